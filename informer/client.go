@@ -1,0 +1,68 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Client is where an informer gets its objects from. The typed, the dynamic and the metadata client of client-go have these two
+// methods for each resource, so each is one as it stands:
+//
+//	clientset.CoreV1().Pods(metav1.NamespaceAll)      // Client[*corev1.PodList]
+//	dynamicClient.Resource(gvr).Namespace("default")  // Client[*unstructured.UnstructuredList]
+//	metadataClient.Resource(gvr)                      // Client[*metav1.PartialObjectMetadataList]
+//
+// Which namespaces the informer sees is the client's choice; selectors belong to [Options].
+type Client[L runtime.Object] interface {
+	List(ctx context.Context, opts metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}
+
+// source is a Client whose list type has been forgotten: what follows looks at items only.
+type source struct {
+	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+func newSource[L runtime.Object](c Client[L]) source {
+	return source{
+		list: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			// The client's L may be a nil pointer next to an error: as a runtime.Object that would not be nil any more.
+			l, err := c.List(ctx, opts)
+			if err != nil {
+				return nil, err
+			}
+			return l, nil
+		},
+		watch: c.Watch,
+	}
+}
+
+// checkItemType compares T with the element type of L's Items, so that a mismatch is an error of New and not of the first list, at night.
+// List types without an Items field of structs are left to that first list.
+func checkItemType[T Object, L runtime.Object]() error {
+	list := reflect.TypeFor[L]()
+	if list.Kind() != reflect.Pointer || list.Elem().Kind() != reflect.Struct {
+		return nil
+	}
+	items, ok := list.Elem().FieldByName("Items")
+	if !ok || items.Type.Kind() != reflect.Slice || items.Type.Elem().Kind() != reflect.Struct {
+		return nil
+	}
+	if got, want := reflect.PointerTo(items.Type.Elem()), reflect.TypeFor[T](); got != want {
+		return fmt.Errorf("the client lists %s, but the informer was asked to hold %s", got, want)
+	}
+	return nil
+}
+
+// eachItem calls fn for every object of a list. Each is copied out of the list's array, because one object that stays in the cache
+// would otherwise keep the memory of its whole page alive (kubernetes/kubernetes#111370).
+func eachItem(list runtime.Object, fn func(runtime.Object)) error {
+	return meta.EachListItemWithAlloc(list, func(o runtime.Object) error { fn(o); return nil })
+}

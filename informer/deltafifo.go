@@ -1,0 +1,120 @@
+package informer
+
+import "sync"
+
+// delta is one step in the life of a key, on its way from the reflector to the store.
+type delta[T any] struct {
+	item[T]
+	deleted bool
+	// repeated marks a live state that the store holds already; the store finds out.
+	repeated bool
+	// unseen marks a deletion that came without the object's last state. The value is not set.
+	unseen bool
+	// epoch is the number of the list that was the latest to begin when this was received.
+	epoch uint64
+}
+
+// pending is what a key has been through since it was last popped: at most one deletion, followed by at most one live state.
+//
+// Two steps are enough for every history. A live state replaces the live state before it: of several updates only the newest matters.
+// A deletion cancels the live state before it. A deletion that follows a deletion belongs to an object that was created and deleted
+// in between, which the store has never held; the first one describes the object that it does hold.
+type pending[T any] struct {
+	gone, live *delta[T]
+}
+
+// DeltaFIFO is the buffer between the reflector, which must keep reading so that the server does not close its watch, and the store.
+// It keeps the keys in the order of their first pending step, merges the steps of each (see [pending]), and is emptied whole: its size
+// is bounded by the number of keys, not by how long nobody has popped.
+//
+// Lists end and bookmarks arrive in the same order as the deltas around them. They have no key, so they travel as the state of the
+// batch: sync and resourceVersion say what is true once all of the batch's deltas have been applied.
+type deltaFIFO[T any] struct {
+	mu sync.Mutex
+
+	// Guarded by mu. A key is in order exactly once for each entry of steps, and at least one of its two steps is set.
+	order []Key
+	steps map[Key]pending[T]
+	// Guarded by mu. The rest of the next batch.
+	resourceVersion string
+	sweep           uint64
+
+	// ready holds a token whenever there may be something to pop.
+	ready chan struct{}
+}
+
+// batch is everything that was in the FIFO at once.
+type batch[T any] struct {
+	deltas []delta[T]
+	// resourceVersion, unless empty, is the version that the store has reached once deltas are applied.
+	resourceVersion string
+	// sweep, unless zero, is the epoch of a list that is complete: what the store holds from an older epoch is no longer on the server.
+	sweep uint64
+}
+
+func newDeltaFIFO[T any]() *deltaFIFO[T] {
+	return &deltaFIFO[T]{steps: make(map[Key]pending[T]), ready: make(chan struct{}, 1)}
+}
+
+// add appends a step to the history of its key. With reached, everything up to that version has then been added.
+func (f *deltaFIFO[T]) add(d delta[T], reached string) {
+	f.mu.Lock()
+	if reached != "" {
+		f.resourceVersion = reached
+	}
+	p, queued := f.steps[d.key]
+	if !queued {
+		f.order = append(f.order, d.key)
+	}
+	switch {
+	case !d.deleted:
+		p.live = &d
+	case p.gone == nil:
+		p = pending[T]{gone: &d}
+	default:
+		p.live = nil
+	}
+	f.steps[d.key] = p
+	f.mu.Unlock()
+	f.signal()
+}
+
+// reached says that everything up to resourceVersion has been added. With sweep, it was the list of that epoch which ended there.
+func (f *deltaFIFO[T]) reached(resourceVersion string, sweep uint64) {
+	f.mu.Lock()
+	f.resourceVersion = resourceVersion
+	f.sweep = max(f.sweep, sweep)
+	f.mu.Unlock()
+	f.signal()
+}
+
+func (f *deltaFIFO[T]) signal() {
+	select {
+	case f.ready <- struct{}{}:
+	default: // a token is there already
+	}
+}
+
+// pop empties the FIFO. It does not wait: receive from ready first.
+func (f *deltaFIFO[T]) pop() batch[T] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, deltas: make([]delta[T], 0, len(f.order))}
+	for _, key := range f.order {
+		p := f.steps[key]
+		if p.gone != nil {
+			b.deltas = append(b.deltas, *p.gone)
+		}
+		if p.live != nil {
+			b.deltas = append(b.deltas, *p.live)
+		}
+	}
+	// A map keeps the buckets of its largest size for ever, so one that a first list has blown up is let go.
+	if len(f.steps) > 1024 {
+		f.steps, f.order = make(map[Key]pending[T]), nil
+	}
+	clear(f.steps)
+	f.order = f.order[:0]
+	f.resourceVersion, f.sweep = "", 0
+	return b
+}

@@ -1,0 +1,83 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// EventType says how the store changed.
+type EventType uint8
+
+const (
+	// Added: the key is new in the store, or taken by another object (a new UID) than before. New is set.
+	Added EventType = iota + 1
+	// Updated: the object has another resourceVersion. Old and New are set, and have the same UID.
+	Updated
+	// Deleted: the object is no longer in the store. Old is its last known state.
+	Deleted
+)
+
+func (t EventType) String() string {
+	switch t {
+	case Added:
+		return "Added"
+	case Updated:
+		return "Updated"
+	case Deleted:
+		return "Deleted"
+	}
+	return fmt.Sprintf("EventType(%d)", uint8(t))
+}
+
+// Event is one change of the store, told after the store has changed: a handler that calls Get sees this state of the key, or a later one.
+//
+// A handler sees, for each key, a subsequence of the object's true states, in order: Added Updated* Deleted, then Added again, and so
+// on. What lies between two states that it sees may have been merged, and the Old of an Updated is the state that this handler saw last. One
+// round from Added to Deleted is about one UID: an object that was deleted and created again is Deleted and Added, never Updated.
+type Event[T any] struct {
+	Type            EventType
+	Key             Key
+	UID             types.UID
+	ResourceVersion string
+	Old, New        T
+	// Initial marks an Added that comes from the first list, or from what the store held when the handler joined.
+	Initial bool
+	// FinalStateUnknown marks a Deleted that the server did not report: the object was missing from a list, or replaced under its key.
+	// Old is then the last state that the store held, not necessarily the object's last.
+	FinalStateUnknown bool
+}
+
+// Handler is told of every change of the store that it is fast enough to see. It must not change the objects of the event: they are the
+// store's own. A panic is recovered and logged; that event then is lost on the handler.
+type Handler[T any] func(Event[T])
+
+// HandlerOptions may be left zero.
+type HandlerOptions struct {
+	// Name stands for the handler in logs and errors. Empty: "handler".
+	Name string
+	// Inline calls the handler on the informer's own goroutine, right after the change and with no buffer in between, so that it sees every
+	// change of the store. It then holds up the informer and its other handlers: it must be quick, and must not call AddHandler or
+	// AddIndex. This is what package reconcile uses to turn objects into keys.
+	Inline bool
+}
+
+// Registration is a handler that has been added to an informer.
+type Registration struct {
+	synced  <-chan struct{}
+	pending func() int
+	remove  func(context.Context) error
+}
+
+// Synced is closed once the handler has returned from every event of the initial state: the first list, or what the store held when the
+// handler joined.
+func (r *Registration) Synced() <-chan struct{} { return r.synced }
+
+// Pending returns how many events are waiting for the handler.
+func (r *Registration) Pending() int { return r.pending() }
+
+// Remove takes the handler away and waits until it has returned for the last time, or until ctx ends, whose error it then returns. The
+// handler is deaf at once: events that are waiting for it are dropped. One that removes itself would wait for itself, so it passes a
+// context that has ended.
+func (r *Registration) Remove(ctx context.Context) error { return r.remove(ctx) }

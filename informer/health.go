@@ -1,0 +1,115 @@
+package informer
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+)
+
+// State is what an informer can say about its cache in one word.
+type State string
+
+const (
+	// Listing: the first list has not been completed yet, and nothing has gone wrong.
+	Listing State = "Listing"
+	// Live: the cache follows the server.
+	Live State = "Live"
+	// Stale: the cache was complete once and still answers, but the server cannot be reached or does not let it resume.
+	Stale State = "Stale"
+	// Denied: the server refuses, 401 or 403. The informer keeps asking, so a Role that arrives late is enough.
+	Denied State = "Denied"
+	// Missing: the server does not know the resource, 404. The informer keeps asking, so a CRD that arrives late is enough.
+	Missing State = "Missing"
+	// Failed: the first list has not been completed for another reason, which LastError tells.
+	Failed State = "Failed"
+)
+
+// Health is what an informer knows about its own cache.
+type Health struct {
+	State State
+	// Since is when State was entered.
+	Since time.Time
+	// LastError is the latest failure: of a list, of a watch, or of one object that could not be taken. It stays when the trouble is over.
+	LastError error
+	// LastProgress is when the server last told something, a bookmark ("nothing new") included. Zero: never.
+	LastProgress time.Time
+	// Lists counts the lists that were begun; one that is not the first means that a watch could not be resumed.
+	Lists int
+	// Rejected counts the objects that could not be taken into the store, and are missing from it.
+	Rejected int
+}
+
+// health keeps the Health of an informer and writes one log line for each change of its state.
+type health struct {
+	log klog.Logger
+
+	mu  sync.Mutex
+	now Health // guarded by mu
+}
+
+func (h *health) get() Health {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.now
+}
+
+func (h *health) enter(s State, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		h.now.LastError = err
+	}
+	if h.now.State == s {
+		return
+	}
+	h.log.V(1).Info("Health changed", "from", h.now.State, "to", s)
+	if err != nil {
+		h.log.Error(err, "The cache does not follow the server", "state", s)
+	}
+	h.now.State, h.now.Since = s, time.Now()
+}
+
+// failed files an error of a list or watch under its state.
+func (h *health) failed(err error, synced bool) {
+	switch {
+	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+		h.enter(Denied, err)
+	case apierrors.IsNotFound(err):
+		h.enter(Missing, err)
+	case synced:
+		h.enter(Stale, err)
+	default:
+		h.enter(Failed, err)
+	}
+}
+
+func (h *health) progressed() {
+	h.mu.Lock()
+	h.now.LastProgress = time.Now()
+	h.mu.Unlock()
+}
+
+func (h *health) listing() {
+	h.mu.Lock()
+	h.now.Lists++
+	h.mu.Unlock()
+}
+
+func (h *health) rejected(err error) {
+	h.mu.Lock()
+	h.now.Rejected++
+	h.now.LastError = err
+	h.mu.Unlock()
+	h.log.Error(err, "An object was left out of the cache")
+}
+
+func (h Health) String() string {
+	s := fmt.Sprintf("%s since %s", h.State, h.Since.Format(time.RFC3339))
+	if h.LastError != nil && h.State != Live {
+		s += ": " + h.LastError.Error()
+	}
+	return s
+}

@@ -1,0 +1,404 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+var (
+	// ErrStarted is returned by a second Run: an informer runs once.
+	ErrStarted = errors.New("the informer has been started before")
+	// ErrStopped is returned by whatever waits for an informer whose Run has returned.
+	ErrStopped = errors.New("the informer has stopped")
+	// ErrStuck is wrapped by Run's error when a handler had not returned StopGrace after the end of its context. The error names it.
+	ErrStuck = lifecycle.ErrStuck
+)
+
+// Options may be left zero: everything that the client lists, held as it is.
+type Options[T any] struct {
+	// Name stands for the informer in logs and errors. Empty: the type of its objects.
+	Name string
+	// LabelSelector and FieldSelector restrict what is listed and watched. Nil: everything.
+	LabelSelector labels.Selector
+	FieldSelector fields.Selector
+	// Transform changes each object before it is stored, to drop what nobody reads. It owns the object and may change it in place. An object
+	// on which it fails is left out of the cache and counted in [Health]. Nil: objects are stored as they come.
+	Transform func(T) (T, error)
+	// PageSize is the number of objects in a page of a plain list. Zero: 500.
+	PageSize int64
+	// DisableWatchList lists by plain, paged lists from the start. Servers that cannot stream a list are found out by themselves; this saves
+	// the attempt. The fake clients of client-go need it: they never end the stream's list.
+	DisableWatchList bool
+	// StopGrace is how long Run waits, once its context has ended, for handlers to return. Zero: 10 s.
+	StopGrace time.Duration
+}
+
+// SharedIndexInformer holds a copy of what a client lists, keeps it up to date, and tells handlers of every change. Make one with [New].
+//
+// All methods are safe for concurrent use. Objects that it gives out are shared by everybody: read them, and copy one before you change it.
+type SharedIndexInformer[T any] struct {
+	name      string
+	stopGrace time.Duration
+	reflector *reflector[T]
+	fifo      *deltaFIFO[T]
+	store     *indexer[Key, T]
+	health    *health
+
+	// writer is a token, held by whoever changes the store, the list of indexes or the list of listeners. It is no mutex, because handlers
+	// and index functions, the user's code, run while it is held: see HandlerOptions.Inline and AddIndex for what they may not do.
+	writer chan struct{}
+	// Held with the writer token: who is told of changes, and the scratch space for what they are told.
+	listeners []*listener[T]
+	events    []Event[T]
+
+	synced, stopped chan struct{} // closed when the store holds a complete list, and when Run returns
+
+	mu sync.Mutex
+	// Guarded by mu. listening is set, and group used, from the start of Run until its end begins.
+	started   bool
+	listening func(*listener[T])
+	group     lifecycle.Group
+}
+
+// New makes an informer for the objects that client lists. T is their pointer type; L follows from the client:
+//
+//	pods, err := informer.New[*corev1.Pod](clientset.CoreV1().Pods(metav1.NamespaceAll), informer.Options[*corev1.Pod]{})
+//
+// It returns an error if the client is nil, lists objects of another type than T, or if an option has no meaning. Nothing is requested
+// before Run.
+func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*SharedIndexInformer[T], error) {
+	name := opts.Name
+	if name == "" {
+		name = reflect.TypeFor[T]().String()
+	}
+	switch v := reflect.ValueOf(client); {
+	case client == nil, v.Kind() == reflect.Pointer && v.IsNil():
+		return nil, fmt.Errorf("informer %s: the client is nil", name)
+	case opts.PageSize < 0:
+		return nil, fmt.Errorf("informer %s: Options.PageSize is %d; it is a number of objects, or zero for the default", name, opts.PageSize)
+	case opts.StopGrace < 0:
+		return nil, fmt.Errorf("informer %s: Options.StopGrace is %s; it is a duration, or zero for the default", name, opts.StopGrace)
+	}
+	if err := checkItemType[T, L](); err != nil {
+		return nil, fmt.Errorf("informer %s: %w", name, err)
+	}
+
+	fifo, h := newDeltaFIFO[T](), &health{}
+	r := &reflector[T]{
+		source:   newSource(client),
+		selector: selector(opts),
+		pageSize: opts.PageSize,
+		decode:   decodeObject(opts.Transform),
+		fifo:     fifo,
+		health:   h,
+	}
+	if r.pageSize == 0 {
+		r.pageSize = 500
+	}
+	if !opts.DisableWatchList {
+		r.streamsLeft = streamTries
+	}
+	inf := &SharedIndexInformer[T]{
+		name: name, stopGrace: opts.StopGrace, reflector: r, fifo: fifo, store: newIndexer[Key, T](), health: h,
+		writer: make(chan struct{}, 1), synced: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	if inf.stopGrace == 0 {
+		inf.stopGrace = 10 * time.Second
+	}
+	return inf, nil
+}
+
+func selector[T any](opts Options[T]) metav1.ListOptions {
+	var s metav1.ListOptions
+	if opts.LabelSelector != nil {
+		s.LabelSelector = opts.LabelSelector.String()
+	}
+	if opts.FieldSelector != nil {
+		s.FieldSelector = opts.FieldSelector.String()
+	}
+	return s
+}
+
+// Name returns Options.Name, or what stands for it.
+func (inf *SharedIndexInformer[T]) Name() string { return inf.name }
+
+// Run lists, watches and tells handlers until ctx ends, and returns when every goroutine that it started has ended. It returns nil then,
+// an error that wraps [ErrStuck] if a handler did not return in time, or [ErrStarted] at once when it is called again. Whatever the server
+// does is no reason to return: Run keeps trying, and [SharedIndexInformer.Health] tells.
+func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	log := klog.FromContext(ctx).WithValues("informer", inf.name)
+
+	inf.lockWriter()
+	inf.mu.Lock()
+	if inf.started {
+		inf.mu.Unlock()
+		inf.unlockWriter()
+		return fmt.Errorf("informer %s: %w", inf.name, ErrStarted)
+	}
+	inf.started = true
+	inf.health.log, inf.reflector.log = log, log
+	inf.listening = func(l *listener[T]) {
+		if !l.inline && l.start() {
+			inf.group.Go("handler "+l.name+" of informer "+inf.name, func() { l.run(ctx, log) })
+		}
+	}
+	for _, l := range inf.listeners {
+		inf.listening(l)
+	}
+	inf.group.Go("reflector of informer "+inf.name, func() { inf.reflector.run(ctx) })
+	inf.group.Go("store of informer "+inf.name, func() { inf.process(ctx, log) })
+	inf.mu.Unlock()
+	inf.unlockWriter()
+
+	<-ctx.Done()
+	inf.mu.Lock()
+	inf.listening = nil
+	inf.mu.Unlock()
+	err := inf.group.Wait(inf.stopGrace)
+	close(inf.stopped)
+	return err
+}
+
+// process applies to the store whatever the reflector has put into the FIFO.
+func (inf *SharedIndexInformer[T]) process(ctx context.Context, log klog.Logger) {
+	const chunk = 256 // deltas that are applied under one lock: readers wait for no more
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-inf.fifo.ready:
+		}
+		b := inf.fifo.pop()
+		for deltas := range slices.Chunk(b.deltas, chunk) {
+			if ctx.Err() != nil {
+				return
+			}
+			inf.lockWriter()
+			inf.apply(deltas)
+			inf.tell(log)
+			inf.unlockWriter()
+		}
+		inf.lockWriter()
+		if b.sweep != 0 {
+			inf.sweep(b.sweep)
+		}
+		if b.resourceVersion != "" {
+			inf.store.mu.Lock()
+			inf.store.resourceVersion = b.resourceVersion
+			inf.store.mu.Unlock()
+		}
+		if b.sweep != 0 && !inf.HasSynced() {
+			inf.events = append(inf.events, Event[T]{}) // the mark: see listener
+			close(inf.synced)
+		}
+		inf.tell(log)
+		inf.unlockWriter()
+	}
+}
+
+// apply changes the store by a few deltas and leaves in inf.events what there is to tell. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
+	s := inf.store
+	// First the users' index functions, without a lock: this goroutine is the only writer, so what it sees now is what it will find then. Of
+	// two deltas of one key, which stand next to each other, the first is a deletion and the second therefore no repetition.
+	for i := range deltas {
+		d := &deltas[i]
+		d.repeated = !d.deleted && inf.repeats(d) && (i == 0 || deltas[i-1].key != d.key)
+		if !d.deleted && !d.repeated {
+			s.plan(d.value)
+		}
+	}
+	initial := !inf.HasSynced()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range deltas {
+		d := &deltas[i]
+		e, held := s.entries[d.key]
+		switch {
+		case d.deleted:
+			if held {
+				inf.removed(e, d)
+			}
+			continue
+		case d.repeated:
+			e.epoch = d.epoch
+			continue
+		case held && e.uid != d.uid:
+			inf.removed(e, nil)
+			held = false
+		}
+		event := Event[T]{Type: Added, Key: d.key, UID: d.uid, ResourceVersion: d.resourceVersion, New: d.value, Initial: initial}
+		if held {
+			event.Type, event.Old, event.Initial = Updated, e.value, false
+		}
+		s.put(d.key, d.uid, d.resourceVersion, d.epoch, d.value)
+		inf.events = append(inf.events, event)
+	}
+}
+
+// repeats reports whether the store holds exactly this state: a relist repeats what has not changed, and nobody needs to know.
+func (inf *SharedIndexInformer[T]) repeats(d *delta[T]) bool {
+	e, held := inf.store.entries[d.key]
+	return held && e.uid == d.uid && e.resourceVersion == d.resourceVersion
+}
+
+// removed takes e out of the store. d is the deletion if the server has told of one, of that object, with its last state.
+func (inf *SharedIndexInformer[T]) removed(e *entry[Key, T], d *delta[T]) {
+	event := Event[T]{Type: Deleted, Key: e.key, UID: e.uid, ResourceVersion: e.resourceVersion, Old: e.value, FinalStateUnknown: true}
+	if d != nil && !d.unseen && d.uid == e.uid {
+		event.ResourceVersion, event.Old, event.FinalStateUnknown = d.resourceVersion, d.value, false
+	}
+	inf.store.remove(e)
+	inf.events = append(inf.events, event)
+}
+
+// sweep removes what a complete list did not contain. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) sweep(epoch uint64) {
+	s := inf.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.entries {
+		if e.epoch < epoch {
+			inf.removed(e, nil)
+		}
+	}
+}
+
+// tell hands inf.events to every listener. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
+	if len(inf.events) == 0 {
+		return
+	}
+	stored := inf.store.len()
+	inf.listeners = slices.DeleteFunc(inf.listeners, func(l *listener[T]) bool { return !l.push(log, stored, inf.events...) })
+	clear(inf.events) // or they would keep objects alive
+	inf.events = inf.events[:0]
+}
+
+func (inf *SharedIndexInformer[T]) lockWriter()   { inf.writer <- struct{}{} }
+func (inf *SharedIndexInformer[T]) unlockWriter() { <-inf.writer }
+
+// AddHandler lets h be told of every change. It may be called before Run and while it runs; then h is first told of everything that the
+// store holds, as Added with Initial set, and misses nothing that follows. After Run has returned, the error is [ErrStopped].
+func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions) (*Registration, error) {
+	if h == nil {
+		return nil, fmt.Errorf("informer %s: AddHandler: the handler is nil", inf.name)
+	}
+	l := newListener(h, opts)
+	inf.lockWriter()
+	defer inf.unlockWriter()
+	inf.mu.Lock()
+	if inf.started && inf.listening == nil {
+		inf.mu.Unlock()
+		return nil, fmt.Errorf("informer %s: AddHandler: %w", inf.name, ErrStopped)
+	}
+	if inf.listening != nil {
+		inf.listening(l)
+	}
+	inf.mu.Unlock()
+
+	// The store stands still while the writer token is held, so the snapshot and the events that follow meet without a gap.
+	var joined []Event[T]
+	for _, e := range inf.store.entries {
+		joined = append(joined, Event[T]{Type: Added, Key: e.key, UID: e.uid, ResourceVersion: e.resourceVersion, New: e.value, Initial: true})
+	}
+	if inf.HasSynced() {
+		joined = append(joined, Event[T]{})
+	}
+	l.push(inf.health.log, len(joined), joined...)
+	inf.listeners = append(inf.listeners, l)
+	return &Registration{synced: l.synced, pending: l.pending, remove: func(ctx context.Context) error { return inf.removeListener(ctx, l) }}, nil
+}
+
+func (inf *SharedIndexInformer[T]) removeListener(ctx context.Context, l *listener[T]) error {
+	l.remove()
+	if !l.inline {
+		select {
+		case <-l.ended:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	select {
+	case inf.writer <- struct{}{}: // nobody is inside the handler now, and the next tell forgets it
+		inf.unlockWriter()
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Synced is closed once the store holds a complete list.
+func (inf *SharedIndexInformer[T]) Synced() <-chan struct{} { return inf.synced }
+
+// HasSynced reports whether the store holds a complete list.
+func (inf *SharedIndexInformer[T]) HasSynced() bool {
+	select {
+	case <-inf.synced:
+		return true
+	default:
+		return false
+	}
+}
+
+// WaitForSync waits until the store holds a complete list. If ctx ends before, the error wraps the reason why there is none yet, such as the
+// server's 403, and the cause of ctx; if Run returns before, it is [ErrStopped].
+func (inf *SharedIndexInformer[T]) WaitForSync(ctx context.Context) error {
+	select {
+	case <-inf.synced:
+		return nil
+	default:
+	}
+	select {
+	case <-inf.synced:
+		return nil
+	case <-inf.stopped:
+		return fmt.Errorf("informer %s: %w before its first list was complete", inf.name, ErrStopped)
+	case <-ctx.Done():
+	}
+	if err := inf.Health().LastError; err != nil {
+		return fmt.Errorf("informer %s: no complete list yet (%w): %w", inf.name, context.Cause(ctx), err)
+	}
+	return fmt.Errorf("informer %s: no complete list yet: %w", inf.name, context.Cause(ctx))
+}
+
+// Get returns the object of that key, if the store holds one.
+func (inf *SharedIndexInformer[T]) Get(key Key) (T, bool) { return inf.store.get(key) }
+
+// Len returns how many objects the store holds.
+func (inf *SharedIndexInformer[T]) Len() int { return inf.store.len() }
+
+// All returns all objects: one consistent snapshot, taken when the loop starts, in no particular order.
+func (inf *SharedIndexInformer[T]) All() iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, value := range inf.store.values() {
+			if !yield(value) {
+				return
+			}
+		}
+	}
+}
+
+// ResourceVersion returns the version of the server that the store has reached: everything that happened up to it is in the store. Bookmarks
+// move it, too. Empty: no list has been completed.
+func (inf *SharedIndexInformer[T]) ResourceVersion() string { return inf.store.version() }
+
+// Health tells how the cache is doing.
+func (inf *SharedIndexInformer[T]) Health() Health { return inf.health.get() }

@@ -1,0 +1,197 @@
+package informer
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// listener stands between the writer of the store and one handler: a buffer, and the goroutine that empties it. However slow a handler
+// is, it delays nobody else, and what waits for it is bounded by what the store holds.
+type listener[T any] struct {
+	name    string
+	handler Handler[T]
+	inline  bool
+
+	mu sync.Mutex
+	// Guarded by mu. Events that the handler has not been called with, oldest first. An event of no type is a mark: all of the initial
+	// state stands before it.
+	buffer []Event[T]
+	// Guarded by mu. The length from which on the buffer is merged, unless the store holds more than half as many objects: twice what the
+	// last merge left, so that the cost of merging stays in proportion to the events.
+	limit int
+	// Guarded by mu. Once removed is true, nothing is buffered and the goroutine ends; ended is closed by it, or by remove if it never started.
+	started, removed bool
+
+	// wake holds a token whenever there may be something to do.
+	wake chan struct{}
+	// synced is closed when the handler is through with the initial state; ended, when it will not be called again.
+	synced, ended chan struct{}
+}
+
+// minBuffer is how many events may wait for a handler of a small store before they are merged.
+const minBuffer = 1024
+
+func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
+	l := &listener[T]{
+		name: opts.Name, handler: h, inline: opts.Inline, limit: minBuffer,
+		wake: make(chan struct{}, 1), synced: make(chan struct{}), ended: make(chan struct{}),
+	}
+	if l.name == "" {
+		l.name = "handler"
+	}
+	return l
+}
+
+// push hands events to the listener and reports whether it still wants more. The writer calls it; stored is how many objects the store holds.
+func (l *listener[T]) push(log klog.Logger, stored int, events ...Event[T]) bool {
+	if l.inline {
+		l.deliver(log, events)
+		return !l.isRemoved()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.removed {
+		return false
+	}
+	l.buffer = append(l.buffer, events...)
+	if len(l.buffer) > max(l.limit, 2*stored) {
+		l.buffer = merge(l.buffer)
+		l.limit = max(minBuffer, 2*len(l.buffer))
+	}
+	l.signal()
+	return true
+}
+
+func (l *listener[T]) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default: // a token is there already
+	}
+}
+
+// start claims the right to run, which a listener that has been removed no longer has.
+func (l *listener[T]) start() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.started = !l.removed
+	return l.started
+}
+
+// run calls the handler until ctx ends or the listener is removed.
+func (l *listener[T]) run(ctx context.Context, log klog.Logger) {
+	defer close(l.ended)
+	for {
+		l.mu.Lock()
+		events := l.buffer
+		l.buffer = nil
+		l.mu.Unlock()
+		for i := range events {
+			if ctx.Err() != nil || l.isRemoved() {
+				return
+			}
+			l.deliver(log, events[i:i+1])
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		}
+		if l.isRemoved() {
+			return
+		}
+	}
+}
+
+// remove makes the listener deaf. It does not wait for a call of the handler that is under way.
+func (l *listener[T]) remove() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.removed && !l.started {
+		close(l.ended)
+	}
+	l.removed, l.buffer = true, nil
+	l.signal()
+}
+
+func (l *listener[T]) deliver(log klog.Logger, events []Event[T]) {
+	for _, e := range events {
+		if e.Type == 0 {
+			close(l.synced)
+			continue
+		}
+		if err := lifecycle.Try(func() { l.handler(e) }); err != nil {
+			log.Error(err, "A handler panicked and has missed an event", "handler", l.name, "event", e.Type.String(), "key", e.Key)
+		}
+	}
+}
+
+func (l *listener[T]) isRemoved() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.removed
+}
+
+func (l *listener[T]) pending() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.buffer)
+}
+
+// merge reduces events to at most two per key, and keeps the promise of [Event]. Per key only the outermost states matter: what the handler
+// saw last (the first event tells: the Old of an Updated or Deleted, nothing if it is an Added) and what is true now (the last event tells).
+func merge[T any](events []Event[T]) []Event[T] {
+	type span struct {
+		first, last int
+		deleted     int // the first Deleted, which ends the round that the first event belongs to; -1 if there is none
+	}
+	spans := make(map[Key]*span)
+	marked := false
+	for i, e := range events {
+		if e.Type == 0 {
+			marked = true
+			continue
+		}
+		s, ok := spans[e.Key]
+		if !ok {
+			s = &span{first: i, deleted: -1}
+			spans[e.Key] = s
+		}
+		s.last = i
+		if e.Type == Deleted && s.deleted < 0 {
+			s.deleted = i
+		}
+	}
+
+	merged := make([]Event[T], 0, len(spans)+1)
+	for i, first := range events {
+		if first.Type == 0 || spans[first.Key].first != i {
+			continue // keys keep the order of their first event
+		}
+		s := spans[first.Key]
+		last := events[s.last]
+		known, exists := first.Type != Added, last.Type != Deleted
+		if known && exists && s.deleted < 0 {
+			last.Type, last.Old = Updated, first.Old
+			merged = append(merged, last)
+			continue
+		}
+		if known {
+			merged = append(merged, events[s.deleted])
+		}
+		if exists {
+			var none T
+			last.Type, last.Old = Added, none
+			last.Initial = first.Initial && s.deleted < 0
+			merged = append(merged, last)
+		}
+		// Neither known nor existing: the handler never saw it and never will.
+	}
+	if marked {
+		merged = append(merged, Event[T]{})
+	}
+	return merged
+}

@@ -1,0 +1,70 @@
+package informer
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// Key names an object within its resource: namespace and name, or an empty namespace and the name of a cluster-scoped object.
+type Key = types.NamespacedName
+
+// Object is an API object: *corev1.Pod, *unstructured.Unstructured, *metav1.PartialObjectMetadata, or a type of your own.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// KeyOf returns the key of an object.
+func KeyOf(o metav1.Object) Key {
+	return Key{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// item is one object as the store holds it: the four facts that the pipeline itself needs, and the value that the user sees. The value
+// may be of any type, so nothing past the reflector ever asks it for its metadata.
+type item[T any] struct {
+	key             Key
+	uid             types.UID
+	resourceVersion string
+	value           T
+}
+
+// decoder turns what a client delivered into an item, or says why it cannot.
+type decoder[T any] func(runtime.Object) (item[T], error)
+
+// decodeObject is the decoder of an informer that holds the API objects themselves.
+func decodeObject[T Object](transform func(T) (T, error)) decoder[T] {
+	return func(raw runtime.Object) (item[T], error) {
+		object, ok := raw.(T)
+		if !ok {
+			return item[T]{}, fmt.Errorf("the client delivered a %T where a %T was expected", raw, object)
+		}
+		it := item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion(), value: object}
+		switch {
+		case it.key.Name == "":
+			return item[T]{}, fmt.Errorf("a %T without a name", object)
+		case it.resourceVersion == "":
+			return item[T]{}, fmt.Errorf("%T %s without a resourceVersion", object, it.key)
+		}
+		if transform != nil {
+			value, err := transformed(transform, object)
+			if err != nil {
+				return item[T]{}, fmt.Errorf("Options.Transform of %s: %w", it.key, err)
+			}
+			it.value = value
+		}
+		return it, nil
+	}
+}
+
+// transformed runs the user's transform and turns its panic into an error.
+func transformed[T any](transform func(T) (T, error), object T) (value T, err error) {
+	if panicked := lifecycle.Try(func() { value, err = transform(object) }); panicked != nil {
+		return value, panicked
+	}
+	return value, err
+}

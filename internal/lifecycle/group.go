@@ -1,0 +1,103 @@
+// Package lifecycle keeps the promise that Run returns last: it starts goroutines under a name, waits for them, and can say which of
+// them did not end in time.
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ErrStuck is wrapped by the error of a Run whose goroutines, or some of them, had not ended when the grace period was over.
+// Nearly always they are inside code of the user's that ignores the end of its context.
+var ErrStuck = errors.New("did not stop in time")
+
+// Group is a set of named goroutines with one owner, who calls Wait. The zero value is ready for use.
+type Group struct {
+	mu sync.Mutex
+	// Guarded by mu. running holds the names of the goroutines that have not returned; two may have one name.
+	running []string
+	// idle is non-nil while somebody waits, and closed when running becomes empty.
+	idle chan struct{}
+}
+
+// Go runs fn on a goroutine of the group. It must not be called once Wait has returned.
+func (g *Group) Go(name string, fn func()) {
+	g.mu.Lock()
+	g.running = append(g.running, name)
+	g.mu.Unlock()
+	go func() {
+		defer g.ended(name)
+		fn()
+	}()
+}
+
+func (g *Group) ended(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.Index(g.running, name)
+	g.running = slices.Delete(g.running, i, i+1)
+	if len(g.running) == 0 && g.idle != nil {
+		close(g.idle)
+		g.idle = nil
+	}
+}
+
+// Wait returns nil when every goroutine has ended, or, after grace, an error that wraps ErrStuck and names those that have not.
+func (g *Group) Wait(grace time.Duration) error {
+	g.mu.Lock()
+	if len(g.running) == 0 {
+		g.mu.Unlock()
+		return nil
+	}
+	if g.idle == nil {
+		g.idle = make(chan struct{})
+	}
+	idle := g.idle
+	g.mu.Unlock()
+
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return nil
+	case <-timer.C:
+	}
+	g.mu.Lock()
+	names := slices.Sorted(slices.Values(g.running))
+	g.mu.Unlock()
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s had %s to end", ErrStuck, strings.Join(names, ", "), grace)
+}
+
+// PanicError is a panic of user code, turned into an error where it was recovered. Its text names the type of the panic's value,
+// never the value itself: that may be, or hold, a Secret.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic of type %T", e.Value) }
+
+// Unwrap gives the panic's value when that is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// Try calls fn and returns its panic, if there was one, as a *PanicError.
+func Try(fn func()) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	fn()
+	return nil
+}

@@ -1,0 +1,53 @@
+package lifecycle
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWaitReturnsWhenTheLastOneEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group
+		start := time.Now()
+		for i := range 3 {
+			g.Go("sleeper", func() { time.Sleep(time.Duration(i+1) * time.Second) })
+		}
+		require.NoError(t, g.Wait(time.Minute))
+		require.Equal(t, 3*time.Second, time.Since(start))
+		require.NoError(t, g.Wait(time.Minute), "waiting for nobody returns at once")
+	})
+}
+
+func TestWaitNamesWhoIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group
+		release := make(chan struct{})
+		g.Go("b", func() { <-release })
+		g.Go("a", func() { <-release })
+		g.Go("quick", func() {})
+		start := time.Now()
+		err := g.Wait(10 * time.Second)
+		require.ErrorIs(t, err, ErrStuck)
+		require.EqualError(t, err, "did not stop in time: a, b had 10s to end")
+		require.Equal(t, 10*time.Second, time.Since(start))
+		close(release)
+		require.NoError(t, g.Wait(time.Second))
+	})
+}
+
+func TestTryTurnsAPanicIntoAnError(t *testing.T) {
+	require.NoError(t, Try(func() {}))
+
+	err := Try(func() { panic("the password is swordfish") })
+	var p *PanicError
+	require.ErrorAs(t, err, &p)
+	require.Contains(t, string(p.Stack), "TestTryTurnsAPanicIntoAnError")
+	require.Equal(t, "panic of type string", err.Error(), "the value may be a secret")
+
+	require.True(t, errors.Is(Try(func() { panic(io.EOF) }), io.EOF))
+}
