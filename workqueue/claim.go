@@ -1,0 +1,286 @@
+package workqueue
+
+import (
+	"context"
+	"time"
+)
+
+// Claim is the right to work on one key, handed out by [Queue.Take]. One of its methods ends it: the first call counts,
+// and any later one, on a copy too, does nothing but count as a stray. Until then no other worker gets the key, so a
+// claim that is never ended keeps its key out of circulation.
+//
+// How a claim ends is the outcome of the run, and the outcome replaces the delay that an earlier outcome of the same
+// key left. What others add is theirs and stays: a key that was added during the run is queued again whatever the
+// outcome, and an AddAfter of somebody else still comes.
+//
+//	Done         it worked                       failures forgotten   not queued again by itself
+//	DoneAfter    it worked, look again later     failures forgotten   queued after the delay
+//	Retry        it failed                       one failure more     queued when the rate limiter says so
+//	RetryAfter   it failed, and says till when   one failure more     queued after the delay
+//	Park         neither, somebody else will add the key again   failures as they were   not queued again by itself
+//
+// After a shutdown nothing is queued again by an outcome; what it asked for is reported by [Queue.Drain].
+type Claim[K comparable] struct {
+	q      *Queue[K]
+	e      *entry[K]
+	ticket uint64
+	key    K
+}
+
+// Take waits for a key and claims it. It returns ctx's error as soon as ctx ends, and [ErrShutDown] when the queue is
+// shut down and has nothing more to hand out. With a ctx that has ended it claims nothing.
+func (q *Queue[K]) Take(ctx context.Context) (Claim[K], error) {
+	return q.next(ctx, false)
+}
+
+// Key returns the key that was claimed.
+func (c Claim[K]) Key() K { return c.key }
+
+// Done ends the claim: the run succeeded.
+func (c Claim[K]) Done() {
+	if c.use() {
+		defer c.end(outcome{})
+		c.q.opts.RateLimiter.Forget(c.key)
+	}
+}
+
+// DoneAfter ends the claim: the run succeeded, and the key is to be looked at again after d, at once if d is not
+// positive.
+func (c Claim[K]) DoneAfter(d time.Duration) {
+	if c.use() {
+		defer c.end(outcome{again: true, after: d})
+		c.q.opts.RateLimiter.Forget(c.key)
+	}
+}
+
+// Retry ends the claim: the run failed, and the key comes back after the delay that the rate limiter asks for. It
+// returns that delay.
+func (c Claim[K]) Retry() (d time.Duration) {
+	if c.use() {
+		d = defaultCap // should the rate limiter panic
+		defer func() { c.end(outcome{again: true, after: d, failed: true, limited: true}) }()
+		d = c.q.opts.RateLimiter.When(c.key)
+	}
+	return d
+}
+
+// RetryAfter ends the claim: the run failed, and the key comes back after d, at once if d is not positive. The rate
+// limiter counts the failure; the delay it asks for, and Options.Rate, do not apply.
+func (c Claim[K]) RetryAfter(d time.Duration) {
+	if c.use() {
+		defer c.end(outcome{again: true, after: d, failed: true})
+		c.q.opts.RateLimiter.When(c.key)
+	}
+}
+
+// Park ends the claim without a verdict: the key rests until somebody adds it, and its failures stay counted.
+func (c Claim[K]) Park() {
+	if c.use() {
+		c.end(outcome{parked: true})
+	}
+}
+
+// use says whether the claim was still good, and makes it void.
+func (c Claim[K]) use() bool {
+	if c.e != nil && c.e.ticket.CompareAndSwap(c.ticket, 0) {
+		return true
+	}
+	if c.q != nil {
+		c.q.mu.Lock()
+		c.q.counts.strays++
+		c.q.mu.Unlock()
+	}
+	return false
+}
+
+func (c Claim[K]) end(o outcome) {
+	c.q.mu.Lock()
+	if !o.parked {
+		c.q.setFailing(c.e, o.failed)
+	}
+	c.q.finish(c.e, o)
+}
+
+// outcome is how a run ended.
+type outcome struct {
+	again   bool          // the run itself asks for another one
+	after   time.Duration // with again: how long from now
+	failed  bool
+	limited bool // with again: Options.Rate applies
+	parked  bool // no verdict
+}
+
+// finish ends the hand-out of e. It is called with the lock held and returns without it.
+func (q *Queue[K]) finish(e *entry[K], o outcome) {
+	q.active.remove(e)
+	e.state, e.byGet = idle, false
+	priority, started := e.priority, e.started
+	if o.again {
+		q.counts.retries++
+		switch {
+		case o.after > 0 || q.down:
+			q.setAlarm(e, left, o.after, o.limited)
+		case e.dirty:
+			e.charged = e.charged && o.limited
+		default:
+			e.dirty, e.since, e.charged = true, q.now(), o.limited
+			q.counts.adds++
+		}
+	}
+	if e.dirty {
+		e.dirty = false
+		q.enqueue(e)
+	} else if e.at == [2]int64{} {
+		q.leave(e)
+	}
+	q.settle()
+	q.mu.Unlock()
+	if q.opts.Metrics != nil {
+		q.opts.Metrics.Worked(priority, time.Duration(q.now()-started))
+	}
+}
+
+// next waits for a key and hands it out. With byGet the claim is only good for its key.
+func (q *Queue[K]) next(ctx context.Context, byGet bool) (Claim[K], error) {
+	q.mu.Lock()
+	for {
+		now := q.now()
+		if err := ctx.Err(); err != nil {
+			q.wake() // the key or the token that this worker was woken for is another one's now
+			q.armForToken(now)
+			q.mu.Unlock()
+			return Claim[K]{}, err
+		}
+		if e := q.pick(now); e != nil {
+			c := q.start(e, now, byGet)
+			waited, priority := time.Duration(now-e.since), e.priority
+			q.mu.Unlock()
+			if q.opts.Metrics != nil {
+				q.opts.Metrics.Waited(priority, waited)
+			}
+			return c, nil
+		}
+		if q.down {
+			q.mu.Unlock()
+			return Claim[K]{}, ErrShutDown
+		}
+		w := q.waiters.join()
+		q.mu.Unlock()
+		select {
+		case <-w.woken:
+			q.mu.Lock()
+			q.waiters.waking--
+		case <-ctx.Done():
+			q.mu.Lock()
+			if !q.waiters.quit(w) { // woken at the same moment
+				<-w.woken
+				q.waiters.waking--
+			}
+		}
+		q.waiters.recycle(w)
+	}
+}
+
+// pick takes the entry that is to be handed out next out of its line; nil means that there is none now.
+func (q *Queue[K]) pick(now int64) *entry[K] {
+	if q.aside.n > 0 && q.tokens.take(now) {
+		e := q.aside.pop()
+		q.armForToken(now)
+		return e
+	}
+	for q.ready.n > 0 {
+		e := q.ready.pop()
+		if !e.charged || q.opts.Rate == 0 || q.tokens.take(now) {
+			return e
+		}
+		e.state = throttled
+		q.aside.push(e)
+		q.armForToken(now)
+	}
+	return nil
+}
+
+// start gives e, which pick returned, to a worker.
+func (q *Queue[K]) start(e *entry[K], now int64, byGet bool) Claim[K] {
+	e.state, e.started, e.byGet = active, now, byGet
+	q.active.push(e)
+	if byGet {
+		return Claim[K]{key: e.key}
+	}
+	q.clearAlarm(e, left) // this run's own outcome takes its place
+	q.tickets++
+	e.ticket.Store(q.tickets)
+	return Claim[K]{q, e, q.tickets, e.key}
+}
+
+// waiters are the workers that found nothing to do, the longest waiting first. A worker is woken through a channel
+// of its own, since it has to hear its context as well; channels and waiters are used again.
+type waiters struct {
+	head, tail *waiter
+	n          int     // workers in the list
+	waking     int     // workers that were woken, and have not looked yet
+	free       *waiter // linked by next
+}
+
+type waiter struct {
+	next, prev *waiter
+	woken      chan struct{} // holds one signal at most
+	listed     bool
+}
+
+func (ws *waiters) join() *waiter {
+	w := ws.free
+	if w != nil {
+		ws.free = w.next
+	} else {
+		w = &waiter{woken: make(chan struct{}, 1)}
+	}
+	w.next, w.prev, w.listed = nil, ws.tail, true
+	if ws.tail != nil {
+		ws.tail.next = w
+	} else {
+		ws.head = w
+	}
+	ws.tail = w
+	ws.n++
+	return w
+}
+
+// quit takes w out of the list, and says whether it was still there.
+func (ws *waiters) quit(w *waiter) bool {
+	if !w.listed {
+		return false
+	}
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		ws.head = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		ws.tail = w.prev
+	}
+	w.listed = false
+	ws.n--
+	return true
+}
+
+// wake lets the longest waiting worker look.
+func (ws *waiters) wake() {
+	w := ws.head
+	ws.quit(w)
+	ws.waking++
+	w.woken <- struct{}{}
+}
+
+func (ws *waiters) recycle(w *waiter) { w.next, ws.free = ws.free, w }
+
+// wake sees to it that there is a worker awake for each ready key, as long as workers wait:
+//
+//	waiters.n == 0 || waiters.waking >= ready.n
+func (q *Queue[K]) wake() {
+	for q.waiters.n > 0 && q.waiters.waking < q.ready.n {
+		q.waiters.wake()
+	}
+}

@@ -1,0 +1,266 @@
+package workqueue
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// RateLimiter says how long a key that failed has to wait. Its methods are those of client-go's TypedRateLimiter, so
+// either fits where the other is asked for. They are called from many goroutines, and never under a queue's lock.
+type RateLimiter[K comparable] interface {
+	// When counts one more failure of key and returns the delay before the next attempt.
+	When(key K) time.Duration
+	// Forget sets the count of key back to zero: it succeeded, or was given up.
+	Forget(key K)
+	// NumRequeues returns the count of key.
+	NumRequeues(key K) int
+}
+
+const (
+	defaultBase = 5 * time.Millisecond
+	defaultCap  = 1000 * time.Second
+
+	// idleAfter is how long the count of a key outlives the delay that it led to. Success forgets a key at once; this
+	// is for keys that are given up without a word.
+	idleAfter = time.Hour
+)
+
+// Exponential doubles the delay with each failure of a key: base, 2*base, 4*base and so on up to cap. Each delay is
+// then multiplied with a random factor from 1-jitter to 1+jitter, so that keys that failed together do not come back
+// together; 0 means exact delays. It panics unless 0 < base <= cap and 0 <= jitter <= 1.
+func Exponential[K comparable](base, cap time.Duration, jitter float64) RateLimiter[K] {
+	switch {
+	case base <= 0 || cap < base:
+		panic("workqueue: Exponential needs 0 < base <= cap")
+	case !(jitter >= 0 && jitter <= 1):
+		panic("workqueue: Exponential needs a jitter from 0 to 1")
+	}
+	return newPerKey[K](after(int64(cap), cap), func(failures int) time.Duration {
+		d := doubled(base, failures-1, cap)
+		if jitter == 0 {
+			return d
+		}
+		return time.Duration(min(float64(d)*(1+jitter*(2*rand.Float64()-1)), math.MaxInt64/2))
+	})
+}
+
+// FastSlow delays the first attempts failures of a key by fast, and all further ones by slow. It panics if one of the
+// three is negative.
+func FastSlow[K comparable](fast, slow time.Duration, attempts int) RateLimiter[K] {
+	if fast < 0 || slow < 0 || attempts < 0 {
+		panic("workqueue: FastSlow needs delays and attempts that are not negative")
+	}
+	return newPerKey[K](int64(max(fast, slow)), func(failures int) time.Duration {
+		if failures <= attempts {
+			return fast
+		}
+		return slow
+	})
+}
+
+// ExponentialThenSlow lets the first retry of a key go at once, delays the following ones by base, 2*base, 4*base and
+// so on, until attempts retries were made, and all further ones by slow. The usual arguments are 5 ms, 5 and 10 s:
+// 0, 5, 10, 20, 40 ms and then 10 s each. It panics if one of the three is negative.
+func ExponentialThenSlow[K comparable](base time.Duration, attempts int, slow time.Duration) RateLimiter[K] {
+	if base < 0 || attempts < 0 || slow < 0 {
+		panic("workqueue: ExponentialThenSlow needs delays and attempts that are not negative")
+	}
+	return newPerKey[K](int64(slow), func(failures int) time.Duration {
+		switch {
+		case failures > attempts:
+			return slow
+		case failures == 1:
+			return 0
+		}
+		return doubled(base, failures-2, math.MaxInt64/2)
+	})
+}
+
+// Bucket lets rate failures a second pass, over all keys together, and burst of them at once after a pause. It delays
+// the others until it is their turn; it knows no single keys. It reserves at the time of the failure, so one key that
+// fails without end delays all that fail after it; Options.Rate of a queue does not. It panics unless rate > 0 and
+// burst >= 1.
+func Bucket[K comparable](rate float64, burst int) RateLimiter[K] {
+	if !(rate > 0) || burst < 1 {
+		panic("workqueue: Bucket needs rate > 0 and burst >= 1")
+	}
+	return &bucketLimiter[K]{born: time.Now(), tokens: newBucket(rate, burst)}
+}
+
+// MaxOf asks all limiters and returns the longest delay, and the highest count.
+func MaxOf[K comparable](limiters ...RateLimiter[K]) RateLimiter[K] { return maxOf[K](limiters) }
+
+// WithMaxWait returns what limiter says, but never more than longest. It panics if longest is negative.
+func WithMaxWait[K comparable](limiter RateLimiter[K], longest time.Duration) RateLimiter[K] {
+	if longest < 0 {
+		panic("workqueue: WithMaxWait needs a longest delay that is not negative")
+	}
+	return withMaxWait[K]{limiter, longest}
+}
+
+// doubled is d * 2^n, limited to most; it does not overflow.
+func doubled(d time.Duration, n int, most time.Duration) time.Duration {
+	if n >= 63 || d > most>>n {
+		return most
+	}
+	return d << n
+}
+
+// perKey is a limiter whose delay depends on how often the key failed in a row.
+type perKey[K comparable] struct {
+	delay func(failures int) time.Duration // for failures >= 1
+	keep  int64                            // how long a count is kept without a further failure, ns
+	born  time.Time
+
+	mu     sync.Mutex
+	counts map[K]*count[K]
+	// All counts, by the time of their last failure: oldest.next is the one that failed longest ago. The ring makes
+	// it cheap to drop those that nobody cares for any more, a few with each failure.
+	oldest count[K]
+	size   atomic.Int64 // len(counts), so that forgetting a key costs nothing as long as none fails
+}
+
+type count[K comparable] struct {
+	key        K
+	failures   int
+	last       int64 // time of the last failure, ns since born
+	next, prev *count[K]
+}
+
+func newPerKey[K comparable](longest int64, delay func(int) time.Duration) *perKey[K] {
+	p := &perKey[K]{delay: delay, keep: after(longest, idleAfter), born: time.Now(), counts: map[K]*count[K]{}}
+	p.oldest.next, p.oldest.prev = &p.oldest, &p.oldest
+	return p
+}
+
+func (p *perKey[K]) When(key K) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := int64(time.Since(p.born))
+	c := p.counts[key]
+	if c == nil {
+		c = &count[K]{key: key}
+		p.counts[key] = c
+		p.size.Add(1)
+	} else {
+		c.unlink()
+	}
+	c.failures++
+	c.last = now
+	c.next, c.prev = &p.oldest, p.oldest.prev
+	c.prev.next, c.next.prev = c, c
+	for range 2 { // more than come in, so the idle ones get fewer
+		if old := p.oldest.next; now-old.last > p.keep {
+			p.drop(old)
+		}
+	}
+	return p.delay(c.failures)
+}
+
+func (p *perKey[K]) Forget(key K) {
+	if p.size.Load() == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.counts[key]; c != nil {
+		p.drop(c)
+	}
+}
+
+func (p *perKey[K]) NumRequeues(key K) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.counts[key]; c != nil {
+		return c.failures
+	}
+	return 0
+}
+
+func (p *perKey[K]) drop(c *count[K]) {
+	c.unlink()
+	delete(p.counts, c.key)
+	p.size.Add(-1)
+}
+
+func (c *count[K]) unlink() { c.prev.next, c.next.prev = c.next, c.prev }
+
+type maxOf[K comparable] []RateLimiter[K]
+
+func (m maxOf[K]) When(key K) (d time.Duration) {
+	for _, l := range m {
+		d = max(d, l.When(key))
+	}
+	return d
+}
+
+func (m maxOf[K]) Forget(key K) {
+	for _, l := range m {
+		l.Forget(key)
+	}
+}
+
+func (m maxOf[K]) NumRequeues(key K) (n int) {
+	for _, l := range m {
+		n = max(n, l.NumRequeues(key))
+	}
+	return n
+}
+
+type withMaxWait[K comparable] struct {
+	RateLimiter[K]
+	longest time.Duration
+}
+
+func (w withMaxWait[K]) When(key K) time.Duration { return min(w.RateLimiter.When(key), w.longest) }
+
+type bucketLimiter[K comparable] struct {
+	born   time.Time
+	mu     sync.Mutex
+	tokens bucket
+}
+
+func (b *bucketLimiter[K]) When(K) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.tokens.reserve(int64(time.Since(b.born)))
+}
+func (b *bucketLimiter[K]) Forget(K)          {}
+func (b *bucketLimiter[K]) NumRequeues(K) int { return 0 }
+
+// bucket is a token bucket, kept as the one number of the generic cell rate algorithm (ITU-T I.371): full, the time at
+// which it will be full again if nobody takes anything. Each token puts that off by interval.
+type bucket struct {
+	interval, slack int64 // slack: how far ahead of now full may be for a token to be there, ns
+	full            int64
+}
+
+func newBucket(rate float64, burst int) bucket {
+	interval := int64(min(max(float64(time.Second)/rate, 1), math.MaxInt64/4))
+	if int64(burst-1) > math.MaxInt64/4/interval {
+		burst = int(math.MaxInt64 / 4 / interval)
+	}
+	return bucket{interval: interval, slack: int64(burst-1) * interval}
+}
+
+// next is when a token is there.
+func (b *bucket) next() int64 { return b.full - b.slack }
+
+// take takes a token if one is there.
+func (b *bucket) take(now int64) bool {
+	if b.next() > now {
+		return false
+	}
+	b.full = max(b.full, now) + b.interval
+	return true
+}
+
+// reserve takes the next token that nobody has, and returns how long it is until then.
+func (b *bucket) reserve(now int64) time.Duration {
+	wait := max(b.next()-now, 0)
+	b.full = after(max(b.full, now), time.Duration(b.interval))
+	return time.Duration(wait)
+}

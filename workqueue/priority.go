@@ -1,0 +1,153 @@
+package workqueue
+
+import "slices"
+
+// Priority orders the keys that wait: those of a higher one go first. 0 is where keys are that nobody gave another.
+type Priority int8
+
+// line is where keys wait for their turn.
+//
+// As long as all of them have priority 0 and no group it is one list, first in, first out. Otherwise it has a class
+// for each priority and in it a flow for each group. pop serves the highest class, its flows in turn, one key each,
+// which is deficit round robin with every key costing one; but a class that was passed over maxOvertaken times goes
+// first, the one passed over most often if there are several. So, while P classes have keys,
+//
+//   - a class is passed over at most maxOvertaken+P-1 times before one of its keys is handed out, and
+//   - a flow is passed over at most once by each other flow of its class before one of its own keys is handed out.
+//
+// A class counts keys handed out, not time: what a key is owed does not depend on how fast the workers are.
+type line[K comparable] struct {
+	n            int
+	plain        list[K]     // empty if there are classes
+	classes      []*class[K] // those that have keys, the highest priority first
+	maxOvertaken int
+
+	spareClass *class[K] // one for reuse, as most priorities come and go with a single key
+	spareFlow  *flow[K]
+}
+
+// class is the keys of one priority.
+type class[K comparable] struct {
+	priority  Priority
+	n         int
+	overtaken int                 // keys of other classes handed out since the last one of this
+	turn      *flow[K]            // the flow to serve next, in a ring of those that have keys
+	flows     map[*group]*flow[K] // the same flows
+}
+
+// flow is the keys of one group in one class.
+type flow[K comparable] struct {
+	group      *group
+	keys       list[K]
+	next, prev *flow[K]
+}
+
+func (l *line[K]) push(e *entry[K]) {
+	l.n++
+	if len(l.classes) == 0 && e.priority == 0 && e.group == nil {
+		l.plain.push(e)
+		return
+	}
+	if l.plain.n > 0 {
+		f := l.class(0).flow(l, nil)
+		f.keys, l.plain = l.plain, list[K]{}
+		l.class(0).n = f.keys.n
+	}
+	c := l.class(e.priority)
+	c.n++
+	c.flow(l, e.group).keys.push(e)
+}
+
+func (l *line[K]) pop() *entry[K] {
+	l.n--
+	if len(l.classes) == 0 {
+		e := l.plain.head
+		l.plain.remove(e)
+		return e
+	}
+	best := l.classes[0]
+	for _, c := range l.classes[1:] {
+		if c.overtaken >= l.maxOvertaken && (c.overtaken > best.overtaken || best.overtaken < l.maxOvertaken) {
+			best = c
+		}
+	}
+	for _, c := range l.classes {
+		c.overtaken++
+	}
+	best.overtaken = 0
+	f := best.turn
+	best.turn = f.next
+	e := f.keys.head
+	l.drop(best, f, e)
+	return e
+}
+
+func (l *line[K]) remove(e *entry[K]) {
+	l.n--
+	if len(l.classes) == 0 {
+		l.plain.remove(e)
+		return
+	}
+	c := l.class(e.priority)
+	l.drop(c, c.flows[e.group], e)
+}
+
+// drop takes e out of f, and the flow and the class with it if it was their last key.
+func (l *line[K]) drop(c *class[K], f *flow[K], e *entry[K]) {
+	f.keys.remove(e)
+	c.n--
+	if f.keys.n > 0 {
+		return
+	}
+	delete(c.flows, f.group)
+	f.prev.next, f.next.prev = f.next, f.prev
+	if c.turn == f {
+		c.turn = f.next
+	}
+	*f = flow[K]{}
+	l.spareFlow = f
+	if c.n > 0 {
+		return
+	}
+	i, _ := l.search(c.priority)
+	l.classes = slices.Delete(l.classes, i, i+1)
+	c.turn = nil
+	l.spareClass = c
+}
+
+// class returns the class of priority p, a new one if there is none.
+func (l *line[K]) class(p Priority) *class[K] {
+	i, found := l.search(p)
+	if !found {
+		c := l.spareClass
+		if l.spareClass = nil; c == nil {
+			c = &class[K]{flows: map[*group]*flow[K]{}}
+		}
+		c.priority, c.overtaken = p, 0
+		l.classes = slices.Insert(l.classes, i, c)
+	}
+	return l.classes[i]
+}
+
+func (l *line[K]) search(p Priority) (int, bool) {
+	return slices.BinarySearchFunc(l.classes, p, func(c *class[K], p Priority) int { return int(p) - int(c.priority) })
+}
+
+// flow returns the flow of group g; a new one is served last.
+func (c *class[K]) flow(l *line[K], g *group) *flow[K] {
+	f := c.flows[g]
+	if f == nil {
+		if f = l.spareFlow; f == nil {
+			f = new(flow[K])
+		}
+		l.spareFlow, f.group = nil, g
+		if c.turn == nil {
+			f.next, f.prev, c.turn = f, f, f
+		} else {
+			f.next, f.prev = c.turn, c.turn.prev
+			f.prev.next, f.next.prev = f, f
+		}
+		c.flows[g] = f
+	}
+	return f
+}

@@ -1,0 +1,310 @@
+package workqueue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrShutDown is what [Queue.Take] returns once the queue is shut down and nothing is left in it to hand out.
+var ErrShutDown = errors.New("workqueue: queue is shut down")
+
+// Options shape a [Queue]. The zero value is a plain first-in-first-out queue with back-off for each key.
+type Options[K comparable] struct {
+	// Name tells this queue from others in metrics and on pages. Empty means unnamed.
+	Name string
+
+	// RateLimiter says how long a key that failed has to wait. nil means
+	// Exponential(5*time.Millisecond, 1000*time.Second, 0).
+	RateLimiter RateLimiter[K]
+
+	// Rate limits, in keys a second over the whole queue, how often keys that were added rate-limited are handed
+	// out. A key that lacks a token when its turn comes waits aside: it holds up nobody else, and plain adds are
+	// never charged. Zero means no such limit.
+	Rate float64
+
+	// Burst is how many rate-limited keys may be handed out at once after a pause. Zero means 1. It needs a Rate.
+	Burst int
+
+	// Group names the party that a key belongs to (its namespace, its tenant). The groups of a priority are served
+	// in turn, one key each, so that a group with many keys cannot starve the others. It is called without a lock,
+	// and must return the same name for the same key. nil means that there are no groups.
+	Group func(K) string
+
+	// MaxOvertaken bounds how often the keys of a priority are passed over in favour of others before one of them
+	// is handed out. Zero means 10. It matters only once a key is added with a priority other than 0.
+	MaxOvertaken int
+
+	// Metrics is told how long keys waited and how long they were worked on. nil means nobody is.
+	Metrics Metrics
+}
+
+func (o Options[K]) check() {
+	switch {
+	case !(o.Rate >= 0): // also refuses NaN
+		panic("workqueue: Options.Rate is negative; use 0 for a queue without a rate")
+	case o.Burst < 0:
+		panic("workqueue: Options.Burst is negative; use 0 for a burst of 1")
+	case o.Burst > 0 && o.Rate == 0:
+		panic("workqueue: Options.Burst is set without Options.Rate; set both or neither")
+	case o.MaxOvertaken < 0:
+		panic("workqueue: Options.MaxOvertaken is negative; use 0 for the default of 10")
+	}
+}
+
+// Queue holds the keys that need attention and hands each of them to one worker at a time. See the package's doc for
+// the life of a key. Make one with [New]; its methods may be called from any goroutine.
+type Queue[K comparable] struct {
+	opts Options[K]
+	born time.Time // zero point of all times below, which are nanoseconds since then and never 0
+
+	mu sync.Mutex // guards all fields below, and every entry except its ticket
+
+	// For each entry e of entries:
+	//   e is in ready  <=> e.state == waiting
+	//   e is in aside  <=> e.state == throttled
+	//   e is in active <=> e.state == active
+	//   e is in alarms <=> e.at has a time that is not 0
+	//   e.dirty         => e.state == active
+	// An entry of which none of this holds is not in entries: what is known about a key leaves with it.
+	entries map[K]*entry[K]
+	ready   line[K] // keys whose turn it is, or will be
+	aside   line[K] // keys whose turn it was, which wait for a token of Options.Rate
+	active  list[K] // keys in the hands of a worker, the longest held first
+	alarms  alarms[K]
+
+	waiters waiters           // workers that wait for a key
+	tokens  bucket            // for Options.Rate
+	groups  map[string]*group // the groups that some entry belongs to
+	free    *entry[K]         // entries to use again, linked by next
+	spare   int               // how many of them
+	tickets uint64            // the last ticket given to a claim
+
+	timer *time.Timer // wakes the queue at armed; made when first needed
+	armed int64       // 0: not set
+
+	down    bool          // no more adds, no more alarms
+	idle    chan struct{} // closed when ready and active are both empty; nil unless a drain waits
+	hurried chan struct{} // closed by ShutDown to end ShutDownWithDrain; nil unless that waits
+
+	counts  counts
+	failing atomic.Int64 // entries that are failing; read without the lock
+}
+
+// New returns an empty queue. It panics if an option makes no sense, as that is a mistake in the program.
+func New[K comparable](o Options[K]) *Queue[K] {
+	o.check()
+	if o.RateLimiter == nil {
+		o.RateLimiter = Exponential[K](defaultBase, defaultCap, 0)
+	}
+	if o.MaxOvertaken == 0 {
+		o.MaxOvertaken = 10
+	}
+	q := &Queue[K]{opts: o, born: time.Now(), entries: map[K]*entry[K]{}}
+	if o.Rate > 0 {
+		q.tokens = newBucket(o.Rate, max(o.Burst, 1))
+	}
+	q.ready.maxOvertaken, q.aside.maxOvertaken = o.MaxOvertaken, o.MaxOvertaken
+	return q
+}
+
+// Name returns Options.Name.
+func (q *Queue[K]) Name() string { return q.opts.Name }
+
+// AddOptions say how [Queue.AddWith] adds a key. The zero value is what [Queue.Add] does.
+type AddOptions struct {
+	// Priority of the key while it waits: keys of a higher one go first, within the bound of Options.MaxOvertaken.
+	// A key that is added several times before it is handed out has the highest of the priorities asked for.
+	Priority Priority
+
+	// After is how long to wait before the key is queued. Zero and less mean at once.
+	After time.Duration
+
+	// RateLimited counts this add as a failure with the RateLimiter and waits for what that says, or for After if
+	// that is longer; Options.Rate applies.
+	RateLimited bool
+}
+
+// Add queues key, unless it waits already: adding a waiting key again does nothing. A key that a worker holds is
+// queued again, once, when the worker is done with it. After a shutdown Add does nothing.
+func (q *Queue[K]) Add(key K) { q.add(key, AddOptions{}) }
+
+// AddAfter adds key once d has passed, at once if d is not positive. Of several calls for one key the earliest time
+// counts, and it counts once. [Queue.Add] in between does not change it; [Queue.Cancel] takes it back.
+func (q *Queue[K]) AddAfter(key K, d time.Duration) { q.add(key, AddOptions{After: d}) }
+
+// AddRateLimited counts a failure of key with the rate limiter, and adds key after the delay that this one asks for.
+// The count goes back to zero with [Queue.Forget] and with [Claim.Done].
+func (q *Queue[K]) AddRateLimited(key K) { q.add(key, AddOptions{RateLimited: true}) }
+
+// AddWith adds key with priority, delay or rate limit, each as its option says.
+func (q *Queue[K]) AddWith(key K, o AddOptions) { q.add(key, o) }
+
+func (q *Queue[K]) add(key K, o AddOptions) {
+	var group string
+	if q.opts.Group != nil {
+		group = q.opts.Group(key)
+	}
+	if o.RateLimited {
+		o.After = max(o.After, q.opts.RateLimiter.When(key))
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.down {
+		return
+	}
+	e := q.entries[key]
+	if e == nil {
+		e = q.enter(key, group)
+	}
+	q.prioritize(e, o.Priority)
+	if o.RateLimited {
+		e.failing = true
+	}
+	if o.RateLimited || o.After > 0 {
+		q.counts.retries++
+	}
+	if o.After > 0 {
+		q.setAlarm(e, asked, o.After, o.RateLimited)
+	} else {
+		q.want(e, o.RateLimited)
+	}
+}
+
+// Forget sets the count of failures of key back to zero. It changes nothing about where key is in the queue.
+func (q *Queue[K]) Forget(key K) {
+	q.opts.RateLimiter.Forget(key)
+	if q.failing.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if e := q.entries[key]; e != nil {
+		q.setFailing(e, false)
+	}
+}
+
+// NumRequeues returns how often key failed since it was last forgotten, according to the rate limiter.
+func (q *Queue[K]) NumRequeues(key K) int { return q.opts.RateLimiter.NumRequeues(key) }
+
+// Get waits for a key and hands it out; the caller calls [Queue.Done] with it when the work is finished. It returns
+// shutdown, and no key, when the queue is shut down and empty. [Queue.Take] does the same with a context and a claim
+// that cannot be ended by mistake.
+func (q *Queue[K]) Get() (key K, shutdown bool) {
+	c, err := q.next(context.Background(), true)
+	return c.key, err != nil
+}
+
+// Done ends the hand-out of key that [Queue.Get] began; if key was added in the meantime it is queued again. For a
+// key that Get did not hand out, or that a [Claim] holds, it does nothing but count a stray call.
+func (q *Queue[K]) Done(key K) {
+	q.mu.Lock()
+	e := q.entries[key]
+	if e == nil || e.state != active || !e.byGet {
+		q.counts.strays++
+		q.mu.Unlock()
+		return
+	}
+	q.finish(e, outcome{})
+}
+
+// Len returns how many keys are ready to be handed out. Keys that are delayed, held by a worker or waiting for a token
+// of Options.Rate are not among them.
+func (q *Queue[K]) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.ready.n
+}
+
+// ShutDown closes the queue to adds: from now on they do nothing, and delays no longer end. Workers are still given
+// what is ready, and a key that was added while they held it; then Get and Take report the shutdown. It ends the
+// waiting of [Queue.ShutDownWithDrain].
+func (q *Queue[K]) ShutDown() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.shutDown()
+	if q.hurried != nil {
+		close(q.hurried)
+		q.hurried = nil
+	}
+}
+
+// ShutDownWithDrain is ShutDown, and waits until the workers have done all that was ready or in their hands, or until
+// somebody calls ShutDown. [Queue.Drain] waits with a deadline.
+func (q *Queue[K]) ShutDownWithDrain() {
+	q.mu.Lock()
+	q.shutDown()
+	if q.hurried == nil {
+		q.hurried = make(chan struct{})
+	}
+	idle, hurried := q.whenIdle(), q.hurried
+	q.mu.Unlock()
+	select {
+	case <-idle:
+	case <-hurried:
+	}
+}
+
+// ShuttingDown reports whether the queue was shut down.
+func (q *Queue[K]) ShuttingDown() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.down
+}
+
+// Drain is ShutDown, and waits until the workers have done all that was ready or in their hands, or until ctx ends.
+// It returns the keys that were left undone, in no particular order: those that are delayed, that an outcome asked
+// for, or that wait for a token of Options.Rate, and if ctx ended, whose error is then returned, those that are ready
+// or still held.
+func (q *Queue[K]) Drain(ctx context.Context) (undone []K, err error) {
+	q.mu.Lock()
+	q.shutDown()
+	idle := q.whenIdle()
+	q.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.isIdle() {
+		err = nil
+	}
+	for key := range q.entries {
+		undone = append(undone, key)
+	}
+	return undone, err
+}
+
+func (q *Queue[K]) shutDown() {
+	q.down = true
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	for q.waiters.n > 0 {
+		q.waiters.wake()
+	}
+}
+
+func (q *Queue[K]) isIdle() bool { return q.ready.n == 0 && q.active.n == 0 }
+
+// whenIdle returns a channel that is closed once the queue, which is shut down, is idle.
+func (q *Queue[K]) whenIdle() <-chan struct{} {
+	if q.idle == nil {
+		q.idle = make(chan struct{})
+	}
+	idle := q.idle
+	q.settle()
+	return idle
+}
+
+// settle tells those who drain that the queue is idle. It is called whenever a key has left ready or active.
+func (q *Queue[K]) settle() {
+	if q.idle != nil && q.isIdle() {
+		close(q.idle)
+		q.idle = nil
+	}
+}

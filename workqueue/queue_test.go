@@ -1,0 +1,65 @@
+package workqueue
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientgo "k8s.io/client-go/util/workqueue"
+)
+
+// A queue fits wherever client-go's does, and the limiters of either fit the other.
+var (
+	_ clientgo.TypedRateLimitingInterface[string] = (*Queue[string])(nil)
+	_ clientgo.TypedRateLimiter[string]           = RateLimiter[string](nil)
+	_ RateLimiter[string]                         = clientgo.TypedRateLimiter[string](nil)
+)
+
+// take claims the next key, which has to be there at once.
+func take[K comparable](t *testing.T, q *Queue[K]) Claim[K] {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	c, err := q.Take(ctx)
+	require.NoError(t, err)
+	require.NoError(t, q.check())
+	return c
+}
+
+func TestClaimLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options[string]{Name: "pods"})
+		q.Add("a")
+		q.Add("a")
+		require.Equal(t, 1, q.Len())
+		c := take(t, q)
+		require.Equal(t, "a", c.Key())
+		q.Add("a")
+		require.Zero(t, q.Len(), "a worker holds it")
+		c.Done()
+		c.Done()
+		require.Equal(t, 1, q.Len())
+		c = take(t, q)
+		c.DoneAfter(time.Minute)
+		require.NoError(t, q.check())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, 1, q.Len())
+		c = take(t, q)
+		require.Equal(t, 5*time.Millisecond, c.Retry())
+		require.Zero(t, c.Retry(), "a claim ends once")
+		require.Equal(t, 1, q.NumRequeues("a"))
+		time.Sleep(5 * time.Millisecond)
+		synctest.Wait()
+		take(t, q).Done()
+		require.Zero(t, q.NumRequeues("a"))
+		require.Equal(t, uint64(2), q.Stats().Strays)
+		require.NoError(t, q.check())
+		require.Empty(t, q.entries)
+		q.ShutDown()
+		_, err := q.Take(t.Context())
+		require.ErrorIs(t, err, ErrShutDown)
+	})
+}
