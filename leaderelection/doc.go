@@ -1,0 +1,120 @@
+// Package leaderelection lets one of several processes work at a time, agreed on through a coordination/v1 Lease.
+//
+//	elector, err := leaderelection.New(leaderelection.Config{REST: restConfig, Namespace: "prod", Name: "my-controller"})
+//	...
+//	err = elector.Run(ctx, func(ctx context.Context) error { return work(ctx) }) // ctx ends when the tenure does
+//
+// Where it stands among the packages of this library: a Manager keeps every informer's cache warm on every candidate, and starts the
+// workers only while it leads.
+//
+//	             informer                                          workqueue        reconcile
+//	 API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key-> Queue --key-> worker -> Reconcile(ctx, key)
+//	 server -watch->  (1)              (2)     |           (3)               ######### (4)            |
+//	  | ^                                      +------------------ Get / index lookups ###############+
+//	  | +------------------------------- create / update / patch / delete ----------- # only while # -+
+//	  |                                                                               #  leading   #
+//	  +--Lease--> leaderelection: Elector.Run(ctx, lead) ---------------------------> ##############
+//
+// # Words
+//
+// The Lease is an object that names its holder. A candidate campaigns for it: it observes the Lease and takes it, by a conditional update,
+// when it is free. From then on it leads: it runs the lead function and renews the Lease. The time for which it may do so is a tenure. A
+// tenure ends when the lead function has returned, or when the tenure is lost. The other candidates are challengers.
+//
+// # The timeline of a tenure
+//
+// With the default durations, in seconds, for a holder that is cut off right after a renewal:
+//
+//	 holder      send  ack                                      deadline         stopped
+//	              |-----|------------------------------------------|----------------|
+//	              0     : a                     RenewDeadline     10   StopGrace    13
+//	              :     :                                          :                :
+//	              :     :    the lead function works; IsLeader     : ctx has ended, : nothing
+//	              :     :    and the fence let it                  : it returns     : runs
+//	              :     :                                                           :
+//	 Lease        :  written, resourceVersion r                                     :
+//	              :     :                                                           :  margin
+//	 challenger   :     :  reads r          r stands unchanged on its own clock     :        takes
+//	              :     :    |-------------------------------------------------------------------|---
+//	              :     :    b                                        LeaseDuration             b+15
+//
+// The holder counts from 0, when it SENT the renewal, and not from a, when the answer came: the server may have written r at any moment
+// between, and the challenger may have read it that early. For the same reason the challenger counts from b, when it had READ r.
+//
+// # Why two tenures do not overlap
+//
+// Assume that every clock runs at a rate between 1-ρ and 1+ρ of true time ([Config].ClockDrift, 5 %), that the server applies conditional
+// updates one after the other, and that no process is stopped for longer than the margin that the checked inequality (3) leaves.
+//
+//  1. Let h be the holder's last acknowledged write, sent at s, and let it have made resourceVersion r. Later tries are not acknowledged;
+//     they were applied, or were not.
+//  2. The work ends by s + (RenewDeadline + StopGrace)(1+ρ). A timer of the holder's ends its context at RenewDeadline after s, whatever
+//     the network does, and it then returns within StopGrace. If it does not, Run returns ErrStuck, the Lease is not released, and the
+//     process has to go.
+//  3. [New] refuses durations unless (RenewDeadline + StopGrace)(1+ρ) < LeaseDuration(1-ρ).
+//  4. A challenger that takes the Lease from the holder does so at a resourceVersion q that it has read at some time b, and that has stood
+//     for LeaseDuration on its clock, so it takes at or after b + LeaseDuration(1-ρ).
+//  5. q is r or a later one of the holder's writes, for the update is conditional and replaces what is there. A version can only be read
+//     after it was written, and only be written after it was sent: s <= b.
+//  6. From 4, 5, 3 and 2: the challenger's work begins after s + (RenewDeadline + StopGrace)(1+ρ), when the holder's has ended.
+//  7. The other way to take a Lease is when it was released. A holder writes that only after its work has ended.
+//  8. A Lease that was deleted, or whose holder was wiped out or replaced by hand, is neither. Challengers wait for LeaseDuration from when
+//     they saw it so, and the argument from 2 to 6 holds with s before the edit: after it no update of the holder's succeeds.
+//
+// What the tests add to this: an exhaustive search through the states of a model, with crashes, losses, delays, drifting clocks, deletions
+// and edits by hand, and thousands of random runs of the real thing, both of which find the overlap at once if the deadline is counted from
+// the answer.
+//
+// # What a Lease cannot give
+//
+//   - A process that is paused (SIGSTOP, a frozen machine) after it has checked, and before it has sent, sends when it wakes. The fence
+//     ([Elector.Fence]) makes that window as short as one request; the API server checks no tokens, so nothing can close it. Give updates
+//     their resourceVersion: then the stale ones fail.
+//   - A request that was sent in time may be applied later.
+//   - It is no security boundary. Whoever may update the Lease can stop the work, or run it twice. Keep it in a namespace, and under a
+//     service account, of its own.
+//   - A restored backup of etcd may bring back an old record, released at the time, while somebody leads.
+//   - client-go's elector keeps to its own, weaker, rules. See below.
+//
+// # What the caller owes
+//
+// The lead function ends all that it started before it returns, and returns within StopGrace when its context ends. What it writes goes
+// through the fence. It may be called again, by another Run, in the same process: what it needs to know it reads anew. When Run returns
+// ErrStuck the process exits; [ExitIfStuck] does that.
+//
+// # Permissions
+//
+// A Role in the namespace of the Lease; create cannot be limited by name. Without watch the Lease is polled, and a hand-over takes up to
+// RetryPeriod and a fifth. Without create the Lease has to be there: kubectl create -f a Lease with an empty spec.
+//
+//	rules:
+//	- apiGroups: ["coordination.k8s.io"]
+//	  resources: ["leases"]
+//	  verbs: ["create"]
+//	- apiGroups: ["coordination.k8s.io"]
+//	  resources: ["leases"]
+//	  resourceNames: ["my-controller"]
+//	  verbs: ["get", "update", "watch"]
+//
+// With [Config].Events, and the recorder of client-go: create and patch on events.
+//
+// # Beside client-go's elector
+//
+// The record is the one that client-go's elector writes, field by field, and each takes over what the other released, so that a group may
+// change from one to the other a replica at a time. This package keeps its half of the bargain: it never takes a record that a client-go
+// elector has renewed within LeaseDuration, and its holder has stopped before a client-go challenger may start. It cannot keep the other
+// half: a client-go elector counts its deadline from the answer, and may release before its work has ended.
+//
+// # Goroutines
+//
+//	name      started by           ends when                             waited for by
+//	observe   Run                  Run is about to return                Run
+//	(stream)  observe, per watch   the watch ends                        observe
+//	renew     Run, per tenure      the tenure ends                       Run
+//	lead      Run, per tenure      the lead function returns             Run, for DrainTimeout or StopGrace; then nobody: ErrStuck
+//
+// # Reading order
+//
+// config.go, lease.go (the record), client.go (the requests), observe.go (the challenger's side), tenure.go (the holder's side),
+// elector.go (Run), fence.go, report.go (health, numbers, events), errors.go.
+package leaderelection

@@ -1,0 +1,292 @@
+package leaderelection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
+)
+
+// An observation is what the Lease last looked like from here, and since when, on this process's monotonic clock. Nothing that another
+// machine's clock wrote into the Lease counts.
+type observation struct {
+	known  bool                  // false until the first look
+	lease  *coordinationv1.Lease // nil if it does not exist; shared, never changed
+	since  time.Time             // when the answer arrived that first showed this state
+	others bool                  // an earlier look showed a Lease that somebody held
+	mine   bool                  // it names this process, by a claim of this process's own
+	jitter float64               // in [0, 1): drawn once for each state, so that two challengers rarely act at one moment
+
+	changed <-chan struct{} // closed when this observation is out of date
+}
+
+// wait says how long a challenger has to let this state stand unchanged before it may take the Lease. It is zero for what is free at once:
+// a Lease that was released, or that names this very process (a claim whose answer was lost), since whoever led has stopped.
+//
+// For everything else it is the longer one of the record's duration and our own, the record's bounded by MaxLeaseDuration. That includes a
+// Lease that was deleted, or whose holder was wiped out: that is not how a leader leaves, so there may be one still at work.
+func (o observation) wait(cfg Config) time.Duration {
+	switch {
+	case o.mine:
+		return 0
+	case o.lease == nil || isPristine(o.lease):
+		if cfg.SkipFirstWait && !o.others {
+			return 0
+		}
+		return cfg.LeaseDuration
+	case isReleased(o.lease):
+		return 0
+	default:
+		asked := time.Duration(value(o.lease.Spec.LeaseDurationSeconds)) * time.Second
+		return max(cfg.LeaseDuration, min(asked, cfg.MaxLeaseDuration))
+	}
+}
+
+// takeIn says in how much time this challenger should try to take the Lease. The jitter spares the server N writes at one moment; it only
+// ever adds to the wait. (What is free at once is handed over in milliseconds, so there it is short.)
+func (o observation) takeIn(cfg Config, now time.Time) time.Duration {
+	wait := o.wait(cfg)
+	spread := cfg.RetryPeriod / 4
+	if wait == 0 {
+		spread = cfg.RetryPeriod / 100
+	}
+	return wait + time.Duration(o.jitter*float64(spread)) - now.Sub(o.since)
+}
+
+// A view keeps the observation. Several goroutines look at the Lease (the watch, renewals, takes); whatever they see they say here.
+type view struct {
+	mu sync.Mutex
+	// Guarded by mu. stale is closed, and made anew, whenever now is replaced; now.changed is always stale.
+	now   observation
+	stale chan struct{}
+	// claim is the last record that this process wrote, or tried to write, to take the Lease; nil once the Lease was seen to have gone
+	// beyond it.
+	claim *coordinationv1.Lease
+}
+
+func newView() *view {
+	v := &view{stale: make(chan struct{})}
+	v.now.changed = v.stale
+	return v
+}
+
+func (v *view) get() observation {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.now
+}
+
+// claiming notes that this process is about to write lease, whether or not it will learn what became of it.
+func (v *view) claiming(lease *coordinationv1.Lease) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.claim = lease
+}
+
+// uncertain reports whether a claim was made of which it is not known what became of it.
+func (v *view) uncertain() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.claim != nil && !v.now.mine
+}
+
+// see notes what an answer from the server showed and reports whether that is another state than before. An unchanged state keeps its age.
+func (v *view) see(lease *coordinationv1.Lease) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	last := v.now
+	if last.known && sameState(last.lease, lease) {
+		return false
+	}
+	v.now = observation{
+		known:  true,
+		lease:  lease,
+		since:  time.Now(),
+		others: last.others || last.known && last.lease != nil && !isPristine(last.lease),
+		mine:   v.isClaimLocked(lease),
+		jitter: rand.Float64(),
+	}
+	close(v.stale)
+	v.stale = make(chan struct{})
+	v.now.changed = v.stale
+	return true
+}
+
+// isClaimLocked tells our own claim from a record in which somebody wrote our name by hand: the claim also has its acquireTime. A record
+// at or beyond the claim's term that is not the claim ends it for good, even if somebody restores it later.
+func (v *view) isClaimLocked(lease *coordinationv1.Lease) bool {
+	if v.claim == nil || lease == nil {
+		return false
+	}
+	seen, claim := lease.Spec, v.claim.Spec
+	if value(seen.HolderIdentity) == *claim.HolderIdentity && value(seen.LeaseTransitions) == *claim.LeaseTransitions &&
+		seen.AcquireTime.Equal(claim.AcquireTime) && (v.claim.UID == "" || v.claim.UID == lease.UID) {
+		return true
+	}
+	if value(seen.LeaseTransitions) >= *claim.LeaseTransitions || v.claim.UID != "" && v.claim.UID != lease.UID {
+		v.claim = nil
+	}
+	return false
+}
+
+// observe keeps the view up to date until ctx ends: one look, then the watch, again and again; looks alone while the watch is forbidden.
+func (e *Elector) observe(ctx context.Context) {
+	var mayWatch time.Time
+	for ctx.Err() == nil {
+		pause := e.pace()
+		if e.tenure.Load() == nil || time.Now().After(mayWatch) { // without a watch a leader's own renewals are its looks
+			lease, err := e.look(ctx)
+			if err == nil && !time.Now().Before(mayWatch) {
+				var lived time.Duration
+				if lived, err = e.follow(ctx, lease); lived > e.cfg.RetryPeriod {
+					pause /= 10
+				}
+				if apierrors.IsForbidden(err) {
+					mayWatch = time.Now().Add(watchAgain)
+				}
+				e.note(ctx, "watch", err)
+			}
+		}
+		sleep(ctx, pause)
+	}
+}
+
+// watchAgain is how long a forbidden watch is not asked for again. A Role may be corrected while we run.
+const watchAgain = time.Minute
+
+// pace is the time between two tries of a candidate.
+func (e *Elector) pace() time.Duration {
+	return time.Duration(float64(e.cfg.RetryPeriod) * (1 + 0.2*rand.Float64()))
+}
+
+// look reads the Lease once.
+func (e *Elector) look(ctx context.Context) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.tryTimeout)
+	defer cancel()
+	lease, err := e.client.get(ctx)
+	e.note(ctx, "look", err)
+	if err == nil {
+		e.see(ctx, lease)
+	}
+	return lease, err
+}
+
+var errSilent = errors.New("the watch was silent while the lease changed")
+
+// follow watches the Lease from the state that was just seen. It returns when the stream ends, or has been silent for so long that it is
+// doubted and a look proves it dead: a holder renews every few seconds.
+func (e *Elector) follow(ctx context.Context, from *coordinationv1.Lease) (lived time.Duration, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	start, resourceVersion := time.Now(), ""
+	if from != nil {
+		resourceVersion = from.ResourceVersion
+	}
+	opening := time.AfterFunc(e.tryTimeout, cancel)
+	stream, err := e.client.watch(ctx, resourceVersion, watchFor/2+rand.N(watchFor/2))
+	if !opening.Stop() || err != nil {
+		if err == nil {
+			err = context.DeadlineExceeded
+			stream.Stop()
+		}
+		return 0, err
+	}
+	e.note(ctx, "watch", nil)
+	defer func() { // the stream's goroutine has ended when its channel is closed
+		stream.Stop()
+		for range stream.ResultChan() {
+		}
+	}()
+
+	doubt := time.NewTimer(0)
+	defer doubt.Stop()
+	for {
+		doubt.Reset(2 * e.cfg.RetryPeriod)
+		select {
+		case event, ok := <-stream.ResultChan():
+			if !ok {
+				return time.Since(start), nil
+			}
+			if err := e.watched(ctx, event); err != nil {
+				return time.Since(start), err
+			}
+		case <-doubt.C:
+			if e.tenure.Load() != nil { // a leader hears the echo of its own renewals
+				return time.Since(start), errSilent
+			}
+			before := e.view.get()
+			lease, err := e.look(ctx)
+			if err == nil && !sameState(before.lease, lease) {
+				return time.Since(start), errSilent
+			}
+		case <-ctx.Done():
+			return time.Since(start), ctx.Err()
+		}
+	}
+}
+
+// watchFor is the longest time that one watch is asked to last.
+const watchFor = 10 * time.Minute
+
+func (e *Elector) watched(ctx context.Context, event watch.Event) error {
+	switch event.Type {
+	case watch.Error:
+		return apierrors.FromObject(event.Object)
+	case watch.Added, watch.Modified, watch.Deleted:
+		lease, ok := event.Object.(*coordinationv1.Lease)
+		if !ok {
+			return fmt.Errorf("the watch of a lease sent a %T", event.Object)
+		}
+		if lease.Name != e.cfg.Name || lease.Namespace != e.cfg.Namespace {
+			return nil // a server, or a proxy, that ignores the field selector
+		}
+		if event.Type == watch.Deleted {
+			lease = nil
+		}
+		e.see(ctx, lease)
+	}
+	return nil
+}
+
+// see updates the view. What is news to a leader is only a hint: an old event may arrive late, so the next renewal, made at once, decides.
+func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease) {
+	before := e.view.get()
+	if !e.view.see(lease) {
+		return
+	}
+	logger := klog.FromContext(ctx)
+	if lease != nil && value(lease.Spec.HolderIdentity) != "" {
+		if holder := value(lease.Spec.HolderIdentity); before.lease == nil || value(before.lease.Spec.HolderIdentity) != holder {
+			logger.Info("The lease has a holder", "lease", e.String(), "holder", clip(holder), "transitions", value(lease.Spec.LeaseTransitions))
+		}
+		if asked := time.Duration(value(lease.Spec.LeaseDurationSeconds)) * time.Second; asked <= 0 || asked > e.cfg.MaxLeaseDuration {
+			e.stats.count(func(s *Stats) { s.OddDurations++ })
+			logger.Info("The lease asks for an odd duration, which is not obeyed", "lease", e.String(), "seconds", value(lease.Spec.LeaseDurationSeconds))
+		}
+	}
+	if t := e.tenure.Load(); t != nil && !t.token.names(lease) {
+		select {
+		case t.hint <- struct{}{}:
+		default: // one is waiting already
+		}
+	}
+}
+
+// sleep waits for d or for the end of ctx and reports which of them it was: false for the end.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
