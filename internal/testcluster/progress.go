@@ -1,0 +1,63 @@
+package testcluster
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+const progressEvery = 5 * time.Second
+
+// runWithProgress runs a "go build -v" and shows that it is alive. The command writes a line for each package that it
+// compiles, and one for each module that it downloads; what else it writes is shown if it fails.
+func runWithProgress(command *exec.Cmd, log io.Writer) error {
+	output, err := command.StderrPipe()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := command.Start(); err != nil {
+		return fmt.Errorf("start the go command, which is needed in the PATH: %w", err)
+	}
+	lines := make(chan string)
+	go func() { // ends when the command has closed its output, which is when the loop below ends
+		defer close(lines)
+		for scanner := bufio.NewScanner(output); scanner.Scan(); {
+			lines <- scanner.Text()
+		}
+	}()
+
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	var packages, modules int
+	var rest []string
+	show := func() {
+		fmt.Fprintf(log, "testcluster: %4.0f s, %d modules downloaded, %d of about 2,200 packages compiled\n",
+			time.Since(began).Seconds(), modules, packages)
+	}
+	for open := true; open; {
+		var line string
+		select {
+		case <-tick.C:
+			show()
+		case line, open = <-lines:
+			switch {
+			case !open:
+			case strings.HasPrefix(line, "go: downloading "):
+				modules++
+			case strings.ContainsAny(line, " \t"):
+				rest = append(rest, line)
+			default:
+				packages++
+			}
+		}
+	}
+	if err := command.Wait(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, strings.Join(rest, "\n"))
+	}
+	show()
+	return nil
+}
