@@ -90,7 +90,9 @@ func (p *Process) Wait(ctx context.Context) (status string, err error) {
 func (p *Process) Stop(ctx context.Context) error { return p.cluster.order(ctx, "stop", p.Name) }
 
 // Continue undoes Stop.
-func (p *Process) Continue(ctx context.Context) error { return p.cluster.order(ctx, "continue", p.Name) }
+func (p *Process) Continue(ctx context.Context) error {
+	return p.cluster.order(ctx, "continue", p.Name)
+}
 
 // Kill sends SIGKILL and returns when the process has ended.
 func (p *Process) Kill(ctx context.Context) error { return p.cluster.order(ctx, "kill", p.Name) }

@@ -55,6 +55,11 @@ func (c *Cluster) serviceAccount(ctx context.Context, namespace, scope string, r
 	fail := func(err error) (*rest.Config, error) {
 		return nil, fmt.Errorf("create a service account in namespace %q: %w", namespace, err)
 	}
+	for _, rule := range rules {
+		if len(rule.Verbs) == 0 || len(rule.Resources)+len(rule.NonResourceURLs) == 0 {
+			return fail(fmt.Errorf("the rule %v names no verb, or nothing to use it on", rule))
+		}
+	}
 	accounts := c.client.CoreV1().ServiceAccounts(namespace)
 	account, err := accounts.Create(ctx, &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
@@ -91,9 +96,6 @@ func awaitRules(ctx context.Context, config *rest.Config, scope string, rules []
 	}
 	for _, rule := range rules {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: accessTo(rule, scope)}
-		if review.Spec.ResourceAttributes == nil && review.Spec.NonResourceAttributes == nil {
-			return fmt.Errorf("the rule %v names no verb, or nothing to use it on", rule)
-		}
 		err := eventually(ctx, fmt.Sprintf("the rule %v holds", rule), func(ctx context.Context) (bool, error) {
 			answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 			return err == nil && answer.Status.Allowed, err
@@ -105,26 +107,29 @@ func awaitRules(ctx context.Context, config *rest.Config, scope string, rules []
 	return nil
 }
 
+// accessTo is the question whether the first thing that a rule allows is allowed.
 func accessTo(rule rbacv1.PolicyRule, namespace string) authorizationv1.SelfSubjectAccessReviewSpec {
-	var spec authorizationv1.SelfSubjectAccessReviewSpec
+	if len(rule.Resources) == 0 {
+		return authorizationv1.SelfSubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{
+			Path: rule.NonResourceURLs[0],
+			Verb: rule.Verbs[0],
+		}}
+	}
 	first := func(list []string) string {
-		if len(list) == 0 {
-			return ""
+		for _, one := range list {
+			return one
 		}
-		return list[0]
+		return ""
 	}
-	switch {
-	case len(rule.Verbs) == 0:
-	case len(rule.Resources) > 0:
-		resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
-		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-			Namespace: namespace, Verb: rule.Verbs[0], Group: first(rule.APIGroups),
-			Resource: resource, Subresource: subresource, Name: first(rule.ResourceNames),
-		}
-	case len(rule.NonResourceURLs) > 0:
-		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: rule.NonResourceURLs[0], Verb: rule.Verbs[0]}
-	}
-	return spec
+	resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+	return authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Namespace:   namespace,
+		Verb:        rule.Verbs[0],
+		Group:       first(rule.APIGroups),
+		Resource:    resource,
+		Subresource: subresource,
+		Name:        first(rule.ResourceNames),
+	}}
 }
 
 // WriteKubeconfig writes a configuration for programs that take a --kubeconfig.
