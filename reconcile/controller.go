@@ -1,0 +1,154 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/workqueue"
+)
+
+// Options may be left zero.
+type Options struct {
+	// Workers is how many keys are reconciled at once. Zero: 1.
+	Workers int
+	// Timeout is how long a call of Reconcile may take: its ctx ends then. Zero: 2 minutes.
+	Timeout time.Duration
+	// RateLimiter says how long a key rests after a failure. Nil: 5 ms, doubled with each failure in a row, up to 1,000 s.
+	RateLimiter workqueue.RateLimiter[Key]
+}
+
+// Controller calls a Reconciler for each key that one of its sources names: at most one call for a key at a time, and none for a key whose last
+// run wrote something that the caches have not seen. Make one with [NewController], give it sources with [For], [Owns] and [Watches], and
+// hand it to a [Manager], which runs it.
+type Controller struct {
+	name       string
+	reconciler Reconciler
+	workers    int
+	timeout    time.Duration
+	queue      *workqueue.Queue[Key]
+	ledger     *ledger
+
+	// Set before the Manager starts, by For, Owns and Watches.
+	sources  []source
+	mistakes []error
+}
+
+// NewController makes a controller. Its name stands in logs, errors and metrics.
+func NewController(name string, r Reconciler, opts Options) (*Controller, error) {
+	fail := func(format string, args ...any) (*Controller, error) {
+		return nil, fmt.Errorf("controller %q: "+format, append([]any{name}, args...)...)
+	}
+	switch v := reflect.ValueOf(r); {
+	case name == "":
+		return nil, errors.New("NewController: the name is empty")
+	case r == nil, v.Kind() == reflect.Func && v.IsNil(), v.Kind() == reflect.Pointer && v.IsNil():
+		return fail("the Reconciler is nil")
+	case opts.Workers < 0:
+		return fail("Options.Workers is %d; it is a number of workers, or zero for one", opts.Workers)
+	case opts.Timeout < 0:
+		return fail("Options.Timeout is %s; it is a duration, or zero for 2 minutes", opts.Timeout)
+	}
+	c := &Controller{
+		name: name, reconciler: r, workers: opts.Workers, timeout: opts.Timeout,
+		queue: workqueue.New(workqueue.Options[Key]{Name: name, RateLimiter: opts.RateLimiter}),
+	}
+	if c.workers == 0 {
+		c.workers = 1
+	}
+	if c.timeout == 0 {
+		c.timeout = 2 * time.Minute
+	}
+	c.ledger = newLedger(c.queue.Add)
+	return c, nil
+}
+
+// Name returns the controller's name.
+func (c *Controller) Name() string { return c.name }
+
+// Enqueue adds a key from outside: for triggers that are no objects of an informer.
+func (c *Controller) Enqueue(key Key) { c.queue.Add(key) }
+
+// mistake keeps an error of a function that returns none, for NewManager to report.
+func (c *Controller) mistake(format string, args ...any) {
+	c.mistakes = append(c.mistakes, fmt.Errorf("controller %q: "+format, append([]any{c.name}, args...)...))
+}
+
+// run reconciles with all workers until ctx ends and each has returned, or until grace has passed since.
+func (c *Controller) run(ctx context.Context, grace time.Duration) error {
+	log := klog.FromContext(ctx).WithValues("controller", c.name)
+	ctx = klog.NewContext(ctx, log)
+	log.V(1).Info("Workers start", "workers", c.workers)
+	var workers lifecycle.Group
+	for i := range c.workers {
+		workers.Go(fmt.Sprintf("worker %d of controller %s", i, c.name), func() { c.work(ctx, log) })
+	}
+	<-ctx.Done()
+	return workers.Wait(grace)
+}
+
+// work takes keys until ctx ends.
+func (c *Controller) work(ctx context.Context, log klog.Logger) {
+	for {
+		claim, err := c.queue.Take(ctx)
+		if err != nil {
+			return // ctx has ended: the queue is never shut down, so that this controller can lead again
+		}
+		c.handle(ctx, log, claim)
+	}
+}
+
+// handle reconciles one key and ends its claim, in every case.
+func (c *Controller) handle(ctx context.Context, log klog.Logger, claim workqueue.Claim[Key]) {
+	key := claim.Key()
+	log = log.WithValues("key", key)
+	if wait := c.ledger.enter(ctx, log, key); wait > 0 {
+		claim.Park()
+		c.queue.AddAfter(key, wait)
+		return
+	}
+	began := time.Now()
+	o := c.call(ctx, log, key)
+	log.V(4).Info("Reconciled", "took", time.Since(began), "err", o.err)
+
+	if o.err != nil && ctx.Err() != nil {
+		// Stopped half-way, which is nobody's failure. The key is first in line for whoever leads next in this process.
+		claim.DoneAfter(0)
+		return
+	}
+	switch o.kind {
+	case done:
+		claim.Done()
+	case doneAfter:
+		claim.DoneAfter(o.after)
+	case retry:
+		log.Error(o.err, "Reconcile failed", "retryAfter", claim.Retry())
+	case retryAfter:
+		log.Error(o.err, "Reconcile failed")
+		claim.RetryAfter(o.after)
+	case terminal:
+		log.Error(o.err, "Reconcile failed for good: the key rests until something changes")
+		claim.Done()
+	}
+}
+
+// call runs the Reconciler once, within its time, and survives its panic.
+func (c *Controller) call(ctx context.Context, log klog.Logger, key Key) outcome {
+	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, log), c.timeout)
+	defer cancel()
+	ctx = withRun(ctx, &run{c.ledger, key})
+	var result Result
+	var err error
+	if panicked := lifecycle.Try(func() { result, err = c.reconciler.Reconcile(ctx, key) }); panicked != nil {
+		var p *lifecycle.PanicError
+		errors.As(panicked, &p)
+		log.Error(panicked, "Reconcile panicked", "stack", string(p.Stack))
+		err = panicked
+	}
+	return decide(result, err)
+}

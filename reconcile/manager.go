@@ -1,0 +1,316 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+var (
+	// ErrStarted is returned by a second Run: a Manager runs once.
+	ErrStarted = errors.New("the manager has been started before")
+	// ErrStuck is wrapped by Run's error when something had not ended StopGrace after it was told to; the error names it. That code still runs, so a
+	// process that gets this error should exit.
+	ErrStuck = lifecycle.ErrStuck
+)
+
+// Elector lets one of several processes lead; *leaderelection.Elector is one. Run waits until this process leads, calls lead with a context that
+// ends when it does no longer, waits for lead to return, and returns.
+type Elector interface {
+	Run(ctx context.Context, lead func(ctx context.Context) error) error
+}
+
+// ManagerOptions configures a [Manager]. Only Controllers has to be set.
+type ManagerOptions struct {
+	// Controllers are run while this process leads.
+	Controllers []*Controller
+	// Informers are run beside those that the controllers have as sources: caches that are only read.
+	Informers []Informer
+	// Elector decides when this process leads. Nil: always.
+	Elector Elector
+	// SyncTimeout is how long the first lists may take. When it has passed Run returns an error that wraps the cause, such as the server's 403. Zero:
+	// Run waits for as long as it takes, and says in the log what it waits for; a Role or CRD that arrives late is enough then.
+	SyncTimeout time.Duration
+	// StopGrace is how long running reconciles have to return once their context has ended. Zero: 10 s.
+	StopGrace time.Duration
+	// HTTPAddress, host:port, is where /healthz, /readyz and, with Metrics, /metrics are served. There is no authentication: keep it on the loopback
+	// address or behind a network policy. Empty: nowhere.
+	HTTPAddress string
+	// Metrics answers /metrics. Nil: it does not exist.
+	Metrics http.Handler
+}
+
+// Manager runs controllers: the informers that they need, once each; the campaign for leadership, with the caches already warm; the workers, while it
+// leads. Make one with [NewManager].
+type Manager struct {
+	opts      ManagerOptions
+	informers []*managed
+	started   atomic.Bool
+	// ready is nil once every controller has seen the first state of all its sources; until then it tells what is missing.
+	ready atomic.Pointer[string]
+}
+
+// managed is an informer that the Manager runs.
+type managed struct {
+	Informer
+	learner *learner
+}
+
+// NewManager makes a Manager. It returns every mistake in opts, and every one that [For], [Owns] and [Watches] have kept.
+func NewManager(opts ManagerOptions) (*Manager, error) {
+	var errs []error
+	if len(opts.Controllers) == 0 {
+		errs = append(errs, errors.New("ManagerOptions.Controllers is empty"))
+	}
+	if opts.SyncTimeout < 0 {
+		errs = append(errs, fmt.Errorf("ManagerOptions.SyncTimeout is %s; it is a duration, or zero to wait for as long as it takes", opts.SyncTimeout))
+	}
+	if opts.StopGrace < 0 {
+		errs = append(errs, fmt.Errorf("ManagerOptions.StopGrace is %s; it is a duration, or zero for 10 s", opts.StopGrace))
+	}
+	if opts.Metrics != nil && opts.HTTPAddress == "" {
+		errs = append(errs, errors.New("ManagerOptions.Metrics is set, but HTTPAddress is not"))
+	}
+	if opts.StopGrace == 0 {
+		opts.StopGrace = 10 * time.Second
+	}
+	m := &Manager{opts: opts}
+	names := make(map[string]bool)
+	for i, c := range opts.Controllers {
+		if c == nil {
+			errs = append(errs, fmt.Errorf("ManagerOptions.Controllers[%d] is nil", i))
+			continue
+		}
+		if names[c.name] {
+			errs = append(errs, fmt.Errorf("two controllers are called %q", c.name))
+		}
+		names[c.name] = true
+		errs = append(errs, c.mistakes...)
+		if len(c.sources) == 0 && len(c.mistakes) == 0 {
+			errs = append(errs, fmt.Errorf("controller %q has no source: call For, Owns or Watches", c.name))
+		}
+		for _, ca := range c.ledger.caches {
+			ca.learner = m.manage(ca.informer).learner
+		}
+	}
+	for i, inf := range opts.Informers {
+		if inf == nil {
+			errs = append(errs, fmt.Errorf("ManagerOptions.Informers[%d] is nil", i))
+			continue
+		}
+		m.manage(inf)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("NewManager: %w", err)
+	}
+	starting := "not started"
+	m.ready.Store(&starting)
+	return m, nil
+}
+
+// manage adds an informer to those that the Manager runs, unless it is one of them.
+func (m *Manager) manage(inf Informer) *managed {
+	for _, other := range m.informers {
+		if other.Informer == inf {
+			return other
+		}
+	}
+	added := &managed{inf, &learner{}}
+	m.informers = append(m.informers, added)
+	return added
+}
+
+// Run does, in this order,
+//
+//	serve     listen on HTTPAddress
+//	observe   run all informers, and wait until each controller has seen the first state of every source
+//	campaign  run the Elector
+//	act       run the workers, for as long as this process leads; then wait for them, and campaign again
+//
+// until ctx ends, and then undoes it in reverse, waiting for each. It returns
+//
+//	nil                    ctx has ended and everything has ended
+//	an error               of listening, of the Elector, of an informer that ended by itself; or the first lists took longer than SyncTimeout
+//	one wrapping ErrStuck  something has not ended in time; it is named
+//	one wrapping ErrStarted at once, if it is called again
+func (m *Manager) Run(ctx context.Context) error {
+	if m.started.Swap(true) {
+		return ErrStarted
+	}
+	var background lifecycle.Group
+	// The context of everything that outlives the workers, so that a Reconcile that is still running does not look at a dead cache.
+	under, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+
+	var listener net.Listener
+	if m.opts.HTTPAddress != "" {
+		var err error
+		if listener, err = net.Listen("tcp", m.opts.HTTPAddress); err != nil {
+			return fmt.Errorf("ManagerOptions.HTTPAddress: %w", err)
+		}
+		background.Go("HTTP server", func() { m.serve(under, listener) })
+	}
+
+	// An informer returns an error if it cannot be run, since somebody else runs it, or if a handler of its is stuck. Either ends everything.
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	failed := make(chan error, len(m.informers))
+	for _, inf := range m.informers {
+		background.Go("informer "+inf.Name(), func() {
+			if err := inf.Run(withLearner(under, inf.learner)); err != nil {
+				failed <- fmt.Errorf("informer %s: %w", inf.Name(), err)
+				stop()
+			}
+		})
+	}
+
+	err := m.observe(ctx)
+	if err == nil {
+		err = m.campaign(ctx)
+	}
+
+	cancel()
+	// Informers have a StopGrace of their own, after which they return.
+	errs := []error{err, background.Wait(2 * m.opts.StopGrace)}
+	for len(failed) > 0 {
+		errs = append(errs, <-failed)
+	}
+	return errors.Join(errs...)
+}
+
+// observe waits until every informer is synced and every source's handler has seen the first state. It returns nil if ctx ended before: campaign
+// finds out.
+func (m *Manager) observe(ctx context.Context) error {
+	log := klog.FromContext(ctx)
+	wait := ctx
+	if m.opts.SyncTimeout > 0 {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(ctx, m.opts.SyncTimeout)
+		defer cancel()
+	}
+	began := time.Now()
+	for _, inf := range m.informers {
+		missing := "waiting for the first list of informer " + inf.Name()
+		m.ready.Store(&missing)
+		for {
+			patience, cancel := context.WithTimeout(wait, 10*time.Second)
+			err := inf.WaitForSync(patience)
+			cancel()
+			if err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				return nil
+			}
+			if errors.Is(err, informer.ErrStopped) {
+				return err
+			}
+			if wait.Err() != nil {
+				return fmt.Errorf("the caches were not complete within SyncTimeout (%s): %w", m.opts.SyncTimeout, err)
+			}
+			log.Info("Waiting for a first list", "informer", inf.Name(), "health", inf.Health().String(), "for", time.Since(began).Round(time.Second))
+		}
+	}
+	for _, c := range m.opts.Controllers {
+		for _, s := range c.sources {
+			select {
+			case <-s.added.Synced():
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+	m.ready.Store(nil)
+	log.V(1).Info("Caches are complete", "took", time.Since(began))
+	return nil
+}
+
+// campaign leads, again and again, until ctx ends.
+func (m *Manager) campaign(ctx context.Context) error {
+	if m.opts.Elector == nil {
+		return m.act(ctx)
+	}
+	log := klog.FromContext(ctx)
+	for ctx.Err() == nil {
+		led := false
+		err := m.opts.Elector.Run(ctx, func(ctx context.Context) error {
+			led = true
+			return m.act(ctx)
+		})
+		switch {
+		case errors.Is(err, ErrStuck), err != nil && !led:
+			return err
+		case ctx.Err() != nil:
+		default:
+			log.Info("No longer leading; campaigning again", "reason", err)
+		}
+	}
+	return nil
+}
+
+// act runs the workers of all controllers until ctx ends and they have returned.
+func (m *Manager) act(ctx context.Context) error {
+	var controllers lifecycle.Group
+	errs := make([]error, len(m.opts.Controllers))
+	for i, c := range m.opts.Controllers {
+		controllers.Go("controller "+c.name, func() { errs[i] = c.run(ctx, m.opts.StopGrace) })
+	}
+	<-ctx.Done()
+	// Each returns within StopGrace by itself: what is waited for here is only that.
+	if err := controllers.Wait(2 * m.opts.StopGrace); err != nil {
+		return err
+	}
+	return errors.Join(errs...)
+}
+
+// serve answers health checks until ctx ends.
+func (m *Manager) serve(ctx context.Context, listener net.Listener) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if missing := m.notReady(); missing != "" {
+			http.Error(w, missing, http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	if m.opts.Metrics != nil {
+		mux.Handle("GET /metrics", m.opts.Metrics)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	var closing lifecycle.Group
+	closing.Go("close", func() {
+		<-ctx.Done()
+		server.Close()
+	})
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		klog.FromContext(ctx).Error(err, "The health checks are no longer served")
+	}
+	<-ctx.Done()
+	closing.Wait(time.Second)
+}
+
+// notReady says why this process is not ready, or "": a first list is missing, or a cache does not follow its server.
+func (m *Manager) notReady() string {
+	if missing := m.ready.Load(); missing != nil {
+		return *missing
+	}
+	var ill []string
+	for _, inf := range m.informers {
+		if h := inf.Health(); h.State != informer.Live {
+			ill = append(ill, fmt.Sprintf("informer %s: %s", inf.Name(), h))
+		}
+	}
+	return strings.Join(slices.Compact(ill), "\n")
+}

@@ -1,0 +1,160 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/fakeapi"
+)
+
+type mapAPI = fakeapi.Resource[*corev1.ConfigMap, *corev1.ConfigMapList]
+
+func newMapAPI() *mapAPI {
+	return fakeapi.New[*corev1.ConfigMap](func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} })
+}
+
+func configMap(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+}
+
+func newMaps(t *testing.T, api *mapAPI) *informer.SharedIndexInformer[*corev1.ConfigMap] {
+	t.Helper()
+	inf, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: "configmaps"})
+	require.NoError(t, err)
+	return inf
+}
+
+// journal is what a test's Reconciler notes, for the test to read.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) note(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf(format, args...))
+}
+
+// take returns the lines since the last take.
+func (j *journal) take() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	lines := j.lines
+	j.lines = nil
+	return lines
+}
+
+// start runs a Manager until the test ends, or until the function returned is called, which returns what Run did.
+func start(t *testing.T, opts ManagerOptions) (stop func() error) {
+	t.Helper()
+	m, err := NewManager(opts)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	stop = sync.OnceValue(func() error { cancel(); return <-done })
+	t.Cleanup(func() { stop() })
+	return stop
+}
+
+func newController(t *testing.T, r Func, opts Options) *Controller {
+	t.Helper()
+	c, err := NewController("test", r, opts)
+	require.NoError(t, err)
+	return c
+}
+
+func TestOutcomesDecideWhenAKeyComesBack(t *testing.T) {
+	failure := errors.New("it went wrong")
+	type then struct {
+		result Result
+		err    error
+	}
+	for name, test := range map[string]struct {
+		first  then
+		second time.Duration // when the second run begins; zero: never
+	}{
+		"done":                      {first: then{}},
+		"again later":               {first: then{result: Result{RequeueAfter: time.Minute}}, second: time.Minute},
+		"failed":                    {first: then{err: failure}, second: 5 * time.Millisecond},
+		"failed, and says when":     {first: then{err: fmt.Errorf("wrapped: %w", RetryAfter(time.Hour, failure))}, second: time.Hour},
+		"failed, with RequeueAfter": {first: then{result: Result{RequeueAfter: time.Hour}, err: failure}, second: time.Hour},
+		"failed for good":           {first: then{err: fmt.Errorf("wrapped: %w", Terminal(failure))}},
+		"a negative delay":          {first: then{result: Result{RequeueAfter: -1}}, second: 5 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := newMapAPI()
+				api.Create(configMap("a"))
+				began, log := time.Now(), journal{}
+				runs := 0
+				c := newController(t, func(context.Context, Key) (Result, error) {
+					log.note("%s", time.Since(began))
+					if runs++; runs == 1 {
+						return test.first.result, test.first.err
+					}
+					return Result{}, nil
+				}, Options{})
+				For(c, newMaps(t, api))
+				start(t, ManagerOptions{Controllers: []*Controller{c}})
+				time.Sleep(24 * time.Hour)
+				synctest.Wait()
+				want := []string{"0s"}
+				if test.second > 0 {
+					want = append(want, test.second.String())
+				}
+				require.Equal(t, want, log.take())
+			})
+		})
+	}
+}
+
+func TestAPanicIsAnErrorAndTheWorkerLivesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newMapAPI()
+		api.Create(configMap("a"))
+		var log journal
+		runs := 0
+		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+			log.note("%s", key)
+			if runs++; runs < 3 {
+				panic("ouch")
+			}
+			return Result{}, nil
+		}, Options{})
+		For(c, newMaps(t, api))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, []string{"default/a", "default/a", "default/a"}, log.take())
+	})
+}
+
+func TestAReconcileEndsWithItsTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newMapAPI()
+		api.Create(configMap("a"))
+		began, log := time.Now(), journal{}
+		c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
+			<-ctx.Done()
+			log.note("%s", time.Since(began))
+			return Result{}, Terminal(ctx.Err())
+		}, Options{Timeout: time.Minute})
+		For(c, newMaps(t, api))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, []string{"1m0s"}, log.take())
+	})
+}

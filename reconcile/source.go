@@ -1,0 +1,122 @@
+package reconcile
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// Informer is what a Manager needs to know of an informer; *[informer.SharedIndexInformer] is one for every type of object.
+type Informer interface {
+	Name() string
+	Run(ctx context.Context) error
+	WaitForSync(ctx context.Context) error
+	ResourceVersion() string
+	Health() informer.Health
+}
+
+// source is an informer that names keys for a controller to reconcile.
+type source struct {
+	cache *cache
+	added *informer.Registration
+}
+
+// For lets each change of an object name the object's own key.
+//
+// Like [Owns] and [Watches] it is called before the Manager runs, and returns no error: a mistake, such as an informer that is nil, is reported by
+// [NewManager].
+func For[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
+	addSource(c, "For", inf, func(e informer.Event[T], add func(Key)) { add(e.Key) })
+}
+
+// Owns lets each change of an object name the key of its controller: the owner reference with controller: true, if that is of the given group and
+// kind; the version does not matter. The owner is looked for in the namespace of the object. Where a change takes the object from one owner to
+// another, both are named.
+func Owns[T informer.Object](c *Controller, inf *informer.SharedIndexInformer[T], owner schema.GroupVersionKind) {
+	if owner.Kind == "" {
+		c.mistake("Owns: the owner has no kind")
+	}
+	addSource(c, "Owns", inf, both(func(o T) []Key {
+		ref := metav1.GetControllerOfNoCopy(o)
+		if ref == nil || ref.Kind != owner.Kind || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != owner.Group {
+			return nil
+		}
+		return []Key{{Namespace: o.GetNamespace(), Name: ref.Name}}
+	}))
+}
+
+// Watches lets each change of an object name the keys that keys returns for it, for the object as it was and as it is. It runs on the
+// informer's goroutine: it must be quick and wait for nothing, and, as ever, must not change the object. If it panics, that is logged, and no key
+// is named.
+func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys func(T) []Key) {
+	if keys == nil {
+		c.mistake("Watches: the function is nil")
+		return
+	}
+	addSource(c, "Watches", inf, both(keys))
+}
+
+// both names the keys of an object's old and of its new state.
+func both[T any](keys func(T) []Key) func(informer.Event[T], func(Key)) {
+	return func(e informer.Event[T], add func(Key)) {
+		if e.Type != informer.Added {
+			for _, k := range keys(e.Old) {
+				add(k)
+			}
+		}
+		if e.Type != informer.Deleted {
+			for _, k := range keys(e.New) {
+				add(k)
+			}
+		}
+	}
+}
+
+// addSource adds a handler that is inline: it sees every change of the store and only fills a set of keys, so nothing is ever dropped and nothing
+// grows. It adds keys first and tells the ledger second; a key that was parked is thereby queued once.
+func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T], name func(informer.Event[T], func(Key))) {
+	if inf == nil {
+		c.mistake("%s: the informer is nil", verb)
+		return
+	}
+	ca := c.ledger.cacheOf(inf,
+		func(key Key) held { return holding(inf.Get(key)) },
+		func(ctx context.Context, key Key) (held, error) {
+			o, exists, err := inf.Live(ctx, key)
+			return holding(o, exists), err
+		})
+	added, err := inf.AddHandler(func(e informer.Event[T]) {
+		if err := lifecycle.Try(func() { name(e, c.queue.Add) }); err != nil {
+			klog.Background().Error(err, "Naming the keys of an object panicked; they are not reconciled for this change", "controller", c.name,
+				"informer", inf.Name(), "object", e.Key)
+		}
+		c.ledger.saw(ca, e.Key, e.UID, e.Type == informer.Deleted)
+	}, informer.HandlerOptions{Name: verb + " of controller " + c.name, Inline: true})
+	if err != nil {
+		c.mistake("%s: %w", verb, err)
+		return
+	}
+	c.sources = append(c.sources, source{cache: ca, added: added})
+}
+
+// held is what a cache has to say about a key, as far as its own writes are concerned.
+type held struct {
+	exists          bool
+	uid             types.UID
+	resourceVersion string
+	deleting        bool
+}
+
+func holding[T any](value T, exists bool) held {
+	o, ok := any(value).(metav1.Object)
+	if !exists || !ok {
+		return held{exists: exists}
+	}
+	return held{exists: true, uid: o.GetUID(), resourceVersion: o.GetResourceVersion(), deleting: o.GetDeletionTimestamp() != nil}
+}

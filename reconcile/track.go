@@ -1,0 +1,262 @@
+package reconcile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// TrackWrites makes controllers consistent with their own writes. One line on the configuration that all clients are made from is enough:
+//
+//	config.Wrap(reconcile.TrackWrites)
+//
+// From then on every create, update, patch, apply and delete that a Reconcile makes with its ctx, through any kind of client, is recorded for the
+// key, and the key is not reconciled again before the informers of its controller have seen it. Without it, a controller that creates a pod and
+// is called again a millisecond later, by a change that has nothing to do with it, finds no pod in the cache and creates a second one.
+//
+// A write is waited for only if an informer of the controller will see it: its answer tells namespace, labels and UID, and what an informer
+// asks for is learned from its own requests, which is why informers need the same configuration. Dry runs are not waited for, and neither are
+// subresources that answer with something else than the object (binding, eviction, scale, token). An answer that never came is not assumed: the
+// write may have happened or not, and the next run finds out from the cache.
+func TrackWrites(next http.RoundTripper) http.RoundTripper { return &tracker{next} }
+
+type tracker struct{ next http.RoundTripper }
+
+// WrappedRoundTripper lets client-go find the transport below.
+func (t *tracker) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+func (t *tracker) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	if l, ok := ctx.Value(learnerKey{}).(*learner); ok {
+		l.learn(req)
+	}
+	resp, err := t.next.RoundTrip(req)
+	r, ok := ctx.Value(runKey{}).(*run)
+	if !ok || err != nil || resp.StatusCode/100 != 2 || !writes(req) {
+		return resp, err
+	}
+	tgt, ok := targetOf(req)
+	if !ok || separate[tgt.subresource] {
+		return resp, nil
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	if err != nil {
+		resp.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{err}))
+		return resp, nil
+	}
+	objects, err := decodeMetadata(resp.Header.Get("Content-Type"), body)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The answer to a write cannot be read, so the caches are not waited for", "method", req.Method, "resource", tgt.resource,
+			"object", Key{Namespace: tgt.namespace, Name: tgt.name})
+		return resp, nil
+	}
+	for _, o := range objects {
+		r.ledger.wrote(r.key, newWrite(tgt, req.Method == http.MethodDelete, o))
+	}
+	return resp, nil
+}
+
+func writes(req *http.Request) bool {
+	switch req.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+		return !req.URL.Query().Has("dryRun")
+	}
+	return false
+}
+
+// separate lists the subresources whose answer is not the object that an informer sees.
+var separate = map[string]bool{"binding": true, "eviction": true, "scale": true, "token": true, "exec": true, "attach": true, "portforward": true, "proxy": true}
+
+// failing is the rest of a body that could not be read.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// write is what the server says of one object that it has written or begun to delete.
+type write struct {
+	host, group, resource string
+	object                Key
+	uid                   types.UID
+	resourceVersion       string // empty for a deletion, which is seen when the object is gone or going
+	deleted               bool
+	labels                map[string]string
+}
+
+func newWrite(t target, deleted bool, o metadata) write {
+	w := write{host: t.host, group: t.group, resource: t.resource, deleted: deleted, uid: o.UID, labels: o.Labels}
+	w.object = Key{Namespace: o.Namespace, Name: o.Name}
+	if o.Details != nil { // a Status, as answers a deletion that was completed at once
+		w.object, w.uid = Key{Namespace: t.namespace, Name: t.name}, o.Details.UID
+	}
+	if !deleted {
+		w.resourceVersion = o.ResourceVersion
+	}
+	return w
+}
+
+// metadata is as much as the ledger reads of an answer: an object's metadata, or a Status's details.
+type metadata struct {
+	metav1.ObjectMeta
+	Details *metav1.StatusDetails
+}
+
+// decodeMetadata reads the metadata of the object, or of the objects of the list, that an answer holds.
+func decodeMetadata(contentType string, body []byte) ([]metadata, error) {
+	media, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return nil, fmt.Errorf("content type %q: %w", contentType, err)
+	}
+	// Every encoding is read into the same few fields; what else there is, is skipped.
+	var answer struct {
+		Kind     string                         `json:"kind"`
+		Metadata metav1.ObjectMeta              `json:"metadata"`
+		Details  *metav1.StatusDetails          `json:"details"`
+		Items    []metav1.PartialObjectMetadata `json:"items"`
+	}
+	switch media {
+	case "application/json":
+		err = json.Unmarshal(body, &answer)
+	case "application/cbor":
+		err = direct.Unmarshal(body, &answer)
+	case "application/vnd.kubernetes.protobuf":
+		return decodeProtobuf(body)
+	default:
+		err = fmt.Errorf("the content type %q is none of JSON, CBOR and protobuf", media)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.Kind == "Status" && answer.Details == nil:
+		return nil, nil
+	case len(answer.Items) > 0:
+		var all []metadata
+		for _, item := range answer.Items {
+			all = append(all, metadata{ObjectMeta: item.ObjectMeta})
+		}
+		return all, nil
+	default:
+		return []metadata{{ObjectMeta: answer.Metadata, Details: answer.Details}}, nil
+	}
+}
+
+// decodeProtobuf reads an answer in Kubernetes' protobuf encoding: four bytes, then a runtime.Unknown whose Raw is the object. Each API object
+// has its metadata in field 1, and each list its items in field 2, so the messages of PartialObjectMetadata read them all; of a list of
+// objects they also read field 2 of an object as items, so the kind has to tell which it is.
+func decodeProtobuf(body []byte) ([]metadata, error) {
+	magic := []byte{'k', '8', 's', 0}
+	raw, ok := bytes.CutPrefix(body, magic)
+	if !ok {
+		return nil, fmt.Errorf("the body does not start with protobuf's mark %q", magic)
+	}
+	var unknown runtime.Unknown
+	if err := unknown.Unmarshal(raw); err != nil {
+		return nil, err
+	}
+	switch kind := unknown.Kind; {
+	case kind == "Status":
+		var status metav1.Status
+		if err := status.Unmarshal(unknown.Raw); err != nil || status.Details == nil {
+			return nil, err
+		}
+		return []metadata{{Details: status.Details}}, nil
+	case len(kind) > 4 && kind[len(kind)-4:] == "List":
+		var list metav1.PartialObjectMetadataList
+		if err := list.Unmarshal(unknown.Raw); err != nil {
+			return nil, err
+		}
+		var all []metadata
+		for _, item := range list.Items {
+			all = append(all, metadata{ObjectMeta: item.ObjectMeta})
+		}
+		return all, nil
+	default:
+		var object metav1.PartialObjectMetadata
+		if err := object.Unmarshal(unknown.Raw); err != nil {
+			return nil, err
+		}
+		return []metadata{{ObjectMeta: object.ObjectMeta}}, nil
+	}
+}
+
+// run is one call of Reconcile, as the transport knows it.
+type run struct {
+	ledger *ledger
+	key    Key
+}
+
+type runKey struct{}
+
+func withRun(ctx context.Context, r *run) context.Context { return context.WithValue(ctx, runKey{}, r) }
+
+// learner finds out what an informer asks for, from its first request.
+type learner struct{ scope atomic.Pointer[scope] }
+
+type learnerKey struct{}
+
+func withLearner(ctx context.Context, l *learner) context.Context {
+	return context.WithValue(ctx, learnerKey{}, l)
+}
+
+func (l *learner) learn(req *http.Request) {
+	if l.scope.Load() != nil {
+		return
+	}
+	t, ok := targetOf(req)
+	if !ok {
+		return
+	}
+	query := req.URL.Query()
+	s := &scope{target: t}
+	var err error
+	if s.labels, err = labels.Parse(query.Get("labelSelector")); err != nil {
+		return // the server refuses it, too
+	}
+	if s.fields, err = fields.ParseSelector(query.Get("fieldSelector")); err != nil {
+		return
+	}
+	l.scope.Store(s)
+}
+
+// scope is what an informer asks for.
+type scope struct {
+	target target
+	labels labels.Selector
+	fields fields.Selector
+}
+
+// about reports whether the write is one of the resource that the informer lists.
+func (s *scope) about(w write) bool {
+	return s.target.host == w.host && s.target.group == w.group && s.target.resource == w.resource
+}
+
+// includes reports whether the informer is certain to list an object such as the one written. Of field selectors, only those on the name and the
+// namespace can be judged.
+func (s *scope) includes(w write) bool {
+	if s.target.namespace != "" && s.target.namespace != w.object.Namespace {
+		return false
+	}
+	if !s.labels.Matches(labels.Set(w.labels)) {
+		return false
+	}
+	for _, term := range s.fields.Requirements() {
+		if term.Field != "metadata.name" && term.Field != "metadata.namespace" {
+			return false
+		}
+	}
+	return s.fields.Matches(fields.Set{"metadata.name": w.object.Name, "metadata.namespace": w.object.Namespace})
+}
