@@ -1,0 +1,58 @@
+// Command hello is a thermostat for Deployments: annotate one with hello/replicas, and whoever scales it, it goes back.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os/signal"
+	"strconv"
+	"syscall"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
+)
+
+func main() {
+	cfg := must(clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig())
+	cfg.Wrap(reconcile.TrackWrites) // the next run waits until the cache shows what this one wrote
+	deployments := kubernetes.NewForConfigOrDie(cfg).AppsV1()
+	cache := must(informer.New[*appsv1.Deployment](deployments.Deployments(metav1.NamespaceAll), informer.Options[*appsv1.Deployment]{}))
+
+	keep := reconcile.Func(func(ctx context.Context, key informer.Key) (reconcile.Result, error) {
+		d, ok := cache.Get(key) // observe
+		if !ok {
+			return reconcile.Result{}, nil
+		}
+		want, err := strconv.ParseInt(d.Annotations["hello/replicas"], 10, 32)
+		if err != nil || *d.Spec.Replicas == int32(want) { // diff
+			return reconcile.Result{}, nil
+		}
+		log.Printf("%s has %d replicas, %d it shall be", key, *d.Spec.Replicas, want)
+		patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, want) // act
+		_, err = deployments.Deployments(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return reconcile.Result{}, err
+	})
+
+	c := must(reconcile.NewController("hello", keep, reconcile.Options{}))
+	reconcile.For(c, cache)
+	m := must(reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}}))
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := m.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+)
+
+// options is what the command line says.
+type options struct {
+	kubeconfig     string
+	namespace      string
+	workers        int
+	qps            float32
+	burst          int
+	metricsAddress string
+	startupTimeout time.Duration
+
+	leaderElect    bool
+	leaseNamespace string
+	leaseName      string
+	leaseDuration  time.Duration
+	renewDeadline  time.Duration
+	retryPeriod    time.Duration
+}
+
+func parseFlags(args []string) (options, error) {
+	var o options
+	fs := pflag.NewFlagSet("replicaset", pflag.ContinueOnError)
+	fs.Usage = func() {
+		fmt.Fprintf(fs.Output(), "replicaset keeps the wanted number of pods for each ReplicaSet.\n\nFlags:\n%s", fs.FlagUsages())
+	}
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; empty: the pod's service account, else $KUBECONFIG, else ~/.kube/config")
+	fs.StringVar(&o.namespace, "namespace", "", "namespace to look after; empty: all of them")
+	fs.IntVar(&o.workers, "workers", 5, "how many ReplicaSets are reconciled at the same time")
+	fs.Float32Var(&o.qps, "kube-api-qps", 20, "requests to the API server per second, in the long run")
+	fs.IntVar(&o.burst, "kube-api-burst", 30, "requests to the API server that may be made at once")
+	fs.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "host:port that serves /metrics, /healthz and /readyz; 0: none")
+	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "give up when the API server cannot be reached for that long at the start")
+	fs.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the lease, so that several replicas can run")
+	fs.StringVar(&o.leaseNamespace, "leader-elect-resource-namespace", "kube-system", "namespace of the lease")
+	fs.StringVar(&o.leaseName, "leader-elect-resource-name", "thermostat-replicaset", "name of the lease")
+	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long others wait before they take over from a leader that fell silent")
+	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long a leader that cannot renew its lease still leads")
+	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "time between two tries to renew or take the lease")
+
+	logging := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(logging)
+	fs.AddGoFlag(logging.Lookup("v"))
+
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	return o, o.validate(fs.Args())
+}
+
+func (o options) validate(rest []string) error {
+	switch {
+	case len(rest) > 0:
+		return fmt.Errorf("unexpected argument %q: there are only flags, see --help", rest[0])
+	case o.workers < 1:
+		return fmt.Errorf("--workers=%d: at least 1 is needed", o.workers)
+	case o.qps <= 0:
+		return fmt.Errorf("--kube-api-qps=%v: has to be more than 0", o.qps)
+	case o.burst < 1:
+		return fmt.Errorf("--kube-api-burst=%d: at least 1 is needed", o.burst)
+	case o.startupTimeout <= 0:
+		return fmt.Errorf("--startup-timeout=%v: has to be more than 0", o.startupTimeout)
+	}
+	return nil
+}
+
+// restConfig finds the API server: where the flag says, or else the cluster that the process runs in, or else where
+// kubectl looks.
+func (o options) restConfig() (*rest.Config, error) {
+	cfg, err := rest.InClusterConfig()
+	if o.kubeconfig != "" || errors.Is(err, rest.ErrNotInCluster) {
+		files := clientcmd.NewDefaultClientConfigLoadingRules()
+		files.ExplicitPath = o.kubeconfig
+		cfg, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(files, nil).ClientConfig()
+	}
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("no API server is configured: use --kubeconfig or $KUBECONFIG")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("client configuration: %w", err)
+	}
+	cfg.QPS, cfg.Burst = o.qps, o.burst
+	cfg.UserAgent = rest.DefaultKubernetesUserAgent()
+	return cfg, nil
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+func TestFlagDefaults(t *testing.T) {
+	o, err := parseFlags(nil)
+	require.NoError(t, err)
+	require.Equal(t, options{
+		workers: 5, qps: 20, burst: 30, metricsAddress: "0", startupTimeout: 30 * time.Second,
+		leaderElect: true, leaseNamespace: "kube-system", leaseName: "thermostat-replicaset",
+		leaseDuration: 15 * time.Second, renewDeadline: 10 * time.Second, retryPeriod: 2 * time.Second,
+	}, o)
+}
+
+func TestBadFlags(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--workers=0"}, "--workers=0: at least 1"},
+		{[]string{"--workers=many"}, "--workers"},
+		{[]string{"--kube-api-qps=0"}, "--kube-api-qps=0: has to be more than 0"},
+		{[]string{"--kube-api-qps=-3"}, "--kube-api-qps=-3: has to be more than 0"},
+		{[]string{"--kube-api-burst=0"}, "--kube-api-burst=0: at least 1"},
+		{[]string{"--startup-timeout=0s"}, "--startup-timeout=0s: has to be more than 0"},
+		{[]string{"--startup-timeout=5"}, "--startup-timeout"},
+		{[]string{"--replicas=3"}, "unknown flag: --replicas"},
+		{[]string{"web"}, `unexpected argument "web"`},
+	} {
+		_, err := parseFlags(c.args)
+		require.ErrorContains(t, err, c.want)
+		require.NotContains(t, err.Error(), "\n", "one line is all that a user reads")
+	}
+	_, err := parseFlags([]string{"--help"})
+	require.ErrorIs(t, err, pflag.ErrHelp)
+}
+
+func TestRestConfig(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, server string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(`apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "`+server+`"}}]
+contexts: [{name: x, context: {cluster: c}}]
+current-context: x
+`), 0o600))
+		return path
+	}
+	t.Setenv("HOME", dir)
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	t.Setenv("KUBECONFIG", write("from-environment", "https://environment.example"))
+
+	cfg, err := options{kubeconfig: write("from-flag", "https://flag.example"), qps: 7, burst: 9}.restConfig()
+	require.NoError(t, err)
+	require.Equal(t, "https://flag.example", cfg.Host, "the flag goes before $KUBECONFIG")
+	require.EqualValues(t, 7, cfg.QPS)
+	require.Equal(t, 9, cfg.Burst)
+
+	cfg, err = options{}.restConfig()
+	require.NoError(t, err)
+	require.Equal(t, "https://environment.example", cfg.Host)
+
+	_, err = options{kubeconfig: filepath.Join(dir, "nowhere")}.restConfig()
+	require.ErrorContains(t, err, "nowhere")
+	require.NotContains(t, err.Error(), "\n")
+
+	t.Setenv("KUBECONFIG", filepath.Join(dir, "empty"))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "empty"), nil, 0o600))
+	_, err = options{}.restConfig()
+	require.ErrorContains(t, err, "no API server is configured")
+
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+	_, err = options{}.restConfig()
+	require.ErrorContains(t, err, "client configuration", "in a cluster, a missing token is not papered over")
+}

@@ -1,0 +1,110 @@
+// Command replicaset keeps the wanted number of pods for each ReplicaSet: the job of the controller of that name in
+// kube-controller-manager, whose place it can take (started there with --controllers=*,-replicaset-controller).
+//
+// To read it, begin with Reconcile in replicaset.go: observe, diff, act, report. Each of the questions on the way
+// has a file of its own:
+//
+//	claim.go      which pods are mine?
+//	scale.go      how many are missing or too much, and how are they made and deleted?
+//	victims.go    which of them go first?
+//	status.go     what is there to report?
+//
+// The rest is the command: flags.go, preflight.go (can this work at all?), and here, how it all runs.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/leaderelection"
+	"github.com/thermostat-go/thermostat/reconcile"
+)
+
+func main() {
+	o, err := parseFlags(os.Args[1:])
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "replicaset:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err = run(ctx, o)
+	stop()
+	klog.Flush()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "replicaset:", err)
+		os.Exit(1)
+	}
+}
+
+// run works until ctx ends; that is no error.
+func run(ctx context.Context, o options) error {
+	cfg, err := o.restConfig()
+	if err != nil {
+		return err
+	}
+	if err := preflight(ctx, cfg, o); err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped while it waited
+		}
+		return err
+	}
+	return operate(ctx, cfg, o)
+}
+
+// operate runs the controller against the API server of cfg.
+func operate(ctx context.Context, cfg *rest.Config, o options) error {
+	var manager reconcile.ManagerOptions
+	if o.leaderElect {
+		elector, err := leaderelection.New(leaderelection.Config{
+			REST: cfg, Namespace: o.leaseNamespace, Name: o.leaseName,
+			LeaseDuration: o.leaseDuration, RenewDeadline: o.renewDeadline, RetryPeriod: o.retryPeriod,
+		})
+		if err != nil {
+			return err
+		}
+		manager.Elector = elector
+	}
+
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(reconcile.TrackWrites)
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("client configuration: %w", err)
+	}
+	broadcaster := record.NewBroadcaster()
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	events := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "replicaset-controller"})
+
+	c, err := newController(client, events, o.namespace, reconcile.Options{
+		Workers: o.workers,
+		// All workers share the client's rate, and each may have a whole burst of pods to make.
+		Timeout: 2*time.Minute + time.Duration(float64(o.workers*burst)/float64(o.qps)*float64(time.Second)),
+	})
+	if err != nil {
+		return err
+	}
+	manager.Controllers = []*reconcile.Controller{c}
+	m, err := reconcile.NewManager(manager)
+	if err != nil {
+		return err
+	}
+	return m.Run(ctx)
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
+)
+
+// replicaSetReconciler keeps the wanted number of pods for each ReplicaSet.
+//
+// It remembers nothing between two runs. What it knows is in the caches, and reconcile.TrackWrites sees to it that
+// a run starts only when they show what the run before has written: a pod that was created is counted.
+type replicaSetReconciler struct {
+	client kubernetes.Interface
+	events record.EventRecorder
+
+	replicaSets            *informer.SharedIndexInformer[*appsv1.ReplicaSet]
+	replicaSetsByNamespace *informer.Index[string, *appsv1.ReplicaSet]
+	replicaSetsByOwner     *informer.Index[place, *appsv1.ReplicaSet]
+
+	pods            *informer.SharedIndexInformer[*corev1.Pod]
+	podsByNamespace *informer.Index[string, *corev1.Pod]
+	podsByOwner     *informer.Index[place, *corev1.Pod]
+}
+
+// place is where an object is looked for: its namespace, and in there its controller. Orphans have none.
+type place struct {
+	namespace  string
+	controller types.UID
+}
+
+func placeOf[T metav1.Object](obj T) []place {
+	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
+		return []place{{obj.GetNamespace(), owner.UID}}
+	}
+	return []place{{obj.GetNamespace(), ""}}
+}
+
+func namespaceOf[T metav1.Object](obj T) []string { return []string{obj.GetNamespace()} }
+
+// newController says what the reconciler looks at, and which key each change of it wakes.
+func newController(client kubernetes.Interface, events record.EventRecorder, namespace string, options reconcile.Options) (*reconcile.Controller, error) {
+	r := &replicaSetReconciler{client: client, events: events}
+	var errs [7]error
+	r.replicaSets, errs[0] = informer.New[*appsv1.ReplicaSet](client.AppsV1().ReplicaSets(namespace), informer.Options[*appsv1.ReplicaSet]{})
+	r.replicaSetsByNamespace, errs[1] = informer.AddIndex(r.replicaSets, namespaceOf)
+	r.replicaSetsByOwner, errs[2] = informer.AddIndex(r.replicaSets, placeOf)
+	r.pods, errs[3] = informer.New[*corev1.Pod](client.CoreV1().Pods(namespace), informer.Options[*corev1.Pod]{})
+	r.podsByNamespace, errs[4] = informer.AddIndex(r.pods, namespaceOf)
+	r.podsByOwner, errs[5] = informer.AddIndex(r.pods, placeOf)
+
+	var c *reconcile.Controller
+	c, errs[6] = reconcile.NewController("replicaset", r, options)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	reconcile.For(c, r.replicaSets)
+	reconcile.Owns(c, r.pods, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+	reconcile.Watches(c, r.pods, r.wantedBy)
+	return c, nil
+}
+
+// wantedBy names the ReplicaSets that an orphan could belong to. A pod with a controller is the business of Owns.
+func (r *replicaSetReconciler) wantedBy(pod *corev1.Pod) (keys []informer.Key) {
+	if metav1.GetControllerOfNoCopy(pod) != nil {
+		return nil
+	}
+	for rs := range r.replicaSetsByNamespace.Get(pod.Namespace) {
+		if selector, err := selectorOf(rs); err == nil && selector.Matches(labels.Set(pod.Labels)) {
+			keys = append(keys, informer.Key{Namespace: rs.Namespace, Name: rs.Name})
+		}
+	}
+	if len(keys) > 1 {
+		klog.Background().Info("Several ReplicaSets have a selector that matches this orphan; the first to adopt it gets it", "pod", klog.KObj(pod), "replicaSets", keys)
+	}
+	return keys
+}
+
+// Reconcile is one round of the loop: observe, diff, act, report.
+func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) (reconcile.Result, error) {
+	rs, ok := r.replicaSets.Get(key)
+	if !ok {
+		return reconcile.Result{}, nil // its pods are the garbage collector's now
+	}
+	selector, err := selectorOf(rs)
+	if err != nil {
+		return reconcile.Result{}, reconcile.Terminal(err)
+	}
+	now := time.Now() // one clock reading for all decisions of this run
+
+	// Observe: the pods that are ours, once those that should come or go have done so.
+	candidates := r.candidates(rs)
+	mine, err := r.claim(ctx, rs, selector, candidates)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+
+	// Diff and act: create what is missing, delete what is too much.
+	var failure error
+	if rs.DeletionTimestamp == nil {
+		failure = r.scale(ctx, rs, mine, now)
+	}
+
+	// Report: also when scaling failed, and then just that.
+	status := statusOf(rs, mine, terminating(rs, selector, candidates), failure, now)
+	if err := r.report(ctx, rs, status); err != nil {
+		return reconcile.Result{}, err
+	}
+	if failure != nil {
+		return reconcile.Result{}, failure
+	}
+	return reconcile.Result{RequeueAfter: nextAvailable(mine, rs.Spec.MinReadySeconds, now)}, nil
+}
+
+// candidates are the pods that rs has and the ones that nobody has. Orphans are looked up first: a pod that is
+// adopted between the two lookups is then found twice, not missed and made again, and its newer version counts.
+func (r *replicaSetReconciler) candidates(rs *appsv1.ReplicaSet) []*corev1.Pod {
+	found := map[types.UID]*corev1.Pod{}
+	for pod := range r.podsByOwner.Get(place{rs.Namespace, ""}) {
+		found[pod.UID] = pod
+	}
+	for pod := range r.podsByOwner.Get(place{rs.Namespace, rs.UID}) {
+		found[pod.UID] = pod
+	}
+	return slices.Collect(maps.Values(found))
+}
+
+// selectorOf reads the selector of rs. An empty one would match every pod; the API server lets none in, and here it
+// matches nothing.
+func selectorOf(rs *appsv1.ReplicaSet) (labels.Selector, error) {
+	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("selector: %w", err)
+	}
+	if selector.Empty() {
+		return labels.Nothing(), nil
+	}
+	return selector, nil
+}

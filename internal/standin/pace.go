@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// pace is how long the steps of a pod's life take, and how that life ends by itself.
+type pace struct {
+	startAfter, readyAfter, endAfter time.Duration
+	outcome                          corev1.PodPhase // empty: it runs for ever
+	outcomeAfter                     time.Duration
+}
+
+const never = time.Duration(math.MaxInt64)
+
+// of is the pace of one pod: its annotations go before p.
+func (p pace) of(pod *corev1.Pod) (pace, error) {
+	for name, d := range map[string]*time.Duration{
+		"standin/start-after":   &p.startAfter,
+		"standin/ready-after":   &p.readyAfter,
+		"standin/end-after":     &p.endAfter,
+		"standin/outcome-after": &p.outcomeAfter,
+	} {
+		text, ok := pod.Annotations[name]
+		if !ok {
+			continue
+		}
+		if text == "never" {
+			*d = never
+			continue
+		}
+		parsed, err := time.ParseDuration(text)
+		if err != nil {
+			return p, fmt.Errorf("annotation %s: %w; say something like 5s, or never", name, err)
+		}
+		*d = parsed
+	}
+	switch outcome := corev1.PodPhase(pod.Annotations["standin/outcome"]); outcome {
+	case "":
+	case corev1.PodFailed, corev1.PodSucceeded:
+		p.outcome = outcome
+	default:
+		return p, fmt.Errorf("annotation standin/outcome: %q is neither Failed nor Succeeded", outcome)
+	}
+	return p, nil
+}
+
+type step int
+
+const (
+	rest      step = iota // nothing to do, now or later
+	bind                  // give it to our node
+	start                 // report it as Running
+	makeReady             // report it as Ready
+	finish                // report its outcome
+	end                   // it was deleted: let it go
+)
+
+// next is the step that a pod is to take, and how long it has to wait for that yet.
+func (p pace) next(pod *corev1.Pod, now time.Time) (step, time.Duration) {
+	running := pod.Status.Phase == corev1.PodRunning
+	switch {
+	case pod.Spec.NodeName == "":
+		if pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 {
+			return rest, 0
+		}
+		return bind, 0
+	case pod.DeletionTimestamp != nil:
+		if pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0 {
+			return rest, 0 // let go already; a finalizer of somebody keeps the object
+		}
+		return end, left(p.endAfter, deletedAt(pod), now)
+	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
+		return rest, 0
+	case !running:
+		return start, left(p.startAfter, conditionSince(pod, corev1.PodScheduled), now)
+	}
+	startedAt := now
+	if pod.Status.StartTime != nil {
+		startedAt = pod.Status.StartTime.Time
+	}
+	nextStep, wait := rest, never
+	if !conditionTrue(pod, corev1.PodReady) {
+		nextStep, wait = makeReady, left(p.readyAfter, startedAt, now)
+	}
+	if p.outcome != "" {
+		if w := left(p.outcomeAfter, startedAt, now); w <= wait {
+			nextStep, wait = finish, w
+		}
+	}
+	return nextStep, wait
+}
+
+// left is what remains at now of a delay that began at since. An unknown beginning counts as now.
+func left(delay time.Duration, since, now time.Time) time.Duration {
+	if delay == never {
+		return never
+	}
+	if since.IsZero() {
+		since = now
+	}
+	return max(0, delay-now.Sub(since))
+}
+
+// deletedAt is when the deletion was asked for: the API server notes when it has to be over.
+func deletedAt(pod *corev1.Pod) time.Time {
+	if pod.DeletionGracePeriodSeconds == nil {
+		return pod.DeletionTimestamp.Time
+	}
+	return pod.DeletionTimestamp.Add(-time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
+}
+
+func conditionSince(pod *corev1.Pod, t corev1.PodConditionType) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == t {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+func conditionTrue(pod *corev1.Pod, t corev1.PodConditionType) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == t {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
