@@ -10,22 +10,22 @@ import (
 func (q *Queue[K]) check() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	where := map[*entry[K]]state{}
+	where := map[*turn[K]]state{}
 	put := func(l *list[K], s state) (err error) {
 		n := 0
-		var prev *entry[K]
-		for e := l.head; e != nil; prev, e = e, e.next {
-			if where[e] != idle {
-				err = fmt.Errorf("%v is in two lists", e.key)
+		var prev *turn[K]
+		for t := l.head; t != nil; prev, t = t, t.next {
+			if where[t] != idle {
+				err = fmt.Errorf("%v is in two lists", t.entry.key)
 			}
-			if e.prev != prev {
-				err = fmt.Errorf("the links of %v disagree", e.key)
+			if t.prev != prev {
+				err = fmt.Errorf("the links of %v disagree", t.entry.key)
 			}
-			where[e] = s
+			where[t] = s
 			n++
 		}
 		if l.tail != prev || l.n != n {
-			err = fmt.Errorf("the list of state %d has %d entries and a wrong tail or count %d", s, n, l.n)
+			err = fmt.Errorf("the list of state %d has %d turns and a wrong tail or count %d", s, n, l.n)
 		}
 		return err
 	}
@@ -41,61 +41,73 @@ func (q *Queue[K]) check() error {
 		}
 	}
 
-	failing, refs := 0, map[string]int{}
-	for k, e := range q.entries {
+	refs, alarms := map[string]int{}, 0
+	for e := range q.entries.all {
+		k, t := e.key, e.turn
+		if e.delayed() {
+			alarms++
+			if int(e.alarm) >= len(q.alarms) || q.alarms[e.alarm] != e {
+				return fmt.Errorf("%v has an alarm that is not in the heap", k)
+			}
+		}
+		if t == nil {
+			if !e.delayed() {
+				return fmt.Errorf("%v is kept for nothing", k)
+			}
+			if q.opts.Group != nil {
+				return fmt.Errorf("%v has lost its group", k)
+			}
+			continue
+		}
 		switch {
-		case e.key != k:
-			return fmt.Errorf("%v is filed under %v", e.key, k)
-		case where[e] != e.state:
-			return fmt.Errorf("%v has state %d and is in list %d", k, e.state, where[e])
-		case e.dirty && e.state != active:
-			return fmt.Errorf("%v is dirty, and not active", k)
-		case e.byGet && e.state != active:
-			return fmt.Errorf("%v is held by Get, and not active", k)
-		case e.ticket.Load() != 0 && (e.state != active || e.byGet):
-			return fmt.Errorf("%v has a ticket, and no claim", k)
-		case e.at != [2]int64{} && (int(e.alarm) >= len(q.alarms) || q.alarms[e.alarm] != e):
-			return fmt.Errorf("%v has an alarm that is not in the heap", k)
-		case e.state == active && !e.byGet && e.at[left] != 0:
-			return fmt.Errorf("%v is claimed, and the outcome of its last run still stands", k)
-		case e.state == idle && e.at == [2]int64{}:
+		case t.entry != e:
+			return fmt.Errorf("%v has a turn of another key", k)
+		case where[t] != t.state:
+			return fmt.Errorf("%v has state %d and is in list %d", k, t.state, where[t])
+		case t.state == idle && (t.group == nil || !e.delayed()):
 			return fmt.Errorf("%v is kept for nothing", k)
-		case e.state == throttled && !e.charged:
+		case t.dirty && t.state != active:
+			return fmt.Errorf("%v is dirty, and not active", k)
+		case t.byGet && t.state != active:
+			return fmt.Errorf("%v is held by Get, and not active", k)
+		case t.ticket.Load() != 0 && (t.state != active || t.byGet):
+			return fmt.Errorf("%v has a ticket, and no claim", k)
+		case t.state == active && !t.byGet && e.at[left] != 0:
+			return fmt.Errorf("%v is claimed, and the outcome of its last run still stands", k)
+		case t.state == throttled && !t.charged:
 			return fmt.Errorf("%v waits for a token that it does not owe", k)
-		case (e.group != nil) != (q.opts.Group != nil):
+		case (t.group != nil) != (q.opts.Group != nil):
 			return fmt.Errorf("%v has the wrong kind of group", k)
 		}
-		delete(where, e)
-		if e.failing {
-			failing++
-		}
-		if e.group != nil {
-			refs[e.group.name]++
-			if q.groups[e.group.name] != e.group {
+		delete(where, t)
+		if t.group != nil {
+			refs[t.group.name]++
+			if q.groups[t.group.name] != t.group {
 				return fmt.Errorf("%v belongs to a group that is gone", k)
 			}
 		}
 	}
 	if len(where) > 0 {
-		return fmt.Errorf("%d entries are listed, and not in entries", len(where))
+		return fmt.Errorf("%d turns are listed, and have no entry", len(where))
 	}
-	if int64(failing) != q.failing.Load() {
-		return fmt.Errorf("%d entries are failing, counted as %d", failing, q.failing.Load())
+	if alarms != len(q.alarms) {
+		return fmt.Errorf("%d entries have an alarm, the heap has %d", alarms, len(q.alarms))
 	}
 	for name, g := range q.groups {
 		if g.refs != refs[name] || g.refs == 0 {
 			return fmt.Errorf("group %q has %d entries, counted as %d", name, refs[name], g.refs)
 		}
 	}
+	if err := q.entries.check(); err != nil {
+		return err
+	}
 
 	for i, e := range q.alarms {
 		switch {
 		case int(e.alarm) != i:
 			return fmt.Errorf("alarm %d thinks it is %d", i, e.alarm)
-		case e.at == [2]int64{}:
+		case !e.delayed():
 			return fmt.Errorf("%v is in the heap without an alarm", e.key)
-		case q.entries[e.key] != e:
-			return fmt.Errorf("%v is in the heap, and not in entries", e.key)
 		case q.alarms[(i-1)/2].due() > e.due():
 			return fmt.Errorf("alarm %d rings before its parent", i)
 		}
@@ -118,15 +130,43 @@ func (q *Queue[K]) check() error {
 	case q.down && n > 0:
 		return fmt.Errorf("%d workers sleep after the shutdown", n)
 	}
-	spare := 0
-	for e := q.free; e != nil; e = e.next {
-		if spare++; e.state != idle || e.dirty || e.byGet || e.failing || e.group != nil || e.priority != 0 ||
-			e.at != [2]int64{} || e.ticket.Load() != 0 {
+	for _, t := range q.pool.turns {
+		if t.state != idle || t.entry != nil || t.group != nil || t.next != nil || t.prev != nil ||
+			t.dirty || t.byGet || t.ticket.Load() != 0 {
+			return fmt.Errorf("a spare turn remembers its last key")
+		}
+	}
+	for _, e := range q.pool.entries {
+		if *e != (entry[K]{}) {
 			return fmt.Errorf("a spare entry remembers its last key")
 		}
 	}
-	if spare != q.spare || spare > maxSpare {
-		return fmt.Errorf("%d spare entries, counted as %d", spare, q.spare)
+	if len(q.pool.entries) > poolSize || len(q.pool.turns) > poolSize {
+		return fmt.Errorf("too many spares")
+	}
+	return nil
+}
+
+func (x *index[K]) check() error {
+	total := 0
+	for i := range x.tables {
+		n := 0
+		for j, e := range x.tables[i].slots {
+			if e == nil {
+				continue
+			}
+			n++
+			if t, slot := x.locate(e.key); t != &x.tables[i] || int(slot) != j {
+				return fmt.Errorf("%v is in a slot where nobody finds it", e.key)
+			}
+		}
+		if slots := len(x.tables[i].slots); n != x.tables[i].n || n > slots/4*3 || slots > minSlots && n < slots/8 {
+			return fmt.Errorf("table %d has %d entries, counted as %d, in %d slots", i, n, x.tables[i].n, slots)
+		}
+		total += n
+	}
+	if total != x.n {
+		return fmt.Errorf("the index has %d entries, counted as %d", total, x.n)
 	}
 	return nil
 }
@@ -153,9 +193,9 @@ func (l *line[K]) check(list func(*list[K]) error) error {
 			if err := list(&f.keys); err != nil {
 				return err
 			}
-			for e := f.keys.head; e != nil; e = e.next {
-				if e.priority != c.priority || e.group != f.group {
-					return fmt.Errorf("%v waits in the wrong place", e.key)
+			for t := f.keys.head; t != nil; t = t.next {
+				if t.priority != c.priority || t.group != f.group {
+					return fmt.Errorf("%v waits in the wrong place", t.entry.key)
 				}
 			}
 		}

@@ -22,7 +22,7 @@ import (
 // After a shutdown nothing is queued again by an outcome; what it asked for is reported by [Queue.Drain].
 type Claim[K comparable] struct {
 	q      *Queue[K]
-	e      *entry[K]
+	turn   *turn[K]
 	ticket uint64
 	key    K
 }
@@ -58,7 +58,7 @@ func (c Claim[K]) DoneAfter(d time.Duration) {
 func (c Claim[K]) Retry() (d time.Duration) {
 	if c.use() {
 		d = defaultCap // should the rate limiter panic
-		defer func() { c.end(outcome{again: true, after: d, failed: true, limited: true}) }()
+		defer func() { c.end(outcome{again: true, after: d, limited: true}) }()
 		d = c.q.opts.RateLimiter.When(c.key)
 	}
 	return d
@@ -68,7 +68,7 @@ func (c Claim[K]) Retry() (d time.Duration) {
 // limiter counts the failure; the delay it asks for, and Options.Rate, do not apply.
 func (c Claim[K]) RetryAfter(d time.Duration) {
 	if c.use() {
-		defer c.end(outcome{again: true, after: d, failed: true})
+		defer c.end(outcome{again: true, after: d})
 		c.q.opts.RateLimiter.When(c.key)
 	}
 }
@@ -76,13 +76,13 @@ func (c Claim[K]) RetryAfter(d time.Duration) {
 // Park ends the claim without a verdict: the key rests until somebody adds it, and its failures stay counted.
 func (c Claim[K]) Park() {
 	if c.use() {
-		c.end(outcome{parked: true})
+		c.end(outcome{})
 	}
 }
 
 // use says whether the claim was still good, and makes it void.
 func (c Claim[K]) use() bool {
-	if c.e != nil && c.e.ticket.CompareAndSwap(c.ticket, 0) {
+	if c.turn != nil && c.turn.ticket.CompareAndSwap(c.ticket, 0) {
 		return true
 	}
 	if c.q != nil {
@@ -95,43 +95,34 @@ func (c Claim[K]) use() bool {
 
 func (c Claim[K]) end(o outcome) {
 	c.q.mu.Lock()
-	if !o.parked {
-		c.q.setFailing(c.e, o.failed)
-	}
-	c.q.finish(c.e, o)
+	c.q.finish(c.turn, o)
 }
 
 // outcome is how a run ended.
 type outcome struct {
 	again   bool          // the run itself asks for another one
 	after   time.Duration // with again: how long from now
-	failed  bool
-	limited bool // with again: Options.Rate applies
-	parked  bool // no verdict
+	limited bool          // with again: Options.Rate applies
 }
 
-// finish ends the hand-out of e. It is called with the lock held and returns without it.
-func (q *Queue[K]) finish(e *entry[K], o outcome) {
-	q.active.remove(e)
-	e.state, e.byGet = idle, false
-	priority, started := e.priority, e.started
+// finish ends the hand-out of t. It is called with the lock held and returns without it.
+func (q *Queue[K]) finish(t *turn[K], o outcome) {
+	e, priority, started := t.entry, t.priority, t.started
 	if o.again {
 		q.counts.retries++
-		switch {
-		case o.after > 0 || q.down:
-			q.setAlarm(e, left, o.after, o.limited)
-		case e.dirty:
-			e.charged = e.charged && o.limited
-		default:
-			e.dirty, e.since, e.charged = true, q.now(), o.limited
-			q.counts.adds++
+		if o.after > 0 || q.down {
+			q.setAlarm(e, left, o.after, priority, o.limited)
+		} else {
+			q.want(e, priority, o.limited)
 		}
 	}
-	if e.dirty {
-		e.dirty = false
-		q.enqueue(e)
-	} else if e.at == [2]int64{} {
-		q.leave(e)
+	q.active.remove(t)
+	t.state, t.byGet = idle, false
+	if t.dirty {
+		t.dirty, t.priority = false, t.dirtyPriority
+		q.enqueue(t)
+	} else {
+		q.rest(e)
 	}
 	q.settle()
 	q.mu.Unlock()
@@ -144,16 +135,15 @@ func (q *Queue[K]) finish(e *entry[K], o outcome) {
 func (q *Queue[K]) next(ctx context.Context, byGet bool) (Claim[K], error) {
 	q.mu.Lock()
 	for {
-		now := q.now()
 		if err := ctx.Err(); err != nil {
-			q.wake() // the key or the token that this worker was woken for is another one's now
-			q.armForToken(now)
+			q.wake() // the key or the token that this worker was woken for is for another one now
+			q.armForToken()
 			q.mu.Unlock()
 			return Claim[K]{}, err
 		}
-		if e := q.pick(now); e != nil {
-			c := q.start(e, now, byGet)
-			waited, priority := time.Duration(now-e.since), e.priority
+		if t := q.pick(); t != nil {
+			c := q.start(t, byGet)
+			priority, waited := t.priority, time.Duration(t.started-t.since)
 			q.mu.Unlock()
 			if q.opts.Metrics != nil {
 				q.opts.Metrics.Waited(priority, waited)
@@ -181,36 +171,36 @@ func (q *Queue[K]) next(ctx context.Context, byGet bool) (Claim[K], error) {
 	}
 }
 
-// pick takes the entry that is to be handed out next out of its line; nil means that there is none now.
-func (q *Queue[K]) pick(now int64) *entry[K] {
-	if q.aside.n > 0 && q.tokens.take(now) {
-		e := q.aside.pop()
-		q.armForToken(now)
-		return e
+// pick takes the turn that comes next out of its line; nil means that there is none now.
+func (q *Queue[K]) pick() *turn[K] {
+	if q.aside.n > 0 && q.tokens.take(q.now()) {
+		t := q.aside.pop()
+		q.armForToken()
+		return t
 	}
 	for q.ready.n > 0 {
-		e := q.ready.pop()
-		if !e.charged || q.opts.Rate == 0 || q.tokens.take(now) {
-			return e
+		t := q.ready.pop()
+		if !t.charged || q.opts.Rate == 0 || q.tokens.take(q.now()) {
+			return t
 		}
-		e.state = throttled
-		q.aside.push(e)
-		q.armForToken(now)
+		t.state = throttled
+		q.aside.push(t)
+		q.armForToken()
 	}
 	return nil
 }
 
-// start gives e, which pick returned, to a worker.
-func (q *Queue[K]) start(e *entry[K], now int64, byGet bool) Claim[K] {
-	e.state, e.started, e.byGet = active, now, byGet
-	q.active.push(e)
+// start gives the turn that pick returned to a worker.
+func (q *Queue[K]) start(t *turn[K], byGet bool) Claim[K] {
+	t.state, t.started, t.byGet = active, q.stamp(), byGet
+	q.active.push(t)
 	if byGet {
-		return Claim[K]{key: e.key}
+		return Claim[K]{key: t.entry.key}
 	}
-	q.clearAlarm(e, left) // this run's own outcome takes its place
+	q.clearAlarm(t.entry, left) // this run's own outcome takes its place
 	q.tickets++
-	e.ticket.Store(q.tickets)
-	return Claim[K]{q, e, q.tickets, e.key}
+	t.ticket.Store(q.tickets)
+	return Claim[K]{q, t, q.tickets, t.entry.key}
 }
 
 // waiters are the workers that found nothing to do, the longest waiting first. A worker is woken through a channel

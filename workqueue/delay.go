@@ -17,30 +17,33 @@ const (
 func (q *Queue[K]) Cancel(key K) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	e := q.entries[key]
-	if e == nil || e.at == [2]int64{} {
+	e := q.entries.get(key)
+	if e == nil || !e.delayed() {
 		return false
 	}
 	q.clearAlarm(e, asked)
 	q.clearAlarm(e, left)
-	if e.state == idle {
-		q.leave(e)
+	if e.turn == nil || e.turn.state == idle {
+		q.rest(e)
 	}
 	return true
 }
 
 // setAlarm lets e's alarm ring after d, unless it rings earlier anyway.
-func (q *Queue[K]) setAlarm(e *entry[K], kind int, d time.Duration, limited bool) {
+func (q *Queue[K]) setAlarm(e *entry[K], kind int, d time.Duration, p Priority, limited bool) {
 	at := after(q.now(), d)
-	e.limited[kind] = limited && (e.at[kind] == 0 || e.limited[kind])
-	if e.at[kind] != 0 && e.at[kind] <= at {
-		return
+	if was := e.at[kind]; was != 0 {
+		limited = limited && e.limited[kind]
+		at = min(at, was)
 	}
-	set := e.at != [2]int64{}
-	e.at[kind] = at
-	if set {
+	e.limited[kind] = limited
+	if e.delayed() {
+		e.priority = max(e.priority, p)
+		e.at[kind] = at
 		q.alarms.up(e.alarm)
 	} else {
+		e.priority = p
+		e.at[kind] = at
 		q.alarms.add(e)
 	}
 	q.arm(q.alarms[0].due())
@@ -51,10 +54,10 @@ func (q *Queue[K]) clearAlarm(e *entry[K], kind int) {
 		return
 	}
 	e.at[kind] = 0
-	if e.at == [2]int64{} {
-		q.alarms.remove(e)
-	} else {
+	if e.delayed() {
 		q.alarms.down(e.alarm)
+	} else {
+		q.alarms.remove(e)
 	}
 }
 
@@ -73,53 +76,60 @@ func (q *Queue[K]) arm(at int64) {
 }
 
 // armForToken makes sure that a worker is woken when the first key in aside gets its token.
-func (q *Queue[K]) armForToken(now int64) {
+func (q *Queue[K]) armForToken() {
 	if q.aside.n > 0 {
-		q.arm(max(q.tokens.next(), now))
+		q.arm(max(q.tokens.next(), q.now()))
 	}
 }
 
-// ring runs when the timer fires: the keys whose alarm is due become wanted, and the timer is set to the next one.
+// ring runs when the timer fires: the keys whose alarm is due become wanted, and the timer is set anew.
 func (q *Queue[K]) ring() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.armed = 0
-	for {
-		now := q.now()
-		// A part at a time, so that a million keys that are due at once do not keep everybody else waiting.
-		for range 1000 {
-			if q.down || len(q.alarms) == 0 {
-				break
-			}
-			e := q.alarms[0]
-			if e.due() > now {
-				break
-			}
-			for kind, at := range e.at {
-				if at != 0 && at <= now {
-					q.clearAlarm(e, kind)
-					q.want(e, e.limited[kind])
-				}
-			}
-		}
-		if q.down {
-			return
-		}
-		if len(q.alarms) == 0 || q.alarms[0].due() > now {
-			if q.aside.n > 0 && q.waiters.n > 0 && q.tokens.next() <= now {
-				q.waiters.wake()
-			}
-			break
-		}
+	for !q.ringSome() {
+		// A million keys that are due at once must not keep everybody else from the lock.
 		q.mu.Unlock()
 		q.mu.Lock()
+	}
+	if q.down {
+		return
 	}
 	if len(q.alarms) > 0 {
 		q.arm(q.alarms[0].due())
 	}
-	if now := q.now(); q.aside.n > 0 && q.tokens.next() > now {
-		q.arm(q.tokens.next())
+	now := q.now()
+	if q.aside.n > 0 {
+		if q.tokens.next() > now {
+			q.arm(q.tokens.next())
+		} else if q.waiters.n > 0 {
+			q.waiters.wake()
+		} // else the next worker that looks for a key finds the token
 	}
+	if q.coarse != 0 {
+		if q.coarse = 0; q.stamped {
+			q.coarse, q.stamped = now, false
+			q.arm(now + int64(granularity))
+		}
+	}
+}
+
+// ringSome lets up to a thousand alarms ring, and says whether that was all that are due.
+func (q *Queue[K]) ringSome() (all bool) {
+	now := q.now()
+	for range 1000 {
+		if q.down || len(q.alarms) == 0 || q.alarms[0].due() > now {
+			return true
+		}
+		e := q.alarms[0]
+		for kind, at := range e.at {
+			if at != 0 && at <= now {
+				q.clearAlarm(e, kind)
+				q.want(e, e.priority, e.limited[kind])
+			}
+		}
+	}
+	return false
 }
 
 // after is now+d, or the end of time.
@@ -161,6 +171,9 @@ func (h *alarms[K]) remove(e *entry[K]) {
 		(*h)[e.alarm], moved.alarm = moved, e.alarm
 		h.up(moved.alarm)
 		h.down(moved.alarm)
+	}
+	if cap(*h) > 1024 && last < cap(*h)/4 { // after a burst
+		*h = append(make(alarms[K], 0, cap(*h)/2), *h...)
 	}
 }
 

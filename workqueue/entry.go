@@ -5,186 +5,211 @@ import (
 	"time"
 )
 
-// state says in which of the queue's lists an entry is.
+// entry is what a queue knows about one key. A key that is delayed has one or two alarms; a key that waits for a
+// worker or is in the hands of one has a turn; it may have all of it. A key that has nothing has no entry.
+type entry[K comparable] struct {
+	key  K
+	turn *turn[K] // nil iff the key is neither waiting nor active; with Options.Group never nil
+
+	at       [2]int64 // when each alarm rings; 0: not set
+	limited  [2]bool  // whether the key will owe a token when it does
+	priority Priority // which the key will have when an alarm rings
+	alarm    int32    // index in Queue.alarms; means something iff an alarm is set
+}
+
+func (e *entry[K]) delayed() bool { return e.at != [2]int64{} }
+
+// state says in which of the queue's lists a turn is.
 type state uint8
 
 const (
-	idle      state = iota // in none; it is kept for an alarm, or leaves
+	idle      state = iota // in none; such a turn only keeps the group of a delayed key
 	waiting                // in Queue.ready
 	throttled              // in Queue.aside
 	active                 // in Queue.active
 )
 
-// entry is all that a queue knows about one key.
-type entry[K comparable] struct {
-	key        K
-	next, prev *entry[K] // neighbours in the list that state names
-	group      *group    // nil without Options.Group
+// turn is a key's way through the queue, from the add to the end of the run, and on to the next one if the key is
+// added again meanwhile.
+type turn[K comparable] struct {
+	entry      *entry[K]
+	next, prev *turn[K] // neighbours in the list that state names
+	group      *group   // nil without Options.Group
 
-	// ticket is the live claim on this entry, 0 if there is none. Whoever swaps it to 0 may end the claim, so that
-	// one claim ends once, whatever its copies do. Tickets are never given twice, so the claims of an earlier life
-	// of the entry fail here as well.
+	// ticket is the live claim on this turn, 0 if there is none. Whoever swaps it for 0 may end the claim, so that a
+	// claim ends once, whatever its copies do. No ticket is given twice, so the claims of an earlier life of this
+	// turn fail here, too.
 	ticket atomic.Uint64
 
-	at      [2]int64 // when each alarm rings, 0: not set
-	since   int64    // state is waiting or throttled, or dirty: when this wait began
-	started int64    // state is active: when the run began
+	since   int64 // waiting, throttled or dirty: when the wait began
+	started int64 // active: when the run began
 
-	alarm    int32 // index in Queue.alarms; meaningful iff at has a time
-	priority Priority
-	state    state
-	dirty    bool    // wanted again while active
-	charged  bool    // waiting, throttled or dirty, only because of rate-limited adds
-	limited  [2]bool // as charged, for what each alarm will want
-	byGet    bool    // active, handed out by Get
-	failing  bool    // added rate-limited and not forgotten since
+	state         state
+	priority      Priority
+	dirty         bool     // active, and wanted again
+	dirtyPriority Priority // dirty: which the key will have then
+	charged       bool     // waiting, throttled or dirty: owes a token, as only rate-limited adds asked for the run
+	byGet         bool     // active, handed out by Get
 }
 
-// pending says whether somebody asked for a run that has not begun.
-func (e *entry[K]) pending() bool {
-	return e.state == waiting || e.state == throttled || e.dirty || e.at != [2]int64{}
-}
-
-// list is a doubly linked list through its entries.
+// list is a doubly linked list through its turns.
 type list[K comparable] struct {
-	head, tail *entry[K]
+	head, tail *turn[K]
 	n          int
 }
 
-func (l *list[K]) push(e *entry[K]) {
-	e.prev, e.next = l.tail, nil
+func (l *list[K]) push(t *turn[K]) {
+	t.prev, t.next = l.tail, nil
 	if l.tail != nil {
-		l.tail.next = e
+		l.tail.next = t
 	} else {
-		l.head = e
+		l.head = t
 	}
-	l.tail = e
+	l.tail = t
 	l.n++
 }
 
-func (l *list[K]) remove(e *entry[K]) {
-	if e.prev != nil {
-		e.prev.next = e.next
+func (l *list[K]) remove(t *turn[K]) {
+	if t.prev != nil {
+		t.prev.next = t.next
 	} else {
-		l.head = e.next
+		l.head = t.next
 	}
-	if e.next != nil {
-		e.next.prev = e.prev
+	if t.next != nil {
+		t.next.prev = t.prev
 	} else {
-		l.tail = e.prev
+		l.tail = t.prev
 	}
-	e.next, e.prev = nil, nil
+	t.next, t.prev = nil, nil
 	l.n--
 }
 
-// group is one of the names that Options.Group returned, shared by the entries that belong to it.
+// group is one of the names that Options.Group returned, shared by the turns that belong to it.
 type group struct {
 	name string
 	refs int // entries that belong to it; the group leaves with the last
 }
 
-const maxSpare = 256 // entries kept for reuse: enough for the steady state, nothing to speak of after a burst
+// pool keeps entries and turns for reuse: enough for the steady state, nothing to speak of after a burst.
+type pool[K comparable] struct {
+	entries []*entry[K]
+	turns   []*turn[K]
+}
 
-// enter makes the entry of a key that the queue knows nothing about.
-func (q *Queue[K]) enter(key K, groupName string) *entry[K] {
-	e := q.free
-	if e != nil {
-		q.free, e.next = e.next, nil
-		q.spare--
-	} else {
-		e = new(entry[K])
+const poolSize = 128
+
+func (p *pool[K]) entry() (e *entry[K]) {
+	if n := len(p.entries); n > 0 {
+		e, p.entries = p.entries[n-1], p.entries[:n-1]
+		return e
 	}
+	return new(entry[K])
+}
+
+func (p *pool[K]) turn() (t *turn[K]) {
+	if n := len(p.turns); n > 0 {
+		t, p.turns = p.turns[n-1], p.turns[:n-1]
+		return t
+	}
+	return new(turn[K])
+}
+
+// enter returns the entry of key, a new one if there is none.
+func (q *Queue[K]) enter(key K, groupName string) *entry[K] {
+	table, slot := q.entries.locate(key)
+	if e := table.slots[slot]; e != nil {
+		return e
+	}
+	e := q.pool.entry()
 	e.key = key
+	q.entries.put(table, slot, e)
 	if q.opts.Group != nil {
 		g := q.groups[groupName]
 		if g == nil {
-			if q.groups == nil {
-				q.groups = map[string]*group{}
-			}
 			g = &group{name: groupName}
 			q.groups[groupName] = g
 		}
 		g.refs++
-		e.group = g
+		e.turn = q.pool.turn()
+		e.turn.entry, e.turn.group = e, g
 	}
-	q.entries[key] = e
 	return e
 }
 
-// leave drops an entry of which nothing is left to know.
-func (q *Queue[K]) leave(e *entry[K]) {
-	q.setFailing(e, false)
-	delete(q.entries, e.key)
-	if g := e.group; g != nil {
-		if g.refs--; g.refs == 0 {
-			delete(q.groups, g.name)
-		}
-		e.group = nil
-	}
-	var none K
-	e.key = none // it may hold strings
-	e.priority = 0
-	if q.spare < maxSpare {
-		e.next, q.free = q.free, e
-		q.spare++
-	}
-}
-
-// want notes that e's key needs a run: it queues an idle one, and marks an active one to be queued again.
-func (q *Queue[K]) want(e *entry[K], limited bool) {
-	if e.state == idle || e.state == active && !e.dirty {
-		e.since, e.charged = q.now(), limited
-		q.counts.adds++
-		if e.state == active {
-			e.dirty = true
-		} else {
-			q.enqueue(e)
+// rest is called when e has no turn any more: an entry that has no alarm either leaves.
+func (q *Queue[K]) rest(e *entry[K]) {
+	t := e.turn
+	if e.delayed() {
+		if t != nil && t.group == nil {
+			q.free(t)
+			e.turn = nil
 		}
 		return
 	}
-	if e.charged && !limited { // a plain add owes no token
-		e.charged = false
-		if e.state == throttled {
-			q.aside.remove(e)
-			q.enqueue(e)
+	if t != nil {
+		if g := t.group; g != nil {
+			if g.refs--; g.refs == 0 {
+				delete(q.groups, g.name)
+			}
+			t.group = nil
 		}
+		q.free(t)
+	}
+	q.entries.remove(e.key)
+	*e = entry[K]{} // the key may hold memory
+	if len(q.pool.entries) < poolSize {
+		q.pool.entries = append(q.pool.entries, e)
 	}
 }
 
-// enqueue puts e at the end of the line and sees to it that a worker comes for it.
-func (q *Queue[K]) enqueue(e *entry[K]) {
-	e.state = waiting
-	q.ready.push(e)
-	q.wake()
+func (q *Queue[K]) free(t *turn[K]) {
+	t.entry = nil
+	if len(q.pool.turns) < poolSize {
+		q.pool.turns = append(q.pool.turns, t)
+	}
 }
 
-// prioritize notes that somebody asks for priority p. Among the asks that one run will serve, the highest counts.
-func (q *Queue[K]) prioritize(e *entry[K], p Priority) {
+// want notes that e's key needs a run: it queues a key that is not in the queue, and marks one that a worker has.
+func (q *Queue[K]) want(e *entry[K], p Priority, limited bool) {
+	t := e.turn
+	if t == nil {
+		t = q.pool.turn()
+		t.entry, e.turn = e, t
+	}
 	switch {
-	case p == e.priority || p < e.priority && e.pending():
-	case e.state == waiting:
-		q.ready.remove(e)
-		e.priority = p
-		q.ready.push(e)
-	case e.state == throttled:
-		q.aside.remove(e)
-		e.priority = p
-		q.aside.push(e)
+	case t.state == idle:
+		t.since, t.priority, t.charged = q.stamp(), p, limited
+		q.counts.adds++
+		q.enqueue(t)
+	case t.state == active && !t.dirty:
+		t.since, t.dirtyPriority, t.charged = q.stamp(), p, limited
+		t.dirty = true
+		q.counts.adds++
+	case t.state == active:
+		t.dirtyPriority, t.charged = max(t.dirtyPriority, p), t.charged && limited
+	case t.state == throttled && !limited: // a plain add owes no token
+		q.aside.remove(t)
+		t.priority, t.charged = max(t.priority, p), false
+		q.enqueue(t)
 	default:
-		e.priority = p
+		t.charged = t.charged && limited
+		if p > t.priority {
+			l := &q.ready
+			if t.state == throttled {
+				l = &q.aside
+			}
+			l.remove(t)
+			t.priority = p
+			l.push(t)
+		}
 	}
 }
 
-func (q *Queue[K]) setFailing(e *entry[K], failing bool) {
-	if e.failing == failing {
-		return
-	}
-	e.failing = failing
-	if failing {
-		q.failing.Add(1)
-	} else {
-		q.failing.Add(-1)
-	}
+// enqueue puts t at the end of the line and sees to it that a worker comes for it.
+func (q *Queue[K]) enqueue(t *turn[K]) {
+	t.state = waiting
+	q.ready.push(t)
+	q.wake()
 }
 
 // now is the time on the queue's own scale: nanoseconds since it was made, never 0, which means "not set".
@@ -192,3 +217,21 @@ func (q *Queue[K]) now() int64 { return int64(time.Since(q.born)) + 1 }
 
 // wall turns a time on the queue's own scale into one to show.
 func (q *Queue[K]) wall(t int64) time.Time { return q.born.Add(time.Duration(t - 1)) }
+
+// granularity of the times that are only there for people to look at.
+const granularity = 100 * time.Millisecond
+
+// stamp is the time to note for an add or a hand-out. It is exact if Metrics are to be told. Otherwise it may be behind
+// by granularity: reading the clock twice would take as long as the rest of an add and a hand-out together, so it is
+// read once for all that happens until the timer fires.
+func (q *Queue[K]) stamp() int64 {
+	if q.opts.Metrics != nil {
+		return q.now()
+	}
+	q.stamped = true
+	if q.coarse == 0 {
+		q.coarse = q.now()
+		q.arm(q.coarse + int64(granularity))
+	}
+	return q.coarse
+}

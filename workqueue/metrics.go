@@ -50,16 +50,16 @@ func (q *Queue[K]) Stats() Stats {
 	defer q.mu.Unlock()
 	now := q.now()
 	s := Stats{
-		Ready: q.ready.n, Throttled: q.aside.n, Active: q.active.n, Delayed: len(q.alarms), Failing: int(q.failing.Load()),
+		Ready: q.ready.n, Throttled: q.aside.n, Active: q.active.n, Delayed: len(q.alarms),
 		Adds: q.counts.adds, Retries: q.counts.retries, Strays: q.counts.strays,
 	}
-	for e := q.active.head; e != nil; e = e.next {
-		age := time.Duration(now - e.started)
+	for t := q.active.head; t != nil; t = t.next {
+		age := time.Duration(now - t.started)
 		s.UnfinishedSum += age
 		s.LongestActive = max(s.LongestActive, age)
 	}
-	if e := q.ready.plain.head; e != nil {
-		s.OldestReady = time.Duration(now - e.since)
+	if t := q.ready.plain.head; t != nil {
+		s.OldestReady = time.Duration(now - t.since)
 	}
 	for _, c := range q.ready.classes {
 		p := PriorityStats{Priority: c.priority, Ready: c.n}
@@ -107,24 +107,27 @@ func (q *Queue[K]) Snapshot() []Item[K] {
 func (q *Queue[K]) copyItems() []Item[K] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	items := make([]Item[K], 0, len(q.entries))
-	for _, e := range q.entries {
-		item := Item[K]{Key: e.key, Again: e.dirty, Priority: e.priority}
-		switch e.state {
-		case idle:
-			item.State = Delayed
-		case waiting:
-			item.State, item.Since = Ready, q.wall(e.since)
-		case throttled:
-			item.State, item.Since = Throttled, q.wall(e.since)
-		case active:
-			item.State, item.Since = Active, q.wall(e.started)
-		}
+	items := make([]Item[K], 0, q.entries.n)
+	for e := range q.entries.all {
+		item := Item[K]{Key: e.key, State: Delayed, Priority: e.priority}
 		if at := e.due(); at != 0 {
 			item.Next = q.wall(at)
 		}
-		if e.group != nil {
-			item.Group = e.group.name
+		if t := e.turn; t != nil {
+			if t.group != nil {
+				item.Group = t.group.name
+			}
+			if t.state != idle {
+				item.Priority, item.Again = t.priority, t.dirty
+			}
+			switch t.state {
+			case waiting:
+				item.State, item.Since = Ready, q.wall(t.since)
+			case throttled:
+				item.State, item.Since = Throttled, q.wall(t.since)
+			case active:
+				item.State, item.Since = Active, q.wall(t.started)
+			}
 		}
 		items = append(items, item)
 	}

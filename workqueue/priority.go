@@ -42,10 +42,10 @@ type flow[K comparable] struct {
 	next, prev *flow[K]
 }
 
-func (l *line[K]) push(e *entry[K]) {
+func (l *line[K]) push(t *turn[K]) {
 	l.n++
-	if len(l.classes) == 0 && e.priority == 0 && e.group == nil {
-		l.plain.push(e)
+	if len(l.classes) == 0 && t.priority == 0 && t.group == nil {
+		l.plain.push(t)
 		return
 	}
 	if l.plain.n > 0 {
@@ -53,17 +53,17 @@ func (l *line[K]) push(e *entry[K]) {
 		f.keys, l.plain = l.plain, list[K]{}
 		l.class(0).n = f.keys.n
 	}
-	c := l.class(e.priority)
+	c := l.class(t.priority)
 	c.n++
-	c.flow(l, e.group).keys.push(e)
+	c.flow(l, t.group).keys.push(t)
 }
 
-func (l *line[K]) pop() *entry[K] {
+func (l *line[K]) pop() *turn[K] {
 	l.n--
 	if len(l.classes) == 0 {
-		e := l.plain.head
-		l.plain.remove(e)
-		return e
+		t := l.plain.head
+		l.plain.remove(t)
+		return t
 	}
 	best := l.classes[0]
 	for _, c := range l.classes[1:] {
@@ -77,24 +77,24 @@ func (l *line[K]) pop() *entry[K] {
 	best.overtaken = 0
 	f := best.turn
 	best.turn = f.next
-	e := f.keys.head
-	l.drop(best, f, e)
-	return e
+	t := f.keys.head
+	l.drop(best, f, t)
+	return t
 }
 
-func (l *line[K]) remove(e *entry[K]) {
+func (l *line[K]) remove(t *turn[K]) {
 	l.n--
 	if len(l.classes) == 0 {
-		l.plain.remove(e)
+		l.plain.remove(t)
 		return
 	}
-	c := l.class(e.priority)
-	l.drop(c, c.flows[e.group], e)
+	c := l.class(t.priority)
+	l.drop(c, c.flows[t.group], t)
 }
 
-// drop takes e out of f, and the flow and the class with it if it was their last key.
-func (l *line[K]) drop(c *class[K], f *flow[K], e *entry[K]) {
-	f.keys.remove(e)
+// drop takes t out of f, and the flow and the class with it if it was their last key.
+func (l *line[K]) drop(c *class[K], f *flow[K], t *turn[K]) {
+	f.keys.remove(t)
 	c.n--
 	if f.keys.n > 0 {
 		return

@@ -3,8 +3,8 @@ package workqueue
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -60,37 +60,37 @@ type Queue[K comparable] struct {
 	opts Options[K]
 	born time.Time // zero point of all times below, which are nanoseconds since then and never 0
 
-	mu sync.Mutex // guards all fields below, and every entry except its ticket
+	mu sync.Mutex // guards all fields below, except the tickets of turns
 
-	// For each entry e of entries:
-	//   e is in ready  <=> e.state == waiting
-	//   e is in aside  <=> e.state == throttled
-	//   e is in active <=> e.state == active
+	// For every entry e and its turn t:
+	//   t is in ready  <=> t.state == waiting
+	//   t is in aside  <=> t.state == throttled
+	//   t is in active <=> t.state == active
 	//   e is in alarms <=> e.at has a time that is not 0
-	//   e.dirty         => e.state == active
+	//   t.dirty         => t.state == active
 	// An entry of which none of this holds is not in entries: what is known about a key leaves with it.
-	entries map[K]*entry[K]
-	ready   line[K] // keys whose turn it is, or will be
-	aside   line[K] // keys whose turn it was, which wait for a token of Options.Rate
+	entries index[K]
+	ready   line[K] // keys whose turn it will be
+	aside   line[K] // keys whose turn it was, which wait for a token
 	active  list[K] // keys in the hands of a worker, the longest held first
 	alarms  alarms[K]
 
 	waiters waiters           // workers that wait for a key
 	tokens  bucket            // for Options.Rate
-	groups  map[string]*group // the groups that some entry belongs to
-	free    *entry[K]         // entries to use again, linked by next
-	spare   int               // how many of them
-	tickets uint64            // the last ticket given to a claim
+	groups  map[string]*group // the groups that some entry belongs to; nil without Options.Group
+	pool    pool[K]
+	tickets uint64 // the last ticket that a claim was given
 
-	timer *time.Timer // wakes the queue at armed; made when first needed
-	armed int64       // 0: not set
+	timer   *time.Timer // runs ring; made when first needed
+	armed   int64       // when it fires; 0: not set
+	coarse  int64       // see stamp; 0: to be read anew
+	stamped bool        // coarse was used since it was read
 
 	down    bool          // no more adds, no more alarms
-	idle    chan struct{} // closed when ready and active are both empty; nil unless a drain waits
-	hurried chan struct{} // closed by ShutDown to end ShutDownWithDrain; nil unless that waits
+	idle    chan struct{} // closed when ready and active are both empty; nil unless a drain waits for it
+	hurried chan struct{} // closed by ShutDown to end ShutDownWithDrain; nil unless that was called
 
-	counts  counts
-	failing atomic.Int64 // entries that are failing; read without the lock
+	counts counts
 }
 
 // New returns an empty queue. It panics if an option makes no sense, as that is a mistake in the program.
@@ -102,9 +102,12 @@ func New[K comparable](o Options[K]) *Queue[K] {
 	if o.MaxOvertaken == 0 {
 		o.MaxOvertaken = 10
 	}
-	q := &Queue[K]{opts: o, born: time.Now(), entries: map[K]*entry[K]{}}
+	q := &Queue[K]{opts: o, born: time.Now(), entries: index[K]{seed: maphash.MakeSeed()}}
 	if o.Rate > 0 {
 		q.tokens = newBucket(o.Rate, max(o.Burst, 1))
+	}
+	if o.Group != nil {
+		q.groups = map[string]*group{}
 	}
 	q.ready.maxOvertaken, q.aside.maxOvertaken = o.MaxOvertaken, o.MaxOvertaken
 	return q
@@ -155,36 +158,19 @@ func (q *Queue[K]) add(key K, o AddOptions) {
 	if q.down {
 		return
 	}
-	e := q.entries[key]
-	if e == nil {
-		e = q.enter(key, group)
-	}
-	q.prioritize(e, o.Priority)
-	if o.RateLimited {
-		e.failing = true
-	}
+	e := q.enter(key, group)
 	if o.RateLimited || o.After > 0 {
 		q.counts.retries++
 	}
 	if o.After > 0 {
-		q.setAlarm(e, asked, o.After, o.RateLimited)
+		q.setAlarm(e, asked, o.After, o.Priority, o.RateLimited)
 	} else {
-		q.want(e, o.RateLimited)
+		q.want(e, o.Priority, o.RateLimited)
 	}
 }
 
 // Forget sets the count of failures of key back to zero. It changes nothing about where key is in the queue.
-func (q *Queue[K]) Forget(key K) {
-	q.opts.RateLimiter.Forget(key)
-	if q.failing.Load() == 0 {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if e := q.entries[key]; e != nil {
-		q.setFailing(e, false)
-	}
-}
+func (q *Queue[K]) Forget(key K) { q.opts.RateLimiter.Forget(key) }
 
 // NumRequeues returns how often key failed since it was last forgotten, according to the rate limiter.
 func (q *Queue[K]) NumRequeues(key K) int { return q.opts.RateLimiter.NumRequeues(key) }
@@ -201,13 +187,13 @@ func (q *Queue[K]) Get() (key K, shutdown bool) {
 // key that Get did not hand out, or that a [Claim] holds, it does nothing but count a stray call.
 func (q *Queue[K]) Done(key K) {
 	q.mu.Lock()
-	e := q.entries[key]
-	if e == nil || e.state != active || !e.byGet {
+	e := q.entries.get(key)
+	if e == nil || e.turn == nil || !e.turn.byGet {
 		q.counts.strays++
 		q.mu.Unlock()
 		return
 	}
-	q.finish(e, outcome{})
+	q.finish(e.turn, outcome{})
 }
 
 // Len returns how many keys are ready to be handed out. Keys that are delayed, held by a worker or waiting for a token
@@ -273,8 +259,8 @@ func (q *Queue[K]) Drain(ctx context.Context) (undone []K, err error) {
 	if q.isIdle() {
 		err = nil
 	}
-	for key := range q.entries {
-		undone = append(undone, key)
+	for e := range q.entries.all {
+		undone = append(undone, e.key)
 	}
 	return undone, err
 }
