@@ -187,13 +187,29 @@ func (q *Queue[K]) Get() (key K, shutdown bool) {
 // key that Get did not hand out, or that a [Claim] holds, it does nothing but count a stray call.
 func (q *Queue[K]) Done(key K) {
 	q.mu.Lock()
-	e := q.entries.get(key)
-	if e == nil || e.turn == nil || !e.turn.byGet {
+	t := q.held(key)
+	if t == nil || !t.byGet {
 		q.counts.strays++
 		q.mu.Unlock()
 		return
 	}
-	q.finish(e.turn, outcome{})
+	q.finish(t, outcome{})
+}
+
+// held returns the turn of an active key, or nil.
+func (q *Queue[K]) held(key K) *turn[K] {
+	if q.active.n > 4 {
+		if e := q.entries.get(key); e != nil && e.turn != nil && e.turn.state == active {
+			return e.turn
+		}
+		return nil
+	}
+	for t := q.active.head; t != nil; t = t.next { // so few that looking at each is cheaper than hashing
+		if t.entry.key == key {
+			return t
+		}
+	}
+	return nil
 }
 
 // Len returns how many keys are ready to be handed out. Keys that are delayed, held by a worker or waiting for a token
