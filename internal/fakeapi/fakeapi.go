@@ -40,6 +40,7 @@ type Resource[T Object, L runtime.Object] struct {
 	history   []record
 	watchers  map[*watcher]struct{}
 	pages     map[string]page
+	held      bool // Hold was called
 
 	// BeforeList and BeforeWatch, if set, are called without a lock before a request is served; an error is its answer. Set them before use.
 	BeforeList  func(metav1.ListOptions) error
@@ -145,6 +146,21 @@ func (r *Resource[T, L]) Bookmark() {
 	r.version++
 	for w := range r.watchers {
 		w.send(r.bookmark(r.version, false))
+	}
+}
+
+// Hold keeps what happens from now on from every watcher, as a slow network does, until Release.
+func (r *Resource[T, L]) Hold() { r.hold(true) }
+
+// Release lets the watchers have what was held back, in order.
+func (r *Resource[T, L]) Release() { r.hold(false) }
+
+func (r *Resource[T, L]) hold(held bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = held
+	for w := range r.watchers {
+		w.hold(held)
 	}
 }
 
@@ -273,6 +289,7 @@ func (r *Resource[T, L]) Watch(ctx context.Context, opts metav1.ListOptions) (wa
 		}
 	}
 	w := newWatcher(r.forget)
+	w.hold(r.held)
 	for _, e := range first {
 		w.send(e)
 	}

@@ -14,6 +14,8 @@ type watcher struct {
 	// Guarded by mu: what has not been handed to out yet, and whether more may come.
 	queue []watch.Event
 	ended bool
+	// Guarded by mu: while held, nothing is handed out.
+	held bool
 
 	wake chan struct{}
 	stop chan struct{}
@@ -37,6 +39,14 @@ func (w *watcher) send(e watch.Event) {
 	w.signal()
 }
 
+// hold stops the stream where it stands, or lets it go on.
+func (w *watcher) hold(held bool) {
+	w.mu.Lock()
+	w.held = held
+	w.mu.Unlock()
+	w.signal()
+}
+
 // end closes the stream once everything that was sent has been read.
 func (w *watcher) end() {
 	w.mu.Lock()
@@ -56,8 +66,11 @@ func (w *watcher) feed() {
 	defer close(w.out)
 	for {
 		w.mu.Lock()
-		queue, ended := w.queue, w.ended
-		w.queue = nil
+		var queue []watch.Event
+		ended := w.ended && !w.held
+		if !w.held {
+			queue, w.queue = w.queue, nil
+		}
 		w.mu.Unlock()
 		for _, e := range queue {
 			select {
