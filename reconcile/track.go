@@ -132,7 +132,13 @@ func decodeMetadata(contentType string, body []byte) ([]metadata, error) {
 	case "application/json":
 		err = json.Unmarshal(body, &answer)
 	case "application/cbor":
-		err = direct.Unmarshal(body, &answer)
+		// The decoder refuses fields that are not asked for, so everything is decoded, and what matters picked from it.
+		var everything map[string]any
+		if err = direct.Unmarshal(body, &everything); err == nil {
+			if body, err = json.Marshal(everything); err == nil {
+				err = json.Unmarshal(body, &answer)
+			}
+		}
 	case "application/vnd.kubernetes.protobuf":
 		return decodeProtobuf(body)
 	default:

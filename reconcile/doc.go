@@ -1,0 +1,55 @@
+// Package reconcile makes it so: it calls a function of yours, a [Reconciler], for every object that may not be as it should be, until it is.
+//
+//	            informer                                          workqueue        reconcile  <- you are here
+//	API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key-> Queue --key-> worker -> Reconcile(ctx, key)
+//	server -watch->                           |                                                   |
+//	  ^                                       +------------------ Get / index lookups ------------+
+//	  +------------------------------- create / update / patch / delete --------------------------+
+//
+// # The loop
+//
+// Every controller in Kubernetes is this loop: observe what is, compare it with what is wanted, act on the difference, report. Three properties
+// make it work, and your Reconcile has to have them.
+//
+//   - Level-triggered. Reconcile is given a key, never an event. It looks at the state as it is now, whatever happened in between; ten changes
+//     may lie behind one call, or none.
+//   - Idempotent. It is called again after an error, after a restart, and for no reason. When everything is as it should be, it writes nothing.
+//   - Convergent. Each call brings the world nearer to what is wanted, or fails and is called again, less and less often.
+//
+// # The parts
+//
+// A [Controller] has one Reconciler, a queue of keys and a number of workers. Its sources are informers whose changes name keys: [For] the object's
+// own key, [Owns] its owner's, [Watches] whatever a function of yours says. A [Manager] runs the informers of its controllers, waits until the
+// caches are complete, campaigns for leadership if there is an elector, and runs the workers while it leads.
+//
+// # What is promised
+//
+//   - No two calls for one key at a time, and no call before the caches are complete, after the context has ended, or without leadership.
+//   - After the last change of an object, a call for its key begins that sees this change or something later.
+//   - With [TrackWrites]: no call for a key before the caches that its controller depends on have seen what the last call wrote. Such a key is
+//     parked without holding a worker. When a cache has not seen a write for 10 s the server is asked: if the object is gone, replaced or out of
+//     the informer's sight, the wait is over; if not, the cache is behind, the log says so, and the key stays parked, since acting on it
+//     could do harm. There is no bookkeeping of expectations in your code.
+//   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets that. See [Reconciler] for the table.
+//   - A panic is an error. A call that takes longer than Options.Timeout finds its context ended.
+//   - Run returns when everything that it started has ended, and if something has not, it says what.
+//
+// # What you owe
+//
+// Objects from an informer are shared: copy one (DeepCopy) before you change it. Make requests with the ctx of the call. Do not hold what you
+// have read for the next call: read it again. And put what others must see into the cluster, not into the memory of the process.
+//
+// # The goroutines
+//
+//	name                       started by       ends when                                 waited by
+//	informer X (and its own)   Manager.Run      everything below it has ended             Manager.Run
+//	HTTP server                Manager.Run      the same                                  Manager.Run
+//	controller X               Manager.act      leadership or the Manager's context ends  Manager.act
+//	worker N of controller X   Controller.run   the same                                  Controller.run
+//
+// They stop in this order: workers first, so that none looks at a cache which nobody keeps up to date.
+//
+// # Reading order
+//
+// reconciler.go, source.go, controller.go, ledger.go with track.go and request.go, manager.go.
+package reconcile
