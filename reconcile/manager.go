@@ -58,7 +58,8 @@ type Manager struct {
 	informers []*managed
 	started   atomic.Bool
 	// ready is nil once every controller has seen the first state of all its sources; until then it tells what is missing.
-	ready atomic.Pointer[string]
+	ready   atomic.Pointer[string]
+	address atomic.Pointer[string]
 }
 
 // managed is an informer that the Manager runs.
@@ -159,6 +160,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		if listener, err = net.Listen("tcp", m.opts.HTTPAddress); err != nil {
 			return fmt.Errorf("ManagerOptions.HTTPAddress: %w", err)
 		}
+		address := listener.Addr().String()
+		m.address.Store(&address)
 		background.Go("HTTP server", func() { m.serve(under, listener) })
 	}
 
@@ -187,6 +190,14 @@ func (m *Manager) Run(ctx context.Context) error {
 		errs = append(errs, <-failed)
 	}
 	return errors.Join(errs...)
+}
+
+// Address is where health checks and metrics are served, with the port that was chosen if HTTPAddress left it open; empty before Run.
+func (m *Manager) Address() string {
+	if a := m.address.Load(); a != nil {
+		return *a
+	}
+	return ""
 }
 
 // observe waits until every informer is synced and every source's handler has seen the first state. It returns nil if ctx ended before: campaign

@@ -1,0 +1,256 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/thermostat-go/thermostat/informer"
+)
+
+func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
+	nothing := func(context.Context, Key) (Result, error) { return Result{}, nil }
+	_, err := NewController("", Func(nothing), Options{})
+	require.ErrorContains(t, err, "name is empty")
+	_, err = NewController("c", nil, Options{})
+	require.ErrorContains(t, err, "Reconciler is nil")
+	_, err = NewController("c", Func(nil), Options{})
+	require.ErrorContains(t, err, "Reconciler is nil")
+	_, err = NewController("c", Func(nothing), Options{Workers: -1})
+	require.ErrorContains(t, err, "Options.Workers is -1")
+	_, err = NewController("c", Func(nothing), Options{Timeout: -time.Second})
+	require.ErrorContains(t, err, "Options.Timeout is -1s")
+
+	c := newController(t, nothing, Options{})
+	For[*corev1.ConfigMap](c, nil)
+	Owns[*corev1.ConfigMap](c, nil, schema.GroupVersionKind{})
+	Watches(c, newMaps(t, newMapAPI()), nil)
+	sourceless, err := NewController("sourceless", Func(nothing), Options{})
+	require.NoError(t, err)
+	_, err = NewManager(ManagerOptions{
+		Controllers: []*Controller{c, c, nil, sourceless}, Informers: []Informer{nil},
+		SyncTimeout: -1, StopGrace: -1, Metrics: http.NotFoundHandler(),
+	})
+	for _, want := range []string{
+		`controller "test": For: the informer is nil`, `controller "test": Owns: the owner has no kind`, `controller "test": Owns: the informer is nil`,
+		`controller "test": Watches: the function is nil`, `two controllers are called "test"`, `Controllers[2] is nil`, `controller "sourceless" has no source`,
+		`Informers[0] is nil`, `SyncTimeout is -1ns`, `StopGrace is -1ns`, `HTTPAddress is not`,
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	_, err = NewManager(ManagerOptions{})
+	require.ErrorContains(t, err, "Controllers is empty")
+}
+
+func TestNoReconcileBeforeTheCachesAreComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, slow, log := newMapAPI(), newMapAPI(), &journal{}
+		api.Create(configMap("a"))
+		slow.Create(configMap("b"))
+		slow.BeforeWatch = func(metav1.ListOptions) error { time.Sleep(time.Second); return nil }
+		began := time.Now()
+		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+			log.note("%s after %s", key, time.Since(began))
+			return Result{}, nil
+		}, Options{})
+		For(c, newMaps(t, api))
+		cacheOnly := newMaps(t, slow)
+		start(t, ManagerOptions{Controllers: []*Controller{c}, Informers: []Informer{cacheOnly}})
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"default/a after 1s"}, taken(log))
+		require.Equal(t, 1, cacheOnly.Len())
+	})
+}
+
+func TestSyncTimeoutFailsWithTheCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newMapAPI()
+		denied := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no Role"))
+		api.BeforeWatch = func(metav1.ListOptions) error { return denied }
+		c := newController(t, keys(&journal{}), Options{})
+		For(c, newMaps(t, api))
+		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, SyncTimeout: 30 * time.Second})
+		require.NoError(t, err)
+		began := time.Now()
+		err = m.Run(t.Context())
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+		require.ErrorContains(t, err, "configmaps is forbidden")
+		require.Equal(t, 30*time.Second, time.Since(began))
+		require.ErrorIs(t, m.Run(t.Context()), ErrStarted)
+	})
+}
+
+// scripted is an elector that leads when it is told to.
+type scripted struct {
+	lead  chan context.Context // lead with this context
+	ended chan error           // what lead returned
+}
+
+func (e *scripted) Run(ctx context.Context, lead func(context.Context) error) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case leading := <-e.lead:
+		leading, cancel := context.WithCancel(leading)
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		err := lead(leading)
+		e.ended <- err
+		if ctx.Err() == nil {
+			return errors.New("lost")
+		}
+		return err
+	}
+}
+
+func TestWorkersRunOnlyWhileLeadingAndTheCachesStayWarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, log := newMapAPI(), &journal{}
+		api.Create(configMap("a"))
+		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+			log.note("%s", key)
+			if key.Name == "slow" {
+				<-ctx.Done()
+				return Result{}, ctx.Err()
+			}
+			return Result{}, nil
+		}, Options{Workers: 2})
+		For(c, newMaps(t, api))
+		e := &scripted{lead: make(chan context.Context), ended: make(chan error, 10)}
+		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: e})
+		time.Sleep(time.Minute)
+		require.Empty(t, taken(log), "a standby")
+
+		first, lose := context.WithCancel(t.Context())
+		e.lead <- first
+		require.Equal(t, []string{"default/a"}, taken(log))
+		api.Create(configMap("slow"))
+		require.Equal(t, []string{"default/slow"}, taken(log))
+		lose()
+		require.NoError(t, <-e.ended, "the workers were joined before the elector went on")
+		api.Create(configMap("b"))
+		require.Empty(t, taken(log), "a standby again")
+
+		e.lead <- t.Context()
+		require.Equal(t, []string{"default/b", "default/slow"}, taken(log), "what happened meanwhile, and what was stopped half-way")
+		require.NoError(t, stop())
+		require.Zero(t, api.Watchers())
+	})
+}
+
+func TestAnElectorThatFailsEndsTheManager(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(t, keys(&journal{}), Options{})
+		For(c, newMaps(t, newMapAPI()))
+		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, Elector: failingElector{io.ErrUnexpectedEOF}})
+		require.NoError(t, err)
+		require.ErrorIs(t, m.Run(t.Context()), io.ErrUnexpectedEOF)
+	})
+}
+
+type failingElector struct{ err error }
+
+func (e failingElector) Run(context.Context, func(context.Context) error) error { return e.err }
+
+func TestRunNamesWhatDoesNotStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newMapAPI()
+		api.Create(configMap("a"))
+		release := make(chan struct{})
+		defer close(release)
+		c := newController(t, func(context.Context, Key) (Result, error) { <-release; return Result{}, nil }, Options{Workers: 2})
+		maps := newMaps(t, api)
+		For(c, maps)
+		_, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) { <-release }, informer.HandlerOptions{Name: "sluggard"})
+		require.NoError(t, err)
+		stop := start(t, ManagerOptions{Controllers: []*Controller{c}})
+		synctest.Wait()
+		began := time.Now()
+		err = stop()
+		require.ErrorIs(t, err, ErrStuck)
+		require.ErrorContains(t, err, "of controller test had 10s to end")
+		require.ErrorContains(t, err, "handler sluggard of informer configmaps had 10s to end")
+		require.Equal(t, 20*time.Second, time.Since(began), "one grace for the workers, then one for the informers")
+	})
+}
+
+func TestAnInformerThatSomebodyElseRunsEndsTheManager(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maps := newMaps(t, newMapAPI())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go maps.Run(ctx)
+		synctest.Wait()
+		c := newController(t, keys(&journal{}), Options{})
+		For(c, maps)
+		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+		require.NoError(t, err)
+		require.ErrorIs(t, m.Run(t.Context()), informer.ErrStarted)
+	})
+}
+
+func TestHealthIsServed(t *testing.T) {
+	api := newMapAPI()
+	var denied atomic.Bool
+	denied.Store(true)
+	api.BeforeWatch = func(metav1.ListOptions) error {
+		if denied.Load() {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no Role"))
+		}
+		return nil
+	}
+	c := newController(t, keys(&journal{}), Options{})
+	For(c, newMaps(t, api))
+	const address = "127.0.0.1:0"
+	m, err := NewManager(ManagerOptions{
+		Controllers: []*Controller{c}, HTTPAddress: address,
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "up 1\n") }),
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	require.Eventually(t, func() bool { return m.Address() != "" }, 10*time.Second, time.Millisecond)
+	get := func(path string) (int, string) {
+		resp, err := http.Get("http://" + m.Address() + path)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(body)
+	}
+	code, body := get("/healthz")
+	require.Equal(t, 200, code)
+	require.Equal(t, "ok\n", body)
+	code, body = get("/readyz")
+	require.Equal(t, 503, code)
+	require.Equal(t, "waiting for the first list of informer configmaps\n", body)
+	code, body = get("/metrics")
+	require.Equal(t, 200, code)
+	require.Equal(t, "up 1\n", body)
+
+	denied.Store(false)
+	require.Eventually(t, func() bool { code, _ := get("/readyz"); return code == 200 }, 20*time.Second, 10*time.Millisecond)
+
+	// A second one at the same address fails at once, and says where.
+	other := newController(t, keys(&journal{}), Options{})
+	For(other, newMaps(t, newMapAPI()))
+	second, err := NewManager(ManagerOptions{Controllers: []*Controller{other}, HTTPAddress: m.Address()})
+	require.NoError(t, err)
+	require.ErrorContains(t, second.Run(t.Context()), m.Address())
+}
