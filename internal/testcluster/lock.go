@@ -2,11 +2,9 @@ package testcluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 	"time"
 )
 
@@ -17,13 +15,13 @@ func lock(ctx context.Context, log io.Writer, path string) (unlock func(), err e
 		return nil, err
 	}
 	for told := false; ; {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { file.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+		locked, err := tryLock(file)
+		if err != nil {
 			file.Close()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if locked {
+			return func() { file.Close() }, nil
 		}
 		if !told {
 			fmt.Fprintf(log, "testcluster: another process is building; waiting for it\n")

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"sync"
-	"syscall"
 )
 
 // request and message are the lines that a supervisor reads and writes. They are described in
@@ -64,7 +63,7 @@ func startSupervisor(binary string, onExit func(message)) (*supervisor, error) {
 	// With our own stderr go test does not report the end of a test binary before the supervisor has ended, too.
 	s.command.Stderr = os.Stderr
 	// Ctrl-C at the terminal is for us. The supervisor hears of it when we end.
-	s.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	ownGroup(s.command)
 	var err error
 	if s.in, err = s.command.StdinPipe(); err != nil {
 		return nil, err

@@ -1,0 +1,67 @@
+# "make" alone lists the targets. Nothing but Go is needed; the first build of the control plane takes some minutes.
+
+# What users import. The race detector and the linters for other systems look at these.
+LIBRARY = ./informer/... ./workqueue/... ./reconcile/... ./leaderelection/...
+REST    = ./internal/... ./examples/...
+
+# At most two packages at once: the tests of each may run a control plane of their own, half a gigabyte with all its parts.
+TEST = go test -p 2
+
+FUZZTIME ?= 20s
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: demo
+demo: ## watch the ReplicaSet controller work on a real control plane; KEEP=1 stays up to play with
+	go run ./internal/demo $(if $(KEEP),-keep)
+
+.PHONY: test test-library test-rest test-controlplane
+test: test-library test-rest test-controlplane ## all tests, those against a real control plane included
+test-library: build
+	$(TEST) -race -timeout 15m $(LIBRARY)
+test-rest: build
+	$(TEST) -timeout 15m $(REST)
+test-controlplane:
+	cd internal/controlplane && $(TEST) -race -timeout 5m ./plane ./supervisor
+
+# go test shows the output of a package only when its tests are done. Building first shows the progress.
+.PHONY: build
+build:
+	@go run ./internal/testcluster/build
+
+.PHONY: race
+race: build ## all tests with the race detector
+	$(TEST) -race -timeout 30m $(LIBRARY) $(REST)
+	cd internal/controlplane && $(TEST) -race -timeout 5m ./plane ./supervisor
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME (20s)
+	@set -e; for package in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "go test -run '^$$' -fuzz '^$$target$$' -fuzztime $(FUZZTIME) $$package"; \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+.PHONY: soak
+soak: build ## the long runs: chaos for as long as it takes, every test 20 times; hours
+	THERMOSTAT_SOAK=1 $(TEST) -race -count=20 -timeout 12h $(LIBRARY) $(REST)
+
+.PHONY: lint
+lint: ## gofmt, go vet (also as on macOS and Windows), staticcheck
+	@echo 'gofmt -l .'; unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "$$unformatted"; exit 1; }
+	go vet ./...
+	GOOS=darwin go vet $(LIBRARY)
+	GOOS=windows go vet $(LIBRARY)
+	go tool -modfile=internal/tools/go.mod staticcheck ./...
+	cd internal/controlplane && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./plane ./supervisor
+
+.PHONY: controlplane
+controlplane: build ## a control plane with a node stand-in, for kubectl; Ctrl-C ends it; ARGS="--kubeconfig PATH"
+	@exec .build/controlplane up --node-standin .build/standin $(ARGS)
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf .build
