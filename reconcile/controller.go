@@ -21,6 +21,8 @@ type Options struct {
 	Timeout time.Duration
 	// RateLimiter says how long a key rests after a failure. Nil: 5 ms, doubled with each failure in a row, up to 1,000 s.
 	RateLimiter workqueue.RateLimiter[Key]
+	// Metrics collects what the controller does. Nil: nobody does.
+	Metrics Metrics
 }
 
 // Controller calls a Reconciler for each key that one of its sources names: at most one call for a key at a time, and none for a key whose last
@@ -33,6 +35,7 @@ type Controller struct {
 	timeout    time.Duration
 	queue      *workqueue.Queue[Key]
 	ledger     *ledger
+	recorder   Recorder
 
 	// Set before the Manager starts, by For, Owns and Watches.
 	sources  []source
@@ -56,8 +59,14 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	}
 	c := &Controller{
 		name: name, reconciler: r, workers: opts.Workers, timeout: opts.Timeout,
-		queue: workqueue.New(workqueue.Options[Key]{Name: name, RateLimiter: opts.RateLimiter}),
+		recorder: mute{},
 	}
+	queue := workqueue.Options[Key]{Name: name, RateLimiter: opts.RateLimiter}
+	if opts.Metrics != nil {
+		c.recorder = opts.Metrics.Controller(name, c.Stats)
+		queue.Metrics = c.recorder
+	}
+	c.queue = workqueue.New(queue)
 	if c.workers == 0 {
 		c.workers = 1
 	}
@@ -114,13 +123,16 @@ func (c *Controller) handle(ctx context.Context, log klog.Logger, claim workqueu
 	}
 	began := time.Now()
 	o := c.call(ctx, log, key)
-	log.V(4).Info("Reconciled", "took", time.Since(began), "err", o.err)
+	took := time.Since(began)
+	log.V(4).Info("Reconciled", "took", took, "err", o.err)
 
 	if o.err != nil && ctx.Err() != nil {
-		// Stopped half-way, which is nobody's failure. The key is first in line for whoever leads next in this process.
+		// Stopped half-way, which is nobody's failure. The key waits for whoever leads next in this process.
+		c.recorder.Reconciled("stopped", took)
 		claim.DoneAfter(0)
 		return
 	}
+	c.recorder.Reconciled(resultOf[o.kind], took)
 	switch o.kind {
 	case done:
 		claim.Done()

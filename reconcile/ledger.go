@@ -203,6 +203,18 @@ func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (woken []Key) {
 	return woken
 }
 
+// parked counts the keys that are parked.
+func (l *ledger) parked() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.accounts {
+		if !a.parked.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
 // settled reports whether the cache shows the write, or something later.
 func (d *debt) settled() bool {
 	h := d.object.cache.look(d.object.key)

@@ -1,0 +1,193 @@
+// Package metrics shows Prometheus what controllers, informers and electors do.
+//
+//	collector := metrics.New()
+//	registry.MustRegister(collector)
+//	c, err := reconcile.NewController("replicaset", r, reconcile.Options{Metrics: collector})
+//	collector.Informer(pods)
+//	m, err := reconcile.NewManager(reconcile.ManagerOptions{
+//		Controllers: []*reconcile.Controller{c},
+//		HTTPAddress: "127.0.0.1:8080", Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+//	})
+//
+// The metrics of queues and of leadership have the names and labels that Kubernetes' own components give them, so dashboards made for those work;
+// the rest begins with thermostat_. No metric has a label that grows with the number of objects.
+//
+// It is the only package of the library that imports the Prometheus client.
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/workqueue"
+)
+
+// Collector is a prometheus.Collector. What can be asked for is asked for when it is scraped; only durations are recorded as they happen. Make one
+// with [New], register it, and let it know of controllers, informers and electors. Safe for concurrent use.
+type Collector struct {
+	waited, worked, took *prometheus.HistogramVec
+	results              *prometheus.CounterVec
+
+	mu sync.Mutex
+	// Guarded by mu.
+	controllers []controller
+	informers   []Informer
+	electors    []elector
+}
+
+type controller struct {
+	name  string
+	stats func() reconcile.Stats
+}
+
+type elector struct {
+	name     string
+	isLeader func() bool
+}
+
+// Informer is what there is to see of an informer; *informer.SharedIndexInformer is one for every type of object.
+type Informer interface {
+	Name() string
+	Len() int
+	Health() informer.Health
+}
+
+// durations covers a microsecond to a quarter of an hour.
+var durations = prometheus.ExponentialBuckets(1e-6, 8, 11)
+
+// New makes a Collector.
+func New() *Collector {
+	histogram := func(name, help, label string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: durations}, []string{label})
+	}
+	return &Collector{
+		waited: histogram("workqueue_queue_duration_seconds", "How long keys waited for a worker.", "name"),
+		worked: histogram("workqueue_work_duration_seconds", "How long workers had keys.", "name"),
+		took:   histogram("thermostat_reconcile_duration_seconds", "How long calls of Reconcile took.", "controller"),
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "thermostat_reconcile_total", Help: "Calls of Reconcile, by what they came to."},
+			[]string{"controller", "result"}),
+	}
+}
+
+// Controller implements reconcile.Metrics.
+func (c *Collector) Controller(name string, stats func() reconcile.Stats) reconcile.Recorder {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.controllers = append(c.controllers, controller{name, stats})
+	return &recorder{
+		waited: c.waited.WithLabelValues(name), worked: c.worked.WithLabelValues(name), took: c.took.WithLabelValues(name),
+		results: c.results.MustCurryWith(prometheus.Labels{"controller": name}),
+	}
+}
+
+// Informer lets the collector show an informer. Names have to differ, or the scrape fails.
+func (c *Collector) Informer(inf Informer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.informers = append(c.informers, inf)
+}
+
+// Elector lets the collector show whether this process leads; isLeader is the method of an elector, and name that of its Lease.
+func (c *Collector) Elector(name string, isLeader func() bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.electors = append(c.electors, elector{name, isLeader})
+}
+
+type recorder struct {
+	waited, worked, took prometheus.Observer
+	results              *prometheus.CounterVec
+}
+
+func (r *recorder) Waited(_ workqueue.Priority, d time.Duration) { r.waited.Observe(d.Seconds()) }
+func (r *recorder) Worked(_ workqueue.Priority, d time.Duration) { r.worked.Observe(d.Seconds()) }
+func (r *recorder) Reconciled(result string, took time.Duration) {
+	r.took.Observe(took.Seconds())
+	r.results.WithLabelValues(result).Inc()
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+var (
+	depth      = desc("workqueue_depth", "Keys that wait for a worker.", "name")
+	adds       = desc("workqueue_adds_total", "Keys that began to wait.", "name")
+	retries    = desc("workqueue_retries_total", "Keys that were added with a delay or a rate limit.", "name")
+	unfinished = desc("workqueue_unfinished_work_seconds", "How long workers have had the keys that they have now, together.", "name")
+	longest    = desc("workqueue_longest_running_processor_seconds", "How long the longest of them has been going on.", "name")
+	oldest     = desc("thermostat_queue_oldest_seconds", "How long the first key in line has been waiting.", "name")
+	delayed    = desc("thermostat_queue_delayed", "Keys whose delay has not ended.", "name")
+	failing    = desc("thermostat_queue_failing", "Keys that failed and have not succeeded since.", "name")
+	workers    = desc("thermostat_workers", "Workers of a controller.", "controller")
+	parked     = desc("thermostat_parked_keys", "Keys that wait for a cache to see what their last run wrote.", "controller")
+	objects    = desc("thermostat_informer_objects", "Objects in the cache.", "informer")
+	state      = desc("thermostat_informer_state", "1 for the state that the cache is in.", "informer", "state")
+	progress   = desc("thermostat_informer_last_progress_timestamp_seconds", "When the server last told something, a bookmark included.", "informer")
+	lists      = desc("thermostat_informer_lists_total", "Lists that were begun.", "informer")
+	rejected   = desc("thermostat_informer_rejected_total", "Objects that could not be taken into the cache.", "informer")
+	master     = desc("leader_election_master_status", "1 while this process leads.", "name")
+)
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{depth, adds, retries, unfinished, longest, oldest, delayed, failing, workers, parked, objects, state, progress, lists, rejected, master} {
+		ch <- d
+	}
+	for _, v := range []prometheus.Collector{c.waited, c.worked, c.took, c.results} {
+		v.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	counter := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
+	}
+	// Copied, because their methods are not called with a lock held.
+	c.mu.Lock()
+	controllers, informers, electors := c.controllers, c.informers, c.electors
+	c.mu.Unlock()
+
+	for _, ctl := range controllers {
+		s := ctl.stats()
+		q := s.Queue
+		gauge(depth, float64(q.Ready+q.Throttled), ctl.name)
+		counter(adds, float64(q.Adds), ctl.name)
+		counter(retries, float64(q.Retries), ctl.name)
+		gauge(unfinished, q.UnfinishedSum.Seconds(), ctl.name)
+		gauge(longest, q.LongestActive.Seconds(), ctl.name)
+		gauge(oldest, q.OldestReady.Seconds(), ctl.name)
+		gauge(delayed, float64(q.Delayed), ctl.name)
+		gauge(failing, float64(q.Failing), ctl.name)
+		gauge(workers, float64(s.Workers), ctl.name)
+		gauge(parked, float64(s.Parked), ctl.name)
+	}
+	for _, inf := range informers {
+		h := inf.Health()
+		gauge(objects, float64(inf.Len()), inf.Name())
+		gauge(state, 1, inf.Name(), string(h.State))
+		if !h.LastProgress.IsZero() {
+			gauge(progress, float64(h.LastProgress.UnixMilli())/1000, inf.Name())
+		}
+		counter(lists, float64(h.Lists), inf.Name())
+		counter(rejected, float64(h.Rejected), inf.Name())
+	}
+	for _, e := range electors {
+		leading := 0.0
+		if e.isLeader() {
+			leading = 1
+		}
+		gauge(master, leading, e.name)
+	}
+	for _, v := range []prometheus.Collector{c.waited, c.worked, c.took, c.results} {
+		v.Collect(ch)
+	}
+}

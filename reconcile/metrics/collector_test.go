@@ -1,0 +1,84 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/fakeapi"
+	"github.com/thermostat-go/thermostat/reconcile"
+)
+
+// TestARunningControllerIsShown runs a controller over three objects, one of which it cannot reconcile, and reads what a scrape would.
+func TestARunningControllerIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapi.New[*corev1.ConfigMap](func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} })
+		for _, name := range []string{"a", "b", "bad"} {
+			api.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
+		}
+		maps, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: "configmaps"})
+		require.NoError(t, err)
+		collector := New()
+		c, err := reconcile.NewController("test", reconcile.Func(func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
+			if key.Name == "bad" {
+				return reconcile.Result{}, reconcile.Terminal(errors.New("cannot be"))
+			}
+			return reconcile.Result{}, nil
+		}), reconcile.Options{Workers: 2, Metrics: collector})
+		require.NoError(t, err)
+		reconcile.For(c, maps)
+		collector.Informer(maps)
+		collector.Elector("my-lease", func() bool { return true })
+
+		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- m.Run(ctx) }()
+		synctest.Wait()
+
+		registry := prometheus.NewPedanticRegistry()
+		require.NoError(t, registry.Register(collector))
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP leader_election_master_status 1 while this process leads.
+# TYPE leader_election_master_status gauge
+leader_election_master_status{name="my-lease"} 1
+# HELP thermostat_informer_objects Objects in the cache.
+# TYPE thermostat_informer_objects gauge
+thermostat_informer_objects{informer="configmaps"} 3
+# HELP thermostat_informer_state 1 for the state that the cache is in.
+# TYPE thermostat_informer_state gauge
+thermostat_informer_state{informer="configmaps",state="Live"} 1
+# HELP thermostat_reconcile_total Calls of Reconcile, by what they came to.
+# TYPE thermostat_reconcile_total counter
+thermostat_reconcile_total{controller="test",result="success"} 2
+thermostat_reconcile_total{controller="test",result="terminal"} 1
+# HELP workqueue_adds_total Keys that began to wait.
+# TYPE workqueue_adds_total counter
+workqueue_adds_total{name="test"} 3
+# HELP workqueue_depth Keys that wait for a worker.
+# TYPE workqueue_depth gauge
+workqueue_depth{name="test"} 0
+`), "leader_election_master_status", "thermostat_informer_objects", "thermostat_informer_state", "thermostat_reconcile_total", "workqueue_adds_total", "workqueue_depth"))
+
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, len(families), 20)
+		problems, err := promlint.NewWithMetricFamilies(families).Lint()
+		require.NoError(t, err)
+		require.Empty(t, problems)
+
+		cancel()
+		require.NoError(t, <-done)
+	})
+}

@@ -1,0 +1,43 @@
+package reconcile
+
+import (
+	"time"
+
+	"github.com/thermostat-go/thermostat/workqueue"
+)
+
+// Metrics collects what controllers do; *metrics.Collector of package reconcile/metrics is one.
+type Metrics interface {
+	// Controller is called once for each controller, when it is made. It returns what the controller reports to; stats may be called at any time.
+	Controller(name string, stats func() Stats) Recorder
+}
+
+// Recorder is told what one controller does, by its workers, without a lock.
+type Recorder interface {
+	workqueue.Metrics
+	// Reconciled: a call of Reconcile has returned. result is one of success, requeue_after, error, retry_after, terminal and stopped, the last for
+	// a call that failed because its context had ended.
+	Reconciled(result string, took time.Duration)
+}
+
+// Stats is what a controller looks like at one moment.
+type Stats struct {
+	Queue   workqueue.Stats
+	Workers int
+	// Parked counts the keys that wait for a cache to see what they wrote, and have been asked for since.
+	Parked int
+}
+
+// Stats returns the figures of this moment.
+func (c *Controller) Stats() Stats {
+	return Stats{Queue: c.queue.Stats(), Workers: c.workers, Parked: c.ledger.parked()}
+}
+
+// mute is the Recorder of a controller that has no metrics.
+type mute struct{}
+
+func (mute) Waited(workqueue.Priority, time.Duration) {}
+func (mute) Worked(workqueue.Priority, time.Duration) {}
+func (mute) Reconciled(string, time.Duration)         {}
+
+var resultOf = map[outcomeKind]string{done: "success", doneAfter: "requeue_after", retry: "error", retryAfter: "retry_after", terminal: "terminal"}
