@@ -45,24 +45,36 @@ func newSource[L runtime.Object](c Client[L]) source {
 }
 
 // checkItemType compares T with the element type of L's Items, so that a mismatch is an error of New and not of the first list, at night.
-// List types without an Items field of structs are left to that first list.
+// List types without an Items field of structs or pointers are left to that first list.
 func checkItemType[T Object, L runtime.Object]() error {
 	list := reflect.TypeFor[L]()
 	if list.Kind() != reflect.Pointer || list.Elem().Kind() != reflect.Struct {
 		return nil
 	}
 	items, ok := list.Elem().FieldByName("Items")
-	if !ok || items.Type.Kind() != reflect.Slice || items.Type.Elem().Kind() != reflect.Struct {
+	if !ok || items.Type.Kind() != reflect.Slice {
 		return nil
 	}
-	if got, want := reflect.PointerTo(items.Type.Elem()), reflect.TypeFor[T](); got != want {
-		return fmt.Errorf("the client lists %s, but the informer was asked to hold %s", got, want)
+	item := items.Type.Elem()
+	if item.Kind() == reflect.Struct {
+		item = reflect.PointerTo(item)
+	}
+	if want := reflect.TypeFor[T](); item.Kind() == reflect.Pointer && item != want {
+		return fmt.Errorf("the client lists %s, but the informer was asked to hold %s", item, want)
 	}
 	return nil
 }
 
-// eachItem calls fn for every object of a list. Each is copied out of the list's array, because one object that stays in the cache
-// would otherwise keep the memory of its whole page alive (kubernetes/kubernetes#111370).
-func eachItem(list runtime.Object, fn func(runtime.Object)) error {
-	return meta.EachListItemWithAlloc(list, func(o runtime.Object) error { fn(o); return nil })
+// eachItem calls fn for every object of a list until fn returns an error. Each is copied out of the list's array, because one object that
+// stays in the cache would otherwise keep the memory of its whole page alive (kubernetes/kubernetes#111370).
+func eachItem(list runtime.Object, fn func(runtime.Object) error) error {
+	var failed error
+	err := meta.EachListItemWithAlloc(list, func(o runtime.Object) error {
+		failed = fn(o)
+		return failed
+	})
+	if err != nil && failed == nil {
+		return fmt.Errorf("a %T is no list of objects", list) // the error itself may show an item, which may be a Secret
+	}
+	return failed
 }

@@ -13,7 +13,7 @@ import (
 type State string
 
 const (
-	// Listing: the first list has not been completed yet, and nothing has gone wrong.
+	// Listing: the first list has not been completed yet, and nothing has gone wrong. An informer that does not run yet says the same.
 	Listing State = "Listing"
 	// Live: the cache follows the server.
 	Live State = "Live"
@@ -25,6 +25,8 @@ const (
 	Missing State = "Missing"
 	// Failed: the first list has not been completed for another reason, which LastError tells.
 	Failed State = "Failed"
+	// Stopped: Run has ended. The cache still answers, and follows nothing.
+	Stopped State = "Stopped"
 )
 
 // Health is what an informer knows about its own cache.
@@ -32,22 +34,30 @@ type Health struct {
 	State State
 	// Since is when State was entered.
 	Since time.Time
-	// LastError is the latest failure: of a list, of a watch, or of one object that could not be taken. It stays when the trouble is over.
+	// LastError is the latest failure of a list or of a watch. It stays when the trouble is over.
 	LastError error
 	// LastProgress is when the server last told something, a bookmark ("nothing new") included. Zero: never.
 	LastProgress time.Time
-	// Lists counts the lists that were begun; one that is not the first means that a watch could not be resumed.
+	// Lists counts the lists that were begun. When it grows, watches cannot be resumed or lists do not succeed.
 	Lists int
 	// Rejected counts the objects that could not be taken into the store, and are missing from it.
 	Rejected int
+	// LastBadObject is the latest complaint about a single object: it could not be taken into the store, or into an index.
+	LastBadObject error
 }
 
 // health keeps the Health of an informer and writes one log line for each change of its state.
 type health struct {
-	log klog.Logger
+	log klog.Logger // set before anything is reported; a logger is not ours, so it is never called with mu held
 
 	mu  sync.Mutex
 	now Health // guarded by mu
+
+	complaints calm
+}
+
+func newHealth() *health {
+	return &health{now: Health{State: Listing, Since: time.Now()}}
 }
 
 func (h *health) get() Health {
@@ -58,18 +68,21 @@ func (h *health) get() Health {
 
 func (h *health) enter(s State, err error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	if err != nil {
 		h.now.LastError = err
 	}
-	if h.now.State == s {
-		return
+	from := h.now.State
+	if from != s {
+		h.now.State, h.now.Since = s, time.Now()
 	}
-	h.log.V(1).Info("Health changed", "from", h.now.State, "to", s)
-	if err != nil {
-		h.log.Error(err, "The cache does not follow the server", "state", s)
+	h.mu.Unlock()
+	switch {
+	case from == s:
+	case err != nil:
+		h.log.Error(err, "The cache does not follow the server", "state", s, "before", from)
+	default:
+		h.log.V(1).Info("Health changed", "state", s, "before", from)
 	}
-	h.now.State, h.now.Since = s, time.Now()
 }
 
 // failed files an error of a list or watch under its state.
@@ -98,17 +111,27 @@ func (h *health) listing() {
 	h.mu.Unlock()
 }
 
+// rejected reports an object that was left out of the cache.
 func (h *health) rejected(err error) {
 	h.mu.Lock()
 	h.now.Rejected++
-	h.now.LastError = err
 	h.mu.Unlock()
-	h.log.Error(err, "An object was left out of the cache")
+	h.badObject(err)
+}
+
+// badObject reports an object that is not where it should be: in the cache, or in an index.
+func (h *health) badObject(err error) {
+	h.mu.Lock()
+	h.now.LastBadObject = err
+	h.mu.Unlock()
+	if held, ok := h.complaints.line(); ok {
+		h.log.Error(err, "An object cannot be handled", "notLogged", held)
+	}
 }
 
 func (h Health) String() string {
 	s := fmt.Sprintf("%s since %s", h.State, h.Since.Format(time.RFC3339))
-	if h.LastError != nil && h.State != Live {
+	if h.LastError != nil && h.State != Live && h.State != Stopped {
 		s += ": " + h.LastError.Error()
 	}
 	return s

@@ -19,13 +19,12 @@ type Index[V comparable, T any] struct {
 	// planned holds, for the values that the writer is about to store, what fn said of them, in order. Only the writer touches it.
 	planned [][]V
 	next    int
-	// err is the last failure of fn, guarded by store.mu; failed is the writer's copy until the next commit.
-	err, failed error
+	err     error // the last failure of fn, guarded by store.mu
 }
 
 // index is an Index whose value type has been forgotten.
 type index[K comparable, V any] interface {
-	plan(V)               // compute the index values of an object; no lock is held
+	plan(K, V) error      // compute the index values of an object; no lock is held. An error: it is found under none
 	commit(*entry[K, V])  // let the entry belong to exactly the buckets planned for it; the store's lock is held
 	drop(b *bucket[K, V]) // forget a bucket that became empty; the store's lock is held
 }
@@ -34,13 +33,16 @@ type index[K comparable, V any] interface {
 //
 // fn returns the values under which an object is to be found: none, one or several. It runs on the informer's goroutine each time an
 // object changes, so it must be quick, must not call AddIndex or AddHandler, and, as ever with a cached object, must not change it. An
-// object on which fn panics is found under no value of this index; Err then says so.
+// object on which fn panics, or for which it returns a value that equals nothing (a NaN, a slice in an interface), is found under no value of
+// this index; Err and [Health] then say so. After Run has returned with a goroutine stuck, AddIndex returns [ErrStopped].
 func AddIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T) []V) (*Index[V, T], error) {
 	if inf == nil || fn == nil {
 		return nil, errors.New("informer: AddIndex needs an informer and a function, one of them is nil")
 	}
 	ix := &Index[V, T]{store: inf.store, fn: fn, buckets: make(map[V]*bucket[Key, T])}
-	inf.lockWriter()
+	if err := inf.becomeWriter(); err != nil {
+		return nil, fmt.Errorf("informer %s: AddIndex: %w", inf.name, err)
+	}
 	defer inf.unlockWriter()
 
 	// This goroutine is the writer now, so the entries stand still while fn looks at them.
@@ -48,7 +50,9 @@ func AddIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T) []V) 
 	entries := make([]*entry[Key, T], 0, len(s.entries))
 	for _, e := range s.entries {
 		entries = append(entries, e)
-		ix.plan(e.value)
+		if err := ix.plan(e.key, e.value); err != nil {
+			inf.health.badObject(err)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,14 +107,28 @@ func (ix *Index[V, T]) Err() error {
 	return ix.err
 }
 
-func (ix *Index[V, T]) plan(value T) {
+func (ix *Index[V, T]) plan(key Key, value T) error {
 	var values []V
-	if err := lifecycle.Try(func() { values = ix.fn(value) }); err != nil {
-		ix.failed = fmt.Errorf("index function: %w", err)
-		values = nil
+	odd := false
+	err := lifecycle.Try(func() {
+		values = ix.fn(value)
+		// A value that is not equal to itself would never be found again in a map; one that cannot be compared panics, here and not there.
+		odd = slices.ContainsFunc(values, func(v V) bool { return v != v })
+	})
+	if odd {
+		err = errOddValue
+	}
+	if err != nil {
+		values, err = nil, fmt.Errorf("the index function, for %s: %w", key, err)
+		ix.store.mu.Lock()
+		ix.err = err
+		ix.store.mu.Unlock()
 	}
 	ix.planned = append(ix.planned, values)
+	return err
 }
+
+var errOddValue = errors.New("it returned a value that is not equal to itself")
 
 func (ix *Index[V, T]) commit(e *entry[Key, T]) {
 	values := ix.planned[ix.next]
@@ -119,14 +137,11 @@ func (ix *Index[V, T]) commit(e *entry[Key, T]) {
 	if ix.next == len(ix.planned) {
 		ix.planned, ix.next = ix.planned[:0], 0
 	}
-	if ix.failed != nil {
-		ix.err, ix.failed = ix.failed, nil
-	}
 
 	// Leave the buckets that are no longer wanted. Most updates change no index value and end up writing nothing at all.
 	for i := len(e.slots) - 1; i >= 0; i-- {
 		b := e.slots[i].bucket
-		if b.owner == index[Key, T](ix) && !slices.Contains(values, b.id.(V)) {
+		if b.owner == index[Key, T](ix) && !slices.Contains(values, ix.valueOf(b)) {
 			e.leave(i)
 		}
 	}
@@ -142,4 +157,10 @@ func (ix *Index[V, T]) commit(e *entry[Key, T]) {
 	}
 }
 
-func (ix *Index[V, T]) drop(b *bucket[Key, T]) { delete(ix.buckets, b.id.(V)) }
+func (ix *Index[V, T]) drop(b *bucket[Key, T]) { delete(ix.buckets, ix.valueOf(b)) }
+
+// valueOf returns the value that b stands for. If V is an interface, the id may be nil: then it is the zero V.
+func (ix *Index[V, T]) valueOf(b *bucket[Key, T]) V {
+	v, _ := b.id.(V)
+	return v
+}

@@ -88,10 +88,13 @@ func (x *indexer[K, V]) version() string {
 
 // The rest is the writer's.
 
-// plan runs the index functions on a value that put will store next. They are the user's code: mu is not held.
-func (x *indexer[K, V]) plan(value V) {
+// plan runs the index functions on a value that put will store, after those that were planned before it, and tells complain about each that
+// failed. They are the user's code: mu is not held.
+func (x *indexer[K, V]) plan(key K, value V, complain func(error)) {
 	for _, i := range x.indexes {
-		i.plan(value)
+		if err := i.plan(key, value); err != nil {
+			complain(err)
+		}
 	}
 }
 

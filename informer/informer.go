@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,14 +65,17 @@ type SharedIndexInformer[T any] struct {
 	// Held with the writer token: who is told of changes, and the scratch space for what they are told.
 	listeners []*listener[T]
 	events    []Event[T]
+	// inside is the inline listener whose handler is being called, so that Run can name it if it never returns.
+	inside atomic.Pointer[listener[T]]
 
 	synced, stopped chan struct{} // closed when the store holds a complete list, and when Run returns
 
-	mu sync.Mutex
-	// Guarded by mu. listening is set, and group used, from the start of Run until its end begins.
-	started   bool
-	listening func(*listener[T])
-	group     lifecycle.Group
+	started atomic.Bool // by Run, once
+	mu      sync.Mutex
+	// Guarded by mu. listen is set, and group used, from the start of Run until its end begins; then ending is.
+	listen func(*listener[T])
+	ending bool
+	group  lifecycle.Group
 }
 
 // New makes an informer for the objects that client lists. T is their pointer type; L follows from the client:
@@ -97,7 +101,7 @@ func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*Shared
 		return nil, fmt.Errorf("informer %s: %w", name, err)
 	}
 
-	fifo, h := newDeltaFIFO[T](), &health{}
+	fifo, h := newDeltaFIFO[T](), newHealth()
 	r := &reflector[T]{
 		source:   newSource(client),
 		selector: selector(opts),
@@ -138,28 +142,25 @@ func (inf *SharedIndexInformer[T]) Name() string { return inf.name }
 
 // Run lists, watches and tells handlers until ctx ends, and returns when every goroutine that it started has ended. It returns nil then,
 // an error that wraps [ErrStuck] if a handler did not return in time, or [ErrStarted] at once when it is called again. Whatever the server
-// does is no reason to return: Run keeps trying, and [SharedIndexInformer.Health] tells.
+// does is no reason to return: Run keeps trying, and [SharedIndexInformer.Health] tells. Events that wait for a handler at the end are dropped.
 func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
+	if inf.started.Swap(true) {
+		return fmt.Errorf("informer %s: %w", inf.name, ErrStarted)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	log := klog.FromContext(ctx).WithValues("informer", inf.name)
 
 	inf.lockWriter()
 	inf.mu.Lock()
-	if inf.started {
-		inf.mu.Unlock()
-		inf.unlockWriter()
-		return fmt.Errorf("informer %s: %w", inf.name, ErrStarted)
-	}
-	inf.started = true
 	inf.health.log, inf.reflector.log = log, log
-	inf.listening = func(l *listener[T]) {
+	inf.listen = func(l *listener[T]) {
 		if !l.inline && l.start() {
 			inf.group.Go("handler "+l.name+" of informer "+inf.name, func() { l.run(ctx, log) })
 		}
 	}
 	for _, l := range inf.listeners {
-		inf.listening(l)
+		inf.listen(l)
 	}
 	inf.group.Go("reflector of informer "+inf.name, func() { inf.reflector.run(ctx) })
 	inf.group.Go("store of informer "+inf.name, func() { inf.process(ctx, log) })
@@ -168,148 +169,54 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 
 	<-ctx.Done()
 	inf.mu.Lock()
-	inf.listening = nil
+	inf.listen, inf.ending = nil, true
 	inf.mu.Unlock()
 	err := inf.group.Wait(inf.stopGrace)
+	if l := inf.inside.Load(); err != nil && l != nil {
+		err = fmt.Errorf("%w, inside its inline handler %s", err, l.name)
+	}
+	inf.health.enter(Stopped, nil)
 	close(inf.stopped)
 	return err
-}
-
-// process applies to the store whatever the reflector has put into the FIFO.
-func (inf *SharedIndexInformer[T]) process(ctx context.Context, log klog.Logger) {
-	const chunk = 256 // deltas that are applied under one lock: readers wait for no more
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-inf.fifo.ready:
-		}
-		b := inf.fifo.pop()
-		for deltas := range slices.Chunk(b.deltas, chunk) {
-			if ctx.Err() != nil {
-				return
-			}
-			inf.lockWriter()
-			inf.apply(deltas)
-			inf.tell(log)
-			inf.unlockWriter()
-		}
-		inf.lockWriter()
-		if b.sweep != 0 {
-			inf.sweep(b.sweep)
-		}
-		if b.resourceVersion != "" {
-			inf.store.mu.Lock()
-			inf.store.resourceVersion = b.resourceVersion
-			inf.store.mu.Unlock()
-		}
-		if b.sweep != 0 && !inf.HasSynced() {
-			inf.events = append(inf.events, Event[T]{}) // the mark: see listener
-			close(inf.synced)
-		}
-		inf.tell(log)
-		inf.unlockWriter()
-	}
-}
-
-// apply changes the store by a few deltas and leaves in inf.events what there is to tell. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
-	s := inf.store
-	// First the users' index functions, without a lock: this goroutine is the only writer, so what it sees now is what it will find then. Of
-	// two deltas of one key, which stand next to each other, the first is a deletion and the second therefore no repetition.
-	for i := range deltas {
-		d := &deltas[i]
-		d.repeated = !d.deleted && inf.repeats(d) && (i == 0 || deltas[i-1].key != d.key)
-		if !d.deleted && !d.repeated {
-			s.plan(d.value)
-		}
-	}
-	initial := !inf.HasSynced()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range deltas {
-		d := &deltas[i]
-		e, held := s.entries[d.key]
-		switch {
-		case d.deleted:
-			if held {
-				inf.removed(e, d)
-			}
-			continue
-		case d.repeated:
-			e.epoch = d.epoch
-			continue
-		case held && e.uid != d.uid:
-			inf.removed(e, nil)
-			held = false
-		}
-		event := Event[T]{Type: Added, Key: d.key, UID: d.uid, ResourceVersion: d.resourceVersion, New: d.value, Initial: initial}
-		if held {
-			event.Type, event.Old, event.Initial = Updated, e.value, false
-		}
-		s.put(d.key, d.uid, d.resourceVersion, d.epoch, d.value)
-		inf.events = append(inf.events, event)
-	}
-}
-
-// repeats reports whether the store holds exactly this state: a relist repeats what has not changed, and nobody needs to know.
-func (inf *SharedIndexInformer[T]) repeats(d *delta[T]) bool {
-	e, held := inf.store.entries[d.key]
-	return held && e.uid == d.uid && e.resourceVersion == d.resourceVersion
-}
-
-// removed takes e out of the store. d is the deletion if the server has told of one, of that object, with its last state.
-func (inf *SharedIndexInformer[T]) removed(e *entry[Key, T], d *delta[T]) {
-	event := Event[T]{Type: Deleted, Key: e.key, UID: e.uid, ResourceVersion: e.resourceVersion, Old: e.value, FinalStateUnknown: true}
-	if d != nil && !d.unseen && d.uid == e.uid {
-		event.ResourceVersion, event.Old, event.FinalStateUnknown = d.resourceVersion, d.value, false
-	}
-	inf.store.remove(e)
-	inf.events = append(inf.events, event)
-}
-
-// sweep removes what a complete list did not contain. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) sweep(epoch uint64) {
-	s := inf.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.entries {
-		if e.epoch < epoch {
-			inf.removed(e, nil)
-		}
-	}
-}
-
-// tell hands inf.events to every listener. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
-	if len(inf.events) == 0 {
-		return
-	}
-	stored := inf.store.len()
-	inf.listeners = slices.DeleteFunc(inf.listeners, func(l *listener[T]) bool { return !l.push(log, stored, inf.events...) })
-	clear(inf.events) // or they would keep objects alive
-	inf.events = inf.events[:0]
 }
 
 func (inf *SharedIndexInformer[T]) lockWriter()   { inf.writer <- struct{}{} }
 func (inf *SharedIndexInformer[T]) unlockWriter() { <-inf.writer }
 
+// becomeWriter is lockWriter for whoever must not wait for ever: somebody's code may have kept the token past the end of Run.
+func (inf *SharedIndexInformer[T]) becomeWriter() error {
+	select {
+	case inf.writer <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case inf.writer <- struct{}{}:
+		return nil
+	case <-inf.stopped:
+		return ErrStopped
+	}
+}
+
 // AddHandler lets h be told of every change. It may be called before Run and while it runs; then h is first told of everything that the
-// store holds, as Added with Initial set, and misses nothing that follows. After Run has returned, the error is [ErrStopped].
+// store holds, as Added with Initial set, and misses nothing that follows. An inline handler is told so before AddHandler returns, by this
+// goroutine. Once Run ends, the error is [ErrStopped].
 func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions) (*Registration, error) {
 	if h == nil {
 		return nil, fmt.Errorf("informer %s: AddHandler: the handler is nil", inf.name)
 	}
-	l := newListener(h, opts)
-	inf.lockWriter()
+	if err := inf.becomeWriter(); err != nil {
+		return nil, fmt.Errorf("informer %s: AddHandler: %w", inf.name, err)
+	}
 	defer inf.unlockWriter()
+	l := newListener(h, opts)
 	inf.mu.Lock()
-	if inf.started && inf.listening == nil {
+	if inf.ending {
 		inf.mu.Unlock()
 		return nil, fmt.Errorf("informer %s: AddHandler: %w", inf.name, ErrStopped)
 	}
-	if inf.listening != nil {
-		inf.listening(l)
+	if inf.listen != nil {
+		inf.listen(l)
 	}
 	inf.mu.Unlock()
 
@@ -321,8 +228,9 @@ func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions)
 	if inf.HasSynced() {
 		joined = append(joined, Event[T]{})
 	}
-	l.push(inf.health.log, len(joined), joined...)
-	inf.listeners = append(inf.listeners, l)
+	inf.push(l, inf.health.log, len(joined), joined)
+	// Those that have been removed are forgotten here, too: when nothing changes, nobody else would.
+	inf.listeners = append(slices.DeleteFunc(inf.listeners, (*listener[T]).isRemoved), l)
 	return &Registration{synced: l.synced, pending: l.pending, remove: func(ctx context.Context) error { return inf.removeListener(ctx, l) }}, nil
 }
 

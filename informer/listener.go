@@ -11,16 +11,19 @@ import (
 
 // listener stands between the writer of the store and one handler: a buffer, and the goroutine that empties it. However slow a handler
 // is, it delays nobody else, and what waits for it is bounded by what the store holds.
+//
+// An inline listener has neither: the writer calls its handler.
 type listener[T any] struct {
 	name    string
 	handler Handler[T]
 	inline  bool
 
 	mu sync.Mutex
-	// Guarded by mu. Events that the handler has not been called with, oldest first. An event of no type is a mark: all of the initial
-	// state stands before it.
+	// Guarded by mu. buffer[head:] are the events that the handler has not been called with, oldest first; what stands before head is zero.
+	// An event of no type is a mark: all of the initial state stands before it.
 	buffer []Event[T]
-	// Guarded by mu. The length from which on the buffer is merged, unless the store holds more than half as many objects: twice what the
+	head   int
+	// Guarded by mu. The number of events from which on they are merged, unless the store holds more than half as many objects: twice what the
 	// last merge left, so that the cost of merging stays in proportion to the events.
 	limit int
 	// Guarded by mu. Once removed is true, nothing is buffered and the goroutine ends; ended is closed by it, or by remove if it never started.
@@ -30,6 +33,8 @@ type listener[T any] struct {
 	wake chan struct{}
 	// synced is closed when the handler is through with the initial state; ended, when it will not be called again.
 	synced, ended chan struct{}
+
+	panics calm
 }
 
 // minBuffer is how many events may wait for a handler of a small store before they are merged.
@@ -49,21 +54,50 @@ func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 // push hands events to the listener and reports whether it still wants more. The writer calls it; stored is how many objects the store holds.
 func (l *listener[T]) push(log klog.Logger, stored int, events ...Event[T]) bool {
 	if l.inline {
-		l.deliver(log, events)
-		return !l.isRemoved()
+		for _, e := range events {
+			if l.isRemoved() {
+				return false
+			}
+			l.deliver(log, e)
+		}
+		return true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.removed {
 		return false
 	}
+	if l.head > len(l.buffer)/2 {
+		// Most of it has been delivered: move the rest to the front, or a handler that is never quite done would let the array grow for ever.
+		rest := copy(l.buffer, l.buffer[l.head:])
+		clear(l.buffer[rest:])
+		l.buffer, l.head = l.buffer[:rest], 0
+	}
 	l.buffer = append(l.buffer, events...)
-	if len(l.buffer) > max(l.limit, 2*stored) {
-		l.buffer = merge(l.buffer)
+	if waiting := l.buffer[l.head:]; len(waiting) > max(l.limit, 2*stored) {
+		l.buffer, l.head = merge(waiting), 0
 		l.limit = max(minBuffer, 2*len(l.buffer))
 	}
 	l.signal()
 	return true
+}
+
+// next takes the oldest event out of the buffer.
+func (l *listener[T]) next() (e Event[T], ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.head == len(l.buffer) {
+		return e, false
+	}
+	e, l.buffer[l.head] = l.buffer[l.head], e
+	l.head++
+	if l.head == len(l.buffer) {
+		l.buffer, l.head, l.limit = l.buffer[:0], 0, minBuffer
+		if cap(l.buffer) > minBuffer {
+			l.buffer = nil // a burst has passed, its memory goes
+		}
+	}
+	return e, true
 }
 
 func (l *listener[T]) signal() {
@@ -85,20 +119,17 @@ func (l *listener[T]) start() bool {
 func (l *listener[T]) run(ctx context.Context, log klog.Logger) {
 	defer close(l.ended)
 	for {
-		l.mu.Lock()
-		events := l.buffer
-		l.buffer = nil
-		l.mu.Unlock()
-		for i := range events {
-			if ctx.Err() != nil || l.isRemoved() {
-				return
-			}
-			l.deliver(log, events[i:i+1])
-		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.wake:
+		}
+		for ctx.Err() == nil {
+			e, ok := l.next()
+			if !ok {
+				break
+			}
+			l.deliver(log, e)
 		}
 		if l.isRemoved() {
 			return
@@ -113,18 +144,18 @@ func (l *listener[T]) remove() {
 	if !l.removed && !l.started {
 		close(l.ended)
 	}
-	l.removed, l.buffer = true, nil
+	l.removed, l.buffer, l.head = true, nil, 0
 	l.signal()
 }
 
-func (l *listener[T]) deliver(log klog.Logger, events []Event[T]) {
-	for _, e := range events {
-		if e.Type == 0 {
-			close(l.synced)
-			continue
-		}
-		if err := lifecycle.Try(func() { l.handler(e) }); err != nil {
-			log.Error(err, "A handler panicked and has missed an event", "handler", l.name, "event", e.Type.String(), "key", e.Key)
+func (l *listener[T]) deliver(log klog.Logger, e Event[T]) {
+	if e.Type == 0 {
+		close(l.synced)
+		return
+	}
+	if err := lifecycle.Try(func() { l.handler(e) }); err != nil {
+		if held, ok := l.panics.line(); ok {
+			log.Error(err, "A handler panicked and has missed an event", "handler", l.name, "event", e.Type.String(), "key", e.Key, "notLogged", held)
 		}
 	}
 }
@@ -138,21 +169,21 @@ func (l *listener[T]) isRemoved() bool {
 func (l *listener[T]) pending() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.buffer)
+	return len(l.buffer) - l.head
 }
 
 // merge reduces events to at most two per key, and keeps the promise of [Event]. Per key only the outermost states matter: what the handler
 // saw last (the first event tells: the Old of an Updated or Deleted, nothing if it is an Added) and what is true now (the last event tells).
+//
+// Keys keep the order of their first event, and a mark its place among them. So a handler that is always behind still comes to the mark.
 func merge[T any](events []Event[T]) []Event[T] {
 	type span struct {
 		first, last int
 		deleted     int // the first Deleted, which ends the round that the first event belongs to; -1 if there is none
 	}
 	spans := make(map[Key]*span)
-	marked := false
 	for i, e := range events {
 		if e.Type == 0 {
-			marked = true
 			continue
 		}
 		s, ok := spans[e.Key]
@@ -168,10 +199,14 @@ func merge[T any](events []Event[T]) []Event[T] {
 
 	merged := make([]Event[T], 0, len(spans)+1)
 	for i, first := range events {
-		if first.Type == 0 || spans[first.Key].first != i {
-			continue // keys keep the order of their first event
+		if first.Type == 0 {
+			merged = append(merged, first)
+			continue
 		}
 		s := spans[first.Key]
+		if s.first != i {
+			continue
+		}
 		last := events[s.last]
 		known, exists := first.Type != Added, last.Type != Deleted
 		if known && exists && s.deleted < 0 {
@@ -189,9 +224,6 @@ func merge[T any](events []Event[T]) []Event[T] {
 			merged = append(merged, last)
 		}
 		// Neither known nor existing: the handler never saw it and never will.
-	}
-	if marked {
-		merged = append(merged, Event[T]{})
 	}
 	return merged
 }

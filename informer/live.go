@@ -30,19 +30,13 @@ func (inf *SharedIndexInformer[T]) Live(ctx context.Context, key Key) (found T, 
 	if err != nil {
 		return found, false, fmt.Errorf("informer %s: live list of %s: %w", inf.name, key, err)
 	}
-	var failed error
-	err = eachItem(list, func(o runtime.Object) {
+	err = eachItem(list, func(o runtime.Object) error {
 		it, err := inf.reflector.decode(o)
-		switch {
-		case err != nil:
-			failed = err
-		case it.key == key:
+		if err == nil && it.key == key {
 			found, exists = it.value, true
 		}
+		return err
 	})
-	if err == nil {
-		err = failed
-	}
 	if err != nil {
 		return found, false, fmt.Errorf("informer %s: live list of %s: %w", inf.name, key, err)
 	}

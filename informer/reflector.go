@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,12 +31,15 @@ const (
 	longLived = 5 * time.Second
 	// An expired continue token restarts a paged list, until the list is asked for in one piece.
 	pagedTries = 3
+	// A list of more pages than this has no end.
+	maxPages = 100_000
 )
 
 var (
 	errSilent     = errors.New("the server fell silent")
 	errIncomplete = errors.New("the stream ended before its list was complete")
-	errViolation  = errors.New("the server broke the watch protocol")
+	errViolation  = errors.New("the server broke the protocol")
+	errShortLived = errors.New("the watch ended soon")
 )
 
 // reflector keeps a DeltaFIFO fed with what happens to one resource. It is in one of two states, each with a wait before it is tried again:
@@ -73,16 +77,12 @@ type reflector[T any] struct {
 func (r *reflector[T]) run(ctx context.Context) {
 	r.reconnect = backoff.Backoff{Base: 50 * time.Millisecond, Cap: 30 * time.Second}
 	r.relist = backoff.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second}
-	r.health.enter(Listing, nil)
 	for ctx.Err() == nil {
 		var err error
-		switch {
-		case r.resourceVersion != "":
+		if r.resourceVersion == "" {
+			err = r.list(ctx)
+		} else {
 			err = r.watch(ctx)
-		case r.streamsLeft > 0:
-			err = r.streamedList(ctx)
-		default:
-			err = r.pagedList(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			backoff.Sleep(ctx, r.failed(err))
@@ -98,40 +98,39 @@ func (r *reflector[T]) failed(err error) time.Duration {
 	r.log.V(2).Info("List or watch failed", "err", err, "resourceVersion", r.resourceVersion)
 	r.health.failed(err, r.synced)
 
-	wasWatching := r.resourceVersion != ""
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsNotFound(err) || errors.Is(err, errViolation) {
 		r.resourceVersion = ""
 	}
-	delay := r.reconnect.Next
+	wait := r.reconnect.Next
 	if r.resourceVersion == "" {
-		delay = r.relist.Next
-	}
-	wait := delay()
-	if r.resourceVersion == "" && !wasWatching && r.streamsLeft > 0 {
-		wait = r.streamFailed(err, wait)
+		wait = r.relist.Next
 	}
 	// Retry-After is a minimum: everybody who was refused at once has got the same number, so the jitter comes on top.
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		wait += time.Duration(seconds) * time.Second
-	}
-	return wait
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	return time.Duration(seconds)*time.Second + wait()
 }
 
-// streamFailed counts a streamed list that went wrong in a way that a plain list might not, and returns how long to wait for the next try.
-func (r *reflector[T]) streamFailed(err error, wait time.Duration) time.Duration {
-	switch {
-	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err):
-		r.streamsLeft = 0 // the server does not know the protocol
-	case errors.Is(err, errSilent) || errors.Is(err, errIncomplete) || errors.Is(err, errViolation):
-		r.streamsLeft--
-	default:
-		return wait // nothing to do with streaming: unreachable, overloaded, forbidden
-	}
+// list brings the store to the state of the server, and, if the server streams the list, goes on watching.
+func (r *reflector[T]) list(ctx context.Context) error {
 	if r.streamsLeft > 0 {
-		return wait
+		err := r.streamedList(ctx)
+		if r.resourceVersion != "" {
+			return err // the list went well; it is the watch after it that has ended
+		}
+		switch {
+		case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err):
+			r.streamsLeft = 0 // the server does not know the protocol
+		case errors.Is(err, errSilent) || errors.Is(err, errIncomplete) || errors.Is(err, errViolation):
+			r.streamsLeft--
+		default:
+			return err // nothing to do with streaming: unreachable, overloaded, forbidden
+		}
+		if r.streamsLeft > 0 || ctx.Err() != nil {
+			return err
+		}
+		r.log.V(1).Info("The server does not stream lists; using plain ones from now on", "err", err)
 	}
-	r.log.V(1).Info("The server does not stream lists; using plain ones from now on", "err", err)
-	return 0
+	return r.pagedList(ctx)
 }
 
 // complete records that everything up to resourceVersion is in the FIFO, and that it was a list.
@@ -139,7 +138,6 @@ func (r *reflector[T]) complete(resourceVersion string) {
 	r.fifo.reached(resourceVersion, r.epoch)
 	r.resourceVersion = resourceVersion
 	r.synced = true
-	r.relist.Reset()
 	r.health.progressed()
 	r.health.enter(Live, nil)
 }
@@ -151,39 +149,52 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 	// would let a server that lags take us back in time (kubernetes/kubernetes#59848).
 	opts := r.selector
 	opts.Limit = r.pageSize
-	for tries := pagedTries; ; {
+	tries, landmark := pagedTries, ""
+	for pages := 1; ; pages++ {
 		page, err := r.page(ctx, opts)
 		switch {
 		case err == nil:
 		case apierrors.IsResourceExpired(err) && opts.Continue != "":
-			// The token is older than the server's memory of that version. What has come in so far stays: each object was true when it was
-			// listed, and only a complete list removes anything.
+			// The token is older than the server's memory of that version. What has come in so far stays, for each object was true when it was
+			// listed; but the list begins anew, at another version, and only what is in that one survives the sweep.
+			r.begin()
 			opts.Continue = ""
 			if tries--; tries == 0 {
 				opts.Limit = 0
 			}
+			pages, landmark = 0, ""
 			continue
 		default:
 			return fmt.Errorf("list: %w", err)
 		}
-		if err := eachItem(page, func(o runtime.Object) { r.take(o, "") }); err != nil {
+		err = eachItem(page, func(o runtime.Object) error {
+			r.take(o, "")
+			return ctx.Err()
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		list, notAList := meta.ListAccessor(page)
+		if err := errors.Join(err, notAList); err != nil {
 			return fmt.Errorf("list: %w: %w", errViolation, err)
 		}
 		r.health.progressed()
-		list, err := meta.ListAccessor(page)
-		if err != nil {
-			return fmt.Errorf("list: %w: %w", errViolation, err)
-		}
 		switch token := list.GetContinue(); {
 		case token == "" && list.GetResourceVersion() == "":
 			return fmt.Errorf("list: %w: no resourceVersion", errViolation)
 		case token == "":
 			r.complete(list.GetResourceVersion())
 			return nil
-		case token == opts.Continue:
-			return fmt.Errorf("list: %w: the same continue token twice", errViolation)
+		// A server that runs in circles is caught by comparing each token with one from before, which moves on at page 1, 2, 4, 8 ...
+		case token == opts.Continue || token == landmark:
+			return fmt.Errorf("list: %w: a continue token has come back on page %d", errViolation, pages)
+		case pages == maxPages:
+			return fmt.Errorf("list: %w: %d pages of %d objects and no end; a larger Options.PageSize needs fewer", errViolation, pages, opts.Limit)
 		default:
 			opts.Continue = token
+			if pages&(pages-1) == 0 {
+				landmark = token
+			}
 		}
 	}
 }
@@ -191,7 +202,11 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 func (r *reflector[T]) page(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, pageTimeout, errSilent)
 	defer cancel()
-	return r.source.list(ctx, opts)
+	page, err := r.source.list(ctx, opts)
+	if err != nil && context.Cause(ctx) == errSilent {
+		return nil, fmt.Errorf("%w for %s", errSilent, pageTimeout)
+	}
+	return page, err
 }
 
 // streamedList asks for the list as a watch that begins with it, and stays with that watch once the list is complete.
@@ -224,8 +239,6 @@ func (r *reflector[T]) watchOptions() metav1.ListOptions {
 	return opts
 }
 
-var errShortLived = errors.New("the watch ended soon")
-
 // stream reads one watch to its end. It returns nil if another may follow at once.
 func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -244,13 +257,18 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	}
 	defer w.Stop()
 
-	lifetime := time.Duration(*opts.TimeoutSeconds)*time.Second + watchSlack
-	began, patience := time.Now(), lifetime
+	var (
+		lifetime = time.Duration(*opts.TimeoutSeconds)*time.Second + watchSlack
+		patience = lifetime
+		// proven fires when the watch has lived for long enough to be trusted: the server took it, and did not take it back.
+		proven = time.NewTimer(longLived)
+	)
+	defer proven.Stop()
 	if r.resourceVersion == "" {
 		patience = streamBegins
-	} else {
-		r.health.enter(Live, nil)
+		proven.Stop()
 	}
+	trusted := false
 	watchdog := time.NewTimer(patience)
 	defer watchdog.Stop()
 	for {
@@ -259,76 +277,84 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 			return ctx.Err()
 		case <-watchdog.C:
 			return fmt.Errorf("watch: %w for %s", errSilent, patience)
+		case <-proven.C:
+			trusted = true
+			r.reconnect.Reset()
+			r.relist.Reset()
+			r.health.enter(Live, nil)
 		case event, open := <-w.ResultChan():
+			listing := r.resourceVersion == ""
 			switch {
 			case open:
-			case r.resourceVersion == "":
+			case listing:
 				return fmt.Errorf("watch: %w", errIncomplete)
-			case time.Since(began) < longLived:
-				return errShortLived
-			default:
-				r.reconnect.Reset()
+			case trusted:
 				return nil
+			default:
+				return errShortLived
 			}
-			listing := r.resourceVersion == ""
 			if err := r.receive(event); err != nil {
 				return fmt.Errorf("watch: %w", err)
 			}
 			switch {
-			case listing && r.resourceVersion == "":
+			case r.resourceVersion == "":
 				patience = streamGoesOn
-				watchdog.Reset(patience)
 			case listing:
 				patience = lifetime
-				watchdog.Reset(patience)
+				proven.Reset(longLived)
+				r.streamsLeft = streamTries
+			case !trusted:
+				r.health.enter(Live, nil)
 			}
+			watchdog.Reset(patience)
 		}
 	}
 }
 
 // receive takes one event of a watch. While the state is listing, the events are those of a streamed list.
 func (r *reflector[T]) receive(event watch.Event) error {
-	switch event.Type {
-	case watch.Error:
-		return apierrors.FromObject(event.Object)
-	case watch.Bookmark:
-		return r.bookmark(event.Object)
-	case watch.Added, watch.Modified, watch.Deleted:
-	default:
-		return fmt.Errorf("%w: an event of the unknown type %q", errViolation, event.Type)
+	if event.Type == watch.Error {
+		err := apierrors.FromObject(event.Object)
+		if odd := (*apierrors.UnexpectedObjectError)(nil); errors.As(err, &odd) {
+			err = fmt.Errorf("%w: an ERROR event that holds a %T", errViolation, event.Object) // the error itself would show the object
+		}
+		return err
 	}
 	object, err := meta.Accessor(event.Object)
-	if err != nil || object.GetResourceVersion() == "" {
-		return fmt.Errorf("%w: an event %s without a resourceVersion", errViolation, event.Type)
+	if err != nil || isNil(object) || object.GetResourceVersion() == "" {
+		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", errViolation, event.Type, event.Object)
 	}
+	version := object.GetResourceVersion()
 	r.health.progressed()
 	reached := ""
 	if r.resourceVersion != "" {
-		reached = object.GetResourceVersion()
-		r.resourceVersion = reached
+		reached = version
 	}
-	if event.Type == watch.Deleted {
-		r.takeDeletion(event.Object, reached)
-	} else {
+	switch event.Type {
+	case watch.Added, watch.Modified:
 		r.take(event.Object, reached)
+	case watch.Deleted:
+		r.takeDeletion(event.Object, reached)
+	case watch.Bookmark:
+		switch {
+		case reached != "":
+			r.fifo.reached(reached, 0)
+		case object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
+			r.complete(version)
+		}
+	default:
+		return fmt.Errorf("%w: an event of the unknown type %q", errViolation, event.Type)
+	}
+	if reached != "" {
+		r.resourceVersion = reached
 	}
 	return nil
 }
 
-func (r *reflector[T]) bookmark(o runtime.Object) error {
-	object, err := meta.Accessor(o)
-	if err != nil || object.GetResourceVersion() == "" {
-		return fmt.Errorf("%w: a bookmark without a resourceVersion", errViolation)
-	}
-	switch {
-	case r.resourceVersion != "":
-		r.resourceVersion = object.GetResourceVersion()
-		r.fifo.reached(r.resourceVersion, 0)
-		r.health.progressed()
-	case object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
-		r.complete(object.GetResourceVersion())
-	}
-	return nil
+// isNil reports whether an event or list holds a nil pointer in place of an object.
+func isNil(o any) bool {
+	v := reflect.ValueOf(o)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // take puts an object that exists into the FIFO; with reached, everything up to that version then is.
@@ -346,7 +372,7 @@ func (r *reflector[T]) takeDeletion(o runtime.Object, reached string) {
 	if err != nil {
 		// The value cannot be had, but the object is gone all the same: the store tells its last one.
 		object, _ := meta.Accessor(o)
-		it = item[T]{key: KeyOf(object), resourceVersion: object.GetResourceVersion()}
+		it = item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}
 	}
 	r.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, epoch: r.epoch}, reached)
 }

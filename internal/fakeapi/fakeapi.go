@@ -7,6 +7,7 @@ package fakeapi
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -103,14 +104,15 @@ func (r *Resource[T, L]) Delete(namespace, name string) {
 	r.record(watch.Deleted, o)
 }
 
-// Objects returns all objects, ordered by key.
+// Objects returns all objects, ordered by key. They are the resource's own.
 func (r *Resource[T, L]) Objects() []T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var all []T
-	for _, o := range r.objects {
-		all = append(all, o)
-	}
+	return r.sorted()
+}
+
+func (r *Resource[T, L]) sorted() []T {
+	all := slices.Collect(maps.Values(r.objects))
 	slices.SortFunc(all, func(a, b T) int { return strings.Compare(keyOf(a).String(), keyOf(b).String()) })
 	return all
 }
@@ -223,7 +225,7 @@ func (r *Resource[T, L]) List(ctx context.Context, opts metav1.ListOptions) (L, 
 		if err != nil {
 			return none, err
 		}
-		for _, o := range r.objects {
+		for _, o := range r.sorted() {
 			if selector.Matches(labels.Set(o.GetLabels())) {
 				p.rest = append(p.rest, o)
 			}
@@ -236,8 +238,13 @@ func (r *Resource[T, L]) List(ctx context.Context, opts metav1.ListOptions) (L, 
 		token = fmt.Sprintf("page-%d-%d", p.version, len(p.rest))
 		r.pages[token] = page{p.version, p.rest[opts.Limit:]}
 	}
+	// Each answer is a copy, as if it had come over a wire: what a client does to an object is nobody else's business.
+	copies := make([]runtime.Object, len(items))
+	for i, o := range items {
+		copies[i] = o.DeepCopyObject()
+	}
 	list := r.newList()
-	if err := meta.SetList(list, items); err != nil {
+	if err := meta.SetList(list, copies); err != nil {
 		return none, err
 	}
 	l, err := meta.ListAccessor(list)
@@ -270,7 +277,7 @@ func (r *Resource[T, L]) Watch(ctx context.Context, opts metav1.ListOptions) (wa
 	case streamed && r.NoStreaming:
 		return nil, status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 	case streamed:
-		for _, o := range r.objects {
+		for _, o := range r.sorted() {
 			first = append(first, watch.Event{Type: watch.Added, Object: o})
 		}
 		first = append(first, r.bookmark(r.version, true))

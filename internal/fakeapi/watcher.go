@@ -1,6 +1,7 @@
 package fakeapi
 
 import (
+	"reflect"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,7 +33,11 @@ func newWatcher(gone func(*watcher)) *watcher {
 	return w
 }
 
+// send queues a copy of an event.
 func (w *watcher) send(e watch.Event) {
+	if e.Object != nil && !reflect.ValueOf(e.Object).IsNil() {
+		e.Object = e.Object.DeepCopyObject()
+	}
 	w.mu.Lock()
 	w.queue = append(w.queue, e)
 	w.mu.Unlock()

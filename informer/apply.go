@@ -1,0 +1,150 @@
+package informer
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/klog/v2"
+)
+
+// chunk is how many changes are made under one lock: readers wait for no more.
+const chunk = 256
+
+// process applies to the store whatever the reflector has put into the FIFO, and tells the listeners. It is the writer of the store but for
+// AddHandler and AddIndex, which borrow the token.
+func (inf *SharedIndexInformer[T]) process(ctx context.Context, log klog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-inf.fifo.ready:
+		}
+		b := inf.fifo.pop()
+		for deltas := range slices.Chunk(b.deltas, chunk) {
+			if ctx.Err() != nil {
+				return
+			}
+			inf.lockWriter()
+			inf.apply(deltas)
+			inf.tell(log)
+			inf.unlockWriter()
+		}
+		inf.lockWriter()
+		inf.finish(b, log)
+		inf.unlockWriter()
+	}
+}
+
+// apply changes the store by a few deltas and leaves in inf.events what there is to tell. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
+	s := inf.store
+	// First the users' index functions, without a lock: this goroutine is the only writer, so what it sees now is what it will find then. Of
+	// two deltas of one key, which stand next to each other, the first is a deletion and the second therefore no repetition.
+	for i := range deltas {
+		d := &deltas[i]
+		d.repeated = !d.deleted && inf.repeats(d) && (i == 0 || deltas[i-1].key != d.key)
+		if !d.deleted && !d.repeated {
+			s.plan(d.key, d.value, inf.health.badObject)
+		}
+	}
+	initial := !inf.HasSynced()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range deltas {
+		d := &deltas[i]
+		e, held := s.entries[d.key]
+		switch {
+		case d.deleted:
+			if held {
+				inf.removed(e, d)
+			}
+			continue
+		case d.repeated:
+			e.epoch = d.epoch
+			continue
+		case held && e.uid != d.uid:
+			inf.removed(e, nil)
+			held = false
+		}
+		event := Event[T]{Type: Added, Key: d.key, UID: d.uid, ResourceVersion: d.resourceVersion, New: d.value, Initial: initial}
+		if held {
+			event.Type, event.Old, event.Initial = Updated, e.value, false
+		}
+		s.put(d.key, d.uid, d.resourceVersion, d.epoch, d.value)
+		inf.events = append(inf.events, event)
+	}
+}
+
+// repeats reports whether the store holds exactly this state: a relist repeats what has not changed, and nobody needs to know.
+func (inf *SharedIndexInformer[T]) repeats(d *delta[T]) bool {
+	e, held := inf.store.entries[d.key]
+	return held && e.uid == d.uid && e.resourceVersion == d.resourceVersion
+}
+
+// removed takes e out of the store. d is the deletion if the server has told of one, of that object, with its last state. The store's lock
+// is held.
+func (inf *SharedIndexInformer[T]) removed(e *entry[Key, T], d *delta[T]) {
+	event := Event[T]{Type: Deleted, Key: e.key, UID: e.uid, ResourceVersion: e.resourceVersion, Old: e.value, FinalStateUnknown: true}
+	if d != nil && !d.unseen && d.uid == e.uid {
+		event.ResourceVersion, event.Old, event.FinalStateUnknown = d.resourceVersion, d.value, false
+	}
+	inf.store.remove(e)
+	inf.events = append(inf.events, event)
+}
+
+// finish makes true what a batch says once all of its deltas have been applied: a list is complete, a version has been reached. The caller
+// holds the writer token.
+func (inf *SharedIndexInformer[T]) finish(b batch[T], log klog.Logger) {
+	if b.sweep != 0 {
+		inf.sweep(b.sweep, log)
+	}
+	if b.resourceVersion != "" {
+		inf.store.mu.Lock()
+		inf.store.resourceVersion = b.resourceVersion
+		inf.store.mu.Unlock()
+	}
+	if b.sweep != 0 && !inf.HasSynced() {
+		close(inf.synced)
+		inf.events = append(inf.events, Event[T]{}) // the mark: see listener
+		inf.tell(log)
+	}
+}
+
+// sweep removes what a complete list did not contain. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) sweep(epoch uint64, log klog.Logger) {
+	s := inf.store
+	var swept []*entry[Key, T]
+	for _, e := range s.entries {
+		if e.epoch < epoch {
+			swept = append(swept, e)
+		}
+	}
+	for entries := range slices.Chunk(swept, chunk) {
+		s.mu.Lock()
+		for _, e := range entries {
+			inf.removed(e, nil)
+		}
+		s.mu.Unlock()
+		inf.tell(log)
+	}
+}
+
+// tell hands inf.events to every listener. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
+	if len(inf.events) == 0 {
+		return
+	}
+	stored := inf.store.len()
+	inf.listeners = slices.DeleteFunc(inf.listeners, func(l *listener[T]) bool { return !inf.push(l, log, stored, inf.events) })
+	clear(inf.events) // or they would keep objects alive
+	inf.events = inf.events[:0]
+}
+
+// push hands events to one listener and reports whether it still wants more. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) push(l *listener[T], log klog.Logger, stored int, events []Event[T]) bool {
+	if l.inline {
+		inf.inside.Store(l)
+		defer inf.inside.Store(nil)
+	}
+	return l.push(log, stored, events...)
+}

@@ -1,0 +1,137 @@
+package informer
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// fifoScript plays a history of three keys, coded in bytes, into a FIFO that is emptied now and then, and the same history, step by step and with
+// nothing in between, into a plain map. Whenever the FIFO has been emptied, the store that it feeds must hold what the map does.
+func fifoScript(t *testing.T, script []byte) {
+	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
+	require.NoError(t, err)
+	told := &history{inf: inf, rounds: rounds{}}
+	_, err = inf.AddHandler(told.handle, HandlerOptions{Inline: true})
+	require.NoError(t, err)
+
+	truth := map[Key]*corev1.Pod{}
+	now, epoch, order := 1, uint64(1), []Key{}
+	for _, op := range script {
+		now++
+		key := Key{Namespace: "default", Name: string(rune('a' + op%3))}
+		held, exists := truth[key]
+		queued := func() {
+			if _, waiting := inf.fifo.steps[key]; !waiting {
+				order = append(order, key)
+			}
+		}
+		next := func(uid types.UID) *corev1.Pod {
+			p := pod(key.Name)
+			p.UID, p.ResourceVersion = uid, strconv.Itoa(now)
+			return p
+		}
+		live := func(p *corev1.Pod) {
+			queued()
+			truth[key] = p
+			inf.fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, p}, epoch: epoch}, p.ResourceVersion)
+		}
+		switch kind := op / 3 % 8; kind {
+		case 0, 1: // create or update
+			uid := types.UID("uid-" + strconv.Itoa(now))
+			if exists {
+				uid = held.UID
+			}
+			live(next(uid))
+		case 2: // delete, create again
+			live(next(types.UID("uid-" + strconv.Itoa(now))))
+		case 3, 4: // delete, with the last state or, as when it cannot be decoded, without
+			if !exists {
+				continue
+			}
+			queued()
+			delete(truth, key)
+			d := delta[*corev1.Pod]{item: item[*corev1.Pod]{key: key, uid: held.UID, resourceVersion: strconv.Itoa(now)}, deleted: true, unseen: kind == 4, epoch: epoch}
+			if kind == 3 {
+				d.value = next(held.UID)
+			}
+			inf.fifo.add(d, strconv.Itoa(now))
+		case 5: // a list, in which some keys have gone missing since
+			delete(truth, key)
+			epoch++
+			for k, p := range truth {
+				if _, waiting := inf.fifo.steps[k]; !waiting {
+					order = append(order, k)
+				}
+				inf.fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, p}, epoch: epoch}, "")
+			}
+			inf.fifo.reached(strconv.Itoa(now), epoch)
+		default: // empty the FIFO
+			b := inf.fifo.pop()
+			requireBatch(t, b, order)
+			order = order[:0]
+			inf.lockWriter()
+			inf.apply(b.deltas)
+			inf.tell(klog.Background())
+			inf.finish(b, klog.Background())
+			inf.tell(klog.Background())
+			inf.unlockWriter()
+			require.Equal(t, len(truth), inf.Len())
+			for k, p := range truth {
+				got, ok := inf.Get(k)
+				require.True(t, ok, "%s is missing", k)
+				require.Equal(t, p.ResourceVersion, got.ResourceVersion, "%s", k)
+			}
+			require.Empty(t, inf.fifo.steps)
+			if b.resourceVersion != "" {
+				require.Equal(t, b.resourceVersion, inf.ResourceVersion())
+			}
+		}
+	}
+	require.NoError(t, told.err())
+}
+
+// requireBatch checks that a batch holds, in the order in which they came, each key once: a deletion, a live state, or the one and then the other.
+func requireBatch(t *testing.T, b batch[*corev1.Pod], order []Key) {
+	var keys []Key
+	for i, d := range b.deltas {
+		if i > 0 && b.deltas[i-1].key == d.key {
+			require.True(t, b.deltas[i-1].deleted && !d.deleted, "two deltas of %s that could be one", d.key)
+			continue
+		}
+		keys = append(keys, d.key)
+	}
+	require.Equal(t, append([]Key(nil), order...), keys)
+}
+
+func TestDeltaFIFOLosesNothingOnTheWayToTheStore(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		script := make([]byte, 100)
+		for i := range script {
+			script[i] = byte(random.IntN(256))
+		}
+		t.Logf("seed %d", seed)
+		fifoScript(t, script)
+	}
+}
+
+func FuzzDeltaFIFO(f *testing.F) {
+	f.Add([]byte{0, 9, 0, 18, 6, 9, 18, 15, 18})
+	f.Fuzz(fifoScript)
+}
+
+func TestDeltaFIFOForgetsTheMemoryOfAGreatList(t *testing.T) {
+	f := newDeltaFIFO[int]()
+	for i := range 5000 {
+		f.add(delta[int]{item: item[int]{key: Key{Name: strconv.Itoa(i)}}}, "")
+	}
+	require.Len(t, f.pop().deltas, 5000)
+	require.Zero(t, cap(f.order))
+	require.Empty(t, f.pop().deltas)
+}

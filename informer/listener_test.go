@@ -1,0 +1,171 @@
+package informer
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// listenerScript plays changes of a store with four keys, coded in bytes, to a listener that merges what waits and is emptied in parts. What comes
+// out must be what a slow but honest handler may see.
+func listenerScript(t *testing.T, script []byte) {
+	told := &history{rounds: rounds{}}
+	l := newListener(told.handle, HandlerOptions{})
+	truth, states := map[Key]*corev1.Pod{}, map[Key][]string{}
+	now, marked := 1, false
+	deliver := func(n int) {
+		for range n {
+			if e, ok := l.next(); ok {
+				l.deliver(klog.Background(), e)
+			}
+		}
+	}
+	push := func(e Event[*corev1.Pod]) {
+		states[e.Key] = append(states[e.Key], e.ResourceVersion)
+		e.Initial = !marked
+		require.True(t, l.push(klog.Background(), len(truth), e))
+	}
+	for _, op := range script {
+		now++
+		key := Key{Namespace: "default", Name: string(rune('a' + op%4))}
+		held := truth[key]
+		next := func(uid types.UID) *corev1.Pod {
+			p := pod(key.Name)
+			p.UID, p.ResourceVersion = uid, strconv.Itoa(now)
+			truth[key] = p
+			return p
+		}
+		switch op / 4 % 8 {
+		case 0, 1, 2:
+			if held == nil {
+				p := next(types.UID(strconv.Itoa(now)))
+				push(Event[*corev1.Pod]{Type: Added, Key: key, UID: p.UID, ResourceVersion: p.ResourceVersion, New: p})
+			} else {
+				p := next(held.UID)
+				push(Event[*corev1.Pod]{Type: Updated, Key: key, UID: p.UID, ResourceVersion: p.ResourceVersion, Old: held, New: p})
+			}
+		case 3, 4:
+			if held != nil {
+				delete(truth, key)
+				push(Event[*corev1.Pod]{Type: Deleted, Key: key, UID: held.UID, ResourceVersion: strconv.Itoa(now), Old: held})
+			}
+		case 5:
+			deliver(int(op % 4))
+		case 6:
+			l.mu.Lock()
+			l.buffer, l.head = merge(l.buffer[l.head:]), 0
+			require.LessOrEqual(t, len(l.buffer), 2*4+1, "more than two events for some key")
+			l.mu.Unlock()
+		case 7:
+			if !marked {
+				marked = true
+				require.True(t, l.push(klog.Background(), len(truth), Event[*corev1.Pod]{}))
+			}
+		}
+	}
+	deliver(l.pending())
+	require.Zero(t, l.pending())
+	require.NoError(t, told.err())
+	require.NoError(t, told.folded(slices.Collect(func(yield func(*corev1.Pod) bool) {
+		for _, p := range truth {
+			if !yield(p) {
+				return
+			}
+		}
+	})))
+	for _, e := range told.events {
+		require.Contains(t, states[e.Key], e.ResourceVersion, "%s %s: a state that never was", e.Type, e.Key)
+	}
+	if marked {
+		select {
+		case <-l.synced:
+		default:
+			t.Fatal("the mark got lost")
+		}
+	}
+}
+
+func TestAHandlerThatIsBehindSeesASubsequenceOfTheTruth(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		script := make([]byte, 120)
+		for i := range script {
+			script[i] = byte(random.IntN(256))
+		}
+		t.Logf("seed %d", seed)
+		listenerScript(t, script)
+	}
+}
+
+func FuzzListener(f *testing.F) {
+	f.Add([]byte{0, 4, 28, 12, 0, 24, 20, 24})
+	f.Fuzz(listenerScript)
+}
+
+// The handler is slower than the changes, for ever; still it must come to the end of the initial state.
+func TestMergingNeverPostponesTheMark(t *testing.T) {
+	l := newListener(func(Event[int]) {}, HandlerOptions{})
+	log := klog.Background()
+	const keys = 2000
+	for i := range keys {
+		l.push(log, keys, Event[int]{Type: Added, Key: Key{Name: strconv.Itoa(i)}, Initial: true})
+	}
+	l.push(log, keys, Event[int]{})
+	delivered := 0
+	for i := 0; ; i++ {
+		require.Less(t, delivered, 2*keys, "the mark is never reached")
+		for j := range 10 {
+			l.push(log, keys, Event[int]{Type: Updated, Key: Key{Name: strconv.Itoa((10*i + j) % keys)}})
+		}
+		e, ok := l.next()
+		require.True(t, ok)
+		l.deliver(log, e)
+		delivered++
+		select {
+		case <-l.synced:
+			return
+		default:
+		}
+	}
+}
+
+func TestWhatWaitsForAHandlerIsBoundedByTheStore(t *testing.T) {
+	for _, stored := range []int{1, 5000} {
+		t.Run(fmt.Sprintf("stored=%d", stored), func(t *testing.T) {
+			l := newListener(func(Event[int]) {}, HandlerOptions{})
+			log := klog.Background()
+			for i := range 100_000 {
+				typ := Updated
+				if i < stored {
+					typ = Added
+				}
+				l.push(log, stored, Event[int]{Type: typ, Key: Key{Name: strconv.Itoa(i % stored)}})
+				require.LessOrEqual(t, l.pending(), max(minBuffer, 2*stored))
+				if i%20 == 0 {
+					l.next() // a handler that is never done: the array must not grow behind it, either
+				}
+			}
+			require.LessOrEqual(t, cap(l.buffer), 4*max(minBuffer, 2*stored))
+		})
+	}
+}
+
+func TestABurstThatHasPassedHoldsNoMemory(t *testing.T) {
+	l := newListener(func(Event[int]) {}, HandlerOptions{})
+	for i := range 50_000 {
+		l.push(klog.Background(), 50_000, Event[int]{Type: Added, Key: Key{Name: strconv.Itoa(i)}})
+	}
+	for range 50_000 {
+		_, ok := l.next()
+		require.True(t, ok)
+	}
+	require.LessOrEqual(t, cap(l.buffer), minBuffer)
+	require.Equal(t, minBuffer, l.limit)
+}
