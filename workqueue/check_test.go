@@ -156,11 +156,11 @@ func (x *index[K]) check() error {
 				continue
 			}
 			n++
-			if t, slot := x.locate(e.key); t != &x.tables[i] || int(slot) != j {
-				return fmt.Errorf("%v is in a slot where nobody finds it", e.key)
+			if e.hash != x.hash(e.key) || x.table(e.hash) != &x.tables[i] || x.get(e.key, e.hash) != e {
+				return fmt.Errorf("%v is in slot %d, where nobody finds it", e.key, j)
 			}
 		}
-		if slots := len(x.tables[i].slots); n != x.tables[i].n || n > slots/4*3 || slots > minSlots && n < slots/8 {
+		if slots := len(x.tables[i].slots); n != x.tables[i].n || n > slots*3/4 || slots > minSlots && n < slots/6 {
 			return fmt.Errorf("table %d has %d entries, counted as %d, in %d slots", i, n, x.tables[i].n, slots)
 		}
 		total += n

@@ -15,9 +15,10 @@ const (
 // whether there was one. A key that is ready or held is not affected, nor what the rate limiter counts: Cancel never
 // loses an Add.
 func (q *Queue[K]) Cancel(key K) bool {
+	hash := q.entries.hash(key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	e := q.entries.get(key)
+	e := q.entries.get(key, hash)
 	if e == nil || !e.delayed() {
 		return false
 	}

@@ -15,6 +15,7 @@ type entry[K comparable] struct {
 	limited  [2]bool  // whether the key will owe a token when it does
 	priority Priority // which the key will have when an alarm rings
 	alarm    int32    // index in Queue.alarms; means something iff an alarm is set
+	hash     uint32   // of key, for Queue.entries
 }
 
 func (e *entry[K]) delayed() bool { return e.at != [2]int64{} }
@@ -115,14 +116,13 @@ func (p *pool[K]) turn() (t *turn[K]) {
 }
 
 // enter returns the entry of key, a new one if there is none.
-func (q *Queue[K]) enter(key K, groupName string) *entry[K] {
-	table, slot := q.entries.locate(key)
-	if e := table.slots[slot]; e != nil {
+func (q *Queue[K]) enter(key K, hash uint32, groupName string) *entry[K] {
+	if e := q.entries.get(key, hash); e != nil {
 		return e
 	}
 	e := q.pool.entry()
-	e.key = key
-	q.entries.put(table, slot, e)
+	e.key, e.hash = key, hash
+	q.entries.put(e)
 	if q.opts.Group != nil {
 		g := q.groups[groupName]
 		if g == nil {
@@ -155,7 +155,7 @@ func (q *Queue[K]) rest(e *entry[K]) {
 		}
 		q.free(t)
 	}
-	q.entries.remove(e.key)
+	q.entries.remove(e)
 	*e = entry[K]{} // the key may hold memory
 	if len(q.pool.entries) < poolSize {
 		q.pool.entries = append(q.pool.entries, e)

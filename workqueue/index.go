@@ -2,85 +2,108 @@ package workqueue
 
 import "hash/maphash"
 
-// index finds the entry of a key. It does what a map[K]*entry[K] would, with a third of the memory, since it does not
-// keep a second copy of each key, and it gives memory back when the keys are gone, which a map does not.
+// index finds the entry of a key. It does what a map[K]*entry[K] would, in a quarter of the memory, as it does not keep
+// a second copy of each key; it is searched with a hash that was computed before the lock was taken; and it gives memory
+// back when keys leave, which a map does not.
 //
-// It is 64 hash tables with linear probing, of which a key's hash selects one. They grow one by one, so that no add
-// has to wait until a million entries have moved: it is a 64th of them at most.
+// It is 64 hash tables with linear probing, of which a key's hash selects one. They grow one by one, so no add has to
+// wait until a million entries have moved: a 64th of them at most.
 type index[K comparable] struct {
 	seed   maphash.Seed
 	n      int
 	tables [64]table[K]
 }
 
-// table is a power of two of slots, at most three quarters of them in use, or none at all. From the slot that the hash
-// of an entry selects to the one where the entry is, going up and around, no slot is empty.
+// table has at most three quarters of its slots in use. From the home of an entry, which its hash selects, to the slot
+// where the entry is, going up and around, no slot is empty.
 type table[K comparable] struct {
 	slots []*entry[K]
 	n     int
 }
 
+// growth is by half, not to the double: on average that leaves fewer slots empty.
 const minSlots = 8
 
-// locate returns the table for key, and the slot where the entry of key is or would be put. The table has slots.
-func (x *index[K]) locate(key K) (t *table[K], i uint64) {
-	h := maphash.Comparable(x.seed, key)
-	t = &x.tables[h>>58]
-	if t.slots == nil {
-		t.slots = make([]*entry[K], minSlots)
+func (x *index[K]) hash(key K) uint32 { return uint32(maphash.Comparable(x.seed, key)) }
+
+func (x *index[K]) table(hash uint32) *table[K] { return &x.tables[hash>>26] }
+
+// home maps the part of a hash that did not select the table evenly to the slots.
+func (t *table[K]) home(hash uint32) int { return int(uint64(hash<<6) * uint64(len(t.slots)) >> 32) }
+
+func (t *table[K]) after(slot int) int {
+	if slot++; slot < len(t.slots) {
+		return slot
 	}
-	mask := uint64(len(t.slots) - 1)
-	for i = h & mask; t.slots[i] != nil && t.slots[i].key != key; i = (i + 1) & mask {
-	}
-	return t, i
+	return 0
 }
 
 // get returns the entry of key, or nil.
-func (x *index[K]) get(key K) *entry[K] {
-	t, i := x.locate(key)
-	return t.slots[i]
-}
-
-// put stores e in slot i of t, where locate found that it belongs.
-func (x *index[K]) put(t *table[K], i uint64, e *entry[K]) {
-	t.slots[i] = e
-	t.n++
-	x.n++
-	if t.n > len(t.slots)/4*3 {
-		x.resize(t, 2*len(t.slots))
+func (x *index[K]) get(key K, hash uint32) *entry[K] {
+	t := x.table(hash)
+	if t.n == 0 {
+		return nil
 	}
-}
-
-// remove takes out the entry of key, which is there.
-func (x *index[K]) remove(key K) {
-	t, i := x.locate(key)
-	mask := uint64(len(t.slots) - 1)
-	// Entries further up that were pushed beyond i by what was there move down, so that no gap cuts them off.
-	for j := (i + 1) & mask; t.slots[j] != nil; j = (j + 1) & mask {
-		if home := maphash.Comparable(x.seed, t.slots[j].key); (j-home)&mask >= (j-i)&mask {
-			t.slots[i] = t.slots[j]
-			i = j
+	for i := t.home(hash); ; i = t.after(i) {
+		if e := t.slots[i]; e == nil || e.hash == hash && e.key == key {
+			return e
 		}
 	}
-	t.slots[i] = nil
-	t.n--
+}
+
+// put adds e, the key of which is not in the index.
+func (x *index[K]) put(e *entry[K]) {
+	t := x.table(e.hash)
+	if t.n++; t.n > len(t.slots)*3/4 {
+		t.resize(max(minSlots, len(t.slots)*3/2))
+	}
+	x.n++
+	t.put(e)
+}
+
+func (t *table[K]) put(e *entry[K]) {
+	i := t.home(e.hash)
+	for t.slots[i] != nil {
+		i = t.after(i)
+	}
+	t.slots[i] = e
+}
+
+// remove takes out e, which is in the index.
+func (x *index[K]) remove(e *entry[K]) {
+	t := x.table(e.hash)
+	gap := t.home(e.hash)
+	for t.slots[gap] != e {
+		gap = t.after(gap)
+	}
+	// What was pushed past the gap by the entry that was there moves into it, or the gap would cut it off.
+	for i := t.after(gap); t.slots[i] != nil; i = t.after(i) {
+		if t.distance(t.home(t.slots[i].hash), i) >= t.distance(gap, i) {
+			t.slots[gap] = t.slots[i]
+			gap = i
+		}
+	}
+	t.slots[gap] = nil
 	x.n--
-	if len(t.slots) > minSlots && t.n < len(t.slots)/8 {
-		x.resize(t, len(t.slots)/2)
+	if t.n--; t.n < len(t.slots)/6 && len(t.slots) > minSlots {
+		t.resize(max(minSlots, len(t.slots)/3))
 	}
 }
 
-func (x *index[K]) resize(t *table[K], slots int) {
+// distance is how far up and around it is from one slot to another.
+func (t *table[K]) distance(from, to int) int {
+	if to < from {
+		to += len(t.slots)
+	}
+	return to - from
+}
+
+func (t *table[K]) resize(slots int) {
 	old := t.slots
 	t.slots = make([]*entry[K], slots)
-	mask := uint64(slots - 1)
 	for _, e := range old {
 		if e != nil {
-			i := maphash.Comparable(x.seed, e.key) & mask
-			for t.slots[i] != nil {
-				i = (i + 1) & mask
-			}
-			t.slots[i] = e
+			t.put(e)
 		}
 	}
 }

@@ -153,12 +153,13 @@ func (q *Queue[K]) add(key K, o AddOptions) {
 	if o.RateLimited {
 		o.After = max(o.After, q.opts.RateLimiter.When(key))
 	}
+	hash := q.entries.hash(key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.down {
 		return
 	}
-	e := q.enter(key, group)
+	e := q.enter(key, hash, group)
 	if o.RateLimited || o.After > 0 {
 		q.counts.retries++
 	}
@@ -198,13 +199,13 @@ func (q *Queue[K]) Done(key K) {
 
 // held returns the turn of an active key, or nil.
 func (q *Queue[K]) held(key K) *turn[K] {
-	if q.active.n > 4 {
-		if e := q.entries.get(key); e != nil && e.turn != nil && e.turn.state == active {
+	if q.active.n > 8 {
+		if e := q.entries.get(key, q.entries.hash(key)); e != nil && e.turn != nil && e.turn.state == active {
 			return e.turn
 		}
 		return nil
 	}
-	for t := q.active.head; t != nil; t = t.next { // so few that looking at each is cheaper than hashing
+	for t := q.active.head; t != nil; t = t.next { // so few that to look at each is cheaper than to hash
 		if t.entry.key == key {
 			return t
 		}
