@@ -131,7 +131,7 @@ func (w *world) createPod(pod *corev1.Pod) *corev1.Pod {
 func TestOrphansAreAdopted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testcluster.Shared(t))
-	w.control()
+	stop := w.control()
 	before := w.createPod(orphan("before", map[string]string{"app": "web"}))
 	other := w.createPod(orphan("other", map[string]string{"app": "db"}))
 	rs := w.create("web", 3)
@@ -139,16 +139,20 @@ func TestOrphansAreAdopted(t *testing.T) {
 	require.Equal(t, []metav1.OwnerReference{*controllerRef(rs)}, w.pod(before.Name).OwnerReferences, "adopted, and only two were made")
 	require.Empty(t, w.pod(other.Name).OwnerReferences)
 
-	// An orphan that comes later, of which we are a mere owner, gets that entry turned into the controller's.
-	w.overseer.allow("web", 4)
+	// An orphan of which we are a mere owner: that entry is turned into the controller's, and the other owner stays. It comes while
+	// no controller runs and finds its place free, or it would be the first to go: it has no node yet.
+	stop()
+	settings, err := w.client.CoreV1().ConfigMaps(w.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	foreign := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: settings.Name, UID: settings.UID}
 	mere := *controllerRef(rs)
 	mere.Controller, mere.BlockOwnerDeletion = nil, nil
-	foreign := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: types.UID("00000000-0000-0000-0000-000000000001")}
 	w.createPod(orphan("after", map[string]string{"app": "web"}, func(pod *corev1.Pod) {
 		pod.OwnerReferences = []metav1.OwnerReference{foreign, mere}
-		pod.Annotations = map[string]string{corev1.PodDeletionCost: "100"} // it shall stay
 	}))
-	w.settled("web", 3)
+	w.scale("web", 4)
+	w.control()
+	w.settled("web", 4)
 	require.ElementsMatch(t, []metav1.OwnerReference{foreign, *controllerRef(rs)}, w.pod("after").OwnerReferences)
 }
 
@@ -214,7 +218,7 @@ func TestMinReadySeconds(t *testing.T) {
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testcluster.Shared(t))
-	quota, err := w.client.CoreV1().ResourceQuotas(w.namespace).Create(t.Context(), &corev1.ResourceQuota{
+	_, err := w.client.CoreV1().ResourceQuotas(w.namespace).Create(t.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "q"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}},
 	}, metav1.CreateOptions{})
@@ -237,8 +241,7 @@ func TestQuota(t *testing.T) {
 	require.Equal(t, "FailedCreate", failure().Reason)
 	require.Contains(t, failure().Message, "exceeded quota")
 
-	quota.Spec.Hard[corev1.ResourcePods] = resource.MustParse("100")
-	_, err = w.client.CoreV1().ResourceQuotas(w.namespace).Update(t.Context(), quota, metav1.UpdateOptions{})
+	_, err = w.client.CoreV1().ResourceQuotas(w.namespace).Patch(t.Context(), "q", types.MergePatchType, []byte(`{"spec":{"hard":{"pods":"100"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	w.settled("web", 20)
 	require.Eventually(t, func() bool { return failure() == nil }, 10*time.Second, 50*time.Millisecond)
@@ -296,12 +299,17 @@ func TestHandOverInMidScale(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testcluster.Shared(t))
 	w.create("web", 120)
-	for i := 0; len(w.pods("web")) < 120; i++ {
-		require.Less(t, i, 60, "each of the controllers should get some of the work done")
+	controllers := 0
+	for made := 0; made < 120; controllers++ {
 		stop := w.control()
-		time.Sleep(150 * time.Millisecond) // long enough to begin, too short to finish
+		require.Eventually(t, func() bool {
+			n := len(w.pods("web"))
+			return n == 120 || n > made+10
+		}, 20*time.Second, 2*time.Millisecond)
 		stop()
+		made = len(w.pods("web"))
 	}
+	t.Logf("it took %d controllers", controllers)
 	w.control()
 	w.settled("web", 120)
 }

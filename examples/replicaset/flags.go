@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -34,7 +35,7 @@ func parseFlags(args []string) (options, error) {
 	var o options
 	fs := pflag.NewFlagSet("replicaset", pflag.ContinueOnError)
 	fs.Usage = func() {
-		fmt.Fprintf(fs.Output(), "replicaset keeps the wanted number of pods for each ReplicaSet.\n\nFlags:\n%s", fs.FlagUsages())
+		fmt.Printf("replicaset keeps the wanted number of pods for each ReplicaSet.\n\nFlags:\n%s", fs.FlagUsages())
 	}
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; empty: the pod's service account, else $KUBECONFIG, else ~/.kube/config")
 	fs.StringVar(&o.namespace, "namespace", "", "namespace to look after; empty: all of them")
@@ -72,6 +73,9 @@ func (o options) validate(rest []string) error {
 		return fmt.Errorf("--kube-api-burst=%d: at least 1 is needed", o.burst)
 	case o.startupTimeout <= 0:
 		return fmt.Errorf("--startup-timeout=%v: has to be more than 0", o.startupTimeout)
+	}
+	if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil && o.metricsAddress != "0" {
+		return fmt.Errorf("--metrics-bind-address=%s: has to be host:port, or 0 for none", o.metricsAddress)
 	}
 	return nil
 }

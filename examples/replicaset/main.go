@@ -21,6 +21,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -32,6 +35,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/metrics"
 )
 
 func main() {
@@ -71,6 +75,12 @@ func run(ctx context.Context, o options) error {
 // operate runs the controller against the API server of cfg.
 func operate(ctx context.Context, cfg *rest.Config, o options) error {
 	var manager reconcile.ManagerOptions
+	numbers := metrics.New()
+	if o.metricsAddress != "0" {
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(numbers, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		manager.HTTPAddress, manager.Metrics = o.metricsAddress, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	}
 	if o.leaderElect {
 		elector, err := leaderelection.New(leaderelection.Config{
 			REST: cfg, Namespace: o.leaseNamespace, Name: o.leaseName,
@@ -79,6 +89,7 @@ func operate(ctx context.Context, cfg *rest.Config, o options) error {
 		if err != nil {
 			return err
 		}
+		numbers.Elector(o.leaseName, elector.IsLeader)
 		manager.Elector = elector
 	}
 
@@ -93,7 +104,7 @@ func operate(ctx context.Context, cfg *rest.Config, o options) error {
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	events := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "replicaset-controller"})
 
-	c, err := newController(client, events, o.namespace, reconcile.Options{
+	c, err := newController(client, events, numbers, o.namespace, reconcile.Options{
 		Workers: o.workers,
 		// All workers share the client's rate, and each may have a whole burst of pods to make.
 		Timeout: 2*time.Minute + time.Duration(float64(o.workers*burst)/float64(o.qps)*float64(time.Second)),

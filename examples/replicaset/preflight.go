@@ -12,6 +12,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -20,23 +21,41 @@ import (
 //
 // Better one clear line at the start than a controller that runs, is refused every pod, and says so in its log only.
 
-// need is a rule that RBAC has to grant.
-type need struct {
-	namespace, group, resource string
-	verbs                      []string
-}
+// access is one verb on one resource.
+type access = authorizationv1.ResourceAttributes
 
-func (o options) needs() []need {
-	needs := []need{
-		{o.namespace, "apps", "replicasets", []string{"get", "list", "watch"}},
-		{o.namespace, "apps", "replicasets/status", []string{"update"}},
-		{o.namespace, "", "pods", []string{"list", "watch", "create", "patch", "delete"}},
-		{o.namespace, "", "events", []string{"create", "patch"}},
+// needs is all that RBAC has to grant.
+func (o options) needs() (needs []access) {
+	need := func(on access, verbs ...string) {
+		for _, on.Verb = range verbs {
+			needs = append(needs, on)
+		}
 	}
+	need(access{Namespace: o.namespace, Group: "apps", Resource: "replicasets"}, "get", "list", "watch")
+	need(access{Namespace: o.namespace, Group: "apps", Resource: "replicasets", Subresource: "status"}, "update")
+	need(access{Namespace: o.namespace, Resource: "pods"}, "list", "watch", "create", "patch", "delete")
+	need(access{Namespace: o.namespace, Resource: "events"}, "create", "patch")
 	if o.leaderElect {
-		needs = append(needs, need{o.leaseNamespace, "coordination.k8s.io", "leases", []string{"get", "create", "update"}})
+		lease := access{Namespace: o.leaseNamespace, Group: "coordination.k8s.io", Resource: "leases"}
+		need(lease, "create")
+		lease.Name = o.leaseName
+		need(lease, "get", "watch", "update")
 	}
 	return needs
+}
+
+func describe(a access) string {
+	text := a.Verb + " " + schema.GroupResource{Group: a.Group, Resource: a.Resource}.String()
+	if a.Subresource != "" {
+		text += "/" + a.Subresource
+	}
+	if a.Name != "" {
+		text += " " + a.Name
+	}
+	if a.Namespace == "" {
+		return text + " in all namespaces"
+	}
+	return text + " in namespace " + a.Namespace
 }
 
 // preflight waits until the API server answers, for at most the startup timeout, and checks all needs.
@@ -50,12 +69,12 @@ func preflight(ctx context.Context, cfg *rest.Config, o options) error {
 	ctx, cancel := context.WithTimeout(ctx, o.startupTimeout)
 	defer cancel()
 	for {
-		missing, err := missingRules(ctx, client, o.needs())
+		denied, err := missing(ctx, client, o.needs())
 		switch {
-		case err == nil && len(missing) == 0:
+		case err == nil && len(denied) == 0:
 			return nil
 		case err == nil:
-			return fmt.Errorf("RBAC does not allow this user to %s", strings.Join(missing, ", "))
+			return fmt.Errorf("RBAC does not allow this user to %s", strings.Join(denied, ", "))
 		case !worthRetrying(err):
 			return fmt.Errorf("cannot use the API server at %s: %w", cfg.Host, err)
 		}
@@ -67,36 +86,19 @@ func preflight(ctx context.Context, cfg *rest.Config, o options) error {
 	}
 }
 
-// missingRules asks for each verb on its own, as the answer has to name what is missing.
-func missingRules(ctx context.Context, client kubernetes.Interface, needs []need) (missing []string, err error) {
-	for _, n := range needs {
-		resource, subresource, _ := strings.Cut(n.resource, "/")
-		for _, verb := range n.verbs {
-			review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Namespace: n.namespace, Verb: verb, Group: n.group, Resource: resource, Subresource: subresource,
-				}},
-			}, metav1.CreateOptions{})
-			if err != nil {
-				return nil, err
-			}
-			if !review.Status.Allowed {
-				missing = append(missing, n.describe(verb))
-			}
+// missing asks about each of the needs on its own, as the answer has to name what is missing.
+func missing(ctx context.Context, client kubernetes.Interface, needs []access) (denied []string, err error) {
+	for _, a := range needs {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
+		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return nil, err
+		}
+		if !answer.Status.Allowed {
+			denied = append(denied, describe(a))
 		}
 	}
-	return missing, nil
-}
-
-func (n need) describe(verb string) string {
-	what, where := n.resource, "in all namespaces"
-	if n.group != "" {
-		what = n.group + "/" + n.resource
-	}
-	if n.namespace != "" {
-		where = "in namespace " + n.namespace
-	}
-	return fmt.Sprintf("%s %s %s", verb, what, where)
+	return denied, nil
 }
 
 // worthRetrying is true for a server that is not there, or not there yet; an answer that says no is final.

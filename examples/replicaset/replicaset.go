@@ -19,6 +19,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/metrics"
 )
 
 // replicaSetReconciler keeps the wanted number of pods for each ReplicaSet.
@@ -54,7 +55,7 @@ func placeOf[T metav1.Object](obj T) []place {
 func namespaceOf[T metav1.Object](obj T) []string { return []string{obj.GetNamespace()} }
 
 // newController says what the reconciler looks at, and which key each change of it wakes.
-func newController(client kubernetes.Interface, events record.EventRecorder, namespace string, options reconcile.Options) (*reconcile.Controller, error) {
+func newController(client kubernetes.Interface, events record.EventRecorder, numbers *metrics.Collector, namespace string, options reconcile.Options) (*reconcile.Controller, error) {
 	r := &replicaSetReconciler{client: client, events: events}
 	var errs [7]error
 	r.replicaSets, errs[0] = informer.New[*appsv1.ReplicaSet](client.AppsV1().ReplicaSets(namespace), informer.Options[*appsv1.ReplicaSet]{})
@@ -64,6 +65,7 @@ func newController(client kubernetes.Interface, events record.EventRecorder, nam
 	r.podsByNamespace, errs[4] = informer.AddIndex(r.pods, namespaceOf)
 	r.podsByOwner, errs[5] = informer.AddIndex(r.pods, placeOf)
 
+	options.Metrics = numbers
 	var c *reconcile.Controller
 	c, errs[6] = reconcile.NewController("replicaset", r, options)
 	if err := errors.Join(errs[:]...); err != nil {
@@ -72,6 +74,8 @@ func newController(client kubernetes.Interface, events record.EventRecorder, nam
 	reconcile.For(c, r.replicaSets)
 	reconcile.Owns(c, r.pods, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 	reconcile.Watches(c, r.pods, r.wantedBy)
+	numbers.Informer(r.replicaSets)
+	numbers.Informer(r.pods)
 	return c, nil
 }
 
