@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/thermostat-go/thermostat/internal/testcluster"
+)
+
+// These tests run a node of their own beside the one that every test cluster has.
+
+type world struct {
+	t         *testing.T
+	client    kubernetes.Interface
+	namespace string
+	node      string
+}
+
+func newWorld(t *testing.T, pace pace) *world {
+	cluster := testcluster.Shared(t)
+	w := &world{t: t, client: cluster.Client(), namespace: cluster.Namespace(t), node: strings.ToLower(t.Name())}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, options{kubeconfig: cluster.Kubeconfig(), name: w.node, pace: pace}) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+		require.NoError(t, w.client.CoreV1().Nodes().Delete(context.Background(), w.node, metav1.DeleteOptions{}))
+	})
+	return w
+}
+
+// create makes a pod for our node.
+func (w *world) create(name string, annotations map[string]string) {
+	w.t.Helper()
+	_, err := w.client.CoreV1().Pods(w.namespace).Create(w.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+		Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{corev1.LabelHostname: w.node},
+			Containers:   []corev1.Container{{Name: "c", Image: "i"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+}
+
+func (w *world) eventually(what string, ok func(pod *corev1.Pod) bool, pod string) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		p, err := w.client.CoreV1().Pods(w.namespace).Get(w.t.Context(), pod, metav1.GetOptions{})
+		return err == nil && ok(p)
+	}, 20*time.Second, 10*time.Millisecond, what)
+}
+
+func (w *world) gone(pod string) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		_, err := w.client.CoreV1().Pods(w.namespace).Get(w.t.Context(), pod, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, 20*time.Second, 10*time.Millisecond, "%s should go", pod)
+}
+
+func (w *world) delete(pod string) {
+	w.t.Helper()
+	require.NoError(w.t, w.client.CoreV1().Pods(w.namespace).Delete(w.t.Context(), pod, metav1.DeleteOptions{}))
+}
+
+func isPodReady(pod *corev1.Pod) bool { return conditionTrue(pod, corev1.PodReady) }
+
+func TestNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pace{})
+	var first *corev1.Node
+	ready := func() bool {
+		node, err := w.client.CoreV1().Nodes().Get(t.Context(), w.node, metav1.GetOptions{})
+		first = node
+		return err == nil && isReady(node) && len(node.Spec.Taints) == 0
+	}
+	require.Eventually(t, ready, 20*time.Second, 20*time.Millisecond, "ready, and the node controller has taken the taint of new nodes away")
+	require.Eventually(t, func() bool {
+		lease, err := w.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), w.node, metav1.GetOptions{})
+		return err == nil && time.Since(lease.Spec.RenewTime.Time) < heartbeat+5*time.Second
+	}, 10*time.Second, 20*time.Millisecond)
+
+	// Somebody declares it dead, or deletes it: neither lasts.
+	before := first.UID
+	_, err := w.client.CoreV1().Nodes().PatchStatus(t.Context(), w.node, []byte(`{"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}}`))
+	require.NoError(t, err)
+	require.Eventually(t, ready, 10*time.Second, 20*time.Millisecond)
+	require.NoError(t, w.client.CoreV1().Nodes().Delete(t.Context(), w.node, metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool { return ready() && first.UID != before }, 20*time.Second, 20*time.Millisecond)
+}
+
+func TestPodLife(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pace{})
+	w.create("plain", nil)
+	w.eventually("Running and Ready", func(p *corev1.Pod) bool {
+		return p.Spec.NodeName == w.node && p.Status.Phase == corev1.PodRunning && isPodReady(p) && p.Status.PodIP != "" &&
+			len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].Ready
+	}, "plain")
+	w.delete("plain")
+	w.gone("plain")
+
+	w.create("failing", map[string]string{"standin/outcome": "Failed", "standin/outcome-after": "1s"})
+	w.eventually("Ready first", isPodReady, "failing")
+	w.eventually("Failed in the end", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed && !isPodReady(p) }, "failing")
+	w.delete("failing")
+	w.gone("failing")
+
+	w.create("mistaken", map[string]string{"standin/ready-after": "soon"})
+	w.create("finishing", map[string]string{"standin/outcome": "Succeeded", "standin/ready-after": "never"})
+	w.eventually("Succeeded", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded }, "finishing")
+	w.eventually("left alone", func(p *corev1.Pod) bool { return p.Spec.NodeName == "" }, "mistaken")
+}
+
+func TestSlowNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pace{startAfter: 2 * time.Second, readyAfter: 2 * time.Second, endAfter: 3 * time.Second})
+	began := time.Now()
+	w.create("slow", nil)
+	w.create("quick", map[string]string{"standin/start-after": "0s", "standin/ready-after": "0s", "standin/end-after": "0s"})
+	w.eventually("an annotation goes before the flags", isPodReady, "quick")
+	w.eventually("bound at once", func(p *corev1.Pod) bool { return p.Spec.NodeName != "" && p.Status.Phase == corev1.PodPending }, "slow")
+	w.eventually("Running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && !isPodReady(p) }, "slow")
+	w.eventually("Ready", isPodReady, "slow")
+	require.Greater(t, time.Since(began), 2*time.Second, "up to a second early at each of two steps")
+
+	began = time.Now()
+	w.delete("slow")
+	w.eventually("ending", func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil }, "slow")
+	w.gone("slow")
+	require.Greater(t, time.Since(began), 1900*time.Millisecond)
+}
+
+// Whoever holds a finalizer on a pod learns of its end, and the pod goes when the finalizer does.
+func TestFinalizer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pace{})
+	w.create("held", nil)
+	w.eventually("Ready", isPodReady, "held")
+	pods := w.client.CoreV1().Pods(w.namespace)
+	patch := func(finalizers string) {
+		_, err := pods.Patch(t.Context(), "held", "application/merge-patch+json", []byte(`{"metadata":{"finalizers":`+finalizers+`}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	patch(`["example.com/hold"]`)
+	w.delete("held")
+	w.eventually("Failed and let go", func(p *corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodFailed && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
+	}, "held")
+	patch(`null`)
+	w.gone("held")
+}
+
+// Pods that may run anywhere are bound once, whoever is faster.
+func TestTwoNodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pace{})
+	for range 20 {
+		_, err := w.client.CoreV1().Pods(w.namespace).Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "any-"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool {
+		list, err := w.client.CoreV1().Pods(w.namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		ready := 0
+		for i := range list.Items {
+			if isPodReady(&list.Items[i]) {
+				ready++
+			}
+		}
+		return ready == 20
+	}, 20*time.Second, 20*time.Millisecond)
+}
