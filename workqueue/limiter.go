@@ -90,8 +90,13 @@ func Bucket[K comparable](rate float64, burst int) RateLimiter[K] {
 	return &bucketLimiter[K]{born: time.Now(), tokens: newBucket(rate, burst)}
 }
 
-// MaxOf asks all limiters and returns the longest delay, and the highest count.
-func MaxOf[K comparable](limiters ...RateLimiter[K]) RateLimiter[K] { return maxOf[K](limiters) }
+// MaxOf asks all limiters and returns the longest delay, and the highest count. It panics if there is none to ask.
+func MaxOf[K comparable](limiters ...RateLimiter[K]) RateLimiter[K] {
+	if len(limiters) == 0 {
+		panic("workqueue: MaxOf needs a limiter")
+	}
+	return maxOf[K](limiters)
+}
 
 // WithMaxWait returns what limiter says, but never more than longest. It panics if longest is negative.
 func WithMaxWait[K comparable](limiter RateLimiter[K], longest time.Duration) RateLimiter[K] {
@@ -180,6 +185,8 @@ func (p *perKey[K]) NumRequeues(key K) int {
 	return 0
 }
 
+func (p *perKey[K]) failing() int { return int(p.size.Load()) }
+
 func (p *perKey[K]) drop(c *count[K]) {
 	c.unlink()
 	delete(p.counts, c.key)
@@ -210,12 +217,29 @@ func (m maxOf[K]) NumRequeues(key K) (n int) {
 	return n
 }
 
+func (m maxOf[K]) failing() (n int) {
+	for _, l := range m {
+		n = max(n, failing(l))
+	}
+	return n
+}
+
 type withMaxWait[K comparable] struct {
 	RateLimiter[K]
 	longest time.Duration
 }
 
 func (w withMaxWait[K]) When(key K) time.Duration { return min(w.RateLimiter.When(key), w.longest) }
+
+func (w withMaxWait[K]) failing() int { return failing(w.RateLimiter) }
+
+// failing is how many keys l counts failures of, as far as it can tell.
+func failing[K comparable](l RateLimiter[K]) int {
+	if l, ok := l.(interface{ failing() int }); ok {
+		return l.failing()
+	}
+	return 0
+}
 
 type bucketLimiter[K comparable] struct {
 	born   time.Time

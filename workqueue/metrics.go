@@ -2,42 +2,39 @@ package workqueue
 
 import "time"
 
-// Metrics is told what only the moment can tell; all else is in [Stats], to be read when somebody asks. Its methods
-// are called without a lock, by the goroutine of the worker, which they should not keep.
+// Metrics is told how long things took, as only the moment can tell that; all else is in [Stats], to be read when
+// somebody asks. The methods are called without a lock, by the goroutine of the worker, and should be quick.
 type Metrics interface {
-	// Waited: a key was handed out, this long after it was first added for this run.
+	// Waited: a key was handed out, this long after it was added. client-go: queue_duration_seconds.
 	Waited(Priority, time.Duration)
-	// Worked: a key was given back, this long after it was handed out.
+	// Worked: a key was given back, this long after it was handed out. client-go: work_duration_seconds.
 	Worked(Priority, time.Duration)
 }
 
-// counts are the totals of a queue's life.
-type counts struct {
-	adds, retries, strays uint64
-}
-
-// Stats is what a queue looks like at one moment.
+// Stats is what a queue looks like at one moment. Where client-go has a metric with the same meaning, its name is
+// given. Without Options.Metrics the durations may be up to 100 ms too long.
 type Stats struct {
-	Ready     int // keys that can be handed out, as Len
-	Throttled int // keys whose turn it was, waiting for a token of Options.Rate
+	Ready     int // keys that can be handed out, as Len: depth
+	Throttled int // keys whose turn it was, which wait for a token of Options.Rate
 	Active    int // keys in the hands of workers
-	Delayed   int // keys with a delay that has not ended; some may be in one of the above as well
-	Failing   int // keys that were added rate-limited and have not succeeded since
+	Delayed   int // keys with a delay that has not ended; some are in one of the above as well
+	Failing   int // keys that the rate limiter counts failures of, also those that are not in the queue now; 0 if it is
+	// not from this package and so cannot tell
 
-	OldestReady   time.Duration // how long the head of the line has been waiting, the longest of all heads
-	UnfinishedSum time.Duration // how long the active keys have been worked on, together
-	LongestActive time.Duration // the longest of them
+	OldestReady   time.Duration // the longest wait of a key that is first in line, be it of a priority or of a group
+	UnfinishedSum time.Duration // how long the active keys have been worked on, together: unfinished_work_seconds
+	LongestActive time.Duration // the longest of them: longest_running_processor_seconds
 
-	Adds    uint64 // keys that began to wait; adding a waiting key does not count
-	Retries uint64 // adds with a delay or a rate limit
-	Strays  uint64 // calls to end a hand-out that was not there
+	Adds    uint64 // times that a key began to wait; adding a waiting key does not count: adds_total
+	Retries uint64 // times that a key was to come back, after a delay or rate-limited: retries_total
+	Strays  uint64 // calls that would have ended a hand-out that was not there
 
-	// Priorities has an element for each priority with ready keys, the highest first; it is nil as long as no
-	// priority but 0, and no group, is in use.
+	// Priorities has an element for each priority with ready keys, the highest first. It is nil while no key with a
+	// priority other than 0, and none with a group, is ready.
 	Priorities []PriorityStats
 }
 
-// PriorityStats is the part of Stats that belongs to one priority.
+// PriorityStats is the part of [Stats] that belongs to one priority.
 type PriorityStats struct {
 	Priority Priority
 	Ready    int
@@ -46,11 +43,12 @@ type PriorityStats struct {
 
 // Stats returns the figures of this moment. It takes time in proportion to the active keys and the waiting groups.
 func (q *Queue[K]) Stats() Stats {
+	failing := failing(q.opts.RateLimiter)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.now()
 	s := Stats{
-		Ready: q.ready.n, Throttled: q.aside.n, Active: q.active.n, Delayed: len(q.alarms),
+		Ready: q.ready.n, Throttled: q.aside.n, Active: q.active.n, Delayed: len(q.alarms), Failing: failing,
 		Adds: q.counts.adds, Retries: q.counts.retries, Strays: q.counts.strays,
 	}
 	for t := q.active.head; t != nil; t = t.next {

@@ -311,3 +311,8 @@ func (q *Queue[K]) settle() {
 		q.idle = nil
 	}
 }
+
+// counts are the totals of a queue's life, as [Stats] tells them.
+type counts struct {
+	adds, retries, strays uint64
+}

@@ -1,0 +1,175 @@
+package workqueue
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientgo "k8s.io/client-go/util/workqueue"
+)
+
+const ms = time.Millisecond
+
+func TestLimiterDelays(t *testing.T) {
+	for name, test := range map[string]struct {
+		limiter RateLimiter[string]
+		delays  []time.Duration
+	}{
+		"Exponential":         {Exponential[string](5*ms, time.Second, 0), []time.Duration{5 * ms, 10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}},
+		"FastSlow":            {FastSlow[string](5*ms, 10*time.Second, 3), []time.Duration{5 * ms, 5 * ms, 5 * ms, 10 * time.Second, 10 * time.Second}},
+		"ExponentialThenSlow": {ExponentialThenSlow[string](5*ms, 5, 10*time.Second), []time.Duration{0, 5 * ms, 10 * ms, 20 * ms, 40 * ms, 10 * time.Second, 10 * time.Second}},
+		"MaxOf":               {MaxOf(FastSlow[string](7*ms, 30*ms, 3), Exponential[string](5*ms, time.Second, 0)), []time.Duration{7 * ms, 10 * ms, 20 * ms, 40 * ms}},
+		"WithMaxWait":         {WithMaxWait(Exponential[string](5*ms, time.Second, 0), 15*ms), []time.Duration{5 * ms, 10 * ms, 15 * ms, 15 * ms}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 2 { // the second time after Forget
+				require.Zero(t, test.limiter.NumRequeues("a"))
+				for i, want := range test.delays {
+					require.Equal(t, want, test.limiter.When("a"), "failure %d", i+1)
+					require.Equal(t, i+1, test.limiter.NumRequeues("a"))
+				}
+				require.Equal(t, test.delays[0], test.limiter.When("b"), "another key has a count of its own")
+				require.Equal(t, 2, failing(test.limiter))
+				test.limiter.Forget("a")
+				test.limiter.Forget("b")
+				test.limiter.Forget("never failed")
+			}
+			require.Zero(t, failing(test.limiter))
+		})
+	}
+}
+
+// TestLimitersAgreeWithClientGo asks each of our limiters and its counterpart the same.
+func TestLimitersAgreeWithClientGo(t *testing.T) {
+	for name, pair := range map[string]func() (ours, theirs RateLimiter[string]){
+		"Exponential": func() (ours, theirs RateLimiter[string]) {
+			return Exponential[string](5*ms, 1000*time.Second, 0),
+				clientgo.NewTypedItemExponentialFailureRateLimiter[string](5*ms, 1000*time.Second)
+		},
+		"FastSlow": func() (ours, theirs RateLimiter[string]) {
+			return FastSlow[string](5*ms, time.Second, 3),
+				clientgo.NewTypedItemFastSlowRateLimiter[string](5*ms, time.Second, 3)
+		},
+		"Bucket in MaxOf": func() (ours, theirs RateLimiter[string]) {
+			return MaxOf(Exponential[string](5*ms, 1000*time.Second, 0), Bucket[string](10, 100)),
+				clientgo.DefaultTypedControllerRateLimiter[string]()
+		},
+		"each in the other": func() (ours, theirs RateLimiter[string]) {
+			return MaxOf(clientgo.NewTypedItemFastSlowRateLimiter[string](5*ms, time.Second, 3), Exponential[string](5*ms, time.Minute, 0)),
+				clientgo.NewTypedMaxOfRateLimiter(FastSlow[string](5*ms, time.Second, 3), clientgo.NewTypedItemExponentialFailureRateLimiter[string](5*ms, time.Minute))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ours, theirs := pair()
+				for i := range 300 {
+					key := fmt.Sprint(i % 3)
+					require.InDelta(t, theirs.When(key), ours.When(key), float64(time.Microsecond), "call %d", i)
+					require.Equal(t, theirs.NumRequeues(key), ours.NumRequeues(key))
+					if i%50 == 49 {
+						ours.Forget(key)
+						theirs.Forget(key)
+						time.Sleep(time.Second)
+					}
+				}
+			})
+		})
+	}
+}
+
+// inBounds is I12: the nth delay of an exponential limiter is min(base*2^(n-1), cap), give or take the jitter.
+func inBounds(base, cap time.Duration, jitter float64, n int, d time.Duration) error {
+	exact := math.Min(float64(base)*math.Pow(2, float64(n-1)), float64(cap))
+	if low, high := exact*(1-jitter), exact*(1+jitter); float64(d) < low-1 || float64(d) > high+1 {
+		return fmt.Errorf("delay %d of base %s, cap %s and jitter %v is %s, not within %v and %v", n, base, cap, jitter, d,
+			time.Duration(low), time.Duration(high))
+	}
+	return nil
+}
+
+func FuzzExponential(f *testing.F) {
+	f.Add(int64(5*ms), int64(1000*time.Second), 0.0, 1)
+	f.Add(int64(1), int64(math.MaxInt64/4), 1.0, 2000)
+	f.Add(int64(7), int64(1<<40), 0.3, 64)
+	f.Fuzz(func(t *testing.T, base, cap int64, jitter float64, n int) {
+		if base <= 0 || cap < base || cap > math.MaxInt64/4 || !(jitter >= 0 && jitter <= 1) || n < 1 || n > 5000 {
+			t.Skip()
+		}
+		l := Exponential[int](time.Duration(base), time.Duration(cap), jitter)
+		for i := 1; i <= n; i++ {
+			require.NoError(t, inBounds(time.Duration(base), time.Duration(cap), jitter, i, l.When(0)))
+		}
+	})
+}
+
+func TestExponentialJitter(t *testing.T) {
+	l := Exponential[int](100*ms, time.Second, 0.5)
+	least, most := time.Hour, time.Duration(0)
+	for key := range 1000 {
+		d := l.When(key)
+		require.NoError(t, inBounds(100*ms, time.Second, 0.5, 1, d))
+		least, most = min(least, d), max(most, d)
+	}
+	require.Less(t, least, 60*ms, "the jitter is spread over its range")
+	require.Greater(t, most, 140*ms)
+	require.Error(t, inBounds(100*ms, time.Second, 0.5, 1, 49*ms), "what a limiter with a bug would say")
+	require.Error(t, inBounds(100*ms, time.Second, 0.5, 2, 301*ms))
+	huge := Exponential[int](1, math.MaxInt64, 1)
+	for range 200 {
+		require.GreaterOrEqual(t, huge.When(0), time.Duration(0), "nothing overflows")
+	}
+}
+
+func TestBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Bucket[string](10, 3)
+		var got []time.Duration
+		for range 5 {
+			got = append(got, b.When("a"))
+		}
+		require.Equal(t, []time.Duration{0, 0, 0, 100 * ms, 200 * ms}, got)
+		b.Forget("a")
+		require.Zero(t, b.NumRequeues("a"))
+		time.Sleep(time.Hour)
+		require.Zero(t, b.When("b"), "it fills up again")
+		require.Zero(t, b.When("b"))
+		require.Zero(t, b.When("b"))
+		require.Equal(t, 100*ms, b.When("b"), "but not over its burst")
+	})
+	slow := newBucket(1e-300, math.MaxInt)
+	for range 3 {
+		require.GreaterOrEqual(t, slow.reserve(1), time.Duration(0), "nothing overflows")
+	}
+	require.Equal(t, int64(1), newBucket(math.Inf(1), 1).interval)
+}
+
+func TestConstructorsRefuseNonsense(t *testing.T) {
+	for name, test := range map[string]struct {
+		complaint string
+		build     func()
+	}{
+		"no base":           {"base", func() { Exponential[int](0, time.Second, 0) }},
+		"cap below base":    {"cap", func() { Exponential[int](time.Second, ms, 0) }},
+		"jitter":            {"jitter", func() { Exponential[int](ms, time.Second, 1.1) }},
+		"jitter NaN":        {"jitter", func() { Exponential[int](ms, time.Second, math.NaN()) }},
+		"fast":              {"FastSlow", func() { FastSlow[int](-1, 0, 0) }},
+		"attempts":          {"ExponentialThenSlow", func() { ExponentialThenSlow[int](0, -1, 0) }},
+		"rate":              {"Bucket", func() { Bucket[int](0, 1) }},
+		"burst":             {"Bucket", func() { Bucket[int](1, 0) }},
+		"longest":           {"WithMaxWait", func() { WithMaxWait(Bucket[int](1, 1), -1) }},
+		"option rate":       {"Options.Rate", func() { New(Options[int]{Rate: -1}) }},
+		"option rate NaN":   {"Options.Rate", func() { New(Options[int]{Rate: math.NaN()}) }},
+		"option burst":      {"Options.Burst", func() { New(Options[int]{Burst: -1, Rate: 1}) }},
+		"burst, no rate":    {"Options.Rate", func() { New(Options[int]{Burst: 1}) }},
+		"option overtaken":  {"Options.MaxOvertaken", func() { New(Options[int]{MaxOvertaken: -1}) }},
+		"a limiter of none": {"MaxOf", func() { MaxOf[int]() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() { require.Contains(t, fmt.Sprint(recover()), test.complaint) }()
+			test.build()
+		})
+	}
+}
