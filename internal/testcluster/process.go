@@ -80,9 +80,15 @@ func (p *Process) Wait(ctx context.Context) (status string, err error) {
 	case <-p.exit.ended:
 		return p.exit.status, nil
 	case <-p.cluster.supervisor.ended:
-		return "", errSupervisorEnded
 	case <-ctx.Done():
 		return "", fmt.Errorf("%s (pid %d) has not ended: %w", p.Name, p.PID, ctx.Err())
+	}
+	// The supervisor reports the exits of all its processes before it ends itself, unless it was killed.
+	select {
+	case <-p.exit.ended:
+		return p.exit.status, nil
+	default:
+		return "", errSupervisorEnded
 	}
 }
 

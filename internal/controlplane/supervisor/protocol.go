@@ -3,7 +3,7 @@ package supervisor
 // Request is one line of the supervisor's input. The operations that every supervisor knows:
 //
 //	start      start Command as Name; without Command, start Name again as it was started last
-//	stop       SIGSTOP: the process freezes, its sockets stay open
+//	stop       SIGSTOP: the process freezes, its sockets stay open; the reply comes once it has stopped
 //	continue   SIGCONT
 //	kill       SIGKILL; the reply comes once the process has been reaped
 //	terminate  SIGTERM; the reply comes once the process has been reaped

@@ -79,12 +79,6 @@ func serve(ctx context.Context, handlers map[string]Handler, line []byte) Messag
 }
 
 func basic(s *Supervisor) map[string]Handler {
-	signal := func(sig syscall.Signal) Handler {
-		return func(_ context.Context, r Request) (Message, error) {
-			pid, err := s.Signal(r.Name, sig)
-			return Message{PID: pid}, err
-		}
-	}
 	end := func(sig syscall.Signal) Handler {
 		return func(ctx context.Context, r Request) (Message, error) {
 			status, err := s.End(ctx, r.Name, sig)
@@ -103,8 +97,14 @@ func basic(s *Supervisor) map[string]Handler {
 			pid, err := s.Restart(ctx, r.Name)
 			return Message{PID: pid, Log: s.Log(r.Name)}, err
 		},
-		"stop":      signal(syscall.SIGSTOP),
-		"continue":  signal(syscall.SIGCONT),
+		"stop": func(ctx context.Context, r Request) (Message, error) {
+			pid, err := s.Stop(ctx, r.Name)
+			return Message{PID: pid}, err
+		},
+		"continue": func(_ context.Context, r Request) (Message, error) {
+			pid, err := s.Continue(r.Name)
+			return Message{PID: pid}, err
+		},
 		"kill":      end(syscall.SIGKILL),
 		"terminate": end(syscall.SIGTERM),
 	}

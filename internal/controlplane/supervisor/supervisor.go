@@ -68,9 +68,18 @@ func (s *Supervisor) Start(spec Spec) (pid int, err error) {
 	return p.cmd.Process.Pid, nil
 }
 
-// Signal sends sig to a running process and its group.
-func (s *Supervisor) Signal(name string, sig syscall.Signal) (pid int, err error) {
-	p, err := s.signal(name, sig, false)
+// Stop freezes a running process and its group, and returns when the process has stopped.
+func (s *Supervisor) Stop(ctx context.Context, name string) (pid int, err error) {
+	p, err := s.signal(name, syscall.SIGSTOP, false)
+	if err != nil {
+		return 0, err
+	}
+	return p.cmd.Process.Pid, p.awaitStopped(ctx)
+}
+
+// Continue undoes Stop.
+func (s *Supervisor) Continue(name string) (pid int, err error) {
+	p, err := s.signal(name, syscall.SIGCONT, false)
 	if err != nil {
 		return 0, err
 	}

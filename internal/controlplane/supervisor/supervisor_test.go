@@ -77,7 +77,8 @@ func TestOperations(t *testing.T) {
 	require.Contains(t, s.ask(supervisor.Request{Op: "start", Name: "child"}).Error, "runs already, as pid "+strconv.Itoa(pid))
 
 	require.Equal(t, pid, s.must(supervisor.Request{Op: "stop", Name: "child"}).PID)
-	require.Eventually(t, func() bool { return state(pid) == "T" }, 10*time.Second, 5*time.Millisecond)
+	require.Equal(t, "T", state(pid))
+	require.Equal(t, pid, s.must(supervisor.Request{Op: "stop", Name: "child"}).PID, "stopped already")
 	require.Equal(t, pid, s.must(supervisor.Request{Op: "continue", Name: "child"}).PID)
 	require.Eventually(t, func() bool { return state(pid) == "S" }, 10*time.Second, 5*time.Millisecond)
 
