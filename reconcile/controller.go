@@ -117,8 +117,7 @@ func (c *Controller) handle(ctx context.Context, log klog.Logger, claim workqueu
 	key := claim.Key()
 	log = log.WithValues("key", key)
 	if wait := c.ledger.enter(ctx, log, key); wait > 0 {
-		claim.Park()
-		c.queue.AddAfter(key, wait)
+		claim.Park(wait)
 		return
 	}
 	began := time.Now()

@@ -17,7 +17,7 @@ import (
 //	DoneAfter    it worked, look again later     failures forgotten   queued after the delay
 //	Retry        it failed                       one failure more     queued when the rate limiter says so
 //	RetryAfter   it failed, and says till when   one failure more     queued after the delay
-//	Park         neither, somebody else will add the key again   failures as they were   not queued again by itself
+//	Park         no verdict: somebody will add it failures as they were  queued after the longest wait, if there is one
 //
 // After a shutdown nothing is queued again by an outcome; what it asked for is reported by [Queue.Drain].
 type Claim[K comparable] struct {
@@ -73,10 +73,11 @@ func (c Claim[K]) RetryAfter(d time.Duration) {
 	}
 }
 
-// Park ends the claim without a verdict: the key rests until somebody adds it, and its failures stay counted.
-func (c Claim[K]) Park() {
+// Park ends the claim without a verdict: the key rests until somebody adds it, or until longest has passed if that is
+// positive, and its failures stay counted.
+func (c Claim[K]) Park(longest time.Duration) {
 	if c.use() {
-		c.end(outcome{})
+		c.end(outcome{again: longest > 0, after: longest})
 	}
 }
 

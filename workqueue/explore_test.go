@@ -148,7 +148,7 @@ func (w *world) stray(i int) bool {
 		return false
 	}
 	me.claim.Done()
-	me.claim.Park()
+	me.claim.Park(0)
 	w.q.Done(me.claim.Key())
 	return true
 }

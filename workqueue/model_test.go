@@ -321,7 +321,7 @@ func play(script []byte, bug string) error {
 				c.RetryAfter(d)
 				m.end(c.key, i+1, outcome{again: true, after: d})
 			case 4:
-				c.Park()
+				c.Park(0)
 				m.end(c.key, i+1, outcome{})
 			}
 		case 11:
