@@ -45,7 +45,9 @@ func run(ctx context.Context, say *narrator, keep bool) (err error) {
 		say.step(i+1, step.title)
 		result, err := step.do(ctx)
 		if err != nil {
-			d.showLogs()
+			if ctx.Err() == nil {
+				d.showLogs()
+			}
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
 		say.result(result)

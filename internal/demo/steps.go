@@ -101,7 +101,7 @@ func (d *demo) startController(ctx context.Context) (string, error) {
 		}
 		d.replicas[name] = process
 		if len(d.replicas) == 1 { // the first one is to lead, so that the story has one order
-			d.narrator.count(fmt.Sprintf("waiting for the lease, which takes %v where nobody knows whether there was a leader before", leaseDuration))
+			d.narrator.count(fmt.Sprintf("waiting for the lease: a new one is not taken before %v, in case somebody still leads by an old one", leaseDuration))
 			if _, err := d.awaitLeader(ctx, ""); err != nil {
 				return "", err
 			}
@@ -308,7 +308,7 @@ func (d *demo) killLeader(ctx context.Context) (string, error) {
 	if len(atDeath.owned) >= crowd {
 		return "", fmt.Errorf("the leader was done before it could be killed: there are %s", atDeath)
 	}
-	d.narrator.count(fmt.Sprintf("replica-a is dead (pid %d), with %s; its lease lasts %v yet", leader.PID, atDeath, leaseDuration))
+	d.narrator.line(fmt.Sprintf("      kill -9 %d: replica-a is dead, and left %s; its lease lasts up to %v yet", leader.PID, atDeath, leaseDuration))
 	if _, err := d.awaitLeader(ctx, holder); err != nil {
 		return "", err
 	}
@@ -352,9 +352,12 @@ func (d *demo) cleanUp(ctx context.Context) (string, error) {
 
 // stay keeps it all running for somebody who wants to play.
 func (d *demo) stay(ctx context.Context) error {
-	if _, err := d.startController(ctx); err != nil {
+	d.narrator.text("Starting both controllers again ...")
+	started, err := d.startController(ctx)
+	if err != nil {
 		return err
 	}
+	d.narrator.result(started)
 	if err := d.scale(ctx, 3); err != nil {
 		return err
 	}
