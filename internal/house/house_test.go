@@ -1,0 +1,208 @@
+package house
+
+import (
+	"archive/zip"
+	"encoding/json"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	root   = "../.."
+	module = "github.com/thermostat-go/thermostat"
+)
+
+// packages are what users import.
+var packages = []string{"informer", "workqueue", "reconcile", "reconcile/metrics", "leaderelection"}
+
+func TestTheProgramInTheReadmeIsTheExample(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	program, err := os.ReadFile(filepath.Join(root, "examples/hello/main.go"))
+	require.NoError(t, err)
+	_, block, ok := strings.Cut(string(readme), "```go\n")
+	require.True(t, ok, "the README has no Go program")
+	block, _, ok = strings.Cut(block, "```")
+	require.True(t, ok)
+	require.Equal(t, string(program), block)
+}
+
+// TestLinksOfTheReadmeLeadSomewhere follows the README's relative links.
+func TestLinksOfTheReadmeLeadSomewhere(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	before, program, _ := strings.Cut(string(readme), "```go\n")
+	_, after, _ := strings.Cut(program, "```")
+	links := 0
+	for _, rest := range strings.Split(before+after, "](")[1:] {
+		link, _, _ := strings.Cut(rest, ")")
+		if strings.Contains(link, "://") {
+			continue
+		}
+		links++
+		_, err := os.Stat(filepath.Join(root, link))
+		require.NoError(t, err)
+	}
+	require.NotZero(t, links)
+}
+
+// forbidden is what the library re-thinks, and therefore does not use.
+var forbidden = []string{"k8s.io/client-go/tools/cache", "k8s.io/client-go/util/workqueue", "k8s.io/client-go/tools/leaderelection"}
+
+func TestTheLibraryImportsNothingThatItRethinks(t *testing.T) {
+	files := 0
+	for _, p := range packages {
+		found, err := filepath.Glob(filepath.Join(root, p, "*.go"))
+		require.NoError(t, err)
+		for _, file := range found {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			files++
+			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+			require.NoError(t, err)
+			for _, spec := range f.Imports {
+				path, err := strconv.Unquote(spec.Path.Value)
+				require.NoError(t, err)
+				for _, bad := range forbidden {
+					require.False(t, path == bad || strings.HasPrefix(path, bad+"/"), "%s imports %s", file, path)
+				}
+			}
+		}
+	}
+	require.Greater(t, files, 25, "the files were not found")
+}
+
+func TestNothingThatTheLibraryDependsOnBringsItInEither(t *testing.T) {
+	for _, p := range packages {
+		deps := strings.Fields(run(t, root, nil, "go", "list", "-deps", "./"+p))
+		require.Greater(t, len(deps), 50)
+		require.NotContains(t, deps, "k8s.io/client-go/tools/cache", p)
+		require.NotContains(t, deps, "k8s.io/client-go/tools/leaderelection", p)
+	}
+}
+
+// TestImportsRunOneWay holds the arrows of the house: reconcile on top of informer and workqueue, the others on nothing, examples on top of all.
+func TestImportsRunOneWay(t *testing.T) {
+	allowed := map[string][]string{
+		"informer": {}, "workqueue": {}, "leaderelection": {},
+		"reconcile":         {"informer", "workqueue"},
+		"reconcile/metrics": {"informer", "workqueue", "reconcile"},
+	}
+	for _, p := range packages {
+		for _, dep := range strings.Fields(run(t, root, nil, "go", "list", "-deps", "./"+p)) {
+			ours, ok := strings.CutPrefix(dep, module+"/")
+			if !ok || ours == p || strings.HasPrefix(ours, "internal/") {
+				continue
+			}
+			require.Contains(t, allowed[p], ours, "%s imports %s", p, ours)
+		}
+		prometheus := strings.Contains(run(t, root, nil, "go", "list", "-deps", "./"+p), "github.com/prometheus/client_golang")
+		require.Equal(t, p == "reconcile/metrics", prometheus, "package %s and the Prometheus client", p)
+	}
+}
+
+// TestGoGet packs the module as a proxy would serve it, and builds a module outside of the repository that imports each package.
+func TestGoGet(t *testing.T) {
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	require.NoError(t, err)
+	require.NotContains(t, string(mod), "replace ", "a replace directive does not reach those who import the module")
+
+	const version = "v0.0.0-20000101000000-000000000000"
+	proxy := t.TempDir()
+	pack(t, filepath.Join(proxy, module, "@v"), version, mod)
+
+	env := goEnv(t, "GOMODCACHE", "GOPROXY")
+	t.Cleanup(func() { forget(t, env["GOMODCACHE"], version) })
+	forget(t, env["GOMODCACHE"], version) // of a run that was cut off
+	environment := []string{
+		"GOPROXY=file://" + filepath.ToSlash(proxy) + "," + env["GOPROXY"], "GONOSUMDB=" + module, "GOFLAGS=-mod=mod -modcacherw", "GOWORK=off",
+	}
+	user := t.TempDir()
+	var program strings.Builder
+	program.WriteString("package main\n\nimport (\n")
+	for _, p := range packages {
+		program.WriteString("\t_ \"" + module + "/" + p + "\"\n")
+	}
+	program.WriteString(")\n\nfunc main() {}\n")
+	require.NoError(t, os.WriteFile(filepath.Join(user, "main.go"), []byte(program.String()), 0o644))
+	run(t, user, environment, "go", "mod", "init", "example.com/user")
+	run(t, user, environment, "go", "get", module+"@"+version)
+	run(t, user, environment, "go", "build", "-o", os.DevNull, ".")
+	require.Contains(t, run(t, user, environment, "go", "list", "-m", module), version)
+}
+
+// pack writes the module's files, as git knows them, in the layout of the GOPROXY protocol (go.dev/ref/mod#goproxy-protocol).
+func pack(t *testing.T, dir, version string, mod []byte) {
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	info, err := json.Marshal(map[string]string{"Version": version, "Time": "2000-01-01T00:00:00Z"})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, version+".info"), info, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, version+".mod"), mod, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "list"), []byte(version+"\n"), 0o644))
+
+	archive, err := os.Create(filepath.Join(dir, version+".zip"))
+	require.NoError(t, err)
+	defer archive.Close()
+	w := zip.NewWriter(archive)
+	files := strings.Split(strings.TrimRight(run(t, root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00"), "\x00")
+	var nested []string // folders with a go.mod of their own are other modules
+	for _, f := range files {
+		if dir, ok := strings.CutSuffix(f, "/go.mod"); ok {
+			nested = append(nested, dir+"/")
+		}
+	}
+	for _, f := range files {
+		if slices.ContainsFunc(nested, func(dir string) bool { return strings.HasPrefix(f, dir) }) {
+			continue
+		}
+		content, err := os.Open(filepath.Join(root, f))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted, and not yet committed
+		}
+		require.NoError(t, err)
+		entry, err := w.Create(module + "@" + version + "/" + f)
+		require.NoError(t, err)
+		_, err = io.Copy(entry, content)
+		require.NoError(t, err)
+		require.NoError(t, content.Close())
+	}
+	require.NoError(t, w.Close())
+}
+
+// forget removes the version from the module cache.
+func forget(t *testing.T, cache, version string) {
+	require.NoError(t, os.RemoveAll(filepath.Join(cache, module+"@"+version)))
+	require.NoError(t, os.RemoveAll(filepath.Join(cache, "cache/download", module)))
+}
+
+func goEnv(t *testing.T, names ...string) map[string]string {
+	var env map[string]string
+	require.NoError(t, json.Unmarshal([]byte(run(t, root, nil, "go", append([]string{"env", "-json"}, names...)...)), &env))
+	return env
+}
+
+func run(t *testing.T, dir string, env []string, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	out, err := cmd.Output()
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		require.NoError(t, err, "%s %s: %s", name, strings.Join(args, " "), failed.Stderr)
+	}
+	require.NoError(t, err)
+	return string(out)
+}
