@@ -13,11 +13,12 @@ import (
 // key left. What others add is theirs and stays: a key that was added during the run is queued again whatever the
 // outcome, and an AddAfter of somebody else still comes.
 //
-//	Done         it worked                       failures forgotten   not queued again by itself
-//	DoneAfter    it worked, look again later     failures forgotten   queued after the delay
-//	Retry        it failed                       one failure more     queued when the rate limiter says so
-//	RetryAfter   it failed, and says till when   one failure more     queued after the delay
-//	Park         no verdict: somebody will add it failures as they were  queued after the longest wait, if there is one
+//	            the run          its failures         it comes back by itself
+//	Done        succeeded        are forgotten        no
+//	DoneAfter   succeeded        are forgotten        after a delay that it chose
+//	Retry       failed           are one more         when the rate limiter says so
+//	RetryAfter  failed           are one more         after a delay that it chose
+//	Park        left it open     stay what they are   no, or after the longest wait for somebody to add it
 //
 // After a shutdown nothing is queued again by an outcome; what it asked for is reported by [Queue.Drain].
 type Claim[K comparable] struct {
@@ -187,6 +188,7 @@ func (q *Queue[K]) pick() *turn[K] {
 		t.state = throttled
 		q.aside.push(t)
 		q.armForToken()
+		q.settle()
 	}
 	return nil
 }

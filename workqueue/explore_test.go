@@ -223,7 +223,10 @@ func run(path []string) (state string, ok bool, err error) {
 
 // TestExplore goes through all states that a queue with three keys and two workers can reach in a number of steps.
 func TestExplore(t *testing.T) {
-	const depth = 8
+	depth := 8
+	if raceDetector {
+		depth = 6
+	}
 	var names []string
 	for name := range steps {
 		names = append(names, name)

@@ -367,7 +367,7 @@ func randomScript(r *rand.Rand, n int) []byte {
 
 func TestQueueIsTheModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for seed := range uint64(3000) {
+		for seed := range uint64(many(3000)) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			require.NoError(t, play(randomScript(r, 20+r.IntN(200)), ""), "seed %d", seed)
 		}

@@ -1,0 +1,147 @@
+package workqueue
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// recorder remembers what it was told.
+type recorder struct {
+	mu             sync.Mutex
+	waited, worked []measured
+	limit          int
+}
+
+type measured struct {
+	Priority Priority
+	time.Duration
+}
+
+func (r *recorder) Waited(p Priority, d time.Duration) { r.note(&r.waited, p, d) }
+func (r *recorder) Worked(p Priority, d time.Duration) { r.note(&r.worked, p, d) }
+
+func (r *recorder) note(to *[]measured, p Priority, d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(*to) < r.limit {
+		*to = append(*to, measured{p, d})
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{limit: 10}
+		q := New(Options[string]{Metrics: r})
+		q.Add("a")
+		q.Add("a")
+		time.Sleep(time.Second)
+		c := take(t, q)
+		time.Sleep(2 * time.Second)
+		q.AddWith("a", AddOptions{Priority: 7})
+		time.Sleep(3 * time.Second)
+		c.Done()
+		k, _ := q.Get()
+		time.Sleep(4 * time.Second)
+		q.Done(k)
+		q.AddAfter("a", time.Minute)
+		time.Sleep(time.Minute + time.Second)
+		c = take(t, q)
+		c.Retry()
+		require.Equal(t, []measured{{0, time.Second}, {7, 3 * time.Second}, {0, time.Second}}, r.waited,
+			"from the add, also if a worker had the key then; a delay is not a wait")
+		require.Equal(t, []measured{{0, 5 * time.Second}, {7, 4 * time.Second}, {0, 0}}, r.worked)
+		s := q.Stats()
+		require.Equal(t, uint64(3), s.Adds)
+		require.Equal(t, uint64(2), s.Retries)
+	})
+}
+
+func TestStats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options[string]{Rate: 1, RateLimiter: FastSlow[string](0, 0, 0), Metrics: &recorder{}})
+		require.Zero(t, q.Stats())
+		q.Add("first")
+		q.Add("second")
+		one := take(t, q)
+		time.Sleep(time.Second)
+		two := take(t, q)
+		time.Sleep(time.Second)
+		q.AddRateLimited("x")
+		q.AddRateLimited("y")
+		q.AddAfter("z", time.Hour)
+		q.AddAfter("first", time.Hour)
+		take(t, q).Done() // x, which takes the token
+		ctx, cancel := timeout(t, 1)
+		_, err := q.Take(ctx) // y has none
+		cancel()
+		require.Error(t, err)
+		q.Add("ready")
+		time.Sleep(time.Millisecond - 1)
+		require.Equal(t, Stats{
+			Ready: 1, Throttled: 1, Active: 2, Delayed: 2, Failing: 1, // x succeeded
+			OldestReady: time.Millisecond - 1, UnfinishedSum: 3*time.Second + 2*time.Millisecond, LongestActive: 2*time.Second + time.Millisecond,
+			Adds: 5, Retries: 4,
+		}, q.Stats())
+		one.Done()
+		two.Done()
+		two.Done()
+		q.AddWith("low", AddOptions{Priority: -5})
+		time.Sleep(time.Millisecond)
+		s := q.Stats()
+		require.Equal(t, uint64(1), s.Strays)
+		require.Equal(t, []PriorityStats{{0, 1, 2*time.Millisecond - 1}, {-5, 1, time.Millisecond}}, s.Priorities)
+		require.Equal(t, 2*time.Millisecond-1, s.OldestReady)
+	})
+}
+
+// TestCoarseTimes is about a queue whose times nobody is told: it reads the clock ten times a second.
+func TestCoarseTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options[int]{})
+		for i := range 100 {
+			q.Add(i)
+			exact := q.now()
+			off := exact - q.entries.get(i, q.entries.hash(i)).turn.since
+			require.True(t, off >= 0 && off <= int64(granularity), "it is off by %s", time.Duration(off))
+			require.NoError(t, q.check())
+			time.Sleep(time.Duration(i) * 7 * ms)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Zero(t, q.armed, "the timer rests when nothing happens")
+	})
+}
+
+func TestSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options[string]{Rate: 1, RateLimiter: FastSlow[string](0, 0, 0), Group: func(k string) string { return k[:1] }, Name: "pods"})
+		require.Equal(t, "pods", q.Name())
+		require.Empty(t, q.Snapshot())
+		start := time.Now()
+		q.Add("a1")
+		c := take(t, q)
+		q.AddWith("a1", AddOptions{After: time.Minute, Priority: 3})
+		q.Add("a1")
+		q.AddRateLimited("b1")
+		q.AddRateLimited("b2")
+		take(t, q)
+		ctx, cancel := timeout(t, 1)
+		q.Take(ctx)
+		cancel()
+		q.AddWith("c1", AddOptions{Priority: 2})
+		q.AddWith("d1", AddOptions{Priority: 2, After: time.Hour})
+		require.ElementsMatch(t, []Item[string]{
+			{Key: "a1", State: Active, Since: start, Again: true, Next: start.Add(time.Minute), Group: "a"},
+			{Key: "b1", State: Active, Since: start, Failures: 1, Group: "b"},
+			{Key: "b2", State: Throttled, Since: start, Failures: 1, Group: "b"},
+			{Key: "c1", State: Ready, Since: start, Priority: 2, Group: "c"},
+			{Key: "d1", State: Delayed, Next: start.Add(time.Hour + 1), Priority: 2, Group: "d"},
+		}, q.Snapshot())
+		c.Done()
+		require.NoError(t, q.check())
+	})
+}
