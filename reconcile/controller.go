@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -36,6 +37,7 @@ type Controller struct {
 	queue      *workqueue.Queue[Key]
 	ledger     *ledger
 	recorder   Recorder
+	stuck      atomic.Int32 // calls of Reconcile that do not return; see worker
 
 	// Set before the Manager starts, by For, Owns and Watches.
 	sources  []source
@@ -94,34 +96,30 @@ func (c *Controller) run(ctx context.Context, grace time.Duration) error {
 	ctx = klog.NewContext(ctx, log)
 	log.V(1).Info("Workers start", "workers", c.workers)
 	var workers lifecycle.Group
-	for i := range c.workers {
-		workers.Go(fmt.Sprintf("worker %d of controller %s", i, c.name), func() { c.work(ctx, log) })
+	for range c.workers {
+		c.addWorker(ctx, log, &workers)
 	}
 	<-ctx.Done()
 	return workers.Wait(grace)
 }
 
-// work takes keys until ctx ends.
-func (c *Controller) work(ctx context.Context, log klog.Logger) {
-	for {
-		claim, err := c.queue.Take(ctx)
-		if err != nil {
-			return // ctx has ended: the queue is never shut down, so that this controller can lead again
-		}
-		c.handle(ctx, log, claim)
-	}
+func (c *Controller) addWorker(ctx context.Context, log klog.Logger, workers *lifecycle.Group) {
+	workers.Go("worker of controller "+c.name, func() {
+		w := &worker{Controller: c, log: log, id: goroutineID(), replace: func() { c.addWorker(ctx, log, workers) }}
+		w.work(ctx)
+	})
 }
 
 // handle reconciles one key and ends its claim, in every case.
-func (c *Controller) handle(ctx context.Context, log klog.Logger, claim workqueue.Claim[Key]) {
-	key := claim.Key()
-	log = log.WithValues("key", key)
+func (w *worker) handle(ctx context.Context, claim workqueue.Claim[Key]) {
+	c, key := w.Controller, claim.Key()
+	log := w.log.WithValues("key", key)
 	if wait := c.ledger.enter(ctx, log, key); wait > 0 {
 		claim.Park(wait)
 		return
 	}
 	began := time.Now()
-	o := c.call(ctx, log, key)
+	o := w.call(ctx, log, key)
 	took := time.Since(began)
 	log.V(4).Info("Reconciled", "took", took, "err", o.err)
 
@@ -149,7 +147,9 @@ func (c *Controller) handle(ctx context.Context, log klog.Logger, claim workqueu
 }
 
 // call runs the Reconciler once, within its time, and survives its panic.
-func (c *Controller) call(ctx context.Context, log klog.Logger, key Key) outcome {
+func (w *worker) call(ctx context.Context, log klog.Logger, key Key) outcome {
+	c := w.Controller
+	defer w.overdue(ctx, log)()
 	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, log), c.timeout)
 	defer cancel()
 	ctx = withRun(ctx, &run{c.ledger, key})

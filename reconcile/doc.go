@@ -31,7 +31,8 @@
 //     the informer's sight, the wait is over; if not, the cache is behind, the log says so, and the key stays parked, since acting on it
 //     could do harm. There is no bookkeeping of expectations in your code.
 //   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets that. See [Reconciler] for the table.
-//   - A panic is an error. A call that takes longer than Options.Timeout finds its context ended.
+//   - A panic is an error. A call that takes longer than Options.Timeout finds its context ended. One that does not return even so keeps its key, and
+//     another worker takes its place; /healthz fails when there are more of those than workers.
 //   - Run returns when everything that it started has ended, and if something has not, it says what.
 //
 // # What you owe
@@ -45,11 +46,11 @@
 //	informer X (and its own)   Manager.Run      everything below it has ended             Manager.Run
 //	HTTP server                Manager.Run      the same                                  Manager.Run
 //	controller X               Manager.act      leadership or the Manager's context ends  Manager.act
-//	worker N of controller X   Controller.run   the same                                  Controller.run
+//	worker of controller X     Controller.run   the same                                  Controller.run
 //
 // They stop in this order: workers first, so that none looks at a cache which nobody keeps up to date.
 //
 // # Reading order
 //
-// reconciler.go, source.go, controller.go, ledger.go with track.go and request.go, manager.go.
+// reconciler.go, source.go, controller.go, worker.go, ledger.go with track.go and request.go, manager.go.
 package reconcile

@@ -288,7 +288,15 @@ func (m *Manager) act(ctx context.Context) error {
 // serve answers health checks until ctx ends.
 func (m *Manager) serve(ctx context.Context, listener net.Listener) {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		for _, c := range m.opts.Controllers {
+			if err := c.alive(); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+		}
+		fmt.Fprintln(w, "ok")
+	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if missing := m.notReady(); missing != "" {
 			http.Error(w, missing, http.StatusServiceUnavailable)

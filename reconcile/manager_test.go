@@ -179,7 +179,7 @@ func TestRunNamesWhatDoesNotStop(t *testing.T) {
 		began := time.Now()
 		err = stop()
 		require.ErrorIs(t, err, ErrStuck)
-		require.ErrorContains(t, err, "of controller test had 10s to end")
+		require.ErrorContains(t, err, "worker of controller test had 10s to end")
 		require.ErrorContains(t, err, "handler sluggard of informer configmaps had 10s to end")
 		require.Equal(t, 20*time.Second, time.Since(began), "one grace for the workers, then one for the informers")
 	})

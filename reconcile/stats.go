@@ -26,11 +26,13 @@ type Stats struct {
 	Workers int
 	// Parked counts the keys that wait for a cache to see what they wrote, and have been asked for since.
 	Parked int
+	// Stuck counts the calls of Reconcile that have not returned although their context ended at least 10 s ago.
+	Stuck int
 }
 
 // Stats returns the figures of this moment.
 func (c *Controller) Stats() Stats {
-	return Stats{Queue: c.queue.Stats(), Workers: c.workers, Parked: c.ledger.parked()}
+	return Stats{Queue: c.queue.Stats(), Workers: c.workers, Parked: c.ledger.parked(), Stuck: c.Stuck()}
 }
 
 // mute is the Recorder of a controller that has no metrics.

@@ -125,6 +125,7 @@ var (
 	failing    = desc("thermostat_queue_failing", "Keys that failed and have not succeeded since.", "name")
 	workers    = desc("thermostat_workers", "Workers of a controller.", "controller")
 	parked     = desc("thermostat_parked_keys", "Keys that wait for a cache to see what their last run wrote.", "controller")
+	stuck      = desc("thermostat_stuck_reconciles", "Calls of Reconcile that do not return although their context has ended.", "controller")
 	objects    = desc("thermostat_informer_objects", "Objects in the cache.", "informer")
 	state      = desc("thermostat_informer_state", "1 for the state that the cache is in.", "informer", "state")
 	progress   = desc("thermostat_informer_last_progress_timestamp_seconds", "When the server last told something, a bookmark included.", "informer")
@@ -135,7 +136,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depth, adds, retries, unfinished, longest, oldest, delayed, failing, workers, parked, objects, state, progress, lists, rejected, master} {
+	for _, d := range []*prometheus.Desc{depth, adds, retries, unfinished, longest, oldest, delayed, failing, workers, parked, stuck, objects, state, progress, lists, rejected, master} {
 		ch <- d
 	}
 	for _, v := range []prometheus.Collector{c.waited, c.worked, c.took, c.results} {
@@ -169,6 +170,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(failing, float64(q.Failing), ctl.name)
 		gauge(workers, float64(s.Workers), ctl.name)
 		gauge(parked, float64(s.Parked), ctl.name)
+		gauge(stuck, float64(s.Stuck), ctl.name)
 	}
 	for _, inf := range informers {
 		h := inf.Health()

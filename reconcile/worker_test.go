@@ -1,0 +1,64 @@
+package reconcile
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAStuckCallKeepsItsKeyButNotItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &journal{}
+		release := make(chan struct{})
+		var running atomic.Int32
+		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+			log.note("%s", key.Name)
+			if strings.HasPrefix(key.Name, "stuck") {
+				running.Add(1)
+				<-release
+				running.Add(-1)
+			}
+			return Result{}, nil
+		}, Options{Workers: 1, Timeout: time.Minute})
+		For(c, newMaps(t, newMapAPI()))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		name := func(name string) { c.Enqueue(Key{Name: name}) }
+		synctest.Wait()
+
+		name("stuck-1")
+		name("healthy")
+		require.Equal(t, []string{"stuck-1"}, taken(log))
+		time.Sleep(time.Minute + patience - 1)
+		require.Empty(t, taken(log))
+		time.Sleep(1)
+		require.Equal(t, []string{"healthy"}, taken(log), "another worker has taken the place")
+		require.Equal(t, 1, c.Stuck())
+		name("stuck-1")
+		time.Sleep(time.Hour)
+		require.Empty(t, taken(log), "nobody else works on the key")
+		require.NoError(t, c.alive())
+
+		name("stuck-2")
+		time.Sleep(time.Hour)
+		name("healthy")
+		require.Equal(t, []string{"stuck-2"}, taken(log), "the one worker is replaced once, not for ever")
+		require.ErrorContains(t, c.alive(), "controller test: 2 calls of Reconcile are stuck")
+
+		close(release)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Zero(t, c.Stuck())
+		require.NoError(t, c.alive())
+		require.Equal(t, []string{"healthy", "stuck-1"}, taken(log), "what waited for the key and for a worker")
+	})
+}
+
+func TestAGoroutineIsFoundByItsID(t *testing.T) {
+	require.Contains(t, stackOf(goroutineID()), "TestAGoroutineIsFoundByItsID")
+	require.Equal(t, "not found", stackOf("0"))
+}
