@@ -199,5 +199,15 @@ func (l *lane) close() {
 		l.base.CloseIdleConnections()
 		return
 	}
-	utilnet.CloseIdleConnectionsFor(l.config.Transport)
+	for rt := l.config.Transport; ; {
+		if closer, ok := rt.(interface{ CloseIdleConnections() }); ok {
+			closer.CloseIdleConnections()
+			return
+		}
+		wrapper, ok := rt.(utilnet.RoundTripperWrapper)
+		if !ok {
+			return
+		}
+		rt = wrapper.WrappedRoundTripper()
+	}
 }

@@ -56,8 +56,8 @@ type Config struct {
 	MaxLeaseDuration time.Duration
 
 	// SkipFirstWait takes a Lease that does not exist, or that nobody ever held, without waiting. By default a candidate waits
-	// LeaseDuration there, once in the life of a Lease: it may have been deleted under a leader that is still at work. A candidate that
-	// saw the Lease held before it was deleted waits in any case.
+	// LeaseDuration there, once in the life of a Lease: another one may have been deleted under a leader that is still at work. A
+	// candidate that saw the Lease held before it was deleted waits in any case.
 	SkipFirstWait bool
 
 	// DeniedTimeout makes Run give up, with a *[DeniedError], when the API server has refused access to the Lease for that long. Zero

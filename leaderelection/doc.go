@@ -7,13 +7,13 @@
 // Where it stands among the packages of this library: a Manager keeps every informer's cache warm on every candidate, and starts the
 // workers only while it leads.
 //
-//	             informer                                          workqueue        reconcile
-//	 API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key-> Queue --key-> worker -> Reconcile(ctx, key)
-//	 server -watch->  (1)              (2)     |           (3)               ######### (4)            |
-//	  | ^                                      +------------------ Get / index lookups ###############+
-//	  | +------------------------------- create / update / patch / delete ----------- # only while # -+
-//	  |                                                                               #  leading   #
-//	  +--Lease--> leaderelection: Elector.Run(ctx, lead) ---------------------------> ##############
+//	            informer                                          workqueue        reconcile
+//	API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key-> Queue --key-> worker -> Reconcile(ctx, key)
+//	server -watch->  (1)              (2)     |           (3)               ######### (4)            |
+//	 | ^                                      +------------------ Get / index lookups ###############+
+//	 | +------------------------------- create / update / patch / delete ----------- # only while # -+
+//	 |                                                                               #  leading   #
+//	 +--Lease--> leaderelection: Elector.Run(ctx, lead) ---------------------------> ##############
 //
 // # Words
 //
@@ -25,18 +25,18 @@
 //
 // With the default durations, in seconds, for a holder that is cut off right after a renewal:
 //
-//	 holder      send  ack                                      deadline         stopped
-//	              |-----|------------------------------------------|----------------|
-//	              0     : a                     RenewDeadline     10   StopGrace    13
-//	              :     :                                          :                :
-//	              :     :    the lead function works; IsLeader     : ctx has ended, : nothing
-//	              :     :    and the fence let it                  : it returns     : runs
-//	              :     :                                                           :
-//	 Lease        :  written, resourceVersion r                                     :
-//	              :     :                                                           :  margin
-//	 challenger   :     :  reads r          r stands unchanged on its own clock     :        takes
-//	              :     :    |-------------------------------------------------------------------|---
-//	              :     :    b                                        LeaseDuration             b+15
+//	holder      send  ack                                      deadline         stopped
+//	             |-----|------------------------------------------|----------------|
+//	             0     : a                     RenewDeadline     10   StopGrace    13
+//	             :     :                                          :                :
+//	             :     :    the lead function works; IsLeader     : ctx has ended, : nothing
+//	             :     :    and the fence let it                  : it returns     : runs
+//	             :     :                                                           :
+//	Lease        :  written, resourceVersion r                                     :
+//	             :     :                                                           :  margin
+//	challenger   :     :  reads r          r stands unchanged on its own clock     :        takes
+//	             :     :    |-------------------------------------------------------------------|---
+//	             :     :    b                                        LeaseDuration             b+15
 //
 // The holder counts from 0, when it SENT the renewal, and not from a, when the answer came: the server may have written r at any moment
 // between, and the challenger may have read it that early. For the same reason the challenger counts from b, when it had READ r.

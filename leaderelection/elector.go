@@ -120,7 +120,9 @@ func (e *Elector) campaign(ctx context.Context) (*tenure, error) {
 			cancel()
 			continue
 		}
-		if t := e.take(ctx, o); t != nil && ctx.Err() == nil {
+		if o.absent() && !o.trusted(e.cfg) {
+			e.found(ctx)
+		} else if t := e.take(ctx, o); t != nil && ctx.Err() == nil {
 			return t, nil
 		}
 		notBefore = time.Now().Add(e.pace())
@@ -128,14 +130,33 @@ func (e *Elector) campaign(ctx context.Context) (*tenure, error) {
 	return nil, e.neverLed(ctx)
 }
 
+// found makes a Lease that nobody holds, where there was none, so that there is a version to wait for.
+func (e *Elector) found(ctx context.Context) {
+	try, cancel := context.WithTimeout(ctx, e.tryTimeout)
+	defer cancel()
+	klog.FromContext(ctx).Info("There is no lease: making one, and waiting as long as if it were held, since one may have been deleted under a leader",
+		"lease", e.String(), "wait", e.cfg.LeaseDuration)
+	lease, err := e.client.create(try, &coordinationv1.Lease{ObjectMeta: e.meta()})
+	if apierrors.IsAlreadyExists(err) { // another challenger was faster
+		lease, err = e.client.get(try)
+	}
+	e.note(try, "take", err)
+	if err == nil {
+		e.see(ctx, lease)
+	}
+}
+
+func (e *Elector) meta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: e.cfg.Namespace, Name: e.cfg.Name}
+}
+
 // take tries to make the Lease ours, once, provided that it still is what was observed. It is not cut short by the end of ctx: then
 // nobody would know whether the server did it.
 func (e *Elector) take(ctx context.Context, o observation) *tenure {
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.tryTimeout)
 	defer cancel()
-	meta := metav1.ObjectMeta{Namespace: e.cfg.Namespace, Name: e.cfg.Name}
 	sent := e.stamp()
-	claim := claimed(o.lease, meta, e.identity, e.cfg.LeaseDuration, sent.wall)
+	claim := claimed(o.lease, e.meta(), e.identity, e.cfg.LeaseDuration, sent.wall)
 	e.view.claiming(claim)
 
 	write := e.client.update
@@ -174,7 +195,9 @@ func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context
 	var tooLate <-chan time.Time
 	deadline := time.NewTimer(0)
 	for stuck := false; ; {
-		deadline.Reset(min(t.left(t.now()), clockCheck))
+		if over != nil {
+			deadline.Reset(min(t.left(t.now()), clockCheck))
+		}
 		var err error
 		select {
 		case err = <-returned: // 1. the work is done
@@ -194,6 +217,7 @@ func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context
 		case <-over: // 4. lost, by its deadline or to somebody else
 			e.stats.count(func(s *Stats) { s.Losses++ })
 			klog.FromContext(ctx).Info("Lost the lease", "lease", e.String(), "cause", context.Cause(t.ctx))
+			deadline.Stop()
 			over, tooLate = nil, time.After(e.cfg.StopGrace)
 			continue
 

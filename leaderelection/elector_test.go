@@ -3,6 +3,7 @@ package leaderelection
 import (
 	"context"
 	"errors"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -16,6 +17,9 @@ import (
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
+
+// soak reports whether the long runs are wanted.
+func soak() bool { return os.Getenv("THERMOSTAT_SOAK") != "" }
 
 // quiet is a context whose logger says nothing.
 func quiet(t *testing.T) (context.Context, context.CancelFunc) {

@@ -73,7 +73,7 @@ func isReleased(lease *coordinationv1.Lease) bool {
 		s.AcquireTime != nil && s.RenewTime != nil && s.AcquireTime.Equal(s.RenewTime)
 }
 
-// isPristine recognises a Lease that was made, by a manifest say, but never held.
+// isPristine recognises a Lease that was made, by a manifest or by a challenger that found none, but never held.
 func isPristine(lease *coordinationv1.Lease) bool { return lease.Spec == coordinationv1.LeaseSpec{} }
 
 func record(holder string, duration time.Duration, term int32, acquired, renewed time.Time) coordinationv1.LeaseSpec {

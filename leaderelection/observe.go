@@ -31,22 +31,28 @@ type observation struct {
 // a Lease that was released, or that names this very process (a claim whose answer was lost), since whoever led has stopped.
 //
 // For everything else it is the longer one of the record's duration and our own, the record's bounded by MaxLeaseDuration. That includes a
-// Lease that was deleted, or whose holder was wiped out: that is not how a leader leaves, so there may be one still at work.
+// Lease that was never held, or whose holder was wiped out: that is not how a leader leaves, so there may be one still at work.
 func (o observation) wait(cfg Config) time.Duration {
 	switch {
-	case o.mine:
+	case o.absent():
 		return 0
-	case o.lease == nil || isPristine(o.lease):
-		if cfg.SkipFirstWait && !o.others {
-			return 0
-		}
+	case o.mine || o.trusted(cfg) || isReleased(o.lease):
+		return 0
+	case isPristine(o.lease):
 		return cfg.LeaseDuration
-	case isReleased(o.lease):
-		return 0
 	default:
 		asked := time.Duration(value(o.lease.Spec.LeaseDurationSeconds)) * time.Second
 		return max(cfg.LeaseDuration, min(asked, cfg.MaxLeaseDuration))
 	}
+}
+
+// absent reports that there is no Lease. That is no state that could stand unchanged: it has no version, so nobody can tell whether a Lease
+// was made, held and deleted between two looks. A challenger therefore first makes a Lease that nobody holds, and waits for that one.
+func (o observation) absent() bool { return o.known && o.lease == nil }
+
+// trusted reports that a Lease which is not there, or was never held, is to be taken for the first of its name.
+func (o observation) trusted(cfg Config) bool {
+	return cfg.SkipFirstWait && !o.others && (o.lease == nil || isPristine(o.lease))
 }
 
 // takeIn says in how much time this challenger should try to take the Lease. The jitter spares the server N writes at one moment; it only

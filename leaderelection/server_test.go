@@ -146,7 +146,8 @@ type link struct {
 	mu      sync.Mutex
 	state   linkState
 	changed chan struct{}
-	opened  int // connections' worth: requests that reached the link
+
+	answered func(verb string) // if set before use, called when an answer has arrived
 }
 
 type linkState struct {
@@ -216,9 +217,9 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 		body, _ = io.ReadAll(req.Body)
 		req.Body.Close()
 	}
-	l.mu.Lock()
-	l.opened++
-	l.mu.Unlock()
+	if l.answered != nil {
+		defer l.answered(verb)
+	}
 	state, _ := l.get()
 	if state.refuse {
 		return nil, errors.New("dial tcp: connection refused")

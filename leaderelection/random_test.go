@@ -1,0 +1,339 @@
+package leaderelection
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// A chaos is one random run: three processes, each with a clock of its own, and two minutes of whatever can happen to them, to their links
+// and to the Lease; then half a minute of peace. It says what was broken.
+type chaos struct {
+	*world
+	running []*process // as of now, one per slot; the others are dead or stopped
+	starts  int
+	bug     func(*process) // a bug to seed, if set
+	skip    bool           // Config.SkipFirstWait
+	broken  []string
+	began   time.Time
+	history []string // what happened, for whoever has to find out why
+}
+
+func (c *chaos) note(format string, args ...any) {
+	c.history = append(c.history, fmt.Sprintf("%8.3f ", time.Since(c.began).Seconds())+fmt.Sprintf(format, args...))
+}
+
+// drift is the rate of a clock, at most 5 % off.
+func (c *chaos) drift() float64 { return 0.95 + 0.1*c.rand.Float64() }
+
+func (c *chaos) start(slot int) {
+	c.starts++
+	slow := c.drift()
+	if c.rand.IntN(2) == 0 { // the ends of the range are where it is tight
+		slow = []float64{0.95, 1.05}[c.rand.IntN(2)]
+	}
+	name := fmt.Sprintf("%c%d", 'a'+slot, c.starts)
+	var p *process
+	p = c.spawn(name, func(q *process) {
+		q.linger = uniform(c.rand, scale(2999*time.Millisecond, slow))
+		if c.rand.IntN(20) == 0 {
+			q.linger = time.Minute // a work that does not stop: its process exits when Run says so
+		}
+		q.tweak = func(e *Elector) {
+			// A clock that is slow by 5 % makes each of our durations last 5 % longer.
+			e.cfg.RenewDeadline, e.cfg.StopGrace = scale(e.cfg.RenewDeadline, slow), scale(e.cfg.StopGrace, slow)
+			e.cfg.RetryPeriod, e.cfg.DrainTimeout = scale(e.cfg.RetryPeriod, slow), scale(5*time.Second, slow)
+			e.cfg.LeaseDuration, e.cfg.MaxLeaseDuration = scale(e.cfg.LeaseDuration, slow), scale(e.cfg.LeaseDuration, slow)
+			e.cfg.SkipFirstWait = c.skip
+		}
+		q.exit = true
+		if c.bug != nil {
+			c.bug(q)
+		}
+	})
+	c.running[slot] = p
+}
+
+// step lets one thing happen.
+func (c *chaos) step() {
+	slot := c.rand.IntN(len(c.running))
+	p := c.running[slot]
+	lead := p
+	for _, q := range c.running {
+		if q.leads() {
+			lead = q
+		}
+	}
+	if c.rand.IntN(2) == 0 { // most trouble is for whoever leads
+		p = lead
+		for i, q := range c.running {
+			if q == p {
+				slot = i
+			}
+		}
+	}
+	what := c.rand.IntN(16)
+	c.note("%s: %s", p.name, [...]string{"cut", "cut", "cut", "heal", "heal", "slow", "lose an answer", "well", "kill", "SIGTERM", "end streams",
+		"mute streams", "status 500", "refuse", "deny", "edit by hand"}[what])
+	switch what {
+	case 0, 1, 2:
+		p.link.cut(true)
+	case 3, 4:
+		p.link.cut(false)
+	case 5: // slow both ways
+		there, back := uniform(c.rand, 3*time.Second), uniform(c.rand, 3*time.Second)
+		p.link.set(func(s *linkState) {
+			s.there = func(string) time.Duration { return there }
+			s.back = func(string) time.Duration { return back }
+		})
+	case 6: // an answer is lost
+		lost := false
+		p.link.set(func(s *linkState) {
+			s.lose = func(string) bool { before := lost; lost = true; return !before }
+		})
+	case 7:
+		p.link.set(func(s *linkState) { *s = linkState{} })
+	case 8:
+		p.kill()
+		c.start(slot)
+	case 9: // SIGTERM, and a new one in its place
+		p.cancel()
+		c.start(slot)
+	case 10:
+		c.server.endStreams()
+	case 11:
+		c.server.muteStreams()
+	case 12:
+		p.link.set(func(s *linkState) { s.status = 500 })
+	case 13:
+		p.link.set(func(s *linkState) { s.refuse = true })
+	case 14:
+		p.link.set(func(s *linkState) {
+			s.deny = map[string]bool{[]string{"get", "update", "create", "watch"}[c.rand.IntN(4)]: true}
+		})
+	case 15:
+		c.byHand()
+	}
+}
+
+func (c *chaos) byHand() {
+	kind := c.rand.IntN(6)
+	name := c.running[c.rand.IntN(len(c.running))]
+	c.server.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease {
+		if l == nil {
+			return &coordinationv1.Lease{}
+		}
+		switch kind {
+		case 0:
+			return nil
+		case 1:
+			return wipe(l)
+		case 2:
+			other := "somebody"
+			if e := name.elector; e != nil {
+				other = e.Identity()
+			}
+			l.Spec.HolderIdentity = &other
+		case 3:
+			seconds := []int32{1, 3, 1_000_000}[c.rand.IntN(3)]
+			l.Spec.LeaseDurationSeconds = &seconds
+		case 4:
+			terms := value(l.Spec.LeaseTransitions) + int32(c.rand.IntN(3)) - 1
+			terms = max(terms, 0)
+			l.Spec.LeaseTransitions = &terms
+		case 5:
+			l.Spec = coordinationv1.LeaseSpec{}
+		}
+		return l
+	})
+}
+
+// written checks the write rules. It is called with the server's lock held.
+func (c *chaos) written(before, after *coordinationv1.Lease, by string, stood time.Duration) {
+	if after == nil {
+		c.note("%s deleted the lease", by)
+	} else {
+		c.note("%s wrote %s/%d, %ds, after %v", by, value(after.Spec.HolderIdentity), value(after.Spec.LeaseTransitions), value(after.Spec.LeaseDurationSeconds), stood)
+	}
+	if by == "hand" || after == nil {
+		return
+	}
+	var p *process
+	for _, q := range c.all {
+		if q.name == by {
+			p = q
+		}
+	}
+	was, now := "", value(after.Spec.HolderIdentity)
+	if before != nil {
+		was = value(before.Spec.HolderIdentity)
+	}
+	if now == "" && (p.leads() || len(c.other(p)) > 0) {
+		c.broken = append(c.broken, fmt.Sprintf("I16: %s released while somebody worked", by))
+	}
+	if was != "" && was != now && !strings.HasPrefix(was, by+"_") && stood < scale(15*time.Second, 0.95) {
+		c.broken = append(c.broken, fmt.Sprintf("I17: %s replaced the record of %s after %v", by, was, stood))
+	}
+	if before != nil && now != "" && was != now && value(after.Spec.LeaseTransitions) <= value(before.Spec.LeaseTransitions) {
+		c.broken = append(c.broken, fmt.Sprintf("%s took the lease without a new term", by))
+	}
+}
+
+func (c *chaos) other(p *process) (working []*process) {
+	for _, q := range c.all {
+		if q != p && q.leads() {
+			working = append(working, q)
+		}
+	}
+	return working
+}
+
+func (c *chaos) run(steps int) []string {
+	c.running, c.began = make([]*process, 3), time.Now()
+	c.server.edit(func(*coordinationv1.Lease) *coordinationv1.Lease {
+		return released(&coordinationv1.Lease{}, time.Now())
+	})
+	last := time.Now()
+	c.server.onWrite = func(before, after *coordinationv1.Lease, by string) {
+		c.written(before, after, by, time.Since(last))
+		last = time.Now()
+	}
+	for slot := range c.running {
+		c.start(slot)
+	}
+	for range steps {
+		time.Sleep(uniform(c.rand, 8*time.Second))
+		c.step()
+	}
+	for slot, p := range c.running {
+		p.link.set(func(s *linkState) { *s = linkState{} })
+		if p.ended() { // its work did not stop
+			c.start(slot)
+		}
+	}
+	// I18: LeaseDuration on the slowest clock, two RetryPeriods, the time of a try, and the work of an old leader that has to end first.
+	time.Sleep(scale(15*time.Second+2*2400*time.Millisecond+3*time.Second+500*time.Millisecond, 1.05) + 6*time.Second)
+	leading := 0
+	for _, p := range c.running {
+		if p.leads() {
+			leading++
+		}
+	}
+	if leading == 0 {
+		c.broken = append(c.broken, "I18: nobody leads though all could")
+	}
+	for _, p := range c.all {
+		for _, s := range p.tenures() {
+			c.note("%s worked from %.3f to %.3f", p.name, s.from.Sub(c.began).Seconds(), s.to.Sub(c.began).Seconds())
+		}
+	}
+	if o := overlap(c.all...); o > 0 {
+		c.broken = append(c.broken, fmt.Sprintf("I15: two worked at once for %v", o))
+	}
+	return c.broken
+}
+
+// chaosRun runs one seed in a bubble of its own.
+func chaosRun(t *testing.T, seed uint64, change func(*chaos)) (broken []string) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &chaos{world: &world{T: t, server: newServer(), kind: ours(), rand: rand.New(rand.NewPCG(seed, 15))}}
+		if change != nil {
+			change(c)
+		}
+		broken = c.run(24)
+		if len(broken) > 0 && os.Getenv("THERMOSTAT_SEED") != "" {
+			t.Log(strings.Join(c.history, "\n"))
+		}
+		for _, p := range c.all {
+			p.link.set(func(s *linkState) { *s = linkState{} })
+			p.cancel()
+		}
+		for _, p := range c.all {
+			p.stop()
+		}
+	})
+	return broken
+}
+
+// TestRandomRuns looks for a broken invariant in many random runs: 10,000 with THERMOSTAT_SOAK=1. THERMOSTAT_SEED=n repeats one.
+func TestRandomRuns(t *testing.T) {
+	first, n := uint64(0), uint64(150)
+	if soak() {
+		n = 10_000
+	}
+	if seed, err := strconv.ParseUint(os.Getenv("THERMOSTAT_SEED"), 10, 64); err == nil {
+		first, n = seed, 1
+	}
+	for seed := first; seed < first+n; seed++ {
+		require.Empty(t, chaosRun(t, seed, nil), "THERMOSTAT_SEED=%d go test -run TestRandomRuns ./leaderelection", seed)
+	}
+}
+
+// TestRandomRunsFindSeededBugs shows that the same runs, with the same checks, do find what is wrong.
+func TestRandomRunsFindSeededBugs(t *testing.T) {
+	tweak := func(p *process, more func(*Elector)) {
+		before := p.tweak
+		p.tweak = func(e *Elector) { before(e); more(e) }
+	}
+	for name, b := range map[string]struct {
+		change func(*chaos)
+		finds  string
+	}{
+		"deadline counted from the answer": {func(c *chaos) {
+			c.bug = func(p *process) {
+				tweak(p, func(e *Elector) { e.tryTimeout = 5 * time.Second })
+				p.link.answered = func(verb string) {
+					if e := p.elector; e != nil && verb == "update" {
+						if t := e.tenure.Load(); t != nil {
+							lease, _ := t.last()
+							t.extend(e.stamp(), lease)
+						}
+					}
+				}
+			}
+		}, "I15"},
+		"LeaseDuration does not cover the stop": {func(c *chaos) {
+			c.bug = func(p *process) { tweak(p, func(e *Elector) { e.cfg.StopGrace *= 3; p.linger *= 3 }) }
+		}, "I15"},
+		"wait cut short": {func(c *chaos) {
+			c.bug = func(p *process) {
+				tweak(p, func(e *Elector) { e.cfg.LeaseDuration /= 2; e.cfg.MaxLeaseDuration /= 2 })
+			}
+		}, "I17"},
+		"released when told to stop": {func(c *chaos) {
+			c.bug = func(p *process) {
+				p.act = func(ctx context.Context) error {
+					<-ctx.Done()
+					if t := p.elector.tenure.Load(); t != nil {
+						lease, _ := t.last()
+						p.elector.release(ctx, lease, t.token)
+					}
+					time.Sleep(p.linger)
+					return ctx.Err()
+				}
+			}
+		}, "I16"},
+		"a lease that is gone is taken at once": {func(c *chaos) { c.skip = true }, "I15"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(2000) {
+				for _, broken := range chaosRun(t, seed, b.change) {
+					if strings.HasPrefix(broken, b.finds) {
+						t.Logf("seed %d: %s", seed, broken)
+						return
+					}
+				}
+			}
+			t.Fatal("nothing found")
+		})
+	}
+}
