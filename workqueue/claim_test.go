@@ -1,0 +1,215 @@
+package workqueue
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTakeHearsItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options[string]{})
+		ctx, cancel := timeout(t, time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := q.Take(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+		q.Add("a")
+		_, err = q.Take(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded, "with a context that has ended nothing is claimed")
+		require.Equal(t, 1, q.Len())
+		require.NoError(t, q.check())
+	})
+}
+
+// TestNobodySleepsThroughAnAdd: workers give up at the very moment at which keys come.
+func TestNobodySleepsThroughAnAdd(t *testing.T) {
+	for range 300 {
+		q := New(Options[int]{})
+		var workers sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 3 {
+			workers.Go(func() {
+				for {
+					c, err := q.Take(ctx)
+					if err != nil {
+						return
+					}
+					c.Done()
+				}
+			})
+		}
+		served := 0
+		workers.Go(func() {
+			for {
+				k, down := q.Get()
+				if down {
+					return
+				}
+				served++
+				q.Done(k)
+			}
+		})
+		workers.Go(cancel)
+		for i := range 20 {
+			q.Add(i)
+		}
+		_, err := q.Drain(t.Context())
+		require.NoError(t, err)
+		workers.Wait()
+		require.NoError(t, q.check())
+	}
+}
+
+func TestOutcomesAndFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options[string]{})
+		fail := func(times int) Claim[string] {
+			for range times {
+				take1(t, q, "a").Retry()
+			}
+			return take1(t, q, "a")
+		}
+		require.Equal(t, 20*ms, fail(2).Retry(), "the third failure in a row")
+		require.Equal(t, 3, q.NumRequeues("a"))
+		take1(t, q, "a").RetryAfter(time.Hour)
+		require.Equal(t, 4, q.NumRequeues("a"), "a failure with a delay of its own")
+		take1(t, q, "a").Park(0)
+		require.Equal(t, 4, q.NumRequeues("a"), "no verdict")
+		require.Equal(t, 1, q.Stats().Failing, "also of a key that is not in the queue")
+		require.Zero(t, q.entries.n)
+		take1(t, q, "a").Done()
+		require.Zero(t, q.NumRequeues("a"))
+		fail(2).DoneAfter(time.Hour)
+		require.Zero(t, q.NumRequeues("a"))
+		fail(0).Retry()
+		q.Forget("a")
+		require.Zero(t, q.NumRequeues("a"))
+		require.Equal(t, 1, q.Stats().Delayed, "Forget moves nothing")
+	})
+}
+
+// TestOutcomeAfterShutdown: what an outcome asks for is left undone, or a drain would never end.
+func TestOutcomeAfterShutdown(t *testing.T) {
+	for name, end := range map[string]func(Claim[string]){
+		"DoneAfter at once": func(c Claim[string]) { c.DoneAfter(0) },
+		"DoneAfter":         func(c Claim[string]) { c.DoneAfter(time.Second) },
+		"Retry":             func(c Claim[string]) { c.Retry() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := New(Options[string]{})
+				c := take1(t, q, "a")
+				q.ShutDown()
+				end(c)
+				time.Sleep(time.Hour)
+				undone, err := q.Drain(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, []string{"a"}, undone)
+				require.NoError(t, q.check())
+			})
+		})
+	}
+}
+
+// TestUnendedClaim: a claim that nobody ends keeps its key away from everybody, and nothing else.
+func TestUnendedClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options[string]{})
+		take1(t, q, "stuck")
+		for range 10 {
+			q.Add("stuck")
+			time.Sleep(time.Minute)
+			take1(t, q, "other").Done()
+		}
+		require.Zero(t, q.Len())
+		items := q.Snapshot()
+		require.Len(t, items, 1)
+		require.Equal(t, 10*time.Minute, time.Since(items[0].Since))
+	})
+}
+
+// TestShutDownReleasesDrains: several may wait, each for what it was told to wait for.
+func TestShutDownReleasesDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options[string]{})
+		c := take1(t, q, "a")
+		var drains sync.WaitGroup
+		for range 2 {
+			drains.Go(q.ShutDownWithDrain)
+		}
+		var drained time.Duration
+		start := time.Now()
+		drains.Go(func() {
+			_, err := q.Drain(t.Context())
+			require.NoError(t, err)
+			drained = time.Since(start)
+		})
+		time.Sleep(time.Second)
+		q.ShutDown()
+		time.Sleep(time.Second)
+		c.Done()
+		drains.Wait()
+		require.Equal(t, 2*time.Second, drained, "Drain has a context for that")
+	})
+}
+
+// TestNoAllocations is about the steady state: keys come and go, workers wait and are woken.
+func TestNoAllocations(t *testing.T) {
+	if raceDetector {
+		t.Skip("it allocates for itself")
+	}
+	keys := manyKeys(100)
+	q := New(Options[name]{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for label, cycle := range map[string]func(k name){
+		"Get and Done": func(k name) { q.Add(k); q.Get(); q.Forget(k); q.Done(k) },
+		"claims": func(k name) {
+			q.Add(k)
+			c, _ := q.Take(ctx)
+			q.Add(k)
+			c.Done()
+			c, _ = q.Take(ctx)
+			c.Done()
+		},
+		"delays":   func(k name) { q.AddAfter(k, time.Hour); q.Cancel(k) },
+		"outcomes": func(k name) { q.Add(k); c, _ := q.Take(ctx); c.DoneAfter(time.Hour) },
+	} {
+		i := 0
+		require.Zero(t, int(testing.AllocsPerRun(1000, func() {
+			cycle(keys[i%len(keys)])
+			i++
+		})), label)
+	}
+
+	woken := make(chan struct{})
+	go func() {
+		for {
+			c, err := q.Take(ctx)
+			if err != nil {
+				close(woken)
+				return
+			}
+			c.Done()
+			woken <- struct{}{}
+		}
+	}()
+	require.Zero(t, int(testing.AllocsPerRun(1000, func() {
+		q.Add(keys[0])
+		<-woken
+	})), "a worker that waits")
+	cancel()
+	<-woken
+	priorities := New(Options[name]{Group: func(k name) string { return k.namespace }})
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		priorities.AddWith(keys[0], AddOptions{Priority: -1})
+		c, _ := priorities.Take(t.Context())
+		c.Done()
+	}), 1.0, "priorities and groups")
+}
