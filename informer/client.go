@@ -2,9 +2,11 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,13 +38,30 @@ func newSource[L runtime.Object](c Client[L]) source {
 			// The client's L may be a nil pointer next to an error: as a runtime.Object that would not be nil any more.
 			l, err := c.List(ctx, opts)
 			if err != nil {
-				return nil, err
+				return nil, discreet(err)
 			}
 			return l, nil
 		},
-		watch: c.Watch,
+		watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			w, err := c.Watch(ctx, opts)
+			return w, discreet(err)
+		},
 	}
 }
+
+// errUndecodable stands for what a decoder said of bytes that it could not make an object of.
+var errUndecodable = errors.New("the answer could not be decoded; what the decoder said is withheld, as it may quote the object")
+
+// discreet hides an error that quotes the object it is about: errors are logged, and the object may be a Secret.
+func discreet(err error) error {
+	if runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) || apierrors.HasStatusCause(err, decoding) {
+		return errUndecodable
+	}
+	return err
+}
+
+// decoding is the cause that client-go's watches give for an event that they cannot decode.
+const decoding metav1.CauseType = "ClientWatchDecoding"
 
 // checkItemType compares T with the element type of L's Items, so that a mismatch is an error of New and not of the first list, at night.
 // List types without an Items field of structs or pointers are left to that first list.

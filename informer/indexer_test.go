@@ -172,7 +172,7 @@ func TestIndexFunctionsThatMisbehaveHurtNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newPodAPI()
 		inf := start(t, api, Options[*corev1.Pod]{})
-		require.NoError(t, inf.WaitForSync(t.Context()))
+		synced(t, inf)
 
 		boom := errors.New("boom")
 		panics, err := AddIndex(inf, func(p *corev1.Pod) []string {

@@ -66,7 +66,7 @@ func TestFollowsTheServer(t *testing.T) {
 				api.Create(pod("a"))
 				api.Create(pod("b"))
 				inf := start(t, api, Options[*corev1.Pod]{DisableWatchList: !streaming, PageSize: 1})
-				require.NoError(t, inf.WaitForSync(t.Context()))
+				synced(t, inf)
 				require.Equal(t, []string{"a", "b"}, names(inf))
 
 				api.Create(pod("c"))
@@ -108,4 +108,12 @@ func TestExpiredWatchIsFollowedByARelistThatFindsWhatWasMissed(t *testing.T) {
 		require.Equal(t, []string{"Deleted goes initial=false unknown=true"}, seen, "what has not changed is not told again")
 		require.Equal(t, 2, inf.Health().Lists)
 	})
+}
+
+// synced waits for the first list, but not for ever: in virtual time that would be an endless loop of tries.
+func synced[T any](t *testing.T, inf *SharedIndexInformer[T]) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	require.NoError(t, inf.WaitForSync(ctx))
 }

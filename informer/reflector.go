@@ -318,7 +318,7 @@ func (r *reflector[T]) receive(event watch.Event) error {
 		if odd := (*apierrors.UnexpectedObjectError)(nil); errors.As(err, &odd) {
 			err = fmt.Errorf("%w: an ERROR event that holds a %T", errViolation, event.Object) // the error itself would show the object
 		}
-		return err
+		return discreet(err)
 	}
 	object, err := meta.Accessor(event.Object)
 	if err != nil || isNil(object) || object.GetResourceVersion() == "" {

@@ -1,0 +1,267 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestEventTypesHaveNames(t *testing.T) {
+	require.Equal(t, "Added Updated Deleted EventType(9)", fmt.Sprint(Added, " ", Updated, " ", Deleted, " ", EventType(9)))
+}
+
+// C5: whoever joins is told of what is there, then of what changes, each thing once.
+func TestLateHandlersSeeNeitherGapNorRepeat(t *testing.T) {
+	for _, inline := range []bool{false, true} {
+		t.Run(fmt.Sprintf("inline=%t", inline), func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				run(t, inf)
+				changed := make(chan struct{})
+				go func() {
+					defer close(changed)
+					for i := range 300 {
+						name := strconv.Itoa(i % 17)
+						switch _, err := inf.Get(Key{Namespace: "default", Name: name}); {
+						case i < 17:
+							p.Create(pod(name))
+						case i%5 == 0 && err:
+							p.Delete("default", name)
+							p.Create(pod(name))
+						default:
+							p.Update("default", name, func(*corev1.Pod) {})
+						}
+					}
+				}()
+				var late []*history
+				for range 30 {
+					h := &history{inf: inf, rounds: rounds{}}
+					added, err := inf.AddHandler(h.handle, HandlerOptions{Inline: inline})
+					require.NoError(t, err)
+					late = append(late, h)
+					defer func() { require.NoError(t, added.Remove(t.Context())) }()
+				}
+				<-changed
+				synctest.Wait()
+				for _, h := range late {
+					require.NoError(t, h.err())
+					require.NoError(t, h.folded(p.Objects()))
+				}
+				healed(t, p, inf, told)
+			})
+		})
+	}
+}
+
+// I4: a handler is synced when it is through with the first list, whatever others are up to.
+func TestEachHandlerIsSyncedForItself(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		slow := 0
+		slowly, err := inf.AddHandler(func(Event[*corev1.Pod]) { time.Sleep(time.Minute); slow++ }, HandlerOptions{Name: "slow"})
+		require.NoError(t, err)
+		quick, err := inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{})
+		require.NoError(t, err)
+		inline, err := inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		isSynced := func(r *Registration) bool {
+			select {
+			case <-r.Synced():
+				return true
+			default:
+				return false
+			}
+		}
+		require.False(t, isSynced(quick))
+		run(t, inf)
+		synctest.Wait()
+		require.True(t, inf.HasSynced())
+		require.True(t, isSynced(quick))
+		require.True(t, isSynced(inline))
+		require.False(t, isSynced(slowly))
+		require.Equal(t, 2, slowly.Pending(), "one event and the mark wait behind the one that is being handled")
+
+		late, err := inf.AddHandler(func(Event[*corev1.Pod]) { time.Sleep(time.Second) }, HandlerOptions{})
+		require.NoError(t, err)
+		require.False(t, isSynced(late))
+		<-late.Synced()
+		<-slowly.Synced()
+		require.Equal(t, 2, slow)
+	})
+}
+
+func TestAHandlerOfAnEmptyListIsSyncedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
+		require.NoError(t, err)
+		before, err := inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{})
+		require.NoError(t, err)
+		run(t, inf)
+		<-before.Synced()
+		after, err := inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		<-after.Synced()
+	})
+}
+
+// C4.
+func TestARemovedHandlerIsDeafAtOnce(t *testing.T) {
+	for _, inline := range []bool{false, true} {
+		t.Run(fmt.Sprintf("inline=%t", inline), func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				calls, inside := 0, false
+				added, err := inf.AddHandler(func(Event[*corev1.Pod]) {
+					inside = true
+					time.Sleep(time.Minute)
+					calls++
+					inside = false
+				}, HandlerOptions{Inline: inline})
+				require.NoError(t, err)
+				run(t, inf)
+				synctest.Wait()
+				began := time.Now()
+
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.ErrorIs(t, added.Remove(ctx), context.DeadlineExceeded, "it is being called")
+				require.NoError(t, added.Remove(t.Context()))
+				require.False(t, inside, "Remove waits for a call that is under way")
+				require.Equal(t, time.Minute, time.Since(began))
+				p.Create(pod("c"))
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				require.Equal(t, 1, calls, "what waited was dropped")
+				require.Zero(t, added.Pending())
+				require.NoError(t, added.Remove(t.Context()), "once more does no harm")
+				require.Len(t, inf.listeners, 1, "nothing of it is left")
+				healed(t, p, inf, told)
+			})
+		})
+	}
+}
+
+// C5.
+func TestAHandlerMayRemoveItself(t *testing.T) {
+	for _, inline := range []bool{false, true} {
+		t.Run(fmt.Sprintf("inline=%t", inline), func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				calls := 0
+				var added *Registration
+				added, err := inf.AddHandler(func(Event[*corev1.Pod]) {
+					calls++
+					if err := added.Remove(ended); err != context.Canceled {
+						panic(err)
+					}
+				}, HandlerOptions{Inline: inline})
+				require.NoError(t, err)
+				run(t, inf)
+				synctest.Wait()
+				require.NoError(t, added.Remove(t.Context()))
+				require.Equal(t, 1, calls, "the second object of the first list, too, comes too late")
+				healed(t, p, inf, told)
+			})
+		})
+	}
+}
+
+func TestAHandlerMayBeRemovedBeforeRun(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		added, err := inf.AddHandler(func(Event[*corev1.Pod]) { panic("called") }, HandlerOptions{})
+		require.NoError(t, err)
+		require.NoError(t, added.Remove(t.Context()))
+		run(t, inf)
+		healed(t, p, inf, told)
+	})
+}
+
+// In a quiet cluster no event comes along to sweep out who has left.
+func TestComingAndGoingLeavesNothingBehind(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		run(t, inf)
+		synctest.Wait()
+		for range 100 {
+			added, err := inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{})
+			require.NoError(t, err)
+			require.NoError(t, added.Remove(t.Context()))
+		}
+		require.LessOrEqual(t, len(inf.listeners), 2)
+	})
+}
+
+// C1, its first half: a panic is the handler's own affair.
+func TestAPanicOfAHandlerHurtsNobodyElse(t *testing.T) {
+	for _, inline := range []bool{false, true} {
+		t.Run(fmt.Sprintf("inline=%t", inline), func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				var calls []string
+				added, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
+					calls = append(calls, e.Key.Name)
+					if e.Key.Name == "a" && len(calls) < 3 {
+						panic("swordfish")
+					}
+				}, HandlerOptions{Inline: inline})
+				require.NoError(t, err)
+				run(t, inf)
+				<-added.Synced()
+				synctest.Wait()
+				require.Equal(t, []string{"a", "b"}, calls[:2])
+				healed(t, p, inf, told)
+			})
+		})
+	}
+}
+
+// C2, C3: one that is slow holds up nobody, and what waits for it is merged.
+func TestASlowHandlerIsBoundedAndHoldsUpNobody(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		release := make(chan struct{})
+		slow := &history{inf: inf, rounds: rounds{}}
+		added, err := inf.AddHandler(func(e Event[*corev1.Pod]) { <-release; slow.handle(e) }, HandlerOptions{})
+		require.NoError(t, err)
+		run(t, inf)
+		for i := range 10_000 {
+			p.Update("default", "a", func(*corev1.Pod) {})
+			if i%100 == 0 {
+				synctest.Wait()
+				require.LessOrEqual(t, added.Pending(), minBuffer)
+			}
+		}
+		synctest.Wait()
+		require.NoError(t, told.folded(p.Objects()), "the other handler is up to date")
+		close(release)
+		synctest.Wait()
+		require.NoError(t, slow.err())
+		require.NoError(t, slow.folded(p.Objects()))
+		require.Less(t, len(slow.events), minBuffer+3)
+		healed(t, p, inf, told)
+	})
+}
+
+func TestHandlersMayReadTheCache(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		byName, err := AddIndex(inf, func(o *corev1.Pod) []string { return []string{o.Name} })
+		require.NoError(t, err)
+		found := 0
+		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) {
+			found += len(slices.Collect(byName.Get(e.Key.Name))) + inf.Len() + len(slices.Collect(inf.All()))
+		}, HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		run(t, inf)
+		synctest.Wait()
+		require.Equal(t, 2*(1+2+2), found)
+	})
+}
+
+func TestANilHandlerIsAnError(t *testing.T) {
+	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
+	require.NoError(t, err)
+	_, err = inf.AddHandler(nil, HandlerOptions{})
+	require.ErrorContains(t, err, "the handler is nil")
+}
