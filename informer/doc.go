@@ -1,0 +1,94 @@
+// Package informer keeps a copy of what a Kubernetes API server holds, follows every change, and tells those who ask.
+//
+// A controller reads far more than it writes. It would be slow, and unkind to the server, to ask each time; so it lists a kind of object once, watches
+// it from there on, and reads from memory. That copy is the cache that every controller believes. This package is about when it may be believed.
+//
+//	        .------------------------ this package -------------------------.
+//	        |                                                               |  workqueue        reconcile
+//	 API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key---------> Queue --key-> worker -> Reconcile(ctx, key)
+//	 server -watch->  (1)              (2)     |           (3)              |                   (4)            |
+//	   ^    |                                  +------------------ Get / index lookups ------------------------+
+//	   |    '---------------------------------------------------------------'                                  |
+//	   +------------------------------- create / update / patch / delete --------------------------------------+
+//
+// # Vocabulary
+//
+//   - An object has a [Key], its namespace and name, which others may use after it, and a UID, which nobody will.
+//   - Each change of an object gives it a new resourceVersion. Versions of one resource rise; a list has one, too.
+//   - The reflector lists and watches. Listing again, because a watch cannot be resumed, is a relist. A bookmark is the server saying "nothing new up
+//     to this version". A streamed list is a watch that begins with what exists.
+//   - A delta is one step in the life of a key; the DeltaFIFO holds those that the store has not taken yet.
+//   - The indexer is the store: objects by key, and, for each [Index], by what a function says of them.
+//   - A [Handler] is told [Event] values: Added, Updated, Deleted. The initial state is what the first list held or, for one who joins late, the store.
+//
+// # The life of one object
+//
+// Somebody creates the pod "web". The server writes version 41 and sends ADDED down every watch. The reflector decodes the event, lets
+// Options.Transform trim the pod, and puts a delta into the FIFO; it never waits for anybody, since a watcher that does not read is cut off. Another
+// goroutine pops all deltas at once, computes the pod's index values, takes the store's lock, and only then are pod and indexes changed, together.
+// Now each handler gets an Added event into its own buffer.
+//
+// The pod changes twice, versions 44 and 47, while the store is busy. In the FIFO 47 replaces 44: nobody will miss a state that is over. Handlers are
+// told Updated, with the state they saw last as Old and 47 as New.
+//
+// Then the connection breaks, "web" is deleted and created again, and the server forgets what happened in between. The reflector resumes at 47, is
+// answered 410 Gone, and lists. The list holds a "web" with another UID, so the old one must have been deleted: handlers are told Deleted, with
+// FinalStateUnknown because nobody saw its last state, then Added. What the list does not hold any more is Deleted in the same way. What has not changed
+// is not told again.
+//
+// # Guarantees
+//
+// For a handler h, a key k, and the sequence of the events of k that h is called with:
+//
+//	order         (Added Updated* Deleted)*, all of one round with one UID, resourceVersions rising.
+//	Old           of an Updated is the New of the event before it.
+//	truth         every New is a state that the server held.
+//	cache first   when h is called, Get(k) answers with that state or a later one.
+//	convergence   if the server can be reached and k no longer changes, the last event tells its state, and Get agrees.
+//	sync          Synced is closed when the store has held everything of one consistent list; Registration.Synced, when h has returned from all of it.
+//	snapshot      each read (Get, All, a lookup) sees one moment of the whole store.
+//
+// In plain words: a handler sees a subsequence of the truth, in order, and is told of the present sooner or later. It is not told of every state: what was
+// replaced before anybody looked is gone. Whoever needs a count of changes, or their causes, must not look for them here. Between keys there is no order.
+// The cache always lags a little; what was just written may not be in it.
+//
+// When the server cannot be reached the cache keeps answering, and [Health] says that it is stale, since when, and why.
+//
+// # What you owe
+//
+//   - Never change an object that you were given: it is everybody's. Copy it first.
+//   - Let a handler be quick, or at least return. However slow it is, it delays nobody else and what waits for it is bounded, but it will see less.
+//     Inline handlers and index functions run inside the informer: these must be quick.
+//   - Look at the state, not at the event. An event says that it is worth looking.
+//
+// # Goroutines
+//
+//	name       started by           ends when                      waited for by
+//	reflector  Run                  Run's context ends             Run
+//	store      Run                  Run's context ends             Run
+//	handler    Run, AddHandler      the same, or Remove            Run, Remove
+//
+// There is no other, and none per request. Run returns once they have ended, or after Options.StopGrace with [ErrStuck], which names those that are still
+// inside of somebody's code.
+//
+// The reflector has the FIFO behind it because a server closes a watch that is not read; a handler has its buffer in front of it because one that is
+// slow must not hold up the others. Both buffers are merged by key, so neither outgrows what exists.
+//
+// # Testing code that uses an informer
+//
+// Use a fake clientset of client-go with Options.DisableWatchList, inside a bubble of testing/synctest: there, synctest.Wait returns when every event has
+// been handled, and time is free.
+//
+// # Reading order
+//
+//	object.go     what is held: Key, Object, item
+//	client.go     where it comes from
+//	reflector.go  list and watch, as a state machine
+//	deltafifo.go  what the store has not taken yet
+//	indexer.go    the store; index.go, its lookups
+//	apply.go      how the one becomes the other, and who is told
+//	handler.go    Event, Handler; listener.go, the buffer and goroutine of each
+//	informer.go   New, Run and the rest of the surface
+//	health.go     what an informer knows about itself; calm.go, how little of it is logged
+//	live.go       one question past the cache
+package informer
