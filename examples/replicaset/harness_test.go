@@ -11,6 +11,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,9 +23,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 
 	"github.com/thermostat-go/thermostat/internal/testcluster"
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 // TestMain lets the test binary be the command, for the tests of what a user sees of it.
@@ -59,12 +61,17 @@ func (w *world) options() options {
 	return options{namespace: w.namespace, workers: 5, qps: 500, burst: 1000, metricsAddress: "0", startupTimeout: 30 * time.Second}
 }
 
-// control starts a controller, on a configuration that change may change. stop ends it; so does the end of the test.
-func (w *world) control(change ...func(*rest.Config)) (stop func()) {
+// control starts a controller, with transports wrapped around its own. stop ends it; so does the end of the test.
+func (w *world) control(wrap ...transport.WrapperFunc) (stop func()) {
+	return w.controlWith(append([]transport.WrapperFunc{reconcile.TrackWrites}, wrap...)...)
+}
+
+// controlWith starts a controller that has only these transports: without TrackWrites it is a broken one.
+func (w *world) controlWith(wrap ...transport.WrapperFunc) (stop func()) {
 	cfg := w.cluster.Config()
 	cfg.QPS, cfg.Burst = 500, 1000
-	for _, f := range change {
-		f(cfg)
+	for _, f := range wrap {
+		cfg.Wrap(f)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -82,12 +89,16 @@ func (w *world) control(change ...func(*rest.Config)) (stop func()) {
 	return stop
 }
 
-// goroutines counts the ones that the controller has started, and those that they have started.
+// goroutines counts the ones that the controller has started, and those that they have started, except for the ones of
+// connections: these are pooled for the whole process, and belong to whoever happened to need one first.
 func (w *world) goroutines() (n int, dump string) {
 	var profile bytes.Buffer
 	require.NoError(w.t, pprof.Lookup("goroutine").WriteTo(&profile, 1))
 	entry := regexp.MustCompile(`(?m)^(\d+) @.*\n# labels: .*"controller":"` + w.namespace + `"(?:.*\n#.*)*`)
 	for _, match := range entry.FindAllStringSubmatch(profile.String(), -1) {
+		if strings.Contains(match[0], "lientConn).readLoop") || strings.Contains(match[0], "net/http.(*persistConn)") {
+			continue
+		}
 		count, err := strconv.Atoi(match[1])
 		require.NoError(w.t, err)
 		n += count
@@ -213,6 +224,15 @@ func oversee(t *testing.T, client kubernetes.Interface, namespace string) *overs
 	return o
 }
 
+// forgive returns what has been noted so far, and forgets it.
+func (o *overseer) forgive() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	noted := o.violations
+	o.violations = nil
+	return noted
+}
+
 // follow lists and watches until the watch breaks.
 func (o *overseer) follow(ctx context.Context, client kubernetes.Interface, namespace string) {
 	list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
@@ -320,4 +340,69 @@ func (c *cutter) cut() {
 	for _, body := range doomed {
 		body.ReadCloser.Close()
 	}
+}
+
+// beLate is a transport whose watches tell everything late, though not slower.
+func beLate(by time.Duration) transport.WrapperFunc {
+	return func(next http.RoundTripper) http.RoundTripper { return &late{next, by} }
+}
+
+type late struct {
+	next http.RoundTripper
+	by   time.Duration
+}
+
+func (l *late) WrappedRoundTripper() http.RoundTripper { return l.next }
+
+func (l *late) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(req)
+	if err == nil && req.URL.Query().Get("watch") != "" {
+		body := &lateBody{ReadCloser: resp.Body, by: l.by, chunks: make(chan lateChunk, 10_000)}
+		go body.pump() // ends when the body does, by error or by Close
+		resp.Body = body
+	}
+	return resp, err
+}
+
+type lateBody struct {
+	io.ReadCloser
+	by     time.Duration
+	chunks chan lateChunk
+	rest   []byte
+}
+
+type lateChunk struct {
+	data []byte
+	err  error
+	at   time.Time
+}
+
+func (b *lateBody) pump() {
+	defer close(b.chunks)
+	for {
+		buffer := make([]byte, 32<<10)
+		n, err := b.ReadCloser.Read(buffer)
+		b.chunks <- lateChunk{buffer[:n], err, time.Now()}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (b *lateBody) Read(p []byte) (int, error) {
+	var err error
+	if len(b.rest) == 0 {
+		chunk, ok := <-b.chunks
+		if !ok {
+			return 0, io.EOF
+		}
+		time.Sleep(time.Until(chunk.at.Add(b.by)))
+		b.rest, err = chunk.data, chunk.err
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	if len(b.rest) > 0 {
+		err = nil
+	}
+	return n, err
 }

@@ -69,6 +69,8 @@ func run(ctx context.Context, o options) error {
 		}
 		return err
 	}
+	// With this line, a run for a ReplicaSet begins only when the caches show what the run before it wrote.
+	cfg.Wrap(reconcile.TrackWrites)
 	return operate(ctx, cfg, o)
 }
 
@@ -93,8 +95,6 @@ func operate(ctx context.Context, cfg *rest.Config, o options) error {
 		manager.Elector = elector
 	}
 
-	cfg = rest.CopyConfig(cfg)
-	cfg.Wrap(reconcile.TrackWrites)
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("client configuration: %w", err)
