@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Claim is the right to work on one key, handed out by [Queue.Take]. One of its methods ends it: the first call counts,
-// and any later one, on a copy too, does nothing but count as a stray. Until then no other worker gets the key, so a
-// claim that is never ended keeps its key out of circulation.
+// Claim is the right to work on one key, handed out by [Queue.Take]. Each of its methods but Key ends it: the first call
+// counts, and any later one, on a copy too, does nothing but count as a stray. Until then no other worker gets the key,
+// so a claim that is never ended keeps its key out of circulation. The zero Claim has ended.
 //
 // How a claim ends is the outcome of the run, and the outcome replaces the delay that an earlier outcome of the same
 // key left. What others add is theirs and stays: a key that was added during the run is queued again whatever the
@@ -40,7 +40,7 @@ func (c Claim[K]) Key() K { return c.key }
 // Done ends the claim: the run succeeded.
 func (c Claim[K]) Done() {
 	if c.use() {
-		defer c.end(outcome{})
+		defer c.q.end(c.turn, outcome{})
 		c.q.opts.RateLimiter.Forget(c.key)
 	}
 }
@@ -49,7 +49,7 @@ func (c Claim[K]) Done() {
 // positive.
 func (c Claim[K]) DoneAfter(d time.Duration) {
 	if c.use() {
-		defer c.end(outcome{again: true, after: d})
+		defer c.q.end(c.turn, outcome{again: true, after: d})
 		c.q.opts.RateLimiter.Forget(c.key)
 	}
 }
@@ -58,8 +58,8 @@ func (c Claim[K]) DoneAfter(d time.Duration) {
 // returns that delay.
 func (c Claim[K]) Retry() (d time.Duration) {
 	if c.use() {
-		d = defaultCap // should the rate limiter panic
-		defer func() { c.end(outcome{again: true, after: d, limited: true}) }()
+		d = defaultMost // should the rate limiter panic
+		defer func() { c.q.end(c.turn, outcome{again: true, after: d, limited: true}) }()
 		d = c.q.opts.RateLimiter.When(c.key)
 	}
 	return d
@@ -69,7 +69,7 @@ func (c Claim[K]) Retry() (d time.Duration) {
 // limiter counts the failure; the delay it asks for, and Options.Rate, do not apply.
 func (c Claim[K]) RetryAfter(d time.Duration) {
 	if c.use() {
-		defer c.end(outcome{again: true, after: d})
+		defer c.q.end(c.turn, outcome{again: true, after: d})
 		c.q.opts.RateLimiter.When(c.key)
 	}
 }
@@ -78,7 +78,7 @@ func (c Claim[K]) RetryAfter(d time.Duration) {
 // positive, and its failures stay counted.
 func (c Claim[K]) Park(longest time.Duration) {
 	if c.use() {
-		c.end(outcome{again: longest > 0, after: longest})
+		c.q.end(c.turn, outcome{again: longest > 0, after: longest})
 	}
 }
 
@@ -95,9 +95,10 @@ func (c Claim[K]) use() bool {
 	return false
 }
 
-func (c Claim[K]) end(o outcome) {
-	c.q.mu.Lock()
-	c.q.finish(c.turn, o)
+// end ends the claim on t, which is void already.
+func (q *Queue[K]) end(t *turn[K], o outcome) {
+	q.mu.Lock()
+	q.finish(t, o)
 }
 
 // outcome is how a run ended.
@@ -145,6 +146,7 @@ func (q *Queue[K]) next(ctx context.Context, byGet bool) (Claim[K], error) {
 		}
 		if t := q.pick(); t != nil {
 			c := q.start(t, byGet)
+			q.wake() // if this worker was woken for another key than it got
 			priority, waited := t.priority, time.Duration(t.started-t.since)
 			q.mu.Unlock()
 			if q.opts.Metrics != nil {
@@ -173,9 +175,10 @@ func (q *Queue[K]) next(ctx context.Context, byGet bool) (Claim[K], error) {
 	}
 }
 
-// pick takes the turn that comes next out of its line; nil means that there is none now.
+// pick takes the turn that comes next out of its line; nil means that there is none now. After a shutdown no token comes
+// for those aside: a drain has counted them as undone.
 func (q *Queue[K]) pick() *turn[K] {
-	if q.aside.n > 0 && q.tokens.take(q.now()) {
+	if q.aside.n > 0 && !q.down && q.tokens.take(q.now()) {
 		t := q.aside.pop()
 		q.armForToken()
 		return t

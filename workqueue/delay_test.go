@@ -291,3 +291,26 @@ func TestPlainAddWinsOverRateLimited(t *testing.T) {
 		require.Error(t, err, "c owes a token")
 	})
 }
+
+// TestWokenForAToken: a worker that is woken for a token takes the throttled key, and the key that was added in the same
+// moment needs another worker.
+func TestWokenForAToken(t *testing.T) {
+	for range many(1000) {
+		synctest.Test(t, func(t *testing.T) {
+			q := New(Options[string]{Rate: 1, RateLimiter: FastSlow[string](0, 0, 0)})
+			q.AddRateLimited("takes the token")
+			q.AddRateLimited("aside")
+			take(t, q).Done()
+			for range 2 {
+				go func() { q.Take(t.Context()) }()
+				synctest.Wait()
+			}
+			require.Equal(t, 1, q.Stats().Throttled)
+			time.AfterFunc(time.Second, func() { q.Add("plain") })
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.NoError(t, q.check())
+			require.Equal(t, 2, q.Stats().Active)
+		})
+	}
+}

@@ -225,7 +225,7 @@ const granularity = 100 * time.Millisecond
 // by granularity: reading the clock twice would take as long as the rest of an add and a hand-out together, so it is
 // read once for all that happens until the timer fires.
 func (q *Queue[K]) stamp() int64 {
-	if q.opts.Metrics != nil {
+	if q.opts.Metrics != nil || q.down { // after a shutdown the timer rests
 		return q.now()
 	}
 	q.stamped = true

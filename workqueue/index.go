@@ -21,7 +21,6 @@ type table[K comparable] struct {
 	n     int
 }
 
-// growth is by half, not to the double: on average that leaves fewer slots empty.
 const minSlots = 8
 
 func (x *index[K]) hash(key K) uint32 { return uint32(maphash.Comparable(x.seed, key)) }
@@ -55,7 +54,7 @@ func (x *index[K]) get(key K, hash uint32) *entry[K] {
 func (x *index[K]) put(e *entry[K]) {
 	t := x.table(e.hash)
 	if t.n++; t.n > len(t.slots)*3/4 {
-		t.resize(max(minSlots, len(t.slots)*3/2))
+		t.resize(max(minSlots, len(t.slots)*3/2)) // not the double, which would leave more slots empty on average
 	}
 	x.n++
 	t.put(e)

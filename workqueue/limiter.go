@@ -21,25 +21,25 @@ type RateLimiter[K comparable] interface {
 
 const (
 	defaultBase = 5 * time.Millisecond
-	defaultCap  = 1000 * time.Second
+	defaultMost = 1000 * time.Second
 
 	// idleAfter is how long the count of a key outlives the delay that it led to. Success forgets a key at once; this
 	// is for keys that are given up without a word.
 	idleAfter = time.Hour
 )
 
-// Exponential doubles the delay with each failure of a key: base, 2*base, 4*base and so on up to cap. Each delay is
+// Exponential doubles the delay with each failure of a key: base, 2*base, 4*base and so on, up to most. Each delay is
 // then multiplied with a random factor from 1-jitter to 1+jitter, so that keys that failed together do not come back
-// together; 0 means exact delays. It panics unless 0 < base <= cap and 0 <= jitter <= 1.
-func Exponential[K comparable](base, cap time.Duration, jitter float64) RateLimiter[K] {
+// together; 0 means exact delays. It panics unless 0 < base <= most and 0 <= jitter <= 1.
+func Exponential[K comparable](base, most time.Duration, jitter float64) RateLimiter[K] {
 	switch {
-	case base <= 0 || cap < base:
-		panic("workqueue: Exponential needs 0 < base <= cap")
+	case base <= 0 || most < base:
+		panic("workqueue: Exponential needs 0 < base <= most")
 	case !(jitter >= 0 && jitter <= 1):
 		panic("workqueue: Exponential needs a jitter from 0 to 1")
 	}
-	return newPerKey[K](after(int64(cap), cap), func(failures int) time.Duration {
-		d := doubled(base, failures-1, cap)
+	return newPerKey[K](after(int64(most), most), func(failures int) time.Duration {
+		d := doubled(base, failures-1, most)
 		if jitter == 0 {
 			return d
 		}

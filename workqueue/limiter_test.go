@@ -80,11 +80,11 @@ func TestLimitersAgreeWithClientGo(t *testing.T) {
 	}
 }
 
-// inBounds is I12: the nth delay of an exponential limiter is min(base*2^(n-1), cap), give or take the jitter.
-func inBounds(base, cap time.Duration, jitter float64, n int, d time.Duration) error {
-	exact := math.Min(float64(base)*math.Pow(2, float64(n-1)), float64(cap))
+// inBounds is I12: the nth delay of an exponential limiter is min(base*2^(n-1), most), give or take the jitter.
+func inBounds(base, most time.Duration, jitter float64, n int, d time.Duration) error {
+	exact := math.Min(float64(base)*math.Pow(2, float64(n-1)), float64(most))
 	if low, high := exact*(1-jitter), exact*(1+jitter); float64(d) < low-1 || float64(d) > high+1 {
-		return fmt.Errorf("delay %d of base %s, cap %s and jitter %v is %s, not within %v and %v", n, base, cap, jitter, d,
+		return fmt.Errorf("delay %d of base %s, most %s and jitter %v is %s, not within %v and %v", n, base, most, jitter, d,
 			time.Duration(low), time.Duration(high))
 	}
 	return nil
@@ -94,13 +94,13 @@ func FuzzExponential(f *testing.F) {
 	f.Add(int64(5*ms), int64(1000*time.Second), 0.0, 1)
 	f.Add(int64(1), int64(math.MaxInt64/4), 1.0, 2000)
 	f.Add(int64(7), int64(1<<40), 0.3, 64)
-	f.Fuzz(func(t *testing.T, base, cap int64, jitter float64, n int) {
-		if base <= 0 || cap < base || cap > math.MaxInt64/4 || !(jitter >= 0 && jitter <= 1) || n < 1 || n > 5000 {
+	f.Fuzz(func(t *testing.T, base, most int64, jitter float64, n int) {
+		if base <= 0 || most < base || most > math.MaxInt64/4 || !(jitter >= 0 && jitter <= 1) || n < 1 || n > 5000 {
 			t.Skip()
 		}
-		l := Exponential[int](time.Duration(base), time.Duration(cap), jitter)
+		l := Exponential[int](time.Duration(base), time.Duration(most), jitter)
 		for i := 1; i <= n; i++ {
-			require.NoError(t, inBounds(time.Duration(base), time.Duration(cap), jitter, i, l.When(0)))
+			require.NoError(t, inBounds(time.Duration(base), time.Duration(most), jitter, i, l.When(0)))
 		}
 	})
 }
@@ -152,7 +152,7 @@ func TestConstructorsRefuseNonsense(t *testing.T) {
 		build     func()
 	}{
 		"no base":           {"base", func() { Exponential[int](0, time.Second, 0) }},
-		"cap below base":    {"cap", func() { Exponential[int](time.Second, ms, 0) }},
+		"cap below base":    {"most", func() { Exponential[int](time.Second, ms, 0) }},
 		"jitter":            {"jitter", func() { Exponential[int](ms, time.Second, 1.1) }},
 		"jitter NaN":        {"jitter", func() { Exponential[int](ms, time.Second, math.NaN()) }},
 		"fast":              {"FastSlow", func() { FastSlow[int](-1, 0, 0) }},

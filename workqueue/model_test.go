@@ -101,7 +101,7 @@ func (m *model) next(claim int) (string, bool) {
 		m.tokens -= time.Second
 		return true
 	}
-	if len(m.aside) > 0 && token() {
+	if len(m.aside) > 0 && !m.down && token() {
 		return pop(&m.aside), true
 	}
 	for len(m.ready) > 0 {

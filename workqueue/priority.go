@@ -12,7 +12,7 @@ type Priority int8
 // which is deficit round robin with every key costing one; but a class that was passed over maxOvertaken times goes
 // first, the one passed over most often if there are several. So, while P classes have keys,
 //
-//   - a class is passed over at most maxOvertaken+P-1 times before one of its keys is handed out, and
+//   - a class is passed over at most maxOvertaken+P-2 times before one of its keys is handed out, and
 //   - a flow is passed over at most once by each other flow of its class before one of its own keys is handed out.
 //
 // A class counts keys handed out, not time: what a key is owed does not depend on how fast the workers are.

@@ -24,7 +24,7 @@ func groupOf(j job) string { return j.group }
 //
 //	within a group, first in, first out
 //	a group is passed over at most once by each other group of its priority
-//	a priority is passed over at most maxOvertaken+P-1 times, where P is the number of priorities
+//	a priority is passed over at most maxOvertaken+P-2 times, where P is the number of priorities
 func fair(handouts []job, maxOvertaken, priorities, flows int) error {
 	next := map[job]int{}
 	classes := map[Priority]int{} // hand-outs of others since the last one
@@ -40,7 +40,7 @@ func fair(handouts []job, maxOvertaken, priorities, flows int) error {
 		}
 		next[at]++
 		for p := range classes {
-			if classes[p]++; classes[p] > maxOvertaken+priorities-1 && p != j.priority {
+			if classes[p]++; classes[p] > maxOvertaken+priorities-2 && p != j.priority {
 				return fmt.Errorf("hand-out %d passes priority %d over for the %dth time", i, p, classes[p])
 			}
 		}

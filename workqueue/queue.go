@@ -33,8 +33,9 @@ type Options[K comparable] struct {
 	// and must return the same name for the same key. nil means that there are no groups.
 	Group func(K) string
 
-	// MaxOvertaken bounds how often the keys of a priority are passed over in favour of others before one of them
-	// is handed out. Zero means 10. It matters only once a key is added with a priority other than 0.
+	// MaxOvertaken is how often a priority that has ready keys is passed over in favour of higher ones before it is
+	// due; while P priorities have ready keys, one of its keys is handed out after MaxOvertaken+P-2 others at most.
+	// Zero means 10. It matters only once a key is added with a priority other than 0.
 	MaxOvertaken int
 
 	// Metrics is told how long keys waited and how long they were worked on. nil means nobody is.
@@ -97,7 +98,7 @@ type Queue[K comparable] struct {
 func New[K comparable](o Options[K]) *Queue[K] {
 	o.check()
 	if o.RateLimiter == nil {
-		o.RateLimiter = Exponential[K](defaultBase, defaultCap, 0)
+		o.RateLimiter = Exponential[K](defaultBase, defaultMost, 0)
 	}
 	if o.MaxOvertaken == 0 {
 		o.MaxOvertaken = 10

@@ -1,0 +1,199 @@
+package workqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/thermostat-go/thermostat/workqueue"
+)
+
+// A worker takes keys until its context ends, and ends each claim with the outcome of its work.
+func Example() {
+	q := workqueue.New(workqueue.Options[string]{})
+	q.Add("default/web")
+	q.Add("default/db")
+	q.Add("default/web") // is there already
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for {
+		claim, err := q.Take(ctx)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println("working on", claim.Key())
+		claim.Done()
+		if q.Len() == 0 {
+			cancel()
+		}
+	}
+	// Output:
+	// working on default/web
+	// working on default/db
+	// context canceled
+}
+
+// The outcome of a run says whether and when the key comes back.
+func ExampleClaim() {
+	q := workqueue.New(workqueue.Options[string]{})
+	reconcile := func(key string) error {
+		if q.NumRequeues(key) < 3 {
+			return errors.New("not yet")
+		}
+		return nil
+	}
+	q.Add("default/web")
+	for {
+		claim, err := q.Take(context.Background())
+		if err != nil {
+			break
+		}
+		if err := reconcile(claim.Key()); err != nil {
+			fmt.Println(err, "- again in", claim.Retry())
+			continue
+		}
+		fmt.Println("fine")
+		claim.DoneAfter(10 * time.Minute) // have a look again
+		q.ShutDown()
+	}
+	// Output:
+	// not yet - again in 5ms
+	// not yet - again in 10ms
+	// not yet - again in 20ms
+	// fine
+}
+
+// Code that was written for client-go's queue needs no change.
+func ExampleQueue_Get() {
+	q := workqueue.New(workqueue.Options[string]{})
+	q.Add("default/web")
+	q.ShutDown()
+	for {
+		key, shutdown := q.Get()
+		if shutdown {
+			return
+		}
+		fmt.Println(key)
+		q.Forget(key)
+		q.Done(key)
+	}
+	// Output: default/web
+}
+
+// To put a key off that is delayed already, cancel its delay first: of two delays the shorter one counts.
+func ExampleQueue_Cancel() {
+	q := workqueue.New(workqueue.Options[string]{})
+	q.AddAfter("default/web", time.Minute)
+	fmt.Println(q.Cancel("default/web"), q.Cancel("default/web"))
+	q.AddAfter("default/web", time.Hour)
+	// Output: true false
+}
+
+// Keys that a restart brings can wait for those that somebody changed just now.
+func ExampleQueue_AddWith() {
+	q := workqueue.New(workqueue.Options[string]{})
+	q.AddWith("default/old", workqueue.AddOptions{Priority: -10})
+	q.AddWith("default/older", workqueue.AddOptions{Priority: -10})
+	q.Add("default/changed")
+	for q.Len() > 0 {
+		key, _ := q.Get()
+		fmt.Println(key)
+		q.Done(key)
+	}
+	// Output:
+	// default/changed
+	// default/old
+	// default/older
+}
+
+// With groups the namespaces are served in turn, however many keys one of them has.
+func ExampleOptions_group() {
+	q := workqueue.New(workqueue.Options[string]{
+		Group: func(key string) string {
+			namespace, _, _ := strings.Cut(key, "/")
+			return namespace
+		},
+	})
+	for _, key := range []string{"big/1", "big/2", "big/3", "big/4", "small/1"} {
+		q.Add(key)
+	}
+	for q.Len() > 0 {
+		key, _ := q.Get()
+		fmt.Println(key)
+		q.Done(key)
+	}
+	// Output:
+	// big/1
+	// small/1
+	// big/2
+	// big/3
+	// big/4
+}
+
+// A rate for the whole queue is for keys that fail; others pass by them.
+func ExampleOptions_rate() {
+	q := workqueue.New(workqueue.Options[string]{
+		Rate:        0.01, // a second
+		RateLimiter: workqueue.FastSlow[string](0, 0, 0),
+	})
+	q.AddRateLimited("default/broken")
+	q.AddRateLimited("default/broken-too")
+	q.Add("default/fine")
+	for range 2 {
+		key, _ := q.Get()
+		fmt.Println(key)
+		q.Done(key)
+	}
+	stats := q.Stats()
+	fmt.Println(stats.Ready, "ready,", stats.Throttled, "waiting for the next token")
+	// Output:
+	// default/broken
+	// default/fine
+	// 0 ready, 1 waiting for the next token
+}
+
+// Drain lets the workers finish what is queued, and says what they could not.
+func ExampleQueue_Drain() {
+	q := workqueue.New(workqueue.Options[string]{})
+	q.Add("default/web")
+	q.AddAfter("default/later", time.Hour)
+	go func() {
+		for claim, err := q.Take(context.Background()); err == nil; claim, err = q.Take(context.Background()) {
+			claim.Done()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	fmt.Println(q.Drain(ctx))
+	// Output: [default/later] <nil>
+}
+
+// Why has this key not been worked on?
+func ExampleQueue_Snapshot() {
+	q := workqueue.New(workqueue.Options[string]{})
+	q.Add("default/web")
+	q.Take(context.Background())
+	q.Add("default/web")
+	for _, item := range q.Snapshot() {
+		fmt.Println(item.Key, item.State, "and again after that:", item.Again)
+	}
+	// Output: default/web active and again after that: true
+}
+
+// The rate limiters say how long a key that failed has to wait.
+func ExampleRateLimiter() {
+	limiter := workqueue.MaxOf(
+		workqueue.ExponentialThenSlow[string](5*time.Millisecond, 5, 10*time.Second),
+		workqueue.FastSlow[string](time.Millisecond, time.Millisecond, 0),
+	)
+	for range 7 {
+		fmt.Print(limiter.When("default/web"), " ")
+	}
+	limiter.Forget("default/web")
+	fmt.Println(limiter.When("default/web"))
+	// Output: 1ms 5ms 10ms 20ms 40ms 10s 10s 1ms
+}
