@@ -39,7 +39,8 @@ race: build ## all tests with the race detector
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (20s)
 	@set -e; for package in $$(go list ./...); do \
-		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+		listed=$$(go test -list '^Fuzz' $$package); \
+		for target in $$(echo "$$listed" | grep '^Fuzz'); do \
 			echo "go test -run '^$$' -fuzz '^$$target$$' -fuzztime $(FUZZTIME) $$package"; \
 			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package; \
 		done; \
