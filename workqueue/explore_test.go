@@ -3,6 +3,7 @@ package workqueue
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ type world struct {
 	q       *Queue[string]
 	workers [2]worker
 	history []event
+	rated   bool // it has a rate of one key a second
 	delayed bool // key c has a delay
 	down    bool
 }
@@ -49,6 +51,26 @@ var steps = map[string]func(w *world) bool{
 		if !w.down {
 			w.record(added, "c")
 			w.delayed = false
+		}
+		time.Sleep(time.Second)
+		return true
+	},
+	"add a, rate-limited": func(w *world) bool { return w.rated && w.addRateLimited("a") },
+	"add c, rate-limited": func(w *world) bool { return w.rated && w.addRateLimited("c") },
+	"a second later, add b": func(w *world) bool { // in the same moment as whatever the timer does
+		if !w.rated || w.delayed || w.q.aside.n == 0 {
+			return false
+		}
+		time.AfterFunc(time.Second, func() { w.q.Add("b") })
+		if !w.down {
+			w.record(added, "b")
+		}
+		time.Sleep(time.Second)
+		return true
+	},
+	"a second later": func(w *world) bool {
+		if !w.rated || w.delayed {
+			return false
 		}
 		time.Sleep(time.Second)
 		return true
@@ -95,6 +117,14 @@ func (w *world) add(key string) bool {
 		w.record(added, key)
 	}
 	w.q.Add(key)
+	return true
+}
+
+func (w *world) addRateLimited(key string) bool {
+	if !w.down {
+		w.record(added, key)
+	}
+	w.q.AddRateLimited(key)
 	return true
 }
 
@@ -190,9 +220,11 @@ func (w *world) settle() error {
 
 // state is all that the future of a world depends on.
 func (w *world) state() string {
-	s := []string{describe(w.q), fmt.Sprint(w.delayed, w.down, w.q.waiters.waking, len(w.q.pool.turns), len(w.q.pool.entries))}
-	for t := w.q.ready.plain.head; t != nil; t = t.next {
-		s = append(s, t.entry.key)
+	s := []string{describe(w.q), fmt.Sprint(w.delayed, w.down, w.q.tokens.next() > w.q.now(), w.q.waiters.waking, len(w.q.pool.turns), len(w.q.pool.entries))}
+	for _, l := range []list[string]{w.q.ready.plain, w.q.aside.plain} {
+		for t := l.head; t != nil; t = t.next {
+			s = append(s, fmt.Sprint(t.entry.key, t.charged))
+		}
 	}
 	for _, me := range w.workers {
 		s = append(s, fmt.Sprint(me.holds, me.blocked, me.claim.q != nil, me.claim.key))
@@ -201,8 +233,12 @@ func (w *world) state() string {
 }
 
 // run makes a world and takes it through path. ok is false if its last step was not possible.
-func run(path []string) (state string, ok bool, err error) {
-	w := &world{q: New(Options[string]{})}
+func run(path []string, rated bool) (state string, ok bool, err error) {
+	o := Options[string]{RateLimiter: FastSlow[string](0, 0, 0)}
+	if rated {
+		o.Rate = 1
+	}
+	w := &world{q: New(o), rated: rated}
 	defer func() {
 		for i := range w.workers {
 			w.quit(i)
@@ -223,15 +259,15 @@ func run(path []string) (state string, ok bool, err error) {
 
 // TestExplore goes through all states that a queue with three keys and two workers can reach in a number of steps.
 func TestExplore(t *testing.T) {
-	depth := 8
+	t.Run("plain", func(t *testing.T) { explore(t, 8, false) })
+	t.Run("with a rate", func(t *testing.T) { explore(t, 6, true) })
+}
+
+func explore(t *testing.T, depth int, rated bool) {
 	if raceDetector {
-		depth = 6
+		depth -= 2
 	}
-	var names []string
-	for name := range steps {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(steps))
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[string]bool{}
 		paths := [][]string{nil}
@@ -241,7 +277,7 @@ func TestExplore(t *testing.T) {
 			for _, path := range paths {
 				for _, name := range names {
 					path := append(slices.Clone(path), name)
-					state, ok, err := run(path)
+					state, ok, err := run(path, rated)
 					require.NoError(t, err)
 					if tried++; ok && !seen[state] {
 						seen[state] = true
@@ -251,6 +287,6 @@ func TestExplore(t *testing.T) {
 			}
 			paths = longer
 		}
-		t.Logf("%d states, %d histories", len(seen), tried)
+		t.Logf("%d histories of up to %d steps, %d states", tried, depth, len(seen))
 	})
 }
