@@ -90,24 +90,21 @@ func (c *Controller) mistake(format string, args ...any) {
 	c.mistakes = append(c.mistakes, fmt.Errorf("controller %q: "+format, append([]any{c.name}, args...)...))
 }
 
-// run reconciles with all workers until ctx ends and each has returned, or until grace has passed since.
-func (c *Controller) run(ctx context.Context, grace time.Duration) error {
-	log := klog.FromContext(ctx).WithValues("controller", c.name)
-	ctx = klog.NewContext(ctx, log)
+// start adds the controller's workers to a group. They take keys until taking ends, and reconcile within acting, which lasts longer.
+func (c *Controller) start(taking, acting context.Context, group *lifecycle.Group) {
+	log := klog.FromContext(acting).WithValues("controller", c.name)
 	log.V(1).Info("Workers start", "workers", c.workers)
-	var workers lifecycle.Group
-	for range c.workers {
-		c.addWorker(ctx, log, &workers)
+	acting = klog.NewContext(acting, log)
+	var add func()
+	add = func() {
+		group.Go("worker of controller "+c.name, func() {
+			w := &worker{Controller: c, log: log, id: goroutineID(), replace: add}
+			w.work(taking, acting)
+		})
 	}
-	<-ctx.Done()
-	return workers.Wait(grace)
-}
-
-func (c *Controller) addWorker(ctx context.Context, log klog.Logger, workers *lifecycle.Group) {
-	workers.Go("worker of controller "+c.name, func() {
-		w := &worker{Controller: c, log: log, id: goroutineID(), replace: func() { c.addWorker(ctx, log, workers) }}
-		w.work(ctx)
-	})
+	for range c.workers {
+		add()
+	}
 }
 
 // handle reconciles one key and ends its claim, in every case.

@@ -42,13 +42,13 @@
 //
 // # The goroutines
 //
-//	name                       started by       ends when                                 waited by
-//	informer X (and its own)   Manager.Run      everything below it has ended             Manager.Run
-//	HTTP server                Manager.Run      the same                                  Manager.Run
-//	controller X               Manager.act      leadership or the Manager's context ends  Manager.act
-//	worker of controller X     Controller.run   the same                                  Controller.run
+//	name                       started by    ends when                                         waited by
+//	informer X (and its own)   Manager.Run   everything below it has ended                     Manager.Run
+//	HTTP server                Manager.Run   the same                                          Manager.Run
+//	worker of controller X     Manager.act   leadership ends, or the Manager is told to stop   Manager.act
 //
-// They stop in this order: workers first, so that none looks at a cache which nobody keeps up to date.
+// They stop in this order: workers first, so that none looks at a cache which nobody keeps up to date. When the Manager is told to stop, calls that
+// are under way may finish, within DrainTimeout, and the lease is kept for them; when leadership is lost their context ends at once.
 //
 // # Reading order
 //

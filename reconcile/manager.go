@@ -42,6 +42,9 @@ type ManagerOptions struct {
 	// SyncTimeout is how long the first lists may take. When it has passed Run returns an error that wraps the cause, such as the server's 403. Zero:
 	// Run waits for as long as it takes, and says in the log what it waits for; a Role or CRD that arrives late is enough then.
 	SyncTimeout time.Duration
+	// DrainTimeout is how long running reconciles may go on when the Manager is told to stop, before their context ends. New ones do not begin.
+	// Zero: 30 s. When leadership is lost their context ends at once.
+	DrainTimeout time.Duration
 	// StopGrace is how long running reconciles have to return once their context has ended. Zero: 10 s.
 	StopGrace time.Duration
 	// HTTPAddress, host:port, is where /healthz, /readyz and, with Metrics, /metrics are served. There is no authentication: keep it on the loopback
@@ -76,6 +79,12 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	}
 	if opts.SyncTimeout < 0 {
 		errs = append(errs, fmt.Errorf("ManagerOptions.SyncTimeout is %s; it is a duration, or zero to wait for as long as it takes", opts.SyncTimeout))
+	}
+	if opts.DrainTimeout < 0 {
+		errs = append(errs, fmt.Errorf("ManagerOptions.DrainTimeout is %s; it is a duration, or zero for 30 s", opts.DrainTimeout))
+	}
+	if opts.DrainTimeout == 0 {
+		opts.DrainTimeout = 30 * time.Second
 	}
 	if opts.StopGrace < 0 {
 		errs = append(errs, fmt.Errorf("ManagerOptions.StopGrace is %s; it is a duration, or zero for 10 s", opts.StopGrace))
@@ -139,7 +148,8 @@ func (m *Manager) manage(inf Informer) *managed {
 //	campaign  run the Elector
 //	act       run the workers, for as long as this process leads; then wait for them, and campaign again
 //
-// until ctx ends, and then undoes it in reverse, waiting for each. It returns
+// until ctx ends, and then undoes it in reverse, waiting for each: no more keys are taken, reconciles that are under way have DrainTimeout to finish,
+// the lease is released, the informers end. It returns
 //
 //	nil                    ctx has ended and everything has ended
 //	an error               of listening, of the Elector, of an informer that ended by itself; or the first lists took longer than SyncTimeout
@@ -248,17 +258,26 @@ func (m *Manager) observe(ctx context.Context) error {
 }
 
 // campaign leads, again and again, until ctx ends.
+//
+// The elector must not learn of the end of ctx while this process leads: the lease is to be kept for as long as reconciles are draining. It is given up
+// by act's return.
 func (m *Manager) campaign(ctx context.Context) error {
 	if m.opts.Elector == nil {
-		return m.act(ctx)
+		return m.act(ctx, context.WithoutCancel(ctx))
 	}
 	log := klog.FromContext(ctx)
 	for ctx.Err() == nil {
+		electing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+		standby := context.AfterFunc(ctx, giveUp)
 		led := false
-		err := m.opts.Elector.Run(ctx, func(ctx context.Context) error {
+		err := m.opts.Elector.Run(electing, func(tenure context.Context) error {
 			led = true
-			return m.act(ctx)
+			if !standby() {
+				return nil // ctx ended just before
+			}
+			return m.act(ctx, tenure)
 		})
+		giveUp()
 		switch {
 		case errors.Is(err, ErrStuck), err != nil && !led:
 			return err
@@ -270,19 +289,29 @@ func (m *Manager) campaign(ctx context.Context) error {
 	return nil
 }
 
-// act runs the workers of all controllers until ctx ends and they have returned.
-func (m *Manager) act(ctx context.Context) error {
-	var controllers lifecycle.Group
-	errs := make([]error, len(m.opts.Controllers))
-	for i, c := range m.opts.Controllers {
-		controllers.Go("controller "+c.name, func() { errs[i] = c.run(ctx, m.opts.StopGrace) })
+// act runs the workers of all controllers until ctx or tenure ends and they have returned. When it was ctx, calls that are under way may go on for
+// DrainTimeout.
+func (m *Manager) act(ctx, tenure context.Context) error {
+	acting, stopActing := context.WithCancel(tenure)
+	defer stopActing()
+	taking, stopTaking := context.WithCancel(acting)
+	defer stopTaking()
+	defer context.AfterFunc(ctx, stopTaking)()
+
+	var workers lifecycle.Group
+	for _, c := range m.opts.Controllers {
+		c.start(taking, acting, &workers)
 	}
-	<-ctx.Done()
-	// Each returns within StopGrace by itself: what is waited for here is only that.
-	if err := controllers.Wait(2 * m.opts.StopGrace); err != nil {
-		return err
+	<-taking.Done()
+	drain := time.NewTimer(m.opts.DrainTimeout)
+	defer drain.Stop()
+	select {
+	case <-workers.Done():
+	case <-tenure.Done():
+	case <-drain.C:
 	}
-	return errors.Join(errs...)
+	stopActing()
+	return workers.Wait(m.opts.StopGrace)
 }
 
 // serve answers health checks until ctx ends.

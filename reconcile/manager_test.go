@@ -40,12 +40,12 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 	require.NoError(t, err)
 	_, err = NewManager(ManagerOptions{
 		Controllers: []*Controller{c, c, nil, sourceless}, Informers: []Informer{nil},
-		SyncTimeout: -1, StopGrace: -1, Metrics: http.NotFoundHandler(),
+		SyncTimeout: -1, DrainTimeout: -1, StopGrace: -1, Metrics: http.NotFoundHandler(),
 	})
 	for _, want := range []string{
 		`controller "test": For: the informer is nil`, `controller "test": Owns: the owner has no kind`, `controller "test": Owns: the informer is nil`,
 		`controller "test": Watches: the function is nil`, `two controllers are called "test"`, `Controllers[2] is nil`, `controller "sourceless" has no source`,
-		`Informers[0] is nil`, `SyncTimeout is -1ns`, `StopGrace is -1ns`, `HTTPAddress is not`,
+		`Informers[0] is nil`, `SyncTimeout is -1ns`, `DrainTimeout is -1ns`, `StopGrace is -1ns`, `HTTPAddress is not`,
 	} {
 		require.ErrorContains(t, err, want)
 	}
@@ -101,13 +101,10 @@ func (e *scripted) Run(ctx context.Context, lead func(context.Context) error) er
 	select {
 	case <-ctx.Done():
 		return nil
-	case leading := <-e.lead:
-		leading, cancel := context.WithCancel(leading)
-		defer cancel()
-		defer context.AfterFunc(ctx, cancel)()
-		err := lead(leading)
+	case tenure := <-e.lead:
+		err := lead(tenure)
 		e.ended <- err
-		if ctx.Err() == nil {
+		if tenure.Err() != nil {
 			return errors.New("lost")
 		}
 		return err
@@ -125,7 +122,7 @@ func TestWorkersRunOnlyWhileLeadingAndTheCachesStayWarm(t *testing.T) {
 				return Result{}, ctx.Err()
 			}
 			return Result{}, nil
-		}, Options{Workers: 2})
+		}, Options{Workers: 2, Timeout: time.Hour})
 		For(c, newMaps(t, api))
 		e := &scripted{lead: make(chan context.Context), ended: make(chan error, 10)}
 		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: e})
@@ -144,8 +141,69 @@ func TestWorkersRunOnlyWhileLeadingAndTheCachesStayWarm(t *testing.T) {
 
 		e.lead <- t.Context()
 		require.Equal(t, []string{"default/b", "default/slow"}, taken(log), "what happened meanwhile, and what was stopped half-way")
+		api.Create(configMap("c"))
+		require.Equal(t, []string{"default/c"}, taken(log))
 		require.NoError(t, stop())
+		require.NoError(t, <-e.ended)
 		require.Zero(t, api.Watchers())
+	})
+}
+
+func TestShutdownLetsRunningReconcilesFinishWhileTheLeaseIsKept(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes, stopped time.Duration
+		want           string
+	}{
+		"within DrainTimeout": {takes: 20 * time.Second, stopped: 20 * time.Second, want: "finished"},
+		"too slow for it":     {takes: time.Hour, stopped: 30 * time.Second, want: "context canceled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, log := newMapAPI(), &journal{}
+				api.Create(configMap("a"))
+				tenure, lose := context.WithCancel(context.Background())
+				defer lose()
+				c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+					select {
+					case <-time.After(test.takes):
+						require.NoError(t, tenure.Err())
+						log.note("finished")
+						return Result{}, nil
+					case <-ctx.Done():
+						log.note("%v", ctx.Err())
+						return Result{}, ctx.Err()
+					}
+				}, Options{Timeout: 2 * time.Hour})
+				For(c, newMaps(t, api))
+				e := &scripted{lead: make(chan context.Context, 1), ended: make(chan error, 1)}
+				e.lead <- tenure
+				stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: e})
+				synctest.Wait()
+				c.Enqueue(Key{Name: "not begun any more"})
+				began := time.Now()
+				require.NoError(t, stop())
+				require.Equal(t, test.stopped, time.Since(began))
+				require.Equal(t, []string{test.want}, log.take())
+			})
+		})
+	}
+}
+
+func TestLosingTheLeaseWhileDrainingEndsTheReconciles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newMapAPI()
+		api.Create(configMap("a"))
+		tenure, lose := context.WithTimeout(context.Background(), 5*time.Second)
+		defer lose()
+		c := newController(t, func(ctx context.Context, key Key) (Result, error) { <-ctx.Done(); return Result{}, ctx.Err() }, Options{Timeout: time.Hour})
+		For(c, newMaps(t, api))
+		e := &scripted{lead: make(chan context.Context, 1), ended: make(chan error, 1)}
+		e.lead <- tenure
+		stop := start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: e})
+		synctest.Wait()
+		began := time.Now()
+		require.NoError(t, stop())
+		require.Equal(t, 5*time.Second, time.Since(began))
 	})
 }
 
@@ -181,7 +239,7 @@ func TestRunNamesWhatDoesNotStop(t *testing.T) {
 		require.ErrorIs(t, err, ErrStuck)
 		require.ErrorContains(t, err, "worker of controller test had 10s to end")
 		require.ErrorContains(t, err, "handler sluggard of informer configmaps had 10s to end")
-		require.Equal(t, 20*time.Second, time.Since(began), "one grace for the workers, then one for the informers")
+		require.Equal(t, 50*time.Second, time.Since(began), "30 s to drain, 10 s of grace for the worker, 10 s for the handler")
 	})
 }
 

@@ -27,14 +27,14 @@ type worker struct {
 	retired bool   // it has been replaced; written while a call is stuck, read between calls
 }
 
-// work takes keys until ctx ends.
-func (w *worker) work(ctx context.Context) {
+// work takes keys until taking ends.
+func (w *worker) work(taking, acting context.Context) {
 	for !w.retired {
-		claim, err := w.queue.Take(ctx)
+		claim, err := w.queue.Take(taking)
 		if err != nil {
-			return // ctx has ended: the queue is never shut down, so that this controller can lead again
+			return // taking has ended: the queue is never shut down, so that this controller can lead again
 		}
-		w.handle(ctx, claim)
+		w.handle(acting, claim)
 	}
 }
 

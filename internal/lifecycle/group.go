@@ -21,7 +21,7 @@ type Group struct {
 	mu sync.Mutex
 	// Guarded by mu. running holds the names of the goroutines that have not returned; two may have one name.
 	running []string
-	// idle is non-nil while somebody waits, and closed when running becomes empty.
+	// Guarded by mu. idle is non-nil while somebody waits, and closed when running becomes empty.
 	idle chan struct{}
 }
 
@@ -47,23 +47,27 @@ func (g *Group) ended(name string) {
 	}
 }
 
-// Wait returns nil when every goroutine has ended, or, after grace, an error that wraps ErrStuck and names those that have not.
-func (g *Group) Wait(grace time.Duration) error {
+// Done returns a channel that is closed when no goroutine of the group is running, now or later.
+func (g *Group) Done() <-chan struct{} {
 	g.mu.Lock()
-	if len(g.running) == 0 {
-		g.mu.Unlock()
-		return nil
-	}
+	defer g.mu.Unlock()
 	if g.idle == nil {
 		g.idle = make(chan struct{})
 	}
 	idle := g.idle
-	g.mu.Unlock()
+	if len(g.running) == 0 {
+		close(g.idle)
+		g.idle = nil
+	}
+	return idle
+}
 
+// Wait returns nil when every goroutine has ended, or, after grace, an error that wraps ErrStuck and names those that have not.
+func (g *Group) Wait(grace time.Duration) error {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
-	case <-idle:
+	case <-g.Done():
 		return nil
 	case <-timer.C:
 	}

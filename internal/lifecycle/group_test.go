@@ -51,3 +51,17 @@ func TestTryTurnsAPanicIntoAnError(t *testing.T) {
 
 	require.True(t, errors.Is(Try(func() { panic(io.EOF) }), io.EOF))
 }
+
+func TestDoneIsClosedWhenNobodyRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group
+		<-g.Done() // nobody yet
+		g.Go("sleeper", func() { time.Sleep(time.Second) })
+		first, second := g.Done(), g.Done()
+		start := time.Now()
+		<-first
+		<-second
+		require.Equal(t, time.Second, time.Since(start))
+		<-g.Done()
+	})
+}
