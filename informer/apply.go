@@ -78,7 +78,7 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 // repeats reports whether the store holds exactly this state: a relist repeats what has not changed, and nobody needs to know.
 func (inf *SharedIndexInformer[T]) repeats(d *delta[T]) bool {
 	e, held := inf.store.entries[d.key]
-	return held && e.uid == d.uid && e.resourceVersion == d.resourceVersion
+	return held && e.uid == d.uid && e.resourceVersion == d.resourceVersion && d.resourceVersion != ""
 }
 
 // removed takes e out of the store. d is the deletion if the server has told of one, of that object, with its last state. The store's lock

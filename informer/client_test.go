@@ -272,6 +272,14 @@ func TestListsOfPointers(t *testing.T) {
 		synced(t, inf)
 		require.Equal(t, 1, inf.Len())
 	})
+	synctest.Test(t, func(t *testing.T) {
+		list := &pointers{ListMeta: metav1.ListMeta{ResourceVersion: "5"}, Items: []*corev1.Pod{nil}}
+		inf, err := New[*corev1.Pod](anyList{list}, Options[*corev1.Pod]{DisableWatchList: true})
+		require.NoError(t, err)
+		run(t, inf)
+		synced(t, inf)
+		require.Equal(t, 1, inf.Health().Rejected, "a nil pointer is no object")
+	})
 }
 
 func TestNewSaysWhatIsWrong(t *testing.T) {

@@ -3,13 +3,13 @@
 // A controller reads far more than it writes. It would be slow, and unkind to the server, to ask each time; so it lists a kind of object once, watches
 // it from there on, and reads from memory. That copy is the cache that every controller believes. This package is about when it may be believed.
 //
-//	        .------------------------ this package -------------------------.
-//	        |                                                               |  workqueue        reconcile
-//	 API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key---------> Queue --key-> worker -> Reconcile(ctx, key)
-//	 server -watch->  (1)              (2)     |           (3)              |                   (4)            |
-//	   ^    |                                  +------------------ Get / index lookups ------------------------+
-//	   |    '---------------------------------------------------------------'                                  |
-//	   +------------------------------- create / update / patch / delete --------------------------------------+
+//	       .------------------------ this package -------------------------.
+//	       |                                                               |  workqueue        reconcile
+//	API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key---------> Queue --key-> worker -> Reconcile(ctx, key)
+//	server -watch->  (1)              (2)     |           (3)              |                   (4)            |
+//	  ^    |                                  +------------------ Get / index lookups ------------------------+
+//	  |    '---------------------------------------------------------------'                                  |
+//	  +------------------------------- create / update / patch / delete --------------------------------------+
 //
 // # Vocabulary
 //
@@ -76,8 +76,8 @@
 //
 // # Testing code that uses an informer
 //
-// Use a fake clientset of client-go with Options.DisableWatchList, inside a bubble of testing/synctest: there, synctest.Wait returns when every event has
-// been handled, and time is free.
+// Inside a bubble of testing/synctest time is free, and synctest.Wait returns when every event has been handled. A fake clientset of client-go will do,
+// with Options.DisableWatchList: it cannot stream a list, and its objects have no versions, so its events are taken as they come.
 //
 // # Reading order
 //

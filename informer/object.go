@@ -40,15 +40,12 @@ type decoder[T any] func(runtime.Object) (item[T], error)
 func decodeObject[T Object](transform func(T) (T, error)) decoder[T] {
 	return func(raw runtime.Object) (item[T], error) {
 		object, ok := raw.(T)
-		if !ok {
+		if !ok || isNil(raw) {
 			return item[T]{}, fmt.Errorf("the client delivered a %T where a %T was expected", raw, object)
 		}
 		it := item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion(), value: object}
-		switch {
-		case it.key.Name == "":
+		if it.key.Name == "" {
 			return item[T]{}, fmt.Errorf("a %T without a name", object)
-		case it.resourceVersion == "":
-			return item[T]{}, fmt.Errorf("%T %s without a resourceVersion", object, it.key)
 		}
 		if transform != nil {
 			value, err := transformed(transform, object)

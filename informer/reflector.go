@@ -69,6 +69,9 @@ type reflector[T any] struct {
 	streamsLeft int
 	// synced is true once a list has been completed.
 	synced bool
+	// unversioned is true once a list held an object without a resourceVersion. No real server does that, but the fake clientset of client-go does:
+	// its events have none, either, so they are taken as they come, and a watch that has ended cannot be resumed.
+	unversioned bool
 
 	reconnect, relist backoff.Backoff
 }
@@ -83,6 +86,9 @@ func (r *reflector[T]) run(ctx context.Context) {
 			err = r.list(ctx)
 		} else {
 			err = r.watch(ctx)
+			if r.unversioned {
+				r.resourceVersion = ""
+			}
 		}
 		if err != nil && ctx.Err() == nil {
 			backoff.Sleep(ctx, r.failed(err))
@@ -168,6 +174,9 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 			return fmt.Errorf("list: %w", err)
 		}
 		err = eachItem(page, func(o runtime.Object) error {
+			if object, err := meta.Accessor(o); err == nil && !isNil(o) && object.GetResourceVersion() == "" {
+				r.unversioned = true
+			}
 			r.take(o, "")
 			return ctx.Err()
 		})
@@ -321,7 +330,7 @@ func (r *reflector[T]) receive(event watch.Event) error {
 		return discreet(err)
 	}
 	object, err := meta.Accessor(event.Object)
-	if err != nil || isNil(object) || object.GetResourceVersion() == "" {
+	if err != nil || isNil(object) || object.GetResourceVersion() == "" && !r.unversioned {
 		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", errViolation, event.Type, event.Object)
 	}
 	version := object.GetResourceVersion()
