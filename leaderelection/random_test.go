@@ -177,8 +177,8 @@ func (c *chaos) written(before, after *coordinationv1.Lease, by string, stood ti
 	if before != nil {
 		was = value(before.Spec.HolderIdentity)
 	}
-	if now == "" && (p.leads() || len(c.other(p)) > 0) {
-		c.broken = append(c.broken, fmt.Sprintf("I16: %s released while somebody worked", by))
+	if isReleased(after) && p.leads() {
+		c.broken = append(c.broken, fmt.Sprintf("I16: %s released while it worked", by))
 	}
 	if was != "" && was != now && !strings.HasPrefix(was, by+"_") && stood < scale(15*time.Second, 0.95) {
 		c.broken = append(c.broken, fmt.Sprintf("I17: %s replaced the record of %s after %v", by, was, stood))
@@ -186,15 +186,6 @@ func (c *chaos) written(before, after *coordinationv1.Lease, by string, stood ti
 	if before != nil && now != "" && was != now && value(after.Spec.LeaseTransitions) <= value(before.Spec.LeaseTransitions) {
 		c.broken = append(c.broken, fmt.Sprintf("%s took the lease without a new term", by))
 	}
-}
-
-func (c *chaos) other(p *process) (working []*process) {
-	for _, q := range c.all {
-		if q != p && q.leads() {
-			working = append(working, q)
-		}
-	}
-	return working
 }
 
 func (c *chaos) run(steps int) []string {
@@ -291,6 +282,7 @@ func TestRandomRunsFindSeededBugs(t *testing.T) {
 		"deadline counted from the answer": {func(c *chaos) {
 			c.bug = func(p *process) {
 				tweak(p, func(e *Elector) { e.tryTimeout = 5 * time.Second })
+				p.link.set(func(s *linkState) { s.back = func(string) time.Duration { return 4500 * time.Millisecond } })
 				p.link.answered = func(verb string) {
 					if e := p.elector; e != nil && verb == "update" {
 						if t := e.tenure.Load(); t != nil {

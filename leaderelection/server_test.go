@@ -119,7 +119,7 @@ func (s *server) apply(method string, body []byte, by string) (any, error) {
 	if err := json.Unmarshal(body, sent); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if value(sent.Spec.LeaseDurationSeconds) <= 0 || value(sent.Spec.LeaseTransitions) < 0 {
+	if d := sent.Spec.LeaseDurationSeconds; d != nil && *d <= 0 || value(sent.Spec.LeaseTransitions) < 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: leases.Group, Kind: "Lease"}, "lock", nil)
 	}
 	switch {
@@ -147,7 +147,7 @@ type link struct {
 	state   linkState
 	changed chan struct{}
 
-	answered func(verb string) // if set before use, called when an answer has arrived
+	answered func(verb string) // if set before use, called when the answer to what succeeded has arrived
 }
 
 type linkState struct {
@@ -210,7 +210,7 @@ func verbOf(req *http.Request) string {
 	return "get"
 }
 
-func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
+func (l *link) RoundTrip(req *http.Request) (response *http.Response, err error) {
 	verb, ctx := verbOf(req), req.Context()
 	var body []byte
 	if req.Body != nil {
@@ -218,7 +218,11 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body.Close()
 	}
 	if l.answered != nil {
-		defer l.answered(verb)
+		defer func() {
+			if err == nil && response.StatusCode == http.StatusOK {
+				l.answered(verb)
+			}
+		}()
 	}
 	state, _ := l.get()
 	if state.refuse {

@@ -1,0 +1,523 @@
+package leaderelection
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	peer "k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/thermostat-go/thermostat/internal/testcluster"
+)
+
+// TestHandOver measures how long nobody leads after the leader was asked to end, at the default periods. Fifty each:
+//
+//	THERMOSTAT_SOAK=1 go test -run TestHandOver -v ./leaderelection/
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	n := 5
+	if soak() {
+		n = 50
+	}
+	cluster := testcluster.Shared(t)
+	began := make(chan time.Time, 2)
+	lead := func(ctx context.Context) error {
+		began <- time.Now()
+		<-ctx.Done()
+		return nil
+	}
+	for name, run := range map[string]func(ctx context.Context, namespace, identity string) error{
+		"thermostat": func(ctx context.Context, namespace, identity string) error {
+			e, err := New(Config{REST: cluster.Config(), Namespace: namespace, Name: "lock", Identity: identity, SkipFirstWait: true})
+			if err != nil {
+				return err
+			}
+			return e.Run(ctx, lead)
+		},
+		"client-go": func(ctx context.Context, namespace, identity string) error {
+			client, err := coordinationclient.NewForConfig(cluster.Config())
+			if err != nil {
+				return err
+			}
+			e, err := peer.NewLeaderElector(peer.LeaderElectionConfig{
+				Lock: &resourcelock.LeaseLock{
+					LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lock"}, Client: client,
+					LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+				},
+				LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: true,
+				Callbacks: peer.LeaderCallbacks{OnStartedLeading: func(ctx context.Context) { _ = lead(ctx) }, OnStoppedLeading: func() {}},
+			})
+			if err != nil {
+				return err
+			}
+			e.Run(ctx)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			namespace := cluster.Namespace(t)
+			start := func(i int) (stop func()) {
+				ctx, cancel := quiet(t)
+				var running sync.WaitGroup
+				running.Go(func() {
+					if err := run(ctx, namespace, fmt.Sprintf("candidate-%d", i)); err != nil {
+						t.Error(err)
+					}
+				})
+				return func() { cancel(); running.Wait() }
+			}
+			stop := start(0)
+			<-began
+			var took []time.Duration
+			for i := range n {
+				next := start(i + 1)
+				time.Sleep(500*time.Millisecond + rand.N(time.Second)) // until it watches, and anywhere between two polls
+				asked := time.Now()
+				stop()
+				took = append(took, (<-began).Sub(asked))
+				stop = next
+			}
+			stop()
+			slices.Sort(took)
+			median, worst := took[len(took)/2], took[len(took)-1]
+			t.Logf("%s: hand-over after a clean release: median %v, worst %v of %d", name, median.Round(time.Millisecond), worst.Round(time.Millisecond), n)
+			if name == "thermostat" {
+				require.Less(t, worst, time.Second, "a watched release does not wait for a period")
+			}
+		})
+	}
+}
+
+// leaseRules is the Role of the package doc, without the name of the Lease.
+func leaseRules(name string, verbs ...string) []rbacv1.PolicyRule {
+	var rules []rbacv1.PolicyRule
+	for _, verb := range verbs {
+		rule := rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{verb}}
+		if verb != "create" {
+			rule.ResourceNames = []string{name}
+		}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+// requests counts requests by verb, and those that were denied.
+type requests struct {
+	mu           sync.Mutex
+	made, denied map[string]int
+}
+
+func (r *requests) Request(verb string, _ time.Duration, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.made == nil {
+		r.made, r.denied = map[string]int{}, map[string]int{}
+	}
+	r.made[verb]++
+	if status, ok := err.(interface{ Status() metav1.Status }); ok && status.Status().Code == 403 {
+		r.denied[verb]++
+	}
+}
+
+func (r *requests) Tenure(bool, Token, *LostError) {}
+
+// TestPermissions runs with exactly the documented Role: nothing is denied and nothing of it is unused. Then with each verb missing.
+func TestPermissions(t *testing.T) {
+	t.Parallel()
+	cluster := testcluster.Shared(t)
+	all := []string{"create", "get", "update", "watch"}
+	elect := func(t *testing.T, namespace string, cfg *rest.Config, seen *requests) (e *Elector, led chan struct{}, stop func() error) {
+		e, err := New(Config{REST: cfg, Namespace: namespace, Name: "lock", SkipFirstWait: true, Metrics: seen})
+		require.NoError(t, err)
+		ctx, cancel := quiet(t)
+		led, done := make(chan struct{}), make(chan error, 1)
+		go func() { done <- e.Run(ctx, func(ctx context.Context) error { close(led); <-ctx.Done(); return nil }) }()
+		return e, led, func() error { cancel(); return <-done }
+	}
+	t.Run("all", func(t *testing.T) {
+		namespace := cluster.Namespace(t)
+		cfg, err := cluster.ServiceAccount(t.Context(), namespace, leaseRules("lock", all...)...)
+		require.NoError(t, err)
+		seen := &requests{}
+		_, led, stop := elect(t, namespace, cfg, seen)
+		<-led
+		_, led2, stop2 := elect(t, namespace, cfg, seen)
+		time.Sleep(5 * time.Second)
+		asked := time.Now()
+		require.NoError(t, stop())
+		<-led2
+		require.Less(t, time.Since(asked), time.Second)
+		require.NoError(t, stop2())
+		require.Empty(t, seen.denied)
+		for _, verb := range all {
+			require.NotZero(t, seen.made[verb], "%s is in the Role and was not used", verb)
+		}
+		require.Len(t, seen.made, len(all))
+	})
+	for _, missing := range []string{"create", "get", "update"} {
+		t.Run("without "+missing, func(t *testing.T) {
+			namespace := cluster.Namespace(t)
+			verbs := slices.DeleteFunc(slices.Clone(all), func(v string) bool { return v == missing })
+			cfg, err := cluster.ServiceAccount(t.Context(), namespace, leaseRules("lock", verbs...)...)
+			require.NoError(t, err)
+			if missing == "update" {
+				_, err := cluster.Client().CoordinationV1().Leases(namespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "lock"}}, metav1.CreateOptions{})
+				require.NoError(t, err, "a Lease with an empty spec may be made in advance")
+			}
+			_, _, stop := elect(t, namespace, cfg, &requests{})
+			time.Sleep(time.Second)
+			err = stop()
+			var denied *DeniedError
+			require.ErrorAs(t, err, &denied)
+			require.Equal(t, missing, denied.Verb)
+			t.Log(err)
+		})
+	}
+	t.Run("without watch", func(t *testing.T) {
+		namespace := cluster.Namespace(t)
+		cfg, err := cluster.ServiceAccount(t.Context(), namespace, leaseRules("lock", "create", "get", "update")...)
+		require.NoError(t, err)
+		seen := &requests{}
+		_, led, stop := elect(t, namespace, cfg, seen)
+		<-led
+		_, led2, stop2 := elect(t, namespace, cfg, seen)
+		time.Sleep(time.Second)
+		asked := time.Now()
+		require.NoError(t, stop())
+		<-led2
+		require.Less(t, time.Since(asked), 3*time.Second, "polling takes over")
+		require.NoError(t, stop2())
+	})
+}
+
+// TestRecordIsClientGos reads our record with client-go's lock, and a Lease of client-go's with ours.
+func TestRecordIsClientGos(t *testing.T) {
+	t.Parallel()
+	cluster := testcluster.Shared(t)
+	namespace := cluster.Namespace(t)
+	leases := cluster.Client().CoordinationV1().Leases(namespace)
+	e, err := New(Config{REST: cluster.Config(), Namespace: namespace, Name: "lock", Identity: "us", SkipFirstWait: true})
+	require.NoError(t, err)
+	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lock"}, Client: cluster.Client().CoordinationV1()}
+	ctx, cancel := quiet(t)
+	defer cancel()
+	require.NoError(t, e.Run(ctx, func(ctx context.Context) error {
+		record, _, err := lock.Get(ctx)
+		require.NoError(t, err)
+		require.Equal(t, e.Identity(), record.HolderIdentity)
+		require.Equal(t, 15, record.LeaseDurationSeconds)
+		require.Equal(t, 0, record.LeaderTransitions)
+		require.WithinDuration(t, time.Now(), record.RenewTime.Time, 5*time.Second)
+		require.True(t, record.AcquireTime.Equal(&record.RenewTime))
+		return nil
+	}))
+	ours, err := leases.Get(ctx, "lock", metav1.GetOptions{})
+	require.NoError(t, err)
+
+	// What client-go writes when it releases is what we write, the times apart.
+	theirs := resourcelock.LeaderElectionRecordToLeaseSpec(&resourcelock.LeaderElectionRecord{
+		LeaseDurationSeconds: 1, AcquireTime: metav1.Now(), RenewTime: metav1.Now(),
+	})
+	theirs.AcquireTime, theirs.RenewTime = ours.Spec.AcquireTime, ours.Spec.RenewTime
+	require.Equal(t, theirs, ours.Spec)
+	require.True(t, isReleased(ours))
+}
+
+// A group is some candidates, each a process of its own behind a proxy of its own, that stamp their work into one file.
+type group struct {
+	*testing.T
+	cluster   *testcluster.Cluster
+	namespace string
+	stamps    string
+	members   []*member
+	restarts  int
+}
+
+type member struct {
+	kind, name string
+	proxy      *proxy
+	process    *testcluster.Process
+	command    testcluster.Command
+}
+
+func newGroup(t *testing.T, cluster *testcluster.Cluster, short bool, kinds ...string) *group {
+	g := &group{T: t, cluster: cluster, namespace: cluster.Namespace(t), stamps: filepath.Join(t.TempDir(), "stamps")}
+	require.NoError(t, os.WriteFile(g.stamps, nil, 0o600))
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	for i, kind := range kinds {
+		p, cfg := newProxy(t, cluster.Config())
+		name := fmt.Sprintf("%s-%d", strings.ReplaceAll(kind, "-", ""), i)
+		kubeconfig := filepath.Join(t.TempDir(), name)
+		require.NoError(t, testcluster.WriteKubeconfig(kubeconfig, cfg))
+		m := &member{kind: kind, name: name, proxy: p, command: testcluster.Command{Name: g.namespace + "-" + name, Path: binary, Env: []string{
+			"CANDIDATE=" + kind, "NAME=" + name, "KUBECONFIG=" + kubeconfig, "NAMESPACE=" + g.namespace, "STAMPS=" + g.stamps,
+		}}}
+		if short {
+			m.command.Env = append(m.command.Env, "SHORT=1")
+		}
+		m.process, err = cluster.Run(t.Context(), m.command)
+		require.NoError(t, err)
+		g.members = append(g.members, m)
+	}
+	return g
+}
+
+// A stamp line is what one of them did.
+type stampLine struct {
+	checked bool
+	tenure  string
+	at      time.Time
+}
+
+func (g *group) read() []stampLine {
+	raw, err := os.ReadFile(g.stamps)
+	require.NoError(g, err)
+	var lines []stampLine
+	for line := range bytes.Lines(raw) {
+		var kind, tenure string
+		var at int64
+		if n, _ := fmt.Sscanf(string(line), "%s %s %d\n", &kind, &tenure, &at); n == 3 { // the last line may not be finished
+			lines = append(lines, stampLine{kind == "w", tenure, time.Unix(0, at)})
+		}
+	}
+	return lines
+}
+
+// leader returns who stamped last, within the last moments; nil if nobody did.
+func (g *group) leader() *member {
+	lines := g.read()
+	if len(lines) == 0 || time.Since(lines[len(lines)-1].at) > 200*time.Millisecond {
+		return nil
+	}
+	for _, m := range g.members {
+		if strings.HasPrefix(lines[len(lines)-1].tenure, m.name) {
+			return m
+		}
+	}
+	return nil
+}
+
+func (g *group) await(who func(*member) bool, within time.Duration) *member {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if m := g.leader(); m != nil && who(m) {
+			return m
+		}
+	}
+	require.FailNow(g, "nobody leads")
+	return nil
+}
+
+// overlaps returns the tenures that went on after a later one had begun, in the order of the file.
+func overlapsIn(lines []stampLine, counts func(stampLine) bool) (tenures int, broken []string) {
+	ended := map[string]bool{}
+	current := ""
+	for _, l := range lines {
+		if !counts(l) || l.tenure == current {
+			continue
+		}
+		if ended[l.tenure] {
+			broken = append(broken, fmt.Sprintf("%s worked after %s had begun", l.tenure, current))
+		} else {
+			tenures++
+		}
+		ended[current] = true
+		current = l.tenure
+	}
+	return tenures, broken
+}
+
+func TestStampsOverlapIsSeen(t *testing.T) {
+	line := func(tenure string) stampLine { return stampLine{true, tenure, time.Time{}} }
+	all := func(stampLine) bool { return true }
+	n, broken := overlapsIn([]stampLine{line("a"), line("a"), line("b"), line("c")}, all)
+	require.Equal(t, 3, n)
+	require.Empty(t, broken)
+	_, broken = overlapsIn([]stampLine{line("a"), line("b"), line("a"), line("b")}, all)
+	require.Len(t, broken, 2)
+}
+
+// TestKilledLeader measures how long nobody works after kill -9, at the default durations.
+func TestKilledLeader(t *testing.T) {
+	t.Parallel()
+	kinds := []string{"thermostat"}
+	n := 1
+	if soak() {
+		kinds, n = append(kinds, "client-go"), 5
+	}
+	cluster := testcluster.Shared(t)
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			g := newGroup(t, cluster, false, kind, kind)
+			var took []string
+			for range n {
+				dead := g.await(func(*member) bool { return true }, time.Minute)
+				time.Sleep(2500 * time.Millisecond)
+				require.NoError(t, dead.process.Kill(t.Context()))
+				killed := time.Now()
+				g.await(func(m *member) bool { return m != dead }, time.Minute)
+				took = append(took, time.Since(killed).Round(100*time.Millisecond).String())
+				if kind == "thermostat" {
+					require.Less(t, time.Since(killed), 17*time.Second)
+				}
+				var err error
+				dead.process, err = dead.process.Restart(t.Context())
+				require.NoError(t, err)
+			}
+			t.Logf("%s: next leader after kill -9, LeaseDuration 15s: %s", kind, strings.Join(took, ", "))
+		})
+	}
+}
+
+// TestChaos has three processes behind proxies contend for a minute (ten with THERMOSTAT_SOAK=1) while links stall and break, processes
+// are paused, killed and asked to end, and the API server is restarted. All work is stamped into one file.
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	length := time.Minute
+	if soak() {
+		length = 10 * time.Minute
+	}
+	cluster := testcluster.Private(t, testcluster.Options{DisableNode: true})
+	g := newGroup(t, cluster, true, "thermostat", "thermostat", "thermostat")
+	g.await(func(*member) bool { return true }, time.Minute)
+	did := g.disturb(length, func(m *member, r *rand.Rand) string {
+		if r.IntN(20) == 0 {
+			require.NoError(t, cluster.Kill(t.Context(), testcluster.APIServer))
+			require.NoError(t, cluster.Restart(t.Context(), testcluster.APIServer))
+			return "API server restarted"
+		}
+		return ""
+	})
+	lines := g.read()
+	tenures, broken := overlapsIn(lines, func(l stampLine) bool { return l.checked })
+	_, unchecked := overlapsIn(lines, func(stampLine) bool { return true })
+	t.Logf("%v, %d stamps, %d tenures, 0 overlaps wanted, %d found (unchecked work, pauses included: %d); %v", length, len(lines), tenures, len(broken), len(unchecked), did)
+	require.Empty(t, broken)
+	require.Greater(t, tenures, 4)
+}
+
+// disturb lets something happen every few seconds, most of it to whoever leads, and undoes it again.
+func (g *group) disturb(length time.Duration, extra func(*member, *rand.Rand) string) map[string]int {
+	t, r, did := g.T, rand.New(rand.NewPCG(6, 2)), map[string]int{}
+	ctx := t.Context()
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		time.Sleep(rand.N(2 * time.Second))
+		m := g.leader()
+		if m == nil || r.IntN(4) == 0 {
+			m = g.members[r.IntN(len(g.members))]
+		}
+		what := extra(m, r)
+		if what == "" {
+			pause := time.Duration(r.Int64N(int64(2 * shortLease)))
+			switch r.IntN(5) {
+			case 0:
+				what = "stall"
+				m.proxy.stall(true)
+				time.Sleep(pause)
+				m.proxy.stall(false)
+			case 1:
+				what = "break"
+				m.proxy.reset()
+			case 2:
+				what = "SIGSTOP"
+				require.NoError(t, m.process.Stop(ctx))
+				time.Sleep(pause)
+				require.NoError(t, m.process.Continue(ctx))
+			case 3:
+				what = "SIGKILL"
+				var err error
+				m.process, err = m.process.Restart(ctx)
+				require.NoError(t, err)
+			case 4:
+				what = "SIGTERM"
+				require.NoError(t, m.process.Terminate(ctx))
+				var err error
+				m.process, err = g.cluster.Run(ctx, m.command)
+				require.NoError(t, err)
+			}
+		}
+		did[what]++
+	}
+	return did
+}
+
+// TestMixedGroup has our electors and client-go's contend for one Lease. Ours must never take a record that a client-go elector holds, and
+// two of ours must never work at once; the overlaps that client-go's own rules allow are counted apart.
+func TestMixedGroup(t *testing.T) {
+	t.Parallel()
+	length := 30 * time.Second
+	if soak() {
+		length = 5 * time.Minute
+	}
+	cluster := testcluster.Shared(t)
+	g := newGroup(t, cluster, true, "thermostat", "client-go", "thermostat", "client-go")
+	stomped, handovers := g.watchTakes()
+	g.await(func(*member) bool { return true }, time.Minute)
+	did := g.disturb(length, func(*member, *rand.Rand) string { return "" })
+	lines := g.read()
+	_, broken := overlapsIn(lines, func(l stampLine) bool { return l.checked && strings.HasPrefix(l.tenure, "thermostat") })
+	tenures, all := overlapsIn(lines, func(l stampLine) bool { return l.checked })
+	t.Logf("%v: %d tenures, records taken %v, overlaps of ours %d, with client-go in them %d; %v", length, tenures, handovers(), len(broken), len(all), did)
+	require.Empty(t, broken)
+	require.Empty(t, stomped())
+}
+
+// watchTakes follows the Lease and notes who took it from whom. A take of ours from a client-go elector counts as stomping unless its record
+// had stood for LeaseDuration, less the drift and what a watch may be late.
+func (g *group) watchTakes() (stomped func() []string, takes func() map[string]int) {
+	var mu sync.Mutex
+	var bad []string
+	counts := map[string]int{}
+	kindOf := func(holder string) string {
+		for _, m := range g.members {
+			if strings.HasPrefix(holder, m.name) {
+				return m.kind
+			}
+		}
+		return "nobody"
+	}
+	leases := g.cluster.Client().CoordinationV1().Leases(g.namespace)
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	w, err := leases.Watch(ctx, metav1.ListOptions{})
+	require.NoError(g, err)
+	g.Cleanup(func() { cancel(); w.Stop(); watching.Wait() })
+	watching.Go(func() {
+		before, since := "", time.Now()
+		for event := range w.ResultChan() {
+			lease, ok := event.Object.(*coordinationv1.Lease)
+			if !ok || event.Type == watch.Error {
+				return
+			}
+			holder, stood := value(lease.Spec.HolderIdentity), time.Since(since)
+			mu.Lock()
+			if holder != before && holder != "" {
+				from, to := kindOf(before), kindOf(holder)
+				counts[from+" -> "+to]++
+				if from == "client-go" && to == "thermostat" && stood < scale(shortLease, 0.95)-200*time.Millisecond {
+					bad = append(bad, fmt.Sprintf("%s took the record of %s after %v", holder, before, stood))
+				}
+			}
+			mu.Unlock()
+			before, since = holder, time.Now()
+		}
+	})
+	return func() []string { mu.Lock(); defer mu.Unlock(); return bad }, func() map[string]int { mu.Lock(); defer mu.Unlock(); return counts }
+}
