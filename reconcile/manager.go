@@ -252,6 +252,12 @@ func (m *Manager) observe(ctx context.Context) error {
 			}
 		}
 	}
+	for _, inf := range m.informers {
+		if inf.learner.scope.Load() == nil {
+			log.Info("The requests of this informer do not pass TrackWrites, so own writes of what it lists are not waited for: "+
+				"call Wrap(reconcile.TrackWrites) on the rest.Config that its client is made from", "informer", inf.Name())
+		}
+	}
 	m.ready.Store(nil)
 	log.V(1).Info("Caches are complete", "took", time.Since(began))
 	return nil
