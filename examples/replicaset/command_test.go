@@ -70,12 +70,26 @@ func TestCommandRefusesBadFlags(t *testing.T) {
 	require.Equal(t, "replicaset: no API server is configured: use --kubeconfig or $KUBECONFIG\n", r.stderr)
 }
 
-func TestCommandRefusesBadElection(t *testing.T) {
-	t.Parallel()
-	cluster := testcluster.Shared(t)
-	r := runCommand(t, "--kubeconfig", cluster.Kubeconfig(), "--leader-elect-lease-duration=5s")
+func TestCommandRefusesABadElectionBeforeItAsksAnybody(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, testcluster.WriteKubeconfig(path, &rest.Config{Host: "https://127.0.0.1:1"}))
+	r := runCommand(t, "--kubeconfig", path, "--leader-elect-lease-duration=5500ms", "--leader-elect-retry-period=9s")
 	require.Equal(t, 1, r.code)
-	require.Contains(t, r.lastLine(), "LeaseDuration 5s")
+	require.Contains(t, r.stderr, "LeaseDuration 5.5s")
+	require.Contains(t, r.stderr, "RetryPeriod 9s")
+	require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
+}
+
+func TestCommandDoesNotWaitForAServerItDoesNotTrust(t *testing.T) {
+	t.Parallel()
+	trusted := testcluster.Shared(t).Config()
+	trusted.CAData = nil
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, testcluster.WriteKubeconfig(path, trusted))
+	r := runCommand(t, "--kubeconfig", path)
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.stderr, "failed to verify certificate")
+	require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
 }
 
 func TestCommandGivesUpOnADeadServer(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -65,6 +66,8 @@ func (o options) validate(rest []string) error {
 	switch {
 	case len(rest) > 0:
 		return fmt.Errorf("unexpected argument %q: there are only flags, see --help", rest[0])
+	case o.namespace != "" && len(validation.IsDNS1123Label(o.namespace)) > 0:
+		return fmt.Errorf("--namespace=%s: %s", o.namespace, validation.IsDNS1123Label(o.namespace)[0])
 	case o.workers < 1:
 		return fmt.Errorf("--workers=%d: at least 1 is needed", o.workers)
 	case o.qps <= 0:

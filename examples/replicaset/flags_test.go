@@ -32,6 +32,7 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--startup-timeout=0s"}, "--startup-timeout=0s: has to be more than 0"},
 		{[]string{"--startup-timeout=5"}, "--startup-timeout"},
 		{[]string{"--metrics-bind-address=8080"}, "--metrics-bind-address=8080: has to be host:port"},
+		{[]string{"--namespace=No Such"}, "--namespace=No Such: a lowercase"},
 		{[]string{"--replicas=3"}, "unknown flag: --replicas"},
 		{[]string{"web"}, `unexpected argument "web"`},
 	} {

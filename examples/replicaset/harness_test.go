@@ -75,7 +75,7 @@ func (w *world) controlWith(wrap ...transport.WrapperFunc) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go pprof.Do(ctx, pprof.Labels("controller", w.namespace), func(ctx context.Context) { ended <- operate(ctx, cfg, w.options()) })
+	go pprof.Do(ctx, pprof.Labels("controller", w.namespace), func(ctx context.Context) { ended <- operate(ctx, cfg, nil, w.options()) })
 	stop = sync.OnceFunc(func() {
 		cancel()
 		select {

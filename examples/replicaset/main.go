@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -44,7 +45,7 @@ func main() {
 	case errors.Is(err, pflag.ErrHelp):
 		return
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "replicaset:", err)
+		complain(err)
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -52,9 +53,14 @@ func main() {
 	stop()
 	klog.Flush()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "replicaset:", err)
+		complain(err)
 		os.Exit(1)
 	}
+}
+
+// complain keeps to one line: that is what people read, and what ends up in a pod's status.
+func complain(err error) {
+	fmt.Fprintln(os.Stderr, "replicaset:", strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 // run works until ctx ends; that is no error.
@@ -62,6 +68,16 @@ func run(ctx context.Context, o options) error {
 	cfg, err := o.restConfig()
 	if err != nil {
 		return err
+	}
+	var elector *leaderelection.Elector
+	if o.leaderElect {
+		elector, err = leaderelection.New(leaderelection.Config{
+			REST: cfg, Namespace: o.leaseNamespace, Name: o.leaseName,
+			LeaseDuration: o.leaseDuration, RenewDeadline: o.renewDeadline, RetryPeriod: o.retryPeriod,
+		})
+		if err != nil {
+			return err
+		}
 	}
 	if err := preflight(ctx, cfg, o); err != nil {
 		if ctx.Err() != nil {
@@ -71,11 +87,11 @@ func run(ctx context.Context, o options) error {
 	}
 	// With this line, a run for a ReplicaSet begins only when the caches show what the run before it wrote.
 	cfg.Wrap(reconcile.TrackWrites)
-	return operate(ctx, cfg, o)
+	return operate(ctx, cfg, elector, o)
 }
 
-// operate runs the controller against the API server of cfg.
-func operate(ctx context.Context, cfg *rest.Config, o options) error {
+// operate runs the controller against the API server of cfg, while elector lets it or, without one, at once.
+func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elector, o options) error {
 	var manager reconcile.ManagerOptions
 	numbers := metrics.New()
 	if o.metricsAddress != "0" {
@@ -83,16 +99,9 @@ func operate(ctx context.Context, cfg *rest.Config, o options) error {
 		registry.MustRegister(numbers, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		manager.HTTPAddress, manager.Metrics = o.metricsAddress, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	}
-	if o.leaderElect {
-		elector, err := leaderelection.New(leaderelection.Config{
-			REST: cfg, Namespace: o.leaseNamespace, Name: o.leaseName,
-			LeaseDuration: o.leaseDuration, RenewDeadline: o.renewDeadline, RetryPeriod: o.retryPeriod,
-		})
-		if err != nil {
-			return err
-		}
-		numbers.Elector(o.leaseName, elector.IsLeader)
+	if elector != nil {
 		manager.Elector = elector
+		numbers.Elector(o.leaseName, elector.IsLeader)
 	}
 
 	client, err := kubernetes.NewForConfig(cfg)

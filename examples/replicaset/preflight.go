@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -101,10 +102,15 @@ func missing(ctx context.Context, client kubernetes.Interface, needs []access) (
 	return denied, nil
 }
 
-// worthRetrying is true for a server that is not there, or not there yet; an answer that says no is final.
+// worthRetrying is true for a server that is not there, or not there yet; an answer that says no is final, and so is
+// a server that we do not trust.
 func worthRetrying(err error) bool {
 	var network net.Error
 	var request *url.Error
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(err, &untrusted) {
+		return false
+	}
 	return errors.As(err, &network) || errors.As(err, &request) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err)
 }
