@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +43,29 @@ func TestTimersAreExact(t *testing.T) {
 		q.ShutDown()
 		<-stopped
 	})
+}
+
+// TestManyAlarms sets and cancels alarms at random, and checks the heap and the index as it goes.
+func TestManyAlarms(t *testing.T) {
+	q := New(Options[int]{})
+	defer q.ShutDown()
+	r := rand.New(rand.NewPCG(1, 0))
+	for i := range many(20_000) {
+		key := r.IntN(1000)
+		if r.IntN(3) == 0 {
+			q.Cancel(key)
+		} else {
+			q.AddAfter(key, time.Hour+time.Duration(r.IntN(1e9)))
+		}
+		if i%20 == 0 {
+			require.NoError(t, q.check())
+		}
+	}
+	for key := range 1000 {
+		q.Cancel(key)
+		require.NoError(t, q.check())
+	}
+	require.Zero(t, q.entries.n)
 }
 
 // TestManyDueAtOnce rings more alarms than ring handles at a time.

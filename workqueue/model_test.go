@@ -191,7 +191,16 @@ func (m *model) String() string {
 				next = *at
 			}
 		}
-		all = append(all, fmt.Sprint(k, " ", state, " ", x.dirty, " ", next))
+		owes := ""
+		if state == Ready || state == Throttled || x.dirty {
+			owes = fmt.Sprint(x.charged)
+		}
+		for i, at := range x.at {
+			if at != nil {
+				owes += fmt.Sprint(" ", x.limited[i])
+			}
+		}
+		all = append(all, fmt.Sprint(k, " ", state, " ", x.dirty, " ", next, " ", owes))
 	}
 	return fmt.Sprint(len(m.ready), all)
 }
@@ -203,7 +212,16 @@ func describe(q *Queue[string]) string {
 		if !i.Next.IsZero() {
 			next = i.Next.Sub(q.born)
 		}
-		all = append(all, fmt.Sprint(i.Key, " ", i.State, " ", i.Again, " ", next))
+		e, owes := q.entries.get(i.Key, q.entries.hash(i.Key)), ""
+		if i.State == Ready || i.State == Throttled || i.Again {
+			owes = fmt.Sprint(e.turn.charged)
+		}
+		for i, at := range e.at {
+			if at != 0 {
+				owes += fmt.Sprint(" ", e.limited[i])
+			}
+		}
+		all = append(all, fmt.Sprint(i.Key, " ", i.State, " ", i.Again, " ", next, " ", owes))
 	}
 	slices.Sort(all)
 	return fmt.Sprint(q.Len(), all)

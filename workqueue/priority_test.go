@@ -177,6 +177,30 @@ func TestPriorityOfAKey(t *testing.T) {
 	})
 }
 
+// TestRaisedKeyTakesNoAgeAlong: a priority that becomes empty is forgotten, and so is how often it was passed over.
+func TestRaisedKeyTakesNoAgeAlong(t *testing.T) {
+	q := New(Options[int]{MaxOvertaken: 3})
+	serve := func(n, from int) {
+		for i := range n {
+			q.Add(from + i)
+			c := take(t, q)
+			require.Equal(t, from+i, c.Key())
+			c.Done()
+		}
+	}
+	q.AddWith(-1, AddOptions{Priority: -1})
+	serve(3, 0)
+	q.Add(5)
+	q.Add(-1) // which raises it, and leaves its priority empty
+	q.AddWith(-2, AddOptions{Priority: -1})
+	for _, key := range []int{5, -1} {
+		require.Equal(t, key, take(t, q).Key())
+	}
+	serve(1, 20)
+	q.Add(21)
+	require.Equal(t, -2, take(t, q).Key(), "it was passed over three times")
+}
+
 // TestNoisyNeighbour: one tenant adds 100,000 keys, another one adds a key each second for a minute.
 func TestNoisyNeighbour(t *testing.T) {
 	const work = 10 * time.Millisecond
