@@ -342,6 +342,29 @@ func (c *cutter) cut() {
 	}
 }
 
+// slowPosts is a transport that takes its time before it sends a POST.
+func slowPosts(by time.Duration) transport.WrapperFunc {
+	return func(next http.RoundTripper) http.RoundTripper { return &slow{next, by} }
+}
+
+type slow struct {
+	next http.RoundTripper
+	by   time.Duration
+}
+
+func (s *slow) WrappedRoundTripper() http.RoundTripper { return s.next }
+
+func (s *slow) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodPost {
+		select {
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		case <-time.After(s.by):
+		}
+	}
+	return s.next.RoundTrip(req)
+}
+
 // beLate is a transport whose watches tell everything late, though not slower.
 func beLate(by time.Duration) transport.WrapperFunc {
 	return func(next http.RoundTripper) http.RoundTripper { return &late{next, by} }
