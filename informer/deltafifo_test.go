@@ -21,7 +21,7 @@ func fifoScript(t *testing.T, script []byte) {
 	require.NoError(t, err)
 
 	truth := map[Key]*corev1.Pod{}
-	now, epoch, order := 1, uint64(1), []Key{}
+	now, epoch, order, reached := 1, uint64(1), []Key{}, ""
 	for _, op := range script {
 		now++
 		key := Key{Namespace: "default", Name: string(rune('a' + op%3))}
@@ -40,6 +40,7 @@ func fifoScript(t *testing.T, script []byte) {
 			queued()
 			truth[key] = p
 			inf.fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, p}, epoch: epoch}, p.ResourceVersion)
+			reached = p.ResourceVersion
 		}
 		switch kind := op / 3 % 8; kind {
 		case 0, 1: // create or update
@@ -61,8 +62,11 @@ func fifoScript(t *testing.T, script []byte) {
 				d.value = next(held.UID)
 			}
 			inf.fifo.add(d, strconv.Itoa(now))
-		case 5: // a list, in which some keys have gone missing since
-			delete(truth, key)
+			reached = strconv.Itoa(now)
+		case 5: // a list, in which a key has gone missing, is begun; sometimes it is complete
+			if now%5 > 0 {
+				delete(truth, key)
+			}
 			epoch++
 			for k, p := range truth {
 				if _, waiting := inf.fifo.steps[k]; !waiting {
@@ -70,8 +74,14 @@ func fifoScript(t *testing.T, script []byte) {
 				}
 				inf.fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, p}, epoch: epoch}, "")
 			}
-			inf.fifo.reached(strconv.Itoa(now), epoch)
-		default: // empty the FIFO
+			if now%5 > 0 {
+				inf.fifo.reached(strconv.Itoa(now), epoch)
+				reached = strconv.Itoa(now)
+			}
+		case 6: // a bookmark
+			inf.fifo.reached(strconv.Itoa(now), 0)
+			reached = strconv.Itoa(now)
+		case 7: // empty the FIFO
 			b := inf.fifo.pop()
 			requireBatch(t, b, order)
 			order = order[:0]
@@ -88,9 +98,7 @@ func fifoScript(t *testing.T, script []byte) {
 				require.Equal(t, p.ResourceVersion, got.ResourceVersion, "%s", k)
 			}
 			require.Empty(t, inf.fifo.steps)
-			if b.resourceVersion != "" {
-				require.Equal(t, b.resourceVersion, inf.ResourceVersion())
-			}
+			require.Equal(t, reached, inf.ResourceVersion())
 		}
 	}
 	require.NoError(t, told.err())
@@ -122,7 +130,7 @@ func TestDeltaFIFOLosesNothingOnTheWayToTheStore(t *testing.T) {
 }
 
 func FuzzDeltaFIFO(f *testing.F) {
-	f.Add([]byte{0, 9, 0, 18, 6, 9, 18, 15, 18})
+	f.Add([]byte{0, 9, 0, 21, 6, 9, 21, 15, 18, 21})
 	f.Fuzz(fifoScript)
 }
 
@@ -134,4 +142,18 @@ func TestDeltaFIFOForgetsTheMemoryOfAGreatList(t *testing.T) {
 	require.Len(t, f.pop().deltas, 5000)
 	require.Zero(t, cap(f.order))
 	require.Empty(t, f.pop().deltas)
+}
+
+// The store holds one object, and while nobody pops, it is deleted, and so is its successor: the store must hear of the one that it holds.
+func TestDeltaFIFOKeepsTheFirstDeletion(t *testing.T) {
+	f := newDeltaFIFO[int]()
+	step := func(uid types.UID, deleted bool) delta[int] {
+		return delta[int]{item: item[int]{uid: uid}, deleted: deleted}
+	}
+	f.add(step("1", true), "")
+	f.add(step("2", false), "")
+	f.add(step("2", true), "")
+	b := f.pop()
+	require.Len(t, b.deltas, 1)
+	require.Equal(t, types.UID("1"), b.deltas[0].uid)
 }

@@ -133,6 +133,9 @@ func (r rounds) check(e Event[*corev1.Pod]) error {
 	default:
 		return violated("no such type")
 	}
+	if e.Old != nil && (e.Old.UID != e.UID || KeyOf(e.Old) != e.Key) {
+		return violated("Old is another object")
+	}
 	if e.New != nil && (e.New.UID != e.UID || e.New.ResourceVersion != e.ResourceVersion || KeyOf(e.New) != e.Key) {
 		return violated("New is another object")
 	}
@@ -186,6 +189,7 @@ func TestTheValidatorsFindSeededBugs(t *testing.T) {
 		"deleted twice":                 {add, event(Deleted, at("u", 6), nil), event(Deleted, at("u", 6), nil)},
 		"deleted with another uid":      {add, event(Deleted, at("v", 6), nil)},
 		"added again at an old version": {add, event(Deleted, at("u", 9), nil), event(Added, nil, at("v", 8))},
+		"deleted with a foreign state":  {add, {Type: Deleted, Key: add.Key, UID: "u", ResourceVersion: "6", Old: at("v", 6)}},
 		"a type of its own":             {{Key: KeyOf(pod("a")), ResourceVersion: "7"}},
 	} {
 		h := history{rounds: rounds{}}

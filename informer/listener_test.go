@@ -157,6 +157,18 @@ func TestWhatWaitsForAHandlerIsBoundedByTheStore(t *testing.T) {
 	}
 }
 
+func TestAHandlerThatIsNeverQuiteDoneHoldsNoMemoryBehindIt(t *testing.T) {
+	l := newListener(func(Event[int]) {}, HandlerOptions{})
+	for i := range 100_000 {
+		l.push(klog.Background(), 10, Event[int]{Type: Added, Key: Key{Name: strconv.Itoa(i)}})
+		if i > 0 {
+			l.next() // one is always left
+		}
+	}
+	require.Equal(t, 1, l.pending())
+	require.Less(t, cap(l.buffer), 16)
+}
+
 func TestABurstThatHasPassedHoldsNoMemory(t *testing.T) {
 	l := newListener(func(Event[int]) {}, HandlerOptions{})
 	for i := range 50_000 {

@@ -356,7 +356,7 @@ func TestGoneIsFollowedByAListWithBackoff(t *testing.T) {
 
 // A1, A2: a watch that ends soon is resumed where it ended, after a wait that grows; never is there a list.
 func TestShortWatchesBackOffAndNeverRelist(t *testing.T) {
-	for name, event := range map[string]bool{"empty": false, "with an event": true} {
+	for name, lives := range map[string]time.Duration{"empty": 0, "with an event": 0, "a second": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 				run(t, inf)
@@ -364,11 +364,11 @@ func TestShortWatchesBackOffAndNeverRelist(t *testing.T) {
 				p.requests()
 				p.set(func() {
 					p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-						if event {
+						if name == "with an event" {
 							p.Update("default", "a", func(o *corev1.Pod) {})
 						}
 						w, err := p.podAPI.Watch(ctx, opts)
-						p.Cut()
+						time.AfterFunc(lives, p.Cut)
 						return w, err
 					}
 				})
@@ -384,6 +384,39 @@ func TestShortWatchesBackOffAndNeverRelist(t *testing.T) {
 			})
 		})
 	}
+}
+
+// After a night of trouble and an hour of peace, the next trouble is met with a short wait again.
+func TestBackoffIsForgottenOnceAWatchHasLived(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		run(t, inf)
+		for _, trouble := range []error{errBusy, errExpired} {
+			p.set(func() { p.onWatch = refuse(trouble) })
+			p.Cut()
+			time.Sleep(8 * time.Hour)
+			for range 10 {
+				p.set(func() { p.onWatch = nil })
+				time.Sleep(time.Hour)
+				once := true
+				p.set(func() {
+					p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+						if once {
+							once = false
+							return nil, trouble
+						}
+						return p.podAPI.Watch(ctx, opts)
+					}
+				})
+				p.requests()
+				p.Cut()
+				time.Sleep(time.Minute)
+				asked := p.requests()
+				require.Len(t, asked, 2)
+				require.LessOrEqual(t, asked[1].at.Sub(asked[0].at), 800*time.Millisecond)
+			}
+		}
+		healed(t, p, inf, told)
+	})
 }
 
 func TestALongWatchIsFollowedByTheNextAtOnce(t *testing.T) {
@@ -621,6 +654,38 @@ func TestRepeatedEventsAreNotTold(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"Deleted a"}, told.lines(), "one that the server told of is not of unknown state")
 		healed(t, p, inf, told)
+	})
+}
+
+// A resource that has gone takes its versions with it.
+func TestAMissingResourceIsListedWhenItComesBack(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		run(t, inf)
+		synctest.Wait()
+		p.requests()
+		p.set(func() { p.onWatch = refuse(errNoSuch) })
+		p.Cut()
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"WATCH", "STREAM"}, p.verbs()[:2])
+		healed(t, p, inf, told)
+	})
+}
+
+// A server that deletes an object and then shows it again, unchanged, makes no sense; it must do no harm.
+func TestAGhostDoesNoHarm(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		run(t, inf)
+		synctest.Wait()
+		ghost := p.Objects()[0]
+		p.Inject(watch.Event{Type: watch.Deleted, Object: ghost})
+		p.Inject(watch.Event{Type: watch.Added, Object: ghost})
+		synctest.Wait()
+		told.rounds = rounds{KeyOf(p.Objects()[1]): told.rounds[KeyOf(p.Objects()[1])]}
+		p.Update("default", "a", func(*corev1.Pod) {})
+		time.Sleep(time.Minute)
+		require.Equal(t, Live, inf.Health().State)
+		require.Equal(t, 2, inf.Len())
+		told.violations = nil
 	})
 }
 
