@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,7 @@ type Elector struct {
 	stats      counters
 	troubles   troubles
 	wall       func() time.Time // time.Now; a test of clock jumps has another one
+	random     func() float64   // rand.Float64; a test that can be repeated has another one
 
 	running atomic.Bool            // between the beginning and the end of Run
 	working atomic.Bool            // between the beginning and the end of the lead function, which may outlive Run
@@ -49,6 +51,7 @@ func New(cfg Config) (*Elector, error) {
 		identity: identity,
 		view:     newView(),
 		wall:     time.Now,
+		random:   rand.Float64,
 		// A try that is not answered leaves time for another one before the deadline.
 		tryTimeout: min(cfg.RetryPeriod+time.Second, cfg.RenewDeadline/2),
 	}

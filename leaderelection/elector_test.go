@@ -6,10 +6,12 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +26,14 @@ func soak() bool { return os.Getenv("THERMOSTAT_SOAK") != "" }
 // quiet is a context whose logger says nothing.
 func quiet(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+}
+
+// logged is a context whose logger counts its lines, as many as an operator sees without -v.
+func logged(t *testing.T) (ctx context.Context, cancel context.CancelFunc, lines func() int) {
+	var n atomic.Int64
+	logger := funcr.New(func(prefix, args string) { n.Add(1) }, funcr.Options{})
+	ctx, cancel = context.WithCancel(klog.NewContext(t.Context(), logger))
+	return ctx, cancel, func() int { return int(n.Load()) }
 }
 
 func candidate(t *testing.T, l *link, change ...func(*Config)) *Elector {

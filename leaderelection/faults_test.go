@@ -123,6 +123,7 @@ func count(t *testing.T, k kind, n int, script func(w *world) bool) int {
 			for _, p := range w.all {
 				p.stop()
 			}
+			time.Sleep(10 * time.Second) // what is in flight arrives
 		})
 	}
 	return yes

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -104,7 +103,7 @@ func (v *view) uncertain() bool {
 }
 
 // see notes what an answer from the server showed and reports whether that is another state than before. An unchanged state keeps its age.
-func (v *view) see(lease *coordinationv1.Lease) bool {
+func (v *view) see(lease *coordinationv1.Lease, jitter float64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	last := v.now
@@ -117,7 +116,7 @@ func (v *view) see(lease *coordinationv1.Lease) bool {
 		since:  time.Now(),
 		others: last.others || last.known && last.lease != nil && !isPristine(last.lease),
 		mine:   v.isClaimLocked(lease),
-		jitter: rand.Float64(),
+		jitter: jitter,
 	}
 	close(v.stale)
 	v.stale = make(chan struct{})
@@ -169,7 +168,7 @@ const watchAgain = time.Minute
 
 // pace is the time between two tries of a candidate.
 func (e *Elector) pace() time.Duration {
-	return time.Duration(float64(e.cfg.RetryPeriod) * (1 + 0.2*rand.Float64()))
+	return time.Duration(float64(e.cfg.RetryPeriod) * (1 + 0.2*e.random()))
 }
 
 // look reads the Lease once.
@@ -196,7 +195,7 @@ func (e *Elector) follow(ctx context.Context, from *coordinationv1.Lease) (lived
 		resourceVersion = from.ResourceVersion
 	}
 	opening := time.AfterFunc(e.tryTimeout, cancel)
-	stream, err := e.client.watch(ctx, resourceVersion, watchFor/2+rand.N(watchFor/2))
+	stream, err := e.client.watch(ctx, resourceVersion, scale(watchFor, 0.5+0.5*e.random()))
 	if !opening.Stop() || err != nil {
 		if err == nil {
 			err = context.DeadlineExceeded
@@ -264,7 +263,7 @@ func (e *Elector) watched(ctx context.Context, event watch.Event) error {
 // see updates the view. What is news to a leader is only a hint: an old event may arrive late, so the next renewal, made at once, decides.
 func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease) {
 	before := e.view.get()
-	if !e.view.see(lease) {
+	if !e.view.see(lease, e.random()) {
 		return
 	}
 	logger := klog.FromContext(ctx)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,7 +49,9 @@ func (c *chaos) start(slot int) {
 		if c.rand.IntN(20) == 0 {
 			q.linger = time.Minute // a work that does not stop: its process exits when Run says so
 		}
+		source, lock := rand.New(rand.NewPCG(c.rand.Uint64(), 0)), sync.Mutex{}
 		q.tweak = func(e *Elector) {
+			e.random = func() float64 { lock.Lock(); defer lock.Unlock(); return source.Float64() }
 			// A clock that is slow by 5 % makes each of our durations last 5 % longer.
 			e.cfg.RenewDeadline, e.cfg.StopGrace = scale(e.cfg.RenewDeadline, slow), scale(e.cfg.StopGrace, slow)
 			e.cfg.RetryPeriod, e.cfg.DrainTimeout = scale(e.cfg.RetryPeriod, slow), scale(5*time.Second, slow)
@@ -251,6 +254,7 @@ func chaosRun(t *testing.T, seed uint64, change func(*chaos)) (broken []string) 
 		for _, p := range c.all {
 			p.stop()
 		}
+		time.Sleep(10 * time.Second) // what is in flight arrives
 	})
 	return broken
 }
@@ -282,13 +286,15 @@ func TestRandomRunsFindSeededBugs(t *testing.T) {
 		"deadline counted from the answer": {func(c *chaos) {
 			c.bug = func(p *process) {
 				tweak(p, func(e *Elector) { e.tryTimeout = 5 * time.Second })
-				p.link.set(func(s *linkState) { s.back = func(string) time.Duration { return 4500 * time.Millisecond } })
+				p.link.set(func(s *linkState) { s.back = func(string) time.Duration { return 1500 * time.Millisecond } })
 				p.link.answered = func(verb string) {
 					if e := p.elector; e != nil && verb == "update" {
-						if t := e.tenure.Load(); t != nil {
-							lease, _ := t.last()
-							t.extend(e.stamp(), lease)
-						}
+						time.AfterFunc(time.Millisecond, func() { // right after the renewal has set what is right
+							if t := e.tenure.Load(); t != nil {
+								lease, _ := t.last()
+								t.extend(e.stamp(), lease)
+							}
+						})
 					}
 				}
 			}

@@ -151,14 +151,15 @@ type link struct {
 }
 
 type linkState struct {
-	cut     bool                            // requests hang, streams are silent, until the cut heals
-	deny    map[string]bool                 // verbs that are forbidden
-	status  int                             // if not 0, every request is answered with this
-	there   func(verb string) time.Duration // how long a request takes to be applied; nil: no time
-	back    func(verb string) time.Duration // how long its answer takes
-	lose    func(verb string) bool          // whether its answer never comes
-	refuse  bool                            // connection refused
-	garbage bool                            // answers that are no JSON
+	cut       bool                            // requests hang, streams are silent, until the cut heals
+	deny      map[string]bool                 // verbs that are forbidden
+	status    int                             // if not 0, every request is answered with this
+	there     func(verb string) time.Duration // how long a request takes to be applied; nil: no time
+	back      func(verb string) time.Duration // how long its answer takes
+	lose      func(verb string) bool          // whether its answer never comes
+	refuse    bool                            // connection refused
+	hangWatch bool                            // a watch is never answered
+	garbage   bool                            // answers that are no JSON
 }
 
 func (s *server) link(name string) *link {
@@ -239,6 +240,9 @@ func (l *link) RoundTrip(req *http.Request) (response *http.Response, err error)
 		return answer(req, nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: "Failure", Code: int32(state.status), Reason: metav1.StatusReasonInternalError}})
 	case state.garbage:
 		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("<html>")), Request: req}, nil
+	case verb == "watch" && state.hangWatch:
+		<-ctx.Done()
+		return nil, ctx.Err()
 	case verb == "watch":
 		return l.watch(req)
 	}

@@ -1,0 +1,119 @@
+package leaderelection
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// answering is a wire that answers after a while, unless the request is given up.
+func answering(after time.Duration, status int, sent *int) http.RoundTripper {
+	return roundTrip(func(req *http.Request) (*http.Response, error) {
+		*sent++
+		if !sleep(req.Context(), after) {
+			return nil, req.Context().Err()
+		}
+		return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("ok")), Request: req}, nil
+	})
+}
+
+func TestFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, sent := newServer(), 0
+		a := start(t, candidate(t, s.link("a")), 0)
+		fence := a.Fence(answering(time.Second, 200, &sent))
+		do := func(ctx context.Context, method string) error {
+			req, err := http.NewRequestWithContext(ctx, method, "http://server/pods", strings.NewReader("{}"))
+			require.NoError(t, err)
+			response, err := fence.RoundTrip(req)
+			if err == nil {
+				body, err := io.ReadAll(response.Body)
+				require.NoError(t, err)
+				require.Equal(t, "ok", string(body))
+				require.NoError(t, response.Body.Close())
+			}
+			return err
+		}
+		require.ErrorIs(t, do(t.Context(), http.MethodPost), ErrNotLeading)
+		require.ErrorContains(t, do(t.Context(), http.MethodPatch), "PATCH /pods was refused")
+		require.Zero(t, sent, "a refused write is not sent")
+		require.NoError(t, do(t.Context(), http.MethodGet), "reads pass")
+
+		settle(time.Second)
+		require.True(t, a.IsLeader())
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+			require.NoError(t, do(t.Context(), method))
+		}
+		require.NoError(t, a.stop())
+		require.ErrorIs(t, do(t.Context(), http.MethodPut), ErrNotLeading)
+	})
+}
+
+func TestFenceCutsOffWhatIsUnderWayWhenTheTenureEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, sent := newServer(), 0
+		l := s.link("a")
+		a := start(t, candidate(t, l), 0)
+		settle(time.Second)
+		l.cut(true)
+		fence := a.Fence(answering(time.Hour, 200, &sent))
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://server/pods", nil)
+		took := lasted(func() {
+			_, err := fence.RoundTrip(req)
+			require.ErrorIs(t, err, ErrNotLeading)
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorContains(t, err, "it had been sent")
+		})
+		require.Equal(t, 1, sent)
+		require.Less(t, took, 10*time.Second)
+		a.stop()
+	})
+}
+
+func TestFenceKeepsAnEarlierTenureOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, sent := newServer(), 0
+		e := candidate(t, s.link("a"))
+		fence := e.Fence(answering(0, 200, &sent))
+		write := func(ctx context.Context) error {
+			req, _ := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, "http://server/pods", nil)
+			_, err := fence.RoundTrip(req)
+			return err
+		}
+		ctx, cancel := quiet(t)
+		defer cancel()
+		var first context.Context
+		require.NoError(t, e.Run(ctx, func(ctx context.Context) error { first = ctx; return write(ctx) }))
+		require.NoError(t, e.Run(ctx, func(ctx context.Context) error {
+			require.ErrorIs(t, write(first), ErrNotLeading, "what is left over from the first tenure may not write in the second")
+			require.NoError(t, write(ctx))
+			return nil
+		}))
+	})
+}
+
+func TestFencePassesErrorsAndUpgradesThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, sent := newServer(), 0
+		a := start(t, candidate(t, s.link("a")), 0)
+		settle(time.Second)
+		broken := errors.New("broken")
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://server/pods/x/exec", nil)
+		_, err := a.Fence(roundTrip(func(*http.Request) (*http.Response, error) { return nil, broken })).RoundTrip(req)
+		require.Equal(t, broken, err)
+		next := answering(0, http.StatusSwitchingProtocols, &sent)
+		response, err := a.Fence(next).RoundTrip(req)
+		require.NoError(t, err)
+		_, fenced := response.Body.(*fencedBody)
+		require.False(t, fenced)
+		require.NotNil(t, a.Fence(next).(interface{ WrappedRoundTripper() http.RoundTripper }).WrappedRoundTripper())
+		require.NoError(t, a.stop())
+	})
+}

@@ -1,0 +1,491 @@
+package leaderelection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+)
+
+func TestConfigIsChecked(t *testing.T) {
+	good := Config{REST: &rest.Config{Host: "http://server"}, Namespace: "ns", Name: "lock"}
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"nil client":        {func(c *Config) { c.REST = nil }, "REST is nil"},
+		"no namespace":      {func(c *Config) { c.Namespace = "" }, "Namespace"},
+		"bad name":          {func(c *Config) { c.Name = "a b" }, "Name"},
+		"bad identity":      {func(c *Config) { c.Identity = "a\nb" }, "Identity"},
+		"long identity":     {func(c *Config) { c.Identity = strings.Repeat("a", 201) }, "Identity"},
+		"fraction":          {func(c *Config) { c.LeaseDuration = 15*time.Second + 1 }, "whole seconds"},
+		"below a second":    {func(c *Config) { c.LeaseDuration = 900 * time.Millisecond }, "whole seconds"},
+		"too long":          {func(c *Config) { c.LeaseDuration = 1 << 32 * time.Second }, "32 bits"},
+		"negative":          {func(c *Config) { c.StopGrace = -1 }, "StopGrace is negative"},
+		"margin":            {func(c *Config) { c.RenewDeadline = 12 * time.Second }, "could start before the work has ended"},
+		"margin with drift": {func(c *Config) { c.ClockDrift = 0.08 }, "could start before the work has ended"},
+		"drift":             {func(c *Config) { c.ClockDrift = 0.5 }, "ClockDrift"},
+		"retry":             {func(c *Config) { c.RetryPeriod = 6 * time.Second }, "fit twice"},
+		"maximum":           {func(c *Config) { c.MaxLeaseDuration = time.Second }, "below LeaseDuration"},
+		"certificate": {func(c *Config) {
+			c.REST = &rest.Config{Host: "https://x", TLSClientConfig: rest.TLSClientConfig{CAFile: "/no/such"}}
+		}, "not usable"},
+		"host":       {func(c *Config) { c.REST = &rest.Config{Host: "http://[::"} }, ""},
+		"token file": {func(c *Config) { c.REST = &rest.Config{Transport: http.DefaultTransport, BearerTokenFile: "/no/such"} }, "not usable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := good
+			c.change(&cfg)
+			_, err := New(cfg)
+			require.Error(t, err)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+	_, err := New(Config{})
+	for _, want := range []string{"REST", "Namespace", "Name"} {
+		require.ErrorContains(t, err, want, "everything that is wrong is said at once")
+	}
+	e, err := New(good)
+	require.NoError(t, err)
+	host, _ := os.Hostname()
+	require.True(t, strings.HasPrefix(e.Identity(), host+"_"), "the host's name, and a random part")
+	other, err := New(good)
+	require.NoError(t, err)
+	require.NotEqual(t, e.Identity(), other.Identity())
+	require.Equal(t, "ns/lock", e.String())
+	require.Equal(t, "leaderelection", e.Name())
+}
+
+func TestTheTransportIsOurOwn(t *testing.T) {
+	cfg := &rest.Config{
+		Host: "https://server", QPS: 0.001, Burst: 1, Timeout: time.Nanosecond, UserAgent: "me",
+		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+		Proxy:           func(*http.Request) (*url.URL, error) { return nil, nil },
+		Dial:            func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("dialled") },
+	}
+	e, err := New(Config{REST: cfg, Namespace: "ns", Name: "lock"})
+	require.NoError(t, err)
+	first := e.client.lane.base
+	require.Equal(t, []string{"http/1.1"}, first.TLSClientConfig.NextProtos)
+	_, err = e.client.get(t.Context())
+	require.ErrorContains(t, err, "dialled")
+	require.NotSame(t, first, e.client.lane.base, "a failed try gives the next one a fresh connection")
+	require.Equal(t, 0, len(cfg.NextProtos), "the caller's configuration is not touched")
+
+	e.client.lane.config.TLSClientConfig.CAData, e.client.lane.config.TLSClientConfig.Insecure = []byte("no certificate"), false
+	before := e.client.lane.base
+	e.client.lane.fresh()
+	require.Same(t, before, e.client.lane.base, "certificates that cannot be read just now leave the old ones in use")
+
+	closed := false
+	shared := &wrapped{&closing{roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("no") }), &closed}}
+	e, err = New(Config{REST: &rest.Config{Host: "http://server", Transport: shared}, Namespace: "ns", Name: "lock"})
+	require.NoError(t, err)
+	_, err = e.client.get(t.Context())
+	require.Error(t, err)
+	require.True(t, closed)
+}
+
+type closing struct {
+	roundTrip
+	closed *bool
+}
+
+func (c *closing) CloseIdleConnections() { *c.closed = true }
+
+type wrapped struct{ http.RoundTripper }
+
+func (w *wrapped) WrappedRoundTripper() http.RoundTripper { return w.RoundTripper }
+
+// hooks records what it is told, and panics after it.
+type hooks struct {
+	mu      sync.Mutex
+	verbs   map[string]int
+	tenures []string
+	events  []string
+}
+
+func (h *hooks) Request(verb string, _ time.Duration, _ error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.verbs == nil {
+		h.verbs = map[string]int{}
+	}
+	h.verbs[verb]++
+	panic("in a hook")
+}
+
+func (h *hooks) Tenure(leading bool, _ Token, lost *LostError) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tenures = append(h.tenures, fmt.Sprintf("%v %v", leading, lost != nil))
+	panic("in a hook")
+}
+
+func (h *hooks) Eventf(object runtime.Object, eventType, reason, message string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	lease := object.(*coordinationv1.Lease)
+	h.events = append(h.events, fmt.Sprintf("%s %s %s: %s", eventType, reason, lease.Name, fmt.Sprintf(message, args...)))
+	panic("in a hook")
+}
+
+func TestHooksAreToldAndMayPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, h := newServer(), &hooks{}
+		l := s.link("a")
+		a := start(t, candidate(t, l, func(c *Config) { c.Metrics, c.Events = h, h }), 0)
+		settle(time.Minute)
+		require.True(t, a.IsLeader())
+		stats := a.Stats()
+		require.True(t, stats.Leading)
+		require.Greater(t, stats.Left, 7*time.Second)
+		require.InDelta(t, 30, stats.Renewals, 2)
+		require.NoError(t, a.stop())
+		b := start(t, a.Elector, 0)
+		settle(10 * time.Second)
+		l.cut(true)
+		err := b.wait()
+		require.ErrorIs(t, err, ErrLost)
+		require.ErrorIs(t, err, context.DeadlineExceeded, "the loss says why the last renewal failed")
+		require.ErrorContains(t, err, "no renewal was acknowledged within RenewDeadline")
+		require.Equal(t, []string{"true false", "false false", "true false", "false true"}, h.tenures)
+		require.Equal(t, []string{
+			"Normal LeaderElection lock: " + a.Identity() + " became leader", "Normal LeaderElection lock: " + a.Identity() + " stopped leading",
+			"Normal LeaderElection lock: " + a.Identity() + " became leader", "Warning LeaderElection lock: " + a.Identity() + " lost the lease: deadline",
+		}, h.events)
+		require.NotZero(t, h.verbs["watch"])
+		stats = a.Stats()
+		require.False(t, stats.Leading)
+		require.Equal(t, uint64(1), stats.Losses)
+		require.NotZero(t, stats.RenewalFailures)
+	})
+}
+
+func TestLosses(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit   func(*coordinationv1.Lease) *coordinationv1.Lease
+		reason Reason
+		text   string
+	}{
+		"deleted":    {func(*coordinationv1.Lease) *coordinationv1.Lease { return nil }, ReasonDeleted, "deleted"},
+		"wiped":      {wipe, ReasonHolder, "another tenure"},
+		"lower term": {func(l *coordinationv1.Lease) *coordinationv1.Lease { l.Spec.LeaseTransitions = new(int32); return l }, ReasonHolder, "another tenure"},
+		"new uid":    {func(l *coordinationv1.Lease) *coordinationv1.Lease { l.UID = "other"; return l }, ReasonDeleted, "deleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				s.edit(func(*coordinationv1.Lease) *coordinationv1.Lease {
+					l := released(&coordinationv1.Lease{}, time.Now())
+					l.Spec.LeaseTransitions = new(int32(4))
+					return l
+				})
+				a := start(t, candidate(t, s.link("a")), time.Second)
+				settle(time.Second)
+				s.edit(c.edit)
+				took := lasted(func() {
+					err := a.wait()
+					var lost *LostError
+					require.ErrorAs(t, err, &lost)
+					require.Equal(t, c.reason, lost.Reason)
+					require.ErrorContains(t, err, c.text)
+				})
+				require.Equal(t, time.Second, took, "F4: at once, and the time that the work took to stop")
+				require.False(t, s.get() != nil && isReleased(s.get()), "I17: what is somebody else's is not released")
+			})
+		})
+	}
+}
+
+func TestAWorkThatOutlivesItsTenure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		l := s.link("a")
+		a := start(t, candidate(t, l), 20*time.Second)
+		settle(2 * time.Second)
+		l.cut(true)
+		err := a.wait()
+		require.ErrorIs(t, err, ErrStuck)
+		require.ErrorIs(t, err, ErrLost)
+		require.ErrorIs(t, a.Check(nil), ErrStuck)
+		l.cut(false)
+		settle(10 * time.Second)
+		require.False(t, isReleased(s.get()))
+		settle(10 * time.Second)
+		require.NoError(t, a.Check(nil))
+	})
+}
+
+func TestTheErrorOfTheWorkIsKeptBesideTheLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		boom := errors.New("boom")
+		ctx, cancel := quiet(t)
+		defer cancel()
+		err := candidate(t, s.link("a")).Run(ctx, func(ctx context.Context) error {
+			s.edit(wipe)
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), ErrLost)
+			return boom
+		})
+		require.ErrorIs(t, err, ErrLost)
+		require.ErrorIs(t, err, boom)
+	})
+}
+
+// TestStoppingInEveryPhase is G1: Run returns within a second and StopGrace of the end of its context, whatever it is in the middle of.
+func TestStoppingInEveryPhase(t *testing.T) {
+	for name, setup := range map[string]func(s *server, l *link){
+		"first look hangs": func(_ *server, l *link) { l.cut(true) },
+		"refused":          func(_ *server, l *link) { l.set(func(s *linkState) { s.refuse = true }) },
+		"garbage":          func(_ *server, l *link) { l.set(func(s *linkState) { s.garbage = true }) },
+		"server error":     func(_ *server, l *link) { l.set(func(s *linkState) { s.status = 503 }) },
+		"throttled":        func(_ *server, l *link) { l.set(func(s *linkState) { s.status = 429 }) },
+		"take is slow":     func(_ *server, l *link) { l.set(func(s *linkState) { s.there = slowFor("create", 2*time.Second) }) },
+		"take's answer is slow": func(_ *server, l *link) {
+			l.set(func(s *linkState) { s.back = slowFor("create", 2900*time.Millisecond) })
+		},
+		"take's answer is lost": func(_ *server, l *link) {
+			l.set(func(s *linkState) { s.lose = func(v string) bool { return v == "create" } })
+		},
+		"standby": func(s *server, _ *link) { s.edit(heldBy("x")) },
+		"standby without watch": func(s *server, l *link) {
+			s.edit(heldBy("x"))
+			l.set(func(s *linkState) { s.deny = map[string]bool{"watch": true} })
+		},
+		"leading":                func(*server, *link) {},
+		"leading, renewal hangs": func(_ *server, l *link) { l.set(func(s *linkState) { s.back = slowFor("update", time.Hour) }) },
+		"watch hangs":            func(_ *server, l *link) { l.set(func(s *linkState) { s.hangWatch = true }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, after := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 20 * time.Second} {
+				synctest.Test(t, func(t *testing.T) {
+					s := newServer()
+					l := s.link("a")
+					setup(s, l)
+					a := start(t, candidate(t, l), 0)
+					settle(after)
+					took := lasted(func() { _ = a.stop() })
+					require.LessOrEqual(t, took, 4*time.Second)
+					if lease := s.get(); lease != nil && took < 4*time.Second && !strings.HasPrefix(name, "leading, ") {
+						require.NotEqual(t, a.Identity(), value(lease.Spec.HolderIdentity), "a claim that nobody will act on is given back")
+					}
+					l.set(func(s *linkState) { *s = linkState{} })
+					time.Sleep(2 * time.Hour)
+				})
+			}
+		})
+	}
+}
+
+func slowFor(verb string, d time.Duration) func(string) time.Duration {
+	return func(v string) time.Duration {
+		if v == verb {
+			return d
+		}
+		return 0
+	}
+}
+
+func heldBy(holder string) func(*coordinationv1.Lease) *coordinationv1.Lease {
+	return func(l *coordinationv1.Lease) *coordinationv1.Lease {
+		return claimed(l, metav1.ObjectMeta{}, holder, 15*time.Second, time.Now())
+	}
+}
+
+func TestWatchTrouble(t *testing.T) {
+	for name, disturb := range map[string]func(s *server, l *link){
+		"ends":        func(s *server, _ *link) { s.endStreams() },
+		"goes silent": func(s *server, _ *link) { s.muteStreams() },
+		"sends an error": func(s *server, _ *link) {
+			s.push(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","code":410,"reason":"Expired"}}`)
+		},
+		"sends garbage":  func(s *server, _ *link) { s.push(`{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1"}}`) },
+		"sends a status": func(s *server, _ *link) { s.push(`{"type":"MODIFIED","object":{"kind":"Status","apiVersion":"v1"}}`) },
+		"sends a bookmark": func(s *server, _ *link) {
+			s.push(`{"type":"BOOKMARK","object":{"kind":"Lease","apiVersion":"coordination.k8s.io/v1"}}`)
+		},
+		"sends other leases": func(s *server, _ *link) {
+			s.push(`{"type":"DELETED","object":{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"other","namespace":"ns"}}}`)
+		},
+		"is forbidden": func(s *server, l *link) {
+			l.set(func(s *linkState) { s.deny = map[string]bool{"watch": true} })
+			s.endStreams()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				a := start(t, candidate(t, s.link("a")), 0)
+				settle(time.Second)
+				l := s.link("b")
+				b := start(t, candidate(t, l), 0)
+				settle(time.Minute)
+				require.True(t, a.IsLeader())
+				disturb(s, l)
+				settle(10 * time.Second)
+				require.True(t, a.IsLeader())
+				took := lasted(func() {
+					require.NoError(t, a.stop())
+					for !b.IsLeader() {
+						time.Sleep(time.Millisecond)
+					}
+				})
+				if name == "is forbidden" {
+					require.Less(t, took, 2500*time.Millisecond)
+					l.set(func(s *linkState) { s.deny = nil })
+				} else {
+					require.LessOrEqual(t, took, 25*time.Millisecond, "the watch was opened again")
+				}
+				settle(2 * time.Minute)
+				require.True(t, b.IsLeader())
+				require.NoError(t, b.stop())
+			})
+		})
+	}
+}
+
+func TestAPausedLeaderInTheMiddleOfThings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		a := start(t, candidate(t, s.link("a")), 0)
+		settle(time.Second)
+		ten := a.tenure.Load()
+		sent := ten.sent
+		lease, _ := ten.last()
+		settle(500 * time.Millisecond)
+		ten.extend(stamp{sent.Add(-time.Hour), sent.Add(-time.Hour)}, lease)
+		require.False(t, a.IsLeader(), "the wall says that it is over")
+		require.ErrorIs(t, a.wait(), ErrLost)
+		ten.extend(a.stamp(), lease)
+		require.False(t, ten.valid(), "an answer after the end brings nothing back")
+	})
+}
+
+func TestAServerThatChangesWhatItIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		rename := func(_, after *coordinationv1.Lease, by string) {
+			if after != nil && value(after.Spec.HolderIdentity) != "" {
+				after.Spec.HolderIdentity = new("webhook")
+			}
+		}
+		s.onWrite = rename
+		a := start(t, candidate(t, s.link("a")), 0)
+		settle(5 * time.Second)
+		require.False(t, a.IsLeader())
+		require.NoError(t, a.stop())
+
+		s.onWrite = nil
+		s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease { return released(l, time.Now()) })
+		b := start(t, candidate(t, s.link("b")), 0)
+		settle(time.Second)
+		require.True(t, b.IsLeader())
+		s.mu.Lock()
+		s.onWrite = rename
+		s.mu.Unlock()
+		require.ErrorIs(t, b.wait(), ErrLost)
+	})
+}
+
+func TestOddRecords(t *testing.T) {
+	require.Equal(t, int32(0), *claimed(&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{LeaseTransitions: new(int32(1<<31 - 1))}}, metav1.ObjectMeta{}, "a", time.Second, time.Now()).Spec.LeaseTransitions)
+	require.Len(t, clip(strings.Repeat("x", 1000)), 256)
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.edit(heldBy("x"))
+		s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease {
+			l.Spec.LeaseDurationSeconds = new(int32(1_000_000))
+			return l
+		})
+		a := start(t, candidate(t, s.link("a")), 0)
+		settle(time.Second)
+		require.Equal(t, uint64(1), a.Stats().OddDurations)
+		require.NoError(t, a.stop())
+	})
+}
+
+func TestObservedBeforeAndWithoutALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		e := candidate(t, s.link("a"), func(c *Config) { c.SkipFirstWait = false })
+		_, ok := e.Observed()
+		require.False(t, ok)
+		e.view.see(nil, 0)
+		o, ok := e.Observed()
+		require.True(t, ok)
+		require.False(t, o.Exists)
+	})
+}
+
+// TestRealConnections runs over net/http: a leader survives the death of every connection it has, and leaves none behind.
+func TestRealConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		n := newNetwork(s)
+		e, err := New(Config{REST: &rest.Config{Host: "http://server", Dial: n.dial}, Namespace: "ns", Name: "lock", SkipFirstWait: true})
+		require.NoError(t, err)
+		r := start(t, e, 0)
+		settle(30 * time.Second)
+		require.True(t, e.IsLeader())
+		require.LessOrEqual(t, n.dialed, 3, "connections are kept: one for the watch, one for the rest")
+		for range 5 {
+			n.freeze()
+			settle(20 * time.Second)
+			require.True(t, e.IsLeader())
+		}
+		require.Len(t, r.worked(), 1, "one tenure")
+		require.NoError(t, r.stop())
+		n.close()
+	})
+}
+
+func TestExitIfStuck(t *testing.T) {
+	require.NoError(t, ExitIfStuck(nil))
+	require.Equal(t, ErrLost, ExitIfStuck(ErrLost))
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(binary)
+	cmd.Env = append(os.Environ(), "CANDIDATE=stuck")
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, 1, exit.ExitCode())
+	require.Contains(t, string(out), "did not stop")
+}
+
+// TestCalmLogs is I23: a long outage is a handful of lines, not one for each try.
+func TestCalmLogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		l := s.link("a")
+		l.set(func(s *linkState) { s.refuse = true })
+		ctx, cancel, lines := logged(t)
+		e := candidate(t, l)
+		done := make(chan error, 1)
+		go func() { done <- e.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }) }()
+		settle(time.Hour)
+		require.LessOrEqual(t, lines(), 3)
+		l.set(func(s *linkState) { s.refuse = false })
+		settle(time.Hour)
+		cancel()
+		require.NoError(t, <-done)
+		require.LessOrEqual(t, lines(), 12)
+	})
+}
