@@ -20,6 +20,7 @@ func (inf *SharedIndexInformer[T]) process(ctx context.Context, log klog.Logger)
 		case <-inf.fifo.ready:
 		}
 		b := inf.fifo.pop()
+		inf.rewound = max(inf.rewound, b.rewound)
 		for deltas := range slices.Chunk(b.deltas, chunk) {
 			if ctx.Err() != nil {
 				return
@@ -39,11 +40,11 @@ func (inf *SharedIndexInformer[T]) process(ctx context.Context, log klog.Logger)
 func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 	s := inf.store
 	// First the users' index functions, without a lock: this goroutine is the only writer, so what it sees now is what it will find then. Of
-	// two deltas of one key, which stand next to each other, the first is a deletion and the second therefore no repetition.
+	// two deltas of one key, which stand next to each other, the first is a deletion: unless that is stale, there is nothing to compare the second with.
 	for i := range deltas {
 		d := &deltas[i]
-		d.repeated = !d.deleted && inf.repeats(d) && (i == 0 || deltas[i-1].key != d.key)
-		if !d.deleted && !d.repeated {
+		d.stale = inf.stale(d) && (i == 0 || deltas[i-1].key != d.key || deltas[i-1].stale)
+		if !d.deleted && !d.stale {
 			s.plan(d.key, d.value, inf.health.badObject)
 		}
 	}
@@ -54,13 +55,13 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 		d := &deltas[i]
 		e, held := s.entries[d.key]
 		switch {
+		case d.stale:
+			e.epoch = max(e.epoch, d.epoch)
+			continue
 		case d.deleted:
 			if held {
 				inf.removed(e, d)
 			}
-			continue
-		case d.repeated:
-			e.epoch = d.epoch
 			continue
 		case held && e.uid != d.uid:
 			inf.removed(e, nil)
@@ -75,10 +76,18 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 	}
 }
 
-// repeats reports whether the store holds exactly this state: a relist repeats what has not changed, and nobody needs to know.
-func (inf *SharedIndexInformer[T]) repeats(d *delta[T]) bool {
+// stale reports whether d tells the store nothing: it holds exactly this state, as after a relist, which repeats what has not changed, or a newer
+// one, which no server should make it forget. Versions from before a rewind are not compared with those after it.
+func (inf *SharedIndexInformer[T]) stale(d *delta[T]) bool {
 	e, held := inf.store.entries[d.key]
-	return held && e.uid == d.uid && e.resourceVersion == d.resourceVersion && d.resourceVersion != ""
+	switch {
+	case !held || d.resourceVersion == "":
+		return false
+	case (e.epoch < inf.rewound) == (d.epoch < inf.rewound) && older(d.resourceVersion, e.resourceVersion):
+		return true
+	default:
+		return !d.deleted && e.uid == d.uid && e.resourceVersion == d.resourceVersion
+	}
 }
 
 // removed takes e out of the store. d is the deletion if the server has told of one, of that object, with its last state. The store's lock

@@ -6,8 +6,8 @@ import "sync"
 type delta[T any] struct {
 	item[T]
 	deleted bool
-	// repeated marks a live state that the store holds already; the store finds out.
-	repeated bool
+	// stale marks a state that the store holds already, or a newer one; the store finds out.
+	stale bool
 	// unseen marks a deletion that came without the object's last state. The value is not set.
 	unseen bool
 	// epoch is the number of the list that was the latest to begin when this was received.
@@ -37,7 +37,7 @@ type deltaFIFO[T any] struct {
 	steps map[Key]pending[T]
 	// Guarded by mu. The rest of the next batch.
 	resourceVersion string
-	sweep           uint64
+	sweep, rewound  uint64
 
 	// ready holds a token whenever there may be something to pop.
 	ready chan struct{}
@@ -50,6 +50,9 @@ type batch[T any] struct {
 	resourceVersion string
 	// sweep, unless zero, is the epoch of a list that is complete: what the store holds from an older epoch is no longer on the server.
 	sweep uint64
+	// rewound, unless zero, is the epoch of a list of a cluster that has gone back in time: its versions, and those of what followed, are not to be
+	// compared with those from before.
+	rewound uint64
 }
 
 func newDeltaFIFO[T any]() *deltaFIFO[T] {
@@ -88,6 +91,13 @@ func (f *deltaFIFO[T]) reached(resourceVersion string, sweep uint64) {
 	f.signal()
 }
 
+// rewind says that the cluster was found to have gone back in time by the list of that epoch, before anything of it is added.
+func (f *deltaFIFO[T]) rewind(epoch uint64) {
+	f.mu.Lock()
+	f.rewound = epoch
+	f.mu.Unlock()
+}
+
 func (f *deltaFIFO[T]) signal() {
 	select {
 	case f.ready <- struct{}{}:
@@ -99,7 +109,7 @@ func (f *deltaFIFO[T]) signal() {
 func (f *deltaFIFO[T]) pop() batch[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, deltas: make([]delta[T], 0, len(f.order))}
+	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, rewound: f.rewound, deltas: make([]delta[T], 0, len(f.order))}
 	for _, key := range f.order {
 		p := f.steps[key]
 		if p.gone != nil {
@@ -115,6 +125,6 @@ func (f *deltaFIFO[T]) pop() batch[T] {
 	}
 	clear(f.steps)
 	f.order = f.order[:0]
-	f.resourceVersion, f.sweep = "", 0
+	f.resourceVersion, f.sweep, f.rewound = "", 0, 0
 	return b
 }

@@ -40,6 +40,8 @@ type Health struct {
 	LastProgress time.Time
 	// Lists counts the lists that were begun. When it grows, watches cannot be resumed or lists do not succeed.
 	Lists int
+	// Rewinds counts how often the cluster has gone back to an older state, as after a restore from a backup, and the cache with it.
+	Rewinds int
 	// Rejected counts the objects that could not be taken into the store, and are missing from it.
 	Rejected int
 	// LastBadObject is the latest complaint about a single object: it could not be taken into the store, or into an index.
@@ -108,6 +110,12 @@ func (h *health) progressed() {
 func (h *health) listing() {
 	h.mu.Lock()
 	h.now.Lists++
+	h.mu.Unlock()
+}
+
+func (h *health) rewound() {
+	h.mu.Lock()
+	h.now.Rewinds++
 	h.mu.Unlock()
 }
 

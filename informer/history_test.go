@@ -27,10 +27,14 @@ func (h *history) handle(e Event[*corev1.Pod]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.events = append(h.events, e)
-	if err := h.rounds.check(e); err != nil {
+	era := 0
+	if h.inf != nil {
+		era = h.inf.Health().Rewinds
+	}
+	if err := h.rounds.check(e, era); err != nil {
 		h.violations = append(h.violations, err)
 	}
-	if h.inf != nil {
+	if h.inf != nil && era == 0 {
 		if err := cacheBeforeNotice(h.inf, e); err != nil {
 			h.violations = append(h.violations, err)
 		}
@@ -88,10 +92,11 @@ type round struct {
 	alive   bool
 	uid     types.UID
 	version int64
+	era     int // versions of one era rise
 }
 
-func (r rounds) check(e Event[*corev1.Pod]) error {
-	before, now := r[e.Key], round{alive: e.Type != Deleted, uid: e.UID, version: version(e.ResourceVersion)}
+func (r rounds) check(e Event[*corev1.Pod], era int) error {
+	before, now := r[e.Key], round{alive: e.Type != Deleted, uid: e.UID, version: version(e.ResourceVersion), era: era}
 	r[e.Key] = now
 	violated := func(what string) error {
 		return fmt.Errorf("%s %s at %s (uid %s): %s; before it: %+v", e.Type, e.Key, e.ResourceVersion, e.UID, what, before)
@@ -103,7 +108,7 @@ func (r rounds) check(e Event[*corev1.Pod]) error {
 			return violated("it was there already")
 		case e.Old != nil || e.New == nil:
 			return violated("only New should be set")
-		case now.version <= before.version:
+		case now.version <= before.version && now.era == before.era:
 			return violated("the version went back")
 		}
 	case Updated:
@@ -116,7 +121,7 @@ func (r rounds) check(e Event[*corev1.Pod]) error {
 			return violated("Old and New should be set")
 		case version(e.Old.ResourceVersion) != before.version:
 			return violated("Old is not what was seen last, but " + e.Old.ResourceVersion)
-		case now.version <= before.version:
+		case now.version <= before.version && now.era == before.era:
 			return violated("the version went back")
 		}
 	case Deleted:
@@ -127,7 +132,7 @@ func (r rounds) check(e Event[*corev1.Pod]) error {
 			return violated("another object")
 		case e.Old == nil || e.New != nil:
 			return violated("only Old should be set")
-		case now.version < before.version:
+		case now.version < before.version && now.era == before.era:
 			return violated("the version went back")
 		}
 	default:

@@ -65,6 +65,8 @@ type SharedIndexInformer[T any] struct {
 	// Held with the writer token: who is told of changes, and the scratch space for what they are told.
 	listeners []*listener[T]
 	events    []Event[T]
+	// Held with the writer token: the epoch from which on versions count, see batch.
+	rewound uint64
 	// inside is the inline listener whose handler is being called, so that Run can name it if it never returns.
 	inside atomic.Pointer[listener[T]]
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 
@@ -33,6 +34,8 @@ const (
 	pagedTries = 3
 	// A list of more pages than this has no end.
 	maxPages = 100_000
+	// With this many doubts a plain list has the last word.
+	maxDoubts = 3
 )
 
 var (
@@ -40,6 +43,7 @@ var (
 	errIncomplete = errors.New("the stream ended before its list was complete")
 	errViolation  = errors.New("the server broke the protocol")
 	errShortLived = errors.New("the watch ended soon")
+	errWentBack   = fmt.Errorf("%w: its version went back", errViolation)
 )
 
 // reflector keeps a DeltaFIFO fed with what happens to one resource. It is in one of two states, each with a wait before it is tried again:
@@ -69,6 +73,9 @@ type reflector[T any] struct {
 	streamsLeft int
 	// synced is true once a list has been completed.
 	synced bool
+	// newest is the highest version that the store has been told of. doubts grows while the server seems not to have reached it: see [reflector.goesBack].
+	newest string
+	doubts int
 	// unversioned is true once a list held an object without a resourceVersion. No real server does that, but the fake clientset of client-go does:
 	// its events have none, either, so they are taken as they come, and a watch that has ended cannot be resumed.
 	unversioned bool
@@ -107,6 +114,12 @@ func (r *reflector[T]) failed(err error) time.Duration {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsNotFound(err) || errors.Is(err, errViolation) {
 		r.resourceVersion = ""
 	}
+	switch {
+	case errors.Is(err, errWentBack):
+		r.doubts = maxDoubts
+	case tooLarge(err):
+		r.doubts++
+	}
 	wait := r.reconnect.Next
 	if r.resourceVersion == "" {
 		wait = r.relist.Next
@@ -118,7 +131,7 @@ func (r *reflector[T]) failed(err error) time.Duration {
 
 // list brings the store to the state of the server, and, if the server streams the list, goes on watching.
 func (r *reflector[T]) list(ctx context.Context) error {
-	if r.streamsLeft > 0 {
+	if r.streamsLeft > 0 && r.doubts < maxDoubts {
 		err := r.streamedList(ctx)
 		if r.resourceVersion != "" {
 			return err // the list went well; it is the watch after it that has ended
@@ -126,7 +139,7 @@ func (r *reflector[T]) list(ctx context.Context) error {
 		switch {
 		case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err):
 			r.streamsLeft = 0 // the server does not know the protocol
-		case errors.Is(err, errSilent) || errors.Is(err, errIncomplete) || errors.Is(err, errViolation):
+		case errors.Is(err, errSilent) || errors.Is(err, errIncomplete) || errors.Is(err, errViolation) && !errors.Is(err, errWentBack):
 			r.streamsLeft--
 		default:
 			return err // nothing to do with streaming: unreachable, overloaded, forbidden
@@ -142,10 +155,36 @@ func (r *reflector[T]) list(ctx context.Context) error {
 // complete records that everything up to resourceVersion is in the FIFO, and that it was a list.
 func (r *reflector[T]) complete(resourceVersion string) {
 	r.fifo.reached(resourceVersion, r.epoch)
-	r.resourceVersion = resourceVersion
-	r.synced = true
+	r.resourceVersion, r.newest = resourceVersion, resourceVersion
+	r.synced, r.doubts = true, 0
 	r.health.progressed()
 	r.health.enter(Live, nil)
+}
+
+// goesBack reports whether a version is older than one that the store has had. The store never follows there lightly: what a controller has seen
+// deleted would exist again, and it would act on that.
+//
+// Each list asks for the most recent state, which no server can answer from a cache that lags. So if one is older nonetheless, it is refused, and a
+// plain list decides. If that is older, too, the cluster itself has gone back, restored from a backup, and the store goes with it: [reflector.rewind].
+func (r *reflector[T]) goesBack(resourceVersion string) bool { return older(resourceVersion, r.newest) }
+
+// older compares two versions of one resource. Those that are no numbers, as some aggregated APIs have them, cannot be compared: they are not older.
+func older(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
+}
+
+// tooLarge reports whether the server has not reached the version that was asked for, or that it asked its own storage for.
+func tooLarge(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+// rewind lets the store follow a cluster that has gone back: what comes in from now on is compared with nothing that came before.
+func (r *reflector[T]) rewind(resourceVersion string) {
+	r.log.Error(nil, "The cluster has gone back to an older state, as after a restore; the cache follows it", "from", r.newest, "to", resourceVersion)
+	r.health.rewound()
+	r.fifo.rewind(r.epoch)
+	r.newest = ""
 }
 
 // pagedList lists page by page; each object is on its way to the store before the next page is asked for.
@@ -173,6 +212,16 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 		default:
 			return fmt.Errorf("list: %w", err)
 		}
+		list, err := meta.ListAccessor(page)
+		if err != nil || isNil(page) {
+			return fmt.Errorf("list: %w: a %T is no list", errViolation, page)
+		}
+		if r.goesBack(list.GetResourceVersion()) {
+			if r.doubts < maxDoubts {
+				return fmt.Errorf("list: %w from %s to %s", errWentBack, r.newest, list.GetResourceVersion())
+			}
+			r.rewind(list.GetResourceVersion())
+		}
 		err = eachItem(page, func(o runtime.Object) error {
 			if object, err := meta.Accessor(o); err == nil && !isNil(o) && object.GetResourceVersion() == "" {
 				r.unversioned = true
@@ -180,11 +229,10 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 			r.take(o, "")
 			return ctx.Err()
 		})
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return ctx.Err()
-		}
-		list, notAList := meta.ListAccessor(page)
-		if err := errors.Join(err, notAList); err != nil {
+		case err != nil:
 			return fmt.Errorf("list: %w: %w", errViolation, err)
 		}
 		r.health.progressed()
@@ -334,11 +382,14 @@ func (r *reflector[T]) receive(event watch.Event) error {
 		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", errViolation, event.Type, event.Object)
 	}
 	version := object.GetResourceVersion()
-	r.health.progressed()
 	reached := ""
 	if r.resourceVersion != "" {
 		reached = version
+		if older(reached, r.resourceVersion) {
+			return fmt.Errorf("%w from %s to %s", errWentBack, r.resourceVersion, reached)
+		}
 	}
+	r.health.progressed()
 	switch event.Type {
 	case watch.Added, watch.Modified:
 		r.take(event.Object, reached)
@@ -348,14 +399,17 @@ func (r *reflector[T]) receive(event watch.Event) error {
 		switch {
 		case reached != "":
 			r.fifo.reached(reached, 0)
-		case object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
+		case object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true":
+		case r.goesBack(version):
+			return fmt.Errorf("%w from %s to %s", errWentBack, r.newest, version)
+		default:
 			r.complete(version)
 		}
 	default:
 		return fmt.Errorf("%w: an event of the unknown type %q", errViolation, event.Type)
 	}
 	if reached != "" {
-		r.resourceVersion = reached
+		r.resourceVersion, r.newest = reached, reached
 	}
 	return nil
 }

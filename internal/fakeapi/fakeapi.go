@@ -194,6 +194,22 @@ func (r *Resource[T, L]) Compact() {
 	clear(r.pages)
 }
 
+// Snapshot remembers the present state; the function that it returns goes back to it, as a restore of the server's storage does: objects, version and
+// all, and every watch ends.
+func (r *Resource[T, L]) Snapshot() (restore func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	version, objects := r.version, maps.Clone(r.objects)
+	return func() {
+		r.Cut()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.version, r.compacted, r.history = version, version, nil
+		r.objects = maps.Clone(objects)
+		clear(r.pages)
+	}
+}
+
 // Watchers returns how many watches are open.
 func (r *Resource[T, L]) Watchers() int {
 	r.mu.Lock()
