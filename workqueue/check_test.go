@@ -160,7 +160,7 @@ func (x *index[K]) check() error {
 				return fmt.Errorf("%v is in slot %d, where nobody finds it", e.key, j)
 			}
 		}
-		if slots := len(x.tables[i].slots); n != x.tables[i].n || n > slots*3/4 || slots > minSlots && n < slots/6 {
+		if slots := len(x.tables[i].slots); n != x.tables[i].n || n > slots*3/4 || slots/3 >= fewSlots && n < slots/6 {
 			return fmt.Errorf("table %d has %d entries, counted as %d, in %d slots", i, n, x.tables[i].n, slots)
 		}
 		total += n

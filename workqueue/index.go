@@ -21,7 +21,11 @@ type table[K comparable] struct {
 	n     int
 }
 
-const minSlots = 8
+const (
+	minSlots  = 8    // of a table that has an entry
+	fewSlots  = 256  // a table does not shrink to less: 64 of them are 128 KiB
+	manySlots = 1024 // from here on memory counts for more than time
+)
 
 func (x *index[K]) hash(key K) uint32 { return uint32(maphash.Comparable(x.seed, key)) }
 
@@ -54,7 +58,12 @@ func (x *index[K]) get(key K, hash uint32) *entry[K] {
 func (x *index[K]) put(e *entry[K]) {
 	t := x.table(e.hash)
 	if t.n++; t.n > len(t.slots)*3/4 {
-		t.resize(max(minSlots, len(t.slots)*3/2)) // not the double, which would leave more slots empty on average
+		switch slots := len(t.slots); {
+		case slots < manySlots:
+			t.resize(max(minSlots, 4*slots))
+		default:
+			t.resize(slots * 3 / 2) // not to the double, which would leave more slots empty on average
+		}
 	}
 	x.n++
 	t.put(e)
@@ -84,8 +93,8 @@ func (x *index[K]) remove(e *entry[K]) {
 	}
 	t.slots[gap] = nil
 	x.n--
-	if t.n--; t.n < len(t.slots)/6 && len(t.slots) > minSlots {
-		t.resize(max(minSlots, len(t.slots)/3))
+	if t.n--; t.n < len(t.slots)/6 && len(t.slots)/3 >= fewSlots {
+		t.resize(len(t.slots) / 3)
 	}
 }
 
