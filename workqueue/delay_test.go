@@ -195,7 +195,7 @@ func TestCancel(t *testing.T) {
 		time.Sleep(time.Hour - 1)
 		synctest.Wait()
 		require.Zero(t, q.Len())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		require.Equal(t, "d", take(t, q).Key())
 		require.NoError(t, q.check())
@@ -302,7 +302,7 @@ func TestPlainAddWinsOverRateLimited(t *testing.T) {
 		q := New(Options[string]{Rate: 1, RateLimiter: FastSlow[string](time.Second, time.Second, 0)})
 		for _, k := range []string{"spends the token", "b", "c"} {
 			q.AddRateLimited(k)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 		}
 		q.AddAfter("b", 10*time.Minute) // also wanted plainly, later
 		time.Sleep(time.Second)

@@ -170,7 +170,7 @@ func TestFaultD5EarlierDeadlineWins(t *testing.T) {
 			time.Sleep(time.Minute - 1)
 			synctest.Wait()
 			require.Zero(t, q.Len())
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			take(t, q).Done()
 			time.Sleep(time.Hour)
