@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -44,7 +45,7 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 	for i := range deltas {
 		d := &deltas[i]
 		d.stale = inf.stale(d) && (i == 0 || deltas[i-1].key != d.key || deltas[i-1].stale)
-		if !d.deleted && !d.stale {
+		if !d.deleted && !d.stale && d.invalid == nil {
 			s.plan(d.key, d.value, inf.health.badObject)
 		}
 	}
@@ -57,10 +58,24 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 		switch {
 		case d.stale:
 			e.epoch = max(e.epoch, d.epoch)
+			if e.resourceVersion == d.resourceVersion {
+				delete(s.invalid, d.key)
+			}
 			continue
 		case d.deleted:
+			delete(s.invalid, d.key)
 			if held {
 				inf.removed(e, d)
+			}
+			continue
+		case d.invalid != nil:
+			// It exists, so it is not deleted, and nobody is told anything: the last good state of this object stays.
+			s.invalid[d.key] = rejection{d.invalid, d.epoch}
+			switch {
+			case held && e.uid != d.uid:
+				inf.removed(e, nil)
+			case held:
+				e.epoch = d.epoch
 			}
 			continue
 		case held && e.uid != d.uid:
@@ -71,6 +86,7 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 		if held {
 			event.Type, event.Old, event.Initial = Updated, e.value, false
 		}
+		delete(s.invalid, d.key)
 		s.put(d.key, d.uid, d.resourceVersion, d.epoch, d.value)
 		inf.events = append(inf.events, event)
 	}
@@ -122,6 +138,9 @@ func (inf *SharedIndexInformer[T]) finish(b batch[T], log klog.Logger) {
 // sweep removes what a complete list did not contain. The caller holds the writer token.
 func (inf *SharedIndexInformer[T]) sweep(epoch uint64, log klog.Logger) {
 	s := inf.store
+	s.mu.Lock()
+	maps.DeleteFunc(s.invalid, func(_ Key, r rejection) bool { return r.epoch < epoch })
+	s.mu.Unlock()
 	var swept []*entry[Key, T]
 	for _, e := range s.entries {
 		if e.epoch < epoch {

@@ -50,7 +50,7 @@ func newSource[L runtime.Object](c Client[L]) source {
 }
 
 // errUndecodable stands for what a decoder said of bytes that it could not make an object of.
-var errUndecodable = errors.New("the answer could not be decoded; what the decoder said is withheld, as it may quote the object")
+var errUndecodable = errors.New("the answer could not be read or decoded; the details are withheld, as they may quote the object")
 
 // discreet hides an error that quotes the object it is about: errors are logged, and the object may be a Secret.
 func discreet(err error) error {

@@ -8,6 +8,8 @@ type delta[T any] struct {
 	deleted bool
 	// stale marks a state that the store holds already, or a newer one; the store finds out.
 	stale bool
+	// invalid says why this live state cannot be held. The value is not set.
+	invalid error
 	// unseen marks a deletion that came without the object's last state. The value is not set.
 	unseen bool
 	// epoch is the number of the list that was the latest to begin when this was received.

@@ -42,7 +42,7 @@ type Health struct {
 	Lists int
 	// Rewinds counts how often the cluster has gone back to an older state, as after a restore from a backup, and the cache with it.
 	Rewinds int
-	// Rejected counts the objects that could not be taken into the store, and are missing from it.
+	// Rejected counts the objects whose present state could not be taken into the store: see [SharedIndexInformer.Invalid].
 	Rejected int
 	// LastBadObject is the latest complaint about a single object: it could not be taken into the store, or into an index.
 	LastBadObject error
@@ -117,14 +117,6 @@ func (h *health) rewound() {
 	h.mu.Lock()
 	h.now.Rewinds++
 	h.mu.Unlock()
-}
-
-// rejected reports an object that was left out of the cache.
-func (h *health) rejected(err error) {
-	h.mu.Lock()
-	h.now.Rejected++
-	h.mu.Unlock()
-	h.badObject(err)
 }
 
 // badObject reports an object that is not where it should be: in the cache, or in an index.

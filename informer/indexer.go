@@ -20,6 +20,8 @@ type indexer[K comparable, V any] struct {
 	//	for each member of a bucket: exactly one of its slots points back; no bucket is empty
 	entries map[K]*entry[K, V]
 	indexes []index[K, V]
+	// invalid holds the keys whose present state on the server could not be taken. There is an entry, too, if an earlier state could.
+	invalid map[K]rejection
 	// resourceVersion is the version of the list or bookmark or object that was applied last; empty before the first list is complete.
 	resourceVersion string
 }
@@ -33,6 +35,12 @@ type entry[K comparable, V any] struct {
 	epoch uint64
 	value V
 	slots []slot[K, V]
+}
+
+// rejection says why a state could not be taken, and which list, or the watch after it, saw that last.
+type rejection struct {
+	err   error
+	epoch uint64
 }
 
 // slot is one membership of an entry: where it stands in which bucket.
@@ -50,7 +58,7 @@ type bucket[K comparable, V any] struct {
 }
 
 func newIndexer[K comparable, V any]() *indexer[K, V] {
-	return &indexer[K, V]{entries: make(map[K]*entry[K, V])}
+	return &indexer[K, V]{entries: make(map[K]*entry[K, V]), invalid: make(map[K]rejection)}
 }
 
 func (x *indexer[K, V]) get(key K) (V, bool) {
@@ -67,6 +75,12 @@ func (x *indexer[K, V]) len() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return len(x.entries)
+}
+
+func (x *indexer[K, V]) rejected(key K) error {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.invalid[key].err
 }
 
 // values copies all values, one consistent snapshot, in no particular order.

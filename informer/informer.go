@@ -36,8 +36,9 @@ type Options[T any] struct {
 	// LabelSelector and FieldSelector restrict what is listed and watched. Nil: everything.
 	LabelSelector labels.Selector
 	FieldSelector fields.Selector
-	// Transform changes each object before it is stored, to drop what nobody reads. It owns the object and may change it in place. An object
-	// on which it fails is left out of the cache and counted in [Health]. Nil: objects are stored as they come.
+	// Transform changes each object before it is stored, to drop what nobody reads. It owns the object and may change it in place. If it fails or
+	// panics, the key is invalid (see [SharedIndexInformer.Invalid]), the rest goes on, and Transform is tried again on the object as it left it,
+	// after 1 s, 2 s, 4 s ... 5 min. Nil: objects are stored as they come.
 	Transform func(T) (T, error)
 	// PageSize is the number of objects in a page of a plain list. Zero: 500.
 	PageSize int64
@@ -310,5 +311,15 @@ func (inf *SharedIndexInformer[T]) All() iter.Seq[T] {
 // move it, too. Empty: no list has been completed.
 func (inf *SharedIndexInformer[T]) ResourceVersion() string { return inf.store.version() }
 
+// Invalid returns why the present state of that object, as it is on the server, could not be taken into the store, or nil. Such an object exists: nobody
+// is told that it was deleted. Get answers with its last good state, if there was one.
+func (inf *SharedIndexInformer[T]) Invalid(key Key) error { return inf.store.rejected(key) }
+
 // Health tells how the cache is doing.
-func (inf *SharedIndexInformer[T]) Health() Health { return inf.health.get() }
+func (inf *SharedIndexInformer[T]) Health() Health {
+	h := inf.health.get()
+	inf.store.mu.RLock()
+	defer inf.store.mu.RUnlock()
+	h.Rejected = len(inf.store.invalid)
+	return h
+}

@@ -136,7 +136,7 @@ func TestWaitForSync(t *testing.T) {
 		require.Equal(t, Listing, inf.Health().State)
 
 		// A complaint about one object is not why there is no list yet.
-		inf.health.rejected(errors.New("a bad object"))
+		inf.health.badObject(errors.New("a bad object"))
 		require.NotContains(t, inf.WaitForSync(ctx).Error(), "bad object")
 
 		run(t, inf)

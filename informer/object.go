@@ -33,24 +33,32 @@ type item[T any] struct {
 	value           T
 }
 
-// decoder turns what a client delivered into an item, or says why it cannot.
+// decoder turns what a client delivered into an item. If it cannot, it says why, and fills in what is known of the item: the key, unless the name
+// is missing, but never the value.
 type decoder[T any] func(runtime.Object) (item[T], error)
 
 // decodeObject is the decoder of an informer that holds the API objects themselves.
 func decodeObject[T Object](transform func(T) (T, error)) decoder[T] {
 	return func(raw runtime.Object) (item[T], error) {
+		meta, _ := raw.(metav1.Object)
+		if isNil(meta) {
+			return item[T]{}, fmt.Errorf("the client delivered a %T, which is no object", raw)
+		}
+		it := item[T]{key: KeyOf(meta), uid: meta.GetUID(), resourceVersion: meta.GetResourceVersion()}
 		object, ok := raw.(T)
-		if !ok || isNil(raw) {
-			return item[T]{}, fmt.Errorf("the client delivered a %T where a %T was expected", raw, object)
+		switch {
+		case !ok:
+			return it, fmt.Errorf("%s: the client delivered a %T where a %T was expected", it.key, raw, object)
+		case it.key.Name == "":
+			return it, fmt.Errorf("a %T without a name", object)
 		}
-		it := item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion(), value: object}
-		if it.key.Name == "" {
-			return item[T]{}, fmt.Errorf("a %T without a name", object)
-		}
+		it.value = object
 		if transform != nil {
 			value, err := transformed(transform, object)
 			if err != nil {
-				return item[T]{}, fmt.Errorf("Options.Transform of %s: %w", it.key, err)
+				var none T
+				it.value = none
+				return it, fmt.Errorf("Options.Transform of %s: %w", it.key, err)
 			}
 			it.value = value
 		}

@@ -65,6 +65,7 @@ type reflector[T any] struct {
 	health   *health
 	log      klog.Logger
 
+	quarantine quarantine
 	// resourceVersion is where the watch resumes. Empty is the state listing, else watching.
 	resourceVersion string
 	// epoch numbers the lists; see deltaFIFO.
@@ -76,6 +77,8 @@ type reflector[T any] struct {
 	// newest is the highest version that the store has been told of. doubts grows while the server seems not to have reached it: see [reflector.goesBack].
 	newest string
 	doubts int
+	// garbledAt is the version after which the watch brought something that could not be decoded.
+	garbledAt string
 	// unversioned is true once a list held an object without a resourceVersion. No real server does that, but the fake clientset of client-go does:
 	// its events have none, either, so they are taken as they come, and a watch that has ended cannot be resumed.
 	unversioned bool
@@ -87,6 +90,7 @@ type reflector[T any] struct {
 func (r *reflector[T]) run(ctx context.Context) {
 	r.reconnect = backoff.Backoff{Base: 50 * time.Millisecond, Cap: 30 * time.Second}
 	r.relist = backoff.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second}
+	r.quarantine = newQuarantine()
 	for ctx.Err() == nil {
 		var err error
 		if r.resourceVersion == "" {
@@ -115,6 +119,12 @@ func (r *reflector[T]) failed(err error) time.Duration {
 		r.resourceVersion = ""
 	}
 	switch {
+	case errors.Is(err, errUndecodable) && r.resourceVersion != "":
+		// A broken connection looks the same. If it is the event itself, it comes again: then a list goes past it.
+		if r.garbledAt == r.resourceVersion {
+			r.resourceVersion = ""
+		}
+		r.garbledAt = r.resourceVersion
 	case errors.Is(err, errWentBack):
 		r.doubts = maxDoubts
 	case tooLarge(err):
@@ -157,6 +167,7 @@ func (r *reflector[T]) complete(resourceVersion string) {
 	r.fifo.reached(resourceVersion, r.epoch)
 	r.resourceVersion, r.newest = resourceVersion, resourceVersion
 	r.synced, r.doubts = true, 0
+	r.quarantine.sweep(r.epoch)
 	r.health.progressed()
 	r.health.enter(Live, nil)
 }
@@ -334,6 +345,8 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 			return ctx.Err()
 		case <-watchdog.C:
 			return fmt.Errorf("watch: %w for %s", errSilent, patience)
+		case <-r.quarantine.due.C:
+			r.retry()
 		case <-proven.C:
 			trusted = true
 			r.reconnect.Reset()
@@ -418,24 +431,4 @@ func (r *reflector[T]) receive(event watch.Event) error {
 func isNil(o any) bool {
 	v := reflect.ValueOf(o)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-// take puts an object that exists into the FIFO; with reached, everything up to that version then is.
-func (r *reflector[T]) take(o runtime.Object, reached string) {
-	it, err := r.decode(o)
-	if err != nil {
-		r.health.rejected(err)
-		return
-	}
-	r.fifo.add(delta[T]{item: it, epoch: r.epoch}, reached)
-}
-
-func (r *reflector[T]) takeDeletion(o runtime.Object, reached string) {
-	it, err := r.decode(o)
-	if err != nil {
-		// The value cannot be had, but the object is gone all the same: the store tells its last one.
-		object, _ := meta.Accessor(o)
-		it = item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}
-	}
-	r.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, epoch: r.epoch}, reached)
 }

@@ -1,0 +1,118 @@
+package informer
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// quarantine holds the objects that exist on the server, in a state that the store could not take: Options.Transform failed on it, or it is of the
+// wrong type. They are tried again, less and less often; each new state that the server sends is a new try at once.
+//
+// It belongs to the reflector's goroutine. What the store, and so the user, knows of it is indexer.invalid.
+type quarantine struct {
+	patients map[Key]*patient
+	due      *time.Timer // fires at dueAt, when somebody's time has come
+	dueAt    time.Time   // zero: it is not running
+}
+
+type patient struct {
+	object runtime.Object
+	epoch  uint64 // of the list, or the watch that followed it, which saw the object last
+	tries  int
+	next   time.Time
+}
+
+// A failed object is tried again after 1 s, 2 s, 4 s ... 5 min.
+const firstRetry, lastRetry = time.Second, 5 * time.Minute
+
+func newQuarantine() quarantine {
+	due := time.NewTimer(0)
+	due.Stop()
+	return quarantine{patients: make(map[Key]*patient), due: due}
+}
+
+func (q *quarantine) admit(key Key, o runtime.Object, epoch uint64) {
+	p := &patient{object: o, epoch: epoch}
+	q.patients[key] = p
+	q.postpone(p)
+	q.wake(p.next)
+}
+
+func (q *quarantine) release(key Key) { delete(q.patients, key) }
+
+// sweep lets go of those that a complete list of that epoch did not contain.
+func (q *quarantine) sweep(epoch uint64) {
+	for key, p := range q.patients {
+		if p.epoch < epoch {
+			delete(q.patients, key)
+		}
+	}
+}
+
+func (q *quarantine) postpone(p *patient) {
+	wait := lastRetry
+	if p.tries < 9 { // 2^9 s are more than 5 min
+		wait = min(wait, firstRetry<<p.tries)
+	}
+	p.tries++
+	p.next = time.Now().Add(wait)
+}
+
+// wake lets due fire at that time, if not before.
+func (q *quarantine) wake(at time.Time) {
+	if q.dueAt.IsZero() || at.Before(q.dueAt) {
+		q.dueAt = at
+		q.due.Reset(time.Until(at))
+	}
+}
+
+// retry decodes again whatever is due, and what will be within the next second: it looks at everybody, so it is not done too often.
+func (r *reflector[T]) retry() {
+	q := &r.quarantine
+	q.dueAt = time.Time{}
+	now := time.Now()
+	for key, p := range q.patients {
+		if p.next.Sub(now) < firstRetry {
+			it, err := r.decode(p.object)
+			if err == nil {
+				q.release(key)
+				r.fifo.add(delta[T]{item: it, epoch: p.epoch}, "")
+				continue
+			}
+			q.postpone(p)
+		}
+		q.wake(p.next)
+	}
+}
+
+// take puts an object that exists into the FIFO, or into quarantine; with reached, everything up to that version has then been dealt with.
+func (r *reflector[T]) take(o runtime.Object, reached string) {
+	it, err := r.decode(o)
+	switch {
+	case err == nil:
+		r.quarantine.release(it.key)
+	case it.key.Name != "":
+		r.health.badObject(err)
+		r.quarantine.admit(it.key, o, r.epoch)
+	default: // nobody can ask for what has no name
+		r.health.badObject(err)
+		if reached != "" {
+			r.fifo.reached(reached, 0)
+		}
+		return
+	}
+	r.fifo.add(delta[T]{item: it, invalid: err, epoch: r.epoch}, reached)
+}
+
+func (r *reflector[T]) takeDeletion(o runtime.Object, reached string) {
+	it, err := r.decode(o)
+	if err != nil {
+		// The value cannot be had, but the object is gone all the same: the store tells its last one.
+		object, _ := meta.Accessor(o)
+		it = item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}
+	}
+	r.quarantine.release(it.key)
+	r.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, epoch: r.epoch}, reached)
+}
