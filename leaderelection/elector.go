@@ -207,7 +207,9 @@ func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context
 
 		case <-asked: // 2. we are asked to end: the tenure goes on, until the work has ended
 			stopWork(context.Cause(ctx))
-			asked, tooLate = nil, time.After(e.cfg.DrainTimeout)
+			if asked = nil; over != nil { // a tenure that is lost has its own, shorter, time
+				tooLate = time.After(e.cfg.DrainTimeout)
+			}
 			continue
 
 		case <-deadline.C: // 3. nobody acknowledged a renewal in time

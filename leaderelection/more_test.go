@@ -232,6 +232,20 @@ func TestAWorkThatOutlivesItsTenure(t *testing.T) {
 	})
 }
 
+// TestALostTenureIsNotDrained: being asked to end does not give a work that has lost the Lease more time than it had.
+func TestALostTenureIsNotDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		a := start(t, candidate(t, s.link("a")), 20*time.Second)
+		settle(time.Second)
+		s.edit(wipe)
+		settle(time.Second)
+		took := lasted(func() { require.ErrorIs(t, a.stop(), ErrStuck) })
+		require.Equal(t, 2*time.Second, took)
+		settle(20 * time.Second)
+	})
+}
+
 func TestTheErrorOfTheWorkIsKeptBesideTheLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ type kind struct {
 
 func ours(change ...func(*Config)) kind {
 	return kind{"thermostat", func(p *process, ctx context.Context, cfg *rest.Config) error {
-		if p.elector == nil {
+		if p.elector.Load() == nil {
 			c := Config{REST: cfg, Namespace: "ns", Name: "lock", Identity: p.identity, SkipFirstWait: true}
 			for _, change := range change {
 				change(&c)
@@ -40,9 +41,9 @@ func ours(change ...func(*Config)) kind {
 			if p.tweak != nil {
 				p.tweak(e)
 			}
-			p.elector = e
+			p.elector.Store(e)
 		}
-		return p.elector.Run(ctx, p.work)
+		return p.elector.Load().Run(ctx, p.work)
 	}}
 }
 
@@ -90,7 +91,7 @@ type process struct {
 	tweak          func(*Elector)
 	once           bool // do not campaign again
 	exit           bool // end like a process that exits when its work did not stop
-	elector        *Elector
+	elector        atomic.Pointer[Elector]
 
 	stoppedCallbacks int
 	working          sync.WaitGroup

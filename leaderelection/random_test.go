@@ -142,7 +142,7 @@ func (c *chaos) byHand() {
 			return wipe(l)
 		case 2:
 			other := "somebody"
-			if e := name.elector; e != nil {
+			if e := name.elector.Load(); e != nil {
 				other = e.Identity()
 			}
 			l.Spec.HolderIdentity = &other
@@ -262,8 +262,11 @@ func chaosRun(t *testing.T, seed uint64, change func(*chaos)) (broken []string) 
 // TestRandomRuns looks for a broken invariant in many random runs: 10,000 with THERMOSTAT_SOAK=1. THERMOSTAT_SEED=n repeats one.
 func TestRandomRuns(t *testing.T) {
 	first, n := uint64(0), uint64(150)
-	if soak() {
+	switch {
+	case soak():
 		n = 10_000
+	case raceEnabled:
+		n = 30
 	}
 	if seed, err := strconv.ParseUint(os.Getenv("THERMOSTAT_SEED"), 10, 64); err == nil {
 		first, n = seed, 1
@@ -285,10 +288,10 @@ func TestRandomRunsFindSeededBugs(t *testing.T) {
 	}{
 		"deadline counted from the answer": {func(c *chaos) {
 			c.bug = func(p *process) {
-				tweak(p, func(e *Elector) { e.tryTimeout = 5 * time.Second })
+				tweak(p, func(e *Elector) { e.tryTimeout, p.linger = 5*time.Second, e.cfg.StopGrace-1 })
 				p.link.set(func(s *linkState) { s.back = func(string) time.Duration { return 1500 * time.Millisecond } })
 				p.link.answered = func(verb string) {
-					if e := p.elector; e != nil && verb == "update" {
+					if e := p.elector.Load(); e != nil && verb == "update" {
 						time.AfterFunc(time.Millisecond, func() { // right after the renewal has set what is right
 							if t := e.tenure.Load(); t != nil {
 								lease, _ := t.last()
@@ -311,16 +314,20 @@ func TestRandomRunsFindSeededBugs(t *testing.T) {
 			c.bug = func(p *process) {
 				p.act = func(ctx context.Context) error {
 					<-ctx.Done()
-					if t := p.elector.tenure.Load(); t != nil {
+					e := p.elector.Load()
+					if t := e.tenure.Load(); t != nil {
 						lease, _ := t.last()
-						p.elector.release(ctx, lease, t.token)
+						e.release(ctx, lease, t.token)
 					}
 					time.Sleep(p.linger)
 					return ctx.Err()
 				}
 			}
 		}, "I16"},
-		"a lease that is gone is taken at once": {func(c *chaos) { c.skip = true }, "I15"},
+		"a lease that is gone is taken at once": {func(c *chaos) {
+			c.skip = true
+			c.bug = func(p *process) { tweak(p, func(e *Elector) { p.linger = e.cfg.StopGrace - 1 }) }
+		}, "I15"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(2000) {
