@@ -154,13 +154,17 @@ func healedLate(t *testing.T, k kind, n int) string {
 		lead.link.cut(true)
 		leader(w.T, standby)
 		time.Sleep(uniform(w.rand, time.Second))
-		erased := false
+		erased := false // guarded by the server's lock
+		w.server.mu.Lock()
 		w.server.onWrite = func(before, after *coordinationv1.Lease, by string) {
 			holder := value(before.Spec.HolderIdentity)
 			erased = erased || by == "a" && strings.HasPrefix(holder, "b") && value(after.Spec.HolderIdentity) != holder
 		}
+		w.server.mu.Unlock()
 		lead.link.cut(false)
 		time.Sleep(10 * time.Second)
+		w.server.mu.Lock()
+		defer w.server.mu.Unlock()
 		return erased
 	})
 	return fmt.Sprintf("%d/%d successor erased", erased, n)
@@ -445,7 +449,7 @@ func neverLed(t *testing.T, k kind, n int) string {
 	called := count(t, k, n, func(w *world) bool {
 		_, standby := w.pair(func(p *process) { p.once = true })
 		standby.stop()
-		return standby.stoppedCallbacks > 0 || len(standby.tenures()) > 0
+		return standby.stoppedCallbacks.Load() > 0 || len(standby.tenures()) > 0
 	})
 	return fmt.Sprintf("%d/%d stop callbacks", called, n)
 }
@@ -468,8 +472,7 @@ func starved(t *testing.T, k kind, n int) string {
 		}
 		lost := !p.leads()
 		cancel()
-		<-p.done
-		p.working.Wait()
+		p.wait()
 		return lost
 	})
 	return fmt.Sprintf("%d/%d lost the lease", lost, n)
@@ -493,8 +496,7 @@ func deadConnection(t *testing.T, k kind, n int) string {
 		lost := len(p.tenures()) != 1 || !p.leads()
 		network.close()
 		cancel()
-		<-p.done
-		p.working.Wait()
+		p.wait()
 		return lost
 	})
 	return fmt.Sprintf("%d/%d lost the lease", lost, n)

@@ -67,7 +67,7 @@ func clientGo(releases bool, timeout time.Duration, change ...func(*peer.LeaderE
 			ReleaseOnCancel: releases,
 			Callbacks: peer.LeaderCallbacks{
 				OnStartedLeading: func(ctx context.Context) { _ = p.work(ctx) },
-				OnStoppedLeading: func() { p.stoppedCallbacks++ },
+				OnStoppedLeading: func() { p.stoppedCallbacks.Add(1) },
 			},
 		}
 		for _, change := range change {
@@ -93,8 +93,8 @@ type process struct {
 	exit           bool // end like a process that exits when its work did not stop
 	elector        atomic.Pointer[Elector]
 
-	stoppedCallbacks int
-	working          sync.WaitGroup
+	stoppedCallbacks atomic.Int64
+	working          atomic.Int64 // work functions that run
 	cancel           context.CancelFunc
 	done             chan struct{}
 	err              error
@@ -106,7 +106,7 @@ type process struct {
 
 func (p *process) work(ctx context.Context) error {
 	p.working.Add(1)
-	defer p.working.Done()
+	defer p.working.Add(-1)
 	p.mu.Lock()
 	i := len(p.spans)
 	p.spans = append(p.spans, span{from: time.Now()})
@@ -150,8 +150,14 @@ func spawn(t testing.TB, k kind, l *link, change ...func(*process)) *process {
 // stop is SIGTERM, and the wait for the process.
 func (p *process) stop() {
 	p.cancel()
+	p.wait()
+}
+
+func (p *process) wait() {
 	<-p.done
-	p.working.Wait()
+	for time.Sleep(time.Millisecond); p.working.Load() > 0; {
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // kill is kill -9, as far as the others can see.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,12 +25,23 @@ type chaos struct {
 	starts  int
 	bug     func(*process) // a bug to seed, if set
 	skip    bool           // Config.SkipFirstWait
-	broken  []string
 	began   time.Time
+
+	mu      sync.Mutex // taken after the server's
+	broken  []string
 	history []string // what happened, for whoever has to find out why
+	named   map[string]*process
+}
+
+func (c *chaos) breaks(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broken = append(c.broken, fmt.Sprintf(format, args...))
 }
 
 func (c *chaos) note(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.history = append(c.history, fmt.Sprintf("%8.3f ", time.Since(c.began).Seconds())+fmt.Sprintf(format, args...))
 }
 
@@ -43,8 +55,10 @@ func (c *chaos) start(slot int) {
 		slow = []float64{0.95, 1.05}[c.rand.IntN(2)]
 	}
 	name := fmt.Sprintf("%c%d", 'a'+slot, c.starts)
-	var p *process
-	p = c.spawn(name, func(q *process) {
+	p := c.spawn(name, func(q *process) {
+		c.mu.Lock()
+		c.named[name] = q
+		c.mu.Unlock()
 		q.linger = uniform(c.rand, scale(2999*time.Millisecond, slow))
 		if c.rand.IntN(20) == 0 {
 			q.linger = time.Minute // a work that does not stop: its process exits when Run says so
@@ -99,10 +113,8 @@ func (c *chaos) step() {
 			s.back = func(string) time.Duration { return back }
 		})
 	case 6: // an answer is lost
-		lost := false
-		p.link.set(func(s *linkState) {
-			s.lose = func(string) bool { before := lost; lost = true; return !before }
-		})
+		var lost atomic.Bool
+		p.link.set(func(s *linkState) { s.lose = func(string) bool { return lost.CompareAndSwap(false, true) } })
 	case 7:
 		p.link.set(func(s *linkState) { *s = linkState{} })
 	case 8:
@@ -170,37 +182,36 @@ func (c *chaos) written(before, after *coordinationv1.Lease, by string, stood ti
 	if by == "hand" || after == nil {
 		return
 	}
-	var p *process
-	for _, q := range c.all {
-		if q.name == by {
-			p = q
-		}
-	}
+	c.mu.Lock()
+	p := c.named[by]
+	c.mu.Unlock()
 	was, now := "", value(after.Spec.HolderIdentity)
 	if before != nil {
 		was = value(before.Spec.HolderIdentity)
 	}
 	if isReleased(after) && p.leads() {
-		c.broken = append(c.broken, fmt.Sprintf("I16: %s released while it worked", by))
+		c.breaks("I16: %s released while it worked", by)
 	}
 	if was != "" && was != now && !strings.HasPrefix(was, by+"_") && stood < scale(15*time.Second, 0.95) {
-		c.broken = append(c.broken, fmt.Sprintf("I17: %s replaced the record of %s after %v", by, was, stood))
+		c.breaks("I17: %s replaced the record of %s after %v", by, was, stood)
 	}
 	if before != nil && now != "" && was != now && value(after.Spec.LeaseTransitions) <= value(before.Spec.LeaseTransitions) {
-		c.broken = append(c.broken, fmt.Sprintf("%s took the lease without a new term", by))
+		c.breaks("%s took the lease without a new term", by)
 	}
 }
 
 func (c *chaos) run(steps int) []string {
-	c.running, c.began = make([]*process, 3), time.Now()
+	c.running, c.began, c.named = make([]*process, 3), time.Now(), map[string]*process{}
 	c.server.edit(func(*coordinationv1.Lease) *coordinationv1.Lease {
 		return released(&coordinationv1.Lease{}, time.Now())
 	})
 	last := time.Now()
+	c.server.mu.Lock()
 	c.server.onWrite = func(before, after *coordinationv1.Lease, by string) {
 		c.written(before, after, by, time.Since(last))
 		last = time.Now()
 	}
+	c.server.mu.Unlock()
 	for slot := range c.running {
 		c.start(slot)
 	}
@@ -223,7 +234,7 @@ func (c *chaos) run(steps int) []string {
 		}
 	}
 	if leading == 0 {
-		c.broken = append(c.broken, "I18: nobody leads though all could")
+		c.breaks("I18: nobody leads though all could")
 	}
 	for _, p := range c.all {
 		for _, s := range p.tenures() {
@@ -231,8 +242,10 @@ func (c *chaos) run(steps int) []string {
 		}
 	}
 	if o := overlap(c.all...); o > 0 {
-		c.broken = append(c.broken, fmt.Sprintf("I15: two worked at once for %v", o))
+		c.breaks("I15: two worked at once for %v", o)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.broken
 }
 

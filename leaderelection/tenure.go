@@ -97,7 +97,7 @@ func (t *tenure) expired() (Reason, error) {
 // renew keeps the tenure going until it ends: a renewal every RetryPeriod, at once when somebody saw a foreign Lease, and at once after a
 // try that used up its period in waiting for an answer.
 func (e *Elector) renew(t *tenure) {
-	sent := t.sent // nobody else moves it
+	sent := time.Now()
 	for {
 		timer := time.NewTimer(time.Until(sent.Add(e.cfg.RetryPeriod)))
 		select {
