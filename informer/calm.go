@@ -1,8 +1,11 @@
 package informer
 
 import (
+	"errors"
 	"sync"
 	"time"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // calm keeps trouble that comes with every object from flooding the log: of the lines that share it, it lets a few through each minute and
@@ -30,4 +33,13 @@ func (c *calm) line() (held int, ok bool) {
 	c.written++
 	held, c.held = c.held, 0
 	return held, true
+}
+
+// stackOf returns where a panic of somebody's code came from, or nothing for any other error.
+func stackOf(err error) string {
+	var panicked *lifecycle.PanicError
+	if errors.As(err, &panicked) {
+		return string(panicked.Stack)
+	}
+	return ""
 }

@@ -50,7 +50,11 @@ type Event[T any] struct {
 }
 
 // Handler is told of every change of the store that it is fast enough to see. It must not change the objects of the event: they are the
-// store's own. A panic is recovered and logged; that event then is lost on the handler.
+// store's own.
+//
+// A panic is recovered and logged, and the event is delivered again after 1 s, 2 s, 4 s ... 5 min. Later events of its key wait until then and are merged
+// with it, so that Old is what the handler has last returned from; an object that is gone by then is not mentioned any more if the handler has never
+// returned from its Added. A Deleted is given up after ten more tries.
 type Handler[T any] func(Event[T])
 
 // HandlerOptions may be left zero.
@@ -59,7 +63,7 @@ type HandlerOptions struct {
 	Name string
 	// Inline calls the handler on the informer's own goroutine, right after the change and with no buffer in between, so that it sees every
 	// change of the store. It then holds up the informer and its other handlers: it must be quick, and must not call AddHandler or
-	// AddIndex. This is what package reconcile uses to turn objects into keys.
+	// AddIndex. An event on which it panics is lost on it. This is what package reconcile uses to turn objects into keys.
 	Inline bool
 }
 
@@ -70,11 +74,11 @@ type Registration struct {
 	remove  func(context.Context) error
 }
 
-// Synced is closed once the handler has returned from every event of the initial state: the first list, or what the store held when the
+// Synced is closed once the handler has returned from every event, or panicked on it, of the initial state: the first list, or what the store held when the
 // handler joined.
 func (r *Registration) Synced() <-chan struct{} { return r.synced }
 
-// Pending returns how many events are waiting for the handler.
+// Pending returns how many events are waiting for the handler, one for each key on which it panicked included.
 func (r *Registration) Pending() int { return r.pending() }
 
 // Remove takes the handler away and waits until it has returned for the last time, or until ctx ends, whose error it then returns. The

@@ -125,7 +125,7 @@ func (h *health) badObject(err error) {
 	h.now.LastBadObject = err
 	h.mu.Unlock()
 	if held, ok := h.complaints.line(); ok {
-		h.log.Error(err, "An object cannot be handled", "notLogged", held)
+		h.log.Error(err, "An object cannot be handled", "notLogged", held, "stack", stackOf(err))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/fakeapi"
 )
@@ -39,7 +40,7 @@ func start(t *testing.T, api *podAPI, opts Options[*corev1.Pod]) *SharedIndexInf
 }
 
 func run(t *testing.T, inf *SharedIndexInformer[*corev1.Pod]) {
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{})) // a silent one
 	done := make(chan error, 1)
 	go func() { done <- inf.Run(ctx) }()
 	t.Cleanup(func() {

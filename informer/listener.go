@@ -5,8 +5,6 @@ import (
 	"sync"
 
 	"k8s.io/klog/v2"
-
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // listener stands between the writer of the store and one handler: a buffer, and the goroutine that empties it. However slow a handler
@@ -28,6 +26,10 @@ type listener[T any] struct {
 	limit int
 	// Guarded by mu. Once removed is true, nothing is buffered and the goroutine ends; ended is closed by it, or by remove if it never started.
 	started, removed bool
+	// Guarded by mu: how many keys stand in redelivery.
+	owed int
+
+	redelivery redelivery[T]
 
 	// wake holds a token whenever there may be something to do.
 	wake chan struct{}
@@ -44,6 +46,7 @@ func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 	l := &listener[T]{
 		name: opts.Name, handler: h, inline: opts.Inline, limit: minBuffer,
 		wake: make(chan struct{}, 1), synced: make(chan struct{}), ended: make(chan struct{}),
+		redelivery: newRedelivery[T](),
 	}
 	if l.name == "" {
 		l.name = "handler"
@@ -123,8 +126,15 @@ func (l *listener[T]) run(ctx context.Context, log klog.Logger) {
 		case <-ctx.Done():
 			return
 		case <-l.wake:
+		case <-l.redelivery.due.C:
+			l.redeliver(log)
 		}
 		for ctx.Err() == nil {
+			select {
+			case <-l.redelivery.due.C:
+				l.redeliver(log)
+			default:
+			}
 			e, ok := l.next()
 			if !ok {
 				break
@@ -148,18 +158,6 @@ func (l *listener[T]) remove() {
 	l.signal()
 }
 
-func (l *listener[T]) deliver(log klog.Logger, e Event[T]) {
-	if e.Type == 0 {
-		close(l.synced)
-		return
-	}
-	if err := lifecycle.Try(func() { l.handler(e) }); err != nil {
-		if held, ok := l.panics.line(); ok {
-			log.Error(err, "A handler panicked and has missed an event", "handler", l.name, "event", e.Type.String(), "key", e.Key, "notLogged", held)
-		}
-	}
-}
-
 func (l *listener[T]) isRemoved() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +167,7 @@ func (l *listener[T]) isRemoved() bool {
 func (l *listener[T]) pending() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.buffer) - l.head
+	return len(l.buffer) - l.head + l.owed
 }
 
 // merge reduces events to at most two per key, and keeps the promise of [Event]. Per key only the outermost states matter: what the handler

@@ -24,7 +24,7 @@ type patient struct {
 	next   time.Time
 }
 
-// A failed object is tried again after 1 s, 2 s, 4 s ... 5 min.
+// What failed is tried again after 1 s, 2 s, 4 s ... 5 min.
 const firstRetry, lastRetry = time.Second, 5 * time.Minute
 
 func newQuarantine() quarantine {
@@ -52,12 +52,16 @@ func (q *quarantine) sweep(epoch uint64) {
 }
 
 func (q *quarantine) postpone(p *patient) {
-	wait := lastRetry
-	if p.tries < 9 { // 2^9 s are more than 5 min
-		wait = min(wait, firstRetry<<p.tries)
-	}
+	p.next = time.Now().Add(retryDelay(p.tries))
 	p.tries++
-	p.next = time.Now().Add(wait)
+}
+
+// retryDelay is how long to wait after that many failures before.
+func retryDelay(failures int) time.Duration {
+	if failures > 9 { // 2^9 s are more than 5 min
+		return lastRetry
+	}
+	return min(firstRetry<<failures, lastRetry)
 }
 
 // wake lets due fire at that time, if not before.

@@ -3,6 +3,7 @@ package informer
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,11 +18,29 @@ var errPicky = errors.New("not to my taste")
 
 // picky is a transform that takes no object with the annotation "bad", until it is cured.
 type picky struct {
+	mu    sync.Mutex
 	cured bool
 	tries []time.Time
 }
 
+func (p *picky) cure() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cured = true
+}
+
+// since returns when it refused an object, and forgets that.
+func (p *picky) since() []time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	tries := p.tries
+	p.tries = nil
+	return tries
+}
+
 func (p *picky) transform(o *corev1.Pod) (*corev1.Pod, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if _, bad := o.Annotations["bad"]; bad && !p.cured {
 		p.tries = append(p.tries, time.Now())
 		return nil, errPicky
@@ -60,19 +79,14 @@ func TestABadStateIsQuarantinedAndTriedAgain(t *testing.T) {
 		require.Equal(t, Live, h.State)
 
 		time.Sleep(time.Hour)
-		var waits []time.Duration
-		for i, at := range transform.tries {
-			waits = append(waits, at.Sub(began))
-			began = transform.tries[i]
+		var waits []float64
+		for _, at := range transform.since() {
+			waits = append(waits, at.Sub(began).Seconds())
+			began = at
 		}
-		require.Equal(t, []time.Duration{0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}, func() (seconds []time.Duration) {
-			for _, w := range waits[:12] {
-				seconds = append(seconds, w/time.Second)
-			}
-			return seconds
-		}())
+		require.Equal(t, []float64{0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}, waits[:12])
 
-		transform.cured = true
+		transform.cure()
 		time.Sleep(lastRetry)
 		synctest.Wait()
 		require.Equal(t, []string{"Updated a"}, told.lines())
@@ -143,12 +157,12 @@ func TestALaterPatientDoesNotWaitForAnEarlierOne(t *testing.T) {
 		synctest.Wait()
 		p.Update("default", "a", spoil)
 		time.Sleep(time.Hour)
-		transform.tries = nil
+		transform.since()
 		p.Update("default", "b", spoil)
 		time.Sleep(firstRetry)
 		synctest.Wait()
-		require.GreaterOrEqual(t, len(transform.tries), 2)
-		transform.cured = true
+		require.GreaterOrEqual(t, len(transform.since()), 2)
+		transform.cure()
 		time.Sleep(lastRetry)
 		healed(t, p, inf, told)
 	})

@@ -680,9 +680,12 @@ func TestAGhostDoesNoHarm(t *testing.T) {
 		p.Inject(watch.Event{Type: watch.Deleted, Object: ghost})
 		p.Inject(watch.Event{Type: watch.Added, Object: ghost})
 		synctest.Wait()
+		told.mu.Lock()
 		told.rounds = rounds{KeyOf(p.Objects()[1]): told.rounds[KeyOf(p.Objects()[1])]}
+		told.mu.Unlock()
 		p.Update("default", "a", func(*corev1.Pod) {})
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, Live, inf.Health().State)
 		require.Equal(t, 2, inf.Len())
 		told.violations = nil

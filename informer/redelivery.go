@@ -1,0 +1,118 @@
+package informer
+
+import (
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// redelivery is what a handler owes: the events that it panicked on. Each key is delivered again after 1 s, 2 s, 4 s ... 5 min. What happens to the key
+// meanwhile waits behind, and is merged, so that the handler sees the rounds and the Old of [Event] as if it had never been called in vain.
+//
+// A Deleted of a handler that never takes it would wait for ever, and the next one, and so on: those are given up after maxTries.
+//
+// It belongs to the listener's goroutine.
+type redelivery[T any] struct {
+	failing map[Key]*failure[T]
+	due     *time.Timer // fires at dueAt, when somebody's time has come
+	dueAt   time.Time   // zero: it is not running
+}
+
+type failure[T any] struct {
+	events []Event[T] // one, or a Deleted and an Added
+	tries  int
+	next   time.Time
+}
+
+const maxTries = 10
+
+func newRedelivery[T any]() redelivery[T] {
+	due := time.NewTimer(0)
+	due.Stop()
+	return redelivery[T]{failing: make(map[Key]*failure[T]), due: due}
+}
+
+// wake lets due fire at that time, if not before.
+func (r *redelivery[T]) wake(at time.Time) {
+	if r.dueAt.IsZero() || at.Before(r.dueAt) {
+		r.dueAt = at
+		r.due.Reset(time.Until(at))
+	}
+}
+
+// deliver calls the handler with an event, unless one of its key is owed: then the event waits with that.
+func (l *listener[T]) deliver(log klog.Logger, e Event[T]) {
+	if e.Type == 0 {
+		close(l.synced) // with or without panics, the handler has been called with everything before
+		return
+	}
+	r := &l.redelivery
+	if f, failing := r.failing[e.Key]; failing {
+		f.events = merge(append(f.events, e))
+		if len(f.events) == 0 {
+			delete(r.failing, e.Key)
+		}
+		l.owe(len(r.failing))
+		return
+	}
+	if l.call(log, e) || l.inline {
+		return
+	}
+	f := &failure[T]{events: []Event[T]{e}}
+	r.failing[e.Key] = f
+	l.owe(len(r.failing))
+	l.postpone(f)
+}
+
+// redeliver calls the handler with what it owes, as far as its time has come.
+func (l *listener[T]) redeliver(log klog.Logger) {
+	r := &l.redelivery
+	r.dueAt = time.Time{}
+	now := time.Now()
+	for key, f := range r.failing {
+		if f.next.After(now) {
+			r.wake(f.next)
+			continue
+		}
+		for len(f.events) > 0 && l.call(log, f.events[0]) {
+			f.events = f.events[1:]
+		}
+		if len(f.events) > 0 && f.events[0].Type == Deleted && f.tries == maxTries {
+			log.Error(nil, "A handler panics again and again on a deletion, which is given up", "handler", l.name, "key", key)
+			f.events = f.events[1:]
+		}
+		if len(f.events) == 0 {
+			delete(r.failing, key)
+			l.owe(len(r.failing))
+			continue
+		}
+		l.postpone(f)
+	}
+}
+
+func (l *listener[T]) postpone(f *failure[T]) {
+	f.next = time.Now().Add(retryDelay(f.tries))
+	f.tries++
+	l.redelivery.wake(f.next)
+}
+
+// call reports whether the handler has returned, not panicked.
+func (l *listener[T]) call(log klog.Logger, e Event[T]) bool {
+	err := lifecycle.Try(func() { l.handler(e) })
+	if err != nil {
+		if held, ok := l.panics.line(); ok {
+			log.Error(err, "A handler panicked", "handler", l.name, "event", e.Type.String(), "key", e.Key, "again", !l.inline, "notLogged", held,
+				"stack", stackOf(err))
+		}
+	}
+	return err == nil
+}
+
+// owe makes the number of keys that are owed known to pending.
+func (l *listener[T]) owe(keys int) {
+	l.mu.Lock()
+	l.owed = keys
+	l.mu.Unlock()
+}
