@@ -124,9 +124,7 @@ func (inf *SharedIndexInformer[T]) finish(b batch[T], log klog.Logger) {
 		inf.sweep(b.sweep, log)
 	}
 	if b.resourceVersion != "" {
-		inf.store.mu.Lock()
-		inf.store.resourceVersion = b.resourceVersion
-		inf.store.mu.Unlock()
+		inf.store.move(b.resourceVersion)
 	}
 	if b.sweep != 0 && !inf.HasSynced() {
 		close(inf.synced)

@@ -40,7 +40,7 @@
 //
 // For a handler h, a key k, and the sequence of the events of k that h is called with:
 //
-//	order         (Added Updated* Deleted)*, all of one round with one UID, resourceVersions rising.
+//	order         (Added Updated* Deleted)*, all of one round with one UID, resourceVersions rising. Calls that end in a panic do not count.
 //	Old           of an Updated is the New of the event before it.
 //	truth         every New is a state that the server held.
 //	cache first   when h is called, Get(k) answers with that state or a later one.
@@ -52,7 +52,11 @@
 // replaced before anybody looked is gone. Whoever needs a count of changes, or their causes, must not look for them here. Between keys there is no order.
 // The cache always lags a little; what was just written may not be in it.
 //
-// When the server cannot be reached the cache keeps answering, and [Health] says that it is stale, since when, and why.
+// When the server cannot be reached the cache keeps answering, and [Health] says that it is stale, since when, and why. An object whose present state cannot
+// be taken, because Options.Transform fails on it, keeps its last good state, and [SharedIndexInformer.Invalid] says why; nobody is told that it was deleted.
+//
+// The store never goes back in time, whatever a server that lags may say, with one exception: if the cluster itself has gone back, restored from a
+// backup, the store follows it. Handlers then see resourceVersions fall once, and Health.Rewinds counts.
 //
 // # What you owe
 //
@@ -81,14 +85,15 @@
 //
 // # Reading order
 //
-//	object.go     what is held: Key, Object, item
-//	client.go     where it comes from
-//	reflector.go  list and watch, as a state machine
-//	deltafifo.go  what the store has not taken yet
-//	indexer.go    the store; index.go, its lookups
-//	apply.go      how the one becomes the other, and who is told
-//	handler.go    Event, Handler; listener.go, the buffer and goroutine of each
-//	informer.go   New, Run and the rest of the surface
-//	health.go     what an informer knows about itself; calm.go, how little of it is logged
-//	live.go       one question past the cache
+//	object.go      what is held: Key, Object, item
+//	client.go      where it comes from
+//	reflector.go   list and watch, as a state machine
+//	quarantine.go  what came and could not be taken
+//	deltafifo.go   what the store has not taken yet
+//	indexer.go     the store; index.go, its lookups
+//	apply.go       how the one becomes the other, and who is told
+//	handler.go     Event, Handler; listener.go, the buffer and goroutine of each; redelivery.go, what a handler panicked on
+//	informer.go    New, Run and the rest of the surface
+//	health.go      what an informer knows about itself; calm.go, how little of it is logged
+//	live.go        one question past the cache
 package informer

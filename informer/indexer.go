@@ -24,6 +24,8 @@ type indexer[K comparable, V any] struct {
 	invalid map[K]rejection
 	// resourceVersion is the version of the list or bookmark or object that was applied last; empty before the first list is complete.
 	resourceVersion string
+	// moved is closed, and forgotten, when resourceVersion changes; nil while nobody waits for that.
+	moved chan struct{}
 }
 
 // entry is what the store holds for one key. Indexes share it, so that a lookup does not have to go back through the map.
@@ -100,7 +102,28 @@ func (x *indexer[K, V]) version() string {
 	return x.resourceVersion
 }
 
+// versionAndMove returns the present version and a channel that is closed when there is another.
+func (x *indexer[K, V]) versionAndMove() (string, <-chan struct{}) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.moved == nil {
+		x.moved = make(chan struct{})
+	}
+	return x.resourceVersion, x.moved
+}
+
 // The rest is the writer's.
+
+// move records that a version has been reached.
+func (x *indexer[K, V]) move(resourceVersion string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.resourceVersion = resourceVersion
+	if x.moved != nil {
+		close(x.moved)
+		x.moved = nil
+	}
+}
 
 // plan runs the index functions on a value that put will store, after those that were planned before it, and tells complain about each that
 // failed. They are the user's code: mu is not held.

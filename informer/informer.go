@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
@@ -25,6 +26,8 @@ var (
 	ErrStarted = errors.New("the informer has been started before")
 	// ErrStopped is returned by whatever waits for an informer whose Run has returned.
 	ErrStopped = errors.New("the informer has stopped")
+	// ErrRewound is returned by whatever waits for a version that lies in a future which the cluster has gone back from.
+	ErrRewound = errors.New("the cluster has gone back to an older state")
 	// ErrStuck is wrapped by Run's error when a handler had not returned StopGrace after the end of its context. The error names it.
 	ErrStuck = lifecycle.ErrStuck
 )
@@ -49,7 +52,8 @@ type Options[T any] struct {
 	StopGrace time.Duration
 }
 
-// SharedIndexInformer holds a copy of what a client lists, keeps it up to date, and tells handlers of every change. Make one with [New].
+// SharedIndexInformer holds a copy of what a client lists, keeps it up to date, and tells handlers of every change. Make one with [New], or
+// with [Project] to hold less than the whole objects.
 //
 // All methods are safe for concurrent use. Objects that it gives out are shared by everybody: read them, and copy one before you change it.
 type SharedIndexInformer[T any] struct {
@@ -88,10 +92,26 @@ type SharedIndexInformer[T any] struct {
 // It returns an error if the client is nil, lists objects of another type than T, or if an option has no meaning. Nothing is requested
 // before Run.
 func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*SharedIndexInformer[T], error) {
-	name := opts.Name
-	if name == "" {
-		name = reflect.TypeFor[T]().String()
+	return build(client, opts, decodeObject(opts.Transform))
+}
+
+// Project makes an informer that holds, of each object, only what fn makes of it: a value of any type, such as a struct of the few fields that a controller
+// reads.
+//
+//	facts, err := informer.Project[*corev1.Pod](client, func(p *corev1.Pod) (podFacts, error) { ... }, informer.Options[*corev1.Pod]{})
+//
+// T is the pointer type of the objects that client lists; V and L follow. Keys, UIDs and resourceVersions are kept apart from the values, so everything
+// else is as with [New]. fn runs after Options.Transform, and its failure is treated like one of that. It must not keep the object.
+func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V, error), opts Options[T]) (*SharedIndexInformer[V], error) {
+	if fn == nil {
+		return nil, fmt.Errorf("informer %s: Project: the function is nil", opts.name())
 	}
+	return build(client, opts, decodeProjection(decodeObject(opts.Transform), fn))
+}
+
+// build makes an informer of values V out of objects T.
+func build[V any, T Object, L runtime.Object](client Client[L], opts Options[T], decode decoder[V]) (*SharedIndexInformer[V], error) {
+	name := opts.name()
 	switch v := reflect.ValueOf(client); {
 	case client == nil, v.Kind() == reflect.Pointer && v.IsNil():
 		return nil, fmt.Errorf("informer %s: the client is nil", name)
@@ -104,12 +124,12 @@ func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*Shared
 		return nil, fmt.Errorf("informer %s: %w", name, err)
 	}
 
-	fifo, h := newDeltaFIFO[T](), newHealth()
-	r := &reflector[T]{
+	fifo, h := newDeltaFIFO[V](), newHealth()
+	r := &reflector[V]{
 		source:   newSource(client),
 		selector: selector(opts),
 		pageSize: opts.PageSize,
-		decode:   decodeObject(opts.Transform),
+		decode:   decode,
 		fifo:     fifo,
 		health:   h,
 	}
@@ -119,14 +139,21 @@ func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*Shared
 	if !opts.DisableWatchList {
 		r.streamsLeft = streamTries
 	}
-	inf := &SharedIndexInformer[T]{
-		name: name, stopGrace: opts.StopGrace, reflector: r, fifo: fifo, store: newIndexer[Key, T](), health: h,
+	inf := &SharedIndexInformer[V]{
+		name: name, stopGrace: opts.StopGrace, reflector: r, fifo: fifo, store: newIndexer[Key, V](), health: h,
 		writer: make(chan struct{}, 1), synced: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	if inf.stopGrace == 0 {
 		inf.stopGrace = 10 * time.Second
 	}
 	return inf, nil
+}
+
+func (opts Options[T]) name() string {
+	if opts.Name != "" {
+		return opts.Name
+	}
+	return reflect.TypeFor[T]().String()
 }
 
 func selector[T any](opts Options[T]) metav1.ListOptions {
@@ -310,6 +337,41 @@ func (inf *SharedIndexInformer[T]) All() iter.Seq[T] {
 // ResourceVersion returns the version of the server that the store has reached: everything that happened up to it is in the store. Bookmarks
 // move it, too. Empty: no list has been completed.
 func (inf *SharedIndexInformer[T]) ResourceVersion() string { return inf.store.version() }
+
+// WaitForResourceVersion waits until the store has reached a version: that of an object which has just been written, say. By then handlers that are
+// inline have been told of it; the others soon will be.
+//
+// It returns [ErrStopped] if Run returns before, [ErrRewound] if the cluster goes back in time meanwhile, so that the version may never come, and an error
+// at once if the version is no number, as those of some aggregated APIs: then there is no before and after. If ctx ends, the error wraps its cause.
+func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, resourceVersion string) error {
+	fail := func(err error) error {
+		return fmt.Errorf("informer %s: waiting for resourceVersion %q, at %q: %w", inf.name, resourceVersion, inf.ResourceVersion(), err)
+	}
+	if _, err := resourceversion.CompareResourceVersion(resourceVersion, resourceVersion); err != nil {
+		return fail(err)
+	}
+	rewinds := inf.Health().Rewinds
+	for {
+		reached, moved := inf.store.versionAndMove()
+		switch {
+		case inf.Health().Rewinds != rewinds:
+			return fail(ErrRewound)
+		case reached == "" || older(reached, resourceVersion):
+		default:
+			if _, err := resourceversion.CompareResourceVersion(reached, resourceVersion); err != nil {
+				return fail(err)
+			}
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-inf.stopped:
+			return fail(ErrStopped)
+		case <-ctx.Done():
+			return fail(context.Cause(ctx))
+		}
+	}
+}
 
 // Invalid returns why the present state of that object, as it is on the server, could not be taken into the store, or nil. Such an object exists: nobody
 // is told that it was deleted. Get answers with its last good state, if there was one.

@@ -32,9 +32,10 @@ func (inf *SharedIndexInformer[T]) Live(ctx context.Context, key Key) (found T, 
 	}
 	err = eachItem(list, func(o runtime.Object) error {
 		it, err := inf.reflector.decode(o)
-		if err == nil && it.key == key {
-			found, exists = it.value, true
+		if it.key != key {
+			return nil // the server does not know the selector
 		}
+		found, exists = it.value, err == nil
 		return err
 	})
 	if err != nil {

@@ -73,3 +73,23 @@ func transformed[T any](transform func(T) (T, error), object T) (value T, err er
 	}
 	return value, err
 }
+
+// decodeProjection is the decoder of an informer that holds what fn makes of the objects.
+func decodeProjection[T, V any](object decoder[T], fn func(T) (V, error)) decoder[V] {
+	return func(raw runtime.Object) (item[V], error) {
+		from, err := object(raw)
+		to := item[V]{key: from.key, uid: from.uid, resourceVersion: from.resourceVersion}
+		if err != nil {
+			return to, err
+		}
+		var value V
+		if panicked := lifecycle.Try(func() { value, err = fn(from.value) }); panicked != nil {
+			err = panicked
+		}
+		if err != nil {
+			return to, fmt.Errorf("projection of %s: %w", from.key, err)
+		}
+		to.value = value
+		return to, nil
+	}
+}
