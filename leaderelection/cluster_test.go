@@ -31,7 +31,7 @@ import (
 //	THERMOSTAT_SOAK=1 go test -run TestHandOver -v ./leaderelection/
 func TestHandOver(t *testing.T) {
 	t.Parallel()
-	n := 5
+	n := 4
 	if soak() {
 		n = 50
 	}
@@ -224,7 +224,7 @@ func TestRecordIsClientGos(t *testing.T) {
 		require.Equal(t, 15, record.LeaseDurationSeconds)
 		require.Equal(t, 0, record.LeaderTransitions)
 		require.WithinDuration(t, time.Now(), record.RenewTime.Time, 5*time.Second)
-		require.True(t, record.AcquireTime.Equal(&record.RenewTime))
+		require.WithinDuration(t, record.AcquireTime.Time, record.RenewTime.Time, time.Millisecond)
 		return nil
 	}))
 	ours, err := leases.Get(ctx, "lock", metav1.GetOptions{})
@@ -408,7 +408,7 @@ func TestChaos(t *testing.T) {
 	lines := g.read()
 	tenures, broken := overlapsIn(lines, func(l stampLine) bool { return l.checked })
 	_, unchecked := overlapsIn(lines, func(stampLine) bool { return true })
-	t.Logf("%v, %d stamps, %d tenures, 0 overlaps wanted, %d found (unchecked work, pauses included: %d); %v", length, len(lines), tenures, len(broken), len(unchecked), did)
+	t.Logf("%v, %d stamps, %d tenures, 0 overlaps wanted, %d found (of work that nobody checked, after pauses, %d); %v", length, len(lines), tenures, len(broken), len(unchecked), did)
 	require.Empty(t, broken)
 	require.Greater(t, tenures, 4)
 }
@@ -462,7 +462,7 @@ func (g *group) disturb(length time.Duration, extra func(*member, *rand.Rand) st
 // two of ours must never work at once; the overlaps that client-go's own rules allow are counted apart.
 func TestMixedGroup(t *testing.T) {
 	t.Parallel()
-	length := 30 * time.Second
+	length := 20 * time.Second
 	if soak() {
 		length = 5 * time.Minute
 	}

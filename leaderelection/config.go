@@ -52,7 +52,8 @@ type Config struct {
 	ClockDrift float64
 
 	// MaxLeaseDuration bounds how long a record can make this candidate wait, since a record may ask for more than LeaseDuration: a
-	// holder with another configuration, or a slip of somebody's hand. Zero means 5 minutes, or LeaseDuration if that is longer.
+	// holder with another configuration, or a slip of somebody's hand. No candidate's LeaseDuration may be above it. Zero means 5 minutes,
+	// or LeaseDuration if that is longer.
 	MaxLeaseDuration time.Duration
 
 	// SkipFirstWait takes a Lease that does not exist, or that nobody ever held, without waiting. By default a candidate waits

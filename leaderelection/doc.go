@@ -4,16 +4,18 @@
 //	...
 //	err = elector.Run(ctx, func(ctx context.Context) error { return work(ctx) }) // ctx ends when the tenure does
 //
-// Where it stands among the packages of this library: a Manager keeps every informer's cache warm on every candidate, and starts the
-// workers only while it leads.
+// Where it stands among the packages of this library: every candidate keeps its caches warm, and a Manager starts the workers, (4), only
+// while it leads.
 //
 //	            informer                                          workqueue        reconcile
 //	API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key-> Queue --key-> worker -> Reconcile(ctx, key)
-//	server -watch->  (1)              (2)     |           (3)               ######### (4)            |
-//	 | ^                                      +------------------ Get / index lookups ###############+
-//	 | +------------------------------- create / update / patch / delete ----------- # only while # -+
-//	 |                                                                               #  leading   #
-//	 +--Lease--> leaderelection: Elector.Run(ctx, lead) ---------------------------> ##############
+//	server -watch->  (1)              (2)     |           (3)                          (4)            |
+//	  ^                                       +------------------ Get / index lookups ----|-----------+
+//	  +------------------------------- create / update / patch / delete ------------------|-----------+
+//	  |                                                                                   |
+//	  |  ========================= leaderelection ==================================      | runs while
+//	  +--Lease--> observe --> campaign --> hold: lead(ctx), renewals, deadline --> release   it leads
+//	     ============================================================================
 //
 // # Words
 //
@@ -58,12 +60,15 @@
 //     after it was written, and only be written after it was sent: s <= b.
 //  6. From 4, 5, 3 and 2: the challenger's work begins after s + (RenewDeadline + StopGrace)(1+ρ), when the holder's has ended.
 //  7. The other way to take a Lease is when it was released. A holder writes that only after its work has ended.
-//  8. A Lease that was deleted, or whose holder was wiped out or replaced by hand, is neither. Challengers wait for LeaseDuration from when
-//     they saw it so, and the argument from 2 to 6 holds with s before the edit: after it no update of the holder's succeeds.
+//  8. A Lease whose holder was wiped out or replaced by hand is neither. Challengers wait for LeaseDuration from when they saw it so, and
+//     the argument from 2 to 6 holds with s before the edit: after it no update of the holder's succeeds.
+//  9. A Lease that was deleted is not there, and absence has no version: between two looks one may have been made, held and deleted. So
+//     whoever finds none first makes one that nobody holds, and then waits for that one as in 8. ([Config].SkipFirstWait gives this up
+//     for a Lease that the candidate has never seen.)
 //
 // What the tests add to this: an exhaustive search through the states of a model, with crashes, losses, delays, drifting clocks, deletions
-// and edits by hand, and thousands of random runs of the real thing, both of which find the overlap at once if the deadline is counted from
-// the answer.
+// and edits by hand, and thousands of random runs of the real thing. Both find the overlap if the deadline is counted from the answer, and
+// if any other of these points is left out; 9 is here because they did.
 //
 // # What a Lease cannot give
 //
