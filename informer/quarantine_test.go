@@ -130,6 +130,7 @@ func TestOneBadObjectDoesNotSpoilTheList(t *testing.T) {
 				p.Delete("default", "c")
 				synctest.Wait()
 				require.NoError(t, inf.Invalid(named("c")))
+				require.NotContains(t, inf.reflector.quarantine.patients, named("c"))
 				p.Cut()
 				p.Delete("default", "a")
 				p.Compact()
@@ -188,7 +189,9 @@ func TestAnObjectWithoutANameIsReported(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		run(t, inf)
 		synctest.Wait()
-		p.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}})
+		nameless := p.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}})
+		synctest.Wait()
+		require.Equal(t, nameless.ResourceVersion, inf.ResourceVersion())
 		odd := p.Create(pod("a/b"))
 		synctest.Wait()
 		require.ErrorContains(t, inf.Health().LastBadObject, "without a name")

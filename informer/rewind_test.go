@@ -74,6 +74,35 @@ func TestAServerThatLagsIsNotBelieved(t *testing.T) {
 	})
 }
 
+// The same without streams: one list of the past is an accident.
+func TestAPlainListOfThePastIsAskedForAgain(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		past, err := p.podAPI.List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		run(t, inf)
+		p.Delete("default", "a")
+		synctest.Wait()
+		told.lines()
+		lists := 0
+		p.set(func() {
+			p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+				if lists++; lists == 1 {
+					return past, nil
+				}
+				return p.podAPI.List(ctx, opts)
+			}
+		})
+		p.Compact()
+		p.Cut()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, 2, lists)
+		require.Empty(t, told.lines(), "what was deleted does not come back")
+		require.Zero(t, inf.Health().Rewinds)
+		healed(t, p, inf, told)
+	})
+}
+
 // A7: the server has not got that far yet. It says when to ask again; after three times a plain list decides.
 func TestATooLargeVersionIsWaitedFor(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
@@ -133,6 +162,26 @@ func TestARestoredClusterIsFollowed(t *testing.T) {
 			require.Equal(t, 1, inf.Health().Rewinds)
 		})
 	}
+}
+
+func TestARestoreMayCureWhatWasInvalid(t *testing.T) {
+	transform := &picky{}
+	bubble(t, Options[*corev1.Pod]{Transform: transform.transform}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		run(t, inf)
+		restore := p.Snapshot()
+		p.Update("default", "a", spoil)
+		synctest.Wait()
+		require.Error(t, inf.Invalid(named("a")))
+		restore()
+		time.Sleep(time.Second)
+		p.Bookmark()
+		p.Cut()
+		p.Compact()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.NoError(t, inf.Invalid(named("a")))
+		healed(t, p, inf, told)
+	})
 }
 
 func TestVersionsThatAreNoNumbersAreNotCompared(t *testing.T) {
