@@ -2,11 +2,12 @@ package house
 
 import (
 	"archive/zip"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"go/parser"
 	"go/token"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -120,9 +121,16 @@ func TestGoGet(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, string(mod), "replace ", "a replace directive does not reach those who import the module")
 
-	const version = "v0.0.0-20000101000000-000000000000"
+	// The go command takes for granted that a version never changes, so this one is named for what it holds.
+	files := moduleFiles(t)
+	hash := sha256.New()
+	for _, f := range files {
+		fmt.Fprintln(hash, f.name, len(f.content))
+		hash.Write(f.content)
+	}
+	version := fmt.Sprintf("v0.0.0-20000101000000-%x", hash.Sum(nil)[:6])
 	proxy := t.TempDir()
-	pack(t, filepath.Join(proxy, module, "@v"), version, mod)
+	pack(t, filepath.Join(proxy, module, "@v"), version, mod, files)
 
 	env := goEnv(t, "GOMODCACHE", "GOPROXY")
 	t.Cleanup(func() { forget(t, env["GOMODCACHE"], version) })
@@ -144,8 +152,36 @@ func TestGoGet(t *testing.T) {
 	require.Contains(t, run(t, user, environment, "go", "list", "-m", module), version)
 }
 
-// pack writes the module's files, as git knows them, in the layout of the GOPROXY protocol (go.dev/ref/mod#goproxy-protocol).
-func pack(t *testing.T, dir, version string, mod []byte) {
+type file struct {
+	name    string
+	content []byte
+}
+
+// moduleFiles returns the files of the module, as git knows them.
+func moduleFiles(t *testing.T) (files []file) {
+	names := strings.Split(strings.TrimRight(run(t, root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00"), "\x00")
+	var nested []string // folders with a go.mod of their own are other modules
+	for _, name := range names {
+		if dir, ok := strings.CutSuffix(name, "/go.mod"); ok {
+			nested = append(nested, dir+"/")
+		}
+	}
+	for _, name := range names {
+		if slices.ContainsFunc(nested, func(dir string) bool { return strings.HasPrefix(name, dir) }) {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted, and not yet committed
+		}
+		require.NoError(t, err)
+		files = append(files, file{name, content})
+	}
+	return files
+}
+
+// pack writes files in the layout of the GOPROXY protocol (go.dev/ref/mod#goproxy-protocol).
+func pack(t *testing.T, dir, version string, mod []byte, files []file) {
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	info, err := json.Marshal(map[string]string{"Version": version, "Time": "2000-01-01T00:00:00Z"})
 	require.NoError(t, err)
@@ -157,27 +193,11 @@ func pack(t *testing.T, dir, version string, mod []byte) {
 	require.NoError(t, err)
 	defer archive.Close()
 	w := zip.NewWriter(archive)
-	files := strings.Split(strings.TrimRight(run(t, root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00"), "\x00")
-	var nested []string // folders with a go.mod of their own are other modules
 	for _, f := range files {
-		if dir, ok := strings.CutSuffix(f, "/go.mod"); ok {
-			nested = append(nested, dir+"/")
-		}
-	}
-	for _, f := range files {
-		if slices.ContainsFunc(nested, func(dir string) bool { return strings.HasPrefix(f, dir) }) {
-			continue
-		}
-		content, err := os.Open(filepath.Join(root, f))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted, and not yet committed
-		}
+		entry, err := w.Create(module + "@" + version + "/" + f.name)
 		require.NoError(t, err)
-		entry, err := w.Create(module + "@" + version + "/" + f)
+		_, err = entry.Write(f.content)
 		require.NoError(t, err)
-		_, err = io.Copy(entry, content)
-		require.NoError(t, err)
-		require.NoError(t, content.Close())
 	}
 	require.NoError(t, w.Close())
 }
