@@ -87,12 +87,12 @@
 //
 //	object.go      what is held: Key, Object, item
 //	client.go      where it comes from
-//	reflector.go   list and watch, as a state machine
+//	reflector.go   list and watch, as a state machine; stream.go and pagedlist.go, the two ways to list, one of which goes on as the watch
 //	quarantine.go  what came and could not be taken
 //	deltafifo.go   what the store has not taken yet
 //	indexer.go     the store; index.go, its lookups
 //	apply.go       how the one becomes the other, and who is told
-//	handler.go     Event, Handler; listener.go, the buffer and goroutine of each; redelivery.go, what a handler panicked on
+//	handler.go     Event, Handler; filter.go, a smaller world; listener.go, the buffer and goroutine of each; redelivery.go, what a handler panicked on
 //	informer.go    New, Run and the rest of the surface
 //	health.go      what an informer knows about itself; calm.go, how little of it is logged
 //	live.go        one question past the cache

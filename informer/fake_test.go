@@ -1,8 +1,10 @@
 package informer
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -35,5 +37,26 @@ func TestWorksWithTheFakeClientset(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"b"}, names(inf), "%s", inf.Health())
 		require.Equal(t, 1, inf.Health().Lists)
+	})
+}
+
+// Where nothing has a version a watch cannot be resumed: what was missed is found by a list.
+func TestWithoutVersionsTheEndOfAWatchMeansAList(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		inf.listeners = nil // it knows objects by their version
+		p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+			list, err := p.podAPI.List(ctx, opts)
+			for i := range list.Items {
+				list.Items[i].ResourceVersion = ""
+			}
+			return list, err
+		}
+		p.onWatch = silence
+		run(t, inf)
+		synced(t, inf)
+		p.Delete("default", "a")
+		time.Sleep(20 * time.Minute) // the watchdog ends the watch
+		synctest.Wait()
+		require.Equal(t, []string{"b"}, names(inf))
 	})
 }

@@ -70,6 +70,10 @@ func (h *health) get() Health {
 
 func (h *health) enter(s State, err error) {
 	h.mu.Lock()
+	if h.now.State == Stopped {
+		h.mu.Unlock()
+		return // somebody who was stuck has come back after all
+	}
 	if err != nil {
 		h.now.LastError = err
 	}

@@ -4,39 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"reflect"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
-const (
-	// A request must be answered, if only with headers, within this time. A page of a plain list is one answer.
-	answerTimeout = 30 * time.Second
-	pageTimeout   = 2 * time.Minute
-	// The server is asked to end each watch after 5 to 10 minutes, so that watches spread over its replicas again after one of them was
-	// replaced. A watch that outlives this by the slack hangs: the connection is dead and nobody noticed.
-	minWatch, watchSlack = 5 * time.Minute, 10 * time.Second
-	// A streamed list must begin, and go on, within these times; after two that did not, plain lists are used for good.
-	streamBegins, streamGoesOn, streamTries = 5 * time.Second, 60 * time.Second, 2
-	// Only a watch that has lived this long is followed by the next one at once.
-	longLived = 5 * time.Second
-	// An expired continue token restarts a paged list, until the list is asked for in one piece.
-	pagedTries = 3
-	// A list of more pages than this has no end.
-	maxPages = 100_000
-	// With this many doubts a plain list has the last word.
-	maxDoubts = 3
-)
+// With this many doubts a plain list has the last word: see [reflector.goesBack].
+const maxDoubts = 3
 
 var (
 	errSilent     = errors.New("the server fell silent")
@@ -55,7 +34,7 @@ var (
 // A streamed list (the WatchList protocol, KEP-3157) is both at once: a watch that begins with the objects that exist and goes on with
 // what happens to them. A plain list, paged, is used where the server does not stream.
 //
-// Every field belongs to the goroutine of run.
+// Every field that changes belongs to the goroutine of run.
 type reflector[T any] struct {
 	source   source
 	selector metav1.ListOptions // only its selectors are set
@@ -162,6 +141,12 @@ func (r *reflector[T]) list(ctx context.Context) error {
 	return r.pagedList(ctx)
 }
 
+// begin opens a list: what the store holds from an older epoch when the list is complete is gone.
+func (r *reflector[T]) begin() {
+	r.epoch++
+	r.health.listing()
+}
+
 // complete records that everything up to resourceVersion is in the FIFO, and that it was a list.
 func (r *reflector[T]) complete(resourceVersion string) {
 	r.fifo.reached(resourceVersion, r.epoch)
@@ -196,239 +181,4 @@ func (r *reflector[T]) rewind(resourceVersion string) {
 	r.health.rewound()
 	r.fifo.rewind(r.epoch)
 	r.newest = ""
-}
-
-// pagedList lists page by page; each object is on its way to the store before the next page is asked for.
-func (r *reflector[T]) pagedList(ctx context.Context) error {
-	r.begin()
-	// No resourceVersion asks for the most recent state, from the server's cache or from etcd, as the server likes. "0" would be cheaper and
-	// would let a server that lags take us back in time (kubernetes/kubernetes#59848).
-	opts := r.selector
-	opts.Limit = r.pageSize
-	tries, landmark := pagedTries, ""
-	for pages := 1; ; pages++ {
-		page, err := r.page(ctx, opts)
-		switch {
-		case err == nil:
-		case apierrors.IsResourceExpired(err) && opts.Continue != "":
-			// The token is older than the server's memory of that version. What has come in so far stays, for each object was true when it was
-			// listed; but the list begins anew, at another version, and only what is in that one survives the sweep.
-			r.begin()
-			opts.Continue = ""
-			if tries--; tries == 0 {
-				opts.Limit = 0
-			}
-			pages, landmark = 0, ""
-			continue
-		default:
-			return fmt.Errorf("list: %w", err)
-		}
-		list, err := meta.ListAccessor(page)
-		if err != nil || isNil(page) {
-			return fmt.Errorf("list: %w: a %T is no list", errViolation, page)
-		}
-		if r.goesBack(list.GetResourceVersion()) {
-			if r.doubts < maxDoubts {
-				return fmt.Errorf("list: %w from %s to %s", errWentBack, r.newest, list.GetResourceVersion())
-			}
-			r.rewind(list.GetResourceVersion())
-		}
-		err = eachItem(page, func(o runtime.Object) error {
-			if object, err := meta.Accessor(o); err == nil && !isNil(o) && object.GetResourceVersion() == "" {
-				r.unversioned = true
-			}
-			r.take(o, "")
-			return ctx.Err()
-		})
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			return fmt.Errorf("list: %w: %w", errViolation, err)
-		}
-		r.health.progressed()
-		switch token := list.GetContinue(); {
-		case token == "" && list.GetResourceVersion() == "":
-			return fmt.Errorf("list: %w: no resourceVersion", errViolation)
-		case token == "":
-			r.complete(list.GetResourceVersion())
-			return nil
-		// A server that runs in circles is caught by comparing each token with one from before, which moves on at page 1, 2, 4, 8 ...
-		case token == opts.Continue || token == landmark:
-			return fmt.Errorf("list: %w: a continue token has come back on page %d", errViolation, pages)
-		case pages == maxPages:
-			return fmt.Errorf("list: %w: %d pages of %d objects and no end; a larger Options.PageSize needs fewer", errViolation, pages, opts.Limit)
-		default:
-			opts.Continue = token
-			if pages&(pages-1) == 0 {
-				landmark = token
-			}
-		}
-	}
-}
-
-func (r *reflector[T]) page(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, pageTimeout, errSilent)
-	defer cancel()
-	page, err := r.source.list(ctx, opts)
-	if err != nil && context.Cause(ctx) == errSilent {
-		return nil, fmt.Errorf("%w for %s", errSilent, pageTimeout)
-	}
-	return page, err
-}
-
-// streamedList asks for the list as a watch that begins with it, and stays with that watch once the list is complete.
-func (r *reflector[T]) streamedList(ctx context.Context) error {
-	r.begin()
-	opts := r.watchOptions()
-	sendInitialEvents := true
-	opts.SendInitialEvents = &sendInitialEvents
-	opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	return r.stream(ctx, opts)
-}
-
-func (r *reflector[T]) begin() {
-	r.epoch++
-	r.health.listing()
-}
-
-// watch resumes where the last list or watch ended.
-func (r *reflector[T]) watch(ctx context.Context) error {
-	opts := r.watchOptions()
-	opts.ResourceVersion = r.resourceVersion
-	return r.stream(ctx, opts)
-}
-
-func (r *reflector[T]) watchOptions() metav1.ListOptions {
-	opts := r.selector
-	opts.AllowWatchBookmarks = true
-	timeout := int64((minWatch + rand.N(minWatch)).Seconds())
-	opts.TimeoutSeconds = &timeout
-	return opts
-}
-
-// stream reads one watch to its end. It returns nil if another may follow at once.
-func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	unanswered := time.AfterFunc(answerTimeout, cancel)
-	w, err := r.source.watch(ctx, opts)
-	if !unanswered.Stop() && err == nil {
-		w.Stop()
-		err = context.Canceled
-	}
-	if errors.Is(err, context.Canceled) {
-		err = errSilent // or the end of the caller's ctx: then nobody looks
-	}
-	if err != nil {
-		return fmt.Errorf("watch: %w", err)
-	}
-	defer w.Stop()
-
-	var (
-		lifetime = time.Duration(*opts.TimeoutSeconds)*time.Second + watchSlack
-		patience = lifetime
-		// proven fires when the watch has lived for long enough to be trusted: the server took it, and did not take it back.
-		proven = time.NewTimer(longLived)
-	)
-	defer proven.Stop()
-	if r.resourceVersion == "" {
-		patience = streamBegins
-		proven.Stop()
-	}
-	trusted := false
-	watchdog := time.NewTimer(patience)
-	defer watchdog.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-watchdog.C:
-			return fmt.Errorf("watch: %w for %s", errSilent, patience)
-		case <-r.quarantine.due.C:
-			r.retry()
-		case <-proven.C:
-			trusted = true
-			r.reconnect.Reset()
-			r.relist.Reset()
-			r.health.enter(Live, nil)
-		case event, open := <-w.ResultChan():
-			listing := r.resourceVersion == ""
-			switch {
-			case open:
-			case listing:
-				return fmt.Errorf("watch: %w", errIncomplete)
-			case trusted:
-				return nil
-			default:
-				return errShortLived
-			}
-			if err := r.receive(event); err != nil {
-				return fmt.Errorf("watch: %w", err)
-			}
-			switch {
-			case r.resourceVersion == "":
-				patience = streamGoesOn
-			case listing:
-				patience = lifetime
-				proven.Reset(longLived)
-				r.streamsLeft = streamTries
-			case !trusted:
-				r.health.enter(Live, nil)
-			}
-			watchdog.Reset(patience)
-		}
-	}
-}
-
-// receive takes one event of a watch. While the state is listing, the events are those of a streamed list.
-func (r *reflector[T]) receive(event watch.Event) error {
-	if event.Type == watch.Error {
-		err := apierrors.FromObject(event.Object)
-		if odd := (*apierrors.UnexpectedObjectError)(nil); errors.As(err, &odd) {
-			err = fmt.Errorf("%w: an ERROR event that holds a %T", errViolation, event.Object) // the error itself would show the object
-		}
-		return discreet(err)
-	}
-	object, err := meta.Accessor(event.Object)
-	if err != nil || isNil(object) || object.GetResourceVersion() == "" && !r.unversioned {
-		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", errViolation, event.Type, event.Object)
-	}
-	version := object.GetResourceVersion()
-	reached := ""
-	if r.resourceVersion != "" {
-		reached = version
-		if older(reached, r.resourceVersion) {
-			return fmt.Errorf("%w from %s to %s", errWentBack, r.resourceVersion, reached)
-		}
-	}
-	r.health.progressed()
-	switch event.Type {
-	case watch.Added, watch.Modified:
-		r.take(event.Object, reached)
-	case watch.Deleted:
-		r.takeDeletion(event.Object, reached)
-	case watch.Bookmark:
-		switch {
-		case reached != "":
-			r.fifo.reached(reached, 0)
-		case object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true":
-		case r.goesBack(version):
-			return fmt.Errorf("%w from %s to %s", errWentBack, r.newest, version)
-		default:
-			r.complete(version)
-		}
-	default:
-		return fmt.Errorf("%w: an event of the unknown type %q", errViolation, event.Type)
-	}
-	if reached != "" {
-		r.resourceVersion, r.newest = reached, reached
-	}
-	return nil
-}
-
-// isNil reports whether an event or list holds a nil pointer in place of an object.
-func isNil(o any) bool {
-	v := reflect.ValueOf(o)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }

@@ -62,12 +62,14 @@ func TestAServerThatLagsIsNotBelieved(t *testing.T) {
 				return p.podAPI.Watch(ctx, opts)
 			}
 		})
-		p.Compact()
-		p.Cut()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Equal(t, 1, streams, "one look is enough")
-		require.Empty(t, told.lines())
+		for relists := range 3 {
+			p.Compact()
+			p.Cut()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Equal(t, relists+1, streams, "one look is enough, each time")
+			require.Empty(t, told.lines())
+		}
 		require.Zero(t, inf.Health().Rewinds)
 		require.Equal(t, Live, inf.Health().State)
 		healed(t, p, inf, told)
@@ -137,7 +139,7 @@ func TestATooLargeVersionIsWaitedFor(t *testing.T) {
 // A9: the cluster is restored from a backup. The cache follows, and says so.
 func TestARestoredClusterIsFollowed(t *testing.T) {
 	for _, streaming := range []bool{true, false} {
-		bubble(t, Options[*corev1.Pod]{DisableWatchList: !streaming}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		bubble(t, Options[*corev1.Pod]{DisableWatchList: !streaming, PageSize: 1}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 			run(t, inf)
 			p.Create(pod("was deleted"))
 			restore := p.Snapshot()

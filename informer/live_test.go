@@ -1,0 +1,49 @@
+package informer
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+func TestLiveAsksPastTheCache(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{
+		LabelSelector: labels.SelectorFromSet(labels.Set{"app": ""}),
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", "node-1"),
+		Transform: func(o *corev1.Pod) (*corev1.Pod, error) {
+			if o.Name == "bad" {
+				return nil, errPicky
+			}
+			return o, nil
+		},
+	}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		p.Create(pod("web", "app"))
+		p.Create(pod("bad", "app"))
+
+		web, ok, err := inf.Live(t.Context(), named("web"))
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, "web", web.Name)
+		asked := p.requests()
+		require.Len(t, asked, 1)
+		require.Equal(t, "app=", asked[0].opts.LabelSelector)
+		require.Equal(t, "metadata.name=web,metadata.namespace=default,spec.nodeName=node-1", asked[0].opts.FieldSelector)
+
+		_, ok, err = inf.Live(t.Context(), named("a"))
+		require.NoError(t, err)
+		require.False(t, ok, "the selectors of the informer hold")
+		_, ok, err = inf.Live(t.Context(), named("bad"))
+		require.ErrorIs(t, err, errPicky)
+		require.False(t, ok)
+		p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, errForbidden }
+		_, _, err = inf.Live(t.Context(), named("web"))
+		require.ErrorIs(t, err, errForbidden)
+		require.ErrorContains(t, err, "default/web")
+		require.Zero(t, inf.Len())
+	})
+}

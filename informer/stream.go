@@ -1,0 +1,178 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+const (
+	// A watch must be answered, if only with headers, within this time.
+	answerTimeout = 30 * time.Second
+	// The server is asked to end each watch after 5 to 10 minutes, so that watches spread over its replicas again after one of them was replaced. A watch
+	// that is silent for longer than it was asked to live, and a little, hangs: the connection is dead and nobody noticed.
+	minWatch, watchSlack = 5 * time.Minute, 10 * time.Second
+	// A streamed list must begin, and go on, within these times; after two that did not, plain lists are used for good.
+	streamBegins, streamGoesOn, streamTries = 5 * time.Second, 60 * time.Second, 2
+	// Only a watch that has lived this long is followed by the next one at once.
+	longLived = 5 * time.Second
+)
+
+// streamedList asks for the list as a watch that begins with it, and stays with that watch once the list is complete.
+func (r *reflector[T]) streamedList(ctx context.Context) error {
+	r.begin()
+	opts := r.watchOptions()
+	sendInitialEvents := true
+	opts.SendInitialEvents = &sendInitialEvents
+	opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	return r.stream(ctx, opts)
+}
+
+// watch resumes where the last list or watch ended.
+func (r *reflector[T]) watch(ctx context.Context) error {
+	opts := r.watchOptions()
+	opts.ResourceVersion = r.resourceVersion
+	return r.stream(ctx, opts)
+}
+
+func (r *reflector[T]) watchOptions() metav1.ListOptions {
+	opts := r.selector
+	opts.AllowWatchBookmarks = true
+	timeout := int64((minWatch + rand.N(minWatch)).Seconds())
+	opts.TimeoutSeconds = &timeout
+	return opts
+}
+
+// stream reads one watch to its end. It returns nil if another may follow at once.
+func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	unanswered := time.AfterFunc(answerTimeout, cancel)
+	w, err := r.source.watch(ctx, opts)
+	if !unanswered.Stop() && err == nil {
+		w.Stop()
+		err = context.Canceled
+	}
+	if errors.Is(err, context.Canceled) {
+		err = errSilent // or the end of the caller's ctx: then nobody looks
+	}
+	if err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	defer w.Stop()
+
+	var (
+		lifetime = time.Duration(*opts.TimeoutSeconds)*time.Second + watchSlack
+		patience = lifetime
+		// proven fires when the watch has lived for long enough to be trusted: the server took it, and did not take it back.
+		proven = time.NewTimer(longLived)
+	)
+	defer proven.Stop()
+	if r.resourceVersion == "" {
+		patience = streamBegins
+		proven.Stop()
+	}
+	trusted := false
+	watchdog := time.NewTimer(patience)
+	defer watchdog.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-watchdog.C:
+			return fmt.Errorf("watch: %w for %s", errSilent, patience)
+		case <-r.quarantine.due.C:
+			r.retry()
+		case <-proven.C:
+			trusted = true
+			r.reconnect.Reset()
+			r.relist.Reset()
+			r.health.enter(Live, nil)
+		case event, open := <-w.ResultChan():
+			listing := r.resourceVersion == ""
+			switch {
+			case open:
+			case listing:
+				return fmt.Errorf("watch: %w", errIncomplete)
+			case trusted:
+				return nil
+			default:
+				return errShortLived
+			}
+			if err := r.receive(event); err != nil {
+				return fmt.Errorf("watch: %w", err)
+			}
+			switch {
+			case r.resourceVersion == "":
+				patience = streamGoesOn
+			case listing:
+				patience = lifetime
+				proven.Reset(longLived)
+				r.streamsLeft = streamTries
+			case !trusted:
+				r.health.enter(Live, nil)
+			}
+			watchdog.Reset(patience)
+		}
+	}
+}
+
+// receive takes one event of a watch. While the state is listing, the events are those of a streamed list.
+func (r *reflector[T]) receive(event watch.Event) error {
+	if event.Type == watch.Error {
+		err := apierrors.FromObject(event.Object)
+		if odd := (*apierrors.UnexpectedObjectError)(nil); errors.As(err, &odd) {
+			err = fmt.Errorf("%w: an ERROR event that holds a %T", errViolation, event.Object) // the error itself would show the object
+		}
+		return discreet(err)
+	}
+	object, err := meta.Accessor(event.Object)
+	if err != nil || isNil(object) || object.GetResourceVersion() == "" && !r.unversioned {
+		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", errViolation, event.Type, event.Object)
+	}
+	version := object.GetResourceVersion()
+	reached := ""
+	if r.resourceVersion != "" {
+		reached = version
+		if older(reached, r.resourceVersion) {
+			return fmt.Errorf("%w from %s to %s", errWentBack, r.resourceVersion, reached)
+		}
+	}
+	r.health.progressed()
+	switch event.Type {
+	case watch.Added, watch.Modified:
+		r.take(event.Object, reached)
+	case watch.Deleted:
+		r.takeDeletion(event.Object, reached)
+	case watch.Bookmark:
+		switch {
+		case reached != "":
+			r.fifo.reached(reached, 0)
+		case object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true":
+		case r.goesBack(version):
+			return fmt.Errorf("%w from %s to %s", errWentBack, r.newest, version)
+		default:
+			r.complete(version)
+		}
+	default:
+		return fmt.Errorf("%w: an event of the unknown type %q", errViolation, event.Type)
+	}
+	if reached != "" {
+		r.resourceVersion, r.newest = reached, reached
+	}
+	return nil
+}
+
+// isNil reports whether an event or list holds a nil pointer in place of an object.
+func isNil(o any) bool {
+	v := reflect.ValueOf(o)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
