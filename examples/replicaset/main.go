@@ -87,6 +87,10 @@ func run(ctx context.Context, o options) error {
 	}
 	// With this line, a run for a ReplicaSet begins only when the caches show what the run before it wrote.
 	cfg.Wrap(reconcile.TrackWrites)
+	if elector != nil {
+		// And with this one, a process that was paused until its lease was lost does not write when it wakes.
+		cfg.Wrap(elector.Fence)
+	}
 	return operate(ctx, cfg, elector, o)
 }
 
