@@ -118,6 +118,8 @@
 //	renew     Run, per tenure      the tenure ends                       Run
 //	lead      Run, per tenure      the lead function returns             Run, for DrainTimeout or StopGrace; then nobody: ErrStuck
 //
+// The fence adds a short-lived one for each request that it cuts off at the end of a tenure.
+//
 // # Reading order
 //
 // config.go, lease.go (the record), client.go (the requests), observe.go (the challenger's side), tenure.go (the holder's side),

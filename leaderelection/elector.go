@@ -107,8 +107,8 @@ func (e *Elector) campaign(ctx context.Context) (*tenure, error) {
 	klog.FromContext(ctx).Info("Campaigning", "lease", e.String(), "identity", e.identity)
 	var notBefore time.Time
 	for ctx.Err() == nil {
-		if err := e.troubles.denied(); e.cfg.DeniedTimeout > 0 && err.lasts() >= e.cfg.DeniedTimeout {
-			return nil, err.err
+		if refusal := e.troubles.denied(); e.cfg.DeniedTimeout > 0 && refusal.lasts() >= e.cfg.DeniedTimeout {
+			return nil, refusal.err
 		}
 		o, now, pause := e.view.get(), time.Now(), e.cfg.RetryPeriod
 		if o.known {
