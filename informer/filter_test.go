@@ -15,7 +15,7 @@ func wanted(p *corev1.Pod) bool { _, ok := p.Labels["wanted"]; return ok }
 
 func TestFilterTellsOfASmallerWorld(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		few := &history{rounds: rounds{}} // what is Deleted for it may well be in the store
+		few := &history{inf: inf, smaller: true, rounds: rounds{}}
 		_, err := inf.AddHandler(Filter(wanted, few.handle), HandlerOptions{})
 		require.NoError(t, err)
 		run(t, inf)
@@ -46,7 +46,7 @@ func TestFilterKeepsThePromisesOfEvents(t *testing.T) {
 		t.Logf("seed %d", seed)
 		bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 			random, chance := rand.New(rand.NewPCG(seed, 5)), rand.New(rand.NewPCG(seed, 6))
-			few := &history{rounds: rounds{}}
+			few := &history{inf: inf, smaller: true, rounds: rounds{}}
 			_, err := inf.AddHandler(Filter(wanted, func(e Event[*corev1.Pod]) {
 				if chance.IntN(4) == 0 {
 					panic("now")

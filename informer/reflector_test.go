@@ -548,6 +548,7 @@ func TestASilentWatchIsGivenUpAndResumed(t *testing.T) {
 // A server that ignores the time it was asked to end a watch after is not silent as long as it says something.
 func TestAWatchThatSpeaksMayOutliveItsTime(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		p.NoTimeout = true
 		run(t, inf)
 		synctest.Wait()
 		p.requests()

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,6 +49,8 @@ type Resource[T Object, L runtime.Object] struct {
 	BeforeWatch func(metav1.ListOptions) error
 	// NoStreaming refuses streamed lists as a server does that does not know them.
 	NoStreaming bool
+	// NoTimeout lets watches live for longer than they were asked to.
+	NoTimeout bool
 }
 
 type record struct {
@@ -317,6 +320,12 @@ func (r *Resource[T, L]) Watch(ctx context.Context, opts metav1.ListOptions) (wa
 		w.send(e)
 	}
 	r.watchers[w] = struct{}{}
+	if opts.TimeoutSeconds != nil && !r.NoTimeout {
+		w.timeout = time.AfterFunc(time.Duration(*opts.TimeoutSeconds)*time.Second, func() {
+			r.forget(w)
+			w.end()
+		})
+	}
 	return w, nil
 }
 

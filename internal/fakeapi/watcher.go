@@ -3,6 +3,7 @@ package fakeapi
 import (
 	"reflect"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,8 @@ type watcher struct {
 	once sync.Once
 	gone func() // lets the resource forget the watcher
 	out  chan watch.Event
+
+	timeout *time.Timer // nil: the watch has no end; set before the reader knows of it
 }
 
 // newWatcher starts the goroutine that feeds out; it ends with end or Stop, one of which the reader or the resource calls.
@@ -101,6 +104,9 @@ func (w *watcher) feed() {
 // Stop is the reader's.
 func (w *watcher) Stop() {
 	w.once.Do(func() {
+		if w.timeout != nil {
+			w.timeout.Stop()
+		}
 		close(w.stop)
 		w.gone()
 	})

@@ -1,0 +1,174 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// stormScript plays a script, coded in bytes, of changes, faults and waits to an informer with four kinds of handler. Then the faults stop, and within a bound
+// that the waits of the informer give, everybody must know what the server knows (I3), with histories that are in order (I1), never ahead of the
+// cache (I2) and, unless the cluster was restored, never going back (I5); what was synced had been one consistent list (I4).
+func stormScript(t *testing.T, script []byte) {
+	bubble(t, Options[*corev1.Pod]{PageSize: 2}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		add := func(h Handler[*corev1.Pod], opts HandlerOptions) {
+			_, err := inf.AddHandler(h, opts)
+			require.NoError(t, err)
+		}
+		handlers := map[string]*history{}
+		for _, name := range []string{"inline", "slow", "panics", "late", "filtered"} {
+			handlers[name] = &history{inf: inf, rounds: rounds{}}
+		}
+		handlers["filtered"].smaller = true
+		calls := 0
+		add(handlers["inline"].handle, HandlerOptions{Inline: true})
+		add(func(e Event[*corev1.Pod]) { handlers["slow"].handle(e); time.Sleep(3 * time.Second) }, HandlerOptions{})
+		add(func(e Event[*corev1.Pod]) {
+			if calls++; calls%3 == 0 {
+				panic("now")
+			}
+			handlers["panics"].handle(e)
+		}, HandlerOptions{})
+		add(Filter(wanted, handlers["filtered"].handle), HandlerOptions{})
+		run(t, inf)
+
+		restore := p.Snapshot()
+		faults := []error{nil, errBusy, errExpired, errForbidden, errNoSuch, errors.New("connection refused")}
+		fault := func(err error) func() {
+			return func() {
+				p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+					if err != nil {
+						return nil, err
+					}
+					return p.podAPI.List(ctx, opts)
+				}
+				p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+					if err != nil {
+						return nil, err
+					}
+					return p.podAPI.Watch(ctx, opts)
+				}
+			}
+		}
+		restored, snapped := false, false
+		exists := func(name string) bool {
+			for _, o := range p.Objects() {
+				if o.Name == name {
+					return true
+				}
+			}
+			return false
+		}
+		for i, op := range script {
+			name := string(rune('a' + op%4))
+			switch kind := op / 4; {
+			case kind < 16 && !exists(name):
+				p.Create(pod(name))
+			case kind < 12:
+				p.Update("default", name, func(o *corev1.Pod) {
+					o.Labels = nil
+					if kind%2 == 0 {
+						o.Labels = map[string]string{"wanted": ""}
+					}
+				})
+			case kind < 16:
+				p.Delete("default", name)
+			case kind < 20:
+				p.Cut()
+			case kind < 24:
+				p.Compact()
+			case kind < 28:
+				p.set(fault(faults[int(op)%len(faults)]))
+			case kind < 30:
+				p.set(func() { p.onWatch = silence })
+			case kind < 32:
+				p.Bookmark()
+			case kind < 34 && exists(name): // a repeated event
+				for _, o := range p.Objects() {
+					if o.Name == name {
+						p.Inject(watch.Event{Type: watch.Modified, Object: o})
+					}
+				}
+			case kind < 36:
+				p.Inject(watch.Event{Type: "SURPRISE", Object: pod(name)})
+			case kind == 36 && !snapped:
+				restore, snapped = p.Snapshot(), true
+			case kind == 37 && snapped && !restored && i%2 == 0:
+				// A cluster that has gone back and then beyond where it was, unseen, cannot be told from one that has not. So let it be seen.
+				restore()
+				restored = true
+				p.set(func() { p.onList, p.onWatch = nil, nil })
+				time.Sleep(20 * time.Minute)
+				p.Bookmark()
+				time.Sleep(time.Minute)
+			default:
+				time.Sleep(time.Duration(op) * 50 * time.Millisecond)
+			}
+			if i == len(script)/2 {
+				add(handlers["late"].handle, HandlerOptions{})
+			}
+		}
+		if len(script) == 0 {
+			add(handlers["late"].handle, HandlerOptions{})
+		}
+
+		// The longest of its waits: a silent watch of ten minutes, then a wait of 30 s, then what is left of a panic's five minutes.
+		p.set(func() { p.onList, p.onWatch = nil, nil })
+		p.Create(pod("healed" + strconv.Itoa(len(script))))
+		time.Sleep(20 * time.Minute)
+		p.Bookmark()
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		handlers["told"] = told
+		var few []*corev1.Pod
+		for _, o := range p.Objects() {
+			held, ok := inf.Get(KeyOf(o))
+			require.True(t, ok, "%s is missing", KeyOf(o))
+			require.Equal(t, o.ResourceVersion, held.ResourceVersion, "%s", KeyOf(o))
+			if wanted(o) {
+				few = append(few, o)
+			}
+		}
+		require.Equal(t, len(p.Objects()), inf.Len())
+		require.Equal(t, Live, inf.Health().State)
+		require.Empty(t, inf.reflector.quarantine.patients)
+		if !restored {
+			require.Zero(t, inf.Health().Rewinds)
+		}
+		for name, h := range handlers {
+			require.NoError(t, h.err(), name)
+			if name == "filtered" {
+				require.NoError(t, h.folded(few), name)
+			} else {
+				require.NoError(t, h.folded(p.Objects()), name)
+			}
+		}
+		require.NoError(t, inf.store.check())
+	})
+}
+
+func TestEverybodyKnowsTheTruthAfterAStorm(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 10))
+		script := make([]byte, 100)
+		for i := range script {
+			script[i] = byte(random.IntN(256))
+		}
+		t.Logf("seed %d", seed)
+		stormScript(t, script)
+	}
+}
+
+func FuzzStorm(f *testing.F) {
+	f.Add([]byte{0, 1, 64, 80, 200, 104, 200})
+	f.Fuzz(stormScript)
+}
