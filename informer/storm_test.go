@@ -104,10 +104,15 @@ func stormScript(t *testing.T, script []byte) {
 				restore, snapped = p.Snapshot(), true
 			case kind == 37 && snapped && !restored && i%2 == 0:
 				// A cluster that has gone back and then beyond where it was, unseen, cannot be told from one that has not. So let it be seen.
-				restore()
-				restored = true
 				p.set(func() { p.onList, p.onWatch = nil, nil })
 				time.Sleep(20 * time.Minute)
+				for range 5 {
+					p.Bookmark()
+				}
+				synctest.Wait()
+				restore()
+				restored = true
+				time.Sleep(time.Minute)
 				p.Bookmark()
 				time.Sleep(time.Minute)
 			default:
