@@ -1,0 +1,112 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/informer"
+)
+
+// Owner is an object that controls others: each of these has an owner reference to it with controller: true, of which an object can have one only.
+// The garbage collector deletes them after their owner, or, because of blockOwnerDeletion, before, if a foreground deletion asks for that.
+//
+// Make one with [NewOwner], for each Reconcile anew: it is the object as it was seen then. Safe for concurrent use.
+type Owner struct {
+	key       Key
+	deleting  bool
+	reference metav1.OwnerReference
+	live      func(context.Context) (metav1.Object, error)
+	mistake   error // reported by those who use the Owner
+}
+
+// NewOwner makes the Owner for an object and its kind, which objects from a typed client do not know themselves:
+//
+//	owner := reconcile.NewOwner(clientset.AppsV1().ReplicaSets(rs.Namespace), rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+//
+// The client is used by [Claim], to ask the server whether the object still exists. NewOwner returns no error: a mistake, such as an object without a
+// UID, is reported by [Claim] and [CreateOwned].
+func NewOwner[T informer.Object](client Getter[T], seen T, kind schema.GroupVersionKind) *Owner {
+	switch {
+	case isNil(seen):
+		return &Owner{mistake: errors.New("the owner is nil")}
+	case client == nil:
+		return &Owner{mistake: errors.New("the client of the owner is nil")}
+	case kind.Version == "" || kind.Kind == "":
+		return &Owner{mistake: fmt.Errorf("the owner's kind %q is incomplete", kind)}
+	case seen.GetUID() == "" || seen.GetName() == "":
+		return &Owner{mistake: fmt.Errorf("the owner %s has no UID or no name, so it was not read from a server", informer.KeyOf(seen))}
+	}
+	return &Owner{
+		key:       informer.KeyOf(seen),
+		deleting:  seen.GetDeletionTimestamp() != nil,
+		reference: *metav1.NewControllerRef(seen, kind),
+		live: func(ctx context.Context) (metav1.Object, error) {
+			return client.Get(ctx, seen.GetName(), metav1.GetOptions{})
+		},
+	}
+}
+
+// Reference returns the owner reference for an object that is about to be created.
+func (o *Owner) Reference() metav1.OwnerReference { return *o.reference.DeepCopy() }
+
+func (o *Owner) String() string { return fmt.Sprintf("%s %s", o.reference.Kind, o.key) }
+
+func (o *Owner) uid() types.UID { return o.reference.UID }
+
+// check returns the mistake that NewOwner has found.
+func (o *Owner) check() error {
+	if o == nil {
+		return errors.New("the owner is nil")
+	}
+	return o.mistake
+}
+
+// controls reports whether the object is controlled by the owner; taken, whether it is by anybody.
+func (o *Owner) controls(child metav1.Object) (ours, taken bool) {
+	ref := metav1.GetControllerOfNoCopy(child)
+	return ref != nil && ref.UID == o.uid(), ref != nil
+}
+
+// reaches reports whether the owner can own something in that namespace: its own, or any if it has none itself.
+func (o *Owner) reaches(namespace string) bool {
+	return o.key.Namespace == "" || o.key.Namespace == namespace
+}
+
+// added returns the references with the owner's: in place of one that made it an owner without control, or at the end. Those of others stay.
+func (o *Owner) added(refs []metav1.OwnerReference) []metav1.OwnerReference {
+	refs = slices.Clone(refs)
+	if i := slices.IndexFunc(refs, o.isReference); i >= 0 {
+		refs[i] = o.Reference()
+		return refs
+	}
+	return append(refs, o.Reference())
+}
+
+// removed returns the references without the owner's.
+func (o *Owner) removed(refs []metav1.OwnerReference) []metav1.OwnerReference {
+	return slices.DeleteFunc(slices.Clone(refs), o.isReference)
+}
+
+func (o *Owner) isReference(ref metav1.OwnerReference) bool { return ref.UID == o.uid() }
+
+// confirm asks the server whether the owner is alive.
+func (o *Owner) confirm(ctx context.Context) error {
+	live, err := o.live(ctx)
+	switch {
+	case err != nil:
+		err = gone(o.key.Name, err)
+	case live.GetUID() != o.uid():
+		err = replaced(o.uid(), live.GetUID())
+	case live.GetDeletionTimestamp() != nil:
+		err = errors.New("it is being deleted")
+	default:
+		return nil
+	}
+	return fmt.Errorf("look whether the owner %s is still there: %w", o, err)
+}

@@ -1,0 +1,68 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// SlowStart makes n calls, numbered from 0, in batches of 1, 2, 4, 8 and so on. The calls of a batch run in parallel; the next batch starts when all of
+// one have returned, and only if all have succeeded. What is wrong with one creation is usually wrong with all of them, a quota or a webhook, and
+// this way a controller that wants to create 500 finds that out with one request, and bothers the server with few.
+//
+//	made, err := reconcile.SlowStart(ctx, missing, func(int) error {
+//		_, err := pods.Create(ctx, pod, metav1.CreateOptions{})
+//		return err
+//	})
+//
+// It returns how many calls have succeeded, and, of those of the last batch that have not, the error of the one with the lowest number, as it is. A call
+// that timed out counts as failed, although what it asked for may have happened. When ctx has ended no batch is started, and the error says so; the calls
+// look after ctx themselves. A panic of a call is logged with its stack, and is an error.
+func SlowStart(ctx context.Context, n int, call func(i int) error) (made int, err error) {
+	switch {
+	case call == nil:
+		return 0, errors.New("SlowStart: the function is nil")
+	case n < 0:
+		return 0, fmt.Errorf("SlowStart: the number of calls is %d", n)
+	}
+	next := 0
+	for size := 1; next < n; size *= 2 {
+		if ctx.Err() != nil {
+			return made, fmt.Errorf("stopped after %d of %d calls: %w", made, n, context.Cause(ctx))
+		}
+		failures := make([]error, min(size, n-next)) // of each call of the batch; each has its own place
+		var batch sync.WaitGroup
+		for i := range failures {
+			batch.Go(func() { failures[i] = survive(ctx, func() error { return call(next + i) }) })
+		}
+		batch.Wait()
+		for _, failure := range failures {
+			if failure == nil {
+				made++
+			} else if err == nil {
+				err = failure
+			}
+		}
+		if err != nil {
+			return made, err
+		}
+		next += len(failures)
+	}
+	return made, nil
+}
+
+// survive makes a call on a goroutine that nobody else watches over, so that its panic does not take the process down.
+func survive(ctx context.Context, call func() error) (err error) {
+	if panicked := lifecycle.Try(func() { err = call() }); panicked != nil {
+		var p *lifecycle.PanicError
+		errors.As(panicked, &p)
+		klog.FromContext(ctx).Error(panicked, "A call panicked", "stack", string(p.Stack))
+		return panicked
+	}
+	return err
+}
