@@ -148,6 +148,8 @@ func (l *ledger) enter(ctx context.Context, log klog.Logger, key Key) time.Durat
 			log.Error(err, "Parked, and the server does not say what became of a write", "object", d.object.key)
 		case !h.exists || h.uid != d.uid: // gone, replaced, or no longer what the informer asks for: it will never be seen
 			void[d] = true
+		case !d.deleted && !atLeast(h.resourceVersion, d.resourceVersion): // the server was restored from before the write, or its versions cannot be compared
+			void[d] = true
 		default:
 			log.Error(nil, "Parked: the cache is behind an own write", "informer", d.object.cache.informer.Name(), "object", d.object.key,
 				"health", d.object.cache.informer.Health(), "for", parkingTime)

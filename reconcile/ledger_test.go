@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
 )
@@ -166,6 +167,27 @@ func TestAWriteThatIsGoneFromTheServerIsNotWaitedFor(t *testing.T) {
 		require.EqualValues(t, 2, f.created.Load())
 		f.api.Release()
 	})
+}
+
+// TestAWriteThatTheServerHasForgottenIsNotWaitedFor restores the server from a backup: the object is there, but older than what was written.
+func TestAWriteThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
+	for _, live := range []string{"50", "not-a-number"} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLedger(func(Key) {})
+			c := l.cacheOf(still{}, func(Key) held { return held{exists: true, uid: "u", resourceVersion: live} },
+				func(context.Context, Key) (held, error) {
+					return held{exists: true, uid: "u", resourceVersion: live}, nil
+				})
+			c.learner = &learner{}
+			c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}})
+			object := metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "u", ResourceVersion: "100"}}
+			l.wrote(parent, newWrite(target{host: "server", resource: "pods"}, false, object))
+			require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent))
+			time.Sleep(parkingTime)
+			require.Zero(t, l.enter(t.Context(), klog.Background(), parent), "parked for ever")
+			require.Zero(t, l.open.Load())
+		})
+	}
 }
 
 func TestWhatAnInformerWillSee(t *testing.T) {
