@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/thermostat-go/thermostat/informer"
 )
 
 func TestTargets(t *testing.T) {
@@ -164,4 +166,6 @@ func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
 // still is an informer that has seen nothing yet.
 type still struct{ Informer }
 
+func (still) Name() string            { return "still" }
 func (still) ResourceVersion() string { return "1" }
+func (still) Health() informer.Health { return informer.Health{State: informer.Live} }
