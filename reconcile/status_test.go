@@ -83,6 +83,14 @@ func TestASecondConflictIsAnError(t *testing.T) {
 	require.Zero(t, sets.get("a").Status.Replicas)
 }
 
+func TestOnlyAConflictIsTriedAgain(t *testing.T) {
+	sets, lost := newDesk(t, newSet("a", "1")), errors.New("connection reset")
+	sets.after = func(string) error { return lost }
+	_, err := reconcile.UpdateStatus(testCtx(t), sets, sets.get("a"), report(3))
+	require.ErrorIs(t, err, lost)
+	require.Equal(t, []string{"update a"}, sets.took())
+}
+
 func TestAStatusIsNotGivenToANamesake(t *testing.T) {
 	sets := newDesk(t, newSet("a", "1"))
 	cached := sets.get("a")
