@@ -22,6 +22,10 @@
 // own key, [Owns] its owner's, [Watches] whatever a function of yours says. A [Manager] runs the informers of its controllers, waits until the
 // caches are complete, campaigns for leadership if there is an elector, and runs the workers while it leads.
 //
+// Beside the loop there are helpers for what most Reconcilers write again and again: status conditions ([SetCondition]), a status that is written only
+// when it changes ([UpdateStatus]), finalizers ([Finalize]), owner references with adoption and release ([Claim]), creation under a fixed name
+// ([CreateOwned]), server-side apply ([Apply], [ApplyChanges]), many creations with a careful start ([SlowStart]).
+//
 // # What is promised
 //
 //   - No two calls for one key at a time, and no call before the caches are complete, after the context has ended, or without leadership.
@@ -52,5 +56,7 @@
 //
 // # Reading order
 //
-// reconciler.go, source.go, controller.go, worker.go, ledger.go with track.go and request.go, manager.go.
+// reconciler.go, source.go, controller.go, worker.go, ledger.go with track.go and request.go, manager.go, stats.go. Then the helpers, which the loop
+// does not need and most Reconcilers do, each for itself: conditions.go, status.go, finalizer.go, owner.go with claim.go, create.go, apply.go,
+// slowstart.go; clients.go says what they ask of a client.
 package reconcile
