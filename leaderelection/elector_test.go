@@ -11,11 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
@@ -30,10 +30,18 @@ func quiet(t *testing.T) (context.Context, context.CancelFunc) {
 
 // logged is a context whose logger counts its lines, as many as an operator sees without -v.
 func logged(t *testing.T) (ctx context.Context, cancel context.CancelFunc, lines func() int) {
-	var n atomic.Int64
-	logger := funcr.New(func(prefix, args string) { n.Add(1) }, funcr.Options{})
+	var n counter
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(0), textlogger.Output(&n)))
 	ctx, cancel = context.WithCancel(klog.NewContext(t.Context(), logger))
 	return ctx, cancel, func() int { return int(n.Load()) }
+}
+
+// counter counts what is written to it: a logger writes once for each of its lines.
+type counter struct{ atomic.Int64 }
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.Add(1)
+	return len(p), nil
 }
 
 func candidate(t *testing.T, l *link, change ...func(*Config)) *Elector {
