@@ -130,6 +130,9 @@ func (q *Queue[K]) check() error {
 	case q.down && n > 0:
 		return fmt.Errorf("%d workers sleep after the shutdown", n)
 	}
+	if q.aside.n > 0 && n > 0 && q.waiters.waking == 0 && (q.armed == 0 || q.armed > max(q.tokens.next(), q.now())) {
+		return fmt.Errorf("keys wait for a token, workers sleep, and the timer is set to %d", q.armed)
+	}
 	for _, t := range q.pool.turns {
 		if t.state != idle || t.entry != nil || t.group != nil || t.next != nil || t.prev != nil ||
 			t.dirty || t.byGet || t.ticket.Load() != 0 {

@@ -136,64 +136,118 @@ func (q *Queue[K]) finish(t *turn[K], o outcome) {
 
 // next waits for a key and hands it out. With byGet the claim is only good for its key.
 func (q *Queue[K]) next(ctx context.Context, byGet bool) (Claim[K], error) {
+	err := ctx.Err() // before the lock: it is the caller's code
 	q.mu.Lock()
 	for {
-		if err := ctx.Err(); err != nil {
+		if err != nil {
 			q.wake() // the key or the token that this worker was woken for is for another one now
 			q.armForToken()
 			q.mu.Unlock()
 			return Claim[K]{}, err
 		}
-		if t := q.pick(); t != nil {
+		t, all := q.pick()
+		if t != nil {
 			c := q.start(t, byGet)
 			q.wake() // if this worker was woken for another key than it got
 			priority, waited := t.priority, time.Duration(t.started-t.since)
 			q.mu.Unlock()
 			if q.opts.Metrics != nil {
-				q.opts.Metrics.Waited(priority, waited)
+				q.waited(c, t, priority, waited)
 			}
 			return c, nil
+		}
+		if !all {
+			// A million keys that lack a token must not keep everybody else from the lock.
+			q.mu.Unlock()
+			err = ctx.Err()
+			q.mu.Lock()
+			continue
 		}
 		if q.down {
 			q.mu.Unlock()
 			return Claim[K]{}, ErrShutDown
 		}
-		w := q.waiters.join()
+		w, woken := q.waiters.join(), false
 		q.mu.Unlock()
 		select {
 		case <-w.woken:
-			q.mu.Lock()
-			q.waiters.waking--
+			woken = true
 		case <-ctx.Done():
-			q.mu.Lock()
-			if !q.waiters.quit(w) { // woken at the same moment
-				<-w.woken
-				q.waiters.waking--
-			}
+		}
+		err = ctx.Err()
+		q.mu.Lock()
+		if !woken && !q.waiters.quit(w) { // woken at the same moment
+			<-w.woken
+			woken = true
+		}
+		if woken {
+			q.waiters.waking--
 		}
 		q.waiters.recycle(w)
 	}
 }
 
-// pick takes the turn that comes next out of its line; nil means that there is none now. After a shutdown no token comes
-// for those aside: a drain has counted them as undone.
-func (q *Queue[K]) pick() *turn[K] {
-	if q.aside.n > 0 && !q.down && q.tokens.take(q.now()) {
-		t := q.aside.pop()
-		q.armForToken()
-		return t
-	}
-	for q.ready.n > 0 {
-		t := q.ready.pop()
-		if !t.charged || q.opts.Rate == 0 || q.tokens.take(q.now()) {
-			return t
+// waited tells the metrics how long c waited. If they panic nobody else knows of the claim, so it ends here, and the
+// key is queued again.
+func (q *Queue[K]) waited(c Claim[K], t *turn[K], p Priority, d time.Duration) {
+	told := false
+	defer func() {
+		switch {
+		case told:
+		case c.turn != nil:
+			if c.use() {
+				q.end(t, outcome{again: true})
+			}
+		default:
+			hash := q.entries.hash(c.key)
+			q.mu.Lock()
+			if q.held(c.key, hash) == t && t.byGet {
+				q.finish(t, outcome{again: true})
+			} else {
+				q.mu.Unlock()
+			}
 		}
-		t.state = throttled
-		q.aside.push(t)
+	}()
+	q.opts.Metrics.Waited(p, d)
+	told = true
+}
+
+// pick takes the turn that comes next out of its line. If there is none it says whether it has looked at all that are
+// ready; it moves only so many aside at a time.
+//
+// As long as a token is there a key aside competes under its own priority, and takes turns with the ready keys of that
+// priority. A ready key that owes a token goes aside if others wait there, or it would overtake them. After a shutdown
+// nobody owes anything, and those aside stay: a drain has counted them as undone.
+func (q *Queue[K]) pick() (t *turn[K], all bool) {
+	for range 1000 {
+		granted := q.aside.n > 0 && !q.down && q.tokens.next() <= q.now()
+		switch {
+		case granted && (q.ready.n == 0 || q.ready.yields(&q.aside)):
+			q.tokens.take(q.now())
+			t = q.aside.pop()
+			q.ready.age(t.priority)
+		case q.ready.n == 0:
+			q.armForToken()
+			return nil, true
+		default:
+			t = q.ready.peek()
+			if t.charged && q.opts.Rate > 0 && !q.down && (q.aside.n > 0 || !q.tokens.take(q.now())) {
+				q.ready.remove(t)
+				t.state = throttled
+				q.aside.push(t)
+				q.settle()
+				continue
+			}
+			q.ready.pop()
+			if granted {
+				q.aside.age(t.priority)
+			}
+		}
 		q.armForToken()
-		q.settle()
+		return t, true
 	}
-	return nil
+	q.armForToken()
+	return nil, false
 }
 
 // start gives the turn that pick returned to a worker.

@@ -213,3 +213,40 @@ func TestNoAllocations(t *testing.T) {
 		c.Done()
 	}), 1.0, "priorities and groups")
 }
+
+// curious is a context of the user's, which looks at the queue.
+type curious struct {
+	context.Context
+	look func()
+}
+
+func (c curious) Err() error { c.look(); return c.Context.Err() }
+
+// TestNothingOfTheUsersUnderTheLock: a context may call the queue, and one that panics leaves no lock behind.
+func TestNothingOfTheUsersUnderTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options[string]{})
+		looks := 0
+		look := func() {
+			require.True(t, q.mu.TryLock(), "the lock is held")
+			q.mu.Unlock()
+			looks++
+		}
+		q.Add("a")
+		c, err := q.Take(curious{t.Context(), look})
+		require.NoError(t, err)
+		c.Done()
+		ctx, cancel := timeout(t, time.Second)
+		defer cancel()
+		time.AfterFunc(ms, func() { q.Add("b") })
+		c, err = q.Take(curious{ctx, look})
+		require.NoError(t, err)
+		c.Done()
+		_, err = q.Take(curious{ctx, look})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Positive(t, looks)
+		var none context.Context
+		require.Panics(t, func() { q.Take(none) })
+		require.Zero(t, q.Len(), "no lock was left behind")
+	})
+}

@@ -35,15 +35,14 @@ func (q *Queue[K]) setAlarm(e *entry[K], kind int, d time.Duration, p Priority, 
 	at := after(q.now(), d)
 	if was := e.at[kind]; was != 0 {
 		limited = limited && e.limited[kind]
-		at = min(at, was)
+		at, p = min(at, was), max(p, e.priority[kind])
 	}
 	e.limited[kind] = limited
+	e.priority[kind] = p
 	if e.delayed() {
-		e.priority = max(e.priority, p)
 		e.at[kind] = at
 		q.alarms.up(e.alarm)
 	} else {
-		e.priority = p
 		e.at[kind] = at
 		q.alarms.add(e)
 	}
@@ -78,8 +77,11 @@ func (q *Queue[K]) arm(at int64) {
 
 // armForToken makes sure that a worker is woken when the first key in aside gets its token.
 func (q *Queue[K]) armForToken() {
-	if q.aside.n > 0 {
-		q.arm(max(q.tokens.next(), q.now()))
+	if q.aside.n == 0 {
+		return
+	}
+	if now, next := q.now(), q.tokens.next(); next > now || q.waiters.n > 0 { // else the next worker that looks finds it
+		q.arm(max(next, now))
 	}
 }
 
@@ -126,7 +128,7 @@ func (q *Queue[K]) ringSome() (all bool) {
 		for kind, at := range e.at {
 			if at != 0 && at <= now {
 				q.clearAlarm(e, kind)
-				q.want(e, e.priority, e.limited[kind])
+				q.want(e, e.priority[kind], e.limited[kind])
 			}
 		}
 	}

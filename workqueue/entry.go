@@ -11,11 +11,11 @@ type entry[K comparable] struct {
 	key  K
 	turn *turn[K] // nil iff the key is neither waiting nor active; with Options.Group never nil
 
-	at       [2]int64 // when each alarm rings; 0: not set
-	limited  [2]bool  // whether the key will owe a token when it does
-	priority Priority // which the key will have when an alarm rings
-	alarm    int32    // index in Queue.alarms; means something iff an alarm is set
-	hash     uint32   // of key, for Queue.entries
+	at       [2]int64    // when each alarm rings; 0: not set
+	limited  [2]bool     // whether the key will owe a token when it does
+	priority [2]Priority // which the key will have when it does
+	alarm    int32       // index in Queue.alarms; means something iff an alarm is set
+	hash     uint32      // of key, for Queue.entries
 }
 
 func (e *entry[K]) delayed() bool { return e.at != [2]int64{} }

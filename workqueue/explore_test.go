@@ -221,8 +221,13 @@ func (w *world) settle() error {
 // state is all that the future of a world depends on.
 func (w *world) state() string {
 	s := []string{describe(w.q), fmt.Sprint(w.delayed, w.down, w.q.tokens.next() > w.q.now(), w.q.waiters.waking, len(w.q.pool.turns), len(w.q.pool.entries))}
-	for _, l := range []list[string]{w.q.ready.plain, w.q.aside.plain} {
-		for t := l.head; t != nil; t = t.next {
+	for _, l := range []*line[string]{&w.q.ready, &w.q.aside} {
+		keys := l.plain
+		for _, c := range l.classes { // one, with one flow; that nobody is passed over by it is all the same
+			keys = c.turn.keys
+			s = append(s, fmt.Sprint(c.yielded && l == &w.q.ready))
+		}
+		for t := keys.head; t != nil; t = t.next {
 			s = append(s, fmt.Sprint(t.entry.key, t.charged))
 		}
 	}

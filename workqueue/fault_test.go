@@ -284,6 +284,7 @@ func TestFaultD8DrainWithDeadline(t *testing.T) {
 		q.AddRateLimited("a")
 		q.AddRateLimited("b")
 		take(t, q).Done()
+		allAside(t, q)
 		began := time.Now()
 		go func() { q.Take(t.Context()) }()
 		undone, err := q.Drain(t.Context())

@@ -107,9 +107,13 @@ func (q *Queue[K]) copyItems() []Item[K] {
 	defer q.mu.Unlock()
 	items := make([]Item[K], 0, q.entries.n)
 	for e := range q.entries.all {
-		item := Item[K]{Key: e.key, State: Delayed, Priority: e.priority}
+		item := Item[K]{Key: e.key, State: Delayed}
 		if at := e.due(); at != 0 {
 			item.Next = q.wall(at)
+			item.Priority = e.priority[asked]
+			if at != e.at[asked] {
+				item.Priority = e.priority[left]
+			}
 		}
 		if t := e.turn; t != nil {
 			if t.group != nil {

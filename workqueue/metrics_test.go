@@ -145,3 +145,29 @@ func TestSnapshot(t *testing.T) {
 		require.NoError(t, q.check())
 	})
 }
+
+type panickingMetrics struct{ quiet bool }
+
+func (m *panickingMetrics) Waited(Priority, time.Duration) {
+	if !m.quiet {
+		panic("metrics")
+	}
+}
+func (*panickingMetrics) Worked(Priority, time.Duration) {}
+
+// TestMetricsPanic: a claim that nobody has heard of ends, and its key is not lost.
+func TestMetricsPanic(t *testing.T) {
+	m := &panickingMetrics{}
+	q := New(Options[string]{Metrics: m})
+	q.Add("a")
+	for range 3 {
+		require.Panics(t, func() { q.Take(t.Context()) })
+		require.Panics(t, func() { q.Get() })
+		require.Zero(t, q.Stats().Active)
+		require.Equal(t, 1, q.Len())
+		require.NoError(t, q.check())
+	}
+	m.quiet = true
+	take(t, q).Done()
+	require.Zero(t, q.entries.n)
+}

@@ -23,6 +23,7 @@ type model struct {
 	now          time.Duration
 	rated        bool // there is a rate of one key a second, with a burst of two
 	tokens       time.Duration
+	yielded      bool // the latest key came from aside, and others were ready
 	down         bool
 }
 
@@ -101,17 +102,21 @@ func (m *model) next(claim int) (string, bool) {
 		m.tokens -= time.Second
 		return true
 	}
-	if len(m.aside) > 0 && !m.down && token() {
-		return pop(&m.aside), true
-	}
-	for len(m.ready) > 0 {
-		if !m.key(m.ready[0]).charged || token() {
+	for {
+		m.yielded = m.yielded && len(m.ready) > 0
+		switch {
+		case len(m.aside) > 0 && !m.down && !m.yielded && token():
+			m.yielded = true
+			return pop(&m.aside), true
+		case len(m.ready) == 0:
+			return "", false
+		case !m.key(m.ready[0]).charged || m.down || len(m.aside) == 0 && token():
+			m.yielded = false
 			return pop(&m.ready), true
 		}
 		m.aside = append(m.aside, m.ready[0])
 		m.ready = m.ready[1:]
 	}
-	return "", false
 }
 
 // end finishes the hand-out of k that claim stands for.

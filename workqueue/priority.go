@@ -15,6 +15,10 @@ type Priority int8
 //   - a class is passed over at most maxOvertaken+P-2 times before one of its keys is handed out, and
 //   - a flow is passed over at most once by each other flow of its class before one of its own keys is handed out.
 //
+// A queue with a rate has a second line, of those that wait for a token. While one is there the two are served as one:
+// their classes age together, and within a priority they take turns, so there a flow may be passed over twice, once by
+// each line. While none is there nobody in the second line is passed over, and nothing counts.
+//
 // A class counts keys handed out, not time: what a key is owed does not depend on how fast the workers are.
 type line[K comparable] struct {
 	n            int
@@ -31,6 +35,7 @@ type class[K comparable] struct {
 	priority  Priority
 	n         int
 	overtaken int                 // keys of other classes handed out since the last one of this
+	yielded   bool                // the latest key of this priority came from another line; see yields
 	turn      *flow[K]            // the flow to serve next, in a ring of those that have keys
 	flows     map[*group]*flow[K] // the same flows
 }
@@ -48,16 +53,13 @@ func (l *line[K]) push(t *turn[K]) {
 		l.plain.push(t)
 		return
 	}
-	if l.plain.n > 0 {
-		f := l.class(0).flow(l, nil)
-		f.keys, l.plain = l.plain, list[K]{}
-		l.class(0).n = f.keys.n
-	}
+	l.split()
 	c := l.class(t.priority)
 	c.n++
 	c.flow(l, t.group).keys.push(t)
 }
 
+// pop takes out the turn that is next, and counts it as handed out.
 func (l *line[K]) pop() *turn[K] {
 	l.n--
 	if len(l.classes) == 0 {
@@ -65,21 +67,72 @@ func (l *line[K]) pop() *turn[K] {
 		l.plain.remove(t)
 		return t
 	}
-	best := l.classes[0]
-	for _, c := range l.classes[1:] {
-		if c.overtaken >= l.maxOvertaken && (c.overtaken > best.overtaken || best.overtaken < l.maxOvertaken) {
-			best = c
-		}
-	}
-	for _, c := range l.classes {
-		c.overtaken++
-	}
-	best.overtaken = 0
+	best := l.best()
+	l.age(best.priority)
+	best.yielded = false
 	f := best.turn
 	best.turn = f.next
 	t := f.keys.head
 	l.drop(best, f, t)
 	return t
+}
+
+// peek returns the turn that is next.
+func (l *line[K]) peek() *turn[K] {
+	if len(l.classes) == 0 {
+		return l.plain.head
+	}
+	return l.best().turn.keys.head
+}
+
+// best is the class to serve next.
+func (l *line[K]) best() *class[K] {
+	best := l.classes[0]
+	for _, c := range l.classes[1:] {
+		if c.before(best, l.maxOvertaken) {
+			best = c
+		}
+	}
+	return best
+}
+
+// before says whether c is served before o, a class of another priority.
+func (c *class[K]) before(o *class[K], maxOvertaken int) bool {
+	if (c.overtaken >= maxOvertaken || o.overtaken >= maxOvertaken) && c.overtaken != o.overtaken {
+		return c.overtaken > o.overtaken
+	}
+	return c.priority > o.priority
+}
+
+// age notes that a key of priority p was handed out from another line.
+func (l *line[K]) age(p Priority) {
+	for _, c := range l.classes {
+		if c.overtaken++; c.priority == p {
+			c.overtaken, c.yielded = 0, true
+		}
+	}
+}
+
+// yields says whether the next turn of o goes before the next one of l, where both have one. Within a priority the two
+// lines take turns.
+func (l *line[K]) yields(o *line[K]) bool {
+	l.split()
+	o.split()
+	mine, other := l.best(), o.best()
+	if mine.priority != other.priority {
+		return other.before(mine, l.maxOvertaken)
+	}
+	return !mine.yielded
+}
+
+// split puts the plain keys into a class.
+func (l *line[K]) split() {
+	if l.plain.n > 0 {
+		c := l.class(0)
+		f := c.flow(l, nil)
+		f.keys, l.plain = l.plain, list[K]{}
+		c.n = f.keys.n
+	}
 }
 
 func (l *line[K]) remove(t *turn[K]) {
@@ -123,7 +176,7 @@ func (l *line[K]) class(p Priority) *class[K] {
 		if l.spareClass = nil; c == nil {
 			c = &class[K]{flows: map[*group]*flow[K]{}}
 		}
-		c.priority, c.overtaken = p, 0
+		c.priority, c.overtaken, c.yielded = p, 0, false
 		l.classes = slices.Insert(l.classes, i, c)
 	}
 	return l.classes[i]

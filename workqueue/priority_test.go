@@ -155,7 +155,7 @@ func TestPriorityOfAKey(t *testing.T) {
 		q.AddWith("a", AddOptions{Priority: 6, After: time.Minute})
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Equal(t, Priority(6), priority("a"))
+		require.Equal(t, Priority(4), priority("a"), "each delay has a priority of its own")
 		take(t, q).Done()
 
 		take(t, q).Done() // first
@@ -257,5 +257,24 @@ func TestGroupsComeAndGo(t *testing.T) {
 		require.Empty(t, q.groups)
 		require.Empty(t, q.ready.classes)
 		require.Zero(t, q.entries.n)
+	})
+}
+
+// TestPriorityOfADelay: what one alarm brings does not have the priority of the other.
+func TestPriorityOfADelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options[string]{})
+		q.AddAfter("a", time.Hour)
+		q.AddWith("a", AddOptions{Priority: 9})
+		take(t, q).DoneAfter(time.Second)
+		require.Equal(t, Priority(9), q.Snapshot()[0].Priority)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, Priority(9), q.Snapshot()[0].Priority, "of the run whose outcome asked for it")
+		take(t, q).Done()
+		require.Zero(t, q.Snapshot()[0].Priority, "delayed")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Zero(t, q.Snapshot()[0].Priority, "ready")
 	})
 }

@@ -189,7 +189,17 @@ func (q *Queue[K]) Get() (key K, shutdown bool) {
 // key that Get did not hand out, or that a [Claim] holds, it does nothing but count a stray call.
 func (q *Queue[K]) Done(key K) {
 	q.mu.Lock()
-	t := q.held(key)
+	var t *turn[K]
+	if q.active.n <= 8 { // so few that to look at each is cheaper than to hash
+		for t = q.active.head; t != nil && t.entry.key != key; {
+			t = t.next
+		}
+	} else {
+		q.mu.Unlock() // others need not wait for the hash
+		hash := q.entries.hash(key)
+		q.mu.Lock()
+		t = q.held(key, hash)
+	}
 	if t == nil || !t.byGet {
 		q.counts.strays++
 		q.mu.Unlock()
@@ -199,17 +209,9 @@ func (q *Queue[K]) Done(key K) {
 }
 
 // held returns the turn of an active key, or nil.
-func (q *Queue[K]) held(key K) *turn[K] {
-	if q.active.n > 8 {
-		if e := q.entries.get(key, q.entries.hash(key)); e != nil && e.turn != nil && e.turn.state == active {
-			return e.turn
-		}
-		return nil
-	}
-	for t := q.active.head; t != nil; t = t.next { // so few that to look at each is cheaper than to hash
-		if t.entry.key == key {
-			return t
-		}
+func (q *Queue[K]) held(key K, hash uint32) *turn[K] {
+	if e := q.entries.get(key, hash); e != nil && e.turn != nil && e.turn.state == active {
+		return e.turn
 	}
 	return nil
 }
