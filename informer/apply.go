@@ -87,7 +87,7 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 			event.Type, event.Old, event.Initial = Updated, e.value, false
 		}
 		delete(s.invalid, d.key)
-		s.put(d.key, d.uid, d.resourceVersion, d.epoch, d.value)
+		s.put(d.key, d.uid, d.resourceVersion, d.epoch, d.value).deleting = d.deleting
 		inf.events = append(inf.events, event)
 	}
 }
@@ -125,6 +125,9 @@ func (inf *SharedIndexInformer[T]) finish(b batch[T], log klog.Logger) {
 	}
 	if b.resourceVersion != "" {
 		inf.store.move(b.resourceVersion)
+		for _, l := range inf.listeners {
+			l.reach(log, b.resourceVersion)
+		}
 	}
 	if b.sweep != 0 && !inf.HasSynced() {
 		close(inf.synced)

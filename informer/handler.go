@@ -65,6 +65,9 @@ type HandlerOptions struct {
 	// change of the store. It then holds up the informer and its other handlers: it must be quick, and must not call AddHandler or
 	// AddIndex. An event on which it panics is lost on it. This is what package reconcile uses to turn objects into keys.
 	Inline bool
+	// Reached is called on the informer's own goroutine each time the store has reached a resourceVersion, after everything up to it has been applied;
+	// see [SharedIndexInformer.ResourceVersion]. It is under the same rules as an inline handler. Nil: nobody wants to know.
+	Reached func(resourceVersion string)
 }
 
 // Registration is a handler that has been added to an informer.

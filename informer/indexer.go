@@ -33,6 +33,7 @@ type entry[K comparable, V any] struct {
 	key             K
 	uid             types.UID
 	resourceVersion string
+	deleting        bool
 	// epoch is that of the list, or of the watch that followed it, which saw this entry last.
 	epoch uint64
 	value V
@@ -136,7 +137,7 @@ func (x *indexer[K, V]) plan(key K, value V, complain func(error)) {
 }
 
 // put stores a planned value. mu is held.
-func (x *indexer[K, V]) put(key K, uid types.UID, resourceVersion string, epoch uint64, value V) {
+func (x *indexer[K, V]) put(key K, uid types.UID, resourceVersion string, epoch uint64, value V) *entry[K, V] {
 	e, ok := x.entries[key]
 	if !ok {
 		e = &entry[K, V]{key: key}
@@ -146,6 +147,7 @@ func (x *indexer[K, V]) put(key K, uid types.UID, resourceVersion string, epoch 
 	for _, i := range x.indexes {
 		i.commit(e)
 	}
+	return e
 }
 
 // remove takes an entry out of the store and of every bucket. mu is held.

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // listener stands between the writer of the store and one handler: a buffer, and the goroutine that empties it. However slow a handler
@@ -15,6 +17,7 @@ type listener[T any] struct {
 	name    string
 	handler Handler[T]
 	inline  bool
+	reached func(string) // nil if nobody wants to know
 
 	mu sync.Mutex
 	// Guarded by mu. buffer[head:] are the events that the handler has not been called with, oldest first; what stands before head is zero.
@@ -44,7 +47,7 @@ const minBuffer = 1024
 
 func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 	l := &listener[T]{
-		name: opts.Name, handler: h, inline: opts.Inline, limit: minBuffer,
+		name: opts.Name, handler: h, inline: opts.Inline, reached: opts.Reached, limit: minBuffer,
 		wake: make(chan struct{}, 1), synced: make(chan struct{}), ended: make(chan struct{}),
 		redelivery: newRedelivery[T](),
 	}
@@ -52,6 +55,18 @@ func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 		l.name = "handler"
 	}
 	return l
+}
+
+// reach tells the listener that the store has reached a version. The writer calls it.
+func (l *listener[T]) reach(log klog.Logger, resourceVersion string) {
+	if l.reached == nil || l.isRemoved() {
+		return
+	}
+	if err := lifecycle.Try(func() { l.reached(resourceVersion) }); err != nil {
+		if held, ok := l.panics.line(); ok {
+			log.Error(err, "HandlerOptions.Reached panicked", "handler", l.name, "heldBack", held)
+		}
+	}
 }
 
 // push hands events to the listener and reports whether it still wants more. The writer calls it; stored is how many objects the store holds.

@@ -6,12 +6,49 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Live asks the server for the object of that key, past the cache, and within the selectors of Options: an object outside of them is not
 // found. It is a LIST by name, so it needs no permission that the informer does not have, and it sees the most recent state. It changes
 // nothing in the store. A request's error is returned as it came, with what was asked for.
-func (inf *SharedIndexInformer[T]) Live(ctx context.Context, key Key) (found T, exists bool, err error) {
+func (inf *SharedIndexInformer[T]) Live(ctx context.Context, key Key) (value T, exists bool, err error) {
+	it, exists, invalid, err := inf.live(ctx, key)
+	if err == nil && invalid != nil {
+		err = fmt.Errorf("informer %s: live list of %s: %w", inf.name, key, invalid)
+	}
+	if err != nil {
+		return value, false, err
+	}
+	return it.value, exists, nil
+}
+
+// Version says which state of an object it is, for values of every type.
+type Version struct {
+	UID             types.UID
+	ResourceVersion string
+	Deleting        bool // it has a deletionTimestamp
+}
+
+// Version returns the version of the object of that key that the store holds, if it holds one.
+func (inf *SharedIndexInformer[T]) Version(key Key) (Version, bool) {
+	inf.store.mu.RLock()
+	defer inf.store.mu.RUnlock()
+	e, ok := inf.store.entries[key]
+	if !ok {
+		return Version{}, false
+	}
+	return Version{e.uid, e.resourceVersion, e.deleting}, true
+}
+
+// LiveVersion is Live for the version alone; an object that cannot be taken into the store has one, too.
+func (inf *SharedIndexInformer[T]) LiveVersion(ctx context.Context, key Key) (Version, bool, error) {
+	it, exists, _, err := inf.live(ctx, key)
+	return Version{it.uid, it.resourceVersion, it.deleting}, exists, err
+}
+
+// live lists the one object of that key. invalid is why it cannot be decoded.
+func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found item[T], exists bool, invalid, err error) {
 	terms := []fields.Selector{fields.OneTermEqualSelector("metadata.name", key.Name)}
 	if key.Namespace != "" {
 		terms = append(terms, fields.OneTermEqualSelector("metadata.namespace", key.Namespace))
@@ -20,26 +57,24 @@ func (inf *SharedIndexInformer[T]) Live(ctx context.Context, key Key) (found T, 
 	if opts.FieldSelector != "" {
 		own, err := fields.ParseSelector(opts.FieldSelector)
 		if err != nil {
-			return found, false, fmt.Errorf("informer %s: %w", inf.name, err)
+			return found, false, nil, fmt.Errorf("informer %s: %w", inf.name, err)
 		}
 		terms = append(terms, own)
 	}
 	opts.FieldSelector = fields.AndSelectors(terms...).String()
 
 	list, err := inf.reflector.source.list(ctx, opts)
-	if err != nil {
-		return found, false, fmt.Errorf("informer %s: live list of %s: %w", inf.name, key, err)
+	if err == nil {
+		err = eachItem(list, func(o runtime.Object) error {
+			// The key is compared, for the server may not know the selector.
+			if it, decoding := inf.reflector.decode(o); it.key == key {
+				found, exists, invalid = it, true, decoding
+			}
+			return nil
+		})
 	}
-	err = eachItem(list, func(o runtime.Object) error {
-		it, err := inf.reflector.decode(o)
-		if it.key != key {
-			return nil // the server does not know the selector
-		}
-		found, exists = it.value, err == nil
-		return err
-	})
 	if err != nil {
-		return found, false, fmt.Errorf("informer %s: live list of %s: %w", inf.name, key, err)
+		return found, false, nil, fmt.Errorf("informer %s: live list of %s: %w", inf.name, key, err)
 	}
-	return found, exists, nil
+	return found, exists, invalid, nil
 }

@@ -24,12 +24,13 @@ func KeyOf(o metav1.Object) Key {
 	return Key{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// item is one object as the store holds it: the four facts that the pipeline itself needs, and the value that the user sees. The value
+// item is one object as the store holds it: the facts that the pipeline itself needs, and the value that the user sees. The value
 // may be of any type, so nothing past the reflector ever asks it for its metadata.
 type item[T any] struct {
 	key             Key
 	uid             types.UID
 	resourceVersion string
+	deleting        bool // it has a deletionTimestamp
 	value           T
 }
 
@@ -44,7 +45,7 @@ func decodeObject[T Object](transform func(T) (T, error)) decoder[T] {
 		if isNil(meta) {
 			return item[T]{}, fmt.Errorf("the client delivered a %T, which is no object", raw)
 		}
-		it := item[T]{key: KeyOf(meta), uid: meta.GetUID(), resourceVersion: meta.GetResourceVersion()}
+		it := item[T]{key: KeyOf(meta), uid: meta.GetUID(), resourceVersion: meta.GetResourceVersion(), deleting: meta.GetDeletionTimestamp() != nil}
 		object, ok := raw.(T)
 		switch {
 		case !ok:
@@ -78,7 +79,7 @@ func transformed[T any](transform func(T) (T, error), object T) (value T, err er
 func decodeProjection[T, V any](object decoder[T], fn func(T) (V, error)) decoder[V] {
 	return func(raw runtime.Object) (item[V], error) {
 		from, err := object(raw)
-		to := item[V]{key: from.key, uid: from.uid, resourceVersion: from.resourceVersion}
+		to := item[V]{key: from.key, uid: from.uid, resourceVersion: from.resourceVersion, deleting: from.deleting}
 		if err != nil {
 			return to, err
 		}

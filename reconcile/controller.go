@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -37,11 +36,12 @@ type Controller struct {
 	queue      *workqueue.Queue[Key]
 	ledger     *ledger
 	recorder   Recorder
-	stuck      atomic.Int32 // calls of Reconcile that do not return; see worker
+	stuck      stuckCalls
 
 	// Set before the Manager starts, by For, Owns and Watches.
 	sources  []source
 	mistakes []error
+	managed  bool // a Manager has it: too late for more
 }
 
 // NewController makes a controller. Its name stands in logs, errors and metrics.

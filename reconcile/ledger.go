@@ -90,7 +90,7 @@ func (l *ledger) wrote(key Key, w write) {
 			continue
 		}
 		if !s.includes(w) {
-			if h := c.look(w.object); !h.exists || h.uid != w.uid {
+			if h := c.look(w.object); !h.exists || h.UID != w.uid {
 				continue
 			}
 		}
@@ -140,15 +140,20 @@ func (l *ledger) enter(ctx context.Context, log klog.Logger, key Key) time.Durat
 	debts := slices.Clone(a.debts)
 	l.mu.Unlock()
 
+	// A server that does not answer must not keep the worker; the key is asked for again soon enough.
+	ctx, cancel := context.WithTimeout(ctx, parkingTime)
+	defer cancel()
 	void := make(map[*debt]bool)
 	for _, d := range debts {
 		h, err := d.object.cache.live(ctx, d.object.key)
 		switch {
 		case err != nil:
 			log.Error(err, "Parked, and the server does not say what became of a write", "object", d.object.key)
-		case !h.exists || h.uid != d.uid: // gone, replaced, or no longer what the informer asks for: it will never be seen
+		case !h.exists || h.UID != d.uid: // gone, replaced, or no longer what the informer asks for: it will never be seen
 			void[d] = true
-		case !d.deleted && !atLeast(h.resourceVersion, d.resourceVersion): // the server was restored from before the write, or its versions cannot be compared
+		case !d.deleted && !atLeast(h.ResourceVersion, d.resourceVersion): // the server was restored from before the write, or its versions cannot be compared
+			void[d] = true
+		case d.deleted && !h.Deleting: // the deletion was undone in the same way
 			void[d] = true
 		default:
 			log.Error(nil, "Parked: the cache is behind an own write", "informer", d.object.cache.informer.Name(), "object", d.object.key,
@@ -172,6 +177,28 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, deleted bool) {
 	}
 	l.mu.Lock()
 	woken := l.settle(slices.Clone(l.objects[object{c, key}]), func(d *debt) bool { return deleted && d.uid == uid || d.settled() })
+	l.mu.Unlock()
+	for _, k := range woken {
+		l.wake(k)
+	}
+}
+
+// reached settles what the cache of an informer shows now that it has reached a version, and wakes the keys that have no debts left. It finds the
+// writes that no event is told of: the object came and went between two looks, or cannot be taken into the store.
+func (l *ledger) reached(c *cache, resourceVersion string) {
+	if l.open.Load() == 0 {
+		return
+	}
+	l.mu.Lock()
+	var passed []*debt
+	for o, debts := range l.objects {
+		if o.cache == c {
+			passed = append(passed, debts...)
+		}
+	}
+	woken := l.settle(passed, func(d *debt) bool {
+		return !d.deleted && atLeast(resourceVersion, d.resourceVersion) || d.deleted && d.settled()
+	})
 	l.mu.Unlock()
 	for _, k := range woken {
 		l.wake(k)
@@ -221,9 +248,9 @@ func (l *ledger) parked() (n int) {
 func (d *debt) settled() bool {
 	h := d.object.cache.look(d.object.key)
 	if d.deleted {
-		return !h.exists || h.uid != d.uid || h.deleting
+		return !h.exists || h.UID != d.uid || h.Deleting
 	}
-	if h.exists && atLeast(h.resourceVersion, d.resourceVersion) {
+	if h.exists && atLeast(h.ResourceVersion, d.resourceVersion) {
 		return true
 	}
 	return atLeast(d.object.cache.informer.ResourceVersion(), d.resourceVersion)

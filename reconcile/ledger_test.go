@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -174,9 +175,9 @@ func TestAWriteThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
 	for _, live := range []string{"50", "not-a-number"} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLedger(func(Key) {})
-			c := l.cacheOf(still{}, func(Key) held { return held{exists: true, uid: "u", resourceVersion: live} },
+			c := l.cacheOf(still{}, func(Key) held { return held{informer.Version{UID: "u", ResourceVersion: live}, true} },
 				func(context.Context, Key) (held, error) {
-					return held{exists: true, uid: "u", resourceVersion: live}, nil
+					return held{informer.Version{UID: "u", ResourceVersion: live}, true}, nil
 				})
 			c.learner = &learner{}
 			c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}})
@@ -188,6 +189,121 @@ func TestAWriteThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
 			require.Zero(t, l.open.Load())
 		})
 	}
+}
+
+// TestWritesAreSeenInProjectionsToo has caches that hold something that has no metadata.
+func TestWritesAreSeenInProjectionsToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := learning{newMapAPI()}
+		names, err := informer.Project[*corev1.ConfigMap](api, func(m *corev1.ConfigMap) (string, error) { return m.Name, nil }, informer.Options[*corev1.ConfigMap]{})
+		require.NoError(t, err)
+		var runs atomic.Int32
+		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+			if key != parent {
+				return Result{}, nil
+			}
+			r := ctx.Value(runKey{}).(*run)
+			switch runs.Add(1) {
+			case 1:
+				created := api.Create(configMap("child"))
+				r.ledger.wrote(r.key, newWrite(target{host: "server", resource: "configmaps"}, false, metadata{ObjectMeta: created.ObjectMeta}))
+			case 2:
+				_, exists := names.Get(Key{Namespace: "default", Name: "child"})
+				require.True(t, exists, "not woken by the event of its creation, but before")
+			case 3:
+				deleted := api.Objects()[0]
+				api.Delete("default", "child")
+				r.ledger.wrote(r.key, newWrite(target{host: "server", resource: "configmaps"}, true, metadata{ObjectMeta: deleted.ObjectMeta}))
+			case 4:
+				require.Zero(t, names.Len(), "not woken by the event of its deletion, but before")
+			}
+			return Result{}, nil
+		}, Options{})
+		For(c, names)
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		synctest.Wait()
+		for _, write := range []int32{1, 3} {
+			api.Hold()
+			c.Enqueue(parent)
+			synctest.Wait()
+			c.Enqueue(parent)
+			time.Sleep(time.Second)
+			require.Equal(t, write, runs.Load(), "called on a cache that is older than its own write")
+			api.Release()
+			synctest.Wait()
+			require.Equal(t, write+1, runs.Load())
+			require.Zero(t, c.ledger.open.Load())
+		}
+	})
+}
+
+// TestAWriteThatNoEventIsToldOf creates an object that the cache cannot take: nobody is told of it, but the cache as a whole gets past it.
+func TestAWriteThatNoEventIsToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := learning{newMapAPI()}
+		children, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{
+			Transform: func(*corev1.ConfigMap) (*corev1.ConfigMap, error) { return nil, errors.New("will not do") },
+		})
+		require.NoError(t, err)
+		began := time.Now()
+		var log journal
+		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+			log.note("%s", time.Since(began))
+			if len(api.Objects()) == 0 {
+				r := ctx.Value(runKey{}).(*run)
+				created := api.Create(configMap("child"))
+				r.ledger.wrote(r.key, newWrite(target{host: "server", resource: "configmaps"}, false, metadata{ObjectMeta: created.ObjectMeta}))
+			}
+			return Result{}, nil
+		}, Options{})
+		For(c, children)
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		synctest.Wait()
+		api.Hold()
+		c.Enqueue(parent)
+		synctest.Wait()
+		c.Enqueue(parent)
+		time.Sleep(time.Second)
+		api.Release()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"0s", "1s"}, log.take())
+	})
+}
+
+func TestADeletionThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(func(Key) {})
+		there := held{informer.Version{UID: "u", ResourceVersion: "50"}, true}
+		c := l.cacheOf(still{}, func(Key) held { return there }, func(context.Context, Key) (held, error) { return there, nil })
+		c.learner = &learner{}
+		c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}})
+		l.wrote(parent, newWrite(target{host: "server", resource: "pods"}, true, metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "u"}}))
+		require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent))
+		time.Sleep(parkingTime)
+		require.Zero(t, l.enter(t.Context(), klog.Background(), parent), "parked for ever")
+	})
+}
+
+func TestAServerThatDoesNotAnswerKeepsNoWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(func(Key) {})
+		c := l.cacheOf(still{}, func(Key) held { return held{} }, func(ctx context.Context, _ Key) (held, error) {
+			<-ctx.Done()
+			return held{}, ctx.Err()
+		})
+		c.learner = &learner{}
+		c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}})
+		for _, name := range []string{"a", "b", "c"} {
+			l.wrote(parent, newWrite(target{host: "server", resource: "pods"}, false,
+				metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u", ResourceVersion: "7"}}))
+		}
+		l.enter(t.Context(), klog.Background(), parent)
+		time.Sleep(parkingTime)
+		began := time.Now()
+		require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent))
+		require.Equal(t, parkingTime, time.Since(began), "all three together")
+	})
 }
 
 func TestWhatAnInformerWillSee(t *testing.T) {
@@ -205,7 +321,8 @@ func TestWhatAnInformerWillSee(t *testing.T) {
 		included bool
 	}{
 		"all namespaces":               {"/api/v1/pods?limit=500", pod(nil), true, true},
-		"behind a proxy's prefix":      {"/k8s/clusters/c-1/api/v1/pods", pod(nil), true, true},
+		"behind a proxy's prefix":      {"/k8s/clusters/c-1/api/v1/pods", pod(func(w *write) { w.host = "server/k8s/clusters/c-1" }), true, true},
+		"another such cluster":         {"/k8s/clusters/c-2/api/v1/pods", pod(func(w *write) { w.host = "server/k8s/clusters/c-1" }), false, false},
 		"its namespace":                {"/api/v1/namespaces/default/pods", pod(nil), true, true},
 		"another namespace":            {"/api/v1/namespaces/other/pods", pod(nil), true, false},
 		"another resource":             {"/api/v1/services", pod(nil), false, false},

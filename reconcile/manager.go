@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -45,7 +44,8 @@ type ManagerOptions struct {
 	// DrainTimeout is how long running reconciles may go on when the Manager is told to stop, before their context ends. New ones do not begin.
 	// Zero: 30 s. When leadership is lost their context ends at once.
 	DrainTimeout time.Duration
-	// StopGrace is how long running reconciles have to return once their context has ended. Zero: 10 s.
+	// StopGrace is how long running reconciles have to return once their context has ended. Zero: 10 s. An Elector that gives up on them sooner when
+	// leadership is lost, as package leaderelection's does after its own StopGrace of 3 s, ends Run with an error that wraps ErrStuck.
 	StopGrace time.Duration
 	// HTTPAddress, host:port, is where /healthz, /readyz and, with Metrics, /metrics are served. There is no authentication: keep it on the loopback
 	// address or behind a network policy. Empty: nowhere.
@@ -107,6 +107,7 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 		}
 		names[c.name] = true
 		errs = append(errs, c.mistakes...)
+		c.managed = true
 		if len(c.sources) == 0 && len(c.mistakes) == 0 {
 			errs = append(errs, fmt.Errorf("controller %q has no source: call For, Owns or Watches", c.name))
 		}
@@ -158,6 +159,11 @@ func (m *Manager) manage(inf Informer) *managed {
 func (m *Manager) Run(ctx context.Context) error {
 	if m.started.Swap(true) {
 		return ErrStarted
+	}
+	for _, c := range m.opts.Controllers {
+		if len(c.mistakes) > 0 {
+			return errors.Join(c.mistakes...)
+		}
 	}
 	var background lifecycle.Group
 	// The context of everything that outlives the workers, so that a Reconcile that is still running does not look at a dead cache.
@@ -269,6 +275,9 @@ func (m *Manager) observe(ctx context.Context) error {
 // by act's return.
 func (m *Manager) campaign(ctx context.Context) error {
 	if m.opts.Elector == nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return m.act(ctx, context.WithoutCancel(ctx))
 	}
 	log := klog.FromContext(ctx)
@@ -288,6 +297,8 @@ func (m *Manager) campaign(ctx context.Context) error {
 		case errors.Is(err, ErrStuck), err != nil && !led:
 			return err
 		case ctx.Err() != nil:
+		case !led:
+			return errors.New("the Elector has returned without an error, and without having led")
 		default:
 			log.Info("No longer leading; campaigning again", "reason", err)
 		}
@@ -300,9 +311,9 @@ func (m *Manager) campaign(ctx context.Context) error {
 func (m *Manager) act(ctx, tenure context.Context) error {
 	acting, stopActing := context.WithCancel(tenure)
 	defer stopActing()
-	taking, stopTaking := context.WithCancel(acting)
+	taking, stopTaking := context.WithCancel(ctx)
 	defer stopTaking()
-	defer context.AfterFunc(ctx, stopTaking)()
+	defer context.AfterFunc(tenure, stopTaking)()
 
 	var workers lifecycle.Group
 	for _, c := range m.opts.Controllers {
@@ -366,5 +377,5 @@ func (m *Manager) notReady() string {
 			ill = append(ill, fmt.Sprintf("informer %s: %s", inf.Name(), h))
 		}
 	}
-	return strings.Join(slices.Compact(ill), "\n")
+	return strings.Join(ill, "\n")
 }

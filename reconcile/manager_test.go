@@ -312,3 +312,41 @@ func TestHealthIsServed(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, second.Run(t.Context()), m.Address())
 }
+
+func TestNothingBeginsOnceTheContextHasEnded(t *testing.T) {
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			log := &journal{}
+			c := newController(t, keys(log), Options{Workers: 4})
+			For(c, newMaps(t, newMapAPI()))
+			for i := range 50 {
+				c.Enqueue(Key{Name: string(rune('a' + i))})
+			}
+			m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			require.NoError(t, m.Run(ctx))
+			require.Empty(t, log.take())
+		})
+	}
+}
+
+func TestASourceThatComesTooLateIsNamed(t *testing.T) {
+	c := newController(t, keys(&journal{}), Options{})
+	For(c, newMaps(t, newMapAPI()))
+	m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+	require.NoError(t, err)
+	For(c, newMaps(t, newMapAPI()))
+	require.ErrorContains(t, m.Run(t.Context()), `controller "test": For was called after NewManager`)
+}
+
+func TestAnElectorThatNeverLetsAnybodyLeadIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(t, keys(&journal{}), Options{})
+		For(c, newMaps(t, newMapAPI()))
+		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, Elector: failingElector{nil}})
+		require.NoError(t, err)
+		require.ErrorContains(t, m.Run(t.Context()), "without having led")
+	})
+}

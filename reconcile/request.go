@@ -2,7 +2,7 @@ package reconcile
 
 import (
 	"net/http"
-	"slices"
+	"regexp"
 	"strings"
 )
 
@@ -13,31 +13,34 @@ type target struct {
 	subresource           string
 }
 
+// version is the form of an API version (Kubernetes API Concepts, "API versioning").
+var version = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
+
 // targetOf reads a request's path, whose shapes are
 //
 //	/api/v1/...                              the core group, ""
 //	/apis/GROUP/VERSION/...                  any other
 //
 // followed by RESOURCE, RESOURCE/NAME or RESOURCE/NAME/SUBRESOURCE, with namespaces/NAMESPACE/ in front for what lives in a namespace. A server
-// that stands behind a proxy has a prefix in front of it all. (Kubernetes API Concepts, "Resource URIs".)
+// that stands behind a proxy has a prefix in front of it all, which tells it from the other servers there and so is kept with the host.
+// (Kubernetes API Concepts, "Resource URIs".)
 func targetOf(r *http.Request) (target, bool) {
 	t := target{host: r.URL.Host}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	root := slices.IndexFunc(parts, func(p string) bool { return p == "api" || p == "apis" })
-	if root < 0 {
-		return t, false
+	root, skip := 0, 0
+	for ; skip == 0; root++ {
+		switch {
+		case len(parts) < root+3:
+			return t, false
+		case parts[root] == "api" && version.MatchString(parts[root+1]):
+			skip = 2
+		case parts[root] == "apis" && len(parts) > root+3 && version.MatchString(parts[root+2]):
+			skip, t.group = 3, parts[root+1]
+		default:
+			t.host += "/" + parts[root]
+		}
 	}
-	skip := 2 // api, version
-	if parts[root] == "apis" {
-		skip = 3 // apis, group, version
-	}
-	if len(parts) <= root+skip {
-		return t, false
-	}
-	if skip == 3 {
-		t.group = parts[root+1]
-	}
-	parts = parts[root+skip:]
+	parts = parts[root-1+skip:]
 
 	// namespaces/x is the namespace x itself, and namespaces/x/status its subresource; namespaces/x/pods are pods.
 	if parts[0] == "namespaces" && len(parts) >= 3 && parts[2] != "status" && parts[2] != "finalize" {

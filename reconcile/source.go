@@ -5,7 +5,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -29,14 +28,14 @@ type source struct {
 
 // For lets each change of an object name the object's own key.
 //
-// Like [Owns] and [Watches] it is called before the Manager runs, and returns no error: a mistake, such as an informer that is nil, is reported by
-// [NewManager].
+// Like [Owns] and [Watches] it is called before [NewManager], and returns no error: a mistake, such as an informer that is nil, is reported by
+// NewManager, or by Run if it comes later.
 func For[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 	addSource(c, "For", inf, func(e informer.Event[T], add func(Key)) { add(e.Key) })
 }
 
 // Owns lets each change of an object name the key of its controller: the owner reference with controller: true, if that is of the given group and
-// kind; the version does not matter. The owner is looked for in the namespace of the object. Where a change takes the object from one owner to
+// kind; the version does not matter. The owner is looked for in the namespace of the object; for an owner that lives in none, use Watches. Where a change takes the object from one owner to
 // another, both are named.
 func Owns[T informer.Object](c *Controller, inf *informer.SharedIndexInformer[T], owner schema.GroupVersionKind) {
 	if owner.Kind == "" {
@@ -81,15 +80,19 @@ func both[T any](keys func(T) []Key) func(informer.Event[T], func(Key)) {
 // addSource adds a handler that is inline: it sees every change of the store and only fills a set of keys, so nothing is ever dropped and nothing
 // grows. It adds keys first and tells the ledger second; a key that was parked is thereby queued once.
 func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T], name func(informer.Event[T], func(Key))) {
-	if inf == nil {
+	switch {
+	case inf == nil:
 		c.mistake("%s: the informer is nil", verb)
+		return
+	case c.managed:
+		c.mistake("%s was called after NewManager", verb)
 		return
 	}
 	ca := c.ledger.cacheOf(inf,
-		func(key Key) held { return holding(inf.Get(key)) },
+		func(key Key) held { v, exists := inf.Version(key); return held{v, exists} },
 		func(ctx context.Context, key Key) (held, error) {
-			o, exists, err := inf.Live(ctx, key)
-			return holding(o, exists), err
+			v, exists, err := inf.LiveVersion(ctx, key)
+			return held{v, exists}, err
 		})
 	added, err := inf.AddHandler(func(e informer.Event[T]) {
 		if err := lifecycle.Try(func() { name(e, c.queue.Add) }); err != nil {
@@ -97,7 +100,10 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 				"informer", inf.Name(), "object", e.Key)
 		}
 		c.ledger.saw(ca, e.Key, e.UID, e.Type == informer.Deleted)
-	}, informer.HandlerOptions{Name: verb + " of controller " + c.name, Inline: true})
+	}, informer.HandlerOptions{
+		Name: verb + " of controller " + c.name, Inline: true,
+		Reached: func(resourceVersion string) { c.ledger.reached(ca, resourceVersion) },
+	})
 	if err != nil {
 		c.mistake("%s: %w", verb, err)
 		return
@@ -107,16 +113,6 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 
 // held is what a cache has to say about a key, as far as its own writes are concerned.
 type held struct {
-	exists          bool
-	uid             types.UID
-	resourceVersion string
-	deleting        bool
-}
-
-func holding[T any](value T, exists bool) held {
-	o, ok := any(value).(metav1.Object)
-	if !exists || !ok {
-		return held{exists: exists}
-	}
-	return held{exists: true, uid: o.GetUID(), resourceVersion: o.GetResourceVersion(), deleting: o.GetDeletionTimestamp() != nil}
+	informer.Version
+	exists bool
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,7 +50,8 @@ func (t *tracker) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, err
 	}
 	tgt, ok := targetOf(req)
-	if !ok || separate[tgt.subresource] {
+	subresource, _, _ := strings.Cut(tgt.subresource, "/")
+	if !ok || separate[subresource] {
 		return resp, nil
 	}
 	body, err := io.ReadAll(resp.Body)
@@ -123,10 +125,10 @@ func decodeMetadata(contentType string, body []byte) ([]metadata, error) {
 	}
 	// Every encoding is read into the same few fields; what else there is, is skipped.
 	var answer struct {
-		Kind     string                         `json:"kind"`
-		Metadata metav1.ObjectMeta              `json:"metadata"`
-		Details  *metav1.StatusDetails          `json:"details"`
-		Items    []metav1.PartialObjectMetadata `json:"items"`
+		Kind     string            `json:"kind"`
+		Metadata metav1.ObjectMeta `json:"metadata"`
+		Details  json.RawMessage   `json:"details"` // of a Status; an object may have any field of that name
+		Items    json.RawMessage   `json:"items"`   // of a list; the same
 	}
 	switch media {
 	case "application/json":
@@ -147,17 +149,30 @@ func decodeMetadata(contentType string, body []byte) ([]metadata, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case answer.Kind == "Status" && answer.Details == nil:
-		return nil, nil
-	case len(answer.Items) > 0:
-		var all []metadata
-		for _, item := range answer.Items {
-			all = append(all, metadata{ObjectMeta: item.ObjectMeta})
+	case answer.Kind == "Status":
+		var details *metav1.StatusDetails
+		if answer.Details == nil {
+			return nil, nil
 		}
-		return all, nil
+		err := json.Unmarshal(answer.Details, &details)
+		return []metadata{{Details: details}}, err
+	case strings.HasSuffix(answer.Kind, "List"):
+		var items []metav1.PartialObjectMetadata
+		if answer.Items == nil {
+			return nil, nil
+		}
+		err := json.Unmarshal(answer.Items, &items)
+		return each(items), err
 	default:
-		return []metadata{{ObjectMeta: answer.Metadata, Details: answer.Details}}, nil
+		return []metadata{{ObjectMeta: answer.Metadata}}, nil
 	}
+}
+
+func each(items []metav1.PartialObjectMetadata) (all []metadata) {
+	for _, item := range items {
+		all = append(all, metadata{ObjectMeta: item.ObjectMeta})
+	}
+	return all
 }
 
 // decodeProtobuf reads an answer in Kubernetes' protobuf encoding: four bytes, then a runtime.Unknown whose Raw is the object. Each API object
@@ -180,16 +195,10 @@ func decodeProtobuf(body []byte) ([]metadata, error) {
 			return nil, err
 		}
 		return []metadata{{Details: status.Details}}, nil
-	case len(kind) > 4 && kind[len(kind)-4:] == "List":
+	case strings.HasSuffix(kind, "List"):
 		var list metav1.PartialObjectMetadataList
-		if err := list.Unmarshal(unknown.Raw); err != nil {
-			return nil, err
-		}
-		var all []metadata
-		for _, item := range list.Items {
-			all = append(all, metadata{ObjectMeta: item.ObjectMeta})
-		}
-		return all, nil
+		err := list.Unmarshal(unknown.Raw)
+		return each(list.Items), err
 	default:
 		var object metav1.PartialObjectMetadata
 		if err := object.Unmarshal(unknown.Raw); err != nil {

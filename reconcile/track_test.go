@@ -33,7 +33,9 @@ func TestTargets(t *testing.T) {
 		"/api/v1/namespaces/a/pods/p":                      {resource: "pods", namespace: "a", name: "p"},
 		"/api/v1/namespaces/a/pods/p/status":               {resource: "pods", namespace: "a", name: "p", subresource: "status"},
 		"/apis/apps/v1/namespaces/a/replicasets/r/scale":   {group: "apps", resource: "replicasets", namespace: "a", name: "r", subresource: "scale"},
-		"/prefix/apis/apps/v1/namespaces/a/replicasets/r/": {group: "apps", resource: "replicasets", namespace: "a", name: "r"},
+		"/prefix/apis/apps/v1/namespaces/a/replicasets/r/": {host: "/prefix", group: "apps", resource: "replicasets", namespace: "a", name: "r"},
+		"/api/clusters/c1/apis/apps/v1beta2/replicasets":   {host: "/api/clusters/c1", group: "apps", resource: "replicasets"},
+		"/k8s/clusters/c-1/api/v1/pods":                    {host: "/k8s/clusters/c-1", resource: "pods"},
 	} {
 		got, ok := targetOf(&http.Request{URL: &url.URL{Path: path}})
 		require.True(t, ok, path)
@@ -100,6 +102,12 @@ func TestAnswersAreReadInEveryEncoding(t *testing.T) {
 			require.Error(t, err)
 		})
 	}
+	for _, field := range []string{`"details":{}`, `"details":"text"`, `"items":[{"metadata":{"name":"other"}}]`, `"items":7`} {
+		got, err := decodeMetadata("application/json", []byte(`{"kind":"Custom","metadata":{"name":"p","uid":"u"},`+field+`}`))
+		require.NoError(t, err, field)
+		require.Len(t, got, 1)
+		require.Equal(t, types.UID("u"), got[0].UID, "a custom resource may have any field")
+	}
 	_, err := decodeMetadata("text/html", nil)
 	require.ErrorContains(t, err, "text/html")
 }
@@ -134,6 +142,7 @@ func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
 		"dry run":             {"POST", pods + "?dryRun=All", answering{201, object, nil}, 0},
 		"get":                 {"GET", pod, answering{200, object, nil}, 0},
 		"binding":             {"POST", pod + "/binding", answering{201, object, nil}, 0},
+		"proxied":             {"POST", pod + "/proxy/some/path", answering{201, object, nil}, 0},
 		"conflict":            {"PUT", pod, answering{409, &metav1.Status{}, nil}, 0},
 		"no answer":           {"POST", pods, answering{err: errors.New("connection reset")}, 0},
 		"of another resource": {"POST", "https://server/api/v1/namespaces/a/secrets", answering{201, object, nil}, 0},

@@ -24,7 +24,7 @@ type worker struct {
 	log     klog.Logger
 	id      string // of its goroutine, as stacks name it
 	replace func() // starts another worker
-	retired bool   // it has been replaced; written while a call is stuck, read between calls
+	retired bool   // somebody else has its place
 }
 
 // work takes keys until taking ends.
@@ -34,48 +34,71 @@ func (w *worker) work(taking, acting context.Context) {
 		if err != nil {
 			return // taking has ended: the queue is never shut down, so that this controller can lead again
 		}
+		if taking.Err() != nil || acting.Err() != nil {
+			claim.DoneAfter(0) // ended while the key was handed out: nothing begins any more
+			return
+		}
 		w.handle(acting, claim)
 	}
 }
 
 // overdue watches over one call, and returns a function that says that it has returned.
 func (w *worker) overdue(ctx context.Context, log klog.Logger) (returned func()) {
-	var mu sync.Mutex // guards the two flags; a stuck call counts in w.stuck from the time that stuck is true until returned is
-	var done, stuck bool
+	var done, stuck bool // guarded by w.stuck.mu
 	timer := time.AfterFunc(w.timeout+patience, func() {
-		mu.Lock()
-		defer mu.Unlock()
+		w.stuck.mu.Lock()
+		defer w.stuck.mu.Unlock()
 		if done {
 			return
 		}
 		stuck = true
-		n := int(w.stuck.Add(1))
+		w.stuck.calls++
 		log.Error(nil, "Reconcile does not return although its context has ended: its key is out of service", "after", w.timeout+patience,
-			"stuckCalls", n, "stack", stackOf(w.id))
-		if n <= w.workers && ctx.Err() == nil {
-			w.retired = true
+			"stuckCalls", w.stuck.calls, "stack", stackOf(w.id))
+		if w.stuck.calls <= w.workers && ctx.Err() == nil {
 			w.replace()
+		} else {
+			w.stuck.missing++
 		}
 	})
 	return func() {
 		timer.Stop()
-		mu.Lock()
-		defer mu.Unlock()
+		w.stuck.mu.Lock()
+		defer w.stuck.mu.Unlock()
 		done = true
-		if stuck {
-			w.stuck.Add(-1)
-			log.Info("A stuck Reconcile has returned after all")
+		if !stuck {
+			return
+		}
+		log.Info("A stuck Reconcile has returned after all")
+		w.stuck.calls--
+		if w.stuck.missing > 0 {
+			w.stuck.missing-- // this one takes a place that nobody has taken
+		} else {
+			w.retired = true
 		}
 	}
 }
 
+// stuckCalls counts a controller's calls of Reconcile that do not return, and the workers that it lacks because of them.
+type stuckCalls struct {
+	mu sync.Mutex
+	// Guarded by mu. Of the workers in stuck calls, all but missing have been replaced: missing <= calls, and calls-missing <= Options.Workers.
+	calls, missing int
+}
+
 // Stuck returns how many calls of Reconcile have not returned although their context ended at least 10 s ago.
-func (c *Controller) Stuck() int { return int(c.stuck.Load()) }
+func (c *Controller) Stuck() int {
+	c.stuck.mu.Lock()
+	defer c.stuck.mu.Unlock()
+	return c.stuck.calls
+}
 
 // alive reports whether the controller still has as many workers as it should have.
 func (c *Controller) alive() error {
-	if n := c.Stuck(); n > c.workers {
-		return fmt.Errorf("controller %s: %d calls of Reconcile are stuck", c.name, n)
+	c.stuck.mu.Lock()
+	defer c.stuck.mu.Unlock()
+	if c.stuck.missing > 0 {
+		return fmt.Errorf("controller %s: %d calls of Reconcile are stuck, and %d of %d workers are missing", c.name, c.stuck.calls, c.stuck.missing, c.workers)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func TestAStuckCallKeepsItsKeyButNotItsPlace(t *testing.T) {
 		time.Sleep(time.Hour)
 		name("healthy")
 		require.Equal(t, []string{"stuck-2"}, taken(log), "the one worker is replaced once, not for ever")
-		require.ErrorContains(t, c.alive(), "controller test: 2 calls of Reconcile are stuck")
+		require.ErrorContains(t, c.alive(), "controller test: 2 calls of Reconcile are stuck, and 1 of 1 workers are missing")
 
 		close(release)
 		time.Sleep(time.Hour)
@@ -61,4 +61,32 @@ func TestAStuckCallKeepsItsKeyButNotItsPlace(t *testing.T) {
 func TestAGoroutineIsFoundByItsID(t *testing.T) {
 	require.Contains(t, stackOf(goroutineID()), "TestAGoroutineIsFoundByItsID")
 	require.Equal(t, "not found", stackOf("0"))
+}
+
+func TestAControllerIsNeverLeftWithoutWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &journal{}
+		releases := map[string]chan struct{}{"first": make(chan struct{}), "second": make(chan struct{})}
+		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+			log.note("%s", key.Name)
+			if release, ok := releases[key.Name]; ok {
+				<-release
+			}
+			return Result{}, nil
+		}, Options{Workers: 1, Timeout: time.Minute})
+		For(c, newMaps(t, newMapAPI()))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		for _, name := range []string{"first", "second"} {
+			c.Enqueue(Key{Name: name})
+			time.Sleep(time.Hour)
+		}
+		require.Error(t, c.alive(), "both are stuck, and one place is empty")
+		close(releases["first"])
+		c.Enqueue(Key{Name: "healthy"})
+		require.Equal(t, []string{"first", "healthy", "second"}, taken(log), "who returned first has taken it")
+		require.NoError(t, c.alive())
+		close(releases["second"])
+		c.Enqueue(Key{Name: "healthy"})
+		require.Equal(t, []string{"healthy"}, taken(log))
+	})
 }

@@ -130,7 +130,7 @@ var (
 	state      = desc("thermostat_informer_state", "1 for the state that the cache is in.", "informer", "state")
 	progress   = desc("thermostat_informer_last_progress_timestamp_seconds", "When the server last told something, a bookmark included.", "informer")
 	lists      = desc("thermostat_informer_lists_total", "Lists that were begun.", "informer")
-	rejected   = desc("thermostat_informer_rejected_total", "Objects that could not be taken into the cache.", "informer")
+	rejected   = desc("thermostat_informer_rejected", "Objects whose latest state could not be taken into the cache.", "informer")
 	master     = desc("leader_election_master_status", "1 while this process leads.", "name")
 )
 
@@ -180,7 +180,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(progress, float64(h.LastProgress.UnixMilli())/1000, inf.Name())
 		}
 		counter(lists, float64(h.Lists), inf.Name())
-		counter(rejected, float64(h.Rejected), inf.Name())
+		gauge(rejected, float64(h.Rejected), inf.Name())
 	}
 	for _, e := range electors {
 		leading := 0.0
