@@ -3,6 +3,7 @@ package workqueue
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,12 +28,21 @@ func TestTakeHearsItsContext(t *testing.T) {
 	})
 }
 
-// TestNobodySleepsThroughAnAdd: workers give up at the very moment at which keys come.
+// TestNobodySleepsThroughAnAdd: workers give up at the very moment at which keys come. All keys are served before the
+// shutdown, which would wake everybody.
 func TestNobodySleepsThroughAnAdd(t *testing.T) {
+	const keys = 20
 	for range 300 {
 		q := New(Options[int]{})
 		var workers sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
+		var served atomic.Int64
+		all := make(chan struct{})
+		serve := func() {
+			if served.Add(1) == keys {
+				close(all)
+			}
+		}
 		for range 3 {
 			workers.Go(func() {
 				for {
@@ -40,29 +50,37 @@ func TestNobodySleepsThroughAnAdd(t *testing.T) {
 					if err != nil {
 						return
 					}
+					serve()
 					c.Done()
 				}
 			})
 		}
-		served := 0
 		workers.Go(func() {
 			for {
 				k, down := q.Get()
 				if down {
 					return
 				}
-				served++
+				serve()
 				q.Done(k)
 			}
 		})
 		workers.Go(cancel)
-		for i := range 20 {
+		for i := range keys {
 			q.Add(i)
+		}
+		select {
+		case <-all:
+		case <-time.After(10 * time.Second):
+			t.Errorf("%d of %d keys were served, and %+v", served.Load(), keys, q.Stats())
 		}
 		_, err := q.Drain(t.Context())
 		require.NoError(t, err)
 		workers.Wait()
 		require.NoError(t, q.check())
+		if t.Failed() {
+			return
+		}
 	}
 }
 
@@ -140,11 +158,15 @@ func TestShutDownReleasesDrains(t *testing.T) {
 		q := New(Options[string]{})
 		c := take1(t, q, "a")
 		var drains sync.WaitGroup
-		for range 2 {
-			drains.Go(q.ShutDownWithDrain)
+		start := time.Now()
+		var released [2]time.Duration
+		for i := range released {
+			drains.Go(func() {
+				q.ShutDownWithDrain()
+				released[i] = time.Since(start)
+			})
 		}
 		var drained time.Duration
-		start := time.Now()
 		drains.Go(func() {
 			_, err := q.Drain(t.Context())
 			require.NoError(t, err)
@@ -155,6 +177,7 @@ func TestShutDownReleasesDrains(t *testing.T) {
 		time.Sleep(time.Second)
 		c.Done()
 		drains.Wait()
+		require.Equal(t, [2]time.Duration{time.Second, time.Second}, released, "by ShutDown")
 		require.Equal(t, 2*time.Second, drained, "Drain has a context for that")
 	})
 }

@@ -37,7 +37,8 @@
 // clears, as its own outcome is the newer one. [Queue.Cancel] clears both.
 //
 // One state is missing above. With Options.Rate a key that only rate-limited adds asked for, and for which there is no
-// token when its turn comes, is throttled: it steps aside, lets the others pass, and goes first when there is one.
+// token when its turn comes, is throttled: it steps aside and lets the others pass. When there is one it competes again,
+// under its own priority and group, and the keys aside and those in line take turns.
 //
 // # What is promised
 //
@@ -54,17 +55,28 @@
 //
 // # What you owe
 //
-// End every claim, in a defer: a claim that is not ended keeps its key from everybody, on purpose. Shut the queue down,
-// or the workers wait for ever. Functions of yours that are in Options are called without a lock, from many goroutines.
+// End every claim, with the outcome that the run had, also if it panics: a claim that is not ended keeps its key from
+// everybody, on purpose. A bare deferred Done is not the way, as it says that a run succeeded that failed, and so resets
+// the delays of its key; the example of [Claim.Retry] shows one. Shut the queue down, or the workers wait for ever. Functions of yours that are in Options are called without a lock, from many goroutines.
 //
 // # Two ways to ask for work
 //
 // [Queue.Take] has a context and gives a [Claim], whose end is also the outcome of the run; it is what package reconcile
 // uses. [Queue.Get] and [Queue.Done] make a Queue fit wherever client-go's TypedRateLimitingInterface does. As these
 // two know a run by its key alone, a Done too many can end the run of another worker that used Get; it cannot end a
-// claim. The behaviour is client-go's, which a test compares, with three exceptions: a stray Done never queues a key
-// twice, ShutDownWithDrain waits for what is queued as well, and the default rate limiter has no bucket, in which one
-// key that fails for ever would reserve everybody's time; Options.Rate charges when a key is handed out instead.
+// claim. The behaviour is client-go's, which a test compares, with these exceptions:
+//
+//   - A stray Done never queues a key twice.
+//   - ShutDownWithDrain waits for what is queued as well.
+//   - The default rate limiter has no bucket, in which one key that fails for ever would reserve everybody's time.
+//     Options.Rate charges when a key is handed out instead; a key that waits for a token is not in Len.
+//   - AddAfter without a delay is an Add, and does not count as a retry.
+//   - Options.Name registers no metrics; [Stats] has them, for whoever wants to.
+//
+// # What it takes
+//
+// A ready key takes at most 170 bytes, a delayed one 110, beyond what a key refers to: measured with a million keys of
+// 32 bytes, and asserted by a test. The memory is given back when the keys are gone.
 //
 // # Inside
 //

@@ -38,7 +38,8 @@ func Exponential[K comparable](base, most time.Duration, jitter float64) RateLim
 	case !(jitter >= 0 && jitter <= 1):
 		panic("workqueue: Exponential needs a jitter from 0 to 1")
 	}
-	return newPerKey[K](after(int64(most), most), func(failures int) time.Duration {
+	longest := after(int64(most), time.Duration(min(float64(most)*jitter, math.MaxInt64/2)))
+	return newPerKey[K](longest, func(failures int) time.Duration {
 		d := doubled(base, failures-1, most)
 		if jitter == 0 {
 			return d
@@ -62,20 +63,22 @@ func FastSlow[K comparable](fast, slow time.Duration, attempts int) RateLimiter[
 }
 
 // ExponentialThenSlow lets the first retry of a key go at once, delays the following ones by base, 2*base, 4*base and
-// so on, until attempts retries were made, and all further ones by slow. The usual arguments are 5 ms, 5 and 10 s:
-// 0, 5, 10, 20, 40 ms and then 10 s each. It panics if one of the three is negative.
+// so on, until attempts retries were made, and all further ones by slow. The doubling ends at 1000 s, or at base or slow
+// if that is longer. The usual arguments are 5 ms, 5 and 10 s: 0, 5, 10, 20, 40 ms and then 10 s each. It panics if one
+// of the three is negative.
 func ExponentialThenSlow[K comparable](base time.Duration, attempts int, slow time.Duration) RateLimiter[K] {
 	if base < 0 || attempts < 0 || slow < 0 {
 		panic("workqueue: ExponentialThenSlow needs delays and attempts that are not negative")
 	}
-	return newPerKey[K](int64(slow), func(failures int) time.Duration {
+	most := max(base, slow, defaultMost)
+	return newPerKey[K](int64(most), func(failures int) time.Duration {
 		switch {
 		case failures > attempts:
 			return slow
 		case failures == 1:
 			return 0
 		}
-		return doubled(base, failures-2, math.MaxInt64/2)
+		return doubled(base, failures-2, most)
 	})
 }
 
@@ -152,13 +155,16 @@ func (p *perKey[K]) When(key K) time.Duration {
 		p.size.Add(1)
 	} else {
 		c.unlink()
+		if p.expired(c, now) {
+			c.failures = 0
+		}
 	}
 	c.failures++
 	c.last = now
 	c.next, c.prev = &p.oldest, p.oldest.prev
 	c.prev.next, c.next.prev = c, c
 	for range 2 { // more than come in, so the idle ones get fewer
-		if old := p.oldest.next; now-old.last > p.keep {
+		if old := p.oldest.next; p.expired(old, now) {
 			p.drop(old)
 		}
 	}
@@ -179,13 +185,24 @@ func (p *perKey[K]) Forget(key K) {
 func (p *perKey[K]) NumRequeues(key K) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c := p.counts[key]; c != nil {
+	if c := p.counts[key]; c != nil && !p.expired(c, int64(time.Since(p.born))) {
 		return c.failures
 	}
 	return 0
 }
 
-func (p *perKey[K]) failing() int { return int(p.size.Load()) }
+func (p *perKey[K]) failing() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := int64(time.Since(p.born))
+	for p.oldest.next != &p.oldest && p.expired(p.oldest.next, now) {
+		p.drop(p.oldest.next)
+	}
+	return len(p.counts)
+}
+
+// expired says whether c counts no more, be it still there or not.
+func (p *perKey[K]) expired(c *count[K], now int64) bool { return now-c.last > p.keep }
 
 func (p *perKey[K]) drop(c *count[K]) {
 	c.unlink()

@@ -173,3 +173,55 @@ func TestConstructorsRefuseNonsense(t *testing.T) {
 		})
 	}
 }
+
+// TestCountsExpire: a key that has been idle for an hour longer than it had to wait begins anew.
+func TestCountsExpire(t *testing.T) {
+	for name, test := range map[string]struct {
+		limiter func() RateLimiter[string]
+		most    time.Duration
+	}{
+		"Exponential":         {func() RateLimiter[string] { return Exponential[string](5*ms, 1000*time.Second, 0) }, 1000 * time.Second},
+		"FastSlow":            {func() RateLimiter[string] { return FastSlow[string](5*ms, 3*time.Hour, 3) }, 3 * time.Hour},
+		"ExponentialThenSlow": {func() RateLimiter[string] { return ExponentialThenSlow[string](5*ms, 50, time.Second) }, 1000 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := MaxOf(WithMaxWait(test.limiter(), 10*time.Hour))
+				first := l.When("a")
+				for range 29 {
+					l.When("a")
+				}
+				l.When("b")
+				time.Sleep(test.most + time.Hour)
+				require.Equal(t, 30, l.NumRequeues("a"))
+				require.Equal(t, 2, failing(l))
+				time.Sleep(time.Nanosecond)
+				require.Zero(t, l.NumRequeues("a"))
+				require.Equal(t, first, l.When("a"))
+				require.Equal(t, 1, l.NumRequeues("a"))
+				require.Equal(t, 1, failing(l))
+				time.Sleep(100 * time.Hour)
+				require.Zero(t, failing(l))
+				l.Forget("a")
+				require.Equal(t, first, l.When("a"))
+				require.Equal(t, 1, failing(l))
+			})
+		})
+	}
+}
+
+// TestExponentialThenSlowIsBounded: the doubling ends somewhere, and no count expires before the delay that it led to.
+func TestExponentialThenSlowIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, base := range []time.Duration{5 * ms, time.Hour} {
+			l := ExponentialThenSlow[string](base, 100, 10*time.Second)
+			for n := range 120 {
+				d := l.When("a")
+				require.LessOrEqual(t, d, max(base, 1000*time.Second))
+				time.Sleep(d)
+				l.When("b")
+				require.Equal(t, n+1, l.NumRequeues("a"), "after its delay of %v", d)
+			}
+		}
+	})
+}
