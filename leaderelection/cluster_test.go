@@ -246,7 +246,6 @@ type group struct {
 	namespace string
 	stamps    string
 	members   []*member
-	restarts  int
 }
 
 type member struct {

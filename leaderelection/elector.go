@@ -220,7 +220,6 @@ func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context
 			continue
 
 		case <-over: // 4. lost, by its deadline or to somebody else
-			e.stats.count(func(s *Stats) { s.Losses++ })
 			klog.FromContext(ctx).Info("Lost the lease", "lease", e.String(), "cause", context.Cause(t.ctx))
 			deadline.Stop()
 			over, tooLate = nil, time.After(e.cfg.StopGrace)
@@ -268,6 +267,9 @@ func (e *Elector) ended(ctx context.Context, t *tenure, workErr error, stuck boo
 	var lost *LostError
 	if cause := context.Cause(t.ctx); !errors.As(cause, &lost) && ctx.Err() != nil && errors.Is(workErr, context.Canceled) {
 		workErr = nil
+	}
+	if lost != nil {
+		e.stats.count(func(s *Stats) { s.Losses++ }) // here, for work that returned at once may have hidden the loss from Run
 	}
 	defer e.finished(ctx, t, lost)
 	if stuck {

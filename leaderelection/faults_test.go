@@ -420,8 +420,8 @@ func returnsEarly(t *testing.T, k kind, n int) string {
 
 func lateWrite(t *testing.T, k kind, n int) string {
 	late := count(t, k, n, func(w *world) bool {
-		sent := 0
-		wire := roundTrip(func(*http.Request) (*http.Response, error) { sent++; return nil, context.Canceled })
+		var sent atomic.Int32
+		wire := roundTrip(func(*http.Request) (*http.Response, error) { sent.Add(1); return nil, context.Canceled })
 		lead, _ := w.pair(func(p *process) {
 			p.act = func(ctx context.Context) error {
 				<-ctx.Done()
@@ -436,7 +436,7 @@ func lateWrite(t *testing.T, k kind, n int) string {
 		})
 		lead.link.cut(true)
 		time.Sleep(30 * time.Second)
-		return sent > 0
+		return sent.Load() > 0
 	})
 	return fmt.Sprintf("%d/%d late writes sent", late, n)
 }
