@@ -1,8 +1,11 @@
-# "make" alone lists the targets. Nothing but Go is needed; the first build of the control plane takes some minutes.
+# "make" alone lists the targets. Nothing but Go, git and make is needed; the first build of the control plane takes some minutes.
 
 # What users import. The race detector and the linters for other systems look at these.
 LIBRARY = ./informer/... ./workqueue/... ./reconcile/... ./leaderelection/...
 REST    = ./internal/... ./examples/...
+
+# The race detector needs cgo, which go switches off where there is no C compiler. The tests run without it there, and say so.
+RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race,$(warning there is no C compiler: the tests run without the race detector))
 
 # At most two packages at once: the tests of each may run a control plane of their own, half a gigabyte with all its parts.
 TEST = go test -p 2
@@ -20,11 +23,11 @@ demo: ## watch the ReplicaSet controller work on a real control plane; KEEP=1 st
 .PHONY: test test-library test-rest test-controlplane
 test: test-library test-rest test-controlplane ## all tests, those against a real control plane included
 test-library: build
-	$(TEST) -race -timeout 15m $(LIBRARY)
+	$(TEST) $(RACE) -timeout 15m $(LIBRARY)
 test-rest: build
 	$(TEST) -timeout 15m $(REST)
 test-controlplane:
-	cd internal/controlplane && $(TEST) -race -timeout 5m ./plane ./supervisor
+	cd internal/controlplane && $(TEST) $(RACE) -timeout 5m ./plane ./supervisor
 
 # go test shows the output of a package only when its tests are done. Building first shows the progress.
 .PHONY: build
