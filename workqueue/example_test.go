@@ -67,6 +67,35 @@ func ExampleClaim() {
 	// fine
 }
 
+// A claim is ended in every case: a panic is a failure, too, and delays the key as one.
+func ExampleClaim_Retry() {
+	q := workqueue.New(workqueue.Options[string]{})
+	work := func(claim workqueue.Claim[string], reconcile func(key string) error) {
+		failed := true
+		defer func() {
+			if failed {
+				claim.Retry() // not AddRateLimited and Done, which would forget the failure
+			} else {
+				claim.Done()
+			}
+		}()
+		failed = reconcile(claim.Key()) != nil
+	}
+	for _, result := range []error{errors.New("not yet"), errors.New("not yet"), nil} {
+		q.Add("default/web")
+		claim, err := q.Take(context.Background())
+		if err != nil {
+			return
+		}
+		work(claim, func(string) error { return result })
+		fmt.Println("failures:", q.NumRequeues("default/web"))
+	}
+	// Output:
+	// failures: 1
+	// failures: 2
+	// failures: 0
+}
+
 // Code that was written for client-go's queue needs no change.
 func ExampleQueue_Get() {
 	q := workqueue.New(workqueue.Options[string]{})

@@ -21,7 +21,9 @@ type Stats struct {
 	Failing   int // keys that the rate limiter counts failures of, also those that are not in the queue now; 0 if it is
 	// not from this package and so cannot tell
 
-	OldestReady   time.Duration // the longest wait of a key that is first in line, be it of a priority or of a group
+	// OldestReady is the longest wait of a key that is first in line, in its priority and group. A key further back may
+	// have waited longer, if its priority was raised or it was active or throttled meanwhile.
+	OldestReady   time.Duration
 	UnfinishedSum time.Duration // how long the active keys have been worked on, together: unfinished_work_seconds
 	LongestActive time.Duration // the longest of them: longest_running_processor_seconds
 
@@ -29,8 +31,9 @@ type Stats struct {
 	Retries uint64 // times that a key was to come back, after a delay or rate-limited: retries_total
 	Strays  uint64 // calls that would have ended a hand-out that was not there
 
-	// Priorities has an element for each priority with ready keys, the highest first. It is nil while no key with a
-	// priority other than 0, and none with a group, is ready.
+	// Priorities has an element for each priority with ready keys, the highest first. It is nil while the ready keys are
+	// one plain list; they are sorted by priority once one with a priority other than 0 or a group is among them, or
+	// keys with a token compete with them, and stay so until none is ready.
 	Priorities []PriorityStats
 }
 

@@ -22,14 +22,16 @@ type Options[K comparable] struct {
 
 	// Rate limits, in keys a second over the whole queue, how often keys that were added rate-limited are handed
 	// out. A key that lacks a token when its turn comes waits aside: it holds up nobody else, and plain adds are
-	// never charged. Zero means no such limit.
+	// never charged. Once there is a token, a key aside goes by its own priority and group; within a priority those
+	// aside and those in line take turns. After a shutdown no key is charged. Zero means no such limit.
 	Rate float64
 
 	// Burst is how many rate-limited keys may be handed out at once after a pause. Zero means 1. It needs a Rate.
 	Burst int
 
 	// Group names the party that a key belongs to (its namespace, its tenant). The groups of a priority are served
-	// in turn, one key each, so that a group with many keys cannot starve the others. It is called without a lock,
+	// in turn, one key each, so that a group with many keys cannot starve the others; with a Rate, a group that also
+	// has keys aside may have two turns in a round. It is called without a lock,
 	// and must return the same name for the same key. nil means that there are no groups.
 	Group func(K) string
 
@@ -140,7 +142,8 @@ func (q *Queue[K]) Add(key K) { q.add(key, AddOptions{}) }
 func (q *Queue[K]) AddAfter(key K, d time.Duration) { q.add(key, AddOptions{After: d}) }
 
 // AddRateLimited counts a failure of key with the rate limiter, and adds key after the delay that this one asks for.
-// The count goes back to zero with [Queue.Forget] and with [Claim.Done].
+// The count goes back to zero with [Queue.Forget], with [Claim.Done] and with [Claim.DoneAfter]: a worker that calls
+// AddRateLimited and then ends its claim with Done starts over each time. [Claim.Retry] is for that.
 func (q *Queue[K]) AddRateLimited(key K) { q.add(key, AddOptions{RateLimited: true}) }
 
 // AddWith adds key with priority, delay or rate limit, each as its option says.
@@ -225,8 +228,8 @@ func (q *Queue[K]) Len() int {
 }
 
 // ShutDown closes the queue to adds: from now on they do nothing, and delays no longer end. Workers are still given
-// what is ready, and a key that was added while they held it; then Get and Take report the shutdown. It ends the
-// waiting of [Queue.ShutDownWithDrain].
+// what is ready, token or no, and a key that was added while they held it; then Get and Take report the shutdown. Keys
+// that wait aside for a token stay there. It ends the waiting of [Queue.ShutDownWithDrain].
 func (q *Queue[K]) ShutDown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -262,7 +265,7 @@ func (q *Queue[K]) ShuttingDown() bool {
 
 // Drain is ShutDown, and waits until the workers have done all that was ready or in their hands, or until ctx ends.
 // It returns the keys that were left undone, in no particular order: those that are delayed, that an outcome asked
-// for, or that wait for a token of Options.Rate, and if ctx ended, whose error is then returned, those that are ready
+// for, or that waited aside for a token of Options.Rate, and if ctx ended, whose error is then returned, those that are ready
 // or still held.
 func (q *Queue[K]) Drain(ctx context.Context) (undone []K, err error) {
 	q.mu.Lock()
