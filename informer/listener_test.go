@@ -87,7 +87,7 @@ func listenerScript(t *testing.T, script []byte) {
 		select {
 		case <-l.synced:
 		default:
-			t.Fatal("the mark got lost")
+			require.Fail(t, "the mark got lost")
 		}
 	}
 }

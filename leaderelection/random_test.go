@@ -351,7 +351,7 @@ func TestRandomRunsFindSeededBugs(t *testing.T) {
 					}
 				}
 			}
-			t.Fatal("nothing found")
+			require.Fail(t, "nothing found")
 		})
 	}
 }
