@@ -206,6 +206,7 @@ func TestFallsBackToPlainLists(t *testing.T) {
 				run(t, inf)
 				synced(t, inf)
 				require.LessOrEqual(t, time.Since(began), c.within)
+				synctest.Wait() // for the watch that follows the list
 				require.Contains(t, p.verbs(), "LIST")
 
 				p.Compact()
