@@ -24,6 +24,7 @@ demo: ## watch the ReplicaSet controller work on a real control plane; KEEP=1 st
 test: test-library test-rest test-controlplane ## all tests, those against a real control plane included
 test-library: build
 	$(TEST) $(RACE) -timeout 15m $(LIBRARY)
+	$(TEST) -run NoAllocations ./workqueue
 test-rest: build
 	$(TEST) -timeout 15m $(REST)
 test-controlplane:

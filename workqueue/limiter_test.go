@@ -96,7 +96,7 @@ func FuzzExponential(f *testing.F) {
 	f.Add(int64(7), int64(1<<40), 0.3, 64)
 	f.Fuzz(func(t *testing.T, base, most int64, jitter float64, n int) {
 		if base <= 0 || most < base || most > math.MaxInt64/4 || !(jitter >= 0 && jitter <= 1) || n < 1 || n > 5000 {
-			t.Skip()
+			return // no limiter takes that
 		}
 		l := Exponential[int](time.Duration(base), time.Duration(most), jitter)
 		for i := 1; i <= n; i++ {
