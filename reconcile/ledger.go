@@ -16,7 +16,7 @@ import (
 const parkingTime = 10 * time.Second
 
 // ledger holds a controller's debts: what its runs have written and its caches have not seen. A key that has debts is not reconciled; it is parked,
-// without a worker, and woken by the event that settles the last one.
+// without a worker, and woken by the event, or by the version that the cache reaches, which settles the last one.
 //
 // A debt is settled when the cache holds the object at the written version or a later one, when the cache as a whole has reached that version, or
 // when the object, by UID, is gone from it. For a deletion, an object that has a deletionTimestamp is as good as gone. Versions are compared within
