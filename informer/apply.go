@@ -122,6 +122,7 @@ func (inf *SharedIndexInformer[T]) removed(e *entry[Key, T], d *delta[T]) {
 func (inf *SharedIndexInformer[T]) finish(b batch[T], log klog.Logger) {
 	if b.sweep != 0 {
 		inf.sweep(b.sweep, log)
+		inf.health.listed(int(b.sweep)) // the lists' epochs are their numbers
 	}
 	if b.resourceVersion != "" {
 		inf.store.move(b.resourceVersion)

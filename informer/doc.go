@@ -95,5 +95,5 @@
 //	handler.go     Event, Handler; filter.go, a smaller world; listener.go, the buffer and goroutine of each; redelivery.go, what a handler panicked on
 //	informer.go    New, Run and the rest of the surface
 //	health.go      what an informer knows about itself; calm.go, how little of it is logged
-//	live.go        one question past the cache
+//	live.go        one question past the cache; relist.go, the cache anew
 package informer

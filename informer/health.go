@@ -40,6 +40,8 @@ type Health struct {
 	LastProgress time.Time
 	// Lists counts the lists that were begun. When it grows, watches cannot be resumed or lists do not succeed.
 	Lists int
+	// Listed is the number, as Lists counts them, of the latest list that is complete in the store. Zero: none.
+	Listed int
 	// Rewinds counts how often the cluster has gone back to an older state, as after a restore from a backup, and the cache with it.
 	Rewinds int
 	// Rejected counts the objects whose present state could not be taken into the store: see [SharedIndexInformer.Invalid].
@@ -114,6 +116,12 @@ func (h *health) progressed() {
 func (h *health) listing() {
 	h.mu.Lock()
 	h.now.Lists++
+	h.mu.Unlock()
+}
+
+func (h *health) listed(number int) {
+	h.mu.Lock()
+	h.now.Listed = number
 	h.mu.Unlock()
 }
 

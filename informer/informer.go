@@ -132,6 +132,7 @@ func build[V any, T Object, L runtime.Object](client Client[L], opts Options[T],
 		decode:   decode,
 		fifo:     fifo,
 		health:   h,
+		asked:    make(chan error, 1),
 	}
 	if r.pageSize == 0 {
 		r.pageSize = 500

@@ -63,6 +63,9 @@ type reflector[T any] struct {
 	unversioned bool
 
 	reconnect, relist backoff.Backoff
+
+	// asked holds a token, and a doubt or nil, while somebody wants a list: see [SharedIndexInformer.Relist].
+	asked chan error
 }
 
 // run returns when ctx has ended.
@@ -143,6 +146,10 @@ func (r *reflector[T]) list(ctx context.Context) error {
 
 // begin opens a list: what the store holds from an older epoch when the list is complete is gone.
 func (r *reflector[T]) begin() {
+	select {
+	case <-r.asked: // this is the list that was asked for
+	default:
+	}
 	r.epoch++
 	r.health.listing()
 }

@@ -84,6 +84,10 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	watchdog := time.NewTimer(patience)
 	defer watchdog.Stop()
 	for {
+		asked := r.asked
+		if r.resourceVersion == "" {
+			asked = nil // a list that is under way is not disturbed
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -91,6 +95,9 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 			return fmt.Errorf("watch: %w for %s", errSilent, patience)
 		case <-r.quarantine.due.C:
 			r.retry()
+		case doubt := <-asked:
+			r.askedTo(doubt)
+			return nil
 		case <-proven.C:
 			trusted = true
 			r.reconnect.Reset()

@@ -1,0 +1,80 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+func TestRelistListsWithoutAnybodyNoticing(t *testing.T) {
+	for name, opts := range map[string]Options[*corev1.Pod]{"streamed": {}, "paged": {DisableWatchList: true}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, opts, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history) {
+				run(t, inf)
+				synctest.Wait()
+				require.Equal(t, 1, inf.Health().Listed)
+				p.requests()
+				require.Equal(t, 2, inf.Relist(nil))
+				synctest.Wait()
+				require.Equal(t, 2, inf.Health().Listed)
+				require.Equal(t, 2, inf.Health().Lists)
+				require.Equal(t, Live, inf.Health().State)
+				require.NoError(t, inf.Health().LastError)
+				healed(t, p, inf, told)
+			})
+		})
+	}
+}
+
+func TestADoubtedCacheIsStaleUntilItIsListed(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history) {
+		run(t, inf)
+		synctest.Wait()
+		p.Hold()
+		doubt := errors.New("it has not seen what it should")
+		list := inf.Relist(doubt)
+		synctest.Wait()
+		require.Equal(t, Stale, inf.Health().State)
+		require.ErrorIs(t, inf.Health().LastError, doubt)
+		require.Less(t, inf.Health().Listed, list)
+
+		// Who asks while a list is under way gets one that begins later: what the first has read is older than the question.
+		require.Equal(t, list+1, inf.Relist(nil))
+		p.Release()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, Live, inf.Health().State)
+		require.Equal(t, list+1, inf.Health().Listed)
+		healed(t, p, inf, told)
+	})
+}
+
+// TestRelistWaitsForTheServer asks while no watch can be opened: the list comes when one can.
+func TestRelistWaitsForTheServer(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history) {
+		run(t, inf)
+		synctest.Wait()
+		p.set(func() {
+			p.onWatch = func(context.Context, metav1.ListOptions) (watch.Interface, error) { return nil, errors.New("down") }
+		})
+		p.Cut()
+		synctest.Wait()
+		list := inf.Relist(nil)
+		for range 5 {
+			require.Equal(t, list, inf.Relist(nil), "they share it")
+		}
+		time.Sleep(time.Minute)
+		require.Less(t, inf.Health().Listed, list)
+		p.set(func() { p.onWatch = nil })
+		time.Sleep(time.Minute)
+		require.Equal(t, list, inf.Health().Listed)
+		healed(t, p, inf, told)
+	})
+}
