@@ -54,6 +54,10 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 soak: build ## the long runs: chaos for as long as it takes, every test 20 times; hours
 	THERMOSTAT_SOAK=1 $(TEST) -race -count=20 -timeout 12h $(LIBRARY) $(REST)
 
+.PHONY: bench
+bench: ## ours against client-go and controller-runtime, a quarter of an hour; BENCH="queue store" is a part
+	cd internal/bench && go run . $(BENCH)
+
 .PHONY: lint
 lint: ## gofmt, go vet (also as on macOS and Windows), staticcheck
 	@echo 'gofmt -l .'; unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "$$unformatted"; exit 1; }
@@ -62,6 +66,7 @@ lint: ## gofmt, go vet (also as on macOS and Windows), staticcheck
 	GOOS=windows go vet $(LIBRARY)
 	go tool -modfile=internal/tools/go.mod staticcheck ./...
 	cd internal/controlplane && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./plane ./supervisor
+	cd internal/bench && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 
 .PHONY: controlplane
 controlplane: build ## a control plane with a node stand-in, for kubectl; Ctrl-C ends it; ARGS="--kubeconfig PATH"

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+)
+
+func main() {
+	count := flag.Int("count", 5, "how often each side is run; the median counts")
+	raw := flag.String("raw", "", "write the output of the Go benchmarks to this file, for benchstat")
+	list := flag.Bool("list", false, "list the parts and their workloads, and run nothing")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *count, *raw, *list, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, count int, raw string, list bool, parts []string) error {
+	chosen, err := choose(parts)
+	if err != nil {
+		return err
+	}
+	if list {
+		for _, r := range chosen {
+			fmt.Printf("%-10s %s\n", r.part, r.workload)
+		}
+		return nil
+	}
+	if count < 1 {
+		return fmt.Errorf("-count is %d; it takes at least one run to have a median, and five to believe it", count)
+	}
+	out := table{os.Stdout}
+	b := bench{count: count, raw: io.Discard, binaries: map[string]string{}}
+	if b.dir, err = os.MkdirTemp("", "thermostat-bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	if raw != "" {
+		f, err := os.Create(raw)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		b.raw = f
+	}
+
+	short := 0
+	out.head()
+	for _, r := range chosen {
+		figures, err := b.run(ctx, r)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.bench, err)
+		}
+		for _, m := range r.measures {
+			ok, err := out.line(r, m, figures)
+			if err != nil {
+				return fmt.Errorf("%s: %w", r.bench, err)
+			}
+			if !ok {
+				short++
+			}
+		}
+	}
+	if short > 0 {
+		return fmt.Errorf("%d of the targets are not met", short)
+	}
+	return nil
+}
+
+// choose returns the rows of the given parts, all of them if there is none.
+func choose(parts []string) (chosen []row, err error) {
+	for _, r := range rows {
+		if len(parts) == 0 || slices.Contains(parts, r.part) {
+			chosen = append(chosen, r)
+		}
+	}
+	for _, p := range parts {
+		if !slices.ContainsFunc(rows, func(r row) bool { return r.part == p }) {
+			var known []string
+			for _, r := range rows {
+				known = append(known, r.part)
+			}
+			return nil, fmt.Errorf("there is no part %q; there are %s", p, strings.Join(slices.Compact(known), ", "))
+		}
+	}
+	return chosen, nil
+}

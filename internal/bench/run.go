@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/perf/benchfmt"
+)
+
+// bench runs the Go benchmarks.
+type bench struct {
+	count    int
+	dir      string            // for what lives as long as this process
+	raw      io.Writer         // takes what the benchmarks print
+	binaries map[string]string // test binaries by the package they were built from
+}
+
+// figures are what the sides of a workload reported: by side, then by unit, one for each run.
+type figures map[string]map[string][]float64
+
+// run runs the sides of a workload in turn.
+func (b *bench) run(ctx context.Context, r row) (figures, error) {
+	binary, err := b.build(ctx, r.home)
+	if err != nil {
+		return nil, err
+	}
+	pattern := "^Benchmark" + strings.ReplaceAll(r.bench, "/", "$/^") + "$"
+	patterns := []string{pattern}
+	if r.apart {
+		patterns = nil
+		for _, side := range r.sides() {
+			patterns = append(patterns, pattern+"/^"+side+"$")
+		}
+	}
+	all := figures{}
+	for range b.count {
+		for _, pattern := range patterns {
+			args := []string{"-test.run=^$", "-test.benchmem", "-test.timeout=10m", "-test.bench=" + pattern, "-test.benchtime=" + r.time}
+			if r.cpu != "" {
+				args = append(args, "-test.cpu="+r.cpu)
+			}
+			cmd := exec.CommandContext(ctx, binary, args...)
+			var out, trouble bytes.Buffer
+			cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, b.raw), &trouble
+			if err := cmd.Run(); err != nil {
+				return nil, fmt.Errorf("%w\n%s%s", err, &out, &trouble)
+			}
+			if err := all.read(&out); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// build returns the test binary of the package in a folder, as seen from this one.
+func (b *bench) build(ctx context.Context, home string) (string, error) {
+	if binary, ok := b.binaries[home]; ok {
+		return binary, nil
+	}
+	binary := filepath.Join(b.dir, fmt.Sprintf("%d.test", len(b.binaries)))
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, ".")
+	cmd.Dir, cmd.Stderr = home, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("building the benchmarks: %w", err)
+	}
+	b.binaries[home] = binary
+	return binary, nil
+}
+
+// sides are all that the measures compare.
+func (r row) sides() (sides []string) {
+	seen := map[string]bool{}
+	for _, m := range r.measures {
+		for _, side := range []string{m.ours(), m.theirs()} {
+			if !seen[side] {
+				seen[side] = true
+				sides = append(sides, side)
+			}
+		}
+	}
+	return sides
+}
+
+// read adds what benchmarks have printed. The last part of a benchmark's name is the side.
+func (f figures) read(out io.Reader) error {
+	results := benchfmt.NewReader(out, "output")
+	for results.Scan() {
+		switch rec := results.Result().(type) {
+		case *benchfmt.Result:
+			_, parts := rec.Name.Parts()
+			for len(parts) > 0 && parts[len(parts)-1][0] == '-' { // the number of cores
+				parts = parts[:len(parts)-1]
+			}
+			if len(parts) == 0 {
+				return fmt.Errorf("the benchmark %s has no sides", rec.Name)
+			}
+			side := string(parts[len(parts)-1][1:])
+			if f[side] == nil {
+				f[side] = map[string][]float64{}
+			}
+			for _, v := range rec.Values {
+				f[side][v.Unit] = append(f[side][v.Unit], v.Value)
+			}
+		case *benchfmt.SyntaxError:
+			return errors.New(rec.Error())
+		}
+	}
+	return results.Err()
+}
