@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -135,14 +134,6 @@ func BenchmarkQueueDelayed(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/n, "ns/key")
 		b.ReportMetric(float64(bytes)/n, "B/key")
 	})
-}
-
-// heap is how many bytes are in use on the heap after a collection.
-func heap() uint64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
 
 type noMetrics struct{}

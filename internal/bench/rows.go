@@ -71,4 +71,23 @@ var rows = []row{
 		{name: "time", unit: "sec/key", ratio: atMost(0.6)},
 		{name: "memory", unit: "B/key", ratio: atMost(0.6)},
 	}},
+	{part: "store", workload: "150k pods, 3 indexes", bench: "StoreBytes", time: "1x", measures: []measure{
+		{name: "memory beside each object", unit: "B/object", ratio: atMost(0.5)},
+	}},
+	{part: "store", workload: "Get by key", bench: "StoreGet", time: "1s", measures: []measure{
+		{name: "time", unit: "sec/op", ratio: atMost(0.65)},
+		{name: "allocations", unit: "allocs/op", limit: atMost(0)},
+	}},
+	{part: "store", workload: "look up 30 pods by their owner's UID", bench: "StoreLookup", time: "1s", measures: []measure{
+		{name: "time", unit: "sec/op", ratio: atMost(0.3)},
+		{name: "bytes copied", unit: "B/op", limit: atMost(8 * 32)}, // 30 references, and the next size that there is
+	}},
+	{part: "store", workload: "update an object, its 3 index values unchanged", bench: "StoreUpdate", home: "../../informer", time: "1s", measures: []measure{
+		{name: "time", unit: "sec/op", ratio: atMost(0.5)},
+		{name: "allocations", unit: "allocs/op", limit: atMost(2)},
+	}},
+	{part: "store", workload: "visit all of 150k", bench: "StoreVisit", time: "1s", measures: []measure{
+		{name: "time", unit: "sec/op", ratio: atMost(0.5)},
+		{name: "bytes copied", unit: "B/op", limit: atMost(8 * 150_000 * 1.01)}, // a reference each, in whole pages
+	}},
 }
