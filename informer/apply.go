@@ -18,6 +18,11 @@ func (inf *SharedIndexInformer[T]) process(ctx context.Context, log klog.Logger)
 		select {
 		case <-ctx.Done():
 			return
+		case <-inf.reminder.C:
+			inf.lockWriter()
+			inf.remind(log)
+			inf.unlockWriter()
+			continue
 		case <-inf.fifo.ready:
 		}
 		b := inf.fifo.pop()
@@ -60,6 +65,9 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 			e.epoch = max(e.epoch, d.epoch)
 			if e.resourceVersion == d.resourceVersion {
 				delete(s.invalid, d.key)
+				if !d.deleted && slices.ContainsFunc(inf.listeners, func(l *listener[T]) bool { return l.every }) {
+					inf.repeats = append(inf.repeats, repeated(e))
+				}
 			}
 			continue
 		case d.deleted:
@@ -117,6 +125,11 @@ func (inf *SharedIndexInformer[T]) removed(e *entry[Key, T], d *delta[T]) {
 	inf.events = append(inf.events, event)
 }
 
+// repeated is what there is to tell of an entry that has not changed.
+func repeated[T any](e *entry[Key, T]) Event[T] {
+	return Event[T]{Type: Updated, Key: e.key, UID: e.uid, ResourceVersion: e.resourceVersion, Old: e.value, New: e.value, Resync: true}
+}
+
 // finish makes true what a batch says once all of its deltas have been applied: a list is complete, a version has been reached. The caller
 // holds the writer token.
 func (inf *SharedIndexInformer[T]) finish(b batch[T], log klog.Logger) {
@@ -134,6 +147,7 @@ func (inf *SharedIndexInformer[T]) finish(b batch[T], log klog.Logger) {
 		close(inf.synced)
 		inf.events = append(inf.events, Event[T]{}) // the mark: see listener
 		inf.tell(log)
+		inf.remind(log)
 	}
 }
 
@@ -159,15 +173,19 @@ func (inf *SharedIndexInformer[T]) sweep(epoch uint64, log klog.Logger) {
 	}
 }
 
-// tell hands inf.events to every listener. The caller holds the writer token.
+// tell hands inf.events to every listener, and inf.repeats to those that want them. No key is in both. The caller holds the writer token.
 func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
-	if len(inf.events) == 0 {
+	if len(inf.events)+len(inf.repeats) == 0 {
 		return
 	}
 	stored := inf.store.len()
-	inf.listeners = slices.DeleteFunc(inf.listeners, func(l *listener[T]) bool { return !inf.push(l, log, stored, inf.events) })
+	inf.listeners = slices.DeleteFunc(inf.listeners, func(l *listener[T]) bool {
+		wanted := inf.push(l, log, stored, inf.events)
+		return !wanted || l.every && !inf.push(l, log, stored, inf.repeats)
+	})
 	clear(inf.events) // or they would keep objects alive
-	inf.events = inf.events[:0]
+	clear(inf.repeats)
+	inf.events, inf.repeats = inf.events[:0], inf.repeats[:0]
 }
 
 // push hands events to one listener and reports whether it still wants more. The caller holds the writer token.

@@ -40,7 +40,8 @@
 //
 // For a handler h, a key k, and the sequence of the events of k that h is called with:
 //
-//	order         (Added Updated* Deleted)*, all of one round with one UID, resourceVersions rising. Calls that end in a panic do not count.
+//	order         (Added Updated* Deleted)*, all of one round with one UID, resourceVersions rising. Calls that end in a panic do not count, nor
+//	              does a resync, for those who want one: it repeats the state before it.
 //	Old           of an Updated is the New of the event before it.
 //	truth         every New is a state that the server held.
 //	cache first   when h is called, Get(k) answers with that state or a later one.
@@ -92,7 +93,8 @@
 //	deltafifo.go   what the store has not taken yet
 //	indexer.go     the store; index.go, its lookups; labels.go, lookups by label selector
 //	apply.go       how the one becomes the other, and who is told
-//	handler.go     Event, Handler; filter.go, a smaller world; listener.go, the buffer and goroutine of each; redelivery.go, what a handler panicked on
+//	handler.go     Event, Handler; filter.go, a smaller world; listener.go, the buffer and goroutine of each
+//	redelivery.go  what a handler panicked on; resync.go, what it wants to be reminded of
 //	informer.go    New, Run and the rest of the surface
 //	health.go      what an informer knows about itself; calm.go, how little of it is logged
 //	live.go        one question past the cache; relist.go, the cache anew

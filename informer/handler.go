@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -13,7 +14,7 @@ type EventType uint8
 const (
 	// Added: the key is new in the store, or taken by another object (a new UID) than before. New is set.
 	Added EventType = iota + 1
-	// Updated: the object has another resourceVersion. Old and New are set, and have the same UID.
+	// Updated: the object has another resourceVersion, or Event.Resync says that it has not. Old and New are set, and have the same UID.
 	Updated
 	// Deleted: the object is no longer in the store. Old is its last known state.
 	Deleted
@@ -47,6 +48,9 @@ type Event[T any] struct {
 	// FinalStateUnknown marks a Deleted that the server did not report: the object was missing from a list, or replaced under its key.
 	// Old is then the last state that the store held, not necessarily the object's last.
 	FinalStateUnknown bool
+	// Resync marks an Updated that is no news: Old and New are the same state, and the handler knows it. See HandlerOptions.Resync and
+	// HandlerOptions.Every.
+	Resync bool
 }
 
 // Handler is told of every change of the store that it is fast enough to see. It must not change the objects of the event: they are the
@@ -54,7 +58,7 @@ type Event[T any] struct {
 //
 // A panic is recovered and logged, and the event is delivered again after 1 s, 2 s, 4 s ... 5 min. Later events of its key wait until then and are merged
 // with it, so that Old is what the handler has last returned from; an object that is gone by then is not mentioned any more if the handler has never
-// returned from its Added. A Deleted is given up after ten more tries.
+// returned from its Added. A Deleted is given up after ten more tries. HandlerOptions.CrashOnPanic is the other choice.
 type Handler[T any] func(Event[T])
 
 // HandlerOptions may be left zero.
@@ -68,12 +72,25 @@ type HandlerOptions struct {
 	// Reached is called on the informer's own goroutine each time the store has reached a resourceVersion, after everything up to it has been applied;
 	// see [SharedIndexInformer.ResourceVersion]. It is under the same rules as an inline handler. Nil: nobody wants to know.
 	Reached func(resourceVersion string)
+	// Resync tells the handler of each object once in this time, news or not, as an Updated with Event.Resync set. The objects take turns, by a hash of
+	// their keys, so that no moment has to bear them all. A controller that follows the rules has no use for it: it is for a handler that compares the
+	// objects with something outside of the cluster, which changes without a word. While it is on, the informer keeps a second list of the keys.
+	// Zero: never. Otherwise at least a second.
+	Resync time.Duration
+	// Every lets the handler have each change of the store, however many wait for it: they are not merged, so a slow handler makes them grow WITHOUT
+	// BOUND. It is also told, as an Updated with Event.Resync set, when a list or watch repeats a state that the store holds. For code that counts on
+	// that, as client-go's informers let it; what a state is made of is known without.
+	Every bool
+	// CrashOnPanic lets a panic of the handler, or of Reached, end the process, as any other panic does. For those who would rather be restarted
+	// than run with whatever the panic has left behind.
+	CrashOnPanic bool
 }
 
 // Registration is a handler that has been added to an informer.
 type Registration struct {
 	synced  <-chan struct{}
 	pending func() int
+	merged  func() int
 	remove  func(context.Context) error
 }
 
@@ -81,8 +98,13 @@ type Registration struct {
 // handler joined.
 func (r *Registration) Synced() <-chan struct{} { return r.synced }
 
-// Pending returns how many events are waiting for the handler, one for each key on which it panicked included.
+// Pending returns how many events are waiting for the handler, one for each key on which it panicked included: how far it lags behind.
 func (r *Registration) Pending() int { return r.pending() }
+
+// Merged returns how many events the handler has not been called with because it was too far behind: more than 1024 were waiting, and more than two
+// for each object of the store. They were merged with others of their key, so that what it is told is still true, only less of it. A number that
+// grows means that the handler is too slow for what happens. It stays 0 with HandlerOptions.Every.
+func (r *Registration) Merged() int { return r.merged() }
 
 // Remove takes the handler away and waits until it has returned for the last time, or until ctx ends, whose error it then returns. The
 // handler is deaf at once: events that are waiting for it are dropped. One that removes itself would wait for itself, so it passes a

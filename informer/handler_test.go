@@ -3,6 +3,8 @@ package informer
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 func TestEventTypesHaveNames(t *testing.T) {
@@ -242,6 +245,94 @@ func TestASlowHandlerIsBoundedAndHoldsUpNobody(t *testing.T) {
 		require.Less(t, len(slow.events), minBuffer+3)
 		healed(t, p, inf, told)
 	})
+}
+
+// C2: Every trades the bound for the number of events.
+func TestEveryMergesNothing(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		release := make(chan struct{})
+		all, few := &history{inf: inf, rounds: rounds{}}, &history{inf: inf, rounds: rounds{}}
+		every, err := inf.AddHandler(func(e Event[*corev1.Pod]) { <-release; all.handle(e) }, HandlerOptions{Every: true})
+		require.NoError(t, err)
+		merging, err := inf.AddHandler(func(e Event[*corev1.Pod]) { <-release; few.handle(e) }, HandlerOptions{})
+		require.NoError(t, err)
+		run(t, inf)
+		synctest.Wait()
+		for range 5000 {
+			p.Update("default", "a", func(*corev1.Pod) {})
+			synctest.Wait()
+		}
+		require.Equal(t, 5002, every.Pending(), "b, the mark, and each update wait behind the first event")
+		require.Zero(t, every.Merged())
+		require.Equal(t, 5002, merging.Pending()+merging.Merged(), "whatever is not waiting is counted")
+		require.Greater(t, merging.Merged(), 5000-minBuffer)
+		close(release)
+		synctest.Wait()
+		require.Len(t, all.lines(), 5002)
+		require.NoError(t, all.err())
+		require.NoError(t, few.err())
+		require.NoError(t, few.folded(p.Objects()))
+		healed(t, p, inf, told)
+	})
+}
+
+// A11: what the server repeats is no news. Only who asked for every update hears of it.
+func TestEveryIsToldOfRepetitions(t *testing.T) {
+	for _, inline := range []bool{false, true} {
+		t.Run(fmt.Sprintf("inline=%t", inline), func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				all := &history{inf: inf, rounds: rounds{}}
+				_, err := inf.AddHandler(all.handle, HandlerOptions{Every: true, Inline: inline})
+				require.NoError(t, err)
+				run(t, inf)
+				synctest.Wait()
+				all.lines()
+				p.Compact()
+				p.Cut()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.ElementsMatch(t, []string{"Updated a resync", "Updated b resync"}, all.lines(), "a list")
+				p.Inject(watch.Event{Type: watch.Modified, Object: p.Update("default", "a", func(*corev1.Pod) {})})
+				synctest.Wait()
+				require.Subset(t, []string{"Updated a", "Updated a resync"}, all.lines(), "an event")
+				require.NoError(t, all.err())
+				require.NotContains(t, told.lines(), "Updated a resync", "nobody else is")
+				healed(t, p, inf, told)
+			})
+		})
+	}
+}
+
+// C1, its other half: whoever wants the process to end with a panic gets that, on every path.
+func TestCrashOnPanicEndsTheProcess(t *testing.T) {
+	paths := map[string]HandlerOptions{
+		"own goroutine": {},
+		"inline":        {Inline: true},
+		"reached":       {Reached: func(string) { panic("swordfish") }},
+	}
+	if path := os.Getenv("THERMOSTAT_TEST_CRASH"); path != "" {
+		opts := paths[path]
+		opts.CrashOnPanic = true
+		api := newPodAPI()
+		inf := start(t, api, Options[*corev1.Pod]{})
+		_, err := inf.AddHandler(func(Event[*corev1.Pod]) { panic("swordfish") }, opts)
+		require.NoError(t, err)
+		api.Create(pod("a"))
+		time.Sleep(10 * time.Second)
+		return
+	}
+	for path := range paths {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			again := exec.Command(os.Args[0], "-test.run=^TestCrashOnPanicEndsTheProcess$")
+			again.Env = append(os.Environ(), "THERMOSTAT_TEST_CRASH="+path)
+			output, err := again.CombinedOutput()
+			ended := new(exec.ExitError)
+			require.ErrorAs(t, err, &ended, "%s", output)
+			require.Equal(t, 2, ended.ExitCode(), "%s", output)
+			require.Contains(t, string(output), "panic: swordfish")
+		})
+	}
 }
 
 func TestHandlersMayReadTheCache(t *testing.T) {

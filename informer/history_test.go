@@ -56,6 +56,9 @@ func (h *history) lines() []string {
 		if e.FinalStateUnknown {
 			line += " unknown"
 		}
+		if e.Resync {
+			line += " resync"
+		}
 		lines = append(lines, line)
 	}
 	h.events = nil
@@ -100,7 +103,7 @@ type round struct {
 func (r rounds) check(e Event[*corev1.Pod], rewinds int) error {
 	before, now := r[e.Key], round{alive: e.Type != Deleted, uid: e.UID, version: version(e.ResourceVersion)}
 	now.falls = before.falls
-	if now.version < before.version || now.version == before.version && e.Type != Deleted {
+	if now.version < before.version || now.version == before.version && e.Type != Deleted && !e.Resync {
 		now.falls++
 	}
 	r[e.Key] = now
@@ -112,6 +115,8 @@ func (r rounds) check(e Event[*corev1.Pod], rewinds int) error {
 		switch {
 		case before.alive:
 			return violated("it was there already")
+		case e.Resync:
+			return violated("a resync of what is new")
 		case e.Old != nil || e.New == nil:
 			return violated("only New should be set")
 		case now.falls > rewinds:
@@ -127,6 +132,8 @@ func (r rounds) check(e Event[*corev1.Pod], rewinds int) error {
 			return violated("Old and New should be set")
 		case version(e.Old.ResourceVersion) != before.version:
 			return violated("Old is not what was seen last, but " + e.Old.ResourceVersion)
+		case e.Resync && e.New != e.Old:
+			return violated("a resync with news")
 		case now.falls > rewinds:
 			return violated("the version went back")
 		}
@@ -136,6 +143,8 @@ func (r rounds) check(e Event[*corev1.Pod], rewinds int) error {
 			return violated("it was not there")
 		case before.uid != e.UID:
 			return violated("another object")
+		case e.Resync:
+			return violated("a resync of nothing")
 		case e.Old == nil || e.New != nil:
 			return violated("only Old should be set")
 		case now.falls > rewinds:

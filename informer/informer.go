@@ -68,8 +68,10 @@ type SharedIndexInformer[T any] struct {
 	// and index functions, the user's code, run while it is held: see HandlerOptions.Inline and AddIndex for what they may not do.
 	writer chan struct{}
 	// Held with the writer token: who is told of changes, and the scratch space for what they are told.
-	listeners []*listener[T]
-	events    []Event[T]
+	listeners       []*listener[T]
+	events, repeats []Event[T]
+	// reminder fires when a listener's resync may be due. It is set by Run, and after that reset with the writer token held.
+	reminder *time.Timer
 	// Held with the writer token: the epoch from which on versions count, see batch.
 	rewound uint64
 	// inside is the inline listener whose handler is being called, so that Run can name it if it never returns.
@@ -183,6 +185,8 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx).WithValues("informer", inf.name)
 
 	inf.lockWriter()
+	inf.reminder = time.NewTimer(0)
+	inf.reminder.Stop()
 	inf.mu.Lock()
 	inf.health.log, inf.reflector.log = log, log
 	inf.listen = func(l *listener[T]) {
@@ -233,8 +237,11 @@ func (inf *SharedIndexInformer[T]) becomeWriter() error {
 // store holds, as Added with Initial set, and misses nothing that follows. An inline handler is told so before AddHandler returns, by this
 // goroutine. Once Run ends, the error is [ErrStopped].
 func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions) (*Registration, error) {
-	if h == nil {
+	switch {
+	case h == nil:
 		return nil, fmt.Errorf("informer %s: AddHandler: the handler is nil", inf.name)
+	case opts.Resync != 0 && opts.Resync < minResync:
+		return nil, fmt.Errorf("informer %s: AddHandler: HandlerOptions.Resync is %s; it is at least %s, or zero for never", inf.name, opts.Resync, minResync)
 	}
 	if err := inf.becomeWriter(); err != nil {
 		return nil, fmt.Errorf("informer %s: AddHandler: %w", inf.name, err)
@@ -262,7 +269,10 @@ func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions)
 	inf.push(l, inf.health.log, len(joined), joined)
 	// Those that have been removed are forgotten here, too: when nothing changes, nobody else would.
 	inf.listeners = append(slices.DeleteFunc(inf.listeners, (*listener[T]).isRemoved), l)
-	return &Registration{synced: l.synced, pending: l.pending, remove: func(ctx context.Context) error { return inf.removeListener(ctx, l) }}, nil
+	if l.resync != nil && inf.HasSynced() {
+		inf.reminder.Reset(0)
+	}
+	return &Registration{synced: l.synced, pending: l.pending, merged: l.mergedAway, remove: func(ctx context.Context) error { return inf.removeListener(ctx, l) }}, nil
 }
 
 func (inf *SharedIndexInformer[T]) removeListener(ctx context.Context, l *listener[T]) error {

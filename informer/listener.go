@@ -17,7 +17,10 @@ type listener[T any] struct {
 	name    string
 	handler Handler[T]
 	inline  bool
+	every   bool         // nothing is merged
+	crash   bool         // a panic is nobody's to recover
 	reached func(string) // nil if nobody wants to know
+	resync  *resync      // nil if nobody wants it; the writer's
 
 	mu sync.Mutex
 	// Guarded by mu. buffer[head:] are the events that the handler has not been called with, oldest first; what stands before head is zero.
@@ -29,8 +32,8 @@ type listener[T any] struct {
 	limit int
 	// Guarded by mu. Once removed is true, nothing is buffered and the goroutine ends; ended is closed by it, or by remove if it never started.
 	started, removed bool
-	// Guarded by mu: how many keys stand in redelivery.
-	owed int
+	// Guarded by mu: how many keys stand in redelivery, and how many events were merged away.
+	owed, merged int
 
 	redelivery redelivery[T]
 
@@ -47,12 +50,15 @@ const minBuffer = 1024
 
 func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 	l := &listener[T]{
-		name: opts.Name, handler: h, inline: opts.Inline, reached: opts.Reached, limit: minBuffer,
+		name: opts.Name, handler: h, inline: opts.Inline, every: opts.Every, crash: opts.CrashOnPanic, reached: opts.Reached, limit: minBuffer,
 		wake: make(chan struct{}, 1), synced: make(chan struct{}), ended: make(chan struct{}),
 		redelivery: newRedelivery[T](),
 	}
 	if l.name == "" {
 		l.name = "handler"
+	}
+	if opts.Resync > 0 {
+		l.resync = newResync(opts.Resync)
 	}
 	return l
 }
@@ -62,7 +68,7 @@ func (l *listener[T]) reach(log klog.Logger, resourceVersion string) {
 	if l.reached == nil || l.isRemoved() {
 		return
 	}
-	if err := lifecycle.Try(func() { l.reached(resourceVersion) }); err != nil {
+	if err := l.try(func() { l.reached(resourceVersion) }); err != nil {
 		if held, ok := l.panics.line(); ok {
 			log.Error(err, "HandlerOptions.Reached panicked", "handler", l.name, "heldBack", held)
 		}
@@ -92,8 +98,9 @@ func (l *listener[T]) push(log klog.Logger, stored int, events ...Event[T]) bool
 		l.buffer, l.head = l.buffer[:rest], 0
 	}
 	l.buffer = append(l.buffer, events...)
-	if waiting := l.buffer[l.head:]; len(waiting) > max(l.limit, 2*stored) {
+	if waiting := l.buffer[l.head:]; len(waiting) > max(l.limit, 2*stored) && !l.every {
 		l.buffer, l.head = merge(waiting), 0
+		l.merged += len(waiting) - len(l.buffer)
 		l.limit = max(minBuffer, 2*len(l.buffer))
 	}
 	l.signal()
@@ -185,6 +192,21 @@ func (l *listener[T]) pending() int {
 	return len(l.buffer) - l.head + l.owed
 }
 
+func (l *listener[T]) mergedAway() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.merged
+}
+
+// try calls the user's code; its panic is an error, unless the user wants it to be the end.
+func (l *listener[T]) try(fn func()) error {
+	if l.crash {
+		fn()
+		return nil
+	}
+	return lifecycle.Try(fn)
+}
+
 // merge reduces events to at most two per key, and keeps the promise of [Event]. Per key only the outermost states matter: what the handler
 // saw last (the first event tells: the Old of an Updated or Deleted, nothing if it is an Added) and what is true now (the last event tells).
 //
@@ -192,7 +214,8 @@ func (l *listener[T]) pending() int {
 func merge[T any](events []Event[T]) []Event[T] {
 	type span struct {
 		first, last int
-		deleted     int // the first Deleted, which ends the round that the first event belongs to; -1 if there is none
+		deleted     int  // the first Deleted, which ends the round that the first event belongs to; -1 if there is none
+		news        bool // not all of them are resyncs
 	}
 	spans := make(map[Key]*span)
 	for i, e := range events {
@@ -205,6 +228,7 @@ func merge[T any](events []Event[T]) []Event[T] {
 			spans[e.Key] = s
 		}
 		s.last = i
+		s.news = s.news || !e.Resync
 		if e.Type == Deleted && s.deleted < 0 {
 			s.deleted = i
 		}
@@ -223,7 +247,7 @@ func merge[T any](events []Event[T]) []Event[T] {
 		last := events[s.last]
 		known, exists := first.Type != Added, last.Type != Deleted
 		if known && exists && s.deleted < 0 {
-			last.Type, last.Old = Updated, first.Old
+			last.Type, last.Old, last.Resync = Updated, first.Old, !s.news
 			merged = append(merged, last)
 			continue
 		}
@@ -232,7 +256,7 @@ func merge[T any](events []Event[T]) []Event[T] {
 		}
 		if exists {
 			var none T
-			last.Type, last.Old = Added, none
+			last.Type, last.Old, last.Resync = Added, none, false
 			last.Initial = first.Initial && s.deleted < 0
 			merged = append(merged, last)
 		}

@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // redelivery is what a handler owes: the events that it panicked on. Each key is delivered again after 1 s, 2 s, 4 s ... 5 min. What happens to the key
@@ -100,7 +98,7 @@ func (l *listener[T]) postpone(f *failure[T]) {
 
 // call reports whether the handler has returned, not panicked.
 func (l *listener[T]) call(log klog.Logger, e Event[T]) bool {
-	err := lifecycle.Try(func() { l.handler(e) })
+	err := l.try(func() { l.handler(e) })
 	if err != nil {
 		if held, ok := l.panics.line(); ok {
 			log.Error(err, "A handler panicked", "handler", l.name, "event", e.Type.String(), "key", e.Key, "again", !l.inline, "notLogged", held,

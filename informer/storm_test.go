@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// stormScript plays a script, coded in bytes, of changes, faults and waits to an informer with four kinds of handler. Then the faults stop, and within a bound
+// stormScript plays a script, coded in bytes, of changes, faults and waits to an informer with seven kinds of handler. Then the faults stop, and within a bound
 // that the waits of the informer give, everybody must know what the server knows (I3), with histories that are in order (I1), never ahead of the
 // cache (I2) and, unless the cluster was restored, never going back (I5); what was synced had been one consistent list (I4).
 func stormScript(t *testing.T, script []byte) {
@@ -25,7 +25,7 @@ func stormScript(t *testing.T, script []byte) {
 			require.NoError(t, err)
 		}
 		handlers := map[string]*history{}
-		for _, name := range []string{"inline", "slow", "panics", "late", "filtered"} {
+		for _, name := range []string{"inline", "slow", "panics", "late", "filtered", "resync", "every"} {
 			handlers[name] = &history{inf: inf, rounds: rounds{}}
 		}
 		handlers["filtered"].smaller = true
@@ -39,6 +39,8 @@ func stormScript(t *testing.T, script []byte) {
 			handlers["panics"].handle(e)
 		}, HandlerOptions{})
 		add(Filter(wanted, handlers["filtered"].handle), HandlerOptions{})
+		add(handlers["resync"].handle, HandlerOptions{Resync: time.Minute})
+		add(handlers["every"].handle, HandlerOptions{Every: true})
 		run(t, inf)
 
 		restore := p.Snapshot()
