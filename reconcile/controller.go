@@ -75,7 +75,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	if c.timeout == 0 {
 		c.timeout = 2 * time.Minute
 	}
-	c.ledger = newLedger(c.queue.Add)
+	c.ledger = newLedger(c.queue.Add, c.resumed)
 	return c, nil
 }
 
@@ -84,6 +84,16 @@ func (c *Controller) Name() string { return c.name }
 
 // Enqueue adds a key from outside: for triggers that are no objects of an informer.
 func (c *Controller) Enqueue(key Key) { c.queue.Add(key) }
+
+// resumed is told by the ledger that a key is parked no longer.
+func (c *Controller) resumed(key Key, parked time.Duration) {
+	c.recorder.Parked(parked)
+	log := klog.Background().WithValues("controller", c.name, "key", key, "for", parked)
+	if parked < parkingTime {
+		log = log.V(4)
+	}
+	log.Info("No longer parked: the caches have seen what the last run wrote")
+}
 
 // mistake keeps an error of a function that returns none, for NewManager to report.
 func (c *Controller) mistake(format string, args ...any) {
@@ -149,7 +159,7 @@ func (w *worker) call(ctx context.Context, log klog.Logger, key Key) outcome {
 	defer w.overdue(ctx, log)()
 	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, log), c.timeout)
 	defer cancel()
-	ctx = withRun(ctx, &run{c.ledger, key})
+	ctx = withRun(ctx, &run{c, key})
 	var result Result
 	var err error
 	if panicked := lifecycle.Try(func() { result, err = c.reconciler.Reconcile(ctx, key) }); panicked != nil {

@@ -32,8 +32,9 @@
 //   - After the last change of an object, a call for its key begins that sees this change or something later.
 //   - With [TrackWrites]: no call for a key before the caches that its controller depends on have seen what the last call wrote. Such a key is
 //     parked without holding a worker. When a cache has not seen a write for 10 s the server is asked: if the object is gone, replaced or out of
-//     the informer's sight, or the server was restored from before the write, the wait is over; if not, the cache is behind, the log says so, and the key stays parked, since acting on it
-//     could do harm. There is no bookkeeping of expectations in your code.
+//     the informer's sight, or the server was restored from before the write, the wait is over; if not, the cache is behind: it is Stale, its informer lists
+//     anew, and the key stays parked until then, since acting on it could do harm. A write whose answer was lost is waited for in the same way: a new list
+//     tells whether it has happened. There is no bookkeeping of expectations in your code.
 //   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets that. See [Reconciler] for the table.
 //   - A panic is an error. A call that takes longer than Options.Timeout finds its context ended. One that does not return even so keeps its key, and
 //     another worker takes its place; /healthz fails when there are more of those than workers.

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer"
 )
 
 // parkingTime is how long a key waits for a cache before the server is asked what became of the write.
@@ -20,13 +23,17 @@ const parkingTime = 10 * time.Second
 //
 // A debt is settled when the cache holds the object at the written version or a later one, when the cache as a whole has reached that version, or
 // when the object, by UID, is gone from it. For a deletion, an object that has a deletionTimestamp is as good as gone. Versions are compared within
-// one resource only: across resources the order of versions is not promised.
+// one resource only: across resources the order of versions is not promised. A write whose outcome is unknown has no version; its debt is settled when
+// the informer has listed anew. And when the cluster has gone back to an older state nothing from before it is waited for.
 type ledger struct {
-	wake   func(Key) // puts a key into the queue; called without mu
-	caches []*cache  // complete before the Manager starts
+	wake   func(Key)                // puts a key into the queue; called without mu
+	waited func(Key, time.Duration) // is told how long a key was parked; called without mu
+	caches []*cache                 // complete before the Manager starts
 
 	// open is the number of debts, so that an event costs one load while there are none.
 	open atomic.Int64
+	// unheard is done once a write has been reported of which no cache can be expected to hear.
+	unheard sync.Once
 
 	mu sync.Mutex
 	// Guarded by mu. Each debt is in exactly one account and under exactly one object; neither map has an empty entry.
@@ -34,12 +41,40 @@ type ledger struct {
 	objects  map[object][]*debt
 }
 
-// cache is an informer as the ledger of one controller sees it.
+// cache is an informer that a controller depends on, as its ledger sees it.
 type cache struct {
-	informer Informer
-	look     func(Key) held
-	live     func(context.Context, Key) (held, error)
-	learner  *learner // set by the Manager before it starts the informer
+	dependency
+	learner *learner // set by the Manager before it starts the informer
+
+	// Guarded by the ledger's mu. doubted is the number of the last list that was asked for because the cache was behind; written is what the
+	// next leader's cache has to have seen.
+	doubted int
+	written mark
+}
+
+// dependency is as much of an informer as the ledger uses; *[informer.SharedIndexInformer] is one for every type of object.
+type dependency interface {
+	Informer
+	Version(Key) (informer.Version, bool)
+	LiveVersion(context.Context, Key) (informer.Version, bool, error)
+	Relist(doubt error) int
+}
+
+// mark is a version of one resource, in the count of rewinds at which it was one.
+type mark struct {
+	resourceVersion string
+	rewinds         int
+}
+
+// moment is how far a cache has come.
+type moment struct {
+	resourceVersion string
+	listed, rewinds int
+}
+
+func (c *cache) now() moment {
+	h := c.Health()
+	return moment{c.ResourceVersion(), h.Listed, h.Rewinds}
 }
 
 // object is a place in a cache.
@@ -51,8 +86,8 @@ type object struct {
 // account is what one key waits for.
 type account struct {
 	debts []*debt
-	// parked is when the key was last found waiting; zero while no worker has come for it.
-	parked time.Time
+	// since is when the key was first found waiting, and checked when the server was last asked, or since; both are zero while no worker has come for it.
+	since, checked time.Time
 }
 
 type debt struct {
@@ -61,53 +96,97 @@ type debt struct {
 	uid             types.UID
 	resourceVersion string
 	deleted         bool
+	list            int // the number of the list that settles it; zero if it is known what was written
+	rewinds         int // of the cache, when it was written
 }
 
-func newLedger(wake func(Key)) *ledger {
-	return &ledger{wake: wake, accounts: make(map[Key]*account), objects: make(map[object][]*debt)}
+func newLedger(wake func(Key), waited func(Key, time.Duration)) *ledger {
+	return &ledger{wake: wake, waited: waited, accounts: make(map[Key]*account), objects: make(map[object][]*debt)}
 }
 
 // cacheOf returns the ledger's view of an informer; there is one for each, however many sources use it.
-func (l *ledger) cacheOf(inf Informer, look func(Key) held, live func(context.Context, Key) (held, error)) *cache {
-	for _, c := range l.caches {
-		if c.informer == inf {
-			return c
-		}
+func (l *ledger) cacheOf(inf dependency) *cache {
+	if c := l.find(inf); c != nil {
+		return c
 	}
-	c := &cache{informer: inf, look: look, live: live}
+	c := &cache{dependency: inf}
 	l.caches = append(l.caches, c)
 	return c
 }
 
+func (l *ledger) find(inf Informer) *cache {
+	for _, c := range l.caches {
+		if Informer(c.dependency) == inf {
+			return c
+		}
+	}
+	return nil
+}
+
 // wrote records a write of the key's run, if one of the caches is going to see it.
-func (l *ledger) wrote(key Key, w write) {
+func (l *ledger) wrote(log klog.Logger, key Key, w write) {
 	if w.uid == "" || (w.resourceVersion == "" && !w.deleted) {
 		return // no object: nothing to recognise it by
 	}
+	learned := false
 	for _, c := range l.caches {
 		s := c.learner.scope.Load()
-		if s == nil || !s.about(w) {
+		learned = learned || s != nil
+		if s == nil || !s.about(w.target) {
 			continue
 		}
 		if !s.includes(w) {
-			if h := c.look(w.object); !h.exists || h.UID != w.uid {
+			if h, exists := c.Version(w.object); !exists || h.UID != w.uid {
 				continue
 			}
 		}
-		d := &debt{owner: key, object: object{c, w.object}, uid: w.uid, resourceVersion: w.resourceVersion, deleted: w.deleted}
-		l.mu.Lock()
-		// Judged with the lock held: an event that settles it and came before is seen in the cache, one that comes later finds the debt.
-		if !d.settled() {
-			a, ok := l.accounts[key]
-			if !ok {
-				a = &account{}
-				l.accounts[key] = a
-			}
-			a.debts = append(a.debts, d)
-			l.objects[d.object] = append(l.objects[d.object], d)
-			l.open.Add(1)
+		l.owe(&debt{owner: key, object: object{c, w.object}, uid: w.uid, resourceVersion: w.resourceVersion, deleted: w.deleted})
+	}
+	if !learned {
+		l.unheard.Do(func() {
+			log.Error(nil, "Writes are tracked, but no informer of this controller makes its requests through TrackWrites, so nothing is waited for: "+
+				"call cfg.Wrap(reconcile.TrackWrites) on the rest.Config that the informers' clients are made from, too")
+		})
+	}
+}
+
+// lost records a write that may have happened or not: the answer has been lost. Only a list that begins now can tell.
+func (l *ledger) lost(log klog.Logger, key Key, t target) {
+	for _, c := range l.caches {
+		if s := c.learner.scope.Load(); s != nil && s.about(t) && s.reaches(t) {
+			log.Info("It is unknown whether a write has happened; the informer lists anew before the key is reconciled again", "informer", c.Name(),
+				"resource", t.resource, "namespace", t.namespace, "name", t.name)
+			l.owe(&debt{owner: key, object: object{c, Key{Namespace: t.namespace, Name: t.name}}, list: c.Relist(nil)})
 		}
-		l.mu.Unlock()
+	}
+}
+
+// owe adds a debt, unless it is settled already.
+func (l *ledger) owe(d *debt) {
+	c := d.object.cache
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// Judged with the lock held: an event that settles it and came before is seen in the cache, one that comes later finds the debt.
+	now := c.now()
+	d.rewinds = now.rewinds
+	c.passes(mark{d.resourceVersion, now.rewinds})
+	if d.settled(now) {
+		return
+	}
+	a, ok := l.accounts[d.owner]
+	if !ok {
+		a = &account{}
+		l.accounts[d.owner] = a
+	}
+	a.debts = append(a.debts, d)
+	l.objects[d.object] = append(l.objects[d.object], d)
+	l.open.Add(1)
+}
+
+// passes moves the mark of what was written on. The ledger's mu is held.
+func (c *cache) passes(m mark) {
+	if m.resourceVersion != "" && (m.rewinds != c.written.rewinds || !atLeast(c.written.resourceVersion, m.resourceVersion)) {
+		c.written = m
 	}
 }
 
@@ -123,90 +202,153 @@ func (l *ledger) enter(ctx context.Context, log klog.Logger, key Key) time.Durat
 		l.mu.Unlock()
 		return 0
 	}
-	l.settle(slices.Clone(a.debts), (*debt).settled)
-	switch now := time.Now(); {
-	case len(a.debts) == 0:
-		l.mu.Unlock()
+	keys := l.settle(slices.Clone(a.debts), func(d *debt) bool { return d.settled(d.object.cache.now()) })
+	debts, now := slices.Clone(a.debts), time.Now()
+	if a.since.IsZero() {
+		a.since, a.checked = now, now
+	}
+	wait := parkingTime - now.Sub(a.checked)
+	l.mu.Unlock()
+	switch {
+	case len(debts) == 0:
+		l.report(keys)
 		return 0
-	case a.parked.IsZero():
-		a.parked = now
-		fallthrough
-	case now.Sub(a.parked) < parkingTime:
-		wait, writes := parkingTime-now.Sub(a.parked), len(a.debts)
-		l.mu.Unlock()
-		log.V(4).Info("Parked until the caches have seen what the last run wrote", "writes", writes)
+	case wait > 0:
+		log.V(4).Info("Parked until the caches have seen what the last run wrote", "writes", len(debts))
 		return wait
 	}
-	debts := slices.Clone(a.debts)
-	l.mu.Unlock()
 
+	void := l.examine(ctx, log, debts)
+	l.mu.Lock()
+	keys = l.settle(debts, func(d *debt) bool { return void[d] || d.settled(d.object.cache.now()) })
+	a.checked = time.Now()
+	left := len(a.debts)
+	l.mu.Unlock()
+	l.report(keys)
+	if left > 0 {
+		return parkingTime
+	}
+	return 0
+}
+
+// examine asks the server about debts that have been open for long, and returns those that nobody will ever settle. A cache that turns out to be behind is
+// not asked about twice: its informer lists anew, and that settles everything.
+func (l *ledger) examine(ctx context.Context, log klog.Logger, debts []*debt) (void map[*debt]bool) {
 	// A server that does not answer must not keep the worker; the key is asked for again soon enough.
 	ctx, cancel := context.WithTimeout(ctx, parkingTime)
 	defer cancel()
-	void := make(map[*debt]bool)
+	void = make(map[*debt]bool)
+	behind := make(map[*cache]bool)
 	for _, d := range debts {
-		h, err := d.object.cache.live(ctx, d.object.key)
+		c := d.object.cache
+		if behind[c] || ctx.Err() != nil {
+			continue
+		}
+		log := log.WithValues("informer", c.Name(), "object", d.object.key)
+		if d.list > 0 {
+			behind[c] = true
+			log.Error(nil, "Parked: the informer has not been able to list since a write whose outcome is unknown", "health", c.Health())
+			continue
+		}
+		h, exists, err := c.LiveVersion(ctx, d.object.key)
 		switch {
 		case err != nil:
-			log.Error(err, "Parked, and the server does not say what became of a write", "object", d.object.key)
-		case !h.exists || h.UID != d.uid: // gone, replaced, or no longer what the informer asks for: it will never be seen
+			log.Error(err, "Parked, and the server does not say what became of a write")
+		case !exists || h.UID != d.uid: // gone, replaced, or no longer what the informer asks for: it will never be seen
 			void[d] = true
 		case !d.deleted && !atLeast(h.ResourceVersion, d.resourceVersion): // the server was restored from before the write, or its versions cannot be compared
 			void[d] = true
 		case d.deleted && !h.Deleting: // the deletion was undone in the same way
 			void[d] = true
 		default:
-			log.Error(nil, "Parked: the cache is behind an own write", "informer", d.object.cache.informer.Name(), "object", d.object.key,
-				"health", d.object.cache.informer.Health(), "for", parkingTime)
+			behind[c] = true
+			log.Error(nil, "Parked: the cache is behind an own write; its informer lists anew", "health", c.Health(), "for", parkingTime)
+			l.doubt(c, d.object.key)
 		}
 	}
+	return void
+}
+
+// doubt makes the informer of a cache that is behind list anew, unless it is about to.
+func (l *ledger) doubt(c *cache, key Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.settle(debts, func(d *debt) bool { return void[d] || d.settled() })
-	if len(a.debts) == 0 {
-		return 0
+	if c.Health().Listed >= c.doubted {
+		c.doubted = c.Relist(fmt.Errorf("the cache has not seen for %s what the server has of %s", parkingTime, key))
 	}
-	a.parked = time.Now()
-	return parkingTime
 }
 
 // saw settles what an event of a cache settles, and wakes the keys that have no debts left. The store has changed before.
-func (l *ledger) saw(c *cache, key Key, uid types.UID, deleted bool) {
+func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, deleted bool) {
 	if l.open.Load() == 0 {
 		return
 	}
 	l.mu.Lock()
-	woken := l.settle(slices.Clone(l.objects[object{c, key}]), func(d *debt) bool { return deleted && d.uid == uid || d.settled() })
-	l.mu.Unlock()
-	for _, k := range woken {
-		l.wake(k)
+	debts := l.objects[object{c, key}]
+	if len(debts) == 0 {
+		l.mu.Unlock()
+		return
 	}
+	now := c.now()
+	keys := l.settle(slices.Clone(debts), func(d *debt) bool {
+		if d.deleted && deleted && d.uid == uid {
+			c.passes(mark{resourceVersion, now.rewinds})
+			return true
+		}
+		return d.settled(now)
+	})
+	l.mu.Unlock()
+	l.resume(keys)
 }
 
 // reached settles what the cache of an informer shows now that it has reached a version, and wakes the keys that have no debts left. It finds the
 // writes that no event is told of: the object came and went between two looks, or cannot be taken into the store.
-func (l *ledger) reached(c *cache, resourceVersion string) {
+func (l *ledger) reached(c *cache) {
 	if l.open.Load() == 0 {
 		return
 	}
 	l.mu.Lock()
+	now := c.now()
 	var passed []*debt
 	for o, debts := range l.objects {
 		if o.cache == c {
 			passed = append(passed, debts...)
 		}
 	}
-	woken := l.settle(passed, func(d *debt) bool {
-		return !d.deleted && atLeast(resourceVersion, d.resourceVersion) || d.deleted && d.settled()
+	keys := l.settle(passed, func(d *debt) bool {
+		if !d.settled(now) {
+			return false
+		}
+		if d.deleted {
+			c.passes(mark{now.resourceVersion, now.rewinds})
+		}
+		return true
 	})
 	l.mu.Unlock()
-	for _, k := range woken {
-		l.wake(k)
+	l.resume(keys)
+}
+
+// resumed is a key that was parked and has no debts left.
+type resumed struct {
+	key    Key
+	parked time.Duration
+}
+
+func (l *ledger) report(keys []resumed) {
+	for _, k := range keys {
+		l.waited(k.key, k.parked)
+	}
+}
+
+func (l *ledger) resume(keys []resumed) {
+	l.report(keys)
+	for _, k := range keys {
+		l.wake(k.key)
 	}
 }
 
 // settle removes the debts that are settled, and returns the keys that were parked and have none left. The caller holds mu.
-func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (woken []Key) {
+func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (keys []resumed) {
 	for _, d := range debts {
 		if !settled(d) {
 			continue
@@ -220,8 +362,8 @@ func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (woken []Key) {
 		a.debts = slices.DeleteFunc(a.debts, is)
 		if len(a.debts) == 0 {
 			delete(l.accounts, d.owner)
-			if !a.parked.IsZero() {
-				woken = append(woken, d.owner)
+			if !a.since.IsZero() {
+				keys = append(keys, resumed{d.owner, time.Since(a.since)})
 			}
 		}
 		l.objects[d.object] = slices.DeleteFunc(l.objects[d.object], is)
@@ -229,31 +371,35 @@ func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (woken []Key) {
 			delete(l.objects, d.object)
 		}
 	}
-	return woken
+	return keys
 }
 
-// parked counts the keys that are parked.
-func (l *ledger) parked() (n int) {
+// parked counts the keys that are parked, and says for how long the first of them has been.
+func (l *ledger) parked() (n int, longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, a := range l.accounts {
-		if !a.parked.IsZero() {
+		if !a.since.IsZero() {
 			n++
+			longest = max(longest, time.Since(a.since))
 		}
 	}
-	return n
+	return n, longest
 }
 
-// settled reports whether the cache shows the write, or something later.
-func (d *debt) settled() bool {
-	h := d.object.cache.look(d.object.key)
+// settled reports whether the cache, which has come this far, shows the write or something later.
+func (d *debt) settled(now moment) bool {
+	switch {
+	case now.rewinds != d.rewinds:
+		return true // what was written is in a future that the cluster has gone back from
+	case d.list > 0:
+		return now.listed >= d.list
+	}
+	h, exists := d.object.cache.Version(d.object.key)
 	if d.deleted {
-		return !h.exists || h.UID != d.uid || h.Deleting
+		return !exists || h.UID != d.uid || h.Deleting
 	}
-	if h.exists && atLeast(h.ResourceVersion, d.resourceVersion) {
-		return true
-	}
-	return atLeast(d.object.cache.informer.ResourceVersion(), d.resourceVersion)
+	return exists && atLeast(h.ResourceVersion, d.resourceVersion) || atLeast(now.resourceVersion, d.resourceVersion)
 }
 
 // atLeast reports whether version a is b or later. Versions that are no numbers, as some aggregated API servers give, can only be equal.

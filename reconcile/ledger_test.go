@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/workqueue"
 )
 
 // learning is a fake API that does for an informer what the transport does: it lets the Manager learn what the informer asks for.
@@ -47,14 +49,54 @@ type family struct {
 	created    atomic.Int32 // children, ever
 	tracked    bool         // whether writes are reported
 	unwanted   atomic.Bool  // the parent wants no child now
+	always     atomic.Bool  // it wants one more, whatever it has
+	noLists    atomic.Bool  // whole lists fail; the server still answers when it is asked for one object
+	noWatches  atomic.Bool
+	children   *informer.SharedIndexInformer[*corev1.ConfigMap]
+
+	// The next creation is not answered; and it does not happen, either.
+	answerLost, neverHappens atomic.Bool
+
+	mu     sync.Mutex
+	waited []time.Duration // guarded by mu
+}
+
+// The family listens to its controller.
+func (f *family) Controller(string, func() Stats) Recorder { return f }
+func (*family) Waited(workqueue.Priority, time.Duration)   {}
+func (*family) Worked(workqueue.Priority, time.Duration)   {}
+func (*family) Reconciled(string, time.Duration)           {}
+func (f *family) Parked(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waited = append(f.waited, d)
+}
+
+func (f *family) parked() []time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.waited
 }
 
 var parent = Key{Namespace: "default", Name: "parent"}
 
 func newFamily(t *testing.T, tracked bool) *family {
 	f := &family{api: learning{newMapAPI()}, tracked: tracked}
+	f.api.BeforeList = func(opts metav1.ListOptions) error {
+		if f.noLists.Load() && opts.Limit > 0 {
+			return errors.New("no lists today")
+		}
+		return nil
+	}
+	f.api.BeforeWatch = func(metav1.ListOptions) error {
+		if f.noWatches.Load() {
+			return errors.New("no watches today")
+		}
+		return nil
+	}
 	children, err := informer.New[*corev1.ConfigMap](f.api, informer.Options[*corev1.ConfigMap]{Name: "children"})
 	require.NoError(t, err)
+	f.children = children
 	f.controller = newController(t, func(ctx context.Context, key Key) (Result, error) {
 		if key != parent {
 			return Result{}, nil
@@ -62,8 +104,15 @@ func newFamily(t *testing.T, tracked bool) *family {
 		f.runs.Add(1)
 		has := children.Len() > 0
 		switch {
-		case !has && !f.unwanted.Load():
-			f.wrote(ctx, f.api.Create(configMap(fmt.Sprintf("child-%d", f.created.Add(1)))), false)
+		case f.neverHappens.Load():
+			ctx.Value(runKey{}).(*run).lost(ctx, target{host: "server", resource: "configmaps", namespace: "default"})
+		case !has && !f.unwanted.Load() || f.always.Load():
+			child := f.api.Create(configMap(fmt.Sprintf("child-%d", f.created.Add(1))))
+			if f.answerLost.Load() {
+				ctx.Value(runKey{}).(*run).lost(ctx, target{host: "server", resource: "configmaps", namespace: "default"})
+				break
+			}
+			f.wrote(ctx, child, false)
 		case has && f.unwanted.Load():
 			for child := range children.All() {
 				f.api.Delete(child.Namespace, child.Name)
@@ -71,7 +120,7 @@ func newFamily(t *testing.T, tracked bool) *family {
 			}
 		}
 		return Result{}, nil
-	}, Options{})
+	}, Options{Metrics: f})
 	For(f.controller, children)
 	start(t, ManagerOptions{Controllers: []*Controller{f.controller}})
 	synctest.Wait()
@@ -81,8 +130,7 @@ func newFamily(t *testing.T, tracked bool) *family {
 // wrote reports a write to the run of ctx, as TrackWrites does.
 func (f *family) wrote(ctx context.Context, m *corev1.ConfigMap, deleted bool) {
 	if f.tracked {
-		r := ctx.Value(runKey{}).(*run)
-		r.ledger.wrote(r.key, newWrite(target{host: "server", resource: "configmaps"}, deleted, metadata{ObjectMeta: m.ObjectMeta}))
+		ctx.Value(runKey{}).(*run).wrote(ctx, newWrite(target{host: "server", resource: "configmaps"}, deleted, metadata{ObjectMeta: m.ObjectMeta}))
 	}
 }
 
@@ -141,14 +189,32 @@ func TestACacheThatStaysBehindKeepsTheKeyParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFamily(t, true)
 		f.api.Hold()
+		f.noLists.Store(true)
 		f.look()
 		f.look()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.EqualValues(t, 1, f.runs.Load(), "the server has the child and the cache does not: acting would do harm")
+		require.Equal(t, informer.Stale, f.children.Health().State)
+		f.noLists.Store(false)
 		f.api.Release()
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 2, f.runs.Load())
+	})
+}
+
+// TestACacheThatStaysBehindIsMended has a server whose watches tell nothing any more, while its lists are as good as ever.
+func TestACacheThatStaysBehindIsMended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFamily(t, true)
+		f.api.Hold()
+		f.look()
+		f.look()
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.EqualValues(t, 2, f.runs.Load())
+		require.EqualValues(t, 1, f.created.Load(), "called before its cache had the child")
+		f.api.Release()
 	})
 }
 
@@ -174,19 +240,18 @@ func TestAWriteThatIsGoneFromTheServerIsNotWaitedFor(t *testing.T) {
 func TestAWriteThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
 	for _, live := range []string{"50", "not-a-number"} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLedger(func(Key) {})
-			c := l.cacheOf(still{}, func(Key) held { return held{informer.Version{UID: "u", ResourceVersion: live}, true} },
-				func(context.Context, Key) (held, error) {
-					return held{informer.Version{UID: "u", ResourceVersion: live}, true}, nil
-				})
-			c.learner = &learner{}
-			c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}})
-			object := metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "u", ResourceVersion: "100"}}
-			l.wrote(parent, newWrite(target{host: "server", resource: "pods"}, false, object))
+			l := newController(t, keys(&journal{}), Options{}).ledger
+			there := informer.Version{UID: "u", ResourceVersion: live}
+			pods := listing(l, &still{
+				version: func(Key) (informer.Version, bool) { return there, true },
+				live:    func(context.Context, Key) (informer.Version, bool, error) { return there, true, nil },
+			})
+			l.wrote(klog.Background(), parent, podWrite("a", "100", false))
 			require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent))
 			time.Sleep(parkingTime)
 			require.Zero(t, l.enter(t.Context(), klog.Background(), parent), "parked for ever")
 			require.Zero(t, l.open.Load())
+			require.Zero(t, pods.relists)
 		})
 	}
 }
@@ -202,18 +267,16 @@ func TestWritesAreSeenInProjectionsToo(t *testing.T) {
 			if key != parent {
 				return Result{}, nil
 			}
-			r := ctx.Value(runKey{}).(*run)
 			switch runs.Add(1) {
 			case 1:
-				created := api.Create(configMap("child"))
-				r.ledger.wrote(r.key, newWrite(target{host: "server", resource: "configmaps"}, false, metadata{ObjectMeta: created.ObjectMeta}))
+				require.NoError(t, Wrote(ctx, names, api.Create(configMap("child"))))
 			case 2:
 				_, exists := names.Get(Key{Namespace: "default", Name: "child"})
 				require.True(t, exists, "not woken by the event of its creation, but before")
 			case 3:
 				deleted := api.Objects()[0]
 				api.Delete("default", "child")
-				r.ledger.wrote(r.key, newWrite(target{host: "server", resource: "configmaps"}, true, metadata{ObjectMeta: deleted.ObjectMeta}))
+				require.NoError(t, Deleted(ctx, names, deleted))
 			case 4:
 				require.Zero(t, names.Len(), "not woken by the event of its deletion, but before")
 			}
@@ -250,9 +313,7 @@ func TestAWriteThatNoEventIsToldOf(t *testing.T) {
 		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
 			log.note("%s", time.Since(began))
 			if len(api.Objects()) == 0 {
-				r := ctx.Value(runKey{}).(*run)
-				created := api.Create(configMap("child"))
-				r.ledger.wrote(r.key, newWrite(target{host: "server", resource: "configmaps"}, false, metadata{ObjectMeta: created.ObjectMeta}))
+				require.NoError(t, Wrote(ctx, children, api.Create(configMap("child"))))
 			}
 			return Result{}, nil
 		}, Options{})
@@ -273,12 +334,13 @@ func TestAWriteThatNoEventIsToldOf(t *testing.T) {
 
 func TestADeletionThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLedger(func(Key) {})
-		there := held{informer.Version{UID: "u", ResourceVersion: "50"}, true}
-		c := l.cacheOf(still{}, func(Key) held { return there }, func(context.Context, Key) (held, error) { return there, nil })
-		c.learner = &learner{}
-		c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}})
-		l.wrote(parent, newWrite(target{host: "server", resource: "pods"}, true, metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "u"}}))
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		there := informer.Version{UID: "u", ResourceVersion: "50"}
+		listing(l, &still{
+			version: func(Key) (informer.Version, bool) { return there, true },
+			live:    func(context.Context, Key) (informer.Version, bool, error) { return there, true, nil },
+		})
+		l.wrote(klog.Background(), parent, podWrite("a", "", true))
 		require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent))
 		time.Sleep(parkingTime)
 		require.Zero(t, l.enter(t.Context(), klog.Background(), parent), "parked for ever")
@@ -287,16 +349,13 @@ func TestADeletionThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
 
 func TestAServerThatDoesNotAnswerKeepsNoWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLedger(func(Key) {})
-		c := l.cacheOf(still{}, func(Key) held { return held{} }, func(ctx context.Context, _ Key) (held, error) {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		listing(l, &still{live: func(ctx context.Context, _ Key) (informer.Version, bool, error) {
 			<-ctx.Done()
-			return held{}, ctx.Err()
-		})
-		c.learner = &learner{}
-		c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}})
+			return informer.Version{}, false, ctx.Err()
+		}})
 		for _, name := range []string{"a", "b", "c"} {
-			l.wrote(parent, newWrite(target{host: "server", resource: "pods"}, false,
-				metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u", ResourceVersion: "7"}}))
+			l.wrote(klog.Background(), parent, podWrite(name, "7", false))
 		}
 		l.enter(t.Context(), klog.Background(), parent)
 		time.Sleep(parkingTime)
@@ -306,9 +365,223 @@ func TestAServerThatDoesNotAnswerKeepsNoWorker(t *testing.T) {
 	})
 }
 
+// podWrite is a write of the pod default/NAME, whose UID is u.
+func podWrite(name, resourceVersion string, deleted bool) write {
+	return newWrite(target{host: "server", resource: "pods"}, deleted,
+		metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u", ResourceVersion: resourceVersion}})
+}
+
+// TestACacheThatIsBehindIsAskedAboutOnce has written much that the server has and the cache has not.
+func TestACacheThatIsBehindIsAskedAboutOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		asked := 0
+		pods := listing(l, &still{listed: 4, live: func(context.Context, Key) (informer.Version, bool, error) {
+			asked++
+			return informer.Version{UID: "u", ResourceVersion: "100"}, true, nil
+		}})
+		for i := range 500 {
+			l.wrote(klog.Background(), parent, podWrite(fmt.Sprint("pod-", i), "100", false))
+		}
+		l.enter(t.Context(), klog.Background(), parent)
+		for range 3 {
+			time.Sleep(parkingTime)
+			require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent))
+		}
+		require.Equal(t, 3, asked)
+		require.Equal(t, 1, pods.relists, "one list is under way all the time")
+		require.ErrorContains(t, pods.doubt, "the cache has not seen for 10s what the server has of default/pod-")
+		n, longest := l.parked()
+		require.Equal(t, 1, n)
+		require.Equal(t, 3*parkingTime, longest)
+
+		pods.listed, pods.resourceVersion = 5, "100"
+		l.reached(l.caches[0])
+		require.Zero(t, l.open.Load())
+		require.Zero(t, l.enter(t.Context(), klog.Background(), parent))
+	})
+}
+
+// TestAKeyWhoseWriteIsOfUnknownOutcomeWaitsForAList loses the answer to a creation that has happened, and to one that has not.
+func TestAKeyWhoseWriteIsOfUnknownOutcomeWaitsForAList(t *testing.T) {
+	for name, happened := range map[string]bool{"it happened": true, "it did not": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFamily(t, true)
+				f.answerLost.Store(true)
+				f.neverHappens.Store(!happened)
+				lists := f.children.Health().Lists
+				f.api.Hold()
+				f.look()
+				f.look()
+				require.EqualValues(t, 1, f.runs.Load(), "called before anybody knows what became of its write")
+				f.answerLost.Store(false)
+				f.neverHappens.Store(false)
+				f.api.Release()
+				synctest.Wait()
+				require.EqualValues(t, lists+1, f.children.Health().Lists, "one list tells")
+				require.Equal(t, informer.Live, f.children.Health().State)
+				require.Len(t, f.api.Objects(), 1)
+				if happened {
+					require.EqualValues(t, 1, f.created.Load(), "made twice")
+				}
+				require.Zero(t, f.controller.ledger.open.Load())
+			})
+		})
+	}
+}
+
+// TestAListThatDoesNotComeKeepsTheKeyParked has a server that cannot be reached after it has taken the write.
+func TestAListThatDoesNotComeKeepsTheKeyParked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		pods := listing(l, &still{listed: 1})
+		l.lost(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
+		for range 5 {
+			require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent))
+			time.Sleep(parkingTime)
+		}
+		require.Equal(t, 1, pods.relists)
+		pods.listed = 2
+		l.reached(l.caches[0])
+		require.Zero(t, l.enter(t.Context(), klog.Background(), parent))
+	})
+}
+
+// TestACacheThatStaysBehindIsStale looks at what the world is told of a key that stays parked.
+func TestACacheThatStaysBehindIsStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFamily(t, true)
+		f.api.Hold()
+		f.look()
+		f.look()
+		require.Equal(t, 1, f.controller.Stats().Parked)
+		time.Sleep(parkingTime + time.Second)
+		synctest.Wait()
+		h := f.children.Health()
+		require.Equal(t, informer.Stale, h.State)
+		require.ErrorContains(t, h.LastError, "the cache has not seen for 10s what the server has of default/child-1")
+		require.Equal(t, parkingTime+time.Second, f.controller.Stats().LongestParked)
+		f.api.Release()
+		time.Sleep(time.Minute)
+		require.Equal(t, informer.Live, f.children.Health().State)
+		require.EqualValues(t, 2, f.runs.Load())
+		require.Zero(t, f.controller.Stats().Parked)
+		require.Equal(t, []time.Duration{parkingTime + time.Second}, f.parked())
+	})
+}
+
+// TestNothingFromBeforeARewindIsWaitedFor restores the cluster from a backup that does not know the write.
+func TestNothingFromBeforeARewindIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFamily(t, true)
+		f.api.Create(configMap("of old"))
+		synctest.Wait()
+		restore := f.api.Snapshot()
+		f.api.Create(configMap("of late"))
+		f.api.Create(configMap("of yesterday"))
+		synctest.Wait()
+		f.always.Store(true)
+		f.noWatches.Store(true)
+		f.api.Cut()
+		f.look()
+		f.look()
+		require.EqualValues(t, 1, f.runs.Load())
+		f.always.Store(false)
+		restore()
+		f.noWatches.Store(false)
+		time.Sleep(time.Second)
+		f.api.Create(configMap("of today")) // at a version that the informer has seen before
+		time.Sleep(parkingTime - 3*time.Second)
+		synctest.Wait()
+		require.Equal(t, 1, f.children.Health().Rewinds)
+		require.EqualValues(t, 2, f.runs.Load(), "parked until the server is asked, at least")
+		require.Zero(t, f.controller.ledger.open.Load())
+	})
+}
+
+// TestWhatIsOnlyReadIsWaitedFor writes to an informer that names no keys.
+func TestWhatIsOnlyReadIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parents, api := newMapAPI(), newMapAPI()
+		parents.Create(configMap("parent"))
+		children := newMaps(t, api)
+		runs := 0
+		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+			runs++
+			if children.Len() == 0 {
+				require.NoError(t, Wrote(ctx, children, api.Create(configMap(fmt.Sprint("child-", runs)))))
+			}
+			return Result{}, nil
+		}, Options{})
+		For(c, newMaps(t, parents))
+		Reads(c, children)
+		api.BeforeWatch = func(metav1.ListOptions) error { api.Hold(); return nil }
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		synctest.Wait()
+		require.Zero(t, runs, "called before the cache that it reads is complete")
+		api.Release()
+		synctest.Wait()
+		require.Equal(t, 1, runs)
+		require.Len(t, api.Objects(), 1)
+		require.Equal(t, 1, children.Len())
+		api.Hold()
+		api.Delete("default", "child-1")
+		c.Enqueue(parent)
+		synctest.Wait()
+		api.Release()
+		synctest.Wait()
+		require.Equal(t, 2, runs, "nobody is named when the cache changes")
+		api.Hold()
+		c.Enqueue(parent)
+		synctest.Wait()
+		c.Enqueue(parent)
+		synctest.Wait()
+		require.Equal(t, 3, runs, "called on a cache that is older than its own write")
+		require.Len(t, api.Objects(), 1)
+		api.Release()
+		synctest.Wait()
+		require.Equal(t, 4, runs)
+	})
+}
+
+func TestAWriteThatCannotBeWaitedForIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		maps, other := newMaps(t, newMapAPI()), newMaps(t, newMapAPI())
+		written := configMap("a")
+		written.UID, written.ResourceVersion = "u", "7"
+		require.ErrorContains(t, Wrote(t.Context(), maps, written), "Wrote: the ctx is not that of a call of Reconcile")
+		var log journal
+		c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
+			log.note("%v", Wrote(ctx, (*informer.SharedIndexInformer[*corev1.ConfigMap])(nil), written))
+			log.note("%v", Deleted(ctx, other, written))
+			log.note("%v", Wrote(ctx, maps, (*corev1.ConfigMap)(nil)))
+			log.note("%v", Wrote(ctx, maps, configMap("a")))
+			written := written.DeepCopy()
+			written.ResourceVersion = ""
+			log.note("%v", Wrote(ctx, maps, written))
+			log.note("%v", Deleted(ctx, maps, written))
+			return Result{}, nil
+		}, Options{})
+		For(c, maps)
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		c.Enqueue(parent)
+		synctest.Wait()
+		require.Equal(t, []string{
+			"Wrote: the informer is nil",
+			"Deleted: informer configmaps is no source of controller test: call Reads or one of the others before NewManager",
+			"Wrote: the object is nil",
+			"Wrote: default/a has no UID or no resourceVersion: give the object that the server has answered",
+			"Wrote: default/a has no UID or no resourceVersion: give the object that the server has answered",
+			"<nil>",
+		}, log.take())
+	})
+}
+
 func TestWhatAnInformerWillSee(t *testing.T) {
 	pod := func(change func(*write)) write {
-		w := write{host: "server", resource: "pods", object: Key{Namespace: "default", Name: "a"}, uid: "1", resourceVersion: "7", labels: map[string]string{"app": "x"}}
+		w := podWrite("a", "7", false)
+		w.labels = map[string]string{"app": "x"}
 		if change != nil {
 			change(&w)
 		}
@@ -341,7 +614,7 @@ func TestWhatAnInformerWillSee(t *testing.T) {
 			l.learn(&http.Request{URL: u})
 			s := l.scope.Load()
 			require.NotNil(t, s)
-			require.Equal(t, test.about, s.about(test.write))
+			require.Equal(t, test.about, s.about(test.write.target))
 			if test.about {
 				require.Equal(t, test.included, s.includes(test.write))
 			}

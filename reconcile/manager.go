@@ -112,7 +112,7 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 			errs = append(errs, fmt.Errorf("controller %q has no source: call For, Owns or Watches", c.name))
 		}
 		for _, ca := range c.ledger.caches {
-			ca.learner = m.manage(ca.informer).learner
+			ca.learner = m.manage(ca.dependency).learner
 		}
 	}
 	for i, inf := range opts.Informers {
@@ -258,15 +258,38 @@ func (m *Manager) observe(ctx context.Context) error {
 			}
 		}
 	}
-	for _, inf := range m.informers {
-		if inf.learner.scope.Load() == nil {
-			log.Info("The requests of this informer do not pass TrackWrites, so own writes of what it lists are not waited for: "+
-				"call Wrap(reconcile.TrackWrites) on the rest.Config that its client is made from", "informer", inf.Name())
-		}
+	if err := m.tracked(log); err != nil {
+		return err
 	}
 	m.ready.Store(nil)
 	log.V(1).Info("Caches are complete", "took", time.Since(began))
 	return nil
+}
+
+// tracked returns an error if some of the informers that controllers depend on make their requests through TrackWrites and some do not: a mistake that
+// would show as duplicates, some day. Without any that do, nobody has asked for TrackWrites.
+func (m *Manager) tracked(log klog.Logger) error {
+	var missing []error
+	seen := 0
+	for _, c := range m.opts.Controllers {
+		for _, ca := range c.ledger.caches {
+			if ca.learner.scope.Load() != nil {
+				seen++
+				continue
+			}
+			missing = append(missing, fmt.Errorf("controller %s depends on informer %s, whose requests do not pass TrackWrites as those of other informers do: "+
+				"call cfg.Wrap(reconcile.TrackWrites) on the rest.Config that its client is made from", c.name, ca.Name()))
+		}
+	}
+	switch {
+	case len(missing) == 0:
+		return nil
+	case seen == 0:
+		log.Info("No informer makes its requests through TrackWrites, so own writes are waited for only where Wrote and Deleted tell of them: " +
+			"cfg.Wrap(reconcile.TrackWrites) on the rest.Config of all clients does it")
+		return nil
+	}
+	return errors.Join(missing...)
 }
 
 // campaign leads, again and again, until ctx ends.

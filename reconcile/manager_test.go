@@ -350,3 +350,17 @@ func TestAnElectorThatNeverLetsAnybodyLeadIsAnError(t *testing.T) {
 		require.ErrorContains(t, m.Run(t.Context()), "without having led")
 	})
 }
+
+func TestAnInformerThatTrackWritesNeverSawEndsTheManager(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen, err := informer.New[*corev1.ConfigMap](learning{newMapAPI()}, informer.Options[*corev1.ConfigMap]{})
+		require.NoError(t, err)
+		c := newController(t, keys(&journal{}), Options{})
+		For(c, seen)
+		Reads(c, newMaps(t, newMapAPI()))
+		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+		require.NoError(t, err)
+		require.ErrorContains(t, m.Run(t.Context()), "controller test depends on informer configmaps, whose requests do not pass TrackWrites as those of other informers do: "+
+			"call cfg.Wrap(reconcile.TrackWrites)")
+	})
+}

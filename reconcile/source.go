@@ -28,7 +28,7 @@ type source struct {
 
 // For lets each change of an object name the object's own key.
 //
-// Like [Owns] and [Watches] it is called before [NewManager], and returns no error: a mistake, such as an informer that is nil, is reported by
+// Like [Owns], [Watches] and [Reads] it is called before [NewManager], and returns no error: a mistake, such as an informer that is nil, is reported by
 // NewManager, or by Run if it comes later.
 func For[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 	addSource(c, "For", inf, func(e informer.Event[T], add func(Key)) { add(e.Key) })
@@ -61,6 +61,11 @@ func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys fu
 	addSource(c, "Watches", inf, both(keys))
 }
 
+// Reads lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile writes to it is waited for.
+func Reads[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
+	addSource(c, "Reads", inf, func(informer.Event[T], func(Key)) {})
+}
+
 // both names the keys of an object's old and of its new state.
 func both[T any](keys func(T) []Key) func(informer.Event[T], func(Key)) {
 	return func(e informer.Event[T], add func(Key)) {
@@ -88,31 +93,20 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		c.mistake("%s was called after NewManager", verb)
 		return
 	}
-	ca := c.ledger.cacheOf(inf,
-		func(key Key) held { v, exists := inf.Version(key); return held{v, exists} },
-		func(ctx context.Context, key Key) (held, error) {
-			v, exists, err := inf.LiveVersion(ctx, key)
-			return held{v, exists}, err
-		})
+	ca := c.ledger.cacheOf(inf)
 	added, err := inf.AddHandler(func(e informer.Event[T]) {
 		if err := lifecycle.Try(func() { name(e, c.queue.Add) }); err != nil {
 			klog.Background().Error(err, "Naming the keys of an object panicked; they are not reconciled for this change", "controller", c.name,
 				"informer", inf.Name(), "object", e.Key)
 		}
-		c.ledger.saw(ca, e.Key, e.UID, e.Type == informer.Deleted)
+		c.ledger.saw(ca, e.Key, e.UID, e.ResourceVersion, e.Type == informer.Deleted)
 	}, informer.HandlerOptions{
 		Name: verb + " of controller " + c.name, Inline: true,
-		Reached: func(resourceVersion string) { c.ledger.reached(ca, resourceVersion) },
+		Reached: func(string) { c.ledger.reached(ca) },
 	})
 	if err != nil {
 		c.mistake("%s: %w", verb, err)
 		return
 	}
 	c.sources = append(c.sources, source{cache: ca, added: added})
-}
-
-// held is what a cache has to say about a key, as far as its own writes are concerned.
-type held struct {
-	informer.Version
-	exists bool
 }

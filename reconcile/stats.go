@@ -12,12 +12,14 @@ type Metrics interface {
 	Controller(name string, stats func() Stats) Recorder
 }
 
-// Recorder is told what one controller does, by its workers, without a lock.
+// Recorder is told what one controller does, without a lock: by its workers, where nothing else is said.
 type Recorder interface {
 	workqueue.Metrics
 	// Reconciled: a call of Reconcile has returned. result is one of success, requeue_after, error, retry_after, terminal and stopped, the last for
 	// a call that failed because its context had ended.
 	Reconciled(result string, took time.Duration)
+	// Parked: a key has waited this long for the caches to see what its last run wrote. It is called by an informer, too.
+	Parked(d time.Duration)
 }
 
 // Stats is what a controller looks like at one moment.
@@ -26,13 +28,17 @@ type Stats struct {
 	Workers int
 	// Parked counts the keys that wait for a cache to see what they wrote, and have been asked for since.
 	Parked int
+	// LongestParked is for how long the first of them has been waiting.
+	LongestParked time.Duration
 	// Stuck counts the calls of Reconcile that have not returned although their context ended at least 10 s ago.
 	Stuck int
 }
 
 // Stats returns the figures of this moment.
 func (c *Controller) Stats() Stats {
-	return Stats{Queue: c.queue.Stats(), Workers: c.workers, Parked: c.ledger.parked(), Stuck: c.Stuck()}
+	s := Stats{Queue: c.queue.Stats(), Workers: c.workers, Stuck: c.Stuck()}
+	s.Parked, s.LongestParked = c.ledger.parked()
+	return s
 }
 
 // mute is the Recorder of a controller that has no metrics.
@@ -41,5 +47,6 @@ type mute struct{}
 func (mute) Waited(workqueue.Priority, time.Duration) {}
 func (mute) Worked(workqueue.Priority, time.Duration) {}
 func (mute) Reconciled(string, time.Duration)         {}
+func (mute) Parked(time.Duration)                     {}
 
 var resultOf = map[outcomeKind]string{done: "success", doneAfter: "requeue_after", retry: "error", retryAfter: "retry_after", terminal: "terminal"}

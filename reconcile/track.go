@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -29,9 +31,13 @@ import (
 // is called again a millisecond later, by a change that has nothing to do with it, finds no pod in the cache and creates a second one.
 //
 // A write is waited for only if an informer of the controller will see it: its answer tells namespace, labels and UID, and what an informer
-// asks for is learned from its own requests, which is why informers need the same configuration. Dry runs are not waited for, and neither are
-// subresources that answer with something else than the object (binding, eviction, scale, token). An answer that never came is not assumed: the
-// write may have happened or not, and the next run finds out from the cache.
+// asks for is learned from its own requests, which is why informers need the same configuration: Run fails if some of them have it and some have not.
+// Dry runs are not waited for, and neither are subresources that answer with something else than the object (binding, eviction, scale, token). For clients
+// that have no transport to be wrapped there are [Wrote] and [Deleted].
+//
+// An answer that was lost (a timeout, a broken connection, a 5xx) leaves open whether the write has happened. Nothing is assumed: the informers of that
+// resource list anew, once, and then the key runs. A request that the server carries out later still than that is nobody's to see, so what must not exist
+// twice needs a name that is not generated: see [CreateOwned].
 func TrackWrites(next http.RoundTripper) http.RoundTripper { return &tracker{next} }
 
 type tracker struct{ next http.RoundTripper }
@@ -44,33 +50,53 @@ func (t *tracker) RoundTrip(req *http.Request) (*http.Response, error) {
 	if l, ok := ctx.Value(learnerKey{}).(*learner); ok {
 		l.learn(req)
 	}
-	resp, err := t.next.RoundTrip(req)
 	r, ok := ctx.Value(runKey{}).(*run)
-	if !ok || err != nil || resp.StatusCode/100 != 2 || !writes(req) {
-		return resp, err
+	if !ok || !writes(req) {
+		return t.next.RoundTrip(req)
 	}
 	tgt, ok := targetOf(req)
 	subresource, _, _ := strings.Cut(tgt.subresource, "/")
 	if !ok || separate[subresource] {
+		return t.next.RoundTrip(req)
+	}
+	resp, err := t.next.RoundTrip(req)
+	switch {
+	case err != nil:
+		if !unsent(err) {
+			r.lost(ctx, tgt)
+		}
+		return resp, err
+	case resp.StatusCode >= 500:
+		r.lost(ctx, tgt)
 		return resp, nil
+	case resp.StatusCode/100 != 2:
+		return resp, nil // refused
 	}
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	if err != nil {
 		resp.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{err}))
+		r.lost(ctx, tgt)
 		return resp, nil
 	}
 	objects, err := decodeMetadata(resp.Header.Get("Content-Type"), body)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The answer to a write cannot be read, so the caches are not waited for", "method", req.Method, "resource", tgt.resource,
+		klog.FromContext(ctx).Error(err, "The answer to a write cannot be read", "method", req.Method, "resource", tgt.resource,
 			"object", Key{Namespace: tgt.namespace, Name: tgt.name})
+		r.lost(ctx, tgt)
 		return resp, nil
 	}
 	for _, o := range objects {
-		r.ledger.wrote(r.key, newWrite(tgt, req.Method == http.MethodDelete, o))
+		r.wrote(ctx, newWrite(tgt, req.Method == http.MethodDelete, o))
 	}
 	return resp, nil
+}
+
+// unsent reports whether a request has certainly not reached the server: there was no connection to send it on.
+func unsent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 func writes(req *http.Request) bool {
@@ -91,22 +117,19 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // write is what the server says of one object that it has written or begun to delete.
 type write struct {
-	host, group, resource string
-	object                Key
-	uid                   types.UID
-	resourceVersion       string // empty for a deletion, which is seen when the object is gone or going
-	deleted               bool
-	labels                map[string]string
+	target
+	object          Key
+	uid             types.UID
+	resourceVersion string // of a deletion it says little: that is seen when the object is gone or going
+	deleted         bool
+	labels          map[string]string
 }
 
 func newWrite(t target, deleted bool, o metadata) write {
-	w := write{host: t.host, group: t.group, resource: t.resource, deleted: deleted, uid: o.UID, labels: o.Labels}
+	w := write{target: t, deleted: deleted, uid: o.UID, resourceVersion: o.ResourceVersion, labels: o.Labels}
 	w.object = Key{Namespace: o.Namespace, Name: o.Name}
 	if o.Details != nil { // a Status, as answers a deletion that was completed at once
 		w.object, w.uid = Key{Namespace: t.namespace, Name: t.name}, o.Details.UID
-	}
-	if !deleted {
-		w.resourceVersion = o.ResourceVersion
 	}
 	return w
 }
@@ -208,16 +231,6 @@ func decodeProtobuf(body []byte) ([]metadata, error) {
 	}
 }
 
-// run is one call of Reconcile, as the transport knows it.
-type run struct {
-	ledger *ledger
-	key    Key
-}
-
-type runKey struct{}
-
-func withRun(ctx context.Context, r *run) context.Context { return context.WithValue(ctx, runKey{}, r) }
-
 // learner finds out what an informer asks for, from its first request.
 type learner struct{ scope atomic.Pointer[scope] }
 
@@ -254,9 +267,14 @@ type scope struct {
 	fields fields.Selector
 }
 
-// about reports whether the write is one of the resource that the informer lists.
-func (s *scope) about(w write) bool {
-	return s.target.host == w.host && s.target.group == w.group && s.target.resource == w.resource
+// about reports whether a request is about the resource that the informer lists.
+func (s *scope) about(t target) bool {
+	return s.target.host == t.host && s.target.group == t.group && s.target.resource == t.resource
+}
+
+// reaches reports whether a request may be about objects that the informer lists, as far as their namespace says.
+func (s *scope) reaches(t target) bool {
+	return s.target.namespace == "" || t.namespace == "" || s.target.namespace == t.namespace
 }
 
 // includes reports whether the informer is certain to list an object such as the one written. Of field selectors, only those on the name and the

@@ -2,9 +2,12 @@ package reconcile
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"testing"
@@ -117,6 +120,8 @@ type answering struct {
 	code   int
 	object runtime.Object
 	err    error
+	media  string // of the answer, if not JSON
+	cut    bool   // the connection breaks before the end of the answer
 }
 
 func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
@@ -124,7 +129,12 @@ func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
 		return nil, a.err
 	}
 	body, err := json.Marshal(a.object)
-	return &http.Response{StatusCode: a.code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body))}, err
+	var r io.Reader = bytes.NewReader(body)
+	if a.cut {
+		r = io.MultiReader(r, failing{io.ErrUnexpectedEOF})
+	}
+	media := cmp.Or(a.media, "application/json")
+	return &http.Response{StatusCode: a.code, Header: http.Header{"Content-Type": {media}}, Body: io.NopCloser(r)}, err
 }
 
 func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
@@ -133,48 +143,97 @@ func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
 	for name, test := range map[string]struct {
 		method, url string
 		answer      answering
-		want        int
+		want        int // debts
+		relists     int
 	}{
-		"create":              {"POST", pods, answering{201, object, nil}, 1},
-		"update":              {"PUT", pod, answering{200, object, nil}, 1},
-		"patch":               {"PATCH", pod, answering{200, object, nil}, 1},
-		"status":              {"PUT", pod + "/status", answering{200, object, nil}, 1},
-		"dry run":             {"POST", pods + "?dryRun=All", answering{201, object, nil}, 0},
-		"get":                 {"GET", pod, answering{200, object, nil}, 0},
-		"binding":             {"POST", pod + "/binding", answering{201, object, nil}, 0},
-		"proxied":             {"POST", pod + "/proxy/some/path", answering{201, object, nil}, 0},
-		"conflict":            {"PUT", pod, answering{409, &metav1.Status{}, nil}, 0},
-		"no answer":           {"POST", pods, answering{err: errors.New("connection reset")}, 0},
-		"of another resource": {"POST", "https://server/api/v1/namespaces/a/secrets", answering{201, object, nil}, 0},
-		"without a UID":       {"POST", pods, answering{201, &corev1.Pod{}, nil}, 0},
+		"create":              {"POST", pods, answering{code: 201, object: object}, 1, 0},
+		"update":              {"PUT", pod, answering{code: 200, object: object}, 1, 0},
+		"patch":               {"PATCH", pod, answering{code: 200, object: object}, 1, 0},
+		"status":              {"PUT", pod + "/status", answering{code: 200, object: object}, 1, 0},
+		"dry run":             {"POST", pods + "?dryRun=All", answering{code: 201, object: object}, 0, 0},
+		"get":                 {"GET", pod, answering{code: 200, object: object}, 0, 0},
+		"binding":             {"POST", pod + "/binding", answering{code: 201, object: object}, 0, 0},
+		"proxied":             {"POST", pod + "/proxy/some/path", answering{code: 201, object: object}, 0, 0},
+		"conflict":            {"PUT", pod, answering{code: 409, object: &metav1.Status{}}, 0, 0},
+		"no answer":           {"POST", pods, answering{err: errors.New("connection reset")}, 1, 1},
+		"no connection":       {"POST", pods, answering{err: &net.OpError{Op: "dial", Err: errors.New("refused")}}, 0, 0},
+		"too late":            {"PUT", pod, answering{code: 504, object: &metav1.Status{}}, 1, 1},
+		"a broken server":     {"DELETE", pod, answering{code: 500, object: &metav1.Status{}}, 1, 1},
+		"half an answer":      {"PUT", pod, answering{code: 200, object: object, cut: true}, 1, 1},
+		"not understood":      {"PUT", pod, answering{code: 200, object: object, media: "text/plain"}, 1, 1},
+		"unknown, elsewhere":  {"POST", "https://server/api/v1/namespaces/a/secrets", answering{code: 500, object: &metav1.Status{}}, 0, 0},
+		"unknown, a dry run":  {"POST", pods + "?dryRun=All", answering{code: 500, object: &metav1.Status{}}, 0, 0},
+		"of another resource": {"POST", "https://server/api/v1/namespaces/a/secrets", answering{code: 201, object: object}, 0, 0},
+		"without a UID":       {"POST", pods, answering{code: 201, object: &corev1.Pod{}}, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(func(Key) {})
-			c := l.cacheOf(still{}, func(Key) held { return held{} }, nil)
-			c.learner = &learner{}
-			informers := &http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}}
-			c.learner.learn(informers)
-
-			ctx := withRun(t.Context(), &run{l, Key{Namespace: "a", Name: "owner"}})
+			c := newController(t, keys(&journal{}), Options{})
+			l := c.ledger
+			pods := listing(l, &still{})
+			ctx := withRun(t.Context(), &run{controller: c, key: Key{Namespace: "a", Name: "owner"}})
 			req, err := http.NewRequestWithContext(ctx, test.method, test.url, nil)
 			require.NoError(t, err)
 			resp, err := TrackWrites(test.answer).RoundTrip(req)
 			require.Equal(t, test.answer.err, err)
 			require.EqualValues(t, test.want, l.open.Load())
+			require.Equal(t, test.relists, pods.relists)
 			if err == nil {
 				want, err := json.Marshal(test.answer.object)
 				require.NoError(t, err)
 				got, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
+				if test.answer.cut {
+					require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				} else {
+					require.NoError(t, err)
+				}
 				require.Equal(t, want, got, "the caller still finds the whole answer")
 			}
 		})
 	}
 }
 
-// still is an informer that has seen nothing yet.
-type still struct{ Informer }
+// still is an informer that has seen nothing yet, and does not move by itself.
+type still struct {
+	resourceVersion string // of the cache; empty: 1
+	listed, rewinds int
+	relists         int // that were asked for
+	doubt           error
+	version         func(Key) (informer.Version, bool)
+	live            func(context.Context, Key) (informer.Version, bool, error)
+}
 
-func (still) Name() string            { return "still" }
-func (still) ResourceVersion() string { return "1" }
-func (still) Health() informer.Health { return informer.Health{State: informer.Live} }
+func (*still) Name() string                      { return "still" }
+func (*still) Run(context.Context) error         { return nil }
+func (*still) WaitForSync(context.Context) error { return nil }
+func (s *still) ResourceVersion() string         { return cmp.Or(s.resourceVersion, "1") }
+func (s *still) Health() informer.Health {
+	return informer.Health{State: informer.Live, Listed: s.listed, Rewinds: s.rewinds}
+}
+
+func (s *still) Version(key Key) (informer.Version, bool) {
+	if s.version == nil {
+		return informer.Version{}, false
+	}
+	return s.version(key)
+}
+
+func (s *still) LiveVersion(ctx context.Context, key Key) (informer.Version, bool, error) {
+	if s.live == nil {
+		return informer.Version{}, false, nil
+	}
+	return s.live(ctx, key)
+}
+
+func (s *still) Relist(doubt error) int {
+	s.relists++
+	s.doubt = doubt
+	return s.listed + 1
+}
+
+// listing lets a ledger depend on an informer that lists all pods of https://server.
+func listing(l *ledger, s *still) *still {
+	c := l.cacheOf(s)
+	c.learner = &learner{}
+	c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}})
+	return s
+}

@@ -29,8 +29,8 @@ import (
 // Collector is a prometheus.Collector. What can be asked for is asked for when it is scraped; only durations are recorded as they happen. Make one
 // with [New], register it, and let it know of controllers, informers and electors. Safe for concurrent use.
 type Collector struct {
-	waited, worked, took *prometheus.HistogramVec
-	results              *prometheus.CounterVec
+	waited, worked, took, parked *prometheus.HistogramVec
+	results                      *prometheus.CounterVec
 
 	mu sync.Mutex
 	// Guarded by mu.
@@ -68,6 +68,7 @@ func New() *Collector {
 		waited: histogram("workqueue_queue_duration_seconds", "How long keys waited for a worker.", "name"),
 		worked: histogram("workqueue_work_duration_seconds", "How long workers had keys.", "name"),
 		took:   histogram("thermostat_reconcile_duration_seconds", "How long calls of Reconcile took.", "controller"),
+		parked: histogram("thermostat_parked_seconds", "How long keys were parked until the caches had seen what their last run wrote.", "controller"),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "thermostat_reconcile_total", Help: "Calls of Reconcile, by what they came to."},
 			[]string{"controller", "result"}),
 	}
@@ -80,7 +81,7 @@ func (c *Collector) Controller(name string, stats func() reconcile.Stats) reconc
 	c.controllers = append(c.controllers, controller{name, stats})
 	return &recorder{
 		waited: c.waited.WithLabelValues(name), worked: c.worked.WithLabelValues(name), took: c.took.WithLabelValues(name),
-		results: c.results.MustCurryWith(prometheus.Labels{"controller": name}),
+		parked: c.parked.WithLabelValues(name), results: c.results.MustCurryWith(prometheus.Labels{"controller": name}),
 	}
 }
 
@@ -99,8 +100,8 @@ func (c *Collector) Elector(name string, isLeader func() bool) {
 }
 
 type recorder struct {
-	waited, worked, took prometheus.Observer
-	results              *prometheus.CounterVec
+	waited, worked, took, parked prometheus.Observer
+	results                      *prometheus.CounterVec
 }
 
 func (r *recorder) Waited(_ workqueue.Priority, d time.Duration) { r.waited.Observe(d.Seconds()) }
@@ -109,6 +110,8 @@ func (r *recorder) Reconciled(result string, took time.Duration) {
 	r.took.Observe(took.Seconds())
 	r.results.WithLabelValues(result).Inc()
 }
+
+func (r *recorder) Parked(d time.Duration) { r.parked.Observe(d.Seconds()) }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
@@ -139,7 +142,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{depth, adds, retries, unfinished, longest, oldest, delayed, failing, workers, parked, stuck, objects, state, progress, lists, rejected, master} {
 		ch <- d
 	}
-	for _, v := range []prometheus.Collector{c.waited, c.worked, c.took, c.results} {
+	for _, v := range []prometheus.Collector{c.waited, c.worked, c.took, c.parked, c.results} {
 		v.Describe(ch)
 	}
 }
@@ -189,7 +192,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(master, leading, e.name)
 	}
-	for _, v := range []prometheus.Collector{c.waited, c.worked, c.took, c.results} {
+	for _, v := range []prometheus.Collector{c.waited, c.worked, c.took, c.parked, c.results} {
 		v.Collect(ch)
 	}
 }

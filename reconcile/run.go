@@ -1,0 +1,72 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer"
+)
+
+// run is one call of Reconcile, as its ctx knows it.
+type run struct {
+	controller *Controller
+	key        Key
+}
+
+type runKey struct{}
+
+func withRun(ctx context.Context, r *run) context.Context { return context.WithValue(ctx, runKey{}, r) }
+
+func (r *run) wrote(ctx context.Context, w write) {
+	r.controller.ledger.wrote(klog.FromContext(ctx), r.key, w)
+}
+
+func (r *run) lost(ctx context.Context, t target) {
+	r.controller.ledger.lost(klog.FromContext(ctx), r.key, t)
+}
+
+// Wrote tells the loop of an object that this run has created or changed, where [TrackWrites] cannot see it: a client that is not made from a rest.Config. The key
+// is then not reconciled again before inf has seen o, which is the object as the server has answered it. ctx is that of the call of Reconcile.
+//
+// It returns an error if ctx is another one, if inf is no source of the controller, or if o has no UID or resourceVersion.
+func Wrote[T any](ctx context.Context, inf *informer.SharedIndexInformer[T], o metav1.Object) error {
+	if err := report(ctx, inf, o, false); err != nil {
+		return fmt.Errorf("Wrote: %w", err)
+	}
+	return nil
+}
+
+// Deleted is [Wrote] for an object that this run has deleted: the key waits until inf has seen it going or gone. o needs no more than its name and UID.
+func Deleted[T any](ctx context.Context, inf *informer.SharedIndexInformer[T], o metav1.Object) error {
+	if err := report(ctx, inf, o, true); err != nil {
+		return fmt.Errorf("Deleted: %w", err)
+	}
+	return nil
+}
+
+func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) error {
+	r, ok := ctx.Value(runKey{}).(*run)
+	if !ok {
+		return errors.New("the ctx is not that of a call of Reconcile")
+	}
+	if isNil(inf) {
+		return errors.New("the informer is nil")
+	}
+	c := r.controller.ledger.find(inf)
+	switch {
+	case c == nil:
+		return fmt.Errorf("informer %s is no source of controller %s: call Reads or one of the others before NewManager", inf.Name(), r.controller.name)
+	case isNil(o):
+		return errors.New("the object is nil")
+	case o.GetUID() == "" || o.GetResourceVersion() == "" && !deleted:
+		return fmt.Errorf("%s/%s has no UID or no resourceVersion: give the object that the server has answered", o.GetNamespace(), o.GetName())
+	}
+	key := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+	r.controller.ledger.owe(&debt{owner: r.key, object: object{c, key}, uid: o.GetUID(), resourceVersion: o.GetResourceVersion(), deleted: deleted})
+	return nil
+}
