@@ -178,6 +178,11 @@ func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
 	if len(inf.events)+len(inf.repeats) == 0 {
 		return
 	}
+	if inf.detector != nil {
+		for _, e := range inf.events {
+			inf.detector.saw(e, inf.health)
+		}
+	}
 	stored := inf.store.len()
 	inf.listeners = slices.DeleteFunc(inf.listeners, func(l *listener[T]) bool {
 		wanted := inf.push(l, log, stored, inf.events)

@@ -94,7 +94,8 @@
 //	indexer.go     the store; index.go, its lookups; labels.go, lookups by label selector
 //	apply.go       how the one becomes the other, and who is told
 //	handler.go     Event, Handler; filter.go, a smaller world; listener.go, the buffer and goroutine of each
-//	redelivery.go  what a handler panicked on; resync.go, what it wants to be reminded of
+//	redelivery.go  what a handler panicked on; resync.go and rota.go, what it wants to be reminded of
+//	mutation.go    who changed a cached object
 //	informer.go    New, Run and the rest of the surface
 //	health.go      what an informer knows about itself; calm.go, how little of it is logged
 //	live.go        one question past the cache; relist.go, the cache anew

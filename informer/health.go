@@ -46,7 +46,9 @@ type Health struct {
 	Rewinds int
 	// Rejected counts the objects whose present state could not be taken into the store: see [SharedIndexInformer.Invalid].
 	Rejected int
-	// LastBadObject is the latest complaint about a single object: it could not be taken into the store, or into an index.
+	// Mutated counts how often an object of the cache was found to have been changed by somebody: see Options.DetectMutations.
+	Mutated int
+	// LastBadObject is the latest complaint about a single object: it could not be taken into the store, or into an index, or was changed there.
 	LastBadObject error
 }
 
@@ -139,6 +141,14 @@ func (h *health) badObject(err error) {
 	if held, ok := h.complaints.line(); ok {
 		h.log.Error(err, "An object cannot be handled", "notLogged", held, "stack", stackOf(err))
 	}
+}
+
+// mutated reports an object that somebody has changed in the cache.
+func (h *health) mutated(err error) {
+	h.mu.Lock()
+	h.now.Mutated++
+	h.mu.Unlock()
+	h.badObject(err)
 }
 
 func (h Health) String() string {

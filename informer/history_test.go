@@ -174,6 +174,20 @@ func cacheBeforeNotice(inf *SharedIndexInformer[*corev1.Pod], e Event[*corev1.Po
 	return nil
 }
 
+// mutations is what the detector has found, and what it finds now in everything that is held (B10).
+func mutations[T any](inf *SharedIndexInformer[T]) error {
+	if inf.becomeWriter() == nil { // or somebody is stuck, who has the token
+		for key := range inf.detector.prints {
+			inf.detector.check(key, inf.health)
+		}
+		inf.unlockWriter()
+	}
+	if h := inf.Health(); h.Mutated > 0 {
+		return h.LastBadObject
+	}
+	return nil
+}
+
 func version(s string) int64 {
 	v, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {

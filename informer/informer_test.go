@@ -39,7 +39,7 @@ func start(t *testing.T, api *podAPI, opts Options[*corev1.Pod]) *SharedIndexInf
 	return inf
 }
 
-func run(t *testing.T, inf *SharedIndexInformer[*corev1.Pod]) {
+func run[T any](t *testing.T, inf *SharedIndexInformer[T]) {
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{})) // a silent one
 	done := make(chan error, 1)
 	go func() { done <- inf.Run(ctx) }()

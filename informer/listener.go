@@ -20,7 +20,7 @@ type listener[T any] struct {
 	every   bool         // nothing is merged
 	crash   bool         // a panic is nobody's to recover
 	reached func(string) // nil if nobody wants to know
-	resync  *resync      // nil if nobody wants it; the writer's
+	resync  *rota        // nil if nobody wants it; the writer's
 
 	mu sync.Mutex
 	// Guarded by mu. buffer[head:] are the events that the handler has not been called with, oldest first; what stands before head is zero.
@@ -58,7 +58,7 @@ func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 		l.name = "handler"
 	}
 	if opts.Resync > 0 {
-		l.resync = newResync(opts.Resync)
+		l.resync = newRota(opts.Resync)
 	}
 	return l
 }

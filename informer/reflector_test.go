@@ -119,6 +119,7 @@ func bubble(t *testing.T, opts Options[*corev1.Pod], fn func(t *testing.T, p *pr
 		p := &proxy{podAPI: newPodAPI()}
 		p.Create(pod("a"))
 		p.Create(pod("b"))
+		opts.DetectMutations = true
 		inf, err := New[*corev1.Pod](p, opts)
 		require.NoError(t, err)
 		told := &history{inf: inf, rounds: rounds{}}
@@ -126,6 +127,7 @@ func bubble(t *testing.T, opts Options[*corev1.Pod], fn func(t *testing.T, p *pr
 		require.NoError(t, err)
 		fn(t, p, inf, told)
 		require.NoError(t, told.err())
+		require.NoError(t, mutations(inf))
 	})
 }
 
