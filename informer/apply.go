@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/store"
 )
 
 // chunk is how many changes are made under one lock: readers wait for no more.
@@ -51,51 +53,52 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 		d := &deltas[i]
 		d.stale = inf.stale(d) && (i == 0 || deltas[i-1].key != d.key || deltas[i-1].stale)
 		if !d.deleted && !d.stale && d.invalid == nil {
-			s.plan(d.key, d.value, inf.health.badObject)
+			s.Plan(d.key, d.value, inf.health.badObject)
 		}
 	}
 	initial := !inf.HasSynced()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock()
+	defer s.Unlock()
 	for i := range deltas {
 		d := &deltas[i]
-		e, held := s.entries[d.key]
+		row, held := s.Find(d.key)
 		switch {
 		case d.stale:
-			e.epoch = max(e.epoch, d.epoch)
-			if e.resourceVersion == d.resourceVersion {
+			f := s.Facts(row)
+			f.epoch = max(f.epoch, uint32(d.epoch))
+			if f.resourceVersion == d.resourceVersion {
 				delete(s.invalid, d.key)
 				if !d.deleted && slices.ContainsFunc(inf.listeners, func(l *listener[T]) bool { return l.every }) {
-					inf.repeats = append(inf.repeats, repeated(e))
+					inf.repeats = append(inf.repeats, repeated(s.item(row)))
 				}
 			}
 			continue
 		case d.deleted:
 			delete(s.invalid, d.key)
 			if held {
-				inf.removed(e, d)
+				inf.removed(row, d)
 			}
 			continue
 		case d.invalid != nil:
 			// It exists, so it is not deleted, and nobody is told anything: the last good state of this object stays.
 			s.invalid[d.key] = rejection{d.invalid, d.epoch}
 			switch {
-			case held && e.uid != d.uid:
-				inf.removed(e, nil)
+			case held && s.Facts(row).uid != d.uid:
+				inf.removed(row, nil)
 			case held:
-				e.epoch = d.epoch
+				s.Facts(row).epoch = uint32(d.epoch)
 			}
 			continue
-		case held && e.uid != d.uid:
-			inf.removed(e, nil)
+		case held && s.Facts(row).uid != d.uid:
+			inf.removed(row, nil)
 			held = false
 		}
 		event := Event[T]{Type: Added, Key: d.key, UID: d.uid, ResourceVersion: d.resourceVersion, New: d.value, Initial: initial}
 		if held {
-			event.Type, event.Old, event.Initial = Updated, e.value, false
+			event.Type, event.Old, event.Initial = Updated, s.Value(row), false
 		}
 		delete(s.invalid, d.key)
-		s.put(d.key, d.uid, d.resourceVersion, d.epoch, d.value).deleting = d.deleting
+		s.put(d.item, d.epoch)
 		inf.events = append(inf.events, event)
 	}
 }
@@ -103,31 +106,32 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 // stale reports whether d tells the store nothing: it holds exactly this state, as after a relist, which repeats what has not changed, or a newer
 // one, which no server should make it forget. Versions from before a rewind are not compared with those after it.
 func (inf *SharedIndexInformer[T]) stale(d *delta[T]) bool {
-	e, held := inf.store.entries[d.key]
-	switch {
-	case !held || d.resourceVersion == "":
+	row, held := inf.store.Find(d.key)
+	if !held || d.resourceVersion == "" {
 		return false
-	case (e.epoch < inf.rewound) == (d.epoch < inf.rewound) && older(d.resourceVersion, e.resourceVersion):
-		return true
-	default:
-		return !d.deleted && e.uid == d.uid && e.resourceVersion == d.resourceVersion
 	}
+	f := inf.store.Facts(row)
+	if (uint64(f.epoch) < inf.rewound) == (d.epoch < inf.rewound) && older(d.resourceVersion, f.resourceVersion) {
+		return true
+	}
+	return !d.deleted && f.uid == d.uid && f.resourceVersion == d.resourceVersion
 }
 
-// removed takes e out of the store. d is the deletion if the server has told of one, of that object, with its last state. The store's lock
+// removed takes a row out of the store. d is the deletion if the server has told of one, of that object, with its last state. The store's lock
 // is held.
-func (inf *SharedIndexInformer[T]) removed(e *entry[Key, T], d *delta[T]) {
-	event := Event[T]{Type: Deleted, Key: e.key, UID: e.uid, ResourceVersion: e.resourceVersion, Old: e.value, FinalStateUnknown: true}
-	if d != nil && !d.unseen && d.uid == e.uid {
+func (inf *SharedIndexInformer[T]) removed(row store.Row, d *delta[T]) {
+	it := inf.store.item(row)
+	event := Event[T]{Type: Deleted, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, Old: it.value, FinalStateUnknown: true}
+	if d != nil && !d.unseen && d.uid == it.uid {
 		event.ResourceVersion, event.Old, event.FinalStateUnknown = d.resourceVersion, d.value, false
 	}
-	inf.store.remove(e)
+	inf.store.Remove(row)
 	inf.events = append(inf.events, event)
 }
 
-// repeated is what there is to tell of an entry that has not changed.
-func repeated[T any](e *entry[Key, T]) Event[T] {
-	return Event[T]{Type: Updated, Key: e.key, UID: e.uid, ResourceVersion: e.resourceVersion, Old: e.value, New: e.value, Resync: true}
+// repeated is what there is to tell of an object that has not changed.
+func repeated[T any](it item[T]) Event[T] {
+	return Event[T]{Type: Updated, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, Old: it.value, New: it.value, Resync: true}
 }
 
 // finish makes true what a batch says once all of its deltas have been applied: a list is complete, a version has been reached. The caller
@@ -154,21 +158,22 @@ func (inf *SharedIndexInformer[T]) finish(b batch[T], log klog.Logger) {
 // sweep removes what a complete list did not contain. The caller holds the writer token.
 func (inf *SharedIndexInformer[T]) sweep(epoch uint64, log klog.Logger) {
 	s := inf.store
-	s.mu.Lock()
+	s.Lock()
 	maps.DeleteFunc(s.invalid, func(_ Key, r rejection) bool { return r.epoch < epoch })
-	s.mu.Unlock()
-	var swept []*entry[Key, T]
-	for _, e := range s.entries {
-		if e.epoch < epoch {
-			swept = append(swept, e)
+	s.Unlock()
+	var swept []store.Row
+	for row := range store.Row(s.Rows()) {
+		if uint64(s.Facts(row).epoch) < epoch {
+			swept = append(swept, row)
 		}
 	}
-	for entries := range slices.Chunk(swept, chunk) {
-		s.mu.Lock()
-		for _, e := range entries {
-			inf.removed(e, nil)
+	slices.Reverse(swept) // what moves into the gap of a row that was removed stood behind it, and stays
+	for rows := range slices.Chunk(swept, chunk) {
+		s.Lock()
+		for _, row := range rows {
+			inf.removed(row, nil)
 		}
-		s.mu.Unlock()
+		s.Unlock()
 		inf.tell(log)
 	}
 }
@@ -183,7 +188,7 @@ func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
 			inf.detector.saw(e, inf.health)
 		}
 	}
-	stored := inf.store.len()
+	stored := inf.store.Len()
 	inf.listeners = slices.DeleteFunc(inf.listeners, func(l *listener[T]) bool {
 		wanted := inf.push(l, log, stored, inf.events)
 		return !wanted || l.every && !inf.push(l, log, stored, inf.repeats)

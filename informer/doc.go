@@ -91,7 +91,7 @@
 //	reflector.go   list and watch, as a state machine; stream.go and pagedlist.go, the two ways to list, one of which goes on as the watch
 //	quarantine.go  what came and could not be taken
 //	deltafifo.go   what the store has not taken yet
-//	indexer.go     the store; index.go, its lookups; labels.go, lookups by label selector
+//	indexer.go     the store, around the table of internal/store; index.go, its lookups; labels.go, lookups by label selector
 //	apply.go       how the one becomes the other, and who is told
 //	handler.go     Event, Handler; filter.go, a smaller world; listener.go, the buffer and goroutine of each
 //	redelivery.go  what a handler panicked on; resync.go and rota.go, what it wants to be reminded of

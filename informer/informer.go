@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/internal/store"
 )
 
 var (
@@ -67,7 +68,7 @@ type SharedIndexInformer[T any] struct {
 	stopGrace time.Duration
 	reflector *reflector[T]
 	fifo      *deltaFIFO[T]
-	store     *indexer[Key, T]
+	store     *indexer[T]
 	health    *health
 
 	// writer is a token, held by whoever changes the store, the list of indexes or the list of listeners. It is no mutex, because handlers
@@ -151,7 +152,7 @@ func build[V any, T Object, L runtime.Object](client Client[L], opts Options[T],
 		r.streamsLeft = streamTries
 	}
 	inf := &SharedIndexInformer[V]{
-		name: name, stopGrace: opts.StopGrace, reflector: r, fifo: fifo, store: newIndexer[Key, V](), health: h,
+		name: name, stopGrace: opts.StopGrace, reflector: r, fifo: fifo, store: newIndexer[V](), health: h,
 		writer: make(chan struct{}, 1), synced: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	if opts.DetectMutations {
@@ -271,8 +272,9 @@ func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions)
 
 	// The store stands still while the writer token is held, so the snapshot and the events that follow meet without a gap.
 	var joined []Event[T]
-	for _, e := range inf.store.entries {
-		joined = append(joined, Event[T]{Type: Added, Key: e.key, UID: e.uid, ResourceVersion: e.resourceVersion, New: e.value, Initial: true})
+	for row := range store.Row(inf.store.Rows()) {
+		it := inf.store.item(row)
+		joined = append(joined, Event[T]{Type: Added, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, New: it.value, Initial: true})
 	}
 	if inf.HasSynced() {
 		joined = append(joined, Event[T]{})
@@ -340,15 +342,15 @@ func (inf *SharedIndexInformer[T]) WaitForSync(ctx context.Context) error {
 }
 
 // Get returns the object of that key, if the store holds one.
-func (inf *SharedIndexInformer[T]) Get(key Key) (T, bool) { return inf.store.get(key) }
+func (inf *SharedIndexInformer[T]) Get(key Key) (T, bool) { return inf.store.Get(key) }
 
 // Len returns how many objects the store holds.
-func (inf *SharedIndexInformer[T]) Len() int { return inf.store.len() }
+func (inf *SharedIndexInformer[T]) Len() int { return inf.store.Len() }
 
 // All returns all objects: one consistent snapshot, taken when the loop starts, in no particular order.
 func (inf *SharedIndexInformer[T]) All() iter.Seq[T] {
 	return func(yield func(T) bool) {
-		for _, value := range inf.store.values() {
+		for _, value := range inf.store.Values() {
 			if !yield(value) {
 				return
 			}
@@ -402,8 +404,8 @@ func (inf *SharedIndexInformer[T]) Invalid(key Key) error { return inf.store.rej
 // Health tells how the cache is doing.
 func (inf *SharedIndexInformer[T]) Health() Health {
 	h := inf.health.get()
-	inf.store.mu.RLock()
-	defer inf.store.mu.RUnlock()
+	inf.store.RLock()
+	defer inf.store.RUnlock()
 	h.Rejected = len(inf.store.invalid)
 	return h
 }

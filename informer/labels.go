@@ -10,6 +10,7 @@ import (
 
 // LabelIndex finds objects by label selectors. Make one with [AddLabelIndex].
 type LabelIndex[T Object] struct {
+	store *indexer[T]
 	index *Index[label, T]
 	keys  []string
 }
@@ -31,7 +32,7 @@ func AddLabelIndex[T Object](inf *SharedIndexInformer[T], keys ...string) (*Labe
 	if err != nil {
 		return nil, err
 	}
-	return &LabelIndex[T]{index: ix, keys: slices.Clone(keys)}, nil
+	return &LabelIndex[T]{store: inf.store, index: ix, keys: slices.Clone(keys)}, nil
 }
 
 // Select returns the objects whose labels the selector matches: one consistent snapshot, taken when the loop starts, in no particular order. They are the
@@ -69,29 +70,7 @@ func (ix *LabelIndex[T]) candidates(selector labels.Selector) []T {
 		}
 	}
 	if len(choices) == 0 {
-		return ix.index.store.values()
-	}
-
-	s := ix.index.store
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	// Each choice alone contains every match; an object has one value of a label, so no bucket of a choice repeats what is in another.
-	size := func(choice []label) (n int) {
-		for _, l := range choice {
-			if b, ok := ix.index.buckets[l]; ok {
-				n += len(b.members)
-			}
-		}
-		return n
-	}
-	best := slices.MinFunc(choices, func(a, b []label) int { return size(a) - size(b) })
-	found := make([]T, 0, size(best))
-	for _, l := range best {
-		if b, ok := ix.index.buckets[l]; ok {
-			for _, e := range b.members {
-				found = append(found, e.value)
-			}
-		}
-	}
-	return found
+		return ix.store.Values()
+	} // Each choice alone contains every match.
+	return ix.index.index.GetFewest(choices)
 }

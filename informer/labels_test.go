@@ -24,7 +24,7 @@ func labelled(t testing.TB, n int, random *rand.Rand) *SharedIndexInformer[*core
 				p.Labels[key] = strconv.Itoa(value)
 			}
 		}
-		inf.store.put(KeyOf(p), "", "1", 0, p)
+		hold(inf, p)
 	}
 	return inf
 }
@@ -61,7 +61,7 @@ func TestLabelSelectorsUseTheSmallestBuckets(t *testing.T) {
 	inf := labelled(t, 300, rand.New(rand.NewPCG(1, 8)))
 	rare := pod("rare")
 	rare.Labels = map[string]string{"a": "1", "b": "rare"}
-	inf.store.put(KeyOf(rare), "", "1", 0, rare)
+	hold(inf, rare)
 	ix, err := AddLabelIndex(inf, "a", "b")
 	require.NoError(t, err)
 	for text, most := range map[string]int{"a=1,b=rare": 1, "b=rare,c=1": 1, "a in (1),b in (rare,none)": 1, "a=none": 0} {
@@ -80,7 +80,7 @@ func BenchmarkSelect(b *testing.B) {
 	inf := labelled(b, 100_000, rand.New(rand.NewPCG(1, 9)))
 	rare := pod("rare")
 	rare.Labels = map[string]string{"a": "rare"}
-	inf.store.put(KeyOf(rare), "", "1", 0, rare)
+	hold(inf, rare)
 	for _, keys := range [][]string{nil, {"a"}} {
 		ix, err := AddLabelIndex(inf, keys...)
 		require.NoError(b, err)

@@ -32,13 +32,14 @@ type Version struct {
 
 // Version returns the version of the object of that key that the store holds, if it holds one.
 func (inf *SharedIndexInformer[T]) Version(key Key) (Version, bool) {
-	inf.store.mu.RLock()
-	defer inf.store.mu.RUnlock()
-	e, ok := inf.store.entries[key]
+	inf.store.RLock()
+	defer inf.store.RUnlock()
+	row, ok := inf.store.Find(key)
 	if !ok {
 		return Version{}, false
 	}
-	return Version{e.uid, e.resourceVersion, e.deleting}, true
+	f := inf.store.Facts(row)
+	return Version{f.uid, f.resourceVersion, f.deleting}, true
 }
 
 // LiveVersion is Live for the version alone; an object that cannot be taken into the store has one, too.

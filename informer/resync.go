@@ -17,7 +17,7 @@ func (inf *SharedIndexInformer[T]) remind(log klog.Logger) {
 	var soonest time.Time
 	takeTurns := func(r *rota, do func(keys []Key)) {
 		for {
-			keys, due := next(r, time.Now(), inf.store.entries)
+			keys, due := r.next(time.Now(), inf.store.Keys)
 			if !due {
 				break
 			}
@@ -34,11 +34,11 @@ func (inf *SharedIndexInformer[T]) remind(log klog.Logger) {
 		takeTurns(l.resync, func(keys []Key) {
 			var events []Event[T]
 			for _, key := range keys {
-				if e, held := inf.store.entries[key]; held {
-					events = append(events, repeated(e))
+				if row, held := inf.store.Find(key); held {
+					events = append(events, repeated(inf.store.item(row)))
 				}
 			}
-			inf.push(l, log, inf.store.len(), events)
+			inf.push(l, log, inf.store.Len(), events)
 		})
 	}
 	if inf.detector != nil {

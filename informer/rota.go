@@ -24,9 +24,9 @@ func newRota(period time.Duration) *rota {
 	return &rota{period: period, seed: maphash.MakeSeed()}
 }
 
-// next returns the keys whose turn has come, and true; or nothing and false if none is due. When the machine was asleep for longer than a period, nothing
+// next returns the keys whose turn has come, and true; or nothing and false if none is due. all returns every key. When the machine was asleep for longer than a period, nothing
 // is made up for.
-func next[T any](r *rota, now time.Time, entries map[Key]*entry[Key, T]) ([]Key, bool) {
+func (r *rota) next(now time.Time, all func() []Key) ([]Key, bool) {
 	if r.due.IsZero() || now.Sub(r.due) > r.period {
 		r.due = now.Add(r.period / turns)
 	}
@@ -34,7 +34,7 @@ func next[T any](r *rota, now time.Time, entries map[Key]*entry[Key, T]) ([]Key,
 		return nil, false
 	}
 	if r.turn == 0 {
-		for key := range entries {
+		for _, key := range all() {
 			turn := maphash.Comparable(r.seed, key) % turns
 			r.turns[turn] = append(r.turns[turn], key)
 		}

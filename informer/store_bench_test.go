@@ -34,18 +34,18 @@ func BenchmarkStoreUpdate(b *testing.B) {
 	b.Run("thermostat", func(b *testing.B) {
 		inf, err := New[*corev1.Pod](fakeapi.New[*corev1.Pod](func() *corev1.PodList { return &corev1.PodList{} }), Options[*corev1.Pod]{})
 		require.NoError(b, err)
-		_, err = AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Namespace} })
+		_, err = AddSingleIndex(inf, func(p *corev1.Pod) (string, bool) { return p.Namespace, true })
 		require.NoError(b, err)
-		_, err = AddIndex(inf, func(p *corev1.Pod) []types.UID { return []types.UID{metav1.GetControllerOfNoCopy(p).UID} })
+		_, err = AddSingleIndex(inf, func(p *corev1.Pod) (types.UID, bool) { return metav1.GetControllerOfNoCopy(p).UID, true })
 		require.NoError(b, err)
-		_, err = AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
+		_, err = AddSingleIndex(inf, func(p *corev1.Pod) (string, bool) { return p.Spec.NodeName, true })
 		require.NoError(b, err)
 		update := func(p *corev1.Pod) {
-			s, key := inf.store, Key{Namespace: p.Namespace, Name: p.Name}
-			s.plan(key, p, func(err error) { require.NoError(b, err) })
-			s.mu.Lock()
-			s.put(key, p.UID, p.ResourceVersion, 1, p)
-			s.mu.Unlock()
+			s, it := inf.store, item[*corev1.Pod]{key: Key{Namespace: p.Namespace, Name: p.Name}, uid: p.UID, resourceVersion: p.ResourceVersion, value: p}
+			s.Plan(it.key, p, func(err error) { require.NoError(b, err) })
+			s.Lock()
+			s.put(it, 1)
+			s.Unlock()
 		}
 		for _, p := range versions[0] {
 			update(p)

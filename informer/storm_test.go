@@ -159,7 +159,6 @@ func stormScript(t *testing.T, script []byte) {
 				require.NoError(t, h.folded(p.Objects()), name)
 			}
 		}
-		require.NoError(t, inf.store.check())
 	})
 }
 

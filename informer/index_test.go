@@ -1,0 +1,113 @@
+package informer
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// hold puts pods into the store of an informer that does not run.
+func hold(inf *SharedIndexInformer[*corev1.Pod], pods ...*corev1.Pod) {
+	for _, p := range pods {
+		inf.store.Plan(KeyOf(p), p, nil)
+		inf.store.put(item[*corev1.Pod]{key: KeyOf(p), resourceVersion: "1", value: p}, 0)
+	}
+}
+
+func TestIndexFunctionsThatMisbehaveHurtNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newPodAPI()
+		inf := start(t, api, Options[*corev1.Pod]{})
+		synced(t, inf)
+
+		boom := errors.New("boom")
+		panics, err := AddIndex(inf, func(p *corev1.Pod) []string {
+			if p.Name == "bad" {
+				panic(boom)
+			}
+			return []string{"good"}
+		})
+		require.NoError(t, err)
+		nan, err := AddIndex(inf, func(*corev1.Pod) []float64 { return []float64{1, math.NaN()} })
+		require.NoError(t, err)
+		odd, err := AddIndex(inf, func(p *corev1.Pod) []any {
+			if p.Name == "bad" {
+				return []any{[]int{1}} // no map takes it
+			}
+			return []any{nil, "x"}
+		})
+		require.NoError(t, err)
+
+		api.Create(pod("good"))
+		synctest.Wait()
+		require.NoError(t, panics.Err())
+		api.Create(pod("bad"))
+		synctest.Wait()
+		require.Equal(t, []string{"bad", "good"}, names(inf), "the objects are there all the same")
+		require.Len(t, slices.Collect(panics.Get("good")), 1)
+		require.ErrorIs(t, panics.Err(), boom)
+		require.ErrorContains(t, panics.Err(), "default/bad")
+		require.Empty(t, nan.Values())
+		require.ErrorContains(t, nan.Err(), "not equal to itself")
+		require.ElementsMatch(t, []any{nil, "x"}, odd.Values())
+		require.Error(t, odd.Err())
+		require.Error(t, inf.Health().LastBadObject)
+		require.Equal(t, Live, inf.Health().State)
+
+		api.Update("default", "good", func(p *corev1.Pod) { p.Name = "good" })
+		api.Delete("default", "good")
+		synctest.Wait()
+		require.Empty(t, odd.Values())
+	})
+}
+
+func TestIndexLookupsStopWhenAsked(t *testing.T) {
+	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
+	require.NoError(t, err)
+	byName, err := AddIndex(inf, func(p *corev1.Pod) []string { return []string{"all"} })
+	require.NoError(t, err)
+	for i := range 10 {
+		hold(inf, pod(strconv.Itoa(i)))
+	}
+	seen := 0
+	for range byName.Get("all") {
+		seen++
+		break
+	}
+	for range inf.All() {
+		seen++
+		break
+	}
+	require.Equal(t, 2, seen)
+	require.Empty(t, slices.Collect(byName.Get("none")))
+}
+
+func TestAddIndexNeedsAnInformerAndAFunction(t *testing.T) {
+	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
+	require.NoError(t, err)
+	_, err = AddIndex[string](inf, nil)
+	require.Error(t, err)
+	_, err = AddSingleIndex[string](inf, nil)
+	require.Error(t, err)
+	_, err = AddIndex(nil, func(*corev1.Pod) []string { return nil })
+	require.Error(t, err)
+}
+
+func TestASingleIndexKnowsOneValueOrNone(t *testing.T) {
+	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
+	require.NoError(t, err)
+	byNode, err := AddSingleIndex(inf, func(p *corev1.Pod) (string, bool) { return p.Spec.NodeName, p.Spec.NodeName != "" })
+	require.NoError(t, err)
+	bound, waiting := pod("bound"), pod("waiting")
+	bound.Spec.NodeName = "node-1"
+	hold(inf, bound, waiting)
+	require.Equal(t, []string{"node-1"}, byNode.Values())
+	require.Equal(t, []*corev1.Pod{bound}, slices.Collect(byNode.Get("node-1")))
+	require.Empty(t, slices.Collect(byNode.Get("")))
+}

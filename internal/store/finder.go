@@ -1,0 +1,107 @@
+package store
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// finder is a hash table of rows. It knows nothing of the keys: who looks for one compares it with those of the rows of its chain, and hash tells the
+// hash of a row's key.
+//
+// It has as many chains as rows, so they are short. With each row that comes, one chain is split in two, and with each that goes, two are joined (linear
+// hashing: Litwin 1980). So there is never a moment at which everything is moved to a larger table while readers wait, and the memory is eight bytes for each
+// row, not that of a table which is half empty.
+type finder struct {
+	heads column[ref] // the first row of each chain, or none
+	rest  column[ref] // for each row, the next of its chain, or none
+	hash  func(Row) uint32
+}
+
+// ref refers to a row and holds the highest bits of its hash besides: of the rows of a chain that are not the one looked for, nearly all can be passed by
+// without a look at their keys, which are far away in memory (measured: a Get takes half of the time).
+type ref uint32
+
+const (
+	rowBits = 26
+	maxRows = 1<<rowBits - 1 // of pods, that would be some hundred gigabytes
+
+	none    = ^ref(0)
+	tagMask = ref(1<<32 - 1<<rowBits)
+)
+
+func (r ref) row() Row               { return Row(r &^ tagMask) }
+func (r ref) suits(hash uint32) bool { return (r^ref(hash))&tagMask == 0 }
+
+// chain returns the number of the chain of a hash, out of n: its lowest bits, as many as number n chains. A chain that is not there yet is still
+// part of the one whose number lacks the first bit.
+func chain(hash uint32, n int) Row {
+	width := bits.Len(uint(n - 1))
+	if c := hash & (1<<width - 1); int(c) < n {
+		return c
+	}
+	return hash & (1<<(width-1) - 1)
+}
+
+// first returns the first row of the chain in which a key of that hash is, if anywhere.
+func (f *finder) first(hash uint32) ref {
+	if f.heads.len == 0 {
+		return none
+	}
+	return *f.heads.at(chain(hash, f.heads.len))
+}
+
+// push adds the row after the last one.
+func (f *finder) push() {
+	if f.rest.len == maxRows {
+		panic(fmt.Sprintf("store: more than %d rows", maxRows))
+	}
+	row := Row(f.rest.len)
+	f.rest.push(none)
+	f.heads.push(none)
+	if row > 0 {
+		// The new chain, which has the number of the row, takes from the one that lacks its first bit.
+		old := f.heads.at(row &^ (1 << (bits.Len32(row) - 1)))
+		rows := *old
+		*old = none
+		f.putAll(rows)
+	}
+	f.put(row)
+}
+
+// remove takes a row out and gives its number to the last one. The keys still stand as they stood.
+func (f *finder) remove(row Row) {
+	*f.pointer(row) = *f.rest.at(row)
+	last := Row(f.rest.len - 1)
+	rows := *f.heads.at(last)
+	f.heads.pop()
+	f.putAll(rows)
+	if row != last {
+		p := f.pointer(last)
+		*p = *p&tagMask | ref(row)
+	}
+	f.rest.remove(row)
+}
+
+// put lets a row be the first of its chain.
+func (f *finder) put(row Row) {
+	hash := f.hash(row)
+	head := f.heads.at(chain(hash, f.heads.len))
+	*f.rest.at(row), *head = *head, ref(hash)&tagMask|ref(row)
+}
+
+func (f *finder) putAll(rows ref) {
+	for rows != none {
+		row := rows.row()
+		rows = *f.rest.at(row)
+		f.put(row)
+	}
+}
+
+// pointer returns what points to a row: the head of its chain or the rest of the row before it.
+func (f *finder) pointer(row Row) *ref {
+	p := f.heads.at(chain(f.hash(row), f.heads.len))
+	for p.row() != row {
+		p = f.rest.at(p.row())
+	}
+	return p
+}

@@ -1,0 +1,297 @@
+package store
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// Index finds the values of a store by something that a function computes from each of them. Make one with [AddIndex].
+type Index[X, K comparable, F, V any] struct {
+	store *Store[K, F, V]
+	fn    func([]X, V) ([]X, error)
+
+	// Guarded by the store's lock, like the table itself. For every row r:
+	//
+	//	its slots are slots[r], unless that is empty, and more[r], if there are any; each is of another bucket
+	//	buckets[s.bucket].members[s.place] == r for each slot s of r; a bucket has no other members
+	//	byValue[buckets[b].value] == b, unless b is free; no bucket is empty but the free ones
+	slots   column[slot]
+	more    map[Row][]slot
+	buckets []bucket[X]
+	free    []uint32
+	byValue map[X]uint32
+	err     error // the last failure of fn
+
+	// What fn said of the values that the writer is about to store, in order: all in one array, which is used again and again, and the end of each
+	// one's part. Only the writer touches it.
+	planned []X
+	ends    []int
+	next    int
+	scratch []slot
+}
+
+// slot is one membership of a row: which bucket, and where in it. Few rows of an index have more than one.
+type slot struct{ bucket, place uint32 }
+
+var empty = slot{bucket: ^uint32(0)}
+
+type bucket[X any] struct {
+	value   X
+	members []Row
+}
+
+// index is an Index whose value type has been forgotten.
+type index[V any] interface {
+	plan(V) error     // compute the index values of a value; no lock is held. An error: it is found under none
+	failed(err error) // record that; the store's lock is held
+	commit(Row)       // let the row belong to exactly the buckets planned for it; the store's lock is held
+	remove(Row)       // let it belong to none and give its number to the last one; the store's lock is held
+}
+
+// AddIndex adds an index to a store. fn appends the values under which a value is to be found: none, one or several. What it does wrong, an error, a
+// panic, a value that is not equal to itself, is told to complain. The caller is the writer.
+func AddIndex[X, K comparable, F, V any](s *Store[K, F, V], fn func([]X, V) ([]X, error), complain func(error)) *Index[X, K, F, V] {
+	ix := &Index[X, K, F, V]{store: s, fn: fn, more: map[Row][]slot{}, byValue: map[X]uint32{}}
+	// The rows stand still for the writer, and nobody knows the index yet.
+	for row := range Row(s.Rows()) {
+		if err := ix.plan(s.Value(row)); err != nil {
+			complain(s.failed(ix, s.Key(row), err))
+		}
+		ix.commit(row)
+	}
+	s.Lock()
+	defer s.Unlock()
+	s.indexes = append(s.indexes, ix)
+	return ix
+}
+
+// Get copies the values found under x, one consistent snapshot, in no particular order.
+func (ix *Index[X, K, F, V]) Get(x X) []V {
+	ix.store.RLock()
+	defer ix.store.RUnlock()
+	return pick(&ix.store.values, ix.members(x))
+}
+
+// GetAny copies the values found under at least one of xs, each once.
+func (ix *Index[X, K, F, V]) GetAny(xs []X) []V {
+	ix.store.RLock()
+	defer ix.store.RUnlock()
+	return pick(&ix.store.values, ix.union(xs))
+}
+
+// GetFewest copies what GetAny finds for one of several choices: the one for which the index has least.
+func (ix *Index[X, K, F, V]) GetFewest(choices [][]X) []V {
+	ix.store.RLock()
+	defer ix.store.RUnlock()
+	size := func(xs []X) (n int) {
+		for _, x := range xs {
+			n += len(ix.members(x))
+		}
+		return n
+	}
+	return pick(&ix.store.values, ix.union(slices.MinFunc(choices, func(a, b []X) int { return size(a) - size(b) })))
+}
+
+// Keys copies the keys of what is found under x, in no particular order.
+func (ix *Index[X, K, F, V]) Keys(x X) []K {
+	ix.store.RLock()
+	defer ix.store.RUnlock()
+	return pick(&ix.store.keys, ix.members(x))
+}
+
+// Values copies the values under which at least one value of the store is found, in no particular order.
+func (ix *Index[X, K, F, V]) Values() []X {
+	ix.store.RLock()
+	defer ix.store.RUnlock()
+	values := make([]X, 0, len(ix.byValue))
+	for x := range ix.byValue {
+		values = append(values, x)
+	}
+	return values
+}
+
+// Err returns the latest failure of the index function, or nil.
+func (ix *Index[X, K, F, V]) Err() error {
+	ix.store.RLock()
+	defer ix.store.RUnlock()
+	return ix.err
+}
+
+func (ix *Index[X, K, F, V]) members(x X) []Row {
+	if b, ok := ix.byValue[x]; ok {
+		return ix.buckets[b].members
+	}
+	return nil
+}
+
+func (ix *Index[X, K, F, V]) union(xs []X) []Row {
+	if len(xs) == 1 {
+		return ix.members(xs[0])
+	}
+	var rows []Row
+	for _, x := range xs {
+		rows = append(rows, ix.members(x)...)
+	}
+	slices.Sort(rows)
+	return slices.Compact(rows)
+}
+
+func pick[T any](from *column[T], rows []Row) []T {
+	picked := make([]T, len(rows))
+	for i, row := range rows {
+		picked[i] = *from.at(row)
+	}
+	return picked
+}
+
+var errOddValue = errors.New("it returned a value that is not equal to itself")
+
+func (ix *Index[X, K, F, V]) plan(value V) error {
+	begin := len(ix.planned)
+	var err error
+	panicked := lifecycle.Try(func() {
+		ix.planned, err = ix.fn(ix.planned, value)
+		for _, x := range ix.planned[begin:] {
+			// A value that is not equal to itself would never be found again in a map; one that cannot be compared panics, here and not there.
+			if x != x {
+				err = errOddValue
+			}
+		}
+	})
+	if panicked != nil {
+		err = panicked
+	}
+	if err != nil {
+		ix.planned = ix.planned[:begin]
+	}
+	ix.ends = append(ix.ends, len(ix.planned))
+	return err
+}
+
+func (ix *Index[X, K, F, V]) failed(err error) { ix.err = err }
+
+// take returns the values of the next one that was planned.
+func (ix *Index[X, K, F, V]) take() []X {
+	begin := 0
+	if ix.next > 0 {
+		begin = ix.ends[ix.next-1]
+	}
+	xs := ix.planned[begin:ix.ends[ix.next]]
+	ix.next++
+	if ix.next == len(ix.ends) {
+		ix.planned, ix.ends, ix.next = ix.planned[:0], ix.ends[:0], 0
+	}
+	return xs
+}
+
+func (ix *Index[X, K, F, V]) commit(row Row) {
+	xs := ix.take()
+	if int(row) == ix.slots.len {
+		ix.slots.push(empty)
+	}
+	// Most updates change no index value, and most rows have one.
+	if first := *ix.slots.at(row); len(xs) == 1 && first != empty && ix.buckets[first.bucket].value == xs[0] && len(ix.more[row]) == 0 {
+		return
+	}
+	slots := ix.slotsOf(row)
+	kept := slots[:0]
+	for _, s := range slots {
+		if slices.Contains(xs, ix.buckets[s.bucket].value) {
+			kept = append(kept, s)
+		} else {
+			ix.leave(row, s)
+		}
+	}
+	for _, x := range xs {
+		b, ok := ix.byValue[x]
+		if !ok {
+			b = ix.newBucket(x)
+		}
+		if !slices.ContainsFunc(kept, func(s slot) bool { return s.bucket == b }) {
+			members := &ix.buckets[b].members
+			kept = append(kept, slot{bucket: b, place: uint32(len(*members))})
+			*members = append(*members, row)
+		}
+	}
+	ix.setSlots(row, kept)
+}
+
+func (ix *Index[X, K, F, V]) remove(row Row) {
+	for _, s := range ix.slotsOf(row) {
+		ix.leave(row, s)
+	}
+	ix.setSlots(row, nil)
+	if last := Row(ix.slots.len - 1); row != last {
+		slots := ix.slotsOf(last)
+		for _, s := range slots {
+			ix.buckets[s.bucket].members[s.place] = row
+		}
+		ix.setSlots(row, slots)
+		ix.setSlots(last, nil)
+	}
+	ix.slots.pop()
+}
+
+// slotsOf copies the slots of a row; the copy is good until the next one.
+func (ix *Index[X, K, F, V]) slotsOf(row Row) []slot {
+	ix.scratch = ix.scratch[:0]
+	if first := *ix.slots.at(row); first != empty {
+		ix.scratch = append(append(ix.scratch, first), ix.more[row]...)
+	}
+	return ix.scratch
+}
+
+func (ix *Index[X, K, F, V]) setSlots(row Row, slots []slot) {
+	first := empty
+	if len(slots) > 0 {
+		first = slots[0]
+	}
+	*ix.slots.at(row) = first
+	if len(slots) > 1 {
+		ix.more[row] = append(ix.more[row][:0], slots[1:]...)
+	} else {
+		delete(ix.more, row)
+	}
+}
+
+// leave takes a row out of a bucket. The last member moves into the gap.
+func (ix *Index[X, K, F, V]) leave(row Row, s slot) {
+	b := &ix.buckets[s.bucket]
+	last := len(b.members) - 1
+	if moved := b.members[last]; moved != row {
+		b.members[s.place] = moved
+		ix.slotIn(moved, s.bucket).place = s.place
+	}
+	b.members = b.members[:last]
+	switch {
+	case last == 0:
+		delete(ix.byValue, b.value)
+		*b = bucket[X]{}
+		ix.free = append(ix.free, s.bucket)
+	case last >= page && last < cap(b.members)/4:
+		b.members = slices.Clone(b.members) // most of it has gone, and so does its memory
+	}
+}
+
+// slotIn returns the slot of a row in a bucket that it belongs to.
+func (ix *Index[X, K, F, V]) slotIn(row Row, bucket uint32) *slot {
+	if first := ix.slots.at(row); first.bucket == bucket {
+		return first
+	}
+	more := ix.more[row]
+	return &more[slices.IndexFunc(more, func(s slot) bool { return s.bucket == bucket })]
+}
+
+func (ix *Index[X, K, F, V]) newBucket(x X) uint32 {
+	b := uint32(len(ix.buckets))
+	if n := len(ix.free); n > 0 {
+		b, ix.free = ix.free[n-1], ix.free[:n-1]
+		ix.buckets[b].value = x
+	} else {
+		ix.buckets = append(ix.buckets, bucket[X]{value: x})
+	}
+	ix.byValue[x] = b
+	return b
+}
