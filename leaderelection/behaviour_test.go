@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -37,6 +39,10 @@ func TestConfigIsChecked(t *testing.T) {
 		"below a second":    {func(c *Config) { c.LeaseDuration = 900 * time.Millisecond }, "whole seconds"},
 		"too long":          {func(c *Config) { c.LeaseDuration = 1 << 32 * time.Second }, "32 bits"},
 		"negative":          {func(c *Config) { c.StopGrace = -1 }, "StopGrace is negative"},
+		"no unit":           {func(c *Config) { c.RetryPeriod = 2 }, "RetryPeriod is only 2ns: is a unit missing?"},
+		"no unit, either":   {func(c *Config) { c.StopGrace = 3 }, "StopGrace is only 3ns"},
+		"without end":       {func(c *Config) { c.RenewDeadline = math.MaxInt64 }, "could start before the work has ended"},
+		"never":             {func(c *Config) { c.RetryPeriod = math.MaxInt64 }, "fit twice"},
 		"margin":            {func(c *Config) { c.RenewDeadline = 12 * time.Second }, "could start before the work has ended"},
 		"margin with drift": {func(c *Config) { c.ClockDrift = 0.08 }, "could start before the work has ended"},
 		"drift":             {func(c *Config) { c.ClockDrift = 0.5 }, "ClockDrift"},
@@ -86,6 +92,17 @@ func TestTheTransportIsOurOwn(t *testing.T) {
 	require.ErrorContains(t, err, "dialled")
 	require.NotSame(t, first, e.client.lane.base, "a failed try gives the next one a fresh connection")
 	require.Equal(t, 0, len(cfg.NextProtos), "the caller's configuration is not touched")
+
+	for err, fresh := range map[error]bool{
+		apierrors.NewUnauthorized("the client certificate has expired"): true,
+		apierrors.NewInternalError(errors.New("no")):                    true,
+		apierrors.NewConflict(leases, "lock", errors.New("changed")):    false,
+		apierrors.NewNotFound(leases, "lock"):                           false,
+	} {
+		before := e.client.lane.base
+		require.Error(t, e.client.done("update", time.Now(), err))
+		require.Equal(t, fresh, before != e.client.lane.base, "%v", err)
+	}
 
 	e.client.lane.config.TLSClientConfig.CAData, e.client.lane.config.TLSClientConfig.Insecure = []byte("no certificate"), false
 	before := e.client.lane.base
@@ -174,6 +191,83 @@ func TestHooksAreToldAndMayPanic(t *testing.T) {
 		require.False(t, stats.Leading)
 		require.Equal(t, uint64(1), stats.Losses)
 		require.NotZero(t, stats.RenewalFailures)
+	})
+}
+
+// slowHooks is a hook that takes its time with one thing.
+type slowHooks struct {
+	at   string // "tenure", or a verb
+	once sync.Once
+}
+
+func (h *slowHooks) Request(verb string, _ time.Duration, _ error) { h.tell(verb) }
+func (h *slowHooks) Tenure(leading bool, _ Token, _ *LostError)    { h.tell("tenure") }
+
+func (h *slowHooks) tell(what string) {
+	if what == h.at {
+		h.once.Do(func() { time.Sleep(20 * time.Second) })
+	}
+}
+
+// TestASlowHookMakesNoTenureLonger: not even when it holds up the beginning of the work until a successor works.
+func TestASlowHookMakesNoTenureLonger(t *testing.T) {
+	for _, at := range []string{"tenure", "create", "update"} {
+		t.Run(at, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				slow := ours(func(c *Config) { c.Metrics = &slowHooks{at: at} })
+				a := spawn(t, slow, s.link("a"), func(p *process) { p.linger = time.Second })
+				time.Sleep(time.Second)
+				b := spawn(t, ours(), s.link("b"))
+				settle(18 * time.Second)
+				require.True(t, b.leads(), "a's tenure has expired")
+				settle(time.Minute)
+				require.True(t, a.leads() != b.leads())
+				require.Zero(t, overlap(a, b))
+				a.stop()
+				b.stop()
+			})
+		})
+	}
+}
+
+// TestAnOldTroubleIsForgotten: what kept one Run from leading says nothing about the next.
+func TestAnOldTroubleIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newServer().link("a")
+		l.set(func(s *linkState) { s.deny = map[string]bool{"create": true} })
+		e := candidate(t, l, func(c *Config) { c.DeniedTimeout = time.Minute })
+		var denied *DeniedError
+		require.ErrorAs(t, start(t, e, 0).wait(), &denied)
+		l.set(func(s *linkState) { s.deny = nil })
+		a := start(t, e, 0)
+		settle(5 * time.Second)
+		require.True(t, a.IsLeader())
+		require.NoError(t, a.stop())
+	})
+}
+
+// TestEveryOutageOfALeaderIsLogged, and its end, not only the first one.
+func TestEveryOutageOfALeaderIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newServer().link("a")
+		ctx, cancel, lines := logged(t)
+		e := candidate(t, l)
+		done := make(chan error, 1)
+		go func() { done <- e.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }) }()
+		settle(20 * time.Second)
+		for range 3 {
+			before := lines()
+			l.set(func(s *linkState) { s.lose = func(verb string) bool { return verb == "update" } })
+			settle(5 * time.Second)
+			require.Equal(t, before+1, lines(), "it fails")
+			l.set(func(s *linkState) { s.lose = nil })
+			settle(20 * time.Second)
+			require.Equal(t, before+2, lines(), "it works again")
+		}
+		require.True(t, e.IsLeader())
+		cancel()
+		require.NoError(t, <-done)
 	})
 }
 

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	}
 	if err := runCandidate(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		os.Exit(2) // 1 is what ExitIfStuck exits with
 	}
 	os.Exit(0)
 }
@@ -43,7 +43,8 @@ const (
 )
 
 // runCandidate campaigns until SIGTERM. While it leads it stamps its tenure into a file, a line every few milliseconds: "w" for a write
-// that the fence let through, "x" for work that nobody checked, which goes on for a while after its context has ended.
+// that the fence let through, "x" for work that nobody checked, which goes on for a while after its context has ended. The time in a line is
+// from before the check: in a process that was paused after it the line itself comes late, like a request in flight.
 func runCandidate() error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
@@ -57,15 +58,16 @@ func runCandidate() error {
 	defer stop()
 	name, short := os.Getenv("NAME"), os.Getenv("SHORT") != ""
 	work := func(ctx context.Context, tenure string, may func() bool) error {
-		stamp := func(kind string) { fmt.Fprintf(file, "%s %s %d\n", kind, tenure, time.Now().UnixNano()) }
+		stamp := func(kind string, at time.Time) { fmt.Fprintf(file, "%s %s %d\n", kind, tenure, at.UnixNano()) }
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
 		var end <-chan time.Time
 		done := ctx.Done()
 		for {
-			stamp("x")
+			now := time.Now()
+			stamp("x", now)
 			if may() {
-				stamp("w")
+				stamp("w", now)
 			}
 			select {
 			case <-tick.C:

@@ -2,7 +2,6 @@ package leaderelection
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -104,9 +103,8 @@ func (c *client) done(verb string, start time.Time, err error) error {
 	if err == nil {
 		return nil
 	}
-	var answer apierrors.APIStatus
-	if !errors.As(err, &answer) || answer.Status().Code >= 500 || answer.Status().Code == http.StatusTooManyRequests {
-		c.lane.fresh()
+	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
+		c.lane.fresh() // a refusal, too, may be this connection's: its client certificate has expired
 	}
 	if apierrors.IsForbidden(err) {
 		return &DeniedError{Verb: verb, Namespace: c.namespace, Name: c.name, Err: err}

@@ -123,6 +123,8 @@ func (c Config) validate() error {
 	} {
 		if d.value < 0 {
 			bad("%s is negative: %v", d.name, d.value)
+		} else if d.value > 0 && d.value < time.Millisecond {
+			bad("%s is only %v: is a unit missing?", d.name, d.value)
 		}
 	}
 	if c.LeaseDuration%time.Second != 0 || c.LeaseDuration > math.MaxInt32*time.Second {
@@ -131,13 +133,13 @@ func (c Config) validate() error {
 	if c.MaxLeaseDuration < c.LeaseDuration {
 		bad("MaxLeaseDuration %v is below LeaseDuration %v", c.MaxLeaseDuration, c.LeaseDuration)
 	}
-	if 2*c.RetryPeriod > c.RenewDeadline {
+	if c.RetryPeriod > c.RenewDeadline/2 {
 		bad("RetryPeriod %v has to fit twice into RenewDeadline %v, or one failed renewal ends the tenure", c.RetryPeriod, c.RenewDeadline)
 	}
 	if !(c.ClockDrift >= 0 && c.ClockDrift < 0.5) { // written so that NaN is refused, too
 		bad("ClockDrift %v is not within 0 and 0.5", c.ClockDrift)
-	} else if slow, fast := scale(c.RenewDeadline+c.StopGrace, 1+c.ClockDrift), scale(c.LeaseDuration, 1-c.ClockDrift); slow >= fast {
-		bad("RenewDeadline %v + StopGrace %v can take %v on a slow clock, and LeaseDuration %v only %v on a fast one: a successor could "+
+	} else if slow, fast := (c.RenewDeadline.Seconds()+c.StopGrace.Seconds())*(1+c.ClockDrift), c.LeaseDuration.Seconds()*(1-c.ClockDrift); slow >= fast {
+		bad("RenewDeadline %v + StopGrace %v can take %.4gs on a slow clock, and LeaseDuration %v only %.4gs on a fast one: a successor could "+
 			"start before the work has ended", c.RenewDeadline, c.StopGrace, slow, c.LeaseDuration, fast)
 	}
 	return errors.Join(errs...)

@@ -45,8 +45,8 @@
 //
 // # Why two tenures do not overlap
 //
-// Assume that every clock runs at a rate between 1-ρ and 1+ρ of true time ([Config].ClockDrift, 5 %), that the server applies conditional
-// updates one after the other, and that no process is stopped for longer than the margin that the checked inequality (3) leaves.
+// Assume that what a clock measures as d takes between d(1-ρ) and d(1+ρ) of true time ([Config].ClockDrift, 5 %), that the server applies
+// conditional updates one after the other, and that no process is stopped for longer than the margin that the checked inequality (3) leaves.
 //
 //  1. Let h be the holder's last acknowledged write, sent at s, and let it have made resourceVersion r. Later tries are not acknowledged;
 //     they were applied, or were not.
@@ -101,7 +101,7 @@
 //	  resourceNames: ["my-controller"]
 //	  verbs: ["get", "update", "watch"]
 //
-// With [Config].Events, and the recorder of client-go: create and patch on events.
+// With [Config].Events, and the recorder of client-go: also create and patch on events, of the API group "".
 //
 // # Beside client-go's elector
 //

@@ -81,10 +81,14 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 		return ErrRunning
 	}
 	defer e.running.Store(false)
+	if lead == nil {
+		return errors.New("leaderelection: Run: lead is nil")
+	}
 	if e.working.Load() {
 		return fmt.Errorf("leaderelection: %s: the lead function of an earlier Run %w and still runs", e, ErrStuck)
 	}
 	e.stuck.Store(false)
+	e.troubles.forget()
 
 	var observer sync.WaitGroup
 	observing, stop := context.WithCancel(context.WithoutCancel(ctx)) // a drain outlives ctx, and so does the observer
@@ -125,8 +129,8 @@ func (e *Elector) campaign(ctx context.Context) (*tenure, error) {
 		}
 		if o.absent() && !o.trusted(e.cfg) {
 			e.found(ctx)
-		} else if t := e.take(ctx, o); t != nil && ctx.Err() == nil {
-			return t, nil
+		} else if t := e.take(ctx, o); t != nil && t.valid() && ctx.Err() == nil {
+			return t, nil // if it is over already, the process was paused, or a hook was slow
 		}
 		notBefore = time.Now().Add(e.pace())
 	}
@@ -188,9 +192,11 @@ func (e *Elector) take(ctx context.Context, o observation) *tenure {
 // hold leads: it runs lead and the renewals, and ends the tenure when one of four things happens, whichever is first.
 func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context) error) error {
 	e.tenure.Store(t)
-	e.began(ctx, t)
 	var renewals sync.WaitGroup
-	renewals.Go(func() { e.renew(t) })
+	renewals.Go(func() { // the hooks that are told, too, may make renewals late, but not the deadline
+		e.began(ctx, t)
+		e.renew(t)
+	})
 	work, stopWork := context.WithCancelCause(t.ctx)
 	returned := e.start(work, lead)
 

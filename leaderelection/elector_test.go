@@ -230,6 +230,11 @@ func TestRunTwice(t *testing.T) { // G2
 	})
 }
 
+func TestRunWithoutALeadFunction(t *testing.T) {
+	e := candidate(t, newServer().link("a"))
+	require.ErrorContains(t, e.Run(t.Context(), nil), "lead is nil")
+}
+
 func TestRenewalsGoOnWhileTheWorkDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()

@@ -96,7 +96,11 @@ type world struct {
 }
 
 func (w *world) spawn(name string, change ...func(*process)) *process {
-	p := spawn(w.T, w.kind, w.server.link(name), change...)
+	return w.spawnAs(w.kind, name, change...)
+}
+
+func (w *world) spawnAs(k kind, name string, change ...func(*process)) *process {
+	p := spawn(w.T, k, w.server.link(name), change...)
 	w.all = append(w.all, p)
 	return p
 }

@@ -196,19 +196,19 @@ func (e *Elector) follow(ctx context.Context, from *coordinationv1.Lease) (lived
 	}
 	opening := time.AfterFunc(e.tryTimeout, cancel)
 	stream, err := e.client.watch(ctx, resourceVersion, scale(watchFor, 0.5+0.5*e.random()))
-	if !opening.Stop() || err != nil {
-		if err == nil {
-			err = context.DeadlineExceeded
-			stream.Stop()
-		}
+	inTime := opening.Stop()
+	if err != nil {
 		return 0, err
 	}
-	e.note(ctx, "watch", nil)
 	defer func() { // the stream's goroutine has ended when its channel is closed
 		stream.Stop()
 		for range stream.ResultChan() {
 		}
 	}()
+	if !inTime {
+		return 0, context.DeadlineExceeded
+	}
+	e.note(ctx, "watch", nil)
 
 	doubt := time.NewTimer(0)
 	defer doubt.Stop()
@@ -223,8 +223,8 @@ func (e *Elector) follow(ctx context.Context, from *coordinationv1.Lease) (lived
 				return time.Since(start), err
 			}
 		case <-doubt.C:
-			if e.tenure.Load() != nil { // a leader hears the echo of its own renewals
-				return time.Since(start), errSilent
+			if e.tenure.Load() != nil { // a leader would hear the echo of its own renewals, if they and the watch were well
+				return time.Since(start), nil
 			}
 			before := e.view.get()
 			lease, err := e.look(ctx)

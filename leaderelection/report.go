@@ -16,8 +16,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// Metrics is told what happens as it happens. Its methods are called from the goroutines that renew, with no lock held, so they have to
-// return soon: whoever is slow there makes renewals late, though never a tenure longer.
+// Metrics is told what happens as it happens. Its methods are called from the goroutines that campaign and renew, with no lock held, so they
+// have to return soon: whoever is slow there makes renewals late, and Run, though never a tenure longer.
 type Metrics interface {
 	// Request is told of every request for the Lease: get, create, update or watch (the opening of it). A Lease that does not exist and
 	// an update that came too late are answers, but errors here.
@@ -186,6 +186,13 @@ func (e *Elector) note(ctx context.Context, what string, err error) {
 	default:
 		logger.Info("Failing", "what", what, "lease", e.String(), "err", err)
 	}
+}
+
+// forget is for a new campaign: what an earlier one was refused may have been granted since.
+func (t *troubles) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.now)
 }
 
 // denied returns the longest lasting trouble that is a refusal and keeps a candidate from leading. A forbidden watch does not.

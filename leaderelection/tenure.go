@@ -129,6 +129,7 @@ func (e *Elector) renewOnce(t *tenure) {
 				return
 			}
 			t.extend(sent, lease)
+			e.note(ctx, "renew", nil)
 			e.see(ctx, lease)
 			e.stats.count(func(s *Stats) { s.Renewals++ })
 			return
