@@ -8,7 +8,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 // testRS is a ReplicaSet that wants pods labelled app=web.
@@ -72,11 +76,22 @@ func rsDeleting(rs *appsv1.ReplicaSet) {
 	rs.DeletionTimestamp = &metav1.Time{Time: time.Unix(1000, 0)}
 }
 
-func TestJudge(t *testing.T) {
+// what happens to a candidate, as far as one can see it from outside.
+type outcome string
+
+const (
+	ignored  outcome = "not ours, and nothing is sent"
+	kept     outcome = "ours, and nothing is sent"
+	adopted  outcome = "ours, after a look at the live ReplicaSet and a patch"
+	released outcome = "not ours, after a patch"
+	fails    outcome = "nothing is known, after a look at the live ReplicaSet"
+)
+
+func TestWhatIsClaimed(t *testing.T) {
 	for name, c := range map[string]struct {
 		rs   *appsv1.ReplicaSet
 		pod  *corev1.Pod
-		want verdict
+		want outcome
 	}{
 		"ours and matching":                      {testRS(), testPod("p", ownedBy("rs-uid")), kept},
 		"ours and matching, set deleting":        {testRS(rsDeleting), testPod("p", ownedBy("rs-uid")), kept},
@@ -90,6 +105,7 @@ func TestJudge(t *testing.T) {
 		"of our namesake of before":              {testRS(), testPod("p", ownedBy("old-rs-uid"), labelled("app", "db")), ignored},
 		"orphan, matching":                       {testRS(), testPod("p"), adopted},
 		"orphan, matching, set deleting":         {testRS(rsDeleting), testPod("p"), ignored},
+		"orphan, matching, set deleted since":    {testRS(func(rs *appsv1.ReplicaSet) { rs.UID = "dead" }), testPod("p"), fails},
 		"orphan, matching, ending":               {testRS(), testPod("p", ending), ignored},
 		"orphan, matching, failed":               {testRS(), testPod("p", inPhase(corev1.PodFailed)), ignored},
 		"orphan, not matching":                   {testRS(), testPod("p", labelled("app", "db")), ignored},
@@ -99,32 +115,77 @@ func TestJudge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			selector, err := selectorOf(c.rs)
 			require.NoError(t, err)
-			require.Equal(t, c.want, judge(c.rs, selector, c.pod))
+			client := fake.NewClientset(testRS(), c.pod)
+			r := &replicaSetReconciler{client: client}
+			owner := reconcile.NewOwner(client.AppsV1().ReplicaSets("ns"), c.rs, kind)
+			before := c.pod.DeepCopy()
+			mine, err := r.claim(t.Context(), c.rs, owner, selector, map[types.UID]*corev1.Pod{c.pod.UID: c.pod})
+			require.Equal(t, before, c.pod, "a cached object stays as it is")
+
+			var sent []string
+			for _, a := range client.Actions() {
+				sent = append(sent, a.GetVerb()+" "+a.GetResource().Resource)
+			}
+			ours := len(mine) == 1
+			switch c.want {
+			case fails:
+				require.ErrorIs(t, err, reconcile.ErrGone)
+				require.Equal(t, []string{"get replicasets"}, sent)
+				return
+			case adopted:
+				require.Equal(t, []string{"get replicasets", "patch pods"}, sent)
+				require.True(t, metav1.IsControlledBy(mine[0], c.rs))
+			case released:
+				require.Equal(t, []string{"patch pods"}, sent)
+			default:
+				require.Empty(t, sent)
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want == kept || c.want == adopted, ours)
 		})
 	}
 }
 
+// Where a pod is looked for is decided by what its controller reference says of us: kind, name and UID, not the group.
+func TestPlace(t *testing.T) {
+	rs := testRS()
+	home := place{"ns", "ReplicaSet", "web", "rs-uid"}
+	change := func(f func(*metav1.OwnerReference)) *corev1.Pod {
+		return testPod("p", ownedBy("rs-uid"), func(pod *corev1.Pod) { f(&pod.OwnerReferences[0]) })
+	}
+	require.Equal(t, []place{home}, placeOf(testPod("p", ownedBy("rs-uid"))))
+	require.Equal(t, []place{home}, placeOf(change(func(ref *metav1.OwnerReference) { ref.APIVersion = "extensions/v1beta1" })))
+	require.NotEqual(t, []place{home}, placeOf(change(func(ref *metav1.OwnerReference) { ref.Kind = "ReplicationController" })))
+	require.NotEqual(t, []place{home}, placeOf(change(func(ref *metav1.OwnerReference) { ref.Name = "db" })))
+	require.NotEqual(t, []place{home}, placeOf(change(func(ref *metav1.OwnerReference) { ref.UID = "other" })))
+	require.Equal(t, []place{{namespace: "ns"}}, placeOf(testPod("p", alsoListing("rs-uid"))), "who is no controller does not count")
+	require.Equal(t, []place{{namespace: "ns"}}, placeOf(rs))
+}
+
 func TestSelectorOf(t *testing.T) {
-	pod := testPod("p")
+	pod := labels.Set{"app": "web"}
 
 	empty, err := selectorOf(testRS(func(rs *appsv1.ReplicaSet) { rs.Spec.Selector = &metav1.LabelSelector{} }))
 	require.NoError(t, err)
-	require.Equal(t, ignored, judge(testRS(), empty, pod), "an empty selector must not grab every pod of the namespace")
+	require.False(t, empty.Matches(pod), "an empty selector must not grab every pod of the namespace")
 
 	missing, err := selectorOf(testRS(func(rs *appsv1.ReplicaSet) { rs.Spec.Selector = nil }))
 	require.NoError(t, err)
-	require.Equal(t, ignored, judge(testRS(), missing, pod))
+	require.False(t, missing.Matches(pod))
 
-	_, err = selectorOf(testRS(func(rs *appsv1.ReplicaSet) {
-		rs.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}}
-	}))
+	_, err = selectorOf(testRS(invalidSelector))
 	require.ErrorContains(t, err, "selector")
+}
+
+func invalidSelector(rs *appsv1.ReplicaSet) {
+	rs.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}}
 }
 
 func TestTerminating(t *testing.T) {
 	selector, err := selectorOf(testRS())
 	require.NoError(t, err)
-	got := terminating(testRS(), selector, []*corev1.Pod{
+	candidates := map[types.UID]*corev1.Pod{}
+	for _, pod := range []*corev1.Pod{
 		testPod("1", ownedBy("rs-uid"), ending),
 		testPod("2", ownedBy("rs-uid"), ending),
 		testPod("3", ownedBy("rs-uid")),
@@ -132,6 +193,8 @@ func TestTerminating(t *testing.T) {
 		testPod("5", ownedBy("rs-uid"), ending, labelled("app", "db")),
 		testPod("6", ownedBy("other"), ending),
 		testPod("7", ending),
-	})
-	require.EqualValues(t, 2, got)
+	} {
+		candidates[pod.UID] = pod
+	}
+	require.EqualValues(t, 2, terminating(testRS(), selector, candidates))
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,7 +33,7 @@ func TestPodsAreMadeAndReported(t *testing.T) {
 	for _, pod := range w.pods("web") {
 		require.Equal(t, "web-", pod.GenerateName)
 		require.Equal(t, "from the template", pod.Annotations["note"])
-		require.Equal(t, []metav1.OwnerReference{*controllerRef(rs)}, pod.OwnerReferences)
+		require.Equal(t, []metav1.OwnerReference{controllerRef(rs)}, pod.OwnerReferences)
 	}
 	status := w.get("web").Status
 	require.EqualValues(t, 5, status.FullyLabeledReplicas)
@@ -43,7 +45,8 @@ func TestPodsAreMadeAndReported(t *testing.T) {
 		events, err := w.client.CoreV1().Events(w.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=SuccessfulCreate"})
 		require.NoError(t, err)
 		return len(events.Items) == 5 && !slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
-			return e.Source.Component != "replicaset-controller" || e.InvolvedObject.UID != rs.UID || e.Type != corev1.EventTypeNormal
+			return e.Source.Component != "replicaset-controller" || e.ReportingController != "replicaset-controller" ||
+				e.InvolvedObject.UID != rs.UID || e.Type != corev1.EventTypeNormal || !strings.HasPrefix(e.Message, "Created pod: web-")
 		})
 	}, 10*time.Second, 50*time.Millisecond, "an event for each pod, in the controller's name")
 }
@@ -110,6 +113,10 @@ func TestRelabelledPodIsReleased(t *testing.T) {
 	w.settled("web", 3)
 }
 
+func controllerRef(rs *appsv1.ReplicaSet) metav1.OwnerReference {
+	return *metav1.NewControllerRef(rs, kind)
+}
+
 func orphan(name string, labels map[string]string, change ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
@@ -136,7 +143,7 @@ func TestOrphansAreAdopted(t *testing.T) {
 	other := w.createPod(orphan("other", map[string]string{"app": "db"}))
 	rs := w.create("web", 3)
 	w.settled("web", 3)
-	require.Equal(t, []metav1.OwnerReference{*controllerRef(rs)}, w.pod(before.Name).OwnerReferences, "adopted, and only two were made")
+	require.Equal(t, []metav1.OwnerReference{controllerRef(rs)}, w.pod(before.Name).OwnerReferences, "adopted, and only two were made")
 	require.Empty(t, w.pod(other.Name).OwnerReferences)
 
 	// An orphan of which we are a mere owner: that entry is turned into the controller's, and the other owner stays. It comes while
@@ -145,7 +152,7 @@ func TestOrphansAreAdopted(t *testing.T) {
 	settings, err := w.client.CoreV1().ConfigMaps(w.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	foreign := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: settings.Name, UID: settings.UID}
-	mere := *controllerRef(rs)
+	mere := controllerRef(rs)
 	mere.Controller, mere.BlockOwnerDeletion = nil, nil
 	w.createPod(orphan("after", map[string]string{"app": "web"}, func(pod *corev1.Pod) {
 		pod.OwnerReferences = []metav1.OwnerReference{foreign, mere}
@@ -153,7 +160,7 @@ func TestOrphansAreAdopted(t *testing.T) {
 	w.scale("web", 4)
 	w.control()
 	w.settled("web", 4)
-	require.ElementsMatch(t, []metav1.OwnerReference{foreign, *controllerRef(rs)}, w.pod("after").OwnerReferences)
+	require.ElementsMatch(t, []metav1.OwnerReference{foreign, controllerRef(rs)}, w.pod("after").OwnerReferences)
 }
 
 // Two ReplicaSets that want the same pods end up with their number each, and do not take pods from each other.
@@ -240,11 +247,147 @@ func TestQuota(t *testing.T) {
 	require.Eventually(t, func() bool { return failure() != nil && w.get("web").Status.Replicas == 2 }, 20*time.Second, 50*time.Millisecond)
 	require.Equal(t, "FailedCreate", failure().Reason)
 	require.Contains(t, failure().Message, "exceeded quota")
+	require.Eventually(t, func() bool {
+		events, err := w.client.CoreV1().Events(w.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=FailedCreate"})
+		require.NoError(t, err)
+		return len(events.Items) > 0 && strings.HasPrefix(events.Items[0].Message, "Error creating: pods ") && events.Items[0].Type == corev1.EventTypeWarning
+	}, 10*time.Second, 50*time.Millisecond)
 
 	_, err = w.client.CoreV1().ResourceQuotas(w.namespace).Patch(t.Context(), "q", types.MergePatchType, []byte(`{"spec":{"hard":{"pods":"100"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	w.settled("web", 20)
 	require.Eventually(t, func() bool { return failure() == nil }, 10*time.Second, 50*time.Millisecond)
+}
+
+// More events than people can read become one.
+func TestManyEventsAreCombined(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testcluster.Shared(t))
+	w.control()
+	w.create("web", 20)
+	w.settled("web", 20)
+	require.Eventually(t, func() bool {
+		events, err := w.client.CoreV1().Events(w.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=SuccessfulCreate"})
+		require.NoError(t, err)
+		return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+			return strings.HasPrefix(e.Message, "(combined from similar events): Created pod: web-") && e.Count > 1
+		})
+	}, 10*time.Second, 50*time.Millisecond)
+}
+
+// Where a pod changes hands, both hands notice.
+func TestAPodChangesHands(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testcluster.Shared(t))
+	w.control()
+	w.create("from", 2)
+	to := w.create("to", 2, func(rs *appsv1.ReplicaSet) {
+		// The pods of "from" will do for "to": what it is given it may keep.
+		rs.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"to", "from"}}}}
+	})
+	w.settled("from", 2)
+	w.settled("to", 2)
+	w.overseer.allow("to", 3)
+	ref, err := json.Marshal(controllerRef(to))
+	require.NoError(t, err)
+	w.patch(w.pods("from")[0].Name, fmt.Sprintf(`{"metadata":{"ownerReferences":[%s]}}`, ref))
+	w.settled("from", 2)
+	require.Eventually(t, func() bool { return len(w.pods("to")) == 2 }, 20*time.Second, 20*time.Millisecond)
+	w.settled("to", 2)
+}
+
+// A ReplicaSet that is made anew under the name of one that has gone begins from nothing: the pods of the old one are not its own.
+func TestMadeAnewUnderTheSameName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testcluster.Shared(t))
+	w.control()
+	w.create("web", 3)
+	w.settled("web", 3)
+	before := w.pods("web")
+	w.overseer.allow("web", 3+4) // the pods of both, and both have the name
+	background := metav1.DeletePropagationBackground
+	require.NoError(t, w.client.AppsV1().ReplicaSets(w.namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &background}))
+	w.create("web", 4)
+	w.overseer.allow("web", 3+4)
+	w.settled("web", 4)
+	for _, uid := range uidsOf(before) {
+		require.NotContains(t, uidsOf(w.pods("web")), uid)
+	}
+}
+
+// A controller that starts while pods are on their way out neither counts them nor waits for them.
+func TestStartedWhilePodsEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testcluster.Shared(t))
+	stop := w.control()
+	w.create("web", 5, func(rs *appsv1.ReplicaSet) {
+		grace := int64(60)
+		rs.Spec.Template.Spec.TerminationGracePeriodSeconds = &grace
+		rs.Spec.Template.Annotations = map[string]string{"standin/end-after": "6s"}
+	})
+	w.settled("web", 5)
+	stop()
+	for _, pod := range w.pods("web")[:3] {
+		w.delete(pod.Name)
+	}
+	w.control()
+	w.settled("web", 5)
+	require.EqualValues(t, 3, *w.get("web").Status.TerminatingReplicas)
+}
+
+// Whoever scales may do it by the scale subresource, and reads there what the controller has reported.
+func TestScaleSubresource(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testcluster.Shared(t))
+	w.control()
+	w.create("web", 1)
+	w.settled("web", 1)
+	w.overseer.allow("web", 4)
+	sets := w.client.AppsV1().ReplicaSets(w.namespace)
+	scale, err := sets.GetScale(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, scale.Status.Replicas)
+	require.Equal(t, "app=web", scale.Status.Selector)
+	scale.Spec.Replicas = 4
+	_, err = sets.UpdateScale(t.Context(), "web", scale, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.settled("web", 4)
+	scale, err = sets.GetScale(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.EqualValues(t, 4, scale.Status.Replicas)
+}
+
+// A pod that no node has taken yet is gone the moment it is deleted, without a time on its way out.
+func TestPodsWithoutANode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testcluster.Shared(t))
+	w.control()
+	w.create("web", 5, calm)
+	has := func(n int32) {
+		t.Helper()
+		require.Eventually(t, func() bool { return w.get("web").Status.Replicas == n && len(w.pods("web")) == int(n) }, 20*time.Second, 20*time.Millisecond)
+	}
+	has(5)
+	w.delete(w.pods("web")[0].Name)
+	has(5)
+	w.scale("web", 2)
+	has(2)
+	w.scale("web", 0)
+	has(0)
+}
+
+// The longest name that a ReplicaSet may have still makes names for pods, dash included.
+func TestTheLongestName(t *testing.T) {
+	t.Parallel()
+	s := newStepper(t, nil)
+	name := strings.Repeat("a", 253)
+	s.create(name, 1, calm, func(rs *appsv1.ReplicaSet) {
+		rs.Spec.Selector.MatchLabels = map[string]string{"app": "web"}
+		rs.Spec.Template.Labels = map[string]string{"app": "web"}
+	})
+	_, err := s.step(name)
+	require.NoError(t, err)
+	require.Len(t, s.pods(name), 1)
 }
 
 // A ReplicaSet that is deleted with its pods orphaned leaves them to the next one that wants them.

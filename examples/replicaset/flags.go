@@ -99,6 +99,5 @@ func (o options) restConfig() (*rest.Config, error) {
 		return nil, fmt.Errorf("client configuration: %w", err)
 	}
 	cfg.QPS, cfg.Burst = o.qps, o.burst
-	cfg.UserAgent = rest.DefaultKubernetesUserAgent()
 	return cfg, nil
 }

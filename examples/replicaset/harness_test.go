@@ -135,6 +135,12 @@ func (w *world) create(name string, n int32, change ...func(*appsv1.ReplicaSet))
 func (w *world) scale(name string, n int32) {
 	w.t.Helper()
 	w.overseer.allow(name, max(int(n), w.overseer.allowed(name)))
+	w.scaleFreely(name, n)
+}
+
+// scaleFreely scales without a word to the overseer.
+func (w *world) scaleFreely(name string, n int32) {
+	w.t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)
 	_, err := w.client.AppsV1().ReplicaSets(w.namespace).Patch(w.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(w.t, err)
@@ -340,6 +346,36 @@ func (c *cutter) cut() {
 	for _, body := range doomed {
 		body.ReadCloser.Close()
 	}
+}
+
+// lossy is a transport that loses some answers: what was asked for has happened, and the client hears of an error.
+type lossy struct {
+	mu   sync.Mutex
+	left int // how many creations of pods are still to be lost
+}
+
+func (l *lossy) wrap(next http.RoundTripper) http.RoundTripper { return &losing{l, next} }
+
+type losing struct {
+	lossy *lossy
+	next  http.RoundTripper
+}
+
+func (l *losing) WrappedRoundTripper() http.RoundTripper { return l.next }
+
+func (l *losing) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(req)
+	if err != nil || req.Method != http.MethodPost || !strings.HasSuffix(req.URL.Path, "/pods") {
+		return resp, err
+	}
+	l.lossy.mu.Lock()
+	defer l.lossy.mu.Unlock()
+	if l.lossy.left <= 0 {
+		return resp, nil
+	}
+	l.lossy.left--
+	resp.Body.Close()
+	return nil, io.ErrUnexpectedEOF
 }
 
 // slowPosts is a transport that takes its time before it sends a POST.

@@ -8,6 +8,7 @@
 //	scale.go      how many are missing or too much, and how are they made and deleted?
 //	victims.go    which of them go first?
 //	status.go     what is there to report?
+//	rival.go      is somebody else at work?
 //
 // The rest is the command: flags.go, preflight.go (can this work at all?), and here, how it all runs.
 package main
@@ -37,6 +38,7 @@ import (
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
+	"github.com/thermostat-go/thermostat/workqueue"
 )
 
 func main() {
@@ -96,18 +98,7 @@ func run(ctx context.Context, o options) error {
 
 // operate runs the controller against the API server of cfg, while elector lets it or, without one, at once.
 func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elector, o options) error {
-	var manager reconcile.ManagerOptions
-	numbers := metrics.New()
-	if o.metricsAddress != "0" {
-		registry := prometheus.NewRegistry()
-		registry.MustRegister(numbers, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-		manager.HTTPAddress, manager.Metrics = o.metricsAddress, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-	}
-	if elector != nil {
-		manager.Elector = elector
-		numbers.Elector(o.leaseName, elector.IsLeader)
-	}
-
+	cfg.UserAgent = manager + "/" + rest.DefaultKubernetesUserAgent()
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("client configuration: %w", err)
@@ -117,18 +108,44 @@ func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elec
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	events := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "replicaset-controller"})
 
-	c, err := newController(client, events, numbers, o.namespace, reconcile.Options{
-		Workers: o.workers,
+	numbers := metrics.New()
+	r, c, err := newController(client, events, o.namespace, reconcile.Options{
+		Workers: o.workers, Metrics: numbers,
+		// What fails rests for longer each time, and all that fails together may not come back more often than this.
+		RateLimiter: workqueue.MaxOf(workqueue.Exponential[reconcile.Key](5*time.Millisecond, 1000*time.Second, 0), workqueue.Bucket[reconcile.Key](10, 100)),
 		// All workers share the client's rate, and each may have a whole burst of pods to make.
 		Timeout: 2*time.Minute + time.Duration(float64(o.workers*burst)/float64(o.qps)*float64(time.Second)),
 	})
 	if err != nil {
 		return err
 	}
-	manager.Controllers = []*reconcile.Controller{c}
-	m, err := reconcile.NewManager(manager)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if err := watchForRivals(r.replicaSets, end); err != nil {
+		return err
+	}
+
+	options := reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}}
+	if o.metricsAddress != "0" {
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(numbers, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		options.HTTPAddress, options.Metrics = o.metricsAddress, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	}
+	numbers.Informer(r.replicaSets)
+	numbers.Informer(r.pods)
+	if elector != nil {
+		options.Elector = elector
+		numbers.Elector(o.leaseName, elector.IsLeader)
+	}
+	m, err := reconcile.NewManager(options)
 	if err != nil {
 		return err
 	}
-	return m.Run(ctx)
+	if err := m.Run(ctx); err != nil {
+		return err
+	}
+	if found := (*rivalError)(nil); errors.As(context.Cause(ctx), &found) {
+		return found
+	}
+	return nil
 }

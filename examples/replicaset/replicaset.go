@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,7 +17,6 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
-	"github.com/thermostat-go/thermostat/reconcile/metrics"
 )
 
 // replicaSetReconciler keeps the wanted number of pods for each ReplicaSet.
@@ -39,23 +36,29 @@ type replicaSetReconciler struct {
 	podsByOwner     *informer.Index[place, *corev1.Pod]
 }
 
-// place is where an object is looked for: its namespace, and in there its controller. Orphans have none.
+// kind is what the controller owner reference of a pod says when the pod is ours.
+var kind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
+
+// place is where an object is looked for: its namespace, and in there its controller, by all that identifies one. The group of
+// its API is not part of that: there have been several for ReplicaSets. Orphans have no controller.
 type place struct {
-	namespace  string
-	controller types.UID
+	namespace, kind, name string
+	uid                   types.UID
 }
 
 func placeOf[T metav1.Object](obj T) []place {
 	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
-		return []place{{obj.GetNamespace(), owner.UID}}
+		return []place{{obj.GetNamespace(), owner.Kind, owner.Name, owner.UID}}
 	}
-	return []place{{obj.GetNamespace(), ""}}
+	return []place{{namespace: obj.GetNamespace()}}
 }
 
 func namespaceOf[T metav1.Object](obj T) []string { return []string{obj.GetNamespace()} }
 
 // newController says what the reconciler looks at, and which key each change of it wakes.
-func newController(client kubernetes.Interface, events record.EventRecorder, numbers *metrics.Collector, namespace string, options reconcile.Options) (*reconcile.Controller, error) {
+func newController(client kubernetes.Interface, events record.EventRecorder, namespace string, options reconcile.Options) (
+	*replicaSetReconciler, *reconcile.Controller, error,
+) {
 	r := &replicaSetReconciler{client: client, events: events}
 	var errs [7]error
 	r.replicaSets, errs[0] = informer.New[*appsv1.ReplicaSet](client.AppsV1().ReplicaSets(namespace), informer.Options[*appsv1.ReplicaSet]{})
@@ -65,28 +68,27 @@ func newController(client kubernetes.Interface, events record.EventRecorder, num
 	r.podsByNamespace, errs[4] = informer.AddIndex(r.pods, namespaceOf)
 	r.podsByOwner, errs[5] = informer.AddIndex(r.pods, placeOf)
 
-	options.Metrics = numbers
 	var c *reconcile.Controller
 	c, errs[6] = reconcile.NewController("replicaset", r, options)
 	if err := errors.Join(errs[:]...); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	reconcile.For(c, r.replicaSets)
-	reconcile.Owns(c, r.pods, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
-	reconcile.Watches(c, r.pods, r.wantedBy)
-	numbers.Informer(r.replicaSets)
-	numbers.Informer(r.pods)
-	return c, nil
+	reconcile.Watches(c, r.pods, r.concerned) // as it was and as it is: where a pod changes hands, both
+	return r, c, nil
 }
 
-// wantedBy names the ReplicaSets that an orphan could belong to. A pod with a controller is the business of Owns.
-func (r *replicaSetReconciler) wantedBy(pod *corev1.Pod) (keys []informer.Key) {
-	if metav1.GetControllerOfNoCopy(pod) != nil {
-		return nil
+// concerned names the ReplicaSets that have something to do with a pod: its controller, or, if it has none, all that want it.
+func (r *replicaSetReconciler) concerned(pod *corev1.Pod) (keys []informer.Key) {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		if owner.Kind != kind.Kind {
+			return nil
+		}
+		return []informer.Key{{Namespace: pod.Namespace, Name: owner.Name}}
 	}
 	for rs := range r.replicaSetsByNamespace.Get(pod.Namespace) {
 		if selector, err := selectorOf(rs); err == nil && selector.Matches(labels.Set(pod.Labels)) {
-			keys = append(keys, informer.Key{Namespace: rs.Namespace, Name: rs.Name})
+			keys = append(keys, informer.KeyOf(rs))
 		}
 	}
 	if len(keys) > 1 {
@@ -109,7 +111,8 @@ func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) 
 
 	// Observe: the pods that are ours, once those that should come or go have done so.
 	candidates := r.candidates(rs)
-	mine, err := r.claim(ctx, rs, selector, candidates)
+	owner := reconcile.NewOwner(r.client.AppsV1().ReplicaSets(rs.Namespace), rs, kind)
+	mine, err := r.claim(ctx, rs, owner, selector, candidates)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -117,31 +120,17 @@ func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) 
 	// Diff and act: create what is missing, delete what is too much.
 	var failure error
 	if rs.DeletionTimestamp == nil {
-		failure = r.scale(ctx, rs, mine, now)
+		failure = r.scale(ctx, rs, owner, mine, now)
 	}
 
 	// Report: also when scaling failed, and then just that.
-	status := statusOf(rs, mine, terminating(rs, selector, candidates), failure, now)
-	if err := r.report(ctx, rs, status); err != nil {
+	if err := r.report(ctx, rs, statusOf(rs, mine, terminating(rs, selector, candidates), now), failure, now); err != nil {
 		return reconcile.Result{}, err
 	}
 	if failure != nil {
 		return reconcile.Result{}, failure
 	}
-	return reconcile.Result{RequeueAfter: nextAvailable(mine, rs.Spec.MinReadySeconds, now)}, nil
-}
-
-// candidates are the pods that rs has and the ones that nobody has. Orphans are looked up first: a pod that is
-// adopted between the two lookups is then found twice, not missed and made again, and its newer version counts.
-func (r *replicaSetReconciler) candidates(rs *appsv1.ReplicaSet) []*corev1.Pod {
-	found := map[types.UID]*corev1.Pod{}
-	for pod := range r.podsByOwner.Get(place{rs.Namespace, ""}) {
-		found[pod.UID] = pod
-	}
-	for pod := range r.podsByOwner.Get(place{rs.Namespace, rs.UID}) {
-		found[pod.UID] = pod
-	}
-	return slices.Collect(maps.Values(found))
+	return reconcile.Result{RequeueAfter: nextAvailable(mine, rs.Spec.MinReadySeconds, now, time.Now())}, nil
 }
 
 // selectorOf reads the selector of rs. An empty one would match every pod; the API server lets none in, and here it

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/thermostat-go/thermostat/reconcile"
 )
+
+// How many are missing or too much, and how are they made and deleted?
 
 // burst bounds what one run creates or deletes, so that one huge ReplicaSet does not hold its worker for minutes.
 const burst = 500
@@ -26,55 +31,22 @@ func wanted(rs *appsv1.ReplicaSet) int {
 }
 
 // scale moves the number of pods towards the wanted one.
-func (r *replicaSetReconciler) scale(ctx context.Context, rs *appsv1.ReplicaSet, mine []*corev1.Pod, now time.Time) error {
+func (r *replicaSetReconciler) scale(ctx context.Context, rs *appsv1.ReplicaSet, owner *reconcile.Owner, mine []*corev1.Pod, now time.Time) error {
 	switch missing := wanted(rs) - len(mine); {
 	case missing > 0:
-		err := slowStart(min(missing, burst), func() error { return r.createPod(ctx, rs) })
+		_, err := reconcile.SlowStart(ctx, min(missing, burst), func(int) error { return r.createPod(ctx, rs, owner) })
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil // the ReplicaSet goes the same way soon: nothing to retry, nobody to tell
 		}
 		return err
 	case missing < 0:
-		doomed := victims(mine, min(-missing, burst), r.crowd(rs), now)
-		if err := atOnce(len(doomed), func(i int) error { return r.deletePod(ctx, rs, doomed[i]) }); err != nil {
-			return fmt.Errorf("unable to delete pods: %w", err)
-		}
+		return r.deletePods(ctx, rs, victims(mine, min(-missing, burst), r.crowd(rs), now))
 	}
 	return nil
 }
 
-// slowStart makes n calls in batches of 1, 2, 4, 8, ... and stops after the first batch with a failure. What is
-// wrong with one pod is usually wrong with all of them (a quota, a webhook), and this way a ReplicaSet of 500 finds
-// out with one request.
-func slowStart(n int, call func() error) error {
-	for size := 1; n > 0; size *= 2 {
-		batch := min(size, n)
-		if err := atOnce(batch, func(int) error { return call() }); err != nil {
-			return err
-		}
-		n -= batch
-	}
-	return nil
-}
-
-// atOnce makes n calls in parallel, waits for all of them and returns an error of one that failed.
-func atOnce(n int, call func(i int) error) error {
-	var calls sync.WaitGroup
-	failures := make(chan error, n) // room for all: no call waits for a reader
-	for i := range n {
-		calls.Go(func() {
-			if err := call(i); err != nil {
-				failures <- err
-			}
-		})
-	}
-	calls.Wait()
-	close(failures)
-	return <-failures
-}
-
-func (r *replicaSetReconciler) createPod(ctx context.Context, rs *appsv1.ReplicaSet) error {
-	pod, err := podFor(rs)
+func (r *replicaSetReconciler) createPod(ctx context.Context, rs *appsv1.ReplicaSet, owner *reconcile.Owner) error {
+	pod, err := podFor(rs, owner)
 	if err != nil {
 		return err
 	}
@@ -86,6 +58,20 @@ func (r *replicaSetReconciler) createPod(ctx context.Context, rs *appsv1.Replica
 		r.events.Eventf(rs, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 	}
 	return err
+}
+
+// deletePods deletes them all at once. A deletion that fails says nothing about the next one, so there is no slow start.
+func (r *replicaSetReconciler) deletePods(ctx context.Context, rs *appsv1.ReplicaSet, pods []*corev1.Pod) error {
+	failures := make([]error, len(pods)) // each deletion has its own place
+	var deletions sync.WaitGroup
+	for i, pod := range pods {
+		deletions.Go(func() { failures[i] = r.deletePod(ctx, rs, pod) })
+	}
+	deletions.Wait()
+	if err := cmp.Or(failures...); err != nil { // one will do: they are alike, or the next run meets the others
+		return fmt.Errorf("unable to delete pods: %w", err)
+	}
+	return nil
 }
 
 func (r *replicaSetReconciler) deletePod(ctx context.Context, rs *appsv1.ReplicaSet, pod *corev1.Pod) error {
@@ -103,7 +89,7 @@ func (r *replicaSetReconciler) deletePod(ctx context.Context, rs *appsv1.Replica
 }
 
 // podFor is the pod that the template describes, owned by rs and named by the API server.
-func podFor(rs *appsv1.ReplicaSet) (*corev1.Pod, error) {
+func podFor(rs *appsv1.ReplicaSet, owner *reconcile.Owner) (*corev1.Pod, error) {
 	template := rs.Spec.Template.DeepCopy()
 	if len(template.Labels) == 0 {
 		return nil, errors.New("the pod template has no labels: a pod made from it could not be found again")
@@ -115,7 +101,7 @@ func podFor(rs *appsv1.ReplicaSet) (*corev1.Pod, error) {
 			Labels:          template.Labels,
 			Annotations:     template.Annotations,
 			Finalizers:      template.Finalizers,
-			OwnerReferences: []metav1.OwnerReference{*controllerRef(rs)},
+			OwnerReferences: []metav1.OwnerReference{owner.Reference()},
 		},
 		Spec: template.Spec,
 	}, nil
@@ -124,13 +110,12 @@ func podFor(rs *appsv1.ReplicaSet) (*corev1.Pod, error) {
 // crowd counts the active pods on each node that serve the same end as those of rs: the pods of every ReplicaSet
 // with the same controller, which for a Deployment are all its revisions. Without a controller nothing is related.
 func (r *replicaSetReconciler) crowd(rs *appsv1.ReplicaSet) map[string]int {
-	owner := metav1.GetControllerOfNoCopy(rs)
-	if owner == nil {
+	if metav1.GetControllerOfNoCopy(rs) == nil {
 		return nil
 	}
 	var selectors []labels.Selector
-	for sibling := range r.replicaSetsByOwner.Get(place{rs.Namespace, owner.UID}) {
-		if selector, err := metav1.LabelSelectorAsSelector(sibling.Spec.Selector); err == nil {
+	for sibling := range r.replicaSetsByOwner.Get(placeOf(rs)[0]) {
+		if selector, err := selectorOf(sibling); err == nil {
 			selectors = append(selectors, selector)
 		}
 	}

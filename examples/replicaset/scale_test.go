@@ -1,65 +1,144 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// Each call takes a second, so the seconds that passed are the number of batches.
-func TestSlowStart(t *testing.T) {
-	for name, c := range map[string]struct {
-		n, room     int // calls asked for, and how many of them succeed
-		calls       int
-		batches     int
-		wantFailure bool
-	}{
-		"none":                          {n: 0, room: 100},
-		"one":                           {n: 1, room: 100, calls: 1, batches: 1},
-		"1+2+4+3":                       {n: 10, room: 100, calls: 10, batches: 4},
-		"500":                           {n: 500, room: 500, calls: 500, batches: 9},
-		"no room: one call finds out":   {n: 500, room: 0, calls: 1, batches: 1, wantFailure: true},
-		"a batch is finished, then end": {n: 500, room: 5, calls: 7, batches: 3, wantFailure: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var calls atomic.Int64
-				start := time.Now()
-				err := slowStart(c.n, func() error {
-					time.Sleep(time.Second)
-					if calls.Add(1) > int64(c.room) {
-						return errors.New("no room")
-					}
-					return nil
-				})
-				require.Equal(t, c.wantFailure, err != nil)
-				require.EqualValues(t, c.calls, calls.Load())
-				require.Equal(t, time.Duration(c.batches)*time.Second, time.Since(start))
-			})
-		})
+// scaling is one call of scale for a ReplicaSet that wants that many pods and has some, with an API server that answers as told.
+func scaling(t *testing.T, replicas int32, have int, verb string, answer func(n int) error) (calls int, events []string, err error) {
+	t.Helper()
+	rs := testRS(func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &replicas })
+	var mine []*corev1.Pod
+	client := fake.NewClientset(rs)
+	for i := range have {
+		pod := testPod(types.UID(fmt.Sprint(i)), ownedBy(rs.UID))
+		mine = append(mine, pod)
 	}
+	var n atomic.Int64
+	client.PrependReactor(verb, "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if deletion, ok := a.(clienttesting.DeleteAction); ok {
+			require.Equal(t, metav1.DeleteOptions{}, deletion.GetDeleteOptions(), "neither a grace period of ours nor a precondition")
+		}
+		i := int(n.Add(1))
+		return true, testPod(types.UID(fmt.Sprint("new-", i))), answer(i)
+	})
+	recorder := record.NewFakeRecorder(2 * burst)
+	r := &replicaSetReconciler{client: client, events: recorder}
+	err = r.scale(t.Context(), rs, reconcile.NewOwner(client.AppsV1().ReplicaSets("ns"), rs, kind), mine, testNow)
+	close(recorder.Events)
+	for e := range recorder.Events {
+		events = append(events, e)
+	}
+	return int(n.Load()), events, err
 }
 
-func TestAtOnceWaitsForAllAndTellsOneFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var ended atomic.Int64
-		err := atOnce(20, func(i int) error {
-			time.Sleep(time.Duration(i) * time.Second)
-			ended.Add(1)
-			if i%2 == 0 {
-				return errors.New("even")
-			}
-			return nil
+func fine(int) error { return nil }
+
+var pods = schema.GroupResource{Resource: "pods"}
+
+func TestScaleUpStopsAtABurst(t *testing.T) {
+	calls, events, err := scaling(t, 3, 1, "create", fine)
+	require.NoError(t, err)
+	require.Equal(t, 2, calls)
+	require.ElementsMatch(t, []string{"Normal SuccessfulCreate Created pod: pod-new-1", "Normal SuccessfulCreate Created pod: pod-new-2"}, events)
+
+	calls, _, err = scaling(t, 700, 100, "create", fine)
+	require.NoError(t, err)
+	require.Equal(t, 500, calls)
+}
+
+// All that can go wrong with a creation is treated alike: an event, and the error of the first doomed request, after which there are no more.
+func TestFailedCreate(t *testing.T) {
+	for name, failure := range map[string]error{
+		"quota":         apierrors.NewForbidden(pods, "", errors.New("exceeded quota")),
+		"name taken":    apierrors.NewAlreadyExists(pods, "web-1"),
+		"no namespace":  apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "ns"),
+		"invalid":       apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", nil),
+		"too many":      apierrors.NewTooManyRequests("slow down", 1),
+		"server":        apierrors.NewInternalError(errors.New("broken")),
+		"no answer":     &url.Error{Op: "Post", URL: "/pods", Err: context.DeadlineExceeded},
+		"not available": apierrors.NewServiceUnavailable("later"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls, events, err := scaling(t, 100, 0, "create", func(int) error { return failure })
+			require.Equal(t, failure, err)
+			require.Equal(t, 1, calls)
+			require.Equal(t, []string{"Warning FailedCreate Error creating: " + failure.Error()}, events)
 		})
-		require.EqualError(t, err, "even")
-		require.EqualValues(t, 20, ended.Load())
+	}
+	quota := apierrors.NewForbidden(pods, "", errors.New("exceeded quota"))
+	calls, events, err := scaling(t, 100, 0, "create", func(n int) error {
+		if n > 5 {
+			return quota
+		}
+		return nil
 	})
+	require.Equal(t, quota, err)
+	require.Equal(t, 1+2+4, calls, "a batch is finished, and no other begun")
+	require.Len(t, events, 7)
+}
+
+// There is nothing to be told or tried again where everything is about to go.
+func TestCreateWhileTheNamespaceGoes(t *testing.T) {
+	going := apierrors.NewForbidden(pods, "", errors.New("because it is being terminated"))
+	going.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"}}
+	calls, events, err := scaling(t, 100, 0, "create", func(int) error { return going })
+	require.NoError(t, err)
+	require.Equal(t, 1, calls)
+	require.Empty(t, events)
+}
+
+func TestScaleDown(t *testing.T) {
+	calls, events, err := scaling(t, 1, 3, "delete", fine)
+	require.NoError(t, err)
+	require.Equal(t, 2, calls)
+	require.Len(t, events, 2)
+	require.Regexp(t, "Normal SuccessfulDelete Deleted pod: pod-[0-2]", events[0])
+
+	calls, _, err = scaling(t, 100, 700, "delete", fine)
+	require.NoError(t, err)
+	require.Equal(t, 500, calls)
+}
+
+// Each pod that is too much gets its request, whatever comes of the others. One that is gone already is none of anybody's business.
+func TestFailedDelete(t *testing.T) {
+	calls, events, err := scaling(t, 0, 40, "delete", func(n int) error {
+		switch n % 4 {
+		case 0:
+			return apierrors.NewNotFound(pods, "gone")
+		case 1:
+			return apierrors.NewInternalError(errors.New("broken"))
+		default:
+			return nil
+		}
+	})
+	require.EqualError(t, err, "unable to delete pods: Internal error occurred: broken")
+	require.Equal(t, 40, calls)
+	warnings := slices.DeleteFunc(slices.Clone(events), func(e string) bool { return strings.HasPrefix(e, "Normal ") })
+	require.Len(t, events, 30)
+	require.Len(t, warnings, 10)
+	require.Equal(t, "Warning FailedDelete Error deleting: Internal error occurred: broken", warnings[0])
 }
 
 func TestPodFor(t *testing.T) {
@@ -69,7 +148,7 @@ func TestPodFor(t *testing.T) {
 		rs.Spec.Template.Name = "not-kept"
 	})
 	yes := true
-	pod, err := podFor(rs)
+	pod, err := podFor(rs, ownerOf(rs))
 	require.NoError(t, err)
 	require.Equal(t, metav1.ObjectMeta{
 		GenerateName: "web-", Namespace: "ns",
@@ -87,8 +166,12 @@ func TestPodFor(t *testing.T) {
 	require.Equal(t, "i", rs.Spec.Template.Spec.Containers[0].Image)
 }
 
+func ownerOf(rs *appsv1.ReplicaSet) *reconcile.Owner {
+	return reconcile.NewOwner(fake.NewClientset().AppsV1().ReplicaSets(rs.Namespace), rs, kind)
+}
+
 func TestPodForWithoutLabels(t *testing.T) {
-	_, err := podFor(testRS(func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Labels = nil }))
+	_, err := podFor(testRS(func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Labels = nil }), ownerOf(testRS()))
 	require.ErrorContains(t, err, "no labels")
 }
 

@@ -2,15 +2,15 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 // What is the status?
@@ -18,13 +18,12 @@ import (
 // It describes the pods as they were found, before this run created or deleted any: those show up in the caches
 // soon, wake the key, and are reported then. Reporting them now would be a guess.
 
-// statusOf computes the status of rs. now decides who is available; failure is what went wrong while scaling.
-func statusOf(rs *appsv1.ReplicaSet, mine []*corev1.Pod, terminating int32, failure error, now time.Time) appsv1.ReplicaSetStatus {
+// statusOf counts. now decides who is available.
+func statusOf(rs *appsv1.ReplicaSet, mine []*corev1.Pod, terminating int32, now time.Time) appsv1.ReplicaSetStatus {
 	status := appsv1.ReplicaSetStatus{
 		Replicas:            int32(len(mine)),
 		TerminatingReplicas: &terminating,
 		ObservedGeneration:  rs.Generation,
-		Conditions:          conditionsOf(rs, len(mine), failure, now),
 	}
 	template := labels.SelectorFromSet(rs.Spec.Template.Labels)
 	for _, pod := range mine {
@@ -41,28 +40,38 @@ func statusOf(rs *appsv1.ReplicaSet, mine []*corev1.Pod, terminating int32, fail
 	return status
 }
 
-// conditionsOf keeps ReplicaFailure for as long as scaling fails. It tells how the trouble began, so a failure that
-// goes on does not rewrite it. Conditions of other types belong to others.
-func conditionsOf(rs *appsv1.ReplicaSet, have int, failure error, now time.Time) []appsv1.ReplicaSetCondition {
+// conditionsAfter keeps ReplicaFailure for as long as scaling fails; have is how many pods there were. It tells how the trouble
+// began, so a failure that goes on does not rewrite it. Conditions of other types belong to others.
+func conditionsAfter(before []appsv1.ReplicaSetCondition, rs *appsv1.ReplicaSet, have int32, failure error, now time.Time) []appsv1.ReplicaSetCondition {
 	isFailure := func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }
-	present := slices.ContainsFunc(rs.Status.Conditions, isFailure)
 	switch {
-	case failure == nil && present:
-		return slices.DeleteFunc(slices.Clone(rs.Status.Conditions), isFailure)
-	case failure == nil || present:
-		return rs.Status.Conditions
+	case failure == nil:
+		return slices.DeleteFunc(slices.Clone(before), isFailure)
+	case slices.ContainsFunc(before, isFailure):
+		return before
 	}
 	reason := "FailedCreate"
-	if have > wanted(rs) {
+	if int(have) > wanted(rs) {
 		reason = "FailedDelete"
 	}
-	return append(slices.Clone(rs.Status.Conditions), appsv1.ReplicaSetCondition{
+	return append(slices.Clone(before), appsv1.ReplicaSetCondition{
 		Type:               appsv1.ReplicaSetReplicaFailure,
 		Status:             corev1.ConditionTrue,
 		Reason:             reason,
 		Message:            failure.Error(),
 		LastTransitionTime: metav1.NewTime(now),
 	})
+}
+
+// report writes the status, unless the API server has it already. Should somebody have changed the ReplicaSet meanwhile, it is
+// written onto the newest version: the pods were counted all the same, and observedGeneration says for which spec.
+func (r *replicaSetReconciler) report(ctx context.Context, rs *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus, failure error, now time.Time) error {
+	_, err := reconcile.UpdateStatus(ctx, r.client.AppsV1().ReplicaSets(rs.Namespace), rs, func(newest *appsv1.ReplicaSet) error {
+		status.Conditions = conditionsAfter(newest.Status.Conditions, rs, status.Replicas, failure, now)
+		newest.Status = status
+		return nil
+	})
+	return err
 }
 
 // ready reports whether the pod is Ready, and since when.
@@ -91,41 +100,16 @@ func untilAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) time.
 	}
 }
 
-// nextAvailable is when to look again, because then a Ready pod becomes available and no event will tell: 0 if none.
-func nextAvailable(mine []*corev1.Pod, minReadySeconds int32, now time.Time) (next time.Duration) {
+// nextAvailable is how long, from later on, until a pod that is Ready but was not available now becomes so, as no event will tell.
+// It is 0 if there is none, and positive if the time has passed since.
+func nextAvailable(mine []*corev1.Pod, minReadySeconds int32, now, later time.Time) (next time.Duration) {
 	for _, pod := range mine {
 		if d := untilAvailable(pod, minReadySeconds, now); d > 0 && (next == 0 || d < next) {
 			next = d
 		}
 	}
-	return next
-}
-
-// report writes the status, unless the API server has it already.
-func (r *replicaSetReconciler) report(ctx context.Context, rs *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) error {
-	if apiequality.Semantic.DeepEqual(rs.Status, status) {
-		return nil
+	if next == 0 {
+		return 0
 	}
-	put := func(on *appsv1.ReplicaSet) error {
-		update := on.DeepCopy() // a cached object is shared with everybody
-		update.Status = status
-		_, err := r.client.AppsV1().ReplicaSets(rs.Namespace).UpdateStatus(ctx, update, metav1.UpdateOptions{})
-		return err
-	}
-	if put(rs) == nil {
-		return nil
-	}
-	// Most likely somebody changed the ReplicaSet since we looked. The pods were counted all the same, and
-	// observedGeneration says for which spec: so the same status goes on top of the newest version, once.
-	live, err := r.client.AppsV1().ReplicaSets(rs.Namespace).Get(ctx, rs.Name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("write status: look up the newest version: %w", err)
-	}
-	if live.UID != rs.UID {
-		return nil // a namesake; the one that this status describes is gone
-	}
-	if err := put(live); err != nil {
-		return fmt.Errorf("write status: %w", err)
-	}
-	return nil
+	return max(1, next-later.Sub(now))
 }

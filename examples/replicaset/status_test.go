@@ -28,13 +28,13 @@ func TestStatusCounts(t *testing.T) {
 		testPod("5", readySince(time.Time{})),
 		testPod("6"),
 	}
-	status := statusOf(testRS(minReady(10)), pods, 2, nil, testNow)
+	status := statusOf(testRS(minReady(10)), pods, 2, testNow)
 	two := int32(2)
 	require.Equal(t, appsv1.ReplicaSetStatus{
 		Replicas: 6, FullyLabeledReplicas: 2, ReadyReplicas: 4, AvailableReplicas: 2, TerminatingReplicas: &two, ObservedGeneration: 7,
 	}, status)
 
-	status = statusOf(testRS(), pods, 0, nil, testNow)
+	status = statusOf(testRS(), pods, 0, testNow)
 	require.EqualValues(t, 4, status.AvailableReplicas, "without minReadySeconds, ready is available")
 	require.NotNil(t, status.TerminatingReplicas, "none terminating is 0, not unknown")
 	require.Zero(t, *status.TerminatingReplicas)
@@ -55,7 +55,7 @@ func TestReplicaFailure(t *testing.T) {
 	type conditions = []appsv1.ReplicaSetCondition
 	for name, c := range map[string]struct {
 		before  conditions
-		pods    int // 3 are wanted
+		pods    int32 // 3 are wanted
 		failure error
 		want    conditions
 	}{
@@ -70,7 +70,7 @@ func TestReplicaFailure(t *testing.T) {
 			rs := testRS()
 			rs.Status.Conditions = c.before
 			cached := rs.DeepCopy()
-			got := conditionsOf(rs, c.pods, c.failure, testNow)
+			got := conditionsAfter(rs.Status.Conditions, rs, c.pods, c.failure, testNow)
 			require.Equal(t, c.want, append(conditions(nil), got...))
 			require.Equal(t, cached, rs, "the cached object stays as it was")
 		})
@@ -89,7 +89,10 @@ func TestNextAvailable(t *testing.T) {
 		"since an unknown time":  {[]*corev1.Pod{testPod("1", readySince(time.Time{}))}, 10 * time.Second},
 		"since a time in future": {[]*corev1.Pod{testPod("1", readyFor(-5*time.Second))}, 15 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, nextAvailable(c.pods, 10, testNow)) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, nextAvailable(c.pods, 10, testNow, testNow)) })
 	}
-	require.Zero(t, nextAvailable([]*corev1.Pod{testPod("1", readyFor(time.Second))}, 0, testNow), "nothing to wait for without minReadySeconds")
+	one := []*corev1.Pod{testPod("1", readyFor(time.Second))}
+	require.Zero(t, nextAvailable(one, 0, testNow, testNow), "nothing to wait for without minReadySeconds")
+	require.Equal(t, 5*time.Second, nextAvailable(one, 10, testNow, testNow.Add(4*time.Second)), "the run took four seconds of the nine")
+	require.Positive(t, nextAvailable(one, 10, testNow, testNow.Add(time.Minute)), "it has become available during the run, and nobody has reported it")
 }

@@ -31,6 +31,7 @@ type Options struct {
 type Cluster struct {
 	supervisor *supervisor
 	exits      *exits
+	binary     string // of the control plane
 	dir        string
 	kubeconfig string
 	config     *rest.Config
@@ -55,7 +56,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 			return nil, err
 		}
 	}
-	c := &Cluster{exits: &exits{known: map[exitKey]*exit{}}}
+	c := &Cluster{binary: binary, exits: &exits{known: map[exitKey]*exit{}}}
 	c.supervisor, err = startSupervisor(binary, func(m message) {
 		e := c.exits.of(m.Name, m.PID)
 		e.status = m.Status
