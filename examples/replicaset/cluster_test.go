@@ -323,7 +323,7 @@ func TestStartedWhilePodsEnd(t *testing.T) {
 	w.create("web", 5, func(rs *appsv1.ReplicaSet) {
 		grace := int64(60)
 		rs.Spec.Template.Spec.TerminationGracePeriodSeconds = &grace
-		rs.Spec.Template.Annotations = map[string]string{"standin/end-after": "6s"}
+		rs.Spec.Template.Annotations = map[string]string{"standin/end-after": "10s"}
 	})
 	w.settled("web", 5)
 	stop()
@@ -332,7 +332,8 @@ func TestStartedWhilePodsEnd(t *testing.T) {
 	}
 	w.control()
 	w.settled("web", 5)
-	require.EqualValues(t, 3, *w.get("web").Status.TerminatingReplicas)
+	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 3 }, 5*time.Second, 10*time.Millisecond)
+	w.settled("web", 5)
 }
 
 // Whoever scales may do it by the scale subresource, and reads there what the controller has reported.
