@@ -2,6 +2,7 @@ package leaderelection
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,8 @@ import (
 // The model: one server record, a few electors, what they have in flight, and clocks that drift; and an adversary, who chooses what happens
 // next: time passes, a message arrives, is lost or is given up, somebody sends, crashes, restarts, or edits the Lease by hand. explore
 // visits every state that can be reached and checks in each that at most one elector works (I15), that a release is only ever applied for
-// work that has ended (I16), and that nobody's record is replaced before it stood for the full wait (I17).
+// work that has ended (I16), that nobody's record is replaced before it stood for the full wait (I17), and that somebody leads in time once
+// the adversary has had enough (I18).
 //
 // What makes the model finite: all times are relative and stop counting where they stop mattering, and of a resourceVersion it is only
 // kept whether it is still the current one, for a version that was replaced never comes back.
@@ -98,6 +100,7 @@ type rules struct {
 	reviveLate    bool   // an answer after the deadline brings the tenure back
 	blindRelease  bool   // release is not conditional
 	shortWait     bool   // LeaseDuration does not cover StopGrace
+	neverTake     bool   // a Lease that names somebody is not taken, however long it has stood
 	only          string // the invariant to look for; empty: all of them
 }
 
@@ -122,8 +125,11 @@ func (r rules) wait(names uint8, self int) int {
 	if o.wait(cfg) == 0 {
 		return 0
 	}
-	if r.shortWait {
+	switch {
+	case r.shortWait:
 		return mDuration - mGrace - 1
+	case r.neverTake:
+		return math.MaxInt
 	}
 	return mDuration
 }
@@ -165,8 +171,11 @@ func explore(r rules) (states int, history []string) {
 					workers++
 				}
 			}
-			if workers > 1 && strings.HasPrefix("I15", r.only) {
+			switch {
+			case workers > 1 && strings.HasPrefix("I15", r.only):
 				broken = "I15: two work"
+			case strings.HasPrefix("I18", r.only) && !progresses(next, r, waits):
+				broken = "I18: nobody leads though all could"
 			}
 			if broken != "" && history == nil {
 				for s := next; s != start; s = came[s].from {
@@ -332,15 +341,9 @@ func successors(s state, r rules, waits [3][6]int, visit func(state, string, ...
 			fault("restart", func(s *state, e *model) { *e = model{phase: challenger, stray: e.stray} })
 		case challenger:
 			if e.asked.kind == none {
-				change("look", func(s *state, e *model) { e.asked = message{kind: get, answered: true, current: true, names: s.holder} })
+				change("look", look)
 				if e.seen && int(e.age) >= waits[i][e.names] {
-					change("take", func(s *state, e *model) {
-						e.asked = message{kind: write, current: e.current, creates: e.names == absent, names: uint8(first + i)}
-						if e.names == absent && !r.takeAbsent && !r.waitForAbsent {
-							e.asked.names = stranger // one that nobody holds: to be waited for like one that somebody does
-						}
-						e.seen = false // it looks again before it tries again
-					})
+					change("take", func(s *state, e *model) { take(r, i, e) })
 				}
 			}
 		case leading:
@@ -348,7 +351,7 @@ func successors(s state, r rules, waits [3][6]int, visit func(state, string, ...
 				change("renew", func(s *state, e *model) {
 					e.asked = message{kind: write, current: e.current, names: uint8(first + i)}
 				})
-				change("check", func(s *state, e *model) { e.asked = message{kind: get, answered: true, current: true, names: s.holder} })
+				change("check", look)
 			}
 			change("work done", func(s *state, e *model) { end(e) })
 			if r.releaseFirst && e.asked.kind == none {
@@ -360,9 +363,7 @@ func successors(s state, r rules, waits [3][6]int, visit func(state, string, ...
 			change("work done", func(s *state, e *model) { end(e) })
 		case releasing:
 			if e.asked.kind == none {
-				change("release", func(s *state, e *model) {
-					e.asked = message{kind: write, current: e.current, names: nobody}
-				})
+				change("release", func(s *state, e *model) { release(e) })
 				change("do not release", func(s *state, e *model) { again(e) })
 			}
 		}
@@ -524,6 +525,73 @@ func answered(s *state, r rules, i int) {
 	}
 }
 
+// progresses reports whether somebody leads in time if from now on nothing goes wrong: no more faults, true clocks, and what is in flight
+// arrives before the next tick. The time is that of an old tenure and the full wait. Who is down can do nothing about it.
+func progresses(s state, r rules, waits [3][6]int) bool {
+	up := func(e model) bool { return e.phase != down }
+	leads := func(e model) bool { return e.phase == leading }
+	for range mDeadline + mGrace + mDuration + 1 {
+		for range 8 { // a release, a look and a take have two steps each, and another's may come between
+			for i := range r.electors {
+				calm(&s, r, i, waits)
+			}
+		}
+		if slices.ContainsFunc(s.e[:], leads) {
+			return true
+		}
+		s.stood = min(s.stood+1, mDuration)
+		for i := range r.electors {
+			pass(&s.e[i], 1)
+		}
+	}
+	return !slices.ContainsFunc(s.e[:], up)
+}
+
+// calm lets what an elector has in flight arrive, and then the elector act.
+func calm(s *state, r rules, i int, waits [3][6]int) {
+	e := &s.e[i]
+	if e.stray.kind != none {
+		apply(s, r, i, &e.stray)
+		e.stray = message{}
+	}
+	if e.asked.kind != none {
+		if !e.asked.answered {
+			apply(s, r, i, &e.asked)
+		}
+		answered(s, r, i)
+	}
+	switch e.phase {
+	case challenger:
+		if !e.seen || !e.current {
+			look(s, e)
+		} else if int(e.age) >= waits[i][e.names] {
+			take(r, i, e)
+		}
+	case releasing:
+		if e.current {
+			release(e)
+		} else {
+			again(e)
+		}
+	}
+}
+
+// What a candidate may ask for.
+
+func look(s *state, e *model) {
+	e.asked = message{kind: get, answered: true, current: true, names: s.holder}
+}
+
+func take(r rules, i int, e *model) {
+	e.asked = message{kind: write, current: e.current, creates: e.names == absent, names: uint8(first + i)}
+	if e.names == absent && !r.takeAbsent && !r.waitForAbsent {
+		e.asked.names = stranger // one that nobody holds: to be waited for like one that somebody does
+	}
+	e.seen = false // it looks again before it tries again
+}
+
+func release(e *model) { e.asked = message{kind: write, current: e.current, names: nobody} }
+
 func TestModelHasNoOverlap(t *testing.T) {
 	cases := []rules{{electors: 2, faults: 2}, {electors: 3}}
 	switch {
@@ -553,6 +621,7 @@ func TestModelFindsEachSeededBug(t *testing.T) {
 		"unconditional release":                 {electors: 2, faults: 2, blindRelease: true, only: "I17"},
 		"LeaseDuration does not cover the stop": {electors: 2, shortWait: true, only: "I15"},
 		"LeaseDuration not waited for":          {electors: 2, shortWait: true, only: "I17"},
+		"crashed holder waited for without end": {electors: 2, faults: 1, neverTake: true, only: "I18"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			states, history := explore(r)
