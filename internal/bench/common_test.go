@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"runtime"
 	"testing"
 )
@@ -23,3 +24,14 @@ func heap() uint64 {
 
 // keep lets something live until here.
 func keep(x any) { runtime.KeepAlive(x) }
+
+// background runs something until the end of the benchmark.
+func background(b *testing.B, run func(context.Context) error) {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	b.Cleanup(func() {
+		stop()
+		must(b, <-ended)
+	})
+}

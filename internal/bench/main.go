@@ -39,7 +39,7 @@ func run(ctx context.Context, count int, raw string, list bool, parts []string) 
 		return fmt.Errorf("-count is %d; it takes at least one run to have a median, and five to believe it", count)
 	}
 	out := table{os.Stdout}
-	b := bench{count: count, raw: io.Discard, binaries: map[string]string{}}
+	b := bench{count: count, raw: io.Discard, binaries: map[string]string{}, done: map[string]figures{}}
 	if b.dir, err = os.MkdirTemp("", "thermostat-bench-"); err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func ownerUID(i int) types.UID {
 }
 
 func podKey(i int) types.NamespacedName {
-	return types.NamespacedName{Namespace: fmt.Sprint("team-", i/perOwner%namespaces), Name: fmt.Sprintf("checkout-%06d-5f7d9c8b66-%05d", i/perOwner, i)}
+	return types.NamespacedName{Namespace: fmt.Sprintf("team-%02d", i/perOwner%namespaces), Name: fmt.Sprintf("checkout-%06d-5f7d9c8b66-%05d", i/perOwner, i)}
 }
 
 // smallPod has what keys and indexes are made of.

@@ -9,6 +9,7 @@ type row struct {
 	time     string // -test.benchtime
 	cpu      string // -test.cpu; empty: all
 	apart    bool   // each side has a process of its own
+	rate     string // the benchmark is told to send at half the events/s that client-go reached in this one, which stands before it
 	measures []measure
 }
 
@@ -89,5 +90,40 @@ var rows = []row{
 	{part: "store", workload: "visit all of 150k", bench: "StoreVisit", time: "1s", measures: []measure{
 		{name: "time", unit: "sec/op", ratio: atMost(0.5)},
 		{name: "bytes copied", unit: "B/op", limit: atMost(8 * 150_000 * 1.01)}, // a reference each, in whole pages
+	}},
+	{part: "informer", workload: "update from a watch to one handler", bench: "InformerUpdate/handlers=1", time: "100000x", measures: []measure{
+		{name: "time", unit: "sec/op", ratio: atMost(0.4)},
+		{name: "allocations", unit: "allocs/op", limit: atMost(4)},
+	}},
+	{part: "informer", workload: "the same to ten handlers", bench: "InformerUpdate/handlers=10", time: "100000x", measures: []measure{
+		{name: "time", unit: "sec/op", ratio: atMost(0.2)},
+	}},
+	{part: "coldstart", workload: "150k pods, plain list in protobuf", bench: "ColdStart/protobuf,plain", time: "1x", apart: true, measures: []measure{
+		{name: "time", unit: "sec/op", ratio: atMost(0.6)},
+		{name: "peak RSS", unit: "peak-B/op", ratio: atMost(0.65)},
+		{name: "heap of each pod", unit: "heap-B/pod", ratio: atMost(0.7)},
+		{name: "heap of each pod, projected", unit: "heap-B/pod", side: "thermostat,projected", ratio: atMost(0.2)},
+	}},
+	{part: "coldstart", workload: "150k pods, streamed list in protobuf", bench: "ColdStart/protobuf", time: "1x", apart: true, measures: []measure{
+		{name: "time", unit: "sec/op", ratio: atMost(0.6)},
+		{name: "peak RSS", unit: "peak-B/op", ratio: atMost(0.65)},
+	}},
+	{part: "coldstart", workload: "150k pods, plain list in JSON", bench: "ColdStart/json,plain", time: "1x", apart: true, measures: []measure{
+		{name: "time", unit: "sec/op", ratio: atMost(0.7)},
+		{name: "peak RSS", unit: "peak-B/op", ratio: atMost(0.6)},
+	}},
+	{part: "endtoend", workload: "100k watch events to 5 workers", bench: "EndToEnd", time: "1x", apart: true, measures: []measure{
+		{name: "throughput", unit: "events/s", ratio: atLeast(2)},
+		{name: "CPU", unit: "cpu-sec/op", ratio: atMost(0.6)},
+		{name: "throughput of the manager", unit: "events/s", side: "thermostat,manager", peer: controllerRuntime, ratio: atLeast(4)},
+		{name: "CPU of the manager", unit: "cpu-sec/op", side: "thermostat,manager", peer: controllerRuntime, ratio: atMost(0.6)},
+	}},
+	{part: "endtoend", workload: "the same at half of client-go's throughput", bench: "EndToEndLatency", time: "1x", apart: true, rate: "EndToEnd", measures: []measure{
+		{name: "p50", unit: "p50-sec", ratio: atMost(1)},
+		{name: "p99", unit: "p99-sec", ratio: atMost(0.5)},
+		{name: "p99 of the manager", unit: "p99-sec", side: "thermostat,manager", peer: controllerRuntime, ratio: atMost(0.5)},
+	}},
+	{part: "leader", workload: "hand-over after a clean release", bench: "LeaderHandOver", time: "1x", measures: []measure{
+		{name: "time", unit: "sec/op", limit: atMost(0.050)},
 	}},
 }

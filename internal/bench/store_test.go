@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -40,15 +41,9 @@ func ourStore(b *testing.B, pods []*corev1.Pod) (inf *informer.SharedIndexInform
 	must(b, err)
 	_, err = informer.AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
 	must(b, err)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- inf.Run(ctx) }()
-	b.Cleanup(func() {
-		stop()
-		must(b, <-ended)
-	})
+	background(b, inf.Run)
 	f.list(pods)
-	must(b, inf.WaitForSync(ctx))
+	must(b, inf.WaitForSync(b.Context()))
 	return inf, owners
 }
 
@@ -206,4 +201,11 @@ func (f *feed) list(pods []*corev1.Pod) {
 	f.watch.Action(watch.Bookmark, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		ResourceVersion: strconv.Itoa(len(pods)), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 	}})
+}
+
+func (f *feed) listWatch() cache.ListerWatcher {
+	return &cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return f.List(ctx, o) },
+		WatchFuncWithContext: f.Watch,
+	}
 }

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/informer"
+)
+
+// BenchmarkColdStart lists 150,000 pods over HTTP, until they are in the cache. Then it looks at what the process has taken at most, and at the heap.
+// Each side needs a process of its own.
+func BenchmarkColdStart(b *testing.B) {
+	b.Run("protobuf", func(b *testing.B) { coldStart(b, serverOptions{Pods: manyPods, Realistic: true}) })
+	b.Run("json", func(b *testing.B) { coldStart(b, serverOptions{Pods: manyPods, Realistic: true, JSON: true}) })
+	b.Run("protobuf,plain", func(b *testing.B) { coldStart(b, serverOptions{Pods: manyPods, Realistic: true, Plain: true}) })
+	b.Run("json,plain", func(b *testing.B) {
+		coldStart(b, serverOptions{Pods: manyPods, Realistic: true, JSON: true, Plain: true})
+	})
+}
+
+func coldStart(b *testing.B, o serverOptions) {
+	measure := func(b *testing.B, sync func(b *testing.B, c *rest.Config) any) {
+		c := startServer(b, o)
+		before, cpu := heap(), cpuTime(b)
+		b.ResetTimer()
+		kept := sync(b, c)
+		b.StopTimer()
+		b.ReportMetric(float64((cpuTime(b) - cpu).Nanoseconds()), "cpu-ns/op")
+		b.ReportMetric(peakRSS(b), "peak-B/op")
+		b.ReportMetric(float64(heap()-before)/float64(o.Pods), "heap-B/pod")
+		keep(kept)
+	}
+	b.Run("thermostat", func(b *testing.B) {
+		measure(b, func(b *testing.B, c *rest.Config) any {
+			inf, err := informer.New[*corev1.Pod](podClient(b, c), informer.Options[*corev1.Pod]{})
+			must(b, err)
+			background(b, inf.Run)
+			must(b, inf.WaitForSync(b.Context()))
+			return inf
+		})
+	})
+	b.Run("thermostat,projected", func(b *testing.B) {
+		measure(b, func(b *testing.B, c *rest.Config) any {
+			inf, err := informer.Project[*corev1.Pod](podClient(b, c), factsOf, informer.Options[*corev1.Pod]{})
+			must(b, err)
+			background(b, inf.Run)
+			must(b, inf.WaitForSync(b.Context()))
+			return inf
+		})
+	})
+	b.Run("client-go", func(b *testing.B) {
+		measure(b, func(b *testing.B, c *rest.Config) any {
+			clientset, err := kubernetes.NewForConfig(c)
+			must(b, err)
+			inf := informers.NewSharedInformerFactory(clientset, 0).Core().V1().Pods().Informer()
+			background(b, func(ctx context.Context) error {
+				inf.RunWithContext(ctx)
+				return nil
+			})
+			for !inf.HasSynced() {
+				time.Sleep(time.Millisecond)
+			}
+			return inf
+		})
+	})
+}
+
+func podClient(b *testing.B, c *rest.Config) informer.Client[*corev1.PodList] {
+	clientset, err := kubernetes.NewForConfig(c)
+	must(b, err)
+	return clientset.CoreV1().Pods(metav1.NamespaceAll)
+}
+
+// podFacts is what a ReplicaSet controller reads of a pod.
+type podFacts struct {
+	labels    map[string]string
+	owner     types.UID
+	node      string
+	phase     corev1.PodPhase
+	ready     bool
+	restarts  int32
+	created   time.Time
+	readyAt   time.Time
+	deletedAt *time.Time
+}
+
+func factsOf(p *corev1.Pod) (podFacts, error) {
+	f := podFacts{labels: p.Labels, node: p.Spec.NodeName, phase: p.Status.Phase, created: p.CreationTimestamp.Time}
+	if c := metav1.GetControllerOfNoCopy(p); c != nil {
+		f.owner = c.UID
+	}
+	if p.DeletionTimestamp != nil {
+		f.deletedAt = &p.DeletionTimestamp.Time
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			f.ready, f.readyAt = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+		}
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		f.restarts += c.RestartCount
+	}
+	return f, nil
+}
+
+// cpuTime is how long this process has run on any core.
+func cpuTime(b *testing.B) time.Duration {
+	u := usage(b)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// peakRSS is how many bytes of memory this process has had at most.
+func peakRSS(b *testing.B) float64 {
+	return float64(usage(b).Maxrss) * 1024
+}
+
+func usage(b *testing.B) (u syscall.Rusage) {
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return u
+}
