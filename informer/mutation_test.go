@@ -22,7 +22,7 @@ func richPod(name string) *corev1.Pod {
 	yes, when := true, metav1.NewTime(time.Unix(1e9, 0))
 	p.DeletionTimestamp = &when
 	p.Annotations = map[string]string{"swordfish": "swordfish"}
-	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{}}`)}}}
+	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
 	p.Spec = corev1.PodSpec{
 		NodeName: "node-1", Tolerations: []corev1.Toleration{{Key: "a"}, {Key: "b"}}, ShareProcessNamespace: &yes,
 		Containers: []corev1.Container{
@@ -45,13 +45,13 @@ func TestAMutatedObjectIsNamed(t *testing.T) {
 			p.Spec.Tolerations = p.Spec.Tolerations[1:2:2]
 			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "b"})
 		},
-		"Spec.ShareProcessNamespace":               func(p *corev1.Pod) { *p.Spec.ShareProcessNamespace = false },
-		"Spec.HostUsers":                           func(p *corev1.Pod) { p.Spec.HostUsers = new(bool) },
-		"ObjectMeta.Labels":                        func(p *corev1.Pod) { p.Labels["swordfish"] = "" },
-		"ObjectMeta.Annotations":                   func(p *corev1.Pod) { p.Annotations["swordfish"] = "other" },
-		"ObjectMeta.DeletionTimestamp.Time":        func(p *corev1.Pod) { p.DeletionTimestamp.Time = p.DeletionTimestamp.Add(time.Hour) },
-		"ObjectMeta.ManagedFields[0].FieldsV1.Raw": func(p *corev1.Pod) { p.ManagedFields[0].FieldsV1.Raw[3] = 'x' },
-		"Spec.Containers[0].Resources.Requests":    func(p *corev1.Pod) { delete(p.Spec.Containers[0].Resources.Requests, "cpu") },
+		"Spec.ShareProcessNamespace":            func(p *corev1.Pod) { *p.Spec.ShareProcessNamespace = false },
+		"Spec.HostUsers":                        func(p *corev1.Pod) { p.Spec.HostUsers = new(bool) },
+		"ObjectMeta.Labels":                     func(p *corev1.Pod) { p.Labels["swordfish"] = "" },
+		"ObjectMeta.Annotations":                func(p *corev1.Pod) { p.Annotations["swordfish"] = "other" },
+		"ObjectMeta.DeletionTimestamp.Time":     func(p *corev1.Pod) { p.DeletionTimestamp.Time = p.DeletionTimestamp.Add(time.Hour) },
+		"ObjectMeta.ManagedFields[0].Manager":   func(p *corev1.Pod) { p.ManagedFields[0].Manager = "n" },
+		"Spec.Containers[0].Resources.Requests": func(p *corev1.Pod) { delete(p.Spec.Containers[0].Resources.Requests, "cpu") },
 	} {
 		t.Run(field, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -149,8 +149,9 @@ func TestMutationsOfAnyValue(t *testing.T) {
 		run    func()
 		odd    complex64
 		small  uint8
+		raw    []byte
 	}
-	f := &facts{labels: map[struct{ a, b string }]*[2]float32{{"a", "b"}: {1, 2}, {"a", "c"}: nil}, when: time.Now(), run: func() {}}
+	f := &facts{labels: map[struct{ a, b string }]*[2]float32{{"a", "b"}: {1, 2}, {"a", "c"}: nil}, when: time.Now(), raw: []byte{1}, run: func() {}}
 	f.next, f.self = &facts{next: f}, f
 	d := newDetector[*facts]()
 	h := newHealth()
@@ -160,6 +161,7 @@ func TestMutationsOfAnyValue(t *testing.T) {
 		"labels":     func() { f.labels[struct{ a, b string }{"a", "b"}][1] = 3 },
 		"next.small": func() { f.next.small++ },
 		"next.next":  func() { f.next.next = nil },
+		"raw":        func() { f.raw[0] = 2 },
 		"self":       func() { f.self = nil },
 		"odd":        func() { f.odd = 2i },
 		"run":        func() { f.run = nil },
