@@ -183,6 +183,11 @@ func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
 	if len(inf.events)+len(inf.repeats) == 0 {
 		return
 	}
+	if inf.touched != nil {
+		for _, e := range inf.events {
+			inf.touched[e.Key] = struct{}{}
+		}
+	}
 	if inf.detector != nil {
 		for _, e := range inf.events {
 			inf.detector.saw(e, inf.health)

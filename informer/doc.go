@@ -71,6 +71,7 @@
 //	name       started by           ends when                      waited for by
 //	reflector  Run                  Run's context ends             Run
 //	store      Run                  Run's context ends             Run
+//	verifier   Run, if asked for    Run's context ends             Run
 //	handler    Run, AddHandler      the same, or Remove            Run, Remove
 //
 // There is no other, and none per request. Run returns once they have ended, or after Options.StopGrace with [ErrStuck], which names those that are still
@@ -95,7 +96,7 @@
 //	apply.go       how the one becomes the other, and who is told
 //	handler.go     Event, Handler; filter.go, a smaller world; listener.go, the buffer and goroutine of each
 //	redelivery.go  what a handler panicked on; resync.go and rota.go, what it wants to be reminded of
-//	mutation.go    who changed a cached object
+//	mutation.go    who changed a cached object; verify.go, what a server has lost
 //	informer.go    New, Run and the rest of the surface
 //	health.go      what an informer knows about itself; calm.go, how little of it is logged
 //	live.go        one question past the cache; relist.go, the cache anew

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -17,7 +18,8 @@ const (
 	Listing State = "Listing"
 	// Live: the cache follows the server.
 	Live State = "Live"
-	// Stale: the cache was complete once and still answers, but the server cannot be reached or does not let it resume.
+	// Stale: the cache was complete once and still answers, but the server cannot be reached, does not let it resume, or has been silent for longer
+	// than Options.MaxStaleness.
 	Stale State = "Stale"
 	// Denied: the server refuses, 401 or 403. The informer keeps asking, so a Role that arrives late is enough.
 	Denied State = "Denied"
@@ -46,6 +48,8 @@ type Health struct {
 	Rewinds int
 	// Rejected counts the objects whose present state could not be taken into the store: see [SharedIndexInformer.Invalid].
 	Rejected int
+	// Differences counts the objects that the cache was found to be wrong about: see Options.VerifyEvery.
+	Differences int
 	// Mutated counts how often an object of the cache was found to have been changed by somebody: see Options.DetectMutations.
 	Mutated int
 	// LastBadObject is the latest complaint about a single object: it could not be taken into the store, or into an index, or was changed there.
@@ -59,17 +63,47 @@ type health struct {
 	mu  sync.Mutex
 	now Health // guarded by mu
 
+	maxStaleness time.Duration
+
 	complaints calm
 }
 
-func newHealth() *health {
-	return &health{now: Health{State: Listing, Since: time.Now()}}
+func newHealth(maxStaleness time.Duration) *health {
+	return &health{now: Health{State: Listing, Since: time.Now()}, maxStaleness: maxStaleness}
 }
 
 func (h *health) get() Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.now
+	now := h.now
+	if now.State == Live && h.silent() {
+		now.State, now.Since, now.LastError = Stale, now.LastProgress.Add(h.maxStaleness), ErrStale
+	}
+	return now
+}
+
+// silent reports whether the server has told nothing for too long. The caller holds mu.
+func (h *health) silent() bool {
+	return h.maxStaleness > 0 && time.Since(h.now.LastProgress) > h.maxStaleness
+}
+
+// fresh says why the cache should not be acted on.
+func (h *health) fresh(synced bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var err error
+	switch {
+	case !synced:
+		err = errors.New("no complete list yet")
+	case h.silent():
+		err = fmt.Errorf("%w: since %s", ErrStale, h.now.LastProgress.Format(time.RFC3339))
+	default:
+		return nil
+	}
+	if h.now.LastError != nil && h.now.State != Live {
+		err = fmt.Errorf("%w (%s): %w", err, h.now.State, h.now.LastError)
+	}
+	return err
 }
 
 func (h *health) enter(s State, err error) {
@@ -130,6 +164,12 @@ func (h *health) listed(number int) {
 func (h *health) rewound() {
 	h.mu.Lock()
 	h.now.Rewinds++
+	h.mu.Unlock()
+}
+
+func (h *health) differs(objects int) {
+	h.mu.Lock()
+	h.now.Differences += objects
 	h.mu.Unlock()
 }
 

@@ -29,6 +29,8 @@ var (
 	ErrStopped = errors.New("the informer has stopped")
 	// ErrRewound is returned by whatever waits for a version that lies in a future which the cluster has gone back from.
 	ErrRewound = errors.New("the cluster has gone back to an older state")
+	// ErrStale is wrapped by what Fresh says of a cache that is older than Options.MaxStaleness.
+	ErrStale = errors.New("the server has been silent for longer than Options.MaxStaleness")
 	// ErrStuck is wrapped by Run's error when a handler had not returned StopGrace after the end of its context. The error names it.
 	ErrStuck = lifecycle.ErrStuck
 )
@@ -55,6 +57,14 @@ type Options[T any] struct {
 	// it takes 8 bytes for each scalar of each object, 2 kB for a pod of two containers, and tens of microseconds for each comparison of such a pod, on the
 	// goroutine that feeds the store. For a Project it sees what fn returns.
 	DetectMutations bool
+	// MaxStaleness is how old the cache may be, counted from when the server last told something, for [SharedIndexInformer.Fresh] to vouch for it and for
+	// Health to call it Live. A server with nothing to tell says so about once a minute, so two minutes are the least that makes sense. Zero: any age.
+	MaxStaleness time.Duration
+	// VerifyEvery compares the cache with the server about this often (10 % more or less), in case that the server loses an event, which nobody would
+	// notice before the next list. It costs a list each time, and a second list of the keys meanwhile. Objects that differ although no event of theirs can be
+	// under way are counted in Health.Differences, and logged in one line; the cache is Stale then, and is listed again. Zero: never. Otherwise at
+	// least a minute.
+	VerifyEvery time.Duration
 	// StopGrace is how long Run waits, once its context has ended, for handlers to return. Zero: 10 s.
 	StopGrace time.Duration
 }
@@ -79,6 +89,9 @@ type SharedIndexInformer[T any] struct {
 	events, repeats []Event[T]
 	// Held with the writer token; nil unless Options.DetectMutations.
 	detector *detector[T]
+	// Held with the writer token: the keys of all events since a comparison with the server began; nil while there is none. See verify.
+	touched     map[Key]struct{}
+	verifyEvery time.Duration
 	// reminder fires when somebody's turn may have come, see remind. It is set by Run, and after that reset with the writer token held.
 	reminder *time.Timer
 	// Held with the writer token: the epoch from which on versions count, see batch.
@@ -128,6 +141,10 @@ func build[V any, T Object, L runtime.Object](client Client[L], opts Options[T],
 		return nil, fmt.Errorf("informer %s: the client is nil", name)
 	case opts.PageSize < 0:
 		return nil, fmt.Errorf("informer %s: Options.PageSize is %d; it is a number of objects, or zero for the default", name, opts.PageSize)
+	case opts.MaxStaleness < 0:
+		return nil, fmt.Errorf("informer %s: Options.MaxStaleness is %s; it is a duration, or zero for any age", name, opts.MaxStaleness)
+	case opts.VerifyEvery != 0 && opts.VerifyEvery < time.Minute:
+		return nil, fmt.Errorf("informer %s: Options.VerifyEvery is %s; it is at least a minute, or zero for never", name, opts.VerifyEvery)
 	case opts.StopGrace < 0:
 		return nil, fmt.Errorf("informer %s: Options.StopGrace is %s; it is a duration, or zero for the default", name, opts.StopGrace)
 	}
@@ -135,7 +152,7 @@ func build[V any, T Object, L runtime.Object](client Client[L], opts Options[T],
 		return nil, fmt.Errorf("informer %s: %w", name, err)
 	}
 
-	fifo, h := newDeltaFIFO[V](), newHealth()
+	fifo, h := newDeltaFIFO[V](), newHealth(opts.MaxStaleness)
 	r := &reflector[V]{
 		source:   newSource(client),
 		selector: selector(opts),
@@ -155,6 +172,7 @@ func build[V any, T Object, L runtime.Object](client Client[L], opts Options[T],
 		name: name, stopGrace: opts.StopGrace, reflector: r, fifo: fifo, store: newIndexer[V](), health: h,
 		writer: make(chan struct{}, 1), synced: make(chan struct{}), stopped: make(chan struct{}),
 	}
+	inf.verifyEvery = opts.VerifyEvery
 	if opts.DetectMutations {
 		inf.detector = newDetector[V]()
 	}
@@ -211,6 +229,9 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	}
 	inf.group.Go("reflector of informer "+inf.name, func() { inf.reflector.run(ctx) })
 	inf.group.Go("store of informer "+inf.name, func() { inf.process(ctx, log) })
+	if inf.verifyEvery > 0 {
+		inf.group.Go("verifier of informer "+inf.name, func() { inf.verify(ctx, log) })
+	}
 	inf.mu.Unlock()
 	inf.unlockWriter()
 
@@ -339,6 +360,15 @@ func (inf *SharedIndexInformer[T]) WaitForSync(ctx context.Context) error {
 		return fmt.Errorf("informer %s: no complete list yet (%w): %w", inf.name, context.Cause(ctx), err)
 	}
 	return fmt.Errorf("informer %s: no complete list yet: %w", inf.name, context.Cause(ctx))
+}
+
+// Fresh returns nil if the cache may be acted on: it holds a complete list, and the server has told something within Options.MaxStaleness. Otherwise the
+// error says why not: it wraps what keeps the list from being complete, or [ErrStale] and the latest trouble, if there was any.
+func (inf *SharedIndexInformer[T]) Fresh() error {
+	if err := inf.health.fresh(inf.HasSynced()); err != nil {
+		return fmt.Errorf("informer %s: %w", inf.name, err)
+	}
+	return nil
 }
 
 // Get returns the object of that key, if the store holds one.

@@ -154,7 +154,7 @@ func TestMutationsOfAnyValue(t *testing.T) {
 	f := &facts{labels: map[struct{ a, b string }]*[2]float32{{"a", "b"}: {1, 2}, {"a", "c"}: nil}, when: time.Now(), raw: []byte{1}, run: func() {}}
 	f.next, f.self = &facts{next: f}, f
 	d := newDetector[*facts]()
-	h := newHealth()
+	h := newHealth(0)
 	d.saw(Event[*facts]{Type: Added, Key: named("a"), New: f}, h)
 	d.saw(Event[*facts]{}, h)
 	for field, mutate := range map[string]func(){
@@ -188,8 +188,8 @@ func TestMutationsOfAnyValue(t *testing.T) {
 func BenchmarkDetectMutations(b *testing.B) {
 	d := newDetector[*corev1.Pod]()
 	p := richPod("a")
-	d.saw(Event[*corev1.Pod]{Type: Added, Key: KeyOf(p), New: p}, newHealth())
-	h := newHealth()
+	d.saw(Event[*corev1.Pod]{Type: Added, Key: KeyOf(p), New: p}, newHealth(0))
+	h := newHealth(0)
 	for b.Loop() {
 		d.check(KeyOf(p), h)
 	}

@@ -1,0 +1,136 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/backoff"
+)
+
+// verify compares the store with the server from time to time: see Options.VerifyEvery. It returns when ctx has ended.
+func (inf *SharedIndexInformer[T]) verify(ctx context.Context, log klog.Logger) {
+	for ctx.Err() == nil {
+		// Informers that were started together should not list together.
+		backoff.Sleep(ctx, inf.verifyEvery*9/10+rand.N(inf.verifyEvery/5))
+		if ctx.Err() != nil || inf.Health().State != Live {
+			continue
+		}
+		found, example, err := inf.differences(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			log.V(1).Info("The cache could not be compared with the server", "err", err)
+		case found > 0:
+			inf.health.differs(found)
+			inf.Relist(fmt.Errorf("compared with the server, the cache is wrong about %d objects, %s for one: events must have been lost", found, example))
+		}
+	}
+}
+
+// stamp is what is compared of an object.
+type stamp struct{ uid, resourceVersion string }
+
+// differences counts the objects that the server lists in another state than the store has, and names one.
+//
+// Events are always under way, so a difference proves nothing by itself. But if the store has reached the version of the list, and a key has not been
+// touched since before the list was asked for, then the store must hold what the list says.
+func (inf *SharedIndexInformer[T]) differences(ctx context.Context) (found int, example Key, err error) {
+	begun := inf.asWriter(ctx, func() { inf.touched = make(map[Key]struct{}) })
+	if !begun {
+		return 0, example, ctx.Err()
+	}
+	rewinds := inf.Health().Rewinds
+	listed, err := inf.stamps(ctx)
+	inf.asWriter(ctx, func() {
+		if err == nil && inf.Health().Rewinds == rewinds {
+			found, example = inf.compare(listed)
+		}
+		inf.touched = nil
+	})
+	return found, example, err
+}
+
+// asWriter calls fn with the writer token, unless ctx ends before it is to be had.
+func (inf *SharedIndexInformer[T]) asWriter(ctx context.Context, fn func()) bool {
+	select {
+	case inf.writer <- struct{}{}:
+		defer inf.unlockWriter()
+		fn()
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// compare is the last part of differences. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) compare(listed map[Key]stamp) (found int, example Key) {
+	differs := func(key Key) {
+		if _, touched := inf.touched[key]; !touched {
+			found, example = found+1, key
+		}
+	}
+	for key, s := range listed {
+		e, held := inf.store.entries[key]
+		_, invalid := inf.store.invalid[key]
+		if !invalid && (!held || s != stamp{string(e.uid), e.resourceVersion}) {
+			differs(key)
+		}
+	}
+	for key := range inf.store.entries {
+		if _, exists := listed[key]; !exists {
+			differs(key)
+		}
+	}
+	return found, example
+}
+
+// stamps lists the objects as they were at the version that the store has reached. If the server answers with another version, it waits for the store to
+// reach that.
+func (inf *SharedIndexInformer[T]) stamps(ctx context.Context) (map[Key]stamp, error) {
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	opts := inf.reflector.selector
+	opts.Limit = inf.reflector.pageSize
+	at := inf.ResourceVersion()
+	opts.ResourceVersion, opts.ResourceVersionMatch = at, metav1.ResourceVersionMatchExact
+	stamps := make(map[Key]stamp)
+	for {
+		page, err := inf.reflector.page(ctx, opts)
+		if err != nil {
+			return nil, err
+		}
+		list, err := meta.ListAccessor(page)
+		if err != nil {
+			return nil, err
+		}
+		err = eachItem(page, func(o runtime.Object) error {
+			object, err := meta.Accessor(o)
+			if err != nil {
+				return err
+			}
+			stamps[KeyOf(object)] = stamp{string(object.GetUID()), object.GetResourceVersion()}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		opts.Continue, opts.ResourceVersion, opts.ResourceVersionMatch = list.GetContinue(), "", ""
+		if opts.Continue != "" {
+			continue
+		}
+		if list.GetResourceVersion() != at {
+			err = inf.WaitForResourceVersion(ctx, list.GetResourceVersion())
+		}
+		return stamps, err
+	}
+}
+
+// A comparison that takes longer than this is given up. An idle store learns of a new version by a bookmark, which comes about once a minute.
+const verifyTimeout = 10 * time.Minute
