@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Token names one tenure. Of two tenures of one Lease the later one has the higher Transitions; a Lease that was deleted and made anew has
-// another LeaseUID. A store that keeps the highest token it has seen can refuse the writes of an earlier leader: the only complete
-// protection there is, and one that the Kubernetes API server does not offer.
+// Token names one tenure. Of two tenures of one Lease the later one has the higher Transitions, unless somebody lowered them by hand between
+// the two; a Lease that was deleted and made anew has another LeaseUID. A store that keeps the highest token it has seen can refuse the
+// writes of an earlier leader: the only complete protection there is, and one that the Kubernetes API server does not offer.
 type Token struct {
 	LeaseUID    types.UID
 	Transitions int32
