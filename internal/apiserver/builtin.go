@@ -1,0 +1,300 @@
+package apiserver
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+var namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
+
+// builtins are the built-in kinds that are modelled, each with what is special about it. Of the defaults and the validation of the real server there is
+// as much as stands here; where a controller could notice a difference that is not covered, the request is refused.
+func builtins() []Resource {
+	core, apps := corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion
+	one := func(gv schema.GroupVersion, name, kind string, status bool, r *rules) Resource {
+		return Resource{GroupVersionResource: gv.WithResource(name), Kind: kind, Status: status, builtin: r}
+	}
+	namespace := one(core, "namespaces", "Namespace", true, namespaceRules())
+	node := one(core, "nodes", "Node", true, nodeRules())
+	namespace.ClusterScoped, node.ClusterScoped = true, true
+	return []Resource{
+		namespace, node,
+		one(core, "pods", "Pod", true, podRules()),
+		one(core, "configmaps", "ConfigMap", false, configMapRules()),
+		one(core, "secrets", "Secret", false, secretRules()),
+		one(core, "serviceaccounts", "ServiceAccount", false, &rules{new: func() object { return &corev1.ServiceAccount{} }, returnDeleted: true}),
+		one(core, "events", "Event", false, eventRules()),
+		one(apps, "replicasets", "ReplicaSet", true, replicaSetRules()),
+		one(apps, "deployments", "Deployment", true, deploymentRules()),
+		one(apps, "statefulsets", "StatefulSet", true, statefulSetRules()),
+		one(coordinationv1.SchemeGroupVersion, "leases", "Lease", false, leaseRules()),
+	}
+}
+
+func namespaceRules() *rules {
+	const finalizer = corev1.FinalizerKubernetes
+	return &rules{
+		new: func() object { return &corev1.Namespace{} }, returnDeleted: true,
+		defaults: func(o object) {
+			// So that a selector can choose a namespace by its name.
+			if n := o.(*corev1.Namespace); n.Name != "" {
+				if n.Labels == nil {
+					n.Labels = map[string]string{}
+				}
+				n.Labels[corev1.LabelMetadataName] = n.Name
+			}
+		},
+		onCreate: func(o object) {
+			n := o.(*corev1.Namespace)
+			n.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
+			n.Spec.Finalizers = []corev1.FinalizerName{finalizer}
+		},
+		terminate: func(o object) bool {
+			n := o.(*corev1.Namespace)
+			n.Status.Phase = corev1.NamespaceTerminating
+			return len(n.Spec.Finalizers) > 0
+		},
+		onUpdate: func(o, old object) { o.(*corev1.Namespace).Spec = old.(*corev1.Namespace).Spec },
+		fields: func(o object) fields.Set {
+			return fields.Set{"status.phase": string(o.(*corev1.Namespace).Status.Phase), "name": o.GetName()}
+		},
+	}
+}
+
+func nodeRules() *rules {
+	return &rules{
+		new: func() object { return &corev1.Node{} }, statusAtCreation: true,
+		onCreate: func(o object) { // nothing runs on a node before somebody has found it to be ready
+			spec := &o.(*corev1.Node).Spec
+			taint := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
+			if !slices.ContainsFunc(spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) }) {
+				spec.Taints = append(spec.Taints, taint)
+			}
+		},
+		fields: func(o object) fields.Set {
+			return fields.Set{"spec.unschedulable": fmt.Sprint(o.(*corev1.Node).Spec.Unschedulable)}
+		},
+	}
+}
+
+func configMapRules() *rules {
+	return &rules{
+		new: func() object { return &corev1.ConfigMap{} },
+		validate: func(o, old object) field.ErrorList {
+			is := o.(*corev1.ConfigMap)
+			was, _ := old.(*corev1.ConfigMap)
+			if was == nil || was.Immutable == nil || !*was.Immutable {
+				return nil
+			}
+			return unchanged(
+				value{"immutable", was.Immutable, is.Immutable}, value{"data", was.Data, is.Data}, value{"binaryData", was.BinaryData, is.BinaryData})
+		},
+	}
+}
+
+func secretRules() *rules {
+	return &rules{
+		new: func() object { return &corev1.Secret{} },
+		defaults: func(o object) {
+			if s := o.(*corev1.Secret); s.Type == "" {
+				s.Type = corev1.SecretTypeOpaque
+			}
+			s := o.(*corev1.Secret)
+			for k, v := range s.StringData {
+				if s.Data == nil {
+					s.Data = map[string][]byte{}
+				}
+				s.Data[k] = []byte(v)
+			}
+			s.StringData = nil
+		},
+		validate: func(o, old object) field.ErrorList {
+			is := o.(*corev1.Secret)
+			was, _ := old.(*corev1.Secret)
+			if was == nil {
+				return nil
+			}
+			errs := immutable(value{"type", was.Type, is.Type})
+			if was.Immutable != nil && *was.Immutable {
+				errs = append(errs, unchanged(value{"immutable", was.Immutable, is.Immutable}, value{"data", was.Data, is.Data})...)
+			}
+			return errs
+		},
+		fields: func(o object) fields.Set { return fields.Set{"type": string(o.(*corev1.Secret).Type)} },
+	}
+}
+
+func eventRules() *rules {
+	return &rules{
+		new: func() object { return &corev1.Event{} }, createOnUpdate: true,
+		validate: func(o, _ object) field.ErrorList {
+			e := o.(*corev1.Event)
+			if e.InvolvedObject.Namespace == "" && e.Namespace == metav1.NamespaceDefault || e.InvolvedObject.Namespace == e.Namespace {
+				return nil
+			}
+			return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), e.InvolvedObject.Namespace, "does not match event.namespace")}
+		},
+		fields: func(o object) fields.Set {
+			e := o.(*corev1.Event)
+			source := e.Source.Component
+			if source == "" {
+				source = e.ReportingController
+			}
+			return fields.Set{
+				"involvedObject.kind": e.InvolvedObject.Kind, "involvedObject.namespace": e.InvolvedObject.Namespace,
+				"involvedObject.name": e.InvolvedObject.Name, "involvedObject.uid": string(e.InvolvedObject.UID),
+				"involvedObject.apiVersion": e.InvolvedObject.APIVersion, "involvedObject.resourceVersion": e.InvolvedObject.ResourceVersion,
+				"involvedObject.fieldPath": e.InvolvedObject.FieldPath, "reason": e.Reason, "reportingComponent": e.ReportingController,
+				"source": source, "type": e.Type,
+			}
+		},
+	}
+}
+
+func leaseRules() *rules {
+	return &rules{
+		new: func() object { return &coordinationv1.Lease{} }, createOnUpdate: true, conditionalUpdate: true,
+		validate: func(o, _ object) field.ErrorList {
+			spec, path := o.(*coordinationv1.Lease).Spec, field.NewPath("spec")
+			var errs field.ErrorList
+			if d := spec.LeaseDurationSeconds; d != nil && *d <= 0 {
+				errs = append(errs, field.Invalid(path.Child("leaseDurationSeconds"), *d, "must be greater than 0"))
+			}
+			if n := spec.LeaseTransitions; n != nil && *n < 0 {
+				errs = append(errs, field.Invalid(path.Child("leaseTransitions"), *n, "must be greater than or equal to 0"))
+			}
+			return errs
+		},
+	}
+}
+
+func replicaSetRules() *rules {
+	return &rules{
+		new: func() object { return &appsv1.ReplicaSet{} }, generation: true,
+		defaults: func(o object) {
+			rs := o.(*appsv1.ReplicaSet)
+			orOne(&rs.Spec.Replicas)
+			defaultPodSpec(&rs.Spec.Template.Spec)
+		},
+		validate: func(o, old object) field.ErrorList {
+			rs := o.(*appsv1.ReplicaSet)
+			errs := validateWorkload(rs.Spec.Replicas, rs.Spec.Selector, rs.Spec.Template)
+			if was, ok := old.(*appsv1.ReplicaSet); ok {
+				errs = append(errs, immutable(value{"spec.selector", was.Spec.Selector, rs.Spec.Selector})...)
+			}
+			return errs
+		},
+		fields: func(o object) fields.Set {
+			return fields.Set{"status.replicas": strconv.Itoa(int(o.(*appsv1.ReplicaSet).Status.Replicas))}
+		},
+	}
+}
+
+func deploymentRules() *rules {
+	return &rules{
+		new: func() object { return &appsv1.Deployment{} }, generation: true, statusReset: [][]any{{"metadata", "labels"}},
+		defaults: func(o object) {
+			spec := &o.(*appsv1.Deployment).Spec
+			orOne(&spec.Replicas)
+			defaultPodSpec(&spec.Template.Spec)
+			defaultStrategy(spec)
+		},
+		changed: func(o, old object) bool {
+			is, was := o.(*appsv1.Deployment), old.(*appsv1.Deployment)
+			return !apiequality.Semantic.DeepEqual(is.Spec, was.Spec) || !apiequality.Semantic.DeepEqual(is.Annotations, was.Annotations)
+		},
+		onStatus: func(o, old object) { o.SetLabels(old.GetLabels()) },
+		validate: func(o, old object) field.ErrorList {
+			d := o.(*appsv1.Deployment)
+			errs := validateWorkload(d.Spec.Replicas, d.Spec.Selector, d.Spec.Template)
+			if was, ok := old.(*appsv1.Deployment); ok {
+				errs = append(errs, immutable(value{"spec.selector", was.Spec.Selector, d.Spec.Selector})...)
+			}
+			return errs
+		},
+	}
+}
+
+func statefulSetRules() *rules {
+	return &rules{
+		new: func() object { return &appsv1.StatefulSet{} }, generation: true,
+		defaults: func(o object) {
+			spec := &o.(*appsv1.StatefulSet).Spec
+			orOne(&spec.Replicas)
+			defaultPodSpec(&spec.Template.Spec)
+			defaultStatefulSet(spec)
+		},
+		validate: func(o, old object) field.ErrorList {
+			set := o.(*appsv1.StatefulSet)
+			errs := validateWorkload(set.Spec.Replicas, set.Spec.Selector, set.Spec.Template)
+			if was, ok := old.(*appsv1.StatefulSet); ok {
+				errs = append(errs, immutable(value{"spec.serviceName", was.Spec.ServiceName, set.Spec.ServiceName})...)
+				is := set.DeepCopy()
+				is.Spec.ServiceName = was.Spec.ServiceName
+				is.Spec.Replicas, is.Spec.Template, is.Spec.UpdateStrategy = was.Spec.Replicas, was.Spec.Template, was.Spec.UpdateStrategy
+				is.Spec.PersistentVolumeClaimRetentionPolicy, is.Spec.MinReadySeconds = was.Spec.PersistentVolumeClaimRetentionPolicy, was.Spec.MinReadySeconds
+				is.Spec.Ordinals, is.Spec.RevisionHistoryLimit = was.Spec.Ordinals, was.Spec.RevisionHistoryLimit
+				if !apiequality.Semantic.DeepEqual(is.Spec, was.Spec) {
+					errs = append(errs, field.Forbidden(field.NewPath("spec"), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "+
+						"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"))
+				}
+			}
+			return errs
+		},
+	}
+}
+
+// value is a field before and after an update.
+type value struct {
+	path    string
+	was, is any
+}
+
+// unchanged refuses changes to an object whose field immutable is set.
+func unchanged(values ...value) (errs field.ErrorList) {
+	for _, v := range values {
+		if !apiequality.Semantic.DeepEqual(v.was, v.is) {
+			errs = append(errs, field.Forbidden(field.NewPath(v.path), "field is immutable when `immutable` is set"))
+		}
+	}
+	return errs
+}
+
+// immutable refuses changes to fields that never change.
+func immutable(values ...value) (errs field.ErrorList) {
+	for _, v := range values {
+		if !apiequality.Semantic.DeepEqual(v.was, v.is) {
+			errs = append(errs, field.Invalid(field.NewPath(v.path), v.is, "field is immutable"))
+		}
+	}
+	return errs
+}
+
+func validateWorkload(replicas *int32, selector *metav1.LabelSelector, template corev1.PodTemplateSpec) (errs field.ErrorList) {
+	spec := field.NewPath("spec")
+	if replicas != nil && *replicas < 0 {
+		errs = append(errs, field.Invalid(spec.Child("replicas"), *replicas, "must be greater than or equal to 0"))
+	}
+	switch s, err := metav1.LabelSelectorAsSelector(selector); {
+	case selector == nil:
+		errs = append(errs, field.Required(spec.Child("selector"), ""),
+			field.Invalid(spec.Child("template", "metadata", "labels"), template.Labels, "`selector` does not match template `labels`"))
+	case err != nil:
+		errs = append(errs, field.Invalid(spec.Child("selector"), selector, err.Error()))
+	case s.Empty():
+		errs = append(errs, field.Invalid(spec.Child("selector"), selector, "empty selector is invalid for deployment"))
+	case !s.Matches(labelSet(template.Labels)):
+		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), template.Labels, "`selector` does not match template `labels`"))
+	}
+	return append(errs, validateContainers(template.Spec, spec.Child("template", "spec"))...)
+}
