@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/backoff"
@@ -35,7 +36,10 @@ func (inf *SharedIndexInformer[T]) verify(ctx context.Context, log klog.Logger) 
 }
 
 // stamp is what is compared of an object.
-type stamp struct{ uid, resourceVersion string }
+type stamp struct {
+	uid             types.UID
+	resourceVersion string
+}
 
 // differences counts the objects that the server lists in another state than the store has, and names one.
 //
@@ -77,13 +81,13 @@ func (inf *SharedIndexInformer[T]) compare(listed map[Key]stamp) (found int, exa
 		}
 	}
 	for key, s := range listed {
-		e, held := inf.store.entries[key]
+		row, held := inf.store.Find(key)
 		_, invalid := inf.store.invalid[key]
-		if !invalid && (!held || s != stamp{string(e.uid), e.resourceVersion}) {
+		if !invalid && (!held || s.uid != inf.store.Facts(row).uid || s.resourceVersion != inf.store.Facts(row).resourceVersion) {
 			differs(key)
 		}
 	}
-	for key := range inf.store.entries {
+	for _, key := range inf.store.Keys() {
 		if _, exists := listed[key]; !exists {
 			differs(key)
 		}
@@ -115,7 +119,7 @@ func (inf *SharedIndexInformer[T]) stamps(ctx context.Context) (map[Key]stamp, e
 			if err != nil {
 				return err
 			}
-			stamps[KeyOf(object)] = stamp{string(object.GetUID()), object.GetResourceVersion()}
+			stamps[KeyOf(object)] = stamp{object.GetUID(), object.GetResourceVersion()}
 			return nil
 		})
 		if err != nil {
