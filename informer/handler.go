@@ -91,6 +91,7 @@ type Registration struct {
 	synced  <-chan struct{}
 	pending func() int
 	merged  func() int
+	done    <-chan struct{}
 	remove  func(context.Context) error
 }
 
@@ -105,6 +106,10 @@ func (r *Registration) Pending() int { return r.pending() }
 // for each object of the store. They were merged with others of their key, so that what it is told is still true, only less of it. A number that
 // grows means that the handler is too slow for what happens. It stays 0 with HandlerOptions.Every.
 func (r *Registration) Merged() int { return r.merged() }
+
+// Done is closed once the handler has been removed, or Run's context has ended, and the handler has returned for the last time. For an inline handler, which
+// Remove waits for, it says only that it has been removed.
+func (r *Registration) Done() <-chan struct{} { return r.done }
 
 // Remove takes the handler away and waits until it has returned for the last time, or until ctx ends, whose error it then returns. The
 // handler is deaf at once: events that are waiting for it are dropped. One that removes itself would wait for itself, so it passes a

@@ -306,7 +306,7 @@ func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions)
 	if l.resync != nil && inf.HasSynced() {
 		inf.reminder.Reset(0)
 	}
-	return &Registration{synced: l.synced, pending: l.pending, merged: l.mergedAway, remove: func(ctx context.Context) error { return inf.removeListener(ctx, l) }}, nil
+	return &Registration{synced: l.synced, pending: l.pending, merged: l.mergedAway, done: l.ended, remove: func(ctx context.Context) error { return inf.removeListener(ctx, l) }}, nil
 }
 
 func (inf *SharedIndexInformer[T]) removeListener(ctx context.Context, l *listener[T]) error {

@@ -1,0 +1,35 @@
+// Package clientgo is for code that is written against client-go's informers: constructors with the names, signatures and types of package
+// k8s.io/client-go/tools/cache, for what this library has underneath. Replace the constructor, and listers, generated factories and whatever else takes
+// a cache.SharedIndexInformer, a cache.Indexer or a cache.Store goes on as before.
+//
+//	pods := clientgo.NewSharedIndexInformer(lw, &corev1.Pod{}, 0, cache.Indexers{})
+//
+//	factory.InformerFor(&corev1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+//		return clientgo.NewSharedIndexInformer(podsOf(client), &corev1.Pod{}, resync, indexers)
+//	})
+//
+// and, the other way round, [NewClient] lets package informer list and watch through a cache.ListerWatcher.
+//
+// # Whose contract
+//
+// Where client-go documents what happens, that is what happens here, also where package informer promises more:
+//
+//   - Each change of the cache is told to each handler. One that is slow makes them grow without bound.
+//   - What a list or watch repeats is an update with an equal resourceVersion, for handlers that resync, and for all if the informer does not.
+//   - A handler that panics ends the process, unless utilruntime.ReallyCrash is false: then what it panicked on is lost on it.
+//   - An object that was missed to be deleted comes as a cache.DeletedFinalStateUnknown, by value.
+//   - RemoveEventHandler does not wait. A second Run warns and returns. Run returns when every handler has.
+//
+// What client-go leaves open, or gets wrong, is as in package informer: an object that was deleted and created again under its name is OnDelete, then OnAdd,
+// never an OnUpdate from one to the other; older data than the cache holds is not taken; an object that the transform function fails on is tried again;
+// an index function that fails, or panics, does not end the process: the object is not found in that index, and a write to the store by hand returns the error.
+// Objects are spread over the resync period, and do not come all at once. Of the metrics, only the store's resourceVersion is published, and only to a provider
+// that was passed to the constructor.
+//
+// Errors about keys do not show the object, which may be a Secret. errors.As finds the cache.KeyError that holds it.
+//
+// # What it costs
+//
+// An informer of this package keeps a second table, by key strings, since that is what a cache.Indexer is: reads, writes by hand and indexes are its own. Both
+// together are smaller than client-go's, but an informer.SharedIndexInformer is half of that, and takes half of the time for a change.
+package clientgo
