@@ -26,7 +26,7 @@ type Options struct {
 }
 
 // Controller calls a Reconciler for each key that one of its sources names: at most one call for a key at a time, and none for a key whose last
-// run wrote something that the caches have not seen. Make one with [NewController], give it sources with [For], [Owns] and [Watches], and
+// run wrote something that the caches have not seen. Make one with [NewController], give it sources with [For], [Owns], [Watches] and [Receives], and
 // hand it to a [Manager], which runs it.
 type Controller struct {
 	name       string
@@ -35,11 +35,13 @@ type Controller struct {
 	timeout    time.Duration
 	queue      *workqueue.Queue[Key]
 	ledger     *ledger
+	trail      trail
 	recorder   Recorder
 	stuck      stuckCalls
 
-	// Set before the Manager starts, by For, Owns and Watches.
+	// Set before the Manager starts, by For and its like.
 	sources  []source
+	channels []channel
 	mistakes []error
 	managed  bool // a Manager has it: too late for more
 }
@@ -61,7 +63,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	}
 	c := &Controller{
 		name: name, reconciler: r, workers: opts.Workers, timeout: opts.Timeout,
-		recorder: mute{},
+		recorder: mute{}, trail: trail{keys: make(map[Key]*step)},
 	}
 	queue := workqueue.Options[Key]{Name: name, RateLimiter: opts.RateLimiter}
 	if opts.Metrics != nil {
@@ -82,8 +84,14 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 // Name returns the controller's name.
 func (c *Controller) Name() string { return c.name }
 
-// Enqueue adds a key from outside: for triggers that are no objects of an informer.
-func (c *Controller) Enqueue(key Key) { c.queue.Add(key) }
+// Enqueue adds a key from outside: for triggers that are neither objects of an informer nor values of a channel.
+func (c *Controller) Enqueue(key Key) { c.named(key, "Enqueue") }
+
+// named adds a key that a source has named because of no object.
+func (c *Controller) named(key Key, source string) {
+	c.trail.note(key, source, Key{}, "", echo{})
+	c.queue.Add(key)
+}
 
 // resumed is told by the ledger that a key is parked no longer.
 func (c *Controller) resumed(key Key, parked time.Duration) {
@@ -121,14 +129,19 @@ func (c *Controller) start(taking, acting context.Context, group *lifecycle.Grou
 func (w *worker) handle(ctx context.Context, claim workqueue.Claim[Key]) {
 	c, key := w.Controller, claim.Key()
 	log := w.log.WithValues("key", key)
+	if wait := c.trail.rest(key); wait > 0 {
+		claim.Park(wait)
+		return
+	}
 	if wait := c.ledger.enter(ctx, log, key); wait > 0 {
 		claim.Park(wait)
 		return
 	}
-	began := time.Now()
-	o := w.call(ctx, log, key)
+	began, r := time.Now(), &run{controller: c, key: key}
+	c.trail.begin(r)
+	o := c.trail.end(log, r, w.call(ctx, log, r))
 	took := time.Since(began)
-	log.V(4).Info("Reconciled", "took", took, "err", o.err)
+	log.V(4).Info("Reconciled", "took", took, "err", o.err, "causes", &r.causes)
 
 	if o.err != nil && ctx.Err() != nil {
 		// Stopped half-way, which is nobody's failure. The key waits for whoever leads next in this process.
@@ -136,33 +149,37 @@ func (w *worker) handle(ctx context.Context, claim workqueue.Claim[Key]) {
 		claim.DoneAfter(0)
 		return
 	}
-	c.recorder.Reconciled(resultOf[o.kind], took)
+	result := resultOf[o.kind]
+	if p := (*lifecycle.PanicError)(nil); errors.As(o.err, &p) {
+		result = "panic"
+	}
+	c.recorder.Reconciled(result, took)
 	switch o.kind {
 	case done:
 		claim.Done()
 	case doneAfter:
 		claim.DoneAfter(o.after)
 	case retry:
-		log.Error(o.err, "Reconcile failed", "retryAfter", claim.Retry())
+		log.Error(o.err, "Reconcile failed", "retryAfter", claim.Retry(), "causes", &r.causes)
 	case retryAfter:
-		log.Error(o.err, "Reconcile failed")
+		log.Error(o.err, "Reconcile failed", "retryAfter", o.after, "causes", &r.causes)
 		claim.RetryAfter(o.after)
 	case terminal:
-		log.Error(o.err, "Reconcile failed for good: the key rests until something changes")
+		log.Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes", &r.causes)
 		claim.Done()
 	}
 }
 
 // call runs the Reconciler once, within its time, and survives its panic.
-func (w *worker) call(ctx context.Context, log klog.Logger, key Key) outcome {
+func (w *worker) call(ctx context.Context, log klog.Logger, r *run) outcome {
 	c := w.Controller
 	defer w.overdue(ctx, log)()
 	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, log), c.timeout)
 	defer cancel()
-	ctx = withRun(ctx, &run{c, key})
+	ctx = withRun(ctx, r)
 	var result Result
 	var err error
-	if panicked := lifecycle.Try(func() { result, err = c.reconciler.Reconcile(ctx, key) }); panicked != nil {
+	if panicked := lifecycle.Try(func() { result, err = c.reconciler.Reconcile(ctx, r.key) }); panicked != nil {
 		var p *lifecycle.PanicError
 		errors.As(panicked, &p)
 		log.Error(panicked, "Reconcile panicked", "stack", string(p.Stack))

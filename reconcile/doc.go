@@ -19,8 +19,9 @@
 // # The parts
 //
 // A [Controller] has one Reconciler, a queue of keys and a number of workers. Its sources are informers whose changes name keys: [For] the object's
-// own key, [Owns] its owner's, [Watches] whatever a function of yours says. A [Manager] runs the informers of its controllers, waits until the
-// caches are complete, campaigns for leadership if there is an elector, and runs the workers while it leads.
+// own key, [Owns] its owner's, [Watches] whatever a function of yours says; of one that is only read, [Reads], no key is named. [Receives] is a source
+// that is a channel. A [Manager] runs the informers of its controllers, waits until the caches are complete, campaigns for leadership if there is an elector,
+// and runs the workers while it leads.
 //
 // Beside the loop there are helpers for what most Reconcilers write again and again: status conditions ([SetCondition]), a status that is written only
 // when it changes ([UpdateStatus]), finalizers ([Finalize]), owner references with adoption and release ([Claim]), creation under a fixed name
@@ -36,6 +37,8 @@
 //     anew, and the key stays parked until then, since acting on it could do harm. A write whose answer was lost is waited for in the same way: a new list
 //     tells whether it has happened. There is no bookkeeping of expectations in your code.
 //   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets that. See [Reconciler] for the table.
+//   - A key that goes in circles, since its own writes or its RequeueAfter are all that brings it up, is slowed down and named after twenty runs: by a
+//     second and more, up to five minutes. Whatever anybody else does brings it up at once.
 //   - A panic is an error. A call that takes longer than Options.Timeout finds its context ended. One that does not return even so keeps its key, and
 //     another worker takes its place; /healthz fails when there are more of those than workers.
 //   - Run returns when everything that it started has ended, and if something has not, it says what.
@@ -43,13 +46,15 @@
 // # What you owe
 //
 // Objects from an informer are shared: copy one (DeepCopy) before you change it. Make requests with the ctx of the call. Do not hold what you
-// have read for the next call: read it again. And put what others must see into the cluster, not into the memory of the process.
+// have read for the next call: read it again. And put what others must see into the cluster, not into the memory of the process. Why a key has been called
+// up, [Causes] tells: for logs, not for decisions.
 //
 // # The goroutines
 //
 //	name                       started by    ends when                                         waited by
 //	informer X (and its own)   Manager.Run   everything below it has ended                     Manager.Run
 //	HTTP server                Manager.Run   the same                                          Manager.Run
+//	channel X of controller Y  Manager.Run   the Manager is told to stop, or X is closed       Manager.Run
 //	worker of controller X     Manager.act   leadership ends, or the Manager is told to stop   Manager.act
 //
 // They stop in this order: workers first, so that none looks at a cache which nobody keeps up to date. When the Manager is told to stop, calls that
@@ -57,7 +62,7 @@
 //
 // # Reading order
 //
-// reconciler.go, source.go, controller.go, worker.go, ledger.go with track.go and request.go, manager.go, stats.go. Then the helpers, which the loop
+// reconciler.go, source.go, controller.go, worker.go, run.go, ledger.go with track.go and request.go, causes.go, hotloop.go, manager.go, stats.go. Then the helpers, which the loop
 // does not need and most Reconcilers do, each for itself: conditions.go, status.go, finalizer.go, owner.go with claim.go, create.go, apply.go,
 // slowstart.go; clients.go says what they ask of a client.
 package reconcile

@@ -47,8 +47,8 @@ type ManagerOptions struct {
 	// StopGrace is how long running reconciles have to return once their context has ended. Zero: 10 s. An Elector that gives up on them sooner when
 	// leadership is lost, as package leaderelection's does after its own StopGrace of 3 s, ends Run with an error that wraps ErrStuck.
 	StopGrace time.Duration
-	// HTTPAddress, host:port, is where /healthz, /readyz and, with Metrics, /metrics are served. There is no authentication: keep it on the loopback
-	// address or behind a network policy. Empty: nowhere.
+	// HTTPAddress, host:port, is where /healthz, /readyz and, with Metrics, /metrics are served. There is no authentication, so without a host it is the
+	// loopback address; a kubelet that probes needs 0.0.0.0:port or [::]:port, behind a network policy. Empty: nowhere.
 	HTTPAddress string
 	// Metrics answers /metrics. Nil: it does not exist.
 	Metrics http.Handler
@@ -71,7 +71,7 @@ type managed struct {
 	learner *learner
 }
 
-// NewManager makes a Manager. It returns every mistake in opts, and every one that [For], [Owns] and [Watches] have kept.
+// NewManager makes a Manager. It returns every mistake in opts, and every one that [For] and its like have kept.
 func NewManager(opts ManagerOptions) (*Manager, error) {
 	var errs []error
 	if len(opts.Controllers) == 0 {
@@ -108,8 +108,8 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 		names[c.name] = true
 		errs = append(errs, c.mistakes...)
 		c.managed = true
-		if len(c.sources) == 0 && len(c.mistakes) == 0 {
-			errs = append(errs, fmt.Errorf("controller %q has no source: call For, Owns or Watches", c.name))
+		if len(c.sources)+len(c.channels) == 0 && len(c.mistakes) == 0 {
+			errs = append(errs, fmt.Errorf("controller %q has no source: call For, Owns, Watches or Receives", c.name))
 		}
 		for _, ca := range c.ledger.caches {
 			ca.learner = m.manage(ca.dependency).learner
@@ -173,7 +173,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	var listener net.Listener
 	if m.opts.HTTPAddress != "" {
 		var err error
-		if listener, err = net.Listen("tcp", m.opts.HTTPAddress); err != nil {
+		if listener, err = listen(m.opts.HTTPAddress); err != nil {
 			return fmt.Errorf("ManagerOptions.HTTPAddress: %w", err)
 		}
 		address := listener.Addr().String()
@@ -192,6 +192,12 @@ func (m *Manager) Run(ctx context.Context) error {
 				stop()
 			}
 		})
+	}
+
+	for _, c := range m.opts.Controllers {
+		for _, ch := range c.channels {
+			background.Go("channel "+ch.name+" of controller "+c.name, func() { ch.read(ctx) })
+		}
 	}
 
 	err := m.observe(ctx)
@@ -352,6 +358,18 @@ func (m *Manager) act(ctx, tenure context.Context) error {
 	}
 	stopActing()
 	return workers.Wait(m.opts.StopGrace)
+}
+
+// listen takes an address without a host for one of the loopback interface: who wants the world to see it has to say so.
+func listen(address string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if host == "" {
+		host = "localhost"
+	}
+	return net.Listen("tcp", net.JoinHostPort(host, port))
 }
 
 // serve answers health checks until ctx ends.

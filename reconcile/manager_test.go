@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -36,6 +37,9 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 	For[*corev1.ConfigMap](c, nil)
 	Owns[*corev1.ConfigMap](c, nil, schema.GroupVersionKind{})
 	Watches(c, newMaps(t, newMapAPI()), nil)
+	Receives(c, "nothing", nil, func(Key) []Key { return nil })
+	Receives[Key](c, "pointless", make(chan Key), nil)
+	Reads[*corev1.ConfigMap](c, nil)
 	sourceless, err := NewController("sourceless", Func(nothing), Options{})
 	require.NoError(t, err)
 	_, err = NewManager(ManagerOptions{
@@ -44,7 +48,8 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 	})
 	for _, want := range []string{
 		`controller "test": For: the informer is nil`, `controller "test": Owns: the owner has no kind`, `controller "test": Owns: the informer is nil`,
-		`controller "test": Watches: the function is nil`, `two controllers are called "test"`, `Controllers[2] is nil`, `controller "sourceless" has no source`,
+		`controller "test": Watches: the function is nil`, `controller "test": Receives nothing: the channel is nil`,
+		`controller "test": Receives pointless: the function is nil`, `controller "test": Reads: the informer is nil`, `two controllers are called "test"`, `Controllers[2] is nil`, `controller "sourceless" has no source`,
 		`Informers[0] is nil`, `SyncTimeout is -1ns`, `DrainTimeout is -1ns`, `StopGrace is -1ns`, `HTTPAddress is not`,
 	} {
 		require.ErrorContains(t, err, want)
@@ -270,7 +275,7 @@ func TestHealthIsServed(t *testing.T) {
 	}
 	c := newController(t, keys(&journal{}), Options{})
 	For(c, newMaps(t, api))
-	const address = "127.0.0.1:0"
+	const address = ":0" // nobody but this machine
 	m, err := NewManager(ManagerOptions{
 		Controllers: []*Controller{c}, HTTPAddress: address,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "up 1\n") }),
@@ -284,6 +289,9 @@ func TestHealthIsServed(t *testing.T) {
 		require.NoError(t, <-done)
 	})
 	require.Eventually(t, func() bool { return m.Address() != "" }, 10*time.Second, time.Millisecond)
+	host, _, err := net.SplitHostPort(m.Address())
+	require.NoError(t, err)
+	require.True(t, net.ParseIP(host).IsLoopback(), host)
 	get := func(path string) (int, string) {
 		resp, err := http.Get("http://" + m.Address() + path)
 		require.NoError(t, err)
@@ -338,7 +346,10 @@ func TestASourceThatComesTooLateIsNamed(t *testing.T) {
 	m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
 	require.NoError(t, err)
 	For(c, newMaps(t, newMapAPI()))
-	require.ErrorContains(t, m.Run(t.Context()), `controller "test": For was called after NewManager`)
+	Receives(c, "late", make(chan Key), func(Key) []Key { return nil })
+	err = m.Run(t.Context())
+	require.ErrorContains(t, err, `controller "test": For was called after NewManager`)
+	require.ErrorContains(t, err, `controller "test": Receives late was called after NewManager`)
 }
 
 func TestAnElectorThatNeverLetsAnybodyLeadIsAnError(t *testing.T) {

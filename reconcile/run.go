@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,14 +18,67 @@ import (
 type run struct {
 	controller *Controller
 	key        Key
+	causes     causes // not changed once the run has begun
+	bySelf     bool   // it was brought about by nobody but the run before it
+
+	mu sync.Mutex
+	// Guarded by mu. writes is what the run has written, and told the first few acts of it; it is nil while there is none, and given away at the end.
+	writes map[echo]struct{}
+	told   []act
+	ended  bool
 }
 
 type runKey struct{}
 
 func withRun(ctx context.Context, r *run) context.Context { return context.WithValue(ctx, runKey{}, r) }
 
-func (r *run) wrote(ctx context.Context, w write) {
+func (r *run) wrote(ctx context.Context, verb string, w write) {
+	r.remember(act{verb, w.target}, w.uid, w.resourceVersion, w.deleted)
 	r.controller.ledger.wrote(klog.FromContext(ctx), r.key, w)
+}
+
+// remember keeps what the events of a write are recognised by.
+func (r *run) remember(a act, uid types.UID, resourceVersion string, deleted bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if uid == "" || r.ended {
+		return
+	}
+	if r.writes == nil {
+		r.writes = make(map[echo]struct{})
+	}
+	if resourceVersion != "" {
+		r.writes[echo{uid, resourceVersion}] = struct{}{}
+	}
+	if deleted {
+		r.writes[echo{uid, ""}] = struct{}{}
+	}
+	if len(r.told) < maxCauses {
+		r.told = append(r.told, a)
+	}
+}
+
+// has reports whether the run is known to have written this version, or to have deleted the object.
+func (r *run) has(v echo) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, own := r.writes[v]
+	return own
+}
+
+// finish ends the run, and gives away what it has written.
+func (r *run) finish() map[echo]struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	return r.writes
+}
+
+// acts returns what the run has written, or the beginning of it.
+func (r *run) acts() []act {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.told)
 }
 
 func (r *run) lost(ctx context.Context, t target) {
@@ -67,6 +122,11 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 		return fmt.Errorf("%s/%s has no UID or no resourceVersion: give the object that the server has answered", o.GetNamespace(), o.GetName())
 	}
 	key := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+	verb := "Wrote"
+	if deleted {
+		verb = "Deleted"
+	}
+	r.remember(act{verb, target{resource: inf.Name(), namespace: key.Namespace, name: key.Name}}, o.GetUID(), o.GetResourceVersion(), deleted)
 	r.controller.ledger.owe(&debt{owner: r.key, object: object{c, key}, uid: o.GetUID(), resourceVersion: o.GetResourceVersion(), deleted: deleted})
 	return nil
 }

@@ -35,18 +35,27 @@ func For[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 }
 
 // Owns lets each change of an object name the key of its controller: the owner reference with controller: true, if that is of the given group and
-// kind; the version does not matter. The owner is looked for in the namespace of the object; for an owner that lives in none, use Watches. Where a change takes the object from one owner to
-// another, both are named.
+// kind; the version does not matter. Where a change takes the object from one owner to another, both are named. The owner lives in the namespace of the
+// object; for an owner that lives in none there is [ClusterOwns].
 func Owns[T informer.Object](c *Controller, inf *informer.SharedIndexInformer[T], owner schema.GroupVersionKind) {
+	owns(c, "Owns", inf, owner, func(o T) string { return o.GetNamespace() })
+}
+
+// ClusterOwns is [Owns] for an owner that lives in no namespace, such as a Node, wherever its objects live.
+func ClusterOwns[T informer.Object](c *Controller, inf *informer.SharedIndexInformer[T], owner schema.GroupVersionKind) {
+	owns(c, "ClusterOwns", inf, owner, func(T) string { return "" })
+}
+
+func owns[T informer.Object](c *Controller, verb string, inf *informer.SharedIndexInformer[T], owner schema.GroupVersionKind, namespace func(T) string) {
 	if owner.Kind == "" {
-		c.mistake("Owns: the owner has no kind")
+		c.mistake("%s: the owner has no kind", verb)
 	}
-	addSource(c, "Owns", inf, both(func(o T) []Key {
+	addSource(c, verb, inf, both(func(o T) []Key {
 		ref := metav1.GetControllerOfNoCopy(o)
 		if ref == nil || ref.Kind != owner.Kind || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != owner.Group {
 			return nil
 		}
-		return []Key{{Namespace: o.GetNamespace(), Name: ref.Name}}
+		return []Key{{Namespace: namespace(o), Name: ref.Name}}
 	}))
 }
 
@@ -66,17 +75,66 @@ func Reads[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 	addSource(c, "Reads", inf, func(informer.Event[T], func(Key)) {})
 }
 
-// both names the keys of an object's old and of its new state.
-func both[T any](keys func(T) []Key) func(informer.Event[T], func(Key)) {
-	return func(e informer.Event[T], add func(Key)) {
-		if e.Type != informer.Added {
-			for _, k := range keys(e.Old) {
-				add(k)
+// Receives lets each value that comes out of a channel name the keys that keys returns for it: for triggers that are no objects, such as a webhook or a
+// timer. name stands for the channel in logs and causes. The Manager reads it from its start to its end, whether it leads or not, until the channel is closed;
+// a sender must not wait for it after that. A panic of keys is logged, and no key is named.
+//
+//	reconcile.Receives(c, "webhook", names, func(name string) []reconcile.Key { return []reconcile.Key{{Name: name}} })
+func Receives[E any](c *Controller, name string, events <-chan E, keys func(E) []Key) {
+	switch {
+	case events == nil:
+		c.mistake("Receives %s: the channel is nil", name)
+		return
+	case keys == nil:
+		c.mistake("Receives %s: the function is nil", name)
+		return
+	case c.managed:
+		c.mistake("Receives %s was called after NewManager", name)
+		return
+	}
+	cause := "Receives " + name
+	c.channels = append(c.channels, channel{name, func(ctx context.Context) {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case e, open := <-events:
+				if !open {
+					return
+				}
+				if err := lifecycle.Try(func() {
+					for _, key := range keys(e) {
+						c.named(key, cause)
+					}
+				}); err != nil {
+					klog.FromContext(ctx).Error(err, "Naming the keys of a value panicked; they are not reconciled for it", "controller", c.name, "channel", name)
+				}
 			}
 		}
+	}})
+}
+
+// channel is a source that is no informer.
+type channel struct {
+	name string
+	read func(context.Context) // until ctx ends or the channel is closed
+}
+
+// both names the keys of an object's old and of its new state; nearly always they are the same, in the same order.
+func both[T any](keys func(T) []Key) func(informer.Event[T], func(Key)) {
+	return func(e informer.Event[T], add func(Key)) {
+		var old []Key
+		if e.Type != informer.Added {
+			old = keys(e.Old)
+		}
+		for _, k := range old {
+			add(k)
+		}
 		if e.Type != informer.Deleted {
-			for _, k := range keys(e.New) {
-				add(k)
+			for i, k := range keys(e.New) {
+				if i >= len(old) || k != old[i] {
+					add(k)
+				}
 			}
 		}
 	}
@@ -94,8 +152,17 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		return
 	}
 	ca := c.ledger.cacheOf(inf)
+	cause := verb + " " + inf.Name()
 	added, err := inf.AddHandler(func(e informer.Event[T]) {
-		if err := lifecycle.Try(func() { name(e, c.queue.Add) }); err != nil {
+		v := echo{e.UID, e.ResourceVersion}
+		if e.Type == informer.Deleted {
+			v.resourceVersion = "" // whoever deletes an object does not learn the version of its end
+		}
+		add := func(key Key) {
+			c.trail.note(key, cause, e.Key, e.ResourceVersion, v)
+			c.queue.Add(key)
+		}
+		if err := lifecycle.Try(func() { name(e, add) }); err != nil {
 			klog.Background().Error(err, "Naming the keys of an object panicked; they are not reconciled for this change", "controller", c.name,
 				"informer", inf.Name(), "object", e.Key)
 		}

@@ -88,3 +88,44 @@ func TestWatchesSurvivesAPanicOfItsFunction(t *testing.T) {
 		require.Equal(t, []string{"mapped/good"}, taken(log))
 	})
 }
+
+func TestClusterOwnsNamesAnOwnerWithoutANamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, log := newMapAPI(), &journal{}
+		owned := configMap("owned")
+		owned.OwnerReferences = controlledBy("v1", "Node", "n1")
+		api.Create(owned)
+		c := newController(t, keys(log), Options{})
+		ClusterOwns(c, newMaps(t, api), corev1.SchemeGroupVersion.WithKind("Node"))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		require.Equal(t, []string{"/n1"}, taken(log))
+	})
+}
+
+func TestReceivesNamesWhatComesOutOfAChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &journal{}
+		names, plain := make(chan string), make(chan Key)
+		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+			causes, _ := Causes(ctx)
+			log.note("%s: %v", key, causes)
+			return Result{}, nil
+		}, Options{})
+		Receives(c, "names", names, func(name string) []Key {
+			if name == "bad" {
+				panic("ouch")
+			}
+			return []Key{{Name: name + "-1"}, {Name: name + "-2"}}
+		})
+		Receives(c, "keys", plain, func(k Key) []Key { return []Key{k} })
+		stop := start(t, ManagerOptions{Controllers: []*Controller{c}})
+		names <- "a"
+		names <- "bad"
+		plain <- parent
+		require.Equal(t, []string{"/a-1: [Receives names]", "/a-2: [Receives names]", "default/parent: [Receives keys]"}, taken(log))
+		close(names)
+		plain <- parent
+		require.Equal(t, []string{"default/parent: [Receives keys]"}, taken(log), "one that is closed bothers nobody")
+		require.NoError(t, stop())
+	})
+}

@@ -15,8 +15,8 @@ type Metrics interface {
 // Recorder is told what one controller does, without a lock: by its workers, where nothing else is said.
 type Recorder interface {
 	workqueue.Metrics
-	// Reconciled: a call of Reconcile has returned. result is one of success, requeue_after, error, retry_after, terminal and stopped, the last for
-	// a call that failed because its context had ended.
+	// Reconciled: a call of Reconcile has returned. result is one of success, requeue_after, error, retry_after, terminal, panic and stopped, the last
+	// for a call that failed because its context had ended.
 	Reconciled(result string, took time.Duration)
 	// Parked: a key has waited this long for the caches to see what its last run wrote. It is called by an informer, too.
 	Parked(d time.Duration)
@@ -32,12 +32,15 @@ type Stats struct {
 	LongestParked time.Duration
 	// Stuck counts the calls of Reconcile that have not returned although their context ended at least 10 s ago.
 	Stuck int
+	// Circling counts the keys that go in circles and are slowed down: nobody but their own runs brings them up. Circles counts how often that began.
+	Circling, Circles int
 }
 
 // Stats returns the figures of this moment.
 func (c *Controller) Stats() Stats {
 	s := Stats{Queue: c.queue.Stats(), Workers: c.workers, Stuck: c.Stuck()}
 	s.Parked, s.LongestParked = c.ledger.parked()
+	s.Circling, s.Circles = c.trail.circles()
 	return s
 }
 

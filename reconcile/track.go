@@ -88,7 +88,7 @@ func (t *tracker) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, nil
 	}
 	for _, o := range objects {
-		r.wrote(ctx, newWrite(tgt, req.Method == http.MethodDelete, o))
+		r.wrote(ctx, req.Method, newWrite(tgt, req.Method == http.MethodDelete, o))
 	}
 	return resp, nil
 }

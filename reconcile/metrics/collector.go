@@ -128,9 +128,14 @@ var (
 	failing    = desc("thermostat_queue_failing", "Keys that failed and have not succeeded since.", "name")
 	workers    = desc("thermostat_workers", "Workers of a controller.", "controller")
 	parked     = desc("thermostat_parked_keys", "Keys that wait for a cache to see what their last run wrote.", "controller")
+	parkedMost = desc("thermostat_parked_longest_seconds", "How long the longest of them has been waiting.", "controller")
+	circling   = desc("thermostat_circling_keys", "Keys that are slowed down because nobody but their own runs brings them up.", "controller")
+	circles    = desc("thermostat_circles_total", "Times that a key was found to go in circles.", "controller")
 	stuck      = desc("thermostat_stuck_reconciles", "Calls of Reconcile that do not return although their context has ended.", "controller")
 	objects    = desc("thermostat_informer_objects", "Objects in the cache.", "informer")
 	state      = desc("thermostat_informer_state", "1 for the state that the cache is in.", "informer", "state")
+	stale      = desc("thermostat_informer_stale_seconds", "How long the cache has not been following the server; 0 while it is.", "informer")
+	rewinds    = desc("thermostat_informer_rewinds_total", "Times that the cluster went back to an older state, as after a restore.", "informer")
 	progress   = desc("thermostat_informer_last_progress_timestamp_seconds", "When the server last told something, a bookmark included.", "informer")
 	lists      = desc("thermostat_informer_lists_total", "Lists that were begun.", "informer")
 	rejected   = desc("thermostat_informer_rejected", "Objects whose latest state could not be taken into the cache.", "informer")
@@ -139,7 +144,8 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depth, adds, retries, unfinished, longest, oldest, delayed, failing, workers, parked, stuck, objects, state, progress, lists, rejected, master} {
+	for _, d := range []*prometheus.Desc{depth, adds, retries, unfinished, longest, oldest, delayed, failing, workers, parked,
+		parkedMost, circling, circles, stuck, objects, state, stale, rewinds, progress, lists, rejected, master} {
 		ch <- d
 	}
 	for _, v := range []prometheus.Collector{c.waited, c.worked, c.took, c.parked, c.results} {
@@ -173,12 +179,21 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(failing, float64(q.Failing), ctl.name)
 		gauge(workers, float64(s.Workers), ctl.name)
 		gauge(parked, float64(s.Parked), ctl.name)
+		gauge(parkedMost, s.LongestParked.Seconds(), ctl.name)
+		gauge(circling, float64(s.Circling), ctl.name)
+		counter(circles, float64(s.Circles), ctl.name)
 		gauge(stuck, float64(s.Stuck), ctl.name)
 	}
 	for _, inf := range informers {
 		h := inf.Health()
 		gauge(objects, float64(inf.Len()), inf.Name())
 		gauge(state, 1, inf.Name(), string(h.State))
+		notLive := 0.0
+		if h.State != informer.Live {
+			notLive = time.Since(h.Since).Seconds()
+		}
+		gauge(stale, notLive, inf.Name())
+		counter(rewinds, float64(h.Rewinds), inf.Name())
 		if !h.LastProgress.IsZero() {
 			gauge(progress, float64(h.LastProgress.UnixMilli())/1000, inf.Name())
 		}

@@ -1,0 +1,174 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer"
+)
+
+var discard klog.Logger
+
+// circler is a controller of one ConfigMap whose runs are counted.
+type circler struct {
+	api        *mapAPI
+	maps       *informer.SharedIndexInformer[*corev1.ConfigMap]
+	controller *Controller
+	runs       atomic.Int32
+}
+
+// newCircler calls turn with the number of the run.
+func newCircler(t *testing.T, turn func(ctx context.Context, c *circler, n int) (Result, error)) *circler {
+	c := &circler{api: newMapAPI()}
+	c.api.Create(configMap("a"))
+	c.maps = newMaps(t, c.api)
+	c.controller = newController(t, func(ctx context.Context, key Key) (Result, error) {
+		return turn(ctx, c, int(c.runs.Add(1)))
+	}, Options{})
+	For(c.controller, c.maps)
+	start(t, ManagerOptions{Controllers: []*Controller{c.controller}})
+	return c
+}
+
+// write changes the object, as a status would be that holds the time of the day.
+func (c *circler) write(ctx context.Context, n int) error {
+	return Wrote(ctx, c.maps, c.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"n": fmt.Sprint(n)} }))
+}
+
+func TestAKeyThatWritesInCirclesIsSlowedDown(t *testing.T) {
+	for name, result := range map[string]struct {
+		result Result
+		err    error
+	}{"and succeeds": {}, "and fails": {err: errors.New("no")}, "and asks for more": {result: Result{RequeueAfter: time.Millisecond}}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
+					require.NoError(t, c.write(ctx, n))
+					return result.result, result.err
+				})
+				synctest.Wait()
+				time.Sleep(time.Second / 2)
+				require.EqualValues(t, hotAfter+2, c.runs.Load(), "the first is somebody else's doing, %d are free, and one is the last straw", hotAfter)
+				require.Equal(t, 1, c.controller.Stats().Circling)
+				time.Sleep(time.Hour)
+				require.Less(t, c.runs.Load(), int32(hotAfter+30), "1 s, 2 s, 4 s ... 5 min")
+				require.Greater(t, c.runs.Load(), int32(hotAfter+10), "slowed down, not stopped")
+				require.Equal(t, 1, c.controller.Stats().Circles, "one circle all the time")
+
+				runs := c.runs.Load()
+				c.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Labels = map[string]string{"k": "v"} })
+				synctest.Wait()
+				require.Greater(t, c.runs.Load(), runs, "what somebody else does brings it up at once")
+			})
+		})
+	}
+}
+
+func TestAKeyThatComesToRestIsNotSlowedDownAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
+			if n <= hotAfter+5 {
+				require.NoError(t, c.write(ctx, n))
+			}
+			return Result{}, nil
+		})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.EqualValues(t, hotAfter+6, c.runs.Load())
+		s := c.controller.Stats()
+		require.Equal(t, 0, s.Circling)
+		require.Equal(t, 1, s.Circles)
+		require.Empty(t, c.controller.trail.keys)
+	})
+}
+
+func TestRequeueAfterHasAFloorForWhoComesBackAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircler(t, func(context.Context, *circler, int) (Result, error) {
+			return Result{RequeueAfter: time.Millisecond}, nil
+		})
+		time.Sleep(time.Second / 2)
+		require.EqualValues(t, hotAfter+2, c.runs.Load())
+		time.Sleep(time.Minute)
+		require.InDelta(t, hotAfter+2+60, c.runs.Load(), 1, "once in a second, and not more rarely: it may be asking somebody else")
+	})
+}
+
+// TestWhatOthersDoIsNoCircle has a busy object: every write is the answer to somebody else's.
+func TestWhatOthersDoIsNoCircle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
+			if m, _ := c.maps.Get(Key{Namespace: "default", Name: "a"}); m.Data["n"] != m.Labels["want"] {
+				return Result{}, Wrote(ctx, c.maps, c.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"n": m.Labels["want"]} }))
+			}
+			return Result{}, nil
+		})
+		for i := range 10 * hotAfter {
+			c.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Labels = map[string]string{"want": fmt.Sprint(i)} })
+			synctest.Wait()
+		}
+		require.GreaterOrEqual(t, c.runs.Load(), int32(20*hotAfter))
+		require.Zero(t, c.controller.Stats().Circles)
+		require.Empty(t, c.controller.trail.keys)
+	})
+}
+
+// TestAnEventThatIsFasterThanTheAnswerIsStillTheKeysOwn lets the cache have the write before the run knows that it has made it.
+func TestAnEventThatIsFasterThanTheAnswerIsStillTheKeysOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
+			updated := c.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"n": fmt.Sprint(n)} })
+			time.Sleep(time.Millisecond)
+			return Result{}, Wrote(ctx, c.maps, updated)
+		})
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, c.controller.Stats().Circling)
+	})
+}
+
+// TestDeletingInCirclesIsFoundToo replaces a child again and again: its deletion's event has a version that no answer tells.
+func TestDeletingInCirclesIsFoundToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		children := newMapAPI()
+		inf := newMaps(t, children)
+		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+			for _, o := range children.Objects() {
+				children.Delete(o.Namespace, o.Name)
+				if err := Deleted(ctx, inf, o); err != nil {
+					return Result{}, err
+				}
+			}
+			return Result{}, Wrote(ctx, inf, children.Create(configMap("child")))
+		}, Options{})
+		Watches(c, inf, func(*corev1.ConfigMap) []Key { return []Key{parent} })
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		c.Enqueue(parent)
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, c.Stats().Circling)
+	})
+}
+
+// TestTheTrailForgetsKeysThatNobodyNames has a million objects that are written once each, and never named again.
+func TestTheTrailForgetsKeysThatNobodyNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &trail{keys: map[Key]*step{}}
+		for i := range 50_000 {
+			r := &run{key: Key{Name: fmt.Sprint(i)}}
+			tr.note(r.key, "For x", r.key, "1", echo{"u", "1"})
+			tr.begin(r)
+			r.remember(act{}, "u", "2", false)
+			tr.end(discard, r, outcome{})
+			time.Sleep(time.Second)
+		}
+		require.Less(t, len(tr.keys), 3000, "about ten minutes' worth, twice")
+	})
+}
