@@ -56,7 +56,7 @@ soak: build ## the long runs: chaos for as long as it takes, every test 20 times
 
 .PHONY: bench
 bench: ## ours against client-go and controller-runtime, a quarter of an hour; BENCH="queue store" is a part
-	cd internal/bench && go run . $(BENCH)
+	cd internal/bench && go run . -plot growth.svg $(BENCH)
 
 .PHONY: lint
 lint: ## gofmt, go vet (also as on macOS and Windows), staticcheck

@@ -14,24 +14,28 @@ import (
 func main() {
 	count := flag.Int("count", 5, "how often each side is run; the median counts")
 	raw := flag.String("raw", "", "write the output of the Go benchmarks to this file, for benchstat")
+	svg := flag.String("plot", "", "plot how costs grow to this SVG file, if the part growth is run")
 	list := flag.Bool("list", false, "list the parts and their workloads, and run nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *count, *raw, *list, flag.Args()); err != nil {
+	if err := run(ctx, *count, *raw, *svg, *list, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, count int, raw string, list bool, parts []string) error {
-	chosen, err := choose(parts)
+func run(ctx context.Context, count int, raw, svg string, list bool, parts []string) error {
+	chosen, grow, err := choose(parts)
 	if err != nil {
 		return err
 	}
 	if list {
 		for _, r := range chosen {
 			fmt.Printf("%-10s %s\n", r.part, r.workload)
+		}
+		for _, g := range grow {
+			fmt.Printf("%-10s %s\n", growthPart, g.title)
 		}
 		return nil
 	}
@@ -70,27 +74,33 @@ func run(ctx context.Context, count int, raw string, list bool, parts []string) 
 			}
 		}
 	}
-	if short > 0 {
+	more, err := b.grow(ctx, out, grow, svg)
+	if err != nil {
+		return err
+	}
+	if short += more; short > 0 {
 		return fmt.Errorf("%d of the targets are not met", short)
 	}
 	return nil
 }
 
-// choose returns the rows of the given parts, all of them if there is none.
-func choose(parts []string) (chosen []row, err error) {
+// choose returns the rows and growths of the given parts, everything if there is none.
+func choose(parts []string) (chosen []row, grow []growth, err error) {
+	known := []string{}
 	for _, r := range rows {
+		known = append(known, r.part)
 		if len(parts) == 0 || slices.Contains(parts, r.part) {
 			chosen = append(chosen, r)
 		}
 	}
+	if len(parts) == 0 || slices.Contains(parts, growthPart) {
+		grow = growths
+	}
+	known = slices.Compact(append(known, growthPart))
 	for _, p := range parts {
-		if !slices.ContainsFunc(rows, func(r row) bool { return r.part == p }) {
-			var known []string
-			for _, r := range rows {
-				known = append(known, r.part)
-			}
-			return nil, fmt.Errorf("there is no part %q; there are %s", p, strings.Join(slices.Compact(known), ", "))
+		if !slices.Contains(known, p) {
+			return nil, nil, fmt.Errorf("there is no part %q; there are %s", p, strings.Join(known, ", "))
 		}
 	}
-	return chosen, nil
+	return chosen, grow, nil
 }

@@ -20,7 +20,7 @@ type bench struct {
 	dir      string             // for what lives as long as this process
 	raw      io.Writer          // takes what the benchmarks print
 	binaries map[string]string  // test binaries by the package they were built from
-	done     map[string]figures // of the workloads that have been run, by their benchmark
+	done     map[string]figures // of the workloads that have been run, by their benchmark and the number of cores
 }
 
 // rateEnv is how many events a second a benchmark is to send.
@@ -31,6 +31,9 @@ type figures map[string]map[string][]float64
 
 // run runs the sides of a workload in turn.
 func (b *bench) run(ctx context.Context, r row) (figures, error) {
+	if f, done := b.done[r.bench+r.cpu]; done {
+		return f, nil
+	}
 	binary, err := b.build(ctx, r.home)
 	if err != nil {
 		return nil, err
@@ -52,7 +55,7 @@ func (b *bench) run(ctx context.Context, r row) (figures, error) {
 		env = append(env, fmt.Sprintf("%s=%.0f", rateEnv, median(reached)/2))
 	}
 	all := figures{}
-	b.done[r.bench] = all
+	b.done[r.bench+r.cpu] = all
 	for range b.count {
 		for _, pattern := range patterns {
 			args := []string{"-test.run=^$", "-test.benchmem", "-test.timeout=10m", "-test.bench=" + pattern, "-test.benchtime=" + r.time}

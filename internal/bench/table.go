@@ -24,16 +24,20 @@ func (t table) line(r row, m measure, f figures) (ok bool, err error) {
 	}
 	our, their := median(ours), median(theirs)
 	ok = m.ratio.meets(our/their) && m.limit.meets(our)
-	verdict := "ok"
-	if !ok {
-		verdict = "SHORT"
-	}
 	ratio := "-"
 	if their != 0 {
 		ratio = fmt.Sprintf("%.2f", our/their)
 	}
-	fmt.Fprintf(t.w, layout, r.part+": "+r.workload+", "+m.name, m.show(our), m.show(their), ratio, m.target(), verdict)
+	t.print(r.part+": "+r.workload+", "+m.name, m.show(our), m.show(their), ratio, m.target(), ok)
 	return ok, nil
+}
+
+func (t table) print(what, ours, theirs, ratio, target string, ok bool) {
+	verdict := "ok"
+	if !ok {
+		verdict = "SHORT"
+	}
+	fmt.Fprintf(t.w, layout, what, ours, theirs, ratio, target, verdict)
 }
 
 func (m measure) ours() string {
