@@ -41,6 +41,7 @@ func (inf *SharedIndexInformer[T]) process(ctx context.Context, log klog.Logger)
 		inf.lockWriter()
 		inf.finish(b, log)
 		inf.unlockWriter()
+		inf.fifo.applied(b)
 	}
 }
 
@@ -83,7 +84,7 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 			// It exists, so it is not deleted, and nobody is told anything: the last good state of this object stays.
 			s.invalid[d.key] = rejection{d.invalid, d.epoch}
 			switch {
-			case held && s.Facts(row).uid != d.uid:
+			case held && d.uid != "" && s.Facts(row).uid != d.uid:
 				inf.removed(row, nil)
 			case held:
 				s.Facts(row).epoch = uint32(d.epoch)
@@ -125,7 +126,7 @@ func (inf *SharedIndexInformer[T]) removed(row store.Row, d *delta[T]) {
 	if d != nil && !d.unseen && d.uid == it.uid {
 		event.ResourceVersion, event.Old, event.FinalStateUnknown = d.resourceVersion, d.value, false
 	}
-	inf.store.Remove(row)
+	inf.store.remove(row)
 	inf.events = append(inf.events, event)
 }
 

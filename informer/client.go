@@ -26,27 +26,55 @@ type Client[L runtime.Object] interface {
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// source is a Client whose list type has been forgotten: what follows looks at items only.
-type source struct {
-	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
+// source is a Client whose list type has been forgotten: what follows looks at objects only.
+type source interface {
+	// list asks for a list, or a page of one, and calls visit with some of its objects at a time, in order, until that returns an error, which is then
+	// list's. visit may keep the objects, but not the slice. The ListMeta is nil as long as it is not known.
+	list(ctx context.Context, opts metav1.ListOptions, visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error)
+	watch(context.Context, metav1.ListOptions) (stream, error)
 }
 
-func newSource[L runtime.Object](c Client[L]) source {
-	return source{
-		list: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			// The client's L may be a nil pointer next to an error: as a runtime.Object that would not be nil any more.
-			l, err := c.List(ctx, opts)
-			if err != nil {
-				return nil, discreet(err)
-			}
-			return l, nil
-		},
-		watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			w, err := c.Watch(ctx, opts)
-			return w, discreet(err)
-		},
+// stream is a watch that has been answered. What it brings comes from one of the two channels; the other is nil.
+type stream struct {
+	events  <-chan watch.Event
+	parcels <-chan *parcel
+	intake  *intake // which the parcels come from, and go back to
+	stop    func()  // ends it, and waits for its end
+}
+
+func newSource[L runtime.Object](c Client[L]) (source, error) {
+	if c, ok := c.(*restClient[L]); ok {
+		return c.source()
 	}
+	return plainSource[L]{c}, nil
+}
+
+// plainSource is a Client of which no more is known than its two methods.
+type plainSource[L runtime.Object] struct{ client Client[L] }
+
+func (s plainSource[L]) list(ctx context.Context, opts metav1.ListOptions, visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
+	l, err := s.client.List(ctx, opts)
+	if err != nil {
+		return metav1.ListMeta{}, discreet(err)
+	}
+	list, err := meta.ListAccessor(l)
+	if err != nil || isNil(l) {
+		return metav1.ListMeta{}, fmt.Errorf("%w: a %T is no list", errViolation, l)
+	}
+	head := metav1.ListMeta{ResourceVersion: list.GetResourceVersion(), Continue: list.GetContinue()}
+	one := make([]arrival, 1)
+	return head, eachItem(l, func(o runtime.Object) error {
+		one[0] = arrival{event: watch.Added, object: o}
+		return visit(&head, one)
+	})
+}
+
+func (s plainSource[L]) watch(ctx context.Context, opts metav1.ListOptions) (stream, error) {
+	w, err := s.client.Watch(ctx, opts)
+	if err != nil {
+		return stream{}, discreet(err)
+	}
+	return stream{events: w.ResultChan(), stop: w.Stop}, nil
 }
 
 // errUndecodable stands for what a decoder said of bytes that it could not make an object of.
@@ -93,7 +121,7 @@ func eachItem(list runtime.Object, fn func(runtime.Object) error) error {
 		return failed
 	})
 	if err != nil && failed == nil {
-		return fmt.Errorf("a %T is no list of objects", list) // the error itself may show an item, which may be a Secret
+		return fmt.Errorf("%w: a %T is no list of objects", errViolation, list) // the error itself may show an item, which may be a Secret
 	}
 	return failed
 }

@@ -30,9 +30,14 @@ import (
 )
 
 // overHTTP serves the pods of an API in memory as an API server does, with no socket in between, so that real clients can be used in virtual time.
-type overHTTP struct{ api *podAPI }
+type overHTTP struct {
+	api      *podAPI
+	protobuf bool
+	// damage, if set, may change an object's encoded form on its way.
+	damage func(name string, encoded []byte) []byte
+}
 
-func (s overHTTP) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *overHTTP) RoundTrip(r *http.Request) (*http.Response, error) {
 	opts := optionsOf(r.URL.Query())
 	// The metadata client asks for another form of the same objects.
 	form := func(o runtime.Object) runtime.Object { return o }
@@ -45,6 +50,12 @@ func (s overHTTP) RoundTrip(r *http.Request) (*http.Response, error) {
 			return refusal(r, err)
 		}
 		list.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}
+		if s.protobuf {
+			return answerBytes(r, http.StatusOK, runtime.ContentTypeProtobuf, protoList(list, s.damage)), nil
+		}
+		if s.damage != nil {
+			return answerBytes(r, http.StatusOK, runtime.ContentTypeJSON, jsonList(list, s.damage)), nil
+		}
 		return answer(r, http.StatusOK, form(list)), nil
 	}
 	w, err := s.api.Watch(r.Context(), opts)
@@ -64,14 +75,21 @@ func (s overHTTP) RoundTrip(r *http.Request) (*http.Response, error) {
 				if !ok {
 					return
 				}
-				frame, _ := json.Marshal(map[string]any{"type": e.Type, "object": form(withKind(e.Object))})
-				if _, err := in.Write(append(frame, '\n')); err != nil {
+				frame := jsonFrame(e.Type, form(withKind(e.Object)), s.damage)
+				if s.protobuf {
+					frame = protoFrame(e.Type, withKind(e.Object), s.damage)
+				}
+				if _, err := in.Write(frame); err != nil {
 					return
 				}
 			}
 		}
 	}()
-	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: out, Header: http.Header{"Content-Type": {"application/json"}}}, nil
+	contentType := runtime.ContentTypeJSON
+	if s.protobuf {
+		contentType = runtime.ContentTypeProtobuf + ";stream=watch"
+	}
+	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: out, Header: http.Header{"Content-Type": {contentType}}}, nil
 }
 
 func optionsOf(q url.Values) metav1.ListOptions {
@@ -85,7 +103,11 @@ func optionsOf(q url.Values) metav1.ListOptions {
 
 func answer(r *http.Request, code int, o runtime.Object) *http.Response {
 	body, _ := json.Marshal(o)
-	return &http.Response{StatusCode: code, Request: r, Body: io.NopCloser(bytes.NewReader(body)), Header: http.Header{"Content-Type": {"application/json"}}}
+	return answerBytes(r, code, runtime.ContentTypeJSON, body)
+}
+
+func answerBytes(r *http.Request, code int, contentType string, body []byte) *http.Response {
+	return &http.Response{StatusCode: code, Request: r, Body: io.NopCloser(bytes.NewReader(body)), Header: http.Header{"Content-Type": {contentType}}}
 }
 
 func refusal(r *http.Request, err error) (*http.Response, error) {
@@ -124,7 +146,8 @@ func metadataOf(o runtime.Object) runtime.Object {
 var podsResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
 // followsOverHTTP runs an informer on a real client that newClient makes, streaming and paging.
-func followsOverHTTP[T Object, L runtime.Object](t *testing.T, newClient func(*rest.Config, *http.Client) (Client[L], error)) {
+func followsOverHTTP[T Object, L runtime.Object](t *testing.T, protobuf bool, newClient func(*rest.Config, *http.Client) (Client[L], error)) {
+	t.Helper()
 	for _, streaming := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streaming=%t", streaming), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -134,7 +157,7 @@ func followsOverHTTP[T Object, L runtime.Object](t *testing.T, newClient func(*r
 					o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 					api.Create(o)
 				}
-				client, err := newClient(&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: overHTTP{api}})
+				client, err := newClient(&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: &overHTTP{api: api, protobuf: protobuf}})
 				require.NoError(t, err)
 				inf, err := New[T](client, Options[T]{DisableWatchList: !streaming, PageSize: 2})
 				require.NoError(t, err)
@@ -171,7 +194,7 @@ func followsOverHTTP[T Object, L runtime.Object](t *testing.T, newClient func(*r
 }
 
 func TestTypedClients(t *testing.T) {
-	followsOverHTTP[*corev1.Pod](t, func(config *rest.Config, over *http.Client) (Client[*corev1.PodList], error) {
+	followsOverHTTP[*corev1.Pod](t, false, func(config *rest.Config, over *http.Client) (Client[*corev1.PodList], error) {
 		c, err := typedcorev1.NewForConfigAndClient(config, over)
 		if err != nil {
 			return nil, err
@@ -181,7 +204,7 @@ func TestTypedClients(t *testing.T) {
 }
 
 func TestDynamicClients(t *testing.T) {
-	followsOverHTTP[*unstructured.Unstructured](t, func(config *rest.Config, over *http.Client) (Client[*unstructured.UnstructuredList], error) {
+	followsOverHTTP[*unstructured.Unstructured](t, false, func(config *rest.Config, over *http.Client) (Client[*unstructured.UnstructuredList], error) {
 		c, err := dynamic.NewForConfigAndClient(config, over)
 		if err != nil {
 			return nil, err
@@ -191,7 +214,7 @@ func TestDynamicClients(t *testing.T) {
 }
 
 func TestMetadataClients(t *testing.T) {
-	followsOverHTTP[*metav1.PartialObjectMetadata](t, func(config *rest.Config, over *http.Client) (Client[*metav1.PartialObjectMetadataList], error) {
+	followsOverHTTP[*metav1.PartialObjectMetadata](t, false, func(config *rest.Config, over *http.Client) (Client[*metav1.PartialObjectMetadataList], error) {
 		c, err := metadata.NewForConfigAndClient(config, over)
 		if err != nil {
 			return nil, err

@@ -1,6 +1,9 @@
 package informer
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // delta is one step in the life of a key, on its way from the reflector to the store.
 type delta[T any] struct {
@@ -40,9 +43,14 @@ type deltaFIFO[T any] struct {
 	// Guarded by mu. The rest of the next batch.
 	resourceVersion string
 	sweep, rewound  uint64
+	added           int64 // the encoded size of all that was added
 
 	// ready holds a token whenever there may be something to pop.
 	ready chan struct{}
+
+	// bytes is the encoded size of what was added and has not been applied to the store; drained holds a token whenever that has become less.
+	bytes   atomic.Int64
+	drained chan struct{}
 }
 
 // batch is everything that was in the FIFO at once.
@@ -55,18 +63,22 @@ type batch[T any] struct {
 	// rewound, unless zero, is the epoch of a list of a cluster that has gone back in time: its versions, and those of what followed, are not to be
 	// compared with those from before.
 	rewound uint64
+	// bytes is the encoded size of all that was added since the batch before.
+	bytes int64
 }
 
 func newDeltaFIFO[T any]() *deltaFIFO[T] {
-	return &deltaFIFO[T]{steps: make(map[Key]pending[T]), ready: make(chan struct{}, 1)}
+	return &deltaFIFO[T]{steps: make(map[Key]pending[T]), ready: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
 }
 
 // add appends a step to the history of its key. With reached, everything up to that version has then been added.
 func (f *deltaFIFO[T]) add(d delta[T], reached string) {
+	f.bytes.Add(d.size)
 	f.mu.Lock()
 	if reached != "" {
 		f.resourceVersion = reached
 	}
+	f.added += d.size
 	p, queued := f.steps[d.key]
 	if !queued {
 		f.order = append(f.order, d.key)
@@ -111,7 +123,7 @@ func (f *deltaFIFO[T]) signal() {
 func (f *deltaFIFO[T]) pop() batch[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, rewound: f.rewound, deltas: make([]delta[T], 0, len(f.order))}
+	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, rewound: f.rewound, bytes: f.added, deltas: make([]delta[T], 0, len(f.order))}
 	for _, key := range f.order {
 		p := f.steps[key]
 		if p.gone != nil {
@@ -127,6 +139,15 @@ func (f *deltaFIFO[T]) pop() batch[T] {
 	}
 	clear(f.steps)
 	f.order = f.order[:0]
-	f.resourceVersion, f.sweep, f.rewound = "", 0, 0
+	f.resourceVersion, f.sweep, f.rewound, f.added = "", 0, 0, 0
 	return b
+}
+
+// applied says that a batch is in the store, or dropped.
+func (f *deltaFIFO[T]) applied(b batch[T]) {
+	f.bytes.Add(-b.bytes)
+	select {
+	case f.drained <- struct{}{}:
+	default: // a token is there already
+	}
 }

@@ -39,7 +39,7 @@ func fifoScript(t *testing.T, script []byte) {
 		live := func(p *corev1.Pod) {
 			queued()
 			truth[key] = p
-			inf.fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, false, p}, epoch: epoch}, p.ResourceVersion)
+			inf.fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, false, 0, p}, epoch: epoch}, p.ResourceVersion)
 			reached = p.ResourceVersion
 		}
 		switch kind := op / 3 % 8; kind {
@@ -72,7 +72,7 @@ func fifoScript(t *testing.T, script []byte) {
 				if _, waiting := inf.fifo.steps[k]; !waiting {
 					order = append(order, k)
 				}
-				inf.fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, false, p}, epoch: epoch}, "")
+				inf.fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, false, 0, p}, epoch: epoch}, "")
 			}
 			if now%5 > 0 {
 				inf.fifo.reached(strconv.Itoa(now), epoch)

@@ -54,7 +54,7 @@
 // The cache always lags a little; what was just written may not be in it.
 //
 // When the server cannot be reached the cache keeps answering, and [Health] says that it is stale, since when, and why. An object whose present state cannot
-// be taken, because Options.Transform fails on it, keeps its last good state, and [SharedIndexInformer.Invalid] says why; nobody is told that it was deleted.
+// be taken, because Options.Transform fails on it or, with [REST], because it cannot be decoded, keeps its last good state, and [SharedIndexInformer.Invalid] says why; nobody is told that it was deleted.
 //
 // The store never goes back in time, whatever a server that lags may say, with one exception: if the cluster itself has gone back, restored from a
 // backup, the store follows it. Handlers then see resourceVersions fall once, and Health.Rewinds counts.
@@ -73,8 +73,10 @@
 //	store      Run                  Run's context ends             Run
 //	verifier   Run, if asked for    Run's context ends             Run
 //	handler    Run, AddHandler      the same, or Remove            Run, Remove
+//	splitter   reflector            the answer to its request ends the reflector; only with REST
+//	decoder    splitter             its few objects are decoded    the reflector
 //
-// There is no other, and none per request. Run returns once they have ended, or after Options.StopGrace with [ErrStuck], which names those that are still
+// There is no other. Run returns once they have ended, or after Options.StopGrace with [ErrStuck], which names those that are still
 // inside of somebody's code.
 //
 // The reflector has the FIFO behind it because a server closes a watch that is not read; a handler has its buffer in front of it because one that is
@@ -90,6 +92,8 @@
 //	object.go      what is held: Key, Object, item
 //	client.go      where it comes from
 //	reflector.go   list and watch, as a state machine; stream.go and pagedlist.go, the two ways to list, one of which goes on as the watch
+//	rest.go        the same by the bytes: intake.go, an answer on its way; jsonsplit.go and protosplit.go, where one object ends and the next begins; codec.go,
+//	               how it is decoded; limits.go and budget.go, how much is too much
 //	quarantine.go  what came and could not be taken
 //	deltafifo.go   what the store has not taken yet
 //	indexer.go     the store, around the table of internal/store; index.go, its lookups; labels.go, lookups by label selector

@@ -52,6 +52,8 @@ type Health struct {
 	Differences int
 	// Mutated counts how often an object of the cache was found to have been changed by somebody: see Options.DetectMutations.
 	Mutated int
+	// Bytes is the size of the objects that the store holds, in the form in which they came. Zero if the client is not one of [REST].
+	Bytes int64
 	// LastBadObject is the latest complaint about a single object: it could not be taken into the store, or into an index, or was changed there.
 	LastBadObject error
 }

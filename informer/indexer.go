@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"sync/atomic"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/internal/store"
@@ -18,6 +20,8 @@ type indexer[T any] struct {
 	resourceVersion string
 	// moved is closed, and forgotten, when resourceVersion changes; nil while nobody waits for that.
 	moved chan struct{}
+	// bytes is the sum of the rows' sizes. It may be read without the lock.
+	bytes atomic.Int64
 }
 
 // facts are what the pipeline needs to know of an object, and cannot ask its value for.
@@ -25,9 +29,24 @@ type facts struct {
 	uid             types.UID
 	resourceVersion string
 	// epoch is that of the list, or of the watch that followed it, which saw the object last. Lists are seconds apart, so it fits.
-	epoch    uint32
-	deleting bool
+	epoch  uint32
+	weight weight
 }
+
+// weight is the size of an object's encoded form, zero if that was not seen, and whether the object has a deletionTimestamp, in four bytes: every object has
+// one. No object is larger than maxObject, so the size fits.
+type weight uint32
+
+func weigh(size int64, deleting bool) weight {
+	w := weight(size) << 1
+	if deleting {
+		w |= 1
+	}
+	return w
+}
+
+func (w weight) size() int64    { return int64(w >> 1) }
+func (w weight) deleting() bool { return w&1 != 0 }
 
 // rejection says why a state could not be taken, and which list, or the watch after it, saw that last.
 type rejection struct {
@@ -64,12 +83,35 @@ func (x *indexer[T]) versionAndMove() (string, <-chan struct{}) {
 // item returns what stands in a row. The caller is the writer, or holds the lock.
 func (x *indexer[T]) item(row store.Row) item[T] {
 	f := x.Facts(row)
-	return item[T]{key: x.Key(row), uid: f.uid, resourceVersion: f.resourceVersion, deleting: f.deleting, value: x.Value(row)}
+	return item[T]{key: x.Key(row), uid: f.uid, resourceVersion: f.resourceVersion, deleting: f.weight.deleting(), size: f.weight.size(), value: x.Value(row)}
+}
+
+// sizeOf returns the size of the object of that key, in its encoded form; zero if there is none.
+func (x *indexer[T]) sizeOf(key Key) int64 {
+	x.RLock()
+	defer x.RUnlock()
+	if row, held := x.Find(key); held {
+		return x.Facts(row).weight.size()
+	}
+	return 0
 }
 
 // put stores an item whose value was planned. The caller is the writer, and holds the lock.
 func (x *indexer[T]) put(it item[T], epoch uint64) {
-	x.Put(it.key, facts{uid: it.uid, resourceVersion: it.resourceVersion, epoch: uint32(epoch), deleting: it.deleting}, it.value)
+	if it.size != 0 { // with one client all objects have a size, or none has
+		grown := it.size
+		if row, held := x.Find(it.key); held {
+			grown -= x.Facts(row).weight.size()
+		}
+		x.bytes.Add(grown)
+	}
+	x.Put(it.key, facts{uid: it.uid, resourceVersion: it.resourceVersion, epoch: uint32(epoch), weight: weigh(it.size, it.deleting)}, it.value)
+}
+
+// remove takes a row out of the store. The caller is the writer, and holds the lock.
+func (x *indexer[T]) remove(row store.Row) {
+	x.bytes.Add(-x.Facts(row).weight.size())
+	x.Remove(row)
 }
 
 // move records that a version has been reached. The caller is the writer.

@@ -48,6 +48,13 @@ type Options[T any] struct {
 	Transform func(T) (T, error)
 	// PageSize is the number of objects in a page of a plain list. Zero: 500.
 	PageSize int64
+	// MaxBytes bounds what the informer holds, by the size of the objects in the form in which they come (protobuf or JSON): the objects in memory take some
+	// times as much, and what an index, a handler's buffer or a reader of All holds comes on top. Only a client made by [REST] sees that size.
+	//
+	// If the first list needs more, it fails, and [SharedIndexInformer.WaitForSync] with it. What has no room later is rejected (see
+	// [SharedIndexInformer.Invalid]), the cache is Stale, and a new list every 5 minutes brings it as far as there is room. The errors wrap [ErrTooLarge].
+	// Zero: no bound.
+	MaxBytes int64
 	// DisableWatchList lists by plain, paged lists from the start. Servers that cannot stream a list are found out by themselves; this saves
 	// the attempt. The fake clients of client-go need it: they never end the stream's list.
 	DisableWatchList bool
@@ -145,20 +152,30 @@ func build[V any, T Object, L runtime.Object](client Client[L], opts Options[T],
 		return nil, fmt.Errorf("informer %s: Options.MaxStaleness is %s; it is a duration, or zero for any age", name, opts.MaxStaleness)
 	case opts.VerifyEvery != 0 && opts.VerifyEvery < time.Minute:
 		return nil, fmt.Errorf("informer %s: Options.VerifyEvery is %s; it is at least a minute, or zero for never", name, opts.VerifyEvery)
+	case opts.MaxBytes < 0:
+		return nil, fmt.Errorf("informer %s: Options.MaxBytes is %d; it is a number of bytes, or zero for no bound", name, opts.MaxBytes)
 	case opts.StopGrace < 0:
 		return nil, fmt.Errorf("informer %s: Options.StopGrace is %s; it is a duration, or zero for the default", name, opts.StopGrace)
 	}
-	if err := checkItemType[T, L](); err != nil {
+	src, err := newSource(client)
+	if err == nil {
+		err = checkItemType[T, L]()
+	}
+	if _, bytes := src.(*rawSource); err == nil && opts.MaxBytes != 0 && !bytes {
+		err = errors.New("Options.MaxBytes needs a client made by informer.REST: others do not tell the size of an object")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("informer %s: %w", name, err)
 	}
 
-	fifo, h := newDeltaFIFO[V](), newHealth(opts.MaxStaleness)
+	fifo, held, h := newDeltaFIFO[V](), newIndexer[V](), newHealth(opts.MaxStaleness)
 	r := &reflector[V]{
-		source:   newSource(client),
+		source:   src,
 		selector: selector(opts),
 		pageSize: opts.PageSize,
 		decode:   decode,
 		fifo:     fifo,
+		budget:   budget[V]{opts.MaxBytes, held},
 		health:   h,
 		asked:    make(chan error, 1),
 	}
@@ -169,7 +186,7 @@ func build[V any, T Object, L runtime.Object](client Client[L], opts Options[T],
 		r.streamsLeft = streamTries
 	}
 	inf := &SharedIndexInformer[V]{
-		name: name, stopGrace: opts.StopGrace, reflector: r, fifo: fifo, store: newIndexer[V](), health: h,
+		name: name, stopGrace: opts.StopGrace, reflector: r, fifo: fifo, store: held, health: h,
 		writer: make(chan struct{}, 1), synced: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	inf.verifyEvery = opts.VerifyEvery
@@ -436,6 +453,6 @@ func (inf *SharedIndexInformer[T]) Health() Health {
 	h := inf.health.get()
 	inf.store.RLock()
 	defer inf.store.RUnlock()
-	h.Rejected = len(inf.store.invalid)
+	h.Rejected, h.Bytes = len(inf.store.invalid), inf.store.bytes.Load()
 	return h
 }

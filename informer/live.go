@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -39,7 +39,7 @@ func (inf *SharedIndexInformer[T]) Version(key Key) (Version, bool) {
 		return Version{}, false
 	}
 	f := inf.store.Facts(row)
-	return Version{f.uid, f.resourceVersion, f.deleting}, true
+	return Version{f.uid, f.resourceVersion, f.weight.deleting()}, true
 }
 
 // LiveVersion is Live for the version alone; an object that cannot be taken into the store has one, too.
@@ -64,16 +64,15 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 	}
 	opts.FieldSelector = fields.AndSelectors(terms...).String()
 
-	list, err := inf.reflector.source.list(ctx, opts)
-	if err == nil {
-		err = eachItem(list, func(o runtime.Object) error {
+	_, err = inf.reflector.source.list(ctx, opts, func(_ *metav1.ListMeta, arrived []arrival) error {
+		for _, a := range arrived {
 			// The key is compared, for the server may not know the selector.
-			if it, decoding := inf.reflector.decode(o); it.key == key {
+			if it, decoding := inf.reflector.open(a); it.key == key {
 				found, exists, invalid = it, true, decoding
 			}
-			return nil
-		})
-	}
+		}
+		return nil
+	})
 	if err != nil {
 		return found, false, nil, fmt.Errorf("informer %s: live list of %s: %w", inf.name, key, err)
 	}

@@ -30,7 +30,8 @@ type item[T any] struct {
 	key             Key
 	uid             types.UID
 	resourceVersion string
-	deleting        bool // it has a deletionTimestamp
+	deleting        bool  // it has a deletionTimestamp
+	size            int64 // of its encoded form; zero if that was not seen
 	value           T
 }
 

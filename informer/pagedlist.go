@@ -8,16 +8,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 const (
-	// A page is one answer, which must have come within this time.
+	// A page is one answer, which must have come within this time; where it can be seen to come, it must go on within it.
 	pageTimeout = 2 * time.Minute
 	// An expired continue token restarts a paged list, until the list is asked for in one piece.
 	pagedTries = 3
-	// A list of more pages than this has no end.
-	maxPages = 100_000
 )
 
 // pagedList lists page by page; each object is on its way to the store before the next page is asked for.
@@ -29,8 +26,10 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 	opts.Limit = r.pageSize
 	tries, landmark := pagedTries, ""
 	for pages := 1; ; pages++ {
-		page, err := r.page(ctx, opts)
+		list, err := r.takePage(ctx, opts)
 		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
 		case err == nil:
 		case apierrors.IsResourceExpired(err) && opts.Continue != "":
 			// The token is older than the server's memory of that version. What has come in so far stays, for each object was true when it was
@@ -45,41 +44,17 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 		default:
 			return fmt.Errorf("list: %w", err)
 		}
-		list, err := meta.ListAccessor(page)
-		if err != nil || isNil(page) {
-			return fmt.Errorf("list: %w: a %T is no list", errViolation, page)
-		}
-		if r.goesBack(list.GetResourceVersion()) {
-			if r.doubts < maxDoubts {
-				return fmt.Errorf("list: %w from %s to %s", errWentBack, r.newest, list.GetResourceVersion())
-			}
-			r.rewind(list.GetResourceVersion())
-		}
-		err = eachItem(page, func(o runtime.Object) error {
-			if object, err := meta.Accessor(o); err == nil && !isNil(o) && object.GetResourceVersion() == "" {
-				r.unversioned = true
-			}
-			r.take(o, "")
-			return ctx.Err()
-		})
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			return fmt.Errorf("list: %w: %w", errViolation, err)
-		}
 		r.health.progressed()
-		switch token := list.GetContinue(); {
-		case token == "" && list.GetResourceVersion() == "":
+		switch token := list.Continue; {
+		case token == "" && list.ResourceVersion == "":
 			return fmt.Errorf("list: %w: no resourceVersion", errViolation)
 		case token == "":
-			r.complete(list.GetResourceVersion())
-			return nil
+			return r.complete(list.ResourceVersion)
 		// A server that runs in circles is caught by comparing each token with one from before, which moves on at page 1, 2, 4, 8 ...
 		case token == opts.Continue || token == landmark:
 			return fmt.Errorf("list: %w: a continue token has come back on page %d", errViolation, pages)
 		case pages == maxPages:
-			return fmt.Errorf("list: %w: %d pages of %d objects and no end; a larger Options.PageSize needs fewer", errViolation, pages, opts.Limit)
+			return fmt.Errorf("list: %w: %w: %d pages of %d objects and no end; a larger Options.PageSize needs fewer", errViolation, ErrTooLarge, pages, opts.Limit)
 		default:
 			opts.Continue = token
 			if pages&(pages-1) == 0 {
@@ -89,12 +64,69 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 	}
 }
 
-func (r *reflector[T]) page(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, pageTimeout, errSilent)
-	defer cancel()
-	page, err := r.source.list(ctx, opts)
-	if err != nil && context.Cause(ctx) == errSilent {
-		return nil, fmt.Errorf("%w for %s", errSilent, pageTimeout)
+// takePage asks for one page and takes what is on it.
+func (r *reflector[T]) takePage(ctx context.Context, opts metav1.ListOptions) (metav1.ListMeta, error) {
+	// Objects of a list that is older than the store must not come into it. Where nothing is older, or the version is known, they go right on; else they
+	// have to wait for the end of the page.
+	var held []arrival
+	list, err := r.page(ctx, opts, func(list *metav1.ListMeta, arrived []arrival) error {
+		if list == nil && r.newest != "" {
+			held = append(held, arrived...)
+			return nil
+		}
+		if err := r.follows(list); err != nil {
+			return err
+		}
+		return r.takeListed(ctx, arrived)
+	})
+	if err == nil {
+		err = r.follows(&list)
 	}
-	return page, err
+	if err == nil {
+		err = r.takeListed(ctx, held)
+	}
+	return list, err
+}
+
+// page asks the source for one page, which must not fall silent, whatever else it does.
+func (r *reflector[T]) page(ctx context.Context, opts metav1.ListOptions, visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watchdog := time.AfterFunc(pageTimeout, func() { cancel(errSilent) })
+	defer watchdog.Stop()
+	list, err := r.source.list(ctx, opts, func(list *metav1.ListMeta, arrived []arrival) error {
+		watchdog.Reset(pageTimeout)
+		return visit(list, arrived)
+	})
+	if err != nil && context.Cause(ctx) == errSilent {
+		err = fmt.Errorf("%w for %s", errSilent, pageTimeout)
+	}
+	return list, err
+}
+
+// follows returns an error if a list, unless its version is not known, is older than the store: see [reflector.goesBack].
+func (r *reflector[T]) follows(list *metav1.ListMeta) error {
+	if list == nil || !r.goesBack(list.ResourceVersion) {
+		return nil
+	}
+	if r.doubts < maxDoubts {
+		return fmt.Errorf("%w from %s to %s", errWentBack, r.newest, list.ResourceVersion)
+	}
+	r.rewind(list.ResourceVersion)
+	return nil
+}
+
+func (r *reflector[T]) takeListed(ctx context.Context, arrived []arrival) error {
+	for _, a := range arrived {
+		if object, err := meta.Accessor(a.object); err == nil && !isNil(a.object) && object.GetResourceVersion() == "" && a.err == nil {
+			r.unversioned = true
+		}
+		if err := r.take(ctx, a, ""); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
 }

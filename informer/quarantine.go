@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -8,17 +10,20 @@ import (
 )
 
 // quarantine holds the objects that exist on the server, in a state that the store could not take: Options.Transform failed on it, or it is of the
-// wrong type. They are tried again, less and less often; each new state that the server sends is a new try at once.
+// wrong type. They are tried again, less and less often; each new state that the server sends is a new try at once. Bytes that could not be decoded stay
+// what they are, so they are not kept here, and not tried again.
 //
 // It belongs to the reflector's goroutine. What the store, and so the user, knows of it is indexer.invalid.
 type quarantine struct {
 	patients map[Key]*patient
+	bytes    int64       // of the patients, encoded
 	due      *time.Timer // fires at dueAt, when somebody's time has come
 	dueAt    time.Time   // zero: it is not running
 }
 
 type patient struct {
 	object runtime.Object
+	size   int64
 	epoch  uint64 // of the list, or the watch that followed it, which saw the object last
 	tries  int
 	next   time.Time
@@ -33,20 +38,27 @@ func newQuarantine() quarantine {
 	return quarantine{patients: make(map[Key]*patient), due: due}
 }
 
-func (q *quarantine) admit(key Key, o runtime.Object, epoch uint64) {
-	p := &patient{object: o, epoch: epoch}
+func (q *quarantine) admit(key Key, a arrival, epoch uint64) {
+	p := &patient{object: a.object, size: a.size, epoch: epoch}
+	q.release(key)
 	q.patients[key] = p
+	q.bytes += p.size
 	q.postpone(p)
 	q.wake(p.next)
 }
 
-func (q *quarantine) release(key Key) { delete(q.patients, key) }
+func (q *quarantine) release(key Key) {
+	if p, ok := q.patients[key]; ok {
+		q.bytes -= p.size
+		delete(q.patients, key)
+	}
+}
 
 // sweep lets go of those that a complete list of that epoch did not contain.
 func (q *quarantine) sweep(epoch uint64) {
 	for key, p := range q.patients {
 		if p.epoch < epoch {
-			delete(q.patients, key)
+			q.release(key)
 		}
 	}
 }
@@ -82,6 +94,7 @@ func (r *reflector[T]) retry() {
 			it, err := r.decode(p.object)
 			if err == nil {
 				q.release(key)
+				it.size = p.size
 				r.fifo.add(delta[T]{item: it, epoch: p.epoch}, "")
 				continue
 			}
@@ -91,32 +104,52 @@ func (r *reflector[T]) retry() {
 	}
 }
 
-// take puts an object that exists into the FIFO, or into quarantine; with reached, everything up to that version has then been dealt with.
-func (r *reflector[T]) take(o runtime.Object, reached string) {
-	it, err := r.decode(o)
+// take puts an object that exists into the FIFO, or into quarantine; with reached, everything up to that version has then been dealt with. The error is
+// that the first list has no room for it.
+func (r *reflector[T]) take(ctx context.Context, a arrival, reached string) error {
+	it, err := r.open(a)
+	if full := r.room(ctx, it.key, a.size); full != nil {
+		if r.full = true; !r.synced {
+			return full
+		}
+		it.size, a.err, err = 0, full, fmt.Errorf("%s: %w", it.key, full)
+		var none T
+		it.value = none
+	}
 	switch {
 	case err == nil:
 		r.quarantine.release(it.key)
-	case it.key.Name != "":
-		r.health.badObject(err)
-		r.quarantine.admit(it.key, o, r.epoch)
-	default: // nobody can ask for what has no name
+	case it.key.Name == "": // nobody can ask for what has no name
 		r.health.badObject(err)
 		if reached != "" {
 			r.fifo.reached(reached, 0)
 		}
-		return
+		return nil
+	case a.err != nil:
+		r.health.badObject(err)
+		r.quarantine.release(it.key)
+	default:
+		r.health.badObject(err)
+		r.quarantine.admit(it.key, a, r.epoch)
 	}
 	r.fifo.add(delta[T]{item: it, invalid: err, epoch: r.epoch}, reached)
+	return nil
 }
 
-func (r *reflector[T]) takeDeletion(o runtime.Object, reached string) {
-	it, err := r.decode(o)
-	if err != nil {
-		// The value cannot be had, but the object is gone all the same: the store tells its last one.
-		object, _ := meta.Accessor(o)
-		it = item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}
-	}
+func (r *reflector[T]) takeDeletion(a arrival, reached string) {
+	// If the value cannot be had, the object is gone all the same: the store tells its last one.
+	it, err := r.open(a)
 	r.quarantine.release(it.key)
 	r.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, epoch: r.epoch}, reached)
+}
+
+// open makes an item of what has arrived, or says why it cannot, and fills in what is known.
+func (r *reflector[T]) open(a arrival) (item[T], error) {
+	if a.err != nil {
+		object, _ := meta.Accessor(a.object)
+		return item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}, a.err
+	}
+	it, err := r.decode(a.object)
+	it.size = a.size
+	return it, err
 }

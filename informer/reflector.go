@@ -41,6 +41,7 @@ type reflector[T any] struct {
 	pageSize int64
 	decode   decoder[T]
 	fifo     *deltaFIFO[T]
+	budget   budget[T]
 	health   *health
 	log      klog.Logger
 
@@ -61,6 +62,8 @@ type reflector[T any] struct {
 	// unversioned is true once a list held an object without a resourceVersion. No real server does that, but the fake clientset of client-go does:
 	// its events have none, either, so they are taken as they come, and a watch that has ended cannot be resumed.
 	unversioned bool
+	// full is true once something had to be left out of the store, in this list or the watch after it, for want of room.
+	full bool
 
 	reconnect, relist backoff.Backoff
 
@@ -97,16 +100,12 @@ func (r *reflector[T]) failed(err error) time.Duration {
 	r.log.V(2).Info("List or watch failed", "err", err, "resourceVersion", r.resourceVersion)
 	r.health.failed(err, r.synced)
 
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsNotFound(err) || errors.Is(err, errViolation) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsNotFound(err) || errors.Is(err, errViolation) || errors.Is(err, ErrTooLarge) {
 		r.resourceVersion = ""
 	}
 	switch {
 	case errors.Is(err, errUndecodable) && r.resourceVersion != "":
-		// A broken connection looks the same. If it is the event itself, it comes again: then a list goes past it.
-		if r.garbledAt == r.resourceVersion {
-			r.resourceVersion = ""
-		}
-		r.garbledAt = r.resourceVersion
+		r.doubtEvent()
 	case errors.Is(err, errWentBack):
 		r.doubts = maxDoubts
 	case tooLarge(err):
@@ -116,9 +115,21 @@ func (r *reflector[T]) failed(err error) time.Duration {
 	if r.resourceVersion == "" {
 		wait = r.relist.Next
 	}
+	if errors.Is(err, errFull) {
+		return lastRetry + wait() // a list is much to ask for, and little will have gone meanwhile
+	}
 	// Retry-After is a minimum: everybody who was refused at once has got the same number, so the jitter comes on top.
 	seconds, _ := apierrors.SuggestsClientDelay(err)
 	return time.Duration(seconds)*time.Second + wait()
+}
+
+// doubtEvent notes that what follows the present version could not be read. A broken connection looks the same; if it is the event itself, it comes
+// again: then a list goes past it.
+func (r *reflector[T]) doubtEvent() {
+	if r.garbledAt == r.resourceVersion {
+		r.resourceVersion = ""
+	}
+	r.garbledAt = r.resourceVersion
 }
 
 // list brings the store to the state of the server, and, if the server streams the list, goes on watching.
@@ -151,17 +162,24 @@ func (r *reflector[T]) begin() {
 	default:
 	}
 	r.epoch++
+	r.full = false
 	r.health.listing()
 }
 
-// complete records that everything up to resourceVersion is in the FIFO, and that it was a list.
-func (r *reflector[T]) complete(resourceVersion string) {
+// complete records that everything up to resourceVersion is in the FIFO, and that it was a list. If not all of it had room, the list helped to
+// let go of what is gone, and is an error all the same.
+func (r *reflector[T]) complete(resourceVersion string) error {
 	r.fifo.reached(resourceVersion, r.epoch)
-	r.resourceVersion, r.newest = resourceVersion, resourceVersion
+	r.newest = resourceVersion
 	r.synced, r.doubts = true, 0
 	r.quarantine.sweep(r.epoch)
 	r.health.progressed()
+	if r.full {
+		return errFull
+	}
+	r.resourceVersion = resourceVersion
 	r.health.enter(Live, nil)
+	return nil
 }
 
 // goesBack reports whether a version is older than one that the store has had. The store never follows there lightly: what a controller has seen

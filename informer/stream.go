@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"reflect"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -58,7 +58,7 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	unanswered := time.AfterFunc(answerTimeout, cancel)
 	w, err := r.source.watch(ctx, opts)
 	if !unanswered.Stop() && err == nil {
-		w.Stop()
+		w.stop()
 		err = context.Canceled
 	}
 	if errors.Is(err, context.Canceled) {
@@ -67,7 +67,7 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	defer w.Stop()
+	defer w.stop()
 
 	var (
 		lifetime = time.Duration(*opts.TimeoutSeconds)*time.Second + watchSlack
@@ -83,6 +83,27 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	trusted := false
 	watchdog := time.NewTimer(patience)
 	defer watchdog.Stop()
+	var one [1]arrival
+	received := func(arrived []arrival) error {
+		listing := r.resourceVersion == ""
+		for _, a := range arrived {
+			if err := r.receive(ctx, a); err != nil {
+				return err
+			}
+		}
+		switch {
+		case r.resourceVersion == "":
+			patience = streamGoesOn
+		case listing:
+			patience = lifetime
+			proven.Reset(longLived)
+			r.streamsLeft = streamTries
+		case !trusted:
+			r.health.enter(Live, nil)
+		}
+		watchdog.Reset(patience)
+		return nil
+	}
 	for {
 		asked := r.asked
 		if r.resourceVersion == "" {
@@ -103,47 +124,60 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 			r.reconnect.Reset()
 			r.relist.Reset()
 			r.health.enter(Live, nil)
-		case event, open := <-w.ResultChan():
-			listing := r.resourceVersion == ""
-			switch {
-			case open:
-			case listing:
-				return fmt.Errorf("watch: %w", errIncomplete)
-			case trusted:
-				return nil
-			default:
-				return errShortLived
+		case event, open := <-w.events:
+			if !open {
+				return r.ended(nil, trusted)
 			}
-			if err := r.receive(event); err != nil {
-				return fmt.Errorf("watch: %w", err)
+			one[0] = arrival{event: event.Type, object: event.Object}
+			err = received(one[:])
+		case b, open := <-w.parcels:
+			if !open {
+				return r.ended(w.intake.err, trusted)
 			}
-			switch {
-			case r.resourceVersion == "":
-				patience = streamGoesOn
-			case listing:
-				patience = lifetime
-				proven.Reset(longLived)
-				r.streamsLeft = streamTries
-			case !trusted:
-				r.health.enter(Live, nil)
-			}
-			watchdog.Reset(patience)
+			<-b.decoded
+			err = received(b.objects)
+			w.intake.recycle(b)
+		}
+		if err != nil {
+			return fmt.Errorf("watch: %w", err)
 		}
 	}
 }
 
-// receive takes one event of a watch. While the state is listing, the events are those of a streamed list.
-func (r *reflector[T]) receive(event watch.Event) error {
-	if event.Type == watch.Error {
-		err := apierrors.FromObject(event.Object)
-		if odd := (*apierrors.UnexpectedObjectError)(nil); errors.As(err, &odd) {
-			err = fmt.Errorf("%w: an ERROR event that holds a %T", errViolation, event.Object) // the error itself would show the object
-		}
-		return discreet(err)
+// ended sorts the end of a watch: what the bytes were, or how long it lived. A connection that breaks, in the midst of an event too, is just an end.
+func (r *reflector[T]) ended(err error, trusted bool) error {
+	switch {
+	case garbled(err):
+		return fmt.Errorf("watch: %w", err)
+	case r.resourceVersion == "":
+		return fmt.Errorf("watch: %w", errIncomplete)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		r.doubtEvent()
+		return errShortLived
+	case trusted:
+		return nil
+	default:
+		return errShortLived
 	}
-	object, err := meta.Accessor(event.Object)
+}
+
+// receive takes one event of a watch. While the state is listing, the events are those of a streamed list.
+func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
+	if a.event == watch.Error {
+		if a.err != nil {
+			return a.err
+		}
+		return statusError(a.object)
+	}
+	if errors.Is(a.err, errViolation) {
+		return a.err
+	}
+	object, err := meta.Accessor(a.object)
 	if err != nil || isNil(object) || object.GetResourceVersion() == "" && !r.unversioned {
-		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", errViolation, event.Type, event.Object)
+		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", errViolation, a.event, a.object)
+	}
+	if a.err != nil && object.GetName() == "" {
+		return fmt.Errorf("%w: an event %q about nobody knows what: %w", errViolation, a.event, a.err)
 	}
 	version := object.GetResourceVersion()
 	reached := ""
@@ -154,11 +188,11 @@ func (r *reflector[T]) receive(event watch.Event) error {
 		}
 	}
 	r.health.progressed()
-	switch event.Type {
+	switch a.event {
 	case watch.Added, watch.Modified:
-		r.take(event.Object, reached)
+		err = r.take(ctx, a, reached)
 	case watch.Deleted:
-		r.takeDeletion(event.Object, reached)
+		r.takeDeletion(a, reached)
 	case watch.Bookmark:
 		switch {
 		case reached != "":
@@ -167,13 +201,19 @@ func (r *reflector[T]) receive(event watch.Event) error {
 		case r.goesBack(version):
 			return fmt.Errorf("%w from %s to %s", errWentBack, r.newest, version)
 		default:
-			r.complete(version)
+			return r.complete(version)
 		}
 	default:
-		return fmt.Errorf("%w: an event of the unknown type %q", errViolation, event.Type)
+		return fmt.Errorf("%w: an event of the unknown type %q", errViolation, a.event)
+	}
+	if err != nil {
+		return err
 	}
 	if reached != "" {
 		r.resourceVersion, r.newest = reached, reached
+		if r.full {
+			return errFull
+		}
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -106,31 +105,25 @@ func (inf *SharedIndexInformer[T]) stamps(ctx context.Context) (map[Key]stamp, e
 	opts.ResourceVersion, opts.ResourceVersionMatch = at, metav1.ResourceVersionMatchExact
 	stamps := make(map[Key]stamp)
 	for {
-		page, err := inf.reflector.page(ctx, opts)
-		if err != nil {
-			return nil, err
-		}
-		list, err := meta.ListAccessor(page)
-		if err != nil {
-			return nil, err
-		}
-		err = eachItem(page, func(o runtime.Object) error {
-			object, err := meta.Accessor(o)
-			if err != nil {
-				return err
+		list, err := inf.reflector.page(ctx, opts, func(_ *metav1.ListMeta, arrived []arrival) error {
+			for _, a := range arrived {
+				object, err := meta.Accessor(a.object)
+				if err != nil {
+					return err
+				}
+				stamps[KeyOf(object)] = stamp{object.GetUID(), object.GetResourceVersion()}
 			}
-			stamps[KeyOf(object)] = stamp{object.GetUID(), object.GetResourceVersion()}
 			return nil
 		})
 		if err != nil {
 			return nil, err
 		}
-		opts.Continue, opts.ResourceVersion, opts.ResourceVersionMatch = list.GetContinue(), "", ""
+		opts.Continue, opts.ResourceVersion, opts.ResourceVersionMatch = list.Continue, "", ""
 		if opts.Continue != "" {
 			continue
 		}
-		if list.GetResourceVersion() != at {
-			err = inf.WaitForResourceVersion(ctx, list.GetResourceVersion())
+		if list.ResourceVersion != at {
+			err = inf.WaitForResourceVersion(ctx, list.ResourceVersion)
 		}
 		return stamps, err
 	}

@@ -1,0 +1,164 @@
+package informer
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// raw is one object as it stands in an answer.
+type raw struct {
+	event watch.EventType // of an item of a list: ADDED
+	// The kind and version that the envelope says, in protobuf; of an item of a list, those of the list, as far as they are known.
+	apiVersion, kind string
+	data             []byte
+	size             int64
+	cut              bool // the object is too large, and data is only its beginning
+}
+
+// arrival is one object as the reflector gets it.
+type arrival struct {
+	event  watch.EventType
+	object runtime.Object
+	size   int64 // of the encoded form; zero if that was not seen
+	// err is why the object could not be decoded. Then object has only the metadata that tells it from others, as far as these could be read.
+	err error
+}
+
+// codec decodes the objects of one resource, each alone, so that none keeps the memory of its neighbours alive. It is safe for concurrent use.
+type codec struct {
+	item     reflect.Type // of which decode makes pointers
+	protobuf bool         // item can be decoded from protobuf
+}
+
+type protobufUnmarshaler interface{ Unmarshal([]byte) error }
+
+// newCodec finds the items of a list type.
+func newCodec(list reflect.Type) (codec, error) {
+	if list.Kind() == reflect.Pointer && list.Elem().Kind() == reflect.Struct {
+		if items, ok := list.Elem().FieldByName("Items"); ok && items.Type.Kind() == reflect.Slice {
+			item := items.Type.Elem()
+			if item.Kind() == reflect.Pointer {
+				item = item.Elem()
+			}
+			if object := reflect.PointerTo(item); object.Implements(reflect.TypeFor[Object]()) {
+				// What a type calls its fields in protobuf is in its tags: those of a list must be the ones that splitProtoList knows.
+				return codec{item: item, protobuf: object.Implements(reflect.TypeFor[protobufUnmarshaler]()) &&
+					strings.HasPrefix(items.Tag.Get("protobuf"), "bytes,2,rep")}, nil
+			}
+		}
+	}
+	return codec{}, fmt.Errorf("a %s has no field Items of objects", list)
+}
+
+// decode makes an object of its bytes, or says in the arrival why that could not be done.
+func (c codec) decode(r raw, protobuf bool) arrival {
+	a := arrival{event: r.event, size: r.size}
+	if r.event == watch.Error {
+		status := &metav1.Status{}
+		if decodeInto(status, r, protobuf) != nil {
+			a.err = errUndecodable
+			return a
+		}
+		a.object = status
+		return a
+	}
+	object := reflect.New(c.item).Interface().(Object)
+	switch {
+	case r.cut:
+		a.err = tooLargeObject()
+	default:
+		a.err = decodeInto(object, r, protobuf)
+	}
+	if a.err == nil {
+		a.object = object
+		return a
+	}
+	id := &metav1.PartialObjectMetadata{}
+	if protobuf {
+		id.ObjectMeta = protoIdentity(r.data, r.cut)
+	} else {
+		_, id.ObjectMeta = jsonIdentity(r.data)
+	}
+	a.object = id
+	a.err = fmt.Errorf("%s: a %s of %d bytes: %w", KeyOf(id), c.item, r.size, a.err)
+	return a
+}
+
+// decodeInto decodes r. The decoder's own error is dropped, as it may quote the object; a panic is that of a type that decodes itself.
+func decodeInto(object runtime.Object, r raw, protobuf bool) error {
+	var err error
+	panicked := lifecycle.Try(func() {
+		switch into := object.(type) {
+		case *unstructured.Unstructured:
+			if err = json.Unmarshal(r.data, &into.Object); err == nil {
+				err = complete(into, r)
+			}
+			return
+		case protobufUnmarshaler:
+			if protobuf {
+				err = into.Unmarshal(r.data)
+				break
+			}
+			err = json.Unmarshal(r.data, object)
+		default:
+			err = json.Unmarshal(r.data, object)
+		}
+		if kind := object.GetObjectKind().GroupVersionKind().Kind; kind != "" {
+			r.kind = kind
+		}
+		// As with a typed client of client-go, the type alone says what it is.
+		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	})
+	if err != nil || panicked != nil {
+		return errUndecodable
+	}
+	if r.event != watch.Error {
+		return misplaced(r.kind)
+	}
+	return nil
+}
+
+// complete gives an object of a list the kind and version that only the list says.
+func complete(o *unstructured.Unstructured, r raw) error {
+	if o.Object == nil {
+		return errors.New("null")
+	}
+	if o.GetKind() == "" {
+		o.SetKind(strings.TrimSuffix(r.kind, "List"))
+	}
+	if o.GetAPIVersion() == "" {
+		o.SetAPIVersion(r.apiVersion)
+	}
+	return nil
+}
+
+// misplaced returns an error if an answer holds something of another kind than objects: a Status or a Table is what a server says when it has not
+// understood what it was asked for.
+func misplaced(kind string) error {
+	switch kind {
+	case "Status", "Table":
+		return fmt.Errorf("%w: it answered with a %s", errViolation, kind)
+	}
+	return nil
+}
+
+// statusError is the error that an ERROR event stands for.
+func statusError(o runtime.Object) error {
+	err := apierrors.FromObject(o)
+	if odd := (*apierrors.UnexpectedObjectError)(nil); errors.As(err, &odd) {
+		err = fmt.Errorf("%w: an ERROR event that holds a %T", errViolation, o) // the error itself would show the object
+	}
+	return discreet(err)
+}

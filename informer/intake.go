@@ -1,0 +1,211 @@
+package informer
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// intake reads the answer to one request: it splits the bytes into objects as they arrive, decodes these, and hands them on in the order in which they came.
+//
+//	bytes -split-> parcel of raw objects -decode-> parcel of arrivals -> reflector
+//	         (1)                          (2)
+//
+// The splitter (1) is one goroutine. Whatever it has is handed on before it waits for more bytes; when it has much, full parcels are decoded by goroutines
+// of their own (2), several at once. The channel of parcels keeps their order, so that of the events of a key is kept, too; and its capacity bounds what is
+// decoded ahead of the reflector.
+type intake struct {
+	codec   codec
+	body    io.ReadCloser
+	parcels chan *parcel // in order; a parcel's arrivals are there once decoded is closed
+	// err is why the answer ended, io.EOF if it was complete; valid once parcels is closed.
+	err error
+	// head is what the answer, to a list, says of itself; valid once parcels is closed.
+	head metav1.ListMeta
+
+	spare chan *parcel
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+}
+
+// A parcel is handed on when it has this many objects or bytes; one with fewer than minParallel is not worth a goroutine.
+const parcelObjects, parcelBytes, minParallel = 128, 256 << 10, 8
+
+// parcel is some objects that stand next to each other in an answer.
+type parcel struct {
+	raws     []raw
+	bytes    []byte // what raws point into
+	protobuf bool
+	// head is that of the list, if it is known: it may stand behind the items.
+	head    *metav1.ListMeta
+	decoded chan struct{}
+	objects []arrival
+}
+
+// splitting is where the splitters put what they find.
+type splitting struct {
+	// Of a list, as far as it has been read.
+	apiVersion, kind string
+	head             *metav1.ListMeta
+
+	add func(raw)
+}
+
+// isList returns an error unless the answer, whose kind is known, is a list of objects.
+func (s *splitting) isList() error {
+	if err := misplaced(s.kind); err != nil {
+		return err
+	}
+	if !strings.HasSuffix(s.kind, "List") {
+		return fmt.Errorf("%w: the answer is no list", errViolation)
+	}
+	return nil
+}
+
+// newIntake starts to read body, the answer to a list or a watch. Its end is to be waited for with close.
+func newIntake(ctx context.Context, body io.ReadCloser, c codec, list bool) *intake {
+	ctx, cancel := context.WithCancel(ctx)
+	in := &intake{codec: c, body: body, parcels: make(chan *parcel, runtime.GOMAXPROCS(0)), stop: cancel}
+	in.spare = make(chan *parcel, cap(in.parcels)+1)
+	in.ended.Go(func() {
+		defer close(in.parcels)
+		in.err = in.split(ctx, list)
+	})
+	return in
+}
+
+// close ends the reading and waits for its goroutines.
+func (in *intake) close() {
+	in.stop()
+	in.body.Close()
+	for range in.parcels {
+		// only to let the splitter end
+	}
+	in.ended.Wait()
+}
+
+// recycle takes back a parcel whose objects have been dealt with.
+func (in *intake) recycle(b *parcel) {
+	clear(b.objects) // or they would be kept alive
+	if cap(b.bytes) > 4*parcelBytes {
+		b.bytes = nil // an uncommonly large object has been in it
+	}
+	*b = parcel{raws: b.raws[:0], bytes: b.bytes[:0], objects: b.objects[:0]}
+	select {
+	case in.spare <- b:
+	default:
+	}
+}
+
+func (in *intake) split(ctx context.Context, list bool) error {
+	var (
+		b     = &parcel{}
+		out   splitting
+		flush = func() {
+			if len(b.raws) == 0 {
+				return
+			}
+			b.head, b.decoded = out.head, make(chan struct{})
+			if full := b; len(b.raws) < minParallel {
+				in.decode(full)
+			} else {
+				in.ended.Go(func() { in.decode(full) })
+			}
+			select {
+			case in.parcels <- b:
+			case <-ctx.Done():
+			}
+			select {
+			case b = <-in.spare:
+			default:
+				b = &parcel{}
+			}
+		}
+	)
+	limit := int64(maxListBytes)
+	if !list {
+		limit = 0
+	}
+	from := bufio.NewReaderSize(&eager{from: in.body, before: flush, limit: limit}, 64<<10)
+	first, err := from.Peek(1)
+	if err != nil {
+		if list {
+			return truncated(err)
+		}
+		return err
+	}
+	// Which of the formats it is shows in the first byte: that of JSON is a bracket or white space, that of protobuf the first of the magic or, of a frame,
+	// the upper byte of a length, which is less than '\t' up to 150 MB. The header that says it, too, does not come through rest.Request.
+	protobuf := list && first[0] == protoMagic[0] || !list && first[0] < '\t'
+	if protobuf && !in.codec.protobuf {
+		return fmt.Errorf("%w: it answered in protobuf, which it was not asked for", errViolation)
+	}
+	out.add = func(r raw) {
+		if list {
+			r.apiVersion, r.kind = out.apiVersion, out.kind
+		}
+		start := len(b.bytes)
+		b.bytes = append(b.bytes, r.data...)
+		r.data = b.bytes[start:len(b.bytes):len(b.bytes)]
+		b.raws, b.protobuf = append(b.raws, r), protobuf
+		if len(b.raws) == parcelObjects || len(b.bytes) >= parcelBytes {
+			flush()
+		}
+	}
+	switch {
+	case list && protobuf:
+		err = splitProtoList(from, &out)
+	case list:
+		err = splitJSONList(from, &out)
+	case protobuf:
+		err = splitProtoWatch(from, &out)
+	default:
+		err = splitJSONWatch(from, &out)
+	}
+	flush()
+	if list && err == nil {
+		in.head = *out.head
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// decode fills in the arrivals of a parcel.
+func (in *intake) decode(b *parcel) {
+	defer close(b.decoded)
+	for _, r := range b.raws {
+		b.objects = append(b.objects, in.codec.decode(r, b.protobuf))
+	}
+}
+
+// eager reads from a stream, and calls before each time that it may have to wait.
+type eager struct {
+	from   io.Reader
+	before func()
+	read   int64
+	limit  int64 // zero: there is none
+}
+
+func (e *eager) Read(p []byte) (int, error) {
+	if e.limit > 0 && e.read > e.limit {
+		return 0, fmt.Errorf("%w: a list of more than %d bytes in one answer", ErrTooLarge, e.limit)
+	}
+	e.before()
+	n, err := e.from.Read(p)
+	e.read += int64(n)
+	return n, err
+}
+
+// garbled tells an answer that was wrong from one that was cut short: what the transport has to say is nothing but the end of a connection.
+func garbled(err error) bool {
+	return errors.Is(err, errUndecodable) || errors.Is(err, errViolation) || errors.Is(err, ErrTooLarge)
+}

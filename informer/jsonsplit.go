@@ -1,0 +1,335 @@
+package informer
+
+import (
+	"bufio"
+	"bytes"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// jsonReader finds the ends of JSON values in a stream. It looks at quotes and brackets only: whether what is between them is JSON is found out by who
+// decodes it, object by object.
+type jsonReader struct {
+	from *bufio.Reader
+	buf  []byte // scratch space: what value returned last
+}
+
+// next returns the next byte that is no white space, and leaves it there.
+func (j *jsonReader) next() (byte, error) {
+	for {
+		c, err := j.from.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		if c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+			return c, j.from.UnreadByte()
+		}
+	}
+}
+
+// take consumes the next byte that is no white space, which must be there.
+func (j *jsonReader) take() (byte, error) {
+	c, err := j.next()
+	if err != nil {
+		return 0, truncated(err)
+	}
+	_, err = j.from.Discard(1)
+	return c, err
+}
+
+// value reads one value, and no more than limit of it; the rest is skipped. What it returns is valid until the next call.
+func (j *jsonReader) value(limit int) (value []byte, size int64, cut bool, err error) {
+	first, err := j.next()
+	if err != nil {
+		return nil, 0, false, truncated(err)
+	}
+	scan := jsonScan{scalar: first != '"' && first != '{' && first != '['}
+	j.buf = j.buf[:0]
+	for !scan.done {
+		if _, err := j.from.Peek(1); err != nil {
+			return nil, 0, false, truncated(err)
+		}
+		chunk, _ := j.from.Peek(j.from.Buffered())
+		n := scan.advance(chunk)
+		if room := limit - len(j.buf); n > room {
+			cut = true
+		}
+		j.buf = append(j.buf, chunk[:min(n, limit-len(j.buf))]...)
+		size += int64(n)
+		if _, err := j.from.Discard(n); err != nil {
+			return nil, 0, false, err
+		}
+	}
+	if size == 0 {
+		return nil, 0, false, errGarbled
+	}
+	return j.buf, size, cut, nil
+}
+
+// jsonScan is where in a value the reader is.
+type jsonScan struct {
+	depth                         int
+	quoted, escaped, scalar, done bool
+}
+
+// advance looks at more of the value and returns how much of it belongs to the value.
+func (s *jsonScan) advance(chunk []byte) int {
+	for i := 0; i < len(chunk); i++ {
+		c := chunk[i]
+		switch {
+		case s.scalar:
+			switch c {
+			case ',', ']', '}', ':', ' ', '\n', '\t', '\r', '"', '{', '[':
+				s.done = true
+				return i
+			}
+		case s.escaped:
+			s.escaped = false
+		case s.quoted:
+			// Most of an object is inside of quotes: go to their end in one step.
+			end := bytes.IndexByte(chunk[i:], '"')
+			if end < 0 {
+				end = len(chunk) - i
+			}
+			if back := bytes.IndexByte(chunk[i:i+end], '\\'); back >= 0 {
+				i += back
+				s.escaped = true
+				continue
+			}
+			i += end
+			if i < len(chunk) {
+				s.quoted = false
+				if s.depth == 0 {
+					s.done = true
+					return i + 1
+				}
+			}
+		case c == '"':
+			s.quoted = true
+		case c == '{' || c == '[':
+			s.depth++
+		case c == '}' || c == ']':
+			if s.depth--; s.depth == 0 {
+				s.done = true
+				return i + 1
+			}
+		}
+	}
+	return len(chunk)
+}
+
+// eachMember calls fn for each member of an object; fn reads the value.
+func (j *jsonReader) eachMember(fn func(name string) error) error {
+	return j.each('{', '}', func() error {
+		quoted, _, _, err := j.value(maxHead)
+		if err != nil {
+			return err
+		}
+		name, ok := unquote(quoted)
+		if !ok {
+			return errGarbled
+		}
+		switch c, err := j.take(); {
+		case err != nil:
+			return err
+		case c != ':':
+			return errGarbled
+		}
+		return fn(name)
+	})
+}
+
+// each calls fn at the beginning of each member of an object or element of an array; fn reads it.
+func (j *jsonReader) each(open, end byte, fn func() error) error {
+	switch c, err := j.take(); {
+	case err != nil:
+		return err
+	case c != open:
+		return errGarbled
+	}
+	switch c, err := j.next(); {
+	case err != nil:
+		return truncated(err)
+	case c == end:
+		_, err = j.take()
+		return err
+	}
+	for {
+		if err := fn(); err != nil {
+			return err
+		}
+		switch c, err := j.take(); {
+		case err != nil:
+			return err
+		case c == end:
+			return nil
+		case c != ',':
+			return errGarbled
+		}
+	}
+}
+
+func unquote(quoted []byte) (s string, ok bool) {
+	if len(quoted) < 2 || quoted[0] != '"' {
+		return "", false
+	}
+	if plain := quoted[1 : len(quoted)-1]; bytes.IndexByte(plain, '\\') < 0 && utf8.Valid(plain) {
+		return string(plain), true
+	}
+	err := json.Unmarshal(quoted, &s)
+	return s, err == nil
+}
+
+// text reads a value that must be a short string.
+func (j *jsonReader) text() (string, error) {
+	quoted, _, cut, err := j.value(maxHead)
+	if err != nil {
+		return "", err
+	}
+	s, ok := unquote(quoted)
+	if cut || !ok {
+		return "", errGarbled
+	}
+	return s, nil
+}
+
+// skip reads a value that nobody asked for.
+func (j *jsonReader) skip() error {
+	_, _, _, err := j.value(0)
+	return err
+}
+
+// splitJSONList hands on the items of a list in JSON, each as soon as it has arrived. The members may stand in any order: what the server has made from a
+// custom resource says its version after the items.
+func splitJSONList(from *bufio.Reader, out *splitting) error {
+	j := &jsonReader{from: from}
+	var head *metav1.ListMeta
+	listed := false
+	err := j.eachMember(func(name string) (err error) {
+		switch name {
+		case "kind":
+			if out.kind, err = j.text(); err == nil {
+				err = out.isList()
+			}
+		case "apiVersion":
+			out.apiVersion, err = j.text()
+		case "metadata":
+			value, _, cut, err := j.value(maxHead)
+			if err != nil {
+				return err
+			}
+			head = &metav1.ListMeta{}
+			if cut || json.Unmarshal(value, head) != nil {
+				return errGarbled
+			}
+			out.head = head
+		case "items":
+			if listed {
+				return errGarbled
+			}
+			listed = true
+			return splitJSONItems(j, out)
+		default:
+			return j.skip()
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case out.head == nil:
+		out.head = &metav1.ListMeta{}
+	}
+	return out.isList()
+}
+
+func splitJSONItems(j *jsonReader, out *splitting) error {
+	switch c, err := j.next(); {
+	case err != nil:
+		return truncated(err)
+	case c == 'n': // null: an empty list
+		return j.skip()
+	}
+	return j.each('[', ']', func() error {
+		value, size, cut, err := j.value(maxObject)
+		if err != nil {
+			return err
+		}
+		out.add(raw{event: watch.Added, data: value, size: size, cut: cut})
+		return nil
+	})
+}
+
+// splitJSONWatch hands on the events of a watch in JSON: a sequence of objects, each with a type and an object.
+func splitJSONWatch(from *bufio.Reader, out *splitting) error {
+	j, object := &jsonReader{from: from}, []byte(nil)
+	for {
+		if _, err := j.next(); err != nil {
+			return err // between two events io.EOF is the end
+		}
+		event, found := raw{}, false
+		err := j.eachMember(func(name string) error {
+			switch name {
+			case "type":
+				text, err := j.text()
+				event.event = watch.EventType(text)
+				return err
+			case "object":
+				value, size, cut, err := j.value(maxObject)
+				object = append(object[:0], value...)
+				event.size, event.cut, found = size, cut, true
+				return err
+			}
+			return j.skip()
+		})
+		switch {
+		case err != nil:
+			return err
+		case !found:
+			return errGarbled
+		}
+		event.data = object
+		out.add(event)
+	}
+}
+
+// jsonIdentity reads what it can of the metadata of an object that could not be decoded, and its kind.
+func jsonIdentity(object []byte) (kind string, id metav1.ObjectMeta) {
+	j := &jsonReader{from: bufio.NewReader(bytes.NewReader(object))}
+	// What cannot be read ends the walk; what was found before stands.
+	_ = j.eachMember(func(name string) (err error) {
+		switch name {
+		case "kind":
+			kind, err = j.text()
+			return err
+		case "metadata":
+			return j.eachMember(func(name string) error {
+				value, _, cut, err := j.value(maxHead)
+				if text, ok := unquote(value); err == nil && ok && !cut {
+					identify(&id, name, text)
+				}
+				return err
+			})
+		}
+		return j.skip()
+	})
+	return kind, id
+}
+
+// identify sets what tells an object from others.
+func identify(id *metav1.ObjectMeta, field, value string) {
+	switch field {
+	case "name":
+		id.Name = value
+	case "namespace":
+		id.Namespace = value
+	case "uid":
+		id.UID = types.UID(value)
+	case "resourceVersion":
+		id.ResourceVersion = value
+	}
+}

@@ -1,0 +1,353 @@
+package informer
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// The protobuf form of the Kubernetes API: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding. Field numbers are those of the
+// generated.proto files in k8s.io/apimachinery; every list type of the API has the same two fields.
+//
+//	list     "k8s\x00" Unknown{ typeMeta=1 TypeMeta, raw=2 <XList> }
+//	XList    { metadata=1 ListMeta, items=2 X ... }
+//	watch    a sequence of frames, each its length in 4 bytes, big-endian, and a WatchEvent
+//	event    WatchEvent{ type=1 string, object=2 RawExtension{ raw=1 "k8s\x00" Unknown } }
+const protoMagic = "k8s\x00"
+
+// Wire types of https://protobuf.dev/programming-guides/encoding/#structure.
+const (
+	wireVarint  = 0
+	wireFixed64 = 1
+	wireBytes   = 2
+	wireFixed32 = 5
+)
+
+// protoReader reads the fields of one message off a stream.
+type protoReader struct {
+	from *bufio.Reader
+	left int64  // how much of the message has not been read
+	open bool   // it ends where the stream does
+	buf  []byte // scratch space: what bytes returned last
+}
+
+// openProtoReader returns a reader of a message that ends where the stream does.
+func openProtoReader(from *bufio.Reader) protoReader {
+	return protoReader{from: from, left: math.MaxInt64, open: true}
+}
+
+// field reads the next field's number and, of a length-delimited one, its length; fields of other types are skipped. At the end of the message it
+// returns io.EOF.
+func (p *protoReader) field() (number uint64, length int64, err error) {
+	for p.left > 0 {
+		if _, err := p.from.Peek(1); err == io.EOF && p.open {
+			return 0, 0, io.EOF
+		}
+		tag, err := p.varint()
+		if err != nil {
+			return 0, 0, err
+		}
+		switch tag & 7 {
+		case wireBytes:
+			n, err := p.varint()
+			switch {
+			case err != nil:
+				return 0, 0, err
+			case n > uint64(p.left):
+				return 0, 0, errGarbled
+			}
+			return tag >> 3, int64(n), nil
+		case wireVarint:
+			_, err = p.varint()
+		case wireFixed64:
+			err = p.skip(8)
+		case wireFixed32:
+			err = p.skip(4)
+		default:
+			err = errGarbled
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+	}
+	return 0, 0, io.EOF
+}
+
+func (p *protoReader) varint() (v uint64, err error) {
+	for shift := 0; shift < 64; shift += 7 {
+		if p.left == 0 {
+			return 0, errGarbled
+		}
+		b, err := p.from.ReadByte()
+		if err != nil {
+			return 0, truncated(err)
+		}
+		p.left--
+		v |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return v, nil
+		}
+	}
+	return 0, errGarbled
+}
+
+// bytes reads a field of that length, and no more than limit of it; the rest is skipped. What it returns is valid until the next call.
+func (p *protoReader) bytes(length int64, limit int64) (b []byte, cut bool, err error) {
+	if length > p.left {
+		return nil, false, errGarbled
+	}
+	held := length
+	if cut = length > limit; cut {
+		held = min(limit, maxHead)
+	}
+	if int64(cap(p.buf)) < held {
+		p.buf = make([]byte, held)
+	}
+	b = p.buf[:held]
+	if _, err := io.ReadFull(p.from, b); err != nil {
+		return nil, false, truncated(err)
+	}
+	p.left -= held
+	return b, cut, p.skip(length - held)
+}
+
+func (p *protoReader) skip(n int64) error {
+	if n > p.left {
+		return errGarbled
+	}
+	p.left -= n
+	_, err := io.CopyN(io.Discard, p.from, n)
+	return truncated(err)
+}
+
+// truncated makes the end of a stream in the midst of something an error.
+func truncated(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// splitProtoList hands on the items of a list in protobuf, each as soon as it has arrived.
+func splitProtoList(from *bufio.Reader, out *splitting) error {
+	envelope := openProtoReader(from)
+	if magic, _, err := envelope.bytes(int64(len(protoMagic)), maxHead); err != nil || string(magic) != protoMagic {
+		return errors.Join(errGarbled, err)
+	}
+	listed := false
+	for {
+		number, length, err := envelope.field()
+		switch {
+		case err == io.EOF && listed:
+			return nil
+		case err == io.EOF:
+			return io.ErrUnexpectedEOF
+		case err != nil:
+			return err
+		case number == 1:
+			b, _, err := envelope.bytes(length, maxHead)
+			if err != nil {
+				return err
+			}
+			if out.apiVersion, out.kind, err = typeMeta(b); err != nil {
+				return err
+			}
+		case number == 2 && !listed:
+			listed = true
+			if err := out.isList(); err != nil {
+				return err
+			}
+			list := protoReader{from: from, left: length, buf: envelope.buf}
+			if err := splitProtoItems(&list, out); err != nil {
+				return err
+			}
+			envelope.left -= length
+		default:
+			if err := envelope.skip(length); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func splitProtoItems(list *protoReader, out *splitting) error {
+	for {
+		number, length, err := list.field()
+		switch {
+		case err == io.EOF:
+			// A ListMeta without any content may be left out.
+			if out.head == nil {
+				out.head = &metav1.ListMeta{}
+			}
+			return nil
+		case err != nil:
+			return err
+		case number == 1:
+			b, cut, err := list.bytes(length, maxHead)
+			if err != nil {
+				return err
+			}
+			head := &metav1.ListMeta{}
+			if cut || head.Unmarshal(b) != nil {
+				return errGarbled
+			}
+			out.head = head
+		case number == 2:
+			b, cut, err := list.bytes(length, maxObject)
+			if err != nil {
+				return err
+			}
+			out.add(raw{event: watch.Added, data: b, size: length, cut: cut})
+		default:
+			if err := list.skip(length); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// splitProtoWatch hands on the events of a watch in protobuf.
+func splitProtoWatch(from *bufio.Reader, out *splitting) error {
+	frames := openProtoReader(from)
+	for {
+		if _, err := from.Peek(1); err != nil {
+			return err // between two frames io.EOF is the end
+		}
+		prefix, _, err := frames.bytes(4, 4)
+		if err != nil {
+			return err
+		}
+		length := int64(binary.BigEndian.Uint32(prefix))
+		frame, cut, err := frames.bytes(length, maxObject)
+		if err != nil {
+			return err
+		}
+		event := raw{size: length, cut: cut}
+		object, ok := eventOf(frame, &event)
+		if !ok || !unwrap(object, &event) {
+			return errGarbled
+		}
+		out.add(event)
+		frames.left = math.MaxInt64
+	}
+}
+
+// eventOf takes a WatchEvent apart. Of one that has been cut the object is what is there of it.
+func eventOf(frame []byte, event *raw) (object []byte, ok bool) {
+	err := eachField(frame, event.cut, func(number uint64, b []byte) error {
+		switch number {
+		case 1:
+			event.event = watch.EventType(b)
+		case 2:
+			return eachField(b, event.cut, func(number uint64, b []byte) error {
+				if number == 1 {
+					object = b
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+	return object, err == nil
+}
+
+// unwrap takes the envelope off an object.
+func unwrap(object []byte, event *raw) bool {
+	if len(object) < len(protoMagic) || string(object[:len(protoMagic)]) != protoMagic {
+		return false
+	}
+	return eachField(object[len(protoMagic):], event.cut, func(number uint64, b []byte) (err error) {
+		switch number {
+		case 1:
+			event.apiVersion, event.kind, err = typeMeta(b)
+		case 2:
+			event.data = b
+		}
+		return err
+	}) == nil
+}
+
+// typeMeta reads a TypeMeta of package runtime.
+func typeMeta(b []byte) (apiVersion, kind string, err error) {
+	err = eachField(b, false, func(number uint64, b []byte) error {
+		switch number {
+		case 1:
+			apiVersion = string(b)
+		case 2:
+			kind = string(b)
+		}
+		return nil
+	})
+	return apiVersion, kind, err
+}
+
+// eachField calls fn for each length-delimited field of a message that is in memory. If it has been cut, its last field may be, too, and those in it.
+func eachField(message []byte, cut bool, fn func(number uint64, b []byte) error) error {
+	for len(message) > 0 {
+		tag, n := binary.Uvarint(message)
+		if n <= 0 {
+			return unless(cut, errGarbled)
+		}
+		message = message[n:]
+		size := 0
+		switch tag & 7 {
+		case wireBytes:
+			length, n := binary.Uvarint(message)
+			if n <= 0 {
+				return unless(cut, errGarbled)
+			}
+			message = message[n:]
+			b := message
+			if length <= uint64(len(message)) {
+				b = message[:length]
+			} else if !cut {
+				return errGarbled
+			}
+			if err := fn(tag>>3, b); err != nil {
+				return err
+			}
+			size = len(b)
+		case wireVarint:
+			_, size = binary.Uvarint(message)
+		case wireFixed64:
+			size = 8
+		case wireFixed32:
+			size = 4
+		}
+		if size <= 0 && tag&7 != wireBytes || size > len(message) {
+			return unless(cut, errGarbled)
+		}
+		message = message[size:]
+	}
+	return nil
+}
+
+func unless(cut bool, err error) error {
+	if cut {
+		return nil
+	}
+	return err
+}
+
+// protoIdentity reads what it can of the metadata of an object that could not be decoded: field 1 of every object is its ObjectMeta.
+func protoIdentity(object []byte, cut bool) (id metav1.ObjectMeta) {
+	// What cannot be read ends the walk; what was found before stands.
+	_ = eachField(object, cut, func(number uint64, b []byte) error {
+		if number != 1 {
+			return nil
+		}
+		return eachField(b, cut, func(number uint64, b []byte) error {
+			identify(&id, map[uint64]string{1: "name", 3: "namespace", 5: "uid", 6: "resourceVersion"}[number], string(b))
+			return nil
+		})
+	})
+	return id
+}
+
+var errGarbled = fmt.Errorf("%w: not the protobuf or JSON of the Kubernetes API", errUndecodable)

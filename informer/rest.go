@@ -1,0 +1,130 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+)
+
+// REST is a Client that reads the bytes itself: those of a resource, listed as L, in one namespace or, if that is empty, in all of them.
+//
+//	informer.REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll)
+//
+// An informer on it takes lists and watches apart as they arrive, and decodes object by object, on several cores if there is much to do. So a list is
+// never held as a whole; an object that cannot be decoded, or is too large, is quarantined alone (see [SharedIndexInformer.Invalid]), where any other Client
+// fails with its whole page, or loses its watch; and Options.MaxBytes can be kept.
+//
+// It asks for protobuf if the items of L can be decoded from that, and the REST client is not configured otherwise, else for JSON: unstructured objects and those of
+// custom resources are JSON. L may be *metav1.PartialObjectMetadataList, for which only the metadata is asked for. A request is made once; what the server
+// says about coming back later is for the informer to obey. The transport unzips.
+//
+// L must be a pointer to a struct with a field Items, a slice of objects; that, and a client or resource that is missing, is an error of [New].
+func REST[L runtime.Object](client rest.Interface, resource, namespace string) Client[L] {
+	return &restClient[L]{client: client, resource: resource, namespace: namespace}
+}
+
+type restClient[L runtime.Object] struct {
+	client              rest.Interface
+	resource, namespace string
+}
+
+// List asks for one list and holds it as a whole. An informer does not use it.
+func (c *restClient[L]) List(ctx context.Context, opts metav1.ListOptions) (list L, err error) {
+	s, err := c.source()
+	if err != nil {
+		return list, err
+	}
+	list = reflect.New(reflect.TypeFor[L]().Elem()).Interface().(L)
+	if err := s.request(opts).Do(ctx).Into(list); err != nil {
+		var none L
+		return none, err
+	}
+	return list, nil
+}
+
+// Watch asks for one watch. An informer does not use it.
+func (c *restClient[L]) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	s, err := c.source()
+	if err != nil {
+		return nil, err
+	}
+	opts.Watch = true
+	return s.request(opts).Watch(ctx)
+}
+
+func (c *restClient[L]) source() (*rawSource, error) {
+	switch {
+	case isNil(c.client):
+		return nil, errors.New("REST: the REST client is nil")
+	case c.resource == "":
+		return nil, errors.New("REST: the resource is empty; it is the plural in the URL, such as pods")
+	}
+	codec, err := newCodec(reflect.TypeFor[L]())
+	if err != nil {
+		return nil, fmt.Errorf("REST: %w", err)
+	}
+	return &rawSource{client: c.client, resource: c.resource, namespace: c.namespace, codec: codec}, nil
+}
+
+// rawSource is the source that a client made by [REST] is.
+type rawSource struct {
+	client              rest.Interface
+	resource, namespace string
+	codec               codec
+}
+
+func (s *rawSource) request(opts metav1.ListOptions) *rest.Request {
+	r := s.client.Get().Resource(s.resource).SpecificallyVersionedParams(&opts, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).MaxRetries(0)
+	if s.namespace != "" {
+		r.Namespace(s.namespace)
+	}
+	if opts.Watch {
+		r.Throttle(nil) // one that lives for minutes is no load
+	}
+	const forms = "application/vnd.kubernetes.protobuf;as=%[1]s;g=meta.k8s.io;v=v1,application/json;as=%[1]s;g=meta.k8s.io;v=v1"
+	switch {
+	case s.codec.item != reflect.TypeFor[metav1.PartialObjectMetadata]():
+	case opts.Watch:
+		return r.SetHeader("Accept", fmt.Sprintf(forms, "PartialObjectMetadata"))
+	default:
+		return r.SetHeader("Accept", fmt.Sprintf(forms, "PartialObjectMetadataList"))
+	}
+	if s.codec.protobuf {
+		return r.UseProtobufAsDefault()
+	}
+	return r.SetHeader("Accept", runtime.ContentTypeJSON)
+}
+
+func (s *rawSource) list(ctx context.Context, opts metav1.ListOptions, visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
+	body, err := s.request(opts).Stream(ctx)
+	if err != nil {
+		return metav1.ListMeta{}, discreet(err)
+	}
+	in := newIntake(ctx, body, s.codec, true)
+	defer in.close()
+	for b := range in.parcels {
+		<-b.decoded
+		if err := visit(b.head, b.objects); err != nil {
+			return metav1.ListMeta{}, err
+		}
+		in.recycle(b)
+	}
+	return in.head, in.err
+}
+
+func (s *rawSource) watch(ctx context.Context, opts metav1.ListOptions) (stream, error) {
+	opts.Watch = true
+	body, err := s.request(opts).Stream(ctx)
+	if err != nil {
+		return stream{}, discreet(err)
+	}
+	in := newIntake(ctx, body, s.codec, false)
+	return stream{intake: in, parcels: in.parcels, stop: in.close}, nil
+}

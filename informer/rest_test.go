@@ -1,0 +1,533 @@
+package informer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+func restPods[L runtime.Object](config *rest.Config, over *http.Client) (Client[L], error) {
+	c, err := typedcorev1.NewForConfigAndClient(config, over)
+	if err != nil {
+		return nil, err
+	}
+	return REST[L](c.RESTClient(), "pods", metav1.NamespaceAll), nil
+}
+
+func TestRESTInJSON(t *testing.T) {
+	followsOverHTTP[*corev1.Pod](t, false, restPods[*corev1.PodList])
+}
+
+func TestRESTInProtobuf(t *testing.T) {
+	followsOverHTTP[*corev1.Pod](t, true, restPods[*corev1.PodList])
+}
+
+func TestRESTUnstructured(t *testing.T) {
+	followsOverHTTP[*unstructured.Unstructured](t, false, restPods[*unstructured.UnstructuredList])
+}
+
+func TestRESTMetadata(t *testing.T) {
+	followsOverHTTP[*metav1.PartialObjectMetadata](t, false, restPods[*metav1.PartialObjectMetadataList])
+}
+
+// overREST runs fn in virtual time, for JSON and for protobuf, with an informer on the bytes of a server that holds the pods a, b and c.
+func overREST(t *testing.T, opts Options[*corev1.Pod], fn func(t *testing.T, s *overHTTP, inf *informerOfPods)) {
+	t.Helper()
+	for _, protobuf := range []bool{false, true} {
+		for _, streaming := range []bool{false, true} {
+			t.Run(fmt.Sprintf("protobuf=%t,streaming=%t", protobuf, streaming), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := &overHTTP{api: newPodAPI(), protobuf: protobuf}
+					for _, name := range []string{"a", "b", "c"} {
+						s.api.Create(pod(name))
+					}
+					opts.DisableWatchList = !streaming
+					inf, err := New[*corev1.Pod](podsOver(t, s), opts)
+					require.NoError(t, err)
+					fn(t, s, inf)
+				})
+			})
+		}
+	}
+}
+
+// noClient is a REST client for tests that make no request.
+type noClient struct{ rest.Interface }
+
+func podsOver(t *testing.T, transport http.RoundTripper) Client[*corev1.PodList] {
+	t.Helper()
+	client, err := restPods[*corev1.PodList](&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: transport})
+	require.NoError(t, err)
+	return client
+}
+
+// spoilSpec makes a pod that cannot be decoded, with metadata that can.
+func spoilSpec(name string) func(string, []byte) []byte {
+	return func(of string, encoded []byte) []byte {
+		switch {
+		case of != name:
+			return encoded
+		case encoded[0] == '{':
+			return bytes.Replace(encoded, []byte(`"spec":{`), []byte(`"spec":{"priority":"swordfish",`), 1)
+		default:
+			return protoField(encoded, 2, []byte{0xff, 's', 'w', 'o', 'r', 'd', 'f', 'i', 's', 'h'})
+		}
+	}
+}
+
+// B1: one object that cannot be decoded is rejected by name, and nothing else happens to it or to the others.
+func TestAnObjectThatDoesNotDecodeIsQuarantinedAlone(t *testing.T) {
+	overREST(t, Options[*corev1.Pod]{}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+		s.damage = spoilSpec("b")
+		told := &history{inf: inf, rounds: rounds{}}
+		_, err := inf.AddHandler(told.handle, HandlerOptions{})
+		require.NoError(t, err)
+		run(t, inf)
+		synctest.Wait()
+		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+		require.Equal(t, []string{"a", "c"}, names(inf))
+		require.Equal(t, 1, inf.Health().Rejected)
+		require.ErrorIs(t, inf.Invalid(named("b")), errUndecodable)
+		require.ErrorContains(t, inf.Invalid(named("b")), "default/b")
+		require.NotContains(t, inf.Invalid(named("b")).Error(), "swordfish")
+
+		// One that was good keeps its good state, and is told of again when it is well.
+		s.damage = spoilSpec("a")
+		s.api.Update("default", "b", func(*corev1.Pod) {})
+		last := s.api.Update("default", "a", func(p *corev1.Pod) { p.Spec.NodeName = "node-1" })
+		synctest.Wait()
+		require.Equal(t, []string{"a", "b", "c"}, names(inf), "%s %v", inf.Health(), inf.Invalid(named("b")))
+		a, _ := inf.Get(named("a"))
+		require.Empty(t, a.Spec.NodeName)
+		require.ErrorIs(t, inf.Invalid(named("a")), errUndecodable)
+		require.NoError(t, inf.Invalid(named("b")))
+		require.Equal(t, last.ResourceVersion, inf.ResourceVersion(), "what is quarantined is dealt with")
+		s.damage = nil
+		s.api.Update("default", "a", func(*corev1.Pod) {})
+		synctest.Wait()
+		require.NoError(t, inf.Invalid(named("a")))
+
+		// Its deletion needs no more than its name.
+		s.damage = spoilSpec("c")
+		s.api.Delete("default", "c")
+		synctest.Wait()
+		require.Equal(t, []string{"a", "b"}, names(inf))
+		require.Equal(t, 1, inf.Health().Lists)
+		require.NoError(t, told.err())
+	})
+}
+
+// An object that has lost its name, too, is only counted where it is listed; where it is watched, the list is asked what it was.
+func TestAnObjectOfWhichNothingCanBeReadIsCountedByTheList(t *testing.T) {
+	overREST(t, Options[*corev1.Pod]{}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+		run(t, inf)
+		synced(t, inf)
+		s.damage = func(of string, encoded []byte) []byte {
+			switch {
+			case of != "b":
+				return encoded
+			case encoded[0] == '{':
+				return []byte(`{"metadata":{"name":5,"resourceVersion":"5"}}`)
+			}
+			return []byte{1<<3 | wireBytes, 0xff}
+		}
+		s.api.Update("default", "b", func(*corev1.Pod) {})
+		s.api.Create(pod("d"))
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		require.Contains(t, names(inf), "d", "%s", inf.Health())
+		require.ErrorIs(t, inf.Health().LastBadObject, errUndecodable)
+		require.Greater(t, inf.Health().Lists, 1)
+	})
+}
+
+// A16: an object beyond all measure is rejected without being held.
+func TestAnObjectThatIsTooLargeIsQuarantinedAlone(t *testing.T) {
+	huge := bytes.Repeat([]byte{'x'}, maxObject)
+	overREST(t, Options[*corev1.Pod]{}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+		s.damage = func(of string, encoded []byte) []byte {
+			switch {
+			case of != "b":
+				return encoded
+			case encoded[0] == '{':
+				return fmt.Appendf(nil, `%s,"more":"%s"}`, encoded[:len(encoded)-1], huge)
+			}
+			return protoField(encoded, 3, huge)
+		}
+		run(t, inf)
+		synced(t, inf)
+		require.Equal(t, []string{"a", "c"}, names(inf), "%s", inf.Health())
+		require.ErrorIs(t, inf.Invalid(named("b")), ErrTooLarge)
+		last := s.api.Update("default", "b", func(*corev1.Pod) {})
+		synctest.Wait()
+		require.Equal(t, last.ResourceVersion, inf.ResourceVersion(), "%s", inf.Health().LastError)
+		require.Equal(t, 1, inf.Health().Lists)
+	})
+}
+
+// answers serves one body for lists, then one for each watch, and counts requests.
+type answers struct {
+	list    func() []byte
+	watches []io.Reader
+	asked   []string
+}
+
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Query().Get("watch") == "" {
+		a.asked = append(a.asked, "LIST")
+		return answerBytes(r, http.StatusOK, "", a.list()), nil
+	}
+	a.asked = append(a.asked, "WATCH "+r.URL.Query().Get("resourceVersion"))
+	var body io.Reader = never{r.Context()}
+	if len(a.watches) > 0 {
+		body, a.watches = a.watches[0], a.watches[1:]
+	}
+	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(body), Header: http.Header{}}, nil
+}
+
+// never is a connection on which nothing comes.
+type never struct{ ctx context.Context }
+
+func (n never) Read([]byte) (int, error) {
+	<-n.ctx.Done()
+	return 0, n.ctx.Err()
+}
+
+func podAt(name, version string) *corev1.Pod {
+	p := pod(name)
+	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	p.UID, p.ResourceVersion = types.UID("uid-"+name), version
+	return p
+}
+
+func podList(version string, pods ...*corev1.Pod) *corev1.PodList {
+	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
+	for _, p := range pods {
+		list.Items = append(list.Items, *p)
+	}
+	return list
+}
+
+// A16: the event that a broken connection leaves behind is dropped, and comes again; bytes that are nothing send the informer to the list.
+func TestTruncatedAndGarbledWatches(t *testing.T) {
+	for name, form := range map[string]struct {
+		list  func(*corev1.PodList, func(string, []byte) []byte) []byte
+		frame func(watch.EventType, runtime.Object, func(string, []byte) []byte) []byte
+	}{"JSON": {jsonList, jsonFrame}, "protobuf": {protoList, protoFrame}} {
+		added := form.frame(watch.Added, podAt("b", "6"), nil)
+		for _, c := range []struct {
+			name  string
+			watch []byte
+			asked []string
+		}{
+			{"whole", added, []string{"LIST", "WATCH 5", "WATCH 6"}},
+			{"truncated", slices.Concat(added, form.frame(watch.Added, podAt("c", "7"), nil)[:30]), []string{"LIST", "WATCH 5", "WATCH 6"}},
+			{"garbled once", slices.Concat(added, []byte("\x00\x00\x00\x06garble")), []string{"LIST", "WATCH 5", "WATCH 6"}},
+			{"an error", slices.Concat(added, form.frame(watch.Error, &metav1.Status{
+				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410, Reason: metav1.StatusReasonExpired,
+			}, nil)), []string{"LIST", "WATCH 5", "LIST", "WATCH 9"}},
+			{"a table", slices.Concat(added, form.frame(watch.Added, &metav1.Status{
+				TypeMeta: metav1.TypeMeta{Kind: "Table"}, ListMeta: metav1.ListMeta{ResourceVersion: "7"},
+			}, nil)), []string{"LIST", "WATCH 5", "LIST", "WATCH 9"}},
+		} {
+			t.Run(name+", "+c.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					server := &answers{watches: []io.Reader{bytes.NewReader(c.watch)}}
+					server.list = func() []byte {
+						version := map[bool]string{true: "5", false: "9"}[len(server.asked) == 1]
+						return form.list(podList(version, podAt("a", "4")), nil)
+					}
+					inf, err := New[*corev1.Pod](podsOver(t, server), Options[*corev1.Pod]{DisableWatchList: true})
+					require.NoError(t, err)
+					run(t, inf)
+					synced(t, inf)
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					require.Equal(t, c.asked, server.asked, "%s", inf.Health())
+					if len(c.asked) == 3 {
+						require.Equal(t, []string{"a", "b"}, names(inf))
+					}
+				})
+			})
+		}
+	}
+}
+
+// A16: lists that are no lists of objects are errors, and nothing of them is believed.
+func TestOddLists(t *testing.T) {
+	good := podList("5", podAt("a", "4"))
+	for name, c := range map[string]struct {
+		body string
+		want error
+	}{
+		"a table in JSON":        {`{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"rows":[]}`, errViolation},
+		"a status in JSON":       {`{"kind":"Status","apiVersion":"v1","metadata":{},"code":500}`, errViolation},
+		"a table in protobuf":    {string(enveloped("Table", []byte{})), errViolation},
+		"one object":             {`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"5"}}`, errViolation},
+		"no kind":                {`{"metadata":{"resourceVersion":"5"},"items":[]}`, errViolation},
+		"no version":             {`{"kind":"PodList","apiVersion":"v1","items":[]}`, errViolation},
+		"no version in protobuf": {string(enveloped("PodList", []byte{})), errViolation},
+		"HTML":                   {`<html>`, errUndecodable},
+		"text":                   {`"hello"`, errUndecodable},
+		"items are no array":     {`{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":{"a":{}}}`, errUndecodable},
+		"items twice":            {`{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":[],"items":[]}`, errUndecodable},
+		"odd metadata":           {`{"kind":"PodList","metadata":"5","items":[]}`, errUndecodable},
+		"odd kind":               {`{"kind":1,"metadata":{"resourceVersion":"5"},"items":[]}`, errUndecodable},
+		"nothing":                {``, io.ErrUnexpectedEOF},
+		"half a JSON list":       {string(jsonList(good, nil)[:100]), io.ErrUnexpectedEOF},
+		"half a protobuf list":   {string(protoList(good, nil)[:60]), io.ErrUnexpectedEOF},
+		"only the magic":         {protoMagic, io.ErrUnexpectedEOF},
+		"another magic":          {"k9s", errUndecodable},
+		"no envelope":            {protoMagic + "\x0f\xff\xff", errUndecodable},
+		"a length without end":   {protoMagic + "\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", errUndecodable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := &answers{list: func() []byte { return []byte(c.body) }}
+				inf, err := New[*corev1.Pod](podsOver(t, server), Options[*corev1.Pod]{DisableWatchList: true})
+				require.NoError(t, err)
+				run(t, inf)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.ErrorIs(t, inf.WaitForSync(ctx), c.want)
+				require.Equal(t, Failed, inf.Health().State)
+			})
+		})
+	}
+}
+
+// A custom resource's list says its version at the end. While it is not known whether the list is older than the store, nothing of it comes in.
+func TestAListThatSaysItsVersionLastDoesNotGoBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		versions := []string{"50", "40", "60"}
+		server := &answers{watches: []io.Reader{strings.NewReader(`{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}`)}}
+		server.list = func() []byte {
+			v := versions[0]
+			versions = versions[1:]
+			item, _ := json.Marshal(podAt("at-"+v, v))
+			return fmt.Appendf(nil, `{"apiVersion":"v1","items":[%s],"kind":"PodList","metadata":{"resourceVersion":"%s"}}`, item, v)
+		}
+		inf, err := New[*corev1.Pod](podsOver(t, server), Options[*corev1.Pod]{DisableWatchList: true})
+		require.NoError(t, err)
+		var told []string
+		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) { told = append(told, e.Type.String()+" "+e.Key.Name) }, HandlerOptions{})
+		require.NoError(t, err)
+		run(t, inf)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Empty(t, versions)
+		require.ErrorIs(t, inf.Health().LastError, errWentBack)
+		require.Equal(t, []string{"Added at-50", "Added at-60", "Deleted at-50"}, told)
+	})
+}
+
+// The objects of a list are in the store while the rest of it is still on its way.
+func TestAListFlowsIntoTheStoreAsItArrives(t *testing.T) {
+	for name, form := range map[string]func(*corev1.PodList, func(string, []byte) []byte) []byte{"JSON": jsonList, "protobuf": protoList} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				body := form(podList("5", podAt("a", "3"), podAt("b", "4")), nil)
+				half := bytes.Index(body, []byte("uid-b"))
+				out, in := io.Pipe()
+				serve := roundTripper(func(r *http.Request) (*http.Response, error) {
+					if r.URL.Query().Get("watch") != "" {
+						return &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(never{r.Context()})}, nil
+					}
+					return &http.Response{StatusCode: 200, Request: r, Body: out}, nil
+				})
+				inf, err := New[*corev1.Pod](podsOver(t, serve), Options[*corev1.Pod]{DisableWatchList: true})
+				require.NoError(t, err)
+				run(t, inf)
+				_, err = in.Write(body[:half])
+				require.NoError(t, err)
+				synctest.Wait()
+				require.Equal(t, []string{"a"}, names(inf))
+				require.False(t, inf.HasSynced())
+				_, err = in.Write(body[half:])
+				require.NoError(t, err)
+				in.Close()
+				synctest.Wait()
+				require.Equal(t, []string{"a", "b"}, names(inf))
+				require.True(t, inf.HasSynced())
+			})
+		})
+	}
+}
+
+// A list may take as long as it likes, as long as it goes on.
+func TestAListThatFallsSilentIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		serve := roundTripper(func(r *http.Request) (*http.Response, error) {
+			out, in := io.Pipe()
+			context.AfterFunc(r.Context(), func() { in.CloseWithError(r.Context().Err()) })
+			go func() {
+				body := jsonList(podList("5", podAt("a", "1"), podAt("b", "2"), podAt("c", "3"), podAt("d", "4")), nil)
+				for _, name := range []string{"b", "c", "d", "never"} {
+					end := bytes.Index(body, []byte("uid-"+name))
+					if end < 0 {
+						return // silence
+					}
+					if _, err := in.Write(body[:end]); err != nil {
+						return
+					}
+					body = body[end:]
+					select {
+					case <-time.After(pageTimeout - time.Second):
+					case <-r.Context().Done():
+					}
+				}
+			}()
+			return &http.Response{StatusCode: 200, Request: r, Body: out}, nil
+		})
+		inf, err := New[*corev1.Pod](podsOver(t, serve), Options[*corev1.Pod]{DisableWatchList: true})
+		require.NoError(t, err)
+		run(t, inf)
+		time.Sleep(3*pageTimeout - 5*time.Second)
+		synctest.Wait()
+		require.Equal(t, Listing, inf.Health().State, "%s", inf.Health())
+		time.Sleep(pageTimeout)
+		synctest.Wait()
+		require.ErrorIs(t, inf.Health().LastError, errSilent)
+		require.Equal(t, []string{"a", "b", "c"}, names(inf), "%s %v", inf.Health(), inf.Invalid(named("b")))
+	})
+}
+
+// B11: what has no room is an error and not the end of the process.
+func TestMaxBytes(t *testing.T) {
+	overREST(t, Options[*corev1.Pod]{MaxBytes: 1500}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+		run(t, inf)
+		synced(t, inf)
+		one := inf.Health().Bytes / 3
+		require.NotZero(t, one)
+		fits := int(1500 / (one + 20)) // names of two letters, versions of two figures
+		for i := range fits + 2 - 3 {
+			s.api.Create(pod(fmt.Sprintf("p%d", i)))
+			synctest.Wait()
+		}
+		h := inf.Health()
+		require.Equal(t, Stale, h.State)
+		require.ErrorIs(t, h.LastError, ErrTooLarge)
+		require.LessOrEqual(t, h.Bytes, int64(1500))
+		held := inf.Len()
+		require.GreaterOrEqual(t, held, fits-1)
+		require.NotZero(t, h.Rejected)
+
+		// Somebody makes room, which the next list finds out.
+		s.api.Delete("default", "a")
+		s.api.Delete("default", "b")
+		s.api.Delete("default", "c")
+		time.Sleep(2 * (lastRetry + time.Minute))
+		synctest.Wait()
+		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+		require.Zero(t, inf.Health().Rejected)
+		require.Equal(t, len(s.api.Objects()), inf.Len())
+	})
+}
+
+func TestAFirstListLargerThanMaxBytesFails(t *testing.T) {
+	overREST(t, Options[*corev1.Pod]{MaxBytes: 100}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+		run(t, inf)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		require.ErrorIs(t, inf.WaitForSync(ctx), ErrTooLarge)
+		require.LessOrEqual(t, inf.Health().Bytes, int64(100))
+		require.Less(t, inf.Health().Lists, 15, "a list every 5 minutes")
+	})
+}
+
+func TestNewSaysWhatIsWrongWithREST(t *testing.T) {
+	config := &rest.Config{Host: "http://server"}
+	core, err := typedcorev1.NewForConfigAndClient(config, http.DefaultClient)
+	require.NoError(t, err)
+	_, err = New[*corev1.Pod](REST[*corev1.PodList](nil, "pods", ""), Options[*corev1.Pod]{Name: "pods"})
+	require.EqualError(t, err, "informer pods: REST: the REST client is nil")
+	_, err = New[*corev1.Pod](REST[*corev1.PodList]((*rest.RESTClient)(nil), "pods", ""), Options[*corev1.Pod]{})
+	require.ErrorContains(t, err, "the REST client is nil")
+	_, err = New[*corev1.Pod](REST[*corev1.PodList](core.RESTClient(), "", ""), Options[*corev1.Pod]{})
+	require.ErrorContains(t, err, "the resource is empty")
+	_, err = New[*corev1.Pod](REST[*corev1.Pod](core.RESTClient(), "pods", ""), Options[*corev1.Pod]{})
+	require.ErrorContains(t, err, "a *v1.Pod has no field Items of objects")
+	_, err = New[*corev1.Secret](REST[*corev1.PodList](core.RESTClient(), "pods", ""), Options[*corev1.Secret]{})
+	require.ErrorContains(t, err, "the client lists *v1.Pod, but the informer was asked to hold *v1.Secret")
+	_, err = New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{MaxBytes: 1})
+	require.ErrorContains(t, err, "MaxBytes needs a client made by informer.REST")
+	_, err = New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{MaxBytes: -1})
+	require.ErrorContains(t, err, "Options.MaxBytes is -1")
+	_, err = REST[*corev1.Pod](core.RESTClient(), "pods", "").List(t.Context(), metav1.ListOptions{})
+	require.ErrorContains(t, err, "no field Items")
+	_, err = REST[*corev1.Pod](core.RESTClient(), "pods", "").Watch(t.Context(), metav1.ListOptions{})
+	require.ErrorContains(t, err, "no field Items")
+}
+
+// REST is a Client for others, too.
+func TestRESTIsAClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &overHTTP{api: newPodAPI(), protobuf: true}
+		s.api.Create(pod("a"))
+		var asked []*http.Request
+		transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+			asked = append(asked, r)
+			return s.RoundTrip(r)
+		})
+		core, err := typedcorev1.NewForConfigAndClient(&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: transport})
+		require.NoError(t, err)
+		client := REST[*corev1.PodList](core.RESTClient(), "pods", "default")
+		list, err := client.List(t.Context(), metav1.ListOptions{Limit: 7})
+		require.NoError(t, err)
+		require.Len(t, list.Items, 1)
+		w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"})
+		require.NoError(t, err)
+		e := <-w.ResultChan()
+		require.Equal(t, "a", nameOf(e.Object), "%v", e)
+		w.Stop()
+		require.Equal(t, "/api/v1/namespaces/default/pods", asked[0].URL.Path)
+		require.Equal(t, "limit=7", asked[0].URL.RawQuery)
+		require.Equal(t, "application/vnd.kubernetes.protobuf,application/json", asked[0].Header.Get("Accept"))
+		require.Equal(t, "resourceVersion=1&watch=true", asked[1].URL.RawQuery)
+
+		s.api.BeforeList = func(metav1.ListOptions) error { return errForbidden }
+		list, err = client.List(t.Context(), metav1.ListOptions{})
+		require.True(t, apierrors.IsForbidden(err))
+		require.Nil(t, list)
+	})
+}
+
+// A17: nothing is tried again behind the informer's back, and Retry-After comes through.
+func TestRESTDoesNotRetryByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, asked := time.Now(), []time.Duration{}
+		busy := roundTripper(func(r *http.Request) (*http.Response, error) {
+			asked = append(asked, time.Since(began))
+			resp := answerBytes(r, http.StatusTooManyRequests, "text/plain", []byte("too many requests"))
+			resp.Header.Set("Retry-After", "100")
+			return resp, nil
+		})
+		inf, err := New[*corev1.Pod](podsOver(t, busy), Options[*corev1.Pod]{})
+		require.NoError(t, err)
+		run(t, inf)
+		time.Sleep(150 * time.Second)
+		synctest.Wait()
+		require.Len(t, asked, 2)
+		require.GreaterOrEqual(t, asked[1], 100*time.Second)
+		require.True(t, apierrors.IsTooManyRequests(inf.Health().LastError))
+	})
+}
