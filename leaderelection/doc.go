@@ -124,5 +124,5 @@
 // # Reading order
 //
 // config.go, lease.go (the record), client.go (the requests), observe.go (the challenger's side), tenure.go (the holder's side),
-// elector.go (Run), fence.go, report.go (health, numbers, events), errors.go.
+// elector.go (Run), handover.go (a word for the next leader), fence.go, report.go (health, numbers, events), errors.go.
 package leaderelection

@@ -33,6 +33,7 @@ type Elector struct {
 	running atomic.Bool            // between the beginning and the end of Run
 	working atomic.Bool            // between the beginning and the end of the lead function, which may outlive Run
 	stuck   atomic.Bool            // the lead function was given up
+	word    atomic.Pointer[string] // what the next release leaves; see Leave
 	tenure  atomic.Pointer[tenure] // of the lead function that Run is waiting for; nil at all other times
 }
 
@@ -311,8 +312,9 @@ func asError(lost *LostError) error {
 func (e *Elector) release(ctx context.Context, lease *coordinationv1.Lease, token Token) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.StopGrace)
 	defer cancel()
+	word := e.word.Swap(nil)
 	for token.names(lease) {
-		answer, err := e.client.update(ctx, released(lease, e.wall()))
+		answer, err := e.client.update(ctx, bequeath(released(lease, e.wall()), word))
 		if err == nil {
 			e.stats.count(func(s *Stats) { s.Releases++ })
 			e.see(ctx, answer)

@@ -125,12 +125,20 @@ func (c *Controller) start(taking, acting context.Context, group *lifecycle.Grou
 	}
 }
 
+// freshAgain is how often a key looks whether its caches may be acted on again. It matters only past an informer's MaxStaleness.
+const freshAgain = 5 * time.Second
+
 // handle reconciles one key and ends its claim, in every case.
 func (w *worker) handle(ctx context.Context, claim workqueue.Claim[Key]) {
 	c, key := w.Controller, claim.Key()
 	log := w.log.WithValues("key", key)
 	if wait := c.trail.rest(key); wait > 0 {
 		claim.Park(wait)
+		return
+	}
+	if err := c.ledger.fresh(); err != nil {
+		log.V(4).Info("Not reconciled: a cache may not be acted on", "err", err)
+		claim.Park(freshAgain)
 		return
 	}
 	if wait := c.ledger.enter(ctx, log, key); wait > 0 {

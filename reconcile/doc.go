@@ -36,6 +36,9 @@
 //     the informer's sight, or the server was restored from before the write, the wait is over; if not, the cache is behind: it is Stale, its informer lists
 //     anew, and the key stays parked until then, since acting on it could do harm. A write whose answer was lost is waited for in the same way: a new list
 //     tells whether it has happened. There is no bookkeeping of expectations in your code.
+//   - A new leader's workers start when its caches have seen what the last leader wrote, if that one released its Lease and did not crash: see [Elector]. After
+//     a crash the time for which the Lease is waited for has to do, under the assumption that watches lag by less than LeaseDuration.
+//   - No call while a cache is older than its informer's MaxStaleness, where that is set.
 //   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets that. See [Reconciler] for the table.
 //   - A key that goes in circles, since its own writes or its RequeueAfter are all that brings it up, is slowed down and named after twenty runs: by a
 //     second and more, up to five minutes. Whatever anybody else does brings it up at once.
@@ -62,7 +65,7 @@
 //
 // # Reading order
 //
-// reconciler.go, source.go, controller.go, worker.go, run.go, ledger.go with track.go and request.go, causes.go, hotloop.go, manager.go, stats.go. Then the helpers, which the loop
+// reconciler.go, source.go, controller.go, worker.go, run.go, ledger.go with track.go and request.go, causes.go, hotloop.go, manager.go, handover.go, stats.go. Then the helpers, which the loop
 // does not need and most Reconcilers do, each for itself: conditions.go, status.go, finalizer.go, owner.go with claim.go, create.go, apply.go,
 // slowstart.go; clients.go says what they ask of a client.
 package reconcile

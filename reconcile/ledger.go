@@ -58,6 +58,7 @@ type dependency interface {
 	Version(Key) (informer.Version, bool)
 	LiveVersion(context.Context, Key) (informer.Version, bool, error)
 	Relist(doubt error) int
+	Fresh() error
 }
 
 // mark is a version of one resource, in the count of rewinds at which it was one.
@@ -88,6 +89,8 @@ type account struct {
 	debts []*debt
 	// since is when the key was first found waiting, and checked when the server was last asked, or since; both are zero while no worker has come for it.
 	since, checked time.Time
+	// settled, unless nil, is closed when there are no debts left.
+	settled chan struct{}
 }
 
 type debt struct {
@@ -98,6 +101,10 @@ type debt struct {
 	deleted         bool
 	list            int // the number of the list that settles it; zero if it is known what was written
 	rewinds         int // of the cache, when it was written
+	// after, unless nil, is the debt for an earlier write of an object that has been deleted since: as long as the cache has not seen that, it says nothing
+	// that the object is not in it.
+	after *debt
+	paid  bool
 }
 
 func newLedger(wake func(Key), waited func(Key, time.Duration)) *ledger {
@@ -169,7 +176,16 @@ func (l *ledger) owe(d *debt) {
 	// Judged with the lock held: an event that settles it and came before is seen in the cache, one that comes later finds the debt.
 	now := c.now()
 	d.rewinds = now.rewinds
-	c.passes(mark{d.resourceVersion, now.rewinds})
+	if d.owner != heir {
+		c.passes(mark{d.resourceVersion, now.rewinds})
+	}
+	if d.deleted {
+		for _, earlier := range l.objects[d.object] {
+			if earlier.uid == d.uid {
+				d.after = earlier
+			}
+		}
+	}
 	if d.settled(now) {
 		return
 	}
@@ -188,6 +204,16 @@ func (c *cache) passes(m mark) {
 	if m.resourceVersion != "" && (m.rewinds != c.written.rewinds || !atLeast(c.written.resourceVersion, m.resourceVersion)) {
 		c.written = m
 	}
+}
+
+// fresh returns nil if none of the caches is too old to be acted on.
+func (l *ledger) fresh() error {
+	for _, c := range l.caches {
+		if err := c.Fresh(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // enter says how long the key has to be parked before it may be reconciled; zero means now. The longest wait is parkingTime: then the caller has to ask
@@ -263,18 +289,18 @@ func (l *ledger) examine(ctx context.Context, log klog.Logger, debts []*debt) (v
 		default:
 			behind[c] = true
 			log.Error(nil, "Parked: the cache is behind an own write; its informer lists anew", "health", c.Health(), "for", parkingTime)
-			l.doubt(c, d.object.key)
+			l.doubt(c, fmt.Errorf("the cache has not seen for %s what the server has of %s", parkingTime, d.object.key))
 		}
 	}
 	return void
 }
 
 // doubt makes the informer of a cache that is behind list anew, unless it is about to.
-func (l *ledger) doubt(c *cache, key Key) {
+func (l *ledger) doubt(c *cache, reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.Health().Listed >= c.doubted {
-		c.doubted = c.Relist(fmt.Errorf("the cache has not seen for %s what the server has of %s", parkingTime, key))
+		c.doubted = c.Relist(reason)
 	}
 }
 
@@ -359,9 +385,13 @@ func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (keys []resumed
 			continue // settled by somebody else in between
 		}
 		l.open.Add(-1)
+		d.paid = true
 		a.debts = slices.DeleteFunc(a.debts, is)
 		if len(a.debts) == 0 {
 			delete(l.accounts, d.owner)
+			if a.settled != nil {
+				close(a.settled)
+			}
 			if !a.since.IsZero() {
 				keys = append(keys, resumed{d.owner, time.Since(a.since)})
 			}
@@ -394,6 +424,8 @@ func (d *debt) settled(now moment) bool {
 		return true // what was written is in a future that the cluster has gone back from
 	case d.list > 0:
 		return now.listed >= d.list
+	case d.after != nil && !d.after.paid:
+		return false
 	}
 	h, exists := d.object.cache.Version(d.object.key)
 	if d.deleted {

@@ -630,3 +630,23 @@ func TestVersionsAreNumbersOrCanOnlyBeEqual(t *testing.T) {
 	require.True(t, atLeast("abc", "abc"))
 	require.False(t, atLeast("abd", "abc"))
 }
+
+// TestADeletionIsNotSeenBeforeTheCreation deletes what the same run has created, and what the cache has seen neither of.
+func TestADeletionIsNotSeenBeforeTheCreation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		var there informer.Version
+		pods := listing(l, &still{version: func(Key) (informer.Version, bool) { return there, there.UID != "" }})
+		l.wrote(klog.Background(), parent, podWrite("a", "7", false))
+		l.wrote(klog.Background(), parent, podWrite("a", "", true))
+		require.EqualValues(t, 2, l.open.Load())
+		key := Key{Namespace: "default", Name: "a"}
+		there, pods.resourceVersion = informer.Version{UID: "u", ResourceVersion: "7"}, "7"
+		l.saw(l.caches[0], key, "u", "7", false)
+		require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent), "the cache has the pod that the run has deleted")
+		there = informer.Version{}
+		l.saw(l.caches[0], key, "u", "8", true)
+		require.Zero(t, l.enter(t.Context(), klog.Background(), parent))
+		require.Equal(t, "8", l.caches[0].written.resourceVersion, "what the next leader has to have seen")
+	})
+}

@@ -25,7 +25,8 @@ var (
 )
 
 // Elector lets one of several processes lead; *leaderelection.Elector is one. Run waits until this process leads, calls lead with a context that
-// ends when it does no longer, waits for lead to return, and returns.
+// ends when it does no longer, waits for lead to return, and returns. One that also has the methods Leave(word string) and Left() string can hand over: what
+// a leader leaves before lead returns is what the next one finds. Then workers start when the caches have seen what the last leader wrote.
 type Elector interface {
 	Run(ctx context.Context, lead func(ctx context.Context) error) error
 }
@@ -147,7 +148,7 @@ func (m *Manager) manage(inf Informer) *managed {
 //	serve     listen on HTTPAddress
 //	observe   run all informers, and wait until each controller has seen the first state of every source
 //	campaign  run the Elector
-//	act       run the workers, for as long as this process leads; then wait for them, and campaign again
+//	act       when the caches have seen what the last leader wrote, run the workers, for as long as this process leads; then wait for them, and campaign again
 //
 // until ctx ends, and then undoes it in reverse, waiting for each: no more keys are taken, reconciles that are under way have DrainTimeout to finish,
 // the lease is released, the informers end. It returns
@@ -344,6 +345,12 @@ func (m *Manager) act(ctx, tenure context.Context) error {
 	defer stopTaking()
 	defer context.AfterFunc(tenure, stopTaking)()
 
+	if h, ok := m.opts.Elector.(handover); ok {
+		if !m.inherit(taking, h.Left()) {
+			return nil
+		}
+		defer func() { h.Leave(m.leave()) }()
+	}
 	var workers lifecycle.Group
 	for _, c := range m.opts.Controllers {
 		c.start(taking, acting, &workers)

@@ -375,3 +375,34 @@ func TestAnInformerThatTrackWritesNeverSawEndsTheManager(t *testing.T) {
 			"call cfg.Wrap(reconcile.TrackWrites)")
 	})
 }
+
+// TestNothingIsReconciledOnACacheThatIsTooOld cuts the informer off for longer than it may be.
+func TestNothingIsReconciledOnACacheThatIsTooOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, log := newMapAPI(), &journal{}
+		var down atomic.Bool
+		api.BeforeWatch = func(metav1.ListOptions) error {
+			if down.Load() {
+				return errors.New("down")
+			}
+			return nil
+		}
+		maps, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{MaxStaleness: time.Minute})
+		require.NoError(t, err)
+		c := newController(t, keys(log), Options{})
+		For(c, maps)
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		synctest.Wait()
+		down.Store(true)
+		api.Cut()
+		time.Sleep(2 * time.Minute)
+		c.Enqueue(parent)
+		time.Sleep(time.Minute)
+		require.Empty(t, taken(log))
+		down.Store(false)
+		time.Sleep(time.Minute)
+		api.Bookmark()
+		time.Sleep(freshAgain)
+		require.Equal(t, []string{"default/parent"}, taken(log))
+	})
+}

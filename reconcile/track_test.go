@@ -224,6 +224,8 @@ func (s *still) LiveVersion(ctx context.Context, key Key) (informer.Version, boo
 	return s.live(ctx, key)
 }
 
+func (*still) Fresh() error { return nil }
+
 func (s *still) Relist(doubt error) int {
 	s.relists++
 	s.doubt = doubt

@@ -1,0 +1,201 @@
+package reconcile
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// A new leader's caches may lag behind what the old leader wrote just before it left: the very stale cache that TrackWrites guards against, across two
+// processes. So the old one leaves word, in the Lease that it releases, of how far its writes have got in each resource, and the new one starts its workers
+// when its own caches are there. A cache that is not there within parkingTime lists anew; after as long again the workers start all the same, and the log
+// says so.
+//
+// A leader that crashes leaves no word. Then the time for which the Lease stands unchanged before anybody takes it has to do: LeaseDuration, 15 s, in which
+// the caches of a standby have caught up, if its watches lag by less.
+
+// handover is what an [Elector] may have beside Run, as *leaderelection.Elector does: a way to leave word for the next leader, and to read what the last one
+// has left.
+type handover interface {
+	Leave(word string)
+	Left() string
+}
+
+// legacy is how far a leader's writes to one resource have got. Relist says that there is something that no version tells: a deletion that was not seen, or
+// a write whose outcome is unknown.
+type legacy struct {
+	Host            string `json:"host"`
+	Group           string `json:"group,omitempty"`
+	Resource        string `json:"resource"`
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	Relist          bool   `json:"relist,omitempty"`
+}
+
+func (l legacy) about(s *scope) bool { return l.Group == s.target.group && l.Resource == s.target.resource }
+
+// leave returns the word to be left.
+func (m *Manager) leave() string {
+	var all []legacy
+	for _, c := range m.opts.Controllers {
+		for _, l := range c.ledger.legacies() {
+			same := func(other legacy) bool {
+				return l.Host == other.Host && l.Group == other.Group && l.Resource == other.Resource
+			}
+			i := slices.IndexFunc(all, same)
+			if i < 0 {
+				all = append(all, l)
+				continue
+			}
+			if !atLeast(all[i].ResourceVersion, l.ResourceVersion) {
+				all[i].ResourceVersion = l.ResourceVersion
+			}
+			all[i].Relist = all[i].Relist || l.Relist
+		}
+	}
+	word, err := json.Marshal(all)
+	if err != nil || len(all) == 0 { // there is nothing in it that cannot be encoded
+		return ""
+	}
+	return string(word)
+}
+
+// inherit waits until the caches of all controllers are as far as the word says. It returns false if ctx has ended before.
+func (m *Manager) inherit(ctx context.Context, word string) bool {
+	if word == "" {
+		return ctx.Err() == nil
+	}
+	log, began := klog.FromContext(ctx), time.Now()
+	var all []legacy
+	if err := json.Unmarshal([]byte(word), &all); err != nil {
+		log.Error(err, "What the last leader has left in the Lease cannot be read; the workers start without it")
+		return ctx.Err() == nil
+	}
+	var waiting []estate
+	for _, c := range m.opts.Controllers {
+		if settled := c.ledger.inherit(all); settled != nil {
+			waiting = append(waiting, estate{c.ledger, settled})
+		}
+	}
+	waiting = settledWithin(ctx, waiting, parkingTime)
+	for _, e := range waiting {
+		e.ledger.doubtLegacies(log)
+	}
+	waiting = settledWithin(ctx, waiting, parkingTime)
+	for _, e := range waiting {
+		e.ledger.disinherit()
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	if len(waiting) > 0 {
+		log.Error(nil, "Caches are still behind what the last leader wrote; the workers start all the same", "after", time.Since(began))
+		return true
+	}
+	log.V(1).Info("The caches have seen what the last leader wrote", "took", time.Since(began))
+	return true
+}
+
+// estate is what a controller has inherited, and when that is settled.
+type estate struct {
+	ledger  *ledger
+	settled <-chan struct{}
+}
+
+// settledWithin waits until all are settled, d has passed or ctx has ended, and returns those that are not.
+func settledWithin(ctx context.Context, waiting []estate, d time.Duration) (left []estate) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	for _, e := range waiting {
+		select {
+		case <-e.settled:
+		case <-ctx.Done():
+			left = append(left, e)
+		}
+	}
+	return left
+}
+
+// heir owns the debts that a leader takes over. No object has this name.
+var heir = Key{Name: "\x00the last leader"}
+
+// legacies returns what is to be left to the next leader.
+func (l *ledger) legacies() (all []legacy) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.caches {
+		s := c.learner.scope.Load()
+		if s == nil {
+			continue
+		}
+		left := legacy{Host: s.target.host, Group: s.target.group, Resource: s.target.resource}
+		if c.written.rewinds == c.now().rewinds {
+			left.ResourceVersion = c.written.resourceVersion
+		}
+		for _, a := range l.accounts {
+			left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool { return d.object.cache == c && (d.deleted || d.list > 0) })
+		}
+		if left.ResourceVersion != "" || left.Relist {
+			all = append(all, left)
+		}
+	}
+	return all
+}
+
+// inherit takes the last leader's debts over, and returns a channel that is closed when they are settled; nil if they are.
+func (l *ledger) inherit(all []legacy) <-chan struct{} {
+	for _, c := range l.caches {
+		s := c.learner.scope.Load()
+		if s == nil {
+			continue
+		}
+		// The other process may know the server under another name; but if this one knows several servers, the names have to do.
+		sameHost := slices.ContainsFunc(all, func(left legacy) bool { return left.about(s) && left.Host == s.target.host })
+		for _, left := range all {
+			if !left.about(s) || sameHost && left.Host != s.target.host {
+				continue
+			}
+			d := &debt{owner: heir, object: object{cache: c}, resourceVersion: left.ResourceVersion}
+			if left.Relist {
+				d.list = c.Relist(nil)
+			}
+			l.owe(d)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, ok := l.accounts[heir]
+	if !ok {
+		return nil
+	}
+	a.settled = make(chan struct{})
+	return a.settled
+}
+
+// doubtLegacies lets the informers of caches that are behind list anew.
+func (l *ledger) doubtLegacies(log klog.Logger) {
+	l.mu.Lock()
+	var behind []*cache
+	if a, ok := l.accounts[heir]; ok {
+		for _, d := range a.debts {
+			behind = append(behind, d.object.cache)
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range behind {
+		log.Error(nil, "The cache is behind what the last leader wrote; its informer lists anew, and the workers wait", "informer", c.Name(), "health", c.Health())
+		l.doubt(c, fmt.Errorf("the cache has not seen for %s what the last leader wrote", parkingTime))
+	}
+}
+
+// disinherit waits for the last leader's writes no longer.
+func (l *ledger) disinherit() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a, ok := l.accounts[heir]; ok {
+		l.settle(slices.Clone(a.debts), func(*debt) bool { return true })
+	}
+}

@@ -1,0 +1,156 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/informer"
+)
+
+// lease is what two electors of one test have between them. Its word is written by who leads.
+type lease struct {
+	free chan struct{} // holds a token while nobody leads
+	word string
+}
+
+func (l *lease) Leave(word string) { l.word = word }
+func (l *lease) Left() string      { return l.word }
+
+func (l *lease) Run(ctx context.Context, lead func(context.Context) error) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-l.free:
+	}
+	defer func() { l.free <- struct{}{} }()
+	return lead(ctx)
+}
+
+// replica runs a controller that reads api, and is called for one key when it comes to lead.
+func replica(t *testing.T, l *lease, api *mapAPI, r func(ctx context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap])) (stop func() error) {
+	children, err := informer.New[*corev1.ConfigMap](learning{api}, informer.Options[*corev1.ConfigMap]{Name: "children"})
+	require.NoError(t, err)
+	c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
+		r(ctx, children)
+		return Result{}, nil
+	}, Options{})
+	Reads(c, children)
+	c.Enqueue(parent)
+	return start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
+}
+
+// TestTheNextLeaderWaitsForWhatTheLastOneWrote has a standby whose server lags behind that of the leader when the leader leaves.
+func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
+	creates := func(ctx context.Context, api *mapAPI) {
+		child := api.Create(configMap("child"))
+		ctx.Value(runKey{}).(*run).wrote(ctx, "POST", newWrite(target{host: "server", resource: "configmaps"}, false, metadata{ObjectMeta: child.ObjectMeta}))
+	}
+	for name, test := range map[string]struct {
+		does  func(ctx context.Context, api *mapAPI) // what the leader does
+		heals time.Duration                          // when the server of the next one has caught up
+		want  string
+		lists int // that the next one has made by then
+	}{
+		"it is there already":              {creates, 0, "1 child after 0s", 1},
+		"it lags for a moment":             {creates, time.Second, "1 child after 1s", 1},
+		"it lags until it is doubted":      {creates, parkingTime + time.Second, "1 child after 11s", 1},
+		"it lags for ever":                 {creates, time.Hour, "0 child after 20s", 1},
+		"a deletion that nobody has seen":  {func(ctx context.Context, api *mapAPI) { creates(ctx, api); deletes(ctx, api) }, 0, "0 child after 0s", 2},
+		"an outcome that nobody knows yet": {loses, 0, "0 child after 0s", 2},
+		"it has written nothing":           {func(context.Context, *mapAPI) {}, time.Hour, "0 child after 0s", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &lease{free: make(chan struct{}, 1)}
+				l.free <- struct{}{}
+				ahead, behind := newMapAPI(), newMapAPI() // two servers of one cluster
+				stop := replica(t, l, ahead, func(ctx context.Context, _ *informer.SharedIndexInformer[*corev1.ConfigMap]) { test.does(ctx, ahead) })
+				synctest.Wait()
+				behind.BeforeList = func(opts metav1.ListOptions) error {
+					if test.heals > 0 {
+						return errors.New("no lists, either")
+					}
+					return nil
+				}
+				var log journal
+				var left time.Time
+				var lists int
+				replica(t, l, behind, func(_ context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+					log.note("%d child after %s", children.Len(), time.Since(left))
+					lists = children.Health().Lists
+				})
+				synctest.Wait()
+				if test.heals > 0 {
+					behind.Hold()
+				}
+				if name != "it has written nothing" && name != "an outcome that nobody knows yet" {
+					behind.Create(configMap("child"))
+				}
+				if len(ahead.Objects()) == 0 && len(behind.Objects()) > 0 {
+					behind.Delete("default", "child")
+				}
+				synctest.Wait()
+				left = time.Now()
+				require.Empty(t, l.word)
+				require.NoError(t, stop())
+				time.Sleep(test.heals)
+				behind.Release()
+				time.Sleep(time.Minute)
+				require.Equal(t, []string{test.want}, taken(&log), l.word)
+				if test.heals == 0 {
+					require.Equal(t, test.lists, lists)
+				}
+			})
+		})
+	}
+}
+
+// deletes leaves at once after a deletion, before its cache has seen it.
+func deletes(ctx context.Context, api *mapAPI) {
+	child := api.Objects()[0]
+	api.Hold()
+	api.Delete("default", "child")
+	ctx.Value(runKey{}).(*run).wrote(ctx, "DELETE", newWrite(target{host: "server", resource: "configmaps"}, true, metadata{ObjectMeta: child.ObjectMeta}))
+}
+
+// loses leaves at once after a write whose answer was lost, before its cache has listed anew.
+func loses(ctx context.Context, api *mapAPI) {
+	api.Hold()
+	ctx.Value(runKey{}).(*run).lost(ctx, target{host: "server", resource: "configmaps"})
+}
+
+func TestAWordThatCannotBeReadIsNoWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lease{free: make(chan struct{}, 1), word: "by hand"}
+		l.free <- struct{}{}
+		var log journal
+		replica(t, l, newMapAPI(), func(context.Context, *informer.SharedIndexInformer[*corev1.ConfigMap]) { log.note("called") })
+		require.Equal(t, []string{"called"}, taken(&log))
+	})
+}
+
+// TestWordsOfSeveralServersAreKeptApart has two caches of one resource, on servers of their own.
+func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
+	l := newController(t, keys(&journal{}), Options{}).ledger
+	var pods []*still
+	for i, host := range []string{"a", "b"} {
+		pods = append(pods, &still{resourceVersion: fmt.Sprint(10 * (i + 1))})
+		c := l.cacheOf(pods[i])
+		c.learner = &learner{}
+		c.learner.scope.Store(&scope{target: target{host: host, resource: "pods"}})
+	}
+	require.Nil(t, l.inherit([]legacy{{Host: "a", Resource: "pods", ResourceVersion: "10"}, {Host: "b", Resource: "pods", ResourceVersion: "20"}}))
+	require.NotNil(t, l.inherit([]legacy{{Host: "a", Resource: "pods", ResourceVersion: "11"}, {Host: "b", Resource: "pods", ResourceVersion: "20"}}))
+	l.disinherit()
+	require.Zero(t, l.open.Load())
+	require.NotNil(t, l.inherit([]legacy{{Host: "elsewhere", Resource: "pods", ResourceVersion: "11"}}), "the same server, by another name")
+	require.Empty(t, l.legacies(), "what was inherited is not its own")
+}
