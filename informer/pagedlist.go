@@ -94,7 +94,7 @@ func (r *reflector[T]) page(ctx context.Context, opts metav1.ListOptions, visit 
 	defer cancel(nil)
 	watchdog := time.AfterFunc(pageTimeout, func() { cancel(errSilent) })
 	defer watchdog.Stop()
-	list, err := r.source.list(ctx, opts, func(list *metav1.ListMeta, arrived []arrival) error {
+	list, err := r.source.list(withPatience(ctx, watchdog, pageTimeout), opts, func(list *metav1.ListMeta, arrived []arrival) error {
 		watchdog.Reset(pageTimeout)
 		return visit(list, arrived)
 	})

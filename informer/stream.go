@@ -56,7 +56,7 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	unanswered := time.AfterFunc(answerTimeout, cancel)
-	w, err := r.source.watch(ctx, opts)
+	w, err := r.source.watch(withPatience(ctx, unanswered, answerTimeout), opts)
 	if !unanswered.Stop() && err == nil {
 		w.stop()
 		err = context.Canceled

@@ -1,0 +1,164 @@
+package informer
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// overPipes serves HTTP in virtual time: real connections, but for the network.
+func overPipes(t *testing.T, handler http.Handler) *http.Transport {
+	t.Helper()
+	conns, closed := make(chan net.Conn), make(chan struct{})
+	server := &http.Server{Handler: handler}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(pipes{conns, closed}) }()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		near, far := net.Pipe()
+		select {
+		case conns <- far:
+			return near, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.Close()
+		<-served
+	})
+	return transport
+}
+
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error   { close(p.closed); return nil }
+func (p pipes) Addr() net.Addr { return &net.IPAddr{} }
+
+// A17: one refusal holds back everybody, and they do not come back all at once.
+func TestTheGateHoldsEverybodyBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var mu sync.Mutex
+		served := map[string][]time.Duration{}
+		transport := overPipes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			served[r.Host] = append(served[r.Host], time.Since(began))
+			if r.URL.Path == "/busy" {
+				w.Header().Set("Retry-After", "20")
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		}))
+		var gate Gate
+		client := &http.Client{Transport: gate.Wrap(transport)}
+		get := func(ctx context.Context, url string) error {
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("x"))
+			require.NoError(t, err)
+			resp, err := client.Do(req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			return err
+		}
+		require.NoError(t, get(t.Context(), "http://one/"))
+		require.NoError(t, get(t.Context(), "http://one/busy"))
+		require.NoError(t, get(t.Context(), "http://two/"), "another host is not meant")
+		require.Zero(t, time.Since(began))
+
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() { _ = get(t.Context(), "http://one/") })
+		}
+		impatient, cancel := context.WithTimeoutCause(t.Context(), time.Second, errPicky)
+		defer cancel()
+		require.ErrorContains(t, get(impatient, "http://one/"), "asked to be left alone")
+		require.Equal(t, time.Second, time.Since(began), "the context ends the wait")
+		wg.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		require.Len(t, served["one"], 52)
+		at := map[time.Duration]bool{}
+		for _, d := range served["one"][2:] {
+			require.GreaterOrEqual(t, d, 20*time.Second)
+			require.LessOrEqual(t, d, 30*time.Second)
+			at[d] = true
+		}
+		require.Greater(t, len(at), 40)
+		require.Empty(t, gate.closed)
+	})
+}
+
+func TestRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for header, want := range map[string]time.Duration{
+			"": 0, "soon": 0, "7": 7 * time.Second, "-1": 0, "0": 0, "100000000000": maxRetryAfter, "86400": maxRetryAfter,
+			time.Now().Add(9 * time.Second).UTC().Format(http.TimeFormat): 9 * time.Second,
+			time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat):      0,
+		} {
+			require.Equal(t, want, retryAfter(header), header)
+		}
+	})
+}
+
+// Time at the gate is not the server's silence: nobody gives up streaming for it.
+func TestInformersWaitAtTheGate(t *testing.T) {
+	for _, streaming := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &overHTTP{api: newPodAPI(), protobuf: true}
+			s.api.Create(pod("a"))
+			began, refused := time.Now(), false
+			var asked []time.Duration
+			var gate Gate
+			transport := gate.Wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
+				asked = append(asked, time.Since(began))
+				if !refused {
+					refused = true
+					resp := answerBytes(r, http.StatusServiceUnavailable, "text/plain", nil)
+					resp.Header.Set("Retry-After", "240")
+					return resp, nil
+				}
+				return s.RoundTrip(r)
+			}))
+			// Somebody else is refused.
+			resp, err := (&http.Client{Transport: transport}).Get("http://server/")
+			require.NoError(t, err)
+			resp.Body.Close()
+
+			inf, err := New[*corev1.Pod](podsOver(t, transport), Options[*corev1.Pod]{DisableWatchList: !streaming})
+			require.NoError(t, err)
+			run(t, inf)
+			synced(t, inf)
+			require.NoError(t, inf.Health().LastError)
+			require.GreaterOrEqual(t, asked[1], 240*time.Second)
+			require.Equal(t, 1, inf.Health().Lists)
+		})
+	}
+}
+
+func TestTheGateIsInvisibleToClientGo(t *testing.T) {
+	next := roundTripper(func(*http.Request) (*http.Response, error) { return nil, errPicky })
+	wrapped := new(Gate).Wrap(next)
+	_, err := wrapped.(interface{ WrappedRoundTripper() http.RoundTripper }).WrappedRoundTripper().RoundTrip(nil)
+	require.ErrorIs(t, err, errPicky)
+}
