@@ -103,5 +103,6 @@
 //	mutation.go    who changed a cached object; verify.go, what a server has lost
 //	informer.go    New, Run and the rest of the surface
 //	health.go      what an informer knows about itself; calm.go, how little of it is logged
+//	gate.go        how long a server that has asked for it is left alone
 //	live.go        one question past the cache; relist.go, the cache anew
 package informer
