@@ -3,15 +3,18 @@ package reconcile_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"strings"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -20,102 +23,178 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// TestNoDuplicatesBehindASlowWatch runs a controller that gives each parent one child under a generated name, which makes every run on a cache
-// older than its own writes visible as a second child. Its watch lags by a twentieth of a second and more. The same controller without TrackWrites fails.
-func TestNoDuplicatesBehindASlowWatch(t *testing.T) {
+// TestNoRunOnACacheOlderThanOwnWrites runs a controller that gives each parent one child under a generated name, changes it, deletes it and makes another,
+// all the time, while its cache lags by a twentieth of a second behind the server. A recorder compares what the cache has at the beginning of each run with
+// what the runs before have written. The same controller without TrackWrites is found out, so the recorder is able to.
+func TestNoRunOnACacheOlderThanOwnWrites(t *testing.T) {
 	c := testcluster.Shared(t)
+	parents, runs, untracked := 40, 600, 600
+	if os.Getenv("THERMOSTAT_SOAK") != "" {
+		parents, runs, untracked = 200, 10_000, 2_000
+	}
 	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 		t.Run(contentType, func(t *testing.T) {
-			const parents = 30
-			require.Equal(t, parents, children(t, c, parents, func(cfg *rest.Config) {
+			r := lagBehind(t, c, parents, runs, func(cfg *rest.Config) {
 				cfg.ContentType = contentType
 				cfg.Wrap(reconcile.TrackWrites)
-			}))
-			require.Greater(t, children(t, c, parents, func(cfg *rest.Config) { cfg.ContentType = contentType }), parents,
-				"nothing went wrong without TrackWrites either: the watch is not slow enough to show anything")
+			})
+			t.Logf("with TrackWrites: %s", r)
+			require.Zero(t, r.stale.Load(), "runs on a cache older than own writes")
+			require.Zero(t, r.duplicates.Load(), "children beside another one")
+
+			r = lagBehind(t, c, parents, untracked, func(cfg *rest.Config) { cfg.ContentType = contentType })
+			t.Logf("without: %s", r)
+			require.NotZero(t, r.stale.Load(), "nothing went wrong without TrackWrites either")
+			require.NotZero(t, r.duplicates.Load(), "nothing went wrong without TrackWrites either")
 		})
 	}
 }
 
-// children runs the controller for a number of parents and returns how many children they have when all have been named three times.
-func children(t *testing.T, c *testcluster.Cluster, parents int, configure func(*rest.Config)) int {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+// recorder knows what the runs of each key have written, in the order of their answers.
+type recorder struct {
+	runs, writes, stale, duplicates atomic.Int64
+	took                            time.Duration
+
+	mu       sync.Mutex
+	children map[string]map[types.UID]uint64 // guarded by mu: the children that exist, by parent, and their versions
+	deleted  map[types.UID]bool              // guarded by mu
+}
+
+func (r *recorder) String() string {
+	return fmt.Sprintf("%d runs and %d writes in %s; %d runs on a cache older than own writes, %d duplicates", r.runs.Load(), r.writes.Load(), r.took.Round(time.Millisecond), r.stale.Load(), r.duplicates.Load())
+}
+
+// begin looks at what the cache has of a parent's children, and returns how many runs there have been.
+func (r *recorder) begin(parent string, cached []*corev1.ConfigMap) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	has := map[types.UID]uint64{}
+	stale := false
+	for _, m := range cached {
+		has[m.UID] = number(m.ResourceVersion)
+		stale = stale || r.deleted[m.UID]
+	}
+	for uid, version := range r.children[parent] {
+		stale = stale || has[uid] < version
+	}
+	if stale {
+		r.stale.Add(1)
+	}
+	return r.runs.Add(1)
+}
+
+func (r *recorder) wrote(parent string, m *corev1.ConfigMap, deleted bool) {
+	r.writes.Add(1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if deleted {
+		delete(r.children[parent], m.UID)
+		r.deleted[m.UID] = true
+		return
+	}
+	if r.children[parent] == nil {
+		r.children[parent] = map[types.UID]uint64{}
+	}
+	if _, known := r.children[parent][m.UID]; !known && len(r.children[parent]) > 0 {
+		r.duplicates.Add(1)
+	}
+	r.children[parent][m.UID] = number(m.ResourceVersion)
+}
+
+func number(resourceVersion string) uint64 {
+	n, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// lagBehind runs the controller until it has been called so many times.
+func lagBehind(t *testing.T, c *testcluster.Cluster, parents, runs int, configure func(*rest.Config)) *recorder {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cfg := c.Config()
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return slowWatch{next, 50 * time.Millisecond} })
+	cfg.QPS, cfg.Burst = 2000, 2000
 	configure(cfg)
 	namespace := c.Namespace(t)
 	maps := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps(namespace)
+	lagging := kubernetes.NewForConfigOrDie(behindLag(t, cfg, 50*time.Millisecond)).CoreV1().ConfigMaps(namespace)
 
-	all, err := informer.New[*corev1.ConfigMap](maps, informer.Options[*corev1.ConfigMap]{})
+	children, err := informer.New[*corev1.ConfigMap](lagging, informer.Options[*corev1.ConfigMap]{})
 	require.NoError(t, err)
-	byParent, err := informer.AddIndex(all, func(m *corev1.ConfigMap) []string {
+	byParent, err := informer.AddIndex(children, func(m *corev1.ConfigMap) []string {
 		if parent, ok := m.Labels["parent"]; ok {
 			return []string{parent}
 		}
 		return nil
 	})
 	require.NoError(t, err)
+	r := &recorder{children: map[string]map[types.UID]uint64{}, deleted: map[types.UID]bool{}}
+	enough := make(chan struct{})
 	controller, err := reconcile.NewController("children", reconcile.Func(func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
-		for range byParent.Get(key.Name) {
-			return reconcile.Result{}, nil // it has one
+		var has []*corev1.ConfigMap
+		for m := range byParent.Get(key.Name) {
+			has = append(has, m)
 		}
-		child := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: key.Name + "-", Labels: map[string]string{"parent": key.Name}}}
-		_, err := maps.Create(ctx, child, metav1.CreateOptions{})
+		if r.begin(key.Name, has) == int64(runs) {
+			close(enough)
+		}
+		var written *corev1.ConfigMap
+		var err error
+		deleting := len(has) > 0 && has[0].Data["age"] == "3"
+		switch {
+		case len(has) == 0:
+			written, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: key.Name + "-", Labels: map[string]string{"parent": key.Name}}}, metav1.CreateOptions{})
+		case deleting:
+			written, err = has[0], maps.Delete(ctx, has[0].Name, metav1.DeleteOptions{})
+		default:
+			older := has[0].DeepCopy()
+			older.Data = map[string]string{"age": older.Data["age"] + "1"}
+			if len(older.Data["age"]) == 3 {
+				older.Data["age"] = "3"
+			}
+			written, err = maps.Update(ctx, older, metav1.UpdateOptions{})
+		}
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return reconcile.Result{RequeueAfter: time.Second}, nil // of a stale cache, again
+		}
+		if err == nil {
+			r.wrote(key.Name, written, deleting)
+		}
 		return reconcile.Result{}, err
-	}), reconcile.Options{Workers: 10})
+	}), reconcile.Options{Workers: 20})
 	require.NoError(t, err)
-	// A child's event names its parent; the informer is a source that the ledger can learn from.
-	reconcile.Watches(controller, all, func(m *corev1.ConfigMap) []reconcile.Key {
+	reconcile.Watches(controller, children, func(m *corev1.ConfigMap) []reconcile.Key {
 		if parent, ok := m.Labels["parent"]; ok {
 			return []reconcile.Key{{Namespace: namespace, Name: parent}}
 		}
 		return nil
 	})
+	// Somebody else has a reason to look at some parent or other all the time.
+	hints := make(chan int)
+	reconcile.Receives(controller, "hints", hints, func(i int) []reconcile.Key {
+		return []reconcile.Key{{Namespace: namespace, Name: fmt.Sprintf("parent-%d", i)}}
+	})
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{controller}})
 	require.NoError(t, err)
 	done := make(chan error, 1)
+	began := time.Now()
 	go func() { done <- m.Run(ctx) }()
-	require.NoError(t, all.WaitForSync(ctx))
-	for range 3 {
-		for i := range parents {
-			controller.Enqueue(reconcile.Key{Namespace: namespace, Name: fmt.Sprintf("parent-%d", i)})
+	for i := 0; ; i++ {
+		select {
+		case hints <- i % parents:
+			if i%20 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			continue
+		case <-enough:
+		case <-ctx.Done():
+			require.Fail(t, "not so many runs in time", "%s", r)
 		}
-		time.Sleep(10 * time.Millisecond) // let some be reconciled before they are named again
+		break
 	}
-	require.Eventually(t, func() bool {
-		s := controller.Stats()
-		return len(byParent.Values()) == parents && s.Queue.Ready+s.Queue.Active+s.Queue.Delayed == 0
-	}, 30*time.Second, 50*time.Millisecond)
+	r.took = time.Since(began)
 	cancel()
 	require.NoError(t, <-done)
-
-	list, err := c.Client().CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "parent"})
-	require.NoError(t, err)
-	return len(list.Items)
-}
-
-// slowWatch lets everything that a watch tells arrive late.
-type slowWatch struct {
-	next http.RoundTripper
-	lag  time.Duration
-}
-
-func (s slowWatch) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := s.next.RoundTrip(req)
-	if err == nil && strings.Contains(req.URL.RawQuery, "watch=") {
-		resp.Body = lateBody{resp.Body, s.lag}
-	}
-	return resp, err
-}
-
-type lateBody struct {
-	io.ReadCloser
-	lag time.Duration
-}
-
-func (b lateBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	time.Sleep(b.lag)
-	return n, err
+	return r
 }

@@ -35,7 +35,9 @@ type legacy struct {
 	Relist          bool   `json:"relist,omitempty"`
 }
 
-func (l legacy) about(s *scope) bool { return l.Group == s.target.group && l.Resource == s.target.resource }
+func (l legacy) about(s *scope) bool {
+	return l.Group == s.target.group && l.Resource == s.target.resource
+}
 
 // leave returns the word to be left.
 func (m *Manager) leave() string {
