@@ -20,6 +20,21 @@ help: ## list the targets
 demo: ## watch the ReplicaSet controller work on a real control plane; KEEP=1 stays up to play with
 	go run ./internal/demo $(if $(KEEP),-keep)
 
+KIND    = go tool -modfile=internal/tools/go.mod kind
+KUBECTL = kubectl --kubeconfig .build/kind.kubeconfig
+
+.PHONY: kind-demo
+kind-demo: ## the same on a kind cluster, with the controller in a Deployment; needs docker and kubectl; KEEP=1 keeps the cluster
+	docker build -f examples/replicaset/deploy/Dockerfile -t thermostat-replicaset:dev .
+	mkdir -p .build
+	$(KIND) create cluster --config examples/replicaset/deploy/kind.yaml --kubeconfig .build/kind.kubeconfig --wait 2m
+	$(KIND) load docker-image thermostat-replicaset:dev --name thermostat
+	$(KUBECTL) apply -k examples/replicaset/deploy
+	$(KUBECTL) apply -f examples/replicaset/deploy/bootstrap.yaml
+	go run ./internal/demo -kubeconfig .build/kind.kubeconfig
+	$(if $(KEEP),@echo 'The cluster stays: kubectl --kubeconfig .build/kind.kubeconfig. To remove it: $(KIND) delete cluster --name thermostat',\
+		$(KIND) delete cluster --name thermostat --kubeconfig .build/kind.kubeconfig)
+
 .PHONY: test test-library test-rest test-controlplane
 test: test-library test-rest test-controlplane ## all tests, those against a real control plane included
 test-library: build

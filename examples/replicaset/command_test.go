@@ -202,7 +202,7 @@ func TestCommandWithMinimalRules(t *testing.T) {
 	l := listen(t)
 	metricsAddress := l.Addr().String()
 	l.Close()
-	cmd := command(t.Context(), "--metrics-bind-address", metricsAddress, "--kubeconfig", kubeconfig, "--namespace", w.namespace, "--leader-elect-resource-namespace", w.namespace,
+	cmd := command(t.Context(), "--leader-elect-identity=the-one", "--metrics-bind-address", metricsAddress, "--kubeconfig", kubeconfig, "--namespace", w.namespace, "--leader-elect-resource-namespace", w.namespace,
 		"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s", "--kube-api-qps=200", "--kube-api-burst=200")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -221,10 +221,14 @@ func TestCommandWithMinimalRules(t *testing.T) {
 	require.Contains(t, numbers, `leader_election_master_status{name="thermostat-replicaset"} 1`)
 	require.Contains(t, numbers, "go_goroutines")
 
+	lease, err := w.client.CoordinationV1().Leases(w.namespace).Get(t.Context(), "thermostat-replicaset", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(*lease.Spec.HolderIdentity, "the-one_"), *lease.Spec.HolderIdentity)
+
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, cmd.Wait(), stderr.String())
 	require.NotContains(t, stderr.String(), "forbidden")
-	lease, err := w.client.CoordinationV1().Leases(w.namespace).Get(t.Context(), "thermostat-replicaset", metav1.GetOptions{})
+	lease, err = w.client.CoordinationV1().Leases(w.namespace).Get(t.Context(), "thermostat-replicaset", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Empty(t, *lease.Spec.HolderIdentity, "the next one does not have to wait")
 }

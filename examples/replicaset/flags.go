@@ -27,6 +27,7 @@ type options struct {
 	leaderElect    bool
 	leaseNamespace string
 	leaseName      string
+	identity       string
 	leaseDuration  time.Duration
 	renewDeadline  time.Duration
 	retryPeriod    time.Duration
@@ -48,6 +49,7 @@ func parseFlags(args []string) (options, error) {
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the lease, so that several replicas can run")
 	fs.StringVar(&o.leaseNamespace, "leader-elect-resource-namespace", "kube-system", "namespace of the lease")
 	fs.StringVar(&o.leaseName, "leader-elect-resource-name", "thermostat-replicaset", "name of the lease")
+	fs.StringVar(&o.identity, "leader-elect-identity", "", "name of this replica in the lease; empty: the host name, which is a pod's name")
 	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long others wait before they take over from a leader that fell silent")
 	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long a leader that cannot renew its lease still leads")
 	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "time between two tries to renew or take the lease")

@@ -74,7 +74,7 @@ func run(ctx context.Context, o options) error {
 	var elector *leaderelection.Elector
 	if o.leaderElect {
 		elector, err = leaderelection.New(leaderelection.Config{
-			REST: cfg, Namespace: o.leaseNamespace, Name: o.leaseName,
+			REST: cfg, Namespace: o.leaseNamespace, Name: o.leaseName, Identity: o.identity,
 			LeaseDuration: o.leaseDuration, RenewDeadline: o.renewDeadline, RetryPeriod: o.retryPeriod,
 		})
 		if err != nil {

@@ -15,10 +15,12 @@ import (
 // The whole of it, as "make demo" runs it.
 func TestDemo(t *testing.T) {
 	var out bytes.Buffer
-	err := run(t.Context(), &narrator{out: &out}, false)
+	say := &narrator{out: &out}
+	stage := &here{narrator: say}
+	err := run(t.Context(), say, stage, false)
 	require.NoError(t, err, out.String())
 	t.Log(out.String())
-	require.Equal(t, len((&demo{}).steps()), strings.Count(out.String(), "   => "), "each step has a result")
+	require.Equal(t, len((&demo{stage: stage}).steps()), strings.Count(out.String(), "   => "), "each step has a result")
 }
 
 func TestNarratorIntoAPipe(t *testing.T) {

@@ -1,7 +1,8 @@
 // Command demo shows the ReplicaSet controller of examples/replicaset at work on a real control plane, and checks everything that it says.
 //
 // It is what "make demo" runs. It needs the Go toolchain and nothing else: etcd, kube-apiserver and kube-controller-manager are compiled the
-// first time, run on this machine only, and end with it, as do all their files.
+// first time, run on this machine only, and end with it, as do all their files. With -kubeconfig it is given on a cluster to which
+// examples/replicaset/deploy has been applied: see "make kind-demo".
 package main
 
 import (
@@ -17,13 +18,19 @@ import (
 
 func main() {
 	keep := flag.Bool("keep", false, "stay up at the end, until Ctrl-C, and say how to play with kubectl")
+	kubeconfig := flag.String("kubeconfig", "", "the demo's cluster, in which the controller has been deployed; empty: one on this machine")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "demo: unexpected argument %q: there are only flags, see -help\n", flag.Arg(0))
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, newNarrator(os.Stdout), *keep)
+	say := newNarrator(os.Stdout)
+	var s stage = &here{narrator: say}
+	if *kubeconfig != "" {
+		s = &inCluster{narrator: say, kubeconfig: *kubeconfig}
+	}
+	err := run(ctx, say, s, *keep)
 	stop()
 	if err != nil {
 		fmt.Printf("\ndemo: FAILED: %v\n", err)
@@ -32,21 +39,21 @@ func main() {
 	fmt.Println("\ndemo: ok")
 }
 
-func run(ctx context.Context, say *narrator, keep bool) (err error) {
+func run(ctx context.Context, say *narrator, s stage, keep bool) (err error) {
 	began := time.Now()
-	d := &demo{narrator: say}
+	d := &demo{narrator: say, stage: s}
 	defer func() {
 		if err != nil && ctx.Err() != nil {
 			err = errors.New("interrupted")
 		}
-		err = errors.Join(err, d.close())
+		err = errors.Join(err, s.close())
 	}()
 	for i, step := range d.steps() {
 		say.step(i+1, step.title)
 		result, err := step.do(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				d.showLogs()
+				s.showLogs()
 			}
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}

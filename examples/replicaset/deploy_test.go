@@ -1,0 +1,387 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/internal/testcluster"
+)
+
+// These tests are about deploy/. There is no container engine here, so they do with its files what they can: apply the manifests to a real API server, and
+// run the command as the pods would, with the arguments and the rights that the manifests give it.
+
+const repository = "../.."
+
+// tool builds a tool of internal/tools and returns its path.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.CommandContext(t.Context(), "go", "tool", "-modfile="+repository+"/internal/tools/go.mod", "-n", name).Output()
+	require.NoError(t, err)
+	return strings.TrimSpace(string(path))
+}
+
+// manifests are the objects of the kustomization, in the order in which they are to be applied.
+func manifests(t *testing.T) []*unstructured.Unstructured {
+	t.Helper()
+	built, err := exec.CommandContext(t.Context(), tool(t, "kustomize"), "build", "deploy").Output()
+	require.NoError(t, err)
+	objects := decode(t, built)
+	require.Greater(t, len(objects), 5)
+	return objects
+}
+
+func decode(t *testing.T, documents []byte) []*unstructured.Unstructured {
+	t.Helper()
+	objects, err := testcluster.Decode(documents)
+	require.NoError(t, err)
+	return objects
+}
+
+// find returns the one object of that kind, as T.
+func find[T any](t *testing.T, objects []*unstructured.Unstructured, kind string) (found T) {
+	t.Helper()
+	n := 0
+	for _, o := range objects {
+		if o.GetKind() == kind {
+			n++
+			require.NoError(t, kruntime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &found, true), "unknown fields")
+		}
+	}
+	require.Equal(t, 1, n, kind)
+	return found
+}
+
+// A recorder stands between a client and the API server, and notes what is asked for and what is refused.
+type recorder struct {
+	url    string
+	caData []byte
+
+	mu sync.Mutex
+	// Guarded by mu.
+	used      map[string]bool // "verb group/resource[/subresource]"
+	refused   []string
+	streaming bool // lists are streamed; otherwise this is an API server that does not know how
+}
+
+func newRecorder(t *testing.T, cfg *rest.Config) *recorder {
+	target, err := url.Parse(cfg.Host)
+	require.NoError(t, err)
+	anonymous := rest.AnonymousClientConfig(cfg) // who asks is said by the token of the request
+	transport, err := rest.TransportFor(anonymous)
+	require.NoError(t, err)
+	r := &recorder{used: map[string]bool{}, streaming: true}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(target) },
+		Transport:     transport,
+		FlushInterval: -1, // a watch is told as it happens
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusUnauthorized {
+				r.refused = append(r.refused, resp.Request.Method+" "+resp.Request.URL.String())
+			}
+			return nil
+		},
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		r.used[accessOf(req)] = true
+		streaming := r.streaming
+		r.mu.Unlock()
+		if !streaming && req.URL.Query().Get("sendInitialEvents") != "" {
+			http.Error(w, "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled", http.StatusUnprocessableEntity)
+			return
+		}
+		proxy.ServeHTTP(w, req)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	r.url = server.URL
+	r.caData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return r
+}
+
+var resourcePath = regexp.MustCompile(`^/(?:api|apis/([^/]+))/[^/]+(?:/namespaces/[^/]+)?/([^/]+)(?:/([^/]+))?(?:/([^/]+))?$`)
+
+// accessOf says which verb on which resource a request needs.
+func accessOf(req *http.Request) string {
+	m := resourcePath.FindStringSubmatch(req.URL.Path)
+	if m == nil {
+		return req.Method + " " + req.URL.Path
+	}
+	group, resource, name, subresource := m[1], m[2], m[3], m[4]
+	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete", http.MethodGet: "get"}[req.Method]
+	switch {
+	case req.URL.Query().Get("watch") != "":
+		verb = "watch"
+	case verb == "get" && name == "":
+		verb = "list"
+	}
+	if subresource != "" {
+		resource += "/" + subresource
+	}
+	return verb + " " + group + "/" + resource
+}
+
+// granted are the accesses that rules give.
+func granted(rules []rbacv1.PolicyRule) (all []string) {
+	for _, rule := range rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					all = append(all, verb+" "+group+"/"+resource)
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// The manifests make a controller that makes its own pods, with the rights of its service account: nothing that it asks for is refused, and each right is used.
+func TestDeployment(t *testing.T) {
+	t.Parallel()
+	cluster := testcluster.Private(t)
+	objects := manifests(t)
+	require.NoError(t, cluster.Apply(t.Context(), objects...))
+	bootstrap, err := os.ReadFile("deploy/bootstrap.yaml")
+	require.NoError(t, err)
+	require.NoError(t, cluster.Apply(t.Context(), decode(t, bootstrap)...))
+	deployment, account := find[appsv1.Deployment](t, objects, "Deployment"), find[corev1.ServiceAccount](t, objects, "ServiceAccount")
+	first := find[corev1.Pod](t, decode(t, bootstrap), "Pod")
+	require.Equal(t, account.Name, deployment.Spec.Template.Spec.ServiceAccountName)
+	require.Equal(t, account.Name, first.Spec.ServiceAccountName)
+	require.Equal(t, deployment.Spec.Template.Spec.Containers[0].Image, first.Spec.Containers[0].Image)
+
+	client := cluster.Client()
+	hour := int64(3600)
+	token, err := client.CoreV1().ServiceAccounts(account.Namespace).CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	recorder := newRecorder(t, cluster.Config())
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, testcluster.WriteKubeconfig(kubeconfig, &rest.Config{
+		Host: recorder.url, BearerToken: token.Status.Token, TLSClientConfig: rest.TLSClientConfig{CAData: recorder.caData},
+	}))
+	run := func(container corev1.Container, more ...string) (end func()) {
+		args := []string{"--kubeconfig", kubeconfig}
+		for _, arg := range container.Args {
+			args = append(args, strings.ReplaceAll(arg, "$(NAMESPACE)", account.Namespace))
+		}
+		cmd := command(context.Background(), append(args, more...)...)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		require.NoError(t, cmd.Start())
+		end = sync.OnceFunc(func() {
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+			require.NoError(t, cmd.Wait(), stderr.String())
+			require.NotContains(t, stderr.String(), "forbidden:")
+		})
+		t.Cleanup(end)
+		return end
+	}
+
+	endFirst := run(first.Spec.Containers[0])
+	require.Eventually(t, func() bool {
+		d, err := client.AppsV1().Deployments(deployment.Namespace).Get(t.Context(), deployment.Name, metav1.GetOptions{})
+		return err == nil && d.Status.AvailableReplicas == *deployment.Spec.Replicas
+	}, 90*time.Second, 100*time.Millisecond, "the pods of the Deployment should have been made")
+	pods, err := client.CoreV1().Pods(deployment.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(deployment.Spec.Selector)})
+	require.NoError(t, err)
+	require.Len(t, pods.Items, 2)
+	endFirst()
+
+	// Now as one of these, on an API server that does not stream lists.
+	recorder.mu.Lock()
+	recorder.streaming = false
+	recorder.mu.Unlock()
+	l := listen(t)
+	address := l.Addr().String()
+	l.Close()
+	container := deployment.Spec.Template.Spec.Containers[0]
+	run(container, "--metrics-bind-address="+address)
+	w := newWorld(t, cluster)
+	w.createPod(orphan("orphan", map[string]string{"app": "web"}))
+	w.create("web", 20) // more events than are kept apart
+	w.settled("web", 20)
+	w.scale("web", 1)
+	w.settled("web", 1)
+	for _, probe := range []*corev1.Probe{container.StartupProbe, container.LivenessProbe, container.ReadinessProbe} {
+		require.Equal(t, "ok\n", get(t, "http://"+address+probe.HTTPGet.Path))
+		require.Equal(t, container.Ports[0].Name, probe.HTTPGet.Port.StrVal)
+	}
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(container.Args[1], "--metrics-bind-address="))
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint(container.Ports[0].ContainerPort), port)
+
+	rules := append(find[rbacv1.ClusterRole](t, objects, "ClusterRole").Rules, find[rbacv1.Role](t, objects, "Role").Rules...)
+	used := func() (all []string) {
+		recorder.mu.Lock()
+		defer recorder.mu.Unlock()
+		for access := range recorder.used {
+			if access != "create authorization.k8s.io/selfsubjectaccessreviews" { // everybody's right
+				all = append(all, access)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	require.Eventually(t, func() bool { return slices.Equal(granted(rules), used()) }, 20*time.Second, 100*time.Millisecond,
+		"granted: %q\nused: %q", granted(rules), used())
+	require.Empty(t, recorder.refused)
+}
+
+// The image is what the Dockerfile says, as far as one can tell without making it: its build runs on the files that its build context has, and gives a static binary.
+func TestDockerfile(t *testing.T) {
+	text, err := os.ReadFile("deploy/Dockerfile")
+	require.NoError(t, err)
+	lines := strings.Split(strings.ReplaceAll(string(text), "\\\n", " "), "\n")
+	one := func(prefix string) string {
+		t.Helper()
+		i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, prefix) })
+		require.GreaterOrEqual(t, i, 0, prefix)
+		return strings.TrimPrefix(lines[i], prefix)
+	}
+	gomod, err := os.ReadFile(filepath.Join(repository, "go.mod"))
+	require.NoError(t, err)
+	require.Contains(t, string(gomod), "\ngo "+strings.Fields(one("FROM --platform=$BUILDPLATFORM golang:"))[0]+".", "the compiler is the one that go.mod asks for")
+	require.Contains(t, lines, "FROM scratch")
+	require.Regexp(t, "^[1-9][0-9]*:[1-9][0-9]*$", one("USER "), "a number: kubelet has to see that it is not root")
+	require.Equal(t, "/replicaset /replicaset", one("COPY --from=build "))
+	require.Equal(t, `["/replicaset"]`, one("ENTRYPOINT "))
+
+	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
+	require.NoError(t, err)
+	build, ok := strings.CutPrefix(lines[0], "# ")
+	require.True(t, ok)
+	require.Contains(t, string(makefile), "\n\t"+build+"\n", "the Makefile builds it in the same way")
+
+	sources, binary := t.TempDir(), filepath.Join(t.TempDir(), "replicaset")
+	copyContext(t, "deploy/Dockerfile.dockerignore", sources)
+	line := "CGO_ENABLED" + one("RUN CGO_ENABLED")
+	require.Contains(t, line, "-o /replicaset ")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(line, "-o /replicaset ", "-o '"+binary+"' ", 1))
+	cmd.Dir = sources
+	cmd.Env = append(os.Environ(), "TARGETOS="+runtime.GOOS, "TARGETARCH="+runtime.GOARCH, "GOFLAGS=-mod=readonly", "GOWORK=off")
+	output, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(output))
+	help, err := exec.CommandContext(t.Context(), binary, "--help").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(help), "--leader-elect-resource-namespace")
+	if runtime.GOOS == "linux" {
+		f, err := elf.Open(binary)
+		require.NoError(t, err)
+		defer f.Close()
+		require.False(t, slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }), "it needs no loader, so it is static")
+	}
+}
+
+// copyContext copies what an ignore file lets into the build context. It understands as much of the format as ours uses: nothing but what is named, without tests.
+func copyContext(t *testing.T, ignore, to string) {
+	t.Helper()
+	text, err := os.ReadFile(ignore)
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	lines = slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, "#") })
+	require.Equal(t, "*", lines[0])
+	require.Equal(t, "**/*_test.go", lines[len(lines)-1])
+	for _, line := range lines[1 : len(lines)-1] {
+		name, ok := strings.CutPrefix(line, "!")
+		require.True(t, ok, line)
+		err := filepath.WalkDir(filepath.Join(repository, name), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			relative, err := filepath.Rel(repository, path)
+			if err != nil {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			target := filepath.Join(to, relative)
+			return errors.Join(os.MkdirAll(filepath.Dir(target), 0o755), os.WriteFile(target, content, 0o644))
+		})
+		require.NoError(t, err)
+	}
+}
+
+// kind understands the configuration of the cluster, and kube-controller-manager the list of controllers in it. Where no container engine can be found, that is
+// as far as kind comes.
+func TestKindConfig(t *testing.T) {
+	t.Parallel()
+	kind := tool(t, "kind")
+	create := func(config string) string {
+		cmd := exec.CommandContext(t.Context(), kind, "create", "cluster", "--config", "-")
+		cmd.Stdin, cmd.Env = strings.NewReader(config), []string{"PATH=/nowhere", "HOME=" + t.TempDir()}
+		output, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		return string(output)
+	}
+	text, err := os.ReadFile("deploy/kind.yaml")
+	require.NoError(t, err)
+	require.Contains(t, create(string(text)), `exec: "docker": executable file not found`)
+	require.Contains(t, create("patches: []\n"+string(text)), "field patches not found", "it would have noticed a mistake")
+
+	var cluster struct{ KubeadmConfigPatches []string }
+	require.NoError(t, yaml.Unmarshal(text, &cluster))
+	require.Len(t, cluster.KubeadmConfigPatches, 1)
+	var patch struct {
+		Kind              string
+		ControllerManager struct{ ExtraArgs map[string]string }
+	}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(cluster.KubeadmConfigPatches[0]), &patch))
+	require.Equal(t, "ClusterConfiguration", patch.Kind)
+	binary, err := testcluster.BuildControlPlane(t.Context(), t.Output())
+	require.NoError(t, err)
+	startsWith := func(controllers string) string {
+		// Its API server is not there; but first it looks at what it was told.
+		kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+		require.NoError(t, testcluster.WriteKubeconfig(kubeconfig, &rest.Config{Host: "https://127.0.0.1:1"}))
+		cmd := exec.CommandContext(t.Context(), binary, "controller-manager", "--secure-port=0", "--leader-elect=false", "--kubeconfig="+kubeconfig, "--controllers="+controllers)
+		output, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		return string(output)
+	}
+	const unknown = "is not in the list of known controllers"
+	require.NotContains(t, startsWith(patch.ControllerManager.ExtraArgs["controllers"]), unknown)
+	require.Contains(t, startsWith("*,-replica-set"), unknown, "it would have noticed a mistake")
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// inCluster is the stage in a cluster of somebody else's, to which examples/replicaset/deploy has been applied: the controller is a Deployment, and
+// makes its own pods.
+type inCluster struct {
+	narrator   *narrator
+	kubeconfig string
+	client     kubernetes.Interface
+	namespace  string // of the demo's own pods
+}
+
+// The names are those of examples/replicaset/deploy.
+const deployed, deployedIn, bootstrap = "thermostat-replicaset", "thermostat", "thermostat-replicaset-bootstrap"
+
+func (c *inCluster) what() string {
+	return "A cluster whose kube-controller-manager runs without its ReplicaSet controller."
+}
+func (c *inCluster) replicas() string                { return "a Deployment of two pods" }
+func (c *inCluster) howItEnds() string               { return "delete the leader's own pod" }
+func (c *inCluster) lease() (namespace, name string) { return deployedIn, deployed }
+
+// images do nothing, and are small.
+func (c *inCluster) images() (older, newer string) {
+	return "registry.k8s.io/pause:3.9", "registry.k8s.io/pause:3.10"
+}
+
+// crowd leaves room for the other pods of a single node, which takes 110.
+func (c *inCluster) crowd() int { return 80 }
+
+func (c *inCluster) open(ctx context.Context) (client kubernetes.Interface, namespace, result string, err error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return nil, "", "", err
+	}
+	cfg.QPS = -1
+	if c.client, err = kubernetes.NewForConfig(cfg); err != nil {
+		return nil, "", "", err
+	}
+	version, err := c.client.Discovery().ServerVersion()
+	if err != nil {
+		return nil, "", "", err
+	}
+	created, err := c.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "demo-"}}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, "", "", fmt.Errorf("create a namespace: %w", err)
+	}
+	c.namespace = created.Name
+	return c.client, c.namespace, fmt.Sprintf("Kubernetes %s at %s.", version.GitVersion, cfg.Host), nil
+}
+
+func (c *inCluster) start(ctx context.Context) (string, error) {
+	began := time.Now()
+	c.narrator.count("waiting for the Deployment " + deployedIn + "/" + deployed)
+	for deadline := began.Add(2 * patience); ; {
+		d, err := c.client.AppsV1().Deployments(deployedIn).Get(ctx, deployed, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return "", fmt.Errorf("the controller is not deployed in this cluster: kubectl apply -k examples/replicaset/deploy, and -f examples/replicaset/deploy/bootstrap.yaml")
+		case err == nil && d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == 2:
+		case time.Now().After(deadline):
+			return "", fmt.Errorf("the Deployment %s/%s has not two available pods after %s", deployedIn, deployed, seconds(time.Since(began)))
+		default:
+			if err := sleep(ctx); err != nil {
+				return "", err
+			}
+			continue
+		}
+		break
+	}
+	// Who has made the two may go now.
+	err := c.client.CoreV1().Pods(deployedIn).Delete(ctx, bootstrap, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("delete the pod %s: %w", bootstrap, err)
+	}
+	holder := bootstrap
+	for strings.HasPrefix(holder, bootstrap) {
+		if holder, err = awaitLeader(ctx, c.client, c, holder); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("the controller has made its own two pods; %s leads after %s.", holder, seconds(time.Since(began))), nil
+}
+
+func sleep(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(pollTime):
+		return nil
+	}
+}
+
+// pods are those of the controller that are not on their way out.
+func (c *inCluster) pods(ctx context.Context) ([]corev1.Pod, error) {
+	list, err := c.client.CoreV1().Pods(deployedIn).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + deployed})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of the controller: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil }), nil
+}
+
+// running finds a replica that starts over and over.
+func (c *inCluster) running(ctx context.Context) error {
+	pods, err := c.pods(ctx)
+	if err != nil {
+		return nil // the next look tells
+	}
+	for _, pod := range pods {
+		for _, s := range pod.Status.ContainerStatuses {
+			if s.RestartCount > 2 {
+				return fmt.Errorf("the pod %s has ended %d times by itself", pod.Name, s.RestartCount)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *inCluster) endLeader(ctx context.Context, holder string) (result string, within time.Duration, err error) {
+	pods, err := c.pods(ctx)
+	if err != nil {
+		return "", 0, err
+	}
+	for _, pod := range pods {
+		if strings.HasPrefix(holder, pod.Name) {
+			// It finishes the run that it is in, and lets the lease go.
+			return pod.Name + " is deleted", 45 * time.Second, c.client.CoreV1().Pods(deployedIn).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+		}
+	}
+	return "", 0, fmt.Errorf("the leader %s is none of the controller's pods", holder)
+}
+
+func (c *inCluster) end(ctx context.Context) (string, error) {
+	for deadline := time.Now().Add(patience); ; {
+		pods, err := c.pods(ctx)
+		if err == nil && len(pods) == 2 {
+			return "the controller has two pods again, by its own doing", nil
+		}
+		if time.Now().After(deadline) {
+			return "", errors.Join(fmt.Errorf("the controller has %d pods", len(pods)), err)
+		}
+		if err := sleep(ctx); err != nil {
+			return "", err
+		}
+	}
+}
+
+func (c *inCluster) hint(namespace string) string {
+	return fmt.Sprintf("It keeps running until Ctrl-C. In another terminal: kubectl --kubeconfig %s --namespace %s get deployments,replicasets,pods", c.kubeconfig, namespace)
+}
+
+func (c *inCluster) showLogs() {
+	c.narrator.text("The log of the controller: kubectl --kubeconfig %s --namespace %s logs deployment/%s", c.kubeconfig, deployedIn, deployed)
+}
+
+func (c *inCluster) close() error {
+	if c.namespace == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := c.client.CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{}); err != nil {
+		return fmt.Errorf("delete the namespace of the demo: %w", err)
+	}
+	return nil
+}
