@@ -270,6 +270,7 @@ func TestDeployment(t *testing.T) {
 
 // The image is what the Dockerfile says, as far as one can tell without making it: its build runs on the files that its build context has, and gives a static binary.
 func TestDockerfile(t *testing.T) {
+	t.Parallel() // the first time it compiles all that the command needs, without cgo
 	text, err := os.ReadFile("deploy/Dockerfile")
 	require.NoError(t, err)
 	lines := strings.Split(strings.ReplaceAll(string(text), "\\\n", " "), "\n")
