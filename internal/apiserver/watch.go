@@ -199,12 +199,12 @@ func (w *stream) look() (*watch.Event, time.Time, <-chan struct{}, error) {
 		}
 		if !now.Before(w.bookmarkAt) {
 			w.bookmarkAt = now.Add(bookmarkEvery)
-			if delay < 0 {
-				return nil, earlier(wake, w.bookmarkAt), st.changed, nil
+			// A watch that is ahead of the server, since that was restored, is told nothing until the server has caught up.
+			if delay >= 0 && st.version >= w.next {
+				w.next = st.version
+				e := w.bookmark(w.next, false)
+				return &e, now, nil, nil
 			}
-			w.next = max(w.next, st.version)
-			e := w.bookmark(w.next, false)
-			return &e, now, nil, nil
 		}
 		wake = earlier(wake, w.bookmarkAt)
 	}
