@@ -280,11 +280,11 @@ func (l *ledger) examine(ctx context.Context, log klog.Logger, debts []*debt) (v
 		switch {
 		case err != nil:
 			log.Error(err, "Parked, and the server does not say what became of a write")
-		case !exists || h.UID != d.uid: // gone, replaced, or no longer what the informer asks for: it will never be seen
+		case !d.deleted && (!exists || h.UID != d.uid): // gone, replaced, or no longer what the informer asks for: it will never be seen
 			void[d] = true
 		case !d.deleted && !atLeast(h.ResourceVersion, d.resourceVersion): // the server was restored from before the write, or its versions cannot be compared
 			void[d] = true
-		case d.deleted && !h.Deleting: // the deletion was undone in the same way
+		case d.deleted && exists && h.UID == d.uid && !h.Deleting: // the deletion was undone in the same way
 			void[d] = true
 		default:
 			behind[c] = true
