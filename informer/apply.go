@@ -58,6 +58,7 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 		}
 	}
 	initial := !inf.HasSynced()
+	inf.events = slices.Grow(inf.events, len(deltas))
 	s.Lock()
 	defer s.Unlock()
 	for i := range deltas {
@@ -199,9 +200,12 @@ func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
 		wanted := inf.push(l, log, stored, inf.events)
 		return !wanted || l.every && !inf.push(l, log, stored, inf.repeats)
 	})
+	// Listeners keep them. Where all are inline nobody does, and the space is used again.
+	if slices.ContainsFunc(inf.listeners, func(l *listener[T]) bool { return !l.inline }) {
+		inf.events = nil
+	}
 	clear(inf.events) // or they would keep objects alive
-	clear(inf.repeats)
-	inf.events, inf.repeats = inf.events[:0], inf.repeats[:0]
+	inf.events, inf.repeats = inf.events[:0], nil
 }
 
 // push hands events to one listener and reports whether it still wants more. The caller holds the writer token.

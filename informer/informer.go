@@ -309,15 +309,20 @@ func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions)
 	inf.mu.Unlock()
 
 	// The store stands still while the writer token is held, so the snapshot and the events that follow meet without a gap.
+	stored := inf.store.Rows()
 	var joined []Event[T]
-	for row := range store.Row(inf.store.Rows()) {
+	for row := range store.Row(stored) {
 		it := inf.store.item(row)
 		joined = append(joined, Event[T]{Type: Added, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, New: it.value, Initial: true})
+		if len(joined) == chunk {
+			inf.push(l, inf.health.log, stored, joined)
+			joined = nil
+		}
 	}
 	if inf.HasSynced() {
 		joined = append(joined, Event[T]{})
 	}
-	inf.push(l, inf.health.log, len(joined), joined)
+	inf.push(l, inf.health.log, stored, joined)
 	// Those that have been removed are forgotten here, too: when nothing changes, nobody else would.
 	inf.listeners = append(slices.DeleteFunc(inf.listeners, (*listener[T]).isRemoved), l)
 	if l.resync != nil && inf.HasSynced() {

@@ -22,8 +22,8 @@ func listenerScript(t *testing.T, script []byte) {
 	now, marked := 1, false
 	deliver := func(n int) {
 		for range n {
-			if e, ok := l.next(); ok {
-				l.deliver(klog.Background(), e)
+			if batch, ok := l.next(); ok {
+				l.work(t.Context(), klog.Background(), batch)
 			}
 		}
 	}
@@ -60,8 +60,8 @@ func listenerScript(t *testing.T, script []byte) {
 			deliver(int(op % 4))
 		case 6:
 			l.mu.Lock()
-			l.buffer, l.head = merge(l.buffer[l.head:]), 0
-			require.LessOrEqual(t, len(l.buffer), 2*4+1, "more than two events for some key")
+			l.merge()
+			require.LessOrEqual(t, l.waiting, 2*4+1, "more than two events for some key")
 			l.mu.Unlock()
 		case 7:
 			if !marked {
@@ -124,10 +124,10 @@ func TestMergingNeverPostponesTheMark(t *testing.T) {
 		for j := range 10 {
 			l.push(log, keys, Event[int]{Type: Updated, Key: Key{Name: strconv.Itoa((10*i + j) % keys)}})
 		}
-		e, ok := l.next()
+		batch, ok := l.next()
 		require.True(t, ok)
-		l.deliver(log, e)
-		delivered++
+		l.work(t.Context(), log, batch)
+		delivered += len(batch)
 		select {
 		case <-l.synced:
 			return
@@ -147,12 +147,12 @@ func TestWhatWaitsForAHandlerIsBoundedByTheStore(t *testing.T) {
 					typ = Added
 				}
 				l.push(log, stored, Event[int]{Type: typ, Key: Key{Name: strconv.Itoa(i % stored)}})
-				require.LessOrEqual(t, l.pending(), max(minBuffer, 2*stored))
+				require.LessOrEqual(t, l.pending(), max(minBuffer, 2*stored)+chunk)
 				if i%20 == 0 {
 					l.next() // a handler that is never done: the array must not grow behind it, either
 				}
 			}
-			require.LessOrEqual(t, cap(l.buffer), 4*max(minBuffer, 2*stored))
+			require.LessOrEqual(t, cap(l.batches), 4*max(minBuffer, 2*stored))
 		})
 	}
 }
@@ -165,8 +165,8 @@ func TestAHandlerThatIsNeverQuiteDoneHoldsNoMemoryBehindIt(t *testing.T) {
 			l.next() // one is always left
 		}
 	}
-	require.Equal(t, 1, l.pending())
-	require.Less(t, cap(l.buffer), 16)
+	require.Equal(t, 1, l.waiting)
+	require.Less(t, cap(l.batches), 16)
 }
 
 func TestABurstThatHasPassedHoldsNoMemory(t *testing.T) {
@@ -178,6 +178,6 @@ func TestABurstThatHasPassedHoldsNoMemory(t *testing.T) {
 		_, ok := l.next()
 		require.True(t, ok)
 	}
-	require.LessOrEqual(t, cap(l.buffer), minBuffer)
+	require.LessOrEqual(t, cap(l.batches), minBuffer)
 	require.Equal(t, minBuffer, l.limit)
 }
