@@ -306,10 +306,10 @@ func (p *process) sees(w written) bool {
 	if w.version == 0 {
 		return held == nil || held.GetUID() != w.uid || held.GetDeletionTimestamp() != nil
 	}
-	return number(reached) >= w.version || held != nil && number(held.GetResourceVersion()) >= w.version
+	return versionOf(reached) >= w.version || held != nil && versionOf(held.GetResourceVersion()) >= w.version
 }
 
-func number(version string) int64 {
+func versionOf(version string) int64 {
 	n, _ := strconv.ParseInt(version, 10, 64)
 	return n
 }
@@ -318,7 +318,7 @@ func number(version string) int64 {
 func (p *process) wrote(key reconcile.Key, pod bool, o metav1.Object, deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := written{pod: pod, key: reconcile.Key{Namespace: o.GetNamespace(), Name: o.GetName()}, uid: o.GetUID(), version: number(o.GetResourceVersion())}
+	w := written{pod: pod, key: reconcile.Key{Namespace: o.GetNamespace(), Name: o.GetName()}, uid: o.GetUID(), version: versionOf(o.GetResourceVersion())}
 	if deleted {
 		w.version = 0
 	}
@@ -336,7 +336,7 @@ func (p *process) reconcile(ctx context.Context, key reconcile.Key) error {
 			mine = append(mine, pod)
 		}
 	}
-	slices.SortFunc(mine, func(a, b *corev1.Pod) int { return int(number(a.ResourceVersion) - number(b.ResourceVersion)) })
+	slices.SortFunc(mine, func(a, b *corev1.Pod) int { return int(versionOf(a.ResourceVersion) - versionOf(b.ResourceVersion)) })
 	pods := p.clients.CoreV1().Pods(key.Namespace)
 	n := int(*set.Spec.Replicas)
 	for range n - len(mine) {
