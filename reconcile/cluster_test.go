@@ -170,7 +170,7 @@ func lagBehind(t *testing.T, c *testcluster.Cluster, parents, runs int, configur
 		}
 		return nil
 	})
-	// Somebody else has a reason to look at some parent or other all the time.
+	// Somebody else has a reason to look at some parents all the time, at fewer than there are workers, and at others after a while.
 	hints := make(chan int)
 	reconcile.Receives(controller, "hints", hints, func(i int) []reconcile.Key {
 		return []reconcile.Key{{Namespace: namespace, Name: fmt.Sprintf("parent-%d", i)}}
@@ -182,7 +182,7 @@ func lagBehind(t *testing.T, c *testcluster.Cluster, parents, runs int, configur
 	go func() { done <- m.Run(ctx) }()
 	for i := 0; ; i++ {
 		select {
-		case hints <- i % parents:
+		case hints <- (int(time.Since(began)/(200*time.Millisecond))*16 + i%16) % parents:
 			if i%20 == 0 {
 				time.Sleep(time.Millisecond)
 			}

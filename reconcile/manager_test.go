@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -405,4 +406,62 @@ func TestNothingIsReconciledOnACacheThatIsTooOld(t *testing.T) {
 		time.Sleep(freshAgain)
 		require.Equal(t, []string{"default/parent"}, taken(log))
 	})
+}
+
+// TestShutdownOfALargeManager stops ten informers and five controllers, of which one is stuck in a Reconcile, and one informer in a handler: all the rest ends,
+// and who is to blame is named. Without the two it takes no time at all.
+func TestShutdownOfALargeManager(t *testing.T) {
+	for name, stuck := range map[string]bool{"two are stuck": true, "nobody is": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				var ended atomic.Int32
+				var controllers []*Controller
+				for i := range 5 {
+					c, err := NewController(fmt.Sprint("controller-", i), Func(func(ctx context.Context, key Key) (Result, error) {
+						if stuck && i == 3 && key.Name == "a" {
+							<-release
+						}
+						<-ctx.Done() // as a call that takes for as long as it may
+						ended.Add(1)
+						return Result{}, ctx.Err()
+					}), Options{Workers: 2, Timeout: 20 * time.Second})
+					require.NoError(t, err)
+					for j := range 2 {
+						api := newMapAPI()
+						api.Create(configMap("a"))
+						api.Create(configMap("b"))
+						maps, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: fmt.Sprintf("informer-%d-%d", i, j)})
+						require.NoError(t, err)
+						if stuck && i == 1 && j == 1 {
+							_, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) { <-release }, informer.HandlerOptions{Name: "sluggard"})
+							require.NoError(t, err)
+						}
+						For(c, maps)
+					}
+					controllers = append(controllers, c)
+				}
+				stop := start(t, ManagerOptions{Controllers: controllers})
+				synctest.Wait()
+				began := time.Now()
+				err := stop()
+				took := time.Since(began)
+				if !stuck {
+					require.NoError(t, err)
+					require.Equal(t, 20*time.Second, took, "what the calls that were under way had left of their Timeout")
+					require.EqualValues(t, 10, ended.Load())
+					return
+				}
+				t.Logf("Run returned after %s: %v", took, err)
+				require.Equal(t, 50*time.Second, took, "30 s to drain, 10 s of grace for the worker, 10 s for the handler")
+				require.ErrorIs(t, err, ErrStuck)
+				require.EqualError(t, err, "did not stop in time: worker of controller controller-3 had 10s to end\n"+
+					"informer informer-1-1: did not stop in time: handler sluggard of informer informer-1-1 had 10s to end")
+				require.EqualValues(t, 9, ended.Load(), "everybody else has ended")
+				close(release)
+				synctest.Wait()
+				require.EqualValues(t, 10, ended.Load())
+			})
+		})
+	}
 }

@@ -128,6 +128,7 @@ func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elec
 	options := reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}}
 	if o.metricsAddress != "0" {
 		registry := prometheus.NewRegistry()
+		numbers.RESTClients()
 		registry.MustRegister(numbers, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		options.HTTPAddress, options.Metrics = o.metricsAddress, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	}

@@ -4,6 +4,7 @@
 //	registry.MustRegister(collector)
 //	c, err := reconcile.NewController("replicaset", r, reconcile.Options{Metrics: collector})
 //	collector.Informer(pods)
+//	collector.RESTClients()
 //	m, err := reconcile.NewManager(reconcile.ManagerOptions{
 //		Controllers: []*reconcile.Controller{c},
 //		HTTPAddress: "127.0.0.1:8080", Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
@@ -31,6 +32,7 @@ import (
 type Collector struct {
 	waited, worked, took, parked *prometheus.HistogramVec
 	results                      *prometheus.CounterVec
+	rest                         requests
 
 	mu sync.Mutex
 	// Guarded by mu.
@@ -71,7 +73,13 @@ func New() *Collector {
 		parked: histogram("thermostat_parked_seconds", "How long keys were parked until the caches had seen what their last run wrote.", "controller"),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "thermostat_reconcile_total", Help: "Calls of Reconcile, by what they came to."},
 			[]string{"controller", "result"}),
+		rest: newRequests(),
 	}
+}
+
+// vecs are the metrics that are recorded as things happen.
+func (c *Collector) vecs() []prometheus.Collector {
+	return append(c.rest.vecs(), c.waited, c.worked, c.took, c.parked, c.results)
 }
 
 // Controller implements reconcile.Metrics.
@@ -148,7 +156,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 		parkedMost, circling, circles, stuck, objects, state, stale, rewinds, progress, lists, rejected, master} {
 		ch <- d
 	}
-	for _, v := range []prometheus.Collector{c.waited, c.worked, c.took, c.parked, c.results} {
+	for _, v := range c.vecs() {
 		v.Describe(ch)
 	}
 }
@@ -207,7 +215,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(master, leading, e.name)
 	}
-	for _, v := range []prometheus.Collector{c.waited, c.worked, c.took, c.parked, c.results} {
+	for _, v := range c.vecs() {
 		v.Collect(ch)
 	}
 }
