@@ -77,7 +77,7 @@ func coldStart(b *testing.B, o serverOptions) {
 func podClient(b *testing.B, c *rest.Config) informer.Client[*corev1.PodList] {
 	clientset, err := kubernetes.NewForConfig(c)
 	must(b, err)
-	return clientset.CoreV1().Pods(metav1.NamespaceAll)
+	return informer.REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll)
 }
 
 // podFacts is what a ReplicaSet controller reads of a pod.
