@@ -52,6 +52,7 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 	// two deltas of one key, which stand next to each other, the first is a deletion: unless that is stale, there is nothing to compare the second with.
 	for i := range deltas {
 		d := &deltas[i]
+		inf.touch(d.key)
 		d.stale = inf.stale(d) && (i == 0 || deltas[i-1].key != d.key || deltas[i-1].stale)
 		if !d.deleted && !d.stale && d.invalid == nil {
 			s.Plan(d.key, d.value, inf.health.badObject)
@@ -127,6 +128,7 @@ func (inf *SharedIndexInformer[T]) removed(row store.Row, d *delta[T]) {
 	if d != nil && !d.unseen && d.uid == it.uid {
 		event.ResourceVersion, event.Old, event.FinalStateUnknown = d.resourceVersion, d.value, false
 	}
+	inf.touch(event.Key)
 	inf.store.remove(row)
 	inf.events = append(inf.events, event)
 }
@@ -184,11 +186,6 @@ func (inf *SharedIndexInformer[T]) sweep(epoch uint64, log klog.Logger) {
 func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
 	if len(inf.events)+len(inf.repeats) == 0 {
 		return
-	}
-	if inf.touched != nil {
-		for _, e := range inf.events {
-			inf.touched[e.Key] = struct{}{}
-		}
 	}
 	if inf.detector != nil {
 		for _, e := range inf.events {

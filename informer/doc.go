@@ -102,6 +102,7 @@
 //	redelivery.go  what a handler panicked on; resync.go and rota.go, what it wants to be reminded of
 //	mutation.go    who changed a cached object; verify.go, what a server has lost
 //	informer.go    New, Run and the rest of the surface
+//	factory.go     one informer for many users
 //	health.go      what an informer knows about itself; calm.go, how little of it is logged
 //	gate.go        how long a server that has asked for it is left alone
 //	live.go        one question past the cache; relist.go, the cache anew

@@ -112,3 +112,63 @@ func ExampleSharedIndexInformer_AddHandler() {
 	// Deleted default/web
 	// still in the cache: false
 }
+
+func ExampleShare() {
+	client := podClient()
+	var factory informer.Factory
+	ctx, stop := context.WithCancel(context.Background())
+	stopped := make(chan error)
+	go func() { stopped <- factory.Run(ctx) }()
+
+	// Two parts of a program want the same, and do not know of each other.
+	for _, part := range []string{"scheduler", "accounting"} {
+		inf, err := informer.New[*corev1.Pod](client, informer.Options[*corev1.Pod]{})
+		if err != nil {
+			panic(err)
+		}
+		pods, err := informer.Share(&factory, "pods", inf)
+		if err != nil {
+			panic(err)
+		}
+		defer pods.Release(ctx)
+		if err := factory.WaitForSync(ctx); err != nil {
+			panic(err)
+		}
+		fmt.Println(part, "sees", pods.Len(), "pods")
+	}
+	fmt.Println("watches:", client.Watchers())
+
+	stop()
+	fmt.Println(<-stopped)
+	// Output:
+	// scheduler sees 2 pods
+	// accounting sees 2 pods
+	// watches: 1
+	// <nil>
+}
+
+// An informer of metadata alone holds no specs and no statuses: enough for owners, labels and finalizers, of any resource.
+func ExampleNew_metadata() {
+	// metadata.NewForConfigOrDie(config).Resource(corev1.SchemeGroupVersion.WithResource("pods"))
+	client := fakeapi.New[*metav1.PartialObjectMetadata](func() *metav1.PartialObjectMetadataList { return &metav1.PartialObjectMetadataList{} })
+	client.Create(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"}}})
+
+	pods, err := informer.New[*metav1.PartialObjectMetadata](client, informer.Options[*metav1.PartialObjectMetadata]{Name: "pods"})
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	stopped := make(chan error)
+	go func() { stopped <- pods.Run(ctx) }()
+	if err := pods.WaitForSync(ctx); err != nil {
+		panic(err)
+	}
+	for pod := range pods.All() {
+		fmt.Println(pod.Name, pod.Labels["app"])
+	}
+
+	stop()
+	<-stopped
+	// Output:
+	// web web
+}

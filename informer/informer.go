@@ -96,7 +96,7 @@ type SharedIndexInformer[T any] struct {
 	events, repeats []Event[T]
 	// Held with the writer token; nil unless Options.DetectMutations.
 	detector *detector[T]
-	// Held with the writer token: the keys of all events since a comparison with the server began; nil while there is none. See verify.
+	// Held with the writer token: the keys of all that has come in since a comparison with the server began; nil while there is none. See verify.
 	touched     map[Key]struct{}
 	verifyEvery time.Duration
 	// reminder fires when somebody's turn may have come, see remind. It is set by Run, and after that reset with the writer token held.

@@ -49,15 +49,24 @@ func (inf *SharedIndexInformer[T]) differences(ctx context.Context) (found int, 
 	if !begun {
 		return 0, example, ctx.Err()
 	}
-	rewinds := inf.Health().Rewinds
+	before := inf.Health()
 	listed, err := inf.stamps(ctx)
 	inf.asWriter(ctx, func() {
-		if err == nil && inf.Health().Rewinds == rewinds {
+		// A list that was under way lets the store leap over what has happened; and it is a comparison by itself.
+		if h := inf.Health(); err == nil && h.Lists == before.Lists && before.Listed == before.Lists {
 			found, example = inf.compare(listed)
 		}
 		inf.touched = nil
 	})
 	return found, example, err
+}
+
+// touch takes note that a key's turn in the pipeline has come, even if nothing came of it: an object may be created and deleted on its way to the store.
+// The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) touch(key Key) {
+	if inf.touched != nil {
+		inf.touched[key] = struct{}{}
+	}
 }
 
 // asWriter calls fn with the writer token, unless ctx ends before it is to be had.
