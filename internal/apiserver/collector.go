@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -54,7 +53,8 @@ type item struct {
 func (i item) has(finalizer string) bool { return slices.Contains(i.GetFinalizers(), finalizer) }
 func (i item) deleting() bool            { return i.GetDeletionTimestamp() != nil }
 
-// pass looks at every object once. What it writes is the reason for another pass.
+// pass looks at every object once. What it writes is the reason for another pass. Errors are dropped: somebody was faster, and has given a reason for
+// another pass, or a hook of the user refuses the change, for as long as it likes.
 func (c *collector) pass() {
 	items, dependents := c.survey()
 	for _, i := range items {
@@ -181,15 +181,13 @@ func (c *collector) finishNamespace(namespace *corev1.Namespace, items []item) {
 	switch {
 	case !empty:
 	case len(namespace.Finalizers) == 0:
-		c.ignore(c.server.remove(r, namespace))
+		_, _ = c.server.remove(r, namespace)
 	case len(namespace.Spec.Finalizers) > 0:
 		finalized := namespace.DeepCopy()
 		finalized.Spec.Finalizers = nil
-		o, err := c.server.store.write(r.GroupResource(), keyOf(namespace), namespace, finalized)
-		if err == nil {
+		if o, err := c.server.store.write(r.GroupResource(), keyOf(namespace), namespace, finalized); err == nil {
 			c.wrote(o)
 		}
-		c.ignore(o, err)
 	}
 }
 
@@ -203,10 +201,9 @@ func (c *collector) as(i item) *call {
 
 func (c *collector) delete(i item, policy metav1.DeletionPropagation) {
 	uid, version := i.GetUID(), i.GetResourceVersion()
-	o, _, err := c.server.delete(c.as(i), &metav1.DeleteOptions{
+	_, _, _ = c.server.delete(c.as(i), &metav1.DeleteOptions{
 		PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 	})
-	c.ignore(o, err)
 }
 
 // disown takes owners out of the references of an object, and reports whether they are out.
@@ -236,13 +233,5 @@ func (c *collector) change(i item, fn func(object)) bool {
 		fn(o)
 		return i.resource.fieldManagers[""].UpdateNoErrors(copyOf(live), o, call.manager()).(object), nil
 	})
-	c.ignore(nil, err)
 	return err == nil || apierrors.IsNotFound(err)
-}
-
-// ignore drops the errors that mean that somebody was faster, which is the reason for another pass. There are no others.
-func (c *collector) ignore(_ object, err error) {
-	if err != nil && !errors.Is(err, errRaced) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		panic("apiserver: the garbage collector: " + err.Error())
-	}
 }
