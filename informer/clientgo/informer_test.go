@@ -15,8 +15,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -34,7 +36,18 @@ func newPodAPI() *podAPI {
 func listWatch(api *podAPI) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc:  func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, opts) },
-		WatchFuncWithContext: api.Watch,
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			w, err := api.Watch(ctx, opts)
+			if err != nil {
+				return nil, err
+			}
+			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+				if bookmark, ok := e.Object.(*metav1.PartialObjectMetadata); ok {
+					e.Object = &corev1.Pod{ObjectMeta: bookmark.ObjectMeta} // client-go takes no others
+				}
+				return e, true
+			}), nil
+		},
 	}
 }
 
@@ -439,9 +452,22 @@ func TestWatchErrorHandler(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NotEmpty(t, told)
 		require.ErrorIs(t, told[0], errPicky)
-		told = nil
 		stop()
-		require.Empty(t, told, "the end is no error")
+
+		// A request that the end of the informer cuts off is no error.
+		inf = NewSharedInformer(&cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+			WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+				return nil, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: "pods"}, "watch")
+			},
+		}, &corev1.Pod{}, 0)
+		told = nil
+		require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { told = append(told, err) }))
+		run(t, inf)()
+		require.Empty(t, told)
 	})
 }
 
