@@ -106,4 +106,6 @@
 //	health.go      what an informer knows about itself; calm.go, how little of it is logged
 //	gate.go        how long a server that has asked for it is left alone
 //	live.go        one question past the cache; relist.go, the cache anew
+//
+// Package informer/clientgo is all of this in the shape of client-go's informers.
 package informer

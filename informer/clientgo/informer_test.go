@@ -35,7 +35,7 @@ func newPodAPI() *podAPI {
 
 func listWatch(api *podAPI) *cache.ListWatch {
 	return &cache.ListWatch{
-		ListWithContextFunc:  func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, opts) },
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, opts) },
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			w, err := api.Watch(ctx, opts)
 			if err != nil {
@@ -389,9 +389,10 @@ func TestTransform(t *testing.T) {
 		api.Create(pod("a"))
 		api.Create(pod("bad"))
 		inf := NewSharedInformer(listWatch(api), &corev1.Pod{}, 0)
-		fails := true
+		var fails atomic.Bool
+		fails.Store(true)
 		require.NoError(t, inf.SetTransform(func(obj any) (any, error) {
-			if p := obj.(*corev1.Pod); p.Name == "bad" && fails {
+			if p := obj.(*corev1.Pod); p.Name == "bad" && fails.Load() {
 				return nil, errPicky
 			}
 			return obj.(*corev1.Pod).Name, nil // no object at all
@@ -401,7 +402,7 @@ func TestTransform(t *testing.T) {
 		run(t, inf)
 		require.True(t, inf.HasSynced(), "one object that fails does not stop the rest")
 		require.Equal(t, []any{"a"}, inf.GetStore().List())
-		fails = false
+		fails.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, []any{"a", "bad"}, told)
@@ -430,28 +431,37 @@ func TestWatchErrorHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newPodAPI()
 		api.NoStreaming = true
-		var refusal error = errPicky
-		api.BeforeList = func(metav1.ListOptions) error { return refusal }
+		var lists, watches atomic.Bool
+		unless := func(allowed *atomic.Bool) func(metav1.ListOptions) error {
+			return func(metav1.ListOptions) error {
+				if allowed.Load() {
+					return nil
+				}
+				return errPicky
+			}
+		}
+		api.BeforeList, api.BeforeWatch = unless(&lists), unless(&watches)
+		watches.Store(true)
 		inf := NewSharedInformer(listWatch(api), &corev1.Pod{}, 0)
-		var told []error
+		told := make(chan error, 1000)
 		require.NoError(t, inf.SetWatchErrorHandler(func(r *cache.Reflector, err error) {
-			require.Equal(t, "*v1.Pod", r.TypeDescription())
-			told = append(told, err)
+			if r.TypeDescription() == "*v1.Pod" {
+				told <- err
+			}
 		}))
 		stop := run(t, inf)
-		time.Sleep(time.Second)
-		require.NotEmpty(t, told)
-		require.ErrorIs(t, told[0], errPicky)
-		require.ErrorContains(t, told[0], "failed to list *v1.Pod")
-		refusal = nil
+		err := <-told
+		require.ErrorIs(t, err, errPicky)
+		require.ErrorContains(t, err, "failed to list *v1.Pod")
+		lists.Store(true)
 		time.Sleep(time.Hour)
 		require.True(t, inf.HasSynced())
-		told = nil
-		api.BeforeWatch = func(metav1.ListOptions) error { return errPicky }
+		for len(told) > 0 {
+			<-told
+		}
+		watches.Store(false)
 		api.Cut()
-		time.Sleep(time.Minute)
-		require.NotEmpty(t, told)
-		require.ErrorIs(t, told[0], errPicky)
+		require.Equal(t, errPicky, <-told)
 		stop()
 
 		// A request that the end of the informer cuts off is no error.
@@ -464,10 +474,10 @@ func TestWatchErrorHandler(t *testing.T) {
 				return nil, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: "pods"}, "watch")
 			},
 		}, &corev1.Pod{}, 0)
-		told = nil
-		require.NoError(t, inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { told = append(told, err) }))
+		cutOff := 0
+		require.NoError(t, inf.SetWatchErrorHandler(func(*cache.Reflector, error) { cutOff++ }))
 		run(t, inf)()
-		require.Empty(t, told)
+		require.Zero(t, cutOff)
 	})
 }
 
@@ -486,8 +496,10 @@ func TestAnInformerWithoutAListerWatcherNeverSyncs(t *testing.T) {
 		require.NoError(t, inf.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { told = append(told, err) }))
 		run(t, inf)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.False(t, inf.HasSynced())
-		require.NotEmpty(t, inf.HasSyncedChecker())
+		require.NotEmpty(t, told)
+		require.ErrorIs(t, told[0], errNoListerWatcher)
 	})
 }
 
@@ -496,8 +508,8 @@ func TestControllers(t *testing.T) {
 		api := newPodAPI()
 		api.Create(pod("a"))
 		names := func(obj any) (any, error) { return obj.(*corev1.Pod).Name, nil }
-		count := 0
-		counts := cache.ResourceEventHandlerFuncs{AddFunc: func(any) { count++ }, UpdateFunc: func(_, _ any) { count++ }}
+		var count atomic.Int64
+		counts := cache.ResourceEventHandlerFuncs{AddFunc: func(any) { count.Add(1) }, UpdateFunc: func(_, _ any) { count.Add(1) }}
 		byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 		byName := cache.Indexers{"name": func(obj any) ([]string, error) { return []string{obj.(string)}, nil }}
 
@@ -524,11 +536,12 @@ func TestControllers(t *testing.T) {
 		found, err := indexer.ByIndex("name", "a")
 		require.NoError(t, err)
 		require.Equal(t, []any{"a"}, found)
-		require.Equal(t, 3, count)
+		require.EqualValues(t, 3, count.Load())
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, 4, count, "one of them resyncs")
+		require.EqualValues(t, 4, count.Load(), "one of them resyncs")
 
+		api = newPodAPI()
 		var asked []int64
 		api.BeforeWatch = func(opts metav1.ListOptions) error {
 			asked = append(asked, *opts.TimeoutSeconds)

@@ -40,9 +40,13 @@ func (c reporting) Watch(ctx context.Context, opts metav1.ListOptions) (watch.In
 		opts.TimeoutSeconds = &timeout
 	}
 	w, err := c.Client.Watch(ctx, opts)
-	streamsList := opts.SendInitialEvents != nil
-	if err != nil && !streamsList && !utilnet.IsConnectionRefused(err) && !apierrors.IsTooManyRequests(err) {
+	switch {
+	case err == nil, utilnet.IsConnectionRefused(err), apierrors.IsTooManyRequests(err):
+	case opts.SendInitialEvents == nil:
 		c.report(ctx, err)
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsMethodNotSupported(err): // a server that does not stream lists: it is asked for a plain one
+	default:
+		c.report(ctx, fmt.Errorf("failed to list %s: %w", c.informer.description, err))
 	}
 	return w, err
 }
