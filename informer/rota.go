@@ -24,8 +24,8 @@ func newRota(period time.Duration) *rota {
 	return &rota{period: period, seed: maphash.MakeSeed()}
 }
 
-// next returns the keys whose turn has come, and true; or nothing and false if none is due. all returns every key. When the machine was asleep for longer than a period, nothing
-// is made up for.
+// next returns the keys whose turn has come, and true; or nothing and false if none is due. all returns every key. When the machine was asleep for longer than
+// a period, nothing is made up for.
 func (r *rota) next(now time.Time, all func() []Key) ([]Key, bool) {
 	if r.due.IsZero() || now.Sub(r.due) > r.period {
 		r.due = now.Add(r.period / turns)
