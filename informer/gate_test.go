@@ -149,6 +149,7 @@ func TestInformersWaitAtTheGate(t *testing.T) {
 			require.NoError(t, err)
 			run(t, inf)
 			synced(t, inf)
+			synctest.Wait()
 			require.NoError(t, inf.Health().LastError)
 			require.GreaterOrEqual(t, asked[1], 240*time.Second)
 			require.Equal(t, 1, inf.Health().Lists)
