@@ -1,0 +1,305 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/thermostat-go/thermostat/internal/testcluster"
+)
+
+// These tests set the command and the controller in kube-controller-manager the same tasks, in turn, on one control plane: each in a process of its
+// own, behind a gateway that counts, with the same rate limit and the same number of workers.
+
+// tasks are one round's measures.
+type tasks struct {
+	up, replace, down time.Duration   // from the first request until every status has settled
+	replacements      []time.Duration // from the request that deletes a pod to the news of the one in its place
+	requests          map[string]int
+}
+
+// sideBySide is who is compared, and where.
+type sideBySide struct {
+	t             *testing.T
+	cluster       *testcluster.Cluster
+	gateway       *gateway
+	sets          int
+	pods          int32
+	deletions     int
+	roundsStarted int
+}
+
+// ours and builtIn start a controller behind the gateway.
+func (s *sideBySide) ours(name string) *testcluster.Process {
+	p, err := s.cluster.Run(s.t.Context(), testcluster.Command{
+		Name: name, Path: os.Args[0], Env: []string{"BE_THE_COMMAND=1"},
+		Args: []string{"--kubeconfig=" + s.gateway.kubeconfig, "--leader-elect=false", "--workers=5", "--kube-api-qps=500", "--kube-api-burst=1000"},
+	})
+	require.NoError(s.t, err)
+	return p
+}
+
+func (s *sideBySide) builtIn(name string) *testcluster.Process {
+	p, err := s.cluster.RunControllers(s.t.Context(), name, []string{"replicaset-controller"},
+		"--kubeconfig="+s.gateway.kubeconfig, "--concurrent-replicaset-syncs=5", "--kube-api-qps=500", "--kube-api-burst=1000")
+	require.NoError(s.t, err)
+	return p
+}
+
+// round gives the tasks to a controller and ends it.
+func (s *sideBySide) round(contender string, start func(name string) *testcluster.Process) tasks {
+	s.roundsStarted++
+	process := start(fmt.Sprintf("%s-%d", contender, s.roundsStarted))
+	w := &world{t: s.t, cluster: s.cluster, client: s.cluster.Client(), namespace: s.cluster.Namespace(s.t), overseer: &overseer{limits: map[string]int{}}}
+	w.create("warm-up", 1)
+	w.settled("warm-up", 1)
+	s.quiet()
+	s.gateway.counted()
+
+	var done tasks
+	news := s.listen(w)
+	names := make([]string, s.sets)
+	began := time.Now()
+	for i := range names {
+		names[i] = fmt.Sprintf("set-%03d", i)
+		w.create(names[i], s.pods)
+	}
+	news.settled(names, s.pods)
+	done.up = time.Since(began)
+
+	began = time.Now()
+	for i := range s.deletions {
+		owner := names[i%len(names)]
+		done.replacements = append(done.replacements, news.replacement(w, owner))
+	}
+	news.settled(names, s.pods)
+	done.replace = time.Since(began)
+
+	began = time.Now()
+	for _, name := range names {
+		w.scaleFreely(name, 0)
+	}
+	news.settled(names, 0)
+	done.down = time.Since(began)
+	s.quiet() // what comes afterwards counts, too: events, and a status that tells of pods that have gone
+	done.requests = s.gateway.counted()
+	require.NoError(s.t, process.Kill(context.Background()))
+	s.t.Logf("%s: up %.2f s, down %.2f s, a pod replaced in %.1f ms (median), %d requests", contender, done.up.Seconds(), done.down.Seconds(), quantile(done.replacements, 0.5), sum(done.requests))
+	return done
+}
+
+// quiet waits until nobody has asked for anything in a while.
+func (s *sideBySide) quiet() {
+	total := func() (n int) {
+		s.gateway.mu.Lock()
+		defer s.gateway.mu.Unlock()
+		for _, count := range s.gateway.counts {
+			n += count
+		}
+		return n
+	}
+	for before := -1; before != total(); time.Sleep(2 * time.Second) {
+		before = total()
+	}
+}
+
+// news is what two watches tell of a namespace.
+type news struct {
+	t           *testing.T
+	replicaSets <-chan watch.Event
+	pods        <-chan watch.Event
+	last        map[string]*appsv1.ReplicaSet
+	seen        map[types.UID]bool // pods
+}
+
+func (s *sideBySide) listen(w *world) *news {
+	replicaSets, pods := w.client.AppsV1().ReplicaSets(w.namespace), w.client.CoreV1().Pods(w.namespace)
+	ctx := s.t.Context()
+	return &news{
+		s.t,
+		s.follow(func(o metav1.ListOptions) (watch.Interface, error) { return replicaSets.Watch(ctx, o) }),
+		s.follow(func(o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) }),
+		map[string]*appsv1.ReplicaSet{}, map[types.UID]bool{},
+	}
+}
+
+// follow takes what a watch tells at once, until the end of the test. An API server with much to do ends a watch that does not keep up: then it goes on
+// where it was.
+func (s *sideBySide) follow(begin func(metav1.ListOptions) (watch.Interface, error)) <-chan watch.Event {
+	events := make(chan watch.Event, 100*s.sets*int(s.pods)) // more than there ever are
+	w, err := begin(metav1.ListOptions{})
+	require.NoError(s.t, err)
+	var done sync.WaitGroup
+	done.Go(func() {
+		defer close(events)
+		for last := ""; err == nil; w, err = begin(metav1.ListOptions{ResourceVersion: last}) {
+			for event := range w.ResultChan() {
+				events <- event
+				if object, ok := event.Object.(metav1.Object); ok {
+					last = object.GetResourceVersion()
+				}
+			}
+			w.Stop()
+		}
+	})
+	s.t.Cleanup(done.Wait) // the test's context has ended by then
+	return events
+}
+
+// until takes what the watches tell for as long as enough says no. It is asked after each event, with the pod if that is new.
+func (n *news) until(enough func(fresh *corev1.Pod) bool) {
+	n.t.Helper()
+	late := time.After(3 * time.Minute)
+	for {
+		var fresh *corev1.Pod
+		select {
+		case event := <-n.replicaSets:
+			rs, ok := event.Object.(*appsv1.ReplicaSet)
+			require.True(n.t, ok, "the watch ended: %v", event)
+			n.last[rs.Name] = rs
+		case event := <-n.pods:
+			pod, ok := event.Object.(*corev1.Pod)
+			require.True(n.t, ok, "the watch ended: %v", event)
+			if !n.seen[pod.UID] {
+				n.seen[pod.UID], fresh = true, pod
+			}
+		case <-late:
+			require.Fail(n.t, "this takes too long")
+		}
+		if enough(fresh) {
+			return
+		}
+	}
+}
+
+// settled waits until each of the ReplicaSets says that it has n pods, all of them available.
+func (n *news) settled(names []string, want int32) {
+	n.t.Helper()
+	n.until(func(*corev1.Pod) bool {
+		return !slices.ContainsFunc(names, func(name string) bool {
+			rs := n.last[name]
+			return rs == nil || *rs.Spec.Replicas != want || rs.Status.ObservedGeneration != rs.Generation ||
+				rs.Status.Replicas != want || rs.Status.AvailableReplicas != want
+		})
+	})
+}
+
+// replacement deletes a pod of a ReplicaSet and waits for the one that takes its place.
+func (n *news) replacement(w *world, owner string) time.Duration {
+	n.t.Helper()
+	list, err := w.client.CoreV1().Pods(w.namespace).List(n.t.Context(), metav1.ListOptions{LabelSelector: "app=" + owner})
+	require.NoError(n.t, err)
+	for _, pod := range list.Items {
+		n.seen[pod.UID] = true
+	}
+	victims := namesOfActive(list.Items)
+	began := time.Now()
+	w.delete(victims[0])
+	n.until(func(fresh *corev1.Pod) bool { return fresh != nil && fresh.Labels["app"] == owner })
+	return time.Since(began)
+}
+
+// The small form holds what does not depend on the clock, in one round. With THERMOSTAT_SOAK=1 there are three rounds of 100 ReplicaSets with 30 pods
+// each, and the times are for the reader: this machine may be busy.
+func TestSideBySideWithTheBuiltInController(t *testing.T) {
+	cluster := testcluster.Private(t)
+	s := &sideBySide{t: t, cluster: cluster, gateway: newGateway(t, cluster), sets: 10, pods: 10, deletions: 20}
+	rounds := 1
+	if soak {
+		s.sets, s.pods, s.deletions, rounds = 100, 30, 200, 3
+	}
+	var ours, builtIn []tasks
+	for range rounds {
+		builtIn = append(builtIn, s.round("built-in", s.builtIn))
+		ours = append(ours, s.round("ours", s.ours))
+	}
+
+	lines := []struct {
+		what   string
+		target float64
+		of     func(tasks) float64
+	}{
+		{"up: time until settled, s", 1, func(d tasks) float64 { return d.up.Seconds() }},
+		{"down: time until settled, s", 1, func(d tasks) float64 { return d.down.Seconds() }},
+		{"a pod replaced: median, ms", 1, func(d tasks) float64 { return quantile(d.replacements, 0.5) }},
+		{"a pod replaced: p99, ms", 1, func(d tasks) float64 { return quantile(d.replacements, 0.99) }},
+		{"requests: all", 1, func(d tasks) float64 { return float64(sum(d.requests)) }},
+	}
+	kinds := map[string]bool{}
+	for _, d := range slices.Concat(ours, builtIn) {
+		for what := range d.requests {
+			kinds[what] = true
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(kinds)) {
+		target := 1.0
+		if what == statusWrites {
+			target = 0.7
+		}
+		lines = append(lines, struct {
+			what   string
+			target float64
+			of     func(tasks) float64
+		}{"requests: " + what, target, func(d tasks) float64 { return float64(d.requests[what]) }})
+	}
+
+	var table strings.Builder
+	fmt.Fprintf(&table, "%d ReplicaSets x %d pods up, %d pods deleted one after the other, down; medians of %d rounds in turn\n", s.sets, s.pods, s.deletions, rounds)
+	fmt.Fprintf(&table, "%-40s %10s %10s %7s %8s\n", "", "ours", "built-in", "ratio", "target")
+	for _, line := range lines {
+		mine, theirs := median(ours, line.of), median(builtIn, line.of)
+		verdict := ""
+		if mine > theirs*line.target {
+			verdict = " SHORT"
+		}
+		fmt.Fprintf(&table, "%-40s %10.2f %10.2f %7.2f %8s%s\n", line.what, mine, theirs, mine/theirs, fmt.Sprintf("<= %.1f", line.target), verdict)
+	}
+	t.Log("\n" + table.String())
+
+	wanted := s.sets*int(s.pods) + s.deletions
+	for _, d := range ours {
+		require.Equal(t, wanted, d.requests["create /pods"], "one for each pod")
+		require.Equal(t, s.sets*int(s.pods), d.requests["delete /pods"], "one for each pod that was too much")
+		require.Zero(t, d.requests["patch /pods"], "there is nothing to adopt or release")
+	}
+	// How many changes of its pods one status tells of is a matter of luck, in so small a form and on a busy machine.
+	all := func(d tasks) float64 { return float64(sum(d.requests)) }
+	require.LessOrEqual(t, median(ours, all), 1.1*median(builtIn, all))
+}
+
+const statusWrites = "update apps/replicasets/status"
+
+func sum(counts map[string]int) (n int) {
+	for _, count := range counts {
+		n += count
+	}
+	return n
+}
+
+// quantile is in milliseconds.
+func quantile(times []time.Duration, q float64) float64 {
+	times = slices.Sorted(slices.Values(times))
+	return times[int(q*float64(len(times)-1)+0.5)].Seconds() * 1000
+}
+
+func median(rounds []tasks, of func(tasks) float64) float64 {
+	var values []float64
+	for _, d := range rounds {
+		values = append(values, of(d))
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
