@@ -1,0 +1,370 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/internal/testcluster"
+)
+
+// In these tests people do at random what people do to ReplicaSets and pods, and machines fail. A chronicle is kept all along, and checked
+// is what there is in the end.
+
+// chaos is who does it, in one namespace. None of its operations has to succeed: the API server may be away.
+type chaos struct {
+	*world
+	random  *rand.Rand // of the operations; the faults have their own
+	names   []string   // of the ReplicaSets; the first two select the same pods
+	size    int        // pods of each at first, and at most until the end
+	done    map[string]int
+	refused int
+}
+
+// newChaos creates the ReplicaSets. A seed is the same operations in the same order; what they meet is up to the clock.
+func newChaos(t *testing.T, cluster *testcluster.Cluster, sets, size int) (c *chaos, seed uint64) {
+	seed = uint64(time.Now().UnixNano())
+	if given := os.Getenv("THERMOSTAT_SEED"); given != "" {
+		var err error
+		seed, err = strconv.ParseUint(given, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("THERMOSTAT_SEED=%d", seed)
+	w := &world{t: t, cluster: cluster, client: cluster.Client(), namespace: cluster.Namespace(t), overseer: &overseer{limits: map[string]int{}}}
+	c = &chaos{world: w, random: rand.New(rand.NewPCG(seed, 0)), size: size, done: map[string]int{}}
+	for i := range sets {
+		c.names = append(c.names, fmt.Sprintf("set-%03d", i))
+		w.create(c.names[i], int32(size), c.shape(i))
+	}
+	_, err := w.client.CoreV1().ResourceQuotas(w.namespace).Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "quota"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("100000")}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return c, seed
+}
+
+func (c *chaos) label(i int) string {
+	if i < 2 {
+		return "both"
+	}
+	return c.names[i]
+}
+
+func (c *chaos) shape(i int) func(*appsv1.ReplicaSet) {
+	return func(rs *appsv1.ReplicaSet) {
+		rs.Spec.Selector.MatchLabels["app"], rs.Spec.Template.Labels["app"] = c.label(i), c.label(i)
+	}
+}
+
+// operate does one thing.
+func (c *chaos) operate(ctx context.Context) {
+	i := c.random.IntN(len(c.names))
+	operations := []struct {
+		name  string
+		share int
+		do    func() error
+	}{
+		{"scale", 30, func() error { return c.scaleTo(ctx, i, c.random.IntN(c.size+1)) }},
+		{"delete pods", 30, func() error {
+			return c.some(ctx, i, 3, func(pod string) error {
+				return c.client.CoreV1().Pods(c.namespace).Delete(ctx, pod, metav1.DeleteOptions{})
+			})
+		}},
+		{"fail pods", 8, func() error {
+			return c.some(ctx, i, 2, func(pod string) error {
+				return c.patchPod(ctx, pod, `{"metadata":{"annotations":{"standin/outcome":"Failed"}}}`)
+			})
+		}},
+		{"relabel pods", 16, func() error { // some are wanted by another ReplicaSet then, and some by none
+			to := []string{"stray", c.label(c.random.IntN(len(c.names)))}[c.random.IntN(2)]
+			return c.some(ctx, i, 2, func(pod string) error {
+				return c.patchPod(ctx, pod, fmt.Sprintf(`{"metadata":{"labels":{"app":%q}}}`, to))
+			})
+		}},
+		{"add orphans", 8, func() error {
+			_, err := c.client.CoreV1().Pods(c.namespace).Create(ctx, orphan("", map[string]string{"app": "both"}, func(pod *corev1.Pod) { pod.GenerateName = "orphan-" }), metav1.CreateOptions{})
+			return err
+		}},
+		{"change the quota", 4, func() error {
+			return c.quota(ctx, []int{len(c.names) * c.size / 2, 100_000}[c.random.IntN(2)])
+		}},
+		{"make a ReplicaSet anew, leaving its pods", 4, func() error {
+			leave := metav1.DeletePropagationOrphan
+			if err := c.client.AppsV1().ReplicaSets(c.namespace).Delete(ctx, c.names[i], metav1.DeleteOptions{PropagationPolicy: &leave}); err != nil {
+				return err
+			}
+			return c.makeAnew(ctx, i)
+		}},
+	}
+	total := 0
+	for _, o := range operations {
+		total += o.share
+	}
+	for _, o := range operations {
+		if total -= o.share; c.random.IntN(total+o.share) < o.share {
+			c.done[o.name]++
+			if o.do() != nil {
+				c.refused++
+			}
+			return
+		}
+	}
+}
+
+func (c *chaos) scaleTo(ctx context.Context, i, n int) error {
+	_, err := c.client.AppsV1().ReplicaSets(c.namespace).Patch(ctx, c.names[i], types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n), metav1.PatchOptions{})
+	return err
+}
+
+// some does something to at most n pods with the label of a ReplicaSet, the same ones for the same order of names.
+func (c *chaos) some(ctx context.Context, i, n int, do func(pod string) error) error {
+	list, err := c.client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + c.label(i)})
+	if err != nil {
+		return err
+	}
+	names := namesOfActive(list.Items)
+	c.random.Shuffle(len(names), func(a, b int) { names[a], names[b] = names[b], names[a] })
+	for _, pod := range names[:min(n, len(names))] {
+		if err := do(pod); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *chaos) patchPod(ctx context.Context, pod, patch string) error {
+	_, err := c.client.CoreV1().Pods(c.namespace).Patch(ctx, pod, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+func (c *chaos) quota(ctx context.Context, pods int) error {
+	_, err := c.client.CoreV1().ResourceQuotas(c.namespace).Patch(ctx, "quota", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"hard":{"pods":"%d"}}}`, pods), metav1.PatchOptions{})
+	return err
+}
+
+// makeAnew creates a ReplicaSet under the name of one that is about to go.
+func (c *chaos) makeAnew(ctx context.Context, i int) (err error) {
+	n := int32(c.size)
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: c.names[i]},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": c.label(i)}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": c.label(i)}},
+				Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: new(int64), Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			},
+		},
+	}
+	for range 50 {
+		if _, err = c.client.AppsV1().ReplicaSets(c.namespace).Create(ctx, rs, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return err
+}
+
+// calmDown puts right what people have done, and waits until a checker finds nothing wrong.
+func (c *chaos) calmDown(within time.Duration, meanwhile func()) {
+	ctx := c.t.Context()
+	require.NoError(c.t, c.quota(ctx, 100_000))
+	for i := range c.names {
+		if _, err := c.client.AppsV1().ReplicaSets(c.namespace).Get(ctx, c.names[i], metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			require.NoError(c.t, c.makeAnew(ctx, i))
+		}
+		require.NoError(c.t, c.scaleTo(ctx, i, c.size+1)) // a number that it has not had
+	}
+	wrong, err := []string(nil), error(nil)
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+		meanwhile()
+		if wrong, err = check(ctx, c.client, c.namespace); err == nil && len(wrong) == 0 {
+			return
+		}
+	}
+	require.NoError(c.t, err)
+	require.Empty(c.t, wrong)
+}
+
+// crew is two replicas of the command, which fight for a lease.
+type crew struct {
+	t       *testing.T
+	cluster *testcluster.Cluster
+	mu      sync.Mutex
+	members map[string]*testcluster.Process // guarded by mu
+	revived int                             // guarded by mu; ended by themselves, as whoever loses the lease does
+}
+
+func newCrew(t *testing.T, cluster *testcluster.Cluster, gateway *gateway) *crew {
+	c := &crew{t: t, cluster: cluster, members: map[string]*testcluster.Process{}}
+	for _, name := range []string{"one", "two"} {
+		p, err := cluster.Run(t.Context(), testcluster.Command{
+			Name: name, Path: os.Args[0], Env: []string{"BE_THE_COMMAND=1"},
+			Args: []string{"--kubeconfig=" + gateway.kubeconfig, "--leader-elect-identity=" + name, "--kube-api-qps=500", "--kube-api-burst=1000",
+				"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"},
+		})
+		require.NoError(t, err)
+		c.members[name] = p
+	}
+	t.Cleanup(func() {
+		for name, p := range c.members {
+			if log, err := os.ReadFile(p.Log); err == nil && t.Failed() {
+				t.Logf("the end of what %s has said:\n%s", name, log[max(0, len(log)-3000):])
+			}
+		}
+	})
+	return c
+}
+
+// leader is who holds the lease, or anybody.
+func (c *crew) leader() *testcluster.Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lease, err := c.cluster.Client().CoordinationV1().Leases("kube-system").Get(c.t.Context(), "thermostat-replicaset", metav1.GetOptions{})
+	if err == nil && lease.Spec.HolderIdentity != nil && strings.HasPrefix(*lease.Spec.HolderIdentity, "two_") {
+		return c.members["two"]
+	}
+	return c.members["one"]
+}
+
+// revive starts again who has ended, as a kubelet does.
+func (c *crew) revive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, p := range c.members {
+		select {
+		case <-p.Ended():
+			again, err := p.Restart(c.t.Context())
+			if err != nil {
+				c.t.Errorf("restart %s: %v", name, err)
+				return
+			}
+			c.members[name], c.revived = again, c.revived+1
+		default:
+		}
+	}
+}
+
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	cluster := testcluster.Private(t)
+	length, sets, size, pause := 50*time.Second, 8, 8, 50*time.Millisecond
+	if soak {
+		length, sets, size = 10*time.Minute, 100, 30
+	}
+	cutter := &cutter{}
+	crew := newCrew(t, cluster, newGateway(t, cluster, beLate(200*time.Millisecond), cutter.wrap))
+	chronicle, stop := keepChronicle(t, cluster.Client(), "")
+	c, seed := newChaos(t, cluster, sets, size)
+	doomed := &world{t: t, cluster: cluster, client: c.client, namespace: cluster.Namespace(t), overseer: &overseer{limits: map[string]int{}}}
+	doomed.create("doomed", int32(size))
+	c.settled(c.names[2], int32(size)) // somebody leads
+
+	began := time.Now()
+	ctx, end := context.WithTimeout(t.Context(), length)
+	defer end()
+	faults := map[string]int{}
+	var machines sync.WaitGroup
+	machines.Go(func() {
+		random := rand.New(rand.NewPCG(seed, 1))
+		must := func(err error) {
+			if err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+		kinds := []struct {
+			name string
+			do   func()
+		}{
+			{"all watches cut", cutter.cut},
+			{"leader killed", func() { must(crew.leader().Kill(t.Context())) }},
+			{"API server killed and away for 2 s", func() {
+				must(cluster.Kill(t.Context(), testcluster.APIServer))
+				time.Sleep(2 * time.Second)
+				must(cluster.Restart(t.Context(), testcluster.APIServer))
+			}},
+			{"leader frozen until another leads", func() {
+				leader := crew.leader()
+				if leader.Stop(t.Context()) == nil { // it may have ended just now
+					time.Sleep(10 * time.Second)
+					must(leader.Continue(t.Context()))
+				}
+			}},
+		}
+		for ctx.Err() == nil {
+			for _, k := range random.Perm(len(kinds)) {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(time.Duration(2+random.IntN(4)) * time.Second):
+				}
+				kinds[k].do()
+				faults[kinds[k].name]++
+				crew.revive()
+			}
+		}
+	})
+	operations := 0
+	for ; ctx.Err() == nil; time.Sleep(pause) {
+		c.operate(ctx)
+		if operations++; time.Since(began) > length/2 && c.done["delete a namespace"] == 0 {
+			if c.client.CoreV1().Namespaces().Delete(ctx, doomed.namespace, metav1.DeleteOptions{}) == nil {
+				c.done["delete a namespace"]++
+			}
+		}
+	}
+	machines.Wait()
+	c.calmDown(3*time.Minute, crew.revive)
+	require.NotZero(t, c.done["delete a namespace"])
+	require.Eventually(t, func() bool {
+		_, err := c.client.CoreV1().Namespaces().Get(t.Context(), doomed.namespace, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, time.Minute, 100*time.Millisecond, "nobody keeps the namespace from going")
+	stop()
+	violations := chronicle.judge()
+	injected := 0
+	for _, n := range faults {
+		injected += n
+	}
+	t.Logf("%.1f minutes, %d operations (%d refused), %d faults, %d pods made for %d ReplicaSets x %d, every watch 200 ms late, %d replicas of the command revived; %d violations; seed %d",
+		time.Since(began).Minutes(), operations, c.refused, injected, chronicle.made(), sets, size, crew.revived, len(violations), seed)
+	t.Logf("faults: %v", faults)
+	t.Logf("operations: %v", c.done)
+	require.Empty(t, violations)
+	require.Greater(t, chronicle.made(), sets*size, "nothing was seen")
+}
+
+// A controller that does not wait for its own writes, behind the same late watches, makes pods that nobody wants, and the chronicle tells. There is no need
+// for any fault.
+func TestChaosWithABrokenController(t *testing.T) {
+	t.Parallel()
+	cluster := testcluster.Shared(t)
+	c, _ := newChaos(t, cluster, 4, 8)
+	chronicle, stop := keepChronicle(t, c.client, c.namespace)
+	stopController := c.controlWith(beLate(200 * time.Millisecond)) // and no TrackWrites
+	ctx, end := context.WithTimeout(t.Context(), 30*time.Second)
+	defer end()
+	for operations := 0; ctx.Err() == nil && (operations%20 != 0 || len(chronicle.judge()) == 0); operations++ {
+		c.operate(ctx)
+		time.Sleep(50 * time.Millisecond)
+	}
+	stopController()
+	stop()
+	violations := chronicle.judge()
+	require.NotEmpty(t, violations, "the checker does not see what it is there to see")
+	t.Logf("%d violations, such as: %s", len(violations), violations[0])
+}
