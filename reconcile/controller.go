@@ -123,6 +123,7 @@ func (c *Controller) start(taking, acting context.Context, group *lifecycle.Grou
 	for range c.workers {
 		add()
 	}
+	group.Go("reminder of controller "+c.name, func() { c.ledger.remind(taking) })
 }
 
 // freshAgain is how often a key looks whether its caches may be acted on again. It matters only past an informer's MaxStaleness.

@@ -32,7 +32,7 @@
 //   - No two calls for one key at a time, and no call before the caches are complete, after the context has ended, or without leadership.
 //   - After the last change of an object, a call for its key begins that sees this change or something later.
 //   - With [TrackWrites]: no call for a key before the caches that its controller depends on have seen what the last call wrote. Such a key is
-//     parked without holding a worker. When a cache has not seen a write for 10 s the server is asked: if the object is gone, replaced or out of
+//     parked without holding a worker. When a cache has not seen a write for 10 s the server is asked, whether anything names the key or not: if the object is gone, replaced or out of
 //     the informer's sight, or the server was restored from before the write, the wait is over; if not, the cache is behind: it is Stale, its informer lists
 //     anew, and the key stays parked until then, since acting on it could do harm. A write whose answer was lost is waited for in the same way: a new list
 //     tells whether it has happened. There is no bookkeeping of expectations in your code.
@@ -59,6 +59,7 @@
 //	HTTP server                Manager.Run   the same                                          Manager.Run
 //	channel X of controller Y  Manager.Run   the Manager is told to stop, or X is closed       Manager.Run
 //	worker of controller X     Manager.act   leadership ends, or the Manager is told to stop   Manager.act
+//	reminder of controller X   Manager.act   the same                                          Manager.act
 //
 // They stop in this order: workers first, so that none looks at a cache which nobody keeps up to date. When the Manager is told to stop, calls that
 // are under way may finish, within DrainTimeout, and the lease is kept for them; when leadership is lost their context ends at once.

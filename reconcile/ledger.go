@@ -30,8 +30,9 @@ type ledger struct {
 	waited func(Key, time.Duration) // is told how long a key was parked; called without mu
 	caches []*cache                 // complete before the Manager starts
 
-	// open is the number of debts, so that an event costs one load while there are none.
-	open atomic.Int64
+	// open is the number of debts, so that an event costs one load while there are none; opened holds a value if there is a new one.
+	open   atomic.Int64
+	opened chan struct{}
 	// unheard is done once a write has been reported of which no cache can be expected to hear.
 	unheard sync.Once
 
@@ -87,8 +88,11 @@ type object struct {
 // account is what one key waits for.
 type account struct {
 	debts []*debt
-	// since is when the key was first found waiting, and checked when the server was last asked, or since; both are zero while no worker has come for it.
-	since, checked time.Time
+	// since is when the key was first found waiting; it is zero while no worker has come for it.
+	since time.Time
+	// woken is true if the key was put into the queue because nobody came for it, and undone if a write of its may have been undone by a restore: then
+	// it is reconciled again, whether anybody names it or not.
+	woken, undone bool
 	// settled, unless nil, is closed when there are no debts left.
 	settled chan struct{}
 }
@@ -99,8 +103,9 @@ type debt struct {
 	uid             types.UID
 	resourceVersion string
 	deleted         bool
-	list            int // the number of the list that settles it; zero if it is known what was written
-	rewinds         int // of the cache, when it was written
+	list            int       // the number of the list that settles it; zero if it is known what was written
+	rewinds         int       // of the cache, when it was written
+	ask             time.Time // when the server is asked next what became of it; guarded by the ledger's mu
 	// after, unless nil, is the debt for an earlier write of an object that has been deleted since: as long as the cache has not seen that, it says nothing
 	// that the object is not in it.
 	after *debt
@@ -108,7 +113,7 @@ type debt struct {
 }
 
 func newLedger(wake func(Key), waited func(Key, time.Duration)) *ledger {
-	return &ledger{wake: wake, waited: waited, accounts: make(map[Key]*account), objects: make(map[object][]*debt)}
+	return &ledger{wake: wake, waited: waited, opened: make(chan struct{}, 1), accounts: make(map[Key]*account), objects: make(map[object][]*debt)}
 }
 
 // cacheOf returns the ledger's view of an informer; there is one for each, however many sources use it.
@@ -194,9 +199,14 @@ func (l *ledger) owe(d *debt) {
 		a = &account{}
 		l.accounts[d.owner] = a
 	}
+	d.ask = time.Now().Add(parkingTime)
 	a.debts = append(a.debts, d)
 	l.objects[d.object] = append(l.objects[d.object], d)
 	l.open.Add(1)
+	select {
+	case l.opened <- struct{}{}:
+	default: // there is one that has not been taken
+	}
 }
 
 // passes moves the mark of what was written on. The ledger's mu is held.
@@ -229,32 +239,103 @@ func (l *ledger) enter(ctx context.Context, log klog.Logger, key Key) time.Durat
 		return 0
 	}
 	keys := l.settle(slices.Clone(a.debts), func(d *debt) bool { return d.settled(d.object.cache.now()) })
-	debts, now := slices.Clone(a.debts), time.Now()
 	if a.since.IsZero() {
-		a.since, a.checked = now, now
+		a.since = time.Now()
 	}
-	wait := parkingTime - now.Sub(a.checked)
+	open, overdue := len(a.debts), a.overdue()
+	wait := time.Until(a.ask())
 	l.mu.Unlock()
 	switch {
-	case len(debts) == 0:
+	case open == 0:
 		l.report(keys)
 		return 0
-	case wait > 0:
-		log.V(4).Info("Parked until the caches have seen what the last run wrote", "writes", len(debts))
+	case len(overdue) == 0:
+		log.V(4).Info("Parked until the caches have seen what the last run wrote", "writes", open)
 		return wait
 	}
 
-	void := l.examine(ctx, log, debts)
+	void := l.examine(ctx, log, overdue)
 	l.mu.Lock()
-	keys = l.settle(debts, func(d *debt) bool { return void[d] || d.settled(d.object.cache.now()) })
-	a.checked = time.Now()
-	left := len(a.debts)
+	keys = l.settle(slices.Clone(a.debts), func(d *debt) bool { return void[d] || d.settled(d.object.cache.now()) })
+	for _, d := range overdue {
+		d.ask = time.Now().Add(parkingTime)
+	}
+	open, wait = len(a.debts), time.Until(a.ask())
 	l.mu.Unlock()
 	l.report(keys)
-	if left > 0 {
-		return parkingTime
+	if open == 0 {
+		return 0
 	}
-	return 0
+	return max(wait, time.Millisecond) // one may have come due meanwhile
+}
+
+// ask returns when the server is asked next about one of the debts. The ledger's mu is held.
+func (a *account) ask() (first time.Time) {
+	for _, d := range a.debts {
+		if first.IsZero() || d.ask.Before(first) {
+			first = d.ask
+		}
+	}
+	return first
+}
+
+// overdue returns the debts that the server is to be asked about now. The ledger's mu is held.
+func (a *account) overdue() (debts []*debt) {
+	for _, d := range a.debts {
+		if !time.Now().Before(d.ask) {
+			debts = append(debts, d)
+		}
+	}
+	return debts
+}
+
+// remindEvery bounds how often the accounts are looked through.
+const remindEvery = time.Second
+
+// remind puts keys into the queue that nobody names although the server is to be asked about their writes, until ctx ends. Of a key that a worker has come
+// for since, it is known when it comes back.
+func (l *ledger) remind(ctx context.Context) {
+	for ctx.Err() == nil {
+		var next <-chan time.Time
+		if due := l.wakeOverdue(); !due.IsZero() {
+			next = time.After(max(time.Until(due), remindEvery))
+		}
+		opened := l.opened
+		if next != nil {
+			opened = nil // what is new is due later than that
+		}
+		select {
+		case <-opened:
+		case <-next:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// wakeOverdue wakes the keys that are overdue and that no worker has come for, and returns when the next one will be; zero: there is none.
+func (l *ledger) wakeOverdue() (next time.Time) {
+	if l.open.Load() == 0 {
+		return next
+	}
+	var keys []Key
+	l.mu.Lock()
+	for key, a := range l.accounts {
+		if !a.since.IsZero() || a.woken {
+			continue
+		}
+		switch ask := a.ask(); {
+		case !time.Now().Before(ask):
+			a.woken = true
+			keys = append(keys, key)
+		case next.IsZero() || ask.Before(next):
+			next = ask
+		}
+	}
+	l.mu.Unlock()
+	for _, key := range keys {
+		l.wake(key)
+	}
+	return next
 }
 
 // examine asks the server about debts that have been open for long, and returns those that nobody will ever settle. A cache that turns out to be behind is
@@ -354,15 +435,17 @@ func (l *ledger) reached(c *cache) {
 	l.resume(keys)
 }
 
-// resumed is a key that was parked and has no debts left.
+// resumed is a key that has no debts left and is to be reconciled for that reason.
 type resumed struct {
-	key    Key
-	parked time.Duration
+	key   Key
+	since time.Time // when it was parked; zero if it was not
 }
 
 func (l *ledger) report(keys []resumed) {
 	for _, k := range keys {
-		l.waited(k.key, k.parked)
+		if !k.since.IsZero() {
+			l.waited(k.key, time.Since(k.since))
+		}
 	}
 }
 
@@ -373,7 +456,8 @@ func (l *ledger) resume(keys []resumed) {
 	}
 }
 
-// settle removes the debts that are settled, and returns the keys that were parked and have none left. The caller holds mu.
+// settle removes the debts that are settled, and returns the keys that have none left and were parked, or have to be reconciled because of a restore. The
+// caller holds mu.
 func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (keys []resumed) {
 	for _, d := range debts {
 		if !settled(d) {
@@ -387,13 +471,14 @@ func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (keys []resumed
 		l.open.Add(-1)
 		d.paid = true
 		a.debts = slices.DeleteFunc(a.debts, is)
+		a.undone = a.undone || d.rewinds != d.object.cache.now().rewinds
 		if len(a.debts) == 0 {
 			delete(l.accounts, d.owner)
 			if a.settled != nil {
 				close(a.settled)
 			}
-			if !a.since.IsZero() {
-				keys = append(keys, resumed{d.owner, time.Since(a.since)})
+			if d.owner != heir && (!a.since.IsZero() || a.undone) {
+				keys = append(keys, resumed{d.owner, a.since})
 			}
 		}
 		l.objects[d.object] = slices.DeleteFunc(l.objects[d.object], is)
