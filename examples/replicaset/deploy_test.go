@@ -25,10 +25,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -226,17 +229,31 @@ func TestDeployment(t *testing.T) {
 	pods, err := client.CoreV1().Pods(deployment.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(deployment.Spec.Selector)})
 	require.NoError(t, err)
 	require.Len(t, pods.Items, 2)
+	budget := find[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget")
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		b, err := client.PolicyV1().PodDisruptionBudgets(budget.Namespace).Get(t.Context(), budget.Name, metav1.GetOptions{})
+		require.NoError(c, err)
+		require.Equal(c, []int32{2, 1, 1}, []int32{b.Status.CurrentHealthy, b.Status.DesiredHealthy, b.Status.DisruptionsAllowed}, "a node can be drained, and one stays")
+	}, 20*time.Second, 100*time.Millisecond)
+	policy := find[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy").Spec
+	require.Equal(t, *deployment.Spec.Selector, policy.PodSelector, "the policy is for these pods")
+	require.Equal(t, deployment.Spec.Template.Spec.Containers[0].Ports[0].ContainerPort, policy.Ingress[0].Ports[0].Port.IntVal)
 	endFirst()
 
 	// Now as one of these, on an API server that does not stream lists.
 	recorder.mu.Lock()
 	recorder.streaming = false
 	recorder.mu.Unlock()
-	l := listen(t)
-	address := l.Addr().String()
-	l.Close()
 	container := deployment.Spec.Template.Spec.Containers[0]
-	run(container, "--metrics-bind-address="+address)
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(container.Args[1], "--metrics-bind-address="))
+	require.NoError(t, err)
+	require.True(t, net.ParseIP(host).IsUnspecified(), "%q is not what a kubelet can reach: it probes by the address of the pod", host)
+	require.Equal(t, fmt.Sprint(container.Ports[0].ContainerPort), port)
+	l := listen(t)
+	_, free, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	l.Close()
+	run(container, "--metrics-bind-address="+net.JoinHostPort(host, free))
 	w := newWorld(t, cluster)
 	w.createPod(orphan("orphan", map[string]string{"app": "web"}))
 	w.create("web", 20) // more events than are kept apart
@@ -244,12 +261,9 @@ func TestDeployment(t *testing.T) {
 	w.scale("web", 1)
 	w.settled("web", 1)
 	for _, probe := range []*corev1.Probe{container.StartupProbe, container.LivenessProbe, container.ReadinessProbe} {
-		require.Equal(t, "ok\n", get(t, "http://"+address+probe.HTTPGet.Path))
+		require.Equal(t, "ok\n", get(t, "http://127.0.0.1:"+free+probe.HTTPGet.Path))
 		require.Equal(t, container.Ports[0].Name, probe.HTTPGet.Port.StrVal)
 	}
-	_, port, err := net.SplitHostPort(strings.TrimPrefix(container.Args[1], "--metrics-bind-address="))
-	require.NoError(t, err)
-	require.Equal(t, fmt.Sprint(container.Ports[0].ContainerPort), port)
 
 	rules := append(find[rbacv1.ClusterRole](t, objects, "ClusterRole").Rules, find[rbacv1.Role](t, objects, "Role").Rules...)
 	used := func() (all []string) {

@@ -44,7 +44,7 @@ func parseFlags(args []string) (options, error) {
 	fs.IntVar(&o.workers, "workers", 5, "how many ReplicaSets are reconciled at the same time")
 	fs.Float32Var(&o.qps, "kube-api-qps", 20, "requests to the API server per second, in the long run")
 	fs.IntVar(&o.burst, "kube-api-burst", 30, "requests to the API server that may be made at once")
-	fs.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "host:port that serves /metrics, /healthz and /readyz; 0: none")
+	fs.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "host:port that serves /metrics, /healthz and /readyz, on the loopback address if there is no host; 0: none")
 	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "give up when the API server cannot be reached for that long at the start")
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the lease, so that several replicas can run")
 	fs.StringVar(&o.leaseNamespace, "leader-elect-resource-namespace", "kube-system", "namespace of the lease")
