@@ -142,11 +142,9 @@ func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elec
 	if err != nil {
 		return err
 	}
-	if err := m.Run(ctx); err != nil {
-		return err
-	}
+	err = m.Run(ctx)
 	if found := (*rivalError)(nil); errors.As(context.Cause(ctx), &found) {
-		return found
+		return errors.Join(found, err) // with what has not ended in time, if anything has not
 	}
-	return nil
+	return err
 }

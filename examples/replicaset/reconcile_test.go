@@ -324,6 +324,9 @@ func TestCrowd(t *testing.T) {
 	deployment := owner("deployment")
 	s.create("old", 0, deployment)
 	s.create("new", 0, deployment)
+	s.create("old-again", 0, deployment, func(rs *appsv1.ReplicaSet) { // it matches what "old" does: a pod counts once for all that
+		rs.Spec.Selector.MatchLabels["app"], rs.Spec.Template.Labels["app"] = "old", "old"
+	})
 	s.create("stranger", 0, owner("another"))
 	s.create("single", 0)
 	for i := range 3 {
