@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	events "k8s.io/client-go/tools/record"
 
+	"github.com/thermostat-go/thermostat/internal/netproxy"
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
@@ -308,7 +309,7 @@ type group struct {
 
 type member struct {
 	name    string
-	proxy   *proxy
+	proxy   *netproxy.Proxy
 	process *testcluster.Process
 	command testcluster.Command
 }
@@ -324,7 +325,7 @@ func (g *group) join(short bool, kinds ...string) {
 	binary, err := os.Executable()
 	require.NoError(g, err)
 	for _, kind := range kinds {
-		p, cfg := newProxy(g.T, g.cluster.Config())
+		p, cfg := netproxy.ForConfig(g.T, g.cluster.Config())
 		name := fmt.Sprintf("%s-%d", strings.ReplaceAll(kind, "-", ""), len(g.members))
 		kubeconfig := filepath.Join(g.TempDir(), name)
 		require.NoError(g, testcluster.WriteKubeconfig(kubeconfig, cfg))
@@ -521,12 +522,12 @@ func (g *group) disturb(length time.Duration, extra func(*member, *rand.Rand) st
 			switch r.IntN(5) {
 			case 0:
 				what = "stall"
-				m.proxy.stall(true)
+				m.proxy.Stall(true)
 				time.Sleep(pause)
-				m.proxy.stall(false)
+				m.proxy.Stall(false)
 			case 1:
 				what = "break"
-				m.proxy.reset()
+				m.proxy.Break()
 			case 2:
 				what = "SIGSTOP"
 				if g.order(m, m.process.Stop) {

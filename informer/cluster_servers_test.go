@@ -1,0 +1,180 @@
+package informer
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/thermostat-go/thermostat/internal/netproxy"
+	"github.com/thermostat-go/thermostat/internal/testcluster"
+)
+
+// Two API servers on one etcd. Changes are made on the first, which is always well; what the informers follow is the second, or a way that leads from one to the
+// other. Everything is done to an informer on a typed client and to one that reads the bytes itself, at once.
+func TestBesideAnAPIServerThatIsWell(t *testing.T) {
+	// A client finds out by itself that its connection is dead; by default that takes 45 seconds.
+	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1")
+	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "1")
+	cluster := testcluster.Private(t, testcluster.Options{DisableNode: true})
+	first := cluster.Config()
+	etcd := netproxy.New(t, "unix", cluster.EtcdSocket())
+	process, second := cluster.RunAPIServer(t, "second", etcd.Address())
+	tenantIn := func(t *testing.T) (tenant, string) {
+		namespace := cluster.Namespace(t)
+		tn := tenant{t, kubernetes.NewForConfigOrDie(first).CoreV1().Pods(namespace)}
+		tn.create("changes", "goes", "replaced", "stays")
+		return tn, namespace
+	}
+	// disturb does, to pods, all that can be missed.
+	disturb := func(tn tenant) {
+		tn.change("changes")
+		tn.delete("goes", "replaced")
+		tn.create("comes", "replaced")
+	}
+	begin := func(t *testing.T, followers []*follower, tn tenant) {
+		for _, f := range followers {
+			becomes(t, f.inf, Live)
+		}
+		agree(t, followers, tn.pods)
+		toldOnly(t, followers, "Added changes initial", "Added goes initial", "Added replaced initial", "Added stays initial")
+	}
+
+	// A14: the connections stay, and nobody answers.
+	t.Run("stopped", func(t *testing.T) {
+		tn, namespace := tenantIn(t)
+		followers := follow(t, second, namespace, Options[*corev1.Pod]{})
+		begin(t, followers, tn)
+		require.NoError(t, process.Stop(t.Context()))
+		disturb(tn)
+		for _, f := range followers {
+			f.proxy.LeadNew(t, first) // the watch is not broken: that it is dead has to be found out
+		}
+		agree(t, followers, tn.pods)
+		require.NoError(t, process.Continue(t.Context()))
+		toldOnly(t, followers, "Updated changes", "Deleted goes", "Deleted replaced", "Added comes", "Added replaced")
+		for _, f := range followers {
+			require.Equal(t, 1, f.inf.Health().Lists, "the watch is resumed")
+			require.Greater(t, f.proxy.Accepted(), 1)
+		}
+	})
+
+	// A14: the same, and there is no other server to turn to.
+	t.Run("stopped for a while", func(t *testing.T) {
+		tn, namespace := tenantIn(t)
+		followers := follow(t, second, namespace, Options[*corev1.Pod]{MaxStaleness: 2 * time.Second})
+		begin(t, followers, tn)
+		tn.change("stays")
+		agree(t, followers, tn.pods)
+		toldOnly(t, followers, "Updated stays")
+		require.NoError(t, process.Stop(t.Context()))
+		for _, f := range followers {
+			becomes(t, f.inf, Stale)
+			require.ErrorIs(t, f.inf.Fresh(), ErrStale)
+			require.Equal(t, 4, f.inf.Len(), "the cache still answers")
+		}
+		disturb(tn)
+		require.NoError(t, process.Continue(t.Context()))
+		agree(t, followers, tn.pods)
+		toldOnly(t, followers, "Updated changes", "Deleted goes", "Deleted replaced", "Added comes", "Added replaced")
+		for _, f := range followers {
+			require.Equal(t, 1, f.inf.Health().Lists, "the watch is resumed")
+			require.NoError(t, f.inf.Fresh())
+		}
+	})
+
+	// A8: the client of a server that is up to date is led to one that lags.
+	t.Run("lagging", func(t *testing.T) {
+		tn, namespace := tenantIn(t)
+		followers := follow(t, first, namespace, Options[*corev1.Pod]{})
+		begin(t, followers, tn)
+		etcd.Stall(true)
+		defer etcd.Stall(false)
+		disturb(tn)
+		agree(t, followers, tn.pods)
+		toldOnly(t, followers, "Updated changes", "Deleted goes", "Deleted replaced", "Added comes", "Added replaced")
+
+		// The second server still has the old state, and shows it to whoever does not insist on the present.
+		lagging, err := kubernetes.NewForConfigOrDie(second).CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
+		require.NoError(t, err)
+		require.Contains(t, podNames(lagging.Items), "goes")
+		newcomers := follow(t, second, namespace, Options[*corev1.Pod]{DisableWatchList: true})
+		for _, f := range followers {
+			f.proxy.Lead(t, second)
+		}
+		tn.change("stays")
+		time.Sleep(time.Second) // to go back in time if they will
+		for _, f := range followers {
+			require.Equal(t, 4, f.inf.Len())
+			require.Zero(t, f.inf.Health().Rewinds)
+			f.inf.Relist(nil) // and now they ask for all of it
+		}
+		time.Sleep(time.Second)
+		toldOnly(t, followers)
+		for _, f := range newcomers {
+			require.False(t, f.inf.HasSynced(), "%s took the past for the present", f.name)
+		}
+		toldOnly(t, newcomers)
+
+		etcd.Stall(false)
+		agree(t, append(followers, newcomers...), tn.pods)
+		toldOnly(t, followers, "Updated stays")
+		toldOnly(t, newcomers, "Added changes initial", "Added comes initial", "Added replaced initial", "Added stays initial")
+		for _, f := range followers {
+			require.Zero(t, f.inf.Health().Rewinds)
+		}
+	})
+
+	// A4: what the watch missed, the server has missed, too, and etcd has forgotten it.
+	t.Run("compacted", func(t *testing.T) {
+		tn, namespace := tenantIn(t)
+		followers := follow(t, second, namespace, Options[*corev1.Pod]{})
+		begin(t, followers, tn)
+		etcd.Cut(true)
+		defer etcd.Cut(false)
+		disturb(tn)
+		require.NoError(t, cluster.Compact(t.Context()))
+		etcd.Cut(false)
+		agree(t, followers, tn.pods)
+		toldOnly(t, followers, "Updated changes", "Deleted goes unknown", "Deleted replaced unknown", "Added comes", "Added replaced")
+		for _, f := range followers {
+			require.Equal(t, 2, f.inf.Health().Lists, "%s: only a list can tell", f.name)
+		}
+	})
+
+	// A3: refused connections are no reason for a list; but an API server that has begun anew knows nothing of before.
+	t.Run("killed", func(t *testing.T) {
+		tn, namespace := tenantIn(t)
+		followers := follow(t, second, namespace, Options[*corev1.Pod]{})
+		begin(t, followers, tn)
+		require.NoError(t, process.Kill(t.Context()))
+		becomeStale(t, followers)
+		for _, f := range followers {
+			require.Equal(t, 4, f.inf.Len(), "the cache still answers")
+		}
+		disturb(tn)
+		_, err := process.Restart(t.Context())
+		require.NoError(t, err)
+		ready, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, cluster.AwaitAPIServer(ready, second))
+		agree(t, followers, tn.pods)
+		toldOnly(t, followers, "Updated changes", "Deleted goes unknown", "Deleted replaced unknown", "Added comes", "Added replaced")
+		for _, f := range followers {
+			becomes(t, f.inf, Live)
+			require.Equal(t, 2, f.inf.Health().Lists, "%s", f.name)
+			require.LessOrEqual(t, len(f.log.take()), 3, "a line for each change of state, not for each try")
+		}
+	})
+}
+
+func podNames(pods []corev1.Pod) (names []string) {
+	for _, p := range pods {
+		names = append(names, p.Name)
+	}
+	return names
+}

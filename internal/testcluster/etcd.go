@@ -1,0 +1,53 @@
+package testcluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+)
+
+// EtcdSocket is the path of the socket on which etcd serves.
+func (c *Cluster) EtcdSocket() string { return filepath.Join(c.dir, "etcd", "client") }
+
+// Compact makes etcd forget all history up to now. An API server keeps what it remembers by itself.
+func (c *Cluster) Compact(ctx context.Context) error {
+	socket := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", c.EtcdSocket())
+	}}
+	defer socket.CloseIdleConnections()
+	call := func(method string, request, answer any) error {
+		body, err := json.Marshal(request)
+		if err != nil {
+			return err
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://etcd/v3/kv/"+method, bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		resp, err := (&http.Client{Transport: socket}).Do(r)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("etcd: %s: %s", method, resp.Status)
+		}
+		return json.NewDecoder(resp.Body).Decode(answer)
+	}
+	var now struct {
+		Header struct {
+			Revision string `json:"revision"`
+		} `json:"header"`
+	}
+	if err := call("range", map[string]any{"key": []byte("nothing")}, &now); err != nil {
+		return fmt.Errorf("ask etcd for its revision: %w", err)
+	}
+	if err := call("compaction", map[string]any{"revision": now.Header.Revision, "physical": true}, &struct{}{}); err != nil {
+		return fmt.Errorf("compact etcd at revision %s: %w", now.Header.Revision, err)
+	}
+	return nil
+}
