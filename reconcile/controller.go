@@ -130,7 +130,7 @@ func (c *Controller) start(taking, acting context.Context, group *lifecycle.Grou
 const freshAgain = 5 * time.Second
 
 // handle reconciles one key and ends its claim, in every case.
-func (w *worker) handle(ctx context.Context, claim workqueue.Claim[Key]) {
+func (w *worker) handle(taking, ctx context.Context, claim workqueue.Claim[Key]) {
 	c, key := w.Controller, claim.Key()
 	log := w.log.WithValues("key", key)
 	if wait := c.trail.rest(key); wait > 0 {
@@ -144,6 +144,10 @@ func (w *worker) handle(ctx context.Context, claim workqueue.Claim[Key]) {
 	}
 	if wait := c.ledger.enter(ctx, log, key); wait > 0 {
 		claim.Park(wait)
+		return
+	}
+	if taking.Err() != nil || ctx.Err() != nil {
+		claim.DoneAfter(0) // ended while the server was asked: nothing begins any more
 		return
 	}
 	began, r := time.Now(), &run{controller: c, key: key}

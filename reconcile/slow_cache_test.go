@@ -202,3 +202,37 @@ func TestWhatARestoreHasUndoneIsDoneAgain(t *testing.T) {
 		p.requireKept()
 	})
 }
+
+// TestNoRunBeginsWhenTheServerHasAnsweredTooLate ends the context of Run while the server is being asked what became of a write. The answer would let the key
+// run, and it is too late.
+func TestNoRunBeginsWhenTheServerHasAnsweredTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := w.start(options{})
+		w.want("a", 1)
+		w.settle("a")
+		p.link.DelayWatches("pods", apiserver.Never)
+		w.want("a", 2)
+		time.Sleep(time.Second)
+		require.NoError(t, w.admin.CoreV1().Pods("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+		asked := make(chan struct{}, 1)
+		p.link.Inject(func(r apiserver.Request) apiserver.Fault {
+			if r.Writes() {
+				return nil
+			}
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			return apiserver.Delay(3*time.Second, 0)
+		})
+		<-asked
+		p.mu.Lock()
+		runs := p.runs
+		p.mu.Unlock()
+		require.NoError(t, p.stop())
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		require.Equal(t, runs, p.runs, "a run began although the Manager had been told to stop")
+	})
+}

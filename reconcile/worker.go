@@ -34,11 +34,7 @@ func (w *worker) work(taking, acting context.Context) {
 		if err != nil {
 			return // taking has ended: the queue is never shut down, so that this controller can lead again
 		}
-		if taking.Err() != nil || acting.Err() != nil {
-			claim.DoneAfter(0) // ended while the key was handed out: nothing begins any more
-			return
-		}
-		w.handle(acting, claim)
+		w.handle(taking, acting, claim)
 	}
 }
 

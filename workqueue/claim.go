@@ -78,7 +78,7 @@ func (c Claim[K]) RetryAfter(d time.Duration) {
 // positive, and its failures stay counted.
 func (c Claim[K]) Park(longest time.Duration) {
 	if c.use() {
-		c.q.end(c.turn, outcome{again: longest > 0, after: longest})
+		c.q.end(c.turn, outcome{again: longest > 0, after: longest, parked: true})
 	}
 }
 
@@ -106,13 +106,16 @@ type outcome struct {
 	again   bool          // the run itself asks for another one
 	after   time.Duration // with again: how long from now
 	limited bool          // with again: Options.Rate applies
+	parked  bool          // with again: no verdict, so no retry
 }
 
 // finish ends the hand-out of t. It is called with the lock held and returns without it.
 func (q *Queue[K]) finish(t *turn[K], o outcome) {
 	e, priority, started := t.entry, t.priority, t.started
 	if o.again {
-		q.counts.retries++
+		if !o.parked {
+			q.counts.retries++
+		}
 		if o.after > 0 || q.down {
 			q.setAlarm(e, left, o.after, priority, o.limited)
 		} else {

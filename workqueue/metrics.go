@@ -28,7 +28,7 @@ type Stats struct {
 	LongestActive time.Duration // the longest of them: longest_running_processor_seconds
 
 	Adds    uint64 // times that a key began to wait; adding a waiting key does not count: adds_total
-	Retries uint64 // times that a key was to come back, after a delay or rate-limited: retries_total
+	Retries uint64 // times that a key was to come back, after a delay or rate-limited, other than parked: retries_total
 	Strays  uint64 // calls that would have ended a hand-out that was not there
 
 	// Priorities has an element for each priority with ready keys, the highest first. It is nil while the ready keys are

@@ -60,6 +60,18 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
+func TestAParkedKeyIsNoRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options[string]{})
+		q.Add("a")
+		take(t, q).Park(time.Second)
+		time.Sleep(time.Second)
+		require.Zero(t, q.Stats().Retries)
+		take(t, q).DoneAfter(time.Second)
+		require.Equal(t, uint64(1), q.Stats().Retries)
+	})
+}
+
 func TestStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options[string]{Rate: 1, RateLimiter: FastSlow[string](0, 0, 0), Metrics: &recorder{}})
