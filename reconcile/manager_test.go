@@ -304,9 +304,10 @@ func TestHealthIsServed(t *testing.T) {
 	code, body := get("/healthz")
 	require.Equal(t, 200, code)
 	require.Equal(t, "ok\n", body)
-	code, body = get("/readyz")
-	require.Equal(t, 503, code)
-	require.Equal(t, "waiting for the first list of informer configmaps\n", body)
+	require.Eventually(t, func() bool { // the address is open a moment before anything is waited for
+		code, body = get("/readyz")
+		return code == 503 && body == "waiting for the first list of informer configmaps\n"
+	}, 10*time.Second, 10*time.Millisecond)
 	code, body = get("/metrics")
 	require.Equal(t, 200, code)
 	require.Equal(t, "up 1\n", body)
