@@ -44,6 +44,7 @@ func run[T any](t *testing.T, inf *SharedIndexInformer[T]) {
 	done := make(chan error, 1)
 	go func() { done <- inf.Run(ctx) }()
 	t.Cleanup(func() {
+		virtual.record(t)
 		cancel()
 		require.NoError(t, <-done)
 	})

@@ -126,6 +126,7 @@ func bubble(t *testing.T, opts Options[*corev1.Pod], fn func(t *testing.T, p *pr
 		_, err = inf.AddHandler(told.handle, HandlerOptions{})
 		require.NoError(t, err)
 		fn(t, p, inf, told)
+		virtual.record(t)
 		require.NoError(t, told.err())
 		require.NoError(t, mutations(inf))
 	})
