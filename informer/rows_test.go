@@ -169,7 +169,7 @@ var rows = []row{
 		tests{TestComingAndGoingLeavesNothingBehind, TestUsersOfAResourceShareOneWatch}},
 	{"C5", "handlers come and go in the middle", nil, "", 0, "removal is not waited for",
 		tests{TestLateHandlersSeeNeitherGapNorRepeat, TestAHandlerMayRemoveItself, TestARemovedHandlerIsDeafAtOnce}},
-	{"C6", "resync of 1,000 objects every hour", resyncStorm, "notices in the worst second", 20, "", tests{TestResyncIsSpreadOverThePeriod}},
+	{"C6", "resync of 1,000 objects every hour", resyncStorm, "notices in the worst second", 20, "", tests{TestNothingIsMadeUpForAfterALongSleep}},
 }
 
 func (c *contest) answerWatches(with func(context.Context, metav1.ListOptions) (watch.Interface, error)) {
