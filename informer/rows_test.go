@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -433,11 +434,11 @@ func panickingHandler(c *contest) int {
 }
 
 func slowHandler(c *contest) int {
-	last := ""
+	var last atomic.Value
 	c.hear = func(n notice) {
 		time.Sleep(time.Second)
 		if n.now.Name == "a" {
-			last = n.now.ResourceVersion
+			last.Store(n.now.ResourceVersion)
 		}
 	}
 	c.start()
@@ -447,7 +448,7 @@ func slowHandler(c *contest) int {
 		synctest.Wait()
 	}
 	want := c.Objects()[0].ResourceVersion
-	return c.within(20000, time.Second, func() bool { return last == want })
+	return c.within(20000, time.Second, func() bool { return last.Load() == want })
 }
 
 func stuckHandler(c *contest) int {
