@@ -161,6 +161,7 @@ func TestAResourceThatComesAndGoes(t *testing.T) {
 	becomes(t, any, Missing)
 	becomes(t, typed, Missing)
 	require.True(t, apierrors.IsNotFound(typed.Health().LastError))
+	require.Eventually(t, func() bool { return any.Health().Lists > 1 && typed.Health().Lists > 1 }, inTime, 5*time.Millisecond)
 	require.Len(t, log.take(), 2, "one line each, however often it was not found")
 
 	define()

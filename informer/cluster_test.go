@@ -109,7 +109,7 @@ func (l *logLines) take() []string {
 	return lines
 }
 
-const inTime = 30 * time.Second // for what takes a moment on a machine that does nothing else
+const inTime = time.Minute // for what takes moments on a machine that does nothing else; a wait between two tries is half of it at most
 
 // becomes waits until an informer is in a state.
 func becomes[T any](t *testing.T, inf *SharedIndexInformer[T], state State) {
