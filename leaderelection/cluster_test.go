@@ -461,7 +461,9 @@ func TestKilledLeader(t *testing.T) {
 				g.await(func(m *member) bool { return m != dead }, time.Minute)
 				took = append(took, time.Since(killed).Round(100*time.Millisecond).String())
 				if kind == "thermostat" {
-					require.Less(t, time.Since(killed), 20*time.Second, "LeaseDuration, two RetryPeriods and the time of a try")
+					// LeaseDuration, two RetryPeriods and the time of a try, 22 s: exact in virtual time, and with room here, as a busy
+					// machine may take that long for a try that counts.
+					require.Less(t, time.Since(killed), 30*time.Second)
 				}
 				var err error
 				dead.process, err = dead.process.Restart(t.Context())
