@@ -107,5 +107,9 @@
 //	gate.go        how long a server that has asked for it is left alone
 //	live.go        one question past the cache; relist.go, the cache anew
 //
+// What can go wrong, which test shows what then happens, and what client-go does on the same script, is printed by
+//
+//	go test -run TestRows -v ./informer
+//
 // Package informer/clientgo is all of this in the shape of client-go's informers.
 package informer
