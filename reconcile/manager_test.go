@@ -373,7 +373,9 @@ func TestAnInformerThatTrackWritesNeverSawEndsTheManager(t *testing.T) {
 		Reads(c, newMaps(t, newMapAPI()))
 		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
 		require.NoError(t, err)
-		require.ErrorContains(t, m.Run(t.Context()), "controller test depends on informer configmaps, whose requests do not pass TrackWrites as those of other informers do: "+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorContains(t, m.Run(ctx), "controller test depends on informer configmaps, whose requests do not pass TrackWrites as those of other informers do: "+
 			"call cfg.Wrap(reconcile.TrackWrites)")
 	})
 }
