@@ -68,7 +68,7 @@ func TestOwnsNamesTheOldOwnerAndTheNewOne(t *testing.T) {
 		require.Equal(t, []string{"default/two"}, taken(log))
 		api.Update("default", "orphan", func(m *corev1.ConfigMap) { m.OwnerReferences = controlledBy("apps/v1", "ReplicaSet", "one") })
 		api.Delete("default", "orphan")
-		require.Equal(t, []string{"default/one"}, taken(log))
+		require.Equal(t, []string{"default/one"}, slices.Compact(taken(log)), "once or twice, as the two changes come together or not")
 	})
 }
 
