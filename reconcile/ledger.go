@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,11 +14,8 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// parkingTime is how long a key waits for a cache before the server is asked what became of the write.
-const parkingTime = 10 * time.Second
-
-// ledger holds a controller's debts: what its runs have written and its caches have not seen. A key that has debts is not reconciled; it is parked,
-// without a worker, and woken by the event, or by the version that the cache reaches, which settles the last one.
+// ledger holds a controller's debts: what its runs have written and its caches have not seen. A key that has debts is not reconciled: parking.go says how
+// it waits, and what wakes it.
 //
 // A debt is settled when the cache holds the object at the written version or a later one, when the cache as a whole has reached that version, or
 // when the object, by UID, is gone from it. For a deletion, an object that has a deletionTimestamp is as good as gone. Versions are compared within
@@ -74,6 +70,7 @@ type moment struct {
 	listed, rewinds int
 }
 
+// now asks the informer; it may be called with the ledger's mu held.
 func (c *cache) now() moment {
 	h := c.Health()
 	return moment{c.ResourceVersion(), h.Listed, h.Rewinds}
@@ -85,18 +82,7 @@ type object struct {
 	key   Key
 }
 
-// account is what one key waits for.
-type account struct {
-	debts []*debt
-	// since is when the key was first found waiting; it is zero while no worker has come for it.
-	since time.Time
-	// woken is true if the key was put into the queue because nobody came for it, and undone if a write of its may have been undone by a restore: then
-	// it is reconciled again, whether anybody names it or not.
-	woken, undone bool
-	// settled, unless nil, is closed when there are no debts left.
-	settled chan struct{}
-}
-
+// debt is one write that a cache has not seen.
 type debt struct {
 	owner           Key
 	object          object
@@ -216,244 +202,21 @@ func (c *cache) passes(m mark) {
 	}
 }
 
-// fresh returns nil if none of the caches is too old to be acted on.
-func (l *ledger) fresh() error {
-	for _, c := range l.caches {
-		if err := c.Fresh(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// enter says how long the key has to be parked before it may be reconciled; zero means now. The longest wait is parkingTime: then the caller has to ask
-// again, and the server is asked in turn.
-func (l *ledger) enter(ctx context.Context, log klog.Logger, key Key) time.Duration {
-	if l.open.Load() == 0 {
-		return 0
-	}
-	l.mu.Lock()
-	a, ok := l.accounts[key]
-	if !ok {
-		l.mu.Unlock()
-		return 0
-	}
-	keys := l.settle(slices.Clone(a.debts), func(d *debt) bool { return d.settled(d.object.cache.now()) })
-	if a.since.IsZero() {
-		a.since = time.Now()
-	}
-	open, overdue := len(a.debts), a.overdue()
-	wait := time.Until(a.ask())
-	l.mu.Unlock()
+// settled reports whether the cache, which has come this far, shows the write or something later.
+func (d *debt) settled(now moment) bool {
 	switch {
-	case open == 0:
-		l.report(keys)
-		return 0
-	case len(overdue) == 0:
-		log.V(4).Info("Parked until the caches have seen what the last run wrote", "writes", open)
-		return wait
+	case now.rewinds != d.rewinds:
+		return true // what was written is in a future that the cluster has gone back from
+	case d.list > 0:
+		return now.listed >= d.list
+	case d.after != nil && !d.after.paid:
+		return false
 	}
-
-	void := l.examine(ctx, log, overdue)
-	l.mu.Lock()
-	keys = l.settle(slices.Clone(a.debts), func(d *debt) bool { return void[d] || d.settled(d.object.cache.now()) })
-	for _, d := range overdue {
-		d.ask = time.Now().Add(parkingTime)
+	h, exists := d.object.cache.Version(d.object.key)
+	if d.deleted {
+		return !exists || h.UID != d.uid || h.Deleting
 	}
-	open, wait = len(a.debts), time.Until(a.ask())
-	l.mu.Unlock()
-	l.report(keys)
-	if open == 0 {
-		return 0
-	}
-	return max(wait, time.Millisecond) // one may have come due meanwhile
-}
-
-// ask returns when the server is asked next about one of the debts. The ledger's mu is held.
-func (a *account) ask() (first time.Time) {
-	for _, d := range a.debts {
-		if first.IsZero() || d.ask.Before(first) {
-			first = d.ask
-		}
-	}
-	return first
-}
-
-// overdue returns the debts that the server is to be asked about now. The ledger's mu is held.
-func (a *account) overdue() (debts []*debt) {
-	for _, d := range a.debts {
-		if !time.Now().Before(d.ask) {
-			debts = append(debts, d)
-		}
-	}
-	return debts
-}
-
-// remindEvery bounds how often the accounts are looked through.
-const remindEvery = time.Second
-
-// remind puts keys into the queue that nobody names although the server is to be asked about their writes, until ctx ends. Of a key that a worker has come
-// for since, it is known when it comes back.
-func (l *ledger) remind(ctx context.Context) {
-	for ctx.Err() == nil {
-		var next <-chan time.Time
-		if due := l.wakeOverdue(); !due.IsZero() {
-			next = time.After(max(time.Until(due), remindEvery))
-		}
-		opened := l.opened
-		if next != nil {
-			opened = nil // what is new is due later than that
-		}
-		select {
-		case <-opened:
-		case <-next:
-		case <-ctx.Done():
-		}
-	}
-}
-
-// wakeOverdue wakes the keys that are overdue and that no worker has come for, and returns when the next one will be; zero: there is none.
-func (l *ledger) wakeOverdue() (next time.Time) {
-	if l.open.Load() == 0 {
-		return next
-	}
-	var keys []Key
-	l.mu.Lock()
-	for key, a := range l.accounts {
-		if !a.since.IsZero() || a.woken {
-			continue
-		}
-		switch ask := a.ask(); {
-		case !time.Now().Before(ask):
-			a.woken = true
-			keys = append(keys, key)
-		case next.IsZero() || ask.Before(next):
-			next = ask
-		}
-	}
-	l.mu.Unlock()
-	for _, key := range keys {
-		l.wake(key)
-	}
-	return next
-}
-
-// examine asks the server about debts that have been open for long, and returns those that nobody will ever settle. A cache that turns out to be behind is
-// not asked about twice: its informer lists anew, and that settles everything.
-func (l *ledger) examine(ctx context.Context, log klog.Logger, debts []*debt) (void map[*debt]bool) {
-	// A server that does not answer must not keep the worker; the key is asked for again soon enough.
-	ctx, cancel := context.WithTimeout(ctx, parkingTime)
-	defer cancel()
-	void = make(map[*debt]bool)
-	behind := make(map[*cache]bool)
-	for _, d := range debts {
-		c := d.object.cache
-		if behind[c] || ctx.Err() != nil {
-			continue
-		}
-		log := log.WithValues("informer", c.Name(), "object", d.object.key)
-		if d.list > 0 {
-			behind[c] = true
-			log.Error(nil, "Parked: the informer has not been able to list since a write whose outcome is unknown", "health", c.Health())
-			continue
-		}
-		h, exists, err := c.LiveVersion(ctx, d.object.key)
-		switch {
-		case err != nil:
-			log.Error(err, "Parked, and the server does not say what became of a write")
-		case !d.deleted && (!exists || h.UID != d.uid): // gone, replaced, or no longer what the informer asks for: it will never be seen
-			void[d] = true
-		case !d.deleted && !atLeast(h.ResourceVersion, d.resourceVersion): // the server was restored from before the write, or its versions cannot be compared
-			void[d] = true
-		case d.deleted && exists && h.UID == d.uid && !h.Deleting: // the deletion was undone in the same way
-			void[d] = true
-		default:
-			behind[c] = true
-			log.Error(nil, "Parked: the cache is behind an own write; its informer lists anew", "health", c.Health(), "for", parkingTime)
-			l.doubt(c, fmt.Errorf("the cache has not seen for %s what the server has of %s", parkingTime, d.object.key))
-		}
-	}
-	return void
-}
-
-// doubt makes the informer of a cache that is behind list anew, unless it is about to.
-func (l *ledger) doubt(c *cache, reason error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c.Health().Listed >= c.doubted {
-		c.doubted = c.Relist(reason)
-	}
-}
-
-// saw settles what an event of a cache settles, and wakes the keys that have no debts left. The store has changed before.
-func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, deleted bool) {
-	if l.open.Load() == 0 {
-		return
-	}
-	l.mu.Lock()
-	debts := l.objects[object{c, key}]
-	if len(debts) == 0 {
-		l.mu.Unlock()
-		return
-	}
-	now := c.now()
-	keys := l.settle(slices.Clone(debts), func(d *debt) bool {
-		if d.deleted && deleted && d.uid == uid {
-			c.passes(mark{resourceVersion, now.rewinds})
-			return true
-		}
-		return d.settled(now)
-	})
-	l.mu.Unlock()
-	l.resume(keys)
-}
-
-// reached settles what the cache of an informer shows now that it has reached a version, and wakes the keys that have no debts left. It finds the
-// writes that no event is told of: the object came and went between two looks, or cannot be taken into the store.
-func (l *ledger) reached(c *cache) {
-	if l.open.Load() == 0 {
-		return
-	}
-	l.mu.Lock()
-	now := c.now()
-	var passed []*debt
-	for o, debts := range l.objects {
-		if o.cache == c {
-			passed = append(passed, debts...)
-		}
-	}
-	keys := l.settle(passed, func(d *debt) bool {
-		if !d.settled(now) {
-			return false
-		}
-		if d.deleted {
-			c.passes(mark{now.resourceVersion, now.rewinds})
-		}
-		return true
-	})
-	l.mu.Unlock()
-	l.resume(keys)
-}
-
-// resumed is a key that has no debts left and is to be reconciled for that reason.
-type resumed struct {
-	key   Key
-	since time.Time // when it was parked; zero if it was not
-}
-
-func (l *ledger) report(keys []resumed) {
-	for _, k := range keys {
-		if !k.since.IsZero() {
-			l.waited(k.key, time.Since(k.since))
-		}
-	}
-}
-
-func (l *ledger) resume(keys []resumed) {
-	l.report(keys)
-	for _, k := range keys {
-		l.wake(k.key)
-	}
+	return exists && atLeast(h.ResourceVersion, d.resourceVersion) || atLeast(now.resourceVersion, d.resourceVersion)
 }
 
 // settle removes the debts that are settled, and returns the keys that have none left and were parked, or have to be reconciled because of a restore. The
@@ -487,36 +250,6 @@ func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (keys []resumed
 		}
 	}
 	return keys
-}
-
-// parked counts the keys that are parked, and says for how long the first of them has been.
-func (l *ledger) parked() (n int, longest time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, a := range l.accounts {
-		if !a.since.IsZero() {
-			n++
-			longest = max(longest, time.Since(a.since))
-		}
-	}
-	return n, longest
-}
-
-// settled reports whether the cache, which has come this far, shows the write or something later.
-func (d *debt) settled(now moment) bool {
-	switch {
-	case now.rewinds != d.rewinds:
-		return true // what was written is in a future that the cluster has gone back from
-	case d.list > 0:
-		return now.listed >= d.list
-	case d.after != nil && !d.after.paid:
-		return false
-	}
-	h, exists := d.object.cache.Version(d.object.key)
-	if d.deleted {
-		return !exists || h.UID != d.uid || h.Deleting
-	}
-	return exists && atLeast(h.ResourceVersion, d.resourceVersion) || atLeast(now.resourceVersion, d.resourceVersion)
 }
 
 // atLeast reports whether version a is b or later. Versions that are no numbers, as some aggregated API servers give, can only be equal.
