@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -25,7 +26,10 @@ type delta[T any] struct {
 // A deletion cancels the live state before it. A deletion that follows a deletion belongs to an object that was created and deleted
 // in between, which the store has never held; the first one describes the object that it does hold.
 type pending[T any] struct {
-	gone, live *delta[T]
+	gone *delta[T] // rare, or it would stand here itself: it doubles the memory
+	live delta[T]  // means something if alive
+	// alive says that there is a live state.
+	alive bool
 }
 
 // DeltaFIFO is the buffer between the reflector, which must keep reading so that the server does not close its watch, and the store.
@@ -37,13 +41,15 @@ type pending[T any] struct {
 type deltaFIFO[T any] struct {
 	mu sync.Mutex
 
-	// Guarded by mu. A key is in order exactly once for each entry of steps, and at least one of its two steps is set.
-	order []Key
-	steps map[Key]pending[T]
+	// Guarded by mu. The steps of key k are steps[places[k]], in the order of the keys' first steps. They stand in place, and their array is used again: an
+	// allocation for each step was a third of what an update costs.
+	steps  []pending[T]
+	places map[Key]int
 	// Guarded by mu. The rest of the next batch.
 	resourceVersion string
 	sweep, rewound  uint64
-	added           int64 // the encoded size of all that was added
+	added           int64      // the encoded size of all that was added
+	spare           []delta[T] // empty: the array of the batch before
 
 	// ready holds a token whenever there may be something to pop.
 	ready chan struct{}
@@ -68,7 +74,7 @@ type batch[T any] struct {
 }
 
 func newDeltaFIFO[T any]() *deltaFIFO[T] {
-	return &deltaFIFO[T]{steps: make(map[Key]pending[T]), ready: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
+	return &deltaFIFO[T]{places: make(map[Key]int), ready: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
 }
 
 // add appends a step to the history of its key. With reached, everything up to that version has then been added.
@@ -79,19 +85,21 @@ func (f *deltaFIFO[T]) add(d delta[T], reached string) {
 		f.resourceVersion = reached
 	}
 	f.added += d.size
-	p, queued := f.steps[d.key]
+	place, queued := f.places[d.key]
 	if !queued {
-		f.order = append(f.order, d.key)
+		place = len(f.steps)
+		f.places[d.key] = place
+		f.steps = append(f.steps, pending[T]{})
 	}
-	switch {
+	switch p := &f.steps[place]; {
 	case !d.deleted:
-		p.live = &d
+		p.live, p.alive = d, true
 	case p.gone == nil:
-		p = pending[T]{gone: &d}
+		gone := d
+		*p = pending[T]{gone: &gone}
 	default:
-		p.live = nil
+		p.live, p.alive = delta[T]{}, false
 	}
-	f.steps[d.key] = p
 	f.mu.Unlock()
 	f.signal()
 }
@@ -119,32 +127,43 @@ func (f *deltaFIFO[T]) signal() {
 	}
 }
 
-// pop empties the FIFO. It does not wait: receive from ready first.
+// pop empties the FIFO. It does not wait: receive from ready first. The batch is to be given back to applied.
 func (f *deltaFIFO[T]) pop() batch[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, rewound: f.rewound, bytes: f.added, deltas: make([]delta[T], 0, len(f.order))}
-	for _, key := range f.order {
-		p := f.steps[key]
+	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, rewound: f.rewound, bytes: f.added, deltas: slices.Grow(f.spare, len(f.steps))}
+	for i := range f.steps {
+		p := &f.steps[i]
 		if p.gone != nil {
 			b.deltas = append(b.deltas, *p.gone)
 		}
-		if p.live != nil {
-			b.deltas = append(b.deltas, *p.live)
+		if p.alive {
+			b.deltas = append(b.deltas, p.live)
 		}
 	}
-	// A map keeps the buckets of its largest size for ever, so one that a first list has blown up is let go.
-	if len(f.steps) > 1024 {
-		f.steps, f.order = make(map[Key]pending[T]), nil
+	// A map keeps the buckets of its largest size for ever, so one that a first list has blown up is let go, and so are the arrays. What a burst
+	// has blown up is used again as long as there are more of the kind.
+	if n := len(f.steps); n > mostSpare || n < cap(f.steps)/4 && cap(f.steps) > leastSpare {
+		f.places, f.steps = make(map[Key]int), nil
 	}
-	clear(f.steps)
-	f.order = f.order[:0]
+	clear(f.places)
+	clear(f.steps) // or they would keep objects alive
+	f.steps, f.spare = f.steps[:0], nil
 	f.resourceVersion, f.sweep, f.rewound, f.added = "", 0, 0, 0
 	return b
 }
 
+// For so many steps memory is kept in between: with less it is not worth to let go, with more it is let go at once.
+const leastSpare, mostSpare = 512, 4096
+
 // applied says that a batch is in the store, or dropped.
 func (f *deltaFIFO[T]) applied(b batch[T]) {
+	if n := len(b.deltas); n <= mostSpare && (n >= cap(b.deltas)/4 || cap(b.deltas) <= leastSpare) {
+		clear(b.deltas)
+		f.mu.Lock()
+		f.spare = b.deltas[:0]
+		f.mu.Unlock()
+	}
 	f.bytes.Add(-b.bytes)
 	select {
 	case f.drained <- struct{}{}:

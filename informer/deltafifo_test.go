@@ -27,7 +27,7 @@ func fifoScript(t *testing.T, script []byte) {
 		key := Key{Namespace: "default", Name: string(rune('a' + op%3))}
 		held, exists := truth[key]
 		queued := func() {
-			if _, waiting := inf.fifo.steps[key]; !waiting {
+			if _, waiting := inf.fifo.places[key]; !waiting {
 				order = append(order, key)
 			}
 		}
@@ -69,7 +69,7 @@ func fifoScript(t *testing.T, script []byte) {
 			}
 			epoch++
 			for k, p := range truth {
-				if _, waiting := inf.fifo.steps[k]; !waiting {
+				if _, waiting := inf.fifo.places[k]; !waiting {
 					order = append(order, k)
 				}
 				inf.fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, false, 0, p}, epoch: epoch}, "")
@@ -140,7 +140,7 @@ func TestDeltaFIFOForgetsTheMemoryOfAGreatList(t *testing.T) {
 		f.add(delta[int]{item: item[int]{key: Key{Name: strconv.Itoa(i)}}}, "")
 	}
 	require.Len(t, f.pop().deltas, 5000)
-	require.Zero(t, cap(f.order))
+	require.Zero(t, cap(f.steps))
 	require.Empty(t, f.pop().deltas)
 }
 

@@ -83,7 +83,7 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	trusted := false
 	watchdog := time.NewTimer(patience)
 	defer watchdog.Stop()
-	var one [1]arrival
+	var some []arrival
 	received := func(arrived []arrival) error {
 		listing := r.resourceVersion == ""
 		for _, a := range arrived {
@@ -91,6 +91,7 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 				return err
 			}
 		}
+		r.health.progressed()
 		switch {
 		case r.resourceVersion == "":
 			patience = streamGoesOn
@@ -128,8 +129,20 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 			if !open {
 				return r.ended(nil, trusted)
 			}
-			one[0] = arrival{event: event.Type, object: event.Object}
-			err = received(one[:])
+			some = append(some[:0], arrival{event: event.Type, object: event.Object})
+			// Whatever has come meanwhile goes with it: to wait for one event among six channels takes longer than all the rest that is done with it here.
+			for more := true; more && len(some) < parcelObjects; {
+				select {
+				case event, more = <-w.events:
+					if more {
+						some = append(some, arrival{event: event.Type, object: event.Object})
+					}
+				default:
+					more = false
+				}
+			}
+			err = received(some)
+			clear(some)
 		case b, open := <-w.parcels:
 			if !open {
 				return r.ended(w.intake.err, trusted)
@@ -187,7 +200,6 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 			return fmt.Errorf("%w from %s to %s", errWentBack, r.resourceVersion, reached)
 		}
 	}
-	r.health.progressed()
 	switch a.event {
 	case watch.Added, watch.Modified:
 		err = r.take(ctx, a, reached)
