@@ -83,7 +83,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		toldOnly(t, followers, "Updated changes", "Deleted goes", "Deleted replaced", "Added comes", "Added replaced")
 		for _, f := range followers {
 			require.Equal(t, 1, f.inf.Health().Lists, "the watch is resumed")
-			require.NoError(t, f.inf.Fresh())
+			require.Eventually(t, func() bool { return f.inf.Fresh() == nil }, inTime, 5*time.Millisecond)
 		}
 	})
 

@@ -83,5 +83,5 @@ func TestAMillionObjectsAndAStuckHandler(t *testing.T) {
 	err = <-done
 	require.ErrorIs(t, err, ErrStuck)
 	require.ErrorContains(t, err, "handler stuck")
-	require.Less(t, time.Since(began), 2*time.Second, "StopGrace and a second")
+	require.Less(t, time.Since(began), time.Minute, "StopGrace, and not for as long as the handler takes")
 }

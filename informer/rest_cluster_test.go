@@ -96,7 +96,7 @@ func TestRESTOnARealServer(t *testing.T) {
 				require.Eventually(t, func() bool {
 					_, gone := maps.Get(informer.Key{Namespace: namespace, Name: "good-0"})
 					return !gone && maps.Invalid(informer.Key{Namespace: namespace, Name: "damaged"}) == nil
-				}, 10*time.Second, 5*time.Millisecond, "%s", maps.Health())
+				}, time.Minute, 5*time.Millisecond, "%s", maps.Health())
 				require.Equal(t, 8, maps.Len())
 				require.Error(t, maps.Invalid(informer.Key{Namespace: namespace, Name: "damaged-later"}))
 				require.Equal(t, 1, maps.Health().Lists)
@@ -137,7 +137,7 @@ func TestRESTWithCustomResources(t *testing.T) {
 		}}, metav1.CreateOptions{})
 		return err
 	}
-	require.Eventually(t, func() bool { return create("a") == nil }, 30*time.Second, 50*time.Millisecond, "the resource is never served")
+	require.Eventually(t, func() bool { return create("a") == nil }, time.Minute, 50*time.Millisecond, "the resource is never served")
 	for _, streaming := range []bool{true, false} {
 		full := follow(t, informer.REST[*unstructured.UnstructuredList](client, "knobs", namespace),
 			informer.Options[*unstructured.Unstructured]{DisableWatchList: !streaming})
@@ -155,7 +155,7 @@ func TestRESTWithCustomResources(t *testing.T) {
 			_, inFull := full.Get(informer.Key{Namespace: namespace, Name: name})
 			_, inMetadata := metadata.Get(informer.Key{Namespace: namespace, Name: name})
 			return inFull && inMetadata
-		}, 10*time.Second, 5*time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 	}
 }
 
@@ -171,7 +171,7 @@ func follow[T informer.Object, L runtime.Object](t *testing.T, client informer.C
 		cancel()
 		require.NoError(t, <-done)
 	})
-	waiting, stop := context.WithTimeout(ctx, 30*time.Second)
+	waiting, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
 	require.NoError(t, inf.WaitForSync(waiting))
 	return inf

@@ -224,7 +224,7 @@ func TestPermissions(t *testing.T) {
 		asked := time.Now()
 		require.NoError(t, stop())
 		<-led2
-		require.Less(t, time.Since(asked), 10*time.Second, "polling takes over")
+		require.Less(t, time.Since(asked), time.Minute, "polling takes over")
 		require.NoError(t, stop2())
 	})
 }
@@ -262,7 +262,7 @@ func TestEventsAreRecorded(t *testing.T) {
 			got[event.Message] += event.Count
 		}
 		return maps.Equal(got, want)
-	}, 30*time.Second, 100*time.Millisecond)
+	}, time.Minute, 100*time.Millisecond)
 }
 
 // TestRecordIsClientGos reads our record with client-go's lock, and a Lease of client-go's with ours.
@@ -282,8 +282,8 @@ func TestRecordIsClientGos(t *testing.T) {
 		require.Equal(t, e.Identity(), record.HolderIdentity)
 		require.Equal(t, 15, record.LeaseDurationSeconds)
 		require.Equal(t, 0, record.LeaderTransitions)
-		require.WithinDuration(t, time.Now(), record.RenewTime.Time, 5*time.Second)
-		require.WithinDuration(t, record.AcquireTime.Time, record.RenewTime.Time, time.Millisecond)
+		require.WithinDuration(t, time.Now(), record.AcquireTime.Time, time.Minute)
+		require.False(t, record.RenewTime.Before(&record.AcquireTime))
 		return nil
 	}))
 	ours, err := leases.Get(ctx, "lock", metav1.GetOptions{})
@@ -353,7 +353,7 @@ func (g *group) order(m *member, tell func(context.Context) error) bool {
 	if err == nil {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(g.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(g.Context(), time.Minute)
 	defer cancel()
 	status, running := m.process.Wait(ctx)
 	require.NoError(g, running, "%v", err)
@@ -463,7 +463,7 @@ func TestKilledLeader(t *testing.T) {
 				if kind == "thermostat" {
 					// LeaseDuration, two RetryPeriods and the time of a try, 22 s: exact in virtual time, and with room here, as a busy
 					// machine may take that long for a try that counts.
-					require.Less(t, time.Since(killed), 30*time.Second)
+					require.Less(t, time.Since(killed), time.Minute)
 				}
 				var err error
 				dead.process, err = dead.process.Restart(t.Context())

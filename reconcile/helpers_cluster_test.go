@@ -137,7 +137,7 @@ func (s *site) newGadgets(t *testing.T) reconcile.DynamicClient {
 			"apiVersion": group + "/v1", "kind": "Gadget", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"size": int64(1)},
 		}}, metav1.CreateOptions{})
 		return err == nil
-	}, 30*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 	s.writes()
 	return reconcile.Dynamic(s.gadgets)
 }
@@ -443,7 +443,7 @@ func (s *site) root(t *testing.T) *corev1.ConfigMap {
 		o, err := s.client.CoreV1().ConfigMaps(s.namespace).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
 		root = o
 		return err == nil
-	}, 30*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 	return root
 }
 

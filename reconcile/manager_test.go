@@ -289,7 +289,7 @@ func TestHealthIsServed(t *testing.T) {
 		cancel()
 		require.NoError(t, <-done)
 	})
-	require.Eventually(t, func() bool { return m.Address() != "" }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return m.Address() != "" }, time.Minute, time.Millisecond)
 	host, _, err := net.SplitHostPort(m.Address())
 	require.NoError(t, err)
 	require.True(t, net.ParseIP(host).IsLoopback(), host)
@@ -307,13 +307,13 @@ func TestHealthIsServed(t *testing.T) {
 	require.Eventually(t, func() bool { // the address is open a moment before anything is waited for
 		code, body = get("/readyz")
 		return code == 503 && body == "waiting for the first list of informer configmaps\n"
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	code, body = get("/metrics")
 	require.Equal(t, 200, code)
 	require.Equal(t, "up 1\n", body)
 
 	denied.Store(false)
-	require.Eventually(t, func() bool { code, _ := get("/readyz"); return code == 200 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { code, _ := get("/readyz"); return code == 200 }, time.Minute, 10*time.Millisecond)
 
 	// A second one at the same address fails at once, and says where.
 	other := newController(t, keys(&journal{}), Options{})

@@ -66,6 +66,7 @@ func TestAParkedKeyIsNoRetry(t *testing.T) {
 		q.Add("a")
 		take(t, q).Park(time.Second)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		require.Zero(t, q.Stats().Retries)
 		take(t, q).DoneAfter(time.Second)
 		require.Equal(t, uint64(1), q.Stats().Retries)

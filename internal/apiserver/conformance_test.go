@@ -262,7 +262,7 @@ func until(code int, short string) step {
 			resp := p.do(p.t.Context(), "GET", short, "application/json", "application/json", "")
 			resp.Body.Close()
 			return resp.StatusCode == code
-		}, 30*time.Second, 20*time.Millisecond, "GET %s is %d", short, code)
+		}, time.Minute, 20*time.Millisecond, "GET %s is %d", short, code)
 		get(short)(p)
 	}
 }
@@ -487,6 +487,6 @@ func defineCustomResources(t *testing.T, config *rest.Config) {
 			}
 			resp.Body.Close()
 			return resp.StatusCode == http.StatusOK
-		}, 30*time.Second, 50*time.Millisecond)
+		}, time.Minute, 50*time.Millisecond)
 	}
 }

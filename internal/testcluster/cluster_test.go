@@ -36,7 +36,7 @@ func TestNodeRunsPods(t *testing.T) {
 	require.Eventually(t, func() bool {
 		p, err := pods.Get(t.Context(), "web", metav1.GetOptions{})
 		return err == nil && p.Status.Phase == corev1.PodRunning
-	}, 20*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 }
 
 func TestServiceAccountMayDoWhatItsRulesSay(t *testing.T) {
@@ -81,7 +81,7 @@ func TestCommandsRunBelowTheCluster(t *testing.T) {
 	require.Eventually(t, func() bool {
 		log, err := os.ReadFile(p.Log)
 		return err == nil && string(log) == "hello you\n"
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
@@ -99,7 +99,7 @@ func TestCommandsRunBelowTheCluster(t *testing.T) {
 	require.Eventually(t, func() bool { // the trap is set once the greeting is out
 		log, err := os.ReadFile(p.Log)
 		return err == nil && string(log) == "hello you\nhello you\n"
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 
 	require.NoError(t, again.Terminate(t.Context()))
 	status, err = again.Wait(t.Context())

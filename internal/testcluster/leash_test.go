@@ -78,7 +78,7 @@ func TestUpIsForAPerson(t *testing.T) {
 	require.NoError(t, err)
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
-	require.True(t, within(20*time.Second, func() bool {
+	require.True(t, within(time.Minute, func() bool {
 		nodes, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		return err == nil && len(nodes.Items) == 1
 	}), "the node stand-in registers its node")

@@ -58,7 +58,7 @@ func in(t *testing.T, dir string, command *exec.Cmd, env ...string) *exec.Cmd {
 func requireNothingLeft(t *testing.T, dir string) {
 	t.Helper()
 	var left []string
-	if !within(10*time.Second, func() bool {
+	if !within(time.Minute, func() bool {
 		left = nil
 		entries, err := os.ReadDir(dir)
 		if err != nil {

@@ -156,7 +156,7 @@ func (s *session) log(name string, n int) (lines []string) {
 		content, err := os.ReadFile(s.dir + "/" + name + ".log")
 		lines = strings.Fields(string(content))
 		return err == nil && len(lines) >= n
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	return lines
 }
 
@@ -181,7 +181,7 @@ func requireGone(t *testing.T, pids ...int) {
 	t.Helper()
 	for _, pid := range pids {
 		require.NotZero(t, pid)
-		require.Eventually(t, func() bool { return state(pid) == "" }, 10*time.Second, 5*time.Millisecond, "pid %d", pid)
+		require.Eventually(t, func() bool { return state(pid) == "" }, time.Minute, 5*time.Millisecond, "pid %d", pid)
 	}
 }
 
@@ -190,5 +190,5 @@ func requireNoFile(t *testing.T, path string) {
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(path)
 		return errors.Is(err, os.ErrNotExist)
-	}, 10*time.Second, 5*time.Millisecond, path)
+	}, time.Minute, 5*time.Millisecond, path)
 }

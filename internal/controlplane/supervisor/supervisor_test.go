@@ -80,7 +80,7 @@ func TestOperations(t *testing.T) {
 	require.Equal(t, "T", state(pid))
 	require.Equal(t, pid, s.must(supervisor.Request{Op: "stop", Name: "child"}).PID, "stopped already")
 	require.Equal(t, pid, s.must(supervisor.Request{Op: "continue", Name: "child"}).PID)
-	require.Eventually(t, func() bool { return state(pid) == "S" }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return state(pid) == "S" }, time.Minute, 5*time.Millisecond)
 
 	require.Equal(t, "signal: terminated", s.must(supervisor.Request{Op: "terminate", Name: "child"}).Status)
 	exit := s.event()
