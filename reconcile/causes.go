@@ -149,14 +149,16 @@ type step struct {
 	loop    *loop // of a key that is reconciled, or was a moment ago
 }
 
-// note records that a source names a key because of a change of an object.
-func (t *trail) note(key Key, source string, object Key, resourceVersion string, v echo) {
+// note records that a source names a key because of a change of an object. It reports whether explain wants to know what has changed.
+func (t *trail) note(key Key, source string, object Key, resourceVersion string, v echo) (unexplained bool) {
 	now := time.Now().UnixNano()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.stepOf(key)
 	s.causes.add(source, object, resourceVersion, now)
-	s.foreign = s.foreign || s.loop.foreign(v)
+	foreign := s.loop.foreign(v)
+	s.foreign = s.foreign || foreign
+	return !foreign && s.loop.unexplained()
 }
 
 // stepOf returns the key's step. mu is held.

@@ -41,7 +41,7 @@
 //   - No call while a cache is older than its informer's MaxStaleness, where that is set.
 //   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets that. See [Reconciler] for the table.
 //   - A key that goes in circles, since its own writes or its RequeueAfter are all that brings it up, is slowed down and named after twenty runs: by a
-//     second and more, up to five minutes. Whatever anybody else does brings it up at once.
+//     second and more, up to five minutes. Whatever anybody else does brings it up at once; so two writers that undo each other are not found.
 //   - A panic is an error. A call that takes longer than Options.Timeout finds its context ended. One that does not return even so keeps its key, and
 //     another worker takes its place; /healthz fails when there are more of those than workers.
 //   - Run returns when everything that it started has ended, and if something has not, it says what.
@@ -66,7 +66,7 @@
 //
 // # Reading order
 //
-// reconciler.go, source.go, controller.go, worker.go, run.go, ledger.go with parking.go, track.go and request.go, causes.go, hotloop.go, manager.go, handover.go, stats.go. Then the helpers, which the loop
+// reconciler.go, source.go, controller.go, worker.go, run.go, ledger.go with parking.go, track.go and request.go, causes.go, hotloop.go with fields.go, manager.go, handover.go, stats.go. Then the helpers, which the loop
 // does not need and most Reconcilers do, each for itself: conditions.go, status.go, finalizer.go, owner.go with claim.go, create.go, apply.go,
 // slowstart.go; clients.go says what they ask of a client.
 package reconcile

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // A key goes in circles if its runs write, and what they have written is all that names it for the next one: a status that holds the time of the day, a field
@@ -14,7 +17,8 @@ import (
 // hotCap. What anybody else does, such as a change of the spec, brings the key up at once all the same. The circle ends with a run that writes nothing and
 // does not ask to be called again within hotFloor.
 //
-// Own writes are recognised by what TrackWrites, Wrote and Deleted report.
+// Own writes are recognised by what TrackWrites, Wrote and Deleted report. Two writers that undo each other's work, each called up by the other, are not found:
+// from here the other one looks like any user who is busy. What finds them is server-side apply without Force, which refuses what somebody else has a claim to.
 const (
 	hotAfter = 20
 	hotFloor = time.Second
@@ -29,6 +33,7 @@ type loop struct {
 	writes   map[echo]struct{} // of the last run, while nothing else has come to pass
 	soon     bool              // the last run has asked for another within hotFloor
 	turns    int               // runs in a row that only the key itself has brought about
+	changes  string            // an object, and its fields that change in the circle; empty while nobody knows
 	rests    time.Time         // until when it is slowed down
 	ended    time.Time         // when the last run did
 }
@@ -54,6 +59,22 @@ func (l *loop) foreign(v echo) bool {
 }
 
 func (l *loop) isHot() bool { return l != nil && l.turns > hotAfter }
+
+// unexplained reports whether the key has gone far enough in a circle to ask what it is that changes in it.
+func (l *loop) unexplained() bool { return l.turns >= hotAfter && l.changes == "" }
+
+// explain finds out what an own write of a key that goes in circles has changed, for end to tell when it slows the key down.
+func explain[T any](t *trail, key Key, source string, e informer.Event[T]) {
+	var fields []string
+	if err := lifecycle.Try(func() { fields = changedFields(e.Old, e.New) }); err != nil || len(fields) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s, ok := t.keys[key]; ok && s.loop != nil && s.loop.unexplained() {
+		s.loop.changes = fmt.Sprintf("%s %s: %s", source, e.Key, strings.Join(fields, ", "))
+	}
+}
 
 // rest says for how long a key that is called up has to wait because it goes in circles; zero: not at all.
 func (t *trail) rest(key Key) time.Duration {
@@ -96,7 +117,7 @@ func (t *trail) end(log klog.Logger, r *run, o outcome) outcome {
 	wasHot, wrote := l.isHot(), len(l.writes) > 0
 	switch {
 	case !wrote && !l.soon:
-		l.turns = 0
+		l.turns, l.changes = 0, ""
 	case r.bySelf:
 		l.turns++
 	}
@@ -118,15 +139,15 @@ func (t *trail) end(log klog.Logger, r *run, o outcome) outcome {
 	case !l.isHot() && wasHot:
 		t.hot--
 	}
-	isHot := l.isHot()
+	isHot, changes := l.isHot(), l.changes
 	if s.causes.n == 0 && !wrote && !l.soon && l.turns == 0 {
 		t.drop(r.key, s)
 	}
 	t.mu.Unlock()
 	switch {
 	case isHot && !wasHot:
-		log.Error(nil, "This key goes in circles: nobody but its own runs brings it up, and it is slowed down", "runs", hotAfter+1, "writes", r.acts(), "causes", &r.causes,
-			"rests", wait, "atMost", hotCap)
+		log.Error(nil, "This key goes in circles: nobody but its own runs brings it up, and it is slowed down", "runs", hotAfter+1, "writes", r.acts(), "changes", changes,
+			"causes", &r.causes, "rests", wait, "atMost", hotCap)
 	case wasHot && !isHot:
 		log.Info("This key goes in circles no longer")
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -24,6 +26,7 @@ type circler struct {
 	maps       *informer.SharedIndexInformer[*corev1.ConfigMap]
 	controller *Controller
 	runs       atomic.Int32
+	log        journal
 }
 
 // newCircler calls turn with the number of the run.
@@ -31,12 +34,30 @@ func newCircler(t *testing.T, turn func(ctx context.Context, c *circler, n int) 
 	c := &circler{api: newMapAPI()}
 	c.api.Create(configMap("a"))
 	c.maps = newMaps(t, c.api)
-	c.controller = newController(t, func(ctx context.Context, key Key) (Result, error) {
+	c.controller = newController(t, slowly(t, func(ctx context.Context, key Key) (Result, error) {
 		return turn(ctx, c, int(c.runs.Add(1)))
-	}, Options{})
+	}), Options{})
 	For(c.controller, c.maps)
-	start(t, ManagerOptions{Controllers: []*Controller{c.controller}})
+	ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) { c.log.note("%s", args) }, funcr.Options{}))
+	startIn(ctx, t, ManagerOptions{Controllers: []*Controller{c.controller}})
 	return c
+}
+
+// slowly fails the test when nothing slows a Reconciler down. Then time would not go on, since it stands still as long as somebody is at work; so the
+// Reconciler is stopped.
+func slowly(t *testing.T, r Func) Func {
+	const tooOften = 10_000
+	var runs atomic.Int32
+	return func(ctx context.Context, key Key) (Result, error) {
+		switch n := runs.Add(1); {
+		case n < tooOften:
+			return r(ctx, key)
+		case n == tooOften:
+			t.Errorf("%d runs, and nothing slows them down", n)
+		}
+		<-ctx.Done()
+		return Result{}, ctx.Err()
+	}
 }
 
 // write changes the object, as a status would be that holds the time of the day.
@@ -57,9 +78,11 @@ func TestAKeyThatWritesInCirclesIsSlowedDown(t *testing.T) {
 				})
 				synctest.Wait()
 				time.Sleep(time.Second / 2)
+				synctest.Wait()
 				require.EqualValues(t, hotAfter+2, c.runs.Load(), "the first is somebody else's doing, %d are free, and one is the last straw", hotAfter)
 				require.Equal(t, 1, c.controller.Stats().Circling)
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				require.Less(t, c.runs.Load(), int32(hotAfter+30), "1 s, 2 s, 4 s ... 5 min")
 				require.Greater(t, c.runs.Load(), int32(hotAfter+10), "slowed down, not stopped")
 				require.Equal(t, 1, c.controller.Stats().Circles, "one circle all the time")
@@ -97,10 +120,43 @@ func TestRequeueAfterHasAFloorForWhoComesBackAgainAndAgain(t *testing.T) {
 			return Result{RequeueAfter: time.Millisecond}, nil
 		})
 		time.Sleep(time.Second / 2)
+		synctest.Wait()
 		require.EqualValues(t, hotAfter+2, c.runs.Load())
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.InDelta(t, hotAfter+2+60, c.runs.Load(), 1, "once in a second, and not more rarely: it may be asking somebody else")
 	})
+}
+
+// TestACircleIsNamedWithWhatChangesInIt finds, in the one line of the log, what was written and which of its fields change, and none of their values.
+func TestACircleIsNamedWithWhatChangesInIt(t *testing.T) {
+	for name, lag := range map[string]time.Duration{"the answer is faster than the event": 0, "the event is faster than the answer": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
+					updated := c.api.Update("default", "a", func(m *corev1.ConfigMap) {
+						m.Data = map[string]string{"n": fmt.Sprint(n)}
+						m.Labels = map[string]string{"fixed": "label"}
+						m.Finalizers = []string{fmt.Sprint("the/", n)}
+					})
+					time.Sleep(lag)
+					return Result{}, Wrote(ctx, c.maps, updated)
+				})
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				var named []string
+				for _, line := range c.log.take() {
+					if strings.Contains(line, "This key goes in circles") {
+						named = append(named, line)
+					}
+				}
+				require.Len(t, named, 1, "once")
+				require.Contains(t, named[0], `"changes"="For configmaps default/a: metadata.finalizers[0], data"`)
+				require.Contains(t, named[0], "Wrote configmaps default/a")
+				require.NotContains(t, named[0], "the/")
+			})
+		})
+	}
 }
 
 // TestWhatOthersDoIsNoCircle has a busy object: every write is the answer to somebody else's.
@@ -131,6 +187,7 @@ func TestAnEventThatIsFasterThanTheAnswerIsStillTheKeysOwn(t *testing.T) {
 			return Result{}, Wrote(ctx, c.maps, updated)
 		})
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, 1, c.controller.Stats().Circling)
 	})
 }
@@ -140,7 +197,7 @@ func TestDeletingInCirclesIsFoundToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		children := newMapAPI()
 		inf := newMaps(t, children)
-		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+		c := newController(t, slowly(t, func(ctx context.Context, key Key) (Result, error) {
 			for _, o := range children.Objects() {
 				children.Delete(o.Namespace, o.Name)
 				if err := Deleted(ctx, inf, o); err != nil {
@@ -148,11 +205,12 @@ func TestDeletingInCirclesIsFoundToo(t *testing.T) {
 				}
 			}
 			return Result{}, Wrote(ctx, inf, children.Create(configMap("child")))
-		}, Options{})
+		}), Options{})
 		Watches(c, inf, func(*corev1.ConfigMap) []Key { return []Key{parent} })
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		c.Enqueue(parent)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, 1, c.Stats().Circling)
 	})
 }

@@ -58,9 +58,15 @@ func (j *journal) take() []string {
 // start runs a Manager until the test ends, or until the function returned is called, which returns what Run did.
 func start(t *testing.T, opts ManagerOptions) (stop func() error) {
 	t.Helper()
+	return startIn(t.Context(), t, opts)
+}
+
+// startIn is start with a context, which may have a logger.
+func startIn(ctx context.Context, t *testing.T, opts ManagerOptions) (stop func() error) {
+	t.Helper()
 	m, err := NewManager(opts)
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
 	stop = sync.OnceValue(func() error { cancel(); return <-done })

@@ -159,7 +159,9 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 			v.resourceVersion = "" // whoever deletes an object does not learn the version of its end
 		}
 		add := func(key Key) {
-			c.trail.note(key, cause, e.Key, e.ResourceVersion, v)
+			if c.trail.note(key, cause, e.Key, e.ResourceVersion, v) && e.Type == informer.Updated {
+				explain(&c.trail, key, cause, e)
+			}
 			c.queue.Add(key)
 		}
 		if err := lifecycle.Try(func() { name(e, add) }); err != nil {

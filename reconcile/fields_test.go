@@ -1,0 +1,97 @@
+package reconcile
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// ring is a type whose values run in a circle.
+type ring struct {
+	N    int
+	Next *ring
+}
+
+func TestChangedFieldsAreNamedWithoutTheirValues(t *testing.T) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1", Labels: map[string]string{"app": "a"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{"cpu": resource.MustParse("1")},
+		}}}},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "Ready", LastProbeTime: metav1.Unix(1, 0)}, {Type: "Other"}}},
+	}
+	changed := func(change func(*corev1.Pod)) *corev1.Pod {
+		other := pod.DeepCopy()
+		change(other)
+		return other
+	}
+	untyped := func(o *corev1.Pod) any {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		require.NoError(t, err)
+		return &unstructured.Unstructured{Object: content}
+	}
+	for name, test := range map[string]struct {
+		change         func(*corev1.Pod)
+		typed, untyped []string // the same as typed, if nil
+	}{
+		"nothing": {change: func(*corev1.Pod) {}},
+		"what the server writes": {change: func(p *corev1.Pod) {
+			p.ResourceVersion, p.Generation, p.ManagedFields = "2", 7, []metav1.ManagedFieldsEntry{{}}
+		}},
+		"a time in a list": {
+			change: func(p *corev1.Pod) { p.Status.Conditions[1].LastProbeTime = metav1.Now() },
+			typed:  []string{"status.conditions[1].lastProbeTime"},
+		},
+		"the same time elsewhere": {change: func(p *corev1.Pod) {
+			p.Status.Conditions[0].LastProbeTime = metav1.NewTime(time.Unix(1, 0).In(time.FixedZone("there", 0)))
+		}},
+		"the length of a list": {
+			change: func(p *corev1.Pod) { p.Status.Conditions = p.Status.Conditions[:1] },
+			typed:  []string{"status.conditions"},
+		},
+		"a label, whose name is not told": {
+			change: func(p *corev1.Pod) { p.Labels["secret"] = "b" },
+			typed:  []string{"metadata.labels"},
+		},
+		"a map that only the type knows to be one": {
+			change:  func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits["cpu"] = resource.MustParse("2") },
+			typed:   []string{"spec.containers[0].resources.limits"},
+			untyped: []string{"spec.containers[0].resources.limits.cpu"},
+		},
+		"a pointer that was nil": {
+			change: func(p *corev1.Pod) { p.Spec.Priority = new(int32) },
+			typed:  []string{"spec.priority"},
+		},
+		"more than anybody wants to read": {
+			change: func(p *corev1.Pod) {
+				p.Labels = nil
+				p.Spec.NodeName, p.Spec.HostNetwork, p.Spec.Hostname, p.Spec.Subdomain = "n", true, "h", "s"
+			},
+			typed:   []string{"metadata.labels", "spec.nodeName", "spec.hostNetwork", "spec.hostname"},
+			untyped: []string{"metadata.labels", "spec.hostNetwork", "spec.hostname", "spec.nodeName"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := changed(test.change)
+			require.Equal(t, test.typed, changedFields(pod, other))
+			if test.untyped == nil {
+				test.untyped = test.typed
+			}
+			require.Equal(t, test.untyped, changedFields(untyped(pod), untyped(other)))
+		})
+	}
+
+	a, b := &ring{N: 1}, &ring{N: 1}
+	a.Next, b.Next = a, b
+	require.Empty(t, changedFields(a, b))
+	b.N = 2
+	require.Contains(t, changedFields(a, b), "N")
+	require.Empty(t, changedFields(1, 1))
+	require.Equal(t, []string{"all of it"}, changedFields([]int{1}, []int{2}))
+}
