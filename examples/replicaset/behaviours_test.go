@@ -77,11 +77,11 @@ func TestTheReadmeCountsRight(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	for _, line := range []string{
-		"| replicaset.go, scale.go, status.go | " + count("replicaset.go", "scale.go", "status.go") + " |",
+		"| replicaset.go, scale.go, status.go, report.go | " + count("replicaset.go", "scale.go", "status.go", "report.go") + " |",
 		"| claim.go | " + count("claim.go") + " |",
 		"| victims.go | " + count("victims.go") + " |",
 		"| rival.go | " + count("rival.go") + " |",
-		"| **all** | " + count("replicaset.go", "scale.go", "status.go", "claim.go", "victims.go", "rival.go") + " |",
+		"| **all** | " + count("replicaset.go", "scale.go", "status.go", "report.go", "claim.go", "victims.go", "rival.go") + " |",
 		"has " + count("main.go", "flags.go", "preflight.go") + " lines.",
 	} {
 		require.Contains(t, string(readme), line)

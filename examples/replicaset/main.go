@@ -8,6 +8,7 @@
 //	scale.go      how many are missing or too much, and how are they made and deleted?
 //	victims.go    which of them go first?
 //	status.go     what is there to report?
+//	report.go     when?
 //	rival.go      is somebody else at work?
 //
 // The rest is the command: flags.go, preflight.go (can this work at all?), and here, how it all runs.

@@ -44,6 +44,7 @@ func newStepper(t *testing.T, answer func(request) *http.Response) *stepper {
 	require.NoError(t, err)
 	s.r, _, err = newController(client, s.events, w.namespace, reconcile.Options{})
 	require.NoError(t, err)
+	s.r.patience = 0 // what there is to say is said by the run that finds it
 	watching(t, s.r)
 	return s
 }
@@ -251,16 +252,23 @@ func TestStatusMeetsAConflict(t *testing.T) {
 	require.EqualValues(t, 1, rs.Status.ObservedGeneration)
 }
 
-// A status that cannot be written is an error, so that it is tried again; and what failed to be made is reported before it is tried again.
+// A status that cannot be written is an error, so that it is tried again; and what failed to be made is reported before it is tried again, which may be
+// after a long time: then nothing waits.
 func TestStatusIsWrittenAlsoWhenScalingFails(t *testing.T) {
 	t.Parallel()
-	refused := "POST pods"
+	room, broken := 0, false
 	s := newStepper(t, func(r request) *http.Response {
-		if r.what == refused {
+		switch {
+		case r.what == "POST pods":
+			if room--; room < 0 {
+				return refuse(http.StatusInternalServerError)
+			}
+		case r.what == "PUT replicasets/status" && broken:
 			return refuse(http.StatusInternalServerError)
 		}
 		return nil
 	})
+	s.r.patience = time.Hour
 	s.create("web", 2, calm)
 	_, err := s.step("web")
 	require.ErrorContains(t, err, "refused by the test")
@@ -269,11 +277,17 @@ func TestStatusIsWrittenAlsoWhenScalingFails(t *testing.T) {
 	require.Equal(t, "FailedCreate", condition.Reason)
 	require.Len(t, s.told(), 1)
 
+	room = 1
 	_, err = s.step("web")
 	require.Error(t, err)
-	require.Equal(t, []string{"POST pods"}, s.order(), "the condition stays as it was, so there is nothing to write")
+	require.Equal(t, []string{"POST pods", "POST pods"}, s.order(), "the condition stays as it was, so there is nothing to write")
+	room = 0
+	_, err = s.step("web")
+	require.Error(t, err)
+	require.Equal(t, []string{"POST pods", "PUT replicasets/status"}, s.order())
+	require.EqualValues(t, 1, s.get("web").Status.Replicas)
 
-	refused = "PUT replicasets/status"
+	room, broken = 1, true
 	_, err = s.step("web")
 	require.ErrorContains(t, err, "update the status")
 	require.Len(t, s.pods("web"), 2)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,7 +22,7 @@ import (
 
 // replicaSetReconciler keeps the wanted number of pods for each ReplicaSet.
 //
-// It remembers nothing between two runs. What it knows is in the caches, and reconcile.TrackWrites sees to it that
+// It remembers nothing between two runs that would matter if it was lost. What it knows is in the caches, and reconcile.TrackWrites sees to it that
 // a run starts only when they show what the run before has written: a pod that was created is counted.
 type replicaSetReconciler struct {
 	client kubernetes.Interface
@@ -34,6 +35,9 @@ type replicaSetReconciler struct {
 	pods            *informer.SharedIndexInformer[*corev1.Pod]
 	podsByNamespace *informer.Index[string, *corev1.Pod]
 	podsByOwner     *informer.Index[place, *corev1.Pod]
+
+	patience time.Duration
+	unsaid   sync.Map // since when, a time.Time, there is a status that waits, by informer.Key
 }
 
 // kind is what the controller owner reference of a pod says when the pod is ours.
@@ -59,7 +63,7 @@ func namespaceOf[T metav1.Object](obj T) []string { return []string{obj.GetNames
 func newController(client kubernetes.Interface, events record.EventRecorder, namespace string, options reconcile.Options) (
 	*replicaSetReconciler, *reconcile.Controller, error,
 ) {
-	r := &replicaSetReconciler{client: client, events: events}
+	r := &replicaSetReconciler{client: client, events: events, patience: patience}
 	var errs [7]error
 	r.replicaSets, errs[0] = informer.New[*appsv1.ReplicaSet](client.AppsV1().ReplicaSets(namespace), informer.Options[*appsv1.ReplicaSet]{})
 	r.replicaSetsByNamespace, errs[1] = informer.AddIndex(r.replicaSets, namespaceOf)
@@ -101,6 +105,7 @@ func (r *replicaSetReconciler) concerned(pod *corev1.Pod) (keys []informer.Key) 
 func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) (reconcile.Result, error) {
 	rs, ok := r.replicaSets.Get(key)
 	if !ok {
+		r.unsaid.Delete(key)
 		return reconcile.Result{}, nil // its pods are the garbage collector's now
 	}
 	selector, err := selectorOf(rs)
@@ -124,13 +129,16 @@ func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) 
 	}
 
 	// Report: also when scaling failed, and then just that.
-	if err := r.report(ctx, rs, statusOf(rs, mine, terminating(rs, selector, candidates), now), failure, now); err != nil {
+	wait, err := r.report(ctx, rs, statusOf(rs, mine, terminating(rs, selector, candidates), now), failure, now)
+	switch {
+	case err != nil:
 		return reconcile.Result{}, err
-	}
-	if failure != nil {
+	case failure != nil:
 		return reconcile.Result{}, failure
+	case wait == 0:
+		wait = nextAvailable(mine, rs.Spec.MinReadySeconds, now, time.Now()) // no event will tell
 	}
-	return reconcile.Result{RequeueAfter: nextAvailable(mine, rs.Spec.MinReadySeconds, now, time.Now())}, nil
+	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
 // selectorOf reads the selector of rs. An empty one would match every pod; the API server lets none in, and here it

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -9,8 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-
-	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 // What is the status?
@@ -61,17 +58,6 @@ func conditionsAfter(before []appsv1.ReplicaSetCondition, rs *appsv1.ReplicaSet,
 		Message:            failure.Error(),
 		LastTransitionTime: metav1.NewTime(now),
 	})
-}
-
-// report writes the status, unless the API server has it already. Should somebody have changed the ReplicaSet meanwhile, it is
-// written onto the newest version: the pods were counted all the same, and observedGeneration says for which spec.
-func (r *replicaSetReconciler) report(ctx context.Context, rs *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus, failure error, now time.Time) error {
-	_, err := reconcile.UpdateStatus(ctx, r.client.AppsV1().ReplicaSets(rs.Namespace), rs, func(newest *appsv1.ReplicaSet) error {
-		status.Conditions = conditionsAfter(newest.Status.Conditions, rs, status.Replicas, failure, now)
-		newest.Status = status
-		return nil
-	})
-	return err
 }
 
 // ready reports whether the pod is Ready, and since when.
