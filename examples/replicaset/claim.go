@@ -28,12 +28,12 @@ func (r *replicaSetReconciler) claim(ctx context.Context, rs *appsv1.ReplicaSet,
 	return reconcile.Claim(ctx, owner, r.client.CoreV1().Pods(rs.Namespace), activeOnes(maps.Values(candidates)), matches)
 }
 
-// candidates are the pods that rs has and the ones that nobody has. Orphans are looked up first: a pod that is
+// candidates are the pods that rs has and the ones that nobody has, at the places where in looks. Orphans are looked up first: a pod that is
 // adopted between the two lookups is then found twice, not missed and made again, and its newer version counts.
-func (r *replicaSetReconciler) candidates(rs *appsv1.ReplicaSet) map[types.UID]*corev1.Pod {
+func candidates(rs *appsv1.ReplicaSet, in func(place) iter.Seq[*corev1.Pod]) map[types.UID]*corev1.Pod {
 	found := map[types.UID]*corev1.Pod{}
 	for _, p := range []place{{namespace: rs.Namespace}, {rs.Namespace, kind.Kind, rs.Name, rs.UID}} {
-		for pod := range r.podsByOwner.Get(p) {
+		for pod := range in(p) {
 			found[pod.UID] = pod
 		}
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"iter"
+	"slices"
 	"testing"
 	"time"
 
@@ -160,6 +162,28 @@ func TestPlace(t *testing.T) {
 	require.NotEqual(t, []place{home}, placeOf(change(func(ref *metav1.OwnerReference) { ref.UID = "other" })))
 	require.Equal(t, []place{{namespace: "ns"}}, placeOf(testPod("p", alsoListing("rs-uid"))), "who is no controller does not count")
 	require.Equal(t, []place{{namespace: "ns"}}, placeOf(rs))
+}
+
+// A pod that is adopted between the two looks at the cache is neither missed nor taken for an orphan still.
+func TestCandidates(t *testing.T) {
+	rs, ours, foreign, orphan := testRS(), testPod("ours", ownedBy("rs-uid")), testPod("foreign", ownedBy("other")), testPod("orphan")
+	adopted := testPod("orphan", ownedBy("rs-uid"))
+	pods := []*corev1.Pod{ours, foreign, orphan}
+	looks := 0
+	found := candidates(rs, func(p place) iter.Seq[*corev1.Pod] {
+		if looks++; looks == 2 {
+			pods[2] = adopted
+		}
+		return func(yield func(*corev1.Pod) bool) {
+			for _, pod := range pods {
+				if slices.Contains(placeOf(pod), p) && !yield(pod) {
+					return
+				}
+			}
+		}
+	})
+	require.Equal(t, 2, looks)
+	require.Equal(t, map[types.UID]*corev1.Pod{"ours": ours, "orphan": adopted}, found)
 }
 
 func TestSelectorOf(t *testing.T) {

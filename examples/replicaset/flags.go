@@ -73,7 +73,7 @@ func (o options) validate(rest []string) error {
 		return fmt.Errorf("--namespace=%s: %s", o.namespace, validation.IsDNS1123Label(o.namespace)[0])
 	case o.workers < 1:
 		return fmt.Errorf("--workers=%d: at least 1 is needed", o.workers)
-	case o.qps <= 0:
+	case !(o.qps > 0): // and not what is no number, either
 		return fmt.Errorf("--kube-api-qps=%v: has to be more than 0", o.qps)
 	case o.burst < 1:
 		return fmt.Errorf("--kube-api-burst=%d: at least 1 is needed", o.burst)

@@ -28,6 +28,7 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--workers=many"}, "--workers"},
 		{[]string{"--kube-api-qps=0"}, "--kube-api-qps=0: has to be more than 0"},
 		{[]string{"--kube-api-qps=-3"}, "--kube-api-qps=-3: has to be more than 0"},
+		{[]string{"--kube-api-qps=NaN"}, "--kube-api-qps=NaN: has to be more than 0"},
 		{[]string{"--kube-api-burst=0"}, "--kube-api-burst=0: at least 1"},
 		{[]string{"--startup-timeout=0s"}, "--startup-timeout=0s: has to be more than 0"},
 		{[]string{"--startup-timeout=5"}, "--startup-timeout"},

@@ -115,7 +115,7 @@ func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) 
 	now := time.Now() // one clock reading for all decisions of this run
 
 	// Observe: the pods that are ours, once those that should come or go have done so.
-	candidates := r.candidates(rs)
+	candidates := candidates(rs, r.podsByOwner.Get)
 	owner := reconcile.NewOwner(r.client.AppsV1().ReplicaSets(rs.Namespace), rs, kind)
 	mine, err := r.claim(ctx, rs, owner, selector, candidates)
 	if err != nil {
