@@ -4,6 +4,7 @@
 //	registry.MustRegister(collector)
 //	c, err := reconcile.NewController("replicaset", r, reconcile.Options{Metrics: collector})
 //	collector.Informer(pods)
+//	collector.Handler(pods.Name(), "audit", registration) // of a handler of your own; those of controllers have no buffer
 //	collector.RESTClients()
 //	m, err := reconcile.NewManager(reconcile.ManagerOptions{
 //		Controllers: []*reconcile.Controller{c},
@@ -38,12 +39,18 @@ type Collector struct {
 	// Guarded by mu.
 	controllers []controller
 	informers   []Informer
+	handlers    []handler
 	electors    []elector
 }
 
 type controller struct {
 	name  string
 	stats func() reconcile.Stats
+}
+
+type handler struct {
+	informer, name string
+	registration   Registration
 }
 
 type elector struct {
@@ -56,6 +63,12 @@ type Informer interface {
 	Name() string
 	Len() int
 	Health() informer.Health
+}
+
+// Registration is what there is to see of a handler; *informer.Registration is one.
+type Registration interface {
+	Pending() int
+	Merged() int
 }
 
 // durations covers a microsecond to a quarter of an hour.
@@ -98,6 +111,14 @@ func (c *Collector) Informer(inf Informer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.informers = append(c.informers, inf)
+}
+
+// Handler lets the collector show how far a handler of an informer lags behind; both are called by their names, which have to differ between the handlers
+// of one informer, or the scrape fails. r is what AddHandler has returned. The handlers of controllers are inline, and never lag.
+func (c *Collector) Handler(informer, name string, r Registration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.handlers = append(c.handlers, handler{informer, name, r})
 }
 
 // Elector lets the collector show whether this process leads; isLeader is the method of an elector, and name that of its Lease.
@@ -147,13 +168,15 @@ var (
 	progress   = desc("thermostat_informer_last_progress_timestamp_seconds", "When the server last told something, a bookmark included.", "informer")
 	lists      = desc("thermostat_informer_lists_total", "Lists that were begun.", "informer")
 	rejected   = desc("thermostat_informer_rejected", "Objects whose latest state could not be taken into the cache.", "informer")
+	pending    = desc("thermostat_handler_pending_events", "Events that a handler has not returned from.", "informer", "handler")
+	merged     = desc("thermostat_handler_merged_events_total", "Events that a handler was not called with because it was too far behind: they were merged with others of their object.", "informer", "handler")
 	master     = desc("leader_election_master_status", "1 while this process leads.", "name")
 )
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{depth, adds, retries, unfinished, longest, oldest, delayed, failing, workers, parked,
-		parkedMost, circling, circles, stuck, objects, state, stale, rewinds, progress, lists, rejected, master} {
+		parkedMost, circling, circles, stuck, objects, state, stale, rewinds, progress, lists, rejected, pending, merged, master} {
 		ch <- d
 	}
 	for _, v := range c.vecs() {
@@ -171,7 +194,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	// Copied, because their methods are not called with a lock held.
 	c.mu.Lock()
-	controllers, informers, electors := c.controllers, c.informers, c.electors
+	controllers, informers, handlers, electors := c.controllers, c.informers, c.handlers, c.electors
 	c.mu.Unlock()
 
 	for _, ctl := range controllers {
@@ -207,6 +230,10 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		counter(lists, float64(h.Lists), inf.Name())
 		gauge(rejected, float64(h.Rejected), inf.Name())
+	}
+	for _, h := range handlers {
+		gauge(pending, float64(h.registration.Pending()), h.informer, h.name)
+		counter(merged, float64(h.registration.Merged()), h.informer, h.name)
 	}
 	for _, e := range electors {
 		leading := 0.0

@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -38,6 +39,9 @@ func TestARunningControllerIsShown(t *testing.T) {
 		require.NoError(t, err)
 		reconcile.For(c, maps)
 		collector.Informer(maps)
+		quick, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) {}, informer.HandlerOptions{Name: "audit"})
+		require.NoError(t, err)
+		collector.Handler(maps.Name(), "audit", quick)
 		collector.Elector("my-lease", func() bool { return true })
 
 		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
@@ -78,6 +82,54 @@ workqueue_depth{name="test"} 0
 		require.NoError(t, err)
 		require.Empty(t, problems)
 
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+// TestAHandlerThatLagsIsShown has a handler that does not return while the only object changes more often than events are kept apart.
+func TestAHandlerThatLagsIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapi.New[*corev1.ConfigMap](func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} })
+		api.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}})
+		maps, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: "configmaps"})
+		require.NoError(t, err)
+		returns := make(chan struct{})
+		slow, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) { <-returns }, informer.HandlerOptions{Name: "audit"})
+		require.NoError(t, err)
+		collector := New()
+		collector.Handler(maps.Name(), "audit", slow)
+		registry := prometheus.NewPedanticRegistry()
+		require.NoError(t, registry.Register(collector))
+		shows := func(pending, merged int) {
+			t.Helper()
+			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(fmt.Sprintf(`
+# HELP thermostat_handler_merged_events_total Events that a handler was not called with because it was too far behind: they were merged with others of their object.
+# TYPE thermostat_handler_merged_events_total counter
+thermostat_handler_merged_events_total{handler="audit",informer="configmaps"} %d
+# HELP thermostat_handler_pending_events Events that a handler has not returned from.
+# TYPE thermostat_handler_pending_events gauge
+thermostat_handler_pending_events{handler="audit",informer="configmaps"} %d
+`, merged, pending)), "thermostat_handler_merged_events_total", "thermostat_handler_pending_events"))
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- maps.Run(ctx) }()
+		synctest.Wait()
+		shows(1, 0) // it is at work on the first event
+		const updates = 1500
+		for range updates {
+			api.Update("default", "a", func(*corev1.ConfigMap) {})
+			synctest.Wait()
+		}
+		require.Positive(t, slow.Pending())
+		require.Positive(t, slow.Merged())
+		require.Equal(t, 1+updates, slow.Pending()+slow.Merged())
+		shows(slow.Pending(), slow.Merged())
+		close(returns)
+		synctest.Wait()
+		shows(0, slow.Merged())
 		cancel()
 		require.NoError(t, <-done)
 	})
