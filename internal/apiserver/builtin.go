@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -9,16 +10,18 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 var namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
 
-// builtins are the built-in kinds that are modelled, each with what is special about it. Of the defaults and the validation of the real server there is
-// as much as stands here; where a controller could notice a difference that is not covered, the request is refused.
+// builtins are the built-in kinds that are modelled, each with what is special about it; modelled.go has the fields that they may set.
 func builtins() []Resource {
 	core, apps := corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion
 	one := func(gv schema.GroupVersion, name, kind string, status bool, r *rules) Resource {
@@ -65,6 +68,16 @@ func namespaceRules() *rules {
 			return len(n.Spec.Finalizers) > 0
 		},
 		onUpdate: func(o, old object) { o.(*corev1.Namespace).Spec = old.(*corev1.Namespace).Spec },
+		validate: func(o, _ object) field.ErrorList {
+			n, want := o.(*corev1.Namespace), corev1.NamespaceActive
+			if n.DeletionTimestamp != nil {
+				want = corev1.NamespaceTerminating
+			}
+			if n.Status.Phase == want {
+				return nil
+			}
+			return field.ErrorList{field.Invalid(field.NewPath("status", "Phase"), n.Status.Phase, fmt.Sprintf("may only be %q", want))}
+		},
 		fields: func(o object) fields.Set {
 			return fields.Set{"status.phase": string(o.(*corev1.Namespace).Status.Phase), "name": o.GetName()}
 		},
@@ -93,11 +106,22 @@ func configMapRules() *rules {
 		validate: func(o, old object) field.ErrorList {
 			is := o.(*corev1.ConfigMap)
 			was, _ := old.(*corev1.ConfigMap)
-			if was == nil || was.Immutable == nil || !*was.Immutable {
-				return nil
+			errs, size := validateData("data", is.Data)
+			more, binary := validateData("binaryData", is.BinaryData)
+			errs = append(errs, more...)
+			for key := range is.Data {
+				if _, twice := is.BinaryData[key]; twice {
+					errs = append(errs, field.Invalid(field.NewPath("data").Key(key), key, "duplicate of key present in binaryData"))
+				}
 			}
-			return unchanged(
-				value{"immutable", was.Immutable, is.Immutable}, value{"data", was.Data, is.Data}, value{"binaryData", was.BinaryData, is.BinaryData})
+			if size+binary > corev1.MaxSecretSize {
+				errs = append(errs, field.TooLong(field.NewPath(""), "", corev1.MaxSecretSize))
+			}
+			if was == nil || was.Immutable == nil || !*was.Immutable {
+				return errs
+			}
+			return append(errs, unchanged(
+				value{"immutable", was.Immutable, is.Immutable}, value{"data", was.Data, is.Data}, value{"binaryData", was.BinaryData, is.BinaryData})...)
 		},
 	}
 }
@@ -121,10 +145,14 @@ func secretRules() *rules {
 		validate: func(o, old object) field.ErrorList {
 			is := o.(*corev1.Secret)
 			was, _ := old.(*corev1.Secret)
-			if was == nil {
-				return nil
+			errs, size := validateData("data", is.Data)
+			if size > corev1.MaxSecretSize {
+				errs = append(errs, field.TooLong(field.NewPath("data"), "", corev1.MaxSecretSize))
 			}
-			errs := immutable(value{"type", was.Type, is.Type})
+			if was == nil {
+				return errs
+			}
+			errs = append(errs, immutable(value{"type", was.Type, is.Type})...)
 			if was.Immutable != nil && *was.Immutable {
 				errs = append(errs, unchanged(value{"immutable", was.Immutable, is.Immutable}, value{"data", was.Data, is.Data})...)
 			}
@@ -132,6 +160,17 @@ func secretRules() *rules {
 		},
 		fields: func(o object) fields.Set { return fields.Set{"type": string(o.(*corev1.Secret).Type)} },
 	}
+}
+
+// validateData says what is wrong with the keys of a ConfigMap or Secret, and how long its values are together.
+func validateData[V string | []byte](name string, data map[string]V) (errs field.ErrorList, size int) {
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		for _, message := range validation.IsConfigMapKey(key) {
+			errs = append(errs, field.Invalid(field.NewPath(name).Key(key), key, message))
+		}
+		size += len(data[key])
+	}
+	return errs, size
 }
 
 func eventRules() *rules {
@@ -188,7 +227,8 @@ func replicaSetRules() *rules {
 		},
 		validate: func(o, old object) field.ErrorList {
 			rs := o.(*appsv1.ReplicaSet)
-			errs := validateWorkload(rs.Spec.Replicas, rs.Spec.Selector, rs.Spec.Template)
+			errs := validateWorkload(rs.Spec.Replicas, rs.Spec.MinReadySeconds, rs.Spec.Selector, rs.Spec.Template)
+			errs = append(errs, validateReplicaSetStatus(rs.Status)...)
 			if was, ok := old.(*appsv1.ReplicaSet); ok {
 				errs = append(errs, immutable(value{"spec.selector", was.Spec.Selector, rs.Spec.Selector})...)
 			}
@@ -216,7 +256,7 @@ func deploymentRules() *rules {
 		onStatus: func(o, old object) { o.SetLabels(old.GetLabels()) },
 		validate: func(o, old object) field.ErrorList {
 			d := o.(*appsv1.Deployment)
-			errs := validateWorkload(d.Spec.Replicas, d.Spec.Selector, d.Spec.Template)
+			errs := validateWorkload(d.Spec.Replicas, d.Spec.MinReadySeconds, d.Spec.Selector, d.Spec.Template)
 			if was, ok := old.(*appsv1.Deployment); ok {
 				errs = append(errs, immutable(value{"spec.selector", was.Spec.Selector, d.Spec.Selector})...)
 			}
@@ -236,7 +276,7 @@ func statefulSetRules() *rules {
 		},
 		validate: func(o, old object) field.ErrorList {
 			set := o.(*appsv1.StatefulSet)
-			errs := validateWorkload(set.Spec.Replicas, set.Spec.Selector, set.Spec.Template)
+			errs := validateWorkload(set.Spec.Replicas, set.Spec.MinReadySeconds, set.Spec.Selector, set.Spec.Template)
 			if was, ok := old.(*appsv1.StatefulSet); ok {
 				errs = append(errs, immutable(value{"spec.serviceName", was.Spec.ServiceName, set.Spec.ServiceName})...)
 				is := set.DeepCopy()
@@ -280,21 +320,53 @@ func immutable(values ...value) (errs field.ErrorList) {
 	return errs
 }
 
-func validateWorkload(replicas *int32, selector *metav1.LabelSelector, template corev1.PodTemplateSpec) (errs field.ErrorList) {
+func validateWorkload(replicas *int32, minReadySeconds int32, selector *metav1.LabelSelector, template corev1.PodTemplateSpec) (errs field.ErrorList) {
 	spec := field.NewPath("spec")
-	if replicas != nil && *replicas < 0 {
-		errs = append(errs, field.Invalid(spec.Child("replicas"), *replicas, "must be greater than or equal to 0"))
+	at := spec.Child("template")
+	if replicas != nil {
+		errs = append(errs, nonnegative(spec.Child("replicas"), int64(*replicas))...)
 	}
+	errs = append(errs, nonnegative(spec.Child("minReadySeconds"), int64(minReadySeconds))...)
+	errs = append(errs, metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, spec.Child("selector"))...)
 	switch s, err := metav1.LabelSelectorAsSelector(selector); {
 	case selector == nil:
 		errs = append(errs, field.Required(spec.Child("selector"), ""),
-			field.Invalid(spec.Child("template", "metadata", "labels"), template.Labels, "`selector` does not match template `labels`"))
+			field.Invalid(at.Child("metadata", "labels"), template.Labels, "`selector` does not match template `labels`"))
 	case err != nil:
-		errs = append(errs, field.Invalid(spec.Child("selector"), selector, err.Error()))
+		return append(errs, field.Invalid(spec.Child("selector"), selector, "invalid label selector"))
 	case s.Empty():
 		errs = append(errs, field.Invalid(spec.Child("selector"), selector, "empty selector is invalid for deployment"))
 	case !s.Matches(labelSet(template.Labels)):
-		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), template.Labels, "`selector` does not match template `labels`"))
+		errs = append(errs, field.Invalid(at.Child("metadata", "labels"), template.Labels, "`selector` does not match template `labels`"))
 	}
-	return append(errs, validateContainers(template.Spec, spec.Child("template", "spec"))...)
+	errs = append(errs, metav1validation.ValidateLabels(template.Labels, at.Child("labels"))...)
+	errs = append(errs, apivalidation.ValidateAnnotations(template.Annotations, at.Child("annotations"))...)
+	return append(errs, validateContainers(template.Spec, at.Child("spec"))...)
+}
+
+func nonnegative(path *field.Path, n int64) field.ErrorList {
+	return apivalidation.ValidateNonnegativeField(n, path)
+}
+
+// validateReplicaSetStatus refuses counts that cannot be.
+func validateReplicaSetStatus(s appsv1.ReplicaSetStatus) (errs field.ErrorList) {
+	path := field.NewPath("status")
+	parts := []struct {
+		name string
+		n    int32
+	}{{"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas}}
+	errs = nonnegative(path.Child("replicas"), int64(s.Replicas))
+	for _, p := range parts {
+		errs = append(errs, nonnegative(path.Child(p.name), int64(p.n))...)
+	}
+	errs = append(errs, nonnegative(path.Child("observedGeneration"), s.ObservedGeneration)...)
+	for _, p := range parts {
+		if p.n > s.Replicas {
+			errs = append(errs, field.Invalid(path.Child(p.name), p.n, "cannot be greater than status.replicas"))
+		}
+	}
+	if s.AvailableReplicas > s.ReadyReplicas {
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+	}
+	return errs
 }

@@ -1,5 +1,7 @@
 package apiserver
 
+import "strings"
+
 // corpus is the list of requests that both servers answer. Each case has a namespace of its own.
 var corpus = []struct {
 	name  string
@@ -46,6 +48,10 @@ var corpus = []struct {
 	{"update with what only the server says", []step{post("cm", "a", ``),
 		put("cm/a", `"metadata":{"creationTimestamp":"2001-01-01T00:00:00Z","generation":7,"deletionTimestamp":"2001-01-01T00:00:00Z"},"data":{"x":"2"}`), get("cm/a")}},
 	{"immutable ConfigMap", []step{post("cm", "a", `"immutable":true,"data":{"x":"1"}`), merge("cm/a", `{"data":{"x":"2"}}`), merge("cm/a", `{"metadata":{"labels":{"x":"y"}}}`), merge("cm/a", `{"immutable":false}`)}},
+	{"keys of data", []step{
+		post("cm", "a", `"data":{"x y":"1"}`), post("cm", "a", `"data":{"..":"1"},"binaryData":{"x/y":"MQ=="}`), post("cm", "a", `"data":{"x":"1"},"binaryData":{"x":"MQ=="}`),
+		post("cm", "a", `"data":{"x":"1"},"binaryData":{"y":"MQ=="}`), post("secrets", "a", `"stringData":{"x y":"1"}`), post("secrets", "a", `"data":{"x":"MQ=="},"type":"mine"`)}},
+	{"too much data", []step{request("POST", "cm", "application/json", bodyOf("cm", "a", `"data":{"x":"`+strings.Repeat("x", 1<<20+1)+`"}`))}},
 	{"type of a Secret", []step{post("secrets", "a", `"stringData":{"x":"1"}`), merge("secrets/a", `{"type":"other"}`), get("secrets/a")}},
 
 	{"generation of a ReplicaSet", []step{
@@ -62,6 +68,19 @@ var corpus = []struct {
 	{"generation of a StatefulSet", []step{post("sts", "a", `"spec":{"serviceName":"s",`+specOf(0)[1:]), merge("sts/a", `{"spec":{"serviceName":"t"}}`)}},
 	{"a selector does not change", []step{post("rs", "a", workload(0)), merge("rs/a", `{"spec":{"selector":{"matchLabels":{"app":"b"}},"template":{"metadata":{"labels":{"app":"b"}}}}}`)}},
 	{"a selector has to match", []step{post("rs", "a", `"spec":{"selector":{"matchLabels":{"app":"b"}},"template":{"metadata":{"labels":{"app":"a"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`), post("rs", "b", `"spec":{}`)}},
+
+	{"a selector has to be one", []step{
+		post("rs", "a", `"spec":{"selector":{"matchExpressions":[{"key":"app","operator":"Sometimes"}]},"template":{"metadata":{"labels":{"app":"a"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`),
+		post("rs", "b", `"spec":{"selector":{"matchExpressions":[{"key":"app","operator":"In"}]},"template":{"metadata":{"labels":{"app":"a"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`),
+		post("rs", "c", `"spec":{"selector":{},"template":{"metadata":{"labels":{"app":"a"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`)}},
+	{"numbers below zero", []step{post("rs", "a", strings.Replace(workload(0), `"replicas":0`, `"replicas":-1,"minReadySeconds":-2`, 1))}},
+	{"labels of a template", []step{
+		post("rs", "a", `"spec":{"selector":{"matchLabels":{"app":"a"}},"template":{"metadata":{"labels":{"app":"a","x y":"z"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`),
+		post("rs", "b", `"spec":{"selector":{"matchLabels":{"app":"a"}},"template":{"metadata":{"labels":{"app":"a"},"annotations":{"x y":"z"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`)}},
+	{"counts that cannot be", []step{
+		post("rs", "a", workload(0)), merge("rs/a/status", `{"status":{"replicas":1,"readyReplicas":2}}`), merge("rs/a/status", `{"status":{"replicas":2,"readyReplicas":1,"availableReplicas":2}}`),
+		merge("rs/a/status", `{"status":{"replicas":1,"fullyLabeledReplicas":2}}`), merge("rs/a/status", `{"status":{"replicas":-1}}`),
+		merge("rs/a/status", `{"status":{"replicas":2,"fullyLabeledReplicas":2,"readyReplicas":2,"availableReplicas":1}}`)}},
 
 	{"status is ignored at creation", []step{post("gadgets", "a", `"status":{"y":1}`), post("rs", "b", workload(0)+`,"status":{"replicas":5}`)}},
 	{"status by itself", []step{
@@ -141,6 +160,7 @@ var corpus = []struct {
 
 	{"namespaces", []step{
 		post("ns", "$NS-x", ``), put("ns/NS-x", `"metadata":{"labels":{"x":"y"}}`), del("ns/NS-x?dryRun=All", ``), del("ns/NS-x", ``), until(404, "ns/NS-x"), get("ns?fieldSelector=metadata.name%3D$NS-x")}},
+	{"phases of namespaces", []step{post("ns", "$NS-x", ``), merge("ns/NS-x/status", `{"status":{"phase":"Terminating"}}`), del("ns/NS-x", ``)}},
 	{"nodes", []step{
 		post("nodes", "$NS-n", `"status":{"phase":"Running"},"spec":{"unschedulable":true}`), merge("nodes/NS-n", `{"spec":{"unschedulable":true},"status":{"phase":"Pending"}}`), merge("nodes/NS-n/status", `{"status":{"phase":"Pending"},"metadata":{"labels":{"x":"y"}}}`), del("nodes/NS-n", ``)}},
 
@@ -193,7 +213,8 @@ var corpus = []struct {
 		post("leases", "l", `"spec":{"holderIdentity":"me","leaseDurationSeconds":15,"acquireTime":"2020-01-01T00:00:00.000000Z"}`), put("leases/l", `"metadata":{"resourceVersion":"{{l.rv}}"},"spec":{"holderIdentity":"you","leaseDurationSeconds":15,"leaseTransitions":1}`),
 		post("leases", "m", `"spec":{"leaseDurationSeconds":0}`)}},
 	{"pods", []step{post("pods", "p", pod("")), strategic("pods/p", `{"spec":{"containers":[{"name":"c","image":"other:2"}]}}`),
-		strategic("pods/p", `{"spec":{"nodeName":"n"}}`), post("pods", "q", `"spec":{"containers":[]}`), post("pods", "r", `"spec":{"containers":[{"name":"c"}]}`), get("pods?fieldSelector=spec.nodeName%3D")}},
+		strategic("pods/p", `{"spec":{"nodeName":"n"}}`), strategic("pods/p", `{"spec":{"containers":[{"name":"c","command":["x"]}]}}`),
+		post("pods", "s", `"spec":{"containers":[{"name":"c","image":"i"},{"name":"c","image":"i"}]}`), post("pods", "t", `"spec":{"containers":[{"name":"C.c","image":"i"}]}`), post("pods", "q", `"spec":{"containers":[]}`), post("pods", "r", `"spec":{"containers":[{"name":"c"}]}`), get("pods?fieldSelector=spec.nodeName%3D")}},
 }
 
 // workload is the inside of a ReplicaSet of n pods.

@@ -22,7 +22,7 @@
 //     that take time to go, JSON, merge and strategic merge patches, server-side apply
 //   - custom resources, which are registered in [Options]
 //   - garbage collection by owner references, and the deletion of namespaces: some time after the write that is the reason for it
-//   - defaults and validation of the built-in kinds as far as builtin.go and pod.go have them
+//   - of the built-in kinds the fields that modelled.go lists, with all of their defaults and checks; an object that sets another one is refused
 //
 // There is no authorization, no discovery, no admission but that of namespaces, and no controller but the garbage collector: no scheduler, no kubelet.
 //
@@ -41,5 +41,5 @@
 // # Reading order
 //
 // store.go, resource.go; request.go, link.go with fault.go, serve.go, codec.go; list.go, watch.go; write.go, patch.go with managers.go, delete.go;
-// collector.go; builtin.go and pod.go.
+// collector.go; builtin.go, pod.go and modelled.go.
 package apiserver

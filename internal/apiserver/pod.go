@@ -1,7 +1,7 @@
 package apiserver
 
 import (
-	"strconv"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -43,7 +44,7 @@ func podRules() *rules {
 		},
 		onCreate: func(o object) {
 			p := o.(*corev1.Pod)
-			p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosOf(p)}
+			p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: corev1.PodQOSBestEffort}
 		},
 		onStatus: func(o, old object) {
 			p, was := o.(*corev1.Pod), old.(*corev1.Pod)
@@ -60,14 +61,10 @@ func podRules() *rules {
 		},
 		fields: func(o object) fields.Set {
 			p := o.(*corev1.Pod)
-			ip := ""
-			if len(p.Status.PodIPs) > 0 {
-				ip = p.Status.PodIPs[0].IP
-			}
 			return fields.Set{
 				"spec.nodeName": p.Spec.NodeName, "spec.restartPolicy": string(p.Spec.RestartPolicy), "spec.schedulerName": p.Spec.SchedulerName,
-				"spec.serviceAccountName": p.Spec.ServiceAccountName, "spec.hostNetwork": strconv.FormatBool(p.Spec.HostNetwork),
-				"status.phase": string(p.Status.Phase), "status.podIP": ip, "status.nominatedNodeName": p.Status.NominatedNodeName,
+				"spec.serviceAccountName": "", "spec.hostNetwork": "false",
+				"status.phase": string(p.Status.Phase), "status.podIP": "", "status.nominatedNodeName": "",
 			}
 		},
 		// A pod that runs on a node is deleted when its kubelet says that it has ended, by a deletion without time.
@@ -89,7 +86,7 @@ func podRules() *rules {
 	}
 }
 
-// validatePodUpdate refuses what cannot change in a pod: of the spec, all but images, the active deadline, and tolerations that are added.
+// validatePodUpdate refuses what cannot change in a pod: of what is modelled of the spec, all but images.
 func validatePodUpdate(p, was *corev1.Pod) field.ErrorList {
 	is := p.Spec.DeepCopy()
 	for i := range is.Containers {
@@ -97,12 +94,6 @@ func validatePodUpdate(p, was *corev1.Pod) field.ErrorList {
 			is.Containers[i].Image = was.Spec.Containers[i].Image
 		}
 	}
-	for i := range is.InitContainers {
-		if len(is.InitContainers) == len(was.Spec.InitContainers) {
-			is.InitContainers[i].Image = was.Spec.InitContainers[i].Image
-		}
-	}
-	is.ActiveDeadlineSeconds, is.Tolerations = was.Spec.ActiveDeadlineSeconds, was.Spec.Tolerations
 	if apiequality.Semantic.DeepEqual(*is, was.Spec) {
 		return nil
 	}
@@ -117,8 +108,16 @@ func validateContainers(spec corev1.PodSpec, path *field.Path) (errs field.Error
 	}
 	for i, c := range spec.Containers {
 		at := path.Child("containers").Index(i)
-		if c.Name == "" {
+		switch {
+		case c.Name == "":
 			errs = append(errs, field.Required(at.Child("name"), ""))
+		case slices.ContainsFunc(spec.Containers[:i], func(other corev1.Container) bool { return other.Name == c.Name }):
+			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+		}
+		for _, message := range validation.IsDNS1123Label(c.Name) {
+			if c.Name != "" {
+				errs = append(errs, field.Invalid(at.Child("name"), c.Name, message))
+			}
 		}
 		if c.Image == "" {
 			errs = append(errs, field.Required(at.Child("image"), ""))
@@ -133,15 +132,13 @@ func defaultPodSpec(spec *corev1.PodSpec) {
 	orValue(&spec.SchedulerName, corev1.DefaultSchedulerName)
 	orDefault(&spec.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
 	orDefault(&spec.SecurityContext, corev1.PodSecurityContext{})
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range containers {
-			c := &containers[i]
-			orValue(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
-			orValue(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
-			orValue(&c.ImagePullPolicy, pullPolicy(c.Image))
-			for j := range c.Ports {
-				orValue(&c.Ports[j].Protocol, corev1.ProtocolTCP)
-			}
+	for i := range spec.Containers {
+		c := &spec.Containers[i]
+		orValue(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+		orValue(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+		orValue(&c.ImagePullPolicy, pullPolicy(c.Image))
+		for j := range c.Ports {
+			orValue(&c.Ports[j].Protocol, corev1.ProtocolTCP)
 		}
 	}
 }
@@ -180,28 +177,4 @@ func pullPolicy(image string) corev1.PullPolicy {
 		return corev1.PullAlways
 	}
 	return corev1.PullIfNotPresent
-}
-
-// qosOf returns the class of a pod: what its containers ask for in CPU and memory, and whether they get no more than that.
-func qosOf(p *corev1.Pod) corev1.PodQOSClass {
-	guaranteed, asked := true, false
-	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for _, c := range containers {
-			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-				request, limit := c.Resources.Requests[name], c.Resources.Limits[name]
-				asked = asked || !request.IsZero() || !limit.IsZero()
-				if limit.IsZero() || !request.IsZero() && request.Cmp(limit) != 0 {
-					guaranteed = false
-				}
-			}
-		}
-	}
-	switch {
-	case !asked:
-		return corev1.PodQOSBestEffort
-	case guaranteed:
-		return corev1.PodQOSGuaranteed
-	default:
-		return corev1.PodQOSBurstable
-	}
 }

@@ -3,8 +3,10 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,6 +170,55 @@ func TestWhatIsNotModelledIsRefused(t *testing.T) {
 	refused(rest.Get().Resource("configmaps").Namespace("default").Param("shardSelector", "x").Do(t.Context()).Error())
 	refused(rest.Get().Resource("configmaps").Namespace("default").SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").Do(t.Context()).Error())
 	require.Len(t, Objects[*corev1.ConfigMap](s, "configmaps"), 1)
+}
+
+// TestFieldsThatAreNotModelledAreRefused writes what a real server would check, default or bring to life.
+func TestFieldsThatAreNotModelledAreRefused(t *testing.T) {
+	s, err := New(Options{})
+	require.NoError(t, err)
+	client, err := rest.HTTPClientFor(s.Config())
+	require.NoError(t, err)
+	post := func(resource, name, fields string) (code int, answer string) {
+		path := strings.ReplaceAll(shorthand[resource].path, "NS", "default")
+		resp, err := client.Post(s.Config().Host+path, "application/json", strings.NewReader(bodyOf(resource, name, fields)))
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(body)
+	}
+	with := func(template, old, new string) string { return strings.Replace(template, old, new, 1) }
+	deployment := with(pausedWorkload, `"paused":true`, `"paused":true,MORE`)
+	set := `"spec":{MORE,` + specOf(0)[1:]
+	for _, c := range []struct{ resource, fields, what string }{
+		{"pods", with(pod(""), `"schedulerName"`, `"volumes":[{"name":"v"}],"schedulerName"`), "spec.volumes[].name"},
+		{"pods", with(pod(""), `"schedulerName"`, `"hostNetwork":true,"schedulerName"`), "spec.hostNetwork"},
+		{"pods", with(pod(""), `"schedulerName"`, `"initContainers":[{"name":"c","image":"i"}],"schedulerName"`), "spec.initContainers[].image"},
+		{"pods", with(pod(""), `"image"`, `"resources":{"limits":{"cpu":"1"}},"image"`), "spec.containers[].resources.limits.cpu"},
+		{"pods", with(pod(""), `"image"`, `"imagePullPolicy":"Sometimes","image"`), "the value of spec.containers[].imagePullPolicy"},
+		{"pods", with(pod(""), `"image"`, `"ports":[{"containerPort":0}],"image"`), "the value of spec.containers[].ports[].containerPort"},
+		{"rs", with(workload(0), `"containers"`, `"restartPolicy":"Never","containers"`), "the value of spec.template.spec.restartPolicy"},
+		{"rs", with(workload(0), `"containers"`, `"nodeName":"n","containers"`), "spec.template.spec.nodeName"},
+		{"rs", with(workload(0), `"labels"`, `"finalizers":["a/b"],"labels"`), "spec.template.metadata.finalizers[]"},
+		{"deploy", with(deployment, "MORE", `"strategy":{"type":"Recreate"}`), "the value of spec.strategy.type"},
+		{"deploy", with(deployment, "MORE", `"minReadySeconds":600`), "the value of spec.minReadySeconds"},
+		{"sts", with(set, "MORE", `"volumeClaimTemplates":[{"metadata":{"name":"v"}}]`), "spec.volumeClaimTemplates[].metadata.name"},
+		{"sts", with(set, "MORE", `"updateStrategy":{"type":"OnDelete"}`), "the value of spec.updateStrategy.type"},
+		{"secrets", `"type":"kubernetes.io/tls"`, "the value of type"},
+		{"events", `"involvedObject":{"namespace":"default"},"eventTime":"2020-01-01T00:00:00.000000Z"`, "eventTime"},
+		{"leases", `"spec":{"strategy":"OldestEmulationVersion"}`, "spec.strategy"},
+		{"sa", `"secrets":[{"name":"s"}]`, "secrets[].name"},
+		{"ns", `"spec":{"finalizers":["a/b"]}`, "the value of spec.finalizers[]"},
+		{"nodes", `"spec":{"podCIDR":"10.0.0.0/24"}`, "spec.podCIDR"},
+	} {
+		code, answer := post(c.resource, "a", c.fields)
+		require.Equal(t, http.StatusNotImplemented, code, "%s: %s", c.what, answer)
+		require.Contains(t, answer, "not modelled: "+c.what+" of ")
+	}
+	code, answer := post("sts", "a.b", with(set, "MORE,", ""))
+	require.Equal(t, http.StatusNotImplemented, code, answer)
+	code, answer = post("rs", "a", workload(0))
+	require.Equal(t, http.StatusCreated, code, answer)
 }
 
 func TestCompactedVersionsAreGone(t *testing.T) {

@@ -59,6 +59,9 @@ func (s *Server) insert(c *call, o object) error {
 	if err := s.admitNamespace(c, o); err != nil {
 		return err
 	}
+	if err := c.resource.refuse(o); err != nil {
+		return err
+	}
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(s.generateName(o.GetGenerateName()))
 	}
@@ -231,6 +234,9 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 	case c.resource.custom() || c.resource.builtin.conditionalUpdate:
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: c.Resource.Group, Kind: c.Resource.Resource}, c.Name, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+	}
+	if err := c.resource.refuse(o); err != nil {
+		return nil, err
 	}
 	o.SetResourceVersion(live.GetResourceVersion())
 	o.SetGeneration(live.GetGeneration())
