@@ -42,9 +42,10 @@ type stream struct {
 	stop    func()  // ends it, and waits for its end
 }
 
-func newSource[L runtime.Object](c Client[L]) (source, error) {
+// newSource makes the source that a client is. changing says that the objects are changed on their way into the cache.
+func newSource[L runtime.Object](c Client[L], changing bool) (source, error) {
 	if c, ok := c.(*restClient[L]); ok {
-		return c.source()
+		return c.source(changing)
 	}
 	return plainSource[L]{c}, nil
 }

@@ -132,7 +132,7 @@ func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*Shared
 //	facts, err := informer.Project[*corev1.Pod](client, func(p *corev1.Pod) (podFacts, error) { ... }, informer.Options[*corev1.Pod]{})
 //
 // T is the pointer type of the objects that client lists; V and L follow. Keys, UIDs and resourceVersions are kept apart from the values, so everything
-// else is as with [New]. fn runs after Options.Transform, and its failure is treated like one of that. It must not keep the object.
+// else is as with [New]. fn runs after Options.Transform, and its failure is treated like one of that. It must neither keep nor change the object.
 func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V, error), opts Options[T]) (*SharedIndexInformer[V], error) {
 	if fn == nil {
 		return nil, fmt.Errorf("informer %s: Project: the function is nil", opts.name())
@@ -157,7 +157,7 @@ func build[V any, T Object, L runtime.Object](client Client[L], opts Options[T],
 	case opts.StopGrace < 0:
 		return nil, fmt.Errorf("informer %s: Options.StopGrace is %s; it is a duration, or zero for the default", name, opts.StopGrace)
 	}
-	src, err := newSource(client)
+	src, err := newSource(client, opts.Transform != nil)
 	if err == nil {
 		err = checkItemType[T, L]()
 	}

@@ -25,6 +25,8 @@ import (
 // custom resources are JSON. L may be *metav1.PartialObjectMetadataList, for which only the metadata is asked for. A request is made once; what the server
 // says about coming back later is for the informer to obey. The transport unzips.
 //
+// What objects have in common, such as strings, labels and managed fields, they share in memory: with Options.Transform, which may change them, strings only.
+//
 // L must be a pointer to a struct with a field Items, a slice of objects; that, and a client or resource that is missing, is an error of [New].
 func REST[L runtime.Object](client rest.Interface, resource, namespace string) Client[L] {
 	return &restClient[L]{client: client, resource: resource, namespace: namespace}
@@ -37,7 +39,7 @@ type restClient[L runtime.Object] struct {
 
 // List asks for one list and holds it as a whole. An informer does not use it.
 func (c *restClient[L]) List(ctx context.Context, opts metav1.ListOptions) (list L, err error) {
-	s, err := c.source()
+	s, err := c.source(true)
 	if err != nil {
 		return list, err
 	}
@@ -51,7 +53,7 @@ func (c *restClient[L]) List(ctx context.Context, opts metav1.ListOptions) (list
 
 // Watch asks for one watch. An informer does not use it.
 func (c *restClient[L]) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	s, err := c.source()
+	s, err := c.source(true)
 	if err != nil {
 		return nil, err
 	}
@@ -59,14 +61,14 @@ func (c *restClient[L]) Watch(ctx context.Context, opts metav1.ListOptions) (wat
 	return s.request(opts).Watch(ctx)
 }
 
-func (c *restClient[L]) source() (*rawSource, error) {
+func (c *restClient[L]) source(changing bool) (*rawSource, error) {
 	switch {
 	case isNil(c.client):
 		return nil, errors.New("REST: the REST client is nil")
 	case c.resource == "":
 		return nil, errors.New("REST: the resource is empty; it is the plural in the URL, such as pods")
 	}
-	codec, err := newCodec(reflect.TypeFor[L]())
+	codec, err := newCodec(reflect.TypeFor[L](), changing)
 	if err != nil {
 		return nil, fmt.Errorf("REST: %w", err)
 	}

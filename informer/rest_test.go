@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -133,6 +134,43 @@ func TestAnObjectThatDoesNotDecodeIsQuarantinedAlone(t *testing.T) {
 		require.Equal(t, []string{"a", "b"}, names(inf))
 		require.Equal(t, 1, inf.Health().Lists)
 		require.NoError(t, told.err())
+	})
+}
+
+// Objects share the labels that they have in common, but a Transform may change its own.
+func TestWhatObjectsShareIsNotWhatATransformChanges(t *testing.T) {
+	labelled := func(s *overHTTP) {
+		for _, name := range []string{"d", "e"} {
+			p := pod(name)
+			p.Labels = map[string]string{"app": "shop"}
+			s.api.Create(p)
+		}
+	}
+	labelsOf := func(inf *informerOfPods, name string) map[string]string {
+		p, ok := inf.Get(named(name))
+		require.True(t, ok)
+		return p.Labels
+	}
+	overREST(t, Options[*corev1.Pod]{}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+		labelled(s)
+		run(t, inf)
+		synctest.Wait()
+		require.Equal(t, map[string]string{"app": "shop"}, labelsOf(inf, "d"))
+		require.Equal(t, reflect.ValueOf(labelsOf(inf, "d")).Pointer(), reflect.ValueOf(labelsOf(inf, "e")).Pointer())
+	})
+	note := func(p *corev1.Pod) (*corev1.Pod, error) {
+		if p.Labels != nil {
+			p.Labels["name"] = p.Name
+		}
+		return p, nil
+	}
+	overREST(t, Options[*corev1.Pod]{Transform: note}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+		labelled(s)
+		run(t, inf)
+		synctest.Wait()
+		for _, name := range []string{"d", "e"} {
+			require.Equal(t, map[string]string{"app": "shop", "name": name}, labelsOf(inf, name))
+		}
 	})
 }
 

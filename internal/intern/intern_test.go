@@ -1,0 +1,192 @@
+package intern
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// decoded returns a pod whose memory is all its own, as a decoder makes it. Those of the same owner have nearly all in common.
+func decoded(t testing.TB, i, owner int) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: fmt.Sprint("namespace-", owner), Name: fmt.Sprint("name-", i), UID: "uid-1234",
+			Labels:        map[string]string{"app": fmt.Sprint("application-", owner), "tier": "backend"},
+			Annotations:   map[string]string{"example.com/number": fmt.Sprint("number-", i)},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", FieldsV1: metav1.NewFieldsV1(fmt.Sprintf(`{"f:owner":%d}`, owner))}},
+		},
+		Spec: corev1.PodSpec{NodeName: "node-1234", Containers: []corev1.Container{{
+			Image:     fmt.Sprint("example.com/image-", owner),
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(fmt.Sprint(owner+1, "m"))}},
+		}}},
+	}
+	encoded, err := p.Marshal()
+	require.NoError(t, err)
+	p = new(corev1.Pod)
+	require.NoError(t, p.Unmarshal(encoded))
+	return p
+}
+
+func sameString[S ~string](a, b S) bool {
+	return unsafe.StringData(string(a)) == unsafe.StringData(string(b))
+}
+
+func sameMap(a, b any) bool {
+	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
+}
+
+func TestWhatObjectsHaveInCommonTheyShare(t *testing.T) {
+	s := New(reflect.TypeFor[corev1.Pod](), true)
+	a, b, other := decoded(t, 1, 1), decoded(t, 2, 1), decoded(t, 3, 2)
+	for _, p := range []*corev1.Pod{a, b, other} {
+		s.Object(p)
+	}
+	require.True(t, sameString(a.Namespace, b.Namespace))
+	require.True(t, sameString(a.Spec.NodeName, other.Spec.NodeName))
+	require.True(t, sameString(a.Spec.Containers[0].Image, b.Spec.Containers[0].Image))
+	require.True(t, sameString(a.ManagedFields[0].Manager, other.ManagedFields[0].Manager))
+	require.Same(t, a.ManagedFields[0].FieldsV1, b.ManagedFields[0].FieldsV1)
+	require.NotSame(t, a.ManagedFields[0].FieldsV1, other.ManagedFields[0].FieldsV1)
+	require.True(t, sameMap(a.Labels, b.Labels))
+	require.False(t, sameMap(a.Labels, other.Labels))
+	require.True(t, sameMap(a.Spec.Containers[0].Resources.Requests, b.Spec.Containers[0].Resources.Requests))
+	keys := map[*byte]bool{}
+	for _, p := range []*corev1.Pod{a, b, other} {
+		for k := range p.Annotations {
+			keys[unsafe.StringData(k)] = true
+		}
+	}
+	require.Len(t, keys, 1, "keys of maps that differ are shared, too")
+	require.False(t, sameString(a.UID, b.UID), "what differs in every object is not looked at")
+}
+
+func TestWhatMayBeChangedIsNotShared(t *testing.T) {
+	s := New(reflect.TypeFor[corev1.Pod](), false)
+	a, b := decoded(t, 1, 1), decoded(t, 2, 1)
+	s.Object(a)
+	s.Object(b)
+	require.True(t, sameString(a.Namespace, b.Namespace))
+	require.True(t, sameString(a.Labels["app"], b.Labels["app"]))
+	require.False(t, sameMap(a.Labels, b.Labels))
+	require.False(t, sameMap(a.Spec.Containers[0].Resources.Requests, b.Spec.Containers[0].Resources.Requests))
+	require.NotSame(t, a.ManagedFields[0].FieldsV1, b.ManagedFields[0].FieldsV1)
+}
+
+// However many objects come, from several goroutines, in whatever order: each is what it was.
+func TestObjectsStayWhatTheyAre(t *testing.T) {
+	for _, whole := range []bool{true, false} {
+		s := New(reflect.TypeFor[corev1.Pod](), whole)
+		var sharers sync.WaitGroup
+		for range 4 {
+			sharers.Go(func() {
+				for range 1000 {
+					i, owner := rand.IntN(10_000), rand.IntN(2000) // more than the tables hold
+					p := decoded(t, i, owner)
+					s.Object(p)
+					if want := decoded(t, i, owner); !reflect.DeepEqual(want, p) {
+						t.Errorf("was %v, is %v", want, p)
+						return
+					}
+				}
+			})
+		}
+		sharers.Wait()
+	}
+}
+
+func TestUntyped(t *testing.T) {
+	s := New(reflect.TypeFor[map[string]any](), true)
+	text := `{"metadata":{"name":"a","labels":{"app.kubernetes.io/name":"shop"}},"spec":{"list":["number one",{"two":null}],"n":1,"yes":true}}`
+	var a, b, want map[string]any
+	for _, o := range []*map[string]any{&a, &b, &want} {
+		require.NoError(t, json.Unmarshal([]byte(text), o))
+	}
+	s.Object(&a)
+	s.Object(&b)
+	require.Equal(t, want, a)
+	require.Equal(t, want, b)
+	item := func(o map[string]any) string { return o["spec"].(map[string]any)["list"].([]any)[0].(string) }
+	require.True(t, sameString(item(a), item(b)))
+	for x := range a["metadata"].(map[string]any)["labels"].(map[string]any) {
+		for y := range b["metadata"].(map[string]any)["labels"].(map[string]any) {
+			require.Equal(t, x == y, sameString(x, y))
+		}
+	}
+}
+
+// decodesItself takes the same value from somewhere else for each object that it decodes.
+type decodesItself struct{ Elsewhere *string }
+
+func (*decodesItself) UnmarshalJSON([]byte) error { return nil }
+
+func TestWhatDecodesItselfIsLeftAlone(t *testing.T) {
+	type object struct{ Field decodesItself }
+	s := New(reflect.TypeFor[object](), true)
+	first, second := strings.Clone("some text"), strings.Clone("some text")
+	s.Object(&object{decodesItself{&first}})
+	s.Object(&object{decodesItself{&second}})
+	require.False(t, sameString(first, second))
+}
+
+func TestATypeThatContainsItself(t *testing.T) {
+	type tree struct {
+		Text     string
+		Children []tree
+		Next     *tree
+	}
+	s := New(reflect.TypeFor[tree](), true)
+	grow := func() *tree {
+		leaf := func() tree { return tree{Text: strings.Clone("one of the leaves")} }
+		next := leaf()
+		return &tree{Text: strings.Clone("one of the leaves"), Children: []tree{leaf(), leaf()}, Next: &next}
+	}
+	a, b := grow(), grow()
+	s.Object(a)
+	s.Object(b)
+	require.Equal(t, grow(), b)
+	for _, text := range []string{a.Children[0].Text, a.Next.Text, b.Text, b.Children[1].Text, b.Next.Text} {
+		require.True(t, sameString(a.Text, text))
+	}
+}
+
+func TestWhatIsLargeIsNotRemembered(t *testing.T) {
+	s := New(reflect.TypeFor[corev1.Pod](), true)
+	large := func() *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Annotations:   map[string]string{"large": strings.Repeat("a", maxTexts)},
+				ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(strings.Repeat("f", maxFields+1))}},
+			},
+			Spec: corev1.PodSpec{Hostname: strings.Repeat("h", maxString+1)},
+		}
+	}
+	a, b := large(), large()
+	s.Object(a)
+	s.Object(b)
+	require.Equal(t, large(), b)
+	require.False(t, sameString(a.Spec.Hostname, b.Spec.Hostname))
+	require.False(t, sameMap(a.Annotations, b.Annotations))
+	require.NotSame(t, a.ManagedFields[0].FieldsV1, b.ManagedFields[0].FieldsV1)
+}
+
+// BenchmarkObject is what it takes to share the parts of a pod that is as most are.
+func BenchmarkObject(b *testing.B) {
+	s, pods := New(reflect.TypeFor[corev1.Pod](), true), make([]*corev1.Pod, 1000)
+	for i := range pods {
+		pods[i] = decoded(b, i, i/30)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		s.Object(pods[i%len(pods)])
+	}
+}
