@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -107,17 +108,27 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 }
 
 // stale reports whether d tells the store nothing: it holds exactly this state, as after a relist, which repeats what has not changed, or a newer
-// one, which no server should make it forget. Versions from before a rewind are not compared with those after it.
+// one, which no server should make it forget.
+//
+// In a list, the version says whether it is the same state. It need not be where a watch calls it a change, for there are servers that change an object and not its
+// version, nor if one of the versions is from before a rewind, and the other from after it: then the values are compared, which is rare.
 func (inf *SharedIndexInformer[T]) stale(d *delta[T]) bool {
 	row, held := inf.store.Find(d.key)
 	if !held || d.resourceVersion == "" {
 		return false
 	}
 	f := inf.store.Facts(row)
-	if (uint64(f.epoch) < inf.rewound) == (d.epoch < inf.rewound) && older(d.resourceVersion, f.resourceVersion) {
+	related := (uint64(f.epoch) < inf.rewound) == (d.epoch < inf.rewound)
+	switch {
+	case related && older(d.resourceVersion, f.resourceVersion):
 		return true
+	case d.deleted || f.uid != d.uid || f.resourceVersion != d.resourceVersion:
+		return false
+	case related && !d.changed || d.invalid != nil:
+		return true
+	default:
+		return reflect.DeepEqual(inf.store.Value(row), d.value)
 	}
-	return !d.deleted && f.uid == d.uid && f.resourceVersion == d.resourceVersion
 }
 
 // removed takes a row out of the store. d is the deletion if the server has told of one, of that object, with its last state. The store's lock

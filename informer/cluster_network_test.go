@@ -54,7 +54,9 @@ func TestConnectionsThatBreak(t *testing.T) {
 			}
 			tn.change("large-00")
 			tn.delete("large-01")
-			becomeStale(t, followers)
+			for _, f := range followers {
+				becomes(t, f.inf, Stale)
+			}
 			for _, f := range followers {
 				f.proxy.Cut(false)
 			}

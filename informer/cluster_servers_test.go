@@ -152,8 +152,8 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		followers := follow(t, second, namespace, Options[*corev1.Pod]{})
 		begin(t, followers, tn)
 		require.NoError(t, process.Kill(t.Context()))
-		becomeStale(t, followers)
 		for _, f := range followers {
+			becomes(t, f.inf, Stale)
 			require.Equal(t, 4, f.inf.Len(), "the cache still answers")
 		}
 		disturb(tn)

@@ -117,17 +117,6 @@ func becomes[T any](t *testing.T, inf *SharedIndexInformer[T], state State) {
 	require.Eventually(t, func() bool { return inf.Health().State == state }, inTime, 5*time.Millisecond, "%s should be %s", inf.Name(), state)
 }
 
-// becomeStale waits until each follower says that its cache is Stale: those on a typed client say so only when the server answers, for client-go makes of a
-// broken connection a watch that ends at once.
-func becomeStale(t *testing.T, followers []*follower) {
-	t.Helper()
-	for _, f := range followers {
-		if f.name == "REST" {
-			becomes(t, f.inf, Stale)
-		}
-	}
-}
-
 // agree waits until each follower's store holds what the server has, and its handler has been told of just that.
 func agree(t *testing.T, followers []*follower, pods typedcorev1.PodInterface) {
 	t.Helper()

@@ -16,6 +16,8 @@ type delta[T any] struct {
 	invalid error
 	// unseen marks a deletion that came without the object's last state. The value is not set.
 	unseen bool
+	// changed marks a state that a watch has told of as a change, not as a part of a list.
+	changed bool
 	// epoch is the number of the list that was the latest to begin when this was received.
 	epoch uint64
 }
@@ -93,6 +95,7 @@ func (f *deltaFIFO[T]) add(d delta[T], reached string) {
 	}
 	switch p := &f.steps[place]; {
 	case !d.deleted:
+		d.changed = d.changed || p.live.changed
 		p.live, p.alive = d, true
 	case p.gone == nil:
 		gone := d

@@ -41,7 +41,8 @@
 // For a handler h, a key k, and the sequence of the events of k that h is called with:
 //
 //	order         (Added Updated* Deleted)*, all of one round with one UID, resourceVersions rising. Calls that end in a panic do not count, nor
-//	              does a resync, for those who want one: it repeats the state before it.
+//	              does a resync, for those who want one: it repeats the state before it. A server that changes an object and keeps its version
+//	              gets an Updated with the same one; the lists of such a server are believed when they say that nothing has changed.
 //	Old           of an Updated is the New of the event before it.
 //	truth         every New is a state that the server held.
 //	cache first   when h is called, Get(k) answers with that state or a later one.
@@ -57,7 +58,7 @@
 // be taken, because Options.Transform fails on it or, with [REST], because it cannot be decoded, keeps its last good state, and [SharedIndexInformer.Invalid] says why; nobody is told that it was deleted.
 //
 // The store never goes back in time, whatever a server that lags may say, with one exception: if the cluster itself has gone back, restored from a
-// backup, the store follows it. Handlers then see resourceVersions fall once, and Health.Rewinds counts.
+// backup, the store follows it: after each connection that was lost the server is asked for its version, with a list of one object. Handlers then see resourceVersions fall once, and Health.Rewinds counts.
 //
 // # What you owe
 //

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -37,6 +38,70 @@ func TestWorksWithTheFakeClientset(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"b"}, names(inf), "%s", inf.Health())
 		require.Equal(t, 1, inf.Health().Lists)
+	})
+}
+
+// The objects that a fake clientset begins with may have versions, which it never changes.
+func TestAStateMayKeepItsVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := pod("a"), pod("b")
+		a.ResourceVersion, b.ResourceVersion = "5", "3"
+		clientset := fake.NewClientset(a, b)
+		pods := clientset.CoreV1().Pods(metav1.NamespaceAll)
+		inf, err := New[*corev1.Pod](pods, Options[*corev1.Pod]{DisableWatchList: true})
+		require.NoError(t, err)
+		told := &history{rounds: rounds{}}
+		_, err = inf.AddHandler(told.handle, HandlerOptions{})
+		require.NoError(t, err)
+		run(t, inf)
+		synctest.Wait()
+		told.lines()
+		update := func(o *corev1.Pod, node string) {
+			o = o.DeepCopy()
+			o.Spec.NodeName = node
+			_, err := clientset.CoreV1().Pods("default").Update(t.Context(), o, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}
+		for _, node := range []string{"one", "two"} {
+			update(a, node)
+			synctest.Wait()
+			held, _ := inf.Get(KeyOf(a))
+			require.Equal(t, "5", held.ResourceVersion)
+			require.Equal(t, node, held.Spec.NodeName)
+			require.Equal(t, []string{"Updated a"}, told.lines())
+			update(a, node)
+			synctest.Wait()
+			require.Empty(t, told.lines(), "nothing has changed")
+		}
+		require.Equal(t, 1, inf.Health().Lists)
+		update(b, "one") // an event of version 3 after one of version 5: that takes a list
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		held, _ := inf.Get(KeyOf(b))
+		require.Equal(t, "one", held.Spec.NodeName)
+		require.Equal(t, []string{"Updated b"}, told.lines())
+		require.Equal(t, Live, inf.Health().State)
+	})
+}
+
+// A list takes the word of the versions: it would cost too much to compare all objects each time.
+func TestAListDoesNotCompareWhatHasTheSameVersion(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		run(t, inf)
+		synctest.Wait()
+		told.lines()
+		changed := p.Objects()[0].DeepCopy()
+		changed.Spec.NodeName = "one"
+		p.Inject(watch.Event{Type: watch.Modified, Object: changed})
+		p.Inject(watch.Event{Type: watch.Modified, Object: p.Objects()[1]})
+		synctest.Wait()
+		require.Equal(t, []string{"Updated a"}, told.lines(), "the other is the same")
+		inf.Relist(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Empty(t, told.lines())
+		told.violations = nil // a version that is used twice is one
+		healed(t, p, inf, told)
 	})
 }
 

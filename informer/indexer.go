@@ -96,6 +96,14 @@ func (x *indexer[T]) sizeOf(key Key) int64 {
 	return 0
 }
 
+// holds reports whether the object of that key is held in that version.
+func (x *indexer[T]) holds(key Key, resourceVersion string) bool {
+	x.RLock()
+	defer x.RUnlock()
+	row, held := x.Find(key)
+	return held && x.Facts(row).resourceVersion == resourceVersion
+}
+
 // put stores an item whose value was planned. The caller is the writer, and holds the lock.
 func (x *indexer[T]) put(it item[T], epoch uint64) {
 	if it.size != 0 { // with one client all objects have a size, or none has

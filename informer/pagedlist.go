@@ -49,6 +49,7 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 		case token == "" && list.ResourceVersion == "":
 			return fmt.Errorf("list: %w: no resourceVersion", errViolation)
 		case token == "":
+			r.lost = false
 			return r.complete(list.ResourceVersion)
 		// A server that runs in circles is caught by comparing each token with one from before, which moves on at page 1, 2, 4, 8 ...
 		case token == opts.Continue || token == landmark:
@@ -69,7 +70,7 @@ func (r *reflector[T]) takePage(ctx context.Context, opts metav1.ListOptions) (m
 	// Objects of a list that is older than the store must not come into it. Where nothing is older, or the version is known, they go right on; else they
 	// have to wait for the end of the page.
 	var held []arrival
-	list, err := r.page(ctx, opts, func(list *metav1.ListMeta, arrived []arrival) error {
+	list, err := r.page(ctx, opts, pageTimeout, func(list *metav1.ListMeta, arrived []arrival) error {
 		if list == nil && r.newest != "" {
 			held = append(held, arrived...)
 			return nil
@@ -88,18 +89,18 @@ func (r *reflector[T]) takePage(ctx context.Context, opts metav1.ListOptions) (m
 	return list, err
 }
 
-// page asks the source for one page, which must not fall silent, whatever else it does.
-func (r *reflector[T]) page(ctx context.Context, opts metav1.ListOptions, visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
+// page asks the source for one page, which must not fall silent for longer than patience, whatever else it does.
+func (r *reflector[T]) page(ctx context.Context, opts metav1.ListOptions, patience time.Duration, visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := time.AfterFunc(pageTimeout, func() { cancel(errSilent) })
+	watchdog := time.AfterFunc(patience, func() { cancel(errSilent) })
 	defer watchdog.Stop()
-	list, err := r.source.list(withPatience(ctx, watchdog, pageTimeout), opts, func(list *metav1.ListMeta, arrived []arrival) error {
-		watchdog.Reset(pageTimeout)
+	list, err := r.source.list(withPatience(ctx, watchdog, patience), opts, func(list *metav1.ListMeta, arrived []arrival) error {
+		watchdog.Reset(patience)
 		return visit(list, arrived)
 	})
 	if err != nil && context.Cause(ctx) == errSilent {
-		err = fmt.Errorf("%w for %s", errSilent, pageTimeout)
+		err = fmt.Errorf("%w for %s", errSilent, patience)
 	}
 	return list, err
 }

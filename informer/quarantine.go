@@ -132,7 +132,7 @@ func (r *reflector[T]) take(ctx context.Context, a arrival, reached string) erro
 		r.health.badObject(err)
 		r.quarantine.admit(it.key, a, r.epoch)
 	}
-	r.fifo.add(delta[T]{item: it, invalid: err, epoch: r.epoch}, reached)
+	r.fifo.add(delta[T]{item: it, invalid: err, changed: reached != "", epoch: r.epoch}, reached)
 	return nil
 }
 

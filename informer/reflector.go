@@ -14,8 +14,12 @@ import (
 	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
-// With this many doubts a plain list has the last word: see [reflector.goesBack].
-const maxDoubts = 3
+const (
+	// With this many doubts a plain list has the last word: see [reflector.goesBack].
+	maxDoubts = 3
+	// With this many watches in a row that ended soon, and brought nothing, the cache follows nobody.
+	maxBarren = 3
+)
 
 var (
 	errSilent     = errors.New("the server fell silent")
@@ -59,6 +63,10 @@ type reflector[T any] struct {
 	doubts int
 	// garbledAt is the version after which the watch brought something that could not be decoded.
 	garbledAt string
+	// lost is true unless the latest watch ended when it was asked to: what answers the next one may be another server, or the same one after a restore.
+	lost bool
+	// barren counts the watches in a row that ended soon, and brought nothing.
+	barren int
 	// unversioned is true once a list held an object without a resourceVersion. No real server does that, but the fake clientset of client-go does:
 	// its events have none, either, so they are taken as they come, and a watch that has ended cannot be resumed.
 	unversioned bool
@@ -95,7 +103,11 @@ func (r *reflector[T]) run(ctx context.Context) {
 // failed decides what an error means for the state and returns how long to wait.
 func (r *reflector[T]) failed(err error) time.Duration {
 	if errors.Is(err, errShortLived) {
-		return r.reconnect.Next() // an ordinary end, only early: the cache is as good as ever
+		// An ordinary end, only early: the cache is as good as ever. But client-go makes the same of a server that hangs up on everybody.
+		if r.barren >= maxBarren {
+			r.health.failed(fmt.Errorf("%w, %d times in a row, before anything had come", err, r.barren), r.synced)
+		}
+		return r.reconnect.Next()
 	}
 	r.log.V(2).Info("List or watch failed", "err", err, "resourceVersion", r.resourceVersion)
 	r.health.failed(err, r.synced)
@@ -193,6 +205,29 @@ func (r *reflector[T]) goesBack(resourceVersion string) bool { return older(reso
 func older(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
+}
+
+// ask finds out, once a lost connection has been replaced, whether the server has what the cache has seen. One that was restored from a backup has not: it accepts a
+// watch that begins in its future, and says nothing, bookmarks included, until it gets there.
+//
+// It is asked for one object, for the sake of the list's version. The most recent one, since a server that lags would make the others wait, and client-go ask ten times over;
+// and not "0", for then API servers take no notice of the limit. Since v1.31 they answer from memory, and ask etcd for its version only.
+//
+// There is one such request for each connection that was replaced, behind the watch: a server that takes no watches is not asked, and all the informers
+// of a cluster, when their server has gone, come back spread out by their backoff, or the [Gate].
+func (r *reflector[T]) ask(ctx context.Context) error {
+	opts := r.selector
+	opts.Limit = 1
+	list, err := r.page(ctx, opts, answerTimeout, func(*metav1.ListMeta, []arrival) error { return nil })
+	switch {
+	case apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err):
+		return nil // who may watch, and not list, has to do without
+	case err != nil:
+		return fmt.Errorf("list of one object: %w", err)
+	case r.goesBack(list.ResourceVersion):
+		return fmt.Errorf("list of one object: %w from %s to %s", errWentBack, r.newest, list.ResourceVersion)
+	}
+	return nil
 }
 
 // tooLarge reports whether the server has not reached the version that was asked for, or that it asked its own storage for.

@@ -2,6 +2,8 @@ package informer
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -153,9 +156,7 @@ func TestARestoredClusterIsFollowed(t *testing.T) {
 
 			restore()
 			p.Update("default", "b", func(*corev1.Pod) {})
-			time.Sleep(time.Minute)
-			p.Bookmark() // a quiet server says so once a minute; its version gives it away
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // in which the watch is silent: it is one of the future
 			synctest.Wait()
 			require.Equal(t, 1, inf.Health().Rewinds)
 			require.ElementsMatch(t, []string{"Updated a", "Updated b", "Added was deleted", "Deleted was created unknown"}, told.lines())
@@ -175,15 +176,133 @@ func TestARestoreMayCureWhatWasInvalid(t *testing.T) {
 		synctest.Wait()
 		require.Error(t, inf.Invalid(named("a")))
 		restore()
-		time.Sleep(time.Second)
-		p.Bookmark()
-		p.Cut()
-		p.Compact()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.NoError(t, inf.Invalid(named("a")))
 		healed(t, p, inf, told)
 	})
+}
+
+// After a restore a version may come a second time, with another state.
+func TestAVersionOfBeforeARestoreIsAnotherOne(t *testing.T) {
+	for _, streaming := range []bool{true, false} {
+		bubble(t, Options[*corev1.Pod]{DisableWatchList: !streaming}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			run(t, inf)
+			restore := p.Snapshot()
+			move := func(name, node string) *corev1.Pod {
+				return p.Update("default", name, func(o *corev1.Pod) { o.Spec.NodeName = node })
+			}
+			before := move("a", "one")
+			move("b", "one")
+			time.Sleep(time.Minute)
+			told.lines()
+			restore()
+			after := move("a", "other")
+			require.Equal(t, before.ResourceVersion, after.ResourceVersion)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Equal(t, 1, inf.Health().Rewinds)
+			a, _ := inf.Get(named("a"))
+			require.Equal(t, "other", a.Spec.NodeName)
+			require.ElementsMatch(t, []string{"Updated a", "Updated b"}, told.lines())
+			healed(t, p, inf, told)
+		})
+	}
+}
+
+// One small question follows each connection that was lost, and none one that ended when it was asked to, or that was never made.
+func TestOnlyALostConnectionRaisesTheQuestionOfTheVersion(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{LabelSelector: labels.Everything()}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		run(t, inf)
+		time.Sleep(24 * time.Hour)
+		p.Create(pod("c"))
+		synctest.Wait()
+		require.NotContains(t, p.verbs(), "ASK", "each watch ended in time")
+
+		p.Cut()
+		time.Sleep(time.Minute)
+		asked := p.requests()
+		require.Len(t, asked, 2)
+		require.Equal(t, []string{"WATCH", "ASK"}, []string{asked[0].verb, asked[1].verb})
+		require.Equal(t, metav1.ListOptions{Limit: 1}, asked[1].opts, "the most recent version, and little else")
+		time.Sleep(24 * time.Hour)
+		require.NotContains(t, p.verbs(), "ASK")
+
+		p.set(func() { p.onWatch = refuse(errBusy) })
+		p.Cut()
+		time.Sleep(10 * time.Minute)
+		require.NotContains(t, p.verbs(), "ASK", "not of a server that refuses the watch")
+		p.set(func() { p.onWatch = nil })
+		time.Sleep(time.Minute)
+		verbs := p.verbs()
+		require.Equal(t, []string{"WATCH", "ASK"}, verbs[len(verbs)-2:])
+
+		p.set(func() { p.onWatch = silence })
+		p.Cut()
+		time.Sleep(15 * time.Minute)
+		require.Contains(t, p.verbs(), "ASK", "silence is no orderly end")
+		p.set(func() { p.onWatch = nil })
+		time.Sleep(15 * time.Minute)
+		healed(t, p, inf, told)
+	})
+}
+
+func TestTheQuestionOfTheVersionMayFail(t *testing.T) {
+	late := problem(504, metav1.StatusReasonTimeout, 1)
+	late.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+	for name, err := range map[string]error{"busy": errBusy, "unreachable": errors.New("connection refused"), "lagging": late, "never answered": nil} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				run(t, inf)
+				synctest.Wait()
+				p.set(func() {
+					p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+						if err == nil {
+							<-ctx.Done()
+							return nil, ctx.Err()
+						}
+						return nil, err
+					}
+				})
+				p.Cut()
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				require.Equal(t, Stale, inf.Health().State)
+				if err == nil {
+					require.ErrorIs(t, inf.Health().LastError, errSilent)
+				} else {
+					require.ErrorIs(t, inf.Health().LastError, err)
+				}
+				asks := len(slices.DeleteFunc(p.verbs(), func(verb string) bool { return verb != "ASK" }))
+				require.Greater(t, asks, 5)
+				require.Less(t, asks, 100)
+				require.Equal(t, 1, inf.Health().Lists)
+				healed(t, p, inf, told)
+			})
+		})
+	}
+}
+
+// Whoever may watch, and not list, cannot ask; that has to do.
+func TestAWatchGoesOnWhereNobodyMayAsk(t *testing.T) {
+	for name, err := range map[string]error{"forbidden": errForbidden, "not known": problem(405, metav1.StatusReasonMethodNotAllowed, 0), "bad": problem(400, metav1.StatusReasonBadRequest, 0)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, err }
+				run(t, inf)
+				time.Sleep(time.Minute)
+				p.requests()
+				p.Cut()
+				p.Create(pod("c"))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.Equal(t, []string{"WATCH", "ASK"}, p.verbs())
+				require.Equal(t, Live, inf.Health().State)
+				require.Equal(t, 3, inf.Len())
+				healed(t, p, inf, told)
+			})
+		})
+	}
 }
 
 func TestVersionsThatAreNoNumbersAreNotCompared(t *testing.T) {

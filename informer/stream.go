@@ -19,7 +19,8 @@ const (
 	answerTimeout = 30 * time.Second
 	// The server is asked to end each watch after 5 to 10 minutes, so that watches spread over its replicas again after one of them was replaced. A watch
 	// that is silent for longer than it was asked to live, and a little, hangs: the connection is dead and nobody noticed.
-	minWatch, watchSlack = 5 * time.Minute, 10 * time.Second
+	// The server's clock may be a little faster than ours.
+	minWatch, watchSlack, clockSkew = 5 * time.Minute, 10 * time.Second, time.Second
 	// A streamed list must begin, and go on, within these times; after two that did not, plain lists are used for good.
 	streamBegins, streamGoesOn, streamTries = 5 * time.Second, 60 * time.Second, 2
 	// Only a watch that has lived this long is followed by the next one at once.
@@ -55,6 +56,8 @@ func (r *reflector[T]) watchOptions() metav1.ListOptions {
 func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	began, replacesLost := time.Now(), r.lost
+	r.lost = true // until this one is seen to end in time
 	unanswered := time.AfterFunc(answerTimeout, cancel)
 	w, err := r.source.watch(withPatience(ctx, unanswered, answerTimeout), opts)
 	if !unanswered.Stop() && err == nil {
@@ -68,6 +71,11 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 		return fmt.Errorf("watch: %w", err)
 	}
 	defer w.stop()
+	if replacesLost && r.resourceVersion != "" {
+		if err := r.ask(ctx); err != nil {
+			return err
+		}
+	}
 
 	var (
 		lifetime = time.Duration(*opts.TimeoutSeconds)*time.Second + watchSlack
@@ -80,12 +88,13 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 		patience = streamBegins
 		proven.Stop()
 	}
-	trusted := false
+	trusted, heard := false, false
 	watchdog := time.NewTimer(patience)
 	defer watchdog.Stop()
 	var some []arrival
 	received := func(arrived []arrival) error {
 		listing := r.resourceVersion == ""
+		heard = true
 		for _, a := range arrived {
 			if err := r.receive(ctx, a); err != nil {
 				return err
@@ -104,6 +113,14 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 		}
 		watchdog.Reset(patience)
 		return nil
+	}
+	ended := func(err error) error {
+		inTime := time.Since(began) >= time.Duration(*opts.TimeoutSeconds)*time.Second-clockSkew
+		r.lost = !inTime
+		if r.barren++; heard || trusted {
+			r.barren = 0
+		}
+		return r.ended(err, trusted)
 	}
 	for {
 		asked := r.asked
@@ -127,7 +144,7 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 			r.health.enter(Live, nil)
 		case event, open := <-w.events:
 			if !open {
-				return r.ended(nil, trusted)
+				return ended(nil)
 			}
 			some = append(some[:0], arrival{event: event.Type, object: event.Object})
 			// Whatever has come meanwhile goes with it: to wait for one event among six channels takes longer than all the rest that is done with it here.
@@ -145,7 +162,7 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 			clear(some)
 		case b, open := <-w.parcels:
 			if !open {
-				return r.ended(w.intake.err, trusted)
+				return ended(w.intake.err)
 			}
 			<-b.decoded
 			err = received(b.objects)
@@ -197,7 +214,10 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 	if r.resourceVersion != "" {
 		reached = version
 		if older(reached, r.resourceVersion) {
-			return fmt.Errorf("%w from %s to %s", errWentBack, r.resourceVersion, reached)
+			if !r.budget.store.holds(KeyOf(object), version) {
+				return fmt.Errorf("%w from %s to %s", errWentBack, r.resourceVersion, version)
+			}
+			reached = r.resourceVersion // the object's own version has not gone back: see stale
 		}
 	}
 	switch a.event {

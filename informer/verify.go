@@ -114,7 +114,7 @@ func (inf *SharedIndexInformer[T]) stamps(ctx context.Context) (map[Key]stamp, e
 	opts.ResourceVersion, opts.ResourceVersionMatch = at, metav1.ResourceVersionMatchExact
 	stamps := make(map[Key]stamp)
 	for {
-		list, err := inf.reflector.page(ctx, opts, func(_ *metav1.ListMeta, arrived []arrival) error {
+		list, err := inf.reflector.page(ctx, opts, pageTimeout, func(_ *metav1.ListMeta, arrived []arrival) error {
 			for _, a := range arrived {
 				object, err := meta.Accessor(a.object)
 				if err != nil {

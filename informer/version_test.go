@@ -70,10 +70,10 @@ func TestWaitForResourceVersionEndsWithARewind(t *testing.T) {
 		}
 		synctest.Wait()
 		waiting := make(chan error, 1)
-		go func() { waiting <- inf.WaitForResourceVersion(t.Context(), "1000") }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		go func() { waiting <- inf.WaitForResourceVersion(ctx, "1000") }()
 		restore()
-		time.Sleep(time.Second)
-		p.Bookmark()
 		require.ErrorIs(t, <-waiting, ErrRewound)
 		time.Sleep(time.Minute)
 		healed(t, p, inf, told)

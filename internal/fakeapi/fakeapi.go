@@ -139,8 +139,15 @@ func (r *Resource[T, L]) record(t watch.EventType, o T) {
 	o.SetResourceVersion(strconv.FormatInt(r.version, 10))
 	rec := record{r.version, watch.Event{Type: t, Object: o}}
 	r.history = append(r.history, rec)
+	r.tell(rec)
+}
+
+// tell lets every watcher have what is new to it. As on a real server, that is nothing for one that was asked for at a version which lies in the future.
+func (r *Resource[T, L]) tell(rec record) {
 	for w := range r.watchers {
-		w.send(rec.event)
+		if rec.version > w.from {
+			w.send(rec.event)
+		}
 	}
 }
 
@@ -149,9 +156,7 @@ func (r *Resource[T, L]) Bookmark() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.version++
-	for w := range r.watchers {
-		w.send(r.bookmark(r.version, false))
-	}
+	r.tell(record{r.version, r.bookmark(r.version, false)})
 }
 
 // Hold keeps what happens from now on from every watcher, as a slow network does, until Release.
@@ -290,7 +295,10 @@ func (r *Resource[T, L]) Watch(ctx context.Context, opts metav1.ListOptions) (wa
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var first []watch.Event
+	var (
+		first []watch.Event
+		from  int64
+	)
 	streamed := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	switch {
 	case streamed && r.NoStreaming:
@@ -301,8 +309,8 @@ func (r *Resource[T, L]) Watch(ctx context.Context, opts metav1.ListOptions) (wa
 		}
 		first = append(first, r.bookmark(r.version, true))
 	default:
-		from, err := strconv.ParseInt(opts.ResourceVersion, 10, 64)
-		if err != nil {
+		var err error
+		if from, err = strconv.ParseInt(opts.ResourceVersion, 10, 64); err != nil {
 			return nil, fmt.Errorf("fakeapi: not modelled: a watch at version %q", opts.ResourceVersion)
 		}
 		if from < r.compacted {
@@ -314,7 +322,7 @@ func (r *Resource[T, L]) Watch(ctx context.Context, opts metav1.ListOptions) (wa
 			}
 		}
 	}
-	w := newWatcher(r.forget)
+	w := newWatcher(from, r.forget)
 	w.hold(r.held)
 	for _, e := range first {
 		w.send(e)

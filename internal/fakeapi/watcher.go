@@ -22,6 +22,7 @@ type watcher struct {
 	wake chan struct{}
 	stop chan struct{}
 	once sync.Once
+	from int64  // the version after which its events are
 	gone func() // lets the resource forget the watcher
 	out  chan watch.Event
 
@@ -29,8 +30,8 @@ type watcher struct {
 }
 
 // newWatcher starts the goroutine that feeds out; it ends with end or Stop, one of which the reader or the resource calls.
-func newWatcher(gone func(*watcher)) *watcher {
-	w := &watcher{wake: make(chan struct{}, 1), stop: make(chan struct{}), out: make(chan watch.Event)}
+func newWatcher(from int64, gone func(*watcher)) *watcher {
+	w := &watcher{from: from, wake: make(chan struct{}, 1), stop: make(chan struct{}), out: make(chan watch.Event)}
 	w.gone = func() { gone(w) }
 	go w.feed()
 	return w
