@@ -24,16 +24,16 @@ KIND    = go tool -modfile=internal/tools/go.mod kind
 KUBECTL = kubectl --kubeconfig .build/kind.kubeconfig
 
 .PHONY: kind-demo
-kind-demo: ## the same on a kind cluster, with the controller in a Deployment; needs docker and kubectl; KEEP=1 keeps the cluster
+kind-demo: ## the same on a kind cluster, with the controller in a Deployment; needs docker and kubectl; the cluster goes in every case, unless KEEP=1
 	docker build -f examples/replicaset/deploy/Dockerfile -t thermostat-replicaset:dev .
 	mkdir -p .build
-	$(KIND) create cluster --config examples/replicaset/deploy/kind.yaml --kubeconfig .build/kind.kubeconfig --wait 2m
-	$(KIND) load docker-image thermostat-replicaset:dev --name thermostat
-	$(KUBECTL) apply -k examples/replicaset/deploy
-	$(KUBECTL) apply -f examples/replicaset/deploy/bootstrap.yaml
-	go run ./internal/demo -kubeconfig .build/kind.kubeconfig
-	$(if $(KEEP),@echo 'The cluster stays: kubectl --kubeconfig .build/kind.kubeconfig. To remove it: $(KIND) delete cluster --name thermostat',\
-		$(KIND) delete cluster --name thermostat --kubeconfig .build/kind.kubeconfig)
+	@set -e; $(if $(KEEP),,trap '$(KIND) delete cluster --name thermostat --kubeconfig .build/kind.kubeconfig' EXIT; trap 'exit 1' INT TERM;) set -x; \
+		$(KIND) create cluster --config examples/replicaset/deploy/kind.yaml --kubeconfig .build/kind.kubeconfig --wait 2m; \
+		$(KIND) load docker-image thermostat-replicaset:dev --name thermostat; \
+		$(KUBECTL) apply -k examples/replicaset/deploy; \
+		$(KUBECTL) apply -f examples/replicaset/deploy/bootstrap.yaml; \
+		go run ./internal/demo -kubeconfig .build/kind.kubeconfig
+	$(if $(KEEP),@echo 'The cluster stays: kubectl --kubeconfig .build/kind.kubeconfig. To remove it: $(KIND) delete cluster --name thermostat')
 
 .PHONY: test test-library test-rest test-controlplane
 test: test-library test-rest test-controlplane ## all tests, those against a real control plane included
