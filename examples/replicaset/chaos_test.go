@@ -44,7 +44,7 @@ func newChaos(t *testing.T, cluster *testcluster.Cluster, sets, size int) (c *ch
 		require.NoError(t, err)
 	}
 	t.Logf("THERMOSTAT_SEED=%d", seed)
-	w := &world{t: t, cluster: cluster, client: cluster.Client(), namespace: cluster.Namespace(t), overseer: &overseer{limits: map[string]int{}}}
+	w := newFreeWorld(t, cluster)
 	c = &chaos{world: w, random: rand.New(rand.NewPCG(seed, 0)), size: size, done: map[string]int{}}
 	for i := range sets {
 		c.names = append(c.names, fmt.Sprintf("set-%03d", i))
@@ -159,17 +159,7 @@ func (c *chaos) quota(ctx context.Context, pods int) error {
 
 // makeAnew creates a ReplicaSet under the name of one that is about to go.
 func (c *chaos) makeAnew(ctx context.Context, i int) (err error) {
-	n := int32(c.size)
-	rs := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: c.names[i]},
-		Spec: appsv1.ReplicaSetSpec{
-			Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": c.label(i)}},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": c.label(i)}},
-				Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: new(int64), Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-			},
-		},
-	}
+	rs := newReplicaSet(c.names[i], int32(c.size), c.shape(i))
 	for range 50 {
 		if _, err = c.client.AppsV1().ReplicaSets(c.namespace).Create(ctx, rs, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 			return err
@@ -212,13 +202,8 @@ type crew struct {
 func newCrew(t *testing.T, cluster *testcluster.Cluster, gateway *gateway) *crew {
 	c := &crew{t: t, cluster: cluster, members: map[string]*testcluster.Process{}}
 	for _, name := range []string{"one", "two"} {
-		p, err := cluster.Run(t.Context(), testcluster.Command{
-			Name: name, Path: os.Args[0], Env: []string{"BE_THE_COMMAND=1"},
-			Args: []string{"--kubeconfig=" + gateway.kubeconfig, "--leader-elect-identity=" + name, "--kube-api-qps=500", "--kube-api-burst=1000",
-				"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"},
-		})
-		require.NoError(t, err)
-		c.members[name] = p
+		c.members[name] = startCommand(t, cluster, name, gateway.kubeconfig, "--leader-elect-identity="+name,
+			"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s")
 	}
 	t.Cleanup(func() {
 		for name, p := range c.members {
@@ -267,10 +252,10 @@ func TestChaos(t *testing.T) {
 		length, sets, size = 10*time.Minute, 100, 30
 	}
 	cutter := &cutter{}
-	crew := newCrew(t, cluster, newGateway(t, cluster, beLate(200*time.Millisecond), cutter.wrap))
+	crew := newCrew(t, cluster, newGateway(t, cluster.Config(), beLate(200*time.Millisecond), cutter.wrap))
 	chronicle, stop := keepChronicle(t, cluster.Client(), "")
 	c, seed := newChaos(t, cluster, sets, size)
-	doomed := &world{t: t, cluster: cluster, client: c.client, namespace: cluster.Namespace(t), overseer: &overseer{limits: map[string]int{}}}
+	doomed := newFreeWorld(t, cluster)
 	doomed.create("doomed", int32(size))
 	c.settled(c.names[2], int32(size)) // somebody leads
 

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,8 +70,7 @@ func TestCommandRefusesBadFlags(t *testing.T) {
 }
 
 func TestCommandRefusesABadElectionBeforeItAsksAnybody(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, testcluster.WriteKubeconfig(path, &rest.Config{Host: "https://127.0.0.1:1"}))
+	path := kubeconfigOf(t, &rest.Config{Host: "https://127.0.0.1:1"})
 	r := runCommand(t, "--kubeconfig", path, "--leader-elect-lease-duration=5500ms", "--leader-elect-retry-period=9s")
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stderr, "LeaseDuration 5.5s")
@@ -84,9 +82,7 @@ func TestCommandDoesNotWaitForAServerItDoesNotTrust(t *testing.T) {
 	t.Parallel()
 	trusted := testcluster.Shared(t).Config()
 	trusted.CAData = nil
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, testcluster.WriteKubeconfig(path, trusted))
-	r := runCommand(t, "--kubeconfig", path)
+	r := runCommand(t, "--kubeconfig", kubeconfigOf(t, trusted))
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stderr, "failed to verify certificate")
 	require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
@@ -102,8 +98,7 @@ func TestCommandGivesUpOnADeadServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address := listener(t).Addr().String()
-			path := filepath.Join(t.TempDir(), "kubeconfig")
-			require.NoError(t, testcluster.WriteKubeconfig(path, &rest.Config{Host: "https://" + address}))
+			path := kubeconfigOf(t, &rest.Config{Host: "https://" + address})
 			began := time.Now()
 			r := runCommand(t, "--kubeconfig", path, "--startup-timeout=2s")
 			require.Equal(t, 1, r.code)
@@ -119,6 +114,13 @@ func listen(t *testing.T) net.Listener {
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
+}
+
+// freeAddress is one that nobody listened on a moment ago.
+func freeAddress(t *testing.T) string {
+	l := listen(t)
+	defer l.Close()
+	return l.Addr().String()
 }
 
 func hangUp(l net.Listener) {
@@ -148,9 +150,7 @@ func kubeconfigWith(t *testing.T, cluster *testcluster.Cluster, namespace string
 	t.Helper()
 	cfg, err := cluster.ServiceAccount(t.Context(), namespace, rules...)
 	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, testcluster.WriteKubeconfig(path, cfg))
-	return path
+	return kubeconfigOf(t, cfg)
 }
 
 func TestCommandNamesMissingRules(t *testing.T) {
@@ -199,9 +199,7 @@ func TestCommandWithMinimalRules(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	w := newWorld(t, cluster)
 	kubeconfig := kubeconfigWith(t, cluster, w.namespace, minimalRules())
-	l := listen(t)
-	metricsAddress := l.Addr().String()
-	l.Close()
+	metricsAddress := freeAddress(t)
 	cmd := command(t.Context(), "--leader-elect-identity=the-one", "--metrics-bind-address", metricsAddress, "--kubeconfig", kubeconfig, "--namespace", w.namespace, "--leader-elect-resource-namespace", w.namespace,
 		"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s", "--kube-api-qps=200", "--kube-api-burst=200")
 	var stderr bytes.Buffer

@@ -4,19 +4,14 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -86,80 +81,34 @@ func find[T any](t *testing.T, objects []*unstructured.Unstructured, kind string
 	return found
 }
 
-// A recorder stands between a client and the API server, and notes what is asked for and what is refused.
+// A recorder is a transport that notes what is refused.
 type recorder struct {
-	url    string
-	caData []byte
+	next http.RoundTripper
 
 	mu sync.Mutex
 	// Guarded by mu.
-	used      map[string]bool // "verb group/resource[/subresource]"
 	refused   []string
 	streaming bool // lists are streamed; otherwise this is an API server that does not know how
 }
 
-func newRecorder(t *testing.T, cfg *rest.Config) *recorder {
-	target, err := url.Parse(cfg.Host)
-	require.NoError(t, err)
-	anonymous := rest.AnonymousClientConfig(cfg) // who asks is said by the token of the request
-	transport, err := rest.TransportFor(anonymous)
-	require.NoError(t, err)
-	r := &recorder{used: map[string]bool{}, streaming: true}
-	proxy := &httputil.ReverseProxy{
-		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(target) },
-		Transport:     transport,
-		FlushInterval: -1, // a watch is told as it happens
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-		},
-		ModifyResponse: func(resp *http.Response) error {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			if resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusUnauthorized {
-				r.refused = append(r.refused, resp.Request.Method+" "+resp.Request.URL.String())
-			}
-			return nil
-		},
+func (r *recorder) wrap(next http.RoundTripper) http.RoundTripper { r.next = next; return r }
+
+func (r *recorder) WrappedRoundTripper() http.RoundTripper { return r.next }
+
+func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
+	r.mu.Lock()
+	streaming := r.streaming
+	r.mu.Unlock()
+	if !streaming && req.URL.Query().Get("sendInitialEvents") != "" {
+		return refuse(http.StatusUnprocessableEntity), nil
 	}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	resp, err := r.next.RoundTrip(req)
+	if err == nil && (resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusUnauthorized) {
 		r.mu.Lock()
-		r.used[accessOf(req)] = true
-		streaming := r.streaming
-		r.mu.Unlock()
-		if !streaming && req.URL.Query().Get("sendInitialEvents") != "" {
-			http.Error(w, "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled", http.StatusUnprocessableEntity)
-			return
-		}
-		proxy.ServeHTTP(w, req)
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	r.url = server.URL
-	r.caData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	return r
-}
-
-var resourcePath = regexp.MustCompile(`^/(?:api|apis/([^/]+))/[^/]+(?:/namespaces/[^/]+)?/([^/]+)(?:/([^/]+))?(?:/([^/]+))?$`)
-
-// accessOf says which verb on which resource a request needs.
-func accessOf(req *http.Request) string {
-	m := resourcePath.FindStringSubmatch(req.URL.Path)
-	if m == nil {
-		return req.Method + " " + req.URL.Path
+		defer r.mu.Unlock()
+		r.refused = append(r.refused, req.Method+" "+req.URL.String())
 	}
-	group, resource, name, subresource := m[1], m[2], m[3], m[4]
-	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete", http.MethodGet: "get"}[req.Method]
-	switch {
-	case req.URL.Query().Get("watch") != "":
-		verb = "watch"
-	case verb == "get" && name == "":
-		verb = "list"
-	}
-	if subresource != "" {
-		resource += "/" + subresource
-	}
-	return verb + " " + group + "/" + resource
+	return resp, err
 }
 
 // granted are the accesses that rules give.
@@ -198,11 +147,10 @@ func TestDeployment(t *testing.T) {
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	recorder := newRecorder(t, cluster.Config())
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, testcluster.WriteKubeconfig(kubeconfig, &rest.Config{
-		Host: recorder.url, BearerToken: token.Status.Token, TLSClientConfig: rest.TLSClientConfig{CAData: recorder.caData},
-	}))
+	recorder := &recorder{streaming: true}
+	gateway := newGateway(t, rest.AnonymousClientConfig(cluster.Config()), recorder.wrap)
+	gateway.config.BearerToken = token.Status.Token
+	kubeconfig := kubeconfigOf(t, gateway.config)
 	run := func(container corev1.Container, more ...string) (end func()) {
 		args := []string{"--kubeconfig", kubeconfig}
 		for _, arg := range container.Args {
@@ -249,10 +197,8 @@ func TestDeployment(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, net.ParseIP(host).IsUnspecified(), "%q is not what a kubelet can reach: it probes by the address of the pod", host)
 	require.Equal(t, fmt.Sprint(container.Ports[0].ContainerPort), port)
-	l := listen(t)
-	_, free, err := net.SplitHostPort(l.Addr().String())
+	_, free, err := net.SplitHostPort(freeAddress(t))
 	require.NoError(t, err)
-	l.Close()
 	run(container, "--metrics-bind-address="+net.JoinHostPort(host, free))
 	w := newWorld(t, cluster)
 	w.createPod(orphan("orphan", map[string]string{"app": "web"}))
@@ -267,9 +213,7 @@ func TestDeployment(t *testing.T) {
 
 	rules := append(find[rbacv1.ClusterRole](t, objects, "ClusterRole").Rules, find[rbacv1.Role](t, objects, "Role").Rules...)
 	used := func() (all []string) {
-		recorder.mu.Lock()
-		defer recorder.mu.Unlock()
-		for access := range recorder.used {
+		for access := range gateway.asked() {
 			if access != "create authorization.k8s.io/selfsubjectaccessreviews" { // everybody's right
 				all = append(all, access)
 			}
@@ -389,8 +333,7 @@ func TestKindConfig(t *testing.T) {
 	require.NoError(t, err)
 	startsWith := func(controllers string) string {
 		// Its API server is not there; but first it looks at what it was told.
-		kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-		require.NoError(t, testcluster.WriteKubeconfig(kubeconfig, &rest.Config{Host: "https://127.0.0.1:1"}))
+		kubeconfig := kubeconfigOf(t, &rest.Config{Host: "https://127.0.0.1:1"})
 		cmd := exec.CommandContext(t.Context(), binary, "controller-manager", "--secure-port=0", "--leader-elect=false", "--kubeconfig="+kubeconfig, "--controllers="+controllers)
 		output, err := cmd.CombinedOutput()
 		require.Error(t, err)

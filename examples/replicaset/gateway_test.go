@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"testing"
 
@@ -20,17 +21,18 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// A gateway is the way of processes to the API server, as its administrators. It counts what they ask for, and transports wrapped around its own
-// do to all of them what else they do to one client in this process.
+// A gateway is the way of processes to the API server. It counts what they ask for, and transports wrapped around its own do to all of them what else
+// they do to one client in this process.
 type gateway struct {
-	kubeconfig string
+	config     *rest.Config // of the way in
+	kubeconfig string       // the same
 
 	mu     sync.Mutex
 	counts map[string]int // guarded by mu; by "verb group/resource[/subresource]"
 }
 
-func newGateway(t *testing.T, cluster *testcluster.Cluster, wrap ...transport.WrapperFunc) *gateway {
-	cfg := cluster.Config()
+// newGateway makes one whose way on is that of cfg: who uses it has the rights of cfg, or, if that has none, has to bring a token.
+func newGateway(t *testing.T, cfg *rest.Config, wrap ...transport.WrapperFunc) *gateway {
 	target, err := url.Parse(cfg.Host)
 	require.NoError(t, err)
 	for _, f := range wrap {
@@ -56,11 +58,26 @@ func newGateway(t *testing.T, cluster *testcluster.Cluster, wrap ...transport.Wr
 	server.EnableHTTP2, server.Config.ErrorLog = true, quiet
 	server.StartTLS()
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	g.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, testcluster.WriteKubeconfig(g.kubeconfig, &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
+	g.config = &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
 		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}}))
+	}}
+	g.kubeconfig = kubeconfigOf(t, g.config)
 	return g
+}
+
+// kubeconfigOf writes cfg where a process finds it.
+func kubeconfigOf(t *testing.T, cfg *rest.Config) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, testcluster.WriteKubeconfig(path, cfg))
+	return path
+}
+
+// asked is what has been asked for since counted was called.
+func (g *gateway) asked() map[string]int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return maps.Clone(g.counts)
 }
 
 // counted is what was asked for since the last call.
@@ -70,4 +87,26 @@ func (g *gateway) counted() map[string]int {
 	counts := maps.Clone(g.counts)
 	clear(g.counts)
 	return counts
+}
+
+var resourcePath = regexp.MustCompile(`^/(?:api|apis/([^/]+))/[^/]+(?:/namespaces/[^/]+)?/([^/]+)(?:/([^/]+))?(?:/([^/]+))?$`)
+
+// accessOf says which verb on which resource a request needs.
+func accessOf(req *http.Request) string {
+	m := resourcePath.FindStringSubmatch(req.URL.Path)
+	if m == nil {
+		return req.Method + " " + req.URL.Path
+	}
+	group, resource, name, subresource := m[1], m[2], m[3], m[4]
+	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete", http.MethodGet: "get"}[req.Method]
+	switch {
+	case req.URL.Query().Get("watch") != "":
+		verb = "watch"
+	case verb == "get" && name == "":
+		verb = "list"
+	}
+	if subresource != "" {
+		resource += "/" + subresource
+	}
+	return verb + " " + group + "/" + resource
 }

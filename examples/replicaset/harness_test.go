@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"regexp"
 	"runtime/pprof"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/transport"
 
@@ -51,9 +47,25 @@ type world struct {
 }
 
 func newWorld(t *testing.T, cluster *testcluster.Cluster) *world {
-	w := &world{t: t, cluster: cluster, client: cluster.Client(), namespace: cluster.Namespace(t)}
+	w := newFreeWorld(t, cluster)
 	w.overseer = oversee(t, w.client, w.namespace)
 	return w
+}
+
+// newFreeWorld makes one whose overseer sees nothing.
+func newFreeWorld(t *testing.T, cluster *testcluster.Cluster) *world {
+	return &world{t: t, cluster: cluster, client: cluster.Client(), namespace: cluster.Namespace(t), overseer: &overseer{limits: map[string]int{}}}
+}
+
+// startCommand starts the command as a process that can be killed and frozen, with the rate that a controller has in all tests.
+func startCommand(t *testing.T, cluster *testcluster.Cluster, name, kubeconfig string, args ...string) *testcluster.Process {
+	t.Helper()
+	p, err := cluster.Run(t.Context(), testcluster.Command{
+		Name: name, Path: os.Args[0], Env: []string{"BE_THE_COMMAND=1"},
+		Args: append([]string{"--kubeconfig=" + kubeconfig, "--kube-api-qps=500", "--kube-api-burst=1000"}, args...),
+	})
+	require.NoError(t, err)
+	return p
 }
 
 // options are the controller's, for one namespace and without an election.
@@ -107,9 +119,8 @@ func (w *world) goroutines() (n int, dump string) {
 	return n, dump
 }
 
-// create makes a ReplicaSet of n pods labelled app=name.
-func (w *world) create(name string, n int32, change ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
-	w.t.Helper()
+// newReplicaSet is one of n pods labelled app=name.
+func newReplicaSet(name string, n int32, change ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
 	grace := int64(1)
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -125,8 +136,14 @@ func (w *world) create(name string, n int32, change ...func(*appsv1.ReplicaSet))
 	for _, f := range change {
 		f(rs)
 	}
+	return rs
+}
+
+// create makes a ReplicaSet of n pods labelled app=name.
+func (w *world) create(name string, n int32, change ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
+	w.t.Helper()
 	w.overseer.allow(name, int(n))
-	created, err := w.client.AppsV1().ReplicaSets(w.namespace).Create(w.t.Context(), rs, metav1.CreateOptions{})
+	created, err := w.client.AppsV1().ReplicaSets(w.namespace).Create(w.t.Context(), newReplicaSet(name, n, change...), metav1.CreateOptions{})
 	require.NoError(w.t, err)
 	return created
 }
@@ -198,270 +215,4 @@ func (w *world) settled(name string, n int32) {
 		return status.ObservedGeneration == rs.Generation && status.Replicas == n && status.AvailableReplicas == n && len(w.pods(name)) == int(n)
 	}, 60*time.Second, 20*time.Millisecond, "%s should have %d pods, available and reported", name, n)
 	w.overseer.allow(name, int(n))
-}
-
-// An overseer watches the pods of a namespace, by its own means, and notes each moment at which a ReplicaSet had more
-// of them than allowed.
-type overseer struct {
-	mu         sync.Mutex
-	limits     map[string]int                       // by the name of a ReplicaSet
-	owned      map[string]map[types.UID]*corev1.Pod // active pods, by the name of their controller
-	violations []string
-}
-
-func oversee(t *testing.T, client kubernetes.Interface, namespace string) *overseer {
-	o := &overseer{limits: map[string]int{}, owned: map[string]map[types.UID]*corev1.Pod{}}
-	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() {
-		for ctx.Err() == nil {
-			o.follow(ctx, client, namespace)
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond): // while the API server is away
-			}
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		done.Wait()
-		require.Empty(t, o.violations, "too many pods")
-	})
-	return o
-}
-
-// forgive returns what has been noted so far, and forgets it.
-func (o *overseer) forgive() []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	noted := o.violations
-	o.violations = nil
-	return noted
-}
-
-// follow lists and watches until the watch breaks.
-func (o *overseer) follow(ctx context.Context, client kubernetes.Interface, namespace string) {
-	list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return
-	}
-	o.mu.Lock()
-	clear(o.owned)
-	o.mu.Unlock()
-	for i := range list.Items {
-		o.see(&list.Items[i], false)
-	}
-	w, err := client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	if err != nil {
-		return
-	}
-	defer w.Stop()
-	for event := range w.ResultChan() {
-		pod, ok := event.Object.(*corev1.Pod)
-		if !ok {
-			return
-		}
-		o.see(pod, event.Type == watch.Deleted)
-	}
-}
-
-func (o *overseer) see(pod *corev1.Pod, gone bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, pods := range o.owned {
-		delete(pods, pod.UID)
-	}
-	owner := metav1.GetControllerOfNoCopy(pod)
-	if gone || owner == nil || !active(pod) {
-		return
-	}
-	if o.owned[owner.Name] == nil {
-		o.owned[owner.Name] = map[types.UID]*corev1.Pod{}
-	}
-	o.owned[owner.Name][pod.UID] = pod
-	if limit, known := o.limits[owner.Name]; known && len(o.owned[owner.Name]) > limit {
-		o.violations = append(o.violations, fmt.Sprintf("%s: %s has %d pods, %d are allowed", time.Now().Format(time.StampMilli), owner.Name, len(o.owned[owner.Name]), limit))
-	}
-}
-
-func (o *overseer) allow(name string, n int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.limits[name] = n
-}
-
-func (o *overseer) allowed(name string) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.limits[name]
-}
-
-// A cutter is a transport whose watches can be cut, all at once.
-type cutter struct {
-	mu      sync.Mutex
-	watches []*cuttable
-	cuts    int
-}
-
-func (c *cutter) wrap(next http.RoundTripper) http.RoundTripper { return &cutting{c, next} }
-
-type cutting struct {
-	cutter *cutter
-	next   http.RoundTripper
-}
-
-func (c *cutting) WrappedRoundTripper() http.RoundTripper { return c.next }
-
-func (c *cutting) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := c.next.RoundTrip(req)
-	if err != nil || req.URL.Query().Get("watch") == "" {
-		return resp, err
-	}
-	body := &cuttable{ReadCloser: resp.Body, cutter: c.cutter}
-	resp.Body = body
-	c.cutter.mu.Lock()
-	defer c.cutter.mu.Unlock()
-	c.cutter.watches = append(c.cutter.watches, body)
-	return resp, nil
-}
-
-type cuttable struct {
-	io.ReadCloser
-	cutter *cutter
-}
-
-func (b *cuttable) Close() error {
-	b.cutter.mu.Lock()
-	b.cutter.watches = slices.DeleteFunc(b.cutter.watches, func(w *cuttable) bool { return w == b })
-	b.cutter.mu.Unlock()
-	return b.ReadCloser.Close()
-}
-
-func (c *cutter) cut() {
-	c.mu.Lock()
-	doomed := c.watches
-	c.watches = nil
-	c.cuts += len(doomed)
-	c.mu.Unlock()
-	for _, body := range doomed {
-		body.ReadCloser.Close()
-	}
-}
-
-// lossy is a transport that loses some answers: what was asked for has happened, and the client hears of an error.
-type lossy struct {
-	mu   sync.Mutex
-	left int // how many creations of pods are still to be lost
-}
-
-func (l *lossy) wrap(next http.RoundTripper) http.RoundTripper { return &losing{l, next} }
-
-type losing struct {
-	lossy *lossy
-	next  http.RoundTripper
-}
-
-func (l *losing) WrappedRoundTripper() http.RoundTripper { return l.next }
-
-func (l *losing) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := l.next.RoundTrip(req)
-	if err != nil || req.Method != http.MethodPost || !strings.HasSuffix(req.URL.Path, "/pods") {
-		return resp, err
-	}
-	l.lossy.mu.Lock()
-	defer l.lossy.mu.Unlock()
-	if l.lossy.left <= 0 {
-		return resp, nil
-	}
-	l.lossy.left--
-	resp.Body.Close()
-	return nil, io.ErrUnexpectedEOF
-}
-
-// slowPosts is a transport that takes its time before it sends a POST.
-func slowPosts(by time.Duration) transport.WrapperFunc {
-	return func(next http.RoundTripper) http.RoundTripper { return &slow{next, by} }
-}
-
-type slow struct {
-	next http.RoundTripper
-	by   time.Duration
-}
-
-func (s *slow) WrappedRoundTripper() http.RoundTripper { return s.next }
-
-func (s *slow) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Method == http.MethodPost {
-		select {
-		case <-req.Context().Done():
-			return nil, req.Context().Err()
-		case <-time.After(s.by):
-		}
-	}
-	return s.next.RoundTrip(req)
-}
-
-// beLate is a transport whose watches tell everything late, though not slower.
-func beLate(by time.Duration) transport.WrapperFunc {
-	return func(next http.RoundTripper) http.RoundTripper { return &late{next, by} }
-}
-
-type late struct {
-	next http.RoundTripper
-	by   time.Duration
-}
-
-func (l *late) WrappedRoundTripper() http.RoundTripper { return l.next }
-
-func (l *late) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := l.next.RoundTrip(req)
-	if err == nil && req.URL.Query().Get("watch") != "" {
-		body := &lateBody{ReadCloser: resp.Body, by: l.by, chunks: make(chan lateChunk, 10_000)}
-		go body.pump() // ends when the body does, by error or by Close
-		resp.Body = body
-	}
-	return resp, err
-}
-
-type lateBody struct {
-	io.ReadCloser
-	by     time.Duration
-	chunks chan lateChunk
-	rest   []byte
-}
-
-type lateChunk struct {
-	data []byte
-	err  error
-	at   time.Time
-}
-
-func (b *lateBody) pump() {
-	defer close(b.chunks)
-	for {
-		buffer := make([]byte, 32<<10)
-		n, err := b.ReadCloser.Read(buffer)
-		b.chunks <- lateChunk{buffer[:n], err, time.Now()}
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (b *lateBody) Read(p []byte) (int, error) {
-	var err error
-	if len(b.rest) == 0 {
-		chunk, ok := <-b.chunks
-		if !ok {
-			return 0, io.EOF
-		}
-		time.Sleep(time.Until(chunk.at.Add(b.by)))
-		b.rest, err = chunk.data, chunk.err
-	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
-	if len(b.rest) > 0 {
-		err = nil
-	}
-	return n, err
 }
