@@ -128,7 +128,6 @@ func (c *clockwork) create(n int32) {
 	rs := testRS(func(rs *appsv1.ReplicaSet) {
 		rs.ObjectMeta, rs.Status = metav1.ObjectMeta{Name: "web"}, appsv1.ReplicaSetStatus{}
 		rs.Spec.Replicas = &n
-		rs.Spec.Template.Spec.NodeName = "node" // there it takes a pod time to end
 	})
 	_, err := c.client.AppsV1().ReplicaSets("default").Create(c.t.Context(), rs, metav1.CreateOptions{})
 	require.NoError(c.t, err)
@@ -140,16 +139,22 @@ func (c *clockwork) pods() []corev1.Pod {
 	return list.Items
 }
 
-// ready and end do what a kubelet does.
-func (c *clockwork) ready(pod corev1.Pod) {
-	_, err := c.client.CoreV1().Pods("default").Patch(c.t.Context(), pod.Name, types.StrategicMergePatchType,
-		[]byte(`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`), metav1.PatchOptions{}, "status")
+func (c *clockwork) patch(pod corev1.Pod, patch string, subresources ...string) {
+	_, err := c.client.CoreV1().Pods("default").Patch(c.t.Context(), pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
 	require.NoError(c.t, err)
 }
 
+// ready and end do what a kubelet does. A finalizer stands for the time that a pod takes to end: there is no node.
+func (c *clockwork) ready(pod corev1.Pod) {
+	c.patch(pod, `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`, "status")
+}
+
+func (c *clockwork) takesTimeToEnd(pod corev1.Pod) {
+	c.patch(pod, `{"metadata":{"finalizers":["example.com/test"]}}`)
+}
+
 func (c *clockwork) end(pod corev1.Pod) {
-	now := int64(0)
-	require.NoError(c.t, c.client.CoreV1().Pods("default").Delete(c.t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	c.patch(pod, `{"metadata":{"finalizers":null}}`)
 }
 
 // What is on its way waits, from the first change on and not from the last; where it ends is told at once, and so is a loss.
@@ -160,6 +165,9 @@ func TestOneStatusTellsOfManyChanges(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Equal(t, []string{"50ms: generation 1, 10 pods, 0 available, 0 end"}, c.written())
 
+		for _, pod := range c.pods() {
+			c.takesTimeToEnd(pod)
+		}
 		for _, pod := range c.pods() {
 			time.Sleep(7 * time.Millisecond)
 			c.ready(pod)
@@ -172,6 +180,7 @@ func TestOneStatusTellsOfManyChanges(t *testing.T) {
 		time.Sleep(7 * time.Millisecond)
 		c.end(lost)
 		for _, pod := range c.pods() {
+			c.takesTimeToEnd(pod)
 			c.ready(pod)
 		}
 		time.Sleep(time.Second)

@@ -248,11 +248,14 @@ func TestSideBySideWithTheBuiltInController(t *testing.T) {
 	fmt.Fprintf(&table, "%-40s %10s %10s %7s %8s\n", "", "ours", "built-in", "ratio", "target")
 	for _, line := range lines {
 		mine, theirs := median(ours, line.of), median(builtIn, line.of)
-		verdict := ""
-		if mine > theirs*line.target {
-			verdict = " SHORT"
+		if mine == 0 && theirs == 0 {
+			continue // somebody's watch broke, once
 		}
-		fmt.Fprintf(&table, "%-40s %10.2f %10.2f %7.2f %8s%s\n", line.what, mine, theirs, mine/theirs, fmt.Sprintf("<= %.1f", line.target), verdict)
+		verdict := "ok"
+		if mine > theirs*line.target {
+			verdict = "SHORT"
+		}
+		fmt.Fprintf(&table, "%-40s %10.2f %10.2f %7.2f %8s  %s\n", line.what, mine, theirs, mine/theirs, fmt.Sprintf("<= %.1f", line.target), verdict)
 	}
 	t.Log("\n" + table.String())
 

@@ -80,7 +80,7 @@ var corpus = []struct {
 	{"counts that cannot be", []step{
 		post("rs", "a", workload(0)), merge("rs/a/status", `{"status":{"replicas":1,"readyReplicas":2}}`), merge("rs/a/status", `{"status":{"replicas":2,"readyReplicas":1,"availableReplicas":2}}`),
 		merge("rs/a/status", `{"status":{"replicas":1,"fullyLabeledReplicas":2}}`), merge("rs/a/status", `{"status":{"replicas":-1}}`),
-		merge("rs/a/status", `{"status":{"replicas":2,"fullyLabeledReplicas":2,"readyReplicas":2,"availableReplicas":1}}`)}},
+		merge("rs/a/status", `{"status":{"replicas":2,"fullyLabeledReplicas":2,"readyReplicas":2,"availableReplicas":1,"terminatingReplicas":1}}`)}},
 
 	{"status is ignored at creation", []step{post("gadgets", "a", `"status":{"y":1}`), post("rs", "b", workload(0)+`,"status":{"replicas":5}`)}},
 	{"status by itself", []step{

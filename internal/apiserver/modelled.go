@@ -117,7 +117,8 @@ var modelledFields = map[string]modelled{
 		"reportingInstance"),
 	"leases": modelled{}.with("spec", "holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions"),
 	"replicasets": podSpec("spec.template.spec", workloadOnly).with("spec", workloadFields...).
-		with("status", "replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration").with("status.conditions[]", condition...),
+		with("status", "replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration").with("status.conditions[]", condition...).
+		and("status", modelled{"terminatingReplicas": between(0, math.MaxInt32)}),
 	"deployments": podSpec("spec.template.spec", workloadOnly).with("spec", workloadFields...).and("spec", modelled{
 		"minReadySeconds": between(0, 599), "paused": anything, "revisionHistoryLimit": seconds, "progressDeadlineSeconds": oneOf(int64(600)),
 		"strategy.type": oneOf("RollingUpdate"), "strategy.rollingUpdate.maxSurge": oneOf("25%"), "strategy.rollingUpdate.maxUnavailable": oneOf("25%"),
