@@ -3,9 +3,12 @@ package informer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -174,6 +177,85 @@ func cacheBeforeNotice(inf *SharedIndexInformer[*corev1.Pod], e Event[*corev1.Po
 	return nil
 }
 
+// changes is what has happened on the server, in order: from that version on, the object of that key is in a state of its own, or gone.
+type changes []struct {
+	version int64
+	key     Key
+	exists  bool
+}
+
+// reading is the whole store, as it was when the informer said that it had reached a version.
+type reading struct {
+	reached int64
+	held    map[Key]int64
+}
+
+func read(inf *SharedIndexInformer[*corev1.Pod], resourceVersion string) reading {
+	r := reading{version(resourceVersion), map[Key]int64{}}
+	for o := range inf.All() {
+		r.held[KeyOf(o)] = version(o.ResourceVersion)
+	}
+	return r
+}
+
+// consistent is invariant I4, and more: whenever the store says that it has reached a version, from the first list on, it holds what the server held at that
+// version. The first is none from before Run began.
+func (c changes) consistent(began int64, readings []reading) error {
+	for _, r := range readings {
+		server := map[Key]int64{}
+		for _, change := range c {
+			if change.version > r.reached {
+				break
+			}
+			if delete(server, change.key); change.exists {
+				server[change.key] = change.version
+			}
+		}
+		switch {
+		case r.reached < began:
+			return fmt.Errorf("the store was at version %d, which is older than Run, which began at %d", r.reached, began)
+		case !maps.Equal(server, r.held):
+			return fmt.Errorf("at version %d the store held %v, the server %v", r.reached, r.held, server)
+		}
+	}
+	return nil
+}
+
+// discreetly is invariant I22: what stands in an object is not told to those who read logs and errors.
+func discreetly(canary string, log []line, h Health) error {
+	for _, l := range log {
+		if strings.Contains(l.text, canary) {
+			return fmt.Errorf("a line %q of the log quotes an object", l.message)
+		}
+	}
+	if strings.Contains(fmt.Sprint(h, h.LastError, h.LastBadObject), canary) {
+		return errors.New("the health quotes an object")
+	}
+	return nil
+}
+
+// calmly is invariant I23: the log has a line for each change of the state, and no more of another kind than the limit of it lets through. That counts minutes from
+// its first line, so there may be twice as many in a minute of ours.
+func calmly(log []line) error {
+	type kind struct{ message, handler string }
+	state, times := "", map[kind][]time.Time{}
+	for _, l := range log {
+		if l.state != "" {
+			if l.state == state {
+				return fmt.Errorf("the state %s is told twice", state)
+			}
+			state = l.state
+			continue
+		}
+		k := kind{l.message, l.handler}
+		times[k] = append(times[k], l.at)
+		if n := len(times[k]) - 1 - 2*calmLines; n >= 0 && l.at.Sub(times[k][n]) < time.Minute {
+			return fmt.Errorf("%d lines %q of %q within a minute", 2*calmLines+1, l.message, l.handler)
+		}
+	}
+	return nil
+}
+
 // mutations is what the detector has found, and what it finds now in everything that is held (B10).
 func mutations[T any](inf *SharedIndexInformer[T]) error {
 	if inf.becomeWriter() == nil { // or somebody is stuck, who has the token
@@ -210,7 +292,11 @@ func TestTheValidatorsFindSeededBugs(t *testing.T) {
 		}
 		return Event[*corev1.Pod]{Type: typ, Key: KeyOf(of), UID: of.UID, ResourceVersion: of.ResourceVersion, Old: o, New: n}
 	}
-	add := event(Added, nil, at("u", 5))
+	resync := func(e Event[*corev1.Pod]) Event[*corev1.Pod] {
+		e.Resync = true
+		return e
+	}
+	add, six, other := event(Added, nil, at("u", 5)), at("u", 6), at("v", 5)
 	for name, bad := range map[string][]Event[*corev1.Pod]{
 		"added twice":                   {add, event(Added, nil, at("u", 6))},
 		"added with an old":             {event(Added, at("u", 4), at("u", 5))},
@@ -224,6 +310,13 @@ func TestTheValidatorsFindSeededBugs(t *testing.T) {
 		"deleted with another uid":      {add, event(Deleted, at("v", 6), nil)},
 		"added again at an old version": {add, event(Deleted, at("u", 9), nil), event(Added, nil, at("v", 8))},
 		"deleted with a foreign state":  {add, {Type: Deleted, Key: add.Key, UID: "u", ResourceVersion: "6", Old: at("v", 6)}},
+		"a resync that is Added":        {resync(event(Added, nil, at("u", 5)))},
+		"a resync of what is gone":      {add, event(Deleted, at("u", 6), nil), resync(event(Updated, at("u", 6), at("u", 6)))},
+		"a resync of what is unknown":   {resync(event(Updated, at("u", 5), at("u", 5)))},
+		"a resync with news":            {add, resync(event(Updated, at("u", 5), at("u", 6)))},
+		"a resync of another state":     {add, resync(event(Updated, six, six))},
+		"a resync of another object":    {add, resync(event(Updated, other, other))},
+		"a resync that is Deleted":      {add, resync(event(Deleted, at("u", 6), nil))},
 		"a type of its own":             {{Key: KeyOf(pod("a")), ResourceVersion: "7"}},
 	} {
 		h := history{rounds: rounds{}}
@@ -235,7 +328,7 @@ func TestTheValidatorsFindSeededBugs(t *testing.T) {
 	}
 	good := history{rounds: rounds{}}
 	for _, e := range []Event[*corev1.Pod]{
-		add, event(Updated, at("u", 5), at("u", 7)), event(Deleted, at("u", 8), nil), event(Added, nil, at("v", 9)),
+		add, resync(event(Updated, add.New, add.New)), event(Updated, at("u", 5), at("u", 7)), event(Deleted, at("u", 8), nil), event(Added, nil, at("v", 9)),
 	} {
 		good.handle(e)
 	}
@@ -251,4 +344,43 @@ func TestTheValidatorsFindSeededBugs(t *testing.T) {
 	require.NoError(t, cacheBeforeNotice(inf, add))
 	require.Error(t, cacheBeforeNotice(inf, event(Updated, at("u", 5), at("u", 6))))
 	require.Error(t, cacheBeforeNotice(inf, event(Deleted, at("u", 6), nil)))
+}
+
+// The same for those who look at the whole of a run.
+func TestTheValidatorsOfARunFindSeededBugs(t *testing.T) {
+	a, b := named("a"), named("b")
+	server := changes{{3, a, true}, {4, b, true}, {6, a, true}, {7, b, false}}
+	good := []reading{{4, map[Key]int64{a: 3, b: 4}}, {5, map[Key]int64{a: 3, b: 4}}, {6, map[Key]int64{a: 6, b: 4}}, {9, map[Key]int64{a: 6}}}
+	require.NoError(t, server.consistent(4, good))
+	require.NoError(t, server.consistent(4, nil), "a server that was never reached")
+	for name, bad := range map[string]reading{
+		"an object is missing":       {6, map[Key]int64{a: 6}},
+		"an object is there already": {3, map[Key]int64{a: 3, b: 4}},
+		"an object is out of date":   {6, map[Key]int64{a: 3, b: 4}},
+		"an object is ahead":         {5, map[Key]int64{a: 6, b: 4}},
+		"a deletion was lost":        {8, map[Key]int64{a: 6, b: 4}},
+	} {
+		require.Error(t, server.consistent(3, append(good[:2:2], bad)), name)
+	}
+	require.Error(t, server.consistent(5, good), "a list from before Run began")
+
+	require.NoError(t, discreetly("swordfish", []line{{text: "herring"}}, Health{LastError: errors.New("herring")}))
+	require.Error(t, discreetly("swordfish", []line{{text: "herring"}, {text: "a swordfish"}}, Health{}))
+	require.Error(t, discreetly("swordfish", nil, Health{LastError: errors.New("swordfish")}))
+	require.Error(t, discreetly("swordfish", nil, Health{LastBadObject: errors.New("swordfish")}))
+
+	now := time.Now()
+	var log []line
+	for i := range 60 {
+		log = append(log, line{at: now.Add(time.Duration(i) * time.Minute), message: "bad", handler: "h"})
+		log = append(log, line{at: now.Add(time.Duration(i) * time.Minute), state: string([]State{Live, Stale}[i%2])})
+	}
+	require.NoError(t, calmly(log))
+	require.Error(t, calmly(append(log, log[len(log)-1])), "a state that has not changed")
+	for range 2 * calmLines {
+		log = append(log, line{at: now.Add(time.Hour), message: "bad", handler: "h"})
+	}
+	require.NoError(t, calmly(log), "in two minutes of the limit")
+	require.NoError(t, calmly(append(log[:len(log):len(log)], line{at: now.Add(time.Hour), message: "bad", handler: "another"})))
+	require.Error(t, calmly(append(log, line{at: now.Add(time.Hour), message: "bad", handler: "h"})))
 }

@@ -40,7 +40,11 @@ func start(t *testing.T, api *podAPI, opts Options[*corev1.Pod]) *SharedIndexInf
 }
 
 func run[T any](t *testing.T, inf *SharedIndexInformer[T]) {
-	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{})) // a silent one
+	runOn(t, inf, klog.Logger{}) // a silent one
+}
+
+func runOn[T any](t *testing.T, inf *SharedIndexInformer[T], log klog.Logger) {
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), log))
 	done := make(chan error, 1)
 	go func() { done <- inf.Run(ctx) }()
 	t.Cleanup(func() {

@@ -34,7 +34,7 @@ func TestResyncIsSpreadOverThePeriod(t *testing.T) {
 					defer func() { at = map[Key][]time.Duration{} }()
 					return at
 				}
-				const period = 256 * time.Minute // a turn is a minute
+				const period = turns * time.Second // a turn is a second
 				began := time.Now()
 				_, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
 					seen.handle(e)

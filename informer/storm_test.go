@@ -13,11 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
 )
 
 // stormScript plays a script, coded in bytes, of changes, faults and waits to an informer with seven kinds of handler. Then the faults stop, and within a bound
 // that the waits of the informer give, everybody must know what the server knows (I3), with histories that are in order (I1), never ahead of the
-// cache (I2) and, unless the cluster was restored, never going back (I5); what was synced had been one consistent list (I4).
+// cache (I2) and, unless the cluster was restored, never going back (I5); at each version that the store has reached it held what the server did (I4), and the log was
+// discreet (I22) and calm (I23).
 func stormScript(t *testing.T, script []byte) {
 	bubble(t, Options[*corev1.Pod]{PageSize: 2, DisableWatchList: len(script)%2 == 1}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		add := func(h Handler[*corev1.Pod], opts HandlerOptions) {
@@ -30,7 +32,15 @@ func stormScript(t *testing.T, script []byte) {
 		}
 		handlers["filtered"].smaller = true
 		calls := 0
-		add(handlers["inline"].handle, HandlerOptions{Inline: true})
+		var (
+			server   changes
+			readings []reading
+		)
+		add(handlers["inline"].handle, HandlerOptions{Inline: true, Reached: func(resourceVersion string) {
+			if inf.Health().Rewinds == 0 {
+				readings = append(readings, read(inf, resourceVersion))
+			}
+		}})
 		add(func(e Event[*corev1.Pod]) { handlers["slow"].handle(e); time.Sleep(3 * time.Second) }, HandlerOptions{})
 		add(func(e Event[*corev1.Pod]) {
 			if calls++; calls%3 == 0 {
@@ -41,7 +51,19 @@ func stormScript(t *testing.T, script []byte) {
 		add(Filter(wanted, handlers["filtered"].handle), HandlerOptions{})
 		add(handlers["resync"].handle, HandlerOptions{Resync: time.Minute})
 		add(handlers["every"].handle, HandlerOptions{Every: true})
-		run(t, inf)
+		happened := func(o *corev1.Pod, exists bool) {
+			server = append(server, changes{{version(o.ResourceVersion), KeyOf(o), exists}}...)
+		}
+		create := func(name string) {
+			o := pod(name)
+			o.Annotations = map[string]string{"canary": "swordfish"}
+			happened(p.Create(o), true)
+		}
+		for _, o := range p.Objects() {
+			happened(o, true)
+		}
+		log := &lines{}
+		runOn(t, inf, klog.New(log))
 
 		restore := p.Snapshot()
 		faults := []error{nil, errBusy, errExpired, errForbidden, errNoSuch, errors.New("connection refused")}
@@ -74,16 +96,16 @@ func stormScript(t *testing.T, script []byte) {
 			name := string(rune('a' + op%4))
 			switch kind := op / 4; {
 			case kind < 16 && !exists(name):
-				p.Create(pod(name))
+				create(name)
 			case kind < 12:
-				p.Update("default", name, func(o *corev1.Pod) {
+				happened(p.Update("default", name, func(o *corev1.Pod) {
 					o.Labels = nil
 					if kind%2 == 0 {
 						o.Labels = map[string]string{"wanted": ""}
 					}
-				})
+				}), true)
 			case kind < 16:
-				p.Delete("default", name)
+				happened(p.Delete("default", name), false)
 			case kind < 20:
 				p.Cut()
 			case kind < 24:
@@ -130,7 +152,7 @@ func stormScript(t *testing.T, script []byte) {
 
 		// The longest of its waits: a silent watch of ten minutes, then a wait of 30 s, then what is left of a panic's five minutes.
 		p.set(func() { p.onList, p.onWatch = nil, nil })
-		p.Create(pod("healed" + strconv.Itoa(len(script))))
+		create("healed" + strconv.Itoa(len(script)))
 		time.Sleep(20 * time.Minute)
 		p.Bookmark()
 		time.Sleep(20 * time.Minute)
@@ -150,7 +172,12 @@ func stormScript(t *testing.T, script []byte) {
 		require.Empty(t, inf.reflector.quarantine.patients)
 		if !restored {
 			require.Zero(t, inf.Health().Rewinds)
+			require.NotEmpty(t, readings)
+			require.NoError(t, server.consistent(3, readings))
 		}
+		require.NotEmpty(t, log.all())
+		require.NoError(t, calmly(log.all()))
+		require.NoError(t, discreetly("swordfish", log.all(), inf.Health()))
 		for name, h := range handlers {
 			require.NoError(t, h.err(), name)
 			if name == "filtered" {

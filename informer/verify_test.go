@@ -50,7 +50,7 @@ func TestALostEventIsFoundAndRepaired(t *testing.T) {
 				}
 				bubble(t, opts, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 					p.NoTimeout = true
-					log := &lines{each: func() {}}
+					log := &lines{}
 					ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.New(log)))
 					done := make(chan error, 1)
 					p.lossy(lost)
@@ -72,9 +72,9 @@ func TestALostEventIsFoundAndRepaired(t *testing.T) {
 					if verifies {
 						require.NoError(t, told.folded(p.Objects()))
 						require.Equal(t, 1, inf.Health().Differences)
-						alarms := slices.DeleteFunc(log.all(), func(line string) bool { return strings.HasPrefix(line, "Health changed") })
+						alarms := slices.DeleteFunc(log.all(), func(l line) bool { return l.message == "Health changed" })
 						require.Len(t, alarms, 1)
-						require.Contains(t, alarms[0], "events must have been lost")
+						require.Contains(t, alarms[0].text, "events must have been lost")
 						require.Equal(t, Live, inf.Health().State)
 						healed(t, p, inf, told)
 					} else {

@@ -98,13 +98,14 @@ func (r *Resource[T, L]) Update(namespace, name string, fn func(T)) T {
 	return r.put(watch.Modified, o)
 }
 
-// Delete removes the object of that key.
-func (r *Resource[T, L]) Delete(namespace, name string) {
+// Delete removes the object of that key and returns its last state, which has a new resourceVersion.
+func (r *Resource[T, L]) Delete(namespace, name string) T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.must(namespace, name).DeepCopyObject().(T)
 	delete(r.objects, keyOf(o))
 	r.record(watch.Deleted, o)
+	return o
 }
 
 // Objects returns all objects, ordered by key. They are the resource's own.
