@@ -135,10 +135,8 @@ func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) 
 		return reconcile.Result{}, err
 	case failure != nil:
 		return reconcile.Result{}, failure
-	case wait == 0:
-		wait = nextAvailable(mine, rs.Spec.MinReadySeconds, now, time.Now()) // no event will tell
 	}
-	return reconcile.Result{RequeueAfter: wait}, nil
+	return reconcile.Result{RequeueAfter: sooner(wait, nextAvailable(mine, rs.Spec.MinReadySeconds, now, time.Now()))}, nil
 }
 
 // selectorOf reads the selector of rs. An empty one would match every pod; the API server lets none in, and here it

@@ -47,6 +47,14 @@ func urgent(rs *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) bool {
 		!apiequality.Semantic.DeepEqual(status.Conditions, rs.Status.Conditions)
 }
 
+// sooner is the shorter one of two waits, of which 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
 func asWanted(rs *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) bool {
 	return status.ObservedGeneration == rs.Generation && int(status.Replicas) == wanted(rs) && int(status.AvailableReplicas) == wanted(rs)
 }

@@ -57,6 +57,12 @@ func TestUrgent(t *testing.T) {
 	}
 }
 
+func TestSooner(t *testing.T) {
+	for _, c := range [][3]time.Duration{{0, 0, 0}, {0, 5, 5}, {5, 0, 5}, {5, 7, 5}, {7, 5, 5}} {
+		require.Equal(t, c[2], sooner(c[0], c[1]))
+	}
+}
+
 // clockwork is the whole controller in virtual time, and somebody who notes what it writes and when.
 type clockwork struct {
 	t      *testing.T
