@@ -155,6 +155,9 @@ func (x *index[K]) check() error {
 	for i := range x.tables {
 		n := 0
 		for j, e := range x.tables[i].slots {
+			if t := x.tables[i].tags[j]; (t == 0) != (e == nil) || e != nil && t != tag(e.hash) {
+				return fmt.Errorf("slot %d of table %d has the tag %d, which is not that of its entry", j, i, t)
+			}
 			if e == nil {
 				continue
 			}

@@ -16,8 +16,12 @@ type index[K comparable] struct {
 
 // table has at most three quarters of its slots in use. From the home of an entry, which its hash selects, to the slot
 // where the entry is, going up and around, no slot is empty.
+//
+// tags[i] is 0 if slots[i] is empty, else the tag of the entry's hash: a key that is new is compared with eight others
+// until an empty slot is found, and nearly all can be passed by without a look at the entry, which is far away in memory.
 type table[K comparable] struct {
 	slots []*entry[K]
+	tags  []uint8
 	n     int
 }
 
@@ -34,6 +38,9 @@ func (x *index[K]) table(hash uint32) *table[K] { return &x.tables[hash>>26] }
 // home maps the part of a hash that did not select the table evenly to the slots.
 func (t *table[K]) home(hash uint32) int { return int(uint64(hash<<6) * uint64(len(t.slots)) >> 32) }
 
+// tag is taken from the bits of a hash that home hardly regards.
+func tag(hash uint32) uint8 { return max(uint8(hash), 1) }
+
 func (t *table[K]) after(slot int) int {
 	if slot++; slot < len(t.slots) {
 		return slot
@@ -47,11 +54,14 @@ func (x *index[K]) get(key K, hash uint32) *entry[K] {
 	if t.n == 0 {
 		return nil
 	}
-	for i := t.home(hash); ; i = t.after(i) {
-		if e := t.slots[i]; e == nil || e.hash == hash && e.key == key {
-			return e
+	for i := t.home(hash); t.tags[i] != 0; i = t.after(i) {
+		if t.tags[i] == tag(hash) {
+			if e := t.slots[i]; e.hash == hash && e.key == key {
+				return e
+			}
 		}
 	}
+	return nil
 }
 
 // put adds e, the key of which is not in the index.
@@ -71,10 +81,10 @@ func (x *index[K]) put(e *entry[K]) {
 
 func (t *table[K]) put(e *entry[K]) {
 	i := t.home(e.hash)
-	for t.slots[i] != nil {
+	for t.tags[i] != 0 {
 		i = t.after(i)
 	}
-	t.slots[i] = e
+	t.slots[i], t.tags[i] = e, tag(e.hash)
 }
 
 // remove takes out e, which is in the index.
@@ -85,13 +95,13 @@ func (x *index[K]) remove(e *entry[K]) {
 		gap = t.after(gap)
 	}
 	// What was pushed past the gap by the entry that was there moves into it, or the gap would cut it off.
-	for i := t.after(gap); t.slots[i] != nil; i = t.after(i) {
+	for i := t.after(gap); t.tags[i] != 0; i = t.after(i) {
 		if t.distance(t.home(t.slots[i].hash), i) >= t.distance(gap, i) {
-			t.slots[gap] = t.slots[i]
+			t.slots[gap], t.tags[gap] = t.slots[i], t.tags[i]
 			gap = i
 		}
 	}
-	t.slots[gap] = nil
+	t.slots[gap], t.tags[gap] = nil, 0
 	x.n--
 	if t.n--; t.n < len(t.slots)/6 && len(t.slots)/3 >= fewSlots {
 		t.resize(len(t.slots) / 3)
@@ -108,7 +118,7 @@ func (t *table[K]) distance(from, to int) int {
 
 func (t *table[K]) resize(slots int) {
 	old := t.slots
-	t.slots = make([]*entry[K], slots)
+	t.slots, t.tags = make([]*entry[K], slots), make([]uint8, slots)
 	for _, e := range old {
 		if e != nil {
 			t.put(e)
