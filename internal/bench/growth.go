@@ -50,7 +50,7 @@ var growths = []growth{
 	{title: "informer: an update", size: "handlers", m: measure{unit: "sec/op"}, points: []point{
 		{"1", 1, handlers("1")}, {"10", 10, handlers("10")}, {"100", 100, handlers("100")},
 	}},
-	{title: "queue: 8 producers, 8 workers", size: "cores", m: measure{unit: "keys/s"}, free: true, points: cores(row{bench: "QueueContended", time: "1s"})},
+	{title: "queue: 8 producers, 8 workers", size: "cores", m: measure{unit: "keys/s"}, free: true, points: cores(row{bench: "QueueContended", time: "3x", often: 5})},
 	{title: "cold start of 150k pods in protobuf", size: "cores", m: measure{unit: "sec/op"}, free: true, points: cores(row{
 		bench: "ColdStart/protobuf,plain", time: "1x", apart: true, measures: []measure{{unit: "sec/op"}},
 	})},

@@ -56,7 +56,7 @@ func (b *bench) run(ctx context.Context, r row) (figures, error) {
 	}
 	all := figures{}
 	b.done[r.bench+r.cpu] = all
-	for range b.count {
+	for range b.count * max(r.often, 1) {
 		for _, pattern := range patterns {
 			args := []string{"-test.run=^$", "-test.benchmem", "-test.timeout=10m", "-test.bench=" + pattern, "-test.benchtime=" + r.time}
 			if r.cpu != "" {
