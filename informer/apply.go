@@ -26,40 +26,52 @@ func (inf *SharedIndexInformer[T]) process(ctx context.Context, log klog.Logger)
 			inf.remind(log)
 			inf.unlockWriter()
 			continue
-		case <-inf.fifo.ready:
+		case <-inf.ready:
 		}
-		b := inf.fifo.pop()
-		inf.rewound = max(inf.rewound, b.rewound)
-		for deltas := range slices.Chunk(b.deltas, chunk) {
-			if ctx.Err() != nil {
-				return
+		for _, l := range inf.course.Load().lanes {
+			if b, any := l.fifo.pop(); any {
+				inf.take(ctx, l, b, log)
+				l.fifo.applied(b)
 			}
-			inf.lockWriter()
-			inf.apply(deltas)
-			inf.tell(log)
-			inf.unlockWriter()
 		}
-		inf.lockWriter()
-		inf.finish(b, log)
-		inf.unlockWriter()
-		inf.fifo.applied(b)
 	}
 }
 
-// apply changes the store by a few deltas and leaves in inf.events what there is to tell. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
+// take applies a lane's batch, unless ctx ends or the lane leaves before.
+func (inf *SharedIndexInformer[T]) take(ctx context.Context, l *lane[T], b batch[T], log klog.Logger) {
+	l.rewound = max(l.rewound, b.rewound)
+	for deltas := range slices.Chunk(b.deltas, chunk) {
+		if ctx.Err() != nil {
+			return
+		}
+		inf.lockWriter()
+		if !l.left {
+			inf.apply(l, deltas)
+			inf.tell(log)
+		}
+		inf.unlockWriter()
+	}
+	inf.lockWriter()
+	if !l.left {
+		inf.finish(l, b, log)
+	}
+	inf.unlockWriter()
+}
+
+// apply changes the store by a few deltas of a lane and leaves in inf.events what there is to tell. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) apply(l *lane[T], deltas []delta[T]) {
 	s := inf.store
 	// First the users' index functions, without a lock: this goroutine is the only writer, so what it sees now is what it will find then. Of
 	// two deltas of one key, which stand next to each other, the first is a deletion: unless that is stale, there is nothing to compare the second with.
 	for i := range deltas {
 		d := &deltas[i]
-		inf.touch(d.key)
-		d.stale = inf.stale(d) && (i == 0 || deltas[i-1].key != d.key || deltas[i-1].stale)
+		l.touch(d.key)
+		d.stale = inf.stale(l, d) && (i == 0 || deltas[i-1].key != d.key || deltas[i-1].stale)
 		if !d.deleted && !d.stale && d.invalid == nil {
 			s.Plan(d.key, d.value, inf.health.badObject)
 		}
 	}
-	initial := !inf.HasSynced()
+	initial := !l.health.complete()
 	inf.events = slices.Grow(inf.events, len(deltas))
 	s.Lock()
 	defer s.Unlock()
@@ -80,7 +92,7 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 		case d.deleted:
 			delete(s.invalid, d.key)
 			if held {
-				inf.removed(row, d)
+				inf.removed(l, row, d)
 			}
 			continue
 		case d.invalid != nil:
@@ -88,13 +100,13 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 			s.invalid[d.key] = rejection{d.invalid, d.epoch}
 			switch {
 			case held && d.uid != "" && s.Facts(row).uid != d.uid:
-				inf.removed(row, nil)
+				inf.removed(l, row, nil)
 			case held:
 				s.Facts(row).epoch = uint32(d.epoch)
 			}
 			continue
 		case held && s.Facts(row).uid != d.uid:
-			inf.removed(row, nil)
+			inf.removed(l, row, nil)
 			held = false
 		}
 		event := Event[T]{Type: Added, Key: d.key, UID: d.uid, ResourceVersion: d.resourceVersion, New: d.value, Initial: initial}
@@ -112,13 +124,13 @@ func (inf *SharedIndexInformer[T]) apply(deltas []delta[T]) {
 //
 // In a list, the version says whether it is the same state. It need not be where a watch calls it a change, for there are servers that change an object and not its
 // version, nor if one of the versions is from before a rewind, and the other from after it: then the values are compared, which is rare.
-func (inf *SharedIndexInformer[T]) stale(d *delta[T]) bool {
+func (inf *SharedIndexInformer[T]) stale(l *lane[T], d *delta[T]) bool {
 	row, held := inf.store.Find(d.key)
 	if !held || d.resourceVersion == "" {
 		return false
 	}
 	f := inf.store.Facts(row)
-	related := (uint64(f.epoch) < inf.rewound) == (d.epoch < inf.rewound)
+	related := (uint64(f.epoch) < l.rewound) == (d.epoch < l.rewound)
 	switch {
 	case related && older(d.resourceVersion, f.resourceVersion):
 		return true
@@ -133,13 +145,13 @@ func (inf *SharedIndexInformer[T]) stale(d *delta[T]) bool {
 
 // removed takes a row out of the store. d is the deletion if the server has told of one, of that object, with its last state. The store's lock
 // is held.
-func (inf *SharedIndexInformer[T]) removed(row store.Row, d *delta[T]) {
+func (inf *SharedIndexInformer[T]) removed(l *lane[T], row store.Row, d *delta[T]) {
 	it := inf.store.item(row)
 	event := Event[T]{Type: Deleted, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, Old: it.value, FinalStateUnknown: true}
 	if d != nil && !d.unseen && d.uid == it.uid {
 		event.ResourceVersion, event.Old, event.FinalStateUnknown = d.resourceVersion, d.value, false
 	}
-	inf.touch(event.Key)
+	l.touch(event.Key)
 	inf.store.remove(row)
 	inf.events = append(inf.events, event)
 }
@@ -151,34 +163,43 @@ func repeated[T any](it item[T]) Event[T] {
 
 // finish makes true what a batch says once all of its deltas have been applied: a list is complete, a version has been reached. The caller
 // holds the writer token.
-func (inf *SharedIndexInformer[T]) finish(b batch[T], log klog.Logger) {
+func (inf *SharedIndexInformer[T]) finish(l *lane[T], b batch[T], log klog.Logger) {
 	if b.sweep != 0 {
-		inf.sweep(b.sweep, log)
-		inf.health.listed(int(b.sweep)) // the lists' epochs are their numbers
+		inf.sweep(l, b.sweep, log)
+	}
+	if b.sweep >= l.due {
+		l.health.listed(b.sweep)
 	}
 	if b.resourceVersion != "" {
-		inf.store.move(b.resourceVersion)
-		for _, l := range inf.listeners {
-			l.reach(log, b.resourceVersion)
+		l.reached.move(b.resourceVersion)
+		for _, listener := range inf.listeners {
+			listener.reach(log, l.namespace, b.resourceVersion)
 		}
 	}
-	if b.sweep != 0 && !inf.HasSynced() {
-		close(inf.synced)
-		inf.events = append(inf.events, Event[T]{}) // the mark: see listener
-		inf.tell(log)
-		inf.remind(log)
-	}
+	inf.settle(log)
 }
 
-// sweep removes what a complete list did not contain. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) sweep(epoch uint64, log klog.Logger) {
+// settle says, once it is so, that the store is complete. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) settle(log klog.Logger) {
+	c := inf.course.Load()
+	if closed(c.synced) || len(incomplete(c.lanes)) > 0 {
+		return
+	}
+	close(c.synced)
+	inf.events = append(inf.events, Event[T]{}) // the mark: see listener
+	inf.tell(log)
+	inf.remind(log)
+}
+
+// sweep removes what a lane's list of that epoch did not contain. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) sweep(l *lane[T], epoch uint64, log klog.Logger) {
 	s := inf.store
 	s.Lock()
-	maps.DeleteFunc(s.invalid, func(_ Key, r rejection) bool { return r.epoch < epoch })
+	maps.DeleteFunc(s.invalid, func(key Key, r rejection) bool { return r.epoch < epoch && l.has(key) })
 	s.Unlock()
 	var swept []store.Row
 	for row := range store.Row(s.Rows()) {
-		if uint64(s.Facts(row).epoch) < epoch {
+		if uint64(s.Facts(row).epoch) < epoch && l.has(s.Key(row)) {
 			swept = append(swept, row)
 		}
 	}
@@ -186,7 +207,7 @@ func (inf *SharedIndexInformer[T]) sweep(epoch uint64, log klog.Logger) {
 	for rows := range slices.Chunk(swept, chunk) {
 		s.Lock()
 		for _, row := range rows {
-			inf.removed(row, nil)
+			inf.removed(l, row, nil)
 		}
 		s.Unlock()
 		inf.tell(log)

@@ -42,8 +42,15 @@ type stream struct {
 	stop    func()  // ends it, and waits for its end
 }
 
-// newSource makes the source that a client is. changing says that the objects are changed on their way into the cache.
-func newSource[L runtime.Object](c Client[L], changing bool) (source, error) {
+// newSource makes the source of an informer that holds objects T, or what is made of them. changing says that the objects are changed on their way into the
+// cache.
+func newSource[T Object, L runtime.Object](c Client[L], changing bool) (source, error) {
+	if c == nil || isNil(c) {
+		return nil, errors.New("the client is nil")
+	}
+	if err := checkItemType[T, L](); err != nil {
+		return nil, err
+	}
 	if c, ok := c.(*restClient[L]); ok {
 		return c.source(changing)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
@@ -38,7 +39,7 @@ func TestConnectionsThatBreak(t *testing.T) {
 			for _, f := range followers {
 				connections := f.proxy.Accepted()
 				f.proxy.BreakAfter(150_000)
-				listed := f.inf.Relist(nil)
+				listed := f.inf.Relist(metav1.NamespaceAll, nil)
 				require.Eventually(t, func() bool { return f.inf.Health().Listed >= listed }, inTime, 5*time.Millisecond, "the list is begun again")
 				require.Greater(t, f.proxy.Accepted(), connections, "the list should not have come in one piece")
 				require.Equal(t, 20, f.inf.Len(), "%s", f.name)

@@ -74,7 +74,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		require.NoError(t, process.Stop(t.Context()))
 		for _, f := range followers {
 			becomes(t, f.inf, Stale)
-			require.ErrorIs(t, f.inf.Fresh(), ErrStale)
+			require.ErrorIs(t, f.inf.Fresh(metav1.NamespaceAll), ErrStale)
 			require.Equal(t, 4, f.inf.Len(), "the cache still answers")
 		}
 		disturb(tn)
@@ -83,7 +83,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		toldOnly(t, followers, "Updated changes", "Deleted goes", "Deleted replaced", "Added comes", "Added replaced")
 		for _, f := range followers {
 			require.Equal(t, 1, f.inf.Health().Lists, "the watch is resumed")
-			require.Eventually(t, func() bool { return f.inf.Fresh() == nil }, inTime, 5*time.Millisecond)
+			require.Eventually(t, func() bool { return f.inf.Fresh(metav1.NamespaceAll) == nil }, inTime, 5*time.Millisecond)
 		}
 	})
 
@@ -111,7 +111,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		for _, f := range followers {
 			require.Equal(t, 4, f.inf.Len())
 			require.Zero(t, f.inf.Health().Rewinds)
-			f.inf.Relist(nil) // and now they ask for all of it
+			f.inf.Relist(metav1.NamespaceAll, nil) // and now they ask for all of it
 		}
 		time.Sleep(time.Second)
 		toldOnly(t, followers)

@@ -57,7 +57,7 @@ func followOn(t *testing.T, name string, config *rest.Config, opts Options[*core
 	f.inf, err = New[*corev1.Pod](on(clientset), opts)
 	require.NoError(t, err)
 	f.told = &history{inf: f.inf, rounds: rounds{}}
-	_, err = f.inf.AddHandler(f.told.handle, HandlerOptions{Reached: func(resourceVersion string) {
+	_, err = f.inf.AddHandler(f.told.handle, HandlerOptions{Reached: func(_, resourceVersion string) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if older(resourceVersion, f.reached) {

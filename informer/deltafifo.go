@@ -53,12 +53,11 @@ type deltaFIFO[T any] struct {
 	added           int64      // the encoded size of all that was added
 	spare           []delta[T] // empty: the array of the batch before
 
-	// ready holds a token whenever there may be something to pop.
-	ready chan struct{}
+	// filled is true if there may be something to pop; then ready, which the FIFOs of all lanes share, holds a token, or its receiver is about to look.
+	filled atomic.Bool
+	ready  chan<- struct{}
 
-	// bytes is the encoded size of what was added and has not been applied to the store; drained holds a token whenever that has become less.
-	bytes   atomic.Int64
-	drained chan struct{}
+	budget *budget
 }
 
 // batch is everything that was in the FIFO at once.
@@ -75,13 +74,13 @@ type batch[T any] struct {
 	bytes int64
 }
 
-func newDeltaFIFO[T any]() *deltaFIFO[T] {
-	return &deltaFIFO[T]{places: make(map[Key]int), ready: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
+func newDeltaFIFO[T any](ready chan<- struct{}, b *budget) *deltaFIFO[T] {
+	return &deltaFIFO[T]{places: make(map[Key]int), ready: ready, budget: b}
 }
 
 // add appends a step to the history of its key. With reached, everything up to that version has then been added.
 func (f *deltaFIFO[T]) add(d delta[T], reached string) {
-	f.bytes.Add(d.size)
+	f.budget.waiting.Add(d.size)
 	f.mu.Lock()
 	if reached != "" {
 		f.resourceVersion = reached
@@ -124,14 +123,20 @@ func (f *deltaFIFO[T]) rewind(epoch uint64) {
 }
 
 func (f *deltaFIFO[T]) signal() {
+	if !f.filled.Load() {
+		f.filled.Store(true)
+	}
 	select {
 	case f.ready <- struct{}{}:
 	default: // a token is there already
 	}
 }
 
-// pop empties the FIFO. It does not wait: receive from ready first. The batch is to be given back to applied.
-func (f *deltaFIFO[T]) pop() batch[T] {
+// pop empties the FIFO, or returns false if there is nothing in it. It does not wait: receive from ready first. The batch is to be given back to applied.
+func (f *deltaFIFO[T]) pop() (batch[T], bool) {
+	if !f.filled.Swap(false) {
+		return batch[T]{}, false
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, rewound: f.rewound, bytes: f.added, deltas: slices.Grow(f.spare, len(f.steps))}
@@ -153,7 +158,7 @@ func (f *deltaFIFO[T]) pop() batch[T] {
 	clear(f.steps) // or they would keep objects alive
 	f.steps, f.spare = f.steps[:0], nil
 	f.resourceVersion, f.sweep, f.rewound, f.added = "", 0, 0, 0
-	return b
+	return b, true
 }
 
 // For so many steps memory is kept in between: with less it is not worth to let go, with more it is let go at once.
@@ -167,9 +172,11 @@ func (f *deltaFIFO[T]) applied(b batch[T]) {
 		f.spare = b.deltas[:0]
 		f.mu.Unlock()
 	}
-	f.bytes.Add(-b.bytes)
-	select {
-	case f.drained <- struct{}{}:
-	default: // a token is there already
-	}
+	f.budget.applied(b.bytes)
+}
+
+// drop empties the FIFO for good.
+func (f *deltaFIFO[T]) drop() {
+	b, _ := f.pop()
+	f.applied(b)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
@@ -27,7 +28,7 @@ func fifoScript(t *testing.T, script []byte) {
 		key := Key{Namespace: "default", Name: string(rune('a' + op%3))}
 		held, exists := truth[key]
 		queued := func() {
-			if _, waiting := inf.fifo.places[key]; !waiting {
+			if _, waiting := theLane(inf).fifo.places[key]; !waiting {
 				order = append(order, key)
 			}
 		}
@@ -39,7 +40,7 @@ func fifoScript(t *testing.T, script []byte) {
 		live := func(p *corev1.Pod) {
 			queued()
 			truth[key] = p
-			inf.fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, false, 0, p}, epoch: epoch}, p.ResourceVersion)
+			theLane(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, false, 0, p}, epoch: epoch}, p.ResourceVersion)
 			reached = p.ResourceVersion
 		}
 		switch kind := op / 3 % 8; kind {
@@ -61,7 +62,7 @@ func fifoScript(t *testing.T, script []byte) {
 			if kind == 3 {
 				d.value = next(held.UID)
 			}
-			inf.fifo.add(d, strconv.Itoa(now))
+			theLane(inf).fifo.add(d, strconv.Itoa(now))
 			reached = strconv.Itoa(now)
 		case 5: // a list, in which a key has gone missing, is begun; sometimes it is complete
 			if now%5 > 0 {
@@ -69,26 +70,26 @@ func fifoScript(t *testing.T, script []byte) {
 			}
 			epoch++
 			for k, p := range truth {
-				if _, waiting := inf.fifo.places[k]; !waiting {
+				if _, waiting := theLane(inf).fifo.places[k]; !waiting {
 					order = append(order, k)
 				}
-				inf.fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, false, 0, p}, epoch: epoch}, "")
+				theLane(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, false, 0, p}, epoch: epoch}, "")
 			}
 			if now%5 > 0 {
-				inf.fifo.reached(strconv.Itoa(now), epoch)
+				theLane(inf).fifo.reached(strconv.Itoa(now), epoch)
 				reached = strconv.Itoa(now)
 			}
 		case 6: // a bookmark
-			inf.fifo.reached(strconv.Itoa(now), 0)
+			theLane(inf).fifo.reached(strconv.Itoa(now), 0)
 			reached = strconv.Itoa(now)
 		case 7: // empty the FIFO
-			b := inf.fifo.pop()
+			b, _ := theLane(inf).fifo.pop()
 			requireBatch(t, b, order)
 			order = order[:0]
 			inf.lockWriter()
-			inf.apply(b.deltas)
+			inf.apply(theLane(inf), b.deltas)
 			inf.tell(klog.Background())
-			inf.finish(b, klog.Background())
+			inf.finish(theLane(inf), b, klog.Background())
 			inf.tell(klog.Background())
 			inf.unlockWriter()
 			require.Equal(t, len(truth), inf.Len())
@@ -97,8 +98,8 @@ func fifoScript(t *testing.T, script []byte) {
 				require.True(t, ok, "%s is missing", k)
 				require.Equal(t, p.ResourceVersion, got.ResourceVersion, "%s", k)
 			}
-			require.Empty(t, inf.fifo.steps)
-			require.Equal(t, reached, inf.ResourceVersion())
+			require.Empty(t, theLane(inf).fifo.steps)
+			require.Equal(t, reached, inf.ResourceVersion(metav1.NamespaceAll))
 		}
 	}
 	require.NoError(t, told.err())
@@ -135,25 +136,27 @@ func FuzzDeltaFIFO(f *testing.F) {
 }
 
 func TestDeltaFIFOForgetsTheMemoryOfAGreatList(t *testing.T) {
-	f := newDeltaFIFO[int]()
+	f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{})
 	for i := range 5000 {
 		f.add(delta[int]{item: item[int]{key: Key{Name: strconv.Itoa(i)}}}, "")
 	}
-	require.Len(t, f.pop().deltas, 5000)
+	b, _ := f.pop()
+	require.Len(t, b.deltas, 5000)
 	require.Zero(t, cap(f.steps))
-	require.Empty(t, f.pop().deltas)
+	_, any := f.pop()
+	require.False(t, any)
 }
 
 // The store holds one object, and while nobody pops, it is deleted, and so is its successor: the store must hear of the one that it holds.
 func TestDeltaFIFOKeepsTheFirstDeletion(t *testing.T) {
-	f := newDeltaFIFO[int]()
+	f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{})
 	step := func(uid types.UID, deleted bool) delta[int] {
 		return delta[int]{item: item[int]{uid: uid}, deleted: deleted}
 	}
 	f.add(step("1", true), "")
 	f.add(step("2", false), "")
 	f.add(step("2", true), "")
-	b := f.pop()
+	b, _ := f.pop()
 	require.Len(t, b.deltas, 1)
 	require.Equal(t, types.UID("1"), b.deltas[0].uid)
 }

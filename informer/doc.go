@@ -42,12 +42,14 @@
 //
 //	order         (Added Updated* Deleted)*, all of one round with one UID, resourceVersions rising. Calls that end in a panic do not count, nor
 //	              does a resync, for those who want one: it repeats the state before it. A server that changes an object and keeps its version
-//	              gets an Updated with the same one; the lists of such a server are believed when they say that nothing has changed.
+//	              gets an Updated with the same one; the lists of such a server are believed when they say that nothing has changed. What a Rescope
+//	              has taken away may come back as it was.
 //	Old           of an Updated is the New of the event before it.
 //	truth         every New is a state that the server held.
 //	cache first   when h is called, Get(k) answers with that state or a later one.
 //	convergence   if the server can be reached and k no longer changes, the last event tells its state, and Get agrees.
-//	sync          Synced is closed when the store has held everything of one consistent list; Registration.Synced, when h has returned from all of it.
+//	sync          Synced is closed when the store has held everything of one consistent list, in each namespace if there are several;
+//	              Registration.Synced, when h has returned from all of it.
 //	snapshot      each read (Get, All, a lookup) sees one moment of the whole store.
 //
 // In plain words: a handler sees a subsequence of the truth, in order, and is told of the present sooner or later. It is not told of every state: what was
@@ -60,6 +62,15 @@
 // The store never goes back in time, whatever a server that lags may say, with one exception: if the cluster itself has gone back, restored from a
 // backup, the store follows it: after each connection that was lost the server is asked for its version, with a list of one object. Handlers then see resourceVersions fall once, and Health.Rewinds counts.
 //
+// # Several namespaces
+//
+// [New] makes an informer of what one client lists. One that [NewNamespaced] has made follows several namespaces, each by a list and a watch of its own, in
+// what is called a lane, for a program that may not list the whole cluster. They share the store, the handlers and the bounds, and otherwise have nothing to do
+// with each other: a namespace that is refused, behind or restored from a backup leaves the others alone. So versions are reached, lists are complete and
+// caches are fresh in a namespace, and the methods that tell of that take one. Of two namespaces there is no common moment, as there is none of two resources.
+//
+// [SharedIndexInformer.Rescope] changes the namespaces and the selectors while the informer runs. Handlers are told of the difference, and of nothing else.
+//
 // # What you owe
 //
 //   - Never change an object that you were given: it is everybody's. Copy it first.
@@ -70,9 +81,11 @@
 // # Goroutines
 //
 //	name       started by           ends when                      waited for by
-//	reflector  Run                  Run's context ends             Run
+//	reflector  Run, Rescope         Run's context ends, or its     Run
+//	                                namespace is out of scope
 //	store      Run                  Run's context ends             Run
-//	verifier   Run, if asked for    Run's context ends             Run
+//	verifier   with a reflector,    with that                      Run
+//	           if asked for
 //	handler    Run, AddHandler      the same, or Remove            Run, Remove
 //	splitter   reflector            the answer to its request ends the reflector; only with REST
 //	decoder    splitter             its few objects are decoded    the reflector
@@ -97,12 +110,13 @@
 //	               how it is decoded; limits.go and budget.go, how much is too much
 //	quarantine.go  what came and could not be taken
 //	deltafifo.go   what the store has not taken yet
+//	lane.go        one list-watch, with all that is its own
 //	indexer.go     the store, around the table of internal/store; index.go, its lookups; labels.go, lookups by label selector
 //	apply.go       how the one becomes the other, and who is told
 //	handler.go     Event, Handler; filter.go, a smaller world; listener.go, the buffer and goroutine of each
 //	redelivery.go  what a handler panicked on; resync.go and rota.go, what it wants to be reminded of
 //	mutation.go    who changed a cached object; verify.go, what a server has lost
-//	informer.go    New, Run and the rest of the surface
+//	informer.go    New, Run and the rest of the surface; scope.go, several namespaces, and how they and the selectors change
 //	factory.go     one informer for many users
 //	health.go      what an informer knows about itself; calm.go, how little of it is logged
 //	gate.go        how long a server that has asked for it is left alone

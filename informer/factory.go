@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
@@ -33,6 +34,7 @@ type Factory struct {
 type shareKey struct {
 	resource       string
 	typ            reflect.Type
+	namespaces     string
 	labels, fields string
 }
 
@@ -65,10 +67,12 @@ type Shared[T any] struct {
 	released bool
 }
 
-// Share returns the factory's informer for the resource of that name, for values of type T, with the selectors of inf. If there is none, it is inf, which
-// must not have been started. Otherwise inf is dropped, and nothing has been lost: an informer costs nothing before it runs.
+// Share returns the factory's informer for the resource of that name, for values of type T, with the scope of inf. If there is none, it is inf, which
+// must not have been started, and whose scope stays as it is from now on. Otherwise inf is dropped, and nothing has been lost: an informer costs nothing before
+// it runs.
 //
-// The name stands for the client, which cannot be compared: use one for each resource and namespace of each cluster, and, with [Project] or
+// The name stands for the client, which cannot be compared: use one for each resource and namespace of each cluster (for each resource, where the informer is
+// one of [NewNamespaced]), and, with [Project] or
 // Options.Transform, for each function. What can be compared has to agree, or the error says what does not. Once Run of the factory ends, the error is
 // [ErrStopped].
 func Share[T any](f *Factory, resource string, inf *SharedIndexInformer[T]) (*Shared[T], error) {
@@ -78,7 +82,8 @@ func Share[T any](f *Factory, resource string, inf *SharedIndexInformer[T]) (*Sh
 	fail := func(err error) (*Shared[T], error) {
 		return nil, fmt.Errorf("informer %s: Share of %q: %w", inf.name, resource, err)
 	}
-	key := shareKey{resource, reflect.TypeFor[T](), inf.reflector.selector.LabelSelector, inf.reflector.selector.FieldSelector}
+	c := inf.course.Load()
+	key := shareKey{resource, reflect.TypeFor[T](), strings.Join(c.scope.Namespaces, ","), c.selector.LabelSelector, c.selector.FieldSelector}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
@@ -92,6 +97,7 @@ func Share[T any](f *Factory, resource string, inf *SharedIndexInformer[T]) (*Sh
 		if f.shared == nil {
 			f.shared = make(map[shareKey]*share)
 		}
+		inf.shared.Store(true)
 		s = &share{informer: inf, done: make(chan struct{})}
 		f.shared[key] = s
 		if f.start != nil {

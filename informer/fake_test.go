@@ -96,7 +96,7 @@ func TestAListDoesNotCompareWhatHasTheSameVersion(t *testing.T) {
 		p.Inject(watch.Event{Type: watch.Modified, Object: p.Objects()[1]})
 		synctest.Wait()
 		require.Equal(t, []string{"Updated a"}, told.lines(), "the other is the same")
-		inf.Relist(nil)
+		inf.Relist(metav1.NamespaceAll, nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Empty(t, told.lines())

@@ -43,9 +43,10 @@ type Event[T any] struct {
 	UID             types.UID
 	ResourceVersion string
 	Old, New        T
-	// Initial marks an Added that comes from the first list, or from what the store held when the handler joined.
+	// Initial marks an Added that comes from the first list, or from what the store held when the handler joined. After a Rescope it is once more the first
+	// list of its namespace.
 	Initial bool
-	// FinalStateUnknown marks a Deleted that the server did not report: the object was missing from a list, or replaced under its key.
+	// FinalStateUnknown marks a Deleted that the server did not report: the object was missing from a list, replaced under its key, or taken out of scope.
 	// Old is then the last state that the store held, not necessarily the object's last.
 	FinalStateUnknown bool
 	// Resync marks an Updated that is no news: Old and New are the same state, and the handler knows it. See HandlerOptions.Resync and
@@ -66,12 +67,13 @@ type HandlerOptions struct {
 	// Name stands for the handler in logs and errors. Empty: "handler".
 	Name string
 	// Inline calls the handler on the informer's own goroutine, right after the change and with no buffer in between, so that it sees every
-	// change of the store. It then holds up the informer and its other handlers: it must be quick, and must not call AddHandler or
-	// AddIndex. An event on which it panics is lost on it. This is what package reconcile uses to turn objects into keys.
+	// change of the store. It then holds up the informer and its other handlers: it must be quick, and must not call AddHandler, AddIndex or
+	// Rescope. An event on which it panics is lost on it. This is what package reconcile uses to turn objects into keys.
 	Inline bool
-	// Reached is called on the informer's own goroutine each time the store has reached a resourceVersion, after everything up to it has been applied;
-	// see [SharedIndexInformer.ResourceVersion]. It is under the same rules as an inline handler. Nil: nobody wants to know.
-	Reached func(resourceVersion string)
+	// Reached is called on the informer's own goroutine each time the store has reached a resourceVersion in a namespace, NamespaceAll if there are not
+	// several, after everything up to it has been applied; see [SharedIndexInformer.ResourceVersion]. An empty version says that the namespace has been taken
+	// out of scope. It is under the same rules as an inline handler. Nil: nobody wants to know.
+	Reached func(namespace, resourceVersion string)
 	// Resync tells the handler of each object once in this time, news or not, as an Updated with Event.Resync set. The objects take turns, by a hash of
 	// their keys, so that no moment has to bear them all. A controller that follows the rules has no use for it: it is for a handler that compares the
 	// objects with something outside of the cluster, which changes without a word. While it is on, the informer keeps a second list of the keys.

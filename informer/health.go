@@ -1,9 +1,12 @@
 package informer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,20 +34,26 @@ const (
 	Stopped State = "Stopped"
 )
 
-// Health is what an informer knows about its own cache.
+// Health is what an informer knows about its own cache. If that is one of several namespaces, see [NewNamespaced], each is in a state of its own, which
+// [SharedIndexInformer.HealthIn] tells; the cache as a whole is in the worst of them, in the order Live, Listing, Stale, Missing, Denied, Failed.
 type Health struct {
 	State State
 	// Since is when State was entered.
 	Since time.Time
-	// LastError is the latest failure of a list or of a watch. It stays when the trouble is over.
+	// LastError is the latest failure of a list or of a watch. It stays when the trouble is over. Of several namespaces it is that of the one that is in
+	// State, or the latest if all are Live, and names it.
 	LastError error
-	// LastProgress is when the server last told something, a bookmark ("nothing new") included. Zero: never.
+	// LastProgress is when the server last told something, a bookmark ("nothing new") included. Zero: never. Of several namespaces it is that of the one
+	// that has waited for longest.
 	LastProgress time.Time
-	// Lists counts the lists that were begun. When it grows, watches cannot be resumed or lists do not succeed.
+	// Lists counts the lists that were begun, in all namespaces. When it grows, watches cannot be resumed or lists do not succeed. Of one namespace it is the
+	// number, in that count, of the latest list that was begun.
 	Lists int
-	// Listed is the number, as Lists counts them, of the latest list that is complete in the store. Zero: none.
+	// Listed is the number, as Lists counts them, of the latest list that is complete in the store; of several namespaces, the lowest of their numbers. Zero:
+	// there is none yet of what is now in scope.
 	Listed int
-	// Rewinds counts how often the cluster has gone back to an older state, as after a restore from a backup, and the cache with it.
+	// Rewinds counts how often the cluster has gone back to an older state, as after a restore from a backup, and the cache with it. Each namespace finds
+	// out by itself, and counts.
 	Rewinds int
 	// Rejected counts the objects whose present state could not be taken into the store: see [SharedIndexInformer.Invalid].
 	Rejected int
@@ -58,44 +67,113 @@ type Health struct {
 	LastBadObject error
 }
 
-// health keeps the Health of an informer and writes one log line for each change of its state.
+// severity orders the states that a namespace may be in: the cache as a whole is in the worst.
+var severity = []State{Live, Listing, Stale, Missing, Denied, Failed}
+
+// health is what the lanes of an informer have in common: numbers that are counted across them, and complaints about single objects.
 type health struct {
 	log klog.Logger // set before anything is reported; a logger is not ours, so it is never called with mu held
 
-	mu  sync.Mutex
-	now Health // guarded by mu
+	// lists is the number of the latest list that was begun: each list of each lane takes the next one.
+	lists, rewinds atomic.Int64
+	// plain is true once a lane has found that the server does not stream lists.
+	plain atomic.Bool
+
+	mu sync.Mutex
+	// Guarded by mu.
+	differences, mutations int
+	lastBad                error
 
 	maxStaleness time.Duration
 
-	complaints calm
+	// changes calms the lines about states if there are many lanes, and complaints those about objects.
+	changes, complaints calm
 }
 
-func newHealth(maxStaleness time.Duration) *health {
-	return &health{now: Health{State: Listing, Since: time.Now()}, maxStaleness: maxStaleness}
+// laneHealth keeps the state of a lane and writes one log line for each change of it.
+type laneHealth struct {
+	*health
+	namespace string
+	log       klog.Logger // see health
+
+	mu sync.Mutex
+	// Guarded by mu. Only what is the lane's own is set.
+	now      Health
+	failedAt time.Time // when LastError was
 }
 
-func (h *health) get() Health {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := h.now
-	if now.State == Live && h.silent() {
-		now.State, now.Since, now.LastError = Stale, now.LastProgress.Add(h.maxStaleness), ErrStale
-	}
+func newLaneHealth(h *health, namespace string) *laneHealth {
+	return &laneHealth{health: h, namespace: namespace, now: Health{State: Listing, Since: time.Now()}}
+}
+
+func (h *laneHealth) get() Health {
+	now, _ := h.getWithFailure()
 	return now
 }
 
+// getWithFailure returns also when LastError was.
+func (h *laneHealth) getWithFailure() (now Health, failedAt time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now, failedAt = h.now, h.failedAt
+	if now.State == Live && h.silent() {
+		now.State, now.Since, now.LastError = Stale, now.LastProgress.Add(h.maxStaleness), h.named(ErrStale)
+	}
+	return now, failedAt
+}
+
+// worst returns the Health of some lanes together.
+func worst[T any](lanes []*lane[T]) (all Health) {
+	if len(lanes) == 1 {
+		return lanes[0].health.get()
+	}
+	var latest time.Time
+	var lastError error
+	for i, l := range lanes {
+		h, failedAt := l.health.getWithFailure()
+		if failedAt.After(latest) {
+			latest, lastError = failedAt, h.LastError
+		}
+		progress, listed := h.LastProgress, h.Listed
+		if i > 0 {
+			if all.LastProgress.Before(progress) {
+				progress = all.LastProgress
+			}
+			listed = min(all.Listed, listed)
+			worse := cmp.Or(cmp.Compare(slices.Index(severity, h.State), slices.Index(severity, all.State)), all.Since.Compare(h.Since))
+			if worse <= 0 {
+				h = all
+			}
+		}
+		all = h
+		all.LastProgress, all.Listed = progress, listed
+	}
+	if all.State == Live {
+		all.LastError = lastError
+	}
+	return all
+}
+
+// named adds to an error the namespace that it is about, if there may be others.
+func (h *laneHealth) named(err error) error {
+	if h.namespace == "" || err == nil {
+		return err
+	}
+	return fmt.Errorf("namespace %s: %w", h.namespace, err)
+}
+
 // silent reports whether the server has told nothing for too long. The caller holds mu.
-func (h *health) silent() bool {
+func (h *laneHealth) silent() bool {
 	return h.maxStaleness > 0 && time.Since(h.now.LastProgress) > h.maxStaleness
 }
 
 // fresh says why the cache should not be acted on.
-func (h *health) fresh(synced bool) error {
+func (h *laneHealth) fresh() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var err error
 	switch {
-	case !synced:
+	case h.now.Listed == 0:
 		err = errors.New("no complete list yet")
 	case h.silent():
 		err = fmt.Errorf("%w: since %s", ErrStale, h.now.LastProgress.Format(time.RFC3339))
@@ -103,19 +181,20 @@ func (h *health) fresh(synced bool) error {
 		return nil
 	}
 	if h.now.LastError != nil && h.now.State != Live {
-		err = fmt.Errorf("%w (%s): %w", err, h.now.State, h.now.LastError)
+		return fmt.Errorf("%w (%s): %w", err, h.now.State, h.now.LastError)
 	}
-	return err
+	return h.named(err)
 }
 
-func (h *health) enter(s State, err error) {
+func (h *laneHealth) enter(s State, err error) {
+	err = h.named(err)
 	h.mu.Lock()
 	if h.now.State == Stopped {
 		h.mu.Unlock()
 		return // somebody who was stuck has come back after all
 	}
 	if err != nil {
-		h.now.LastError = err
+		h.now.LastError, h.failedAt = err, time.Now()
 	}
 	from := h.now.State
 	if from != s {
@@ -124,15 +203,20 @@ func (h *health) enter(s State, err error) {
 	h.mu.Unlock()
 	switch {
 	case from == s:
-	case err != nil:
+	case err == nil:
+		h.log.V(1).Info("Health changed", "state", s, "before", from)
+	case h.namespace == "":
 		h.log.Error(err, "The cache does not follow the server", "state", s, "before", from)
 	default:
-		h.log.V(1).Info("Health changed", "state", s, "before", from)
+		// What befalls one namespace often befalls them all.
+		if held, ok := h.changes.line(); ok {
+			h.log.Error(err, "The cache does not follow the server", "state", s, "before", from, "notLogged", held)
+		}
 	}
 }
 
 // failed files an error of a list or watch under its state.
-func (h *health) failed(err error, synced bool) {
+func (h *laneHealth) failed(err error, synced bool) {
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
 		h.enter(Denied, err)
@@ -145,40 +229,59 @@ func (h *health) failed(err error, synced bool) {
 	}
 }
 
-func (h *health) progressed() {
+func (h *laneHealth) progressed() {
 	h.mu.Lock()
 	h.now.LastProgress = time.Now()
 	h.mu.Unlock()
 }
 
-func (h *health) listing() {
+// listing numbers a list that is about to begin.
+func (h *laneHealth) listing() (number uint64) {
+	number = uint64(h.lists.Add(1))
 	h.mu.Lock()
-	h.now.Lists++
+	h.now.Lists = int(number)
+	h.mu.Unlock()
+	return number
+}
+
+// listed says that the store holds the list of that number; zero: what it holds is no longer what is wanted.
+func (h *laneHealth) listed(number uint64) {
+	h.mu.Lock()
+	h.now.Listed = int(number)
 	h.mu.Unlock()
 }
 
-func (h *health) listed(number int) {
+// complete reports whether the store holds a list of what is wanted.
+func (h *laneHealth) complete() bool {
 	h.mu.Lock()
-	h.now.Listed = number
-	h.mu.Unlock()
+	defer h.mu.Unlock()
+	return h.now.Listed > 0
 }
 
-func (h *health) rewound() {
+func (h *laneHealth) rewound() {
+	h.rewinds.Add(1)
 	h.mu.Lock()
 	h.now.Rewinds++
 	h.mu.Unlock()
 }
 
+// count adds what is counted of objects.
+func (h *health) count(now *Health) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now.Differences, now.Mutated, now.LastBadObject = h.differences, h.mutations, h.lastBad
+}
+
 func (h *health) differs(objects int) {
 	h.mu.Lock()
-	h.now.Differences += objects
+	h.differences += objects
 	h.mu.Unlock()
 }
 
 // badObject reports an object that is not where it should be: in the cache, or in an index.
 func (h *health) badObject(err error) {
 	h.mu.Lock()
-	h.now.LastBadObject = err
+	h.lastBad = err
 	h.mu.Unlock()
 	if held, ok := h.complaints.line(); ok {
 		h.log.Error(err, "An object cannot be handled", "notLogged", held, "stack", stackOf(err))
@@ -188,7 +291,7 @@ func (h *health) badObject(err error) {
 // mutated reports an object that somebody has changed in the cache.
 func (h *health) mutated(err error) {
 	h.mu.Lock()
-	h.now.Mutated++
+	h.mutations++
 	h.mu.Unlock()
 	h.badObject(err)
 }

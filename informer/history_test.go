@@ -21,6 +21,8 @@ type history struct {
 	inf *SharedIndexInformer[*corev1.Pod] // if set, invariant I2 is checked,
 	// unless smaller: what is Deleted for a handler behind a Filter may well be in the store.
 	smaller bool
+	// rescoped: an object that was taken out of scope may come back as it was.
+	rescoped bool
 
 	mu         sync.Mutex
 	events     []Event[*corev1.Pod]
@@ -36,10 +38,13 @@ func (h *history) handle(e Event[*corev1.Pod]) {
 	if h.inf != nil {
 		rewinds = h.inf.Health().Rewinds
 	}
+	if before := h.rounds[e.Key]; h.rescoped && e.Type == Added && !before.alive && before.uid == e.UID && before.version == version(e.ResourceVersion) {
+		delete(h.rounds, e.Key)
+	}
 	if err := h.rounds.check(e, rewinds); err != nil {
 		h.violations = append(h.violations, err)
 	}
-	if h.inf != nil && !h.smaller && rewinds == 0 {
+	if returns := h.rescoped && e.Type == Deleted; h.inf != nil && !h.smaller && !returns && rewinds == 0 {
 		if err := cacheBeforeNotice(h.inf, e); err != nil {
 			h.violations = append(h.violations, err)
 		}

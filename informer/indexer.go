@@ -16,10 +16,6 @@ type indexer[T any] struct {
 
 	// invalid holds the keys whose present state on the server could not be taken. There is a row, too, if an earlier state could.
 	invalid map[Key]rejection
-	// resourceVersion is the version of the list or bookmark or object that was applied last; empty before the first list is complete.
-	resourceVersion string
-	// moved is closed, and forgotten, when resourceVersion changes; nil while nobody waits for that.
-	moved chan struct{}
 	// bytes is the sum of the rows' sizes. It may be read without the lock.
 	bytes atomic.Int64
 }
@@ -64,22 +60,6 @@ func (x *indexer[T]) rejected(key Key) error {
 	return x.invalid[key].err
 }
 
-func (x *indexer[T]) version() string {
-	x.RLock()
-	defer x.RUnlock()
-	return x.resourceVersion
-}
-
-// versionAndMove returns the present version and a channel that is closed when there is another.
-func (x *indexer[T]) versionAndMove() (string, <-chan struct{}) {
-	x.Lock()
-	defer x.Unlock()
-	if x.moved == nil {
-		x.moved = make(chan struct{})
-	}
-	return x.resourceVersion, x.moved
-}
-
 // item returns what stands in a row. The caller is the writer, or holds the lock.
 func (x *indexer[T]) item(row store.Row) item[T] {
 	f := x.Facts(row)
@@ -120,15 +100,4 @@ func (x *indexer[T]) put(it item[T], epoch uint64) {
 func (x *indexer[T]) remove(row store.Row) {
 	x.bytes.Add(-x.Facts(row).weight.size())
 	x.Remove(row)
-}
-
-// move records that a version has been reached. The caller is the writer.
-func (x *indexer[T]) move(resourceVersion string) {
-	x.Lock()
-	defer x.Unlock()
-	x.resourceVersion = resourceVersion
-	if x.moved != nil {
-		close(x.moved)
-		x.moved = nil
-	}
 }

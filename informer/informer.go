@@ -31,6 +31,10 @@ var (
 	ErrRewound = errors.New("the cluster has gone back to an older state")
 	// ErrStale is wrapped by what Fresh says of a cache that is older than Options.MaxStaleness.
 	ErrStale = errors.New("the server has been silent for longer than Options.MaxStaleness")
+	// ErrScope is wrapped by what New and Rescope say of a scope that makes no sense.
+	ErrScope = errors.New("the scope cannot be followed")
+	// ErrOutOfScope is returned by whatever waits for a namespace that the informer does not follow.
+	ErrOutOfScope = errors.New("the namespace is out of the informer's scope")
 	// ErrStuck is wrapped by Run's error when a handler had not returned StopGrace after the end of its context. The error names it.
 	ErrStuck = lifecycle.ErrStuck
 )
@@ -77,18 +81,30 @@ type Options[T any] struct {
 }
 
 // SharedIndexInformer holds a copy of what a client lists, keeps it up to date, and tells handlers of every change. Make one with [New], or
-// with [Project] to hold less than the whole objects.
+// with [Project] to hold less than the whole objects. [NewNamespaced] and [ProjectNamespaced] make one of several namespaces.
+//
+// Some methods take a namespace, because a cache of several namespaces follows each of them by itself. It is one of these, or NamespaceAll for all of them
+// together. For an informer of one client any namespace means the same: whatever that client lists.
 //
 // All methods are safe for concurrent use. Objects that it gives out are shared by everybody: read them, and copy one before you change it.
 type SharedIndexInformer[T any] struct {
-	name      string
-	stopGrace time.Duration
-	reflector *reflector[T]
-	fifo      *deltaFIFO[T]
-	store     *indexer[T]
-	health    *health
+	name                   string
+	stopGrace, verifyEvery time.Duration
+	// What lanes are made of and with.
+	origin           origin
+	decode           decoder[T]
+	pageSize         int64
+	disableWatchList bool
 
-	// writer is a token, held by whoever changes the store, the list of indexes or the list of listeners. It is no mutex, because handlers
+	course atomic.Pointer[course[T]] // replaced with the writer token held
+	store  *indexer[T]
+	health *health
+	budget *budget
+	log    klog.Logger // set by Run, with the writer token held
+	// ready holds a token whenever there may be something in a lane's FIFO.
+	ready chan struct{}
+
+	// writer is a token, held by whoever changes the store, the list of indexes, the list of listeners or the course. It is no mutex, because handlers
 	// and index functions, the user's code, run while it is held: see HandlerOptions.Inline and AddIndex for what they may not do.
 	writer chan struct{}
 	// Held with the writer token: who is told of changes, and the scratch space for what they are told.
@@ -96,22 +112,19 @@ type SharedIndexInformer[T any] struct {
 	events, repeats []Event[T]
 	// Held with the writer token; nil unless Options.DetectMutations.
 	detector *detector[T]
-	// Held with the writer token: the keys of all that has come in since a comparison with the server began; nil while there is none. See verify.
-	touched     map[Key]struct{}
-	verifyEvery time.Duration
 	// reminder fires when somebody's turn may have come, see remind. It is set by Run, and after that reset with the writer token held.
 	reminder *time.Timer
-	// Held with the writer token: the epoch from which on versions count, see batch.
-	rewound uint64
 	// inside is the inline listener whose handler is being called, so that Run can name it if it never returns.
 	inside atomic.Pointer[listener[T]]
 
-	synced, stopped chan struct{} // closed when the store holds a complete list, and when Run returns
+	stopped chan struct{} // closed when Run returns
+	started atomic.Bool   // by Run, once
+	shared  atomic.Bool   // by Share, once: the scope is not for one user to change
 
-	started atomic.Bool // by Run, once
-	mu      sync.Mutex
-	// Guarded by mu. listen is set, and group used, from the start of Run until its end begins; then ending is.
+	mu sync.Mutex
+	// Guarded by mu. listen and follow are set, and group used, from the start of Run until its end begins; then ending is.
 	listen func(*listener[T])
+	follow func(*lane[T])
 	ending bool
 	group  lifecycle.Group
 }
@@ -123,7 +136,7 @@ type SharedIndexInformer[T any] struct {
 // It returns an error if the client is nil, lists objects of another type than T, or if an option has no meaning. Nothing is requested
 // before Run.
 func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*SharedIndexInformer[T], error) {
-	return build(client, opts, decodeObject(opts.Transform))
+	return build(only(client, opts), nil, opts, decodeObject(opts.Transform))
 }
 
 // Project makes an informer that holds, of each object, only what fn makes of it: a value of any type, such as a struct of the few fields that a controller
@@ -134,69 +147,67 @@ func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*Shared
 // T is the pointer type of the objects that client lists; V and L follow. Keys, UIDs and resourceVersions are kept apart from the values, so everything
 // else is as with [New]. fn runs after Options.Transform, and its failure is treated like one of that. It must neither keep nor change the object.
 func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V, error), opts Options[T]) (*SharedIndexInformer[V], error) {
-	if fn == nil {
-		return nil, fmt.Errorf("informer %s: Project: the function is nil", opts.name())
-	}
-	return build(client, opts, decodeProjection(decodeObject(opts.Transform), fn))
+	return build(only(client, opts), nil, opts, decodeProjection(decodeObject(opts.Transform), fn))
+}
+
+// origin is where the lanes of an informer get their sources from.
+type origin struct {
+	source     func(namespace string) (source, error)
+	namespaced bool // it has one for each namespace
+}
+
+// only is the origin of an informer of one client.
+func only[T Object, L runtime.Object](client Client[L], opts Options[T]) origin {
+	return origin{source: func(string) (source, error) { return newSource[T](client, opts.Transform != nil) }}
 }
 
 // build makes an informer of values V out of objects T.
-func build[V any, T Object, L runtime.Object](client Client[L], opts Options[T], decode decoder[V]) (*SharedIndexInformer[V], error) {
-	name := opts.name()
-	switch v := reflect.ValueOf(client); {
-	case client == nil, v.Kind() == reflect.Pointer && v.IsNil():
-		return nil, fmt.Errorf("informer %s: the client is nil", name)
-	case opts.PageSize < 0:
-		return nil, fmt.Errorf("informer %s: Options.PageSize is %d; it is a number of objects, or zero for the default", name, opts.PageSize)
-	case opts.MaxStaleness < 0:
-		return nil, fmt.Errorf("informer %s: Options.MaxStaleness is %s; it is a duration, or zero for any age", name, opts.MaxStaleness)
-	case opts.VerifyEvery != 0 && opts.VerifyEvery < time.Minute:
-		return nil, fmt.Errorf("informer %s: Options.VerifyEvery is %s; it is at least a minute, or zero for never", name, opts.VerifyEvery)
-	case opts.MaxBytes < 0:
-		return nil, fmt.Errorf("informer %s: Options.MaxBytes is %d; it is a number of bytes, or zero for no bound", name, opts.MaxBytes)
-	case opts.StopGrace < 0:
-		return nil, fmt.Errorf("informer %s: Options.StopGrace is %s; it is a duration, or zero for the default", name, opts.StopGrace)
-	}
-	src, err := newSource(client, opts.Transform != nil)
-	if err == nil {
-		err = checkItemType[T, L]()
-	}
-	if _, bytes := src.(*rawSource); err == nil && opts.MaxBytes != 0 && !bytes {
-		err = errors.New("Options.MaxBytes needs a client made by informer.REST: others do not tell the size of an object")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("informer %s: %w", name, err)
-	}
-
-	fifo, held, h := newDeltaFIFO[V](), newIndexer[V](), newHealth(opts.MaxStaleness)
-	r := &reflector[V]{
-		source:   src,
-		selector: selector(opts),
-		pageSize: opts.PageSize,
-		decode:   decode,
-		fifo:     fifo,
-		budget:   budget[V]{opts.MaxBytes, held},
-		health:   h,
-		asked:    make(chan error, 1),
-	}
-	if r.pageSize == 0 {
-		r.pageSize = 500
-	}
-	if !opts.DisableWatchList {
-		r.streamsLeft = streamTries
-	}
+func build[T Object, V any](from origin, namespaces []string, opts Options[T], decode decoder[V]) (*SharedIndexInformer[V], error) {
 	inf := &SharedIndexInformer[V]{
-		name: name, stopGrace: opts.StopGrace, reflector: r, fifo: fifo, store: held, health: h,
-		writer: make(chan struct{}, 1), synced: make(chan struct{}), stopped: make(chan struct{}),
+		name: opts.name(), stopGrace: opts.StopGrace, verifyEvery: opts.VerifyEvery,
+		origin: from, decode: decode, pageSize: opts.PageSize, disableWatchList: opts.DisableWatchList,
+		store: newIndexer[V](), health: &health{maxStaleness: opts.MaxStaleness},
+		ready: make(chan struct{}, 1), writer: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
-	inf.verifyEvery = opts.VerifyEvery
-	if opts.DetectMutations {
-		inf.detector = newDetector[V]()
+	inf.budget = &budget{max: opts.MaxBytes, stored: &inf.store.bytes}
+	if inf.pageSize == 0 {
+		inf.pageSize = 500
 	}
 	if inf.stopGrace == 0 {
 		inf.stopGrace = 10 * time.Second
 	}
+	if opts.DetectMutations {
+		inf.detector = newDetector[V]()
+	}
+	err := opts.check()
+	if err == nil && decode == nil {
+		err = errors.New("Project: the function is nil")
+	}
+	var first *course[V]
+	if err == nil {
+		first, err = inf.newCourse(&course[V]{}, Scope{namespaces, opts.LabelSelector, opts.FieldSelector})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("informer %s: %w", inf.name, err)
+	}
+	inf.course.Store(first)
 	return inf, nil
+}
+
+func (opts Options[T]) check() error {
+	switch {
+	case opts.PageSize < 0:
+		return fmt.Errorf("Options.PageSize is %d; it is a number of objects, or zero for the default", opts.PageSize)
+	case opts.MaxStaleness < 0:
+		return fmt.Errorf("Options.MaxStaleness is %s; it is a duration, or zero for any age", opts.MaxStaleness)
+	case opts.VerifyEvery != 0 && opts.VerifyEvery < time.Minute:
+		return fmt.Errorf("Options.VerifyEvery is %s; it is at least a minute, or zero for never", opts.VerifyEvery)
+	case opts.MaxBytes < 0:
+		return fmt.Errorf("Options.MaxBytes is %d; it is a number of bytes, or zero for no bound", opts.MaxBytes)
+	case opts.StopGrace < 0:
+		return fmt.Errorf("Options.StopGrace is %s; it is a duration, or zero for the default", opts.StopGrace)
+	}
+	return nil
 }
 
 func (opts Options[T]) name() string {
@@ -204,17 +215,6 @@ func (opts Options[T]) name() string {
 		return opts.Name
 	}
 	return reflect.TypeFor[T]().String()
-}
-
-func selector[T any](opts Options[T]) metav1.ListOptions {
-	var s metav1.ListOptions
-	if opts.LabelSelector != nil {
-		s.LabelSelector = opts.LabelSelector.String()
-	}
-	if opts.FieldSelector != nil {
-		s.FieldSelector = opts.FieldSelector.String()
-	}
-	return s
 }
 
 // Name returns Options.Name, or what stands for it.
@@ -235,7 +235,7 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	inf.reminder = time.NewTimer(0)
 	inf.reminder.Stop()
 	inf.mu.Lock()
-	inf.health.log, inf.reflector.log = log, log
+	inf.log, inf.health.log = log, log
 	inf.listen = func(l *listener[T]) {
 		if !l.inline && l.start() {
 			inf.group.Go("handler "+l.name+" of informer "+inf.name, func() { l.run(ctx, log) })
@@ -244,23 +244,25 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	for _, l := range inf.listeners {
 		inf.listen(l)
 	}
-	inf.group.Go("reflector of informer "+inf.name, func() { inf.reflector.run(ctx) })
-	inf.group.Go("store of informer "+inf.name, func() { inf.process(ctx, log) })
-	if inf.verifyEvery > 0 {
-		inf.group.Go("verifier of informer "+inf.name, func() { inf.verify(ctx, log) })
+	inf.follow = func(l *lane[T]) { inf.start(ctx, l) }
+	for _, l := range inf.course.Load().lanes {
+		inf.follow(l)
 	}
+	inf.group.Go("store of informer "+inf.name, func() { inf.process(ctx, log) })
 	inf.mu.Unlock()
 	inf.unlockWriter()
 
 	<-ctx.Done()
 	inf.mu.Lock()
-	inf.listen, inf.ending = nil, true
+	inf.listen, inf.follow, inf.ending = nil, nil, true
 	inf.mu.Unlock()
 	err := inf.group.Wait(inf.stopGrace)
 	if l := inf.inside.Load(); err != nil && l != nil {
 		err = fmt.Errorf("%w, inside its inline handler %s", err, l.name)
 	}
-	inf.health.enter(Stopped, nil)
+	for _, l := range inf.course.Load().lanes {
+		l.health.enter(Stopped, nil)
+	}
 	close(inf.stopped)
 	return err
 }
@@ -315,14 +317,14 @@ func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions)
 		it := inf.store.item(row)
 		joined = append(joined, Event[T]{Type: Added, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, New: it.value, Initial: true})
 		if len(joined) == chunk {
-			inf.push(l, inf.health.log, stored, joined)
+			inf.push(l, inf.log, stored, joined)
 			joined = nil
 		}
 	}
 	if inf.HasSynced() {
 		joined = append(joined, Event[T]{})
 	}
-	inf.push(l, inf.health.log, stored, joined)
+	inf.push(l, inf.log, stored, joined)
 	// Those that have been removed are forgotten here, too: when nothing changes, nobody else would.
 	inf.listeners = append(slices.DeleteFunc(inf.listeners, (*listener[T]).isRemoved), l)
 	if l.resync != nil && inf.HasSynced() {
@@ -350,13 +352,16 @@ func (inf *SharedIndexInformer[T]) removeListener(ctx context.Context, l *listen
 	}
 }
 
-// Synced is closed once the store holds a complete list.
-func (inf *SharedIndexInformer[T]) Synced() <-chan struct{} { return inf.synced }
+// Synced is closed once the store holds a complete list: in each namespace, if there are several. [SharedIndexInformer.Rescope] may mean that it does so no
+// longer, and then there is another channel; what has been closed stays closed.
+func (inf *SharedIndexInformer[T]) Synced() <-chan struct{} { return inf.course.Load().synced }
 
 // HasSynced reports whether the store holds a complete list.
-func (inf *SharedIndexInformer[T]) HasSynced() bool {
+func (inf *SharedIndexInformer[T]) HasSynced() bool { return closed(inf.course.Load().synced) }
+
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-inf.synced:
+	case <-c:
 		return true
 	default:
 		return false
@@ -364,31 +369,42 @@ func (inf *SharedIndexInformer[T]) HasSynced() bool {
 }
 
 // WaitForSync waits until the store holds a complete list. If ctx ends before, the error wraps the reason why there is none yet, such as the
-// server's 403, and the cause of ctx; if Run returns before, it is [ErrStopped].
+// server's 403, and the cause of ctx; of several namespaces without a list it is the worst one's reason, and names it. If Run returns before, it is
+// [ErrStopped].
 func (inf *SharedIndexInformer[T]) WaitForSync(ctx context.Context) error {
-	select {
-	case <-inf.synced:
+	synced := inf.Synced()
+	if closed(synced) {
 		return nil
-	default:
 	}
 	select {
-	case <-inf.synced:
+	case <-synced:
 		return nil
 	case <-inf.stopped:
 		return fmt.Errorf("informer %s: %w before its first list was complete", inf.name, ErrStopped)
 	case <-ctx.Done():
 	}
-	if err := inf.Health().LastError; err != nil {
-		return fmt.Errorf("informer %s: no complete list yet (%w): %w", inf.name, context.Cause(ctx), err)
+	missing := incomplete(inf.course.Load().lanes)
+	if len(missing) == 0 {
+		return nil // at the last moment
 	}
-	return fmt.Errorf("informer %s: no complete list yet: %w", inf.name, context.Cause(ctx))
+	others := ""
+	if len(missing) > 1 {
+		others = fmt.Sprintf(", and %d more namespaces", len(missing)-1)
+	}
+	if err := worst(missing).LastError; err != nil {
+		return fmt.Errorf("informer %s: no complete list yet (%w): %w%s", inf.name, context.Cause(ctx), err, others)
+	}
+	return fmt.Errorf("informer %s: no complete list yet: %w%s", inf.name, context.Cause(ctx), others)
 }
 
-// Fresh returns nil if the cache may be acted on: it holds a complete list, and the server has told something within Options.MaxStaleness. Otherwise the
-// error says why not: it wraps what keeps the list from being complete, or [ErrStale] and the latest trouble, if there was any.
-func (inf *SharedIndexInformer[T]) Fresh() error {
-	if err := inf.health.fresh(inf.HasSynced()); err != nil {
-		return fmt.Errorf("informer %s: %w", inf.name, err)
+// Fresh returns nil if the cache of a namespace may be acted on: it holds a complete list, and the server has told something within Options.MaxStaleness.
+// Otherwise the error says why not: it wraps what keeps the list from being complete, or [ErrStale] and the latest trouble, if there was any. Of a namespace
+// out of scope nothing is missing.
+func (inf *SharedIndexInformer[T]) Fresh(namespace string) error {
+	for _, l := range inf.course.Load().in(namespace) {
+		if err := l.health.fresh(); err != nil {
+			return fmt.Errorf("informer %s: %w", inf.name, err)
+		}
 	}
 	return nil
 }
@@ -410,33 +426,61 @@ func (inf *SharedIndexInformer[T]) All() iter.Seq[T] {
 	}
 }
 
-// ResourceVersion returns the version of the server that the store has reached: everything that happened up to it is in the store. Bookmarks
-// move it, too. Empty: no list has been completed.
-func (inf *SharedIndexInformer[T]) ResourceVersion() string { return inf.store.version() }
+// ResourceVersion returns the version of the server that the store has reached in a namespace: everything that happened there up to it is in the store.
+// Bookmarks move it, too. For all of several namespaces it is the lowest of theirs. Empty: no list has been completed, or the namespace is out of scope.
+func (inf *SharedIndexInformer[T]) ResourceVersion(namespace string) string {
+	lowest := ""
+	for i, l := range inf.course.Load().in(namespace) {
+		version := l.reached.get()
+		if version == "" {
+			return ""
+		}
+		if i == 0 || older(version, lowest) {
+			lowest = version
+		}
+	}
+	return lowest
+}
 
-// WaitForResourceVersion waits until the store has reached a version: that of an object which has just been written, say. By then handlers that are
-// inline have been told of it; the others soon will be.
+// WaitForResourceVersion waits until the store has reached a version in a namespace: that of an object which has just been written, say. By then handlers that
+// are inline have been told of it; the others soon will be.
 //
-// It returns [ErrStopped] if Run returns before, [ErrRewound] if the cluster goes back in time meanwhile, so that the version may never come, and an error
-// at once if the version is no number, as those of some aggregated APIs: then there is no before and after. If ctx ends, the error wraps its cause.
-func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, resourceVersion string) error {
+// It returns [ErrStopped] if Run returns before, [ErrRewound] if the cluster goes back in time meanwhile, so that the version may never come, and at once
+// [ErrOutOfScope] if the informer does not follow the namespace, or an error if the version is no number, as those of some aggregated APIs: then there is no
+// before and after. If ctx ends, the error wraps its cause.
+func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, namespace, resourceVersion string) error {
 	fail := func(err error) error {
-		return fmt.Errorf("informer %s: waiting for resourceVersion %q, at %q: %w", inf.name, resourceVersion, inf.ResourceVersion(), err)
+		return fmt.Errorf("informer %s: waiting for resourceVersion %q, at %q: %w", inf.name, resourceVersion, inf.ResourceVersion(namespace), err)
 	}
 	if _, err := resourceversion.CompareResourceVersion(resourceVersion, resourceVersion); err != nil {
 		return fail(err)
 	}
-	rewinds := inf.Health().Rewinds
+	rewinds := make(map[*lane[T]]int) // of each lane, when it was first looked at
 	for {
-		reached, moved := inf.store.versionAndMove()
-		switch {
-		case inf.Health().Rewinds != rewinds:
-			return fail(ErrRewound)
-		case reached == "" || older(reached, resourceVersion):
-		default:
+		lanes := inf.course.Load().in(namespace)
+		if len(lanes) == 0 {
+			return fail(ErrOutOfScope)
+		}
+		var moved <-chan struct{} // closed when it is worth another look; nil: nobody is behind
+		for _, l := range lanes {
+			before, known := rewinds[l]
+			if !known {
+				before = l.health.get().Rewinds
+				rewinds[l] = before
+			}
+			reached, next := l.reached.getAndMove()
+			if l.health.get().Rewinds != before {
+				return fail(ErrRewound)
+			}
+			if reached == "" || older(reached, resourceVersion) {
+				moved = next
+				continue
+			}
 			if _, err := resourceversion.CompareResourceVersion(reached, resourceVersion); err != nil {
 				return fail(err)
 			}
+		}
+		if moved == nil {
 			return nil
 		}
 		select {
@@ -454,8 +498,20 @@ func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, r
 func (inf *SharedIndexInformer[T]) Invalid(key Key) error { return inf.store.rejected(key) }
 
 // Health tells how the cache is doing.
-func (inf *SharedIndexInformer[T]) Health() Health {
-	h := inf.health.get()
+func (inf *SharedIndexInformer[T]) Health() Health { return inf.HealthIn(metav1.NamespaceAll) }
+
+// HealthIn tells how the cache of a namespace is doing; for one that is out of scope its State is empty. What is counted of objects, from Rejected on, is counted
+// for all namespaces.
+func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
+	lanes := inf.course.Load().in(namespace)
+	if len(lanes) == 0 {
+		return Health{}
+	}
+	h := worst(lanes)
+	if namespace == metav1.NamespaceAll { // namespaces that have left count, too
+		h.Lists, h.Rewinds = int(inf.health.lists.Load()), int(inf.health.rewinds.Load())
+	}
+	inf.health.count(&h)
 	inf.store.RLock()
 	defer inf.store.RUnlock()
 	h.Rejected, h.Bytes = len(inf.store.invalid), inf.store.bytes.Load()

@@ -16,6 +16,9 @@ import (
 	"github.com/thermostat-go/thermostat/internal/fakeapi"
 )
 
+// theLane is the only one of an informer of one client.
+func theLane[T any](inf *SharedIndexInformer[T]) *lane[T] { return inf.course.Load().lanes[0] }
+
 type podAPI = fakeapi.Resource[*corev1.Pod, *corev1.PodList]
 
 func newPodAPI() *podAPI {
@@ -83,7 +86,7 @@ func TestFollowsTheServer(t *testing.T) {
 				b, ok := inf.Get(Key{Namespace: "default", Name: "b"})
 				require.True(t, ok)
 				require.Equal(t, corev1.PodRunning, b.Status.Phase)
-				require.Equal(t, b.ResourceVersion, inf.ResourceVersion())
+				require.Equal(t, b.ResourceVersion, inf.ResourceVersion(metav1.NamespaceAll))
 				require.Equal(t, Live, inf.Health().State)
 			})
 		})

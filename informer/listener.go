@@ -19,10 +19,10 @@ type listener[T any] struct {
 	name    string
 	handler Handler[T]
 	inline  bool
-	every   bool         // nothing is merged
-	crash   bool         // a panic is nobody's to recover
-	reached func(string) // nil if nobody wants to know
-	resync  *rota        // nil if nobody wants it; the writer's
+	every   bool                                    // nothing is merged
+	crash   bool                                    // a panic is nobody's to recover
+	reached func(namespace, resourceVersion string) // nil if nobody wants to know
+	resync  *rota                                   // nil if nobody wants it; the writer's
 
 	mu sync.Mutex
 	// Guarded by mu. batches[head:] are the events that the handler's goroutine has not taken yet, waiting of them, oldest first; what stands before head
@@ -70,12 +70,12 @@ func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 	return l
 }
 
-// reach tells the listener that the store has reached a version. The writer calls it.
-func (l *listener[T]) reach(log klog.Logger, resourceVersion string) {
+// reach tells the listener that the store has reached a version in a namespace. The writer calls it.
+func (l *listener[T]) reach(log klog.Logger, namespace, resourceVersion string) {
 	if l.reached == nil || l.isRemoved() {
 		return
 	}
-	if err := l.try(func() { l.reached(resourceVersion) }); err != nil {
+	if err := l.try(func() { l.reached(namespace, resourceVersion) }); err != nil {
 		if held, ok := l.panics.line(); ok {
 			log.Error(err, "HandlerOptions.Reached panicked", "handler", l.name, "heldBack", held)
 		}

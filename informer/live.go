@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Live asks the server for the object of that key, past the cache, and within the selectors of Options: an object outside of them is not
+// Live asks the server for the object of that key, past the cache, and within the informer's [Scope]: an object outside of it is not
 // found. It is a LIST by name, so it needs no permission that the informer does not have, and it sees the most recent state. It changes
 // nothing in the store. A request's error is returned as it came, with what was asked for.
 func (inf *SharedIndexInformer[T]) Live(ctx context.Context, key Key) (value T, exists bool, err error) {
@@ -50,11 +50,16 @@ func (inf *SharedIndexInformer[T]) LiveVersion(ctx context.Context, key Key) (Ve
 
 // live lists the one object of that key. invalid is why it cannot be decoded.
 func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found item[T], exists bool, invalid, err error) {
+	c := inf.course.Load()
+	l := c.lane(key.Namespace)
+	if l == nil {
+		return found, false, nil, nil
+	}
 	terms := []fields.Selector{fields.OneTermEqualSelector("metadata.name", key.Name)}
 	if key.Namespace != "" {
 		terms = append(terms, fields.OneTermEqualSelector("metadata.namespace", key.Namespace))
 	}
-	opts := inf.reflector.selector
+	opts := c.selector
 	if opts.FieldSelector != "" {
 		own, err := fields.ParseSelector(opts.FieldSelector)
 		if err != nil {
@@ -64,10 +69,10 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 	}
 	opts.FieldSelector = fields.AndSelectors(terms...).String()
 
-	_, err = inf.reflector.source.list(ctx, opts, func(_ *metav1.ListMeta, arrived []arrival) error {
+	_, err = l.reflector.source.list(ctx, opts, func(_ *metav1.ListMeta, arrived []arrival) error {
 		for _, a := range arrived {
 			// The key is compared, for the server may not know the selector.
-			if it, decoding := inf.reflector.open(a); it.key == key {
+			if it, decoding := l.reflector.open(a); it.key == key {
 				found, exists, invalid = it, true, decoding
 			}
 		}

@@ -78,6 +78,9 @@ func transformed[T any](transform func(T) (T, error), object T) (value T, err er
 
 // decodeProjection is the decoder of an informer that holds what fn makes of the objects.
 func decodeProjection[T, V any](object decoder[T], fn func(T) (V, error)) decoder[V] {
+	if fn == nil {
+		return nil
+	}
 	return func(raw runtime.Object) (item[V], error) {
 		from, err := object(raw)
 		to := item[V]{key: from.key, uid: from.uid, resourceVersion: from.resourceVersion, deleting: from.deleting}

@@ -19,10 +19,9 @@ const (
 
 // pagedList lists page by page; each object is on its way to the store before the next page is asked for.
 func (r *reflector[T]) pagedList(ctx context.Context) error {
-	r.begin()
 	// No resourceVersion asks for the most recent state, from the server's cache or from etcd, as the server likes. "0" would be cheaper and
 	// would let a server that lags take us back in time (kubernetes/kubernetes#59848).
-	opts := r.selector
+	opts := r.begin()
 	opts.Limit = r.pageSize
 	tries, landmark := pagedTries, ""
 	for pages := 1; ; pages++ {
@@ -34,9 +33,9 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 		case apierrors.IsResourceExpired(err) && opts.Continue != "":
 			// The token is older than the server's memory of that version. What has come in so far stays, for each object was true when it was
 			// listed; but the list begins anew, at another version, and only what is in that one survives the sweep.
-			r.begin()
-			opts.Continue = ""
-			if tries--; tries == 0 {
+			opts = r.begin()
+			opts.Limit = r.pageSize
+			if tries--; tries <= 0 {
 				opts.Limit = 0
 			}
 			pages, landmark = 0, ""

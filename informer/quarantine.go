@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,9 +17,9 @@ import (
 // It belongs to the reflector's goroutine. What the store, and so the user, knows of it is indexer.invalid.
 type quarantine struct {
 	patients map[Key]*patient
-	bytes    int64       // of the patients, encoded
-	due      *time.Timer // fires at dueAt, when somebody's time has come
-	dueAt    time.Time   // zero: it is not running
+	bytes    *atomic.Int64 // counts those of the patients, encoded, among others
+	due      *time.Timer   // fires at dueAt, when somebody's time has come
+	dueAt    time.Time     // zero: it is not running
 }
 
 type patient struct {
@@ -32,24 +33,24 @@ type patient struct {
 // What failed is tried again after 1 s, 2 s, 4 s ... 5 min.
 const firstRetry, lastRetry = time.Second, 5 * time.Minute
 
-func newQuarantine() quarantine {
+func newQuarantine(bytes *atomic.Int64) quarantine {
 	due := time.NewTimer(0)
 	due.Stop()
-	return quarantine{patients: make(map[Key]*patient), due: due}
+	return quarantine{patients: make(map[Key]*patient), bytes: bytes, due: due}
 }
 
 func (q *quarantine) admit(key Key, a arrival, epoch uint64) {
 	p := &patient{object: a.object, size: a.size, epoch: epoch}
 	q.release(key)
 	q.patients[key] = p
-	q.bytes += p.size
+	q.bytes.Add(p.size)
 	q.postpone(p)
 	q.wake(p.next)
 }
 
 func (q *quarantine) release(key Key) {
 	if p, ok := q.patients[key]; ok {
-		q.bytes -= p.size
+		q.bytes.Add(-p.size)
 		delete(q.patients, key)
 	}
 }
@@ -61,6 +62,14 @@ func (q *quarantine) sweep(epoch uint64) {
 			q.release(key)
 		}
 	}
+}
+
+// close lets go of everybody.
+func (q *quarantine) close() {
+	for key := range q.patients {
+		q.release(key)
+	}
+	q.due.Stop()
 }
 
 func (q *quarantine) postpone(p *patient) {
@@ -108,6 +117,9 @@ func (r *reflector[T]) retry() {
 // that the first list has no room for it.
 func (r *reflector[T]) take(ctx context.Context, a arrival, reached string) error {
 	it, err := r.open(a)
+	if foreign := r.foreign(it.key); foreign != nil {
+		return foreign
+	}
 	if full := r.room(ctx, it.key, a.size); full != nil {
 		if r.full = true; !r.synced {
 			return full
@@ -139,8 +151,19 @@ func (r *reflector[T]) take(ctx context.Context, a arrival, reached string) erro
 func (r *reflector[T]) takeDeletion(a arrival, reached string) {
 	// If the value cannot be had, the object is gone all the same: the store tells its last one.
 	it, err := r.open(a)
+	if r.foreign(it.key) != nil {
+		return
+	}
 	r.quarantine.release(it.key)
 	r.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, epoch: r.epoch}, reached)
+}
+
+// foreign returns an error if an object, unless its key is not known, is another lane's: two lanes that write one key would undo each other.
+func (r *reflector[T]) foreign(key Key) error {
+	if r.namespace == "" || key.Namespace == r.namespace || key.Name == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: an object of namespace %q in the list or watch of namespace %q", errViolation, key.Namespace, r.namespace)
 }
 
 // open makes an item of what has arrived, or says why it cannot, and fills in what is known.

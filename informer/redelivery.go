@@ -43,7 +43,11 @@ func (r *redelivery[T]) wake(at time.Time) {
 // deliver calls the handler with an event, unless one of its key is owed: then the event waits with that.
 func (l *listener[T]) deliver(log klog.Logger, e Event[T]) {
 	if e.Type == 0 {
-		close(l.synced) // with or without panics, the handler has been called with everything before
+		select {
+		case <-l.synced: // it has been through with a smaller scope
+		default:
+			close(l.synced) // with or without panics, the handler has been called with everything before
+		}
 		return
 	}
 	r := &l.redelivery

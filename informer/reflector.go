@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,14 +41,19 @@ var (
 //
 // Every field that changes belongs to the goroutine of run.
 type reflector[T any] struct {
-	source   source
-	selector metav1.ListOptions // only its selectors are set
-	pageSize int64
-	decode   decoder[T]
-	fifo     *deltaFIFO[T]
-	budget   budget[T]
-	health   *health
-	log      klog.Logger
+	source    source
+	namespace string // of all its objects; NamespaceAll: they may be of any, or of none
+	pageSize  int64
+	decode    decoder[T]
+	fifo      *deltaFIFO[T]
+	store     *indexer[T]
+	budget    *budget
+	health    *laneHealth
+	log       klog.Logger
+
+	// wanted is what the next list will ask for, and selector what the latest asked for, as do the watches after it. Only their selectors are set.
+	wanted   atomic.Pointer[metav1.ListOptions]
+	selector metav1.ListOptions
 
 	quarantine quarantine
 	// resourceVersion is where the watch resumes. Empty is the state listing, else watching.
@@ -79,11 +85,14 @@ type reflector[T any] struct {
 	asked chan error
 }
 
-// run returns when ctx has ended.
+// run begins with a list, and returns when ctx has ended. It may be called again then.
 func (r *reflector[T]) run(ctx context.Context) {
+	r.resourceVersion, r.synced = "", false
+	r.health.enter(Listing, nil)
 	r.reconnect = backoff.Backoff{Base: 50 * time.Millisecond, Cap: 30 * time.Second}
 	r.relist = backoff.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second}
-	r.quarantine = newQuarantine()
+	r.quarantine = newQuarantine(&r.budget.quarantined)
+	defer r.quarantine.close()
 	for ctx.Err() == nil {
 		var err error
 		if r.resourceVersion == "" {
@@ -163,19 +172,21 @@ func (r *reflector[T]) list(ctx context.Context) error {
 			return err
 		}
 		r.log.V(1).Info("The server does not stream lists; using plain ones from now on", "err", err)
+		r.health.plain.Store(true)
 	}
 	return r.pagedList(ctx)
 }
 
-// begin opens a list: what the store holds from an older epoch when the list is complete is gone.
-func (r *reflector[T]) begin() {
+// begin opens a list, and returns what it is to ask for: what the store holds from an older epoch when the list is complete is gone.
+func (r *reflector[T]) begin() metav1.ListOptions {
 	select {
 	case <-r.asked: // this is the list that was asked for
 	default:
 	}
-	r.epoch++
+	r.epoch = r.health.listing()
+	r.selector = *r.wanted.Load() // after it has its number: see lane.ask
 	r.full = false
-	r.health.listing()
+	return r.selector
 }
 
 // complete records that everything up to resourceVersion is in the FIFO, and that it was a list. If not all of it had room, the list helped to

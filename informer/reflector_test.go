@@ -269,7 +269,7 @@ func TestPagedListAsksPageByPage(t *testing.T) {
 			require.Empty(t, r.opts.ResourceVersion)
 		}
 		require.Equal(t, "WATCH", asked[3].verb)
-		require.Equal(t, inf.ResourceVersion(), asked[3].opts.ResourceVersion)
+		require.Equal(t, inf.ResourceVersion(metav1.NamespaceAll), asked[3].opts.ResourceVersion)
 		require.Equal(t, []string{"Added a initial", "Added b initial", "Added c initial", "Added d initial", "Added e initial"}, told.lines())
 	})
 }
@@ -621,7 +621,7 @@ func TestAWatchThatSpeaksMayOutliveItsTime(t *testing.T) {
 		require.Empty(t, p.verbs())
 		require.Equal(t, Live, inf.Health().State)
 		require.Zero(t, time.Since(inf.Health().LastProgress), "A13: a bookmark is progress")
-		require.Equal(t, "63", inf.ResourceVersion(), "and moves the version")
+		require.Equal(t, "63", inf.ResourceVersion(metav1.NamespaceAll), "and moves the version")
 	})
 }
 
@@ -663,11 +663,11 @@ func TestEventsThatBreakTheProtocolLeadToAList(t *testing.T) {
 				run(t, inf)
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				before := inf.ResourceVersion()
+				before := inf.ResourceVersion(metav1.NamespaceAll)
 				p.requests()
 				p.Inject(event)
 				synctest.Wait()
-				require.Equal(t, before, inf.ResourceVersion())
+				require.Equal(t, before, inf.ResourceVersion(metav1.NamespaceAll))
 				require.Equal(t, Stale, inf.Health().State)
 				require.ErrorIs(t, inf.Health().LastError, errViolation)
 				require.NotContains(t, inf.Health().LastError.Error(), "swordfish")

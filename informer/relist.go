@@ -1,15 +1,17 @@
 package informer
 
-// Relist asks for a list that begins after this call, and returns its number: when [Health].Listed has reached it the store holds everything that the server
-// had when Relist was called, and handlers that are inline have been told. It does not wait. A list that is under way is completed first; those who ask before
-// the next one begins share it.
+// Relist asks for a list of a namespace that begins after this call, and returns its number: when [Health].Listed has reached it the store holds everything
+// that the server had there when Relist was called, and handlers that are inline have been told. It does not wait. A list that is under way is completed first;
+// those who ask before the next one begins share it.
 //
 // doubt, if not nil, says why the cache is not to be believed: it is Stale for that reason until the list is complete.
-func (inf *SharedIndexInformer[T]) Relist(doubt error) (list int) {
-	list = inf.health.get().Lists + 1
-	select {
-	case inf.reflector.asked <- doubt:
-	default: // somebody has asked already
+func (inf *SharedIndexInformer[T]) Relist(namespace string, doubt error) (list int) {
+	list = int(inf.health.lists.Load()) + 1
+	for _, l := range inf.course.Load().in(namespace) {
+		select {
+		case l.reflector.asked <- doubt:
+		default: // somebody has asked already
+		}
 	}
 	return list
 }

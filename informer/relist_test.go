@@ -21,7 +21,7 @@ func TestRelistListsWithoutAnybodyNoticing(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, 1, inf.Health().Listed)
 				p.requests()
-				require.Equal(t, 2, inf.Relist(nil))
+				require.Equal(t, 2, inf.Relist(metav1.NamespaceAll, nil))
 				synctest.Wait()
 				require.Equal(t, 2, inf.Health().Listed)
 				require.Equal(t, 2, inf.Health().Lists)
@@ -39,14 +39,14 @@ func TestADoubtedCacheIsStaleUntilItIsListed(t *testing.T) {
 		synctest.Wait()
 		p.Hold()
 		doubt := errors.New("it has not seen what it should")
-		list := inf.Relist(doubt)
+		list := inf.Relist(metav1.NamespaceAll, doubt)
 		synctest.Wait()
 		require.Equal(t, Stale, inf.Health().State)
 		require.ErrorIs(t, inf.Health().LastError, doubt)
 		require.Less(t, inf.Health().Listed, list)
 
 		// Who asks while a list is under way gets one that begins later: what the first has read is older than the question.
-		require.Equal(t, list+1, inf.Relist(nil))
+		require.Equal(t, list+1, inf.Relist(metav1.NamespaceAll, nil))
 		p.Release()
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -66,9 +66,9 @@ func TestRelistWaitsForTheServer(t *testing.T) {
 		})
 		p.Cut()
 		synctest.Wait()
-		list := inf.Relist(nil)
+		list := inf.Relist(metav1.NamespaceAll, nil)
 		for range 5 {
-			require.Equal(t, list, inf.Relist(nil), "they share it")
+			require.Equal(t, list, inf.Relist(metav1.NamespaceAll, nil), "they share it")
 		}
 		time.Sleep(time.Minute)
 		require.Less(t, inf.Health().Listed, list)

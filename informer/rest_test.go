@@ -121,7 +121,7 @@ func TestAnObjectThatDoesNotDecodeIsQuarantinedAlone(t *testing.T) {
 		require.Empty(t, a.Spec.NodeName)
 		require.ErrorIs(t, inf.Invalid(named("a")), errUndecodable)
 		require.NoError(t, inf.Invalid(named("b")))
-		require.Equal(t, last.ResourceVersion, inf.ResourceVersion(), "what is quarantined is dealt with")
+		require.Equal(t, last.ResourceVersion, inf.ResourceVersion(metav1.NamespaceAll), "what is quarantined is dealt with")
 		s.damage = nil
 		s.api.Update("default", "a", func(*corev1.Pod) {})
 		synctest.Wait()
@@ -217,7 +217,7 @@ func TestAnObjectThatIsTooLargeIsQuarantinedAlone(t *testing.T) {
 		require.ErrorIs(t, inf.Invalid(named("b")), ErrTooLarge)
 		last := s.api.Update("default", "b", func(*corev1.Pod) {})
 		synctest.Wait()
-		require.Equal(t, last.ResourceVersion, inf.ResourceVersion(), "%s", inf.Health().LastError)
+		require.Equal(t, last.ResourceVersion, inf.ResourceVersion(metav1.NamespaceAll), "%s", inf.Health().LastError)
 		require.Equal(t, 1, inf.Health().Lists)
 	})
 }

@@ -87,7 +87,7 @@ func twice(message []byte) bool {
 
 func codecOf[L runtime.Object](t testing.TB) codec {
 	t.Helper()
-	s, err := newSource(REST[L](noClient{}, "pods", ""), false)
+	s, err := newSource[*corev1.Pod](REST[L](noClient{}, "pods", ""), false)
 	require.NoError(t, err)
 	return s.(*rawSource).codec
 }

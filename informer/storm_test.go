@@ -36,7 +36,7 @@ func stormScript(t *testing.T, script []byte) {
 			server   changes
 			readings []reading
 		)
-		add(handlers["inline"].handle, HandlerOptions{Inline: true, Reached: func(resourceVersion string) {
+		add(handlers["inline"].handle, HandlerOptions{Inline: true, Reached: func(_, resourceVersion string) {
 			if inf.Health().Rewinds == 0 {
 				readings = append(readings, read(inf, resourceVersion))
 			}
@@ -169,7 +169,7 @@ func stormScript(t *testing.T, script []byte) {
 		}
 		require.Equal(t, len(p.Objects()), inf.Len())
 		require.Equal(t, Live, inf.Health().State)
-		require.Empty(t, inf.reflector.quarantine.patients)
+		require.Empty(t, theLane(inf).reflector.quarantine.patients)
 		if !restored {
 			require.Zero(t, inf.Health().Rewinds)
 			require.NotEmpty(t, readings)

@@ -14,22 +14,22 @@ import (
 	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
-// verify compares the store with the server from time to time: see Options.VerifyEvery. It returns when ctx has ended.
-func (inf *SharedIndexInformer[T]) verify(ctx context.Context, log klog.Logger) {
+// verify compares a lane's part of the store with the server from time to time: see Options.VerifyEvery. It returns when ctx has ended.
+func (inf *SharedIndexInformer[T]) verify(ctx context.Context, l *lane[T], log klog.Logger) {
 	for ctx.Err() == nil {
-		// Informers that were started together should not list together.
+		// Lanes that were started together should not list together.
 		backoff.Sleep(ctx, inf.verifyEvery*9/10+rand.N(inf.verifyEvery/5))
-		if ctx.Err() != nil || inf.Health().State != Live {
+		if ctx.Err() != nil || l.health.get().State != Live {
 			continue
 		}
-		found, example, err := inf.differences(ctx)
+		found, example, err := inf.differences(ctx, l)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
 			log.V(1).Info("The cache could not be compared with the server", "err", err)
 		case found > 0:
 			inf.health.differs(found)
-			inf.Relist(fmt.Errorf("compared with the server, the cache is wrong about %d objects, %s for one: events must have been lost", found, example))
+			inf.Relist(l.namespace, fmt.Errorf("compared with the server, the cache is wrong about %d objects, %s for one: events must have been lost", found, example))
 		}
 	}
 }
@@ -44,28 +44,29 @@ type stamp struct {
 //
 // Events are always under way, so a difference proves nothing by itself. But if the store has reached the version of the list, and a key has not been
 // touched since before the list was asked for, then the store must hold what the list says.
-func (inf *SharedIndexInformer[T]) differences(ctx context.Context) (found int, example Key, err error) {
-	begun := inf.asWriter(ctx, func() { inf.touched = make(map[Key]struct{}) })
+func (inf *SharedIndexInformer[T]) differences(ctx context.Context, l *lane[T]) (found int, example Key, err error) {
+	var due uint64
+	begun := inf.asWriter(ctx, func() { l.touched, due = make(map[Key]struct{}), l.due })
 	if !begun {
 		return 0, example, ctx.Err()
 	}
-	before := inf.Health()
-	listed, err := inf.stamps(ctx)
+	before := l.health.get()
+	listed, err := inf.stamps(ctx, l)
 	inf.asWriter(ctx, func() {
-		// A list that was under way lets the store leap over what has happened; and it is a comparison by itself.
-		if h := inf.Health(); err == nil && h.Lists == before.Lists && before.Listed == before.Lists {
-			found, example = inf.compare(listed)
+		// A list that was under way, or is due since, lets the store leap over what has happened; and it is a comparison by itself.
+		if h := l.health.get(); err == nil && h.Lists == before.Lists && before.Listed == before.Lists && l.due == due && !l.left {
+			found, example = inf.compare(l, listed)
 		}
-		inf.touched = nil
+		l.touched = nil
 	})
 	return found, example, err
 }
 
 // touch takes note that a key's turn in the pipeline has come, even if nothing came of it: an object may be created and deleted on its way to the store.
 // The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) touch(key Key) {
-	if inf.touched != nil {
-		inf.touched[key] = struct{}{}
+func (l *lane[T]) touch(key Key) {
+	if l.touched != nil {
+		l.touched[key] = struct{}{}
 	}
 }
 
@@ -82,9 +83,9 @@ func (inf *SharedIndexInformer[T]) asWriter(ctx context.Context, fn func()) bool
 }
 
 // compare is the last part of differences. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) compare(listed map[Key]stamp) (found int, example Key) {
+func (inf *SharedIndexInformer[T]) compare(l *lane[T], listed map[Key]stamp) (found int, example Key) {
 	differs := func(key Key) {
-		if _, touched := inf.touched[key]; !touched {
+		if _, touched := l.touched[key]; !touched {
 			found, example = found+1, key
 		}
 	}
@@ -96,7 +97,7 @@ func (inf *SharedIndexInformer[T]) compare(listed map[Key]stamp) (found int, exa
 		}
 	}
 	for _, key := range inf.store.Keys() {
-		if _, exists := listed[key]; !exists {
+		if _, exists := listed[key]; !exists && l.has(key) {
 			differs(key)
 		}
 	}
@@ -105,16 +106,16 @@ func (inf *SharedIndexInformer[T]) compare(listed map[Key]stamp) (found int, exa
 
 // stamps lists the objects as they were at the version that the store has reached. If the server answers with another version, it waits for the store to
 // reach that.
-func (inf *SharedIndexInformer[T]) stamps(ctx context.Context) (map[Key]stamp, error) {
+func (inf *SharedIndexInformer[T]) stamps(ctx context.Context, l *lane[T]) (map[Key]stamp, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	opts := inf.reflector.selector
-	opts.Limit = inf.reflector.pageSize
-	at := inf.ResourceVersion()
+	opts := *l.reflector.wanted.Load()
+	opts.Limit = inf.pageSize
+	at := l.reached.get()
 	opts.ResourceVersion, opts.ResourceVersionMatch = at, metav1.ResourceVersionMatchExact
 	stamps := make(map[Key]stamp)
 	for {
-		list, err := inf.reflector.page(ctx, opts, pageTimeout, func(_ *metav1.ListMeta, arrived []arrival) error {
+		list, err := l.reflector.page(ctx, opts, pageTimeout, func(_ *metav1.ListMeta, arrived []arrival) error {
 			for _, a := range arrived {
 				object, err := meta.Accessor(a.object)
 				if err != nil {
@@ -132,7 +133,7 @@ func (inf *SharedIndexInformer[T]) stamps(ctx context.Context) (map[Key]stamp, e
 			continue
 		}
 		if list.ResourceVersion != at {
-			err = inf.WaitForResourceVersion(ctx, list.ResourceVersion)
+			err = inf.WaitForResourceVersion(ctx, l.namespace, list.ResourceVersion)
 		}
 		return stamps, err
 	}

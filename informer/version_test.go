@@ -9,24 +9,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestWaitForResourceVersion(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{Name: "pods"}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		ended, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("the pod has been told to go"))
 		defer cancel()
-		err := inf.WaitForResourceVersion(ended, "1")
+		err := inf.WaitForResourceVersion(ended, metav1.NamespaceAll, "1")
 		require.ErrorContains(t, err, "informer pods")
 		require.ErrorContains(t, err, "told to go")
-		require.Error(t, inf.WaitForResourceVersion(t.Context(), "abc"))
-		require.Error(t, inf.WaitForResourceVersion(t.Context(), ""))
+		require.Error(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, "abc"))
+		require.Error(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, ""))
 
 		run(t, inf)
-		require.NoError(t, inf.WaitForResourceVersion(t.Context(), "3"), "the first list reaches it")
+		require.NoError(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, "3"), "the first list reaches it")
 		waiting := make(chan error, 3)
 		for range 3 {
 			go func() {
-				err := inf.WaitForResourceVersion(t.Context(), "5")
+				err := inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, "5")
 				if err == nil {
 					if c, ok := inf.Get(named("c")); !ok || c.ResourceVersion != "5" {
 						err = errors.New("it is not there")
@@ -43,8 +44,8 @@ func TestWaitForResourceVersion(t *testing.T) {
 			require.NoError(t, <-waiting)
 		}
 		p.Bookmark()
-		require.NoError(t, inf.WaitForResourceVersion(t.Context(), "6"), "a bookmark reaches it, too")
-		require.NoError(t, inf.WaitForResourceVersion(ended, "2"), "what has been reached is reached, whatever the context")
+		require.NoError(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, "6"), "a bookmark reaches it, too")
+		require.NoError(t, inf.WaitForResourceVersion(ended, metav1.NamespaceAll, "2"), "what has been reached is reached, whatever the context")
 	})
 }
 
@@ -53,10 +54,10 @@ func TestWaitForResourceVersionEndsWithTheInformer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		waiting := make(chan error, 1)
-		go func() { waiting <- inf.WaitForResourceVersion(t.Context(), "1000") }()
+		go func() { waiting <- inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, "1000") }()
 		require.NoError(t, inf.Run(ctx))
 		require.ErrorIs(t, <-waiting, ErrStopped)
-		require.ErrorIs(t, inf.WaitForResourceVersion(t.Context(), "1000"), ErrStopped)
+		require.ErrorIs(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, "1000"), ErrStopped)
 	})
 }
 
@@ -72,7 +73,7 @@ func TestWaitForResourceVersionEndsWithARewind(t *testing.T) {
 		waiting := make(chan error, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		go func() { waiting <- inf.WaitForResourceVersion(ctx, "1000") }()
+		go func() { waiting <- inf.WaitForResourceVersion(ctx, metav1.NamespaceAll, "1000") }()
 		restore()
 		require.ErrorIs(t, <-waiting, ErrRewound)
 		time.Sleep(time.Minute)

@@ -137,7 +137,7 @@ func (w *worker) handle(taking, ctx context.Context, claim workqueue.Claim[Key])
 		claim.Park(wait)
 		return
 	}
-	if err := c.ledger.fresh(); err != nil {
+	if err := c.ledger.fresh(key); err != nil {
 		log.V(4).Info("Not reconciled: a cache may not be acted on", "err", err)
 		claim.Park(freshAgain)
 		return

@@ -39,6 +39,10 @@
 //   - A new leader's workers start when its caches have seen what the last leader wrote, if that one released its Lease and did not crash: see [Elector]. After
 //     a crash the time for which the Lease is waited for has to do, under the assumption that watches lag by less than LeaseDuration.
 //   - No call while a cache is older than its informer's MaxStaleness, where that is set.
+//   - Of an informer that follows several namespaces by themselves, see [informer.NewNamespaced], all this holds in the namespace of the key, and of what was
+//     written: one that is refused or behind keeps only its own keys waiting, and those that have no namespace. A namespace that is added while the controller
+//     runs is complete in each cache that has it before a key there is called for; so add it to those first whose objects name no keys. What was written in one
+//     that has been taken away is waited for no longer.
 //   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets that. See [Reconciler] for the table.
 //   - A key that goes in circles, since its own writes or its RequeueAfter are all that brings it up, is slowed down and named after twenty runs: by a
 //     second and more, up to five minutes. Whatever anybody else does brings it up at once; so two writers that undo each other are not found.

@@ -25,37 +25,52 @@ type handover interface {
 	Left() string
 }
 
-// legacy is how far a leader's writes to one resource have got. Relist says that there is something that no version tells: a deletion that was not seen, or
-// a write whose outcome is unknown.
+// legacy is how far a leader's writes to one resource have got: in one namespace, if its informer follows namespaces by themselves, or in all. Relist says
+// that there is something that no version tells: a deletion that was not seen, or a write whose outcome is unknown.
 type legacy struct {
 	Host            string `json:"host"`
 	Group           string `json:"group,omitempty"`
 	Resource        string `json:"resource"`
+	Namespace       string `json:"namespace,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	Relist          bool   `json:"relist,omitempty"`
 }
 
 func (l legacy) about(s *scope) bool {
-	return l.Group == s.target.group && l.Resource == s.target.resource
+	return l.Group == s.target.group && l.Resource == s.target.resource && (l.Namespace == s.target.namespace || l.Namespace == "" || s.target.namespace == "")
 }
+
+// An object has room for 256 kB of annotations. Of more legacies than this it is not told in which namespaces they are.
+const maxLegacies = 500
 
 // leave returns the word to be left.
 func (m *Manager) leave() string {
 	var all []legacy
+	add := func(l legacy) {
+		same := func(other legacy) bool {
+			return l.Host == other.Host && l.Group == other.Group && l.Resource == other.Resource && l.Namespace == other.Namespace
+		}
+		i := slices.IndexFunc(all, same)
+		if i < 0 {
+			all = append(all, l)
+			return
+		}
+		if !atLeast(all[i].ResourceVersion, l.ResourceVersion) {
+			all[i].ResourceVersion = l.ResourceVersion
+		}
+		all[i].Relist = all[i].Relist || l.Relist
+	}
 	for _, c := range m.opts.Controllers {
 		for _, l := range c.ledger.legacies() {
-			same := func(other legacy) bool {
-				return l.Host == other.Host && l.Group == other.Group && l.Resource == other.Resource
-			}
-			i := slices.IndexFunc(all, same)
-			if i < 0 {
-				all = append(all, l)
-				continue
-			}
-			if !atLeast(all[i].ResourceVersion, l.ResourceVersion) {
-				all[i].ResourceVersion = l.ResourceVersion
-			}
-			all[i].Relist = all[i].Relist || l.Relist
+			add(l)
+		}
+	}
+	if len(all) > maxLegacies {
+		apart := all
+		all = nil
+		for _, l := range apart {
+			l.Namespace = ""
+			add(l)
 		}
 	}
 	word, err := json.Marshal(all)
@@ -129,19 +144,24 @@ func (l *ledger) legacies() (all []legacy) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.caches {
-		s := c.learner.scope.Load()
-		if s == nil {
-			continue
-		}
-		left := legacy{Host: s.target.host, Group: s.target.group, Resource: s.target.resource}
-		if c.written.rewinds == c.now().rewinds {
-			left.ResourceVersion = c.written.resourceVersion
-		}
-		for _, a := range l.accounts {
-			left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool { return d.object.cache == c && (d.deleted || d.list > 0) })
-		}
-		if left.ResourceVersion != "" || left.Relist {
-			all = append(all, left)
+		for _, s := range c.learner.all() {
+			part := s.target.namespace
+			now := c.now(part)
+			if now.foreign {
+				continue
+			}
+			left := legacy{Host: s.target.host, Group: s.target.group, Resource: s.target.resource, Namespace: part}
+			if written := c.written[part]; written.rewinds == now.rewinds {
+				left.ResourceVersion = written.resourceVersion
+			}
+			for _, a := range l.accounts {
+				left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {
+					return d.object.cache == c && (d.deleted || d.list > 0) && c.part(d.object.key.Namespace) == part
+				})
+			}
+			if left.ResourceVersion != "" || left.Relist {
+				all = append(all, left)
+			}
 		}
 	}
 	return all
@@ -150,21 +170,19 @@ func (l *ledger) legacies() (all []legacy) {
 // inherit takes the last leader's debts over, and returns a channel that is closed when they are settled; nil if they are.
 func (l *ledger) inherit(all []legacy) <-chan struct{} {
 	for _, c := range l.caches {
-		s := c.learner.scope.Load()
-		if s == nil {
-			continue
-		}
-		// The other process may know the server under another name; but if this one knows several servers, the names have to do.
-		sameHost := slices.ContainsFunc(all, func(left legacy) bool { return left.about(s) && left.Host == s.target.host })
-		for _, left := range all {
-			if !left.about(s) || sameHost && left.Host != s.target.host {
-				continue
+		for _, s := range c.learner.all() {
+			// The other process may know the server under another name; but if this one knows several servers, the names have to do.
+			sameHost := slices.ContainsFunc(all, func(left legacy) bool { return left.about(s) && left.Host == s.target.host })
+			for _, left := range all {
+				if !left.about(s) || sameHost && left.Host != s.target.host {
+					continue
+				}
+				d := &debt{owner: heir, object: object{c, Key{Namespace: s.target.namespace}}, resourceVersion: left.ResourceVersion}
+				if left.Relist {
+					d.list = c.Relist(s.target.namespace, nil)
+				}
+				l.owe(d)
 			}
-			d := &debt{owner: heir, object: object{cache: c}, resourceVersion: left.ResourceVersion}
-			if left.Relist {
-				d.list = c.Relist(nil)
-			}
-			l.owe(d)
 		}
 	}
 	l.mu.Lock()
@@ -180,16 +198,18 @@ func (l *ledger) inherit(all []legacy) <-chan struct{} {
 // doubtLegacies lets the informers of caches that are behind list anew.
 func (l *ledger) doubtLegacies(log klog.Logger) {
 	l.mu.Lock()
-	var behind []*cache
+	var behind []object
 	if a, ok := l.accounts[heir]; ok {
 		for _, d := range a.debts {
-			behind = append(behind, d.object.cache)
+			behind = append(behind, d.object)
 		}
 	}
 	l.mu.Unlock()
-	for _, c := range behind {
-		log.Error(nil, "The cache is behind what the last leader wrote; its informer lists anew, and the workers wait", "informer", c.Name(), "health", c.Health())
-		l.doubt(c, fmt.Errorf("the cache has not seen for %s what the last leader wrote", parkingTime))
+	for _, o := range behind {
+		c, namespace := o.cache, o.key.Namespace
+		log.Error(nil, "The cache is behind what the last leader wrote; its informer lists anew, and the workers wait", "informer", c.Name(),
+			"health", c.HealthIn(namespace))
+		l.doubt(c, namespace, fmt.Errorf("the cache has not seen for %s what the last leader wrote", parkingTime))
 	}
 }
 

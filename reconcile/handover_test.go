@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,7 +147,7 @@ func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
 		pods = append(pods, &still{resourceVersion: fmt.Sprint(10 * (i + 1))})
 		c := l.cacheOf(pods[i])
 		c.learner = &learner{}
-		c.learner.scope.Store(&scope{target: target{host: host, resource: "pods"}})
+		c.learner.learn(&http.Request{URL: &url.URL{Host: host, Path: "/api/v1/pods"}})
 	}
 	require.Nil(t, l.inherit([]legacy{{Host: "a", Resource: "pods", ResourceVersion: "10"}, {Host: "b", Resource: "pods", ResourceVersion: "20"}}))
 	require.NotNil(t, l.inherit([]legacy{{Host: "a", Resource: "pods", ResourceVersion: "11"}, {Host: "b", Resource: "pods", ResourceVersion: "20"}}))

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -20,7 +21,11 @@ import (
 // A debt is settled when the cache holds the object at the written version or a later one, when the cache as a whole has reached that version, or
 // when the object, by UID, is gone from it. For a deletion, an object that has a deletionTimestamp is as good as gone. Versions are compared within
 // one resource only: across resources the order of versions is not promised. A write whose outcome is unknown has no version; its debt is settled when
-// the informer has listed anew. And when the cluster has gone back to an older state nothing from before it is waited for.
+// the informer has listed anew. And when the cluster has gone back to an older state nothing from before it is waited for, and neither is what was written
+// in a namespace that the informer follows no longer.
+//
+// An informer may follow several namespaces, each by itself. A version is reached, a list complete, and the cluster found to have gone back in one namespace;
+// the namespace of an object, or of a key, tells which.
 type ledger struct {
 	wake   func(Key)                // puts a key into the queue; called without mu
 	waited func(Key, time.Duration) // is told how long a key was parked; called without mu
@@ -43,10 +48,10 @@ type cache struct {
 	dependency
 	learner *learner // set by the Manager before it starts the informer
 
-	// Guarded by the ledger's mu. doubted is the number of the last list that was asked for because the cache was behind; written is what the
-	// next leader's cache has to have seen.
-	doubted int
-	written mark
+	// Guarded by the ledger's mu; both by the namespace that is listed and watched, see part. doubted is the number of the last list that was asked for
+	// because the cache was behind; written is what the next leader's cache has to have seen.
+	doubted map[string]int
+	written map[string]mark
 }
 
 // dependency is as much of an informer as the ledger uses; *[informer.SharedIndexInformer] is one for every type of object.
@@ -54,8 +59,10 @@ type dependency interface {
 	Informer
 	Version(Key) (informer.Version, bool)
 	LiveVersion(context.Context, Key) (informer.Version, bool, error)
-	Relist(doubt error) int
-	Fresh() error
+	ResourceVersion(namespace string) string
+	HealthIn(namespace string) informer.Health
+	Relist(namespace string, doubt error) int
+	Fresh(namespace string) error
 }
 
 // mark is a version of one resource, in the count of rewinds at which it was one.
@@ -64,16 +71,25 @@ type mark struct {
 	rewinds         int
 }
 
-// moment is how far a cache has come.
+// moment is how far a cache has come in a namespace.
 type moment struct {
+	foreign         bool // the informer does not follow the namespace
 	resourceVersion string
 	listed, rewinds int
 }
 
 // now asks the informer; it may be called with the ledger's mu held.
-func (c *cache) now() moment {
-	h := c.Health()
-	return moment{c.ResourceVersion(), h.Listed, h.Rewinds}
+func (c *cache) now(namespace string) moment {
+	h := c.HealthIn(namespace)
+	return moment{h.State == "", c.ResourceVersion(namespace), h.Listed, h.Rewinds}
+}
+
+// part returns what is listed and watched together with the objects of a namespace: that namespace alone, or none if it is all of them.
+func (c *cache) part(namespace string) string {
+	if s := c.learner.of(namespace); s != nil {
+		return s.target.namespace
+	}
+	return namespace
 }
 
 // object is a place in a cache.
@@ -82,6 +98,9 @@ type object struct {
 	key   Key
 }
 
+// now is how far the cache has come around the object.
+func (o object) now() moment { return o.cache.now(o.key.Namespace) }
+
 // debt is one write that a cache has not seen.
 type debt struct {
 	owner           Key
@@ -89,7 +108,7 @@ type debt struct {
 	uid             types.UID
 	resourceVersion string
 	deleted         bool
-	list            int       // the number of the list that settles it; zero if it is known what was written
+	list            int       // the number of the list that settles it, or anyList; zero if it is known what was written
 	rewinds         int       // of the cache, when it was written
 	ask             time.Time // when the server is asked next what became of it; guarded by the ledger's mu
 	// after, unless nil, is the debt for an earlier write of an object that has been deleted since: as long as the cache has not seen that, it says nothing
@@ -97,6 +116,9 @@ type debt struct {
 	after *debt
 	paid  bool
 }
+
+// anyList is the number of a debt that no write has brought about: the cache has not been complete yet.
+const anyList = -1
 
 func newLedger(wake func(Key), waited func(Key, time.Duration)) *ledger {
 	return &ledger{wake: wake, waited: waited, opened: make(chan struct{}, 1), accounts: make(map[Key]*account), objects: make(map[object][]*debt)}
@@ -107,7 +129,7 @@ func (l *ledger) cacheOf(inf dependency) *cache {
 	if c := l.find(inf); c != nil {
 		return c
 	}
-	c := &cache{dependency: inf}
+	c := &cache{dependency: inf, doubted: make(map[string]int), written: make(map[string]mark)}
 	l.caches = append(l.caches, c)
 	return c
 }
@@ -128,8 +150,8 @@ func (l *ledger) wrote(log klog.Logger, key Key, w write) {
 	}
 	learned := false
 	for _, c := range l.caches {
-		s := c.learner.scope.Load()
-		learned = learned || s != nil
+		s := c.learner.of(w.object.Namespace)
+		learned = learned || c.learner.has()
 		if s == nil || !s.about(w.target) {
 			continue
 		}
@@ -151,10 +173,14 @@ func (l *ledger) wrote(log klog.Logger, key Key, w write) {
 // lost records a write that may have happened or not: the answer has been lost. Only a list that begins now can tell.
 func (l *ledger) lost(log klog.Logger, key Key, t target) {
 	for _, c := range l.caches {
-		if s := c.learner.scope.Load(); s != nil && s.about(t) && s.reaches(t) {
+		for _, s := range c.learner.all() {
+			if !s.about(t) || !s.reaches(t) {
+				continue
+			}
 			log.Info("It is unknown whether a write has happened; the informer lists anew before the key is reconciled again", "informer", c.Name(),
 				"resource", t.resource, "namespace", t.namespace, "name", t.name)
-			l.owe(&debt{owner: key, object: object{c, Key{Namespace: t.namespace, Name: t.name}}, list: c.Relist(nil)})
+			where := Key{Namespace: cmp.Or(t.namespace, s.target.namespace), Name: t.name}
+			l.owe(&debt{owner: key, object: object{c, where}, list: c.Relist(where.Namespace, nil)})
 		}
 	}
 }
@@ -165,10 +191,10 @@ func (l *ledger) owe(d *debt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// Judged with the lock held: an event that settles it and came before is seen in the cache, one that comes later finds the debt.
-	now := c.now()
+	now := d.object.now()
 	d.rewinds = now.rewinds
 	if d.owner != heir {
-		c.passes(mark{d.resourceVersion, now.rewinds})
+		c.passes(d.object.key.Namespace, mark{d.resourceVersion, now.rewinds})
 	}
 	if d.deleted {
 		for _, earlier := range l.objects[d.object] {
@@ -195,18 +221,24 @@ func (l *ledger) owe(d *debt) {
 	}
 }
 
-// passes moves the mark of what was written on. The ledger's mu is held.
-func (c *cache) passes(m mark) {
-	if m.resourceVersion != "" && (m.rewinds != c.written.rewinds || !atLeast(c.written.resourceVersion, m.resourceVersion)) {
-		c.written = m
+// passes moves the mark of what was written in a namespace on. The ledger's mu is held.
+func (c *cache) passes(namespace string, m mark) {
+	part := c.part(namespace)
+	written := c.written[part]
+	if m.resourceVersion != "" && (m.rewinds != written.rewinds || !atLeast(written.resourceVersion, m.resourceVersion)) {
+		c.written[part] = m
 	}
 }
 
 // settled reports whether the cache, which has come this far, shows the write or something later.
 func (d *debt) settled(now moment) bool {
 	switch {
+	case now.foreign:
+		return true // it will never be seen
 	case now.rewinds != d.rewinds:
 		return true // what was written is in a future that the cluster has gone back from
+	case d.list == anyList:
+		return now.listed > 0
 	case d.list > 0:
 		return now.listed >= d.list
 	case d.after != nil && !d.after.paid:
@@ -234,7 +266,7 @@ func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (keys []resumed
 		l.open.Add(-1)
 		d.paid = true
 		a.debts = slices.DeleteFunc(a.debts, is)
-		a.undone = a.undone || d.rewinds != d.object.cache.now().rewinds
+		a.undone = a.undone || d.rewinds != d.object.now().rewinds
 		if len(a.debts) == 0 {
 			delete(l.accounts, d.owner)
 			if a.settled != nil {

@@ -396,7 +396,7 @@ func TestACacheThatIsBehindIsAskedAboutOnce(t *testing.T) {
 		require.Equal(t, 3*parkingTime, longest)
 
 		pods.listed, pods.resourceVersion = 5, "100"
-		l.reached(l.caches[0])
+		l.reached(l.caches[0], "")
 		require.Zero(t, l.open.Load())
 		require.Zero(t, l.enter(t.Context(), klog.Background(), parent))
 	})
@@ -443,7 +443,7 @@ func TestAListThatDoesNotComeKeepsTheKeyParked(t *testing.T) {
 		}
 		require.Equal(t, 1, pods.relists)
 		pods.listed = 2
-		l.reached(l.caches[0])
+		l.reached(l.caches[0], "")
 		require.Zero(t, l.enter(t.Context(), klog.Background(), parent))
 	})
 }
@@ -597,7 +597,7 @@ func TestWhatAnInformerWillSee(t *testing.T) {
 		"behind a proxy's prefix":      {"/k8s/clusters/c-1/api/v1/pods", pod(func(w *write) { w.host = "server/k8s/clusters/c-1" }), true, true},
 		"another such cluster":         {"/k8s/clusters/c-2/api/v1/pods", pod(func(w *write) { w.host = "server/k8s/clusters/c-1" }), false, false},
 		"its namespace":                {"/api/v1/namespaces/default/pods", pod(nil), true, true},
-		"another namespace":            {"/api/v1/namespaces/other/pods", pod(nil), true, false},
+		"another namespace":            {"/api/v1/namespaces/other/pods", pod(nil), false, false},
 		"another resource":             {"/api/v1/services", pod(nil), false, false},
 		"another group":                {"/apis/metrics.k8s.io/v1/pods", pod(nil), false, false},
 		"another host":                 {"/api/v1/pods", pod(func(w *write) { w.host = "elsewhere" }), false, false},
@@ -612,9 +612,9 @@ func TestWhatAnInformerWillSee(t *testing.T) {
 			require.NoError(t, err)
 			var l learner
 			l.learn(&http.Request{URL: u})
-			s := l.scope.Load()
-			require.NotNil(t, s)
-			require.Equal(t, test.about, s.about(test.write.target))
+			require.True(t, l.has())
+			s := l.of("default")
+			require.Equal(t, test.about, s != nil && s.about(test.write.target))
 			if test.about {
 				require.Equal(t, test.included, s.includes(test.write))
 			}
@@ -647,6 +647,6 @@ func TestADeletionIsNotSeenBeforeTheCreation(t *testing.T) {
 		there = informer.Version{}
 		l.saw(l.caches[0], key, "u", "8", true)
 		require.Zero(t, l.enter(t.Context(), klog.Background(), parent))
-		require.Equal(t, "8", l.caches[0].written.resourceVersion, "what the next leader has to have seen")
+		require.Equal(t, "8", l.caches[0].written[""].resourceVersion, "what the next leader has to have seen")
 	})
 }

@@ -280,7 +280,7 @@ func (m *Manager) tracked(log klog.Logger) error {
 	seen := 0
 	for _, c := range m.opts.Controllers {
 		for _, ca := range c.ledger.caches {
-			if ca.learner.scope.Load() != nil {
+			if ca.learner.has() {
 				seen++
 				continue
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
@@ -30,14 +31,32 @@ type account struct {
 	settled chan struct{}
 }
 
-// fresh returns nil if none of the caches is too old to be acted on.
-func (l *ledger) fresh() error {
+// fresh returns nil if, in the key's namespace, none of the caches is too old to be acted on. For one that is not complete there, because that namespace has
+// been added or the selectors have been changed, the key has a debt: it is parked, and woken at once. A key without a namespace needs all of them.
+func (l *ledger) fresh(key Key) error {
 	for _, c := range l.caches {
-		if err := c.Fresh(); err != nil {
+		err := c.Fresh(key.Namespace)
+		if err == nil {
+			continue
+		}
+		if c.now(key.Namespace).listed > 0 {
 			return err
 		}
+		l.await(key, c)
 	}
 	return nil
+}
+
+// await lets a key owe that a cache becomes complete in its namespace, once.
+func (l *ledger) await(key Key, c *cache) {
+	here := object{c, Key{Namespace: key.Namespace}}
+	l.mu.Lock()
+	a, ok := l.accounts[key]
+	awaited := ok && slices.ContainsFunc(a.debts, func(d *debt) bool { return d.object == here && d.list == anyList })
+	l.mu.Unlock()
+	if !awaited {
+		l.owe(&debt{owner: key, object: here, list: anyList})
+	}
 }
 
 // enter says how long the key has to be parked before it may be reconciled; zero means now. The longest wait is parkingTime: then the caller has to ask
@@ -52,7 +71,7 @@ func (l *ledger) enter(ctx context.Context, log klog.Logger, key Key) time.Durat
 		l.mu.Unlock()
 		return 0
 	}
-	keys := l.settle(slices.Clone(a.debts), func(d *debt) bool { return d.settled(d.object.cache.now()) })
+	keys := l.settle(slices.Clone(a.debts), func(d *debt) bool { return d.settled(d.object.now()) })
 	if a.since.IsZero() {
 		a.since = time.Now()
 	}
@@ -70,7 +89,7 @@ func (l *ledger) enter(ctx context.Context, log klog.Logger, key Key) time.Durat
 
 	void := l.examine(ctx, log, overdue)
 	l.mu.Lock()
-	keys = l.settle(slices.Clone(a.debts), func(d *debt) bool { return void[d] || d.settled(d.object.cache.now()) })
+	keys = l.settle(slices.Clone(a.debts), func(d *debt) bool { return void[d] || d.settled(d.object.now()) })
 	for _, d := range overdue {
 		d.ask = time.Now().Add(parkingTime)
 	}
@@ -110,16 +129,25 @@ func (l *ledger) examine(ctx context.Context, log klog.Logger, debts []*debt) (v
 	ctx, cancel := context.WithTimeout(ctx, parkingTime)
 	defer cancel()
 	void = make(map[*debt]bool)
-	behind := make(map[*cache]bool)
+	type place struct {
+		cache *cache
+		part  string
+	}
+	behind := make(map[place]bool)
 	for _, d := range debts {
-		c := d.object.cache
-		if behind[c] || ctx.Err() != nil {
+		c, namespace := d.object.cache, d.object.key.Namespace
+		here := place{c, c.part(namespace)}
+		if behind[here] || ctx.Err() != nil {
 			continue
 		}
 		log := log.WithValues("informer", c.Name(), "object", d.object.key)
-		if d.list > 0 {
-			behind[c] = true
-			log.Error(nil, "Parked: the informer has not been able to list since a write whose outcome is unknown", "health", c.Health())
+		switch {
+		case d.list == anyList:
+			log.V(4).Info("Parked: the informer has no complete list yet", "health", c.HealthIn(namespace))
+			continue
+		case d.list > 0:
+			behind[here] = true
+			log.Error(nil, "Parked: the informer has not been able to list since a write whose outcome is unknown", "health", c.HealthIn(namespace))
 			continue
 		}
 		h, exists, err := c.LiveVersion(ctx, d.object.key)
@@ -133,20 +161,20 @@ func (l *ledger) examine(ctx context.Context, log klog.Logger, debts []*debt) (v
 		case d.deleted && exists && h.UID == d.uid && !h.Deleting: // the deletion was undone in the same way
 			void[d] = true
 		default:
-			behind[c] = true
-			log.Error(nil, "Parked: the cache is behind an own write; its informer lists anew", "health", c.Health(), "for", parkingTime)
-			l.doubt(c, fmt.Errorf("the cache has not seen for %s what the server has of %s", parkingTime, d.object.key))
+			behind[here] = true
+			log.Error(nil, "Parked: the cache is behind an own write; its informer lists anew", "health", c.HealthIn(namespace), "for", parkingTime)
+			l.doubt(c, namespace, fmt.Errorf("the cache has not seen for %s what the server has of %s", parkingTime, d.object.key))
 		}
 	}
 	return void
 }
 
 // doubt makes the informer of a cache that is behind list anew, unless it is about to.
-func (l *ledger) doubt(c *cache, reason error) {
+func (l *ledger) doubt(c *cache, namespace string, reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.Health().Listed >= c.doubted {
-		c.doubted = c.Relist(reason)
+	if part := c.part(namespace); c.HealthIn(part).Listed >= c.doubted[part] {
+		c.doubted[part] = c.Relist(part, reason)
 	}
 }
 
@@ -161,10 +189,10 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 		l.mu.Unlock()
 		return
 	}
-	now := c.now()
+	now := c.now(key.Namespace)
 	keys := l.settle(slices.Clone(debts), func(d *debt) bool {
 		if d.deleted && deleted && d.uid == uid {
-			c.passes(mark{resourceVersion, now.rewinds})
+			c.passes(key.Namespace, mark{resourceVersion, now.rewinds})
 			return true
 		}
 		return d.settled(now)
@@ -173,26 +201,30 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 	l.resume(keys)
 }
 
-// reached settles what the cache of an informer shows now that it has reached a version, and wakes the keys that have no debts left. It finds the
-// writes that no event is told of: the object came and went between two looks, or cannot be taken into the store.
-func (l *ledger) reached(c *cache) {
+// reached settles what the cache of an informer shows now that it has reached a version in a namespace, or follows that no longer, and wakes the keys that
+// have no debts left. It finds the writes that no event is told of: the object came and went between two looks, or cannot be taken into the store.
+func (l *ledger) reached(c *cache, namespace string) {
 	if l.open.Load() == 0 {
 		return
 	}
 	l.mu.Lock()
-	now := c.now()
+	reached := c.now(namespace)
 	var passed []*debt
 	for o, debts := range l.objects {
-		if o.cache == c {
+		if o.cache == c && (namespace == metav1.NamespaceAll || o.key.Namespace == metav1.NamespaceAll || o.key.Namespace == namespace) {
 			passed = append(passed, debts...)
 		}
 	}
 	keys := l.settle(passed, func(d *debt) bool {
+		now := reached
+		if d.object.key.Namespace != namespace && namespace != metav1.NamespaceAll {
+			now = d.object.now() // it is about all namespaces
+		}
 		if !d.settled(now) {
 			return false
 		}
 		if d.deleted {
-			c.passes(mark{now.resourceVersion, now.rewinds})
+			c.passes(d.object.key.Namespace, mark{now.resourceVersion, now.rewinds})
 		}
 		return true
 	})

@@ -160,8 +160,8 @@ func TestARestoredServerAtEveryWrite(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				require.Zero(t, p.controller.Stats().Parked)
 				// Of what had been seen nothing is waited for that could tell of the restore, and a watch from the future says nothing.
-				p.sets.Relist(nil)
-				p.pods.Relist(nil)
+				p.sets.Relist(metav1.NamespaceAll, nil)
+				p.pods.Relist(metav1.NamespaceAll, nil)
 				synctest.Wait()
 				w.want("a", 4)
 				w.settle("a")
@@ -194,7 +194,7 @@ func TestWhatARestoreHasUndoneIsDoneAgain(t *testing.T) {
 		p.mu.Lock()
 		clear(p.writes) // there is nothing of them to be seen
 		p.mu.Unlock()
-		p.pods.Relist(nil)
+		p.pods.Relist(metav1.NamespaceAll, nil)
 		time.Sleep(time.Second)
 		pods, err := w.admin.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)

@@ -16,7 +16,6 @@ type Informer interface {
 	Name() string
 	Run(ctx context.Context) error
 	WaitForSync(ctx context.Context) error
-	ResourceVersion() string
 	Health() informer.Health
 }
 
@@ -171,7 +170,7 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		c.ledger.saw(ca, e.Key, e.UID, e.ResourceVersion, e.Type == informer.Deleted)
 	}, informer.HandlerOptions{
 		Name: verb + " of controller " + c.name, Inline: true,
-		Reached: func(string) { c.ledger.reached(ca) },
+		Reached: func(namespace, _ string) { c.ledger.reached(ca, namespace) },
 	})
 	if err != nil {
 		c.mistake("%s: %w", verb, err)

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -231,8 +233,11 @@ func decodeProtobuf(body []byte) ([]metadata, error) {
 	}
 }
 
-// learner finds out what an informer asks for, from its first request.
-type learner struct{ scope atomic.Pointer[scope] }
+// learner finds out what an informer asks for, from its requests: in each namespace that it follows by itself, or in all of them at once.
+type learner struct {
+	mu     sync.RWMutex
+	scopes map[string]*scope // guarded by mu; by namespace
+}
 
 type learnerKey struct{}
 
@@ -241,28 +246,58 @@ func withLearner(ctx context.Context, l *learner) context.Context {
 }
 
 func (l *learner) learn(req *http.Request) {
-	if l.scope.Load() != nil {
-		return
-	}
 	t, ok := targetOf(req)
 	if !ok {
 		return
 	}
 	query := req.URL.Query()
-	s := &scope{target: t}
-	var err error
-	if s.labels, err = labels.Parse(query.Get("labelSelector")); err != nil {
-		return // the server refuses it, too
-	}
-	if s.fields, err = fields.ParseSelector(query.Get("fieldSelector")); err != nil {
+	s := &scope{target: t, asked: [2]string{query.Get("labelSelector"), query.Get("fieldSelector")}}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known := l.scopes[t.namespace]; known != nil && known.asked == s.asked {
 		return
 	}
-	l.scope.Store(s)
+	var err error
+	if s.labels, err = labels.Parse(s.asked[0]); err != nil {
+		return // the server refuses it, too
+	}
+	if s.fields, err = fields.ParseSelector(s.asked[1]); err != nil {
+		return
+	}
+	if l.scopes == nil {
+		l.scopes = make(map[string]*scope)
+	}
+	l.scopes[t.namespace] = s
 }
 
-// scope is what an informer asks for.
+// has reports whether anything has been learned.
+func (l *learner) has() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return len(l.scopes) > 0
+}
+
+// of returns what the informer asks for that may hold objects of a namespace, or nil.
+func (l *learner) of(namespace string) *scope {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if s, ok := l.scopes[namespace]; ok {
+		return s
+	}
+	return l.scopes[metav1.NamespaceAll]
+}
+
+// all returns whatever the informer asks for, or did once: of a namespace that it no longer follows that is not forgotten, but there [cache.now] knows better.
+func (l *learner) all() []*scope {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return slices.Collect(maps.Values(l.scopes))
+}
+
+// scope is what an informer asks for, in one namespace or in all.
 type scope struct {
 	target target
+	asked  [2]string // the selectors, as the request has them
 	labels labels.Selector
 	fields fields.Selector
 }
@@ -277,12 +312,9 @@ func (s *scope) reaches(t target) bool {
 	return s.target.namespace == "" || t.namespace == "" || s.target.namespace == t.namespace
 }
 
-// includes reports whether the informer is certain to list an object such as the one written. Of field selectors, only those on the name and the
-// namespace can be judged.
+// includes reports whether the informer is certain to list an object such as the one written, in a namespace of the scope. Of field selectors, only those
+// on the name and the namespace can be judged.
 func (s *scope) includes(w write) bool {
-	if s.target.namespace != "" && s.target.namespace != w.object.Namespace {
-		return false
-	}
 	if !s.labels.Matches(labels.Set(w.labels)) {
 		return false
 	}

@@ -205,8 +205,9 @@ type still struct {
 func (*still) Name() string                      { return "still" }
 func (*still) Run(context.Context) error         { return nil }
 func (*still) WaitForSync(context.Context) error { return nil }
-func (s *still) ResourceVersion() string         { return cmp.Or(s.resourceVersion, "1") }
-func (s *still) Health() informer.Health {
+func (s *still) ResourceVersion(string) string   { return cmp.Or(s.resourceVersion, "1") }
+func (s *still) Health() informer.Health         { return s.HealthIn("") }
+func (s *still) HealthIn(string) informer.Health {
 	return informer.Health{State: informer.Live, Listed: s.listed, Rewinds: s.rewinds}
 }
 
@@ -224,9 +225,9 @@ func (s *still) LiveVersion(ctx context.Context, key Key) (informer.Version, boo
 	return s.live(ctx, key)
 }
 
-func (*still) Fresh() error { return nil }
+func (*still) Fresh(string) error { return nil }
 
-func (s *still) Relist(doubt error) int {
+func (s *still) Relist(_ string, doubt error) int {
 	s.relists++
 	s.doubt = doubt
 	return s.listed + 1

@@ -294,9 +294,9 @@ func (p *process) wrong(format string, args ...any) {
 // sees reports whether the cache has seen a write.
 func (p *process) sees(w written) bool {
 	var held metav1.Object
-	reached := p.sets.ResourceVersion()
+	reached := p.sets.ResourceVersion(metav1.NamespaceAll)
 	if w.pod {
-		reached = p.pods.ResourceVersion()
+		reached = p.pods.ResourceVersion(metav1.NamespaceAll)
 		if pod, ok := p.pods.Get(w.key); ok {
 			held = pod
 		}

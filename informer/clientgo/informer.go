@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -79,7 +80,7 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object, options c
 		StopGrace:        math.MaxInt64, // Run returns when every handler has
 	})
 	if err == nil {
-		_, err = core.AddHandler(s.write, informer.HandlerOptions{Name: "store", Inline: true, Reached: s.store.Bookmark})
+		_, err = core.AddHandler(s.write, informer.HandlerOptions{Name: "store", Inline: true, Reached: func(_, resourceVersion string) { s.store.Bookmark(resourceVersion) }})
 	}
 	if err != nil {
 		panic(err) // only a mistake made here can be the reason
@@ -166,7 +167,9 @@ func (s *sharedInformer) HasSyncedChecker() cache.DoneChecker {
 	return checker{fmt.Sprintf("SharedIndexInformer %T", s.example), s.core.Synced()}
 }
 
-func (s *sharedInformer) LastSyncResourceVersion() string { return s.core.ResourceVersion() }
+func (s *sharedInformer) LastSyncResourceVersion() string {
+	return s.core.ResourceVersion(metav1.NamespaceAll)
+}
 
 func (s *sharedInformer) GetStore() cache.Store     { return s.store }
 func (s *sharedInformer) GetIndexer() cache.Indexer { return s.store }

@@ -1,0 +1,227 @@
+package informer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Scope is what an informer holds, of what its client can see.
+type Scope struct {
+	// Namespaces are those whose objects are held, each of which is listed and watched by itself. NamespaceAll stands alone, for all of them in one list.
+	// Only an informer made by [NewNamespaced] or [ProjectNamespaced] has any.
+	Namespaces []string
+	// LabelSelector and FieldSelector restrict what is held in each namespace. Nil: everything.
+	LabelSelector labels.Selector
+	FieldSelector fields.Selector
+}
+
+// NewNamespaced makes an informer for the objects of some namespaces: one store, one set of handlers, one Run, and a list and a watch for each namespace. It is
+// for a program that has no right to list the whole cluster, or no use for it.
+//
+//	pods, err := informer.NewNamespaced[*corev1.Pod](clientset.CoreV1().Pods, []string{"team-a", "team-b"}, informer.Options[*corev1.Pod]{})
+//
+// client makes the client of a namespace, as the methods of that shape do in every clientset; dynamicClient.Resource(gvr).Namespace is one, and so is
+//
+//	func(namespace string) informer.Client[*corev1.PodList] { return informer.REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", namespace) }
+//
+// The namespaces have nothing to do with each other: where one is refused, unreachable or restored, the others are followed as ever. The informer is synced
+// when it holds a complete list of each. [SharedIndexInformer.Rescope] changes the set while it runs. A namespace need not exist. Options hold for all
+// namespaces together, Options.MaxBytes for one.
+//
+// It returns the errors of [New], and one that wraps [ErrScope] if there is no namespace, or one that is given twice or cannot be a namespace's name.
+func NewNamespaced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, namespaces []string, opts Options[T]) (*SharedIndexInformer[T], error) {
+	return build(each[T, L](client, opts), namespaces, opts, decodeObject(opts.Transform))
+}
+
+// ProjectNamespaced is [NewNamespaced] for what fn makes of the objects: see [Project].
+func ProjectNamespaced[T Object, V any, L runtime.Object, C Client[L]](
+	client func(namespace string) C, namespaces []string, fn func(T) (V, error), opts Options[T],
+) (*SharedIndexInformer[V], error) {
+	return build(each[T, L](client, opts), namespaces, opts, decodeProjection(decodeObject(opts.Transform), fn))
+}
+
+// each is the origin of an informer that has a client for each namespace.
+func each[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, opts Options[T]) origin {
+	return origin{namespaced: true, source: func(namespace string) (source, error) {
+		if client == nil {
+			return nil, errors.New("the function that makes the clients is nil")
+		}
+		return newSource[T, L](client(namespace), opts.Transform != nil)
+	}}
+}
+
+// Scope returns what the informer holds, or is about to.
+func (inf *SharedIndexInformer[T]) Scope() Scope {
+	s := inf.course.Load().scope
+	s.Namespaces = slices.Clone(s.Namespaces)
+	return s
+}
+
+// Rescope changes what the informer holds, at any time before its end:
+//
+//	scope := pods.Scope()
+//	scope.Namespaces = append(scope.Namespaces, "team-c")
+//	err := pods.Rescope(scope)
+//
+// A namespace that is new is listed and watched from now on; handlers are told Added of what there is, with Initial set. One that is no longer wanted has gone
+// from the store when Rescope returns; handlers are told Deleted of each of its objects, with FinalStateUnknown set, those that are inline by this goroutine.
+// With other selectors every namespace is listed anew. When that is complete handlers have been told Deleted of what is no longer selected and Added of
+// what was not; of what is selected as before they are told only what is new. What has not changed goes on undisturbed.
+//
+// Rescope does not wait for lists: [SharedIndexInformer.WaitForSync] does. It must not be called by an inline handler or an index function.
+//
+// The error wraps [ErrScope] if the scope makes no sense, or is what the function given to NewNamespaced says of a namespace; it is [ErrStopped] once Run has
+// ended. Then nothing has changed. An informer that has been given to [Share] keeps its scope, as there are others who count on it.
+func (inf *SharedIndexInformer[T]) Rescope(to Scope) error {
+	if err := inf.rescope(to); err != nil {
+		return fmt.Errorf("informer %s: Rescope: %w", inf.name, err)
+	}
+	return nil
+}
+
+func (inf *SharedIndexInformer[T]) rescope(to Scope) error {
+	if inf.shared.Load() {
+		return fmt.Errorf("%w: the informer is shared, and others count on the scope that it has; make another one", ErrScope)
+	}
+	if err := inf.becomeWriter(); err != nil {
+		return err
+	}
+	defer inf.unlockWriter()
+	from := inf.course.Load()
+	next, err := inf.newCourse(from, to)
+	if err != nil {
+		return err
+	}
+	inf.mu.Lock()
+	if inf.ending {
+		inf.mu.Unlock()
+		return ErrStopped
+	}
+	inf.course.Store(next)
+	for _, l := range next.lanes {
+		switch {
+		case slices.Contains(from.lanes, l):
+			if next.selector != from.selector {
+				l.ask(next.selector)
+			}
+		case inf.follow != nil:
+			inf.follow(l)
+		}
+	}
+	inf.mu.Unlock()
+	for _, l := range from.lanes {
+		if !slices.Contains(next.lanes, l) {
+			inf.leave(l)
+		}
+	}
+	inf.settle(inf.log) // it may have been complete but for those that have left
+	return nil
+}
+
+// leave takes a lane that is no longer on the course, and all that came by it, out of the informer. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) leave(l *lane[T]) {
+	l.left = true
+	if l.stop != nil {
+		l.stop() // its goroutines are waited for by Run: whatever they hang in, nobody else has to wait
+	}
+	inf.sweep(l, math.MaxUint64, inf.log)
+	l.reached.move("")
+	for _, listener := range inf.listeners {
+		listener.reach(inf.log, l.namespace, "")
+	}
+}
+
+// newCourse plans the course to a scope. The lanes that the present one has already are the same, and nothing has been changed yet.
+func (inf *SharedIndexInformer[T]) newCourse(from *course[T], to Scope) (*course[T], error) {
+	namespaces, err := to.namespaces(inf.origin.namespaced)
+	if err != nil {
+		return nil, err
+	}
+	next := &course[T]{scope: to, synced: from.synced}
+	if next.selector, err = to.selector(); err != nil {
+		return nil, err
+	}
+	news := next.selector != from.selector
+	for _, namespace := range namespaces {
+		l := from.lane(namespace)
+		if l == nil || l.namespace != namespace {
+			src, err := inf.source(namespace)
+			if err != nil {
+				return nil, err
+			}
+			l, news = inf.newLane(namespace, src, next.selector), true
+		}
+		next.lanes = append(next.lanes, l)
+	}
+	if inf.origin.namespaced {
+		next.scope.Namespaces = namespaces
+	}
+	if next.synced == nil || closed(next.synced) && news {
+		next.synced = make(chan struct{})
+	}
+	return next, nil
+}
+
+// source makes the source of a lane.
+func (inf *SharedIndexInformer[T]) source(namespace string) (source, error) {
+	src, err := inf.origin.source(namespace)
+	if _, bytes := src.(*rawSource); err == nil && inf.budget.max != 0 && !bytes {
+		err = errors.New("Options.MaxBytes needs a client made by informer.REST: others do not tell the size of an object")
+	}
+	if err != nil && namespace != metav1.NamespaceAll {
+		err = fmt.Errorf("namespace %s: %w", namespace, err)
+	}
+	return src, err
+}
+
+// namespaces returns those of the lanes for a scope, in order, or what is wrong with them.
+func (s Scope) namespaces(namespaced bool) ([]string, error) {
+	switch {
+	case !namespaced && len(s.Namespaces) > 0:
+		return nil, fmt.Errorf("%w: it has namespaces, and the informer one client, for whatever that lists; NewNamespaced makes one for namespaces", ErrScope)
+	case !namespaced:
+		return []string{metav1.NamespaceAll}, nil
+	case len(s.Namespaces) == 0:
+		return nil, fmt.Errorf("%w: it has no namespace; NamespaceAll, the empty one, stands for all", ErrScope)
+	}
+	names := slices.Sorted(slices.Values(s.Namespaces))
+	if names[0] == metav1.NamespaceAll && len(names) > 1 {
+		return nil, fmt.Errorf("%w: NamespaceAll, the empty one, stands beside namespace %q, which it includes", ErrScope, names[1])
+	}
+	for i, name := range names {
+		if i > 0 && name == names[i-1] {
+			return nil, fmt.Errorf("%w: namespace %q is given twice", ErrScope, name)
+		}
+		if wrong := validation.IsDNS1123Label(name); name != metav1.NamespaceAll && len(wrong) > 0 {
+			return nil, fmt.Errorf("%w: %q cannot be the name of a namespace: %s", ErrScope, name, strings.Join(wrong, ", "))
+		}
+	}
+	return names, nil
+}
+
+// selector returns the selectors of a scope as requests have them. Those that select nothing look there like those that select everything.
+func (s Scope) selector() (metav1.ListOptions, error) {
+	var opts metav1.ListOptions
+	if s.LabelSelector != nil {
+		opts.LabelSelector = s.LabelSelector.String()
+		if opts.LabelSelector == "" && !s.LabelSelector.Empty() {
+			return opts, fmt.Errorf("%w: the label selector selects nothing", ErrScope)
+		}
+	}
+	if s.FieldSelector != nil {
+		opts.FieldSelector = s.FieldSelector.String()
+		if opts.FieldSelector == "" && !s.FieldSelector.Empty() {
+			return opts, fmt.Errorf("%w: the field selector selects nothing", ErrScope)
+		}
+	}
+	return opts, nil
+}

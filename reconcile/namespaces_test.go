@@ -1,0 +1,231 @@
+package reconcile_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/apiserver"
+	"github.com/thermostat-go/thermostat/reconcile"
+)
+
+// province is a controller of ConfigMaps, each of which gets a Secret by every run, on an API server of several namespaces.
+type province struct {
+	*testing.T
+	admin   kubernetes.Interface // of somebody whose requests have no faults
+	link    *apiserver.Link      // the controller's way
+	maps    *informer.SharedIndexInformer[*corev1.ConfigMap]
+	secrets *informer.SharedIndexInformer[*corev1.Secret]
+	into    func(reconcile.Key) string // the namespace that a key's Secrets are made in; nil: its own
+	touches int
+
+	mu     sync.Mutex
+	runs   map[reconcile.Key]int      // guarded by mu
+	faults map[string]apiserver.Fault // guarded by mu; of what is asked for Secrets, by namespace
+}
+
+// inProvince runs fn in virtual time, on a controller that follows some of the namespaces.
+func inProvince(t *testing.T, namespaces []string, followed []string, fn func(t *testing.T, p *province)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		server, err := apiserver.New(apiserver.Options{Namespaces: namespaces})
+		require.NoError(t, err)
+		p := &province{
+			T: t, admin: kubernetes.NewForConfigOrDie(server.Config()), link: server.Link(), runs: map[reconcile.Key]int{}, faults: map[string]apiserver.Fault{},
+		}
+		p.link.Inject(func(r apiserver.Request) apiserver.Fault {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if r.Resource.Resource != "secrets" || r.Writes() {
+				return nil
+			}
+			return p.faults[r.Namespace]
+		})
+		config := p.link.Config()
+		config.Wrap(reconcile.TrackWrites)
+		clients := kubernetes.NewForConfigOrDie(config)
+		p.maps, err = informer.NewNamespaced[*corev1.ConfigMap](clients.CoreV1().ConfigMaps, followed, informer.Options[*corev1.ConfigMap]{})
+		require.NoError(t, err)
+		p.secrets, err = informer.NewNamespaced[*corev1.Secret](clients.CoreV1().Secrets, followed, informer.Options[*corev1.Secret]{})
+		require.NoError(t, err)
+		c, err := reconcile.NewController("province", reconcile.Func(func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+			namespace := key.Namespace
+			if p.into != nil {
+				namespace = p.into(key)
+			}
+			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: key.Name + "-", Labels: map[string]string{"of": key.Name}}}
+			_, err := clients.CoreV1().Secrets(namespace).Create(ctx, s, metav1.CreateOptions{})
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.runs[key]++
+			return reconcile.Result{}, err
+		}), reconcile.Options{})
+		require.NoError(t, err)
+		reconcile.For(c, p.maps)
+		reconcile.Reads(c, p.secrets)
+		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- m.Run(ctx) }()
+		t.Cleanup(func() {
+			p.link.DelayWatches("secrets", 0)
+			cancel()
+			require.NoError(t, <-done)
+		})
+		synctest.Wait()
+		fn(t, p)
+	})
+}
+
+// touch changes the ConfigMap of that name, or makes it.
+func (p *province) touch(namespace string) {
+	p.Helper()
+	p.touches++
+	maps := p.admin.CoreV1().ConfigMaps(namespace)
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Data: map[string]string{"touch": fmt.Sprint(p.touches)}}
+	_, err := maps.Update(p.Context(), m, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = maps.Create(p.Context(), m, metav1.CreateOptions{})
+	}
+	require.NoError(p, err)
+	synctest.Wait()
+}
+
+// ran returns how often the key of a namespace's ConfigMap has been reconciled.
+func (p *province) ran(namespace string) int {
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.runs[reconcile.Key{Namespace: namespace, Name: "m"}]
+}
+
+func (p *province) fail(namespace string, f apiserver.Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults[namespace] = f
+}
+
+// follow lets both informers follow these namespaces, the one that names no keys first.
+func (p *province) follow(namespaces ...string) {
+	p.Helper()
+	require.NoError(p, p.secrets.Rescope(informer.Scope{Namespaces: namespaces, LabelSelector: p.secrets.Scope().LabelSelector}))
+	require.NoError(p, p.maps.Rescope(informer.Scope{Namespaces: namespaces}))
+	synctest.Wait()
+}
+
+// A write is waited for in the namespaces that the informer follows, and in no other.
+func TestWritesAreWaitedForInTheNamespacesThatAreFollowed(t *testing.T) {
+	inProvince(t, []string{"one", "two", "outside"}, []string{"one", "two"}, func(t *testing.T, p *province) {
+		p.into = func(key reconcile.Key) string {
+			if key.Namespace == "two" {
+				return "outside"
+			}
+			return key.Namespace
+		}
+		p.link.DelayWatches("secrets", apiserver.Never)
+		for range 3 {
+			p.touch("one")
+			p.touch("two")
+		}
+		require.Equal(t, 1, p.ran("one"), "it is parked")
+		require.Equal(t, 3, p.ran("two"), "nobody will see its Secrets")
+		p.link.DelayWatches("secrets", 0)
+		require.Equal(t, 2, p.ran("one"))
+	})
+}
+
+func TestANamespaceThatIsAddedIsLearned(t *testing.T) {
+	inProvince(t, []string{"one", "two"}, []string{"one"}, func(t *testing.T, p *province) {
+		p.touch("two")
+		require.Zero(t, p.ran("two"))
+		p.follow("one", "two")
+		require.Equal(t, 1, p.ran("two"))
+		p.link.DelayWatches("secrets", apiserver.Never)
+		for range 3 {
+			p.touch("two")
+		}
+		require.LessOrEqual(t, p.ran("two"), 2, "it is parked, unless the cache had seen the first Secret")
+		before := p.ran("two")
+		p.touch("two")
+		require.Equal(t, before, p.ran("two"))
+		p.link.DelayWatches("secrets", 0)
+		require.Equal(t, before+1, p.ran("two"))
+	})
+}
+
+// Nobody waits for what happens in a namespace that is no longer followed.
+func TestANamespaceThatIsTakenAwayWakesItsKeys(t *testing.T) {
+	inProvince(t, []string{"one", "two"}, []string{"one", "two"}, func(t *testing.T, p *province) {
+		p.link.DelayWatches("secrets", apiserver.Never)
+		p.touch("one")
+		p.touch("two")
+		p.touch("one")
+		p.touch("two")
+		require.Equal(t, 1, p.ran("one"))
+		require.Equal(t, 1, p.ran("two"))
+		require.NoError(t, p.secrets.Rescope(informer.Scope{Namespaces: []string{"one"}}))
+		require.Equal(t, 2, p.ran("two"), "at once")
+		require.Equal(t, 1, p.ran("one"))
+	})
+}
+
+// A key whose namespace is not complete in a cache waits for that, and others do not.
+func TestNoRunBeforeItsNamespaceIsComplete(t *testing.T) {
+	inProvince(t, []string{"one", "two"}, []string{"one"}, func(t *testing.T, p *province) {
+		p.touch("one")
+		p.touch("two")
+		p.fail("two", apiserver.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "", fmt.Errorf("no"))))
+		p.follow("one", "two")
+		time.Sleep(7 * time.Minute)
+		require.Zero(t, p.ran("two"), "whether it has Secrets is not known")
+		require.Equal(t, informer.Denied, p.secrets.HealthIn("two").State)
+		p.touch("one")
+		require.Equal(t, 2, p.ran("one"))
+
+		p.fail("two", nil)
+		asked := func() int { return p.secrets.HealthIn("two").Listed }
+		for asked() == 0 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		require.Equal(t, 1, p.ran("two"), "as soon as it is")
+	})
+}
+
+// What an informer asks for is learned anew when that changes.
+func TestSelectorsThatChangeAreLearned(t *testing.T) {
+	inProvince(t, []string{"one"}, []string{"one"}, func(t *testing.T, p *province) {
+		none := labels.SelectorFromSet(labels.Set{"of": "nobody"})
+		require.NoError(t, p.secrets.Rescope(informer.Scope{Namespaces: []string{"one"}, LabelSelector: none}))
+		synctest.Wait()
+		p.link.DelayWatches("secrets", apiserver.Never)
+		for range 3 {
+			p.touch("one")
+		}
+		require.Equal(t, 3, p.ran("one"), "it does not list such Secrets any more")
+		p.link.DelayWatches("secrets", 0)
+		require.NoError(t, p.secrets.Rescope(informer.Scope{Namespaces: []string{"one"}}))
+		require.NoError(t, p.secrets.WaitForSync(t.Context()))
+		synctest.Wait()
+		require.Len(t, slices.Collect(p.secrets.All()), 3)
+		p.link.DelayWatches("secrets", apiserver.Never)
+		for range 3 {
+			p.touch("one")
+		}
+		require.Equal(t, 4, p.ran("one"))
+	})
+}
