@@ -62,6 +62,9 @@ func (b *budget) load() (int64, <-chan struct{}) {
 
 // applied says that so much of what was waiting is in the store, or dropped.
 func (b *budget) applied(bytes int64) {
+	if bytes == 0 {
+		return
+	}
 	b.waiting.Add(-bytes)
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -80,7 +80,9 @@ func newDeltaFIFO[T any](ready chan<- struct{}, b *budget) *deltaFIFO[T] {
 
 // add appends a step to the history of its key. With reached, everything up to that version has then been added.
 func (f *deltaFIFO[T]) add(d delta[T], reached string) {
-	f.budget.waiting.Add(d.size)
+	if d.size != 0 { // most clients do not tell, and the lanes share the number
+		f.budget.waiting.Add(d.size)
+	}
 	f.mu.Lock()
 	if reached != "" {
 		f.resourceVersion = reached
