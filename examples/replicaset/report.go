@@ -31,12 +31,14 @@ func (r *replicaSetReconciler) report(ctx context.Context, rs *appsv1.ReplicaSet
 			return wait, nil
 		}
 	}
-	r.unsaid.Delete(key)
 	_, err = reconcile.UpdateStatus(ctx, r.client.AppsV1().ReplicaSets(rs.Namespace), rs, func(newest *appsv1.ReplicaSet) error {
 		status.Conditions = conditionsAfter(newest.Status.Conditions, rs, status.Replicas, failure, now)
 		newest.Status = status
 		return nil
 	})
+	if err == nil { // or it has waited enough: to wait once more would be a run that went well, and the failures be forgotten
+		r.unsaid.Delete(key)
+	}
 	return 0, err
 }
 
@@ -47,14 +49,14 @@ func urgent(rs *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) bool {
 		!apiequality.Semantic.DeepEqual(status.Conditions, rs.Status.Conditions)
 }
 
+func asWanted(rs *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) bool {
+	return status.ObservedGeneration == rs.Generation && int(status.Replicas) == wanted(rs) && int(status.AvailableReplicas) == wanted(rs)
+}
+
 // sooner is the shorter one of two waits, of which 0 is none.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}
 	return min(a, b)
-}
-
-func asWanted(rs *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) bool {
-	return status.ObservedGeneration == rs.Generation && int(status.Replicas) == wanted(rs) && int(status.AvailableReplicas) == wanted(rs)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/transport"
 
 	"github.com/thermostat-go/thermostat/internal/apiserver"
 	"github.com/thermostat-go/thermostat/reconcile"
@@ -73,7 +75,7 @@ type clockwork struct {
 	statuses []string // guarded by mu
 }
 
-func newClockwork(t *testing.T) *clockwork {
+func newClockwork(t *testing.T, wrap ...transport.WrapperFunc) *clockwork {
 	server, err := apiserver.New(apiserver.Options{})
 	require.NoError(t, err)
 	client := func(change func(*rest.Config)) kubernetes.Interface {
@@ -84,7 +86,11 @@ func newClockwork(t *testing.T) *clockwork {
 		return client
 	}
 	c := &clockwork{t: t, client: client(func(*rest.Config) {}), began: time.Now()}
-	own := client(func(cfg *rest.Config) { cfg.Wrap(reconcile.TrackWrites) })
+	own := client(func(cfg *rest.Config) {
+		for _, f := range append(wrap, reconcile.TrackWrites) {
+			cfg.Wrap(f)
+		}
+	})
 	_, controller, err := newController(own, record.NewFakeRecorder(1000), metav1.NamespaceAll, reconcile.Options{})
 	require.NoError(t, err)
 	manager, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{controller}})
@@ -202,5 +208,23 @@ func TestOneStatusTellsOfManyChanges(t *testing.T) {
 		require.Equal(t, []string{
 			"0s: generation 2, 0 pods, 0 available, 10 end", "57ms: generation 2, 0 pods, 0 available, 2 end", "113ms: generation 2, 0 pods, 0 available, 0 end",
 		}, c.written(), "the run that deletes says nothing, as the next one is about to")
+	})
+}
+
+// A status that cannot be written is tried again after a time that grows, as all that fails is: having waited is no success.
+func TestAStatusThatIsRefusedRestsLongerEachTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := &tap{answer: func(r request) *http.Response {
+			if r.what == "PUT replicasets/status" {
+				return refuse(http.StatusInternalServerError)
+			}
+			return nil
+		}}
+		c := newClockwork(t, refused.wrap)
+		c.create(3)
+		time.Sleep(time.Minute)
+		require.Empty(t, c.written())
+		tries := len(refused.sent("PUT replicasets/status"))
+		require.InDelta(t, 14, tries, 1, "the last one came after 5 ms, doubled 13 times")
 	})
 }
