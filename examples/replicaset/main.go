@@ -111,9 +111,7 @@ func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elec
 
 	numbers := metrics.New()
 	r, c, err := newController(client, events, o.namespace, reconcile.Options{
-		Workers: o.workers, Metrics: numbers,
-		// What fails rests for longer each time, and all that fails together may not come back more often than this.
-		RateLimiter: workqueue.MaxOf(workqueue.Exponential[reconcile.Key](5*time.Millisecond, 1000*time.Second, 0), workqueue.Bucket[reconcile.Key](10, 100)),
+		Workers: o.workers, Metrics: numbers, RateLimiter: backoff(),
 		// All workers share the client's rate, and each may have a whole burst of pods to make.
 		Timeout: 2*time.Minute + time.Duration(float64(o.workers*burst)/float64(o.qps)*float64(time.Second)),
 	})
@@ -148,4 +146,9 @@ func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elec
 		return errors.Join(found, err) // with what has not ended in time, if anything has not
 	}
 	return err
+}
+
+// backoff is how long what fails rests: for longer each time, and all that fails together may not come back more often than 10 times a second.
+func backoff() workqueue.RateLimiter[reconcile.Key] {
+	return workqueue.MaxOf(workqueue.Exponential[reconcile.Key](5*time.Millisecond, 1000*time.Second, 0), workqueue.Bucket[reconcile.Key](10, 100))
 }
