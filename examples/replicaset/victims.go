@@ -69,11 +69,11 @@ func progress(pod *corev1.Pod) int {
 	}
 }
 
-// deletionCost is what the pod's annotation says; what is not the plain form of an int32 counts as not said.
+// deletionCost is what the pod's annotation says. What is not an int32, or begins with a plus or a zero to no purpose, counts as not said.
 func deletionCost(pod *corev1.Pod) int32 {
 	text := pod.Annotations[corev1.PodDeletionCost]
 	cost, err := strconv.ParseInt(text, 10, 32)
-	if err != nil || strconv.FormatInt(cost, 10) != text {
+	if err != nil || text[0] == '+' || text[0] == '0' && text != "0" {
 		return 0
 	}
 	return int32(cost)

@@ -85,6 +85,8 @@ func TestWhoGoesFirst(t *testing.T) {
 		"d: as a number, not as text":                    {[]pod{costing("9"), readyFor(time.Hour)}, []pod{costing("10"), readyFor(time.Second)}},
 		"d: +5 is not a cost":                            {[]pod{costing("+5"), readyFor(time.Hour)}, []pod{costing("1"), readyFor(time.Second)}},
 		"d: 007 is not a cost":                           {[]pod{costing("007"), readyFor(time.Hour)}, []pod{costing("1"), readyFor(time.Second)}},
+		"d: -007 is one, as for Kubernetes":              {[]pod{costing("-007"), readyFor(time.Hour)}, []pod{costing("-1"), readyFor(time.Second)}},
+		"d: 0 is one":                                    {[]pod{costing("0"), readyFor(time.Hour)}, []pod{costing("1"), readyFor(time.Second)}},
 		"d: beyond int32 is not a cost":                  {[]pod{costing("3000000000"), readyFor(time.Hour)}, []pod{costing("1"), readyFor(time.Second)}},
 		"d: a cost before a crowd":                       {[]pod{costing("-1"), onNode("calm")}, []pod{onNode("busy")}},
 		"e: on the busier node":                          {[]pod{onNode("busy"), readyFor(time.Hour)}, []pod{onNode("calm"), readyFor(time.Second)}},
