@@ -19,7 +19,7 @@ func TestBehavioursAreWhereTheTableSays(t *testing.T) {
 	text, err := os.ReadFile("BEHAVIOURS.md")
 	require.NoError(t, err)
 	declared := map[string]bool{} // functions, of the library with the name of their package
-	for prefix, dir := range map[string]string{"": ".", "reconcile.": "../../reconcile", "workqueue.": "../../workqueue"} {
+	for prefix, dir := range map[string]string{"": ".", "reconcile.": "../../reconcile", "workqueue.": "../../workqueue", "informer.": "../../informer"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
 		for _, file := range files {

@@ -287,10 +287,40 @@ func TestStatusIsWrittenAlsoWhenScalingFails(t *testing.T) {
 	require.Equal(t, []string{"POST pods", "PUT replicasets/status"}, s.order())
 	require.EqualValues(t, 1, s.get("web").Status.Replicas)
 
+	s.told()
 	room, broken = 1, true
 	_, err = s.step("web")
 	require.ErrorContains(t, err, "update the status")
 	require.Len(t, s.pods("web"), 2)
+	require.Len(t, s.told(), 1, "of the pod, and none of the status")
+}
+
+// No deletion waits for another: each of them is answered only when all have been asked for.
+func TestPodsAreDeletedAllAtOnce(t *testing.T) {
+	t.Parallel()
+	const n = 4
+	var asked sync.WaitGroup
+	asked.Add(n)
+	s := newStepper(t, func(r request) *http.Response {
+		if r.what == "DELETE pods" {
+			asked.Done()
+			all := make(chan struct{})
+			go func() { asked.Wait(); close(all) }()
+			select {
+			case <-all:
+			case <-time.After(20 * time.Second):
+				return refuse(http.StatusInternalServerError)
+			}
+		}
+		return nil
+	})
+	s.create("web", n, calm)
+	_, err := s.step("web")
+	require.NoError(t, err)
+	s.scale("web", 0)
+	_, err = s.step("web")
+	require.NoError(t, err)
+	require.Empty(t, s.pods("web"))
 }
 
 // A ReplicaSet that is on its way out is only reported on: its pods are the garbage collector's.
