@@ -37,8 +37,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// These tests are about deploy/. There is no container engine here, so they do with its files what they can: apply the manifests to a real API server, and
-// run the command as the pods would, with the arguments and the rights that the manifests give it.
+// These tests are about deploy/. They do without a container engine what can be done with its files: apply the manifests to a real API server, and run the
+// command as the pods would, with the arguments and the rights that the manifests give it.
 
 const repository = "../.."
 
