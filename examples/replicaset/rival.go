@@ -44,14 +44,14 @@ func watchForRivals(replicaSets *informer.SharedIndexInformer[*appsv1.ReplicaSet
 }
 
 // rival names whoever else has written the status between two versions of a ReplicaSet; before may be nil. The times are the server's own, so
-// no clock is trusted but that one.
+// no clock is trusted but that one. What is older than the ReplicaSet itself came with it, from a backup.
 func rival(before, after *appsv1.ReplicaSet) string {
 	var known []metav1.ManagedFieldsEntry
 	if before != nil {
 		known = before.ManagedFields
 	}
 	for _, entry := range after.ManagedFields {
-		if entry.Manager == manager || entry.Subresource != "status" {
+		if entry.Manager == manager || entry.Subresource != "status" || entry.Time.Before(&after.CreationTimestamp) {
 			continue
 		}
 		old := slices.ContainsFunc(known, func(k metav1.ManagedFieldsEntry) bool {

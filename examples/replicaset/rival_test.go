@@ -21,6 +21,10 @@ func writtenBy(manager, subresource string, second int64) func(*appsv1.ReplicaSe
 	}
 }
 
+func madeAt(second int64) func(*appsv1.ReplicaSet) {
+	return func(rs *appsv1.ReplicaSet) { rs.CreationTimestamp = metav1.NewTime(time.Unix(second, 0)) }
+}
+
 func TestRival(t *testing.T) {
 	deployment, us, them := writtenBy("kube-controller-manager", "", 1), writtenBy(manager, "status", 2), writtenBy("kube-controller-manager", "status", 3)
 	for name, c := range map[string]struct {
@@ -33,6 +37,8 @@ func TestRival(t *testing.T) {
 		"they have":                          {testRS(us), testRS(us, them), "kube-controller-manager"},
 		"they have again":                    {testRS(them), testRS(writtenBy("kube-controller-manager", "status", 4)), "kube-controller-manager"},
 		"they have, while we were away":      {nil, testRS(them), "kube-controller-manager"},
+		"it comes from a backup of theirs":   {nil, testRS(them, madeAt(4)), ""},
+		"they have, as soon as it was made":  {nil, testRS(them, madeAt(3)), "kube-controller-manager"},
 		"somebody has scaled":                {testRS(us), testRS(us, writtenBy("kubectl", "scale", 5)), ""},
 		"theirs is gone, as ours is all new": {testRS(them), testRS(us), ""},
 	} {
