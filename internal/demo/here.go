@@ -101,7 +101,7 @@ func (h *here) endLeader(ctx context.Context, holder string) (result string, wit
 		return "", 0, err
 	}
 	delete(h.processes, leader.Name)
-	return fmt.Sprintf("kill -9 %d: %s is dead; its lease lasts up to %v yet", leader.PID, leader.Name, leaseDuration), leaseDuration + 2*retryPeriod, nil
+	return fmt.Sprintf("kill -9 %d: %s is dead, and its lease lasts up to %v more", leader.PID, leader.Name, leaseDuration), leaseDuration + 2*retryPeriod, nil
 }
 
 func (h *here) end(ctx context.Context) (string, error) {

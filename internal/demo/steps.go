@@ -268,7 +268,7 @@ func (d *demo) endLeader(ctx context.Context) (string, error) {
 	if len(left.owned) >= crowd {
 		return "", fmt.Errorf("the leader was done before it could be ended: there are %s", left)
 	}
-	d.narrator.line(fmt.Sprintf("      %s, and left %s", ended, left))
+	d.narrator.line(fmt.Sprintf("      %s; it leaves %s", ended, left))
 	if _, err := awaitLeader(ctx, d.client, d.stage, holder); err != nil {
 		return "", err
 	}
@@ -282,8 +282,8 @@ func (d *demo) endLeader(ctx context.Context) (string, error) {
 	case tookOver > within:
 		return "", fmt.Errorf("the standby took the lease after %s; %s was to be expected", seconds(tookOver), seconds(within))
 	}
-	return fmt.Sprintf("ended with %d pods; the other one took over %s later, and there are %d, %s after the start, and at no time there were more than that.",
-		len(left.owned), seconds(tookOver), crowd, seconds(time.Since(began))), d.statusSays(ctx, int32(crowd))
+	return fmt.Sprintf("the leader ended at %d of %d pods; the other one took over %s later and made the rest, %s after the start, with never more than %d in all.",
+		len(left.owned), crowd, seconds(tookOver), seconds(time.Since(began)), crowd), d.statusSays(ctx, int32(crowd))
 }
 
 func (d *demo) cleanUp(ctx context.Context) (string, error) {
