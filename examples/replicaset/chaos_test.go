@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -48,7 +47,7 @@ func newChaos(t *testing.T, cluster *testcluster.Cluster, sets, size int) (c *ch
 	c = &chaos{world: w, random: rand.New(rand.NewPCG(seed, 0)), size: size, done: map[string]int{}}
 	for i := range sets {
 		c.names = append(c.names, fmt.Sprintf("set-%03d", i))
-		w.create(c.names[i], int32(size), c.shape(i))
+		w.create(c.names[i], int32(size), labelling(c.label(i)))
 	}
 	_, err := w.client.CoreV1().ResourceQuotas(w.namespace).Create(t.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "quota"},
@@ -65,12 +64,6 @@ func (c *chaos) label(i int) string {
 	return c.names[i]
 }
 
-func (c *chaos) shape(i int) func(*appsv1.ReplicaSet) {
-	return func(rs *appsv1.ReplicaSet) {
-		rs.Spec.Selector.MatchLabels["app"], rs.Spec.Template.Labels["app"] = c.label(i), c.label(i)
-	}
-}
-
 // operate does one thing.
 func (c *chaos) operate(ctx context.Context) {
 	i := c.random.IntN(len(c.names))
@@ -79,7 +72,7 @@ func (c *chaos) operate(ctx context.Context) {
 		share int
 		do    func() error
 	}{
-		{"scale", 30, func() error { return c.scaleTo(ctx, i, c.random.IntN(c.size+1)) }},
+		{"scale", 30, func() error { return c.tryToScale(ctx, c.names[i], int32(c.random.IntN(c.size+1))) }},
 		{"delete pods", 30, func() error {
 			return c.some(ctx, i, 3, func(pod string) error {
 				return c.client.CoreV1().Pods(c.namespace).Delete(ctx, pod, metav1.DeleteOptions{})
@@ -87,13 +80,13 @@ func (c *chaos) operate(ctx context.Context) {
 		}},
 		{"fail pods", 8, func() error {
 			return c.some(ctx, i, 2, func(pod string) error {
-				return c.patchPod(ctx, pod, `{"metadata":{"annotations":{"standin/outcome":"Failed"}}}`)
+				return c.tryToPatch(ctx, pod, `{"metadata":{"annotations":{"standin/outcome":"Failed"}}}`)
 			})
 		}},
 		{"relabel pods", 16, func() error { // some are wanted by another ReplicaSet then, and some by none
 			to := []string{"stray", c.label(c.random.IntN(len(c.names)))}[c.random.IntN(2)]
 			return c.some(ctx, i, 2, func(pod string) error {
-				return c.patchPod(ctx, pod, fmt.Sprintf(`{"metadata":{"labels":{"app":%q}}}`, to))
+				return c.tryToPatch(ctx, pod, fmt.Sprintf(`{"metadata":{"labels":{"app":%q}}}`, to))
 			})
 		}},
 		{"add orphans", 8, func() error {
@@ -126,11 +119,6 @@ func (c *chaos) operate(ctx context.Context) {
 	}
 }
 
-func (c *chaos) scaleTo(ctx context.Context, i, n int) error {
-	_, err := c.client.AppsV1().ReplicaSets(c.namespace).Patch(ctx, c.names[i], types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n), metav1.PatchOptions{})
-	return err
-}
-
 // some does something to at most n pods with the label of a ReplicaSet, the same ones for the same order of names.
 func (c *chaos) some(ctx context.Context, i, n int, do func(pod string) error) error {
 	list, err := c.client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + c.label(i)})
@@ -147,11 +135,6 @@ func (c *chaos) some(ctx context.Context, i, n int, do func(pod string) error) e
 	return nil
 }
 
-func (c *chaos) patchPod(ctx context.Context, pod, patch string) error {
-	_, err := c.client.CoreV1().Pods(c.namespace).Patch(ctx, pod, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	return err
-}
-
 func (c *chaos) quota(ctx context.Context, pods int) error {
 	_, err := c.client.CoreV1().ResourceQuotas(c.namespace).Patch(ctx, "quota", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"hard":{"pods":"%d"}}}`, pods), metav1.PatchOptions{})
 	return err
@@ -159,7 +142,7 @@ func (c *chaos) quota(ctx context.Context, pods int) error {
 
 // makeAnew creates a ReplicaSet under the name of one that is about to go.
 func (c *chaos) makeAnew(ctx context.Context, i int) (err error) {
-	rs := newReplicaSet(c.names[i], int32(c.size), c.shape(i))
+	rs := newReplicaSet(c.names[i], int32(c.size), labelling(c.label(i)))
 	for range 50 {
 		if _, err = c.client.AppsV1().ReplicaSets(c.namespace).Create(ctx, rs, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 			return err
@@ -177,7 +160,7 @@ func (c *chaos) calmDown(within time.Duration, meanwhile func()) {
 		if _, err := c.client.AppsV1().ReplicaSets(c.namespace).Get(ctx, c.names[i], metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			require.NoError(c.t, c.makeAnew(ctx, i))
 		}
-		require.NoError(c.t, c.scaleTo(ctx, i, c.size+1)) // a number that it has not had
+		require.NoError(c.t, c.tryToScale(ctx, c.names[i], int32(c.size)+1)) // a number that it has not had
 	}
 	wrong, err := []string(nil), error(nil)
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {

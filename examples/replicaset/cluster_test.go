@@ -167,16 +167,12 @@ func TestOverlappingSelectors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testcluster.Shared(t))
 	w.control()
-	same := func(rs *appsv1.ReplicaSet) {
-		rs.Spec.Selector.MatchLabels = map[string]string{"app": "same"}
-		rs.Spec.Template.Labels = map[string]string{"app": "same"}
-	}
 	for i := range 4 {
 		w.createPod(orphan(fmt.Sprintf("orphan-%d", i), map[string]string{"app": "same"}))
 	}
 	// Both may adopt all four orphans before they delete what they have too much of.
-	w.create("one", 3, same)
-	w.create("two", 3, same)
+	w.create("one", 3, labelling("same"))
+	w.create("two", 3, labelling("same"))
 	w.overseer.allow("one", 4)
 	w.overseer.allow("two", 4)
 	w.settled("one", 3)
@@ -381,10 +377,7 @@ func TestTheLongestName(t *testing.T) {
 	t.Parallel()
 	s := newStepper(t, nil)
 	name := strings.Repeat("a", 253)
-	s.create(name, 1, calm, func(rs *appsv1.ReplicaSet) {
-		rs.Spec.Selector.MatchLabels = map[string]string{"app": "web"}
-		rs.Spec.Template.Labels = map[string]string{"app": "web"}
-	})
+	s.create(name, 1, calm, labelling("web"))
 	_, err := s.step(name)
 	require.NoError(t, err)
 	require.Len(t, s.pods(name), 1)

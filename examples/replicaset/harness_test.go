@@ -139,6 +139,13 @@ func newReplicaSet(name string, n int32, change ...func(*appsv1.ReplicaSet)) *ap
 	return rs
 }
 
+// labelling makes it one of pods labelled app=value, whatever its name.
+func labelling(value string) func(*appsv1.ReplicaSet) {
+	return func(rs *appsv1.ReplicaSet) {
+		rs.Spec.Selector.MatchLabels["app"], rs.Spec.Template.Labels["app"] = value, value
+	}
+}
+
 // create makes a ReplicaSet of n pods labelled app=name.
 func (w *world) create(name string, n int32, change ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
 	w.t.Helper()
@@ -158,9 +165,13 @@ func (w *world) scale(name string, n int32) {
 // scaleFreely scales without a word to the overseer.
 func (w *world) scaleFreely(name string, n int32) {
 	w.t.Helper()
+	require.NoError(w.t, w.tryToScale(w.t.Context(), name, n))
+}
+
+func (w *world) tryToScale(ctx context.Context, name string, n int32) error {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)
-	_, err := w.client.AppsV1().ReplicaSets(w.namespace).Patch(w.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(w.t, err)
+	_, err := w.client.AppsV1().ReplicaSets(w.namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
 func (w *world) get(name string) *appsv1.ReplicaSet {
@@ -198,8 +209,12 @@ func (w *world) delete(pod string) {
 
 func (w *world) patch(pod, patch string) {
 	w.t.Helper()
-	_, err := w.client.CoreV1().Pods(w.namespace).Patch(w.t.Context(), pod, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	require.NoError(w.t, err)
+	require.NoError(w.t, w.tryToPatch(w.t.Context(), pod, patch))
+}
+
+func (w *world) tryToPatch(ctx context.Context, pod, patch string) error {
+	_, err := w.client.CoreV1().Pods(w.namespace).Patch(ctx, pod, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
 }
 
 // settled waits until the ReplicaSet has n pods, all available, and says so in its status.

@@ -368,9 +368,7 @@ func TestCrowd(t *testing.T) {
 	deployment := owner("deployment")
 	s.create("old", 0, deployment)
 	s.create("new", 0, deployment)
-	s.create("old-again", 0, deployment, func(rs *appsv1.ReplicaSet) { // it matches what "old" does: a pod counts once for all that
-		rs.Spec.Selector.MatchLabels["app"], rs.Spec.Template.Labels["app"] = "old", "old"
-	})
+	s.create("old-again", 0, deployment, labelling("old")) // it matches what "old" does: a pod counts once for all that
 	s.create("stranger", 0, owner("another"))
 	s.create("single", 0)
 	for i := range 3 {
@@ -393,20 +391,15 @@ func TestCrowd(t *testing.T) {
 
 // letGo takes a pod's finalizers away, also after the test.
 func (w *world) letGo(pod string) {
-	_, err := w.client.CoreV1().Pods(w.namespace).Patch(context.Background(), pod, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-	require.NoError(w.t, err)
+	require.NoError(w.t, w.tryToPatch(context.Background(), pod, `{"metadata":{"finalizers":null}}`))
 }
 
 // Whom a pod concerns: its controller by name, whatever that turns out to be, or all that want an orphan.
 func TestConcerned(t *testing.T) {
 	t.Parallel()
 	s := newStepper(t, nil)
-	same := func(rs *appsv1.ReplicaSet) {
-		rs.Spec.Selector.MatchLabels = map[string]string{"app": "same"}
-		rs.Spec.Template.Labels = map[string]string{"app": "same"}
-	}
-	s.create("one", 0, same)
-	s.create("two", 0, same)
+	s.create("one", 0, labelling("same"))
+	s.create("two", 0, labelling("same"))
 	s.create("other", 0)
 	s.catchUp()
 	here := func(pod *corev1.Pod) { pod.Namespace = s.namespace }
