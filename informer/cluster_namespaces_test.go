@@ -71,7 +71,7 @@ func TestRightsInSomeNamespaces(t *testing.T) {
 			_, err = both.AddHandler(told.handle, HandlerOptions{})
 			require.NoError(t, err)
 			runLogged(t, both, &logLines{})
-			becomes(t, both, Live)
+			require.NoError(t, both.WaitForSync(t.Context()))
 			require.Equal(t, 4, both.Len())
 
 			all, err := newInformer(first, second, third)
@@ -80,7 +80,7 @@ func TestRightsInSomeNamespaces(t *testing.T) {
 			runLogged(t, all, log)
 			becomes(t, all, Denied)
 			for _, namespace := range []string{first, second} {
-				require.Eventually(t, func() bool { return all.HealthIn(namespace).State == Live }, inTime, 5*time.Millisecond)
+				require.Eventually(t, func() bool { h := all.HealthIn(namespace); return h.State == Live && h.Listed > 0 }, inTime, 5*time.Millisecond)
 			}
 			require.Equal(t, 4, all.Len())
 			waiting, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -97,12 +97,12 @@ func TestRightsInSomeNamespaces(t *testing.T) {
 
 			grant(third)
 			becomes(t, all, Live)
-			require.True(t, all.HasSynced())
+			require.NoError(t, all.WaitForSync(t.Context()))
 			require.Equal(t, both.Len()+2, all.Len())
 			require.Len(t, log.take(), 1, "one line, however often it was refused")
 
 			require.NoError(t, both.Rescope(Scope{Namespaces: []string{second, third}}))
-			becomes(t, both, Live)
+			require.NoError(t, both.WaitForSync(t.Context()))
 			require.Equal(t, 4, both.Len())
 			require.NoError(t, told.err())
 			tenant{t, cluster.Client().CoreV1().Pods(first)}.delete("while-denied-" + strings.ToLower(name))
