@@ -30,7 +30,6 @@ type intake struct {
 	// head is what the answer, to a list, says of itself; valid once parcels is closed.
 	head metav1.ListMeta
 
-	spare chan *parcel
 	stop  context.CancelFunc
 	ended sync.WaitGroup
 }
@@ -73,7 +72,6 @@ func (s *splitting) isList() error {
 func newIntake(ctx context.Context, body io.ReadCloser, c codec, list bool) *intake {
 	ctx, cancel := context.WithCancel(ctx)
 	in := &intake{codec: c, body: body, parcels: make(chan *parcel, runtime.GOMAXPROCS(0)), stop: cancel}
-	in.spare = make(chan *parcel, cap(in.parcels)+1)
 	in.ended.Go(func() {
 		defer close(in.parcels)
 		in.err = in.split(ctx, list)
@@ -91,22 +89,26 @@ func (in *intake) close() {
 	in.ended.Wait()
 }
 
+// What has been in the hands of one answer serves the next: a list in pages is hundreds of answers, and these were a quarter of all that it allocated.
+var (
+	spareParcels = sync.Pool{New: func() any { return &parcel{} }}
+	spareReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 64<<10) }}
+)
+
 // recycle takes back a parcel whose objects have been dealt with.
 func (in *intake) recycle(b *parcel) {
 	clear(b.objects) // or they would be kept alive
+	clear(b.raws)    // and so would bytes that are left behind
 	if cap(b.bytes) > 4*parcelBytes {
 		b.bytes = nil // an uncommonly large object has been in it
 	}
 	*b = parcel{raws: b.raws[:0], bytes: b.bytes[:0], objects: b.objects[:0]}
-	select {
-	case in.spare <- b:
-	default:
-	}
+	spareParcels.Put(b)
 }
 
 func (in *intake) split(ctx context.Context, list bool) error {
 	var (
-		b     = &parcel{}
+		b     = spareParcels.Get().(*parcel)
 		out   splitting
 		flush = func() {
 			if len(b.raws) == 0 {
@@ -122,18 +124,20 @@ func (in *intake) split(ctx context.Context, list bool) error {
 			case in.parcels <- b:
 			case <-ctx.Done():
 			}
-			select {
-			case b = <-in.spare:
-			default:
-				b = &parcel{}
-			}
+			b = spareParcels.Get().(*parcel)
 		}
 	)
 	limit := int64(maxListBytes)
 	if !list {
 		limit = 0
 	}
-	from := bufio.NewReaderSize(&eager{from: in.body, before: flush, limit: limit}, 64<<10)
+	from := spareReaders.Get().(*bufio.Reader)
+	from.Reset(&eager{from: in.body, before: flush, limit: limit})
+	defer func() {
+		from.Reset(nil)
+		spareReaders.Put(from)
+		spareParcels.Put(b) // flush has left it empty
+	}()
 	first, err := from.Peek(1)
 	if err != nil {
 		if list {

@@ -15,7 +15,7 @@ import (
 // decodes it, object by object.
 type jsonReader struct {
 	from *bufio.Reader
-	buf  []byte // scratch space: what value returned last
+	buf  []byte // scratch space for what value returns, if it was not in that of from as a whole
 }
 
 // next returns the next byte that is no white space, and leaves it there.
@@ -41,7 +41,7 @@ func (j *jsonReader) take() (byte, error) {
 	return c, err
 }
 
-// value reads one value, and no more than limit of it; the rest is skipped. What it returns is valid until the next call.
+// value reads one value, and no more than limit of it; the rest is skipped. What it returns is valid until something else is read.
 func (j *jsonReader) value(limit int) (value []byte, size int64, cut bool, err error) {
 	first, err := j.next()
 	if err != nil {
@@ -55,6 +55,11 @@ func (j *jsonReader) value(limit int) (value []byte, size int64, cut bool, err e
 		}
 		chunk, _ := j.from.Peek(j.from.Buffered())
 		n := scan.advance(chunk)
+		if scan.done && size == 0 && 0 < n && n <= limit {
+			// It is there as a whole and can stay where it is: nothing is read until the caller does.
+			_, err := j.from.Discard(n)
+			return chunk[:n], int64(n), false, err
+		}
 		if room := limit - len(j.buf); n > room {
 			cut = true
 		}

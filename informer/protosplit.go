@@ -34,7 +34,7 @@ type protoReader struct {
 	from *bufio.Reader
 	left int64  // how much of the message has not been read
 	open bool   // it ends where the stream does
-	buf  []byte // scratch space: what bytes returned last
+	buf  []byte // scratch space for what bytes returns, if it does not fit into that of from
 }
 
 // openProtoReader returns a reader of a message that ends where the stream does.
@@ -97,7 +97,7 @@ func (p *protoReader) varint() (v uint64, err error) {
 	return 0, errGarbled
 }
 
-// bytes reads a field of that length, and no more than limit of it; the rest is skipped. What it returns is valid until the next call.
+// bytes reads a field of that length, and no more than limit of it; the rest is skipped. What it returns is valid until something else is read.
 func (p *protoReader) bytes(length int64, limit int64) (b []byte, cut bool, err error) {
 	if length > p.left {
 		return nil, false, errGarbled
@@ -105,6 +105,14 @@ func (p *protoReader) bytes(length int64, limit int64) (b []byte, cut bool, err 
 	held := length
 	if cut = length > limit; cut {
 		held = min(limit, maxHead)
+	} else if length <= int64(p.from.Size()) {
+		// It can stay where it is: nothing is read until the caller does.
+		if b, err = p.from.Peek(int(length)); err != nil {
+			return nil, false, truncated(err)
+		}
+		p.left -= length
+		_, err = p.from.Discard(len(b))
+		return b, false, err
 	}
 	if int64(cap(p.buf)) < held {
 		p.buf = make([]byte, held)

@@ -20,12 +20,12 @@ import (
 func decoded(t testing.TB, i, owner int) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: fmt.Sprint("namespace-", owner), Name: fmt.Sprint("name-", i), UID: "uid-1234",
-			Labels:        map[string]string{"app": fmt.Sprint("application-", owner), "tier": "backend"},
-			Annotations:   map[string]string{"example.com/number": fmt.Sprint("number-", i)},
+			Namespace: fmt.Sprint("a-long-namespace-", owner), Name: fmt.Sprint("name-", i), UID: "uid-1234-and-so-on",
+			Labels:        map[string]string{"app": fmt.Sprint("a-long-application-", owner), "tier": "backend"},
+			Annotations:   map[string]string{"example.com/number": fmt.Sprint("a-long-number-", i)},
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", FieldsV1: metav1.NewFieldsV1(fmt.Sprintf(`{"f:owner":%d}`, owner))}},
 		},
-		Spec: corev1.PodSpec{NodeName: "node-1234", Containers: []corev1.Container{{
+		Spec: corev1.PodSpec{NodeName: "node-1234.example.com", Containers: []corev1.Container{{
 			Image:     fmt.Sprint("example.com/image-", owner),
 			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(fmt.Sprint(owner+1, "m"))}},
 		}}},
@@ -106,7 +106,7 @@ func TestObjectsStayWhatTheyAre(t *testing.T) {
 
 func TestUntyped(t *testing.T) {
 	s := New(reflect.TypeFor[map[string]any](), true)
-	text := `{"metadata":{"name":"a","labels":{"app.kubernetes.io/name":"shop"}},"spec":{"list":["number one",{"two":null}],"n":1,"yes":true}}`
+	text := `{"metadata":{"name":"a","labels":{"app.kubernetes.io/name":"shop"}},"spec":{"list":["the one and only",{"two":null}],"n":1,"yes":true}}`
 	var a, b, want map[string]any
 	for _, o := range []*map[string]any{&a, &b, &want} {
 		require.NoError(t, json.Unmarshal([]byte(text), o))
@@ -132,7 +132,7 @@ func (*decodesItself) UnmarshalJSON([]byte) error { return nil }
 func TestWhatDecodesItselfIsLeftAlone(t *testing.T) {
 	type object struct{ Field decodesItself }
 	s := New(reflect.TypeFor[object](), true)
-	first, second := strings.Clone("some text"), strings.Clone("some text")
+	first, second := strings.Clone("some text or other"), strings.Clone("some text or other")
 	s.Object(&object{decodesItself{&first}})
 	s.Object(&object{decodesItself{&second}})
 	require.False(t, sameString(first, second))
@@ -177,6 +177,34 @@ func TestWhatIsLargeIsNotRemembered(t *testing.T) {
 	require.False(t, sameString(a.Spec.Hostname, b.Spec.Hostname))
 	require.False(t, sameMap(a.Annotations, b.Annotations))
 	require.NotSame(t, a.ManagedFields[0].FieldsV1, b.ManagedFields[0].FieldsV1)
+}
+
+// An address is soon taken for what it is, and leaves its places in the tables to others. Should it begin to repeat, that is noticed.
+func TestWhatNeverRepeatsIsSeldomLookedAt(t *testing.T) {
+	type object struct{ Address, Image string }
+	s := New(reflect.TypeFor[object](), true)
+	address, image := &s.plan.places[0].habit, &s.plan.places[1].habit
+	show := func(address string) string {
+		o := &object{Address: strings.Clone(address), Image: strings.Clone("example.com/image-1")}
+		s.Object(o)
+		return o.Address
+	}
+	for i := range 10 * seldom * patience {
+		show(fmt.Sprintf("the address of number %d", i))
+	}
+	require.False(t, address.worth(false))
+	require.True(t, address.worth(true))
+	require.True(t, image.worth(false))
+
+	for range 10 * seldom * patience {
+		show("the address of all")
+	}
+	require.True(t, address.worth(false))
+	require.True(t, sameString(show("the address of all"), show("the address of all")))
+}
+
+func TestAnObjectOfAnotherType(t *testing.T) {
+	require.PanicsWithValue(t, "intern: a *v1.PodSpec, not a *v1.Pod", func() { New(reflect.TypeFor[corev1.Pod](), true).Object(new(corev1.PodSpec)) })
 }
 
 // BenchmarkObject is what it takes to share the parts of a pod that is as most are.

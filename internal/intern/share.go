@@ -1,0 +1,156 @@
+package intern
+
+import (
+	"hash/maphash"
+	"maps"
+	"sync/atomic"
+	"unsafe"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// habit is whether what is at a place repeats, as far as the objects that were looked at everywhere tell: the rest is not counted, for goroutines that
+// write at the same address wait for each other.
+type habit struct{ misses atomic.Int32 }
+
+// After so many objects in a row in which something was new, the place is taken for one that never repeats, until it is seen to.
+const patience = 16
+
+func (h *habit) worth(curious bool) bool { return curious || h.misses.Load() < patience }
+
+func (h *habit) learn(known, curious bool) {
+	switch {
+	case !curious:
+	case !known:
+		h.misses.Add(1)
+	case h.misses.Load() != 0:
+		h.misses.Store(0)
+	}
+}
+
+// string returns the string that is equal to v and was there before, if it is known.
+func (s *Interner) string(v string) (shared string, known bool) {
+	if len(v) < minString || len(v) > maxString {
+		return v, false
+	}
+	slot := s.strings.slot(maphash.String(s.seed, v))
+	if known := slot.Load(); known != nil && *known == v {
+		return *known, true
+	}
+	remember(slot, v)
+	return v, false
+}
+
+func shareFields(s *Interner, at unsafe.Pointer, h *habit, curious bool) {
+	f := (**metav1.FieldsV1)(at)
+	raw := (*f).GetRawBytes()
+	if len(raw) > maxFields || !h.worth(curious) {
+		return
+	}
+	slot := s.fields.slot(maphash.Bytes(s.seed, raw))
+	known := slot.Load()
+	if known != nil && known.Equal(**f) {
+		*f = known
+		h.learn(true, curious)
+		return
+	}
+	slot.Store(*f)
+	h.learn(false, curious)
+}
+
+// textsSharer shares labels, annotations and their like. It first compares with what was there the last time, as objects of one owner are next to each other
+// in a list.
+func textsSharer(whole bool) sharer {
+	var last atomic.Pointer[map[string]string]
+	return func(s *Interner, at unsafe.Pointer, h *habit, curious bool) {
+		m := (*map[string]string)(at)
+		var slot *atomic.Pointer[map[string]string]
+		if whole && len(*m) > 0 && h.worth(curious) {
+			if known := last.Load(); known != nil && maps.Equal(*known, *m) {
+				*m = *known
+				h.learn(true, curious)
+				return
+			}
+			hash, size := uint64(0), 0
+			for k, text := range *m {
+				hash += maphash.String(s.seed, k) * (1 + 2*maphash.String(s.seed, text)) // the order does not matter
+				size += len(k) + len(text)
+			}
+			if size <= maxTexts {
+				slot = s.texts.slot(hash)
+				if known := slot.Load(); known != nil && maps.Equal(*known, *m) {
+					*m = *known
+					last.Store(known)
+					h.learn(true, curious)
+					return
+				}
+			}
+			h.learn(false, curious)
+		}
+		for k, text := range *m {
+			k, _ = s.string(k)
+			(*m)[k], _ = s.string(text) // to set a value sets the key, too, if it is a string
+		}
+		if slot != nil {
+			last.Store(remember(slot, *m)) // not before: from now on others read it
+		}
+	}
+}
+
+// resourcesSharer shares requests, limits, capacities.
+func resourcesSharer() sharer {
+	var last atomic.Pointer[corev1.ResourceList]
+	return func(s *Interner, at unsafe.Pointer, h *habit, curious bool) {
+		m := (*corev1.ResourceList)(at)
+		if len(*m) == 0 || len(*m) > maxResources || !h.worth(curious) {
+			return
+		}
+		if known := last.Load(); known != nil && maps.Equal(*known, *m) {
+			*m = *known
+			h.learn(true, curious)
+			return
+		}
+		hash := uint64(0)
+		for k, q := range *m {
+			hash += maphash.String(s.seed, string(k)) * uint64(1+2*q.MilliValue()) // of two that differ by less, one displaces the other
+		}
+		slot := s.resources.slot(hash)
+		if known := slot.Load(); known != nil && maps.Equal(*known, *m) {
+			*m = *known
+			last.Store(known)
+			h.learn(true, curious)
+			return
+		}
+		last.Store(remember(slot, *m))
+		h.learn(false, curious)
+	}
+}
+
+// shareUntyped shares strings between objects that have no type.
+func shareUntyped(s *Interner, at unsafe.Pointer, _ *habit, _ bool) {
+	s.untyped(*(*map[string]any)(at))
+}
+
+func (s *Interner) untyped(m map[string]any) {
+	for k, v := range m {
+		k, _ = s.string(k)
+		m[k] = s.value(v) // to set a value sets the key, too, if it is a string
+	}
+}
+
+func (s *Interner) value(v any) any {
+	switch v := v.(type) {
+	case string:
+		if shared, known := s.string(v); known {
+			return shared
+		}
+	case map[string]any:
+		s.untyped(v)
+	case []any:
+		for i := range v {
+			v[i] = s.value(v[i])
+		}
+	}
+	return v
+}
