@@ -79,6 +79,8 @@ func (inf *SharedIndexInformer[T]) apply(l *lane[T], deltas []delta[T]) {
 		d := &deltas[i]
 		row, held := s.Find(d.key)
 		switch {
+		case d.stale && !held:
+			continue
 		case d.stale:
 			f := s.Facts(row)
 			f.epoch = max(f.epoch, uint32(d.epoch))
@@ -127,12 +129,14 @@ func (inf *SharedIndexInformer[T]) apply(l *lane[T], deltas []delta[T]) {
 func (inf *SharedIndexInformer[T]) stale(l *lane[T], d *delta[T]) bool {
 	row, held := inf.store.Find(d.key)
 	if !held || d.resourceVersion == "" {
-		return false
+		return d.repeated
 	}
 	f := inf.store.Facts(row)
 	related := (uint64(f.epoch) < l.rewound) == (d.epoch < l.rewound)
 	switch {
 	case related && older(d.resourceVersion, f.resourceVersion):
+		return true
+	case d.repeated && d.resourceVersion != f.resourceVersion:
 		return true
 	case d.deleted || f.uid != d.uid || f.resourceVersion != d.resourceVersion:
 		return false
@@ -225,12 +229,13 @@ func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
 		}
 	}
 	stored := inf.store.Len()
+	// Listeners keep them, even one that is removed while it is told. Where all are inline nobody does, and the space is used again.
+	kept := slices.ContainsFunc(inf.listeners, func(l *listener[T]) bool { return !l.inline })
 	inf.listeners = slices.DeleteFunc(inf.listeners, func(l *listener[T]) bool {
 		wanted := inf.push(l, log, stored, inf.events)
 		return !wanted || l.every && !inf.push(l, log, stored, inf.repeats)
 	})
-	// Listeners keep them. Where all are inline nobody does, and the space is used again.
-	if slices.ContainsFunc(inf.listeners, func(l *listener[T]) bool { return !l.inline }) {
+	if kept {
 		inf.events = nil
 	}
 	clear(inf.events) // or they would keep objects alive

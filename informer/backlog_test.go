@@ -1,12 +1,14 @@
 package informer
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // behindTheStore runs fn while the store does not look at what comes in, because an inline handler keeps it busy with what comes of the pod "busy".
@@ -82,4 +84,52 @@ func TestAListBringsBackWhatTheStoreHasYetToDelete(t *testing.T) {
 		require.Equal(t, []string{"a", "b", "busy"}, names(inf))
 		healed(t, p, inf, told)
 	})
+}
+
+// What a watch repeats of an object whose newer state waits for the store is old, though the store does not know that yet.
+func TestWhatIsRepeatedDoesNotPassWhatWaits(t *testing.T) {
+	for name, waiting := range map[string]int{"in one go": 0, "on its way to the store": 2 * chunk} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				run(t, inf)
+				synctest.Wait()
+				first := p.Objects()
+				turn := make(chan struct{})
+				_, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
+					if e.Key.Name == "busy" {
+						<-turn
+					}
+				}, HandlerOptions{Inline: true})
+				require.NoError(t, err)
+				p.Create(pod("busy"))
+				synctest.Wait()
+				if waiting > 0 {
+					p.Update("default", "busy", func(*corev1.Pod) {})
+				}
+				for i := range waiting {
+					p.Create(pod(fmt.Sprint("pod-", i)))
+				}
+				p.Delete("default", "a")
+				p.Update("default", "b", func(o *corev1.Pod) { o.Spec.NodeName = "one" })
+				synctest.Wait()
+				if waiting > 0 {
+					turn <- struct{}{} // the next batch has begun
+					synctest.Wait()
+				}
+				for _, o := range first {
+					p.Inject(watch.Event{Type: watch.Modified, Object: o})
+				}
+				synctest.Wait()
+				close(turn)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				_, exists := inf.Get(named("a"))
+				require.False(t, exists, "it has been deleted")
+				b, _ := inf.Get(named("b"))
+				require.Equal(t, "one", b.Spec.NodeName)
+				require.NoError(t, told.folded(p.Objects()))
+				healed(t, p, inf, told)
+			})
+		})
+	}
 }

@@ -18,6 +18,8 @@ type delta[T any] struct {
 	unseen bool
 	// changed marks a state that a watch has told of as a change, not as a part of a list.
 	changed bool
+	// repeated marks a change without a new version: it is one of the state that the store held when this was received, and of no later one.
+	repeated bool
 	// epoch is the number of the list that was the latest to begin when this was received.
 	epoch uint64
 }
@@ -95,7 +97,9 @@ func (f *deltaFIFO[T]) add(d delta[T], reached string) {
 		f.steps = append(f.steps, pending[T]{})
 	}
 	switch p := &f.steps[place]; {
+	case d.repeated && queued && !(p.alive && p.live.resourceVersion == d.resourceVersion): // what waits is later
 	case !d.deleted:
+		d.repeated = d.repeated && (p.live.repeated || !queued)
 		d.changed = d.changed || p.live.changed
 		p.live, p.alive = d, true
 	case p.gone == nil:

@@ -144,7 +144,8 @@ func (r *reflector[T]) take(ctx context.Context, a arrival, reached string) erro
 		r.health.badObject(err)
 		r.quarantine.admit(it.key, a, r.epoch)
 	}
-	r.fifo.add(delta[T]{item: it, invalid: err, changed: reached != "", epoch: r.epoch}, reached)
+	changed := reached != ""
+	r.fifo.add(delta[T]{item: it, invalid: err, changed: changed, repeated: changed && it.resourceVersion != reached, epoch: r.epoch}, reached)
 	return nil
 }
 

@@ -217,7 +217,7 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 			if !r.store.holds(KeyOf(object), version) {
 				return fmt.Errorf("%w from %s to %s", errWentBack, r.resourceVersion, version)
 			}
-			reached = r.resourceVersion // the object's own version has not gone back: see stale
+			reached = r.resourceVersion // the object's own version has not gone back: see delta.repeated
 		}
 	}
 	switch a.event {
