@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 )
 
@@ -151,8 +152,12 @@ func (l *ledger) legacies() (all []legacy) {
 				continue
 			}
 			left := legacy{Host: s.target.host, Group: s.target.group, Resource: s.target.resource, Namespace: part}
-			if written := c.written[part]; written.rewinds == now.rewinds {
-				left.ResourceVersion = written.resourceVersion
+			for of, written := range c.written {
+				// What was written to one namespace may have been followed with all, or the other way round, by then.
+				here := of == part || of == metav1.NamespaceAll || part == metav1.NamespaceAll
+				if here && written.rewinds == now.rewinds && !atLeast(left.ResourceVersion, written.resourceVersion) {
+					left.ResourceVersion = written.resourceVersion
+				}
 			}
 			for _, a := range l.accounts {
 				left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {

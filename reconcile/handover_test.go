@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
 )
@@ -155,4 +156,20 @@ func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
 	require.Zero(t, l.open.Load())
 	require.NotNil(t, l.inherit([]legacy{{Host: "elsewhere", Resource: "pods", ResourceVersion: "11"}}), "the same server, by another name")
 	require.Empty(t, l.legacies(), "what was inherited is not its own")
+}
+
+// What was written while one namespace was followed by itself is not forgotten when all of them are.
+func TestAWordOutlivesTheScope(t *testing.T) {
+	l := newController(t, keys(&journal{}), Options{}).ledger
+	pods := &still{resourceVersion: "5"}
+	c := l.cacheOf(pods)
+	c.learner = &learner{}
+	follow := func(path string) { c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}}) }
+	follow("/api/v1/namespaces/default/pods")
+	l.wrote(klog.Background(), parent, podWrite("a", "7", false))
+	require.Equal(t, []legacy{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}}, l.legacies())
+	follow("/api/v1/pods")
+	require.Equal(t, []legacy{{Host: "server", Resource: "pods", ResourceVersion: "7"}}, l.legacies())
+	follow("/api/v1/namespaces/default/pods")
+	require.Equal(t, []legacy{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}}, l.legacies())
 }

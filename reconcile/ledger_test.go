@@ -622,6 +622,15 @@ func TestWhatAnInformerWillSee(t *testing.T) {
 	}
 }
 
+// An informer asks for the server's version by a list of any one object.
+func TestAListOfOneObjectTeachesNothing(t *testing.T) {
+	var l learner
+	for _, query := range []string{"labelSelector=app%3Dx&watch=1", "limit=1"} {
+		l.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods", RawQuery: query}})
+	}
+	require.Equal(t, "app=x", l.of("default").asked[0])
+}
+
 func TestVersionsAreNumbersOrCanOnlyBeEqual(t *testing.T) {
 	require.True(t, atLeast("7", "7"))
 	require.True(t, atLeast("10", "9"))

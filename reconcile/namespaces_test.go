@@ -229,3 +229,34 @@ func TestSelectorsThatChangeAreLearned(t *testing.T) {
 		require.Equal(t, 4, p.ran("one"))
 	})
 }
+
+// The same where it was followed by a list of all namespaces.
+func TestANamespaceThatIsTakenOutOfAllWakesItsKeys(t *testing.T) {
+	inProvince(t, []string{"one", "two"}, []string{metav1.NamespaceAll}, func(t *testing.T, p *province) {
+		p.link.DelayWatches("secrets", apiserver.Never)
+		for range 2 {
+			p.touch("one")
+			p.touch("two")
+		}
+		require.Equal(t, 1, p.ran("two"))
+		require.NoError(t, p.secrets.Rescope(informer.Scope{Namespaces: []string{"one"}}))
+		require.Equal(t, 2, p.ran("two"), "at once")
+	})
+}
+
+// What was asked for in one namespace says nothing of what is asked for in all of them.
+func TestAllNamespacesAreLearnedAnew(t *testing.T) {
+	inProvince(t, []string{"one"}, []string{"one"}, func(t *testing.T, p *province) {
+		none := labels.SelectorFromSet(labels.Set{"of": "nobody"})
+		require.NoError(t, p.secrets.Rescope(informer.Scope{Namespaces: []string{"one"}, LabelSelector: none}))
+		require.NoError(t, p.secrets.WaitForSync(t.Context()))
+		require.NoError(t, p.secrets.Rescope(informer.Scope{Namespaces: []string{metav1.NamespaceAll}}))
+		require.NoError(t, p.secrets.WaitForSync(t.Context()))
+		synctest.Wait()
+		p.link.DelayWatches("secrets", apiserver.Never)
+		for range 3 {
+			p.touch("one")
+		}
+		require.Equal(t, 1, p.ran("one"), "it is parked")
+	})
+}

@@ -217,8 +217,8 @@ func (l *ledger) reached(c *cache, namespace string) {
 	}
 	keys := l.settle(passed, func(d *debt) bool {
 		now := reached
-		if d.object.key.Namespace != namespace && namespace != metav1.NamespaceAll {
-			now = d.object.now() // it is about all namespaces
+		if d.object.key.Namespace != namespace && (namespace != metav1.NamespaceAll || reached.resourceVersion == "") {
+			now = d.object.now() // it is about all namespaces, or the list of all has given way to those of some
 		}
 		if !d.settled(now) {
 			return false

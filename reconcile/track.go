@@ -250,11 +250,15 @@ func (l *learner) learn(req *http.Request) {
 	if !ok {
 		return
 	}
+	if req.Context().Err() != nil {
+		return // the informer has left that namespace, or the selectors, already
+	}
 	query := req.URL.Query()
 	s := &scope{target: t, asked: [2]string{query.Get("labelSelector"), query.Get("fieldSelector")}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known := l.scopes[t.namespace]; known != nil && known.asked == s.asked {
+	// A list of one object asks for the server's version, whatever is followed.
+	if known := l.scopes[t.namespace]; known != nil && (known.asked == s.asked || query.Get("limit") == "1") {
 		return
 	}
 	var err error
@@ -266,6 +270,12 @@ func (l *learner) learn(req *http.Request) {
 	}
 	if l.scopes == nil {
 		l.scopes = make(map[string]*scope)
+	}
+	// All of them are followed in one list, or some by themselves.
+	if t.namespace == metav1.NamespaceAll {
+		clear(l.scopes)
+	} else {
+		delete(l.scopes, metav1.NamespaceAll)
 	}
 	l.scopes[t.namespace] = s
 }
