@@ -143,7 +143,7 @@ func (in *intake) split(ctx context.Context, list bool) error {
 		if list {
 			return truncated(err)
 		}
-		return err
+		return between(err)
 	}
 	// Which of the formats it is shows in the first byte: that of JSON is a bracket or white space, that of protobuf the first of the magic or, of a frame,
 	// the upper byte of a length, which is less than '\t' up to 150 MB. The header that says it, too, does not come through rest.Request.

@@ -274,7 +274,7 @@ func splitJSONWatch(from *bufio.Reader, out *splitting) error {
 	j, object := &jsonReader{from: from}, []byte(nil)
 	for {
 		if _, err := j.next(); err != nil {
-			return err // between two events io.EOF is the end
+			return between(err)
 		}
 		event, found := raw{}, false
 		err := j.eachMember(func(name string) error {

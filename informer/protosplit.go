@@ -142,6 +142,15 @@ func truncated(err error) error {
 	return err
 }
 
+// between makes the end of a stream of events that is in the midst of nothing an ordinary one. The answer itself has no end, so HTTP says of each connection
+// that is lost that something was missing.
+func between(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return io.EOF
+	}
+	return err
+}
+
 // splitProtoList hands on the items of a list in protobuf, each as soon as it has arrived.
 func splitProtoList(from *bufio.Reader, out *splitting) error {
 	envelope := openProtoReader(from)
@@ -225,7 +234,7 @@ func splitProtoWatch(from *bufio.Reader, out *splitting) error {
 	frames := openProtoReader(from)
 	for {
 		if _, err := from.Peek(1); err != nil {
-			return err // between two frames io.EOF is the end
+			return between(err)
 		}
 		prefix, _, err := frames.bytes(4, 4)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -311,6 +312,37 @@ func TestTruncatedAndGarbledWatches(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A16: HTTP tells of each connection that is lost that something is missing: of the answer, which has no end, and not of an event. However often that
+// happens to a resource that is quiet, it is no reason for a list.
+func TestAConnectionThatIsLostBetweenEventsIsNoReasonForAList(t *testing.T) {
+	for name, c := range map[string]struct {
+		event []byte
+		asked []string
+	}{
+		"nothing":  {nil, []string{"LIST", "WATCH 5", "WATCH 5", "ASK", "WATCH 5", "ASK", "WATCH 5", "ASK"}},
+		"JSON":     {jsonFrame(watch.Added, podAt("b", "6"), nil), []string{"LIST", "WATCH 5", "WATCH 6", "ASK", "WATCH 6", "ASK", "WATCH 6", "ASK"}},
+		"protobuf": {protoFrame(watch.Added, podAt("b", "6"), nil), []string{"LIST", "WATCH 5", "WATCH 6", "ASK", "WATCH 6", "ASK", "WATCH 6", "ASK"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lost := iotest.ErrReader(io.ErrUnexpectedEOF)
+				server := &answers{watches: []io.Reader{io.MultiReader(bytes.NewReader(c.event), lost), lost, lost}}
+				server.list = func() []byte {
+					version := map[bool]string{true: "5", false: "9"}[len(server.asked) == 1]
+					return protoList(podList(version, podAt("a", "4")), nil)
+				}
+				inf, err := New[*corev1.Pod](podsOver(t, server), Options[*corev1.Pod]{DisableWatchList: true})
+				require.NoError(t, err)
+				run(t, inf)
+				synced(t, inf)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.Equal(t, c.asked, server.asked, "%s", inf.Health())
+			})
+		})
 	}
 }
 
