@@ -222,14 +222,22 @@ func older(a, b string) bool {
 // watch that begins in its future, and says nothing, bookmarks included, until it gets there.
 //
 // It is asked for one object, for the sake of the list's version. The most recent one, since a server that lags would make the others wait, and client-go ask ten times over;
-// and not "0", for then API servers take no notice of the limit. Since v1.31 they answer from memory, and ask etcd for its version only.
+// and not "0", for then API servers take no notice of the limit. Most answer from memory, and ask etcd for its version only. It is any object: to find one that is
+// selected a server may have to look at all of them, which is much to ask of one that reads them from etcd, as it does those it has no cache of, such as
+// Events, and all of them until that cache is complete. Only where the right to list depends on the selectors, they are said.
 //
 // There is one such request for each connection that was replaced, behind the watch: a server that takes no watches is not asked, and all the informers
 // of a cluster, when their server has gone, come back spread out by their backoff, or the [Gate].
 func (r *reflector[T]) ask(ctx context.Context) error {
-	opts := r.selector
-	opts.Limit = 1
-	list, err := r.page(ctx, opts, answerTimeout, func(*metav1.ListMeta, []arrival) error { return nil })
+	opts := metav1.ListOptions{Limit: 1}
+	first := func() (metav1.ListMeta, error) {
+		return r.page(ctx, opts, answerTimeout, func(*metav1.ListMeta, []arrival) error { return nil })
+	}
+	list, err := first()
+	if selected := r.selector; apierrors.IsForbidden(err) && selected != (metav1.ListOptions{}) {
+		opts.LabelSelector, opts.FieldSelector = selected.LabelSelector, selected.FieldSelector
+		list, err = first()
+	}
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err):
 		return nil // who may watch, and not list, has to do without

@@ -283,6 +283,42 @@ func TestTheQuestionOfTheVersionMayFail(t *testing.T) {
 	}
 }
 
+// To find one of the objects that are selected a server may have to look at all of them, so it is asked for any, unless that is not allowed.
+func TestTheQuestionOfTheVersionIsCheap(t *testing.T) {
+	selector := labels.SelectorFromSet(labels.Set{"app": "web"})
+	for name, restricted := range map[string]bool{"whoever may list all": false, "whoever may list what is selected": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{LabelSelector: selector}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+					opts.LabelSelector = "" // which it does not know
+					return p.podAPI.Watch(ctx, opts)
+				}
+				run(t, inf)
+				synctest.Wait()
+				p.set(func() {
+					p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+						if restricted && opts.LabelSelector == "" {
+							return nil, errForbidden
+						}
+						return p.podAPI.List(ctx, opts)
+					}
+				})
+				p.requests()
+				p.Cut()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				asked := slices.DeleteFunc(p.requests(), func(r request) bool { return r.verb != "ASK" })
+				require.NotEmpty(t, asked)
+				require.Equal(t, metav1.ListOptions{Limit: 1}, asked[0].opts)
+				if restricted {
+					require.Equal(t, metav1.ListOptions{Limit: 1, LabelSelector: "app=web"}, asked[1].opts)
+				}
+				require.Equal(t, Live, inf.Health().State)
+			})
+		})
+	}
+}
+
 // Whoever may watch, and not list, cannot ask; that has to do.
 func TestAWatchGoesOnWhereNobodyMayAsk(t *testing.T) {
 	for name, err := range map[string]error{"forbidden": errForbidden, "not known": problem(405, metav1.StatusReasonMethodNotAllowed, 0), "bad": problem(400, metav1.StatusReasonBadRequest, 0)} {
