@@ -72,9 +72,8 @@ type Shared[T any] struct {
 // it runs.
 //
 // The name stands for the client, which cannot be compared: use one for each resource and namespace of each cluster (for each resource, where the informer is
-// one of [NewNamespaced]), and, with [Project] or
-// Options.Transform, for each function. What can be compared has to agree, or the error says what does not. Once Run of the factory ends, the error is
-// [ErrStopped].
+// one of [NewNamespaced]), and, with [Project] or Options.Transform, for each function. What can be compared has to agree, or the error says what does not.
+// Once Run of the factory ends, the error is [ErrStopped].
 func Share[T any](f *Factory, resource string, inf *SharedIndexInformer[T]) (*Shared[T], error) {
 	if f == nil || inf == nil || resource == "" {
 		return nil, errors.New("informer: Share needs a factory, the name of a resource and an informer, one of them is missing")

@@ -48,7 +48,7 @@ type Options[T any] struct {
 	FieldSelector fields.Selector
 	// Transform changes each object before it is stored, to drop what nobody reads. It owns the object and may change it in place. If it fails or
 	// panics, the key is invalid (see [SharedIndexInformer.Invalid]), the rest goes on, and Transform is tried again on the object as it left it,
-	// after 1 s, 2 s, 4 s ... 5 min. Nil: objects are stored as they come.
+	// after 1 s, 2 s, 4 s ... 5 min. It may be called by several goroutines at once. Nil: objects are stored as they come.
 	Transform func(T) (T, error)
 	// PageSize is the number of objects in a page of a plain list. Zero: 500.
 	PageSize int64
@@ -145,7 +145,8 @@ func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*Shared
 //	facts, err := informer.Project[*corev1.Pod](client, func(p *corev1.Pod) (podFacts, error) { ... }, informer.Options[*corev1.Pod]{})
 //
 // T is the pointer type of the objects that client lists; V and L follow. Keys, UIDs and resourceVersions are kept apart from the values, so everything
-// else is as with [New]. fn runs after Options.Transform, and its failure is treated like one of that. It must neither keep nor change the object.
+// else is as with [New]. fn runs after Options.Transform, also by several goroutines at once, and its failure is treated like one of that. It must neither
+// keep nor change the object.
 func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V, error), opts Options[T]) (*SharedIndexInformer[V], error) {
 	return build(only(client, opts), nil, opts, decodeProjection(decodeObject(opts.Transform), fn))
 }

@@ -35,7 +35,7 @@ type Scope struct {
 //
 // The namespaces have nothing to do with each other: where one is refused, unreachable or restored, the others are followed as ever. The informer is synced
 // when it holds a complete list of each. [SharedIndexInformer.Rescope] changes the set while it runs. A namespace need not exist. Options hold for all
-// namespaces together, Options.MaxBytes for one.
+// namespaces together: Options.MaxBytes bounds their sum. Options.Transform is called for several of them at once.
 //
 // It returns the errors of [New], and one that wraps [ErrScope] if there is no namespace, or one that is given twice or cannot be a namespace's name.
 func NewNamespaced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, namespaces []string, opts Options[T]) (*SharedIndexInformer[T], error) {
