@@ -4,8 +4,11 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestALeaderLeavesWordForTheNext(t *testing.T) {
@@ -33,4 +36,14 @@ func TestALeaderLeavesWordForTheNext(t *testing.T) {
 		require.Equal(t, "seven", lead(second, "eight"), "who has nothing to say takes nothing away")
 		require.Equal(t, "eight", lead(first, ""))
 	})
+}
+
+func TestACrashLeavesNoWord(t *testing.T) {
+	base := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"whose": "theirs"}}}
+	base.Spec = record("a leader", 15*time.Second, 7, time.Now(), time.Now())
+	free := bequeath(released(base, time.Now()), new("seven"))
+	taken := claimed(free, metav1.ObjectMeta{}, "the next", 15*time.Second, time.Now())
+	require.Equal(t, map[string]string{"whose": "theirs", handoverAnnotation: "seven"}, taken.Annotations)
+	expired := claimed(taken, metav1.ObjectMeta{}, "the one after", 15*time.Second, time.Now())
+	require.Equal(t, map[string]string{"whose": "theirs"}, expired.Annotations, "the next has not left it")
 }

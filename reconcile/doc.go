@@ -37,7 +37,8 @@
 //     anew, and the key stays parked until then, since acting on it could do harm. A write whose answer was lost is waited for in the same way: a new list
 //     tells whether it has happened. There is no bookkeeping of expectations in your code.
 //   - A new leader's workers start when its caches have seen what the last leader wrote, if that one released its Lease and did not crash: see [Elector]. After
-//     a crash the time for which the Lease is waited for has to do, under the assumption that watches lag by less than LeaseDuration.
+//     a crash the time for which the Lease is waited for has to do, under the assumption that watches lag by less than LeaseDuration; caches that do not follow
+//     the server then, or have only just begun to, are listed anew first.
 //   - No call while a cache is older than its informer's MaxStaleness, where that is set.
 //   - Of an informer that follows several namespaces by themselves, see [informer.NewNamespaced], all this holds in the namespace of the key, and of what was
 //     written: one that is refused or behind keeps only its own keys waiting, and those that have no namespace. A namespace that is added while the controller

@@ -9,6 +9,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer"
 )
 
 // A new leader's caches may lag behind what the old leader wrote just before it left: the very stale cache that TrackWrites guards against, across two
@@ -17,7 +19,8 @@ import (
 // says so.
 //
 // A leader that crashes leaves no word. Then the time for which the Lease stands unchanged before anybody takes it has to do: LeaseDuration, 15 s, in which
-// the caches of a standby have caught up, if its watches lag by less.
+// the caches of a standby have caught up, if its watches lag by less. But what took the leader away may have taken the standby's watches, too, an API server
+// that was killed, for one: a cache that does not follow the server, or has not for [steadyTime], lists anew before the workers start.
 
 // handover is what an [Elector] may have beside Run, as *leaderelection.Elector does: a way to leave word for the next leader, and to read what the last one
 // has left.
@@ -41,12 +44,15 @@ func (l legacy) about(s *scope) bool {
 	return l.Group == s.target.group && l.Resource == s.target.resource && (l.Namespace == s.target.namespace || l.Namespace == "" || s.target.namespace == "")
 }
 
+// steadyTime is how long a cache has to follow the server without a break, until nobody doubts that it has been told of what happened before.
+const steadyTime = 5 * time.Second
+
 // An object has room for 256 kB of annotations. Of more legacies than this it is not told in which namespaces they are.
 const maxLegacies = 500
 
-// leave returns the word to be left.
+// leave returns the word to be left, which is never empty.
 func (m *Manager) leave() string {
-	var all []legacy
+	all := []legacy{}
 	add := func(l legacy) {
 		same := func(other legacy) bool {
 			return l.Host == other.Host && l.Group == other.Group && l.Resource == other.Resource && l.Namespace == other.Namespace
@@ -75,25 +81,29 @@ func (m *Manager) leave() string {
 		}
 	}
 	word, err := json.Marshal(all)
-	if err != nil || len(all) == 0 { // there is nothing in it that cannot be encoded
-		return ""
+	if err != nil {
+		panic(err) // there is nothing in it that cannot be encoded
 	}
 	return string(word)
 }
 
-// inherit waits until the caches of all controllers are as far as the word says. It returns false if ctx has ended before.
+// inherit waits until the caches of all controllers are as far as the word says, or, without one, until they have caught up with the server. It returns false if
+// ctx has ended before.
 func (m *Manager) inherit(ctx context.Context, word string) bool {
-	if word == "" {
-		return ctx.Err() == nil
-	}
 	log, began := klog.FromContext(ctx), time.Now()
-	var all []legacy
-	if err := json.Unmarshal([]byte(word), &all); err != nil {
-		log.Error(err, "What the last leader has left in the Lease cannot be read; the workers start without it")
-		return ctx.Err() == nil
+	var left []legacy
+	if word != "" {
+		if err := json.Unmarshal([]byte(word), &left); err != nil {
+			log.Error(err, "What the last leader has left in the Lease cannot be read; it is taken for nothing")
+			word = ""
+		}
 	}
 	var waiting []estate
 	for _, c := range m.opts.Controllers {
+		all := left
+		if word == "" {
+			all = c.ledger.unsteady()
+		}
 		if settled := c.ledger.inherit(all); settled != nil {
 			waiting = append(waiting, estate{c.ledger, settled})
 		}
@@ -166,6 +176,19 @@ func (l *ledger) legacies() (all []legacy) {
 			}
 			if left.ResourceVersion != "" || left.Relist {
 				all = append(all, left)
+			}
+		}
+	}
+	return all
+}
+
+// unsteady returns, for want of a word, what caches may have missed.
+func (l *ledger) unsteady() (all []legacy) {
+	for _, c := range l.caches {
+		for _, s := range c.learner.all() {
+			h := c.HealthIn(s.target.namespace)
+			if h.State != informer.Live || time.Since(h.Since) < steadyTime {
+				all = append(all, legacy{Host: s.target.host, Group: s.target.group, Resource: s.target.resource, Namespace: s.target.namespace, Relist: true})
 			}
 		}
 	}

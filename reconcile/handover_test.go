@@ -22,10 +22,16 @@ import (
 type lease struct {
 	free chan struct{} // holds a token while nobody leads
 	word string
+	lost bool // whoever leads cannot leave any, as after a crash
 }
 
-func (l *lease) Leave(word string) { l.word = word }
-func (l *lease) Left() string      { return l.word }
+func (l *lease) Leave(word string) {
+	if !l.lost {
+		l.word = word
+	}
+}
+
+func (l *lease) Left() string { return l.word }
 
 func (l *lease) Run(ctx context.Context, lead func(context.Context) error) error {
 	select {
@@ -61,18 +67,22 @@ func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 		heals time.Duration                          // when the server of the next one has caught up
 		want  string
 		lists int // that the next one has made by then
+		crash bool
+		since time.Duration // for how long the next one follows its server
 	}{
-		"it is there already":              {creates, 0, "1 child after 0s", 1},
-		"it lags for a moment":             {creates, time.Second, "1 child after 1s", 1},
-		"it lags until it is doubted":      {creates, parkingTime + time.Second, "1 child after 11s", 1},
-		"it lags for ever":                 {creates, time.Hour, "0 child after 20s", 1},
-		"a deletion that nobody has seen":  {func(ctx context.Context, api *mapAPI) { creates(ctx, api); deletes(ctx, api) }, 0, "0 child after 0s", 2},
-		"an outcome that nobody knows yet": {loses, 0, "0 child after 0s", 2},
-		"it has written nothing":           {func(context.Context, *mapAPI) {}, time.Hour, "0 child after 0s", 1},
+		"it is there already":              {does: creates, want: "1 child after 0s", lists: 1},
+		"it lags for a moment":             {does: creates, heals: time.Second, want: "1 child after 1s", lists: 1},
+		"it lags until it is doubted":      {does: creates, heals: parkingTime + time.Second, want: "1 child after 11s", lists: 1},
+		"it lags for ever":                 {does: creates, heals: time.Hour, want: "0 child after 20s", lists: 1},
+		"a deletion that nobody has seen":  {does: func(ctx context.Context, api *mapAPI) { creates(ctx, api); deletes(ctx, api) }, want: "0 child after 0s", lists: 2},
+		"an outcome that nobody knows yet": {does: loses, want: "0 child after 0s", lists: 2},
+		"it has written nothing":           {does: func(context.Context, *mapAPI) {}, heals: time.Hour, want: "0 child after 0s", lists: 1},
+		"a crash":                          {does: creates, crash: true, since: steadyTime, want: "1 child after 0s", lists: 1},
+		"a crash, and a young watch":       {does: creates, crash: true, since: steadyTime - 1, want: "1 child after 0s", lists: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &lease{free: make(chan struct{}, 1)}
+				l := &lease{free: make(chan struct{}, 1), lost: test.crash}
 				l.free <- struct{}{}
 				ahead, behind := newMapAPI(), newMapAPI() // two servers of one cluster
 				stop := replica(t, l, ahead, func(ctx context.Context, _ *informer.SharedIndexInformer[*corev1.ConfigMap]) { test.does(ctx, ahead) })
@@ -101,8 +111,9 @@ func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 					behind.Delete("default", "child")
 				}
 				synctest.Wait()
-				left = time.Now()
 				require.Empty(t, l.word)
+				time.Sleep(test.since)
+				left = time.Now()
 				require.NoError(t, stop())
 				time.Sleep(test.heals)
 				behind.Release()
