@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -205,6 +206,37 @@ func TestWhatNeverRepeatsIsSeldomLookedAt(t *testing.T) {
 
 func TestAnObjectOfAnotherType(t *testing.T) {
 	require.PanicsWithValue(t, "intern: a *v1.PodSpec, not a *v1.Pod", func() { New(reflect.TypeFor[corev1.Pod](), true).Object(new(corev1.PodSpec)) })
+}
+
+// Of a custom resource a quantity is what its author wrote. A zero that takes the package of quantities seconds or minutes to scale is not scaled.
+func TestZeroOfAnyScale(t *testing.T) {
+	s := New(reflect.TypeFor[corev1.ResourceRequirements](), true)
+	for _, zero := range []string{"0e2000000000", "0.00000000000000000000e2000000000"} {
+		limits := corev1.ResourceList{}
+		for i := range maxResources {
+			limits[corev1.ResourceName(fmt.Sprint(i))] = resource.MustParse(zero)
+		}
+		began := time.Now()
+		s.Object(&corev1.ResourceRequirements{Limits: limits})
+		require.Less(t, time.Since(began), 10*time.Second)
+	}
+}
+
+// What holds nothing to share has no place in a plan, however often it comes: a field of bytes may be a megabyte long.
+func TestOnlyWhatCanBeSharedIsPlanned(t *testing.T) {
+	type object struct {
+		First, Second []byte
+		Yes, No       *bool
+		Text          string
+		Itself        *object
+		Selves        []object
+	}
+	var offsets []uintptr
+	places := New(reflect.TypeFor[object](), true).plan.places
+	for i := range places {
+		offsets = append(offsets, places[i].offset)
+	}
+	require.Equal(t, []uintptr{unsafe.Offsetof(object{}.Text), unsafe.Offsetof(object{}.Itself), unsafe.Offsetof(object{}.Selves)}, offsets)
 }
 
 // BenchmarkObject is what it takes to share the parts of a pod that is as most are.

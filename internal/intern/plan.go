@@ -11,7 +11,9 @@ import (
 
 // plan is where in a value of one type there is something to share. It is made once, so that nothing of the type is looked up when objects come: to go
 // through them by reflection took most of the time that sharing did.
-type plan struct{ places []place }
+type plan struct {
+	places []place // nil while the plan is being made
+}
 
 // place is one in a value: in the value itself, or in a struct, however deep, that is part of it.
 type place struct {
@@ -92,7 +94,7 @@ func (p planner) plan(t reflect.Type) *plan {
 	if !planned {
 		made = &plan{}
 		p.plans[t] = made
-		made.places = p.add(nil, t, 0)
+		made.places = p.add([]place{}, t, 0)
 	}
 	return made
 }
@@ -122,8 +124,7 @@ func (p planner) add(places []place, t reflect.Type, offset uintptr) []place {
 			}
 		}
 	case reflect.Pointer, reflect.Slice:
-		_, open := p.plans[t.Elem()]
-		if to := p.plan(t.Elem()); open || len(to.places) > 0 {
+		if to := p.plan(t.Elem()); to.places == nil || len(to.places) > 0 {
 			kinds := map[reflect.Kind]kind{reflect.Pointer: aPointer, reflect.Slice: aSlice}
 			return append(places, place{offset: offset, kind: kinds[t.Kind()], to: to, size: t.Elem().Size()})
 		}

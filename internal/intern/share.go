@@ -113,7 +113,11 @@ func resourcesSharer() sharer {
 		}
 		hash := uint64(0)
 		for k, q := range *m {
-			hash += maphash.String(s.seed, string(k)) * uint64(1+2*q.MilliValue()) // of two that differ by less, one displaces the other
+			milli := int64(0)
+			if !q.IsZero() { // to scale a zero takes as many steps as its exponent, which its author chose, is large
+				milli = q.MilliValue()
+			}
+			hash += maphash.String(s.seed, string(k)) * uint64(1+2*milli) // of two that differ by less, one displaces the other
 		}
 		slot := s.resources.slot(hash)
 		if known := slot.Load(); known != nil && maps.Equal(*known, *m) {
