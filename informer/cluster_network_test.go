@@ -74,7 +74,7 @@ func TestConnectionsThatBreak(t *testing.T) {
 			}
 			agree(t, newcomers, tn.pods)
 			for _, f := range newcomers {
-				require.True(t, f.inf.HasSynced())
+				require.NoError(t, f.inf.WaitForSync(t.Context()), "the last object may be there before the end of the list")
 			}
 		})
 	}
