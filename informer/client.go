@@ -28,9 +28,8 @@ type Client[L runtime.Object] interface {
 
 // source is a Client whose list type has been forgotten: what follows looks at objects only.
 type source interface {
-	// list asks for a list, or a page of one, and calls visit with some of its objects at a time, in order, until that returns an error, which is then
-	// list's. visit may keep the objects, but not the slice. The ListMeta is nil as long as it is not known.
-	list(ctx context.Context, opts metav1.ListOptions, visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error)
+	// list asks for a list, or a page of one, and returns once the server has begun to answer.
+	list(context.Context, metav1.ListOptions) (page, error)
 	watch(context.Context, metav1.ListOptions) (stream, error)
 }
 
@@ -60,21 +59,24 @@ func newSource[T Object, L runtime.Object](c Client[L], changing bool) (source, 
 // plainSource is a Client of which no more is known than its two methods.
 type plainSource[L runtime.Object] struct{ client Client[L] }
 
-func (s plainSource[L]) list(ctx context.Context, opts metav1.ListOptions, visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
+func (s plainSource[L]) list(ctx context.Context, opts metav1.ListOptions) (page, error) {
 	l, err := s.client.List(ctx, opts)
 	if err != nil {
-		return metav1.ListMeta{}, discreet(err)
+		return page{}, discreet(err)
 	}
 	list, err := meta.ListAccessor(l)
 	if err != nil || isNil(l) {
-		return metav1.ListMeta{}, fmt.Errorf("%w: a %T is no list", errViolation, l)
+		return page{}, fmt.Errorf("%w: a %T is no list", errViolation, l)
 	}
 	head := metav1.ListMeta{ResourceVersion: list.GetResourceVersion(), Continue: list.GetContinue()}
-	one := make([]arrival, 1)
-	return head, eachItem(l, func(o runtime.Object) error {
-		one[0] = arrival{event: watch.Added, object: o}
-		return visit(&head, one)
-	})
+	each := func(visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
+		one := make([]arrival, 1)
+		return head, eachItem(l, func(o runtime.Object) error {
+			one[0] = arrival{event: watch.Added, object: o}
+			return visit(&head, one)
+		})
+	}
+	return page{each: each, stop: func() {}}, nil
 }
 
 func (s plainSource[L]) watch(ctx context.Context, opts metav1.ListOptions) (stream, error) {

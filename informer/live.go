@@ -69,7 +69,7 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 	}
 	opts.FieldSelector = fields.AndSelectors(terms...).String()
 
-	_, err = l.reflector.source.list(ctx, opts, func(_ *metav1.ListMeta, arrived []arrival) error {
+	_, err = l.reflector.page(ctx, opts, pageTimeout, func(_ *metav1.ListMeta, arrived []arrival) error {
 		for _, a := range arrived {
 			// The key is compared, for the server may not know the selector.
 			if it, decoding := l.reflector.open(a); it.key == key {

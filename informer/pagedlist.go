@@ -17,15 +17,19 @@ const (
 	pagedTries = 3
 )
 
-// pagedList lists page by page; each object is on its way to the store before the next page is asked for.
+// pagedList lists page by page; each object is on its way to the store before the next page is looked at, which is on its way here meanwhile.
 func (r *reflector[T]) pagedList(ctx context.Context) error {
 	// No resourceVersion asks for the most recent state, from the server's cache or from etcd, as the server likes. "0" would be cheaper and
 	// would let a server that lags take us back in time (kubernetes/kubernetes#59848).
 	opts := r.begin()
 	opts.Limit = r.pageSize
 	tries, landmark := pagedTries, ""
+	next := r.request(ctx, opts, pageTimeout)
+	defer func() { next.close() }()
 	for pages := 1; ; pages++ {
-		list, err := r.takePage(ctx, opts)
+		list, ahead, err := r.takePage(ctx, next)
+		next.close()
+		next = ahead
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -39,6 +43,8 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 				opts.Limit = 0
 			}
 			pages, landmark = 0, ""
+			next.close()
+			next = r.request(ctx, opts, pageTimeout)
 			continue
 		default:
 			return fmt.Errorf("list: %w", err)
@@ -60,22 +66,32 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 			if pages&(pages-1) == 0 {
 				landmark = token
 			}
+			if next == nil {
+				next = r.request(ctx, opts, pageTimeout)
+			}
 		}
 	}
 }
 
-// takePage asks for one page and takes what is on it.
-func (r *reflector[T]) takePage(ctx context.Context, opts metav1.ListOptions) (metav1.ListMeta, error) {
+// takePage takes what is on a page, and asks for the next one as soon as it is known that there is one. That one's request is the caller's to close.
+//
+// Nothing is decoded while an answer is waited for, unless there is more than one: it is a fifth of the time that 150,000 pods take.
+func (r *reflector[T]) takePage(ctx context.Context, page *pageRequest) (list metav1.ListMeta, next *pageRequest, err error) {
 	// Objects of a list that is older than the store must not come into it. Where nothing is older, or the version is known, they go right on; else they
 	// have to wait for the end of the page.
 	var held []arrival
-	list, err := r.page(ctx, opts, pageTimeout, func(list *metav1.ListMeta, arrived []arrival) error {
+	list, err = page.read(func(list *metav1.ListMeta, arrived []arrival) error {
 		if list == nil && r.newest != "" {
 			held = append(held, arrived...)
 			return nil
 		}
 		if err := r.follows(list); err != nil {
 			return err
+		}
+		if list != nil && list.Continue != "" && next == nil {
+			opts := page.opts
+			opts.Continue = list.Continue
+			next = r.request(ctx, opts, pageTimeout)
 		}
 		return r.takeListed(ctx, arrived)
 	})
@@ -85,23 +101,14 @@ func (r *reflector[T]) takePage(ctx context.Context, opts metav1.ListOptions) (m
 	if err == nil {
 		err = r.takeListed(ctx, held)
 	}
-	return list, err
+	return list, next, err
 }
 
-// page asks the source for one page, which must not fall silent for longer than patience, whatever else it does.
+// page asks the source for one page and waits for it.
 func (r *reflector[T]) page(ctx context.Context, opts metav1.ListOptions, patience time.Duration, visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	watchdog := time.AfterFunc(patience, func() { cancel(errSilent) })
-	defer watchdog.Stop()
-	list, err := r.source.list(withPatience(ctx, watchdog, patience), opts, func(list *metav1.ListMeta, arrived []arrival) error {
-		watchdog.Reset(patience)
-		return visit(list, arrived)
-	})
-	if err != nil && context.Cause(ctx) == errSilent {
-		err = fmt.Errorf("%w for %s", errSilent, patience)
-	}
-	return list, err
+	p := r.request(ctx, opts, patience)
+	defer p.close()
+	return p.read(visit)
 }
 
 // follows returns an error if a list, unless its version is not known, is older than the store: see [reflector.goesBack].

@@ -104,21 +104,23 @@ func (s *rawSource) request(opts metav1.ListOptions) *rest.Request {
 	return r.SetHeader("Accept", runtime.ContentTypeJSON)
 }
 
-func (s *rawSource) list(ctx context.Context, opts metav1.ListOptions, visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
+func (s *rawSource) list(ctx context.Context, opts metav1.ListOptions) (page, error) {
 	body, err := s.request(opts).Stream(ctx)
 	if err != nil {
-		return metav1.ListMeta{}, discreet(err)
+		return page{}, discreet(err)
 	}
 	in := newIntake(ctx, body, s.codec, true)
-	defer in.close()
-	for b := range in.parcels {
-		<-b.decoded
-		if err := visit(b.head, b.objects); err != nil {
-			return metav1.ListMeta{}, err
+	each := func(visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
+		for b := range in.parcels {
+			<-b.decoded
+			if err := visit(b.head, b.objects); err != nil {
+				return metav1.ListMeta{}, err
+			}
+			in.recycle(b)
 		}
-		in.recycle(b)
+		return in.head, in.err
 	}
-	return in.head, in.err
+	return page{each: each, stop: in.close}, nil
 }
 
 func (s *rawSource) watch(ctx context.Context, opts metav1.ListOptions) (stream, error) {
