@@ -153,10 +153,16 @@ func (q *Queue[K]) check() error {
 func (x *index[K]) check() error {
 	total := 0
 	for i := range x.tables {
-		n := 0
+		n, left := 0, 0
 		for j, e := range x.tables[i].slots {
-			if t := x.tables[i].tags[j]; (t == 0) != (e == nil) || e != nil && t != tag(e.hash) {
+			t := x.tables[i].tags[j]
+			if (t < used) != (e == nil) || e != nil && t != tag(e.hash) {
 				return fmt.Errorf("slot %d of table %d has the tag %d, which is not that of its entry", j, i, t)
+			}
+			if t == vacated {
+				if left++; x.tables[i].tags[x.tables[i].after(j)] == empty {
+					return fmt.Errorf("slot %d of table %d is vacated for nothing", j, i)
+				}
 			}
 			if e == nil {
 				continue
@@ -166,8 +172,8 @@ func (x *index[K]) check() error {
 				return fmt.Errorf("%v is in slot %d, where nobody finds it", e.key, j)
 			}
 		}
-		if slots := len(x.tables[i].slots); n != x.tables[i].n || n > slots*3/4 || slots/3 >= fewSlots && n < slots/6 {
-			return fmt.Errorf("table %d has %d entries, counted as %d, in %d slots", i, n, x.tables[i].n, slots)
+		if slots := len(x.tables[i].slots); n != x.tables[i].n || left != x.tables[i].vacated || n+left > slots*3/4 || slots/3 >= fewSlots && n < slots/6 {
+			return fmt.Errorf("table %d has %d entries and %d that left, counted as %d and %d, in %d slots", i, n, left, x.tables[i].n, x.tables[i].vacated, slots)
 		}
 		total += n
 	}

@@ -14,16 +14,25 @@ type index[K comparable] struct {
 	tables [64]table[K]
 }
 
-// table has at most three quarters of its slots in use. From the home of an entry, which its hash selects, to the slot
-// where the entry is, going up and around, no slot is empty.
+// table has at most three quarters of its slots in use, or vacated. From the home of an entry, which its hash selects, to
+// the slot where the entry is, going up and around, no slot is empty. One whose entry leaves in the midst of others is
+// vacated: to move these up, each would have to be looked at, and they are far away in memory.
 //
-// tags[i] is 0 if slots[i] is empty, else the tag of the entry's hash: a key that is new is compared with eight others
-// until an empty slot is found, and nearly all can be passed by without a look at the entry, which is far away in memory.
+// tags[i] is empty or vacated if slots[i] is nil, else the tag of the entry's hash: a key that is new is compared with
+// eight others until an empty slot is found, and nearly all can be passed by without a look at the entry.
 type table[K comparable] struct {
-	slots []*entry[K]
-	tags  []uint8
-	n     int
+	slots   []*entry[K]
+	tags    []uint8
+	n       int // entries
+	vacated int // slots
 }
+
+// Tags of slots without an entry.
+const (
+	empty = iota
+	vacated
+	used // all others
+)
 
 const (
 	minSlots  = 8    // of a table that has an entry
@@ -39,7 +48,7 @@ func (x *index[K]) table(hash uint32) *table[K] { return &x.tables[hash>>26] }
 func (t *table[K]) home(hash uint32) int { return int(uint64(hash<<6) * uint64(len(t.slots)) >> 32) }
 
 // tag is taken from the bits of a hash that home hardly regards.
-func tag(hash uint32) uint8 { return max(uint8(hash), 1) }
+func tag(hash uint32) uint8 { return max(uint8(hash), used) }
 
 func (t *table[K]) after(slot int) int {
 	if slot++; slot < len(t.slots) {
@@ -48,13 +57,20 @@ func (t *table[K]) after(slot int) int {
 	return 0
 }
 
+func (t *table[K]) before(slot int) int {
+	if slot == 0 {
+		slot = len(t.slots)
+	}
+	return slot - 1
+}
+
 // get returns the entry of key, or nil.
 func (x *index[K]) get(key K, hash uint32) *entry[K] {
 	t := x.table(hash)
 	if t.n == 0 {
 		return nil
 	}
-	for i := t.home(hash); t.tags[i] != 0; i = t.after(i) {
+	for i := t.home(hash); t.tags[i] != empty; i = t.after(i) {
 		if t.tags[i] == tag(hash) {
 			if e := t.slots[i]; e.hash == hash && e.key == key {
 				return e
@@ -67,8 +83,10 @@ func (x *index[K]) get(key K, hash uint32) *entry[K] {
 // put adds e, the key of which is not in the index.
 func (x *index[K]) put(e *entry[K]) {
 	t := x.table(e.hash)
-	if t.n++; t.n > len(t.slots)*3/4 {
+	if t.n++; t.n+t.vacated > len(t.slots)*3/4 {
 		switch slots := len(t.slots); {
+		case t.n <= slots/2:
+			t.resize(slots) // which is rid of the vacated ones
 		case slots < manySlots:
 			t.resize(max(minSlots, 4*slots))
 		default:
@@ -81,8 +99,11 @@ func (x *index[K]) put(e *entry[K]) {
 
 func (t *table[K]) put(e *entry[K]) {
 	i := t.home(e.hash)
-	for t.tags[i] != 0 {
+	for t.tags[i] >= used {
 		i = t.after(i)
+	}
+	if t.tags[i] == vacated {
+		t.vacated--
 	}
 	t.slots[i], t.tags[i] = e, tag(e.hash)
 }
@@ -90,35 +111,28 @@ func (t *table[K]) put(e *entry[K]) {
 // remove takes out e, which is in the index.
 func (x *index[K]) remove(e *entry[K]) {
 	t := x.table(e.hash)
-	gap := t.home(e.hash)
-	for t.slots[gap] != e {
-		gap = t.after(gap)
+	i := t.home(e.hash)
+	for t.slots[i] != e {
+		i = t.after(i)
 	}
-	// What was pushed past the gap by the entry that was there moves into it, or the gap would cut it off.
-	for i := t.after(gap); t.tags[i] != 0; i = t.after(i) {
-		if t.distance(t.home(t.slots[i].hash), i) >= t.distance(gap, i) {
-			t.slots[gap], t.tags[gap] = t.slots[i], t.tags[i]
-			gap = i
+	t.slots[i], t.tags[i] = nil, vacated
+	t.vacated++
+	// Nothing goes on beyond a vacated slot that an empty one follows.
+	if t.tags[t.after(i)] == empty {
+		for ; t.tags[i] == vacated; i = t.before(i) {
+			t.tags[i] = empty
+			t.vacated--
 		}
 	}
-	t.slots[gap], t.tags[gap] = nil, 0
 	x.n--
 	if t.n--; t.n < len(t.slots)/6 && len(t.slots)/3 >= fewSlots {
 		t.resize(len(t.slots) / 3)
 	}
 }
 
-// distance is how far up and around it is from one slot to another.
-func (t *table[K]) distance(from, to int) int {
-	if to < from {
-		to += len(t.slots)
-	}
-	return to - from
-}
-
 func (t *table[K]) resize(slots int) {
 	old := t.slots
-	t.slots, t.tags = make([]*entry[K], slots), make([]uint8, slots)
+	t.slots, t.tags, t.vacated = make([]*entry[K], slots), make([]uint8, slots), 0
 	for _, e := range old {
 		if e != nil {
 			t.put(e)
