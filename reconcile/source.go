@@ -30,7 +30,7 @@ type source struct {
 // Like [Owns], [Watches] and [Reads] it is called before [NewManager], and returns no error: a mistake, such as an informer that is nil, is reported by
 // NewManager, or by Run if it comes later.
 func For[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
-	addSource(c, "For", inf, func(e informer.Event[T], add func(Key)) { add(e.Key) })
+	addSource(c, "For", inf, func(e informer.Event[T], named []Key) []Key { return append(named, e.Key) })
 }
 
 // Owns lets each change of an object name the key of its controller: the owner reference with controller: true, if that is of the given group and
@@ -71,7 +71,7 @@ func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys fu
 
 // Reads lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile writes to it is waited for.
 func Reads[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
-	addSource(c, "Reads", inf, func(informer.Event[T], func(Key)) {})
+	addSource(c, "Reads", inf, func(_ informer.Event[T], named []Key) []Key { return named })
 }
 
 // Receives lets each value that comes out of a channel name the keys that keys returns for it: for triggers that are no objects, such as a webhook or a
@@ -120,28 +120,27 @@ type channel struct {
 }
 
 // both names the keys of an object's old and of its new state; nearly always they are the same, in the same order.
-func both[T any](keys func(T) []Key) func(informer.Event[T], func(Key)) {
-	return func(e informer.Event[T], add func(Key)) {
+func both[T any](keys func(T) []Key) func(informer.Event[T], []Key) []Key {
+	return func(e informer.Event[T], named []Key) []Key {
 		var old []Key
 		if e.Type != informer.Added {
 			old = keys(e.Old)
 		}
-		for _, k := range old {
-			add(k)
-		}
+		named = append(named, old...)
 		if e.Type != informer.Deleted {
 			for i, k := range keys(e.New) {
 				if i >= len(old) || k != old[i] {
-					add(k)
+					named = append(named, k)
 				}
 			}
 		}
+		return named
 	}
 }
 
 // addSource adds a handler that is inline: it sees every change of the store and only fills a set of keys, so nothing is ever dropped and nothing
-// grows. It adds keys first and tells the ledger second; a key that was parked is thereby queued once.
-func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T], name func(informer.Event[T], func(Key))) {
+// grows. It adds keys first and tells the ledger second; a key that was parked is thereby queued once. name appends the keys of an event to a slice.
+func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T], name func(informer.Event[T], []Key) []Key) {
 	switch {
 	case inf == nil:
 		c.mistake("%s: the informer is nil", verb)
@@ -152,20 +151,22 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 	}
 	ca := c.ledger.cacheOf(inf)
 	cause := verb + " " + inf.Name()
+	var named []Key // space for those of one event: an inline handler is called by one goroutine at a time
 	added, err := inf.AddHandler(func(e informer.Event[T]) {
+		named = named[:0]
+		if err := lifecycle.Try(func() { named = name(e, named) }); err != nil {
+			klog.Background().Error(err, "Naming the keys of an object panicked; they are not reconciled for this change", "controller", c.name,
+				"informer", inf.Name(), "object", e.Key)
+		}
 		v := echo{e.UID, e.ResourceVersion}
 		if e.Type == informer.Deleted {
 			v.resourceVersion = "" // whoever deletes an object does not learn the version of its end
 		}
-		add := func(key Key) {
+		for _, key := range named {
 			if c.trail.note(key, cause, e.Key, e.ResourceVersion, v) && e.Type == informer.Updated {
 				explain(&c.trail, key, cause, e)
 			}
 			c.queue.Add(key)
-		}
-		if err := lifecycle.Try(func() { name(e, add) }); err != nil {
-			klog.Background().Error(err, "Naming the keys of an object panicked; they are not reconciled for this change", "controller", c.name,
-				"informer", inf.Name(), "object", e.Key)
 		}
 		c.ledger.saw(ca, e.Key, e.UID, e.ResourceVersion, e.Type == informer.Deleted)
 	}, informer.HandlerOptions{

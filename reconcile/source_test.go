@@ -79,13 +79,15 @@ func TestWatchesSurvivesAPanicOfItsFunction(t *testing.T) {
 		api.Create(configMap("good"))
 		c := newController(t, keys(log), Options{})
 		Watches(c, newMaps(t, api), func(m *corev1.ConfigMap) []Key {
-			if m.Name == "bad" {
+			if m.Name == "bad" || m.Data["bad"] != "" {
 				panic("ouch")
 			}
 			return []Key{{Namespace: "mapped", Name: m.Name}}
 		})
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		require.Equal(t, []string{"mapped/good"}, taken(log))
+		api.Update("default", "good", func(m *corev1.ConfigMap) { m.Data = map[string]string{"bad": "it is"} })
+		require.Empty(t, taken(log), "no key is named, not even the one that the object had before")
 	})
 }
 
