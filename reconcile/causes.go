@@ -169,9 +169,11 @@ func (t *trail) stepOf(key Key) *step {
 	if len(t.keys) >= max(2*t.swept, 1024) {
 		t.sweep()
 	}
-	s := &step{}
+	var s *step
 	if n := len(t.spare); n > 0 {
 		s, t.spare = t.spare[n-1], t.spare[:n-1]
+	} else {
+		s = &step{}
 	}
 	t.keys[key] = s
 	return s
