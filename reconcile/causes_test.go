@@ -89,13 +89,12 @@ func BenchmarkNote(b *testing.B) {
 		b.ReportAllocs()
 	})
 	b.Run("reconciled", func(b *testing.B) {
-		c := &Controller{}
 		for i := 0; b.Loop(); i++ {
 			k := keys[i%len(keys)]
 			t.note(k, "For objects", k, "7", echo{"u", "7"})
-			r := &run{controller: c, key: k}
+			r := &run{key: k}
 			t.begin(r)
-			t.end(discard, r, outcome{})
+			t.end(discard, r, outcome{}, time.Now())
 		}
 		b.ReportAllocs()
 	})

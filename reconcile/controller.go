@@ -133,10 +133,6 @@ const freshAgain = 5 * time.Second
 func (w *worker) handle(taking, ctx context.Context, claim workqueue.Claim[Key]) {
 	c, key := w.Controller, claim.Key()
 	log := w.log.WithValues("key", key)
-	if wait := c.trail.rest(key); wait > 0 {
-		claim.Park(wait)
-		return
-	}
 	if err := c.ledger.fresh(key); err != nil {
 		log.V(4).Info("Not reconciled: a cache may not be acted on", "err", err)
 		claim.Park(freshAgain)
@@ -151,9 +147,13 @@ func (w *worker) handle(taking, ctx context.Context, claim workqueue.Claim[Key])
 		return
 	}
 	began, r := time.Now(), &run{controller: c, key: key}
-	c.trail.begin(r)
-	o := c.trail.end(log, r, w.call(ctx, log, r))
-	took := time.Since(began)
+	if rest := c.trail.begin(r); rest > 0 {
+		claim.Park(rest)
+		return
+	}
+	o := w.call(ctx, log, r)
+	ended := time.Now()
+	o, took := c.trail.end(log, r, o, ended), ended.Sub(began)
 	log.V(4).Info("Reconciled", "took", took, "err", o.err, "causes", &r.causes)
 
 	if o.err != nil && ctx.Err() != nil {
@@ -162,11 +162,7 @@ func (w *worker) handle(taking, ctx context.Context, claim workqueue.Claim[Key])
 		claim.DoneAfter(0)
 		return
 	}
-	result := resultOf[o.kind]
-	if p := (*lifecycle.PanicError)(nil); errors.As(o.err, &p) {
-		result = "panic"
-	}
-	c.recorder.Reconciled(result, took)
+	c.recorder.Reconciled(o.result(), took)
 	switch o.kind {
 	case done:
 		claim.Done()

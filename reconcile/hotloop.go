@@ -27,7 +27,7 @@ const (
 
 // loop is how far a key is in such a circle. A key that has not been reconciled for a while has a zero one, or none.
 type loop struct {
-	run *run // that is going on; nil in between
+	run *run // that is going on; nil in between. While there is one nobody forgets the step
 	// unjudged is what named the key while the run went on and was no write that the run was known to have made: the event may be faster than the answer.
 	unjudged []echo
 	writes   map[echo]struct{} // of the last run, while nothing else has come to pass
@@ -76,19 +76,8 @@ func explain[T any](t *trail, key Key, source string, e informer.Event[T]) {
 	}
 }
 
-// rest says for how long a key that is called up has to wait because it goes in circles; zero: not at all.
-func (t *trail) rest(key Key) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s, ok := t.keys[key]
-	if !ok || s.foreign || !s.loop.isHot() {
-		return 0
-	}
-	return max(0, time.Until(s.loop.rests))
-}
-
-// begin is the start of a run. It hands over the causes.
-func (t *trail) begin(r *run) {
+// begin is the start of a run, which is given the causes; unless the key has to rest because it goes in circles: then it says for how long, and nothing begins.
+func (t *trail) begin(r *run) (rest time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.stepOf(r.key)
@@ -96,17 +85,24 @@ func (t *trail) begin(r *run) {
 		s.loop = &loop{}
 	}
 	l := s.loop
+	if l.isHot() && !s.foreign {
+		if rest = time.Until(l.rests); rest > 0 {
+			return rest
+		}
+	}
+	r.step = s
 	r.bySelf = !s.foreign && (s.causes.n > 0 || l.soon)
 	r.causes = s.causes.take()
 	s.foreign, l.run, l.writes = false, r, nil
+	return 0
 }
 
 // end is the end of a run. It returns the outcome, which may be put off.
-func (t *trail) end(log klog.Logger, r *run, o outcome) outcome {
+func (t *trail) end(log klog.Logger, r *run, o outcome, now time.Time) outcome {
 	t.mu.Lock()
-	s := t.keys[r.key]
+	s := r.step
 	l := s.loop
-	l.run, l.writes, l.ended = nil, r.finish(), time.Now()
+	l.run, l.writes, l.ended = nil, r.finish(), now
 	for _, v := range l.unjudged {
 		if _, own := l.writes[v]; !own {
 			s.foreign = true

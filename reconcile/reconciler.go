@@ -96,15 +96,15 @@ const (
 )
 
 func decide(result Result, err error) outcome {
-	var final *terminalError
-	var timed *retryError
+	_, final := errors.AsType[*terminalError](err)
+	late, timed := errors.AsType[*retryError](err)
 	switch {
 	case result.RequeueAfter < 0:
 		return outcome{kind: retry, err: errors.Join(fmt.Errorf("Result.RequeueAfter is negative (%s)", result.RequeueAfter), err)}
-	case errors.As(err, &final):
+	case final:
 		return outcome{kind: terminal, err: err}
-	case errors.As(err, &timed):
-		return outcome{kind: retryAfter, after: timed.after, err: err}
+	case timed:
+		return outcome{kind: retryAfter, after: late.after, err: err}
 	case err != nil && result.RequeueAfter > 0:
 		return outcome{kind: retryAfter, after: result.RequeueAfter, err: err}
 	case err != nil:

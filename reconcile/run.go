@@ -20,6 +20,7 @@ type run struct {
 	key        Key
 	causes     causes // not changed once the run has begun
 	bySelf     bool   // it was brought about by nobody but the run before it
+	step       *step  // of the key, in the trail; set when the run begins
 
 	mu sync.Mutex
 	// Guarded by mu. writes is what the run has written, and told the first few acts of it; it is nil while there is none, and given away at the end.

@@ -1,8 +1,10 @@
 package reconcile
 
 import (
+	"errors"
 	"time"
 
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -52,4 +54,10 @@ func (mute) Worked(workqueue.Priority, time.Duration) {}
 func (mute) Reconciled(string, time.Duration)         {}
 func (mute) Parked(time.Duration)                     {}
 
-var resultOf = map[outcomeKind]string{done: "success", doneAfter: "requeue_after", retry: "error", retryAfter: "retry_after", terminal: "terminal"}
+// result is what a Recorder is told of the outcome.
+func (o outcome) result() string {
+	if _, panicked := errors.AsType[*lifecycle.PanicError](o.err); panicked {
+		return "panic"
+	}
+	return [...]string{done: "success", doneAfter: "requeue_after", retry: "error", retryAfter: "retry_after", terminal: "terminal"}[o.kind]
+}
