@@ -94,7 +94,7 @@ func BenchmarkNote(b *testing.B) {
 			t.note(k, "For objects", k, "7", echo{"u", "7"})
 			r := &run{key: k}
 			t.begin(r)
-			t.end(discard, r, outcome{}, time.Now())
+			t.end(r, outcome{}, time.Now())
 		}
 		b.ReportAllocs()
 	})

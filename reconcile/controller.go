@@ -110,15 +110,10 @@ func (c *Controller) mistake(format string, args ...any) {
 
 // start adds the controller's workers to a group. They take keys until taking ends, and reconcile within acting, which lasts longer.
 func (c *Controller) start(taking, acting context.Context, group *lifecycle.Group) {
-	log := klog.FromContext(acting).WithValues("controller", c.name)
-	log.V(1).Info("Workers start", "workers", c.workers)
-	acting = klog.NewContext(acting, log)
+	klog.FromContext(acting).V(1).Info("Workers start", "controller", c.name, "workers", c.workers)
 	var add func()
 	add = func() {
-		group.Go("worker of controller "+c.name, func() {
-			w := &worker{Controller: c, log: log, id: goroutineID(), replace: add}
-			w.work(taking, acting)
-		})
+		group.Go("worker of controller "+c.name, func() { newWorker(c, taking, acting, add).work() })
 	}
 	for range c.workers {
 		add()
@@ -130,33 +125,34 @@ func (c *Controller) start(taking, acting context.Context, group *lifecycle.Grou
 const freshAgain = 5 * time.Second
 
 // handle reconciles one key and ends its claim, in every case.
-func (w *worker) handle(taking, ctx context.Context, claim workqueue.Claim[Key]) {
+func (w *worker) handle(claim workqueue.Claim[Key]) {
 	c, key := w.Controller, claim.Key()
-	log := w.log.WithValues("key", key)
 	if err := c.ledger.fresh(key); err != nil {
-		log.V(4).Info("Not reconciled: a cache may not be acted on", "err", err)
+		w.log.V(4).Info("Not reconciled: a cache may not be acted on", "key", key, "err", err)
 		claim.Park(freshAgain)
 		return
 	}
-	if wait := c.ledger.enter(ctx, log, key); wait > 0 {
+	if wait := c.ledger.enter(w.acting, w.log, key); wait > 0 {
 		claim.Park(wait)
 		return
 	}
-	if taking.Err() != nil || ctx.Err() != nil {
+	if w.taking.Err() != nil || w.acting.Err() != nil {
 		claim.DoneAfter(0) // ended while the server was asked: nothing begins any more
 		return
 	}
-	began, r := time.Now(), &run{controller: c, key: key}
+	r := &run{worker: w, key: key, began: time.Now()}
 	if rest := c.trail.begin(r); rest > 0 {
 		claim.Park(rest)
 		return
 	}
-	o := w.call(ctx, log, r)
+	o := w.call(r)
 	ended := time.Now()
-	o, took := c.trail.end(log, r, o, ended), ended.Sub(began)
-	log.V(4).Info("Reconciled", "took", took, "err", o.err, "causes", &r.causes)
+	o, took := c.trail.end(r, o, ended), ended.Sub(r.began)
+	if log := w.log.V(4); log.Enabled() {
+		log.Info("Reconciled", "key", key, "took", took, "err", o.err, "causes", &r.causes)
+	}
 
-	if o.err != nil && ctx.Err() != nil {
+	if o.err != nil && w.acting.Err() != nil {
 		// Stopped half-way, which is nobody's failure. The key waits for whoever leads next in this process.
 		c.recorder.Reconciled("stopped", took)
 		claim.DoneAfter(0)
@@ -169,29 +165,27 @@ func (w *worker) handle(taking, ctx context.Context, claim workqueue.Claim[Key])
 	case doneAfter:
 		claim.DoneAfter(o.after)
 	case retry:
-		log.Error(o.err, "Reconcile failed", "retryAfter", claim.Retry(), "causes", &r.causes)
+		r.log().Error(o.err, "Reconcile failed", "retryAfter", claim.Retry(), "causes", &r.causes)
 	case retryAfter:
-		log.Error(o.err, "Reconcile failed", "retryAfter", o.after, "causes", &r.causes)
+		r.log().Error(o.err, "Reconcile failed", "retryAfter", o.after, "causes", &r.causes)
 		claim.RetryAfter(o.after)
 	case terminal:
-		log.Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes", &r.causes)
+		r.log().Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes", &r.causes)
 		claim.Done()
 	}
 }
 
 // call runs the Reconciler once, within its time, and survives its panic.
-func (w *worker) call(ctx context.Context, log klog.Logger, r *run) outcome {
-	c := w.Controller
-	defer w.overdue(ctx, log)()
-	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, log), c.timeout)
-	defer cancel()
-	ctx = withRun(ctx, r)
+func (w *worker) call(r *run) outcome {
+	w.watch(r)
+	defer w.returned()
+	defer r.end()
 	var result Result
 	var err error
-	if panicked := lifecycle.Try(func() { result, err = c.reconciler.Reconcile(ctx, r.key) }); panicked != nil {
+	if panicked := lifecycle.Try(func() { result, err = w.reconciler.Reconcile(r, r.key) }); panicked != nil {
 		var p *lifecycle.PanicError
 		errors.As(panicked, &p)
-		log.Error(panicked, "Reconcile panicked", "stack", string(p.Stack))
+		r.log().Error(panicked, "Reconcile panicked", "stack", string(p.Stack))
 		err = panicked
 	}
 	return decide(result, err)

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/klog/v2"
-
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
@@ -98,7 +96,7 @@ func (t *trail) begin(r *run) (rest time.Duration) {
 }
 
 // end is the end of a run. It returns the outcome, which may be put off.
-func (t *trail) end(log klog.Logger, r *run, o outcome, now time.Time) outcome {
+func (t *trail) end(r *run, o outcome, now time.Time) outcome {
 	t.mu.Lock()
 	s := r.step
 	l := s.loop
@@ -142,10 +140,10 @@ func (t *trail) end(log klog.Logger, r *run, o outcome, now time.Time) outcome {
 	t.mu.Unlock()
 	switch {
 	case isHot && !wasHot:
-		log.Error(nil, "This key goes in circles: nobody but its own runs brings it up, and it is slowed down", "runs", hotAfter+1, "writes", r.acts(), "changes", changes,
+		r.log().Error(nil, "This key goes in circles: nobody but its own runs brings it up, and it is slowed down", "runs", hotAfter+1, "writes", r.acts(), "changes", changes,
 			"causes", &r.causes, "rests", wait, "atMost", hotCap)
 	case wasHot && !isHot:
-		log.Info("This key goes in circles no longer")
+		r.log().Info("This key goes in circles no longer")
 	}
 	return o
 }

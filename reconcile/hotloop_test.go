@@ -18,8 +18,6 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-var discard klog.Logger
-
 // circler is a controller of one ConfigMap whose runs are counted.
 type circler struct {
 	api        *mapAPI
@@ -224,7 +222,7 @@ func TestTheTrailForgetsKeysThatNobodyNames(t *testing.T) {
 			tr.note(r.key, "For x", r.key, "1", echo{"u", "1"})
 			tr.begin(r)
 			r.remember(act{}, "u", "2", false)
-			tr.end(discard, r, outcome{}, time.Now())
+			tr.end(r, outcome{}, time.Now())
 			time.Sleep(time.Second)
 		}
 		require.Less(t, len(tr.keys), 3000, "about ten minutes' worth, twice")

@@ -60,7 +60,7 @@ func (l *ledger) await(key Key, c *cache) {
 }
 
 // enter says how long the key has to be parked before it may be reconciled; zero means now. The longest wait is parkingTime: then the caller has to ask
-// again, and the server is asked in turn.
+// again, and the server is asked in turn. log has no key yet: it is seldom needed.
 func (l *ledger) enter(ctx context.Context, log klog.Logger, key Key) time.Duration {
 	if l.open.Load() == 0 {
 		return 0
@@ -71,6 +71,7 @@ func (l *ledger) enter(ctx context.Context, log klog.Logger, key Key) time.Durat
 		l.mu.Unlock()
 		return 0
 	}
+	log = log.WithValues("key", key)
 	keys := l.settle(slices.Clone(a.debts), func(d *debt) bool { return d.settled(d.object.now()) })
 	if a.since.IsZero() {
 		a.since = time.Now()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,13 +15,23 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// run is one call of Reconcile, as its ctx knows it.
+// run is one call of Reconcile, and the ctx that it is given.
+//
+// Most runs find everything as it should be, in caches, and have no use for their ctx. So the context that it stands for, with the key in its logger, a deadline
+// and a place among all that ends with acting, is made when somebody first asks for one of these. BenchmarkReconcile has what that spares: a run costs 0.7 µs
+// and one allocation without it, 1.7 µs and twelve with it; a manager whose Reconciler reads caches gets a fifth more done.
 type run struct {
-	controller *Controller
-	key        Key
-	causes     causes // not changed once the run has begun
-	bySelf     bool   // it was brought about by nobody but the run before it
-	step       *step  // of the key, in the trail; set when the run begins
+	worker *worker
+	key    Key
+	began  time.Time
+	causes causes // not changed once the run has begun
+	bySelf bool   // it was brought about by nobody but the run before it
+	step   *step  // of the key, in the trail; set when the run begins
+
+	// made is done when somebody first asks for the context, or when the call has returned without that; ctx and cancel are set by it, and not changed again.
+	made   sync.Once
+	ctx    context.Context
+	cancel context.CancelFunc
 
 	mu sync.Mutex
 	// Guarded by mu. writes is what the run has written, and told the first few acts of it; it is nil while there is none, and given away at the end.
@@ -31,11 +42,41 @@ type run struct {
 
 type runKey struct{}
 
-func withRun(ctx context.Context, r *run) context.Context { return context.WithValue(ctx, runKey{}, r) }
+// context returns the context that the run stands for. It answers all that a run is asked as a ctx, the question by which package context finds a parent
+// among them, so that the run's children are its children, and need no goroutine to learn of its end.
+func (r *run) context() context.Context {
+	r.made.Do(func() {
+		r.ctx, r.cancel = context.WithDeadline(klog.NewContext(r.worker.acting, r.log()), r.began.Add(r.worker.timeout))
+	})
+	return r.ctx
+}
+
+// end ends the context. Who asks for it later, for the first time, gets one that has ended.
+func (r *run) end() {
+	r.made.Do(func() { r.ctx, r.cancel = r.worker.over, func() {} })
+	r.cancel()
+}
+
+func (r *run) Deadline() (time.Time, bool) { return r.context().Deadline() }
+func (r *run) Done() <-chan struct{}       { return r.context().Done() }
+func (r *run) Err() error                  { return r.context().Err() }
+
+func (r *run) Value(key any) any {
+	if key == (runKey{}) {
+		return r
+	}
+	return r.context().Value(key)
+}
+
+// String keeps those who print a ctx from walking through what changes.
+func (r *run) String() string { return fmt.Sprintf("reconcile %s", r.key) }
+
+// log is the worker's logger with the key. It is made for each line: most runs have none.
+func (r *run) log() klog.Logger { return r.worker.log.WithValues("key", r.key) }
 
 func (r *run) wrote(ctx context.Context, verb string, w write) {
 	r.remember(act{verb, w.target}, w.uid, w.resourceVersion, w.deleted)
-	r.controller.ledger.wrote(klog.FromContext(ctx), r.key, w)
+	r.worker.ledger.wrote(klog.FromContext(ctx), r.key, w)
 }
 
 // remember keeps what the events of a write are recognised by.
@@ -83,7 +124,7 @@ func (r *run) acts() []act {
 }
 
 func (r *run) lost(ctx context.Context, t target) {
-	r.controller.ledger.lost(klog.FromContext(ctx), r.key, t)
+	r.worker.ledger.lost(klog.FromContext(ctx), r.key, t)
 }
 
 // Wrote tells the loop of an object that this run has created or changed, where [TrackWrites] cannot see it: a client that is not made from a rest.Config. The key
@@ -113,10 +154,10 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	if isNil(inf) {
 		return errors.New("the informer is nil")
 	}
-	c := r.controller.ledger.find(inf)
+	c := r.worker.ledger.find(inf)
 	switch {
 	case c == nil:
-		return fmt.Errorf("informer %s is no source of controller %s: call Reads or one of the others before NewManager", inf.Name(), r.controller.name)
+		return fmt.Errorf("informer %s is no source of controller %s: call Reads or one of the others before NewManager", inf.Name(), r.worker.name)
 	case isNil(o):
 		return errors.New("the object is nil")
 	case o.GetUID() == "" || o.GetResourceVersion() == "" && !deleted:
@@ -128,6 +169,6 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 		verb = "Deleted"
 	}
 	r.remember(act{verb, target{resource: inf.Name(), namespace: key.Namespace, name: key.Name}}, o.GetUID(), o.GetResourceVersion(), deleted)
-	r.controller.ledger.owe(&debt{owner: r.key, object: object{c, key}, uid: o.GetUID(), resourceVersion: o.GetResourceVersion(), deleted: deleted})
+	r.worker.ledger.owe(&debt{owner: r.key, object: object{c, key}, uid: o.GetUID(), resourceVersion: o.GetResourceVersion(), deleted: deleted})
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -170,7 +171,7 @@ func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
 			c := newController(t, keys(&journal{}), Options{})
 			l := c.ledger
 			pods := listing(l, &still{})
-			ctx := withRun(t.Context(), &run{controller: c, key: Key{Namespace: "a", Name: "owner"}})
+			ctx := &run{worker: newWorker(c, t.Context(), t.Context(), nil), key: Key{Namespace: "a", Name: "owner"}, began: time.Now()}
 			req, err := http.NewRequestWithContext(ctx, test.method, test.url, nil)
 			require.NoError(t, err)
 			resp, err := TrackWrites(test.answer).RoundTrip(req)

@@ -21,57 +21,106 @@ const patience = 10 * time.Second
 // it has; past that it is not alive any more (see [Controller.Stuck]), and a restart of the process is the only way on.
 type worker struct {
 	*Controller
-	log     klog.Logger
-	id      string // of its goroutine, as stacks name it
-	replace func() // starts another worker
-	retired bool   // somebody else has its place
+	log            klog.Logger
+	taking, acting context.Context // no key is taken when the first has ended, and calls end with the second
+	over           context.Context // is acting, and has ended
+	id             string          // of its goroutine, as stacks name it
+	replace        func()          // starts another worker
+	retired        bool            // somebody else has its place
+
+	// Guarded by stuck.mu. run is the call that goes on, or nil. It counts as stuck from due on, and found says that look has found it so. While
+	// there is one that look has not, the alarm is set, for due or earlier. It is not stopped when a call returns, for the next one to find it set: that saves a
+	// quarter of what the loop costs for a key (BenchmarkReconcile: 0.7 µs instead of 0.9).
+	run   *run
+	due   time.Time
+	found bool
+	alarm *time.Timer // nil unless it is set, or rings at this moment
+}
+
+// newWorker makes a worker of the goroutine that calls it.
+func newWorker(c *Controller, taking, acting context.Context, replace func()) *worker {
+	log := klog.FromContext(acting).WithValues("controller", c.name)
+	acting = klog.NewContext(acting, log)
+	over, end := context.WithCancel(acting)
+	end()
+	return &worker{Controller: c, log: log, taking: taking, acting: acting, over: over, id: goroutineID(), replace: replace}
 }
 
 // work takes keys until taking ends.
-func (w *worker) work(taking, acting context.Context) {
+func (w *worker) work() {
+	defer w.leave()
 	for !w.retired {
-		claim, err := w.queue.Take(taking)
+		claim, err := w.queue.Take(w.taking)
 		if err != nil {
 			return // taking has ended: the queue is never shut down, so that this controller can lead again
 		}
-		w.handle(taking, acting, claim)
+		w.handle(claim)
 	}
 }
 
-// overdue watches over one call, and returns a function that says that it has returned.
-func (w *worker) overdue(ctx context.Context, log klog.Logger) (returned func()) {
-	var done, stuck bool // guarded by w.stuck.mu
-	timer := time.AfterFunc(w.timeout+patience, func() {
-		w.stuck.mu.Lock()
-		defer w.stuck.mu.Unlock()
-		if done {
-			return
-		}
-		stuck = true
-		w.stuck.calls++
-		log.Error(nil, "Reconcile does not return although its context has ended: its key is out of service", "after", w.timeout+patience,
-			"stuckCalls", w.stuck.calls, "stack", stackOf(w.id))
-		if w.stuck.calls <= w.workers && ctx.Err() == nil {
-			w.replace()
-		} else {
-			w.stuck.missing++
-		}
-	})
-	return func() {
-		timer.Stop()
-		w.stuck.mu.Lock()
-		defer w.stuck.mu.Unlock()
-		done = true
-		if !stuck {
-			return
-		}
-		log.Info("A stuck Reconcile has returned after all")
+// leave stops the alarm, which nobody needs any more.
+func (w *worker) leave() {
+	w.stuck.mu.Lock()
+	defer w.stuck.mu.Unlock()
+	if w.alarm != nil {
+		w.alarm.Stop()
+	}
+}
+
+// watch is told of a call that begins.
+func (w *worker) watch(r *run) {
+	w.stuck.mu.Lock()
+	defer w.stuck.mu.Unlock()
+	w.run, w.due = r, r.began.Add(w.timeout+patience)
+	if w.alarm == nil {
+		w.alarm = time.AfterFunc(w.timeout+patience, w.look)
+	}
+}
+
+// look is what the alarm does when it rings: it finds out whether the call that goes on is stuck.
+func (w *worker) look() {
+	w.stuck.mu.Lock()
+	r := w.run
+	if r == nil {
+		w.alarm = nil
+		w.stuck.mu.Unlock()
+		return
+	}
+	if early := time.Until(w.due); early > 0 {
+		w.alarm.Reset(early) // it was set for an earlier call
+		w.stuck.mu.Unlock()
+		return
+	}
+	w.alarm, w.found = nil, true
+	w.stuck.calls++
+	if w.stuck.calls <= w.workers && w.acting.Err() == nil {
+		w.replace()
+	} else {
+		w.stuck.missing++
+	}
+	stuck, stack := w.stuck.calls, stackOf(w.id) // until the lock is free the worker goes nowhere else
+	w.stuck.mu.Unlock()
+	r.log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service", "after", w.timeout+patience,
+		"stuckCalls", stuck, "stack", stack)
+}
+
+// returned is told that the call has returned.
+func (w *worker) returned() {
+	w.stuck.mu.Lock()
+	r, stuck := w.run, w.found
+	w.run, w.found = nil, false
+	switch {
+	case !stuck:
+	case w.stuck.missing > 0:
 		w.stuck.calls--
-		if w.stuck.missing > 0 {
-			w.stuck.missing-- // this one takes a place that nobody has taken
-		} else {
-			w.retired = true
-		}
+		w.stuck.missing-- // this one takes a place that nobody has taken
+	default:
+		w.stuck.calls--
+		w.retired = true
+	}
+	w.stuck.mu.Unlock()
+	if stuck {
+		r.log().Info("A stuck Reconcile has returned after all")
 	}
 }
 

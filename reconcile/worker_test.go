@@ -58,6 +58,49 @@ func TestAStuckCallKeepsItsKeyButNotItsPlace(t *testing.T) {
 	})
 }
 
+// TestACallIsStuckAtItsOwnTime lets a call begin while the alarm is set for an earlier one, right after others and after a long rest.
+func TestACallIsStuckAtItsOwnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+			if key.Name == "stuck" {
+				<-release
+			}
+			time.Sleep(40 * time.Second)
+			return Result{}, nil
+		}, Options{Timeout: time.Minute})
+		For(c, newMaps(t, newMapAPI()))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		slow := func() {
+			for _, name := range []string{"a", "b", "c", "d", "e"} {
+				c.Enqueue(Key{Name: name})
+			}
+			for range 5 * 40 {
+				synctest.Wait()
+				require.Zero(t, c.Stuck())
+				time.Sleep(time.Second)
+			}
+		}
+		slow()
+		time.Sleep(time.Hour)
+		slow()
+		for range 2 {
+			c.Enqueue(Key{Name: "slow"})
+			c.Enqueue(Key{Name: "stuck"})
+			time.Sleep(40*time.Second + time.Minute + patience - 1)
+			synctest.Wait()
+			require.Zero(t, c.Stuck())
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			require.Equal(t, 1, c.Stuck())
+			release <- struct{}{}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			require.Zero(t, c.Stuck())
+		}
+	})
+}
+
 func TestAGoroutineIsFoundByItsID(t *testing.T) {
 	require.Contains(t, stackOf(goroutineID()), "TestAGoroutineIsFoundByItsID")
 	require.Equal(t, "not found", stackOf("0"))
@@ -66,7 +109,7 @@ func TestAGoroutineIsFoundByItsID(t *testing.T) {
 func TestAControllerIsNeverLeftWithoutWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &journal{}
-		releases := map[string]chan struct{}{"first": make(chan struct{}), "second": make(chan struct{})}
+		releases := map[string]chan struct{}{"first": make(chan struct{}), "second": make(chan struct{}), "third": make(chan struct{})}
 		c := newController(t, func(_ context.Context, key Key) (Result, error) {
 			log.note("%s", key.Name)
 			if release, ok := releases[key.Name]; ok {
@@ -84,6 +127,13 @@ func TestAControllerIsNeverLeftWithoutWorkers(t *testing.T) {
 		close(releases["first"])
 		c.Enqueue(Key{Name: "healthy"})
 		require.Equal(t, []string{"first", "healthy", "second"}, taken(log), "who returned first has taken it")
+		require.NoError(t, c.alive())
+		c.Enqueue(Key{Name: "third"})
+		time.Sleep(time.Hour)
+		require.Equal(t, []string{"third"}, taken(log))
+		require.Error(t, c.alive(), "whose worker has been stuck before is found stuck again")
+		close(releases["third"])
+		synctest.Wait()
 		require.NoError(t, c.alive())
 		close(releases["second"])
 		c.Enqueue(Key{Name: "healthy"})
