@@ -172,9 +172,9 @@ func (l *listener[T]) run(ctx context.Context, log klog.Logger) {
 			return
 		case <-l.wake:
 		case <-l.redelivery.due.C:
-			l.redeliver(log)
+			l.redeliver(ctx, log)
 		}
-		for ctx.Err() == nil && !l.isRemoved() {
+		for !l.isOver(ctx) {
 			batch, ok := l.next()
 			if !ok {
 				break
@@ -191,15 +191,15 @@ func (l *listener[T]) run(ctx context.Context, log klog.Logger) {
 func (l *listener[T]) work(ctx context.Context, log klog.Logger, batch []Event[T]) {
 	defer l.inHand.Store(0)
 	for i := range batch {
-		if ctx.Err() != nil || l.isRemoved() {
-			return
-		}
 		if len(l.redelivery.failing) > 0 { // asking the timer takes longer than all the rest
 			select {
 			case <-l.redelivery.due.C:
-				l.redeliver(log)
+				l.redeliver(ctx, log)
 			default:
 			}
+		}
+		if l.isOver(ctx) {
+			return
 		}
 		l.inHand.Add(-1)
 		l.deliver(log, batch[i])
@@ -219,6 +219,9 @@ func (l *listener[T]) remove() {
 }
 
 func (l *listener[T]) isRemoved() bool { return l.removed.Load() }
+
+// isOver reports whether the handler is not to be called any more. Its goroutine looks before each call.
+func (l *listener[T]) isOver(ctx context.Context) bool { return ctx.Err() != nil || l.isRemoved() }
 
 func (l *listener[T]) pending() int {
 	l.mu.Lock()

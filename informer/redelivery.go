@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"context"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -68,8 +69,8 @@ func (l *listener[T]) deliver(log klog.Logger, e Event[T]) {
 	l.postpone(f)
 }
 
-// redeliver calls the handler with what it owes, as far as its time has come.
-func (l *listener[T]) redeliver(log klog.Logger) {
+// redeliver calls the handler with what it owes, as far as its time has come, until ctx ends or the listener is removed.
+func (l *listener[T]) redeliver(ctx context.Context, log klog.Logger) {
 	r := &l.redelivery
 	r.dueAt = time.Time{}
 	now := time.Now()
@@ -78,7 +79,13 @@ func (l *listener[T]) redeliver(log klog.Logger) {
 			r.wake(f.next)
 			continue
 		}
-		for len(f.events) > 0 && l.call(log, f.events[0]) {
+		for len(f.events) > 0 {
+			if l.isOver(ctx) {
+				return
+			}
+			if !l.call(log, f.events[0]) {
+				break
+			}
 			f.events = f.events[1:]
 		}
 		if len(f.events) > 0 && f.events[0].Type == Deleted && f.tries == maxTries {

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 )
 
 // C1: an event on which the handler panics comes again, with exact waits; meanwhile the others go on.
@@ -94,6 +96,89 @@ func TestADeletionThatIsNeverTakenIsGivenUp(t *testing.T) {
 		require.Equal(t, maxTries+1, calls)
 		require.Zero(t, added.Pending())
 		healed(t, p, inf, told)
+	})
+}
+
+// What is owed is no reason to go on after the end, or for somebody who does not listen any more.
+func TestRedeliveryEndsWithItsInformer(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		const owed = 100
+		for i := range owed - 2 { // a and b are there
+			p.Create(pod(strconv.Itoa(i)))
+		}
+		calls := 0
+		_, err := inf.AddHandler(func(Event[*corev1.Pod]) {
+			if calls++; calls <= owed {
+				panic("first")
+			}
+			time.Sleep(time.Second)
+		}, HandlerOptions{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), klog.Logger{}), 2500*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		require.NoError(t, inf.Run(ctx))
+		require.Equal(t, 3*time.Second, time.Since(began), "the call that was under way")
+		require.Equal(t, owed+2, calls)
+	})
+}
+
+func TestWhoRemovesItselfIsOwedNothing(t *testing.T) {
+	for name, owed := range map[string]func(p *proxy){
+		"of other keys": func(p *proxy) {
+			p.Update("default", "a", func(*corev1.Pod) {})
+			p.Update("default", "b", func(*corev1.Pod) {})
+		},
+		"of the same key": func(p *proxy) { p.Delete("default", "a"); p.Create(pod("a")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				var added *Registration
+				panics, calls := 2, 0
+				added, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
+					switch {
+					case e.Initial:
+					case panics > 0:
+						panics--
+						panic("first")
+					default:
+						calls++
+						require.ErrorIs(t, added.Remove(ended), context.Canceled)
+					}
+				}, HandlerOptions{})
+				require.NoError(t, err)
+				run(t, inf)
+				synctest.Wait()
+				owed(p)
+				synctest.Wait()
+				require.Zero(t, calls)
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				require.Equal(t, 1, calls)
+			})
+		})
+	}
+}
+
+// A handler that is busy is called with what it owes in between; what comes after is dropped, too.
+func TestWhoRemovesItselfInRedeliveryIsDeafToWhatWaits(t *testing.T) {
+	owing, calls := true, 0
+	var l *listener[int]
+	l = newListener(func(e Event[int]) {
+		if calls++; owing {
+			panic("first")
+		}
+		l.remove()
+	}, HandlerOptions{})
+	synctest.Test(t, func(t *testing.T) {
+		l.redelivery = newRedelivery[int]() // its timer is of this time
+		l.work(t.Context(), klog.Logger{}, []Event[int]{{Type: Added, Key: named("a")}})
+		owing = false
+		time.Sleep(time.Minute)
+		l.work(t.Context(), klog.Logger{}, []Event[int]{{Type: Added, Key: named("b")}})
+		require.Equal(t, 2, calls)
 	})
 }
 
