@@ -21,7 +21,7 @@ type redelivery[T any] struct {
 
 type failure[T any] struct {
 	events []Event[T] // one, or a Deleted and an Added
-	tries  int
+	tries  int        // how often that was in vain, for a Deleted since it came
 	next   time.Time
 }
 
@@ -53,9 +53,13 @@ func (l *listener[T]) deliver(log klog.Logger, e Event[T]) {
 	}
 	r := &l.redelivery
 	if f, failing := r.failing[e.Key]; failing {
+		before := f.events[0].Type
 		f.events = merge(append(f.events, e))
-		if len(f.events) == 0 {
+		switch {
+		case len(f.events) == 0:
 			delete(r.failing, e.Key)
+		case f.events[0].Type == Deleted && before != Deleted:
+			f.tries = 0
 		}
 		l.owe(len(r.failing))
 		return

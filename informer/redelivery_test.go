@@ -99,6 +99,37 @@ func TestADeletionThatIsNeverTakenIsGivenUp(t *testing.T) {
 	})
 }
 
+// The tries of what was owed before are not the deletion's.
+func TestADeletionHasItsOwnTries(t *testing.T) {
+	for _, before := range []time.Duration{0, 10 * time.Minute, time.Hour} {
+		t.Run(before.String(), func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				calls := 0
+				added, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
+					if e.Type == Deleted {
+						calls++
+					}
+					if e.Type != Added {
+						panic("no")
+					}
+				}, HandlerOptions{})
+				require.NoError(t, err)
+				run(t, inf)
+				synctest.Wait()
+				p.Update("default", "a", func(*corev1.Pod) {})
+				time.Sleep(before)
+				synctest.Wait()
+				p.Delete("default", "a")
+				time.Sleep(24 * time.Hour)
+				synctest.Wait()
+				require.Equal(t, maxTries+1, calls)
+				require.Zero(t, added.Pending())
+				healed(t, p, inf, told)
+			})
+		})
+	}
+}
+
 // What is owed is no reason to go on after the end, or for somebody who does not listen any more.
 func TestRedeliveryEndsWithItsInformer(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
