@@ -170,13 +170,14 @@ func (s *Shared[T]) Run(context.Context) error {
 	return fmt.Errorf("informer %s: %w: its factory runs it", s.name, ErrStarted)
 }
 
-// AddHandler is that of the informer; Release removes the handler.
+// AddHandler is that of the informer; Release removes the handler. After Release the error is [ErrStopped].
 func (s *Shared[T]) AddHandler(h Handler[T], opts HandlerOptions) (*Registration, error) {
+	gone := fmt.Errorf("informer %s: AddHandler: %w for this user: it has been released", s.name, ErrStopped)
 	s.mu.Lock()
 	released := s.released
 	s.mu.Unlock()
 	if released {
-		return nil, fmt.Errorf("informer %s: AddHandler: %w for this user: it has been released", s.name, ErrStopped)
+		return nil, gone
 	}
 	added, err := s.SharedIndexInformer.AddHandler(h, opts) // calls h if it is inline, so mu is not held
 	if err != nil {
@@ -184,6 +185,12 @@ func (s *Shared[T]) AddHandler(h Handler[T], opts HandlerOptions) (*Registration
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.released { // meanwhile, and Release does not know this handler
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = added.Remove(ended) // it is deaf at once; nobody waits for the call that may be under way
+		return nil, gone
+	}
 	s.handlers = append(s.handlers, added)
 	return added, nil
 }

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,4 +162,35 @@ func TestTheLastUserHearsOfAStuckHandler(t *testing.T) {
 		close(release)
 		require.NoError(t, stop())
 	})
+}
+
+// Release takes every handler away, also one that is being added at the time.
+func TestAHandlerThatIsAddedDuringReleaseIsNotLeftBehind(t *testing.T) {
+	for _, inline := range []bool{false, true} {
+		t.Run(fmt.Sprintf("inline=%t", inline), func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, _ *informerOfPods, _ *history) {
+				var f Factory
+				first := shared(t, &f, p, Options[*corev1.Pod]{})
+				shared(t, &f, p, Options[*corev1.Pod]{}) // somebody for whom it goes on
+				stop := runFactory(t, &f)
+				require.NoError(t, f.WaitForSync(t.Context()))
+				calls, failed := 0, make(chan error, 1)
+				first.lockWriter()
+				go func() {
+					_, err := first.AddHandler(func(Event[*corev1.Pod]) { calls++ }, HandlerOptions{Inline: inline})
+					failed <- err
+				}()
+				synctest.Wait()
+				require.NoError(t, first.Release(t.Context()))
+				first.unlockWriter()
+				require.ErrorIs(t, <-failed, ErrStopped)
+				synctest.Wait()
+				calls = 0
+				p.Create(pod("c"))
+				synctest.Wait()
+				require.Zero(t, calls)
+				require.NoError(t, stop())
+			})
+		})
+	}
 }
