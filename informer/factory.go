@@ -81,6 +81,10 @@ func Share[T any](f *Factory, resource string, inf *SharedIndexInformer[T]) (*Sh
 	fail := func(err error) (*Shared[T], error) {
 		return nil, fmt.Errorf("informer %s: Share of %q: %w", inf.name, resource, err)
 	}
+	if err := inf.becomeWriter(); err != nil {
+		return fail(err)
+	}
+	defer inf.unlockWriter() // not before the scope is the key's
 	c := inf.course.Load()
 	key := shareKey{resource, reflect.TypeFor[T](), strings.Join(c.scope.Namespaces, ","), c.selector.LabelSelector, c.selector.FieldSelector}
 	f.mu.Lock()
@@ -96,7 +100,7 @@ func Share[T any](f *Factory, resource string, inf *SharedIndexInformer[T]) (*Sh
 		if f.shared == nil {
 			f.shared = make(map[shareKey]*share)
 		}
-		inf.shared.Store(true)
+		inf.shared = true
 		s = &share{informer: inf, done: make(chan struct{})}
 		f.shared[key] = s
 		if f.start != nil {

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -191,6 +192,45 @@ func TestAHandlerThatIsAddedDuringReleaseIsNotLeftBehind(t *testing.T) {
 				require.Zero(t, calls)
 				require.NoError(t, stop())
 			})
+		})
+	}
+}
+
+// Whichever comes first: an informer that others may get for its scope has that scope.
+func TestShareAndRescopeDoNotMeet(t *testing.T) {
+	for name, sharesFirst := range map[string]bool{"share, then rescope": true, "rescope, then share": false} {
+		t.Run(name, func(t *testing.T) {
+			inLand(t, func(t *testing.T, w *land) {
+				in := func(namespace string) *informerOfPods {
+					inf, err := NewNamespaced[*corev1.Pod](w.theirs.CoreV1().Pods, []string{namespace}, Options[*corev1.Pod]{})
+					require.NoError(t, err)
+					return inf
+				}
+				var f Factory
+				inf := in("one")
+				rescoped, done := make(chan error, 1), make(chan error, 1)
+				rescope := func() { rescoped <- inf.Rescope(Scope{Namespaces: []string{"two"}}) }
+				share := func() { _, err := Share(&f, "pods", inf); done <- err }
+				inf.lockWriter()
+				if sharesFirst {
+					go share()
+					synctest.Wait()
+					go rescope()
+				} else {
+					go rescope()
+					synctest.Wait()
+					go share()
+				}
+				synctest.Wait()
+				inf.unlockWriter()
+				require.NoError(t, <-done)
+				require.Equal(t, sharesFirst, errors.Is(<-rescoped, ErrScope))
+				for _, namespace := range []string{"one", "two"} {
+					shared, err := Share(&f, "pods", in(namespace))
+					require.NoError(t, err)
+					require.Equal(t, []string{namespace}, shared.Scope().Namespaces)
+				}
+			}, "one", "two")
 		})
 	}
 }

@@ -107,6 +107,8 @@ type SharedIndexInformer[T any] struct {
 	// writer is a token, held by whoever changes the store, the list of indexes, the list of listeners or the course. It is no mutex, because handlers
 	// and index functions, the user's code, run while it is held: see HandlerOptions.Inline and AddIndex for what they may not do.
 	writer chan struct{}
+	// Held with the writer token; set by Share, once: the scope is not for one user to change.
+	shared bool
 	// Held with the writer token: who is told of changes, and the scratch space for what they are told.
 	listeners       []*listener[T]
 	events, repeats []Event[T]
@@ -119,7 +121,6 @@ type SharedIndexInformer[T any] struct {
 
 	stopped chan struct{} // closed when Run returns
 	started atomic.Bool   // by Run, once
-	shared  atomic.Bool   // by Share, once: the scope is not for one user to change
 
 	mu sync.Mutex
 	// Guarded by mu. listen and follow are set, and group used, from the start of Run until its end begins; then ending is.

@@ -89,13 +89,13 @@ func (inf *SharedIndexInformer[T]) Rescope(to Scope) error {
 }
 
 func (inf *SharedIndexInformer[T]) rescope(to Scope) error {
-	if inf.shared.Load() {
-		return fmt.Errorf("%w: the informer is shared, and others count on the scope that it has; make another one", ErrScope)
-	}
 	if err := inf.becomeWriter(); err != nil {
 		return err
 	}
 	defer inf.unlockWriter()
+	if inf.shared {
+		return fmt.Errorf("%w: the informer is shared, and others count on the scope that it has; make another one", ErrScope)
+	}
 	from := inf.course.Load()
 	next, err := inf.newCourse(from, to)
 	if err != nil {
