@@ -11,7 +11,7 @@ import (
 
 // Live asks the server for the object of that key, past the cache, and within the informer's [Scope]: an object outside of it is not
 // found. It is a LIST by name, so it needs no permission that the informer does not have, and it sees the most recent state. It changes
-// nothing in the store. A request's error is returned as it came, with what was asked for.
+// nothing in the store, and what it returns is the caller's own, to be changed and written. A request's error is returned as it came, with what was asked for.
 func (inf *SharedIndexInformer[T]) Live(ctx context.Context, key Key) (value T, exists bool, err error) {
 	it, exists, invalid, err := inf.live(ctx, key)
 	if err == nil && invalid != nil {
@@ -71,6 +71,7 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 
 	_, err = l.reflector.page(ctx, opts, pageTimeout, func(_ *metav1.ListMeta, arrived []arrival) error {
 		for _, a := range arrived {
+			a.object = a.object.DeepCopyObject() // it may have parts in common with objects in the cache: see REST
 			// The key is compared, for the server may not know the selector.
 			if it, decoding := l.reflector.open(a); it.key == key {
 				found, exists, invalid = it, true, decoding

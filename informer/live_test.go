@@ -47,3 +47,19 @@ func TestLiveAsksPastTheCache(t *testing.T) {
 		require.Zero(t, inf.Len())
 	})
 }
+
+// An object is asked for to be changed and written: what the cache holds shares nothing with it.
+func TestWhatLiveReturnsIsTheCallersOwn(t *testing.T) {
+	overREST(t, Options[*corev1.Pod]{}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+		s.api.Create(pod("d", "app"))
+		run(t, inf)
+		synced(t, inf)
+		live, exists, err := inf.Live(t.Context(), named("d"))
+		require.NoError(t, err)
+		require.True(t, exists)
+		held, _ := inf.Get(named("d"))
+		require.Equal(t, held, live)
+		live.Labels["mine"] = "yes"
+		require.NotContains(t, held.Labels, "mine")
+	})
+}
