@@ -83,6 +83,7 @@ type jsonScan struct {
 
 // advance looks at more of the value and returns how much of it belongs to the value.
 func (s *jsonScan) advance(chunk []byte) int {
+	quote := -1 // the one that comes next; once i has passed it, it has to be looked for
 	for i := 0; i < len(chunk); i++ {
 		c := chunk[i]
 		switch {
@@ -95,17 +96,20 @@ func (s *jsonScan) advance(chunk []byte) int {
 		case s.escaped:
 			s.escaped = false
 		case s.quoted:
-			// Most of an object is inside of quotes: go to their end in one step.
-			end := bytes.IndexByte(chunk[i:], '"')
-			if end < 0 {
-				end = len(chunk) - i
+			// Most of an object is inside of quotes: go to their end in one step, or from one escape to the next.
+			if quote < i {
+				if quote = bytes.IndexByte(chunk[i:], '"'); quote < 0 {
+					quote = len(chunk)
+				} else {
+					quote += i
+				}
 			}
-			if back := bytes.IndexByte(chunk[i:i+end], '\\'); back >= 0 {
+			if back := bytes.IndexByte(chunk[i:quote], '\\'); back >= 0 {
 				i += back
 				s.escaped = true
 				continue
 			}
-			i += end
+			i = quote
 			if i < len(chunk) {
 				s.quoted = false
 				if s.depth == 0 {
