@@ -141,6 +141,32 @@ func TestVerifyingRaisesNoFalseAlarm(t *testing.T) {
 	})
 }
 
+// An object whose name cannot be read is none that the store can have, or may be any that it has.
+func TestVerifyingRaisesNoAlarmForWhatHasNoName(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Minute}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		run(t, inf)
+		synctest.Wait()
+		nameless := p.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}})
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		require.Zero(t, inf.Health().Differences, "of another object")
+		p.Delete("default", nameless.Name)
+		p.set(func() {
+			p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+				list, err := p.podAPI.List(ctx, opts)
+				list.Items[1].Name = ""
+				return list, err
+			}
+		})
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		require.Zero(t, inf.Health().Differences, "of one that it has")
+		require.Equal(t, 1, inf.Health().Lists)
+		p.set(func() { p.onList = nil })
+		healed(t, p, inf, told)
+	})
+}
+
 // Where there are no versions, or only such as cannot be compared, there is nothing to compare, and no harm done.
 func TestVerifyingNeedsVersions(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Minute}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
