@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -184,9 +185,10 @@ func (w *walk) value(v reflect.Value) {
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
 		w.leaf(v.Uint())
 	case reflect.Float32, reflect.Float64:
-		w.leaf(maphash.Comparable(w.seed, v.Float()))
+		w.leaf(math.Float64bits(v.Float())) // that of a NaN is always the same, its hash never
 	case reflect.Complex64, reflect.Complex128:
-		w.leaf(maphash.Comparable(w.seed, v.Complex()))
+		w.leaf(math.Float64bits(real(v.Complex())))
+		w.leaf(math.Float64bits(imag(v.Complex())))
 	default: // a function, a channel: it can only be another one
 		w.leaf(uint64(v.Pointer()))
 	}

@@ -2,6 +2,8 @@ package informer
 
 import (
 	"fmt"
+	"math"
+	"math/cmplx"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -189,6 +191,32 @@ func TestMutationsOfAnyValue(t *testing.T) {
 	numbers.saw(Event[int]{Type: Deleted, Key: named("n")}, h)
 	numbers.check(named("n"), h)
 	require.Empty(t, numbers.prints)
+}
+
+// What is not a number does not equal itself; that is no change.
+func TestWhatIsNotANumberStaysWhatItIs(t *testing.T) {
+	type load struct {
+		average float64
+		small   float32
+		phase   complex128
+	}
+	values := &load{math.NaN(), float32(math.NaN()), cmplx.NaN()}
+	d, h := newDetector[*load](), &health{}
+	d.saw(Event[*load]{Type: Added, Key: named("a"), New: values}, h)
+	for range 10 {
+		d.check(named("a"), h)
+	}
+	require.Zero(t, counted(h).Mutated, "%v", counted(h).LastBadObject)
+	for field, mutate := range map[string]func(){
+		"average": func() { values.average = 1 },
+		"small":   func() { values.small = -1 },
+		"phase":   func() { values.phase = complex(0, math.NaN()) },
+	} {
+		mutate()
+		d.check(named("a"), h)
+		require.ErrorContains(t, counted(h).LastBadObject, "changed "+field)
+	}
+	require.Equal(t, 3, counted(h).Mutated)
 }
 
 // What Options.DetectMutations says that it costs.
