@@ -56,6 +56,42 @@ func TestADoubtedCacheIsStaleUntilItIsListed(t *testing.T) {
 	})
 }
 
+// Those who share a list may have asked for different reasons.
+func TestADoubtIsNotLostBehindSomebodyElsesList(t *testing.T) {
+	doubt := errors.New("it has not seen what it should")
+	for name, doubts := range map[string][]error{"asked before": {nil, doubt}, "asked after": {doubt, nil}, "both": {errBusy, doubt}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history) {
+				run(t, inf)
+				synctest.Wait()
+				p.set(func() {
+					p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+						time.Sleep(10 * time.Second)
+						return p.podAPI.Watch(ctx, opts)
+					}
+				})
+				list := inf.Relist(metav1.NamespaceAll, nil)
+				synctest.Wait()
+				for _, doubt := range doubts {
+					require.Equal(t, list+1, inf.Relist(metav1.NamespaceAll, doubt), "while that is under way")
+				}
+				time.Sleep(15 * time.Second)
+				synctest.Wait()
+				require.Equal(t, list, inf.Health().Listed)
+				require.Equal(t, Stale, inf.Health().State)
+				require.ErrorIs(t, inf.Health().LastError, doubt)
+				time.Sleep(15 * time.Second)
+				synctest.Wait()
+				require.Equal(t, list+1, inf.Health().Listed)
+				require.Equal(t, list+1, inf.Health().Lists)
+				require.Equal(t, Live, inf.Health().State)
+				p.set(func() { p.onWatch = nil })
+				healed(t, p, inf, told)
+			})
+		})
+	}
+}
+
 // TestRelistWaitsForTheServer asks while no watch can be opened: the list comes when one can.
 func TestRelistWaitsForTheServer(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history) {
