@@ -28,6 +28,8 @@ type Factory struct {
 	start          func(*share)
 	started, ended bool
 	group          lifecycle.Group
+	// Guarded by mu: the errors of informers of which no Release has told.
+	failed []error
 }
 
 // shareKey is what two users must have in common.
@@ -43,7 +45,8 @@ type share struct {
 	informer runner
 	users    int           // guarded by Factory.mu
 	stop     func()        // nil: it has not been started; guarded by Factory.mu
-	done     chan struct{} // closed when Run has returned
+	awaited  bool          // by a Release, which tells of err; guarded by Factory.mu
+	done     chan struct{} // closed, with Factory.mu held, when Run has returned
 	err      error         // of Run; to be read once done is closed
 }
 
@@ -119,7 +122,7 @@ func Share[T any](f *Factory, resource string, inf *SharedIndexInformer[T]) (*Sh
 }
 
 // Run runs the informers that are shared, now or later, until ctx ends, and returns when they have ended. The error joins theirs, each of which wraps
-// [ErrStuck]; a second Run returns [ErrStarted].
+// [ErrStuck], but for those that [Shared.Release] has returned; a second Run returns [ErrStarted].
 func (f *Factory) Run(ctx context.Context) error {
 	f.mu.Lock()
 	if f.started {
@@ -131,8 +134,14 @@ func (f *Factory) Run(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		s.stop = cancel
 		f.group.Go("informer "+s.informer.Name(), func() {
-			defer close(s.done)
-			s.err = s.informer.Run(ctx)
+			err := s.informer.Run(ctx)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			s.err = err
+			close(s.done)
+			if err != nil && !s.awaited {
+				f.failed = append(f.failed, err)
+			}
 		})
 	}
 	for _, s := range f.shared {
@@ -147,11 +156,7 @@ func (f *Factory) Run(ctx context.Context) error {
 	<-f.group.Done() // each informer has its own StopGrace
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var failed []error
-	for _, s := range f.shared {
-		failed = append(failed, s.err)
-	}
-	return errors.Join(failed...)
+	return errors.Join(f.failed...)
 }
 
 // WaitForSync waits for the first complete list of each informer that is shared now. The error joins theirs: see [SharedIndexInformer.WaitForSync].
@@ -218,15 +223,21 @@ func (s *Shared[T]) Release(ctx context.Context) error {
 		delete(f.shared, s.key)
 	}
 	stop := s.share.stop
+	s.share.awaited = last
 	f.mu.Unlock()
 	if last && stop != nil {
 		stop()
 		select {
 		case <-s.share.done:
-			return s.share.err
 		case <-ctx.Done():
-			return ctx.Err()
 		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if closed(s.share.done) {
+			return s.share.err
+		}
+		s.share.awaited = false
+		return ctx.Err()
 	}
 	var failed []error
 	for _, h := range handlers {

@@ -165,6 +165,33 @@ func TestTheLastUserHearsOfAStuckHandler(t *testing.T) {
 	})
 }
 
+// Nobody is told twice, and an informer does not get stuck without anybody being told.
+func TestTheFactoryHearsOfAStuckHandlerWhoseUserDidNotWait(t *testing.T) {
+	for name, waits := range map[string]time.Duration{"not at all": 0, "not long enough": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, _ *informerOfPods, _ *history) {
+				var f Factory
+				pods := shared(t, &f, p, Options[*corev1.Pod]{StopGrace: time.Second})
+				stop := runFactory(t, &f)
+				release := make(chan struct{})
+				_, err := pods.AddHandler(func(Event[*corev1.Pod]) { <-release }, HandlerOptions{Name: "printer"})
+				require.NoError(t, err)
+				synctest.Wait()
+				short, cancel := context.WithTimeout(t.Context(), waits)
+				defer cancel()
+				require.ErrorIs(t, pods.Release(short), context.DeadlineExceeded)
+				time.Sleep(time.Hour)
+				again := shared(t, &f, p, Options[*corev1.Pod]{})
+				require.NoError(t, again.Release(t.Context()), "this is another informer")
+				err = stop()
+				require.ErrorIs(t, err, ErrStuck)
+				require.ErrorContains(t, err, "printer")
+				close(release)
+			})
+		})
+	}
+}
+
 // Release takes every handler away, also one that is being added at the time.
 func TestAHandlerThatIsAddedDuringReleaseIsNotLeftBehind(t *testing.T) {
 	for _, inline := range []bool{false, true} {
