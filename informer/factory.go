@@ -57,7 +57,8 @@ type runner interface {
 	WaitForSync(context.Context) error
 }
 
-// Shared is one user's part in an informer. Its methods are those of the informer, but for Run, which is the factory's.
+// Shared is one user's part in an informer. Its methods are those of the informer, but for Run, which is the factory's. [AddIndex] takes the informer itself, and
+// an index stays with that when its user has gone; so would a handler that is added there, and not here.
 type Shared[T any] struct {
 	*SharedIndexInformer[T]
 	factory *Factory
@@ -65,7 +66,7 @@ type Shared[T any] struct {
 	share   *share
 
 	mu sync.Mutex
-	// Guarded by mu. Once released is true, there are no handlers.
+	// Guarded by mu. Once released is true, there are no handlers, and there will be none.
 	handlers []*Registration
 	released bool
 }
@@ -75,8 +76,9 @@ type Shared[T any] struct {
 // it runs.
 //
 // The name stands for the client, which cannot be compared: use one for each resource and namespace of each cluster (for each resource, where the informer is
-// one of [NewNamespaced]), and, with [Project] or Options.Transform, for each function. What can be compared has to agree, or the error says what does not.
-// Once Run of the factory ends, the error is [ErrStopped].
+// one of [NewNamespaced]), and, with [Project] or Options.Transform, for each function. Options.MaxStaleness, VerifyEvery and MaxBytes, which say how far the cache
+// is to be trusted, have to agree, or the error says which does not; of the others those of the first informer count. Once Run of the factory ends, the error
+// is [ErrStopped].
 func Share[T any](f *Factory, resource string, inf *SharedIndexInformer[T]) (*Shared[T], error) {
 	if f == nil || inf == nil || resource == "" {
 		return nil, errors.New("informer: Share needs a factory, the name of a resource and an informer, one of them is missing")
@@ -116,6 +118,8 @@ func Share[T any](f *Factory, resource string, inf *SharedIndexInformer[T]) (*Sh
 		return fail(fmt.Errorf("its Options.MaxStaleness is %s, that of the shared informer %s", inf.health.maxStaleness, shared.health.maxStaleness))
 	case shared.verifyEvery != inf.verifyEvery:
 		return fail(fmt.Errorf("its Options.VerifyEvery is %s, that of the shared informer %s", inf.verifyEvery, shared.verifyEvery))
+	case shared.budget.max != inf.budget.max:
+		return fail(fmt.Errorf("its Options.MaxBytes is %d, that of the shared informer %d", inf.budget.max, shared.budget.max))
 	}
 	s.users++
 	return &Shared[T]{SharedIndexInformer: shared, factory: f, key: key, share: s}, nil

@@ -102,6 +102,15 @@ func TestWhoAsksForSomethingElseGetsSomethingElse(t *testing.T) {
 		require.NoError(t, err)
 		_, err = Share(&f, "pods", other)
 		require.EqualError(t, err, `informer mine: Share of "pods": its Options.VerifyEvery is 0s, that of the shared informer 1h0m0s`)
+		bounded := func(most int64) *informerOfPods {
+			inf, err := New[*corev1.Pod](REST[*corev1.PodList](noClient{}, "pods", ""), Options[*corev1.Pod]{Name: "mine", MaxBytes: most})
+			require.NoError(t, err)
+			return inf
+		}
+		_, err = Share(&f, "pods over REST", bounded(1000))
+		require.NoError(t, err)
+		_, err = Share(&f, "pods over REST", bounded(0))
+		require.EqualError(t, err, `informer mine: Share of "pods over REST": its Options.MaxBytes is 0, that of the shared informer 1000`)
 		_, err = Share(&f, "", other)
 		require.ErrorContains(t, err, "the name of a resource")
 		require.ErrorIs(t, all.Run(t.Context()), ErrStarted)
