@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,7 +22,8 @@ import (
 //	dynamicClient.Resource(gvr).Namespace("default")  // Client[*unstructured.UnstructuredList]
 //	metadataClient.Resource(gvr)                      // Client[*metav1.PartialObjectMetadataList]
 //
-// Which namespaces the informer sees is the client's choice; selectors belong to [Options].
+// Which namespaces the informer sees is the client's choice; selectors belong to [Options]. What an error of List says is shown where it is an answer of the server's
+// or the connection's; of any other only the type is, since those of decoders quote objects.
 type Client[L runtime.Object] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
@@ -62,7 +65,7 @@ type plainSource[L runtime.Object] struct{ client Client[L] }
 func (s plainSource[L]) list(ctx context.Context, opts metav1.ListOptions) (page, error) {
 	l, err := s.client.List(ctx, opts)
 	if err != nil {
-		return page{}, discreet(err)
+		return page{}, discreetList(err)
 	}
 	list, err := meta.ListAccessor(l)
 	if err != nil || isNil(l) {
@@ -97,6 +100,24 @@ func discreet(err error) error {
 	}
 	return err
 }
+
+// discreetList is discreet about the error of a Client's List, which decodes objects of any type, by methods of their own, too. What such methods say cannot be told
+// from the rest, and quotes a value or a whole line; so what is no refusal of the server's, and did not befall the connection, keeps its text to itself.
+func discreetList(err error) error {
+	var refusal apierrors.APIStatus
+	var request *url.Error
+	var network net.Error
+	if errors.As(err, &refusal) || errors.As(err, &request) || errors.As(err, &network) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return discreet(err)
+	}
+	return withheld{err}
+}
+
+// withheld is an error that may quote an object. Whoever knows what to look for still finds it with errors.Is.
+type withheld struct{ cause error }
+
+func (e withheld) Error() string   { return fmt.Sprintf("%v (%T)", errUndecodable, e.cause) }
+func (e withheld) Unwrap() []error { return []error{errUndecodable, e.cause} }
 
 // decoding is the cause that client-go's watches give for an event that they cannot decode.
 const decoding metav1.CauseType = "ClientWatchDecoding"

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -252,6 +254,61 @@ func TestWhatCannotBeDecodedIsNotQuoted(t *testing.T) {
 			require.NoError(t, discreetly("swordfish", log.all(), h), name)
 		}
 	})
+}
+
+// I22: nor does the error of a typed client, which may come from any method of a type.
+func TestWhatATypedClientCannotDecodeIsNotQuoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, item := range map[string]string{
+			"a time":         `{"metadata":{"name":"a","creationTimestamp":"swordfish"}}`,
+			"another type":   `{"metadata":{"name":"a"},"spec":{"priority":"swordfish"}}`,
+			"out of range":   `{"metadata":{"name":"a"},"spec":{"priority":123123123123123123}}`,
+			"not a quantity": `{"metadata":{"name":"a"},"spec":{"overhead":{"cpu":"swordfish"}}}`,
+			"cut short":      `{"metadata":{"name":"swordfish"`,
+		} {
+			serve := roundTripper(func(r *http.Request) (*http.Response, error) {
+				body := fmt.Appendf(nil, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[%s]}`, item)
+				return answerBytes(r, http.StatusOK, runtime.ContentTypeJSON, body), nil
+			})
+			core, err := typedcorev1.NewForConfigAndClient(&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: serve})
+			require.NoError(t, err)
+			inf, err := New[*corev1.Pod](core.Pods(metav1.NamespaceAll), Options[*corev1.Pod]{DisableWatchList: true})
+			require.NoError(t, err)
+			log := &lines{}
+			ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), klog.New(log)), time.Minute)
+			require.NoError(t, inf.Run(ctx))
+			cancel()
+			h := inf.Health()
+			require.ErrorIs(t, h.LastError, errUndecodable, name)
+			for _, canary := range []string{"swordfish", "123123"} {
+				require.NoError(t, discreetly(canary, log.all(), h), name)
+			}
+		}
+	})
+}
+
+// What is wrong with the way to the server is said as it is, and an error of somebody's own client is found though it is not shown.
+func TestErrorsOfAListAreKept(t *testing.T) {
+	own := errors.New("swordfish")
+	for name, err := range map[string]error{
+		"refused": errForbidden, "unreachable": &url.Error{Op: "Get", URL: "http://server", Err: errors.New("connection refused")},
+		"reset": fmt.Errorf("reading: %w", &net.OpError{Op: "read", Err: errors.New("connection reset")}), "own": own,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, err }
+				run(t, inf)
+				synctest.Wait()
+				require.ErrorIs(t, inf.Health().LastError, err)
+				if err == own {
+					require.EqualError(t, inf.Health().LastError, "list: "+errUndecodable.Error()+" (*errors.errorString)")
+				} else {
+					require.ErrorContains(t, inf.Health().LastError, err.Error())
+				}
+				healed(t, p, inf, told)
+			})
+		})
+	}
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
