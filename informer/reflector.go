@@ -20,6 +20,8 @@ const (
 	maxDoubts = 3
 	// With this many watches in a row that ended soon, and brought nothing, the cache follows nobody.
 	maxBarren = 3
+	// So often in a row, which takes about half a minute, a server that fails when it is asked for its version is asked before each watch: see [reflector.ask].
+	maxUnanswered = 10
 )
 
 var (
@@ -73,6 +75,8 @@ type reflector[T any] struct {
 	lost bool
 	// barren counts the watches in a row that ended soon, and brought nothing.
 	barren int
+	// unanswered counts how often in a row the server has failed when it was asked for its version.
+	unanswered int
 	// unversioned is true once a list held an object without a resourceVersion. No real server does that, but the fake clientset of client-go does:
 	// its events have none, either, so they are taken as they come, and a watch that has ended cannot be resumed.
 	unversioned bool
@@ -224,29 +228,40 @@ func older(a, b string) bool {
 // It is asked for one object, for the sake of the list's version. The most recent one, since a server that lags would make the others wait, and client-go ask ten times over;
 // and not "0", for then API servers take no notice of the limit. Most answer from memory, and ask etcd for its version only. It is any object: to find one that is
 // selected a server may have to look at all of them, which is much to ask of one that reads them from etcd, as it does those it has no cache of, such as
-// Events, and all of them until that cache is complete. Only where the right to list depends on the selectors, they are said.
+// Events, and all of them until that cache is complete. Only where the right to list depends on the selectors, or any object is one that cannot be read, they are said.
 //
 // There is one such request for each connection that was replaced, behind the watch: a server that takes no watches is not asked, and all the informers
 // of a cluster, when their server has gone, come back spread out by their backoff, or the [Gate].
-func (r *reflector[T]) ask(ctx context.Context) error {
+//
+// Without an answer there is no watch: the connection may have led to the past. But where a list cannot be had at all, because of one object that nobody can
+// read, the watch goes on, and the question is put again to the next one: answered is false.
+func (r *reflector[T]) ask(ctx context.Context) (answered bool, err error) {
 	opts := metav1.ListOptions{Limit: 1}
 	first := func() (metav1.ListMeta, error) {
 		return r.page(ctx, opts, answerTimeout, func(*metav1.ListMeta, []arrival) error { return nil })
 	}
+	unreadable := func() bool { return errors.Is(err, errUndecodable) || apierrors.IsInternalError(err) }
 	list, err := first()
-	if selected := r.selector; apierrors.IsForbidden(err) && selected != (metav1.ListOptions{}) {
+	if selected := r.selector; selected != (metav1.ListOptions{}) && (apierrors.IsForbidden(err) || unreadable()) {
 		opts.LabelSelector, opts.FieldSelector = selected.LabelSelector, selected.FieldSelector
 		list, err = first()
 	}
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err):
-		return nil // who may watch, and not list, has to do without
-	case err != nil:
-		return fmt.Errorf("list of one object: %w", err)
-	case r.goesBack(list.ResourceVersion):
-		return fmt.Errorf("list of one object: %w from %s to %s", errWentBack, r.newest, list.ResourceVersion)
+		return true, nil // who may watch, and not list, has to do without
+	case unreadable():
+		// It may be the server's trouble, too, which passes.
+		if r.unanswered++; r.unanswered >= maxUnanswered || errors.Is(err, errUndecodable) {
+			return false, nil
+		}
+	case err == nil:
+		r.unanswered = 0
+		if !r.goesBack(list.ResourceVersion) {
+			return true, nil
+		}
+		err = fmt.Errorf("%w from %s to %s", errWentBack, r.newest, list.ResourceVersion)
 	}
-	return nil
+	return false, fmt.Errorf("list of one object: %w", err)
 }
 
 // tooLarge reports whether the server has not reached the version that was asked for, or that it asked its own storage for.

@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"errors"
+	"net/url"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -250,7 +251,7 @@ func TestOnlyALostConnectionRaisesTheQuestionOfTheVersion(t *testing.T) {
 func TestTheQuestionOfTheVersionMayFail(t *testing.T) {
 	late := problem(504, metav1.StatusReasonTimeout, 1)
 	late.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
-	for name, err := range map[string]error{"busy": errBusy, "unreachable": errors.New("connection refused"), "lagging": late, "never answered": nil} {
+	for name, err := range map[string]error{"busy": errBusy, "unreachable": &url.Error{Op: "Get", Err: errors.New("connection refused")}, "lagging": late, "never answered": nil} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 				run(t, inf)
@@ -277,6 +278,72 @@ func TestTheQuestionOfTheVersionMayFail(t *testing.T) {
 				require.Greater(t, asks, 5)
 				require.Less(t, asks, 100)
 				require.Equal(t, 1, inf.Health().Lists)
+				healed(t, p, inf, told)
+			})
+		})
+	}
+}
+
+// One object that nobody can read, selected or not, must not stop a cache that otherwise can be followed.
+func TestAVersionThatNobodyCanTellDoesNotStopTheWatch(t *testing.T) {
+	selector := labels.SelectorFromSet(labels.Set{"app": "web"})
+	for name, c := range map[string]struct {
+		err      error
+		selector labels.Selector
+		asks     int // until the watch goes on
+	}{
+		"any object is broken":                {errors.New("json: cannot unmarshal string into Go struct field PodSpec.items.spec.priority of type int32"), selector, 2},
+		"a selected object is broken":         {errors.New("json: cannot unmarshal string into Go struct field PodSpec.items.spec.priority of type int32"), nil, 1},
+		"the server cannot read any object":   {problem(500, metav1.StatusReasonInternalError, 0), selector, 2},
+		"the server cannot read its selected": {problem(500, metav1.StatusReasonInternalError, 0), nil, maxUnanswered},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{LabelSelector: c.selector}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				unselected := func(opts metav1.ListOptions) metav1.ListOptions {
+					opts.LabelSelector = "" // which it does not know
+					return opts
+				}
+				p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+					return p.podAPI.Watch(ctx, unselected(opts))
+				}
+				p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+					if c.selector == nil || opts.LabelSelector == "" {
+						return nil, c.err
+					}
+					return p.podAPI.List(ctx, unselected(opts))
+				}
+				asks := func() int {
+					return len(slices.DeleteFunc(p.verbs(), func(verb string) bool { return verb != "ASK" }))
+				}
+				run(t, inf)
+				synced(t, inf)
+				p.Cut()
+				p.Create(pod("c"))
+				time.Sleep(3 * time.Minute)
+				synctest.Wait()
+				require.Equal(t, []string{"a", "b", "c"}, names(inf))
+				require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+				require.Equal(t, 1, inf.Health().Lists)
+				require.Equal(t, c.asks, asks())
+				time.Sleep(10 * time.Minute)
+				require.Equal(t, c.selector == nil, asks() > 0, "with each watch, until there is an answer")
+				if c.selector != nil {
+					return
+				}
+
+				// A restore is found out late, if it is one, but found out.
+				restore := p.Snapshot()
+				p.Delete("default", "c")
+				synctest.Wait()
+				restore()
+				time.Sleep(3 * time.Minute)
+				synctest.Wait()
+				require.Equal(t, []string{"a", "b"}, names(inf), "the watch is one of the future")
+				p.set(func() { p.onList = nil })
+				time.Sleep(15 * time.Minute)
+				synctest.Wait()
+				require.Equal(t, []string{"a", "b", "c"}, names(inf))
+				require.Equal(t, 1, inf.Health().Rewinds)
 				healed(t, p, inf, told)
 			})
 		})

@@ -56,7 +56,7 @@ func (r *reflector[T]) watchOptions() metav1.ListOptions {
 func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	began, replacesLost := time.Now(), r.lost
+	began, replacesLost, answered := time.Now(), r.lost, true
 	r.lost = true // until this one is seen to end in time
 	unanswered := time.AfterFunc(answerTimeout, cancel)
 	w, err := r.source.watch(withPatience(ctx, unanswered, answerTimeout), opts)
@@ -72,7 +72,7 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	}
 	defer w.stop()
 	if replacesLost && r.resourceVersion != "" {
-		if err := r.ask(ctx); err != nil {
+		if answered, err = r.ask(ctx); err != nil {
 			return err
 		}
 	}
@@ -116,7 +116,7 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	}
 	ended := func(err error) error {
 		inTime := time.Since(began) >= time.Duration(*opts.TimeoutSeconds)*time.Second-clockSkew
-		r.lost = !inTime
+		r.lost = !inTime || !answered
 		if r.barren++; heard || trusted {
 			r.barren = 0
 		}
