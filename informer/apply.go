@@ -171,8 +171,8 @@ func (inf *SharedIndexInformer[T]) finish(l *lane[T], b batch[T], log klog.Logge
 	if b.sweep != 0 {
 		inf.sweep(l, b.sweep, log)
 	}
-	if b.sweep >= l.due {
-		l.health.listed(b.sweep)
+	if b.listed >= l.due {
+		l.health.listed(b.listed)
 	}
 	if b.resourceVersion != "" {
 		l.reached.move(b.resourceVersion)

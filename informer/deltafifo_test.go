@@ -76,11 +76,11 @@ func fifoScript(t *testing.T, script []byte) {
 				theLane(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, false, 0, p}, epoch: epoch}, "")
 			}
 			if now%5 > 0 {
-				theLane(inf).fifo.reached(strconv.Itoa(now), epoch)
+				theLane(inf).fifo.swept(epoch, strconv.Itoa(now))
 				reached = strconv.Itoa(now)
 			}
 		case 6: // a bookmark
-			theLane(inf).fifo.reached(strconv.Itoa(now), 0)
+			theLane(inf).fifo.reached(strconv.Itoa(now))
 			reached = strconv.Itoa(now)
 		case 7: // empty the FIFO
 			b, _ := theLane(inf).fifo.pop()

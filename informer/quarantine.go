@@ -114,15 +114,15 @@ func (r *reflector[T]) retry() {
 }
 
 // take puts an object that exists into the FIFO, or into quarantine; with reached, everything up to that version has then been dealt with. The error is
-// that the first list has no room for it.
+// that it belongs to another lane.
 func (r *reflector[T]) take(ctx context.Context, a arrival, reached string) error {
 	it, err := r.open(a)
 	if foreign := r.foreign(it.key); foreign != nil {
 		return foreign
 	}
 	if full := r.room(ctx, it.key, a.size); full != nil {
-		if r.full = true; !r.synced {
-			return full
+		if r.full = true; !r.synced && r.store.sizeOf(it.key) == 0 {
+			return nil // nobody misses it before the first list is complete, and to remember what it is called takes room, too
 		}
 		it.size, a.err, err = 0, full, fmt.Errorf("%s: %w", it.key, full)
 		var none T
@@ -134,7 +134,7 @@ func (r *reflector[T]) take(ctx context.Context, a arrival, reached string) erro
 	case it.key.Name == "": // nobody can ask for what has no name
 		r.health.badObject(err)
 		if reached != "" {
-			r.fifo.reached(reached, 0)
+			r.fifo.reached(reached)
 		}
 		return nil
 	case a.err != nil:

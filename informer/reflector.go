@@ -193,14 +193,19 @@ func (r *reflector[T]) begin() metav1.ListOptions {
 	return r.selector
 }
 
-// complete records that everything up to resourceVersion is in the FIFO, and that it was a list. If not all of it had room, the list helped to
-// let go of what is gone, and is an error all the same.
+// complete records that a list has come to its end, at resourceVersion, and that, unless there was no room for all of it, everything up to there is in the FIFO.
+// A list that had no room is an error, but the store lets go of what it did not contain: that may be what takes the room. So much, and no more, a first list is
+// good for that does not fit; a later one says also how far the store has got.
 func (r *reflector[T]) complete(resourceVersion string) error {
-	r.fifo.reached(resourceVersion, r.epoch)
-	r.newest = resourceVersion
-	r.synced, r.doubts = true, 0
 	r.quarantine.sweep(r.epoch)
 	r.health.progressed()
+	if r.full && !r.synced {
+		r.fifo.swept(r.epoch, "")
+		return errFull
+	}
+	r.fifo.swept(r.epoch, resourceVersion)
+	r.newest = resourceVersion
+	r.synced, r.doubts = true, 0
 	if r.full {
 		return errFull
 	}

@@ -528,6 +528,37 @@ func TestAFirstListLargerThanMaxBytesFails(t *testing.T) {
 	})
 }
 
+// What keeps a list from its room may have gone from the server long ago.
+func TestAFirstListLargerThanMaxBytesMakesRoomForTheNext(t *testing.T) {
+	overREST(t, Options[*corev1.Pod]{MaxBytes: 1500}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+		told := &history{inf: inf, rounds: rounds{}}
+		_, err := inf.AddHandler(told.handle, HandlerOptions{})
+		require.NoError(t, err)
+		for i := range 20 {
+			s.api.Create(pod(fmt.Sprintf("p%02d", i)))
+		}
+		run(t, inf)
+		synctest.Wait()
+		held := inf.Len()
+		require.NotZero(t, held)
+		require.Zero(t, inf.Health().Rejected, "nor does it keep the names of all the others")
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, held, inf.Len(), "what exists stays")
+		for _, p := range s.api.Objects() {
+			s.api.Delete("default", p.Name)
+		}
+		s.api.Create(pod("z0"))
+		s.api.Create(pod("z1"))
+		time.Sleep(3 * (lastRetry + time.Minute))
+		synctest.Wait()
+		require.True(t, inf.HasSynced(), "%s", inf.Health())
+		require.Equal(t, []string{"z0", "z1"}, names(inf))
+		require.NoError(t, told.folded(s.api.Objects()))
+		require.NoError(t, told.err())
+	})
+}
+
 func TestNewSaysWhatIsWrongWithREST(t *testing.T) {
 	config := &rest.Config{Host: "http://server"}
 	core, err := typedcorev1.NewForConfigAndClient(config, http.DefaultClient)

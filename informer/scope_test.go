@@ -656,6 +656,41 @@ func TestNamespacesShareABudget(t *testing.T) {
 	}, "one", "two")
 }
 
+// The old selection and the new one need not have room together.
+func TestAnotherSelectionTakesTheRoomOfTheOldOne(t *testing.T) {
+	x, y := labels.SelectorFromSet(labels.Set{"x": ""}), labels.SelectorFromSet(labels.Set{"y": ""})
+	for _, streaming := range []bool{true, false} {
+		t.Run(fmt.Sprintf("streaming=%t", streaming), func(t *testing.T) {
+			inLand(t, func(t *testing.T, w *land) {
+				for i := range 5 {
+					w.create("one", fmt.Sprint("x", i), "x")
+					w.create("one", fmt.Sprint("y", i), "y")
+				}
+				client := REST[*corev1.PodList](w.theirs.CoreV1().RESTClient(), "pods", "one")
+				whole, err := New[*corev1.Pod](client, Options[*corev1.Pod]{LabelSelector: x})
+				require.NoError(t, err)
+				run(t, whole)
+				synced(t, whole)
+				inf, err := New[*corev1.Pod](client, Options[*corev1.Pod]{LabelSelector: x, MaxBytes: whole.Health().Bytes * 3 / 2, DisableWatchList: !streaming})
+				require.NoError(t, err)
+				told := w.listen(inf)
+				run(t, inf)
+				synced(t, inf)
+				synctest.Wait()
+				told.lines()
+				w.rescope(inf, func(s *Scope) { s.LabelSelector = y })
+				ctx, cancel := context.WithTimeout(t.Context(), 3*(lastRetry+time.Minute))
+				defer cancel()
+				require.NoError(t, inf.WaitForSync(ctx))
+				synctest.Wait()
+				require.Equal(t, []string{"y0", "y1", "y2", "y3", "y4"}, names(inf))
+				require.Len(t, told.lines(), 10, "each is told once")
+				require.NoError(t, told.err())
+			}, "one")
+		})
+	}
+}
+
 // What could not be taken in one namespace is not forgotten when another is listed, but with its own.
 func TestWhatIsRejectedBelongsToItsNamespace(t *testing.T) {
 	inLand(t, func(t *testing.T, w *land) {

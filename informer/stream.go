@@ -228,7 +228,7 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 	case watch.Bookmark:
 		switch {
 		case reached != "":
-			r.fifo.reached(reached, 0)
+			r.fifo.reached(reached)
 		case object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true":
 		case r.goesBack(version):
 			return fmt.Errorf("%w from %s to %s", errWentBack, r.newest, version)
