@@ -18,7 +18,7 @@ type delta[T any] struct {
 	unseen bool
 	// changed marks a state that a watch has told of as a change, not as a part of a list.
 	changed bool
-	// repeated marks a change without a new version: it is one of the state that the store held when this was received, and of no later one.
+	// repeated marks a state, changed or not, without a new version: it is one of the state that the store held when this was received, and of no later one.
 	repeated bool
 	// epoch is the number of the list that was the latest to begin when this was received.
 	epoch uint64

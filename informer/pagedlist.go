@@ -128,7 +128,7 @@ func (r *reflector[T]) takeListed(ctx context.Context, arrived []arrival) error 
 		if object, err := meta.Accessor(a.object); err == nil && !isNil(a.object) && object.GetResourceVersion() == "" && a.err == nil {
 			r.unversioned = true
 		}
-		if err := r.take(ctx, a, ""); err != nil {
+		if err := r.take(ctx, a, "", false); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {

@@ -113,9 +113,9 @@ func (r *reflector[T]) retry() {
 	}
 }
 
-// take puts an object that exists into the FIFO, or into quarantine; with reached, everything up to that version has then been dealt with. The error is
-// that it belongs to another lane.
-func (r *reflector[T]) take(ctx context.Context, a arrival, reached string) error {
+// take puts an object that exists into the FIFO, or into quarantine; with reached, everything up to that version has then been dealt with. For repeated see
+// delta. The error is that the object belongs to another lane.
+func (r *reflector[T]) take(ctx context.Context, a arrival, reached string, repeated bool) error {
 	it, err := r.open(a)
 	if foreign := r.foreign(it.key); foreign != nil {
 		return foreign
@@ -144,8 +144,7 @@ func (r *reflector[T]) take(ctx context.Context, a arrival, reached string) erro
 		r.health.badObject(err)
 		r.quarantine.admit(it.key, a, r.epoch)
 	}
-	changed := reached != ""
-	r.fifo.add(delta[T]{item: it, invalid: err, changed: changed, repeated: changed && it.resourceVersion != reached, epoch: r.epoch}, reached)
+	r.fifo.add(delta[T]{item: it, invalid: err, changed: reached != "", repeated: repeated, epoch: r.epoch}, reached)
 	return nil
 }
 

@@ -69,6 +69,8 @@ type reflector[T any] struct {
 	// newest is the highest version that the store has been told of. doubts grows while the server seems not to have reached it: see [reflector.goesBack].
 	newest string
 	doubts int
+	// held is empty unless a list is being streamed.
+	held heldBack
 	// garbledAt is the version after which the watch brought something that could not be decoded.
 	garbledAt string
 	// lost is true unless the latest watch ended when it was asked to: what answers the next one may be another server, or the same one after a restore.
@@ -164,6 +166,9 @@ func (r *reflector[T]) list(ctx context.Context) error {
 		if r.resourceVersion != "" {
 			return err // the list went well; it is the watch after it that has ended
 		}
+		if errors.Is(err, errHeldBack) {
+			return r.pagedList(ctx)
+		}
 		switch {
 		case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err):
 			r.streamsLeft = 0 // the server does not know the protocol
@@ -219,7 +224,9 @@ func (r *reflector[T]) complete(resourceVersion string) error {
 //
 // Each list asks for the most recent state, which no server can answer from a cache that lags. So if one is older nonetheless, it is refused, and a
 // plain list decides. If that is older, too, the cluster itself has gone back, restored from a backup, and the store goes with it: [reflector.rewind].
-func (r *reflector[T]) goesBack(resourceVersion string) bool { return older(resourceVersion, r.newest) }
+func (r *reflector[T]) goesBack(resourceVersion string) bool {
+	return r.newest != "" && older(resourceVersion, r.newest)
+}
 
 // older compares two versions of one resource. Those that are no numbers, as some aggregated APIs have them, cannot be compared: they are not older.
 func older(a, b string) bool {

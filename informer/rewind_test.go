@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"testing"
@@ -76,6 +77,133 @@ func TestAServerThatLagsIsNotBelieved(t *testing.T) {
 		}
 		require.Zero(t, inf.Health().Rewinds)
 		require.Equal(t, Live, inf.Health().State)
+		healed(t, p, inf, told)
+	})
+}
+
+// A8: what has been deleted does not come back for a moment, nor does an old state, though a stream tells how old it is only at its end.
+func TestAStreamOfThePastBringsNothingBack(t *testing.T) {
+	for name, busy := range map[string]bool{"the store is up to date": false, "the store is behind": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				lagging := newPodAPI() // the same history, up to here
+				lagging.Create(pod("a"))
+				lagging.Create(pod("b"))
+				run(t, inf)
+				synctest.Wait()
+				told.lines()
+				if busy {
+					inf.lockWriter()
+				}
+				p.Delete("default", "a")
+				p.Update("default", "b", func(*corev1.Pod) {})
+				latest := p.Update("default", "b", func(*corev1.Pod) {})
+				synctest.Wait()
+				if !busy {
+					told.lines()
+				}
+				p.set(func() {
+					p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+						if opts.SendInitialEvents != nil {
+							return lagging.Watch(ctx, opts)
+						}
+						return p.podAPI.Watch(ctx, opts)
+					}
+					p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, errBusy }
+				})
+				p.Compact()
+				p.Cut()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if busy {
+					inf.unlockWriter()
+					synctest.Wait()
+					require.Equal(t, []string{"Deleted a", "Updated b"}, slices.Compact(told.lines()))
+				}
+				require.ErrorIs(t, inf.Health().LastError, errBusy, "it got as far as the plain list")
+				require.Empty(t, told.lines())
+				require.NoError(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, latest.ResourceVersion))
+				b, _ := inf.Get(named("b"))
+				require.Equal(t, latest.ResourceVersion, b.ResourceVersion)
+				healed(t, p, inf, told)
+			})
+		})
+	}
+}
+
+// While a list is streamed, changes come in between. Those of an object that is held back do not overtake it.
+func TestWhatIsHeldBackKeepsItsOrder(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		run(t, inf)
+		synctest.Wait()
+		p.Update("default", "a", func(*corev1.Pod) {})
+		p.Update("default", "b", func(*corev1.Pod) {}) // version 4
+		synctest.Wait()
+		a, b := p.Objects()[0], p.Objects()[1]
+		told.lines()
+		bookmark := podAt("", "8")
+		bookmark.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		stream := watch.NewRaceFreeFake()
+		p.set(func() {
+			p.onWatch = func(context.Context, metav1.ListOptions) (watch.Interface, error) { return stream, nil }
+		})
+		p.Compact()
+		inf.Relist(metav1.NamespaceAll, nil)
+		synctest.Wait()
+		for _, o := range []*corev1.Pod{a, b, podAt("older", "2"), podAt("gone", "3"), podAt("new", "5")} {
+			stream.Add(o)
+		}
+		stream.Modify(podAt("older", "6"))
+		stream.Delete(podAt("gone", "7"))
+		synctest.Wait()
+		require.Equal(t, []string{"Added new"}, told.lines(), "only what is newer than the store is told before the end")
+		stream.Action(watch.Bookmark, bookmark)
+		synctest.Wait()
+		require.Equal(t, []string{"Added older"}, told.lines())
+		older, _ := inf.Get(named("older"))
+		require.Equal(t, "6", older.ResourceVersion)
+		require.Equal(t, []string{"a", "b", "new", "older"}, names(inf))
+		require.Empty(t, theLane(inf).reflector.held.keys)
+	})
+}
+
+// What is held back is bounded. A plain list of the same says first how old it is.
+func TestALargeListIsNotHeldBack(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		for i := range maxHeldBack + 1 {
+			p.Create(pod(fmt.Sprint("pod-", i)))
+		}
+		p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			opts.LabelSelector = "" // which it does not know
+			return p.podAPI.Watch(ctx, opts)
+		}
+		p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+			opts.LabelSelector = ""
+			return p.podAPI.List(ctx, opts)
+		}
+		run(t, inf)
+		synced(t, inf)
+		require.NotContains(t, p.verbs(), "LIST", "of a first list nothing is held back")
+		for _, o := range p.Objects() {
+			p.Update("default", o.Name, func(*corev1.Pod) {})
+		}
+		synctest.Wait()
+		inf.lockWriter()
+		for _, o := range p.Objects() {
+			p.Update("default", o.Name, func(*corev1.Pod) {})
+		}
+		synctest.Wait()
+		inf.Relist(metav1.NamespaceAll, nil)
+		time.Sleep(time.Second)
+		require.Contains(t, p.verbs(), "LIST")
+		inf.unlockWriter()
+		synctest.Wait()
+		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+		require.Nil(t, inf.Health().LastError)
+		require.Empty(t, theLane(inf).reflector.held.keys)
+		inf.Relist(metav1.NamespaceAll, nil)
+		time.Sleep(time.Second)
+		require.NotContains(t, p.verbs(), "LIST", "the next one is streamed again")
 		healed(t, p, inf, told)
 	})
 }

@@ -23,13 +23,43 @@ const (
 	minWatch, watchSlack, clockSkew = 5 * time.Minute, 10 * time.Second, time.Second
 	// A streamed list must begin, and go on, within these times; after two that did not, plain lists are used for good.
 	streamBegins, streamGoesOn, streamTries = 5 * time.Second, 60 * time.Second, 2
+	// No more objects than these are held back while a list is streamed: see [heldBack].
+	maxHeldBack = 4096
 	// Only a watch that has lived this long is followed by the next one at once.
 	longLived = 5 * time.Second
 )
 
+// heldBack is what must not come into the store before it is known that a streamed list is not from before the store's time: see [reflector.goesBack]. That is
+// known at the end of the list. Until then what the store holds already may come, and what is newer than the store; but of the rest there is little, as
+// the store has been told of everything up to its newest version.
+type heldBack struct {
+	arrivals []arrival
+	keys     map[Key]struct{} // of the arrivals: what follows of one of these has to wait, too, for the order's sake
+}
+
+// errHeldBack is the error of a list with more than that, as after a Rescope. A plain list says first how old it is.
+var errHeldBack = fmt.Errorf("more than %d objects that may be out of date", maxHeldBack)
+
+func (h *heldBack) add(key Key, a arrival) error {
+	if len(h.arrivals) == maxHeldBack {
+		return errHeldBack
+	}
+	if h.keys == nil {
+		h.keys = make(map[Key]struct{})
+	}
+	h.arrivals, h.keys[key] = append(h.arrivals, a), struct{}{}
+	return nil
+}
+
+func (h *heldBack) has(key Key) bool {
+	_, held := h.keys[key]
+	return held
+}
+
 // streamedList asks for the list as a watch that begins with it, and stays with that watch once the list is complete.
 func (r *reflector[T]) streamedList(ctx context.Context) error {
 	r.begin()
+	defer func() { r.held = heldBack{} }()
 	opts := r.watchOptions()
 	sendInitialEvents := true
 	opts.SendInitialEvents = &sendInitialEvents
@@ -209,45 +239,63 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 	if a.err != nil && object.GetName() == "" {
 		return fmt.Errorf("%w: an event %q about nobody knows what: %w", errViolation, a.event, a.err)
 	}
-	version := object.GetResourceVersion()
-	reached := ""
-	if r.resourceVersion != "" {
-		reached = version
-		if older(reached, r.resourceVersion) {
-			if !r.store.holds(KeyOf(object), version) {
-				return fmt.Errorf("%w from %s to %s", errWentBack, r.resourceVersion, version)
-			}
-			reached = r.resourceVersion // the object's own version has not gone back: see delta.repeated
-		}
+	if r.resourceVersion == "" {
+		return r.receiveListed(ctx, a, object)
 	}
+	version := object.GetResourceVersion()
+	reached := version
+	if older(version, r.resourceVersion) {
+		if !r.store.holds(KeyOf(object), version) {
+			return fmt.Errorf("%w from %s to %s", errWentBack, r.resourceVersion, version)
+		}
+		reached = r.resourceVersion // the object's own version has not gone back: see delta.repeated
+	}
+	if a.event == watch.Bookmark {
+		r.fifo.reached(reached)
+	} else if err := r.put(ctx, a, reached, version != reached); err != nil {
+		return err
+	}
+	r.resourceVersion, r.newest = reached, reached
+	if r.full {
+		return errFull
+	}
+	return nil
+}
+
+// receiveListed takes one event of a streamed list.
+func (r *reflector[T]) receiveListed(ctx context.Context, a arrival, object metav1.Object) error {
+	key, version := KeyOf(object), object.GetResourceVersion()
+	old := r.goesBack(version)
+	switch {
+	case a.event == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true":
+		return nil
+	case a.event == watch.Bookmark && old:
+		return fmt.Errorf("%w from %s to %s", errWentBack, r.newest, version)
+	case a.event == watch.Bookmark:
+		for _, a := range r.held.arrivals {
+			if err := r.put(ctx, a, "", false); err != nil {
+				return err
+			}
+		}
+		r.held = heldBack{}
+		return r.complete(version)
+	case r.held.has(key) || old && (a.event == watch.Deleted || !r.store.holds(key, version)):
+		return r.held.add(key, a)
+	}
+	return r.put(ctx, a, "", old) // what is old and held may be older than what waits for the store
+}
+
+// put puts an event about an object into the FIFO; reached and repeated are as for take.
+func (r *reflector[T]) put(ctx context.Context, a arrival, reached string, repeated bool) error {
 	switch a.event {
 	case watch.Added, watch.Modified:
-		err = r.take(ctx, a, reached)
+		return r.take(ctx, a, reached, repeated)
 	case watch.Deleted:
 		r.takeDeletion(a, reached)
-	case watch.Bookmark:
-		switch {
-		case reached != "":
-			r.fifo.reached(reached)
-		case object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true":
-		case r.goesBack(version):
-			return fmt.Errorf("%w from %s to %s", errWentBack, r.newest, version)
-		default:
-			return r.complete(version)
-		}
+		return nil
 	default:
 		return fmt.Errorf("%w: an event of the unknown type %q", errViolation, a.event)
 	}
-	if err != nil {
-		return err
-	}
-	if reached != "" {
-		r.resourceVersion, r.newest = reached, reached
-		if r.full {
-			return errFull
-		}
-	}
-	return nil
 }
 
 // isNil reports whether an event or list holds a nil pointer in place of an object.
