@@ -174,7 +174,7 @@ func (inf *SharedIndexInformer[T]) finish(l *lane[T], b batch[T], log klog.Logge
 	if b.listed >= l.due {
 		l.health.listed(b.listed)
 	}
-	if b.resourceVersion != "" {
+	if b.resourceVersion != "" && l.health.complete() {
 		l.reached.move(b.resourceVersion)
 		for _, listener := range inf.listeners {
 			listener.reach(log, l.namespace, b.resourceVersion)

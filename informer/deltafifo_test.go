@@ -22,7 +22,8 @@ func fifoScript(t *testing.T, script []byte) {
 	require.NoError(t, err)
 
 	truth := map[Key]*corev1.Pod{}
-	now, epoch, order, reached := 1, uint64(1), []Key{}, ""
+	now, epoch, order, reached := 1, uint64(1), []Key{}, "1"
+	theLane(inf).fifo.swept(epoch, reached) // a list of nothing
 	for _, op := range script {
 		now++
 		key := Key{Namespace: "default", Name: string(rune('a' + op%3))}

@@ -429,7 +429,7 @@ func (inf *SharedIndexInformer[T]) All() iter.Seq[T] {
 }
 
 // ResourceVersion returns the version of the server that the store has reached in a namespace: everything that happened there up to it is in the store.
-// Bookmarks move it, too. For all of several namespaces it is the lowest of theirs. Empty: no list has been completed, or the namespace is out of scope.
+// Bookmarks move it, too. For all of several namespaces it is the lowest of theirs. Empty: no list of what is in scope has been completed.
 func (inf *SharedIndexInformer[T]) ResourceVersion(namespace string) string {
 	lowest := ""
 	for i, l := range inf.course.Load().in(namespace) {

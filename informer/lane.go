@@ -91,6 +91,7 @@ func (l *lane[T]) ask(selector metav1.ListOptions) {
 	l.reflector.wanted.Store(&selector)
 	l.due = uint64(l.health.lists.Load()) + 1
 	l.health.listed(0)
+	l.reached.move("") // it was that of another selection
 	if cancel := l.restart.Load(); cancel != nil {
 		(*cancel)()
 	}
@@ -143,7 +144,7 @@ func incomplete[T any](lanes []*lane[T]) (missing []*lane[T]) {
 // milestone is the version that a lane's part of the store has reached: that of the list or bookmark or object that was applied last.
 type milestone struct {
 	mu sync.Mutex
-	// Guarded by mu. resourceVersion is empty before the first list is complete. moved is closed, and forgotten, when it changes or the lane leaves; nil while
+	// Guarded by mu. resourceVersion is empty as long as the lane is not complete. moved is closed, and forgotten, when it changes or the lane leaves; nil while
 	// nobody waits for that.
 	resourceVersion string
 	moved           chan struct{}

@@ -472,6 +472,35 @@ func TestSelectorsChange(t *testing.T) {
 	}
 }
 
+// How far the store had got with another selection says nothing of what is selected now.
+func TestAVersionIsReachedOfWhatIsSelected(t *testing.T) {
+	inLand(t, func(t *testing.T, w *land) {
+		x, y := labels.SelectorFromSet(labels.Set{"x": ""}), labels.SelectorFromSet(labels.Set{"y": ""})
+		w.create("one", "y0", "y")
+		inf, _ := w.namespaced(Options[*corev1.Pod]{LabelSelector: x}, "one")
+		run(t, inf)
+		synced(t, inf)
+		synctest.Wait()
+		now := inf.ResourceVersion("one")
+		require.NotEmpty(t, now)
+		waits := make(chan error, 1)
+		inf.lockWriter()
+		w.create("one", "x0", "x") // which is on its way to the store when the selection changes
+		synctest.Wait()
+		inf.unlockWriter()
+		w.fail("one", hang)
+		w.rescope(inf, func(s *Scope) { s.LabelSelector = y })
+		go func() { waits <- inf.WaitForResourceVersion(t.Context(), "one", now) }()
+		time.Sleep(time.Second)
+		require.Empty(t, inf.ResourceVersion("one"))
+		require.Empty(t, waits)
+		w.fail("one", nil)
+		require.NoError(t, <-waits)
+		_, held := inf.Get(Key{Namespace: "one", Name: "y0"})
+		require.True(t, held)
+	}, "one")
+}
+
 // Whatever a namespace's lane is at, taking it away does not wait, and Run ends at once.
 func TestANamespaceIsTakenAwayInEveryPhase(t *testing.T) {
 	for name, fault := range map[string]apiserver.Fault{
