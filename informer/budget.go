@@ -17,10 +17,33 @@ type budget struct {
 	// stored is the store's, see indexer; waiting is the size of what was added to the FIFOs and has not been applied to the store.
 	stored               *atomic.Int64
 	waiting, quarantined atomic.Int64
+	// drained rings when less is waiting, and freed when a namespace has left, with all that was held of it.
+	drained, freed bell
+}
 
-	mu sync.Mutex
-	// Guarded by mu: closed, and forgotten, when less is waiting; nil while nobody wants to know.
-	drained chan struct{}
+// bell wakes whoever waits for something that happens now and then. The zero value is ready for use.
+type bell struct {
+	mu   sync.Mutex
+	next chan struct{} // guarded by mu: closed, and forgotten, when it rings; nil while nobody wants to know
+}
+
+// listen returns a channel that is closed when the bell rings next.
+func (b *bell) listen() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next == nil {
+		b.next = make(chan struct{})
+	}
+	return b.next
+}
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next != nil {
+		close(b.next)
+		b.next = nil
+	}
 }
 
 // room returns an error unless there is room for a state of that size of that object, which replaces the one that the store has. A list that is faster
@@ -31,7 +54,8 @@ func (r *reflector[T]) room(ctx context.Context, key Key, size int64) error {
 		return nil
 	}
 	for {
-		waiting, drained := b.load()
+		drained := b.drained.listen()
+		waiting := b.waiting.Load()
 		if b.stored.Load()+waiting+b.quarantined.Load()+size <= b.max {
 			return nil
 		}
@@ -50,26 +74,11 @@ func (r *reflector[T]) room(ctx context.Context, key Key, size int64) error {
 	return errFull
 }
 
-// load returns how much is waiting, and a channel that is closed when that has become less.
-func (b *budget) load() (int64, <-chan struct{}) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.drained == nil {
-		b.drained = make(chan struct{})
-	}
-	return b.waiting.Load(), b.drained
-}
-
 // applied says that so much of what was waiting is in the store, or dropped.
 func (b *budget) applied(bytes int64) {
 	if bytes == 0 {
 		return
 	}
 	b.waiting.Add(-bytes)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.drained != nil {
-		close(b.drained)
-		b.drained = nil
-	}
+	b.drained.ring()
 }

@@ -75,7 +75,10 @@ func (inf *SharedIndexInformer[T]) start(ctx context.Context, l *lane[T]) {
 
 // run lists and watches until ctx ends.
 func (l *lane[T]) run(ctx context.Context) {
-	defer l.fifo.drop()
+	defer func() {
+		l.fifo.drop()
+		l.reflector.budget.freed.ring()
+	}()
 	for ctx.Err() == nil {
 		run, cancel := context.WithCancel(ctx)
 		l.restart.Store(&cancel)

@@ -13,7 +13,8 @@ import (
 //	one object            maxObject       it is quarantined: see [SharedIndexInformer.Invalid]; the rest goes on
 //	one answer to a list  maxListBytes    the list fails, and is tried again
 //	pages of a list       maxPages        the list fails, and is tried again; for every Client
-//	the whole cache       Options.MaxBytes: the list or watch fails, and is tried again, by a list, after 5 minutes
+//	the whole cache       Options.MaxBytes: the list or watch fails, and is tried again, by a list, after 5 minutes,
+//	                      when a namespace leaves the scope, or when a list is asked for
 //
 // Each of the errors wraps [ErrTooLarge].
 const (

@@ -84,6 +84,8 @@ type reflector[T any] struct {
 	unversioned bool
 	// full is true once something had to be left out of the store, in this list or the watch after it, for want of room.
 	full bool
+	// freed is closed if a namespace has left since the list began.
+	freed <-chan struct{}
 
 	reconnect, relist backoff.Backoff
 
@@ -109,8 +111,27 @@ func (r *reflector[T]) run(ctx context.Context) {
 				r.resourceVersion = ""
 			}
 		}
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, errFull):
+			r.rest(ctx, r.failed(err))
+		default:
 			backoff.Sleep(ctx, r.failed(err))
+		}
+	}
+}
+
+// rest waits, for minutes, before what had no room is listed again, unless a namespace leaves meanwhile, or somebody asks for the list.
+func (r *reflector[T]) rest(ctx context.Context, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-r.freed:
+	case doubt := <-r.asked:
+		if doubt != nil {
+			r.health.failed(doubt, r.synced)
 		}
 	}
 }
@@ -194,7 +215,7 @@ func (r *reflector[T]) begin() metav1.ListOptions {
 	}
 	r.epoch = r.health.listing()
 	r.selector = *r.wanted.Load() // after it has its number: see lane.ask
-	r.full = false
+	r.full, r.freed = false, r.budget.freed.listen()
 	return r.selector
 }
 

@@ -685,6 +685,64 @@ func TestNamespacesShareABudget(t *testing.T) {
 	}, "one", "two")
 }
 
+// Where there was no room, the next list is minutes away; but not if a namespace leaves, or somebody asks for it.
+func TestWhatHadNoRoomIsListedOnceThereIsSome(t *testing.T) {
+	inLand(t, func(t *testing.T, w *land) {
+		for i := range 10 {
+			w.create("one", fmt.Sprint("p", i))
+			w.create("two", fmt.Sprint("p", i))
+		}
+		client := func(namespace string) Client[*corev1.PodList] {
+			return REST[*corev1.PodList](w.theirs.CoreV1().RESTClient(), "pods", namespace)
+		}
+		whole, err := New[*corev1.Pod](client("one"), Options[*corev1.Pod]{})
+		require.NoError(t, err)
+		run(t, whole)
+		synced(t, whole)
+		inf, err := NewNamespaced[*corev1.Pod](client, []string{"one"}, Options[*corev1.Pod]{MaxBytes: whole.Health().Bytes * 3 / 2})
+		require.NoError(t, err)
+		told := w.listen(inf)
+		run(t, inf)
+		synced(t, inf)
+		soon := func(change func(s *Scope)) {
+			t.Helper()
+			began := time.Now()
+			w.rescope(inf, change)
+			synced(t, inf)
+			require.Less(t, time.Since(began), time.Minute)
+			synctest.Wait()
+			w.agrees(inf, told)
+		}
+		soon(func(s *Scope) { s.Namespaces = []string{"two"} })
+		for range 10 {
+			w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"one", "two"} })
+			time.Sleep(2 * time.Second)
+			require.ErrorIs(t, inf.HealthIn("one").LastError, ErrTooLarge)
+			soon(func(s *Scope) { s.Namespaces = []string{"one"} })
+
+			w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"one", "two"} })
+			time.Sleep(2 * time.Second)
+			lists := inf.HealthIn("two").Lists
+			for i := range 10 {
+				w.delete("one", fmt.Sprint("p", i))
+			}
+			time.Sleep(time.Minute)
+			require.Equal(t, lists, inf.HealthIn("two").Lists, "it rests")
+			inf.Relist("one", nil) // it may have met with the lack of room, too: a pod on its way out is larger
+			time.Sleep(time.Second)
+			number := inf.Relist("two", nil)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.Equal(t, number, inf.HealthIn("two").Listed)
+			require.True(t, inf.HasSynced())
+			for i := range 10 {
+				w.create("one", fmt.Sprint("p", i))
+			}
+			soon(func(s *Scope) { s.Namespaces = []string{"two"} })
+		}
+	}, "one", "two")
+}
+
 // The old selection and the new one need not have room together.
 func TestAnotherSelectionTakesTheRoomOfTheOldOne(t *testing.T) {
 	x, y := labels.SelectorFromSet(labels.Set{"x": ""}), labels.SelectorFromSet(labels.Set{"y": ""})
