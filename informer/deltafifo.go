@@ -54,6 +54,7 @@ type deltaFIFO[T any] struct {
 	sweep, listed, rewound uint64
 	added                  int64      // the encoded size of all that was added
 	spare                  []delta[T] // empty: the array of the batch before
+	dropped                bool       // nothing is added any more
 
 	// filled is true if there may be something to pop; then ready, which the FIFOs of all lanes share, holds a token, or its receiver is about to look.
 	filled atomic.Bool
@@ -84,10 +85,14 @@ func newDeltaFIFO[T any](ready chan<- struct{}, b *budget) *deltaFIFO[T] {
 
 // add appends a step to the history of its key. With reached, everything up to that version has then been added.
 func (f *deltaFIFO[T]) add(d delta[T], reached string) {
+	f.mu.Lock()
+	if f.dropped {
+		f.mu.Unlock()
+		return
+	}
 	if d.size != 0 { // most clients do not tell, and the lanes share the number
 		f.budget.waiting.Add(d.size)
 	}
-	f.mu.Lock()
 	if reached != "" {
 		f.resourceVersion = reached
 	}
@@ -193,8 +198,11 @@ func (f *deltaFIFO[T]) applied(b batch[T]) {
 	f.budget.applied(b.bytes)
 }
 
-// drop empties the FIFO for good.
+// drop empties the FIFO for good. Whoever is still inside of somebody's code, and comes out with an object, takes no room with it.
 func (f *deltaFIFO[T]) drop() {
+	f.mu.Lock()
+	f.dropped = true
+	f.mu.Unlock()
 	b, _ := f.pop()
 	f.applied(b)
 }

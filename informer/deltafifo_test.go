@@ -161,3 +161,16 @@ func TestDeltaFIFOKeepsTheFirstDeletion(t *testing.T) {
 	require.Len(t, b.deltas, 1)
 	require.Equal(t, types.UID("1"), b.deltas[0].uid)
 }
+
+func TestDeltaFIFOTakesNothingOnceItIsDropped(t *testing.T) {
+	b := &budget{}
+	f := newDeltaFIFO[int](make(chan struct{}, 1), b)
+	step := delta[int]{item: item[int]{size: 5}}
+	f.add(step, "3")
+	f.drop()
+	require.Zero(t, b.waiting.Load(), "what was in it takes no room")
+	f.add(step, "4")
+	require.Zero(t, b.waiting.Load(), "nor does what comes too late")
+	_, any := f.pop()
+	require.False(t, any)
+}

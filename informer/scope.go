@@ -134,6 +134,7 @@ func (inf *SharedIndexInformer[T]) leave(l *lane[T]) {
 		l.stop() // its goroutines are waited for by Run: whatever they hang in, nobody else has to wait
 	}
 	inf.sweep(l, math.MaxUint64, inf.log)
+	l.fifo.drop()
 	inf.budget.freed.ring()
 	l.reached.move("")
 	for _, listener := range inf.listeners {

@@ -685,6 +685,54 @@ func TestNamespacesShareABudget(t *testing.T) {
 	}, "one", "two")
 }
 
+// What a namespace that has left is stuck in is nobody else's business, nor is what it had on its way to the store.
+func TestANamespaceThatIsStuckLeavesItsRoom(t *testing.T) {
+	inLand(t, func(t *testing.T, w *land) {
+		release := make(chan struct{})
+		stuck := sync.OnceFunc(func() { <-release })
+		inf, err := NewNamespaced[*corev1.Pod](func(namespace string) Client[*corev1.PodList] {
+			return REST[*corev1.PodList](w.theirs.CoreV1().RESTClient(), "pods", namespace)
+		}, []string{"one", "two"}, Options[*corev1.Pod]{MaxBytes: 1 << 20, Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
+			if p.Name == "stuck" {
+				stuck()
+			}
+			return p, nil
+		}})
+		require.NoError(t, err)
+		told := w.listen(inf)
+		run(t, inf)
+		synced(t, inf)
+		synctest.Wait()
+		busy := make(chan struct{})
+		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) {
+			if e.Key.Name == "busy" && e.Type == Added {
+				<-busy
+			}
+		}, HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		w.create("one", "busy")
+		synctest.Wait()
+		w.create("one", "waits")
+		w.create("one", "stuck")
+		synctest.Wait()
+		rescoped := make(chan struct{})
+		go func() {
+			defer close(rescoped)
+			w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"two"} })
+		}()
+		synctest.Wait()
+		require.NotZero(t, inf.budget.waiting.Load())
+		close(busy)
+		<-rescoped
+		synctest.Wait()
+		require.Zero(t, inf.budget.waiting.Load())
+		close(release)
+		synctest.Wait()
+		require.Zero(t, inf.budget.waiting.Load())
+		w.agrees(inf, told)
+	}, "one", "two")
+}
+
 // Where there was no room, the next list is minutes away; but not if a namespace leaves, or somebody asks for it.
 func TestWhatHadNoRoomIsListedOnceThereIsSome(t *testing.T) {
 	inLand(t, func(t *testing.T, w *land) {
