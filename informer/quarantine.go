@@ -114,13 +114,16 @@ func (r *reflector[T]) retry() {
 }
 
 // take puts an object that exists into the FIFO, or into quarantine; with reached, everything up to that version has then been dealt with. For repeated see
-// delta. The error is that the object belongs to another lane.
+// delta. The error is that the object belongs to another lane, or that ctx has ended before there was room.
 func (r *reflector[T]) take(ctx context.Context, a arrival, reached string, repeated bool) error {
 	it, err := r.open(a)
 	if foreign := r.foreign(it.key); foreign != nil {
 		return foreign
 	}
 	if full := r.room(ctx, it.key, a.size); full != nil {
+		if ctx.Err() != nil {
+			return full
+		}
 		if r.full = true; !r.synced && r.store.sizeOf(it.key) == 0 {
 			return nil // nobody misses it before the first list is complete, and to remember what it is called takes room, too
 		}

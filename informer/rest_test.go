@@ -559,6 +559,28 @@ func TestAFirstListLargerThanMaxBytesMakesRoomForTheNext(t *testing.T) {
 	})
 }
 
+// The end of the informer, while it waits for room, is no fault of the object's.
+func TestWhoeverWaitsForRoomMayBeStopped(t *testing.T) {
+	overREST(t, Options[*corev1.Pod]{MaxBytes: 1500}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- inf.Run(ctx) }()
+		synced(t, inf)
+		synctest.Wait()
+		inf.lockWriter()
+		for range 20 {
+			s.api.Update("default", "a", func(*corev1.Pod) {})
+		}
+		synctest.Wait()
+		require.NotZero(t, inf.budget.waiting.Load())
+		cancel()
+		synctest.Wait()
+		inf.unlockWriter()
+		require.NoError(t, <-done)
+		require.NoError(t, inf.Health().LastBadObject)
+	})
+}
+
 func TestNewSaysWhatIsWrongWithREST(t *testing.T) {
 	config := &rest.Config{Host: "http://server"}
 	core, err := typedcorev1.NewForConfigAndClient(config, http.DefaultClient)
