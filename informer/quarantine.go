@@ -120,16 +120,18 @@ func (r *reflector[T]) take(ctx context.Context, a arrival, reached string, repe
 	if foreign := r.foreign(it.key); foreign != nil {
 		return foreign
 	}
-	if full := r.room(ctx, it.key, a.size); full != nil {
-		if ctx.Err() != nil {
-			return full
+	if a.err == nil { // what could not be decoded is not held
+		if full := r.room(ctx, it.key, a.size); full != nil {
+			if ctx.Err() != nil {
+				return full
+			}
+			if r.full = true; !r.synced && r.store.sizeOf(it.key) == 0 {
+				return nil // nobody misses it before the first list is complete, and to remember what it is called takes room, too
+			}
+			it.size, a.err, err = 0, full, fmt.Errorf("%s: %w", it.key, full)
+			var none T
+			it.value = none
 		}
-		if r.full = true; !r.synced && r.store.sizeOf(it.key) == 0 {
-			return nil // nobody misses it before the first list is complete, and to remember what it is called takes room, too
-		}
-		it.size, a.err, err = 0, full, fmt.Errorf("%s: %w", it.key, full)
-		var none T
-		it.value = none
 	}
 	switch {
 	case err == nil:

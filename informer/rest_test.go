@@ -559,6 +559,24 @@ func TestAFirstListLargerThanMaxBytesMakesRoomForTheNext(t *testing.T) {
 	})
 }
 
+func TestWhatCannotBeDecodedTakesNoRoom(t *testing.T) {
+	overREST(t, Options[*corev1.Pod]{MaxBytes: 2000}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+		s.damage = spoilSpec("d")
+		large := pod("d")
+		large.Annotations = map[string]string{"large": strings.Repeat("x", 4000)}
+		s.api.Create(large)
+		run(t, inf)
+		synctest.Wait()
+		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+		require.Equal(t, []string{"a", "b", "c"}, names(inf))
+		require.ErrorIs(t, inf.Invalid(named("d")), errUndecodable)
+		s.damage = nil
+		s.api.Update("default", "d", func(*corev1.Pod) {})
+		synctest.Wait()
+		require.ErrorIs(t, inf.Invalid(named("d")), ErrTooLarge)
+	})
+}
+
 // The end of the informer, while it waits for room, is no fault of the object's.
 func TestWhoeverWaitsForRoomMayBeStopped(t *testing.T) {
 	overREST(t, Options[*corev1.Pod]{MaxBytes: 1500}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
