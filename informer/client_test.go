@@ -311,6 +311,48 @@ func TestErrorsOfAListAreKept(t *testing.T) {
 	}
 }
 
+// explosive is a type of somebody's own, which panics when it is asked for its version.
+type explosive struct{ *corev1.Pod }
+
+func (explosive) GetResourceVersion() string { panic("swordfish") }
+
+// A panic of a client's method, or of one of its objects', is an error like another: the process goes on, and so does the informer when it is over.
+func TestAPanicOfTheClientIsAnError(t *testing.T) {
+	for name, fault := range map[string]func(p *proxy){
+		"List": func(p *proxy) {
+			p.onWatch = refuse(problem(422, metav1.StatusReasonInvalid, 0))
+			p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { panic("swordfish") }
+		},
+		"Watch": func(p *proxy) {
+			p.onWatch = func(context.Context, metav1.ListOptions) (watch.Interface, error) { panic("swordfish") }
+		},
+		"an object": func(p *proxy) {
+			p.onWatch = func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+				w := watch.NewRaceFreeFake()
+				w.Add(explosive{pod("a")})
+				return w, nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				fault(p)
+				log := &lines{}
+				runOn(t, inf, klog.New(log))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				h := inf.Health()
+				require.Equal(t, Failed, h.State)
+				require.ErrorContains(t, h.LastError, "panic of type string")
+				require.NoError(t, discreetly("swordfish", log.all(), h))
+				require.Contains(t, fmt.Sprint(log.all()), "client_test.go", "the log has the stack")
+				require.Less(t, len(p.verbs()), 100)
+				healed(t, p, inf, told)
+			})
+		})
+	}
+}
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (fn roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return fn(r) }

@@ -206,11 +206,11 @@ func (h *laneHealth) enter(s State, err error) {
 	case err == nil:
 		h.log.V(1).Info("Health changed", "state", s, "before", from)
 	case h.namespace == "":
-		h.log.Error(err, "The cache does not follow the server", "state", s, "before", from)
+		h.log.Error(err, "The cache does not follow the server", "state", s, "before", from, "stack", stackOf(err))
 	default:
 		// What befalls one namespace often befalls them all.
 		if held, ok := h.changes.line(); ok {
-			h.log.Error(err, "The cache does not follow the server", "state", s, "before", from, "notLogged", held)
+			h.log.Error(err, "The cache does not follow the server", "state", s, "before", from, "notLogged", held, "stack", stackOf(err))
 		}
 	}
 }

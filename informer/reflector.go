@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/backoff"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 const (
@@ -103,13 +104,10 @@ func (r *reflector[T]) run(ctx context.Context) {
 	defer r.quarantine.close()
 	for ctx.Err() == nil {
 		var err error
-		if r.resourceVersion == "" {
-			err = r.list(ctx)
-		} else {
-			err = r.watch(ctx)
-			if r.unversioned {
-				r.resourceVersion = ""
-			}
+		// The methods of the client and of its objects are user code. No lock is held where they are called.
+		panicked := lifecycle.Try(func() { err = r.listOrWatch(ctx) })
+		if panicked != nil {
+			err = fmt.Errorf("a method of the client or of an object: %w", panicked)
 		}
 		switch {
 		case err == nil || ctx.Err() != nil:
@@ -119,6 +117,17 @@ func (r *reflector[T]) run(ctx context.Context) {
 			backoff.Sleep(ctx, r.failed(err))
 		}
 	}
+}
+
+func (r *reflector[T]) listOrWatch(ctx context.Context) error {
+	if r.resourceVersion == "" {
+		return r.list(ctx)
+	}
+	err := r.watch(ctx)
+	if r.unversioned {
+		r.resourceVersion = ""
+	}
+	return err
 }
 
 // rest waits, for minutes, before what had no room is listed again, unless a namespace leaves meanwhile, or somebody asks for the list.
