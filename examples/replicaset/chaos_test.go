@@ -156,6 +156,12 @@ func (c *chaos) makeAnew(ctx context.Context, i int) (err error) {
 func (c *chaos) calmDown(within time.Duration, meanwhile func()) {
 	ctx := c.t.Context()
 	require.NoError(c.t, c.quota(ctx, 100_000))
+	// It counts only when the controller manager has seen it, and the API server that. A ReplicaSet that fails once more now might rest for a quarter of an hour.
+	require.Eventually(c.t, func() bool {
+		meanwhile()
+		_, err := c.client.CoreV1().Pods(c.namespace).Create(ctx, orphan("", map[string]string{"app": "stray"}, func(pod *corev1.Pod) { pod.GenerateName = "stray-" }), metav1.CreateOptions{})
+		return err == nil
+	}, within, 500*time.Millisecond, "the quota is as small as it was")
 	for i := range c.names {
 		if _, err := c.client.AppsV1().ReplicaSets(c.namespace).Get(ctx, c.names[i], metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			require.NoError(c.t, c.makeAnew(ctx, i))
@@ -296,7 +302,7 @@ func TestChaos(t *testing.T) {
 		}
 	}
 	machines.Wait()
-	c.calmDown(3*time.Minute, crew.revive)
+	c.calmDown(5*time.Minute, crew.revive)
 	require.NotZero(t, c.done["delete a namespace"])
 	require.Eventually(t, func() bool {
 		_, err := c.client.CoreV1().Namespaces().Get(t.Context(), doomed.namespace, metav1.GetOptions{})
