@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -183,4 +184,37 @@ func TestAWordOutlivesTheScope(t *testing.T) {
 	require.Equal(t, []legacy{{Host: "server", Resource: "pods", ResourceVersion: "7"}}, l.legacies())
 	follow("/api/v1/namespaces/default/pods")
 	require.Equal(t, []legacy{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}}, l.legacies())
+}
+
+// A Lease has no room for any number of namespaces. Of too many the next leader is told how far the furthest has got, and waits for that in each.
+func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
+	for _, namespaces := range []int{maxLegacies - 1, maxLegacies} { // and one of another resource
+		c := newController(t, keys(&journal{}), Options{})
+		for range 2 { // caches of pods and configmaps
+			c.ledger.cacheOf(&still{resourceVersion: "5"}).learner = &learner{}
+		}
+		write := func(cache int, namespace, resource string, resourceVersion int) {
+			path := fmt.Sprintf("/api/v1/namespaces/%s/%s", namespace, resource)
+			c.ledger.caches[cache].learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
+			object := metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: "u", ResourceVersion: fmt.Sprint(resourceVersion)}
+			c.ledger.wrote(klog.Background(), parent, newWrite(target{host: "server", resource: resource, namespace: namespace}, false, metadata{ObjectMeta: object}))
+		}
+		write(1, "default", "configmaps", 7)
+		for i := range namespaces {
+			write(0, fmt.Sprintf("team-%d", i), "pods", 1000+i*7%namespaces) // the last is not the latest
+		}
+		c.ledger.lost(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "team-3"})
+		word := (&Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}).leave()
+		require.Less(t, len(word), 128<<10, "there is room for as much of somebody else")
+		var left []legacy
+		require.NoError(t, json.Unmarshal([]byte(word), &left))
+		if namespaces < maxLegacies {
+			require.Len(t, left, namespaces+1)
+			continue
+		}
+		require.ElementsMatch(t, []legacy{
+			{Host: "server", Resource: "pods", ResourceVersion: fmt.Sprint(1000 + namespaces - 1), Relist: true},
+			{Host: "server", Resource: "configmaps", ResourceVersion: "7"},
+		}, left)
+	}
 }
