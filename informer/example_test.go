@@ -147,6 +147,55 @@ func ExampleShare() {
 	// <nil>
 }
 
+// A program that may not list the whole cluster follows some namespaces, in one cache, and changes them while it runs.
+func ExampleNewNamespaced() {
+	// clientset.CoreV1().Pods
+	clients := map[string]*fakeapi.Resource[*corev1.Pod, *corev1.PodList]{}
+	for namespace, name := range map[string]string{"team-a": "web", "team-b": "db", "team-c": "cache"} {
+		clients[namespace] = fakeapi.New[*corev1.Pod](func() *corev1.PodList { return &corev1.PodList{} })
+		clients[namespace].Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
+	}
+	podsIn := func(namespace string) *fakeapi.Resource[*corev1.Pod, *corev1.PodList] { return clients[namespace] }
+
+	pods, err := informer.NewNamespaced[*corev1.Pod](podsIn, []string{"team-a", "team-b"}, informer.Options[*corev1.Pod]{})
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	stopped := make(chan error)
+	go func() { stopped <- pods.Run(ctx) }()
+	held := func() (keys []string) {
+		for pod := range pods.All() {
+			keys = append(keys, informer.KeyOf(pod).String())
+		}
+		slices.Sort(keys)
+		return keys
+	}
+	if err := pods.WaitForSync(ctx); err != nil {
+		panic(err)
+	}
+	fmt.Println(held())
+
+	scope := pods.Scope()
+	scope.Namespaces = []string{"team-b", "team-c"}
+	if err := pods.Rescope(scope); err != nil {
+		panic(err)
+	}
+	_, ok := pods.Get(informer.Key{Namespace: "team-a", Name: "web"})
+	fmt.Println("still in the cache:", ok)
+	if err := pods.WaitForSync(ctx); err != nil { // team-c has to be listed
+		panic(err)
+	}
+	fmt.Println(held())
+
+	stop()
+	<-stopped
+	// Output:
+	// [team-a/web team-b/db]
+	// still in the cache: false
+	// [team-b/db team-c/cache]
+}
+
 // An informer of metadata alone holds no specs and no statuses: enough for owners, labels and finalizers, of any resource.
 func ExampleNew_metadata() {
 	// metadata.NewForConfigOrDie(config).Resource(corev1.SchemeGroupVersion.WithResource("pods"))
