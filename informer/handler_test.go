@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
 )
 
 func TestEventTypesHaveNames(t *testing.T) {
@@ -301,6 +302,81 @@ func TestEveryIsToldOfRepetitions(t *testing.T) {
 			})
 		})
 	}
+}
+
+// C1: Reached is the user's code, too.
+func TestAPanicOfReachedHoldsUpNobody(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		log := &lines{}
+		var reached []string
+		other := &history{inf: inf, rounds: rounds{}}
+		_, err := inf.AddHandler(other.handle, HandlerOptions{Name: "counter", Reached: func(_, version string) {
+			reached = append(reached, version)
+			panic("swordfish")
+		}})
+		require.NoError(t, err)
+		runOn(t, inf, klog.New(log))
+		synctest.Wait()
+		c := p.Create(pod("c"))
+		synctest.Wait()
+		require.Len(t, reached, 2)
+		require.Equal(t, c.ResourceVersion, reached[1])
+		require.Equal(t, Live, inf.Health().State)
+		require.NoError(t, other.folded(p.Objects()))
+		said := slices.DeleteFunc(log.all(), func(l line) bool { return l.message == "Health changed" })
+		require.Len(t, said, 2)
+		for _, l := range said {
+			require.Equal(t, "HandlerOptions.Reached panicked", l.message)
+			require.Equal(t, "counter", l.handler)
+			require.Contains(t, l.text, "TestAPanicOfReachedHoldsUpNobody", "where")
+			require.NotContains(t, l.text, "swordfish")
+		}
+		healed(t, p, inf, told)
+	})
+}
+
+// C4: whoever shares something with a handler can wait until that has returned for the last time.
+func TestDoneTellsOfTheLastCall(t *testing.T) {
+	for name, end := range map[string]func(stop func(), added *Registration){
+		"removed":     func(_ func(), added *Registration) { _ = added.Remove(ended()) },
+		"Run's ended": func(stop func(), _ *Registration) { stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				calls := 0
+				added, err := inf.AddHandler(func(Event[*corev1.Pod]) { time.Sleep(time.Second); calls++ }, HandlerOptions{})
+				require.NoError(t, err)
+				stopped := make(chan error, 1)
+				go func() { stopped <- inf.Run(ctx) }()
+				synctest.Wait()
+				end(stop, added)
+				synctest.Wait()
+				require.False(t, closed(added.Done()), "it is being called")
+				<-added.Done()
+				require.Equal(t, 1, calls)
+				stop()
+				require.NoError(t, <-stopped)
+			})
+		})
+	}
+	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
+	require.NoError(t, err)
+	added, err := inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{})
+	require.NoError(t, err)
+	require.False(t, closed(added.Done()))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, added.Remove(ctx))
+	require.True(t, closed(added.Done()), "it has never been called")
+}
+
+// ended is the context of somebody who does not wait.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
 
 // C1, its other half: whoever wants the process to end with a panic gets that, on every path.

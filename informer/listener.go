@@ -77,7 +77,7 @@ func (l *listener[T]) reach(log klog.Logger, namespace, resourceVersion string) 
 	}
 	if err := l.try(func() { l.reached(namespace, resourceVersion) }); err != nil {
 		if held, ok := l.panics.line(); ok {
-			log.Error(err, "HandlerOptions.Reached panicked", "handler", l.name, "heldBack", held)
+			log.Error(err, "HandlerOptions.Reached panicked", "handler", l.name, "notLogged", held, "stack", stackOf(err))
 		}
 	}
 }

@@ -3,6 +3,8 @@ package informer
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +47,46 @@ func TestLiveAsksPastTheCache(t *testing.T) {
 		require.ErrorIs(t, err, errForbidden)
 		require.ErrorContains(t, err, "default/web")
 		require.Zero(t, inf.Len())
+	})
+}
+
+// The version of an object that cannot be held is known nevertheless: the server has it.
+func TestVersionsOfTheCacheAndOfTheServer(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, Transform: func(o *corev1.Pod) (*corev1.Pod, error) {
+		if o.Labels["bad"] != "" {
+			return nil, errPicky
+		}
+		return o, nil
+	}}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		run(t, inf)
+		synced(t, inf)
+		before, exists := inf.Version(named("a"))
+		require.True(t, exists)
+		held, _ := inf.Get(named("a"))
+		require.Equal(t, Version{UID: held.UID, ResourceVersion: held.ResourceVersion}, before)
+		bad := p.Update("default", "a", func(o *corev1.Pod) {
+			o.Labels = map[string]string{"bad": "yes"}
+			o.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		})
+		synctest.Wait()
+		now, _ := inf.Version(named("a"))
+		require.Equal(t, before, now, "its last good state")
+		live, exists, err := inf.LiveVersion(t.Context(), named("a"))
+		require.NoError(t, err)
+		require.True(t, exists)
+		require.Equal(t, Version{UID: bad.UID, ResourceVersion: bad.ResourceVersion, Deleting: true}, live)
+
+		_, exists = inf.Version(named("c"))
+		require.False(t, exists)
+		_, exists, err = inf.LiveVersion(t.Context(), named("c"))
+		require.NoError(t, err)
+		require.False(t, exists)
+		p.set(func() {
+			p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, errBusy }
+		})
+		_, exists, err = inf.LiveVersion(t.Context(), named("a"))
+		require.ErrorIs(t, err, errBusy)
+		require.False(t, exists)
 	})
 }
 
