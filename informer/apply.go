@@ -171,8 +171,8 @@ func (inf *SharedIndexInformer[T]) finish(l *lane[T], b batch[T], log klog.Logge
 	if b.sweep != 0 {
 		inf.sweep(l, b.sweep, log)
 	}
-	if b.listed >= l.due {
-		l.health.listed(b.listed)
+	if b.complete >= l.due {
+		l.health.listed(b.complete)
 	}
 	if b.resourceVersion != "" && l.health.complete() {
 		l.reached.move(b.resourceVersion)

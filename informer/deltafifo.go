@@ -41,7 +41,7 @@ type pending[T any] struct {
 // is bounded by the number of keys, not by how long nobody has popped.
 //
 // Lists end and bookmarks arrive in the same order as the deltas around them. They have no key, so they travel as the state of the
-// batch: sweep, listed and resourceVersion say what is true once all of the batch's deltas have been applied.
+// batch: sweep, complete and resourceVersion say what is true once all of the batch's deltas have been applied.
 type deltaFIFO[T any] struct {
 	mu sync.Mutex
 
@@ -50,11 +50,11 @@ type deltaFIFO[T any] struct {
 	steps  []pending[T]
 	places map[Key]int
 	// Guarded by mu. The rest of the next batch.
-	resourceVersion        string
-	sweep, listed, rewound uint64
-	added                  int64      // the encoded size of all that was added
-	spare                  []delta[T] // empty: the array of the batch before
-	dropped                bool       // nothing is added any more
+	resourceVersion          string
+	sweep, complete, rewound uint64
+	added                    int64      // the encoded size of all that was added
+	spare                    []delta[T] // empty: the array of the batch before
+	dropped                  bool       // nothing is added any more
 
 	// filled is true if there may be something to pop; then ready, which the FIFOs of all lanes share, holds a token, or its receiver is about to look.
 	filled atomic.Bool
@@ -70,8 +70,8 @@ type batch[T any] struct {
 	resourceVersion string
 	// sweep, unless zero, is the epoch of a list that came to its end: what the store holds from an older epoch is no longer on the server.
 	sweep uint64
-	// listed, unless zero, is the epoch of a list that has been added as a whole.
-	listed uint64
+	// complete, unless zero, is the epoch of a list that has been added as a whole.
+	complete uint64
 	// rewound, unless zero, is the epoch of a list of a cluster that has gone back in time: its versions, and those of what followed, are not to be
 	// compared with those from before.
 	rewound uint64
@@ -127,13 +127,18 @@ func (f *deltaFIFO[T]) reached(resourceVersion string) {
 	f.signal()
 }
 
-// swept says that the list of that epoch has come to its end: what it did not contain is gone. With resourceVersion, all that it contained has been added.
-func (f *deltaFIFO[T]) swept(epoch uint64, resourceVersion string) {
+// swept says that the list of that epoch has come to its end: what it did not contain is gone.
+func (f *deltaFIFO[T]) swept(epoch uint64) {
 	f.mu.Lock()
 	f.sweep = epoch
-	if resourceVersion != "" {
-		f.listed, f.resourceVersion = epoch, resourceVersion
-	}
+	f.mu.Unlock()
+	f.signal()
+}
+
+// listed says that all of the list of that epoch, which ended at resourceVersion, has been added.
+func (f *deltaFIFO[T]) listed(epoch uint64, resourceVersion string) {
+	f.mu.Lock()
+	f.complete, f.resourceVersion = epoch, resourceVersion
 	f.mu.Unlock()
 	f.signal()
 }
@@ -162,7 +167,7 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, listed: f.listed, rewound: f.rewound, bytes: f.added, deltas: slices.Grow(f.spare, len(f.steps))}
+	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, complete: f.complete, rewound: f.rewound, bytes: f.added, deltas: slices.Grow(f.spare, len(f.steps))}
 	for i := range f.steps {
 		p := &f.steps[i]
 		if p.gone != nil {
@@ -180,7 +185,7 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	clear(f.places)
 	clear(f.steps) // or they would keep objects alive
 	f.steps, f.spare = f.steps[:0], nil
-	f.resourceVersion, f.sweep, f.listed, f.rewound, f.added = "", 0, 0, 0, 0
+	f.resourceVersion, f.sweep, f.complete, f.rewound, f.added = "", 0, 0, 0, 0
 	return b, true
 }
 

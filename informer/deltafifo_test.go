@@ -23,7 +23,7 @@ func fifoScript(t *testing.T, script []byte) {
 
 	truth := map[Key]*corev1.Pod{}
 	now, epoch, order, reached := 1, uint64(1), []Key{}, "1"
-	theLane(inf).fifo.swept(epoch, reached) // a list of nothing
+	theLane(inf).fifo.listed(epoch, reached) // a list of nothing
 	for _, op := range script {
 		now++
 		key := Key{Namespace: "default", Name: string(rune('a' + op%3))}
@@ -77,7 +77,8 @@ func fifoScript(t *testing.T, script []byte) {
 				theLane(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, false, 0, p}, epoch: epoch}, "")
 			}
 			if now%5 > 0 {
-				theLane(inf).fifo.swept(epoch, strconv.Itoa(now))
+				theLane(inf).fifo.swept(epoch)
+				theLane(inf).fifo.listed(epoch, strconv.Itoa(now))
 				reached = strconv.Itoa(now)
 			}
 		case 6: // a bookmark

@@ -58,6 +58,7 @@
 //
 // When the server cannot be reached the cache keeps answering, and [Health] says that it is stale, since when, and why. An object whose present state cannot
 // be taken, because Options.Transform fails on it or, with [REST], because it cannot be decoded, keeps its last good state, and [SharedIndexInformer.Invalid] says why; nobody is told that it was deleted.
+// Where not even its name can be read it may be any: then what a list does not contain is kept, too, until there is a list that can be read.
 //
 // The store never goes back in time, whatever a server that lags may say, with one exception: if the cluster itself has gone back, restored from a
 // backup, the store follows it: after each connection that was lost the server is asked for its version, with a list of one object. Handlers then see resourceVersions fall once, and Health.Rewinds counts.

@@ -138,6 +138,7 @@ func (r *reflector[T]) take(ctx context.Context, a arrival, reached string, repe
 		r.quarantine.release(it.key)
 	case it.key.Name == "": // nobody can ask for what has no name
 		r.health.badObject(err)
+		r.nameless = r.nameless || a.err != nil
 		if reached != "" {
 			r.fifo.reached(reached)
 		}

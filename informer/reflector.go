@@ -85,6 +85,8 @@ type reflector[T any] struct {
 	unversioned bool
 	// full is true once something had to be left out of the store, in this list or the watch after it, for want of room.
 	full bool
+	// nameless is true once the present list had an object whose name could not be read: any of those that the store holds may be meant.
+	nameless bool
 	// freed is closed if a namespace has left since the list began.
 	freed <-chan struct{}
 
@@ -224,7 +226,7 @@ func (r *reflector[T]) begin() metav1.ListOptions {
 	}
 	r.epoch = r.health.listing()
 	r.selector = *r.wanted.Load() // after it has its number: see lane.ask
-	r.full, r.freed = false, r.budget.freed.listen()
+	r.full, r.nameless, r.freed = false, false, r.budget.freed.listen()
 	return r.selector
 }
 
@@ -232,13 +234,15 @@ func (r *reflector[T]) begin() metav1.ListOptions {
 // A list that had no room is an error, but the store lets go of what it did not contain: that may be what takes the room. So much, and no more, a first list is
 // good for that does not fit; a later one says also how far the store has got.
 func (r *reflector[T]) complete(resourceVersion string) error {
-	r.quarantine.sweep(r.epoch)
+	if !r.nameless {
+		r.quarantine.sweep(r.epoch)
+		r.fifo.swept(r.epoch)
+	}
 	r.health.progressed()
 	if r.full && !r.synced {
-		r.fifo.swept(r.epoch, "")
 		return errFull
 	}
-	r.fifo.swept(r.epoch, resourceVersion)
+	r.fifo.listed(r.epoch, resourceVersion)
 	r.newest = resourceVersion
 	r.synced, r.doubts = true, 0
 	if r.full {

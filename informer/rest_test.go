@@ -196,6 +196,19 @@ func TestAnObjectOfWhichNothingCanBeReadIsCountedByTheList(t *testing.T) {
 		require.Contains(t, names(inf), "d", "%s", inf.Health())
 		require.ErrorIs(t, inf.Health().LastBadObject, errUndecodable)
 		require.Greater(t, inf.Health().Lists, 1)
+
+		// It may be any of those that such a list does not contain, and it has not been deleted.
+		s.api.Cut()
+		s.api.Delete("default", "c")
+		s.api.Compact()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"a", "b", "c", "d"}, names(inf))
+		s.damage = nil
+		inf.Relist(metav1.NamespaceAll, nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"a", "b", "d"}, names(inf))
 	})
 }
 
