@@ -107,7 +107,7 @@ func (c codec) decode(r raw, protobuf bool) arrival {
 		_, id.ObjectMeta = jsonIdentity(r.data)
 	}
 	a.object = id
-	a.err = fmt.Errorf("%s: a %s of %d bytes: %w", KeyOf(id), c.item, r.size, a.err)
+	a.err = fmt.Errorf("%s: a %s of %d bytes: %w", briefKey(KeyOf(id)), c.item, r.size, a.err)
 	return a
 }
 

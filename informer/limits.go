@@ -3,6 +3,7 @@ package informer
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // What a server can make an informer read or hold is bounded, whoever the server is. These are the bounds of a client made by [REST], which sees the bytes;
@@ -23,10 +24,23 @@ const (
 	maxPages     = 100_000
 	// Of an object that is too large, and of whatever stands around the objects, no more than this is held.
 	maxHead = 64 << 10
+	// Of a name, or whatever else the server calls something, errors and the log have no more than this.
+	maxQuoted = 256
 )
 
 // ErrTooLarge is wrapped by the errors of whatever exceeds a bound: an object, a list, or Options.MaxBytes.
 var ErrTooLarge = errors.New("too large")
+
+// brief is what an error shows of a string of the server's.
+func brief[S ~string](s S) string {
+	if len(s) <= maxQuoted {
+		return string(s)
+	}
+	return strings.ToValidUTF8(string(s[:maxQuoted]), "") + "..."
+}
+
+// briefKey is what an error shows of a key.
+func briefKey(key Key) string { return brief(key.String()) }
 
 func tooLargeObject() error {
 	return fmt.Errorf("%w: an object of more than %d bytes", ErrTooLarge, maxObject)

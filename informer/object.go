@@ -50,7 +50,7 @@ func decodeObject[T Object](transform func(T) (T, error)) decoder[T] {
 		object, ok := raw.(T)
 		switch {
 		case !ok:
-			return it, fmt.Errorf("%s: the client delivered a %T where a %T was expected", it.key, raw, object)
+			return it, fmt.Errorf("%s: the client delivered a %T where a %T was expected", briefKey(it.key), raw, object)
 		case it.key.Name == "":
 			return it, fmt.Errorf("a %T without a name", object)
 		}
@@ -60,7 +60,7 @@ func decodeObject[T Object](transform func(T) (T, error)) decoder[T] {
 			if err != nil {
 				var none T
 				it.value = none
-				return it, fmt.Errorf("Options.Transform of %s: %w", it.key, err)
+				return it, fmt.Errorf("Options.Transform of %s: %w", briefKey(it.key), err)
 			}
 			it.value = value
 		}
@@ -92,7 +92,7 @@ func decodeProjection[T, V any](object decoder[T], fn func(T) (V, error)) decode
 			err = panicked
 		}
 		if err != nil {
-			return to, fmt.Errorf("projection of %s: %w", from.key, err)
+			return to, fmt.Errorf("projection of %s: %w", briefKey(from.key), err)
 		}
 		to.value = value
 		return to, nil

@@ -117,7 +117,7 @@ func (r *reflector[T]) follows(list *metav1.ListMeta) error {
 		return nil
 	}
 	if r.doubts < maxDoubts {
-		return fmt.Errorf("%w from %s to %s", errWentBack, r.newest, list.ResourceVersion)
+		return wentBack(r.newest, list.ResourceVersion)
 	}
 	r.rewind(list.ResourceVersion)
 	return nil

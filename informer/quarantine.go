@@ -128,7 +128,7 @@ func (r *reflector[T]) take(ctx context.Context, a arrival, reached string, repe
 			if r.full = true; !r.synced && r.store.sizeOf(it.key) == 0 {
 				return nil // nobody misses it before the first list is complete, and to remember what it is called takes room, too
 			}
-			it.size, a.err, err = 0, full, fmt.Errorf("%s: %w", it.key, full)
+			it.size, a.err, err = 0, full, fmt.Errorf("%s: %w", briefKey(it.key), full)
 			var none T
 			it.value = none
 		}
@@ -169,7 +169,7 @@ func (r *reflector[T]) foreign(key Key) error {
 	if r.namespace == "" || key.Namespace == r.namespace || key.Name == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: an object of namespace %q in the list or watch of namespace %q", errViolation, key.Namespace, r.namespace)
+	return fmt.Errorf("%w: an object of namespace %q in the list or watch of namespace %q", errViolation, brief(key.Namespace), r.namespace)
 }
 
 // open makes an item of what has arrived, or says why it cannot, and fills in what is known.

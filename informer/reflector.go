@@ -262,6 +262,10 @@ func (r *reflector[T]) goesBack(resourceVersion string) bool {
 	return r.newest != "" && older(resourceVersion, r.newest)
 }
 
+func wentBack(from, to string) error {
+	return fmt.Errorf("%w from %s to %s", errWentBack, brief(from), brief(to))
+}
+
 // older compares two versions of one resource. Those that are no numbers, as some aggregated APIs have them, cannot be compared: they are not older.
 func older(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
@@ -305,7 +309,7 @@ func (r *reflector[T]) ask(ctx context.Context) (answered bool, err error) {
 		if !r.goesBack(list.ResourceVersion) {
 			return true, nil
 		}
-		err = fmt.Errorf("%w from %s to %s", errWentBack, r.newest, list.ResourceVersion)
+		err = wentBack(r.newest, list.ResourceVersion)
 	}
 	return false, fmt.Errorf("list of one object: %w", err)
 }

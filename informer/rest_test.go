@@ -14,6 +14,7 @@ import (
 	"testing/iotest"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -570,6 +571,50 @@ func TestAFirstListLargerThanMaxBytesMakesRoomForTheNext(t *testing.T) {
 		require.NoError(t, told.folded(s.api.Objects()))
 		require.NoError(t, told.err())
 	})
+}
+
+// A name may be as long as an object; what is written about it is not.
+func TestLongNamesAreCutInErrors(t *testing.T) {
+	long := strings.Repeat("é", 5000)
+	requireBrief := func(t *testing.T, err error) {
+		t.Helper()
+		require.ErrorContains(t, err, "é...")
+		require.Less(t, len(err.Error()), 1000)
+	}
+	picky := func(p *corev1.Pod) (*corev1.Pod, error) {
+		if p.Name[0] == '3' {
+			return nil, errPicky
+		}
+		return p, nil
+	}
+	overREST(t, Options[*corev1.Pod]{MaxBytes: 3000, Transform: picky}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+		s.api.Create(pod("2" + long))
+		s.damage = spoilSpec("2" + long)
+		s.api.Create(pod("3" + long[:500]))
+		run(t, inf)
+		synctest.Wait()
+		requireBrief(t, inf.Invalid(named("2"+long)))
+		requireBrief(t, inf.Invalid(named("3"+long[:500])))
+		s.api.Create(pod("1" + long)) // too large
+		synctest.Wait()
+		requireBrief(t, inf.Invalid(named("1"+long)))
+	})
+	for _, event := range []watch.Event{
+		{Type: watch.EventType(long), Object: podAt("a", "9")},
+		{Type: watch.EventType(long), Object: pod("a")},
+	} {
+		bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			run(t, inf)
+			synced(t, inf)
+			synctest.Wait()
+			p.Inject(event)
+			synctest.Wait()
+			requireBrief(t, inf.Health().LastError)
+			healed(t, p, inf, told)
+		})
+	}
+	require.LessOrEqual(t, len(brief("x"+long)), maxQuoted+len("..."))
+	require.True(t, utf8.ValidString(brief("x"+long)))
 }
 
 func TestWhatCannotBeDecodedTakesNoRoom(t *testing.T) {

@@ -234,10 +234,10 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 	}
 	object, err := meta.Accessor(a.object)
 	if err != nil || isNil(object) || object.GetResourceVersion() == "" && !r.unversioned {
-		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", errViolation, a.event, a.object)
+		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", errViolation, brief(a.event), a.object)
 	}
 	if a.err != nil && object.GetName() == "" {
-		return fmt.Errorf("%w: an event %q about nobody knows what: %w", errViolation, a.event, a.err)
+		return fmt.Errorf("%w: an event %q about nobody knows what: %w", errViolation, brief(a.event), a.err)
 	}
 	if r.resourceVersion == "" {
 		return r.receiveListed(ctx, a, object)
@@ -246,7 +246,7 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 	reached := version
 	if older(version, r.resourceVersion) {
 		if !r.store.holds(KeyOf(object), version) {
-			return fmt.Errorf("%w from %s to %s", errWentBack, r.resourceVersion, version)
+			return wentBack(r.resourceVersion, version)
 		}
 		reached = r.resourceVersion // the object's own version has not gone back: see delta.repeated
 	}
@@ -270,7 +270,7 @@ func (r *reflector[T]) receiveListed(ctx context.Context, a arrival, object meta
 	case a.event == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true":
 		return nil
 	case a.event == watch.Bookmark && old:
-		return fmt.Errorf("%w from %s to %s", errWentBack, r.newest, version)
+		return wentBack(r.newest, version)
 	case a.event == watch.Bookmark:
 		for _, a := range r.held.arrivals {
 			if err := r.put(ctx, a, "", false); err != nil {
@@ -294,7 +294,7 @@ func (r *reflector[T]) put(ctx context.Context, a arrival, reached string, repea
 		r.takeDeletion(a, reached)
 		return nil
 	default:
-		return fmt.Errorf("%w: an event of the unknown type %q", errViolation, a.event)
+		return fmt.Errorf("%w: an event of the unknown type %q", errViolation, brief(a.event))
 	}
 }
 
