@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -351,6 +352,45 @@ func TestAPanicOfTheClientIsAnError(t *testing.T) {
 			})
 		})
 	}
+}
+
+// explosives is a list of them, and a client of a list without end; asked counts the requests that have not been answered.
+type explosives struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []explosive
+	asked atomic.Int64
+}
+
+func (l *explosives) DeepCopyObject() runtime.Object { return l }
+
+func (l *explosives) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	if opts.Continue != "" {
+		l.asked.Add(1)
+		defer l.asked.Add(-1)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return &explosives{ListMeta: metav1.ListMeta{ResourceVersion: "5", Continue: "x"}, Items: []explosive{{pod("a")}}}, nil
+}
+
+func (l *explosives) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return watch.NewRaceFreeFake(), nil
+}
+
+// The page that was asked for in advance is nobody's when the one before it cannot be taken.
+func TestAPanicLeavesNoRequestBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &explosives{}
+		inf, err := New[*corev1.Pod](client, Options[*corev1.Pod]{DisableWatchList: true})
+		require.NoError(t, err)
+		run(t, inf)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.ErrorContains(t, inf.Health().LastError, "panic of type string")
+		require.Greater(t, inf.Health().Lists, 1)
+		require.Zero(t, client.asked.Load())
+	})
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -80,6 +80,12 @@ func (r *reflector[T]) takePage(ctx context.Context, page *pageRequest) (list me
 	// Objects of a list that is older than the store must not come into it. Where nothing is older, or the version is known, they go right on; else they
 	// have to wait for the end of the page.
 	var held []arrival
+	taken := false
+	defer func() {
+		if !taken { // a method of an object has panicked
+			next.close()
+		}
+	}()
 	list, err = page.read(func(list *metav1.ListMeta, arrived []arrival) error {
 		if list == nil && r.newest != "" {
 			held = append(held, arrived...)
@@ -101,6 +107,7 @@ func (r *reflector[T]) takePage(ctx context.Context, page *pageRequest) (list me
 	if err == nil {
 		err = r.takeListed(ctx, held)
 	}
+	taken = true
 	return list, next, err
 }
 
