@@ -61,7 +61,8 @@
 // Where not even its name can be read it may be any: then what a list does not contain is kept, too, until there is a list that can be read.
 //
 // The store never goes back in time, whatever a server that lags may say, with one exception: if the cluster itself has gone back, restored from a
-// backup, the store follows it: after each connection that was lost the server is asked for its version, with a list of one object. Handlers then see resourceVersions fall once, and Health.Rewinds counts.
+// backup, the store follows it: after each connection that was lost the server is asked for its version, with a list of one object, if there is a way to
+// list one. Handlers then see resourceVersions fall once, and Health.Rewinds counts.
 //
 // # Several namespaces
 //

@@ -201,16 +201,20 @@ func (h *laneHealth) enter(s State, err error) {
 		h.now.State, h.now.Since = s, time.Now()
 	}
 	h.mu.Unlock()
+	about := []any{"state", s, "before", from}
+	if stack := stackOf(err); stack != "" {
+		about = append(about, "stack", stack)
+	}
 	switch {
 	case from == s:
 	case err == nil:
-		h.log.V(1).Info("Health changed", "state", s, "before", from)
+		h.log.V(1).Info("Health changed", about...)
 	case h.namespace == "":
-		h.log.Error(err, "The cache does not follow the server", "state", s, "before", from, "stack", stackOf(err))
+		h.log.Error(err, "The cache does not follow the server", about...)
 	default:
 		// What befalls one namespace often befalls them all.
 		if held, ok := h.changes.line(); ok {
-			h.log.Error(err, "The cache does not follow the server", "state", s, "before", from, "notLogged", held, "stack", stackOf(err))
+			h.log.Error(err, "The cache does not follow the server", append(about, "notLogged", held)...)
 		}
 	}
 }
