@@ -290,8 +290,13 @@ func (r *reflector[T]) ask(ctx context.Context) (answered bool, err error) {
 	first := func() (metav1.ListMeta, error) {
 		return r.page(ctx, opts, answerTimeout, func(*metav1.ListMeta, []arrival) error { return nil })
 	}
-	unreadable := func() bool { return errors.Is(err, errUndecodable) || apierrors.IsInternalError(err) }
 	list, err := first()
+	if apierrors.IsInternalError(err) {
+		r.unanswered++ // it may be the server's trouble, which passes, and is not to be added to
+	}
+	unreadable := func() bool {
+		return errors.Is(err, errUndecodable) || apierrors.IsInternalError(err) && r.unanswered >= maxUnanswered
+	}
 	if selected := r.selector; selected != (metav1.ListOptions{}) && (apierrors.IsForbidden(err) || unreadable()) {
 		opts.LabelSelector, opts.FieldSelector = selected.LabelSelector, selected.FieldSelector
 		list, err = first()
@@ -300,10 +305,7 @@ func (r *reflector[T]) ask(ctx context.Context) (answered bool, err error) {
 	case apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err):
 		return true, nil // who may watch, and not list, has to do without
 	case unreadable():
-		// It may be the server's trouble, too, which passes.
-		if r.unanswered++; r.unanswered >= maxUnanswered || errors.Is(err, errUndecodable) {
-			return false, nil
-		}
+		return false, nil
 	case err == nil:
 		r.unanswered = 0
 		if !r.goesBack(list.ResourceVersion) {

@@ -422,7 +422,7 @@ func TestAVersionThatNobodyCanTellDoesNotStopTheWatch(t *testing.T) {
 	}{
 		"any object is broken":                {errors.New("json: cannot unmarshal string into Go struct field PodSpec.items.spec.priority of type int32"), selector, 2},
 		"a selected object is broken":         {errors.New("json: cannot unmarshal string into Go struct field PodSpec.items.spec.priority of type int32"), nil, 1},
-		"the server cannot read any object":   {problem(500, metav1.StatusReasonInternalError, 0), selector, 2},
+		"the server cannot read any object":   {problem(500, metav1.StatusReasonInternalError, 0), selector, maxUnanswered + 1},
 		"the server cannot read its selected": {problem(500, metav1.StatusReasonInternalError, 0), nil, maxUnanswered},
 	} {
 		t.Run(name, func(t *testing.T) {
