@@ -167,7 +167,8 @@ func TestWhoRemovesItselfIsOwedNothing(t *testing.T) {
 				ended, cancel := context.WithCancel(t.Context())
 				cancel()
 				var added *Registration
-				panics, calls := 2, 0
+				panics := 2
+				var calls atomic.Int32
 				added, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
 					switch {
 					case e.Initial:
@@ -175,7 +176,7 @@ func TestWhoRemovesItselfIsOwedNothing(t *testing.T) {
 						panics--
 						panic("first")
 					default:
-						calls++
+						calls.Add(1)
 						require.ErrorIs(t, added.Remove(ended), context.Canceled)
 					}
 				}, HandlerOptions{})
@@ -184,10 +185,10 @@ func TestWhoRemovesItselfIsOwedNothing(t *testing.T) {
 				synctest.Wait()
 				owed(p)
 				synctest.Wait()
-				require.Zero(t, calls)
+				require.Zero(t, calls.Load())
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				require.Equal(t, 1, calls)
+				require.EqualValues(t, 1, calls.Load())
 			})
 		})
 	}
