@@ -279,7 +279,8 @@ func (r *reflector[T]) receiveListed(ctx context.Context, a arrival, object meta
 		}
 		r.held = heldBack{}
 		return r.complete(version)
-	case r.held.has(key) || old && (a.event == watch.Deleted || !r.store.holds(key, version)):
+	// After a Rescope the store may yet let go of what it holds: the end of a list of another selection may be on its way there.
+	case r.held.has(key) || old && (!r.synced || a.event == watch.Deleted || !r.store.holds(key, version)):
 		return r.held.add(key, a)
 	}
 	return r.put(ctx, a, "", old) // what is old and held may be older than what waits for the store
