@@ -172,7 +172,7 @@ func splitProtoList(from *bufio.Reader, out *splitting) error {
 			if err != nil {
 				return err
 			}
-			if out.apiVersion, out.kind, err = typeMeta(b); err != nil {
+			if err := typeMeta(b, &out.apiVersion, &out.kind); err != nil {
 				return err
 			}
 		case number == 2 && !listed:
@@ -279,29 +279,28 @@ func unwrap(object []byte, event *raw) bool {
 	if len(object) < len(protoMagic) || string(object[:len(protoMagic)]) != protoMagic {
 		return false
 	}
-	return eachField(object[len(protoMagic):], event.cut, func(number uint64, b []byte) (err error) {
+	return eachField(object[len(protoMagic):], event.cut, func(number uint64, b []byte) error {
 		switch number {
 		case 1:
-			event.apiVersion, event.kind, err = typeMeta(b)
+			return typeMeta(b, &event.apiVersion, &event.kind)
 		case 2:
 			event.data = b
 		}
-		return err
+		return nil
 	}) == nil
 }
 
-// typeMeta reads a TypeMeta of package runtime.
-func typeMeta(b []byte) (apiVersion, kind string, err error) {
-	err = eachField(b, false, func(number uint64, b []byte) error {
+// typeMeta reads a TypeMeta of package runtime. What it does not say stays as it is: a message that comes twice is merged.
+func typeMeta(b []byte, apiVersion, kind *string) error {
+	return eachField(b, false, func(number uint64, b []byte) error {
 		switch number {
 		case 1:
-			apiVersion = string(b)
+			*apiVersion = string(b)
 		case 2:
-			kind = string(b)
+			*kind = string(b)
 		}
 		return nil
 	})
-	return apiVersion, kind, err
 }
 
 // eachField calls fn for each length-delimited field of a message that is in memory. If it has been cut, its last field may be, too, and those in it.

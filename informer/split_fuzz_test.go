@@ -146,6 +146,8 @@ func duplicated(body []byte) bool {
 func FuzzSplitProtoWatch(f *testing.F) {
 	f.Add(append(protoFrame(watch.Added, podAt("a", "3"), nil), protoFrame(watch.Deleted, podAt("a", "4"), nil)...))
 	f.Add(protoFrame(watch.Bookmark, podAt("", "4"), nil)[:20])
+	twice := protoField(enveloped("Pod", nil), 1, nil) // what comes twice is merged
+	f.Add(protoFrameOf(watch.Added, twice))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		found, _, err := sameEitherWay(t, body, splitProtoWatch)
 		var events []metav1.WatchEvent
