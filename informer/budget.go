@@ -53,6 +53,9 @@ func (r *reflector[T]) room(ctx context.Context, key Key, size int64) error {
 	if b.max == 0 {
 		return nil
 	}
+	if p, ok := r.quarantine.patients[key]; ok {
+		size -= p.size // which it replaces, too
+	}
 	for {
 		drained := b.drained.listen()
 		waiting := b.waiting.Load()

@@ -13,8 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Client is where an informer gets its objects from. The typed, the dynamic and the metadata client of client-go have these two
@@ -65,12 +63,7 @@ func newSource[T Object, L runtime.Object](c Client[L], changing bool) (source, 
 type plainSource[L runtime.Object] struct{ client Client[L] }
 
 func (s plainSource[L]) list(ctx context.Context, opts metav1.ListOptions) (page, error) {
-	var l L
-	var err error
-	// It runs on a goroutine of ours, whoever it was that asked.
-	if panicked := lifecycle.Try(func() { l, err = s.client.List(ctx, opts) }); panicked != nil {
-		return page{}, fmt.Errorf("the client's List: %w", panicked)
-	}
+	l, err := s.client.List(ctx, opts)
 	if err != nil {
 		return page{}, discreetList(err)
 	}

@@ -444,6 +444,33 @@ func TestListsOfPointers(t *testing.T) {
 	})
 }
 
+// The transport is the user's, too: whether it panics when it is asked or when its answer is read.
+func TestAPanicOfTheTransport(t *testing.T) {
+	for name, serve := range map[string]roundTripper{
+		"asked": func(*http.Request) (*http.Response, error) { panic("swordfish") },
+		"read":  func(r *http.Request) (*http.Response, error) { return streaming(r, explosiveBody{}), nil },
+	} {
+		for _, plain := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, plain=%v", name, plain), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					inf, err := New[*corev1.Pod](podsOver(t, serve), Options[*corev1.Pod]{DisableWatchList: plain})
+					require.NoError(t, err)
+					run(t, inf)
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					require.ErrorContains(t, inf.Health().LastError, "panic of type string")
+					_, _, err = inf.Live(t.Context(), named("a"))
+					require.ErrorContains(t, err, "panic of type string")
+				})
+			})
+		}
+	}
+}
+
+type explosiveBody struct{}
+
+func (explosiveBody) Read([]byte) (int, error) { panic("swordfish") }
+
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	var none *podAPI
 	for name, c := range map[string]struct {

@@ -89,8 +89,10 @@
 //	verifier   with a reflector,    with that                      Run
 //	           if asked for
 //	handler    Run, AddHandler      the same, or Remove            Run, Remove
-//	splitter   reflector            the answer to its request ends the reflector; only with REST
-//	decoder    splitter             its few objects are decoded    the reflector
+//	request    reflector, verifier, the answer to a list begins    the same
+//	           Live
+//	splitter   the same             the answer to its request ends the same; only with REST
+//	decoder    splitter             its few objects are decoded    the same
 //
 // There is no other. Run returns once they have ended, or after Options.StopGrace with [ErrStuck], which names those that are still
 // inside of somebody's code.
@@ -107,7 +109,8 @@
 //
 //	object.go      what is held: Key, Object, item
 //	client.go      where it comes from
-//	reflector.go   list and watch, as a state machine; stream.go and pagedlist.go, the two ways to list, one of which goes on as the watch
+//	reflector.go   list and watch, as a state machine; stream.go and pagedlist.go, the two ways to list, one of which goes on as the watch; page.go, a page
+//	               that is on its way
 //	rest.go        the same by the bytes: intake.go, an answer on its way; jsonsplit.go and protosplit.go, where one object ends and the next begins; codec.go,
 //	               how it is decoded; limits.go and budget.go, how much is too much
 //	quarantine.go  what came and could not be taken

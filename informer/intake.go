@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // intake reads the answer to one request: it splits the bytes into objects as they arrive, decodes these, and hands them on in the order in which they came.
@@ -75,7 +77,10 @@ func newIntake(ctx context.Context, body io.ReadCloser, c codec, list bool) *int
 	in := &intake{codec: c, body: body, parcels: make(chan *parcel, runtime.GOMAXPROCS(0)), stop: cancel}
 	in.ended.Go(func() {
 		defer close(in.parcels)
-		in.err = in.split(ctx, list)
+		// The body may be one that the user's transport has made.
+		if panicked := lifecycle.Try(func() { in.err = in.split(ctx, list) }); panicked != nil {
+			in.err = fmt.Errorf("reading the answer: %w", panicked)
+		}
 	})
 	return in
 }

@@ -24,7 +24,7 @@ const (
 	maxPages     = 100_000
 	// Of an object that is too large, and of whatever stands around the objects, no more than this is held.
 	maxHead = 64 << 10
-	// Of a name, or whatever else the server calls something, errors and the log have no more than this.
+	// Of a name, or whatever else the server calls something, errors of lists and watches have no more than this.
 	maxQuoted = 256
 )
 

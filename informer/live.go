@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Live asks the server for the object of that key, past the cache, and within the informer's [Scope]: an object outside of it is not
@@ -69,16 +71,22 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 	}
 	opts.FieldSelector = fields.AndSelectors(terms...).String()
 
-	_, err = l.reflector.page(ctx, opts, pageTimeout, func(_ *metav1.ListMeta, arrived []arrival) error {
+	_, shares := l.reflector.source.(*rawSource)
+	visit := func(_ *metav1.ListMeta, arrived []arrival) error {
 		for _, a := range arrived {
-			a.object = a.object.DeepCopyObject() // it may have parts in common with objects in the cache: see REST
+			if shares {
+				a.object = a.object.DeepCopyObject() // it may have parts in common with objects in the cache: see REST
+			}
 			// The key is compared, for the server may not know the selector.
 			if it, decoding := l.reflector.open(a); it.key == key {
 				found, exists, invalid = it, true, decoding
 			}
 		}
 		return nil
-	})
+	}
+	if panicked := lifecycle.Try(func() { _, err = l.reflector.page(ctx, opts, pageTimeout, visit) }); panicked != nil {
+		err = fmt.Errorf("a method of an object: %w", panicked)
+	}
 	if err != nil {
 		return found, false, nil, fmt.Errorf("informer %s: live list of %s: %w", inf.name, key, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // page is a list, or a part of one, that the server has begun to answer with.
@@ -36,7 +38,10 @@ func (r *reflector[T]) request(ctx context.Context, opts metav1.ListOptions, pat
 	p.watchdog = time.AfterFunc(patience, func() { p.cancel(errSilent) })
 	go func() {
 		defer close(p.answered)
-		p.page, p.err = r.source.list(withPatience(p.ctx, p.watchdog, patience), opts)
+		// The client is the user's code, and so is the transport below it.
+		if panicked := lifecycle.Try(func() { p.page, p.err = r.source.list(withPatience(p.ctx, p.watchdog, patience), opts) }); panicked != nil {
+			p.err = fmt.Errorf("the client's List: %w", panicked)
+		}
 		p.watchdog.Stop()
 	}()
 	return p
@@ -49,7 +54,8 @@ func (p *pageRequest) read(visit func(*metav1.ListMeta, []arrival) error) (list 
 	}
 	p.watchdog.Reset(p.patience)
 	list, err = p.page.each(func(list *metav1.ListMeta, arrived []arrival) error {
-		p.watchdog.Reset(p.patience)
+		p.watchdog.Stop()
+		defer p.watchdog.Reset(p.patience)
 		return visit(list, arrived)
 	})
 	return list, p.silent(err)

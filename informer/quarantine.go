@@ -48,6 +48,11 @@ func (q *quarantine) admit(key Key, a arrival, epoch uint64) {
 	q.wake(p.next)
 }
 
+func (q *quarantine) has(key Key) bool {
+	_, ok := q.patients[key]
+	return ok
+}
+
 func (q *quarantine) release(key Key) {
 	if p, ok := q.patients[key]; ok {
 		q.bytes.Add(-p.size)

@@ -290,26 +290,28 @@ func (r *reflector[T]) ask(ctx context.Context) (answered bool, err error) {
 	first := func() (metav1.ListMeta, error) {
 		return r.page(ctx, opts, answerTimeout, func(*metav1.ListMeta, []arrival) error { return nil })
 	}
+	unreadable := func(err error) bool { return errors.Is(err, errUndecodable) || apierrors.IsInternalError(err) }
 	list, err := first()
-	if apierrors.IsInternalError(err) {
-		r.unanswered++ // it may be the server's trouble, which passes, and is not to be added to
-	}
-	unreadable := func() bool {
-		return errors.Is(err, errUndecodable) || apierrors.IsInternalError(err) && r.unanswered >= maxUnanswered
-	}
-	if selected := r.selector; selected != (metav1.ListOptions{}) && (apierrors.IsForbidden(err) || unreadable()) {
+	selected, unselected := r.selector, err
+	// What cannot be read may be the trouble of the server or of a connection, which passes, and is not to be added to; so that is asked a few times.
+	if selected != (metav1.ListOptions{}) && (apierrors.IsForbidden(err) || unreadable(err) && r.unanswered >= maxUnanswered-1) {
 		opts.LabelSelector, opts.FieldSelector = selected.LabelSelector, selected.FieldSelector
 		list, err = first()
 	}
 	switch {
-	case apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err):
-		return true, nil // who may watch, and not list, has to do without
-	case unreadable():
-		return false, nil
-	case err == nil:
-		r.unanswered = 0
-		if !r.goesBack(list.ResourceVersion) {
-			return true, nil
+	case unreadable(err):
+		if r.unanswered++; r.unanswered >= maxUnanswered {
+			return false, nil
+		}
+		if errors.Is(err, errUndecodable) {
+			err = errors.New(err.Error()) // for it is not the watch that has brought it
+		}
+	case err == nil || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err):
+		if !unreadable(unselected) {
+			r.unanswered = 0
+		}
+		if err != nil || !r.goesBack(list.ResourceVersion) {
+			return true, nil // who may watch, and not list, has to do without
 		}
 		err = wentBack(r.newest, list.ResourceVersion)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -530,6 +531,27 @@ func TestMaxBytes(t *testing.T) {
 		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
 		require.Zero(t, inf.Health().Rejected)
 		require.Equal(t, len(s.api.Objects()), inf.Len())
+	})
+}
+
+// What is in quarantine makes room for its next state.
+func TestAnObjectInQuarantineIsChargedOnce(t *testing.T) {
+	bad := func(p *corev1.Pod) (*corev1.Pod, error) {
+		if p.Name == "b" {
+			return nil, errors.New("not to my taste")
+		}
+		return p, nil
+	}
+	overREST(t, Options[*corev1.Pod]{Transform: bad, MaxBytes: 1 << 30}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+		run(t, inf)
+		synced(t, inf)
+		inf.budget.max = inf.budget.stored.Load() + inf.budget.quarantined.Load()*3/2
+		s.api.Update("default", "b", func(*corev1.Pod) {})
+		s.api.Update("default", "b", func(*corev1.Pod) {})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+		require.Equal(t, 1, inf.Health().Rejected)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"testing"
@@ -78,6 +79,41 @@ func TestAServerThatLagsIsNotBelieved(t *testing.T) {
 		require.Zero(t, inf.Health().Rewinds)
 		require.Equal(t, Live, inf.Health().State)
 		healed(t, p, inf, told)
+	})
+}
+
+// A stream that is refused in the end does not make good what an object's present state has been rejected for.
+func TestAServerThatLagsLeavesRejectionsAlone(t *testing.T) {
+	bad := errors.New("not to my taste")
+	taste := func(p *corev1.Pod) (*corev1.Pod, error) {
+		if p.Labels["bad"] != "" {
+			return nil, bad
+		}
+		return p, nil
+	}
+	bubble(t, Options[*corev1.Pod]{Transform: taste}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		lagging := newPodAPI() // the same history, up to here
+		lagging.Create(pod("a"))
+		lagging.Create(pod("b"))
+		run(t, inf)
+		synced(t, inf)
+		p.Update("default", "a", func(p *corev1.Pod) { p.Labels = map[string]string{"bad": "very"} })
+		synctest.Wait()
+		require.ErrorIs(t, inf.Invalid(named("a")), bad)
+		p.set(func() {
+			p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				if opts.SendInitialEvents != nil {
+					return lagging.Watch(ctx, opts)
+				}
+				return p.podAPI.Watch(ctx, opts)
+			}
+			p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, errBusy }
+		})
+		p.Compact()
+		p.Cut()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.ErrorIs(t, inf.Invalid(named("a")), bad)
 	})
 }
 
@@ -413,6 +449,30 @@ func TestTheQuestionOfTheVersionMayFail(t *testing.T) {
 }
 
 // One object that nobody can read, selected or not, must not stop a cache that otherwise can be followed.
+// Who may list only what is selected, of which something cannot be read, is no worse off.
+func TestAVersionThatNobodyCanTellToWhoMayNotListTheRest(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{LabelSelector: labels.SelectorFromSet(labels.Set{"app": "web"})}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			opts.LabelSelector = "" // which it does not know
+			return p.podAPI.Watch(ctx, opts)
+		}
+		p.onList = func(_ context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+			if opts.LabelSelector == "" {
+				return nil, errForbidden
+			}
+			return nil, problem(http.StatusInternalServerError, metav1.StatusReasonInternalError, 0)
+		}
+		run(t, inf)
+		synced(t, inf)
+		p.Cut()
+		p.Create(pod("c"))
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"a", "b", "c"}, names(inf))
+		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+	})
+}
+
 func TestAVersionThatNobodyCanTellDoesNotStopTheWatch(t *testing.T) {
 	selector := labels.SelectorFromSet(labels.Set{"app": "web"})
 	for name, c := range map[string]struct {
@@ -420,8 +480,8 @@ func TestAVersionThatNobodyCanTellDoesNotStopTheWatch(t *testing.T) {
 		selector labels.Selector
 		asks     int // until the watch goes on
 	}{
-		"any object is broken":                {errors.New("json: cannot unmarshal string into Go struct field PodSpec.items.spec.priority of type int32"), selector, 2},
-		"a selected object is broken":         {errors.New("json: cannot unmarshal string into Go struct field PodSpec.items.spec.priority of type int32"), nil, 1},
+		"any object is broken":                {errors.New("json: cannot unmarshal string into Go struct field PodSpec.items.spec.priority of type int32"), selector, maxUnanswered + 1},
+		"a selected object is broken":         {errors.New("json: cannot unmarshal string into Go struct field PodSpec.items.spec.priority of type int32"), nil, maxUnanswered},
 		"the server cannot read any object":   {problem(500, metav1.StatusReasonInternalError, 0), selector, maxUnanswered + 1},
 		"the server cannot read its selected": {problem(500, metav1.StatusReasonInternalError, 0), nil, maxUnanswered},
 	} {

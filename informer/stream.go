@@ -23,8 +23,8 @@ const (
 	minWatch, watchSlack, clockSkew = 5 * time.Minute, 10 * time.Second, time.Second
 	// A streamed list must begin, and go on, within these times; after two that did not, plain lists are used for good.
 	streamBegins, streamGoesOn, streamTries = 5 * time.Second, 60 * time.Second, 2
-	// No more objects than these are held back while a list is streamed: see [heldBack].
-	maxHeldBack = 4096
+	// No more objects than these, and bytes where they are known, are held back while a list is streamed: see [heldBack].
+	maxHeldBack, maxHeldBytes = 4096, 64 << 20
 	// Only a watch that has lived this long is followed by the next one at once.
 	longLived = 5 * time.Second
 )
@@ -34,14 +34,15 @@ const (
 // the store has been told of everything up to its newest version.
 type heldBack struct {
 	arrivals []arrival
+	bytes    int64            // of the arrivals
 	keys     map[Key]struct{} // of the arrivals: what follows of one of these has to wait, too, for the order's sake
 }
 
 // errHeldBack is the error of a list with more than that, as after a Rescope. A plain list says first how old it is.
-var errHeldBack = fmt.Errorf("more than %d objects that may be out of date", maxHeldBack)
+var errHeldBack = fmt.Errorf("more than %d objects, or %d bytes, that may be out of date", maxHeldBack, maxHeldBytes)
 
 func (h *heldBack) add(key Key, a arrival) error {
-	if len(h.arrivals) == maxHeldBack {
+	if h.bytes += a.size; len(h.arrivals) == maxHeldBack || h.bytes > maxHeldBytes {
 		return errHeldBack
 	}
 	if h.keys == nil {
@@ -280,7 +281,7 @@ func (r *reflector[T]) receiveListed(ctx context.Context, a arrival, object meta
 		r.held = heldBack{}
 		return r.complete(version)
 	// After a Rescope the store may yet let go of what it holds: the end of a list of another selection may be on its way there.
-	case r.held.has(key) || old && (!r.synced || a.event == watch.Deleted || !r.store.holds(key, version)):
+	case r.held.has(key) || old && (!r.synced || a.event == watch.Deleted || !r.store.holds(key, version) || r.store.rejected(key) != nil || r.quarantine.has(key)):
 		return r.held.add(key, a)
 	}
 	return r.put(ctx, a, "", old) // what is old and held may be older than what waits for the store

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/backoff"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // verify compares a lane's part of the store with the server from time to time: see Options.VerifyEvery. It returns when ctx has ended.
@@ -51,7 +52,10 @@ func (inf *SharedIndexInformer[T]) differences(ctx context.Context, l *lane[T]) 
 		return 0, example, ctx.Err()
 	}
 	before := l.health.get()
-	listed, err := inf.stamps(ctx, l)
+	var listed map[Key]stamp
+	if panicked := lifecycle.Try(func() { listed, err = inf.stamps(ctx, l) }); panicked != nil {
+		err = fmt.Errorf("a method of an object: %w", panicked)
+	}
 	inf.asWriter(ctx, func() {
 		// A list that was under way, or is due since, lets the store leap over what has happened; and it is a comparison by itself.
 		if h := l.health.get(); err == nil && h.Lists == before.Lists && before.Listed == before.Lists && l.due == due && !l.left {
@@ -128,6 +132,10 @@ func (inf *SharedIndexInformer[T]) stamps(ctx context.Context, l *lane[T]) (map[
 				object, err := meta.Accessor(a.object)
 				if err != nil {
 					return err
+				}
+				if isNil(object) {
+					stamps[Key{}] = stamp{} // as good as one without a readable name
+					continue
 				}
 				stamps[KeyOf(object)] = stamp{object.GetUID(), object.GetResourceVersion()}
 			}

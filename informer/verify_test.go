@@ -167,6 +167,48 @@ func TestVerifyingRaisesNoAlarmForWhatHasNoName(t *testing.T) {
 	})
 }
 
+// A list may hold no object in place of one, and its objects may panic.
+func TestAComparisonSurvivesOddLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newPodAPI()
+		api.Create(pod("a"))
+		inf, err := New[*corev1.Pod](laterNil{pointerClient{api}, new(int)}, Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Minute})
+		require.NoError(t, err)
+		run(t, inf)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		require.Zero(t, inf.Health().Differences)
+		require.Equal(t, Live, inf.Health().State)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		pods := &proxy{podAPI: newPodAPI()}
+		inf, err := New[*corev1.Pod](pods, Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Minute})
+		require.NoError(t, err)
+		run(t, inf)
+		synced(t, inf)
+		pods.set(func() {
+			pods.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { panic("swordfish") }
+		})
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, Live, inf.Health().State)
+	})
+}
+
+// laterNil lists nothing but a nil pointer from the second time on.
+type laterNil struct {
+	pointerClient
+	lists *int
+}
+
+func (c laterNil) List(ctx context.Context, opts metav1.ListOptions) (*pointers, error) {
+	l, err := c.pointerClient.List(ctx, opts)
+	if *c.lists++; *c.lists > 1 && err == nil {
+		l.Items = []*corev1.Pod{nil}
+	}
+	return l, err
+}
+
 // Where there are no versions, or only such as cannot be compared, there is nothing to compare, and no harm done.
 func TestVerifyingNeedsVersions(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Minute}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {

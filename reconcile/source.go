@@ -168,6 +168,9 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 			}
 			c.queue.Add(key)
 		}
+		if cap(named) > 1024 {
+			named = nil // this was an uncommon event
+		}
 		c.ledger.saw(ca, e.Key, e.UID, e.ResourceVersion, e.Type == informer.Deleted)
 	}, informer.HandlerOptions{
 		Name: verb + " of controller " + c.name, Inline: true,

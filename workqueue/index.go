@@ -87,8 +87,10 @@ func (x *index[K]) put(e *entry[K]) {
 		switch slots := len(t.slots); {
 		case t.n <= slots/2:
 			t.resize(slots) // which is rid of the vacated ones
-		case slots < manySlots:
+		case slots < manySlots && t.vacated == 0:
 			t.resize(max(minSlots, 4*slots))
+		case slots < manySlots:
+			t.resize(2 * slots) // it may be little more than half full
 		default:
 			t.resize(slots * 3 / 2) // not to the double, which would leave more slots empty on average
 		}
