@@ -193,7 +193,10 @@ func TestWhatIsHeldBackKeepsItsOrder(t *testing.T) {
 		stream.Delete(podAt("gone", "7"))
 		synctest.Wait()
 		require.Equal(t, []string{"Added new"}, told.lines(), "only what is newer than the store is told before the end")
+		inf.lockWriter() // all that was held back is merged before the store takes it
 		stream.Action(watch.Bookmark, bookmark)
+		synctest.Wait()
+		inf.unlockWriter()
 		synctest.Wait()
 		require.Equal(t, []string{"Added older"}, told.lines())
 		older, _ := inf.Get(named("older"))
