@@ -47,12 +47,28 @@ func TestAnEventFromThePastIsNotBelieved(t *testing.T) {
 	}
 }
 
+// laggard is a server that has the history of a bubble's up to its beginning.
+func laggard() *podAPI {
+	lagging := newPodAPI()
+	lagging.Create(pod("a"))
+	lagging.Create(pod("b"))
+	return lagging
+}
+
+// streamsOf lets another server stream the lists.
+func (p *proxy) streamsOf(other *podAPI) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+		if opts.SendInitialEvents != nil {
+			return other.Watch(ctx, opts)
+		}
+		return p.podAPI.Watch(ctx, opts)
+	}
+}
+
 // A8: after a fail-over, a server that lags by half a minute answers. Nothing of what it says may reach the store.
 func TestAServerThatLagsIsNotBelieved(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		lagging := newPodAPI() // the same history, up to here
-		lagging.Create(pod("a"))
-		lagging.Create(pod("b"))
+		lagging := laggard()
 		run(t, inf)
 		p.Update("default", "a", func(*corev1.Pod) {})
 		p.Update("default", "b", func(*corev1.Pod) {})
@@ -93,21 +109,14 @@ func TestAServerThatLagsLeavesRejectionsAlone(t *testing.T) {
 		return p, nil
 	}
 	bubble(t, Options[*corev1.Pod]{Transform: taste}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		lagging := newPodAPI() // the same history, up to here
-		lagging.Create(pod("a"))
-		lagging.Create(pod("b"))
+		lagging := laggard()
 		run(t, inf)
 		synced(t, inf)
 		p.Update("default", "a", func(p *corev1.Pod) { p.Labels = map[string]string{"bad": "very"} })
 		synctest.Wait()
 		require.ErrorIs(t, inf.Invalid(named("a")), bad)
 		p.set(func() {
-			p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-				if opts.SendInitialEvents != nil {
-					return lagging.Watch(ctx, opts)
-				}
-				return p.podAPI.Watch(ctx, opts)
-			}
+			p.onWatch = p.streamsOf(lagging)
 			p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, errBusy }
 		})
 		p.Compact()
@@ -123,9 +132,7 @@ func TestAStreamOfThePastBringsNothingBack(t *testing.T) {
 	for name, busy := range map[string]bool{"the store is up to date": false, "the store is behind": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-				lagging := newPodAPI() // the same history, up to here
-				lagging.Create(pod("a"))
-				lagging.Create(pod("b"))
+				lagging := laggard()
 				run(t, inf)
 				synctest.Wait()
 				told.lines()
@@ -140,12 +147,7 @@ func TestAStreamOfThePastBringsNothingBack(t *testing.T) {
 					told.lines()
 				}
 				p.set(func() {
-					p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-						if opts.SendInitialEvents != nil {
-							return lagging.Watch(ctx, opts)
-						}
-						return p.podAPI.Watch(ctx, opts)
-					}
+					p.onWatch = p.streamsOf(lagging)
 					p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, errBusy }
 				})
 				p.Compact()
