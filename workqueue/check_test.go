@@ -41,12 +41,18 @@ func (q *Queue[K]) check() error {
 		}
 	}
 
-	refs, alarms := map[string]int{}, 0
+	refs, alarms, delayed := map[string]int{}, 0, 0
 	for e := range q.entries.all {
 		k, t := e.key, e.turn
 		if e.delayed() {
+			delayed++
+		}
+		for kind, i := range e.alarm {
+			if i == 0 {
+				continue
+			}
 			alarms++
-			if int(e.alarm) >= len(q.alarms) || q.alarms[e.alarm] != e {
+			if int(i) >= len(q.alarms) || q.alarms[i].entry != e || e.kind(i) != kind {
 				return fmt.Errorf("%v has an alarm that is not in the heap", k)
 			}
 		}
@@ -72,7 +78,7 @@ func (q *Queue[K]) check() error {
 			return fmt.Errorf("%v is held by Get, and not active", k)
 		case t.ticket.Load() != 0 && (t.state != active || t.byGet):
 			return fmt.Errorf("%v has a ticket, and no claim", k)
-		case t.state == active && !t.byGet && e.at[left] != 0:
+		case t.state == active && !t.byGet && e.alarm[left] != 0:
 			return fmt.Errorf("%v is claimed, and the outcome of its last run still stands", k)
 		case t.state == throttled && !t.charged:
 			return fmt.Errorf("%v waits for a token that it does not owe", k)
@@ -90,8 +96,8 @@ func (q *Queue[K]) check() error {
 	if len(where) > 0 {
 		return fmt.Errorf("%d turns are listed, and have no entry", len(where))
 	}
-	if alarms != len(q.alarms) {
-		return fmt.Errorf("%d entries have an alarm, the heap has %d", alarms, len(q.alarms))
+	if alarms != max(len(q.alarms)-1, 0) || delayed != q.delayed {
+		return fmt.Errorf("%d entries have %d alarms, the heap has %d places and counts %d", delayed, alarms, len(q.alarms), q.delayed)
 	}
 	for name, g := range q.groups {
 		if g.refs != refs[name] || g.refs == 0 {
@@ -102,18 +108,13 @@ func (q *Queue[K]) check() error {
 		return err
 	}
 
-	for i, e := range q.alarms {
-		switch {
-		case int(e.alarm) != i:
-			return fmt.Errorf("alarm %d thinks it is %d", i, e.alarm)
-		case !e.delayed():
-			return fmt.Errorf("%v is in the heap without an alarm", e.key)
-		case q.alarms[(i-1)/2].due() > e.due():
+	for i, a := range q.alarms {
+		if i > 0 && q.alarms[i/2].at > a.at {
 			return fmt.Errorf("alarm %d rings before its parent", i)
 		}
 	}
-	if !q.down && len(q.alarms) > 0 && (q.armed == 0 || q.armed > q.alarms[0].due()) {
-		return fmt.Errorf("the timer is set to %d, after the first alarm at %d", q.armed, q.alarms[0].due())
+	if next := q.alarms.next(); !q.down && next != never && (q.armed == 0 || q.armed > next) {
+		return fmt.Errorf("the timer is set to %d, after the first alarm at %d", q.armed, next)
 	}
 
 	n := 0

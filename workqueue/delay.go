@@ -33,31 +33,26 @@ func (q *Queue[K]) Cancel(key K) bool {
 // setAlarm lets e's alarm ring after d, unless it rings earlier anyway.
 func (q *Queue[K]) setAlarm(e *entry[K], kind int, d time.Duration, p Priority, limited bool) {
 	at := after(q.now(), d)
-	if was := e.at[kind]; was != 0 {
-		limited = limited && e.limited[kind]
-		at, p = min(at, was), max(p, e.priority[kind])
-	}
-	e.limited[kind] = limited
-	e.priority[kind] = p
-	if e.delayed() {
-		e.at[kind] = at
-		q.alarms.up(e.alarm)
+	if e.alarm[kind] != 0 {
+		limited, p = limited && e.limited[kind], max(p, e.priority[kind])
+		q.alarms.hasten(e, kind, at)
 	} else {
-		e.at[kind] = at
-		q.alarms.add(e)
+		if !e.delayed() {
+			q.delayed++
+		}
+		q.alarms.add(e, kind, at)
 	}
-	q.arm(q.alarms[0].due())
+	e.limited[kind], e.priority[kind] = limited, p
+	q.arm(q.alarms.next())
 }
 
 func (q *Queue[K]) clearAlarm(e *entry[K], kind int) {
-	if e.at[kind] == 0 {
+	if e.alarm[kind] == 0 {
 		return
 	}
-	e.at[kind] = 0
-	if e.delayed() {
-		q.alarms.down(e.alarm)
-	} else {
-		q.alarms.remove(e)
+	q.alarms.remove(e, kind)
+	if !e.delayed() {
+		q.delayed--
 	}
 }
 
@@ -98,8 +93,8 @@ func (q *Queue[K]) ring() {
 	if q.down {
 		return
 	}
-	if len(q.alarms) > 0 {
-		q.arm(q.alarms[0].due())
+	if next := q.alarms.next(); next != never {
+		q.arm(next)
 	}
 	now := q.now()
 	if q.aside.n > 0 {
@@ -121,16 +116,13 @@ func (q *Queue[K]) ring() {
 func (q *Queue[K]) ringSome() (all bool) {
 	now := q.now()
 	for range 1000 {
-		if q.down || len(q.alarms) == 0 || q.alarms[0].due() > now {
+		if q.down || q.alarms.next() > now {
 			return true
 		}
-		e := q.alarms[0]
-		for kind, at := range e.at {
-			if at != 0 && at <= now {
-				q.clearAlarm(e, kind)
-				q.want(e, e.priority[kind], e.limited[kind])
-			}
-		}
+		e := q.alarms[1].entry
+		kind := q.alarms.first(e)
+		q.clearAlarm(e, kind)
+		q.want(e, e.priority[kind], e.limited[kind])
 	}
 	return false
 }
@@ -143,72 +135,93 @@ func after(now int64, d time.Duration) int64 {
 	return math.MaxInt64
 }
 
-// due is when the next alarm of e rings.
-func (e *entry[K]) due() int64 {
-	switch {
-	case e.at[asked] == 0:
-		return e.at[left]
-	case e.at[left] == 0:
-		return e.at[asked]
-	}
-	return min(e.at[asked], e.at[left])
+// never is later than all alarms.
+const never = math.MaxInt64
+
+// alarm is one of the alarms of an entry: the one whose index the entry knows.
+type alarm[K comparable] struct {
+	at    int64
+	entry *entry[K]
 }
 
-// alarms is a binary heap of the entries that have one:
+// alarms is a binary heap. It begins at 1, so that an entry without an alarm can say 0; what is at 0 rings before all.
 //
-//	alarms[(i-1)/2].due() <= alarms[i].due() and alarms[i].alarm == i
-type alarms[K comparable] []*entry[K]
+//	alarms[i/2].at <= alarms[i].at and, for one kind, alarms[i].entry.alarm[kind] == i
+type alarms[K comparable] []alarm[K]
 
-func (h *alarms[K]) add(e *entry[K]) {
-	e.alarm = int32(len(*h))
-	*h = append(*h, e)
-	h.up(e.alarm)
+// next is when the next alarm rings.
+func (h alarms[K]) next() int64 {
+	if len(h) <= 1 {
+		return never
+	}
+	return h[1].at
 }
 
-func (h *alarms[K]) remove(e *entry[K]) {
-	last := len(*h) - 1
-	moved := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	if moved != e {
-		(*h)[e.alarm], moved.alarm = moved, e.alarm
-		h.up(moved.alarm)
-		h.down(moved.alarm)
+// first returns which alarm of e, which is delayed, rings first.
+func (h alarms[K]) first(e *entry[K]) (kind int) {
+	if e.alarm[asked] == 0 || e.alarm[left] != 0 && h[e.alarm[left]].at < h[e.alarm[asked]].at {
+		return left
 	}
-	if cap(*h) > 1024 && last < cap(*h)/4 { // after a burst
+	return asked
+}
+
+func (h *alarms[K]) add(e *entry[K], kind int, at int64) {
+	if *h == nil {
+		*h = append(*h, alarm[K]{at: math.MinInt64})
+	}
+	*h = append(*h, alarm[K]{})
+	h.settle(int32(len(*h)-1), alarm[K]{at, e}, kind)
+}
+
+// hasten lets the alarm of e ring at the time at, unless it rings earlier anyway.
+func (h alarms[K]) hasten(e *entry[K], kind int, at int64) {
+	if i := e.alarm[kind]; at < h[i].at {
+		h.settle(i, alarm[K]{at, e}, kind)
+	}
+}
+
+func (h *alarms[K]) remove(e *entry[K], kind int) {
+	free, last := e.alarm[kind], int32(len(*h)-1)
+	e.alarm[kind] = 0
+	moved := (*h)[last]
+	(*h)[last] = alarm[K]{} // the key may hold memory
+	*h = (*h)[:last]
+	if free != last {
+		h.settle(free, moved, moved.entry.kind(last))
+	}
+	if cap(*h) > 1024 && int(last) < cap(*h)/4 { // after a burst
 		*h = append(make(alarms[K], 0, cap(*h)/2), *h...)
 	}
 }
 
-func (h alarms[K]) up(i int32) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if h[parent].due() <= h[i].due() {
-			return
-		}
-		h.swap(i, parent)
-		i = parent
+// settle puts a where it belongs, from the free place i upwards or downwards.
+func (h alarms[K]) settle(i int32, a alarm[K], kind int) {
+	for a.at < h[i/2].at {
+		h.move(i/2, i)
+		i /= 2
 	}
-}
-
-func (h alarms[K]) down(i int32) {
-	for {
-		child := 2*i + 1
-		if int(child) >= len(h) {
-			return
-		}
-		if int(child)+1 < len(h) && h[child+1].due() < h[child].due() {
+	for child := 2 * i; int(child) < len(h); child = 2 * i {
+		if int(child)+1 < len(h) && h[child+1].at < h[child].at {
 			child++
 		}
-		if h[i].due() <= h[child].due() {
-			return
+		if a.at <= h[child].at {
+			break
 		}
-		h.swap(i, child)
+		h.move(child, i)
 		i = child
 	}
+	h[i], a.entry.alarm[kind] = a, i
 }
 
-func (h alarms[K]) swap(i, j int32) {
-	h[i], h[j] = h[j], h[i]
-	h[i].alarm, h[j].alarm = i, j
+func (h alarms[K]) move(from, to int32) {
+	e := h[from].entry
+	h[to], e.alarm[e.kind(from)] = h[from], to
+}
+
+// kind returns which of the alarms of e, which has one there, is at i.
+func (e *entry[K]) kind(i int32) int {
+	if e.alarm[asked] == i {
+		return asked
+	}
+	return left
 }

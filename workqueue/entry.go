@@ -11,14 +11,13 @@ type entry[K comparable] struct {
 	key  K
 	turn *turn[K] // nil iff the key is neither waiting nor active; with Options.Group never nil
 
-	at       [2]int64    // when each alarm rings; 0: not set
-	limited  [2]bool     // whether the key will owe a token when it does
-	priority [2]Priority // which the key will have when it does
-	alarm    int32       // index in Queue.alarms; means something iff an alarm is set
+	alarm    [2]int32    // where each alarm is in Queue.alarms; 0: not set
+	limited  [2]bool     // whether the key will owe a token when it rings
+	priority [2]Priority // which the key will have when it rings
 	hash     uint32      // of key, for Queue.entries
 }
 
-func (e *entry[K]) delayed() bool { return e.at != [2]int64{} }
+func (e *entry[K]) delayed() bool { return e.alarm != [2]int32{} }
 
 // state says in which of the queue's lists a turn is.
 type state uint8

@@ -51,7 +51,7 @@ func (q *Queue[K]) Stats() Stats {
 	defer q.mu.Unlock()
 	now := q.now()
 	s := Stats{
-		Ready: q.ready.n, Throttled: q.aside.n, Active: q.active.n, Delayed: len(q.alarms), Failing: failing,
+		Ready: q.ready.n, Throttled: q.aside.n, Active: q.active.n, Delayed: q.delayed, Failing: failing,
 		Adds: q.counts.adds, Retries: q.counts.retries, Strays: q.counts.strays,
 	}
 	for t := q.active.head; t != nil; t = t.next {
@@ -111,12 +111,9 @@ func (q *Queue[K]) copyItems() []Item[K] {
 	items := make([]Item[K], 0, q.entries.n)
 	for e := range q.entries.all {
 		item := Item[K]{Key: e.key, State: Delayed}
-		if at := e.due(); at != 0 {
-			item.Next = q.wall(at)
-			item.Priority = e.priority[asked]
-			if at != e.at[asked] {
-				item.Priority = e.priority[left]
-			}
+		if e.delayed() {
+			kind := q.alarms.first(e)
+			item.Next, item.Priority = q.wall(q.alarms[e.alarm[kind]].at), e.priority[kind]
 		}
 		if t := e.turn; t != nil {
 			if t.group != nil {

@@ -221,9 +221,9 @@ func describe(q *Queue[string]) string {
 		if i.State == Ready || i.State == Throttled || i.Again {
 			owes = fmt.Sprint(e.turn.charged)
 		}
-		for i, at := range e.at {
-			if at != 0 {
-				owes += fmt.Sprint(" ", e.limited[i])
+		for kind, i := range e.alarm {
+			if i != 0 {
+				owes += fmt.Sprint(" ", e.limited[kind])
 			}
 		}
 		all = append(all, fmt.Sprint(i.Key, " ", i.State, " ", i.Again, " ", next, " ", owes))

@@ -69,7 +69,7 @@ type Queue[K comparable] struct {
 	//   t is in ready  <=> t.state == waiting
 	//   t is in aside  <=> t.state == throttled
 	//   t is in active <=> t.state == active
-	//   e is in alarms <=> e.at has a time that is not 0
+	//   e is in alarms, once or twice <=> e.alarm has an index that is not 0
 	//   t.dirty         => t.state == active
 	// An entry of which none of this holds is not in entries: what is known about a key leaves with it.
 	entries index[K]
@@ -77,6 +77,7 @@ type Queue[K comparable] struct {
 	aside   line[K] // keys whose turn it was, which wait for a token
 	active  list[K] // keys in the hands of a worker, the longest held first
 	alarms  alarms[K]
+	delayed int // entries that are in alarms
 
 	waiters waiters           // workers that wait for a key
 	tokens  bucket            // for Options.Rate
