@@ -43,3 +43,11 @@ func stackOf(err error) string {
 	}
 	return ""
 }
+
+// withStack adds to what a line says of an error where it came from, if it is a panic of somebody's code.
+func withStack(about []any, err error) []any {
+	if stack := stackOf(err); stack != "" {
+		about = append(about, "stack", stack)
+	}
+	return about
+}

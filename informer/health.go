@@ -201,10 +201,7 @@ func (h *laneHealth) enter(s State, err error) {
 		h.now.State, h.now.Since = s, time.Now()
 	}
 	h.mu.Unlock()
-	about := []any{"state", s, "before", from}
-	if stack := stackOf(err); stack != "" {
-		about = append(about, "stack", stack)
-	}
+	about := withStack([]any{"state", s, "before", from}, err)
 	switch {
 	case from == s:
 	case err == nil:
@@ -288,7 +285,7 @@ func (h *health) badObject(err error) {
 	h.lastBad = err
 	h.mu.Unlock()
 	if held, ok := h.complaints.line(); ok {
-		h.log.Error(err, "An object cannot be handled", "notLogged", held, "stack", stackOf(err))
+		h.log.Error(err, "An object cannot be handled", withStack([]any{"notLogged", held}, err)...)
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 func TestAnInformerRunsOnce(t *testing.T) {
@@ -184,6 +186,18 @@ func TestLogsAreCalmAndDiscreet(t *testing.T) {
 		require.NoError(t, calmly(log.all()))
 		require.NoError(t, discreetly("swordfish", log.all(), inf.Health()))
 	})
+}
+
+// A line about an object has a stack where there is one: that of a panic.
+func TestAStackIsOnlyThatOfAPanic(t *testing.T) {
+	log := &lines{}
+	h := &health{log: klog.New(log)}
+	h.badObject(errors.New("refused"))
+	h.badObject(lifecycle.Try(func() { panic("swordfish") }))
+	require.Len(t, log.all(), 2)
+	require.NotContains(t, log.all()[0].text, "stack")
+	require.Contains(t, log.all()[1].text, "stack goroutine")
+	require.NoError(t, discreetly("swordfish", log.all(), Health{}))
 }
 
 // lines is a log that remembers.
