@@ -141,9 +141,7 @@ func (r *reflector[T]) rest(ctx context.Context, wait time.Duration) {
 	case <-timer.C:
 	case <-r.freed:
 	case doubt := <-r.asked:
-		if doubt != nil {
-			r.health.failed(doubt, r.synced)
-		}
+		r.doubted(doubt)
 	}
 }
 
@@ -221,7 +219,8 @@ func (r *reflector[T]) list(ctx context.Context) error {
 // begin opens a list, and returns what it is to ask for: what the store holds from an older epoch when the list is complete is gone.
 func (r *reflector[T]) begin() metav1.ListOptions {
 	select {
-	case <-r.asked: // this is the list that was asked for
+	case doubt := <-r.asked: // this is the list that was asked for
+		r.doubted(doubt)
 	default:
 	}
 	r.epoch = r.health.listing()

@@ -29,8 +29,13 @@ func (r *reflector[T]) want(doubt error) {
 
 // askedTo ends the watch for a list that somebody asked for.
 func (r *reflector[T]) askedTo(doubt error) {
-	if doubt != nil {
+	r.doubted(doubt)
+	r.resourceVersion = ""
+}
+
+// doubted makes known what somebody has asked for a list for, unless nobody believes the cache anyway, which is not complete yet.
+func (r *reflector[T]) doubted(doubt error) {
+	if doubt != nil && r.synced {
 		r.health.enter(Stale, doubt)
 	}
-	r.resourceVersion = ""
 }

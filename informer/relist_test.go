@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -90,6 +91,31 @@ func TestADoubtIsNotLostBehindSomebodyElsesList(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Nor is it lost behind a list that is due for a reason of its own.
+func TestADoubtIsNotLostBehindAListThatIsDue(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history) {
+		run(t, inf)
+		synctest.Wait()
+		p.Compact()
+		p.Cut()
+		for !apierrors.IsResourceExpired(inf.Health().LastError) {
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+		}
+		p.Hold()
+		doubt := errors.New("it has not seen what it should")
+		inf.Relist(metav1.NamespaceAll, doubt)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Equal(t, 2, inf.Health().Lists)
+		require.Equal(t, Stale, inf.Health().State)
+		require.ErrorIs(t, inf.Health().LastError, doubt)
+		p.Release()
+		healed(t, p, inf, told)
+		require.Equal(t, 2, inf.Health().Lists, "it is one list for both")
+	})
 }
 
 // TestRelistWaitsForTheServer asks while no watch can be opened: the list comes when one can.
