@@ -461,7 +461,6 @@ func TestTheQuestionOfTheVersionMayFail(t *testing.T) {
 	}
 }
 
-// One object that nobody can read, selected or not, must not stop a cache that otherwise can be followed.
 // Who may list only what is selected, of which something cannot be read, is no worse off.
 func TestAVersionThatNobodyCanTellToWhoMayNotListTheRest(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{LabelSelector: labels.SelectorFromSet(labels.Set{"app": "web"})}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
@@ -486,6 +485,7 @@ func TestAVersionThatNobodyCanTellToWhoMayNotListTheRest(t *testing.T) {
 	})
 }
 
+// One object that nobody can read, selected or not, must not stop a cache that otherwise can be followed.
 func TestAVersionThatNobodyCanTellDoesNotStopTheWatch(t *testing.T) {
 	selector := labels.SelectorFromSet(labels.Set{"app": "web"})
 	for name, c := range map[string]struct {
