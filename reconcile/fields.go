@@ -27,13 +27,22 @@ func changedFields(old, now any) []string {
 	if u, ok := now.(runtime.Unstructured); ok {
 		now = u.UnstructuredContent()
 	}
-	var d difference
+	d := difference{walked: make(map[pointers]struct{})}
 	d.walk(nil, reflect.ValueOf(old), reflect.ValueOf(now))
 	return d.fields
 }
 
 // difference walks through two values at once.
-type difference struct{ fields []string }
+type difference struct {
+	fields []string
+	walked map[pointers]struct{} // or a type of the user's whose values run in circles would be walked through on every way that there is
+}
+
+// pointers are a pair of them, to values of one type.
+type pointers struct {
+	to   reflect.Type
+	a, b uintptr
+}
 
 var (
 	// byServer are the fields that the server changes with every write.
@@ -43,7 +52,7 @@ var (
 
 	marshaler   = reflect.TypeFor[json.Marshaler]()
 	untypedMap  = reflect.TypeFor[map[string]any]()
-	deepestPath = 32 // of an object of the API; a type of the user's may run in a circle
+	deepestPath = 32 // of an object of the API; maps and slices of the user's may run in a circle, too
 )
 
 func (d *difference) walk(path []string, a, b reflect.Value) {
@@ -54,7 +63,13 @@ func (d *difference) walk(path []string, a, b reflect.Value) {
 	switch {
 	case !a.IsValid() || !b.IsValid() || a.Type() != b.Type():
 		differ = true
-	case a.Kind() == reflect.Pointer, a.Kind() == reflect.Interface:
+	case a.Kind() == reflect.Pointer:
+		pair := pointers{a.Type(), a.Pointer(), b.Pointer()}
+		if _, walked := d.walked[pair]; !walked {
+			d.walked[pair] = struct{}{}
+			d.walk(path, a.Elem(), b.Elem())
+		}
+	case a.Kind() == reflect.Interface:
 		d.walk(path, a.Elem(), b.Elem())
 	case a.Type().Implements(marshaler): // a time, a quantity: one value, however it is made up
 		differ = !bytes.Equal(marshalled(a), marshalled(b))

@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ring is a type whose values run in a circle.
+// ring is a type whose values run in a circle, and another one.
 type ring struct {
-	N    int
-	Next *ring
+	N          int
+	Next, Prev *ring
 }
 
 func TestChangedFieldsAreNamedWithoutTheirValues(t *testing.T) {
@@ -88,7 +88,7 @@ func TestChangedFieldsAreNamedWithoutTheirValues(t *testing.T) {
 	}
 
 	a, b := &ring{N: 1}, &ring{N: 1}
-	a.Next, b.Next = a, b
+	a.Next, a.Prev, b.Next, b.Prev = a, a, b, b
 	require.Empty(t, changedFields(a, b))
 	b.N = 2
 	require.Contains(t, changedFields(a, b), "N")
