@@ -22,7 +22,8 @@
 //     that take time to go, JSON, merge and strategic merge patches, server-side apply
 //   - custom resources, which are registered in [Options]
 //   - garbage collection by owner references, and the deletion of namespaces: some time after the write that is the reason for it
-//   - of the built-in kinds the fields that modelled.go lists, with all of their defaults and checks; an object that sets another one is refused
+//   - of the built-in kinds the fields that modelled.go lists, with all of their defaults and checks; an object that sets another one, to more than
+//     its zero value, is refused
 //
 // There is no authorization, no discovery, no admission but that of namespaces, and no controller but the garbage collector: no scheduler, no kubelet.
 //

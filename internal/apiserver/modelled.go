@@ -14,7 +14,8 @@ import (
 
 // modelled are the fields of a built-in kind that this server treats as a real one does, with all of their defaults and checks, and says which of their values
 // it does so for. A field is named by its path, an element of a list by []; a path stands for all that is below it. What an object sets beside them is
-// refused, as not modelled: a real server might default it, complain of it, or bring it to life.
+// refused, as not modelled: a real server might default it, complain of it, or bring it to life. A field that is set to its zero value, such as false, passes
+// for one that is not set.
 //
 // The metadata, which all kinds share, is complete and stands in no list.
 type modelled map[string]func(value any) bool
@@ -61,6 +62,9 @@ func (m modelled) beyond(path string, value any) string {
 				return what
 			}
 		}
+		if len(v) > 0 && !m.below(path+"[]") {
+			return path + "[]" // an element in which nothing is set is one, too
+		}
 	case nil, bool, string, int64, float64:
 		if v != nil && v != false && v != "" && v != int64(0) && v != float64(0) {
 			return path
@@ -69,6 +73,16 @@ func (m modelled) beyond(path string, value any) string {
 		return fmt.Sprintf("%s, which is a %T", path, value)
 	}
 	return ""
+}
+
+// below reports whether anything is modelled at a path, or below it.
+func (m modelled) below(path string) bool {
+	for field := range m {
+		if strings.HasPrefix(field, path) {
+			return true
+		}
+	}
+	return false
 }
 
 func anything(any) bool { return true }

@@ -192,6 +192,7 @@ func TestFieldsThatAreNotModelledAreRefused(t *testing.T) {
 	set := `"spec":{MORE,` + specOf(0)[1:]
 	for _, c := range []struct{ resource, fields, what string }{
 		{"pods", with(pod(""), `"schedulerName"`, `"volumes":[{"name":"v"}],"schedulerName"`), "spec.volumes[].name"},
+		{"pods", with(pod(""), `"schedulerName"`, `"tolerations":[{}],"schedulerName"`), "spec.tolerations[]"},
 		{"pods", with(pod(""), `"schedulerName"`, `"hostNetwork":true,"schedulerName"`), "spec.hostNetwork"},
 		{"pods", with(pod(""), `"schedulerName"`, `"initContainers":[{"name":"c","image":"i"}],"schedulerName"`), "spec.initContainers[].image"},
 		{"pods", with(pod(""), `"image"`, `"resources":{"limits":{"cpu":"1"}},"image"`), "spec.containers[].resources.limits.cpu"},
