@@ -88,7 +88,7 @@ func (c Claim[K]) use() bool {
 		return true
 	}
 	if c.q != nil {
-		c.q.mu.Lock()
+		c.q.lock()
 		c.q.counts.strays++
 		c.q.mu.Unlock()
 	}
@@ -97,7 +97,7 @@ func (c Claim[K]) use() bool {
 
 // end ends the claim on t, which is void already.
 func (q *Queue[K]) end(t *turn[K], o outcome) {
-	q.mu.Lock()
+	q.lock()
 	q.finish(t, o)
 }
 
@@ -140,7 +140,7 @@ func (q *Queue[K]) finish(t *turn[K], o outcome) {
 // next waits for a key and hands it out. With byGet the claim is only good for its key.
 func (q *Queue[K]) next(ctx context.Context, byGet bool) (Claim[K], error) {
 	err := ctx.Err() // before the lock: it is the caller's code
-	q.mu.Lock()
+	q.lock()
 	for {
 		if err != nil {
 			q.wake() // the key or the token that this worker was woken for is for another one now
@@ -163,7 +163,7 @@ func (q *Queue[K]) next(ctx context.Context, byGet bool) (Claim[K], error) {
 			// A million keys that lack a token must not keep everybody else from the lock.
 			q.mu.Unlock()
 			err = ctx.Err()
-			q.mu.Lock()
+			q.lock()
 			continue
 		}
 		if q.down {
@@ -178,7 +178,7 @@ func (q *Queue[K]) next(ctx context.Context, byGet bool) (Claim[K], error) {
 		case <-ctx.Done():
 		}
 		err = ctx.Err()
-		q.mu.Lock()
+		q.lock()
 		if !woken && !q.waiters.quit(w) { // woken at the same moment
 			<-w.woken
 			woken = true
@@ -203,7 +203,7 @@ func (q *Queue[K]) waited(c Claim[K], t *turn[K], p Priority, d time.Duration) {
 			}
 		default:
 			hash := q.entries.hash(c.key)
-			q.mu.Lock()
+			q.lock()
 			if q.held(c.key, hash) == t && t.byGet {
 				q.finish(t, outcome{again: true})
 			} else {

@@ -16,7 +16,7 @@ const (
 // loses an Add.
 func (q *Queue[K]) Cancel(key K) bool {
 	hash := q.entries.hash(key)
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	e := q.entries.get(key, hash)
 	if e == nil || !e.delayed() {
@@ -82,13 +82,13 @@ func (q *Queue[K]) armForToken() {
 
 // ring runs when the timer fires: the keys whose alarm is due become wanted, and the timer is set anew.
 func (q *Queue[K]) ring() {
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	q.armed = 0
 	for !q.ringSome() {
 		// A million keys that are due at once must not keep everybody else from the lock.
 		q.mu.Unlock()
-		q.mu.Lock()
+		q.lock()
 	}
 	if q.down {
 		return

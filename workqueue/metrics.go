@@ -47,7 +47,7 @@ type PriorityStats struct {
 // Stats returns the figures of this moment. It takes time in proportion to the active keys and the waiting groups.
 func (q *Queue[K]) Stats() Stats {
 	failing := failing(q.opts.RateLimiter)
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	now := q.now()
 	s := Stats{
@@ -106,7 +106,7 @@ func (q *Queue[K]) Snapshot() []Item[K] {
 }
 
 func (q *Queue[K]) copyItems() []Item[K] {
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	items := make([]Item[K], 0, q.entries.n)
 	for e := range q.entries.all {
