@@ -188,6 +188,10 @@ func (r *Resource[T, L]) Inject(e watch.Event) {
 func (r *Resource[T, L]) Cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.cut()
+}
+
+func (r *Resource[T, L]) cut() {
 	for w := range r.watchers {
 		w.end()
 		delete(r.watchers, w)
@@ -210,9 +214,9 @@ func (r *Resource[T, L]) Snapshot() (restore func()) {
 	defer r.mu.Unlock()
 	version, objects := r.version, maps.Clone(r.objects)
 	return func() {
-		r.Cut()
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		r.cut() // under the same lock: nobody finds the server up and not restored
 		r.version, r.compacted, r.history = version, version, nil
 		r.objects = maps.Clone(objects)
 		clear(r.pages)
