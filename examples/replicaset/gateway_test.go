@@ -32,7 +32,7 @@ type gateway struct {
 }
 
 // newGateway makes one whose way on is that of cfg: who uses it has the rights of cfg, or, if that has none, has to bring a token.
-func newGateway(t *testing.T, cfg *rest.Config, wrap ...transport.WrapperFunc) *gateway {
+func newGateway(t testing.TB, cfg *rest.Config, wrap ...transport.WrapperFunc) *gateway {
 	target, err := url.Parse(cfg.Host)
 	require.NoError(t, err)
 	for _, f := range wrap {
@@ -66,7 +66,7 @@ func newGateway(t *testing.T, cfg *rest.Config, wrap ...transport.WrapperFunc) *
 }
 
 // kubeconfigOf writes cfg where a process finds it.
-func kubeconfigOf(t *testing.T, cfg *rest.Config) (path string) {
+func kubeconfigOf(t testing.TB, cfg *rest.Config) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, testcluster.WriteKubeconfig(path, cfg))

@@ -39,7 +39,7 @@ var soak = os.Getenv("THERMOSTAT_SOAK") != ""
 
 // world is a namespace with a controller at work in it, and somebody who keeps an eye on it.
 type world struct {
-	t         *testing.T
+	t         testing.TB
 	cluster   *testcluster.Cluster
 	client    kubernetes.Interface
 	namespace string
@@ -53,12 +53,12 @@ func newWorld(t *testing.T, cluster *testcluster.Cluster) *world {
 }
 
 // newFreeWorld makes one whose overseer sees nothing.
-func newFreeWorld(t *testing.T, cluster *testcluster.Cluster) *world {
+func newFreeWorld(t testing.TB, cluster *testcluster.Cluster) *world {
 	return &world{t: t, cluster: cluster, client: cluster.Client(), namespace: cluster.Namespace(t), overseer: &overseer{limits: map[string]int{}}}
 }
 
 // startCommand starts the command as a process that can be killed and frozen, with the rate that a controller has in all tests.
-func startCommand(t *testing.T, cluster *testcluster.Cluster, name, kubeconfig string, args ...string) *testcluster.Process {
+func startCommand(t testing.TB, cluster *testcluster.Cluster, name, kubeconfig string, args ...string) *testcluster.Process {
 	t.Helper()
 	p, err := cluster.Run(t.Context(), testcluster.Command{
 		Name: name, Path: os.Args[0], Env: []string{"BE_THE_COMMAND=1"},

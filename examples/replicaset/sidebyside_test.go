@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,7 +18,7 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// These tests set the command and the controller in kube-controller-manager the same tasks, in turn, on one control plane: each in a process of its
+// These set the command and the controller in kube-controller-manager the same tasks, in turn: each in a process of its
 // own, behind a gateway that counts, with the same rate limit and the same number of workers.
 
 // tasks are one round's measures.
@@ -32,7 +30,7 @@ type tasks struct {
 
 // sideBySide is who is compared, and where.
 type sideBySide struct {
-	t             *testing.T
+	t             testing.TB
 	cluster       *testcluster.Cluster
 	gateway       *gateway
 	sets          int
@@ -54,9 +52,9 @@ func (s *sideBySide) builtIn(name string) *testcluster.Process {
 }
 
 // round gives the tasks to a controller and ends it.
-func (s *sideBySide) round(contender string, start func(name string) *testcluster.Process) tasks {
+func (s *sideBySide) round(contender string, start func(s *sideBySide, name string) *testcluster.Process) tasks {
 	s.roundsStarted++
-	process := start(fmt.Sprintf("%s-%d", contender, s.roundsStarted))
+	process := start(s, fmt.Sprintf("%s-%d", contender, s.roundsStarted))
 	w := newFreeWorld(s.t, s.cluster)
 	w.create("warm-up", 1)
 	w.settled("warm-up", 1)
@@ -91,13 +89,16 @@ func (s *sideBySide) round(contender string, start func(name string) *testcluste
 	s.quiet() // what comes afterwards counts, too: events, and a status that tells of pods that have gone
 	done.requests = s.gateway.counted()
 	// The recorder of either patches an event if there was one like it before, which depends on how fast they follow each other: they count as one kind.
-	done.requests["create or patch /events"] = done.requests["create /events"] + done.requests["patch /events"]
+	done.requests[eventWrites] = done.requests["create /events"] + done.requests["patch /events"]
 	delete(done.requests, "create /events")
 	delete(done.requests, "patch /events")
 	require.NoError(s.t, process.Kill(context.Background()))
-	s.t.Logf("%s: up %.2f s, down %.2f s, a pod replaced in %.1f ms (median), %d requests", contender, done.up.Seconds(), done.down.Seconds(), quantile(done.replacements, 0.5), sum(done.requests))
+	s.t.Logf("%s: up %v, down %v, a pod replaced in %v (median), requests: %v", contender, done.up, done.down, quantile(done.replacements, 0.5), done.requests)
 	return done
 }
+
+// eventWrites are requests of two kinds that count as one.
+const eventWrites = "create or patch /events"
 
 // quiet waits until nobody has asked for anything in a while.
 func (s *sideBySide) quiet() {
@@ -109,7 +110,7 @@ func (s *sideBySide) quiet() {
 
 // news is what two watches tell of a namespace.
 type news struct {
-	t           *testing.T
+	t           testing.TB
 	replicaSets <-chan watch.Event
 	pods        <-chan watch.Event
 	last        map[string]*appsv1.ReplicaSet
@@ -203,78 +204,53 @@ func (n *news) replacement(w *world, owner string) time.Duration {
 	return time.Since(began)
 }
 
-// The small form holds what does not depend on the clock, in one round. With THERMOSTAT_SOAK=1 there are three rounds of 100 ReplicaSets with 30 pods
-// each, and the times are for the reader: this machine may be busy.
+// contenders are who is compared, by the names that internal/bench knows them by.
+var contenders = []struct {
+	name  string
+	start func(s *sideBySide, name string) *testcluster.Process
+}{
+	{"kube-controller-manager", (*sideBySide).builtIn},
+	{"thermostat", (*sideBySide).ours},
+}
+
+// This is the small form of BenchmarkReplicaSets, and holds what does not depend on the clock. How many changes of its pods one status tells of is a matter
+// of luck in it, and on a busy machine.
 func TestSideBySideWithTheBuiltInController(t *testing.T) {
 	cluster := testcluster.Private(t)
 	s := &sideBySide{t: t, cluster: cluster, gateway: newGateway(t, cluster.Config()), sets: 10, pods: 10, deletions: 20}
-	rounds := 1
-	if soak {
-		s.sets, s.pods, s.deletions, rounds = 100, 30, 200, 3
+	requests := map[string]map[string]int{}
+	for _, c := range contenders {
+		requests[c.name] = s.round(c.name, c.start).requests
 	}
-	var ours, builtIn []tasks
-	for i := range 2 * rounds {
-		if i%4 == 0 || i%4 == 3 { // who comes second finds more in the API server's store, so that is each of them in turn
-			builtIn = append(builtIn, s.round("built-in", s.builtIn))
-		} else {
-			ours = append(ours, s.round("ours", s.ours))
-		}
-	}
-
-	type line struct {
-		what   string
-		target float64
-		of     func(tasks) float64
-	}
-	lines := []line{
-		{"up: time until settled, s", 1, func(d tasks) float64 { return d.up.Seconds() }},
-		{"down: time until settled, s", 1, func(d tasks) float64 { return d.down.Seconds() }},
-		{"a pod replaced: median, ms", 1, func(d tasks) float64 { return quantile(d.replacements, 0.5) }},
-		{"a pod replaced: p99, ms", 1, func(d tasks) float64 { return quantile(d.replacements, 0.99) }},
-		{"requests: all", 1, func(d tasks) float64 { return float64(sum(d.requests)) }},
-	}
-	kinds := map[string]bool{}
-	for _, d := range slices.Concat(ours, builtIn) {
-		for what := range d.requests {
-			kinds[what] = true
-		}
-	}
-	for _, what := range slices.Sorted(maps.Keys(kinds)) {
-		target := 1.0
-		if what == statusWrites {
-			target = 0.7
-		}
-		lines = append(lines, line{"requests: " + what, target, func(d tasks) float64 { return float64(d.requests[what]) }})
-	}
-
-	var table strings.Builder
-	fmt.Fprintf(&table, "%d ReplicaSets x %d pods up, %d pods deleted one after the other, down; medians of %d rounds in turn\n", s.sets, s.pods, s.deletions, rounds)
-	fmt.Fprintf(&table, "%-40s %10s %10s %7s %8s\n", "", "ours", "built-in", "ratio", "target")
-	for _, line := range lines {
-		mine, theirs := median(ours, line.of), median(builtIn, line.of)
-		if mine == 0 && theirs == 0 {
-			continue // somebody's watch broke, once
-		}
-		verdict := "ok"
-		if mine > theirs*line.target {
-			verdict = "SHORT"
-		}
-		fmt.Fprintf(&table, "%-40s %10.2f %10.2f %7.2f %8s  %s\n", line.what, mine, theirs, mine/theirs, fmt.Sprintf("<= %.1f", line.target), verdict)
-	}
-	t.Log("\n" + table.String())
-
-	wanted := s.sets*int(s.pods) + s.deletions
-	for _, d := range ours {
-		require.Equal(t, wanted, d.requests["create /pods"], "one for each pod")
-		require.Equal(t, s.sets*int(s.pods), d.requests["delete /pods"], "one for each pod that was too much")
-		require.Zero(t, d.requests["patch /pods"], "there is nothing to adopt or release")
-	}
-	// How many changes of its pods one status tells of is a matter of luck, in so small a form and on a busy machine.
-	all := func(d tasks) float64 { return float64(sum(d.requests)) }
-	require.LessOrEqual(t, median(ours, all), 1.1*median(builtIn, all))
+	ours, theirs := requests["thermostat"], requests["kube-controller-manager"]
+	require.Equal(t, s.sets*int(s.pods)+s.deletions, ours["create /pods"], "one for each pod")
+	require.Equal(t, s.sets*int(s.pods), ours["delete /pods"], "one for each pod that was too much")
+	require.Zero(t, ours["patch /pods"], "there is nothing to adopt or release")
+	require.LessOrEqual(t, float64(sum(ours)), 1.1*float64(sum(theirs)))
 }
 
-const statusWrites = "update apps/replicasets/status"
+// BenchmarkReplicaSets is a round with a hundred ReplicaSets of thirty pods: first all of these, then two hundred that are deleted and replaced one after
+// the other, then none. Each contender has a control plane that nobody has used before.
+func BenchmarkReplicaSets(b *testing.B) {
+	for _, c := range contenders {
+		b.Run(c.name, func(b *testing.B) {
+			for range b.N {
+				cluster := testcluster.Private(b)
+				s := &sideBySide{t: b, cluster: cluster, gateway: newGateway(b, cluster.Config()), sets: 100, pods: 30, deletions: 200}
+				done := s.round(c.name, c.start)
+				b.ReportMetric(float64(done.up), "up-ns")
+				b.ReportMetric(float64(done.down), "down-ns")
+				b.ReportMetric(float64(quantile(done.replacements, 0.5)), "replaced-p50-ns")
+				b.ReportMetric(float64(quantile(done.replacements, 0.99)), "replaced-p99-ns")
+				b.ReportMetric(float64(sum(done.requests)), "requests")
+				b.ReportMetric(float64(done.requests["create /pods"]), "pods-created")
+				b.ReportMetric(float64(done.requests["delete /pods"]), "pods-deleted")
+				b.ReportMetric(float64(done.requests["update apps/replicasets/status"]), "status-writes")
+				b.ReportMetric(float64(done.requests[eventWrites]), "event-writes")
+			}
+		})
+	}
+}
 
 func sum(counts map[string]int) (n int) {
 	for _, count := range counts {
@@ -283,17 +259,7 @@ func sum(counts map[string]int) (n int) {
 	return n
 }
 
-// quantile is in milliseconds.
-func quantile(times []time.Duration, q float64) float64 {
+func quantile(times []time.Duration, q float64) time.Duration {
 	times = slices.Sorted(slices.Values(times))
-	return times[int(q*float64(len(times)-1)+0.5)].Seconds() * 1000
-}
-
-func median(rounds []tasks, of func(tasks) float64) float64 {
-	var values []float64
-	for _, d := range rounds {
-		values = append(values, of(d))
-	}
-	slices.Sort(values)
-	return values[len(values)/2]
+	return times[int(q*float64(len(times)-1)+0.5)]
 }

@@ -3,13 +3,16 @@
 //
 //	go run . [-count 5] [-raw FILE] [-list] [PART ...]
 //
+// Without a PART it runs all but replicaset, which sets our ReplicaSet controller beside the built-in one on a real control plane, for ten minutes.
+//
 // It prints one line for each thing that is measured: what it is, ours, the peer's, their ratio, the target, and whether that is met.
 //
 // # How
 //
 // Each workload is a Go benchmark with a sub-benchmark for each side, so that go test -bench and benchstat work on it as on any other:
 // BenchmarkQueueOneKey/thermostat and BenchmarkQueueOneKey/client-go. They are in the tests of this package, but for those of the store without its
-// informer, which only its own package can reach: informer/store_bench_test.go. This command builds the test binaries and runs the sides in turn, -count
+// informer, which only its own package can reach: informer/store_bench_test.go, and that of the ReplicaSet controller, which is
+// examples/replicaset/sidebyside_test.go. This command builds the test binaries and runs the sides in turn, -count
 // times; what counts is the median. The sides of a workload run in one process, one after the other, unless its memory or its CPU time is measured: then
 // each has a process of its own. So has the API server of those workloads that have one.
 //

@@ -26,6 +26,9 @@ func main() {
 }
 
 func run(ctx context.Context, count int, raw, svg string, list bool, parts []string) error {
+	if list && len(parts) == 0 {
+		parts = known()
+	}
 	chosen, grow, err := choose(parts)
 	if err != nil {
 		return err
@@ -84,23 +87,28 @@ func run(ctx context.Context, count int, raw, svg string, list bool, parts []str
 	return nil
 }
 
-// choose returns the rows and growths of the given parts, everything if there is none.
-func choose(parts []string) (chosen []row, grow []growth, err error) {
-	known := []string{}
+// known are the parts that there are.
+func known() (parts []string) {
 	for _, r := range rows {
-		known = append(known, r.part)
-		if len(parts) == 0 || slices.Contains(parts, r.part) {
+		parts = append(parts, r.part)
+	}
+	return slices.Compact(append(parts, growthPart))
+}
+
+// choose returns the rows and growths of the given parts; if there is none, everything but the rows that want to be asked for.
+func choose(parts []string) (chosen []row, grow []growth, err error) {
+	for _, p := range parts {
+		if !slices.Contains(known(), p) {
+			return nil, nil, fmt.Errorf("there is no part %q; there are %s", p, strings.Join(known(), ", "))
+		}
+	}
+	for _, r := range rows {
+		if len(parts) == 0 && !r.asked || slices.Contains(parts, r.part) {
 			chosen = append(chosen, r)
 		}
 	}
 	if len(parts) == 0 || slices.Contains(parts, growthPart) {
 		grow = growths
-	}
-	known = slices.Compact(append(known, growthPart))
-	for _, p := range parts {
-		if !slices.Contains(known, p) {
-			return nil, nil, fmt.Errorf("there is no part %q; there are %s", p, strings.Join(known, ", "))
-		}
 	}
 	return chosen, grow, nil
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 
 	"golang.org/x/perf/benchfmt"
@@ -31,6 +33,9 @@ type figures map[string]map[string][]float64
 
 // run runs the sides of a workload in turn.
 func (b *bench) run(ctx context.Context, r row) (figures, error) {
+	if r.cpu == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		r.cpu = "" // so that a workload which others have measured on all cores is not run again
+	}
 	if f, done := b.done[r.bench+r.cpu]; done {
 		return f, nil
 	}
@@ -64,7 +69,7 @@ func (b *bench) run(ctx context.Context, r row) (figures, error) {
 			}
 			cmd := exec.CommandContext(ctx, binary, args...)
 			var out, trouble bytes.Buffer
-			cmd.Env = env
+			cmd.Dir, cmd.Env = r.home, env
 			cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, b.raw), &trouble
 			if err := cmd.Run(); err != nil {
 				return nil, fmt.Errorf("%w\n%s%s", err, &out, &trouble)
