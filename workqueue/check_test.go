@@ -109,8 +109,11 @@ func (q *Queue[K]) check() error {
 	}
 
 	for i, a := range q.alarms {
-		if i > 0 && q.alarms[i/2].at > a.at {
+		if q.alarms[i/2].at > a.at {
 			return fmt.Errorf("alarm %d rings before its parent", i)
+		}
+		if (i == 0) != (a.entry == nil) {
+			return fmt.Errorf("alarm %d belongs to %v", i, a.entry)
 		}
 	}
 	if next := q.alarms.next(); !q.down && next != never && (q.armed == 0 || q.armed > next) {

@@ -84,12 +84,13 @@ func (q *Queue[K]) armForToken() {
 func (q *Queue[K]) ring() {
 	q.lock()
 	defer q.mu.Unlock()
-	q.armed = 0
+	q.armed = 1 // nothing is earlier: whoever sets an alarm between the steps does not start a second one of these
 	for !q.ringSome() {
 		// A million keys that are due at once must not keep everybody else from the lock.
 		q.mu.Unlock()
 		q.lock()
 	}
+	q.armed = 0
 	if q.down {
 		return
 	}
@@ -135,7 +136,7 @@ func after(now int64, d time.Duration) int64 {
 	return math.MaxInt64
 }
 
-// never is later than all alarms.
+// never is the end of time: an alarm that is set to it does not ring.
 const never = math.MaxInt64
 
 // alarm is one of the alarms of an entry: the one whose index the entry knows.
@@ -146,7 +147,7 @@ type alarm[K comparable] struct {
 
 // alarms is a binary heap. It begins at 1, so that an entry without an alarm can say 0; what is at 0 rings before all.
 //
-//	alarms[i/2].at <= alarms[i].at and, for one kind, alarms[i].entry.alarm[kind] == i
+//	alarms[i/2].at <= alarms[i].at and, if i > 0, alarms[i].entry.alarm[kind] == i for one kind
 type alarms[K comparable] []alarm[K]
 
 // next is when the next alarm rings.
