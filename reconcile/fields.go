@@ -27,7 +27,7 @@ func changedFields(old, now any) []string {
 	if u, ok := now.(runtime.Unstructured); ok {
 		now = u.UnstructuredContent()
 	}
-	d := difference{walked: make(map[pointers]struct{})}
+	d := difference{walked: make(map[pair]struct{})}
 	d.walk(nil, reflect.ValueOf(old), reflect.ValueOf(now))
 	return d.fields
 }
@@ -35,13 +35,27 @@ func changedFields(old, now any) []string {
 // difference walks through two values at once.
 type difference struct {
 	fields []string
-	walked map[pointers]struct{} // or a type of the user's whose values run in circles would be walked through on every way that there is
+	// walked are the pairs that have been met. Values of the user's may run in circles, and be reached on very many ways, so each pair is walked once: if it
+	// is in several fields, the first is named.
+	walked map[pair]struct{}
 }
 
-// pointers are a pair of them, to values of one type.
-type pointers struct {
-	to   reflect.Type
+// pair are two pointers, slices of one length, or maps of a type.
+type pair struct {
+	of   reflect.Type
 	a, b uintptr
+	n    int
+}
+
+// again reports whether a pair has been walked, and takes note of it.
+func (d *difference) again(a, b reflect.Value) bool {
+	p := pair{of: a.Type(), a: a.Pointer(), b: b.Pointer()}
+	if a.Kind() == reflect.Slice {
+		p.n = a.Len()
+	}
+	_, walked := d.walked[p]
+	d.walked[p] = struct{}{}
+	return walked
 }
 
 var (
@@ -52,7 +66,7 @@ var (
 
 	marshaler   = reflect.TypeFor[json.Marshaler]()
 	untypedMap  = reflect.TypeFor[map[string]any]()
-	deepestPath = 32 // of an object of the API; maps and slices of the user's may run in a circle, too
+	deepestPath = 32 // of an object of the API; a chain of the user's may be long
 )
 
 func (d *difference) walk(path []string, a, b reflect.Value) {
@@ -64,9 +78,7 @@ func (d *difference) walk(path []string, a, b reflect.Value) {
 	case !a.IsValid() || !b.IsValid() || a.Type() != b.Type():
 		differ = true
 	case a.Kind() == reflect.Pointer:
-		pair := pointers{a.Type(), a.Pointer(), b.Pointer()}
-		if _, walked := d.walked[pair]; !walked {
-			d.walked[pair] = struct{}{}
+		if !d.again(a, b) {
 			d.walk(path, a.Elem(), b.Elem())
 		}
 	case a.Kind() == reflect.Interface:
@@ -82,12 +94,18 @@ func (d *difference) walk(path []string, a, b reflect.Value) {
 			}
 		}
 	case a.Kind() == reflect.Slice && len(path) > 0 && a.Len() == b.Len() && a.Type().Elem().Kind() != reflect.Uint8:
+		if d.again(a, b) {
+			return
+		}
 		for i := range a.Len() {
 			within := slices.Clone(path)
 			within[len(within)-1] += fmt.Sprintf("[%d]", i)
 			d.walk(within, a.Index(i), b.Index(i))
 		}
 	case a.Type() == untypedMap && (len(path) == 0 || !slices.Contains(chosenKeys, path[len(path)-1])):
+		if d.again(a, b) {
+			return
+		}
 		before, after := a.Interface().(map[string]any), b.Interface().(map[string]any)
 		either := maps.Clone(before)
 		maps.Copy(either, after)

@@ -92,6 +92,15 @@ func TestChangedFieldsAreNamedWithoutTheirValues(t *testing.T) {
 	require.Empty(t, changedFields(a, b))
 	b.N = 2
 	require.Contains(t, changedFields(a, b), "N")
+
+	within := func(n int) map[string]any { // a slice in itself, and a map
+		items, m := []any{nil, nil, n}, map[string]any{}
+		items[0], items[1] = items, m
+		m["items"], m["self"] = items, m
+		return m
+	}
+	require.Empty(t, changedFields(within(1), within(1)))
+	require.Equal(t, []string{"items[2]"}, changedFields(within(1), within(2)))
 	require.Empty(t, changedFields(1, 1))
 	require.Equal(t, []string{"all of it"}, changedFields([]int{1}, []int{2}))
 }
