@@ -53,8 +53,8 @@ type Options[T any] struct {
 	// PageSize is the number of objects in a page of a plain list. Zero: 500.
 	PageSize int64
 	// MaxBytes bounds what the informer holds, by the size of the objects in the form in which they come (protobuf or JSON): the objects in memory take some
-	// times as much, and what an index, a handler's buffer or a reader of All holds comes on top, as does what is on its way: a page, or up to 64 MiB of a
-	// streamed list. Only a client made by [REST] sees that size.
+	// times as much, and what an index, a handler's buffer or a reader of All holds comes on top, as does what is on its way: a page (after its
+	// tokens have expired, the whole list), or up to 64 MiB of a streamed list. Only a client made by [REST] sees that size.
 	//
 	// If the first list needs more, it fails, and [SharedIndexInformer.WaitForSync] with it. What has no room later is rejected (see
 	// [SharedIndexInformer.Invalid]), the cache is Stale, and a new list every 5 minutes brings it as far as there is room. The errors wrap [ErrTooLarge].

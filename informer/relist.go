@@ -6,7 +6,8 @@ import "cmp"
 // that the server had there when Relist was called, and handlers that are inline have been told. It does not wait. A list that is under way is completed first;
 // those who ask before the next one begins share it. Out of scope nothing is listed.
 //
-// doubt, if not nil, says why the cache is not to be believed: it is Stale for that reason until the list is complete. Of several doubts the last one counts.
+// doubt, if not nil, says why the cache is not to be believed: it is Stale for that reason until the list is complete, unless it has never been complete, or
+// is worse than Stale. Of several doubts the last one counts.
 func (inf *SharedIndexInformer[T]) Relist(namespace string, doubt error) (list int) {
 	list = int(inf.health.lists.Load()) + 1
 	for _, l := range inf.course.Load().in(namespace) {
@@ -33,9 +34,9 @@ func (r *reflector[T]) askedTo(doubt error) {
 	r.resourceVersion = ""
 }
 
-// doubted makes known what somebody has asked for a list for, unless nobody believes the cache anyway, which is not complete yet.
+// doubted makes known what somebody has asked for a list for, unless nobody believes the cache anyway.
 func (r *reflector[T]) doubted(doubt error) {
-	if doubt != nil && r.synced {
+	if state := r.health.get().State; doubt != nil && r.synced && (state == Live || state == Stale) {
 		r.health.enter(Stale, doubt)
 	}
 }

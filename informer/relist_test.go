@@ -100,9 +100,11 @@ func TestADoubtIsNotLostBehindAListThatIsDue(t *testing.T) {
 		synctest.Wait()
 		p.Compact()
 		p.Cut()
-		for !apierrors.IsResourceExpired(inf.Health().LastError) {
+		for range 1000 {
 			time.Sleep(time.Millisecond)
-			synctest.Wait()
+			if synctest.Wait(); apierrors.IsResourceExpired(inf.Health().LastError) {
+				break
+			}
 		}
 		p.Hold()
 		doubt := errors.New("it has not seen what it should")
@@ -115,6 +117,36 @@ func TestADoubtIsNotLostBehindAListThatIsDue(t *testing.T) {
 		p.Release()
 		healed(t, p, inf, told)
 		require.Equal(t, 2, inf.Health().Lists, "it is one list for both")
+	})
+}
+
+// A doubt does not make what is worse look better.
+func TestADoubtDoesNotHideThatListsAreDenied(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history) {
+		run(t, inf)
+		synctest.Wait()
+		p.set(func() {
+			p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				if opts.SendInitialEvents != nil {
+					return nil, errForbidden
+				}
+				return p.podAPI.Watch(ctx, opts)
+			}
+		})
+		p.Compact()
+		p.Cut()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		denied := inf.Health()
+		require.Equal(t, Denied, denied.State)
+		for range 100 {
+			inf.Relist(metav1.NamespaceAll, errors.New("it has not seen what it should"))
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.Equal(t, Denied, inf.Health().State)
+			require.Equal(t, denied.Since, inf.Health().Since)
+		}
+		healed(t, p, inf, told)
 	})
 }
 
