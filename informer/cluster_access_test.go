@@ -162,7 +162,7 @@ func TestAResourceThatComesAndGoes(t *testing.T) {
 	becomes(t, typed, Missing)
 	require.True(t, apierrors.IsNotFound(typed.Health().LastError))
 	require.Eventually(t, func() bool { return any.Health().Lists > 1 && typed.Health().Lists > 1 }, inTime, 5*time.Millisecond)
-	require.Len(t, log.take(), 2, "one line each, however often it was not found")
+	require.Len(t, log.wait(t, 2), 2, "one line each, however often it was not found")
 
 	define()
 	create("good", 7)
@@ -173,13 +173,13 @@ func TestAResourceThatComesAndGoes(t *testing.T) {
 	require.NotContains(t, typed.Invalid(Key{Namespace: namespace, Name: "bad"}).Error(), "life", "what is in an object is nobody's business")
 	becomes(t, any, Live)
 	becomes(t, typed, Live)
-	log.take() // the complaint about the bad one
+	log.wait(t, 1) // the complaint about the bad one
 
 	require.NoError(t, takeAway(t.Context()))
 	becomes(t, any, Missing)
 	becomes(t, typed, Missing)
 	require.NotContains(t, typed.Health().LastError.Error(), "life")
-	require.Len(t, log.take(), 2, "one line each")
+	require.Len(t, log.wait(t, 2), 2, "one line each")
 	requireKeys(t, any)
 	requireKeys(t, typed)
 

@@ -109,6 +109,16 @@ func (l *logLines) take() []string {
 	return lines
 }
 
+// wait waits for n lines, and takes them and whatever else there is: a state is known before its line is written.
+func (l *logLines) wait(t *testing.T, n int) (lines []string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		lines = append(lines, l.take()...)
+		return len(lines) >= n
+	}, inTime, 5*time.Millisecond, "%d lines", n)
+	return lines
+}
+
 const inTime = time.Minute // for what takes moments on a machine that does nothing else; a wait between two tries is half of it at most
 
 // becomes waits until an informer is in a state.
