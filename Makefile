@@ -70,7 +70,7 @@ soak: build ## the long runs: chaos for as long as it takes, every test 20 times
 	THERMOSTAT_SOAK=1 $(TEST) -race -count=20 -timeout 12h $(LIBRARY) $(REST)
 
 .PHONY: bench
-bench: $(if $(filter replicaset,$(BENCH)),build) ## ours against client-go and controller-runtime, a quarter of an hour; BENCH="queue store" is a part, BENCH=replicaset another ten minutes
+bench: $(if $(filter replicaset,$(BENCH)),build) ## ours against client-go and controller-runtime, a quarter of an hour; BENCH="queue store" is a part; BENCH=replicaset only when asked for
 	cd internal/bench && go run . -plot growth.svg $(BENCH)
 
 .PHONY: lint

@@ -18,14 +18,20 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// These set the command and the controller in kube-controller-manager the same tasks, in turn: each in a process of its
-// own, behind a gateway that counts, with the same rate limit and the same number of workers.
+// These set the command and the controller in kube-controller-manager the same tasks, in turn: each in a process of its own, behind a gateway that counts,
+// with the same rate limit and the same number of workers.
+
+// Kinds of requests. Those of events are two, which count as one.
+const (
+	statusWrites = "update apps/replicasets/status"
+	eventWrites  = "create or patch /events"
+)
 
 // tasks are one round's measures.
 type tasks struct {
-	up, replace, down time.Duration   // from the first request until every status has settled
-	replacements      []time.Duration // from the request that deletes a pod to the news of the one in its place
-	requests          map[string]int
+	up, down     time.Duration   // from the first request until every status has settled
+	replacements []time.Duration // from the request that deletes a pod to the news of the one in its place
+	requests     map[string]int
 }
 
 // sideBySide is who is compared, and where.
@@ -78,7 +84,6 @@ func (s *sideBySide) round(contender string, start func(s *sideBySide, name stri
 		done.replacements = append(done.replacements, news.replacement(w, owner))
 	}
 	news.settled(names, s.pods)
-	done.replace = time.Since(began)
 
 	began = time.Now()
 	for _, name := range names {
@@ -96,9 +101,6 @@ func (s *sideBySide) round(contender string, start func(s *sideBySide, name stri
 	s.t.Logf("%s: up %v, down %v, a pod replaced in %v (median), requests: %v", contender, done.up, done.down, quantile(done.replacements, 0.5), done.requests)
 	return done
 }
-
-// eventWrites are requests of two kinds that count as one.
-const eventWrites = "create or patch /events"
 
 // quiet waits until nobody has asked for anything in a while.
 func (s *sideBySide) quiet() {
@@ -245,7 +247,7 @@ func BenchmarkReplicaSets(b *testing.B) {
 				b.ReportMetric(float64(sum(done.requests)), "requests")
 				b.ReportMetric(float64(done.requests["create /pods"]), "pods-created")
 				b.ReportMetric(float64(done.requests["delete /pods"]), "pods-deleted")
-				b.ReportMetric(float64(done.requests["update apps/replicasets/status"]), "status-writes")
+				b.ReportMetric(float64(done.requests[statusWrites]), "status-writes")
 				b.ReportMetric(float64(done.requests[eventWrites]), "event-writes")
 			}
 		})

@@ -15,7 +15,7 @@ import (
 // modelled are the fields of a built-in kind that this server treats as a real one does, with all of their defaults and checks, and says which of their values
 // it does so for. A field is named by its path, an element of a list by []; a path stands for all that is below it. What an object sets beside them is
 // refused, as not modelled: a real server might default it, complain of it, or bring it to life. A field that is set to its zero value, such as false, passes
-// for one that is not set.
+// for one that is not set; an element of a list is one though nothing is set in it.
 //
 // The metadata, which all kinds share, is complete and stands in no list.
 type modelled map[string]func(value any) bool

@@ -1,9 +1,9 @@
 // Command bench compares thermostat with its peers, client-go and controller-runtime, on the same input, and says for each workload whether we are
-// as much faster or smaller as we want to be.
+// as much faster or smaller as we want to be. Asked for the part replicaset, it does so with the controllers for ReplicaSets, ours and the built-in one.
 //
 //	go run . [-count 5] [-raw FILE] [-list] [PART ...]
 //
-// Without a PART it runs all but replicaset, which sets our ReplicaSet controller beside the built-in one on a real control plane, for ten minutes.
+// Without a PART it runs all but replicaset, which takes a real control plane and ten minutes.
 //
 // It prints one line for each thing that is measured: what it is, ours, the peer's, their ratio, the target, and whether that is met.
 //
@@ -11,15 +11,17 @@
 //
 // Each workload is a Go benchmark with a sub-benchmark for each side, so that go test -bench and benchstat work on it as on any other:
 // BenchmarkQueueOneKey/thermostat and BenchmarkQueueOneKey/client-go. They are in the tests of this package, but for those of the store without its
-// informer, which only its own package can reach: informer/store_bench_test.go, and that of the ReplicaSet controller, which is
-// examples/replicaset/sidebyside_test.go. This command builds the test binaries and runs the sides in turn, -count
+// informer, which only its own package can reach: informer/store_bench_test.go. This command builds the test binaries and runs the sides in turn, -count
 // times; what counts is the median. The sides of a workload run in one process, one after the other, unless its memory or its CPU time is measured: then
 // each has a process of its own. So has the API server of those workloads that have one.
 //
+// The controllers for ReplicaSets are compared by the tests of ours, examples/replicaset/sidebyside_test.go: as two commands, with all that they do, each on
+// a control plane of its own.
+//
 // # Why it is fair
 //
-// Peers are configured as their documentation recommends, and nobody does what the others do not: there are no metrics, no events, no mutation detector
-// on any side. The input is the same, down to the bytes. A side that could leave work out is made to do it: the load of the informer rows never
+// Peers are configured as their documentation recommends, and nobody does what the others do not: but for the two commands there are no metrics, no
+// events, no mutation detector on any side. The input is the same, down to the bytes. A side that could leave work out is made to do it: the load of the informer rows never
 // runs so far ahead that ours could merge events, and they check that each one has arrived.
 //
 // # Reading order
@@ -27,5 +29,5 @@
 //	rows.go     what is measured, and what is wanted
 //	main.go     how: build, run, compare
 //	growth.go   the table and the plot of how costs grow
-//	*_test.go   the workloads, a file for each part; pods_test.go and server_test.go are their input
+//	*_test.go   the workloads, a file for each other part; pods_test.go and server_test.go are their input
 package main
