@@ -54,7 +54,7 @@ func newWorld(t *testing.T, cluster *testcluster.Cluster) *world {
 
 // newFreeWorld makes one whose overseer sees nothing.
 func newFreeWorld(t testing.TB, cluster *testcluster.Cluster) *world {
-	return &world{t: t, cluster: cluster, client: cluster.Client(), namespace: cluster.Namespace(t), overseer: &overseer{limits: map[string]int{}}}
+	return &world{t: t, cluster: cluster, client: cluster.Client(), namespace: cluster.Namespace(t), overseer: &overseer{limits: map[string]limit{}}}
 }
 
 // startCommand starts the command as a process that can be killed and frozen, with the rate that a controller has in all tests.
@@ -229,5 +229,7 @@ func (w *world) settled(name string, n int32) {
 		status = rs.Status
 		return status.ObservedGeneration == rs.Generation && status.Replicas == n && status.AvailableReplicas == n && len(w.pods(name)) == int(n)
 	}, 60*time.Second, 20*time.Millisecond, "%s should have %d pods, available and reported", name, n)
-	w.overseer.allow(name, int(n))
+	list, err := w.client.CoreV1().Pods(w.namespace).List(w.t.Context(), metav1.ListOptions{Limit: 1})
+	require.NoError(w.t, err)
+	w.overseer.allowAfter(list.ResourceVersion, name, int(n))
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -19,13 +21,24 @@ import (
 // of them than allowed.
 type overseer struct {
 	mu         sync.Mutex
-	limits     map[string]int                       // by the name of a ReplicaSet
+	limits     map[string]limit                     // by the name of a ReplicaSet
 	owned      map[string]map[types.UID]*corev1.Pod // active pods, by the name of their controller
 	violations []string
 }
 
+// limit is how many pods are allowed. The watch of the overseer may lag: what happened up to a version is judged by what was allowed until then.
+type limit struct {
+	n      int
+	former []former
+}
+
+type former struct {
+	n     int
+	until uint64
+}
+
 func oversee(t *testing.T, client kubernetes.Interface, namespace string) *overseer {
-	o := &overseer{limits: map[string]int{}, owned: map[string]map[types.UID]*corev1.Pod{}}
+	o := &overseer{limits: map[string]limit{}, owned: map[string]map[types.UID]*corev1.Pod{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -94,19 +107,38 @@ func (o *overseer) see(pod *corev1.Pod, gone bool) {
 		o.owned[owner.Name] = map[types.UID]*corev1.Pod{}
 	}
 	o.owned[owner.Name][pod.UID] = pod
-	if limit, known := o.limits[owner.Name]; known && len(o.owned[owner.Name]) > limit {
-		o.violations = append(o.violations, fmt.Sprintf("%s: %s has %d pods, %d are allowed", time.Now().Format(time.StampMilli), owner.Name, len(o.owned[owner.Name]), limit))
+	limit, known := o.limits[owner.Name]
+	allowed := limit.n
+	for _, f := range limit.former {
+		if version, err := strconv.ParseUint(pod.ResourceVersion, 10, 64); err == nil && version <= f.until {
+			allowed = max(allowed, f.n)
+		}
+	}
+	if n := len(o.owned[owner.Name]); known && n > allowed {
+		o.violations = append(o.violations, fmt.Sprintf("%s: %s has %d pods, %d are allowed", time.Now().Format(time.StampMilli), owner.Name, n, allowed))
 	}
 }
 
 func (o *overseer) allow(name string, n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.limits[name] = n
+	o.limits[name] = limit{n, o.limits[name].former}
+}
+
+// allowAfter allows n pods after a version, and up to there what was allowed before.
+func (o *overseer) allowAfter(version, name string, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l, known := o.limits[name]
+	if !known {
+		l.n = math.MaxInt
+	}
+	until, _ := strconv.ParseUint(version, 10, 64)
+	o.limits[name] = limit{n, append(l.former, former{l.n, until})}
 }
 
 func (o *overseer) allowed(name string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.limits[name]
+	return o.limits[name].n
 }
