@@ -78,7 +78,6 @@ func (s *sideBySide) round(contender string, start func(s *sideBySide, name stri
 	news.settled(names, s.pods)
 	done.up = time.Since(began)
 
-	began = time.Now()
 	for i := range s.deletions {
 		owner := names[i%len(names)]
 		done.replacements = append(done.replacements, news.replacement(w, owner))
