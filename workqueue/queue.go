@@ -87,7 +87,7 @@ type Queue[K comparable] struct {
 	tickets uint64 // the last ticket that a claim was given
 
 	timer   *time.Timer // runs ring; made when first needed
-	armed   int64       // when it fires; 0: not set
+	armed   int64       // when it fires; 0: not set; 1: it has fired, and alarms are ringing
 	coarse  int64       // see stamp; 0: to be read anew
 	stamped bool        // coarse was used since it was read
 
