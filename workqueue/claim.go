@@ -31,7 +31,11 @@ type Claim[K comparable] struct {
 // Take waits for a key and claims it. It returns ctx's error as soon as ctx ends, and [ErrShutDown] when the queue is
 // shut down and has nothing more to hand out. With a ctx that has ended it claims nothing.
 func (q *Queue[K]) Take(ctx context.Context) (Claim[K], error) {
-	return q.next(ctx, false)
+	t, key, err := q.next(ctx, false)
+	if err != nil {
+		return Claim[K]{}, err
+	}
+	return Claim[K]{q, t, t.ticket.Load(), key}, nil // nobody else can end the claim yet: the ticket is still its own
 }
 
 // Key returns the key that was claimed.
@@ -137,27 +141,29 @@ func (q *Queue[K]) finish(t *turn[K], o outcome) {
 	}
 }
 
-// next waits for a key and hands it out. With byGet the claim is only good for its key.
-func (q *Queue[K]) next(ctx context.Context, byGet bool) (Claim[K], error) {
-	err := ctx.Err() // before the lock: it is the caller's code
+// next waits for a key and hands it out. With byGet the turn is not to be touched, as [Queue.Done] may end it at any time.
+// It does not return a claim, which is too large for registers: to pass one on twice took a fifth of a key's time.
+func (q *Queue[K]) next(ctx context.Context, byGet bool) (t *turn[K], key K, err error) {
+	err = ctx.Err() // before the lock: it is the caller's code
 	q.lock()
 	for {
 		if err != nil {
 			q.wake() // the key or the token that this worker was woken for is for another one now
 			q.armForToken()
 			q.mu.Unlock()
-			return Claim[K]{}, err
+			return nil, key, err
 		}
-		t, all := q.pick()
-		if t != nil {
-			c := q.start(t, byGet)
+		var all bool
+		if t, all = q.pick(); t != nil {
+			q.start(t, byGet)
 			q.wake() // if this worker was woken for another key than it got
+			key = t.entry.key
 			priority, waited := t.priority, time.Duration(t.started-t.since)
 			q.mu.Unlock()
 			if q.opts.Metrics != nil {
-				q.waited(c, t, priority, waited)
+				q.waited(t, key, byGet, priority, waited)
 			}
-			return c, nil
+			return t, key, nil
 		}
 		if !all {
 			// A million keys that lack a token must not keep everybody else from the lock.
@@ -168,7 +174,7 @@ func (q *Queue[K]) next(ctx context.Context, byGet bool) (Claim[K], error) {
 		}
 		if q.down {
 			q.mu.Unlock()
-			return Claim[K]{}, ErrShutDown
+			return nil, key, ErrShutDown
 		}
 		w, woken := q.waiters.join(), false
 		q.mu.Unlock()
@@ -190,21 +196,20 @@ func (q *Queue[K]) next(ctx context.Context, byGet bool) (Claim[K], error) {
 	}
 }
 
-// waited tells the metrics how long c waited. If they panic nobody else knows of the claim, so it ends here, and the
-// key is queued again.
-func (q *Queue[K]) waited(c Claim[K], t *turn[K], p Priority, d time.Duration) {
+// waited tells the metrics how long key waited. If they panic nobody else knows that it was handed out, so this ends
+// here, and the key is queued again.
+func (q *Queue[K]) waited(t *turn[K], key K, byGet bool, p Priority, d time.Duration) {
 	told := false
 	defer func() {
 		switch {
 		case told:
-		case c.turn != nil:
-			if c.use() {
-				q.end(t, outcome{again: true})
-			}
+		case !byGet:
+			t.ticket.Store(0)
+			q.end(t, outcome{again: true})
 		default:
-			hash := q.entries.hash(c.key)
+			hash := q.entries.hash(key)
 			q.lock()
-			if q.held(c.key, hash) == t && t.byGet {
+			if q.held(key, hash) == t && t.byGet {
 				q.finish(t, outcome{again: true})
 			} else {
 				q.mu.Unlock()
@@ -254,16 +259,15 @@ func (q *Queue[K]) pick() (t *turn[K], all bool) {
 }
 
 // start gives the turn that pick returned to a worker.
-func (q *Queue[K]) start(t *turn[K], byGet bool) Claim[K] {
+func (q *Queue[K]) start(t *turn[K], byGet bool) {
 	t.state, t.started, t.byGet = active, q.stamp(), byGet
 	q.active.push(t)
 	if byGet {
-		return Claim[K]{key: t.entry.key}
+		return
 	}
 	q.clearAlarm(t.entry, left) // this run's own outcome takes its place
 	q.tickets++
 	t.ticket.Store(q.tickets)
-	return Claim[K]{q, t, q.tickets, t.entry.key}
 }
 
 // waiters are the workers that found nothing to do, the longest waiting first. A worker is woken through a channel

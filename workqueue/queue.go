@@ -186,8 +186,8 @@ func (q *Queue[K]) NumRequeues(key K) int { return q.opts.RateLimiter.NumRequeue
 // shutdown, and no key, when the queue is shut down and empty. [Queue.Take] does the same with a context and a claim
 // that cannot be ended by mistake.
 func (q *Queue[K]) Get() (key K, shutdown bool) {
-	c, err := q.next(context.Background(), true)
-	return c.key, err != nil
+	_, key, err := q.next(context.Background(), true)
+	return key, err != nil
 }
 
 // Done ends the hand-out of key that [Queue.Get] began; if key was added in the meantime it is queued again. For a
