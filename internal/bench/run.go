@@ -25,6 +25,9 @@ type bench struct {
 	done     map[string]figures // of the workloads that have been run, by their benchmark and the number of cores
 }
 
+// encodedEnv names a folder where the servers of the benchmarks keep what they have encoded, so that not each of a long run does it anew.
+const encodedEnv = "THERMOSTAT_BENCH_ENCODED"
+
 // rateEnv is how many events a second a benchmark is to send.
 const rateEnv = "THERMOSTAT_BENCH_RATE"
 
@@ -51,7 +54,7 @@ func (b *bench) run(ctx context.Context, r row) (figures, error) {
 			patterns = append(patterns, pattern+"/^"+side+"$")
 		}
 	}
-	env := os.Environ()
+	env := append(os.Environ(), encodedEnv+"="+b.dir)
 	if r.rate != "" {
 		reached := b.done[r.rate][clientGo]["events/s"]
 		if len(reached) == 0 {
