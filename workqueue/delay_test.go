@@ -51,11 +51,15 @@ func TestManyAlarms(t *testing.T) {
 	defer q.ShutDown()
 	r := rand.New(rand.NewPCG(1, 0))
 	for i := range many(20_000) {
-		key := r.IntN(1000)
-		if r.IntN(3) == 0 {
+		key, delay := r.IntN(1000), time.Hour+time.Duration(r.IntN(1e9))
+		switch r.IntN(4) {
+		case 0:
 			q.Cancel(key)
-		} else {
-			q.AddAfter(key, time.Hour+time.Duration(r.IntN(1e9)))
+		case 1: // an alarm of the other kind
+			q.Add(key)
+			take(t, q).RetryAfter(delay)
+		default:
+			q.AddAfter(key, delay)
 		}
 		if i%20 == 0 {
 			require.NoError(t, q.check())
