@@ -39,7 +39,7 @@ func (b *bench) run(ctx context.Context, r row) (figures, error) {
 	if r.cpu == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		r.cpu = "" // so that a workload which others have measured on all cores is not run again
 	}
-	if f, done := b.done[r.bench+r.cpu]; done {
+	if f, done := b.done[r.bench+r.cpu]; done && r.rate == "" {
 		return f, nil
 	}
 	binary, err := b.build(ctx, r.home)
@@ -56,9 +56,10 @@ func (b *bench) run(ctx context.Context, r row) (figures, error) {
 	}
 	env := append(os.Environ(), encodedEnv+"="+b.dir)
 	if r.rate != "" {
-		reached := b.done[r.rate][clientGo]["events/s"]
+		peer := r.measures[0].theirs()
+		reached := b.done[r.rate][peer]["events/s"]
 		if len(reached) == 0 {
-			return nil, fmt.Errorf("it needs what client-go reached in %s", r.rate)
+			return nil, fmt.Errorf("it needs what %s reached in %s", peer, r.rate)
 		}
 		env = append(env, fmt.Sprintf("%s=%.0f", rateEnv, median(reached)/2))
 	}
