@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,6 +39,39 @@ func TestWorksWithTheFakeClientset(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"b"}, names(inf), "%s", inf.Health())
 		require.Equal(t, 1, inf.Health().Lists)
+	})
+}
+
+// A test often begins with nothing. Then the list has no object to show that there are no versions, and the first event does.
+func TestWorksWithAFakeClientsetThatHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clientset := fake.NewClientset()
+		pods := clientset.CoreV1().Pods(metav1.NamespaceAll)
+		inf, err := New[*corev1.Pod](pods, Options[*corev1.Pod]{DisableWatchList: true})
+		require.NoError(t, err)
+		var told []string // a history knows objects by their version
+		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) { told = append(told, fmt.Sprint(e.Type, " ", e.Key.Name)) }, HandlerOptions{})
+		require.NoError(t, err)
+		run(t, inf)
+		require.NoError(t, inf.WaitForSync(t.Context()))
+
+		for _, name := range []string{"a", "b"} {
+			_, err = clientset.CoreV1().Pods("default").Create(t.Context(), pod(name), metav1.CreateOptions{})
+			require.NoError(t, err)
+			synctest.Wait()
+			require.Contains(t, told, "Added "+name, "%s", inf.Health())
+			require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+		}
+		require.NoError(t, clientset.CoreV1().Pods("default").Delete(t.Context(), "b", metav1.DeleteOptions{}))
+		synctest.Wait()
+		require.Equal(t, []string{"Added a", "Added b", "Deleted b"}, told)
+		time.Sleep(4 * time.Minute) // no watch is silent for too long yet
+		synctest.Wait()
+		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+		require.Equal(t, 1, inf.Health().Lists)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, []string{"a"}, names(inf))
 	})
 }
 

@@ -132,8 +132,12 @@ func (r *reflector[T]) follows(list *metav1.ListMeta) error {
 
 func (r *reflector[T]) takeListed(ctx context.Context, arrived []arrival) error {
 	for _, a := range arrived {
-		if object, err := meta.Accessor(a.object); err == nil && !isNil(a.object) && object.GetResourceVersion() == "" && a.err == nil {
-			r.unversioned = true
+		if object, err := meta.Accessor(a.object); err == nil && !isNil(a.object) && a.err == nil {
+			if object.GetResourceVersion() == "" {
+				r.unversioned = true
+			} else {
+				r.versioned = true
+			}
 		}
 		if err := r.take(ctx, a, "", false); err != nil {
 			return err

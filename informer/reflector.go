@@ -80,9 +80,12 @@ type reflector[T any] struct {
 	barren int
 	// unanswered counts how often in a row the server has failed when it was asked for its version.
 	unanswered int
-	// unversioned is true once a list held an object without a resourceVersion. No real server does that, but the fake clientset of client-go does:
-	// its events have none, either, so they are taken as they come, and a watch that has ended cannot be resumed.
+	// unversioned is true once a list held an object without a resourceVersion, or an event did before anything was versioned. No real server does that, but
+	// the fake clientset of client-go does: its events have none, either, so they are taken as they come, and a watch that has ended cannot be resumed.
 	unversioned bool
+	// versioned is true once anything that a list held or a watch brought had a resourceVersion, which tells a real server from a fake one. The version of a
+	// list itself does not: the fake clientset makes one up.
+	versioned bool
 	// full is true once something had to be left out of the store, in this list or the watch after it, for want of room.
 	full bool
 	// nameless is true once the present list had an object whose name could not be read: any of those that the store holds may be meant.

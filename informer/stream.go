@@ -234,6 +234,14 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 		return a.err
 	}
 	object, err := meta.Accessor(a.object)
+	if err == nil && !isNil(object) {
+		switch {
+		case object.GetResourceVersion() != "":
+			r.versioned = true
+		case !r.versioned && r.resourceVersion != "" && a.event != watch.Bookmark:
+			r.unversioned = true // the list before this watch was empty, and so could not tell
+		}
+	}
 	if err != nil || isNil(object) || object.GetResourceVersion() == "" && !r.unversioned {
 		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", errViolation, brief(a.event), a.object)
 	}
@@ -244,16 +252,19 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 		return r.receiveListed(ctx, a, object)
 	}
 	version := object.GetResourceVersion()
-	reached := version
-	if older(version, r.resourceVersion) {
+	reached, repeated := version, false
+	switch {
+	case r.unversioned: // nothing is before or after anything
+		reached = r.resourceVersion
+	case older(version, r.resourceVersion):
 		if !r.store.holds(KeyOf(object), version) {
 			return wentBack(r.resourceVersion, version)
 		}
-		reached = r.resourceVersion // the object's own version has not gone back: see delta.repeated
+		reached, repeated = r.resourceVersion, true // the object's own version has not gone back: see delta.repeated
 	}
 	if a.event == watch.Bookmark {
 		r.fifo.reached(reached)
-	} else if err := r.put(ctx, a, reached, version != reached); err != nil {
+	} else if err := r.put(ctx, a, reached, repeated); err != nil {
 		return err
 	}
 	r.resourceVersion, r.newest = reached, reached
