@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -93,17 +94,27 @@ func Bucket[K comparable](rate float64, burst int) RateLimiter[K] {
 	return &bucketLimiter[K]{born: time.Now(), tokens: newBucket(rate, burst)}
 }
 
-// MaxOf asks all limiters and returns the longest delay, and the highest count. It panics if there is none to ask.
+// MaxOf asks all limiters and returns the longest delay, and the highest count. It panics if there is none to ask, or if
+// one is nil.
 func MaxOf[K comparable](limiters ...RateLimiter[K]) RateLimiter[K] {
 	if len(limiters) == 0 {
 		panic("workqueue: MaxOf needs a limiter")
 	}
+	for i, l := range limiters {
+		if l == nil {
+			panic(fmt.Sprintf("workqueue: MaxOf needs limiters, and number %d is nil", i))
+		}
+	}
 	return maxOf[K](limiters)
 }
 
-// WithMaxWait returns what limiter says, but never more than longest. It panics if longest is negative.
+// WithMaxWait returns what limiter says, but never more than longest. It panics if limiter is nil or longest is
+// negative.
 func WithMaxWait[K comparable](limiter RateLimiter[K], longest time.Duration) RateLimiter[K] {
-	if longest < 0 {
+	switch {
+	case limiter == nil:
+		panic("workqueue: WithMaxWait needs a limiter")
+	case longest < 0:
 		panic("workqueue: WithMaxWait needs a longest delay that is not negative")
 	}
 	return withMaxWait[K]{limiter, longest}

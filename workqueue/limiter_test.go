@@ -151,21 +151,23 @@ func TestConstructorsRefuseNonsense(t *testing.T) {
 		complaint string
 		build     func()
 	}{
-		"no base":           {"base", func() { Exponential[int](0, time.Second, 0) }},
-		"cap below base":    {"most", func() { Exponential[int](time.Second, ms, 0) }},
-		"jitter":            {"jitter", func() { Exponential[int](ms, time.Second, 1.1) }},
-		"jitter NaN":        {"jitter", func() { Exponential[int](ms, time.Second, math.NaN()) }},
-		"fast":              {"FastSlow", func() { FastSlow[int](-1, 0, 0) }},
-		"attempts":          {"ExponentialThenSlow", func() { ExponentialThenSlow[int](0, -1, 0) }},
-		"rate":              {"Bucket", func() { Bucket[int](0, 1) }},
-		"burst":             {"Bucket", func() { Bucket[int](1, 0) }},
-		"longest":           {"WithMaxWait", func() { WithMaxWait(Bucket[int](1, 1), -1) }},
-		"option rate":       {"Options.Rate", func() { New(Options[int]{Rate: -1}) }},
-		"option rate NaN":   {"Options.Rate", func() { New(Options[int]{Rate: math.NaN()}) }},
-		"option burst":      {"Options.Burst", func() { New(Options[int]{Burst: -1, Rate: 1}) }},
-		"burst, no rate":    {"Options.Rate", func() { New(Options[int]{Burst: 1}) }},
-		"option overtaken":  {"Options.MaxOvertaken", func() { New(Options[int]{MaxOvertaken: -1}) }},
-		"a limiter of none": {"MaxOf", func() { MaxOf[int]() }},
+		"no base":            {"base", func() { Exponential[int](0, time.Second, 0) }},
+		"cap below base":     {"most", func() { Exponential[int](time.Second, ms, 0) }},
+		"jitter":             {"jitter", func() { Exponential[int](ms, time.Second, 1.1) }},
+		"jitter NaN":         {"jitter", func() { Exponential[int](ms, time.Second, math.NaN()) }},
+		"fast":               {"FastSlow", func() { FastSlow[int](-1, 0, 0) }},
+		"attempts":           {"ExponentialThenSlow", func() { ExponentialThenSlow[int](0, -1, 0) }},
+		"rate":               {"Bucket", func() { Bucket[int](0, 1) }},
+		"burst":              {"Bucket", func() { Bucket[int](1, 0) }},
+		"longest":            {"WithMaxWait", func() { WithMaxWait(Bucket[int](1, 1), -1) }},
+		"longest of nothing": {"WithMaxWait", func() { WithMaxWait[int](nil, 1) }},
+		"most of a nil":      {"MaxOf needs limiters, and number 1 is nil", func() { MaxOf(Bucket[int](1, 1), nil) }},
+		"option rate":        {"Options.Rate", func() { New(Options[int]{Rate: -1}) }},
+		"option rate NaN":    {"Options.Rate", func() { New(Options[int]{Rate: math.NaN()}) }},
+		"option burst":       {"Options.Burst", func() { New(Options[int]{Burst: -1, Rate: 1}) }},
+		"burst, no rate":     {"Options.Rate", func() { New(Options[int]{Burst: 1}) }},
+		"option overtaken":   {"Options.MaxOvertaken", func() { New(Options[int]{MaxOvertaken: -1}) }},
+		"a limiter of none":  {"MaxOf", func() { MaxOf[int]() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() { require.Contains(t, fmt.Sprint(recover()), test.complaint) }()
