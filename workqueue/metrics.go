@@ -18,8 +18,10 @@ type Stats struct {
 	Throttled int // keys whose turn it was, which wait for a token of Options.Rate
 	Active    int // keys in the hands of workers
 	Delayed   int // keys with a delay that has not ended; some are in one of the above as well
-	Failing   int // keys that the rate limiter counts failures of, also those that are not in the queue now; 0 if it is
-	// not from this package and so cannot tell
+
+	// Failing is how many keys the rate limiter counts failures of, also those that are not in the queue now. It is 0 if
+	// the limiter is not from this package and so cannot tell.
+	Failing int
 
 	// OldestReady is the longest wait of a key that is first in line, in its priority and group. A key further back may
 	// have waited longer, if its priority was raised or it was active or throttled meanwhile.
