@@ -9,7 +9,7 @@ import (
 // worker or is in the hands of one has a turn; it may have all of it. A key that has nothing has no entry.
 type entry[K comparable] struct {
 	key  K
-	turn *turn[K] // nil iff the key is neither waiting nor active; with Options.Group never nil
+	turn *turn[K] // nil iff the key is neither waiting, throttled nor active; with Options.Group never nil
 
 	alarm    [2]int32    // where each alarm is in Queue.alarms; 0: not set
 	limited  [2]bool     // whether the key will owe a token when it rings
@@ -98,6 +98,10 @@ type pool[K comparable] struct {
 
 const poolSize = 128
 
+// roomy is how many keys a map may have held and yet be kept when it is empty. A map stays as large as it once was, so
+// one that has held more than that is replaced by a new one.
+const roomy = 1024
+
 func (p *pool[K]) entry() (e *entry[K]) {
 	if n := len(p.entries); n > 0 {
 		e, p.entries = p.entries[n-1], p.entries[:n-1]
@@ -131,6 +135,7 @@ func (q *Queue[K]) enter(key K, hash uint32, groupName string) *entry[K] {
 		if g == nil {
 			g = &group{name: groupName}
 			q.groups[groupName] = g
+			q.mostGroups = max(q.mostGroups, len(q.groups))
 		}
 		g.refs++
 		e.turn = q.pool.turn()
@@ -153,6 +158,9 @@ func (q *Queue[K]) rest(e *entry[K]) {
 		if g := t.group; g != nil {
 			if g.refs--; g.refs == 0 {
 				delete(q.groups, g.name)
+				if len(q.groups) == 0 && q.mostGroups > roomy {
+					q.groups, q.mostGroups = map[string]*group{}, 0
+				}
 			}
 			t.group = nil
 		}

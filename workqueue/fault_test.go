@@ -3,7 +3,9 @@ package workqueue
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -335,5 +337,53 @@ func TestFaultD10ShutdownWhileHandingOut(t *testing.T) {
 		workers.Go(q.ShutDown)
 		workers.Wait()
 		require.Equal(t, 100, done[0]+done[1]+done[2]+done[3], "all that was added before the shutdown")
+	}
+}
+
+// TestAMapThatWasLargeIsReplacedOnceItIsEmpty, since it would keep the size that it once had. One that was small is kept: it is soon in use again.
+func TestAMapThatWasLargeIsReplacedOnceItIsEmpty(t *testing.T) {
+	replaced := func(keys int) (counts, expired, groups, flows bool) {
+		limiter := Exponential[int](time.Hour, time.Hour, 0).(*perKey[int])
+		q := New(Options[int]{RateLimiter: limiter, Group: strconv.Itoa})
+		address := func(m any) uintptr { return reflect.ValueOf(m).Pointer() }
+
+		before := address(limiter.counts)
+		for k := range keys {
+			q.AddRateLimited(k)
+		}
+		for k := range keys {
+			q.Forget(k)
+			q.Cancel(k)
+		}
+		counts = address(limiter.counts) != before
+
+		before = address(limiter.counts)
+		for k := range keys {
+			limiter.When(k)
+		}
+		limiter.keep = -1
+		require.Zero(t, limiter.failing())
+		expired = address(limiter.counts) != before
+
+		before = address(q.groups)
+		q.Add(0)
+		flowsBefore := address(q.ready.classes[0].flows)
+		for k := range keys {
+			q.Add(k)
+		}
+		for range keys {
+			c, err := q.Take(t.Context())
+			require.NoError(t, err)
+			c.Done()
+		}
+		groups = address(q.groups) != before
+		flows = q.ready.spareClass == nil || address(q.ready.spareClass.flows) != flowsBefore
+		require.NoError(t, q.check())
+		return
+	}
+	for _, keys := range []int{1, roomy, roomy + 1, 5 * roomy} {
+		counts, expired, groups, flows := replaced(keys)
+		want := keys > roomy
+		require.Equal(t, []bool{want, want, want, want}, []bool{counts, expired, groups, flows}, "%d keys: counts, expired counts, groups, flows", keys)
 	}
 }

@@ -136,6 +136,7 @@ type perKey[K comparable] struct {
 
 	mu     sync.Mutex
 	counts map[K]*count[K]
+	peak   int // the most that counts has held; see roomy
 	// All counts, by the time of their last failure: oldest.next is the one that failed longest ago. The ring makes
 	// it cheap to drop those that nobody cares for any more, a few with each failure.
 	oldest count[K]
@@ -163,6 +164,7 @@ func (p *perKey[K]) When(key K) time.Duration {
 	if c == nil {
 		c = &count[K]{key: key}
 		p.counts[key] = c
+		p.peak = max(p.peak, len(p.counts))
 		p.size.Add(1)
 	} else {
 		c.unlink()
@@ -218,6 +220,9 @@ func (p *perKey[K]) expired(c *count[K], now int64) bool { return now-c.last > p
 func (p *perKey[K]) drop(c *count[K]) {
 	c.unlink()
 	delete(p.counts, c.key)
+	if len(p.counts) == 0 && p.peak > roomy {
+		p.counts, p.peak = map[K]*count[K]{}, 0
+	}
 	p.size.Add(-1)
 }
 

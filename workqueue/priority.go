@@ -26,7 +26,7 @@ type line[K comparable] struct {
 	classes      []*class[K] // those that have keys, the highest priority first
 	maxOvertaken int
 
-	spareClass *class[K] // one for reuse, as most priorities come and go with a single key
+	spareClass *class[K] // one for reuse, as most priorities come and go with a single key; never one whose map is large
 	spareFlow  *flow[K]
 }
 
@@ -38,6 +38,7 @@ type class[K comparable] struct {
 	yielded   bool                // the latest key of this priority came from another line; see yields
 	turn      *flow[K]            // the flow to serve next, in a ring of those that have keys
 	flows     map[*group]*flow[K] // the same flows
+	peak      int                 // the most that flows has held; see roomy
 }
 
 // flow is the keys of one group in one class.
@@ -164,6 +165,9 @@ func (l *line[K]) drop(c *class[K], f *flow[K], t *turn[K]) {
 	}
 	i, _ := l.search(c.priority)
 	l.classes = slices.Delete(l.classes, i, i+1)
+	if c.peak > roomy {
+		return
+	}
 	c.turn = nil
 	l.spareClass = c
 }
@@ -201,6 +205,7 @@ func (c *class[K]) flow(l *line[K], g *group) *flow[K] {
 			f.prev.next, f.next.prev = f, f
 		}
 		c.flows[g] = f
+		c.peak = max(c.peak, len(c.flows))
 	}
 	return f
 }

@@ -80,11 +80,12 @@ type Queue[K comparable] struct {
 	alarms  alarms[K]
 	delayed int // entries that are in alarms
 
-	waiters waiters           // workers that wait for a key
-	tokens  bucket            // for Options.Rate
-	groups  map[string]*group // the groups that some entry belongs to; nil without Options.Group
-	pool    pool[K]
-	tickets uint64 // the last ticket that a claim was given
+	waiters    waiters           // workers that wait for a key
+	tokens     bucket            // for Options.Rate
+	groups     map[string]*group // the groups that some entry belongs to; nil without Options.Group
+	mostGroups int               // that groups has held; see roomy
+	pool       pool[K]
+	tickets    uint64 // the last ticket that a claim was given
 
 	timer   *time.Timer // runs ring; made when first needed
 	armed   int64       // when it fires; 0: not set; 1: it has fired, and alarms are ringing
