@@ -95,6 +95,8 @@ func TestOutcomesDecideWhenAKeyComesBack(t *testing.T) {
 		"again later":               {first: then{result: Result{RequeueAfter: time.Minute}}, second: time.Minute},
 		"failed":                    {first: then{err: failure}, second: 5 * time.Millisecond},
 		"failed, and says when":     {first: then{err: fmt.Errorf("wrapped: %w", RetryAfter(time.Hour, failure))}, second: time.Hour},
+		"failed, and says at once":  {first: then{err: fmt.Errorf("wrapped: %w", RetryAfter(0, failure))}, second: 5 * time.Millisecond},
+		"failed, and says long ago": {first: then{err: RetryAfter(-time.Minute, failure)}, second: 5 * time.Millisecond},
 		"failed, with RequeueAfter": {first: then{result: Result{RequeueAfter: time.Hour}, err: failure}, second: time.Hour},
 		"failed for good":           {first: then{err: fmt.Errorf("wrapped: %w", Terminal(failure))}},
 		"a negative delay":          {first: then{result: Result{RequeueAfter: -1}}, second: 5 * time.Millisecond},

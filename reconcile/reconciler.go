@@ -27,7 +27,7 @@ type Key = informer.Key
 //	Result{}, nil                    it is as it should be             not before something changes
 //	Result{RequeueAfter: d}, nil     look again later                  after d
 //	_, err                           it went wrong                     after a delay that grows with each failure in a row
-//	_, RetryAfter(d, err)            it went wrong, and says till when after d
+//	_, RetryAfter(d, err)            it went wrong, and says till when after d, if that is positive
 //	_, Terminal(err)                 trying again is useless           not before something changes
 type Reconciler interface {
 	Reconcile(ctx context.Context, key Key) (Result, error)
@@ -60,10 +60,11 @@ type terminalError struct{ err error }
 func (e *terminalError) Error() string { return e.err.Error() }
 func (e *terminalError) Unwrap() error { return e.err }
 
-// RetryAfter marks an error that says itself when to try again, such as a 429 with a Retry-After. RetryAfter(d, nil) is nil.
+// RetryAfter marks an error that says itself when to try again, such as a 429 with a Retry-After. A d that is not positive, such as the time until a moment
+// that has passed, says nothing: RetryAfter returns err as it is, which is tried again after a delay that grows. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
-	if err == nil {
-		return nil
+	if err == nil || d <= 0 {
+		return err
 	}
 	return &retryError{d, err}
 }
