@@ -571,8 +571,8 @@ func TestAWriteThatCannotBeWaitedForIsAnError(t *testing.T) {
 			"Wrote: the informer is nil",
 			"Deleted: informer configmaps is no source of controller test: call Reads or one of the others before NewManager",
 			"Wrote: the object is nil",
-			"Wrote: default/a has no UID or no resourceVersion: give the object that the server has answered",
-			"Wrote: default/a has no UID or no resourceVersion: give the object that the server has answered",
+			"Wrote: default/a has no UID or no resourceVersion: give the object that the server has answered (a fake client answers without them)",
+			"Wrote: default/a has no UID or no resourceVersion: give the object that the server has answered (a fake client answers without them)",
 			"<nil>",
 		}, log.take())
 	})

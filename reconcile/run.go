@@ -161,7 +161,7 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	case isNil(o):
 		return errors.New("the object is nil")
 	case o.GetUID() == "" || o.GetResourceVersion() == "" && !deleted:
-		return fmt.Errorf("%s/%s has no UID or no resourceVersion: give the object that the server has answered", o.GetNamespace(), o.GetName())
+		return fmt.Errorf("%s/%s has no UID or no resourceVersion: give the object that the server has answered (a fake client answers without them)", o.GetNamespace(), o.GetName())
 	}
 	key := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 	verb := "Wrote"
