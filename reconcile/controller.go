@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -46,20 +45,23 @@ type Controller struct {
 	managed  bool // a Manager has it: too late for more
 }
 
-// NewController makes a controller. Its name stands in logs, errors and metrics.
+// NewController makes a controller. Its name stands in logs, errors and metrics. It returns every mistake in its arguments.
 func NewController(name string, r Reconciler, opts Options) (*Controller, error) {
-	fail := func(format string, args ...any) (*Controller, error) {
-		return nil, fmt.Errorf("controller %q: "+format, append([]any{name}, args...)...)
+	var errs []error
+	if name == "" {
+		errs = append(errs, errors.New("the name is empty"))
 	}
-	switch v := reflect.ValueOf(r); {
-	case name == "":
-		return nil, errors.New("NewController: the name is empty")
-	case r == nil, v.Kind() == reflect.Func && v.IsNil(), v.Kind() == reflect.Pointer && v.IsNil():
-		return fail("the Reconciler is nil")
-	case opts.Workers < 0:
-		return fail("Options.Workers is %d; it is a number of workers, or zero for one", opts.Workers)
-	case opts.Timeout < 0:
-		return fail("Options.Timeout is %s; it is a duration, or zero for 2 minutes", opts.Timeout)
+	if isNil(r) {
+		errs = append(errs, errors.New("the Reconciler is nil"))
+	}
+	if opts.Workers < 0 {
+		errs = append(errs, fmt.Errorf("Options.Workers is %d; it is a number of workers, or zero for one", opts.Workers))
+	}
+	if opts.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("Options.Timeout is %s; it is a duration, or zero for 2 minutes", opts.Timeout))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("NewController %q: %w", name, err)
 	}
 	c := &Controller{
 		name: name, reconciler: r, workers: opts.Workers, timeout: opts.Timeout,
@@ -84,7 +86,8 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 // Name returns the controller's name.
 func (c *Controller) Name() string { return c.name }
 
-// Enqueue adds a key from outside: for triggers that are neither objects of an informer nor values of a channel.
+// Enqueue adds a key from outside: for triggers that are neither objects of an informer nor values of a channel. The controller needs a source even so: what
+// its Reconcile looks at, by [Reads] if by nothing else.
 func (c *Controller) Enqueue(key Key) { c.named(key, "Enqueue") }
 
 // named adds a key that a source has named because of no object.

@@ -96,6 +96,9 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	if opts.StopGrace == 0 {
 		opts.StopGrace = 10 * time.Second
 	}
+	if opts.Elector != nil && isNil(opts.Elector) {
+		errs = append(errs, fmt.Errorf("ManagerOptions.Elector is a nil %T; leave it out", opts.Elector))
+	}
 	m := &Manager{opts: opts}
 	names := make(map[string]bool)
 	for i, c := range opts.Controllers {
@@ -108,23 +111,30 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 		}
 		names[c.name] = true
 		errs = append(errs, c.mistakes...)
-		c.managed = true
-		if len(c.sources)+len(c.channels) == 0 && len(c.mistakes) == 0 {
-			errs = append(errs, fmt.Errorf("controller %q has no source: call For, Owns, Watches or Receives", c.name))
+		if c.managed {
+			errs = append(errs, fmt.Errorf("controller %q belongs to another Manager already", c.name))
 		}
+		if len(c.sources)+len(c.channels) == 0 && len(c.mistakes) == 0 {
+			errs = append(errs, fmt.Errorf("controller %q has no source: call For, Owns, Watches or Receives, or Reads if its keys are named by Enqueue alone", c.name))
+		}
+	}
+	for i, inf := range opts.Informers {
+		if isNil(inf) {
+			errs = append(errs, fmt.Errorf("ManagerOptions.Informers[%d] is nil", i))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("NewManager: %w", err)
+	}
+	// From here on nothing fails: a Manager that was refused has no controllers.
+	for _, c := range opts.Controllers {
+		c.managed = true
 		for _, ca := range c.ledger.caches {
 			ca.learner = m.manage(ca.dependency).learner
 		}
 	}
-	for i, inf := range opts.Informers {
-		if inf == nil {
-			errs = append(errs, fmt.Errorf("ManagerOptions.Informers[%d] is nil", i))
-			continue
-		}
+	for _, inf := range opts.Informers {
 		m.manage(inf)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("NewManager: %w", err)
 	}
 	starting := "not started"
 	m.ready.Store(&starting)
@@ -189,7 +199,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	for _, inf := range m.informers {
 		background.Go("informer "+inf.Name(), func() {
 			if err := inf.Run(withLearner(under, inf.learner)); err != nil {
-				failed <- fmt.Errorf("informer %s: %w", inf.Name(), err)
+				if name := "informer " + inf.Name(); !strings.HasPrefix(err.Error(), name) { // as some errors of package informer begin
+					err = fmt.Errorf("%s: %w", name, err)
+				}
+				failed <- err
 				stop()
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -33,6 +34,10 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 	require.ErrorContains(t, err, "Options.Workers is -1")
 	_, err = NewController("c", Func(nothing), Options{Timeout: -time.Second})
 	require.ErrorContains(t, err, "Options.Timeout is -1s")
+	_, err = NewController("", nil, Options{Workers: -1, Timeout: -time.Second})
+	for _, want := range []string{"name is empty", "Reconciler is nil", "Options.Workers is -1", "Options.Timeout is -1s"} {
+		require.ErrorContains(t, err, want)
+	}
 
 	c := newController(t, nothing, Options{})
 	For[*corev1.ConfigMap](c, nil)
@@ -40,23 +45,54 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 	Watches(c, newMaps(t, newMapAPI()), nil)
 	Receives(c, "nothing", nil, func(Key) []Key { return nil })
 	Receives[Key](c, "pointless", make(chan Key), nil)
+	Receives(c, "", make(chan Key), func(Key) []Key { return nil })
 	Reads[*corev1.ConfigMap](c, nil)
 	sourceless, err := NewController("sourceless", Func(nothing), Options{})
 	require.NoError(t, err)
 	_, err = NewManager(ManagerOptions{
-		Controllers: []*Controller{c, c, nil, sourceless}, Informers: []Informer{nil},
+		Controllers: []*Controller{c, c, nil, sourceless}, Informers: []Informer{nil, (*informer.SharedIndexInformer[*corev1.ConfigMap])(nil)}, Elector: (*scripted)(nil),
 		SyncTimeout: -1, DrainTimeout: -1, StopGrace: -1, Metrics: http.NotFoundHandler(),
 	})
 	for _, want := range []string{
 		`controller "test": For: the informer is nil`, `controller "test": Owns: the owner has no kind`, `controller "test": Owns: the informer is nil`,
 		`controller "test": Watches: the function is nil`, `controller "test": Receives nothing: the channel is nil`,
-		`controller "test": Receives pointless: the function is nil`, `controller "test": Reads: the informer is nil`, `two controllers are called "test"`, `Controllers[2] is nil`, `controller "sourceless" has no source`,
-		`Informers[0] is nil`, `SyncTimeout is -1ns`, `DrainTimeout is -1ns`, `StopGrace is -1ns`, `HTTPAddress is not`,
+		`controller "test": Receives pointless: the function is nil`, `controller "test": Receives: the name is empty`, `controller "test": Reads: the informer is nil`, `two controllers are called "test"`, `Controllers[2] is nil`, `controller "sourceless" has no source`,
+		`Informers[0] is nil`, `Informers[1] is nil`, `Elector is a nil *reconcile.scripted; leave it out`, `SyncTimeout is -1ns`, `DrainTimeout is -1ns`, `StopGrace is -1ns`, `HTTPAddress is not`,
 	} {
 		require.ErrorContains(t, err, want)
 	}
 	_, err = NewManager(ManagerOptions{})
 	require.ErrorContains(t, err, "Controllers is empty")
+}
+
+func TestAControllerBelongsToOneManager(t *testing.T) {
+	c := newController(t, keys(&journal{}), Options{})
+	For(c, newMaps(t, newMapAPI()))
+	opts := ManagerOptions{Controllers: []*Controller{c}}
+	_, err := NewManager(ManagerOptions{Controllers: opts.Controllers, StopGrace: -1})
+	require.ErrorContains(t, err, "StopGrace is -1ns")
+	Reads(c, newMaps(t, newMapAPI())) // not too late: no Manager has it
+	first, err := NewManager(opts)
+	require.NoError(t, err)
+	_, err = NewManager(opts)
+	require.EqualError(t, err, `NewManager: controller "test" belongs to another Manager already`)
+	for i, ca := range c.ledger.caches {
+		require.Same(t, first.informers[i].learner, ca.learner, "the refused Manager has taken its caches")
+	}
+}
+
+// TestReadsIsASourceOfAControllerWhoseKeysAreEnqueued: what names its keys is not for NewManager to know.
+func TestReadsIsASourceOfAControllerWhoseKeysAreEnqueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &journal{}
+		c := newController(t, keys(log), Options{})
+		_, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+		require.ErrorContains(t, err, `controller "test" has no source: call For, Owns, Watches or Receives, or Reads if its keys are named by Enqueue alone`)
+		Reads(c, newMaps(t, newMapAPI()))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		c.Enqueue(parent)
+		require.Equal(t, []string{"default/parent"}, taken(log))
+	})
 }
 
 func TestNoReconcileBeforeTheCachesAreComplete(t *testing.T) {
@@ -260,7 +296,9 @@ func TestAnInformerThatSomebodyElseRunsEndsTheManager(t *testing.T) {
 		For(c, maps)
 		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
 		require.NoError(t, err)
-		require.ErrorIs(t, m.Run(t.Context()), informer.ErrStarted)
+		err = m.Run(t.Context())
+		require.ErrorIs(t, err, informer.ErrStarted)
+		require.Equal(t, 1, strings.Count(err.Error(), "informer configmaps"), "%v", err)
 	})
 }
 

@@ -69,18 +69,22 @@ func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys fu
 	addSource(c, "Watches", inf, both(keys))
 }
 
-// Reads lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile writes to it is waited for.
+// Reads lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile writes to it is waited for. It is a source like
+// the others, so a controller whose keys are named by [Controller.Enqueue] alone needs no other.
 func Reads[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 	addSource(c, "Reads", inf, func(_ informer.Event[T], named []Key) []Key { return named })
 }
 
 // Receives lets each value that comes out of a channel name the keys that keys returns for it: for triggers that are no objects, such as a webhook or a
-// timer. name stands for the channel in logs and causes. The Manager reads it from its start to its end, whether it leads or not, until the channel is closed;
+// timer. name stands for the channel in logs and causes, and must not be empty. The Manager reads it from its start to its end, whether it leads or not, until the channel is closed;
 // a sender must not wait for it after that. A panic of keys is logged, and no key is named.
 //
 //	reconcile.Receives(c, "webhook", names, func(name string) []reconcile.Key { return []reconcile.Key{{Name: name}} })
 func Receives[E any](c *Controller, name string, events <-chan E, keys func(E) []Key) {
 	switch {
+	case name == "":
+		c.mistake("Receives: the name is empty")
+		return
 	case events == nil:
 		c.mistake("Receives %s: the channel is nil", name)
 		return
