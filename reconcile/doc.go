@@ -21,7 +21,7 @@
 // A [Controller] has one Reconciler, a queue of keys and a number of workers. Its sources are informers whose changes name keys: [For] the object's
 // own key, [Owns] its owner's, [Watches] whatever a function of yours says; of one that is only read, [Reads], no key is named. [Receives] is a source
 // that is a channel. A [Manager] runs the informers of its controllers, waits until the caches are complete, campaigns for leadership if there is an elector,
-// and runs the workers while it leads.
+// and runs the workers while it leads. The example of the package has it all in one program.
 //
 // Beside the loop there are helpers for what most Reconcilers write again and again: status conditions ([SetCondition]), a status that is written only
 // when it changes ([UpdateStatus]), finalizers ([Finalize]), owner references with adoption and release ([Claim]), creation under a fixed name
@@ -56,6 +56,14 @@
 // Objects from an informer are shared: copy one (DeepCopy) before you change it. Make requests with the ctx of the call. Do not hold what you
 // have read for the next call: read it again. And put what others must see into the cluster, not into the memory of the process. Why a key has been called
 // up, [Causes] tells: for logs, not for decisions.
+//
+// # How to test
+//
+// A Reconciler is tested without a loop: call Reconcile with a plain ctx, its client a fake clientset of client-go and its informers made from that and run
+// (see package informer's doc), and look at what the clientset was asked to do. Writes are not waited for there: a fake clientset has no transport, so
+// [TrackWrites] sees nothing, and [Wrote] and [Deleted] return an error, since the ctx is not that of a call by the loop. In a loop, too, Wrote would refuse
+// what a fake clientset answers: it has no UID or no resourceVersion. So before the next call the test waits until the cache shows what this one wrote. What the
+// loop does, conflicts, the defaults of fields and garbage collection want a real API server: a kube-apiserver with an etcd is enough.
 //
 // # The goroutines
 //
