@@ -89,3 +89,9 @@ func TestFilterKeepsThePromisesOfEvents(t *testing.T) {
 		})
 	}
 }
+
+func TestFilterRefusesWhatIsNil(t *testing.T) {
+	handler := func(Event[*corev1.Pod]) {}
+	require.PanicsWithValue(t, "informer: Filter needs a function that says which objects to keep; it is nil", func() { Filter(nil, handler) })
+	require.PanicsWithValue(t, "informer: Filter needs a handler; it is nil", func() { Filter(wanted, nil) })
+}
