@@ -1,11 +1,15 @@
 package informer
 
 import (
+	"errors"
+	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // LabelIndex finds objects by label selectors. Make one with [AddLabelIndex].
@@ -18,8 +22,16 @@ type LabelIndex[T Object] struct {
 type label struct{ key, value string }
 
 // AddLabelIndex indexes the objects of an informer by the values of some labels, before or after Run. A selector that asks for values of one of them, with =
-// or in, looks at the objects with these values only; any other looks at all objects.
+// or in, looks at the objects with these values only; any other looks at all objects. So the error says if there is no key, or one that no label can have.
 func AddLabelIndex[T Object](inf *SharedIndexInformer[T], keys ...string) (*LabelIndex[T], error) {
+	if len(keys) == 0 {
+		return nil, errors.New("informer: AddLabelIndex: no label key is given; without one every Select would look at all objects")
+	}
+	for _, key := range keys {
+		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
+			return nil, fmt.Errorf("informer: AddLabelIndex: %q cannot be the key of a label: %s", key, strings.Join(wrong, ", "))
+		}
+	}
 	ix, err := AddIndex(inf, func(o T) []label {
 		var found []label
 		for _, key := range keys {
