@@ -228,7 +228,7 @@ func (inf *SharedIndexInformer[T]) Name() string { return inf.name }
 // does is no reason to return: Run keeps trying, and [SharedIndexInformer.Health] tells. Events that wait for a handler at the end are dropped.
 func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	if inf.started.Swap(true) {
-		return fmt.Errorf("informer %s: %w", inf.name, ErrStarted)
+		return fmt.Errorf("%w: %s runs once, so where a Manager or a Factory has it, let that run it", ErrStarted, inf.name)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

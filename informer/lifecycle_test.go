@@ -27,7 +27,7 @@ func TestAnInformerRunsOnce(t *testing.T) {
 		synctest.Wait()
 		second := inf.Run(t.Context())
 		require.ErrorIs(t, second, ErrStarted)
-		require.ErrorContains(t, second, "pods")
+		require.EqualError(t, second, "the informer has been started before: pods runs once, so where a Manager or a Factory has it, let that run it")
 		cancel()
 		require.NoError(t, <-first)
 		require.ErrorIs(t, inf.Run(t.Context()), ErrStarted)
