@@ -22,6 +22,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -504,6 +506,23 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { require.ErrorContains(t, c.make(), c.text) })
 	}
+}
+
+// Whoever has made five mistakes is told of five at once.
+func TestNewNamesEverythingThatIsWrong(t *testing.T) {
+	_, err := Project[*corev1.Pod, string](REST[*corev1.PodList](nil, "", ""), nil, Options[*corev1.Pod]{
+		Name: "pods", LabelSelector: labels.Nothing(), FieldSelector: fields.Nothing(), PageSize: -1, MaxBytes: -1, MaxStaleness: time.Second, VerifyEvery: time.Second, StopGrace: -1,
+	})
+	for _, part := range []string{
+		"informer pods: ", "Options.PageSize is -1", "Options.MaxBytes is -1", "Options.MaxStaleness is 1s", "Options.VerifyEvery is 1s", "Options.StopGrace is -1ns",
+		"Project: the function is nil", "the label selector selects nothing", "the field selector selects nothing", "the REST client is nil", "the resource is empty",
+	} {
+		require.ErrorContains(t, err, part)
+	}
+	require.ErrorIs(t, err, ErrScope)
+	_, err = NewNamespaced[*corev1.Pod](func(string) Client[*corev1.PodList] { return nil }, []string{"one", "two"}, Options[*corev1.Pod]{PageSize: -1})
+	require.EqualError(t, err, "informer *v1.Pod: Options.PageSize is -1; it is a number of objects, or zero for the default\n"+
+		"namespace one: the client is nil", "one namespace is example enough")
 }
 
 // A client whose list type says nothing is found out at the first object: each is rejected by name.

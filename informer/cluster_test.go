@@ -54,8 +54,11 @@ func followOn(t *testing.T, name string, config *rest.Config, opts Options[*core
 	opts.Name = name
 	opts.DetectMutations = true
 	f := &follower{name: name, proxy: p, log: &logLines{}}
+	stale := opts.MaxStaleness
+	opts.MaxStaleness = 0 // New refuses what is short enough to be waited for here
 	f.inf, err = New[*corev1.Pod](on(clientset), opts)
 	require.NoError(t, err)
+	f.inf.health.maxStaleness = stale
 	f.told = &history{inf: f.inf, rounds: rounds{}}
 	_, err = f.inf.AddHandler(f.told.handle, HandlerOptions{Reached: func(_, resourceVersion string) {
 		f.mu.Lock()

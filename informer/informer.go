@@ -70,7 +70,7 @@ type Options[T any] struct {
 	// goroutine that feeds the store. For a Project it sees what fn returns.
 	DetectMutations bool
 	// MaxStaleness is how old the cache may be, counted from when the server last told something, for [SharedIndexInformer.Fresh] to vouch for it and for
-	// Health to call it Live. A server with nothing to tell says so about once a minute, so two minutes are the least that makes sense. Zero: any age.
+	// Health to call it Live. A server with nothing to tell says so about once a minute, so it is at least two minutes. Zero: any age.
 	MaxStaleness time.Duration
 	// VerifyEvery compares the cache with the server about this often (10 % more or less), in case that the server loses an event, which nobody would
 	// notice before the next list. It costs a list each time, and a second list of the keys meanwhile. Objects that differ although no event of theirs can be
@@ -135,8 +135,8 @@ type SharedIndexInformer[T any] struct {
 //
 //	pods, err := informer.New[*corev1.Pod](clientset.CoreV1().Pods(metav1.NamespaceAll), informer.Options[*corev1.Pod]{})
 //
-// It returns an error if the client is nil, lists objects of another type than T, or if an option has no meaning. Nothing is requested
-// before Run.
+// It returns an error if the client is nil, lists objects of another type than T, or if an option has no meaning; it names all that is wrong. Nothing is
+// requested before Run.
 func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*SharedIndexInformer[T], error) {
 	return build(only(client, opts), nil, opts, decodeObject(opts.Transform))
 }
@@ -182,35 +182,37 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T], d
 	if opts.DetectMutations {
 		inf.detector = newDetector[V]()
 	}
-	err := opts.check()
-	if err == nil && decode == nil {
-		err = errors.New("Project: the function is nil")
+	first, err := inf.newCourse(&course[V]{}, Scope{namespaces, opts.LabelSelector, opts.FieldSelector})
+	wrong := append(opts.check(), err)
+	if decode == nil {
+		wrong = append(wrong, errors.New("Project: the function is nil"))
 	}
-	var first *course[V]
-	if err == nil {
-		first, err = inf.newCourse(&course[V]{}, Scope{namespaces, opts.LabelSelector, opts.FieldSelector})
-	}
-	if err != nil {
+	if err := errors.Join(wrong...); err != nil {
 		return nil, fmt.Errorf("informer %s: %w", inf.name, err)
 	}
 	inf.course.Store(first)
 	return inf, nil
 }
 
-func (opts Options[T]) check() error {
-	switch {
-	case opts.PageSize < 0:
-		return fmt.Errorf("Options.PageSize is %d; it is a number of objects, or zero for the default", opts.PageSize)
-	case opts.MaxStaleness < 0:
-		return fmt.Errorf("Options.MaxStaleness is %s; it is a duration, or zero for any age", opts.MaxStaleness)
-	case opts.VerifyEvery != 0 && opts.VerifyEvery < time.Minute:
-		return fmt.Errorf("Options.VerifyEvery is %s; it is at least a minute, or zero for never", opts.VerifyEvery)
-	case opts.MaxBytes < 0:
-		return fmt.Errorf("Options.MaxBytes is %d; it is a number of bytes, or zero for no bound", opts.MaxBytes)
-	case opts.StopGrace < 0:
-		return fmt.Errorf("Options.StopGrace is %s; it is a duration, or zero for the default", opts.StopGrace)
+// check returns everything that is wrong with the numbers.
+func (opts Options[T]) check() (wrong []error) {
+	bad := func(format string, value any) { wrong = append(wrong, fmt.Errorf(format, value)) }
+	if opts.PageSize < 0 {
+		bad("Options.PageSize is %d; it is a number of objects, or zero for the default", opts.PageSize)
 	}
-	return nil
+	if opts.MaxStaleness != 0 && opts.MaxStaleness < 2*time.Minute {
+		bad("Options.MaxStaleness is %s; it is at least two minutes, or zero for any age", opts.MaxStaleness)
+	}
+	if opts.VerifyEvery != 0 && opts.VerifyEvery < time.Minute {
+		bad("Options.VerifyEvery is %s; it is at least a minute, or zero for never", opts.VerifyEvery)
+	}
+	if opts.MaxBytes < 0 {
+		bad("Options.MaxBytes is %d; it is a number of bytes, or zero for no bound", opts.MaxBytes)
+	}
+	if opts.StopGrace < 0 {
+		bad("Options.StopGrace is %s; it is a duration, or zero for the default", opts.StopGrace)
+	}
+	return wrong
 }
 
 func (opts Options[T]) name() string {

@@ -62,15 +62,18 @@ func (c *restClient[L]) Watch(ctx context.Context, opts metav1.ListOptions) (wat
 }
 
 func (c *restClient[L]) source(changing bool) (*rawSource, error) {
-	switch {
-	case isNil(c.client):
-		return nil, errors.New("REST: the REST client is nil")
-	case c.resource == "":
-		return nil, errors.New("REST: the resource is empty; it is the plural in the URL, such as pods")
-	}
 	codec, err := newCodec(reflect.TypeFor[L](), changing)
 	if err != nil {
-		return nil, fmt.Errorf("REST: %w", err)
+		err = fmt.Errorf("REST: %w", err)
+	}
+	if isNil(c.client) {
+		err = errors.Join(err, errors.New("REST: the REST client is nil"))
+	}
+	if c.resource == "" {
+		err = errors.Join(err, errors.New("REST: the resource is empty; it is the plural in the URL, such as pods"))
+	}
+	if err != nil {
+		return nil, err
 	}
 	return &rawSource{client: c.client, resource: c.resource, namespace: c.namespace, codec: codec}, nil
 }

@@ -145,24 +145,23 @@ func (inf *SharedIndexInformer[T]) leave(l *lane[T]) {
 // newCourse plans the course to a scope. The lanes that the present one has already are the same, and nothing has been changed yet.
 func (inf *SharedIndexInformer[T]) newCourse(from *course[T], to Scope) (*course[T], error) {
 	namespaces, err := to.namespaces(inf.origin.namespaced)
-	if err != nil {
-		return nil, err
-	}
-	next := &course[T]{scope: to, synced: from.synced}
-	if next.selector, err = to.selector(); err != nil {
-		return nil, err
-	}
+	selector, unselectable := to.selector()
+	err = errors.Join(err, unselectable)
+	next := &course[T]{scope: to, selector: selector, synced: from.synced}
 	news := next.selector != from.selector
 	for _, namespace := range namespaces {
 		l := from.lane(namespace)
 		if l == nil || l.namespace != namespace {
-			src, err := inf.source(namespace)
-			if err != nil {
-				return nil, err
+			src, sourceless := inf.source(namespace)
+			if sourceless != nil { // that of one namespace will do: it is mostly the same for all
+				return nil, errors.Join(err, sourceless)
 			}
 			l, news = inf.newLane(namespace, src, next.selector), true
 		}
 		next.lanes = append(next.lanes, l)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if inf.origin.namespaced {
 		next.scope.Namespaces = namespaces
@@ -211,19 +210,18 @@ func (s Scope) namespaces(namespaced bool) ([]string, error) {
 }
 
 // selector returns the selectors of a scope as requests have them. Those that select nothing look there like those that select everything.
-func (s Scope) selector() (metav1.ListOptions, error) {
-	var opts metav1.ListOptions
+func (s Scope) selector() (opts metav1.ListOptions, err error) {
 	if s.LabelSelector != nil {
 		opts.LabelSelector = s.LabelSelector.String()
 		if opts.LabelSelector == "" && !s.LabelSelector.Empty() {
-			return opts, fmt.Errorf("%w: the label selector selects nothing", ErrScope)
+			err = fmt.Errorf("%w: the label selector selects nothing", ErrScope)
 		}
 	}
 	if s.FieldSelector != nil {
 		opts.FieldSelector = s.FieldSelector.String()
 		if opts.FieldSelector == "" && !s.FieldSelector.Empty() {
-			return opts, fmt.Errorf("%w: the field selector selects nothing", ErrScope)
+			err = errors.Join(err, fmt.Errorf("%w: the field selector selects nothing", ErrScope))
 		}
 	}
-	return opts, nil
+	return opts, err
 }

@@ -429,7 +429,7 @@ func TestNothingIsReconciledOnACacheThatIsTooOld(t *testing.T) {
 			}
 			return nil
 		}
-		maps, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{MaxStaleness: time.Minute})
+		maps, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{MaxStaleness: 2 * time.Minute})
 		require.NoError(t, err)
 		c := newController(t, keys(log), Options{})
 		For(c, maps)
@@ -437,7 +437,7 @@ func TestNothingIsReconciledOnACacheThatIsTooOld(t *testing.T) {
 		synctest.Wait()
 		down.Store(true)
 		api.Cut()
-		time.Sleep(2 * time.Minute)
+		time.Sleep(3 * time.Minute)
 		c.Enqueue(parent)
 		time.Sleep(time.Minute)
 		require.Empty(t, taken(log))
