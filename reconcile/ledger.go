@@ -190,7 +190,9 @@ func (l *ledger) owe(d *debt) {
 	c := d.object.cache
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Judged with the lock held: an event that settles it and came before is seen in the cache, one that comes later finds the debt.
+	// Judged with the lock held: an event that settles it and came before is seen in the cache, one that comes later finds the debt. It looks for one only if
+	// open says that there are any, so the debt is counted before the cache is looked at.
+	l.open.Add(1)
 	now := d.object.now()
 	d.rewinds = now.rewinds
 	if d.owner != heir {
@@ -204,6 +206,7 @@ func (l *ledger) owe(d *debt) {
 		}
 	}
 	if d.settled(now) {
+		l.open.Add(-1)
 		return
 	}
 	a, ok := l.accounts[d.owner]
@@ -214,7 +217,6 @@ func (l *ledger) owe(d *debt) {
 	d.ask = time.Now().Add(parkingTime)
 	a.debts = append(a.debts, d)
 	l.objects[d.object] = append(l.objects[d.object], d)
-	l.open.Add(1)
 	select {
 	case l.opened <- struct{}{}:
 	default: // there is one that has not been taken

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -658,4 +659,26 @@ func TestADeletionIsNotSeenBeforeTheCreation(t *testing.T) {
 		require.Zero(t, l.enter(t.Context(), klog.Background(), parent))
 		require.Equal(t, "8", l.caches[0].written[""].resourceVersion, "what the next leader has to have seen")
 	})
+}
+
+// TestAnEventBetweenTheLookAtTheCacheAndTheDebtSettlesIt: the event comes at the last moment at which the cache does not show the write, and need not wait for
+// the ledger. What it finds to settle must be there, or nobody settles it before the cache is doubted.
+func TestAnEventBetweenTheLookAtTheCacheAndTheDebtSettlesIt(t *testing.T) {
+	l := newController(t, keys(&journal{}), Options{}).ledger
+	key := Key{Namespace: "default", Name: "a"}
+	var there atomic.Bool
+	seen := make(chan struct{})
+	listing(l, &still{version: func(Key) (informer.Version, bool) {
+		if there.Swap(true) {
+			return informer.Version{UID: "u", ResourceVersion: "7"}, true
+		}
+		go func() { l.saw(l.caches[0], key, "u", "7", false); close(seen) }()
+		for range 1000 {
+			runtime.Gosched() // the event is told of, or waits until the debt has been noted
+		}
+		return informer.Version{}, false
+	}})
+	l.wrote(klog.Background(), parent, podWrite("a", "7", false))
+	<-seen
+	require.Zero(t, l.open.Load())
 }
