@@ -75,6 +75,35 @@ func TestWorksWithAFakeClientsetThatHoldsNothing(t *testing.T) {
 	})
 }
 
+// A server that lists nothing and then breaks the protocol once looks like a fake clientset. Its versions count all the same, as soon as there are some; and what has
+// no name either is taken for nothing but a break.
+func TestOneEventWithoutAVersionDoesNotStopTheOthers(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		p.Delete("default", "a")
+		p.Delete("default", "b")
+		run(t, inf)
+		synctest.Wait()
+		p.Inject(watch.Event{Type: watch.Added, Object: pod("x")})
+		synctest.Wait()
+		require.Equal(t, Live, inf.Health().State)
+		created := p.Create(pod("c"))
+		synctest.Wait()
+		require.NoError(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, created.ResourceVersion))
+		require.Equal(t, created.ResourceVersion, inf.ResourceVersion(metav1.NamespaceAll))
+		require.Equal(t, 1, inf.Health().Lists)
+	})
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		p.Delete("default", "a")
+		p.Delete("default", "b")
+		run(t, inf)
+		synctest.Wait()
+		p.Inject(watch.Event{Type: watch.Added, Object: &corev1.Pod{}})
+		synctest.Wait()
+		require.ErrorIs(t, inf.Health().LastError, errViolation)
+		healed(t, p, inf, told)
+	})
+}
+
 // The objects that a fake clientset begins with may have versions, which it never changes.
 func TestAStateMayKeepItsVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

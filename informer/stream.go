@@ -238,7 +238,7 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 		switch {
 		case object.GetResourceVersion() != "":
 			r.versioned = true
-		case !r.versioned && r.resourceVersion != "" && a.event != watch.Bookmark:
+		case !r.versioned && r.resourceVersion != "" && object.GetName() != "": // it is an object, not a bookmark
 			r.unversioned = true // the list before this watch was empty, and so could not tell
 		}
 	}
@@ -254,7 +254,7 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 	version := object.GetResourceVersion()
 	reached, repeated := version, false
 	switch {
-	case r.unversioned: // nothing is before or after anything
+	case version == "": // it is neither before nor after anything
 		reached = r.resourceVersion
 	case older(version, r.resourceVersion):
 		if !r.store.holds(KeyOf(object), version) {
