@@ -30,7 +30,7 @@ func BenchmarkLeaderHandOver(b *testing.B) {
 			go func() { ended <- run(ctx, lease, "first", func() { close(first) }) }()
 			<-first
 			background(b, func(ctx context.Context) error { return run(ctx, lease, "second", func() { close(second) }) })
-			time.Sleep(5 * time.Second) // the second one has seen the lease, and is anywhere in its period
+			time.Sleep(3 * time.Second) // the second one has seen the lease, and is anywhere in its period
 			b.StartTimer()
 			stop()
 			<-second
