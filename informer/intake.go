@@ -20,13 +20,15 @@ import (
 //	bytes -split-> parcel of raw objects -decode-> parcel of arrivals -> reflector
 //	         (1)                          (2)
 //
-// The splitter (1) is one goroutine. Whatever it has is handed on before it waits for more bytes; when it has much, full parcels are decoded by goroutines
-// of their own (2), several at once. The channel of parcels keeps their order, so that of the events of a key is kept, too; and its capacity bounds what is
-// decoded ahead of the reflector.
+// The splitter (1) is one goroutine. Whatever it has is handed on before it waits for more bytes: what is little it decodes itself, what is much the decoders do
+// (2), one for each processor. The channel of parcels keeps their order, so that of the events of a key is kept, too; and its capacity bounds what is decoded
+// ahead of the reflector.
 type intake struct {
 	codec   codec
 	body    io.ReadCloser
 	parcels chan *parcel // in order; a parcel's arrivals are there once decoded is closed
+	// undecoded is what the decoders are to do; nil as long as there are none. Only the splitter looks at it.
+	undecoded chan *parcel
 	// err is why the answer ended, io.EOF if it was complete; valid once parcels is closed.
 	err error
 	// head is what the answer, to a list, says of itself; valid once parcels is closed.
@@ -36,8 +38,8 @@ type intake struct {
 	ended sync.WaitGroup
 }
 
-// A parcel is handed on when it has this many objects or bytes; one with fewer than minParallel is not worth a goroutine. The first object waits until the last one
-// is decoded: parcels of 128 have made the median latency of a busy watch a third longer, and lists no faster.
+// A parcel is handed on when it has this many objects or bytes; one with fewer than minParallel is not worth waking a decoder. The first object waits until the
+// last one is decoded: parcels of 128 have made the median latency of a busy watch a third longer, and lists no faster.
 const parcelObjects, parcelBytes, minParallel = 32, 256 << 10, 8
 
 // parcel is some objects that stand next to each other in an answer.
@@ -74,12 +76,16 @@ func (s *splitting) isList() error {
 // newIntake starts to read body, the answer to a list or a watch. Its end is to be waited for with close.
 func newIntake(ctx context.Context, body io.ReadCloser, c codec, list bool) *intake {
 	ctx, cancel := context.WithCancel(ctx)
-	in := &intake{codec: c, body: body, parcels: make(chan *parcel, runtime.GOMAXPROCS(0)), stop: cancel}
+	// Two for each decoder: one that is being decoded, and one that waits for the reflector.
+	in := &intake{codec: c, body: body, parcels: make(chan *parcel, 2*runtime.GOMAXPROCS(0)), stop: cancel}
 	in.ended.Go(func() {
 		defer close(in.parcels)
 		// The body may be one that the user's transport has made.
 		if panicked := lifecycle.Try(func() { in.err = in.split(ctx, list) }); panicked != nil {
 			in.err = fmt.Errorf("reading the answer: %w", panicked)
+		}
+		if in.undecoded != nil {
+			close(in.undecoded)
 		}
 	})
 	return in
@@ -121,10 +127,10 @@ func (in *intake) split(ctx context.Context, list bool) error {
 				return
 			}
 			b.head, b.decoded = out.head, make(chan struct{})
-			if full := b; len(b.raws) < minParallel {
-				in.decode(full)
+			if len(b.raws) < minParallel {
+				in.decode(b)
 			} else {
-				in.ended.Go(func() { in.decode(full) })
+				in.decodeAside(b)
 			}
 			select {
 			case in.parcels <- b:
@@ -187,6 +193,23 @@ func (in *intake) split(ctx context.Context, list bool) error {
 		return ctx.Err()
 	}
 	return err
+}
+
+// decodeAside lets a decoder fill in the arrivals of a parcel. The decoders begin with the first parcel that is worth it and live as long as the answer: one that
+// was made for each parcel had to grow its stack each time. That, and room for two parcels each, lets a busy watch take in a tenth more.
+func (in *intake) decodeAside(b *parcel) {
+	if in.undecoded == nil {
+		undecoded := make(chan *parcel, cap(in.parcels))
+		in.undecoded = undecoded
+		for range runtime.GOMAXPROCS(0) {
+			in.ended.Go(func() {
+				for b := range undecoded {
+					in.decode(b)
+				}
+			})
+		}
+	}
+	in.undecoded <- b
 }
 
 // decode fills in the arrivals of a parcel.
