@@ -75,8 +75,8 @@ func TestWorksWithAFakeClientsetThatHoldsNothing(t *testing.T) {
 	})
 }
 
-// A server that lists nothing and then breaks the protocol once looks like a fake clientset. Its versions count all the same, as soon as there are some; and what has
-// no name either is taken for nothing but a break.
+// A server that lists nothing and then breaks the protocol once looks like a fake clientset. Its versions count all the same, as soon as there are some; and what
+// has no name either is taken for nothing but a break.
 func TestOneEventWithoutAVersionDoesNotStopTheOthers(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		p.Delete("default", "a")

@@ -76,8 +76,8 @@ func Reads[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 }
 
 // Receives lets each value that comes out of a channel name the keys that keys returns for it: for triggers that are no objects, such as a webhook or a
-// timer. name stands for the channel in logs and causes, and must not be empty. The Manager reads it from its start to its end, whether it leads or not, until the channel is closed;
-// a sender must not wait for it after that. A panic of keys is logged, and no key is named.
+// timer. name stands for the channel in logs and causes, and must not be empty. The Manager reads it from its start to its end, whether it leads or not, until
+// the channel is closed; a sender must not wait for it after that. A panic of keys is logged, and no key is named.
 //
 //	reconcile.Receives(c, "webhook", names, func(name string) []reconcile.Key { return []reconcile.Key{{Name: name}} })
 func Receives[E any](c *Controller, name string, events <-chan E, keys func(E) []Key) {

@@ -39,7 +39,7 @@ func (b *bench) run(ctx context.Context, r row) (figures, error) {
 	if r.cpu == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		r.cpu = "" // so that a workload which others have measured on all cores is not run again
 	}
-	if f, done := b.done[r.bench+r.cpu]; done && r.rate == "" {
+	if f, done := b.done[r.bench+r.cpu]; done && r.rate == "" { // at another rate it is another workload
 		return f, nil
 	}
 	binary, err := b.build(ctx, r.home)
