@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/thermostat-go/thermostat/internal/intern"
 )
 
 // Client is where an informer gets its objects from. The typed, the dynamic and the metadata client of client-go have these two
@@ -44,9 +46,8 @@ type stream struct {
 	stop    func()  // ends it, and waits for its end
 }
 
-// newSource makes the source of an informer that holds objects T, or what is made of them. changing says that the objects are changed on their way into the
-// cache.
-func newSource[T Object, L runtime.Object](c Client[L], changing bool) (source, error) {
+// newSource makes the source of an informer that holds objects T, or what is made of them. If they are decoded here, the interner lets them share.
+func newSource[T Object, L runtime.Object](c Client[L], interner *intern.Interner) (source, error) {
 	if c == nil || isNil(c) {
 		return nil, errors.New("the client is nil")
 	}
@@ -54,7 +55,7 @@ func newSource[T Object, L runtime.Object](c Client[L], changing bool) (source, 
 		return nil, err
 	}
 	if c, ok := c.(*restClient[L]); ok {
-		return c.source(changing)
+		return c.source(interner)
 	}
 	return plainSource[L]{c}, nil
 }

@@ -161,7 +161,8 @@ type origin struct {
 
 // only is the origin of an informer of one client.
 func only[T Object, L runtime.Object](client Client[L], opts Options[T]) origin {
-	return origin{source: func(string) (source, error) { return newSource[T](client, opts.Transform != nil) }}
+	interner := newInterner[T](opts.Transform != nil)
+	return origin{source: func(string) (source, error) { return newSource[T](client, interner) }}
 }
 
 // build makes an informer of values V out of objects T.

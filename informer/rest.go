@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/internal/intern"
 )
 
 // REST is a Client that reads the bytes itself: those of a resource, listed as L, in one namespace or, if that is empty, in all of them.
@@ -25,7 +27,8 @@ import (
 // custom resources are JSON. L may be *metav1.PartialObjectMetadataList, for which only the metadata is asked for. A request is made once; what the server
 // says about coming back later is for the informer to obey. The transport unzips.
 //
-// What objects have in common, such as strings, labels and managed fields, they share in memory: with Options.Transform, which may change them, strings only.
+// What objects have in common they share in memory: strings, labels, managed fields, in protobuf also whatever slices and pointers hold. With
+// Options.Transform, which may change them, they share strings only.
 //
 // L must be a pointer to a struct with a field Items, a slice of objects; that, and a client or resource that is missing, is an error of [New].
 func REST[L runtime.Object](client rest.Interface, resource, namespace string) Client[L] {
@@ -39,7 +42,7 @@ type restClient[L runtime.Object] struct {
 
 // List asks for one list and holds it as a whole. An informer does not use it.
 func (c *restClient[L]) List(ctx context.Context, opts metav1.ListOptions) (list L, err error) {
-	s, err := c.source(true)
+	s, err := c.source(nil)
 	if err != nil {
 		return list, err
 	}
@@ -53,7 +56,7 @@ func (c *restClient[L]) List(ctx context.Context, opts metav1.ListOptions) (list
 
 // Watch asks for one watch. An informer does not use it.
 func (c *restClient[L]) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	s, err := c.source(true)
+	s, err := c.source(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -61,8 +64,8 @@ func (c *restClient[L]) Watch(ctx context.Context, opts metav1.ListOptions) (wat
 	return s.request(opts).Watch(ctx)
 }
 
-func (c *restClient[L]) source(changing bool) (*rawSource, error) {
-	codec, err := newCodec(reflect.TypeFor[L](), changing)
+func (c *restClient[L]) source(interner *intern.Interner) (*rawSource, error) {
+	codec, err := newCodec(reflect.TypeFor[L](), interner)
 	if err != nil {
 		err = fmt.Errorf("REST: %w", err)
 	}

@@ -49,6 +49,7 @@ func FuzzSplitProtoList(f *testing.F) {
 	f.Add(protoList(podList("5", podAt("a", "3"), podAt("b", "4")), nil))
 	f.Add(protoList(podList("5", podAt("a", "3"), podAt("b", "4")), spoilSpec("b")))
 	f.Add(enveloped("PodList", []byte{}))
+	c := codecOf[*corev1.PodList](f)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		found, head, err := sameEitherWay(t, body, splitProtoList)
 		rest, ok := bytes.CutPrefix(body, []byte(protoMagic))
@@ -71,7 +72,7 @@ func FuzzSplitProtoList(f *testing.F) {
 			return
 		}
 		for i, r := range found {
-			a := codecOf[*corev1.PodList](t).decode(r, true)
+			a := c.decode(r, true)
 			require.NoError(t, a.err)
 			require.Equal(t, &list.Items[i], a.object)
 		}
@@ -87,7 +88,7 @@ func twice(message []byte) bool {
 
 func codecOf[L runtime.Object](t testing.TB) codec {
 	t.Helper()
-	s, err := newSource[*corev1.Pod](REST[L](noClient{}, "pods", ""), false)
+	s, err := newSource[*corev1.Pod](REST[L](noClient{}, "pods", ""), newInterner[*corev1.Pod](false))
 	require.NoError(t, err)
 	return s.(*rawSource).codec
 }

@@ -1,11 +1,15 @@
-// Package intern lets objects that were decoded one by one have in common what is the same in them: the strings, maps and field sets that the pods of a
+// Package intern lets objects that come one by one have in common what is the same in them: the strings, maps, tolerations, field sets that the pods of a
 // ReplicaSet, of a namespace, of an image repeat.
 //
-// A decoder makes a new string of each "app.kubernetes.io/name", and a new map around it. Of 150,000 realistic pods, half of the memory is such repetitions.
+// A decoder makes a new string of each "app.kubernetes.io/name", and a new map around it. Of 150,000 realistic pods, more than half of the memory is such
+// repetitions. There are two ways to be rid of them: what somebody else has decoded is gone through (Object), and of protobuf what is known is not decoded
+// in the first place (Unmarshal).
 //
-//	intern.go  Interner, and the tables in which it remembers
-//	plan.go    where in objects of a type there is something to share
-//	share.go   how each kind of value is shared
+//	intern.go     Interner, and the tables in which it remembers
+//	plan.go       where in objects of a type there is something to share
+//	share.go      how each kind of value is shared
+//	message.go    what the fields of a type are in protobuf
+//	unmarshal.go  protobuf into objects that share
 package intern
 
 import (
@@ -13,6 +17,7 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"reflect"
+	"sync"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,47 +27,64 @@ import (
 // Interner shares between the objects of one type that it is shown. It is safe for concurrent use.
 //
 // What it has seen it remembers in tables of a fixed size, in which the latest displaces what was in its place. So it needs no lock, it forgets what no longer
-// comes, and it keeps little alive that nobody else does: some megabytes if all that it sees is as long as it remembers, usually a hundredth of that.
+// comes, and it keeps little alive that nobody else does: 30 MB if all that it sees is as long as it remembers, usually a tenth of that or less.
 // What is displaced before it comes again is there more than once, no worse than without an Interner.
 //
 // Of each place in the objects it learns whether what is there ever repeats. Where it does not, as with addresses, it looks at few objects only.
 type Interner struct {
-	object reflect.Type // a pointer to what the plan is for
-	plan   *plan
+	object reflect.Type // a pointer to what the plan and the message are for
+	whole  bool
+
+	// The rest is set by prepare, when the first object comes: it is some hundred kB.
+	prepared sync.Once
+	plan     *plan
+	message  *message
 
 	seed      maphash.Seed
 	strings   table[string]
 	fields    table[metav1.FieldsV1]
 	texts     table[map[string]string]
 	resources table[corev1.ResourceList]
+	parts     table[part]
 }
 
-// Shorter strings, of which there are many, are not worth a look: the allocator puts several of them into 16 bytes.
+// In objects that have been decoded, shorter strings, of which there are many, are not worth a look: the allocator puts several of them into 16 bytes.
 const minString = 16
 
 // What is larger repeats less, and would let the tables keep more alive.
-const maxString, maxFields, maxTexts, maxResources = 1 << 10, 8 << 10, 2 << 10, 16
+const maxString, maxFields, maxTexts, maxResources, maxPart, maxMade = 1 << 10, 8 << 10, 2 << 10, 16, 4 << 10, 16 << 10
 
 // One object in so many is looked at everywhere.
 const seldom = 16
 
-// New makes an Interner for objects of type t, a struct or map[string]any. With whole, objects share maps and field sets, too, and nobody may change them
-// afterwards; otherwise only strings, which nobody can change.
+// New makes an Interner for objects of type t, a struct or map[string]any. With whole, objects share maps and field sets, too, and of protobuf slices and
+// whatever pointers point to: nobody may change them afterwards. Otherwise they share only strings, which nobody can change.
 func New(t reflect.Type, whole bool) *Interner {
-	s := &Interner{object: reflect.PointerTo(t), plan: planner{plans: map[reflect.Type]*plan{}, whole: whole}.plan(t), seed: maphash.MakeSeed()}
-	s.strings = make(table[string], 4096)
-	if whole {
-		s.fields, s.texts, s.resources = make(table[metav1.FieldsV1], 512), make(table[map[string]string], 512), make(table[corev1.ResourceList], 256)
-	}
-	return s
+	return &Interner{object: reflect.PointerTo(t), whole: whole}
 }
 
 // Object lets *o share with the objects before it, and those after it with it. Nobody else has seen it yet. It panics if *o is not of the Interner's type.
 func (s *Interner) Object(o any) {
+	s.prepare(o)
+	s.plan.visit(s, reflect.ValueOf(o).UnsafePointer(), rand.Uint32()%seldom == 0)
+}
+
+// prepare makes the Interner ready for an object.
+func (s *Interner) prepare(o any) {
 	if reflect.TypeOf(o) != s.object {
 		panic(fmt.Sprintf("intern: a %T, not a %s", o, s.object))
 	}
-	s.plan.visit(s, reflect.ValueOf(o).UnsafePointer(), rand.Uint32()%seldom == 0)
+	s.prepared.Do(func() {
+		plans := planner{plans: map[reflect.Type]*plan{}, whole: s.whole}
+		s.plan = plans.plan(s.object.Elem())
+		s.message = messenger{plans, map[reflect.Type]*message{}}.message(s.object.Elem())
+		s.seed = maphash.MakeSeed()
+		s.strings = make(table[string], 4096)
+		if s.whole {
+			s.fields, s.texts, s.resources = make(table[metav1.FieldsV1], 512), make(table[map[string]string], 512), make(table[corev1.ResourceList], 256)
+			s.parts = make(table[part], 1024)
+		}
+	})
 }
 
 // table remembers values by their hash.

@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// decoded returns a pod whose memory is all its own, as a decoder makes it. Those of the same owner have nearly all in common.
-func decoded(t testing.TB, i, owner int) *corev1.Pod {
+// encoded returns a pod in protobuf. Those of the same owner have nearly all in common.
+func encoded(t testing.TB, i, owner int) []byte {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: fmt.Sprint("a-long-namespace-", owner), Name: fmt.Sprint("name-", i), UID: "uid-1234-and-so-on",
@@ -26,16 +26,40 @@ func decoded(t testing.TB, i, owner int) *corev1.Pod {
 			Annotations:   map[string]string{"example.com/number": fmt.Sprint("a-long-number-", i)},
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", FieldsV1: metav1.NewFieldsV1(fmt.Sprintf(`{"f:owner":%d}`, owner))}},
 		},
-		Spec: corev1.PodSpec{NodeName: "node-1234.example.com", Containers: []corev1.Container{{
-			Image:     fmt.Sprint("example.com/image-", owner),
-			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(fmt.Sprint(owner+1, "m"))}},
-		}}},
+		Spec: corev1.PodSpec{
+			NodeName: "node-1234.example.com",
+			Containers: []corev1.Container{{
+				Name: fmt.Sprint("name-", i), Image: fmt.Sprint("example.com/image-", owner),
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(fmt.Sprint(owner+1, "m"))}},
+			}},
+			Tolerations: []corev1.Toleration{{Key: "a"}, {Key: "b"}}, TerminationGracePeriodSeconds: new(int64(30)),
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
-	encoded, err := p.Marshal()
+	data, err := p.Marshal()
 	require.NoError(t, err)
-	p = new(corev1.Pod)
-	require.NoError(t, p.Unmarshal(encoded))
+	return data
+}
+
+// decoded returns a pod whose memory is all its own, as a decoder makes it.
+func decoded(t testing.TB, i, owner int) *corev1.Pod {
+	p := new(corev1.Pod)
+	require.NoError(t, p.Unmarshal(encoded(t, i, owner)))
 	return p
+}
+
+// ways are those in which an Interner lets a pod share: one that somebody else has decoded, and one that it decodes itself.
+var ways = map[string]func(t testing.TB, s *Interner, i, owner int) *corev1.Pod{
+	"Object": func(t testing.TB, s *Interner, i, owner int) *corev1.Pod {
+		p := decoded(t, i, owner)
+		s.Object(p)
+		return p
+	},
+	"Unmarshal": func(t testing.TB, s *Interner, i, owner int) *corev1.Pod {
+		p := new(corev1.Pod)
+		require.NoError(t, s.Unmarshal(encoded(t, i, owner), p))
+		return p
+	},
 }
 
 func sameString[S ~string](a, b S) bool {
@@ -47,61 +71,73 @@ func sameMap(a, b any) bool {
 }
 
 func TestWhatObjectsHaveInCommonTheyShare(t *testing.T) {
-	s := New(reflect.TypeFor[corev1.Pod](), true)
-	a, b, other := decoded(t, 1, 1), decoded(t, 2, 1), decoded(t, 3, 2)
-	for _, p := range []*corev1.Pod{a, b, other} {
-		s.Object(p)
+	for way, pod := range ways {
+		t.Run(way, func(t *testing.T) {
+			s := New(reflect.TypeFor[corev1.Pod](), true)
+			a, b, other := pod(t, s, 1, 1), pod(t, s, 2, 1), pod(t, s, 3, 2)
+			require.True(t, sameString(a.Namespace, b.Namespace))
+			require.True(t, sameString(a.Spec.NodeName, other.Spec.NodeName))
+			require.True(t, sameString(a.Spec.Containers[0].Image, b.Spec.Containers[0].Image))
+			require.True(t, sameString(a.ManagedFields[0].Manager, other.ManagedFields[0].Manager))
+			require.Same(t, a.ManagedFields[0].FieldsV1, b.ManagedFields[0].FieldsV1)
+			require.NotSame(t, a.ManagedFields[0].FieldsV1, other.ManagedFields[0].FieldsV1)
+			require.True(t, sameMap(a.Labels, b.Labels))
+			require.False(t, sameMap(a.Labels, other.Labels))
+			require.True(t, sameMap(a.Spec.Containers[0].Resources.Requests, b.Spec.Containers[0].Resources.Requests))
+			keys := map[*byte]bool{}
+			for _, p := range []*corev1.Pod{a, b, other} {
+				for k := range p.Annotations {
+					keys[unsafe.StringData(k)] = true
+				}
+			}
+			require.Len(t, keys, 1, "keys of maps that differ are shared, too")
+			require.False(t, sameString(a.UID, b.UID), "what differs in every object is not looked at")
+			if way == "Unmarshal" {
+				require.Same(t, &a.Spec.Tolerations[0], &b.Spec.Tolerations[0], "a list of which the bytes are the same")
+				require.Same(t, a.Spec.TerminationGracePeriodSeconds, other.Spec.TerminationGracePeriodSeconds)
+				require.True(t, sameString(a.Status.Phase, other.Status.Phase), "a text however short")
+			}
+		})
 	}
-	require.True(t, sameString(a.Namespace, b.Namespace))
-	require.True(t, sameString(a.Spec.NodeName, other.Spec.NodeName))
-	require.True(t, sameString(a.Spec.Containers[0].Image, b.Spec.Containers[0].Image))
-	require.True(t, sameString(a.ManagedFields[0].Manager, other.ManagedFields[0].Manager))
-	require.Same(t, a.ManagedFields[0].FieldsV1, b.ManagedFields[0].FieldsV1)
-	require.NotSame(t, a.ManagedFields[0].FieldsV1, other.ManagedFields[0].FieldsV1)
-	require.True(t, sameMap(a.Labels, b.Labels))
-	require.False(t, sameMap(a.Labels, other.Labels))
-	require.True(t, sameMap(a.Spec.Containers[0].Resources.Requests, b.Spec.Containers[0].Resources.Requests))
-	keys := map[*byte]bool{}
-	for _, p := range []*corev1.Pod{a, b, other} {
-		for k := range p.Annotations {
-			keys[unsafe.StringData(k)] = true
-		}
-	}
-	require.Len(t, keys, 1, "keys of maps that differ are shared, too")
-	require.False(t, sameString(a.UID, b.UID), "what differs in every object is not looked at")
 }
 
 func TestWhatMayBeChangedIsNotShared(t *testing.T) {
-	s := New(reflect.TypeFor[corev1.Pod](), false)
-	a, b := decoded(t, 1, 1), decoded(t, 2, 1)
-	s.Object(a)
-	s.Object(b)
-	require.True(t, sameString(a.Namespace, b.Namespace))
-	require.True(t, sameString(a.Labels["app"], b.Labels["app"]))
-	require.False(t, sameMap(a.Labels, b.Labels))
-	require.False(t, sameMap(a.Spec.Containers[0].Resources.Requests, b.Spec.Containers[0].Resources.Requests))
-	require.NotSame(t, a.ManagedFields[0].FieldsV1, b.ManagedFields[0].FieldsV1)
+	for way, pod := range ways {
+		t.Run(way, func(t *testing.T) {
+			s := New(reflect.TypeFor[corev1.Pod](), false)
+			a, b := pod(t, s, 1, 1), pod(t, s, 2, 1)
+			require.True(t, sameString(a.Namespace, b.Namespace))
+			require.True(t, sameString(a.Labels["app"], b.Labels["app"]))
+			require.False(t, sameMap(a.Labels, b.Labels))
+			require.False(t, sameMap(a.Spec.Containers[0].Resources.Requests, b.Spec.Containers[0].Resources.Requests))
+			require.NotSame(t, a.ManagedFields[0].FieldsV1, b.ManagedFields[0].FieldsV1)
+			require.NotSame(t, &a.Spec.Tolerations[0], &b.Spec.Tolerations[0])
+			require.NotSame(t, a.Spec.TerminationGracePeriodSeconds, b.Spec.TerminationGracePeriodSeconds)
+		})
+	}
 }
 
 // However many objects come, from several goroutines, in whatever order: each is what it was.
 func TestObjectsStayWhatTheyAre(t *testing.T) {
-	for _, whole := range []bool{true, false} {
-		s := New(reflect.TypeFor[corev1.Pod](), whole)
-		var sharers sync.WaitGroup
-		for range 4 {
-			sharers.Go(func() {
-				for range 1000 {
-					i, owner := rand.IntN(10_000), rand.IntN(2000) // more than the tables hold
-					p := decoded(t, i, owner)
-					s.Object(p)
-					if want := decoded(t, i, owner); !reflect.DeepEqual(want, p) {
-						t.Errorf("was %v, is %v", want, p)
-						return
-					}
+	for way, pod := range ways {
+		for _, whole := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, whole %t", way, whole), func(t *testing.T) {
+				s := New(reflect.TypeFor[corev1.Pod](), whole)
+				var sharers sync.WaitGroup
+				for range 4 {
+					sharers.Go(func() {
+						for range 1000 {
+							i, owner := rand.IntN(10_000), rand.IntN(2000) // more than the tables hold
+							if want, p := decoded(t, i, owner), pod(t, s, i, owner); !reflect.DeepEqual(want, p) {
+								t.Errorf("was %v, is %v", want, p)
+								return
+							}
+						}
+					})
 				}
+				sharers.Wait()
 			})
 		}
-		sharers.Wait()
 	}
 }
 
@@ -161,29 +197,39 @@ func TestATypeThatContainsItself(t *testing.T) {
 }
 
 func TestWhatIsLargeIsNotRemembered(t *testing.T) {
-	s := New(reflect.TypeFor[corev1.Pod](), true)
 	large := func() *corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Annotations:   map[string]string{"large": strings.Repeat("a", maxTexts)},
-				ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(strings.Repeat("f", maxFields+1))}},
+				Annotations:   map[string]string{"large": strings.Repeat("a", max(maxTexts, maxPart))},
+				ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(strings.Repeat("f", max(maxFields, maxPart)+1))}},
 			},
 			Spec: corev1.PodSpec{Hostname: strings.Repeat("h", maxString+1)},
 		}
 	}
-	a, b := large(), large()
-	s.Object(a)
-	s.Object(b)
-	require.Equal(t, large(), b)
-	require.False(t, sameString(a.Spec.Hostname, b.Spec.Hostname))
-	require.False(t, sameMap(a.Annotations, b.Annotations))
-	require.NotSame(t, a.ManagedFields[0].FieldsV1, b.ManagedFields[0].FieldsV1)
+	data, err := large().Marshal()
+	require.NoError(t, err)
+	for way, share := range map[string]func(s *Interner) *corev1.Pod{
+		"Object": func(s *Interner) *corev1.Pod {
+			p := large()
+			s.Object(p)
+			return p
+		},
+		"Unmarshal": func(s *Interner) *corev1.Pod { return byInterner(s, data).(*corev1.Pod) },
+	} {
+		s := New(reflect.TypeFor[corev1.Pod](), true)
+		a, b := share(s), share(s)
+		require.Equal(t, large(), b, way)
+		require.False(t, sameString(a.Spec.Hostname, b.Spec.Hostname), way)
+		require.False(t, sameMap(a.Annotations, b.Annotations), way)
+		require.NotSame(t, a.ManagedFields[0].FieldsV1, b.ManagedFields[0].FieldsV1, way)
+	}
 }
 
 // An address is soon taken for what it is, and leaves its places in the tables to others. Should it begin to repeat, that is noticed.
 func TestWhatNeverRepeatsIsSeldomLookedAt(t *testing.T) {
 	type object struct{ Address, Image string }
 	s := New(reflect.TypeFor[object](), true)
+	s.prepare(new(object))
 	address, image := &s.plan.places[0].habit, &s.plan.places[1].habit
 	show := func(address string) string {
 		o := &object{Address: strings.Clone(address), Image: strings.Clone("example.com/image-1")}
@@ -232,7 +278,9 @@ func TestOnlyWhatCanBeSharedIsPlanned(t *testing.T) {
 		Selves        []object
 	}
 	var offsets []uintptr
-	places := New(reflect.TypeFor[object](), true).plan.places
+	s := New(reflect.TypeFor[object](), true)
+	s.prepare(new(object))
+	places := s.plan.places
 	for i := range places {
 		offsets = append(offsets, places[i].offset)
 	}

@@ -45,7 +45,7 @@ func (s *Interner) string(v string) (shared string, known bool) {
 func shareFields(s *Interner, at unsafe.Pointer, h *habit, curious bool) {
 	f := (**metav1.FieldsV1)(at)
 	raw := (*f).GetRawBytes()
-	if len(raw) > maxFields || !h.worth(curious) {
+	if len(raw) == 0 || len(raw) > maxFields || !h.worth(curious) { // to Equal, nil is as good as empty
 		return
 	}
 	slot := s.fields.slot(maphash.Bytes(s.seed, raw))
