@@ -8,9 +8,9 @@ import (
 // finder is a hash table of rows. It knows nothing of the keys: who looks for one compares it with those of the rows of its chain, and hash tells the
 // hash of a row's key.
 //
-// It has as many chains as rows, so they are short. With each row that comes, one chain is split in two, and with each that goes, two are joined (linear
-// hashing: Litwin 1980). So there is never a moment at which everything is moved to a larger table while readers wait, and the memory is eight bytes for each
-// row, not that of a table which is half empty.
+// It has twice as many chains as rows, so they are short: with as many, a Get among a million took a fifth longer, on its way along the chain. With each row
+// that comes, two chains are split, and with each that goes, two are joined with others (linear hashing: Litwin 1980). So there is never a moment at which
+// everything is moved to a larger table while readers wait, and the memory is twelve bytes for each row.
 type finder struct {
 	heads column[ref] // the first row of each chain, or none
 	rest  column[ref] // for each row, the next of its chain, or none
@@ -22,6 +22,8 @@ type finder struct {
 type ref uint32
 
 const (
+	chainsPerRow = 2
+
 	rowBits = 26
 	maxRows = 1<<rowBits - 1 // of pods, that would be some hundred gigabytes
 
@@ -57,24 +59,38 @@ func (f *finder) push() {
 	}
 	row := Row(f.rest.len)
 	f.rest.push(none)
+	for range chainsPerRow {
+		f.split()
+	}
+	f.put(row)
+}
+
+// split adds a chain, which takes from the one whose number lacks its first bit.
+func (f *finder) split() {
+	added := Row(f.heads.len)
 	f.heads.push(none)
-	if row > 0 {
-		// The new chain, which has the number of the row, takes from the one that lacks its first bit.
-		old := f.heads.at(row &^ (1 << (bits.Len32(row) - 1)))
+	if added > 0 {
+		old := f.heads.at(added &^ (1 << (bits.Len32(added) - 1)))
 		rows := *old
 		*old = none
 		f.putAll(rows)
 	}
-	f.put(row)
+}
+
+// join undoes the last split.
+func (f *finder) join() {
+	rows := *f.heads.at(Row(f.heads.len - 1))
+	f.heads.pop()
+	f.putAll(rows)
 }
 
 // remove takes a row out and gives its number to the last one. The keys still stand as they stood.
 func (f *finder) remove(row Row) {
 	*f.pointer(row) = *f.rest.at(row)
+	for range chainsPerRow {
+		f.join()
+	}
 	last := Row(f.rest.len - 1)
-	rows := *f.heads.at(last)
-	f.heads.pop()
-	f.putAll(rows)
 	if row != last {
 		p := f.pointer(last)
 		*p = *p&tagMask | ref(row)

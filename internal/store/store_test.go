@@ -17,14 +17,14 @@ import (
 // check is the invariant in the comments of Store, finder and Index.
 func (s *Store[K, F, V]) check() error {
 	n := s.values.len
-	if s.keys.len != n || s.facts.len != n || s.finder.heads.len != n || s.finder.rest.len != n {
+	if s.keys.len != n || s.facts.len != n || s.finder.heads.len != chainsPerRow*n || s.finder.rest.len != n {
 		return fmt.Errorf("columns of %d keys, %d facts, %d values, %d heads, %d rests", s.keys.len, s.facts.len, n, s.finder.heads.len, s.finder.rest.len)
 	}
 	found := 0
-	for c := range n {
+	for c := range s.finder.heads.len {
 		for r := *s.finder.heads.at(Row(c)); r != none; r = *s.finder.rest.at(r.row()) {
 			hash := s.hash(*s.keys.at(r.row()))
-			if chain(hash, n) != Row(c) || !r.suits(hash) {
+			if chain(hash, s.finder.heads.len) != Row(c) || !r.suits(hash) {
 				return fmt.Errorf("row %d stands in chain %d", r.row(), c)
 			}
 			found++
