@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,6 +50,13 @@ func (h *history) handle(e Event[*corev1.Pod]) {
 			h.violations = append(h.violations, err)
 		}
 	}
+}
+
+// all returns the events so far.
+func (h *history) all() []Event[*corev1.Pod] {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.events)
 }
 
 // lines renders the events and forgets them.

@@ -80,7 +80,7 @@ func listenerScript(t *testing.T, script []byte) {
 			}
 		}
 	})))
-	for _, e := range told.events {
+	for _, e := range told.all() {
 		require.Contains(t, states[e.Key], e.ResourceVersion, "%s %s: a state that never was", e.Type, e.Key)
 	}
 	if marked {

@@ -124,7 +124,7 @@ func TestResyncKeepsThePromisesOfEvents(t *testing.T) {
 		for _, h := range []*history{slow, panics, few} {
 			require.NoError(t, h.err())
 			require.NoError(t, h.folded(p.Objects()))
-			require.True(t, slices.ContainsFunc(h.events, func(e Event[*corev1.Pod]) bool { return e.Resync }))
+			require.True(t, slices.ContainsFunc(h.all(), func(e Event[*corev1.Pod]) bool { return e.Resync }))
 		}
 		healed(t, p, inf, told)
 	})

@@ -160,9 +160,8 @@ func TestFinalizer(t *testing.T) {
 	w.gone("held")
 }
 
-// Pods that may run anywhere are bound once, whoever is faster.
+// Pods that may run anywhere are bound once, whoever is faster. No other test runs beside it: its node would take some of the pods, and go with them.
 func TestTwoNodes(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, pace{})
 	for range 20 {
 		_, err := w.client.CoreV1().Pods(w.namespace).Create(t.Context(), &corev1.Pod{
