@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -154,22 +155,28 @@ func (c *chaos) makeAnew(ctx context.Context, i int) (err error) {
 
 // calmDown puts right what people have done, and waits until a checker finds nothing wrong.
 func (c *chaos) calmDown(within time.Duration, meanwhile func()) {
-	ctx := c.t.Context()
-	require.NoError(c.t, c.quota(ctx, 100_000))
+	ctx, deadline := c.t.Context(), time.Now().Add(within)
 	// It counts only when the controller manager has seen it, and the API server that. A ReplicaSet that fails once more now might rest for a quarter of an hour.
-	require.Eventually(c.t, func() bool {
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
 		meanwhile()
+		require.NoError(t, c.quota(ctx, 100_000))
 		_, err := c.client.CoreV1().Pods(c.namespace).Create(ctx, orphan("", map[string]string{"app": "stray"}, func(pod *corev1.Pod) { pod.GenerateName = "stray-" }), metav1.CreateOptions{})
-		return err == nil
-	}, within, 500*time.Millisecond, "the quota is as small as it was")
-	for i := range c.names {
-		if _, err := c.client.AppsV1().ReplicaSets(c.namespace).Get(ctx, c.names[i], metav1.GetOptions{}); apierrors.IsNotFound(err) {
-			require.NoError(c.t, c.makeAnew(ctx, i))
-		}
-		require.NoError(c.t, c.tryToScale(ctx, c.names[i], int32(c.size)+1)) // a number that it has not had
+		require.NoError(t, err)
+	}, time.Until(deadline), 500*time.Millisecond, "the quota is as small as it was")
+	for i, name := range c.names {
+		require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+			meanwhile()
+			set, err := c.client.AppsV1().ReplicaSets(c.namespace).Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				err = c.makeAnew(ctx, i)
+			}
+			require.NoError(t, err)
+			require.Nil(t, set.DeletionTimestamp, "the last operation may have left it on its way out")
+			require.NoError(t, c.tryToScale(ctx, name, int32(c.size)+1)) // a number that it has not had
+		}, time.Until(deadline), 500*time.Millisecond, "%s takes no new number", name)
 	}
 	wrong, err := []string(nil), error(nil)
-	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+	for ; time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
 		meanwhile()
 		if wrong, err = check(ctx, c.client, c.namespace); err == nil && len(wrong) == 0 {
 			return
@@ -185,7 +192,7 @@ type crew struct {
 	cluster *testcluster.Cluster
 	mu      sync.Mutex
 	members map[string]*testcluster.Process // guarded by mu
-	revived int                             // guarded by mu; ended by themselves, as whoever loses the lease does
+	revived int                             // guarded by mu
 }
 
 func newCrew(t *testing.T, cluster *testcluster.Cluster, gateway *gateway) *crew {
@@ -196,12 +203,21 @@ func newCrew(t *testing.T, cluster *testcluster.Cluster, gateway *gateway) *crew
 	}
 	t.Cleanup(func() {
 		for name, p := range c.members {
-			if log, err := os.ReadFile(p.Log); err == nil && t.Failed() {
-				t.Logf("the end of what %s has said:\n%s", name, log[max(0, len(log)-3000):])
+			if t.Failed() {
+				t.Logf("the end of what %s has said:\n%s", name, c.end(p))
 			}
 		}
 	})
 	return c
+}
+
+// end is the end of what a member has said.
+func (c *crew) end(p *testcluster.Process) string {
+	log, err := os.ReadFile(p.Log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(log[max(0, len(log)-3000):])
 }
 
 // leader is who holds the lease, or anybody.
@@ -215,13 +231,20 @@ func (c *crew) leader() *testcluster.Process {
 	return c.members["one"]
 }
 
-// revive starts again who has ended, as a kubelet does.
+// revive starts again who has ended, as a kubelet does. It may have been killed, or have given up with an error, but nothing else.
 func (c *crew) revive() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, p := range c.members {
 		select {
 		case <-p.Ended():
+			status, err := p.Wait(c.t.Context())
+			if status != "signal: killed" {
+				c.t.Logf("%s ended by itself: %s\n%s", name, status, c.end(p))
+			}
+			if status != "signal: killed" && status != "exit status 1" {
+				c.t.Errorf("%s ended: %s (%v)", name, status, err)
+			}
 			again, err := p.Restart(c.t.Context())
 			if err != nil {
 				c.t.Errorf("restart %s: %v", name, err)
@@ -265,7 +288,14 @@ func TestChaos(t *testing.T) {
 			do   func()
 		}{
 			{"all watches cut", cutter.cut},
-			{"leader killed", func() { must(crew.leader().Kill(t.Context())) }},
+			{"leader killed", func() {
+				leader := crew.leader()
+				_ = leader.Kill(t.Context()) // it may have ended just now; revive looks at how
+				waiting, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				_, err := leader.Wait(waiting)
+				must(err)
+			}},
 			{"API server killed and away for 2 s", func() {
 				must(cluster.Kill(t.Context(), testcluster.APIServer))
 				time.Sleep(2 * time.Second)

@@ -57,7 +57,8 @@ func newFreeWorld(t testing.TB, cluster *testcluster.Cluster) *world {
 	return &world{t: t, cluster: cluster, client: cluster.Client(), namespace: cluster.Namespace(t), overseer: &overseer{limits: map[string]limit{}}}
 }
 
-// startCommand starts the command as a process that can be killed and frozen, with the rate that a controller has in all tests.
+// startCommand starts the command as a process that can be killed and frozen, with the rate that a controller has in all tests. It, or what it was restarted
+// as, ends with the test, before the gateway that it is given: one that is closed while its clients go on waits for them.
 func startCommand(t testing.TB, cluster *testcluster.Cluster, name, kubeconfig string, args ...string) *testcluster.Process {
 	t.Helper()
 	p, err := cluster.Run(t.Context(), testcluster.Command{
@@ -65,6 +66,7 @@ func startCommand(t testing.TB, cluster *testcluster.Cluster, name, kubeconfig s
 		Args: append([]string{"--kubeconfig=" + kubeconfig, "--kube-api-qps=500", "--kube-api-burst=1000"}, args...),
 	})
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = p.Kill(context.Background()) }) // it may have ended
 	return p
 }
 

@@ -54,6 +54,7 @@ func (s *sideBySide) builtIn(name string) *testcluster.Process {
 	p, err := s.cluster.RunControllers(s.t.Context(), name, []string{"replicaset-controller"},
 		"--kubeconfig="+s.gateway.kubeconfig, "--concurrent-replicaset-syncs=5", "--kube-api-qps=500", "--kube-api-burst=1000")
 	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = p.Kill(context.Background()) }) // see startCommand
 	return p
 }
 
