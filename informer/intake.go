@@ -55,9 +55,8 @@ type parcel struct {
 
 // splitting is where the splitters put what they find.
 type splitting struct {
-	// Of a list, as far as it has been read.
-	apiVersion, kind string
-	head             *metav1.ListMeta
+	apiVersion, kind string           // of the list; in protobuf also of the object of the latest event
+	head             *metav1.ListMeta // of the list, as far as it has been read
 
 	add func(raw)
 }

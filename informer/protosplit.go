@@ -172,7 +172,7 @@ func splitProtoList(from *bufio.Reader, out *splitting) error {
 			if err != nil {
 				return err
 			}
-			if err := typeMeta(b, &out.apiVersion, &out.kind); err != nil {
+			if err := typeMeta(b, &out.apiVersion, &out.kind, out); err != nil {
 				return err
 			}
 		case number == 2 && !listed:
@@ -247,9 +247,10 @@ func splitProtoWatch(from *bufio.Reader, out *splitting) error {
 		}
 		event := raw{size: length, cut: cut}
 		object, ok := eventOf(frame, &event)
-		if !ok || !unwrap(object, &event) {
+		if !ok || !unwrap(object, &event, out) {
 			return errGarbled
 		}
+		out.apiVersion, out.kind = event.apiVersion, event.kind
 		out.add(event)
 		frames.left = math.MaxInt64
 	}
@@ -260,7 +261,7 @@ func eventOf(frame []byte, event *raw) (object []byte, ok bool) {
 	err := eachField(frame, event.cut, func(number uint64, b []byte) error {
 		switch number {
 		case 1:
-			event.event = watch.EventType(b)
+			event.event = eventType(b)
 		case 2:
 			return eachField(b, event.cut, func(number uint64, b []byte) error {
 				if number == 1 {
@@ -274,15 +275,25 @@ func eventOf(frame []byte, event *raw) (object []byte, ok bool) {
 	return object, err == nil
 }
 
-// unwrap takes the envelope off an object.
-func unwrap(object []byte, event *raw) bool {
+// eventType makes no string of the types that there are.
+func eventType(b []byte) watch.EventType {
+	for _, known := range []watch.EventType{watch.Modified, watch.Added, watch.Deleted, watch.Bookmark, watch.Error} {
+		if string(known) == string(b) {
+			return known
+		}
+	}
+	return watch.EventType(b)
+}
+
+// unwrap takes the envelope off an object. It is most likely of the kind of the one before.
+func unwrap(object []byte, event *raw, before *splitting) bool {
 	if len(object) < len(protoMagic) || string(object[:len(protoMagic)]) != protoMagic {
 		return false
 	}
 	return eachField(object[len(protoMagic):], event.cut, func(number uint64, b []byte) error {
 		switch number {
 		case 1:
-			return typeMeta(b, &event.apiVersion, &event.kind)
+			return typeMeta(b, &event.apiVersion, &event.kind, before)
 		case 2:
 			event.data = b
 		}
@@ -290,17 +301,26 @@ func unwrap(object []byte, event *raw) bool {
 	}) == nil
 }
 
-// typeMeta reads a TypeMeta of package runtime. What it does not say stays as it is: a message that comes twice is merged.
-func typeMeta(b []byte, apiVersion, kind *string) error {
+// typeMeta reads a TypeMeta of package runtime. What it does not say stays as it is: a message that comes twice is merged. Where it says the same as the
+// one before, no new string is made.
+func typeMeta(b []byte, apiVersion, kind *string, before *splitting) error {
 	return eachField(b, false, func(number uint64, b []byte) error {
 		switch number {
 		case 1:
-			*apiVersion = string(b)
+			*apiVersion = again(before.apiVersion, b)
 		case 2:
-			*kind = string(b)
+			*kind = again(before.kind, b)
 		}
 		return nil
 	})
+}
+
+// again returns b as a string, which is s if they are the same.
+func again(s string, b []byte) string {
+	if s == string(b) {
+		return s
+	}
+	return string(b)
 }
 
 // eachField calls fn for each length-delimited field of a message that is in memory. If it has been cut, its last field may be, too, and those in it.
