@@ -54,6 +54,7 @@ type deltaFIFO[T any] struct {
 	sweep, complete, rewound uint64
 	added                    int64      // the encoded size of all that was added
 	spare                    []delta[T] // empty: the array of the batch before
+	small                    int        // batches in a row that needed little of the room that there is
 	dropped                  bool       // nothing is added any more
 
 	// filled is true if there may be something to pop; then ready, which the FIFOs of all lanes share, holds a token, or its receiver is about to look.
@@ -177,10 +178,14 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 			b.deltas = append(b.deltas, p.live)
 		}
 	}
-	// A map keeps the buckets of its largest size for ever, so one that a first list has blown up is let go, and so are the arrays. What a burst
-	// has blown up is used again as long as there are more of the kind.
-	if n := len(f.steps); n > mostSpare || n < cap(f.steps)/4 && cap(f.steps) > leastSpare {
-		f.places, f.steps = make(map[Key]int), nil
+	// A map keeps the buckets of its largest size for ever, so one that a first list has blown up is let go, and so are the arrays. What a burst has blown up
+	// is used again, as long as there are more of the kind: until nothing comes but a bookmark, or little for a while.
+	n := len(f.steps)
+	if f.small++; n >= cap(f.steps)/4 || cap(f.steps) <= leastSpare {
+		f.small = 0
+	}
+	if n > mostSpare || f.small == mostSmall || n == 0 && f.small > 0 {
+		f.places, f.steps, f.small = make(map[Key]int), nil, 0
 	}
 	clear(f.places)
 	clear(f.steps) // or they would keep objects alive
@@ -189,17 +194,18 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	return b, true
 }
 
-// For so many steps memory is kept in between: with less it is not worth to let go, with more it is let go at once.
-const leastSpare, mostSpare = 512, 4096
+// Memory for so many steps is always kept, for more than so many it never is, and for a number in between it is kept until so many batches in a row have needed
+// little of it: a burst has small ones, too, and to grow anew each time was a twentieth of all that it allocated.
+const leastSpare, mostSpare, mostSmall = 512, 4096, 64
 
 // applied says that a batch is in the store, or dropped.
 func (f *deltaFIFO[T]) applied(b batch[T]) {
-	if n := len(b.deltas); n <= mostSpare && (n >= cap(b.deltas)/4 || cap(b.deltas) <= leastSpare) {
-		clear(b.deltas)
-		f.mu.Lock()
+	clear(b.deltas)
+	f.mu.Lock()
+	if cap(b.deltas) <= max(leastSpare, 2*cap(f.steps)) { // a larger one is of a burst whose steps have been let go
 		f.spare = b.deltas[:0]
-		f.mu.Unlock()
 	}
+	f.mu.Unlock()
 	f.budget.applied(b.bytes)
 }
 

@@ -137,16 +137,60 @@ func FuzzDeltaFIFO(f *testing.F) {
 	f.Fuzz(fifoScript)
 }
 
-func TestDeltaFIFOForgetsTheMemoryOfAGreatList(t *testing.T) {
-	f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{})
-	for i := range 5000 {
+// fill adds n steps, and returns for how many the FIFO has room once they are in the store: before, and in the batch.
+func fill(t *testing.T, f *deltaFIFO[int], n int) (steps, deltas int) {
+	for i := range n {
 		f.add(delta[int]{item: item[int]{key: Key{Name: strconv.Itoa(i)}}}, "")
 	}
-	b, _ := f.pop()
-	require.Len(t, b.deltas, 5000)
-	require.Zero(t, cap(f.steps))
+	f.reached("1")
+	b, any := f.pop()
+	require.True(t, any)
+	require.Len(t, b.deltas, n)
+	f.applied(b)
+	for _, d := range f.spare[:cap(f.spare)] {
+		require.Zero(t, d, "it keeps an object alive")
+	}
+	return cap(f.steps), cap(f.spare)
+}
+
+func TestDeltaFIFOForgetsTheMemoryOfAGreatList(t *testing.T) {
+	f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{})
+	steps, deltas := fill(t, f, 5000)
+	require.Zero(t, steps)
+	require.Zero(t, deltas)
 	_, any := f.pop()
 	require.False(t, any)
+}
+
+func TestDeltaFIFOKeepsTheMemoryOfABurstForABurst(t *testing.T) {
+	for name, last := range map[string]func(t *testing.T, f *deltaFIFO[int]){
+		"until little comes for a while": func(t *testing.T, f *deltaFIFO[int]) {
+			for range mostSmall {
+				fill(t, f, 10)
+			}
+		},
+		"until nothing comes": func(t *testing.T, f *deltaFIFO[int]) { fill(t, f, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{})
+			for range 3 { // large batches, and small ones among them
+				for i := range mostSmall {
+					n := 10
+					if i == 0 {
+						n = 4000
+					}
+					steps, deltas := fill(t, f, n)
+					require.GreaterOrEqual(t, steps, 4000)
+					require.GreaterOrEqual(t, deltas, 4000)
+				}
+			}
+			fill(t, f, 4000)
+			last(t, f)
+			steps, deltas := fill(t, f, 10)
+			require.LessOrEqual(t, steps, leastSpare)
+			require.LessOrEqual(t, deltas, leastSpare)
+		})
+	}
 }
 
 // The store holds one object, and while nobody pops, it is deleted, and so is its successor: the store must hear of the one that it holds.
