@@ -40,7 +40,7 @@ const maxCauses = 4
 
 // Causes tells, to whom has the ctx of a call of Reconcile, what has named the key since the call before it: the first four causes that differ in source or
 // object, and how many changes there were beside those. Several changes of one object are one Cause. There are none if nobody has named the key, and it came
-// back because its last run asked for that.
+// back because its last run asked for that, and none any more when the call has returned.
 //
 // This is for logs, where somebody wonders why a key is reconciled so often; the lines of the loop itself have them at verbosity 4, and with errors. It is
 // nothing to branch on: changes are merged and may be missing, and after a restart all causes are new. A Reconcile looks at the state.
@@ -51,7 +51,7 @@ func Causes(ctx context.Context) (causes []Cause, more int) {
 	if !ok {
 		return nil, 0
 	}
-	return r.causes.list(), r.causes.more
+	return r.causes()
 }
 
 // causes are those of one key. Of a key that waits there is nearly always one.

@@ -2,13 +2,16 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 )
 
 func TestCausesTellWhoHasNamedTheKey(t *testing.T) {
@@ -61,6 +64,18 @@ func TestCausesTellWhoHasNamedTheKey(t *testing.T) {
 	require.Zero(t, more)
 }
 
+func TestCausesAreThoseOfTheCallThatGoesOn(t *testing.T) {
+	inRun(t, func(ctx context.Context, _ func()) (after func()) {
+		causes, _ := Causes(ctx)
+		require.Len(t, causes, 1)
+		return func() {
+			causes, more := Causes(ctx)
+			require.Empty(t, causes)
+			require.Zero(t, more)
+		}
+	})
+}
+
 func TestCausesSayWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cs causes
@@ -73,6 +88,33 @@ func TestCausesSayWhen(t *testing.T) {
 		}
 		require.Equal(t, "[For x default/parent@2 (2 times) source 0 default/parent source 1 default/parent source 2 default/parent] and 2 more", cs.String())
 	})
+}
+
+// keeper is a sink of log lines that keeps the values, as one does that writes them later.
+type keeper struct{ errors *[][]any }
+
+func (keeper) Init(logr.RuntimeInfo)                    {}
+func (keeper) Enabled(int) bool                         { return false }
+func (keeper) Info(int, string, ...any)                 {}
+func (k keeper) WithValues(...any) logr.LogSink         { return k }
+func (k keeper) WithName(string) logr.LogSink           { return k }
+func (k keeper) Error(_ error, _ string, values ...any) { *k.errors = append(*k.errors, values) }
+
+func TestALineOfTheLogKeepsTheCausesOfItsRun(t *testing.T) {
+	var lines [][]any
+	acting := klog.NewContext(t.Context(), logr.New(keeper{&lines}))
+	c := newController(t, func(context.Context, Key) (Result, error) { return Result{}, errors.New("no") }, Options{})
+	w := newWorker(c, acting, acting, nil)
+	defer w.leave()
+	for _, name := range []string{"a", "b"} {
+		c.named(Key{Name: name}, "Owns "+name)
+		claim, err := c.queue.Take(acting)
+		require.NoError(t, err)
+		w.handle(claim)
+	}
+	require.Len(t, lines, 2)
+	require.Contains(t, fmt.Sprint(lines[0]...), "Owns a")
+	require.Contains(t, fmt.Sprint(lines[1]...), "Owns b")
 }
 
 // BenchmarkNote is what it costs to name a key: one that waits, and one that is reconciled each time, its begin and end included.
@@ -89,10 +131,11 @@ func BenchmarkNote(b *testing.B) {
 		b.ReportAllocs()
 	})
 	b.Run("reconciled", func(b *testing.B) {
+		w := &worker{}
 		for i := 0; b.Loop(); i++ {
 			k := keys[i%len(keys)]
 			t.note(k, "For objects", k, "7", echo{"u", "7"})
-			r := &run{key: k}
+			r := &run{worker: w, key: k}
 			t.begin(r)
 			t.end(r, outcome{}, time.Now())
 		}

@@ -143,16 +143,17 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 		claim.DoneAfter(0) // ended while the server was asked: nothing begins any more
 		return
 	}
-	r := &run{worker: w, key: key, began: time.Now()}
+	w.began = time.Now()
+	r := &run{worker: w, key: key}
 	if rest := c.trail.begin(r); rest > 0 {
 		claim.Park(rest)
 		return
 	}
 	o := w.call(r)
-	ended := time.Now()
-	o, took := c.trail.end(r, o, ended), ended.Sub(r.began)
+	took := time.Since(w.began)
+	o = c.trail.end(r, o, w.began.Add(took))
 	if log := w.log.V(4); log.Enabled() {
-		log.Info("Reconciled", "key", key, "took", took, "err", o.err, "causes", &r.causes)
+		log.Info("Reconciled", "key", key, "took", took, "err", o.err, "causes", w.why())
 	}
 
 	if o.err != nil && w.acting.Err() != nil {
@@ -168,12 +169,12 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 	case doneAfter:
 		claim.DoneAfter(o.after)
 	case retry:
-		r.log().Error(o.err, "Reconcile failed", "retryAfter", claim.Retry(), "causes", &r.causes)
+		r.log().Error(o.err, "Reconcile failed", "retryAfter", claim.Retry(), "causes", w.why())
 	case retryAfter:
-		r.log().Error(o.err, "Reconcile failed", "retryAfter", o.after, "causes", &r.causes)
+		r.log().Error(o.err, "Reconcile failed", "retryAfter", o.after, "causes", w.why())
 		claim.RetryAfter(o.after)
 	case terminal:
-		r.log().Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes", &r.causes)
+		r.log().Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes", w.why())
 		claim.Done()
 	}
 }

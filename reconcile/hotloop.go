@@ -29,6 +29,7 @@ type loop struct {
 	// unjudged is what named the key while the run went on and was no write that the run was known to have made: the event may be faster than the answer.
 	unjudged []echo
 	writes   map[echo]struct{} // of the last run, while nothing else has come to pass
+	bySelf   bool              // the run, or the last, was brought about by nobody but the run before it
 	soon     bool              // the last run has asked for another within hotFloor
 	turns    int               // runs in a row that only the key itself has brought about
 	changes  string            // an object, and its fields that change in the circle; empty while nobody knows
@@ -88,9 +89,8 @@ func (t *trail) begin(r *run) (rest time.Duration) {
 			return rest
 		}
 	}
-	r.step = s
-	r.bySelf = !s.foreign && (s.causes.n > 0 || l.soon)
-	r.causes = s.causes.take()
+	l.bySelf = !s.foreign && (s.causes.n > 0 || l.soon)
+	r.worker.step, r.worker.causes = s, s.causes.take()
 	s.foreign, l.run, l.writes = false, r, nil
 	return 0
 }
@@ -98,9 +98,10 @@ func (t *trail) begin(r *run) (rest time.Duration) {
 // end is the end of a run. It returns the outcome, which may be put off.
 func (t *trail) end(r *run, o outcome, now time.Time) outcome {
 	t.mu.Lock()
-	s := r.step
+	s := r.worker.step
 	l := s.loop
-	l.run, l.writes, l.ended = nil, r.finish(), now
+	writes, acts := r.written()
+	l.run, l.writes, l.ended = nil, writes, now
 	for _, v := range l.unjudged {
 		if _, own := l.writes[v]; !own {
 			s.foreign = true
@@ -112,7 +113,7 @@ func (t *trail) end(r *run, o outcome, now time.Time) outcome {
 	switch {
 	case !wrote && !l.soon:
 		l.turns, l.changes = 0, ""
-	case r.bySelf:
+	case l.bySelf:
 		l.turns++
 	}
 	var wait time.Duration
@@ -140,8 +141,8 @@ func (t *trail) end(r *run, o outcome, now time.Time) outcome {
 	t.mu.Unlock()
 	switch {
 	case isHot && !wasHot:
-		r.log().Error(nil, "This key goes in circles: nobody but its own runs brings it up, and it is slowed down", "runs", hotAfter+1, "writes", r.acts(), "changes", changes,
-			"causes", &r.causes, "rests", wait, "atMost", hotCap)
+		r.log().Error(nil, "This key goes in circles: nobody but its own runs brings it up, and it is slowed down", "runs", hotAfter+1, "writes", acts, "changes", changes,
+			"causes", r.worker.why(), "rests", wait, "atMost", hotCap)
 	case wasHot && !isHot:
 		r.log().Info("This key goes in circles no longer")
 	}

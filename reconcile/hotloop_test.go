@@ -218,7 +218,7 @@ func TestTheTrailForgetsKeysThatNobodyNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &trail{keys: map[Key]*step{}}
 		for i := range 50_000 {
-			r := &run{key: Key{Name: fmt.Sprint(i)}}
+			r := &run{worker: &worker{}, key: Key{Name: fmt.Sprint(i)}}
 			tr.note(r.key, "For x", r.key, "1", echo{"u", "1"})
 			tr.begin(r)
 			r.remember(act{}, "u", "2", false)

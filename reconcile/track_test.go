@@ -171,7 +171,9 @@ func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
 			c := newController(t, keys(&journal{}), Options{})
 			l := c.ledger
 			pods := listing(l, &still{})
-			ctx := &run{worker: newWorker(c, t.Context(), t.Context(), nil), key: Key{Namespace: "a", Name: "owner"}, began: time.Now()}
+			w := newWorker(c, t.Context(), t.Context(), nil)
+			w.began = time.Now()
+			ctx := &run{worker: w, key: Key{Namespace: "a", Name: "owner"}}
 			req, err := http.NewRequestWithContext(ctx, test.method, test.url, nil)
 			require.NoError(t, err)
 			resp, err := TrackWrites(test.answer).RoundTrip(req)
