@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // look is what the API server says at one moment about the pods of the demo. Nothing of the library is asked: it is what is shown here.
@@ -27,6 +28,7 @@ func (d *demo) look(ctx context.Context) (look, error) {
 		return look{}, fmt.Errorf("list the pods: %w", err)
 	}
 	var l look
+	of := map[types.UID]int{} // how many each ReplicaSet owns
 	for i := range list.Items {
 		pod := &list.Items[i]
 		switch owner := metav1.GetControllerOf(pod); {
@@ -36,6 +38,8 @@ func (d *demo) look(ctx context.Context) (look, error) {
 			l.released = append(l.released, pod)
 		default:
 			l.owned = append(l.owned, pod)
+			of[owner.UID]++
+			d.mostOfOne = max(d.mostOfOne, of[owner.UID])
 			if isReady(pod) {
 				l.ready++
 			}
