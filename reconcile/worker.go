@@ -34,7 +34,9 @@ type worker struct {
 	causes causes
 	step   *step
 
-	// Guarded by stuck.mu. run is the call that goes on, or nil. It counts as stuck from due on, and found says that look has found it so. While
+	// mu is the worker's own, so that no worker has to wait for another with each key; stuck.mu may be taken with it held.
+	mu sync.Mutex
+	// Guarded by mu. run is the call that goes on, or nil. It counts as stuck from due on, and found says that look has found it so. While
 	// there is one that look has not, the alarm is set, for due or earlier. It is not stopped when a call returns, for the next one to find it set: that saves a
 	// quarter of what the loop costs for a key (BenchmarkReconcile).
 	run   *run
@@ -72,8 +74,8 @@ func (w *worker) why() *causes {
 
 // leave stops the alarm, which nobody needs any more.
 func (w *worker) leave() {
-	w.stuck.mu.Lock()
-	defer w.stuck.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.alarm != nil {
 		w.alarm.Stop()
 	}
@@ -81,8 +83,8 @@ func (w *worker) leave() {
 
 // watch is told of a call that begins.
 func (w *worker) watch(r *run) {
-	w.stuck.mu.Lock()
-	defer w.stuck.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.run, w.due = r, w.began.Add(w.timeout+patience)
 	if w.alarm == nil {
 		w.alarm = time.AfterFunc(w.timeout+patience, w.look)
@@ -91,49 +93,52 @@ func (w *worker) watch(r *run) {
 
 // look is what the alarm does when it rings: it finds out whether the call that goes on is stuck.
 func (w *worker) look() {
-	w.stuck.mu.Lock()
+	w.mu.Lock()
 	r := w.run
 	if r == nil {
 		w.alarm = nil
-		w.stuck.mu.Unlock()
+		w.mu.Unlock()
 		return
 	}
 	if early := time.Until(w.due); early > 0 {
 		w.alarm.Reset(early) // it was set for an earlier call
-		w.stuck.mu.Unlock()
+		w.mu.Unlock()
 		return
 	}
 	w.alarm, w.found = nil, true
+	w.stuck.mu.Lock()
 	w.stuck.calls++
 	if w.stuck.calls <= w.workers && w.acting.Err() == nil {
 		w.replace()
 	} else {
 		w.stuck.missing++
 	}
-	stuck, stack := w.stuck.calls, stackOf(w.id) // until the lock is free the worker goes nowhere else
+	stuck := w.stuck.calls
 	w.stuck.mu.Unlock()
+	stack := stackOf(w.id) // until the lock is free the worker goes nowhere else
+	w.mu.Unlock()
 	r.log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service", "after", w.timeout+patience,
 		"stuckCalls", stuck, "stack", stack)
 }
 
 // returned is told that the call has returned.
 func (w *worker) returned() {
-	w.stuck.mu.Lock()
+	w.mu.Lock()
 	r, stuck := w.run, w.found
 	w.run, w.found = nil, false
-	switch {
-	case !stuck:
-	case w.stuck.missing > 0:
-		w.stuck.calls--
+	w.mu.Unlock()
+	if !stuck {
+		return
+	}
+	w.stuck.mu.Lock()
+	w.stuck.calls--
+	if w.stuck.missing > 0 {
 		w.stuck.missing-- // this one takes a place that nobody has taken
-	default:
-		w.stuck.calls--
+	} else {
 		w.retired = true
 	}
 	w.stuck.mu.Unlock()
-	if stuck {
-		r.log().Info("A stuck Reconcile has returned after all")
-	}
+	r.log().Info("A stuck Reconcile has returned after all")
 }
 
 // stuckCalls counts a controller's calls of Reconcile that do not return, and the workers that it lacks because of them.
