@@ -196,7 +196,7 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 
 // Memory for so many steps is always kept, for more than so many it never is, and for a number in between it is kept until so many batches in a row have needed
 // little of it: a burst has small ones, too, and to grow anew each time was a twentieth of all that it allocated.
-const leastSpare, mostSpare, mostSmall = 512, 4096, 64
+const leastSpare, mostSpare, mostSmall = 512, 1024, 64
 
 // applied says that a batch is in the store, or dropped.
 func (f *deltaFIFO[T]) applied(b batch[T]) {

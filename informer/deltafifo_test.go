@@ -155,7 +155,7 @@ func fill(t *testing.T, f *deltaFIFO[int], n int) (steps, deltas int) {
 
 func TestDeltaFIFOForgetsTheMemoryOfAGreatList(t *testing.T) {
 	f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{})
-	steps, deltas := fill(t, f, 5000)
+	steps, deltas := fill(t, f, mostSpare+1)
 	require.Zero(t, steps)
 	require.Zero(t, deltas)
 	_, any := f.pop()
@@ -177,14 +177,14 @@ func TestDeltaFIFOKeepsTheMemoryOfABurstForABurst(t *testing.T) {
 				for i := range mostSmall {
 					n := 10
 					if i == 0 {
-						n = 4000
+						n = mostSpare
 					}
 					steps, deltas := fill(t, f, n)
-					require.GreaterOrEqual(t, steps, 4000)
-					require.GreaterOrEqual(t, deltas, 4000)
+					require.GreaterOrEqual(t, steps, mostSpare)
+					require.GreaterOrEqual(t, deltas, mostSpare)
 				}
 			}
-			fill(t, f, 4000)
+			fill(t, f, mostSpare)
 			last(t, f)
 			steps, deltas := fill(t, f, 10)
 			require.LessOrEqual(t, steps, leastSpare)
