@@ -21,8 +21,7 @@ import (
 // and one allocation without it, 1.4 µs and thirteen with it; a manager whose Reconciler reads caches gets a fifth more done.
 //
 // It is small, as there is a new one for each call: who keeps the ctx must not find himself in another call. What nobody asks for after the call is the
-// worker's. One of 320 bytes was an eighth of all that a
-// manager allocates.
+// worker's. One of 320 bytes was an eighth of all that a manager allocates.
 type run struct {
 	worker *worker
 	key    Key
