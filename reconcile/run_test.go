@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +97,24 @@ func TestWhatIsDerivedFromTheCtxOfARunEndsWithIt(t *testing.T) {
 		require.NotContains(t, string(stacks), "propagateCancel", "no goroutine waits for the run's end on behalf of a child")
 		return func() { require.Equal(t, context.Canceled, child.Err()) }
 	})
+}
+
+func TestARunHasOneContextWhoeverAsksFirst(t *testing.T) {
+	for range 100 {
+		inRun(t, func(ctx context.Context, _ func()) (after func()) {
+			var asking sync.WaitGroup
+			done := make([]<-chan struct{}, 8)
+			for i := range done {
+				asking.Go(func() { done[i] = ctx.Done() })
+			}
+			asking.Wait()
+			for _, d := range done {
+				require.Equal(t, done[0], d)
+			}
+			require.NoError(t, ctx.Err(), "the one that was made too much has ended, and this is not it")
+			return func() { require.Equal(t, context.Canceled, ctx.Err()) }
+		})
+	}
 }
 
 func TestTheLoggerOfARunHasControllerAndKey(t *testing.T) {
