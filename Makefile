@@ -42,6 +42,7 @@ test-library: build
 	$(TEST) -run NoAllocations ./workqueue
 test-rest: build
 	$(TEST) -timeout 15m $(REST)
+	cd internal/tools && $(TEST) ./...
 test-controlplane:
 	cd internal/controlplane && $(TEST) $(RACE) -timeout 5m ./plane ./supervisor
 
@@ -65,6 +66,14 @@ fuzz: ## each fuzz target for FUZZTIME (20s)
 		done; \
 	done
 
+MUTANTS  ?= 300
+SEED     ?= 1
+PACKAGES ?= workqueue reconcile leaderelection informer
+
+.PHONY: mutate
+mutate: ## would the tests notice a bug? an hour; the report goes to .build/mutants; PACKAGES=workqueue MUTANTS=300 SEED=1
+	cd internal/tools && go run ./mutate -dir ../.. -n $(MUTANTS) -seed $(SEED) $(ARGS) $(PACKAGES)
+
 .PHONY: soak
 soak: build ## the long runs: chaos for as long as it takes, every test 20 times; hours
 	THERMOSTAT_SOAK=1 $(TEST) -race -count=20 -timeout 12h $(LIBRARY) $(REST)
@@ -81,6 +90,7 @@ lint: ## gofmt, go vet (also as on macOS and Windows), staticcheck
 	GOOS=windows go vet $(LIBRARY)
 	go tool -modfile=internal/tools/go.mod staticcheck ./...
 	cd internal/controlplane && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./plane ./supervisor
+	cd internal/tools && go vet ./... && go tool staticcheck ./...
 	cd internal/bench && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 
 .PHONY: controlplane
