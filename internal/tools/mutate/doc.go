@@ -14,7 +14,7 @@
 //	find      list the mutants of the package                                            find.go, skip.go
 //	weave     make a < b (activeMutant(7) && (a <= b) || !activeMutant(7) && (a < b))    weave.go
 //	compile   build one test binary, without the mutants that do not compile             compile.go
-//	choose    leave out tests that need more than their process, and those that fail     tests.go
+//	choose    leave out tests that need more than their process, fail, or take long      tests.go
 //	record    run each test alone, to see which mutants it comes across                  tests.go
 //	run       try a seeded sample, each mutant with the tests that come across it        run.go
 //	report    print the scores, and each survivor with its line before and after         report.go

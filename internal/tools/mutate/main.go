@@ -32,7 +32,7 @@ func main() {
 	flag.IntVar(&c.sampleSize, "n", 300, "how many mutants of each package to try, at most")
 	flag.Uint64Var(&c.seed, "seed", 1, "decides which mutants are tried")
 	flag.IntVar(&c.workers, "workers", 2, "how many mutants to try at once")
-	flag.DurationVar(&c.slowest, "slowest", 10*time.Second, "leave out tests that take longer")
+	flag.DurationVar(&c.slowest, "slowest", 10*time.Second, "leave out tests that take more of a processor")
 	flag.StringVar(&c.at, "at", "", "try only the mutants on this line, such as delay.go:114")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,11 +112,16 @@ func (c config) choose(ctx context.Context, p *pkg) ([]*test, []string, error) {
 	inParallel(c.workers, len(tests), func(i int) {
 		t, record := tests[i], filepath.Join(p.work, tests[i].name+".record")
 		begin := time.Now()
-		outcome := p.test(ctx, tests[i:i+1], func(*test) time.Duration { return c.slowest }, "MUTATE_RECORD="+record)
+		// Other work on the machine makes a test last longer, but hardly takes more of the processor's time.
+		limit := func(*test) time.Duration { return 3 * c.slowest }
+		o := p.test(ctx, tests[i:i+1], limit, "MUTATE_RECORD="+record)
 		t.took = time.Since(begin)
-		if outcome.result != passed {
-			why[i] = fmt.Sprintf("%s (%s in %v with nothing changed)",
-				t.name, outcome.result, t.took.Round(time.Millisecond))
+		switch {
+		case o.result != passed:
+			why[i] = fmt.Sprintf("%s (%s after %.1f s with nothing changed)", t.name, o.result, t.took.Seconds())
+			return
+		case o.cpu > c.slowest:
+			why[i] = fmt.Sprintf("%s (takes %.1f s of a processor)", t.name, o.cpu.Seconds())
 			return
 		}
 		seen, _ := os.ReadFile(record) // there is none if the test comes across no mutant
@@ -146,7 +152,8 @@ const (
 
 type outcome struct {
 	result result
-	by     string // the test that failed, or the one that ran when time was up
+	by     string        // the test that failed, or the one that ran when time was up
+	cpu    time.Duration // what it took of the processors' time
 }
 
 // memory is how many kilobytes of addresses a test may have. A mutant that grows without end fails instead of taking
@@ -173,15 +180,17 @@ func (p *pkg) test(ctx context.Context, tests []*test, limit func(*test) time.Du
 	cmd.WaitDelay = time.Second
 	cmd.Stdout, cmd.Stderr = w, w
 	err := cmd.Run()
+	o := outcome{result: failed, by: cmp.Or(w.failed, w.last)}
+	if s := cmd.ProcessState; s != nil {
+		o.cpu = s.UserTime() + s.SystemTime()
+	}
 	switch {
 	case err == nil:
-		return outcome{result: passed}
+		o.result, o.by = passed, ""
 	case errors.Is(context.Cause(ctx), errTooLong):
-		return outcome{result: timedOut, by: w.last}
-	case w.failed != "":
-		return outcome{result: failed, by: w.failed}
+		o.result, o.by = timedOut, w.last
 	}
-	return outcome{result: failed, by: w.last}
+	return o
 }
 
 var errTooLong = errors.New("a test takes too long")
