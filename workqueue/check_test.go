@@ -8,7 +8,7 @@ import (
 // check verifies every invariant that the comments on the fields of Queue, entry, line, waiters and alarms state. It
 // is the one place where a test looks inside.
 func (q *Queue[K]) check() error {
-	q.mu.Lock()
+	q.lock()
 	defer q.mu.Unlock()
 	where := map[*turn[K]]state{}
 	put := func(l *list[K], s state) (err error) {
@@ -32,13 +32,8 @@ func (q *Queue[K]) check() error {
 	if err := put(&q.active, active); err != nil {
 		return err
 	}
-	for _, l := range []struct {
-		line  *line[K]
-		state state
-	}{{&q.ready, waiting}, {&q.aside, throttled}} {
-		if err := l.line.check(func(keys *list[K]) error { return put(keys, l.state) }); err != nil {
-			return err
-		}
+	if err := q.ready.check(func(keys *list[K]) error { return put(keys, waiting) }); err != nil {
+		return err
 	}
 
 	refs, alarms, delayed := map[string]int{}, 0, 0
@@ -80,8 +75,6 @@ func (q *Queue[K]) check() error {
 			return fmt.Errorf("%v has a ticket, and no claim", k)
 		case t.state == active && !t.byGet && e.alarm[left] != 0:
 			return fmt.Errorf("%v is claimed, and the outcome of its last run still stands", k)
-		case t.state == throttled && !t.charged:
-			return fmt.Errorf("%v waits for a token that it does not owe", k)
 		case (t.group != nil) != (q.opts.Group != nil):
 			return fmt.Errorf("%v has the wrong kind of group", k)
 		}
@@ -133,9 +126,6 @@ func (q *Queue[K]) check() error {
 		return fmt.Errorf("%d keys are ready, %d workers sleep and only %d are awake", q.ready.n, n, q.waiters.waking)
 	case q.down && n > 0:
 		return fmt.Errorf("%d workers sleep after the shutdown", n)
-	}
-	if q.aside.n > 0 && n > 0 && q.waiters.waking == 0 && (q.armed == 0 || q.armed > max(q.tokens.next(), q.now())) {
-		return fmt.Errorf("keys wait for a token, workers sleep, and the timer is set to %d", q.armed)
 	}
 	for _, t := range q.pool.turns {
 		if t.state != idle || t.entry != nil || t.group != nil || t.next != nil || t.prev != nil ||

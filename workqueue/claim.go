@@ -45,7 +45,7 @@ func (c Claim[K]) Key() K { return c.key }
 func (c Claim[K]) Done() {
 	if c.use() {
 		defer c.q.end(c.turn, outcome{})
-		c.q.opts.RateLimiter.Forget(c.key)
+		c.q.forget(c.key)
 	}
 }
 
@@ -54,7 +54,7 @@ func (c Claim[K]) Done() {
 func (c Claim[K]) DoneAfter(d time.Duration) {
 	if c.use() {
 		defer c.q.end(c.turn, outcome{again: true, after: d})
-		c.q.opts.RateLimiter.Forget(c.key)
+		c.q.forget(c.key)
 	}
 }
 
@@ -62,19 +62,19 @@ func (c Claim[K]) DoneAfter(d time.Duration) {
 // returns that delay.
 func (c Claim[K]) Retry() (d time.Duration) {
 	if c.use() {
-		d = defaultMost // should the rate limiter panic
-		defer func() { c.q.end(c.turn, outcome{again: true, after: d, limited: true}) }()
-		d = c.q.opts.RateLimiter.When(c.key)
+		d = defaultMost // should the rate limiter end this goroutine
+		defer func() { c.q.end(c.turn, outcome{again: true, after: d}) }()
+		d = c.q.when(c.key)
 	}
 	return d
 }
 
 // RetryAfter ends the claim: the run failed, and the key comes back after d, at once if d is not positive. The rate
-// limiter counts the failure; the delay it asks for, and Options.Rate, do not apply.
+// limiter counts the failure; the delay it asks for does not apply.
 func (c Claim[K]) RetryAfter(d time.Duration) {
 	if c.use() {
 		defer c.q.end(c.turn, outcome{again: true, after: d})
-		c.q.opts.RateLimiter.When(c.key)
+		c.q.when(c.key)
 	}
 }
 
@@ -107,10 +107,9 @@ func (q *Queue[K]) end(t *turn[K], o outcome) {
 
 // outcome is how a run ended.
 type outcome struct {
-	again   bool          // the run itself asks for another one
-	after   time.Duration // with again: how long from now
-	limited bool          // with again: Options.Rate applies
-	parked  bool          // with again: no verdict, so no retry
+	again  bool          // the run itself asks for another one
+	after  time.Duration // with again: how long from now
+	parked bool          // with again: no verdict, so no retry
 }
 
 // finish ends the hand-out of t. It is called with the lock held and returns without it.
@@ -121,9 +120,9 @@ func (q *Queue[K]) finish(t *turn[K], o outcome) {
 			q.counts.retries++
 		}
 		if o.after > 0 || q.down {
-			q.setAlarm(e, left, o.after, priority, o.limited)
+			q.setAlarm(e, left, o.after, priority)
 		} else {
-			q.want(e, priority, o.limited)
+			q.want(e, priority)
 		}
 	}
 	q.active.remove(t)
@@ -135,43 +134,26 @@ func (q *Queue[K]) finish(t *turn[K], o outcome) {
 		q.rest(e)
 	}
 	q.settle()
-	q.mu.Unlock()
-	if q.opts.Metrics != nil {
-		q.opts.Metrics.Worked(priority, time.Duration(q.now()-started))
+	if q.opts.Metrics == nil {
+		q.mu.Unlock()
+		return
 	}
+	worked := time.Duration(q.now() - started)
+	q.mu.Unlock()
+	q.tellWorked(priority, worked)
 }
 
 // next waits for a key and hands it out. With byGet the turn is not to be touched, as [Queue.Done] may end it at any time.
 // It does not return a claim, which is too large for registers: to pass one on twice took a fifth of a key's time.
 func (q *Queue[K]) next(ctx context.Context, byGet bool) (t *turn[K], key K, err error) {
-	err = ctx.Err() // before the lock: it is the caller's code
+	// The context is the caller's code: it is asked before the lock is taken and after this worker has left the waiters,
+	// so that nothing but the worker itself is lost if it panics.
+	if err = ctx.Err(); err != nil {
+		return nil, key, err
+	}
+	ended := ctx.Done()
 	q.lock()
-	for {
-		if err != nil {
-			q.wake() // the key or the token that this worker was woken for is for another one now
-			q.armForToken()
-			q.mu.Unlock()
-			return nil, key, err
-		}
-		var all bool
-		if t, all = q.pick(); t != nil {
-			q.start(t, byGet)
-			q.wake() // if this worker was woken for another key than it got
-			key = t.entry.key
-			priority, waited := t.priority, time.Duration(t.started-t.since)
-			q.mu.Unlock()
-			if q.opts.Metrics != nil {
-				q.waited(t, key, byGet, priority, waited)
-			}
-			return t, key, nil
-		}
-		if !all {
-			// A million keys that lack a token must not keep everybody else from the lock.
-			q.mu.Unlock()
-			err = ctx.Err()
-			q.lock()
-			continue
-		}
+	for q.ready.n == 0 {
 		if q.down {
 			q.mu.Unlock()
 			return nil, key, ErrShutDown
@@ -181,9 +163,8 @@ func (q *Queue[K]) next(ctx context.Context, byGet bool) (t *turn[K], key K, err
 		select {
 		case <-w.woken:
 			woken = true
-		case <-ctx.Done():
+		case <-ended:
 		}
-		err = ctx.Err()
 		q.lock()
 		if !woken && !q.waiters.quit(w) { // woken at the same moment
 			<-w.woken
@@ -193,11 +174,38 @@ func (q *Queue[K]) next(ctx context.Context, byGet bool) (t *turn[K], key K, err
 			q.waiters.waking--
 		}
 		q.waiters.recycle(w)
+		if isClosed(ended) {
+			q.wake() // the key that this worker was woken for is for another one now
+			q.mu.Unlock()
+			if err = ctx.Err(); err == nil { // or the caller would take the zero claim for a real one
+				err = context.Canceled
+			}
+			return nil, key, err
+		}
+	}
+	t = q.ready.pop()
+	q.start(t, byGet)
+	q.wake() // if this worker was woken for another key than it got
+	key = t.entry.key
+	priority, waited := t.priority, time.Duration(t.started-t.since)
+	q.mu.Unlock()
+	if q.opts.Metrics != nil {
+		q.waited(t, key, byGet, priority, waited)
+	}
+	return t, key, nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
-// waited tells the metrics how long key waited. If they panic nobody else knows that it was handed out, so this ends
-// here, and the key is queued again.
+// waited tells the metrics how long key waited. If they end this goroutine nobody else knows that the key was handed
+// out, so the hand-out ends here, and the key is queued again.
 func (q *Queue[K]) waited(t *turn[K], key K, byGet bool, p Priority, d time.Duration) {
 	told := false
 	defer func() {
@@ -216,49 +224,11 @@ func (q *Queue[K]) waited(t *turn[K], key K, byGet bool, p Priority, d time.Dura
 			}
 		}
 	}()
-	q.opts.Metrics.Waited(p, d)
+	q.tellWaited(p, d)
 	told = true
 }
 
-// pick takes the turn that comes next out of its line. If there is none it says whether it has looked at all that are
-// ready; it moves only so many aside at a time.
-//
-// As long as a token is there a key aside competes under its own priority, and takes turns with the ready keys of that
-// priority. A ready key that owes a token goes aside if others wait there, or it would overtake them. After a shutdown
-// nobody owes anything, and those aside stay: a drain has counted them as undone.
-func (q *Queue[K]) pick() (t *turn[K], all bool) {
-	for range 1000 {
-		granted := q.aside.n > 0 && !q.down && q.tokens.next() <= q.now()
-		switch {
-		case granted && (q.ready.n == 0 || q.ready.yields(&q.aside)):
-			q.tokens.take(q.now())
-			t = q.aside.pop()
-			q.ready.age(t.priority)
-		case q.ready.n == 0:
-			q.armForToken()
-			return nil, true
-		default:
-			t = q.ready.peek()
-			if t.charged && q.opts.Rate > 0 && !q.down && (q.aside.n > 0 || !q.tokens.take(q.now())) {
-				q.ready.remove(t)
-				t.state = throttled
-				q.aside.push(t)
-				q.settle()
-				continue
-			}
-			q.ready.pop()
-			if granted {
-				q.aside.age(t.priority)
-			}
-		}
-		q.armForToken()
-		return t, true
-	}
-	q.armForToken()
-	return nil, false
-}
-
-// start gives the turn that pick returned to a worker.
+// start gives a turn that was taken out of the line to a worker.
 func (q *Queue[K]) start(t *turn[K], byGet bool) {
 	t.state, t.started, t.byGet = active, q.stamp(), byGet
 	q.active.push(t)

@@ -31,10 +31,10 @@ func (q *Queue[K]) Cancel(key K) bool {
 }
 
 // setAlarm lets e's alarm ring after d, unless it rings earlier anyway.
-func (q *Queue[K]) setAlarm(e *entry[K], kind int, d time.Duration, p Priority, limited bool) {
+func (q *Queue[K]) setAlarm(e *entry[K], kind int, d time.Duration, p Priority) {
 	at := after(q.now(), d)
 	if e.alarm[kind] != 0 {
-		limited, p = limited && e.limited[kind], max(p, e.priority[kind])
+		p = max(p, e.priority[kind])
 		q.alarms.hasten(e, kind, at)
 	} else {
 		if !e.delayed() {
@@ -42,7 +42,7 @@ func (q *Queue[K]) setAlarm(e *entry[K], kind int, d time.Duration, p Priority, 
 		}
 		q.alarms.add(e, kind, at)
 	}
-	e.limited[kind], e.priority[kind] = limited, p
+	e.priority[kind] = p
 	q.arm(q.alarms.next())
 }
 
@@ -70,16 +70,6 @@ func (q *Queue[K]) arm(at int64) {
 	}
 }
 
-// armForToken makes sure that a worker is woken when the first key in aside gets its token.
-func (q *Queue[K]) armForToken() {
-	if q.aside.n == 0 {
-		return
-	}
-	if now, next := q.now(), q.tokens.next(); next > now || q.waiters.n > 0 { // else the next worker that looks finds it
-		q.arm(max(next, now))
-	}
-}
-
 // ring runs when the timer fires: the keys whose alarm is due become wanted, and the timer is set anew.
 func (q *Queue[K]) ring() {
 	q.lock()
@@ -97,18 +87,10 @@ func (q *Queue[K]) ring() {
 	if next := q.alarms.next(); next != never {
 		q.arm(next)
 	}
-	now := q.now()
-	if q.aside.n > 0 {
-		if q.tokens.next() > now {
-			q.arm(q.tokens.next())
-		} else if q.waiters.n > 0 {
-			q.waiters.wake()
-		} // else the next worker that looks for a key finds the token
-	}
 	if q.coarse != 0 {
 		if q.coarse = 0; q.stamped {
-			q.coarse, q.stamped = now, false
-			q.arm(now + int64(granularity))
+			q.coarse, q.stamped = q.now(), false
+			q.arm(q.coarse + int64(granularity))
 		}
 	}
 }
@@ -123,7 +105,7 @@ func (q *Queue[K]) ringSome() (all bool) {
 		e := q.alarms[1].entry
 		kind := q.alarms.first(e)
 		q.clearAlarm(e, kind)
-		q.want(e, e.priority[kind], e.limited[kind])
+		q.want(e, e.priority[kind])
 	}
 	return false
 }

@@ -36,10 +36,6 @@
 // counts, and one that the outcome of the latest run left ([Claim.DoneAfter], [Claim.Retry]), which the next claim
 // clears, as its own outcome is the newer one. [Queue.Cancel] clears both.
 //
-// One state is missing above. With Options.Rate a key that only rate-limited adds asked for, and for which there is no
-// token when its turn comes, is throttled: it steps aside and lets the others pass. When there is one it competes again,
-// under its own priority and group, and the keys aside and those in line take turns.
-//
 // # What is promised
 //
 // For every key, between New and ShutDown, whatever the goroutines do:
@@ -51,13 +47,25 @@
 //   - Time. No run begins before the earliest time asked for, and one is ready no later than the timer fires.
 //   - Order. First in, first out; with priorities and groups, within each group of a priority.
 //   - No starvation. See [Options] for how often a priority, and a group, can be passed over.
-//   - Nothing left. When a key is unknown again the queue has no memory of it; only the rate limiter may, for an hour.
+//   - Nothing left. When a key is unknown again the queue has no memory of it; only the rate limiter may, until an hour
+//     and a minute after the longest delay that it can ask for, whether or not anything else fails or succeeds then.
+//   - One time. Under one hold of the lock the clock is read once, so no key is too early for one half of a decision and
+//     due for the other half.
 //
 // # What you owe
 //
 // End every claim, with the outcome that the run had, also if it panics: a claim that is not ended keeps its key from
 // everybody, on purpose. A bare deferred Done is not the way, as it says that a run succeeded that failed, and so resets
-// the delays of its key; the example of [Claim.Retry] shows one. Shut the queue down, or the workers wait for ever. Functions of yours that are in Options are called without a lock, from many goroutines.
+// the delays of its key; the example of [Claim.Retry] shows one. Shut the queue down, or the workers wait for ever.
+//
+// A key must be equal to itself. One that contains a NaN is not, and could never be named again: the Add methods panic,
+// as they do for a key that cannot be compared at all. The rate limiters treat each failure of such a key as its first.
+//
+// What you put into Options is called without a lock, from many goroutines. If it panics the queue logs that, at most
+// once a minute, counts it in [Stats], and goes on: a key whose group is unknown is in the unnamed one, a delay that is
+// unknown is 1000 s, and a time that the metrics did not take is lost. If it calls [runtime.Goexit], the goroutine that
+// called the queue ends, as always; a key that was being added is added all the same, a claim that was being ended ends,
+// and a key that was being handed out is queued again.
 //
 // # Two ways to ask for work
 //
@@ -69,7 +77,6 @@
 //   - A stray Done never queues a key twice.
 //   - ShutDownWithDrain waits for what is queued as well.
 //   - The default rate limiter has no bucket, in which one key that fails for ever would reserve everybody's time.
-//     Options.Rate charges when a key is handed out instead; a key that waits for a token is not in Len.
 //   - AddAfter without a delay is an Add, and does not count as a retry.
 //   - Options.Name registers no metrics; [Stats] has them, for whoever wants to.
 //
@@ -82,6 +89,7 @@
 //
 // One lock, one timer, no goroutine: what waits for time is in a heap ([time.AfterFunc] rings for its top), who waits
 // for work is in a list of channels. Read queue.go first, then claim.go and entry.go, then delay.go, limiter.go and
-// priority.go, which stand for themselves; index.go and metrics.go last. There is no clock to pass in: put a test in a
+// priority.go, which stand for themselves; guard.go, through which all user code is called, index.go and metrics.go
+// last. A limiter has a timer of its own. There is no clock to pass in: put a test in a
 // [testing/synctest] bubble and time is yours.
 package workqueue

@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"maps"
 	"sync/atomic"
 	"time"
 )
@@ -9,10 +10,9 @@ import (
 // worker or is in the hands of one has a turn; it may have all of it. A key that has nothing has no entry.
 type entry[K comparable] struct {
 	key  K
-	turn *turn[K] // nil iff the key is neither waiting, throttled nor active; with Options.Group never nil
+	turn *turn[K] // nil iff the key is neither waiting nor active; with Options.Group never nil
 
 	alarm    [2]int32    // where each alarm is in Queue.alarms; 0: not set
-	limited  [2]bool     // whether the key will owe a token when it rings
 	priority [2]Priority // which the key will have when it rings
 	hash     uint32      // of key, for Queue.entries
 }
@@ -23,10 +23,9 @@ func (e *entry[K]) delayed() bool { return e.alarm != [2]int32{} }
 type state uint8
 
 const (
-	idle      state = iota // in none; such a turn only keeps the group of a delayed key
-	waiting                // in Queue.ready
-	throttled              // in Queue.aside
-	active                 // in Queue.active
+	idle    state = iota // in none; such a turn only keeps the group of a delayed key
+	waiting              // in Queue.ready
+	active               // in Queue.active
 )
 
 // turn is a key's way through the queue, from the add to the end of the run, and on to the next one if the key is
@@ -41,14 +40,13 @@ type turn[K comparable] struct {
 	// turn fail here, too.
 	ticket atomic.Uint64
 
-	since   int64 // waiting, throttled or dirty: when the wait began
+	since   int64 // waiting or dirty: when the wait began
 	started int64 // active: when the run began
 
 	state         state
 	priority      Priority
 	dirty         bool     // active, and wanted again
 	dirtyPriority Priority // dirty: which the key will have then
-	charged       bool     // waiting, throttled or dirty: owes a token, as only rate-limited adds asked for the run
 	byGet         bool     // active, handed out by Get
 }
 
@@ -99,9 +97,19 @@ type pool[K comparable] struct {
 
 const poolSize = 512
 
-// roomy is how many keys a map may have held and yet be kept when it is empty. A map stays as large as it once was, so
-// one that has held more than that is replaced by a new one.
+// roomy is how many keys a map may have held and yet be kept although it holds few. A map stays as large as it once was,
+// so one that has held more than that is replaced by a new one when an eighth of them is left.
 const roomy = 1024
+
+// shrunk returns m, or a copy if m has become too large for what it holds, and the most that the returned map has held.
+func shrunk[M ~map[K]V, K comparable, V any](m M, peak int) (M, int) {
+	if peak <= roomy || len(m) > peak/8 {
+		return m, peak
+	}
+	smaller := make(M, len(m))
+	maps.Copy(smaller, m)
+	return smaller, len(m)
+}
 
 func (p *pool[K]) entry() (e *entry[K]) {
 	if n := len(p.entries); n > 0 {
@@ -159,9 +167,7 @@ func (q *Queue[K]) rest(e *entry[K]) {
 		if g := t.group; g != nil {
 			if g.refs--; g.refs == 0 {
 				delete(q.groups, g.name)
-				if len(q.groups) == 0 && q.mostGroups > roomy {
-					q.groups, q.mostGroups = map[string]*group{}, 0
-				}
+				q.groups, q.mostGroups = shrunk(q.groups, q.mostGroups)
 			}
 			t.group = nil
 		}
@@ -182,7 +188,7 @@ func (q *Queue[K]) free(t *turn[K]) {
 }
 
 // want notes that e's key needs a run: it queues a key that is not in the queue, and marks one that a worker has.
-func (q *Queue[K]) want(e *entry[K], p Priority, limited bool) {
+func (q *Queue[K]) want(e *entry[K], p Priority) {
 	t := e.turn
 	if t == nil {
 		t = q.pool.turn()
@@ -190,30 +196,18 @@ func (q *Queue[K]) want(e *entry[K], p Priority, limited bool) {
 	}
 	switch {
 	case t.state == idle:
-		t.since, t.priority, t.charged = q.stamp(), p, limited
+		t.since, t.priority = q.stamp(), p
 		q.counts.adds++
 		q.enqueue(t)
 	case t.state == active && !t.dirty:
-		t.since, t.dirtyPriority, t.charged = q.stamp(), p, limited
-		t.dirty = true
+		t.since, t.dirtyPriority, t.dirty = q.stamp(), p, true
 		q.counts.adds++
 	case t.state == active:
-		t.dirtyPriority, t.charged = max(t.dirtyPriority, p), t.charged && limited
-	case t.state == throttled && !limited: // a plain add owes no token
-		q.aside.remove(t)
-		t.priority, t.charged = max(t.priority, p), false
-		q.enqueue(t)
-	default:
-		t.charged = t.charged && limited
-		if p > t.priority {
-			l := &q.ready
-			if t.state == throttled {
-				l = &q.aside
-			}
-			l.remove(t)
-			t.priority = p
-			l.push(t)
-		}
+		t.dirtyPriority = max(t.dirtyPriority, p)
+	case p > t.priority:
+		q.ready.remove(t)
+		t.priority = p
+		q.ready.push(t)
 	}
 }
 
@@ -224,8 +218,16 @@ func (q *Queue[K]) enqueue(t *turn[K]) {
 	q.wake()
 }
 
-// now is the time on the queue's own scale: nanoseconds since it was made, never 0, which means "not set".
-func (q *Queue[K]) now() int64 { return int64(time.Since(q.born)) + 1 }
+// now is the time on the queue's own scale: nanoseconds since it was made, never 0, which means "not set". The lock is
+// held. However often it is asked under one hold of the lock it gives one answer, so what was not due in the first half
+// of a critical section is not due in the second half either; and as the clock is read under the lock, a later hold
+// never sees an earlier time.
+func (q *Queue[K]) now() int64 {
+	if q.read == 0 {
+		q.read = int64(time.Since(q.born)) + 1
+	}
+	return q.read
+}
 
 // wall turns a time on the queue's own scale into one to show.
 func (q *Queue[K]) wall(t int64) time.Time { return q.born.Add(time.Duration(t - 1)) }

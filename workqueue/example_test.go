@@ -163,28 +163,6 @@ func ExampleOptions_group() {
 	// big/4
 }
 
-// A rate for the whole queue is for keys that fail; others pass by them.
-func ExampleOptions_rate() {
-	q := workqueue.New(workqueue.Options[string]{
-		Rate:        0.01, // a second
-		RateLimiter: workqueue.FastSlow[string](0, 0, 0),
-	})
-	q.AddRateLimited("default/broken")
-	q.AddRateLimited("default/broken-too")
-	q.Add("default/fine")
-	for range 2 {
-		key, _ := q.Get()
-		fmt.Println(key)
-		q.Done(key)
-	}
-	stats := q.Stats()
-	fmt.Println(stats.Ready, "ready,", stats.Throttled, "waiting for the next token")
-	// Output:
-	// default/broken
-	// default/fine
-	// 0 ready, 1 waiting for the next token
-}
-
 // Drain lets the workers finish what is queued, and says what they could not.
 func ExampleQueue_Drain() {
 	q := workqueue.New(workqueue.Options[string]{})

@@ -18,7 +18,6 @@ type world struct {
 	q       *Queue[string]
 	workers [2]worker
 	history []event
-	rated   bool // it has a rate of one key a second
 	delayed bool // key c has a delay
 	down    bool
 }
@@ -55,23 +54,14 @@ var steps = map[string]func(w *world) bool{
 		time.Sleep(time.Second)
 		return true
 	},
-	"add a, rate-limited": func(w *world) bool { return w.rated && w.addRateLimited("a") },
-	"add c, rate-limited": func(w *world) bool { return w.rated && w.addRateLimited("c") },
-	"a second later, add b": func(w *world) bool { // in the same moment as whatever the timer does
-		if !w.rated || w.delayed || w.q.aside.n == 0 {
+	"wait, and add b": func(w *world) bool { // in the same moment as whatever the timer does
+		if !w.delayed || w.down {
 			return false
 		}
 		time.AfterFunc(time.Second, func() { w.q.Add("b") })
-		if !w.down {
-			w.record(added, "b")
-		}
-		time.Sleep(time.Second)
-		return true
-	},
-	"a second later": func(w *world) bool {
-		if !w.rated || w.delayed {
-			return false
-		}
+		w.record(added, "c")
+		w.record(added, "b")
+		w.delayed = false
 		time.Sleep(time.Second)
 		return true
 	},
@@ -117,14 +107,6 @@ func (w *world) add(key string) bool {
 		w.record(added, key)
 	}
 	w.q.Add(key)
-	return true
-}
-
-func (w *world) addRateLimited(key string) bool {
-	if !w.down {
-		w.record(added, key)
-	}
-	w.q.AddRateLimited(key)
 	return true
 }
 
@@ -220,16 +202,9 @@ func (w *world) settle() error {
 
 // state is all that the future of a world depends on.
 func (w *world) state() string {
-	s := []string{describe(w.q), fmt.Sprint(w.delayed, w.down, w.q.tokens.next() > w.q.now(), w.q.waiters.waking, len(w.q.pool.turns), len(w.q.pool.entries))}
-	for _, l := range []*line[string]{&w.q.ready, &w.q.aside} {
-		keys := l.plain
-		for _, c := range l.classes { // one, with one flow; that nobody is passed over by it is all the same
-			keys = c.turn.keys
-			s = append(s, fmt.Sprint(c.yielded && l == &w.q.ready))
-		}
-		for t := keys.head; t != nil; t = t.next {
-			s = append(s, fmt.Sprint(t.entry.key, t.charged))
-		}
+	s := []string{describe(w.q), fmt.Sprint(w.delayed, w.down, w.q.waiters.waking, len(w.q.pool.turns), len(w.q.pool.entries))}
+	for t := w.q.ready.plain.head; t != nil; t = t.next {
+		s = append(s, t.entry.key)
 	}
 	for _, me := range w.workers {
 		s = append(s, fmt.Sprint(me.holds, me.blocked, me.claim.q != nil, me.claim.key))
@@ -238,12 +213,8 @@ func (w *world) state() string {
 }
 
 // run makes a world and takes it through path. ok is false if its last step was not possible.
-func run(path []string, rated bool) (state string, ok bool, err error) {
-	o := Options[string]{RateLimiter: FastSlow[string](0, 0, 0)}
-	if rated {
-		o.Rate = 1
-	}
-	w := &world{q: New(o), rated: rated}
+func run(path []string) (state string, ok bool, err error) {
+	w := &world{q: New(Options[string]{RateLimiter: FastSlow[string](0, 0, 0)})}
 	defer func() {
 		for i := range w.workers {
 			w.quit(i)
@@ -264,11 +235,7 @@ func run(path []string, rated bool) (state string, ok bool, err error) {
 
 // TestExplore goes through all states that a queue with three keys and two workers can reach in a number of steps.
 func TestExplore(t *testing.T) {
-	t.Run("plain", func(t *testing.T) { explore(t, 8, false) })
-	t.Run("with a rate", func(t *testing.T) { explore(t, 6, true) })
-}
-
-func explore(t *testing.T, depth int, rated bool) {
+	depth := 8
 	if raceDetector {
 		depth -= 2
 	}
@@ -282,7 +249,7 @@ func explore(t *testing.T, depth int, rated bool) {
 			for _, path := range paths {
 				for _, name := range names {
 					path := append(slices.Clone(path), name)
-					state, ok, err := run(path, rated)
+					state, ok, err := run(path)
 					require.NoError(t, err)
 					if tried++; ok && !seen[state] {
 						seen[state] = true

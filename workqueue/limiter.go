@@ -11,6 +11,9 @@ import (
 
 // RateLimiter says how long a key that failed has to wait. Its methods are those of client-go's TypedRateLimiter, so
 // either fits where the other is asked for. They are called from many goroutines, and never under a queue's lock.
+//
+// Those of this package that count failures keep a count for an hour after the longest delay that they can ask for, and
+// free its memory within a further minute, by a timer: nobody needs to call them for that, and they need not be closed.
 type RateLimiter[K comparable] interface {
 	// When counts one more failure of key and returns the delay before the next attempt.
 	When(key K) time.Duration
@@ -27,6 +30,9 @@ const (
 	// idleAfter is how long the count of a key outlives the delay that it led to. Success forgets a key at once; this
 	// is for keys that are given up without a word.
 	idleAfter = time.Hour
+
+	// sweepEvery is how far apart the sweeps are that free the memory of such counts, at least.
+	sweepEvery = time.Minute
 )
 
 // Exponential doubles the delay with each failure of a key: base, 2*base, 4*base and so on, up to most. Each delay is
@@ -85,8 +91,7 @@ func ExponentialThenSlow[K comparable](base time.Duration, attempts int, slow ti
 
 // Bucket lets rate failures a second pass, over all keys together, and burst of them at once after a pause. It delays
 // the others until it is their turn; it knows no single keys. It reserves at the time of the failure, so one key that
-// fails without end delays all that fail after it; Options.Rate of a queue does not. It panics unless rate > 0 and
-// burst >= 1.
+// fails without end delays all that fail after it. It panics unless rate > 0 and burst >= 1.
 func Bucket[K comparable](rate float64, burst int) RateLimiter[K] {
 	if !(rate > 0) || burst < 1 {
 		panic("workqueue: Bucket needs rate > 0 and burst >= 1")
@@ -137,10 +142,16 @@ type perKey[K comparable] struct {
 	mu     sync.Mutex
 	counts map[K]*count[K]
 	peak   int // the most that counts has held; see roomy
-	// All counts, by the time of their last failure: oldest.next is the one that failed longest ago. The ring makes
-	// it cheap to drop those that nobody cares for any more, a few with each failure.
+	// All counts, by the time of their last failure: oldest.next is the one that failed longest ago.
 	oldest count[K]
 	size   atomic.Int64 // len(counts), so that forgetting a key costs nothing as long as none fails
+
+	// The sweeper drops the counts that have expired, whether or not anything fails or succeeds again. It is set as
+	// long as there are counts, for the time at which the oldest of them expires or, if that is later, sweepEvery after
+	// the sweep before. So a limiter has no goroutine and need not be closed: one that nobody uses any more is freed
+	// when its last count has expired.
+	sweeper *time.Timer // runs sweep; made when first needed
+	set     bool
 }
 
 type count[K comparable] struct {
@@ -157,9 +168,16 @@ func newPerKey[K comparable](longest int64, delay func(int) time.Duration) *perK
 }
 
 func (p *perKey[K]) When(key K) time.Duration {
+	if key != key {
+		return p.delay(1) // its count would never be found again
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := int64(time.Since(p.born))
+	return p.delay(p.fail(key, int64(time.Since(p.born))))
+}
+
+// fail counts a failure of key and returns how many it has had in a row.
+func (p *perKey[K]) fail(key K, now int64) int {
 	c := p.counts[key]
 	if c == nil {
 		c = &count[K]{key: key}
@@ -176,12 +194,59 @@ func (p *perKey[K]) When(key K) time.Duration {
 	c.last = now
 	c.next, c.prev = &p.oldest, p.oldest.prev
 	c.prev.next, c.next.prev = c, c
-	for range 2 { // more than come in, so the idle ones get fewer
-		if old := p.oldest.next; p.expired(old, now) {
-			p.drop(old)
-		}
+	p.schedule(now, 0)
+	return c.failures
+}
+
+// schedule sets the sweeper, for no sooner than after the pause, unless it is set or there is nothing to sweep, ever.
+func (p *perKey[K]) schedule(now int64, pause time.Duration) {
+	if p.set || len(p.counts) == 0 {
+		return
 	}
-	return p.delay(c.failures)
+	last := after(p.oldest.next.last, time.Duration(p.keep)) // the last moment at which the oldest one counts
+	if last == never {
+		return
+	}
+	p.set = true
+	d := max(time.Duration(last+1-now), pause)
+	if p.sweeper == nil {
+		p.sweeper = time.AfterFunc(d, p.sweep)
+	} else {
+		p.sweeper.Reset(d)
+	}
+}
+
+// sweep runs when the sweeper fires.
+func (p *perKey[K]) sweep() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.dropExpired()
+	p.set = false
+	p.schedule(now, sweepEvery)
+}
+
+// dropExpired drops all counts that have expired, and returns the time at which none was left. It lets go of the lock in
+// between, so that a million of them keep nobody from it.
+func (p *perKey[K]) dropExpired() (now int64) {
+	for {
+		now = int64(time.Since(p.born))
+		if p.dropSome(now) {
+			return now
+		}
+		p.mu.Unlock()
+		p.mu.Lock()
+	}
+}
+
+// dropSome drops up to a thousand expired counts, and says whether that was all.
+func (p *perKey[K]) dropSome(now int64) (all bool) {
+	for range 1000 {
+		if p.oldest.next == &p.oldest || !p.expired(p.oldest.next, now) {
+			return true
+		}
+		p.drop(p.oldest.next)
+	}
+	return false
 }
 
 func (p *perKey[K]) Forget(key K) {
@@ -207,10 +272,7 @@ func (p *perKey[K]) NumRequeues(key K) int {
 func (p *perKey[K]) failing() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := int64(time.Since(p.born))
-	for p.oldest.next != &p.oldest && p.expired(p.oldest.next, now) {
-		p.drop(p.oldest.next)
-	}
+	p.dropExpired()
 	return len(p.counts)
 }
 
@@ -220,9 +282,7 @@ func (p *perKey[K]) expired(c *count[K], now int64) bool { return now-c.last > p
 func (p *perKey[K]) drop(c *count[K]) {
 	c.unlink()
 	delete(p.counts, c.key)
-	if len(p.counts) == 0 && p.peak > roomy {
-		p.counts, p.peak = map[K]*count[K]{}, 0
-	}
+	p.counts, p.peak = shrunk(p.counts, p.peak)
 	p.size.Add(-1)
 }
 
@@ -303,21 +363,9 @@ func newBucket(rate float64, burst int) bucket {
 	return bucket{interval: interval, slack: int64(burst-1) * interval}
 }
 
-// next is when a token is there.
-func (b *bucket) next() int64 { return b.full - b.slack }
-
-// take takes a token if one is there.
-func (b *bucket) take(now int64) bool {
-	if b.next() > now {
-		return false
-	}
-	b.full = max(b.full, now) + b.interval
-	return true
-}
-
 // reserve takes the next token that nobody has, and returns how long it is until then.
 func (b *bucket) reserve(now int64) time.Duration {
-	wait := max(b.next()-now, 0)
+	wait := max(b.full-b.slack-now, 0)
 	b.full = after(max(b.full, now), time.Duration(b.interval))
 	return time.Duration(wait)
 }

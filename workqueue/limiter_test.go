@@ -162,10 +162,6 @@ func TestConstructorsRefuseNonsense(t *testing.T) {
 		"longest":            {"WithMaxWait", func() { WithMaxWait(Bucket[int](1, 1), -1) }},
 		"longest of nothing": {"WithMaxWait", func() { WithMaxWait[int](nil, 1) }},
 		"most of a nil":      {"MaxOf needs limiters, and number 1 is nil", func() { MaxOf(Bucket[int](1, 1), nil) }},
-		"option rate":        {"Options.Rate", func() { New(Options[int]{Rate: -1}) }},
-		"option rate NaN":    {"Options.Rate", func() { New(Options[int]{Rate: math.NaN()}) }},
-		"option burst":       {"Options.Burst", func() { New(Options[int]{Burst: -1, Rate: 1}) }},
-		"burst, no rate":     {"Options.Rate", func() { New(Options[int]{Burst: 1}) }},
 		"option overtaken":   {"Options.MaxOvertaken", func() { New(Options[int]{MaxOvertaken: -1}) }},
 		"a limiter of none":  {"MaxOf", func() { MaxOf[int]() }},
 	} {
@@ -210,6 +206,94 @@ func TestCountsExpire(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCountsGoWithoutAFurtherFailure: the memory of failures is freed although nobody calls the limiter any more.
+func TestCountsGoWithoutAFurtherFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 10_000
+		p := Exponential[int](time.Millisecond, time.Second, 0).(*perKey[int])
+		held := func() int {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return len(p.counts)
+		}
+		p.When(-1)
+		time.Sleep(30 * time.Minute)
+		for key := range keys {
+			p.When(key)
+		}
+		time.Sleep(30*time.Minute + time.Second)
+		require.Equal(t, keys+1, held(), "an hour after the longest delay they still count")
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		require.Equal(t, keys, held())
+		time.Sleep(30*time.Minute - 1)
+		synctest.Wait()
+		require.Equal(t, keys, held())
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		require.Zero(t, held())
+		require.False(t, p.set, "the timer rests")
+		require.Zero(t, p.size.Load())
+
+		p.When(1)
+		time.Sleep(time.Minute)
+		p.When(2)
+		time.Sleep(time.Second)
+		p.When(3)
+		p.When(1) // the oldest one is another one now
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 3, held())
+		time.Sleep(time.Second + 1)
+		synctest.Wait()
+		require.Equal(t, 2, held(), "sweeps are a minute apart")
+		require.Zero(t, p.NumRequeues(3), "although what has expired does not count")
+		time.Sleep(time.Minute - time.Second)
+		synctest.Wait()
+		require.Zero(t, held())
+
+		never := Exponential[int](math.MaxInt64, math.MaxInt64, 0).(*perKey[int])
+		never.When(1)
+		require.False(t, never.set, "a count that never expires needs no timer")
+	})
+}
+
+// TestALimiterDecidesByOneTime: what fail says of a key, and whether it stays, follow from the one time it is given.
+func TestALimiterDecidesByOneTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // where no timer fires meanwhile
+		p := Exponential[string](time.Second, time.Second, 0).(*perKey[string])
+		p.keep = 100
+		for _, step := range []struct {
+			now      int64
+			failures int
+		}{{1, 1}, {50, 2}, {150, 3}, {251, 1}, {352, 1}, {452, 2}} {
+			require.Equal(t, step.failures, p.fail("a", step.now), "at %d", step.now)
+			require.Equal(t, step.now, p.counts["a"].last)
+			require.False(t, p.expired(p.counts["a"], step.now+100))
+			require.True(t, p.expired(p.counts["a"], step.now+101))
+		}
+	})
+}
+
+// TestManyCountsExpireInSteps: the lock is not held while a great number of counts goes.
+func TestManyCountsExpireInSteps(t *testing.T) {
+	p := Exponential[int](time.Second, time.Second, 0).(*perKey[int])
+	for key := range 3500 {
+		p.When(key)
+	}
+	for _, left := range []int{2500, 1500, 500} {
+		require.False(t, p.dropSome(math.MaxInt64))
+		require.Len(t, p.counts, left)
+	}
+	require.True(t, p.dropSome(math.MaxInt64))
+	require.Empty(t, p.counts)
+	for key := range 3500 {
+		p.When(key)
+	}
+	p.keep = -1
+	require.Zero(t, failing(RateLimiter[int](p)), "all of them, in the end")
 }
 
 // TestExponentialThenSlowIsBounded: the doubling ends somewhere, and no count expires before the delay that it led to.

@@ -257,7 +257,7 @@ func TestValidatorsNoticeBugs(t *testing.T) {
 
 // TestStorm lets many goroutines use everything at once, and validates the history.
 func TestStorm(t *testing.T) {
-	q := New(Options[string]{Group: func(k string) string { return k[:1] }, Rate: 1e6, Burst: 1000})
+	q := New(Options[string]{Group: func(k string) string { return k[:1] }})
 	var mu sync.Mutex
 	var history []event
 	record := func(what, key string) {

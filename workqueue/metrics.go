@@ -14,17 +14,16 @@ type Metrics interface {
 // Stats is what a queue looks like at one moment. Where client-go has a metric with the same meaning, its name is
 // given. Without Options.Metrics the durations may be up to 100 ms too long.
 type Stats struct {
-	Ready     int // keys that can be handed out, as Len: depth
-	Throttled int // keys whose turn it was, which wait for a token of Options.Rate
-	Active    int // keys in the hands of workers
-	Delayed   int // keys with a delay that has not ended; some are in one of the above as well
+	Ready   int // keys that can be handed out, as Len: depth
+	Active  int // keys in the hands of workers
+	Delayed int // keys with a delay that has not ended; some are in one of the above as well
 
 	// Failing is how many keys the rate limiter counts failures of, also those that are not in the queue now. It is 0 if
 	// the limiter is not from this package and so cannot tell.
 	Failing int
 
 	// OldestReady is the longest wait of a key that is first in line, in its priority and group. A key further back may
-	// have waited longer, if its priority was raised or it was active or throttled meanwhile.
+	// have waited longer, if its priority was raised or it was active meanwhile.
 	OldestReady   time.Duration
 	UnfinishedSum time.Duration // how long the active keys have been worked on, together: unfinished_work_seconds
 	LongestActive time.Duration // the longest of them: longest_running_processor_seconds
@@ -32,10 +31,11 @@ type Stats struct {
 	Adds    uint64 // times that a key began to wait; adding a waiting key does not count: adds_total
 	Retries uint64 // times that a key was to come back, after a delay or rate-limited, other than parked: retries_total
 	Strays  uint64 // calls that would have ended a hand-out that was not there
+	Panics  uint64 // calls of the functions and interfaces in Options that panicked
 
 	// Priorities has an element for each priority with ready keys, the highest first. It is nil while the ready keys are
-	// one plain list; they are sorted by priority once one with a priority other than 0 or a group is among them, or
-	// keys with a token compete with them, and stay so until none is ready.
+	// one plain list; they are sorted by priority once one with a priority other than 0 or a group is among them, and
+	// stay so until none is ready.
 	Priorities []PriorityStats
 }
 
@@ -48,13 +48,13 @@ type PriorityStats struct {
 
 // Stats returns the figures of this moment. It takes time in proportion to the active keys and the waiting groups.
 func (q *Queue[K]) Stats() Stats {
-	failing := failing(q.opts.RateLimiter)
+	failing, panics := failing(q.opts.RateLimiter), q.panics.count()
 	q.lock()
 	defer q.mu.Unlock()
 	now := q.now()
 	s := Stats{
-		Ready: q.ready.n, Throttled: q.aside.n, Active: q.active.n, Delayed: q.delayed, Failing: failing,
-		Adds: q.counts.adds, Retries: q.counts.retries, Strays: q.counts.strays,
+		Ready: q.ready.n, Active: q.active.n, Delayed: q.delayed, Failing: failing,
+		Adds: q.counts.adds, Retries: q.counts.retries, Strays: q.counts.strays, Panics: panics,
 	}
 	for t := q.active.head; t != nil; t = t.next {
 		age := time.Duration(now - t.started)
@@ -79,17 +79,16 @@ func (q *Queue[K]) Stats() Stats {
 type State string
 
 const (
-	Delayed   State = "delayed"   // only its delay keeps it in the queue
-	Ready     State = "ready"     // waits for a worker
-	Throttled State = "throttled" // its turn came; waits for a token of Options.Rate
-	Active    State = "active"    // a worker has it
+	Delayed State = "delayed" // only its delay keeps it in the queue
+	Ready   State = "ready"   // waits for a worker
+	Active  State = "active"  // a worker has it
 )
 
 // Item is one key of a [Queue.Snapshot].
 type Item[K comparable] struct {
 	Key      K
 	State    State
-	Since    time.Time // Ready, Throttled: since it was added; Active: since it was handed out; Delayed: zero
+	Since    time.Time // Ready: since it was added; Active: since it was handed out; Delayed: zero
 	Again    bool      // Active: added meanwhile, so it will be ready when the worker is done
 	Next     time.Time // when its delay ends; zero if it has none. A key in any state can have one.
 	Failures int       // according to the rate limiter
@@ -102,7 +101,7 @@ type Item[K comparable] struct {
 func (q *Queue[K]) Snapshot() []Item[K] {
 	items := q.copyItems()
 	for i := range items {
-		items[i].Failures = q.opts.RateLimiter.NumRequeues(items[i].Key)
+		items[i].Failures = q.failures(items[i].Key)
 	}
 	return items
 }
@@ -127,8 +126,6 @@ func (q *Queue[K]) copyItems() []Item[K] {
 			switch t.state {
 			case waiting:
 				item.State, item.Since = Ready, q.wall(t.since)
-			case throttled:
-				item.State, item.Since = Throttled, q.wall(t.since)
 			case active:
 				item.State, item.Since = Active, q.wall(t.started)
 			}

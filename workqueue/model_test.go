@@ -18,20 +18,16 @@ import (
 type model struct {
 	bug string // a mistake to make on purpose; see TestModelNoticesBugs
 
-	keys         map[string]*modelKey // those that the queue knows something about
-	ready, aside []string
-	now          time.Duration
-	rated        bool // there is a rate of one key a second, with a burst of two
-	tokens       time.Duration
-	yielded      bool // the latest key came from aside, and others were ready
-	down         bool
+	keys  map[string]*modelKey // those that the queue knows something about
+	ready []string
+	now   time.Duration
+	down  bool
 }
 
 type modelKey struct {
-	active, dirty, charged bool
-	claim                  int               // live claim, 0 for none; -1: held by Get
-	at                     [2]*time.Duration // asked, left
-	limited                [2]bool
+	active, dirty bool
+	claim         int               // live claim, 0 for none; -1: held by Get
+	at            [2]*time.Duration // asked, left
 }
 
 func (m *model) key(k string) *modelKey {
@@ -41,82 +37,48 @@ func (m *model) key(k string) *modelKey {
 	return m.keys[k]
 }
 
-func (m *model) want(k string, limited bool) {
+func (m *model) want(k string) {
 	x := m.key(k)
-	waits, aside := slices.Contains(m.ready, k), slices.Contains(m.aside, k)
+	waits := slices.Contains(m.ready, k)
 	switch {
-	case x.active && !x.dirty:
-		x.dirty, x.charged = m.bug != "lose a dirty add", limited
-	case !x.active && !waits && !aside || m.bug == "queue a waiting key again" && waits:
-		x.charged = limited
+	case x.active:
+		x.dirty = m.bug != "lose a dirty add"
+	case !waits || m.bug == "queue a waiting key again":
 		m.ready = append(m.ready, k)
-	default:
-		x.charged = x.charged && limited
-		if aside && !limited && m.bug != "leave a plain add aside" {
-			m.aside = slices.DeleteFunc(m.aside, func(o string) bool { return o == k })
-			m.ready = append(m.ready, k)
-		}
 	}
 }
 
-func (m *model) alarm(k string, kind int, d time.Duration, limited bool) {
+func (m *model) alarm(k string, kind int, d time.Duration) {
 	x, at := m.key(k), m.now+d
-	if was := x.at[kind]; was != nil {
-		limited = limited && x.limited[kind]
-		if m.bug != "let the later deadline win" {
-			at = min(at, *was)
-		}
+	if was := x.at[kind]; was != nil && m.bug != "let the later deadline win" {
+		at = min(at, *was)
 	}
-	x.at[kind], x.limited[kind] = &at, limited
+	x.at[kind] = &at
 }
 
-func (m *model) add(k string, d time.Duration, limited bool) {
+func (m *model) add(k string, d time.Duration) {
 	switch {
 	case m.down && m.bug != "add after shutdown":
 	case d > 0:
-		m.alarm(k, asked, d, limited)
+		m.alarm(k, asked, d)
 	default:
-		m.want(k, limited)
+		m.want(k)
 	}
 }
 
 // next hands out a key; claim is -1 for a Get.
 func (m *model) next(claim int) (string, bool) {
-	pop := func(from *[]string) string {
-		k := (*from)[0]
-		*from = (*from)[1:]
-		x := m.key(k)
-		x.active, x.claim = true, claim
-		if claim > 0 && m.bug != "keep the delay of an earlier outcome" {
-			x.at[left] = nil
-		}
-		return k
+	if len(m.ready) == 0 {
+		return "", false
 	}
-	token := func() bool {
-		if !m.rated {
-			return true
-		}
-		if m.tokens < time.Second {
-			return false
-		}
-		m.tokens -= time.Second
-		return true
+	k := m.ready[0]
+	m.ready = m.ready[1:]
+	x := m.key(k)
+	x.active, x.claim = true, claim
+	if claim > 0 && m.bug != "keep the delay of an earlier outcome" {
+		x.at[left] = nil
 	}
-	for {
-		m.yielded = m.yielded && len(m.ready) > 0
-		switch {
-		case len(m.aside) > 0 && !m.down && !m.yielded && token():
-			m.yielded = true
-			return pop(&m.aside), true
-		case len(m.ready) == 0:
-			return "", false
-		case !m.key(m.ready[0]).charged || m.down || len(m.aside) == 0 && token():
-			m.yielded = false
-			return pop(&m.ready), true
-		}
-		m.aside = append(m.aside, m.ready[0])
-		m.ready = m.ready[1:]
-	}
+	return k, true
 }
 
 // end finishes the hand-out of k that claim stands for.
@@ -126,9 +88,9 @@ func (m *model) end(k string, claim int, o outcome) {
 		return
 	}
 	if o.again && (o.after > 0 || m.down) {
-		m.alarm(k, left, max(o.after, 0), o.limited)
+		m.alarm(k, left, max(o.after, 0))
 	} else if o.again {
-		m.want(k, o.limited)
+		m.want(k)
 	}
 	if x.active, x.claim = false, 0; x.dirty {
 		x.dirty = false
@@ -150,7 +112,6 @@ func (m *model) cancel(k string) bool {
 
 func (m *model) advance(d time.Duration) {
 	end := m.now + d
-	m.tokens = min(m.tokens+d, 2*time.Second)
 	for !m.down {
 		var first string
 		kind, at := 0, end+1
@@ -169,7 +130,7 @@ func (m *model) advance(d time.Duration) {
 		if x.at[kind] = nil; m.bug == "ring once for both" {
 			x.at = [2]*time.Duration{}
 		}
-		m.want(first, x.limited[kind])
+		m.want(first)
 	}
 	m.now = end
 }
@@ -185,8 +146,6 @@ func (m *model) String() string {
 			state = Active
 		case slices.Contains(m.ready, k):
 			state = Ready
-		case slices.Contains(m.aside, k):
-			state = Throttled
 		case x.at == [2]*time.Duration{}:
 			continue
 		}
@@ -196,16 +155,7 @@ func (m *model) String() string {
 				next = *at
 			}
 		}
-		owes := ""
-		if state == Ready || state == Throttled || x.dirty {
-			owes = fmt.Sprint(x.charged)
-		}
-		for i, at := range x.at {
-			if at != nil {
-				owes += fmt.Sprint(" ", x.limited[i])
-			}
-		}
-		all = append(all, fmt.Sprint(k, " ", state, " ", x.dirty, " ", next, " ", owes))
+		all = append(all, fmt.Sprint(k, " ", state, " ", x.dirty, " ", next))
 	}
 	return fmt.Sprint(len(m.ready), all)
 }
@@ -217,16 +167,7 @@ func describe(q *Queue[string]) string {
 		if !i.Next.IsZero() {
 			next = i.Next.Sub(q.born)
 		}
-		e, owes := q.entries.get(i.Key, q.entries.hash(i.Key)), ""
-		if i.State == Ready || i.State == Throttled || i.Again {
-			owes = fmt.Sprint(e.turn.charged)
-		}
-		for kind, i := range e.alarm {
-			if i != 0 {
-				owes += fmt.Sprint(" ", e.limited[kind])
-			}
-		}
-		all = append(all, fmt.Sprint(i.Key, " ", i.State, " ", i.Again, " ", next, " ", owes))
+		all = append(all, fmt.Sprint(i.Key, " ", i.State, " ", i.Again, " ", next))
 	}
 	slices.Sort(all)
 	return fmt.Sprint(q.Len(), all)
@@ -254,10 +195,7 @@ func play(script []byte, bug string) error {
 	op := 0
 	limiter := odd{&op, map[string]int{}}
 	o := Options[string]{RateLimiter: limiter}
-	m := &model{bug: bug, keys: map[string]*modelKey{}, tokens: 2 * time.Second}
-	if len(script)%2 == 1 { // half of the scripts have a rate
-		o.Rate, o.Burst, m.rated = 1, 2, true
-	}
+	m := &model{bug: bug, keys: map[string]*modelKey{}}
 	q := New(o)
 	defer q.ShutDown()
 	ended, cancel := context.WithCancel(context.Background())
@@ -274,15 +212,15 @@ func play(script []byte, bug string) error {
 		case 0, 1:
 			log = append(log, "Add "+k)
 			q.Add(k)
-			m.add(k, 0, false)
+			m.add(k, 0)
 		case 2:
 			log = append(log, fmt.Sprint("AddAfter ", k, " ", d))
 			q.AddAfter(k, d)
-			m.add(k, d, false)
+			m.add(k, d)
 		case 3:
 			log = append(log, "AddRateLimited "+k)
 			q.AddRateLimited(k)
-			m.add(k, limiter.last(k), true)
+			m.add(k, limiter.last(k))
 		case 4, 5, 6:
 			log = append(log, "Take or Get")
 			claim := -1
@@ -339,7 +277,7 @@ func play(script []byte, bug string) error {
 				if !live && got != 0 {
 					return fmt.Errorf("a stray Retry counted a failure")
 				}
-				m.end(c.key, i+1, outcome{again: true, after: got, limited: true})
+				m.end(c.key, i+1, outcome{again: true, after: got})
 			case 3:
 				c.RetryAfter(d)
 				m.end(c.key, i+1, outcome{again: true, after: d})
@@ -400,7 +338,7 @@ func TestQueueIsTheModel(t *testing.T) {
 // TestModelNoticesBugs shows that each kind of mistake is a difference that play finds.
 func TestModelNoticesBugs(t *testing.T) {
 	for _, bug := range []string{
-		"lose a dirty add", "queue a waiting key again", "leave a plain add aside", "let the later deadline win",
+		"lose a dirty add", "queue a waiting key again", "let the later deadline win",
 		"add after shutdown", "keep the delay of an earlier outcome", "let a stray call end a hand-out",
 		"cancel what is ready", "ring once for both",
 	} {

@@ -15,10 +15,6 @@ type Priority int8
 //   - a class is passed over at most maxOvertaken+P-2 times before one of its keys is handed out, and
 //   - a flow is passed over at most once by each other flow of its class before one of its own keys is handed out.
 //
-// A queue with a rate has a second line, of those that wait for a token. While one is there the two are served as one:
-// their classes age together, and within a priority they take turns, so there a flow may be passed over twice, once by
-// each line. While none is there nobody in the second line is passed over, and nothing counts.
-//
 // A class counts keys handed out, not time: what a key is owed does not depend on how fast the workers are.
 type line[K comparable] struct {
 	n            int
@@ -26,7 +22,7 @@ type line[K comparable] struct {
 	classes      []*class[K] // those that have keys, the highest priority first
 	maxOvertaken int
 
-	spareClass *class[K] // one for reuse, as most priorities come and go with a single key; never one whose map is large
+	spareClass *class[K] // one for reuse, as most priorities come and go with a single key
 	spareFlow  *flow[K]
 }
 
@@ -35,7 +31,6 @@ type class[K comparable] struct {
 	priority  Priority
 	n         int
 	overtaken int                 // keys of other classes handed out since the last one of this
-	yielded   bool                // the latest key of this priority came from another line; see yields
 	turn      *flow[K]            // the flow to serve next, in a ring of those that have keys
 	flows     map[*group]*flow[K] // the same flows
 	peak      int                 // the most that flows has held; see roomy
@@ -69,21 +64,15 @@ func (l *line[K]) pop() *turn[K] {
 		return t
 	}
 	best := l.best()
-	l.age(best.priority)
-	best.yielded = false
+	for _, c := range l.classes {
+		c.overtaken++
+	}
+	best.overtaken = 0
 	f := best.turn
 	best.turn = f.next
 	t := f.keys.head
 	l.drop(best, f, t)
 	return t
-}
-
-// peek returns the turn that is next.
-func (l *line[K]) peek() *turn[K] {
-	if len(l.classes) == 0 {
-		return l.plain.head
-	}
-	return l.best().turn.keys.head
 }
 
 // best is the class to serve next.
@@ -103,27 +92,6 @@ func (c *class[K]) before(o *class[K], maxOvertaken int) bool {
 		return c.overtaken > o.overtaken
 	}
 	return c.priority > o.priority
-}
-
-// age notes that a key of priority p was handed out from another line.
-func (l *line[K]) age(p Priority) {
-	for _, c := range l.classes {
-		if c.overtaken++; c.priority == p {
-			c.overtaken, c.yielded = 0, true
-		}
-	}
-}
-
-// yields says whether the next turn of o goes before the next one of l, where both have one. Within a priority the two
-// lines take turns.
-func (l *line[K]) yields(o *line[K]) bool {
-	l.split()
-	o.split()
-	mine, other := l.best(), o.best()
-	if mine.priority != other.priority {
-		return other.before(mine, l.maxOvertaken)
-	}
-	return !mine.yielded
 }
 
 // split puts the plain keys into a class.
@@ -154,6 +122,7 @@ func (l *line[K]) drop(c *class[K], f *flow[K], t *turn[K]) {
 		return
 	}
 	delete(c.flows, f.group)
+	c.flows, c.peak = shrunk(c.flows, c.peak)
 	f.prev.next, f.next.prev = f.next, f.prev
 	if c.turn == f {
 		c.turn = f.next
@@ -165,9 +134,6 @@ func (l *line[K]) drop(c *class[K], f *flow[K], t *turn[K]) {
 	}
 	i, _ := l.search(c.priority)
 	l.classes = slices.Delete(l.classes, i, i+1)
-	if c.peak > roomy {
-		return
-	}
 	c.turn = nil
 	l.spareClass = c
 }
@@ -180,7 +146,7 @@ func (l *line[K]) class(p Priority) *class[K] {
 		if l.spareClass = nil; c == nil {
 			c = &class[K]{flows: map[*group]*flow[K]{}}
 		}
-		c.priority, c.overtaken, c.yielded = p, 0, false
+		c.priority, c.overtaken = p, 0
 		l.classes = slices.Insert(l.classes, i, c)
 	}
 	return l.classes[i]

@@ -123,7 +123,7 @@ func TestHighestGoesFirst(t *testing.T) {
 
 func TestPriorityOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{Rate: 1, RateLimiter: FastSlow[string](0, 0, 0)})
+		q := New(Options[string]{})
 		priority := func(key string) Priority {
 			for _, i := range q.Snapshot() {
 				if i.Key == key {
@@ -159,21 +159,7 @@ func TestPriorityOfAKey(t *testing.T) {
 		take(t, q).Done()
 
 		take(t, q).Done() // first
-		q.Cancel("a")
-		for _, k := range []string{"takes the token", "x", "y"} {
-			q.AddRateLimited(k)
-		}
-		take(t, q).Done()
-		ctx, cancel := timeout(t, 1)
-		q.Take(ctx)
-		cancel()
-		require.Equal(t, 2, q.Stats().Throttled)
-		q.AddWith("y", AddOptions{Priority: 1, RateLimited: true})
-		require.NoError(t, q.check())
-		time.Sleep(time.Second)
-		require.Equal(t, "y", take(t, q).Key(), "also among those that wait for a token")
-		q.AddWith("x", AddOptions{Priority: 2})
-		require.Equal(t, "x", take(t, q).Key())
+		require.Equal(t, Priority(6), q.Snapshot()[0].Priority, "the other delay")
 	})
 }
 

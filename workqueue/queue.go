@@ -21,18 +21,8 @@ type Options[K comparable] struct {
 	// Exponential(5*time.Millisecond, 1000*time.Second, 0).
 	RateLimiter RateLimiter[K]
 
-	// Rate limits, in keys a second over the whole queue, how often keys that were added rate-limited are handed
-	// out. A key that lacks a token when its turn comes waits aside: it holds up nobody else, and plain adds are
-	// never charged. Once there is a token, a key aside goes by its own priority and group; within a priority those
-	// aside and those in line take turns. After a shutdown no key is charged. Zero means no such limit.
-	Rate float64
-
-	// Burst is how many rate-limited keys may be handed out at once after a pause. Zero means 1. It needs a Rate.
-	Burst int
-
 	// Group names the party that a key belongs to (its namespace, its tenant). The groups of a priority are served
-	// in turn, one key each, so that a group with many keys cannot starve the others; with a Rate, a group that also
-	// has keys aside may have two turns in a round. It is called without a lock,
+	// in turn, one key each, so that a group with many keys cannot starve the others. It is called without a lock,
 	// and must return the same name for the same key. nil means that there are no groups.
 	Group func(K) string
 
@@ -46,14 +36,7 @@ type Options[K comparable] struct {
 }
 
 func (o Options[K]) check() {
-	switch {
-	case !(o.Rate >= 0): // also refuses NaN
-		panic("workqueue: Options.Rate is negative; use 0 for a queue without a rate")
-	case o.Burst < 0:
-		panic("workqueue: Options.Burst is negative; use 0 for a burst of 1")
-	case o.Burst > 0 && o.Rate == 0:
-		panic("workqueue: Options.Burst is set without Options.Rate; set both or neither")
-	case o.MaxOvertaken < 0:
+	if o.MaxOvertaken < 0 {
 		panic("workqueue: Options.MaxOvertaken is negative; use 0 for the default of 10")
 	}
 }
@@ -64,29 +47,27 @@ type Queue[K comparable] struct {
 	opts Options[K]
 	born time.Time // zero point of all times below, which are nanoseconds since then and never 0
 
-	mu sync.Mutex // guards all fields below, except the tickets of turns
+	mu sync.Mutex // guards all fields below, except the tickets of turns and panics
 
 	// For every entry e and its turn t:
 	//   t is in ready  <=> t.state == waiting
-	//   t is in aside  <=> t.state == throttled
 	//   t is in active <=> t.state == active
 	//   e is in alarms, once or twice <=> e.alarm has an index that is not 0
 	//   t.dirty         => t.state == active
 	// An entry of which none of this holds is not in entries: what is known about a key leaves with it.
 	entries index[K]
 	ready   line[K] // keys whose turn it will be
-	aside   line[K] // keys whose turn it was, which wait for a token
 	active  list[K] // keys in the hands of a worker, the longest held first
 	alarms  alarms[K]
 	delayed int // entries that are in alarms
 
 	waiters    waiters           // workers that wait for a key
-	tokens     bucket            // for Options.Rate
 	groups     map[string]*group // the groups that some entry belongs to; nil without Options.Group
 	mostGroups int               // that groups has held; see roomy
 	pool       pool[K]
 	tickets    uint64 // the last ticket that a claim was given
 
+	read    int64       // the time, as this hold of the lock knows it; 0: the clock has not been read yet; see now
 	timer   *time.Timer // runs ring; made when first needed
 	armed   int64       // when it fires; 0: not set; 1: it has fired, and alarms are ringing
 	coarse  int64       // see stamp; 0: to be read anew
@@ -97,6 +78,7 @@ type Queue[K comparable] struct {
 	hurried chan struct{} // closed by ShutDown to end ShutDownWithDrain; nil unless that was called
 
 	counts counts
+	panics panics // has a lock of its own
 }
 
 // New returns an empty queue. It panics if an option makes no sense, as that is a mistake in the program.
@@ -109,13 +91,10 @@ func New[K comparable](o Options[K]) *Queue[K] {
 		o.MaxOvertaken = 10
 	}
 	q := &Queue[K]{opts: o, born: time.Now(), entries: index[K]{seed: maphash.MakeSeed()}}
-	if o.Rate > 0 {
-		q.tokens = newBucket(o.Rate, max(o.Burst, 1))
-	}
 	if o.Group != nil {
 		q.groups = map[string]*group{}
 	}
-	q.ready.maxOvertaken, q.aside.maxOvertaken = o.MaxOvertaken, o.MaxOvertaken
+	q.ready.maxOvertaken = o.MaxOvertaken
 	return q
 }
 
@@ -132,7 +111,7 @@ type AddOptions struct {
 	After time.Duration
 
 	// RateLimited counts this add as a failure with the RateLimiter and waits for what that says, or for After if
-	// that is longer; Options.Rate applies.
+	// that is longer.
 	RateLimited bool
 }
 
@@ -153,13 +132,31 @@ func (q *Queue[K]) AddRateLimited(key K) { q.add(key, AddOptions{RateLimited: tr
 func (q *Queue[K]) AddWith(key K, o AddOptions) { q.add(key, o) }
 
 func (q *Queue[K]) add(key K, o AddOptions) {
+	if key != key { // nobody could find it again
+		panic("workqueue: a key that is not equal to itself; does it contain a NaN?")
+	}
+	if q.opts.Group == nil && !o.RateLimited {
+		q.insert(key, "", o)
+		return
+	}
 	var group string
+	wait := time.Duration(0)
+	if o.RateLimited {
+		wait = defaultMost // should the rate limiter, or the group function, end this goroutine
+	}
+	defer func() {
+		o.After = max(o.After, wait)
+		q.insert(key, group, o)
+	}()
 	if q.opts.Group != nil {
-		group = q.opts.Group(key)
+		group = q.groupOf(key)
 	}
 	if o.RateLimited {
-		o.After = max(o.After, q.opts.RateLimiter.When(key))
+		wait = q.when(key)
 	}
+}
+
+func (q *Queue[K]) insert(key K, group string, o AddOptions) {
 	hash := q.entries.hash(key)
 	q.lock()
 	defer q.mu.Unlock()
@@ -171,17 +168,17 @@ func (q *Queue[K]) add(key K, o AddOptions) {
 		q.counts.retries++
 	}
 	if o.After > 0 {
-		q.setAlarm(e, asked, o.After, o.Priority, o.RateLimited)
+		q.setAlarm(e, asked, o.After, o.Priority)
 	} else {
-		q.want(e, o.Priority, o.RateLimited)
+		q.want(e, o.Priority)
 	}
 }
 
 // Forget sets the count of failures of key back to zero. It changes nothing about where key is in the queue.
-func (q *Queue[K]) Forget(key K) { q.opts.RateLimiter.Forget(key) }
+func (q *Queue[K]) Forget(key K) { q.forget(key) }
 
 // NumRequeues returns how often key failed since it was last forgotten, according to the rate limiter.
-func (q *Queue[K]) NumRequeues(key K) int { return q.opts.RateLimiter.NumRequeues(key) }
+func (q *Queue[K]) NumRequeues(key K) int { return q.failures(key) }
 
 // Get waits for a key and hands it out; the caller calls [Queue.Done] with it when the work is finished. It returns
 // shutdown, and no key, when the queue is shut down and empty. [Queue.Take] does the same with a context and a claim
@@ -222,8 +219,7 @@ func (q *Queue[K]) held(key K, hash uint32) *turn[K] {
 	return nil
 }
 
-// Len returns how many keys are ready to be handed out. Keys that are delayed, held by a worker or waiting for a token
-// of Options.Rate are not among them.
+// Len returns how many keys are ready to be handed out. Keys that are delayed or held by a worker are not among them.
 func (q *Queue[K]) Len() int {
 	q.lock()
 	defer q.mu.Unlock()
@@ -231,8 +227,8 @@ func (q *Queue[K]) Len() int {
 }
 
 // ShutDown closes the queue to adds: from now on they do nothing, and delays no longer end. Workers are still given
-// what is ready, token or no, and a key that was added while they held it; then Get and Take report the shutdown. Keys
-// that wait aside for a token stay there. It ends the waiting of [Queue.ShutDownWithDrain].
+// what is ready, and a key that was added while they held it; then Get and Take report the shutdown. It ends the
+// waiting of [Queue.ShutDownWithDrain].
 func (q *Queue[K]) ShutDown() {
 	q.lock()
 	defer q.mu.Unlock()
@@ -267,9 +263,8 @@ func (q *Queue[K]) ShuttingDown() bool {
 }
 
 // Drain is ShutDown, and waits until the workers have done all that was ready or in their hands, or until ctx ends.
-// It returns the keys that were left undone, in no particular order: those that are delayed, that an outcome asked
-// for, or that waited aside for a token of Options.Rate, and if ctx ended, whose error is then returned, those that are ready
-// or still held.
+// It returns the keys that were left undone, in no particular order: those that are delayed or that an outcome asked
+// for, and if ctx ended, whose error is then returned, those that are ready or still held.
 func (q *Queue[K]) Drain(ctx context.Context) (undone []K, err error) {
 	q.lock()
 	q.shutDown()
@@ -301,13 +296,14 @@ func (q *Queue[K]) shutDown() {
 	}
 }
 
-// lock takes the lock. If it is taken, other goroutines run first: it is held so briefly that to wait at the mutex,
-// which spins, parks and wakes, takes longer than the work, and the memory in question changes cores each time. With 8
-// producers and 8 workers on 2 cores a key needs a fifth less time for it.
+// lock takes the lock, and forgets the time that the hold before it knew. If it is taken, other goroutines run first: it
+// is held so briefly that to wait at the mutex, which spins, parks and wakes, takes longer than the work, and the memory
+// in question changes cores each time. With 8 producers and 8 workers on 2 cores a key needs a fifth less time for it.
 func (q *Queue[K]) lock() {
 	if !q.mu.TryLock() {
 		q.lockSlow()
 	}
+	q.read = 0
 }
 
 func (q *Queue[K]) lockSlow() {

@@ -200,7 +200,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, ctl := range controllers {
 		s := ctl.stats()
 		q := s.Queue
-		gauge(depth, float64(q.Ready+q.Throttled), ctl.name)
+		gauge(depth, float64(q.Ready), ctl.name)
 		counter(adds, float64(q.Adds), ctl.name)
 		counter(retries, float64(q.Retries), ctl.name)
 		gauge(unfinished, q.UnfinishedSum.Seconds(), ctl.name)
