@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
@@ -16,12 +17,14 @@ type Index[X, K comparable, F, V any] struct {
 	//
 	//	its slots are slots[r], unless that is empty, and more[r], if there are any; each is of another bucket
 	//	buckets[s.bucket].members[s.place] == r for each slot s of r; a bucket has no other members
-	//	byValue[buckets[b].value] == b, unless b is free; no bucket is empty but the free ones
+	//	byValue[buckets[b].value] == b; no bucket is empty
+	//
+	// All of it follows what the store holds now, not what it once held.
 	slots   column[slot]
-	more    map[Row][]slot
-	buckets []bucket[X]
-	free    []uint32
+	more    sparse[[]slot]
+	buckets bag[bucket[X]]
 	byValue map[X]uint32
+	most    int   // the most that byValue has held since it was made
 	err     error // the last failure of fn
 
 	// What fn said of the values that the writer is about to store, in order: all in one array, which is used again and again, and the end of each
@@ -53,7 +56,7 @@ type index[V any] interface {
 // AddIndex adds an index to a store. fn appends the values under which a value is to be found: none, one or several. What it does wrong, an error, a
 // panic, a value that is not equal to itself, is told to complain. The caller is the writer.
 func AddIndex[X, K comparable, F, V any](s *Store[K, F, V], fn func([]X, V) ([]X, error), complain func(error)) *Index[X, K, F, V] {
-	ix := &Index[X, K, F, V]{store: s, fn: fn, more: map[Row][]slot{}, byValue: map[X]uint32{}}
+	ix := &Index[X, K, F, V]{store: s, fn: fn, byValue: map[X]uint32{}}
 	// The rows stand still for the writer, and nobody knows the index yet.
 	for row := range Row(s.Rows()) {
 		if err := ix.plan(s.Value(row)); err != nil {
@@ -121,7 +124,7 @@ func (ix *Index[X, K, F, V]) Err() error {
 
 func (ix *Index[X, K, F, V]) members(x X) []Row {
 	if b, ok := ix.byValue[x]; ok {
-		return ix.buckets[b].members
+		return ix.buckets.at(b).members
 	}
 	return nil
 }
@@ -192,13 +195,14 @@ func (ix *Index[X, K, F, V]) commit(row Row) {
 		ix.slots.push(empty)
 	}
 	// Most updates change no index value, and most rows have one.
-	if first := *ix.slots.at(row); len(xs) == 1 && first != empty && ix.buckets[first.bucket].value == xs[0] && len(ix.more[row]) == 0 {
+	if first := *ix.slots.at(row); len(xs) == 1 && first != empty && ix.buckets.at(first.bucket).value == xs[0] &&
+		ix.more.find(uint32(row)) == nil {
 		return
 	}
 	slots := ix.slotsOf(row)
 	kept := slots[:0]
 	for _, s := range slots {
-		if slices.Contains(xs, ix.buckets[s.bucket].value) {
+		if slices.Contains(xs, ix.buckets.at(s.bucket).value) {
 			kept = append(kept, s)
 		} else {
 			ix.leave(row, s)
@@ -210,7 +214,7 @@ func (ix *Index[X, K, F, V]) commit(row Row) {
 			b = ix.newBucket(x)
 		}
 		if !slices.ContainsFunc(kept, func(s slot) bool { return s.bucket == b }) {
-			members := &ix.buckets[b].members
+			members := &ix.buckets.at(b).members
 			kept = append(kept, slot{bucket: b, place: uint32(len(*members))})
 			*members = append(*members, row)
 		}
@@ -226,7 +230,7 @@ func (ix *Index[X, K, F, V]) remove(row Row) {
 	if last := Row(ix.slots.len - 1); row != last {
 		slots := ix.slotsOf(last)
 		for _, s := range slots {
-			ix.buckets[s.bucket].members[s.place] = row
+			ix.buckets.at(s.bucket).members[s.place] = row
 		}
 		ix.setSlots(row, slots)
 		ix.setSlots(last, nil)
@@ -238,7 +242,10 @@ func (ix *Index[X, K, F, V]) remove(row Row) {
 func (ix *Index[X, K, F, V]) slotsOf(row Row) []slot {
 	ix.scratch = ix.scratch[:0]
 	if first := *ix.slots.at(row); first != empty {
-		ix.scratch = append(append(ix.scratch, first), ix.more[row]...)
+		ix.scratch = append(ix.scratch, first)
+		if more := ix.more.find(uint32(row)); more != nil {
+			ix.scratch = append(ix.scratch, *more...)
+		}
 	}
 	return ix.scratch
 }
@@ -249,16 +256,19 @@ func (ix *Index[X, K, F, V]) setSlots(row Row, slots []slot) {
 		first = slots[0]
 	}
 	*ix.slots.at(row) = first
-	if len(slots) > 1 {
-		ix.more[row] = append(ix.more[row][:0], slots[1:]...)
-	} else {
-		delete(ix.more, row)
+	switch more := ix.more.find(uint32(row)); {
+	case len(slots) <= 1:
+		ix.more.drop(uint32(row))
+	case more == nil:
+		ix.more.put(uint32(row), slices.Clone(slots[1:]))
+	default:
+		*more = append((*more)[:0], slots[1:]...)
 	}
 }
 
 // leave takes a row out of a bucket. The last member moves into the gap.
 func (ix *Index[X, K, F, V]) leave(row Row, s slot) {
-	b := &ix.buckets[s.bucket]
+	b := ix.buckets.at(s.bucket)
 	last := len(b.members) - 1
 	if moved := b.members[last]; moved != row {
 		b.members[s.place] = moved
@@ -268,10 +278,10 @@ func (ix *Index[X, K, F, V]) leave(row Row, s slot) {
 	switch {
 	case last == 0:
 		delete(ix.byValue, b.value)
-		*b = bucket[X]{}
-		ix.free = append(ix.free, s.bucket)
-	case last >= page && last < cap(b.members)/4:
-		b.members = slices.Clone(b.members) // most of it has gone, and so does its memory
+		ix.buckets.drop(s.bucket)
+		ix.shrink()
+	case cap(b.members) >= 32 && last < cap(b.members)/4: // most of it has gone, and so does its memory
+		b.members = append(make([]Row, 0, 2*last), b.members...)
 	}
 }
 
@@ -280,18 +290,24 @@ func (ix *Index[X, K, F, V]) slotIn(row Row, bucket uint32) *slot {
 	if first := ix.slots.at(row); first.bucket == bucket {
 		return first
 	}
-	more := ix.more[row]
+	more := *ix.more.find(uint32(row))
 	return &more[slices.IndexFunc(more, func(s slot) bool { return s.bucket == bucket })]
 }
 
 func (ix *Index[X, K, F, V]) newBucket(x X) uint32 {
-	b := uint32(len(ix.buckets))
-	if n := len(ix.free); n > 0 {
-		b, ix.free = ix.free[n-1], ix.free[:n-1]
-		ix.buckets[b].value = x
-	} else {
-		ix.buckets = append(ix.buckets, bucket[X]{value: x})
-	}
+	b := ix.buckets.add(bucket[X]{value: x})
 	ix.byValue[x] = b
+	ix.most = max(ix.most, len(ix.byValue))
 	return b
+}
+
+// shrink copies the map of the values into a smaller one when an eighth of the most that it has held is left, as a map
+// does not give back memory by itself. Readers wait meanwhile: some 60 ns for each value that is left.
+func (ix *Index[X, K, F, V]) shrink() {
+	if ix.most <= page || len(ix.byValue) > ix.most/8 {
+		return
+	}
+	byValue := make(map[X]uint32, len(ix.byValue))
+	maps.Copy(byValue, ix.byValue)
+	ix.byValue, ix.most = byValue, len(byValue)
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
@@ -49,7 +50,7 @@ func (ix *Index[X, K, F, V]) check(rows int) error {
 	for row := range Row(rows) {
 		seen := map[uint32]bool{}
 		for _, s := range slices.Clone(ix.slotsOf(row)) {
-			members := ix.buckets[s.bucket].members
+			members := ix.buckets.at(s.bucket).members
 			if int(s.place) >= len(members) || members[s.place] != row {
 				return fmt.Errorf("row %d is not at place %d of bucket %d", row, s.place, s.bucket)
 			}
@@ -61,23 +62,67 @@ func (ix *Index[X, K, F, V]) check(rows int) error {
 		}
 	}
 	for x, b := range ix.byValue {
-		if ix.buckets[b].value != x || len(ix.buckets[b].members) == 0 {
-			return fmt.Errorf("value %v leads to bucket %d of %v", x, b, ix.buckets[b].value)
+		found := ix.buckets.elements.find(b)
+		if found == nil || found.value != x || len(found.members) == 0 {
+			return fmt.Errorf("value %v leads to bucket %d of another", x, b)
 		}
-		memberships -= len(ix.buckets[b].members)
+		if c := cap(found.members); c >= 32 && len(found.members) < c/8 {
+			return fmt.Errorf("bucket %d has room for %d members, and %d", b, c, len(found.members))
+		}
+		memberships -= len(found.members)
 	}
 	if memberships != 0 {
 		return fmt.Errorf("%d slots more than members", memberships)
 	}
-	if len(ix.byValue)+len(ix.free) != len(ix.buckets) {
-		return fmt.Errorf("%d buckets, %d values, %d free", len(ix.buckets), len(ix.byValue), len(ix.free))
+	buckets, err := ix.buckets.elements.check(len(ix.buckets.elements.leaves)<<leafBits, func(b bucket[X]) bool { return b.members == nil })
+	switch {
+	case err != nil:
+		return fmt.Errorf("buckets: %w", err)
+	case len(ix.byValue) != buckets:
+		return fmt.Errorf("%d buckets, %d values", buckets, len(ix.byValue))
+	case ix.most < len(ix.byValue) || ix.most > page && len(ix.byValue) <= ix.most/8:
+		return fmt.Errorf("%d values in a map for %d", len(ix.byValue), ix.most)
 	}
-	for row := range ix.more {
-		if int(row) >= rows {
-			return fmt.Errorf("slots of row %d, of %d rows", row, rows)
+	open := slices.Sorted(slices.Values(ix.buckets.open))
+	for n := range ix.buckets.elements.leaves {
+		gap := ix.buckets.elements.used(uint32(n)) != full
+		if gap != slices.Contains(open, uint32(n)) {
+			return fmt.Errorf("leaf %d, a gap: %t, is wrong in open", n, gap)
 		}
 	}
+	if len(slices.Compact(open)) != len(ix.buckets.open) {
+		return fmt.Errorf("a leaf is open twice")
+	}
+	if _, err := ix.more.check(rows, func(more []slot) bool { return more == nil }); err != nil {
+		return fmt.Errorf("further slots: %w", err)
+	}
 	return nil
+}
+
+// check is the invariant of a sparse array in which all elements have numbers below end. It returns how many there are.
+func (s *sparse[T]) check(end int, isZero func(T) bool) (n int, err error) {
+	for i, l := range s.leaves {
+		if l == nil {
+			continue
+		}
+		if l.used == 0 {
+			return 0, fmt.Errorf("leaf %d is kept for nothing", i)
+		}
+		for j, e := range l.elements {
+			switch there := l.used&(1<<j) != 0; {
+			case there && i<<leafBits+j >= end:
+				return 0, fmt.Errorf("there is element %d, of %d", i<<leafBits+j, end)
+			case there == isZero(e):
+				return 0, fmt.Errorf("element %d is there: %t, and is zero: %t", i<<leafBits+j, there, isZero(e))
+			case there:
+				n++
+			}
+		}
+	}
+	if s.spare != nil && (s.spare.used != 0 || slices.ContainsFunc(s.spare.elements[:], func(e T) bool { return !isZero(e) })) {
+		return 0, fmt.Errorf("the spare leaf is in use")
+	}
+	return n, nil
 }
 
 // set is a value that is found under each of the numbers whose bit is set.
@@ -251,20 +296,38 @@ func TestTheCheckFindsSeededBugs(t *testing.T) {
 	ix.slots.at(0).place, ix.slots.at(1).place = ix.slots.at(1).place, ix.slots.at(0).place
 	require.ErrorContains(t, s.check(), "is not at place")
 	s, ix = build()
-	delete(ix.more, 2)
+	ix.more.drop(2)
 	require.ErrorContains(t, s.check(), "slots more than members")
 	s, ix = build()
-	ix.more[2] = append(ix.more[2], *ix.slots.at(2))
+	*ix.more.at(2) = append(*ix.more.at(2), *ix.slots.at(2))
 	require.ErrorContains(t, s.check(), "is twice in")
 	s, ix = build()
 	ix.byValue[7] = ix.byValue[0]
 	require.ErrorContains(t, s.check(), "leads to bucket")
 	s, ix = build()
-	ix.free = append(ix.free, 0)
-	require.ErrorContains(t, s.check(), "free")
+	ix.buckets.open = nil
+	require.ErrorContains(t, s.check(), "wrong in open")
 	s, ix = build()
-	ix.more[5] = nil
-	require.ErrorContains(t, s.check(), "slots of row 5")
+	ix.buckets.open = append(ix.buckets.open, 0)
+	require.ErrorContains(t, s.check(), "open twice")
+	s, ix = build()
+	ix.buckets.add(bucket[int]{members: []Row{}})
+	require.ErrorContains(t, s.check(), "3 buckets, 2 values")
+	s, ix = build()
+	ix.more.put(5, []slot{})
+	require.ErrorContains(t, s.check(), "element 5, of 3")
+	s, ix = build()
+	ix.buckets.elements.leaves[0].elements[9].members = []Row{}
+	require.ErrorContains(t, s.check(), "element 9 is there: false")
+	s, ix = build()
+	ix.buckets.elements.spare = ix.buckets.elements.leaves[0]
+	require.ErrorContains(t, s.check(), "spare leaf is in use")
+	s, ix = build()
+	ix.most = 100 * page
+	require.ErrorContains(t, s.check(), "2 values in a map for")
+	s, ix = build()
+	ix.buckets.at(0).members = append(make([]Row, 0, 100), ix.buckets.at(0).members...)
+	require.ErrorContains(t, s.check(), "has room for 100 members")
 }
 
 // A store grows and shrinks over many pages, and what it no longer needs it lets go.
@@ -293,7 +356,7 @@ func TestAStoreGrowsAndShrinks(t *testing.T) {
 	for _, v := range s.values.pages[0][3:cap(s.values.pages[0])] {
 		require.Nil(t, v, "what was removed is not kept alive")
 	}
-	require.Less(t, cap(all.buckets[all.byValue[true]].members), 2*page)
+	require.Less(t, cap(all.buckets.at(all.byValue[true]).members), 32)
 }
 
 func TestAColumnDoesNotAllocateOnTheBorderOfTwoPages(t *testing.T) {
@@ -342,4 +405,68 @@ func TestIndexFunctionsThatMisbehaveHurtNobody(t *testing.T) {
 	require.Equal(t, []string{"good"}, panics.Get("good"))
 	require.ErrorIs(t, panics.Err(), errPicky)
 	require.ErrorContains(t, panics.Err(), "the index function, for bad")
+}
+
+// TestAnIndexGivesBackWhatABurstTook: the memory of an index follows the objects that are there, of which few are left,
+// anywhere among those that went.
+func TestAnIndexGivesBackWhatABurstTook(t *testing.T) {
+	const n, survivors = 100_000, 10
+	names := make([]string, n) // the same for each store, so they do not count
+	for i := range names {
+		names[i] = "name-" + strconv.Itoa(i)
+	}
+	memory := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	random := rand.New(rand.NewPCG(1, 1))
+	for name, index := range map[string]func(to []string, i int) ([]string, error){
+		"one value an object":     func(to []string, i int) ([]string, error) { return append(to, names[i]), nil },
+		"two values an object":    func(to []string, i int) ([]string, error) { return append(to, names[i], names[n-1-i]), nil },
+		"a hundred objects share": func(to []string, i int) ([]string, error) { return append(to, names[i/100]), nil },
+		"all share one value":     func(to []string, i int) ([]string, error) { return append(to, names[0]), nil },
+	} {
+		s := New[string, struct{}, int]()
+		ix := AddIndex(s, index, nil)
+		order := random.Perm(n)
+		before := memory()
+		for i, key := range names {
+			s.Plan(key, i, nil)
+			s.Put(key, struct{}{}, i)
+		}
+		full := memory() - before
+		for _, i := range order[survivors:] {
+			row, _ := s.Find(names[i])
+			s.Remove(row)
+		}
+		left := memory() - before
+		t.Logf("%s: %d kB, of which %d objects keep %d kB", name, full>>10, survivors, left>>10)
+		require.Less(t, left, int64(256<<10), name)
+		require.NoError(t, s.check())
+		for _, i := range order[:survivors] {
+			values, _ := index(nil, i)
+			require.Contains(t, ix.Get(values[0]), i)
+		}
+		runtime.KeepAlive(s)
+	}
+}
+
+func TestASparseArrayDoesNotAllocateForOneThatComesAndGoes(t *testing.T) {
+	var b bag[int]
+	for i := range leafSize {
+		require.Equal(t, uint32(i), b.add(i))
+	}
+	require.Zero(t, testing.AllocsPerRun(100, func() { b.drop(b.add(1)) }))
+	require.Equal(t, uint32(leafSize), b.add(1), "in a leaf of its own")
+	for i := range uint32(leafSize) {
+		b.drop(i)
+	}
+	require.Nil(t, b.elements.leaves[0])
+	require.Equal(t, uint32(0), b.add(1), "in the gap that was there last")
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		b.drop(0)
+		b.add(1)
+	}))
 }
