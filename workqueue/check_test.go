@@ -109,6 +109,11 @@ func (q *Queue[K]) check() error {
 			return fmt.Errorf("alarm %d belongs to %v", i, a.entry)
 		}
 	}
+	for i, a := range q.alarms[len(q.alarms):cap(q.alarms)] {
+		if a != (alarm[K]{}) {
+			return fmt.Errorf("the place of alarm %d remembers the last one", len(q.alarms)+i)
+		}
+	}
 	if next := q.alarms.next(); !q.down && next != never && (q.armed == 0 || q.armed > next) {
 		return fmt.Errorf("the timer is set to %d, after the first alarm at %d", q.armed, next)
 	}

@@ -160,6 +160,33 @@ func TestShutDownReleasesDrains(t *testing.T) {
 	})
 }
 
+// TestDrainOfAnIdleQueue: that ctx has ended is no error if there is nothing to wait for.
+func TestDrainOfAnIdleQueue(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 { // of two channels that are ready a select takes either
+		q := New(Options[string]{})
+		q.AddAfter("delayed", time.Hour)
+		undone, err := q.Drain(ended)
+		require.NoError(t, err)
+		require.Equal(t, []string{"delayed"}, undone)
+	}
+}
+
+// TestNothingRingsAfterTheShutdown, not even what was due when it came.
+func TestNothingRingsAfterTheShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options[string]{})
+		q.AddAfter("a", time.Second)
+		q.ShutDown()
+		time.Sleep(time.Minute)
+		q.ring() // as a timer does that fired before it was stopped, and had to wait for the lock
+		require.Zero(t, q.Len())
+		require.Equal(t, 1, q.Stats().Delayed)
+		require.NoError(t, q.check())
+	})
+}
+
 // curious is a context of the user's, which looks at the queue.
 type curious struct {
 	context.Context

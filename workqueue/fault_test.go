@@ -303,6 +303,28 @@ func TestFaultD10ShutdownWhileHandingOut(t *testing.T) {
 	}
 }
 
+// TestAMapShrinksWhenAnEighthIsLeft, so that a few keys that stay do not keep the memory of those that went.
+func TestAMapShrinksWhenAnEighthIsLeft(t *testing.T) {
+	limiter := Exponential[int](time.Hour, time.Hour, 0).(*perKey[int])
+	const keys = 8 * roomy
+	for k := range keys {
+		limiter.When(k)
+	}
+	address := func() uintptr { return reflect.ValueOf(limiter.counts).Pointer() }
+	first := address()
+	for k := range keys - roomy - 1 {
+		limiter.Forget(k)
+	}
+	require.Equal(t, first, address(), "more than an eighth is left")
+	limiter.Forget(keys - 1)
+	second := address()
+	require.NotEqual(t, first, second)
+	require.Equal(t, roomy, failing(RateLimiter[int](limiter)))
+	require.Equal(t, 1, limiter.NumRequeues(keys-2))
+	limiter.Forget(keys - 2)
+	require.Equal(t, second, address(), "it is copied once, not with each key that goes")
+}
+
 // TestAMapThatWasLargeIsReplaced, since it would keep the size that it once had. One that was small is kept: it is soon
 // in use again.
 func TestAMapThatWasLargeIsReplaced(t *testing.T) {

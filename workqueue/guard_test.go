@@ -176,6 +176,33 @@ func TestHandOutWhoseMetricsFail(t *testing.T) {
 	}
 }
 
+// done is a metric that ends the hand-out of a key itself, as Done may come from any goroutine, and then its goroutine.
+type done struct{ q *Queue[string] }
+
+func (d *done) Waited(Priority, time.Duration) {
+	if d.q != nil {
+		d.q.Done("a")
+		runtime.Goexit()
+	}
+}
+func (*done) Worked(Priority, time.Duration) {}
+
+// TestHandOutThatHasEndedIsNotEndedAgain, although its metrics fail.
+func TestHandOutThatHasEndedIsNotEndedAgain(t *testing.T) {
+	d := &done{}
+	q := New(Options[string]{Metrics: d})
+	d.q = q
+	q.Add("a")
+	require.False(t, apart(func() { q.Get() }))
+	require.Zero(t, q.Len())
+	require.NoError(t, q.check())
+	require.Zero(t, q.entries.n)
+	q.Add("a")
+	q.Add("b")
+	d.q = nil
+	require.Equal(t, "a", take(t, q).Key())
+}
+
 // TestQuestionsThatFail: what only asks gets a harmless answer.
 func TestQuestionsThatFail(t *testing.T) {
 	f := newFaulty()

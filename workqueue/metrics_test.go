@@ -127,6 +127,22 @@ func TestCoarseTimes(t *testing.T) {
 	})
 }
 
+// TestTimesAfterTheShutdown: the timer, which reads the clock anew for times that are only shown, rests then.
+func TestTimesAfterTheShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options[int]{})
+		q.Add(1)
+		q.Add(2)
+		q.ShutDown()
+		for range 2 {
+			time.Sleep(time.Hour)
+			c := take(t, q)
+			require.Zero(t, q.Stats().LongestActive, "it was handed out just now")
+			c.Done()
+		}
+	})
+}
+
 func TestSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options[string]{
