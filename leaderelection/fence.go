@@ -16,6 +16,9 @@ import (
 //	cfg.Wrap(elector.Fence)
 //	clients, err := kubernetes.NewForConfig(cfg)
 //
+// The error of a request that was refused has a method NotSent() bool; that of one that was cut off has not, unless the
+// transport below says so.
+//
 // What was sent before the tenure ended may still be applied after it: a process that is paused at the worst moment has one request in
 // flight on each of its connections. The API server checks no tokens, so give updates a resourceVersion as a precondition.
 func (e *Elector) Fence(next http.RoundTripper) http.RoundTripper { return &fence{e, next} }
@@ -41,7 +44,7 @@ func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
 		if req.Body != nil {
 			_ = req.Body.Close() // as a RoundTripper has to
 		}
-		return nil, f.refused(req)
+		return nil, refusal{req.Method, req.URL.Path}
 	}
 
 	ctx, cancel := context.WithCancelCause(req.Context())
@@ -50,7 +53,8 @@ func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
 	response, err := f.next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		if context.Cause(ctx) == ErrNotLeading {
-			err = fmt.Errorf("%w; it had been sent: %w", f.refused(req), err)
+			err = fmt.Errorf("%w: %s %s was cut off; it had been sent: %w",
+				ErrNotLeading, req.Method, req.URL.Path, err)
 		}
 		end()
 		return nil, err
@@ -61,9 +65,16 @@ func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-func (f *fence) refused(req *http.Request) error {
-	return fmt.Errorf("%w: %s %s was refused", ErrNotLeading, req.Method, req.URL.Path)
+// refusal is the error of a request that was not sent. It says so to a transport around the fence, which else has to
+// think that the write may have happened.
+type refusal struct{ method, path string }
+
+func (r refusal) Error() string {
+	return fmt.Sprintf("%v: %s %s was refused", ErrNotLeading, r.method, r.path)
 }
+
+func (r refusal) Unwrap() error { return ErrNotLeading }
+func (r refusal) NotSent() bool { return true }
 
 // A fencedBody ends the request's context when the answer has been read.
 type fencedBody struct {

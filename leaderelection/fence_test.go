@@ -42,7 +42,11 @@ func TestFence(t *testing.T) {
 			return err
 		}
 		require.ErrorIs(t, do(t.Context(), http.MethodPost), ErrNotLeading)
-		require.ErrorContains(t, do(t.Context(), http.MethodPatch), "PATCH /pods was refused")
+		err := do(t.Context(), http.MethodPatch)
+		require.ErrorContains(t, err, "PATCH /pods was refused")
+		var notSent interface{ NotSent() bool }
+		require.ErrorAs(t, err, &notSent)
+		require.True(t, notSent.NotSent())
 		require.Zero(t, sent, "a refused write is not sent")
 		require.NoError(t, do(t.Context(), http.MethodGet), "reads pass")
 
@@ -70,6 +74,8 @@ func TestFenceCutsOffWhatIsUnderWayWhenTheTenureEnds(t *testing.T) {
 			require.ErrorIs(t, err, ErrNotLeading)
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorContains(t, err, "it had been sent")
+			var notSent interface{ NotSent() bool }
+			require.False(t, errors.As(err, &notSent), "nobody knows what became of it")
 		})
 		require.Equal(t, 1, sent)
 		require.Less(t, took, 10*time.Second)
