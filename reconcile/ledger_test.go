@@ -579,50 +579,6 @@ func TestAWriteThatCannotBeWaitedForIsAnError(t *testing.T) {
 	})
 }
 
-func TestWhatAnInformerWillSee(t *testing.T) {
-	pod := func(change func(*write)) write {
-		w := podWrite("a", "7", false)
-		w.labels = map[string]string{"app": "x"}
-		if change != nil {
-			change(&w)
-		}
-		return w
-	}
-	for name, test := range map[string]struct {
-		informer string // path and query of its requests
-		write    write
-		about    bool
-		included bool
-	}{
-		"all namespaces":               {"/api/v1/pods?limit=500", pod(nil), true, true},
-		"behind a proxy's prefix":      {"/k8s/clusters/c-1/api/v1/pods", pod(func(w *write) { w.host = "server/k8s/clusters/c-1" }), true, true},
-		"another such cluster":         {"/k8s/clusters/c-2/api/v1/pods", pod(func(w *write) { w.host = "server/k8s/clusters/c-1" }), false, false},
-		"its namespace":                {"/api/v1/namespaces/default/pods", pod(nil), true, true},
-		"another namespace":            {"/api/v1/namespaces/other/pods", pod(nil), false, false},
-		"another resource":             {"/api/v1/services", pod(nil), false, false},
-		"another group":                {"/apis/metrics.k8s.io/v1/pods", pod(nil), false, false},
-		"another host":                 {"/api/v1/pods", pod(func(w *write) { w.host = "elsewhere" }), false, false},
-		"labels that match":            {"/api/v1/pods?labelSelector=app%3Dx", pod(nil), true, true},
-		"labels that do not":           {"/api/v1/pods?labelSelector=app%3Dy", pod(nil), true, false},
-		"a name that matches":          {"/api/v1/pods?fieldSelector=metadata.name%3Da", pod(nil), true, true},
-		"a name that does not":         {"/api/v1/pods?fieldSelector=metadata.name%3Db", pod(nil), true, false},
-		"a field that no answer shows": {"/api/v1/pods?fieldSelector=spec.nodeName%3Dn", pod(nil), true, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			u, err := url.Parse("https://server" + test.informer)
-			require.NoError(t, err)
-			var l learner
-			l.learn(&http.Request{URL: u})
-			require.True(t, l.has())
-			s := l.of("default")
-			require.Equal(t, test.about, s != nil && s.about(test.write.target))
-			if test.about {
-				require.Equal(t, test.included, s.includes(test.write))
-			}
-		})
-	}
-}
-
 // An informer asks for the server's version by a list of any one object.
 func TestAListOfOneObjectTeachesNothing(t *testing.T) {
 	var l learner

@@ -293,12 +293,19 @@ func (m *Manager) tracked(log klog.Logger) error {
 	seen := 0
 	for _, c := range m.opts.Controllers {
 		for _, ca := range c.ledger.caches {
-			if ca.learner.has() {
-				seen++
+			passed, unread := ca.learner.heard()
+			if !passed {
+				missing = append(missing, fmt.Errorf("controller %s depends on informer %s, whose requests do not "+
+					"pass TrackWrites as those of other informers do: call cfg.Wrap(reconcile.TrackWrites) on the "+
+					"rest.Config that its client is made from", c.name, ca.Name()))
 				continue
 			}
-			missing = append(missing, fmt.Errorf("controller %s depends on informer %s, whose requests do not pass TrackWrites as those of other informers do: "+
-				"call cfg.Wrap(reconcile.TrackWrites) on the rest.Config that its client is made from", c.name, ca.Name()))
+			seen++
+			if !ca.learner.has() {
+				log.Info("An informer asks for what is no collection of a Kubernetes API, so writes there are not "+
+					"waited for, unless Wrote and Deleted tell of them",
+					"controller", c.name, "informer", ca.Name(), "address", unread)
+			}
 		}
 	}
 	switch {

@@ -1,57 +1,235 @@
 package reconcile
 
 import (
+	"bytes"
+	"io"
+	"mime"
 	"net/http"
-	"regexp"
+	"net/url"
+	"path"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
 // target is what a request to a Kubernetes API is about.
 type target struct {
-	host, group, resource string
+	host, group, resource string // host has the prefix of a proxy, which tells a server from the others behind it
 	namespace, name       string // name is empty for a whole collection and for a create
-	subresource           string
+	subresource           string // one segment: proxy may be followed by a path, which is left out
 }
 
-// version is the form of an API version (Kubernetes API Concepts, "API versioning").
-var version = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
-
-// targetOf reads a request's path, whose shapes are
+// The path of a request has one of these shapes, with the prefix of a proxy in front of it (Kubernetes API Concepts,
+// "Resource URIs"):
 //
-//	/api/v1/...                              the core group, ""
+//	/api/VERSION/...                         the core group, ""
 //	/apis/GROUP/VERSION/...                  any other
 //
-// followed by RESOURCE, RESOURCE/NAME or RESOURCE/NAME/SUBRESOURCE, with namespaces/NAMESPACE/ in front for what lives in a namespace. A server
-// that stands behind a proxy has a prefix in front of it all, which tells it from the other servers there and so is kept with the host.
-// (Kubernetes API Concepts, "Resource URIs".)
-func targetOf(r *http.Request) (target, bool) {
-	t := target{host: r.URL.Host}
-	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	root, skip := 0, 0
-	for ; skip == 0; root++ {
-		switch {
-		case len(parts) < root+3:
-			return t, false
-		case parts[root] == "api" && version.MatchString(parts[root+1]):
-			skip = 2
-		case parts[root] == "apis" && len(parts) > root+3 && version.MatchString(parts[root+2]):
-			skip, t.group = 3, parts[root+1]
-		default:
-			t.host += "/" + parts[root]
-		}
-	}
-	parts = parts[root-1+skip:]
+// followed by RESOURCE, RESOURCE/NAME or RESOURCE/NAME/SUBRESOURCE, with namespaces/NAMESPACE/ in front for what lives
+// in a namespace.
+//
+// No segment tells by itself what it is: a version may be any label, a prefix may contain "api", and a namespace may be
+// called "pods". But an informer asks for a whole collection, so its path ends in a resource, and is read from its end.
+// It says where the group of that resource begins; each write there is read from its beginning. A path of which no
+// informer has told is not understood, and need not be: nobody waits for it.
 
-	// namespaces/x is the namespace x itself, and namespaces/x/status its subresource; namespaces/x/pods are pods.
-	if parts[0] == "namespaces" && len(parts) >= 3 && parts[2] != "status" && parts[2] != "finalize" {
-		t.namespace, parts = parts[1], parts[2:]
+// collection is a resource on a server, as the requests of an informer tell of it.
+type collection struct {
+	target        // host, group and resource
+	root   string // what stands in front of the version: the host, and the path of the group
+}
+
+// address is what two requests to one server have in common however they are written, and the path.
+func address(u *url.URL) string {
+	host := strings.ToLower(u.Host)
+	switch strings.ToLower(u.Scheme) {
+	case "https":
+		host = strings.TrimSuffix(host, ":443")
+	case "http":
+		host = strings.TrimSuffix(host, ":80")
 	}
-	t.resource = parts[0]
-	if len(parts) > 1 {
-		t.name = parts[1]
+	absolute := u.Path
+	if !strings.HasPrefix(absolute, "/") {
+		absolute = "/" + absolute
 	}
-	if len(parts) > 2 {
-		t.subresource = strings.Join(parts[2:], "/")
+	return host + path.Clean(absolute)
+}
+
+// collectionOf reads an address that an informer asks, from its end. The namespace is empty if it asks for all of them.
+func collectionOf(address string) (c collection, namespace string, ok bool) {
+	rest, resource, _ := cutLast(address)
+	rest, version, ok := cutLast(rest)
+	if before, marker, inside := cutLast(rest); inside && marker == "namespaces" {
+		namespace = version
+		rest, version, ok = cutLast(before)
 	}
-	return t, true
+	if !ok || version == "" || resource == "" {
+		return c, "", false
+	}
+	c.root, c.resource = rest, resource
+	before, last, ok := cutLast(rest)
+	if host, marker, grouped := cutLast(before); grouped && marker == "apis" {
+		c.host, c.group = host, last
+		return c, namespace, last != ""
+	}
+	c.host = before
+	return c, namespace, ok && last == "api"
+}
+
+// cutLast cuts the last segment off an address; ok is false if nothing but the host is left of it.
+func cutLast(address string) (before, last string, ok bool) {
+	i := strings.LastIndexByte(address, '/')
+	if i < 0 {
+		return "", address, false
+	}
+	return address[:i], address[i+1:], true
+}
+
+// read reads the address of a request to the collection, or to something in it.
+func (c *collection) read(address string) (t target, ok bool) {
+	rest, ok := strings.CutPrefix(address, c.root)
+	if !ok {
+		return t, false
+	}
+	rest, ok = strings.CutPrefix(rest, "/")
+	_, rest, more := strings.Cut(rest, "/") // whatever the version: it is the same object in each
+	if !ok || !more {
+		return t, false
+	}
+	t = target{host: c.host, group: c.group}
+	t.resource, t.name, t.subresource = three(rest)
+	if t.resource == "namespaces" && (c.resource != "namespaces" || !ofNamespace(t.subresource)) {
+		t.namespace = t.name
+		t.resource, t.name, t.subresource = three(t.subresource)
+	}
+	t.subresource, _, _ = strings.Cut(t.subresource, "/")
+	return t, t.resource == c.resource
+}
+
+// ofNamespace reports whether namespaces/NAME/rest is about the namespace itself, and not about something that lives in
+// it.
+func ofNamespace(rest string) bool { return rest == "" || rest == "status" || rest == "finalize" }
+
+// three cuts a path into two segments and the rest.
+func three(path string) (first, second, rest string) {
+	first, path, _ = strings.Cut(path, "/")
+	second, rest, _ = strings.Cut(path, "/")
+	return first, second, rest
+}
+
+// guess says what a request that is not read by any collection seems to be about. It is good for names, and nothing is
+// decided by it.
+func guess(address string) (t target) {
+	parts := strings.Split(address, "/")
+	for i := 1; i < len(parts); i++ {
+		c := collection{target: target{host: strings.Join(parts[:i], "/")}}
+		version := i + 1
+		switch {
+		case parts[i] == "apis" && len(parts) > i+3:
+			c.group = parts[i+1]
+			version++
+		case parts[i] == "api" && len(parts) > i+2:
+		default:
+			continue
+		}
+		c.root = strings.Join(parts[:version], "/")
+		c.resource = parts[version+1]
+		if inside := parts[version+1:]; c.resource == "namespaces" && len(inside) > 2 && !ofNamespace(inside[2]) {
+			c.resource = inside[2]
+		}
+		t, _ = c.read(address)
+		return t
+	}
+	return t
+}
+
+// maxOptions bounds how much of a request's body is looked at. Options have a few hundred bytes.
+const maxOptions = 64 << 10
+
+// dryRun reports whether a request asks for nothing to be changed. It returns the request that is to be sent: its body
+// may have been read. What cannot be read is no dry run.
+//
+// Options are in the query, but those of a deletion are in its body, if it has one: then the server takes no notice of
+// the query.
+func dryRun(req *http.Request) (*http.Request, bool) {
+	asked := strings.Contains(req.URL.RawQuery, "dryRun") && req.URL.Query().Has("dryRun")
+	if req.Method != http.MethodDelete || req.Body == nil || req.Body == http.NoBody {
+		return req, asked
+	}
+	req, body, whole := peek(req)
+	if whole && len(body) == 0 {
+		return req, asked
+	}
+	return req, whole && dryDeletion(req.Header.Get("Content-Type"), body)
+}
+
+// peek reads the body of a request, unless that is long: whole is false then. The request that it returns has the body
+// as it was.
+func peek(req *http.Request) (same *http.Request, body []byte, whole bool) {
+	from := req.Body
+	if req.GetBody != nil {
+		again, err := req.GetBody()
+		if err != nil {
+			return req, nil, false
+		}
+		defer again.Close()
+		from = again
+	}
+	body, err := io.ReadAll(io.LimitReader(from, maxOptions+1))
+	whole = err == nil && len(body) <= maxOptions
+	if req.GetBody != nil {
+		return req, body, whole
+	}
+	rest := io.Reader(req.Body)
+	if err != nil {
+		rest = failing{err}
+	}
+	same = new(http.Request)
+	*same = *req // as a RoundTripper may not change it
+	same.Body = readCloser{io.MultiReader(bytes.NewReader(body), rest), req.Body}
+	return same, body, whole
+}
+
+// readCloser reads here and closes there.
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+// failing is the rest of a body that could not be read.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// dryDeletion reports whether the body of a deletion asks for a dry run.
+func dryDeletion(contentType string, body []byte) bool {
+	if !bytes.Contains(body, []byte(metav1.DryRunAll)) {
+		return false // which is how the only value there is looks in every encoding
+	}
+	var options struct {
+		DryRun []string `json:"dryRun"`
+	}
+	var err error
+	switch media, _, _ := mime.ParseMediaType(contentType); media {
+	case "", runtime.ContentTypeJSON:
+		err = utiljson.Unmarshal(body, &options)
+	case runtime.ContentTypeCBOR:
+		var everything map[string]any // the decoder refuses fields that are not asked for
+		err = direct.Unmarshal(body, &everything)
+		if values, ok := everything["dryRun"].([]any); ok && len(values) > 0 {
+			return err == nil
+		}
+	case runtime.ContentTypeProtobuf:
+		var envelope runtime.Unknown
+		var message metav1.DeleteOptions
+		raw, _ := bytes.CutPrefix(body, protobufMark)
+		if err = envelope.Unmarshal(raw); err == nil {
+			err = message.Unmarshal(envelope.Raw)
+		}
+		options.DryRun = message.DryRun
+	}
+	return err == nil && len(options.DryRun) > 0
 }

@@ -124,6 +124,10 @@ func (r *run) String() string { return fmt.Sprintf("reconcile %s", r.key) }
 // log is the worker's logger with the key. It is made for each line: most runs have none.
 func (r *run) log() klog.Logger { return r.worker.log.WithValues("key", r.key) }
 
+func (r *run) target(ctx context.Context, address string) (t target, followed bool) {
+	return r.worker.ledger.target(klog.FromContext(ctx), address)
+}
+
 func (r *run) wrote(ctx context.Context, verb string, w write) {
 	r.remember(act{verb, w.target}, w.uid, w.resourceVersion, w.deleted)
 	r.worker.ledger.wrote(klog.FromContext(ctx), r.key, w)

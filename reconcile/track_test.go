@@ -25,7 +25,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-func TestTargets(t *testing.T) {
+func TestAddressesAreReadByACollection(t *testing.T) {
 	for path, want := range map[string]target{
 		"/api/v1/pods":                                     {resource: "pods"},
 		"/api/v1/nodes/n1":                                 {resource: "nodes", name: "n1"},
@@ -36,17 +36,36 @@ func TestTargets(t *testing.T) {
 		"/api/v1/namespaces/a/pods":                        {resource: "pods", namespace: "a"},
 		"/api/v1/namespaces/a/pods/p":                      {resource: "pods", namespace: "a", name: "p"},
 		"/api/v1/namespaces/a/pods/p/status":               {resource: "pods", namespace: "a", name: "p", subresource: "status"},
+		"/api/v1/namespaces/a/pods/p/proxy/a/b":            {resource: "pods", namespace: "a", name: "p", subresource: "proxy"},
 		"/apis/apps/v1/namespaces/a/replicasets/r/scale":   {group: "apps", resource: "replicasets", namespace: "a", name: "r", subresource: "scale"},
 		"/prefix/apis/apps/v1/namespaces/a/replicasets/r/": {host: "/prefix", group: "apps", resource: "replicasets", namespace: "a", name: "r"},
-		"/api/clusters/c1/apis/apps/v1beta2/replicasets":   {host: "/api/clusters/c1", group: "apps", resource: "replicasets"},
+		"/clusters/c-1/apis/g.io/stable/things":            {host: "/clusters/c-1", group: "g.io", resource: "things"},
 		"/k8s/clusters/c-1/api/v1/pods":                    {host: "/k8s/clusters/c-1", resource: "pods"},
 	} {
-		got, ok := targetOf(&http.Request{URL: &url.URL{Path: path}})
+		at := address(&url.URL{Path: path})
+		require.Equal(t, want, guess(at), path)
+		root := want.host + "/api"
+		if want.group != "" {
+			root += "s/" + want.group
+		}
+		c, _, ok := collectionOf(root + "/v2beta9/" + want.resource)
+		require.True(t, ok)
+		got, ok := c.read(at)
 		require.True(t, ok, path)
 		require.Equal(t, want, got, path)
+		for _, other := range []string{
+			root + "/v1/others", root + "x/v1/" + want.resource, "/elsewhere" + root + "/v1/" + want.resource,
+		} {
+			c, _, _ := collectionOf(other)
+			_, ok := c.read(at)
+			require.False(t, ok, "%s is not of %s", path, other)
+		}
 	}
-	for _, path := range []string{"/", "/version", "/api", "/api/v1", "/apis/apps/v1", "/healthz"} {
-		_, ok := targetOf(&http.Request{URL: &url.URL{Path: path}})
+	for _, path := range []string{
+		"/", "/version", "/api", "/api/v1", "/apis/apps/v1", "/healthz", "/api/v1/nodes/n", "/api/v1/namespaces/a",
+		"/api/v1/namespaces/a/pods/p", "/apis/apps/v1/deployments/d",
+	} {
+		_, _, ok := collectionOf(address(&url.URL{Host: "server", Path: path}))
 		require.False(t, ok, path)
 	}
 }
@@ -100,7 +119,7 @@ func TestAnswersAreReadInEveryEncoding(t *testing.T) {
 
 			got, err = decodeMetadata(media, encode(t, bare))
 			require.NoError(t, err)
-			require.Empty(t, got)
+			require.Equal(t, []metadata{{Details: &metav1.StatusDetails{}}}, got)
 
 			_, err = decodeMetadata(media, []byte("\x00garbage"))
 			require.Error(t, err)
@@ -165,7 +184,7 @@ func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
 		"unknown, elsewhere":  {"POST", "https://server/api/v1/namespaces/a/secrets", answering{code: 500, object: &metav1.Status{}}, 0, 0},
 		"unknown, a dry run":  {"POST", pods + "?dryRun=All", answering{code: 500, object: &metav1.Status{}}, 0, 0},
 		"of another resource": {"POST", "https://server/api/v1/namespaces/a/secrets", answering{code: 201, object: object}, 0, 0},
-		"without a UID":       {"POST", pods, answering{code: 201, object: &corev1.Pod{}}, 0, 0},
+		"without a name":      {"POST", pods, answering{code: 201, object: &corev1.Pod{}}, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newController(t, keys(&journal{}), Options{})
