@@ -80,7 +80,7 @@
 // # Reading order
 //
 // reconciler.go, source.go, controller.go, worker.go, run.go, ledger.go with parking.go; track.go with request.go,
-// answer.go and scope.go; causes.go, hotloop.go with fields.go, manager.go, handover.go, stats.go. Then the helpers,
+// answer.go, scope.go and judge.go; causes.go, hotloop.go with fields.go, manager.go, handover.go, stats.go. Then the helpers,
 // which the loop does not need and most Reconcilers do, each for itself: conditions.go, status.go, finalizer.go,
 // owner.go with claim.go, create.go, apply.go, slowstart.go; clients.go says what they ask of a client.
 package reconcile
