@@ -7,9 +7,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Which caches will see a write is judged by what is known: by the collection that an informer has been seen to ask for,
-// and by what the answer tells of the object. What is not known is owed all the same, and something settles it: an event,
-// the version that the cache has reached, or the server, when it is asked.
+// Which caches will see a write is judged by what is known: by the collection that an informer has been seen to ask
+// for, and by what the answer tells of the object. What is not known is owed all the same, and something settles it: an
+// event, the version that the cache has reached, or the server, when it is asked.
 
 // target reads an address that is written to. It is exact, and followed is true, if one of the caches follows what is
 // there; if none does, it is good for names. What a user may take for tracked, and is not, is said once.

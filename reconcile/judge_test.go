@@ -337,7 +337,7 @@ func successOf(details *metav1.StatusDetails) *metav1.Status {
 }
 
 // protobufOf encodes an object as one of that kind.
-func protobufOf(t *testing.T, kind string, o interface{ Marshal() ([]byte, error) }) []byte {
+func protobufOf(t testing.TB, kind string, o interface{ Marshal() ([]byte, error) }) []byte {
 	raw, err := o.Marshal()
 	require.NoError(t, err)
 	envelope, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: kind}, Raw: raw}).Marshal()

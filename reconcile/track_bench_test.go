@@ -1,0 +1,65 @@
+package reconcile
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/informer"
+)
+
+// BenchmarkTrackWrites is what TrackWrites adds to a request of a Reconcile: for a creation that a cache has seen by
+// the time it is answered, for one that no cache follows, and for a read.
+func BenchmarkTrackWrites(b *testing.B) {
+	pod := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "u", ResourceVersion: "7"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "registry.example/main:1"}}},
+	}
+	body := protobufOf(b, "Pod", pod)
+	answer := transport(func(*http.Request) (*http.Response, error) {
+		header := http.Header{"Content-Type": {"application/vnd.kubernetes.protobuf"}}
+		return &http.Response{StatusCode: 201, Header: header, Body: io.NopCloser(bytes.NewReader(body))}, nil
+	})
+	for _, kind := range []struct{ name, method, path string }{
+		{"write", http.MethodPost, "/api/v1/namespaces/a/pods"},
+		{"write that nobody follows", http.MethodPost, "/api/v1/namespaces/a/events"},
+		{"read", http.MethodGet, "/api/v1/namespaces/a/pods/p"},
+	} {
+		b.Run(kind.name, func(b *testing.B) {
+			c, err := NewController("bench", keys(&journal{}), Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			cache := c.ledger.cacheOf(&still{version: func(Key) (informer.Version, bool) {
+				return informer.Version{UID: "u", ResourceVersion: "7"}, true
+			}})
+			cache.learner = &learner{}
+			pods := &url.URL{Scheme: "https", Host: "server:6443", Path: "/api/v1/pods"}
+			cache.learner.learn(&http.Request{URL: pods})
+			w := newWorker(c, b.Context(), b.Context(), nil)
+			w.began = time.Now()
+			defer w.leave()
+			tracked := TrackWrites(answer)
+			url := &url.URL{Scheme: "https", Host: "server:6443", Path: kind.path}
+			b.ReportAllocs()
+			for b.Loop() {
+				run := &run{worker: w}
+				req := (&http.Request{Method: kind.method, URL: url}).WithContext(run)
+				resp, err := tracked.RoundTrip(req)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
