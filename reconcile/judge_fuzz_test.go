@@ -64,7 +64,7 @@ func FuzzAddresses(f *testing.F) {
 	for _, path := range []string{
 		"/api/v1/pods", "/api/v1/namespaces/a/pods", "/apis/g.io/stable/things", "/apis/g.io/v1/namespaces/api/things",
 		"/api/v1/namespaces", "/x/apis/api/v1/pods", "/k8s/clusters/c-1/api/v1/pods", "//api//v1/pods/", "/version", "",
-		"/apis/g.io/v1/namespaces/a/status", "/apis/g.io", "/api/v1/namespaces/a",
+		"/apis/g.io/v1/namespaces/a/status", "/apis/g.io", "/api/v1/namespaces/a", "/apis/namespaces/v1/x",
 	} {
 		f.Add(path, path+"/p/status")
 		f.Add(path, strings.Replace(path, "/pods", "/namespaces/b/pods/p", 1))

@@ -61,22 +61,29 @@ func address(u *url.URL) string {
 // collectionOf reads an address that an informer asks, from its end. The namespace is empty if it asks for all of them.
 func collectionOf(address string) (c collection, namespace string, ok bool) {
 	rest, resource, _ := cutLast(address)
-	rest, version, ok := cutLast(rest)
-	if before, marker, inside := cutLast(rest); inside && marker == "namespaces" {
-		namespace = version
-		rest, version, ok = cutLast(before)
+	if before, name, ok := cutLast(rest); ok {
+		if before, marker, ok := cutLast(before); ok && marker == "namespaces" {
+			if c, ok := groupOf(before); ok {
+				c.resource = resource
+				return c, name, true
+			}
+		}
 	}
-	if !ok || version == "" || resource == "" {
-		return c, "", false
-	}
-	c.root, c.resource = rest, resource
-	before, last, ok := cutLast(rest)
+	c, ok = groupOf(rest)
+	c.resource = resource
+	return c, "", ok && resource != ""
+}
+
+// groupOf reads an address that ends in the version of a group.
+func groupOf(address string) (c collection, ok bool) {
+	c.root, _, _ = cutLast(address)
+	before, last, ok := cutLast(c.root)
 	if host, marker, grouped := cutLast(before); grouped && marker == "apis" {
 		c.host, c.group = host, last
-		return c, namespace, last != ""
+		return c, true
 	}
 	c.host = before
-	return c, namespace, ok && last == "api"
+	return c, ok && last == "api"
 }
 
 // cutLast cuts the last segment off an address; ok is false if nothing but the host is left of it.
