@@ -38,11 +38,7 @@ func BenchmarkReconcile(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				c.Enqueue(keys[i%len(keys)])
-				claim, err := c.queue.Take(ctx)
-				if err != nil {
-					b.Fatal(err)
-				}
-				w.handle(claim)
+				w.turn()
 			}
 		})
 	}

@@ -18,7 +18,8 @@ type Options struct {
 	Workers int
 	// Timeout is how long a call of Reconcile may take: its ctx ends then. Zero: 2 minutes.
 	Timeout time.Duration
-	// RateLimiter says how long a key rests after a failure. Nil: 5 ms, doubled with each failure in a row, up to 1,000 s.
+	// RateLimiter says how long a key rests after a failure. Nil: 5 ms, doubled with each failure in a row, up to 1,000
+	// s. That takes the place of one that panics or ends its goroutine, too, which the log names.
 	RateLimiter workqueue.RateLimiter[Key]
 	// Metrics collects what the controller does. Nil: nobody does.
 	Metrics Metrics
@@ -60,6 +61,9 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	if opts.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("Options.Timeout is %s; it is a duration, or zero for 2 minutes", opts.Timeout))
 	}
+	if opts.RateLimiter != nil && isNil(opts.RateLimiter) {
+		errs = append(errs, fmt.Errorf("Options.RateLimiter is a nil %T; leave it out", opts.RateLimiter))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("NewController %q: %w", name, err)
 	}
@@ -67,9 +71,16 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 		name: name, reconciler: r, workers: opts.Workers, timeout: opts.Timeout,
 		recorder: mute{}, trail: trail{keys: make(map[Key]*step)},
 	}
-	queue := workqueue.Options[Key]{Name: name, RateLimiter: opts.RateLimiter}
+	queue := workqueue.Options[Key]{Name: name}
+	if opts.RateLimiter != nil {
+		queue.RateLimiter = newGuardedLimiter(name, opts.RateLimiter)
+	}
 	if opts.Metrics != nil {
-		c.recorder = opts.Metrics.Controller(name, c.Stats)
+		told := opts.Metrics.Controller(name, c.Stats)
+		if isNil(told) {
+			return nil, fmt.Errorf("NewController %q: Options.Metrics has returned no Recorder", name)
+		}
+		c.recorder = &guardedRecorder{guard{what: "Recorder", controller: name}, told}
 		queue.Metrics = c.recorder
 	}
 	c.queue = workqueue.New(queue)
@@ -127,6 +138,13 @@ func (c *Controller) start(taking, acting context.Context, group *lifecycle.Grou
 // freshAgain is how often a key looks whether its caches may be acted on again. It matters only past an informer's MaxStaleness.
 const freshAgain = 5 * time.Second
 
+// putBack ends a claim on which no run has ended. The key waits for whoever leads next in this process, and its
+// failures stay counted.
+func (c *Controller) putBack(claim workqueue.Claim[Key]) {
+	c.queue.Add(claim.Key())
+	claim.Park(0)
+}
+
 // handle reconciles one key and ends its claim, in every case.
 func (w *worker) handle(claim workqueue.Claim[Key]) {
 	c, key := w.Controller, claim.Key()
@@ -140,7 +158,7 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 		return
 	}
 	if w.taking.Err() != nil || w.acting.Err() != nil {
-		claim.DoneAfter(0) // ended while the server was asked: nothing begins any more
+		c.putBack(claim) // ended while the server was asked: nothing begins any more
 		return
 	}
 	w.began = time.Now()
@@ -149,17 +167,39 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 		claim.Park(rest)
 		return
 	}
-	o := w.call(r)
+	var o outcome
+	defer func() { w.finish(claim, r, o) }() // even if Reconcile ends the goroutine
+	w.call(r, &o)
+}
+
+// call runs the Reconciler once, within its time, and survives its panic. The outcome is decided even if call does not
+// return because the Reconciler has ended the goroutine.
+func (w *worker) call(r *run, o *outcome) {
+	w.watch(r)
+	defer w.returned()
+	defer r.end()
+	lifecycle.Guard(func() {
+		result, err := w.reconciler.Reconcile(r, r.key)
+		*o = decide(result, err)
+	}, func(p *lifecycle.PanicError) {
+		*o = outcome{kind: retry, err: p, panicked: true}
+		r.log().Error(p, "Reconcile panicked", "stack", string(p.Stack))
+	})
+}
+
+// finish ends the claim as the outcome says, and tells of it.
+func (w *worker) finish(claim workqueue.Claim[Key], r *run, o outcome) {
+	c := w.Controller
 	took := time.Since(w.began)
 	o = c.trail.end(r, o, w.began.Add(took))
 	if log := w.log.V(4); log.Enabled() {
-		log.Info("Reconciled", "key", key, "took", took, "err", o.err, "causes", w.why())
+		log.Info("Reconciled", "key", r.key, "took", took, "err", o.err, "causes", w.why())
 	}
 
 	if o.err != nil && w.acting.Err() != nil {
-		// Stopped half-way, which is nobody's failure. The key waits for whoever leads next in this process.
+		// Stopped half-way, which is nobody's failure.
 		c.recorder.Reconciled("stopped", took)
-		claim.DoneAfter(0)
+		c.putBack(claim)
 		return
 	}
 	c.recorder.Reconciled(o.result(), took)
@@ -171,26 +211,10 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 	case retry:
 		r.log().Error(o.err, "Reconcile failed", "retryAfter", claim.Retry(), "causes", w.why())
 	case retryAfter:
-		r.log().Error(o.err, "Reconcile failed", "retryAfter", o.after, "causes", w.why())
 		claim.RetryAfter(o.after)
+		r.log().Error(o.err, "Reconcile failed", "retryAfter", o.after, "causes", w.why())
 	case terminal:
-		r.log().Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes", w.why())
 		claim.Done()
+		r.log().Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes", w.why())
 	}
-}
-
-// call runs the Reconciler once, within its time, and survives its panic.
-func (w *worker) call(r *run) outcome {
-	w.watch(r)
-	defer w.returned()
-	defer r.end()
-	var result Result
-	var err error
-	if panicked := lifecycle.Try(func() { result, err = w.reconciler.Reconcile(r, r.key) }); panicked != nil {
-		var p *lifecycle.PanicError
-		errors.As(panicked, &p)
-		r.log().Error(panicked, "Reconcile panicked", "stack", string(p.Stack))
-		err = panicked
-	}
-	return decide(result, err)
 }

@@ -47,7 +47,9 @@
 //   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets that. See [Reconciler] for the table.
 //   - A key that goes in circles, since its own writes or its RequeueAfter are all that brings it up, is slowed down and named after twenty runs: by a
 //     second and more, up to five minutes. Whatever anybody else does brings it up at once; so two writers that undo each other are not found.
-//   - A panic is an error. A call that takes longer than Options.Timeout finds its context ended. One that does not return even so keeps its key, and
+//   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine. Neither loses a key or a worker, wherever the
+//     loop calls your code: in functions of sources, in methods of errors, a RateLimiter or a Recorder. The last two are replaced by their defaults then.
+//   - A call that takes longer than Options.Timeout finds its context ended. One that does not return even so keeps its key, and
 //     another worker takes its place; /healthz fails when there are more of those than workers.
 //   - Run returns when everything that it started has ended, and if something has not, it says what.
 //

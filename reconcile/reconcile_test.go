@@ -81,25 +81,53 @@ func newController(t *testing.T, r Func, opts Options) *Controller {
 	return c
 }
 
+// endless is an error whose tree contains itself.
+type endless struct{}
+
+func (e endless) Error() string   { return "endless" }
+func (e endless) Unwrap() []error { return []error{e} }
+
+// joinsNothing is a join without errors.
+type joinsNothing struct{}
+
+func (joinsNothing) Error() string   { return "nothing" }
+func (joinsNothing) Unwrap() []error { return []error{nil} }
+
 func TestOutcomesDecideWhenAKeyComesBack(t *testing.T) {
 	failure := errors.New("it went wrong")
 	type then struct {
 		result Result
 		err    error
 	}
+	soon := RetryAfter(time.Minute, failure)
+	fails := func(err error) then { return then{err: err} }
 	for name, test := range map[string]struct {
 		first  then
 		second time.Duration // when the second run begins; zero: never
 	}{
-		"done":                      {first: then{}},
-		"again later":               {first: then{result: Result{RequeueAfter: time.Minute}}, second: time.Minute},
-		"failed":                    {first: then{err: failure}, second: 5 * time.Millisecond},
-		"failed, and says when":     {first: then{err: fmt.Errorf("wrapped: %w", RetryAfter(time.Hour, failure))}, second: time.Hour},
-		"failed, and says at once":  {first: then{err: fmt.Errorf("wrapped: %w", RetryAfter(0, failure))}, second: 5 * time.Millisecond},
-		"failed, and says long ago": {first: then{err: RetryAfter(-time.Minute, failure)}, second: 5 * time.Millisecond},
-		"failed, with RequeueAfter": {first: then{result: Result{RequeueAfter: time.Hour}, err: failure}, second: time.Hour},
-		"failed for good":           {first: then{err: fmt.Errorf("wrapped: %w", Terminal(failure))}},
-		"a negative delay":          {first: then{result: Result{RequeueAfter: -1}}, second: 5 * time.Millisecond},
+		"done":                        {first: then{}},
+		"again later":                 {first: then{result: Result{RequeueAfter: time.Minute}}, second: time.Minute},
+		"failed":                      {first: fails(failure), second: 5 * time.Millisecond},
+		"failed, and says when":       {first: fails(fmt.Errorf("w: %w", RetryAfter(time.Hour, failure))), second: time.Hour},
+		"failed, and says at once":    {first: fails(fmt.Errorf("wrapped: %w", RetryAfter(0, failure))), second: 5 * time.Millisecond},
+		"failed, and says long ago":   {first: fails(RetryAfter(-time.Minute, failure)), second: 5 * time.Millisecond},
+		"failed, with RequeueAfter":   {first: then{result: Result{RequeueAfter: time.Hour}, err: failure}, second: time.Hour},
+		"failed for good":             {first: fails(fmt.Errorf("wrapped: %w", Terminal(failure)))},
+		"one of two for good":         {first: fails(errors.Join(Terminal(failure), failure)), second: 5 * time.Millisecond},
+		"the other of two for good":   {first: fails(fmt.Errorf("%w: %w", failure, Terminal(failure))), second: 5 * time.Millisecond},
+		"both for good":               {first: fails(errors.Join(Terminal(failure), Terminal(RetryAfter(1, failure))))},
+		"a join for good":             {first: fails(Terminal(errors.Join(failure, failure)))},
+		"for good, and says when":     {first: fails(RetryAfter(time.Hour, Terminal(failure)))},
+		"one for good, one says when": {first: fails(errors.Join(Terminal(failure), RetryAfter(time.Hour, failure))), second: time.Hour},
+		"both say when":               {first: fails(errors.Join(RetryAfter(time.Hour, failure), soon)), second: time.Minute},
+		"one says when":               {first: fails(errors.Join(RetryAfter(time.Hour, failure), failure)), second: 5 * time.Millisecond},
+		"twice when":                  {first: fails(RetryAfter(time.Hour, soon)), second: time.Hour},
+		"one says when, and RequeueAfter": {first: then{result: Result{RequeueAfter: time.Minute},
+			err: errors.Join(RetryAfter(time.Hour, failure), failure)}, second: time.Minute},
+		"for good, with RequeueAfter": {first: then{result: Result{RequeueAfter: time.Minute}, err: Terminal(failure)}},
+		"an error in itself":          {first: fails(endless{}), second: 5 * time.Millisecond},
+		"joins nothing":               {first: fails(joinsNothing{}), second: 5 * time.Millisecond},
+		"a negative delay":            {first: then{result: Result{RequeueAfter: -1}}, second: 5 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

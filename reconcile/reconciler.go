@@ -1,12 +1,14 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Key names the object to be reconciled.
@@ -20,7 +22,7 @@ type Key = informer.Key
 //
 // Calls for one key never overlap; calls for different keys do. ctx ends when Options.Timeout has passed, when leadership is lost and when the
 // Manager stops; Reconcile should return soon then. Requests to the API server are made with ctx, or what they wrote is not waited for (see
-// [TrackWrites]). A panic is an error like any other.
+// [TrackWrites]).
 //
 // What Reconcile returns decides when the key comes back, unless something changes before:
 //
@@ -29,6 +31,14 @@ type Key = informer.Key
 //	_, err                           it went wrong                     after a delay that grows with each failure in a row
 //	_, RetryAfter(d, err)            it went wrong, and says till when after d, if that is positive
 //	_, Terminal(err)                 trying again is useless           not before something changes
+//
+// An error may be made of several, by errors.Join or fmt.Errorf. The key comes back as soon as one of them asks for it:
+// it rests only if all of them are Terminal, and the delay that grows goes before that of a RetryAfter; of several of
+// those the shortest counts. So in fmt.Errorf("%w: %w", ErrInvalid, err) both have to be marked:
+// Terminal(fmt.Errorf(...)).
+//
+// Reconcile may panic, and it may end its goroutine by runtime.Goexit, as t.FailNow does in a test: either is an error
+// of the first kind.
 type Reconciler interface {
 	Reconcile(ctx context.Context, key Key) (Result, error)
 }
@@ -79,11 +89,12 @@ func (e *retryError) Error() string {
 }
 func (e *retryError) Unwrap() error { return e.err }
 
-// outcome is what a run comes to: the table above, decided.
+// outcome is what a run comes to: the table above, decided. Nothing in it calls code of the user's.
 type outcome struct {
-	kind  outcomeKind
-	after time.Duration
-	err   error
+	kind     outcomeKind
+	after    time.Duration
+	err      error
+	panicked bool // the run, or a part of it that SlowStart made, has panicked
 }
 
 type outcomeKind uint8
@@ -96,23 +107,90 @@ const (
 	terminal
 )
 
+// decide asks the error what it is, so it calls code of the user's.
 func decide(result Result, err error) outcome {
-	_, final := errors.AsType[*terminalError](err)
-	late, timed := errors.AsType[*retryError](err)
 	switch {
 	case result.RequeueAfter < 0:
-		return outcome{kind: retry, err: errors.Join(fmt.Errorf("Result.RequeueAfter is negative (%s)", result.RequeueAfter), err)}
-	case final:
-		return outcome{kind: terminal, err: err}
-	case timed:
-		return outcome{kind: retryAfter, after: late.after, err: err}
-	case err != nil && result.RequeueAfter > 0:
-		return outcome{kind: retryAfter, after: result.RequeueAfter, err: err}
-	case err != nil:
-		return outcome{kind: retry, err: err}
-	case result.RequeueAfter > 0:
+		err = errors.Join(fmt.Errorf("Result.RequeueAfter is negative (%s)", result.RequeueAfter), err)
+		return outcome{kind: retry, err: textOf(err)}
+	case err == nil && result.RequeueAfter > 0:
 		return outcome{kind: doneAfter, after: result.RequeueAfter}
-	default:
+	case err == nil:
 		return outcome{kind: done}
 	}
+	w := wishes{requeueAfter: result.RequeueAfter}
+	w.judge(err, false, 0)
+	o := outcome{kind: terminal, err: textOf(err), panicked: w.panicked}
+	switch {
+	case w.grows:
+		o.kind = retry
+	case w.after > 0:
+		o.kind, o.after = retryAfter, w.after
+	}
+	return o
 }
+
+// wishes are what the leaves of an error's tree ask for, all together. As long as each of them is below a Terminal they
+// ask for nothing.
+type wishes struct {
+	requeueAfter time.Duration // what leaves without a mark ask for, if it is positive
+	grows        bool          // a leaf leaves the delay to the rate limiter
+	after        time.Duration // the shortest delay that a leaf asks for, or zero
+	panicked     bool
+	met          int // errors, so that the walk through a tree that contains itself has an end
+}
+
+// mostErrors is how many errors of one tree are asked.
+const mostErrors = 1000
+
+// judge walks down the tree. final is true below a Terminal, and after is the delay of the outermost RetryAfter above,
+// or zero.
+func (w *wishes) judge(err error, final bool, after time.Duration) {
+	if w.met++; w.met > mostErrors {
+		w.grows = true // the rest may need another try
+		return
+	}
+	leaf := true
+	below := func(err error) {
+		if err != nil {
+			leaf = false
+			w.judge(err, final, after)
+		}
+	}
+	switch e := err.(type) {
+	case *lifecycle.PanicError:
+		w.panicked = true
+	case *terminalError:
+		final = true
+		below(e.err)
+	case *retryError:
+		after = cmp.Or(after, e.after)
+		below(e.err)
+	case interface{ Unwrap() error }:
+		below(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			below(err)
+		}
+	}
+	if after = cmp.Or(after, w.requeueAfter); leaf && !final {
+		switch {
+		case after == 0:
+			w.grows = true
+		case w.after == 0 || after < w.after:
+			w.after = after
+		}
+	}
+}
+
+// textOf returns an error that says what err says now, and does not ask err again: that may panic, where nobody expects
+// it.
+func textOf(err error) error { return &failure{err.Error(), err} }
+
+type failure struct {
+	text string
+	err  error
+}
+
+func (f *failure) Error() string { return f.text }
+func (f *failure) Unwrap() error { return f.err }

@@ -22,7 +22,7 @@ import (
 //
 // It returns how many calls have succeeded, and, of those of the last batch that have not, the error of the one with the lowest number, as it is. A call
 // that timed out counts as failed, although what it asked for may have happened. When ctx has ended no batch is started, and the error says so; the calls
-// look after ctx themselves. A panic of a call is logged with its stack, and is an error.
+// look after ctx themselves. A call that panics or ends its goroutine is logged with its stack, and has failed.
 func SlowStart(ctx context.Context, n int, call func(i int) error) (made int, err error) {
 	switch {
 	case call == nil:
@@ -38,7 +38,7 @@ func SlowStart(ctx context.Context, n int, call func(i int) error) (made int, er
 		failures := make([]error, min(size, n-next)) // of each call of the batch; each has its own place
 		var batch sync.WaitGroup
 		for i := range failures {
-			batch.Go(func() { failures[i] = survive(ctx, func() error { return call(next + i) }) })
+			batch.Go(func() { survive(ctx, &failures[i], func() error { return call(next + i) }) })
 		}
 		batch.Wait()
 		for _, failure := range failures {
@@ -56,13 +56,11 @@ func SlowStart(ctx context.Context, n int, call func(i int) error) (made int, er
 	return made, nil
 }
 
-// survive makes a call on a goroutine that nobody else watches over, so that its panic does not take the process down.
-func survive(ctx context.Context, call func() error) (err error) {
-	if panicked := lifecycle.Try(func() { err = call() }); panicked != nil {
-		var p *lifecycle.PanicError
-		errors.As(panicked, &p)
-		klog.FromContext(ctx).Error(panicked, "A call panicked", "stack", string(p.Stack))
-		return panicked
-	}
-	return err
+// survive makes a call on a goroutine that nobody else watches over, so that its panic does not take the process down,
+// and its end is no success.
+func survive(ctx context.Context, err *error, call func() error) {
+	lifecycle.Guard(func() { *err = call() }, func(p *lifecycle.PanicError) {
+		*err = p
+		klog.FromContext(ctx).Error(p, "A call panicked", "stack", string(p.Stack))
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -96,6 +97,17 @@ func TestAPanicOfACallIsAnError(t *testing.T) {
 		return nil
 	})
 	require.ErrorIs(t, err, cause)
+	require.Equal(t, 2, made)
+}
+
+func TestACallThatEndsItsGoroutineHasFailed(t *testing.T) {
+	made, err := reconcile.SlowStart(t.Context(), 7, func(i int) error {
+		if i == 1 {
+			runtime.Goexit()
+		}
+		return nil
+	})
+	require.ErrorContains(t, err, "runtime.Goexit")
 	require.Equal(t, 2, made)
 }
 

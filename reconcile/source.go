@@ -30,7 +30,7 @@ type source struct {
 // Like [Owns], [Watches] and [Reads] it is called before [NewManager], and returns no error: a mistake, such as an informer that is nil, is reported by
 // NewManager, or by Run if it comes later.
 func For[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
-	addSource(c, "For", inf, func(e informer.Event[T], named []Key) []Key { return append(named, e.Key) })
+	addSource(c, "For", inf, lifecycle.Try, func(e informer.Event[T], named []Key) []Key { return append(named, e.Key) })
 }
 
 // Owns lets each change of an object name the key of its controller: the owner reference with controller: true, if that is of the given group and
@@ -49,7 +49,7 @@ func owns[T informer.Object](c *Controller, verb string, inf *informer.SharedInd
 	if owner.Kind == "" {
 		c.mistake("%s: the owner has no kind", verb)
 	}
-	addSource(c, verb, inf, both(func(o T) []Key {
+	addSource(c, verb, inf, lifecycle.Try, both(func(o T) []Key {
 		ref := metav1.GetControllerOfNoCopy(o)
 		if ref == nil || ref.Kind != owner.Kind || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != owner.Group {
 			return nil
@@ -58,21 +58,21 @@ func owns[T informer.Object](c *Controller, verb string, inf *informer.SharedInd
 	}))
 }
 
-// Watches lets each change of an object name the keys that keys returns for it, for the object as it was and as it is. It runs on the
-// informer's goroutine: it must be quick and wait for nothing, and, as ever, must not change the object. If it panics, that is logged, and no key
-// is named.
+// Watches lets each change of an object name the keys that keys returns for it, for the object as it was and as it is.
+// It takes the time of the informer's goroutine: it must be quick and wait for nothing, and, as ever, must not change
+// the object. If it panics or ends its goroutine, that is logged, and no key is named.
 func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys func(T) []Key) {
 	if keys == nil {
 		c.mistake("Watches: the function is nil")
 		return
 	}
-	addSource(c, "Watches", inf, both(keys))
+	addSource(c, "Watches", inf, lifecycle.Apart, both(keys))
 }
 
 // Reads lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile writes to it is waited for. It is a source like
 // the others, so a controller whose keys are named by [Controller.Enqueue] alone needs no other.
 func Reads[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
-	addSource(c, "Reads", inf, func(_ informer.Event[T], named []Key) []Key { return named })
+	addSource(c, "Reads", inf, lifecycle.Try, func(_ informer.Event[T], named []Key) []Key { return named })
 }
 
 // Receives lets each value that comes out of a channel name the keys that keys returns for it: for triggers that are no objects, such as a webhook or a
@@ -105,7 +105,7 @@ func Receives[E any](c *Controller, name string, events <-chan E, keys func(E) [
 				if !open {
 					return
 				}
-				if err := lifecycle.Try(func() {
+				if err := lifecycle.Apart(func() {
 					for _, key := range keys(e) {
 						c.named(key, cause)
 					}
@@ -142,9 +142,12 @@ func both[T any](keys func(T) []Key) func(informer.Event[T], []Key) []Key {
 	}
 }
 
-// addSource adds a handler that is inline: it sees every change of the store and only fills a set of keys, so nothing is ever dropped and nothing
-// grows. It adds keys first and tells the ledger second; a key that was parked is thereby queued once. name appends the keys of an event to a slice.
-func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T], name func(informer.Event[T], []Key) []Key) {
+// addSource adds a handler that is inline: it sees every change of the store and only fills a set of keys, so nothing
+// is ever dropped and nothing grows. It adds keys first and tells the ledger second; a key that was parked is thereby
+// queued once. name appends the keys of an event to a slice; guarded calls it, and is lifecycle.Try or, for code of the
+// user's, which must not end the informer's goroutine, lifecycle.Apart.
+func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T],
+	guarded func(func()) error, name func(informer.Event[T], []Key) []Key) {
 	switch {
 	case inf == nil:
 		c.mistake("%s: the informer is nil", verb)
@@ -158,7 +161,7 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 	var named []Key // space for those of one event: an inline handler is called by one goroutine at a time
 	added, err := inf.AddHandler(func(e informer.Event[T]) {
 		named = named[:0]
-		if err := lifecycle.Try(func() { named = name(e, named) }); err != nil {
+		if err := guarded(func() { named = name(e, named) }); err != nil {
 			klog.Background().Error(err, "Naming the keys of an object panicked; they are not reconciled for this change", "controller", c.name,
 				"informer", inf.Name(), "object", e.Key)
 		}

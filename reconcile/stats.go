@@ -1,10 +1,8 @@
 package reconcile
 
 import (
-	"errors"
 	"time"
 
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -14,7 +12,8 @@ type Metrics interface {
 	Controller(name string, stats func() Stats) Recorder
 }
 
-// Recorder is told what one controller does, without a lock: by its workers, where nothing else is said.
+// Recorder is told what one controller does, without a lock: by its workers, where nothing else is said. One that
+// panics or ends its goroutine is named in the log, and told nothing more.
 type Recorder interface {
 	workqueue.Metrics
 	// Reconciled: a call of Reconcile has returned. result is one of success, requeue_after, error, retry_after, terminal, panic and stopped, the last
@@ -56,7 +55,7 @@ func (mute) Parked(time.Duration)                     {}
 
 // result is what a Recorder is told of the outcome.
 func (o outcome) result() string {
-	if _, panicked := errors.AsType[*lifecycle.PanicError](o.err); panicked {
+	if o.panicked {
 		return "panic"
 	}
 	return [...]string{done: "success", doneAfter: "requeue_after", retry: "error", retryAfter: "retry_after", terminal: "terminal"}[o.kind]

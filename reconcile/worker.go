@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/workqueue"
 )
 
 // patience is how long a call of Reconcile may go on after its context has ended before it counts as stuck.
@@ -54,16 +57,40 @@ func newWorker(c *Controller, taking, acting context.Context, replace func()) *w
 	return &worker{Controller: c, log: log, taking: taking, acting: acting, over: over, id: goroutineID(), replace: replace}
 }
 
-// work takes keys until taking ends.
+// work takes keys until taking ends, or until another worker has its place. That is so, too, if code of the user's ends
+// the goroutine (runtime.Goexit).
 func (w *worker) work() {
-	defer w.leave()
-	for !w.retired {
-		claim, err := w.queue.Take(w.taking)
-		if err != nil {
-			return // taking has ended: the queue is never shut down, so that this controller can lead again
+	over := false
+	defer func() {
+		w.leave()
+		if !over && !w.retired {
+			w.replace()
+		}
+	}()
+	for !over {
+		over = !w.turn() || w.retired
+	}
+}
+
+// turn takes one key and handles it. It reports whether there may be more. Reconcile is guarded by itself, see call;
+// what fails here is other code of the user's that has a part in a run, such as a sink of log lines, or a bug of the
+// library's.
+func (w *worker) turn() (more bool) {
+	var claim workqueue.Claim[Key]
+	more = true
+	lifecycle.Guard(func() {
+		var err error
+		if claim, err = w.queue.Take(w.taking); err != nil {
+			more = false // taking has ended: the queue is never shut down, so that this controller can lead again
+			return
 		}
 		w.handle(claim)
-	}
+	}, func(p *lifecycle.PanicError) {
+		claim.Retry() // counts for nothing if it has ended
+		klog.Background().Error(p, "A worker panicked", "controller", w.name, "key", claim.Key(),
+			"stack", string(p.Stack))
+	})
+	return more
 }
 
 // why returns the causes of the latest run, for a line of the log: who writes it may do so when there is another run.

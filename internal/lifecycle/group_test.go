@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"errors"
 	"io"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,4 +65,44 @@ func TestDoneIsClosedWhenNobodyRuns(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(start))
 		<-g.Done()
 	})
+}
+
+func TestApartSurvivesWhoeverEndsTheGoroutine(t *testing.T) {
+	require.NoError(t, Apart(func() {}))
+	require.ErrorIs(t, Apart(func() { panic(io.EOF) }), io.EOF)
+
+	err := Apart(runtime.Goexit)
+	var p *PanicError
+	require.ErrorAs(t, err, &p)
+	require.Nil(t, p.Value)
+	require.Equal(t, "runtime.Goexit, as t.FailNow calls it", err.Error())
+
+	err = Apart(func() { panic(nil) })
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, "panic of type *runtime.PanicNilError", err.Error(), "not the end of a goroutine")
+}
+
+func TestGuardTellsHowAGoroutineWasEnded(t *testing.T) {
+	told := make(chan *PanicError, 1)
+	returned := false
+	go func() {
+		Guard(runtime.Goexit, func(p *PanicError) { told <- p })
+		returned = true
+	}()
+	p := <-told
+	require.Nil(t, p.Value)
+	require.Contains(t, string(p.Stack), "TestGuardTellsHowAGoroutineWasEnded")
+	require.False(t, returned)
+}
+
+func BenchmarkTry(b *testing.B) {
+	n := 0
+	for name, try := range map[string]func(func()) error{"here": Try, "apart": Apart} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = try(func() { n++ })
+			}
+		})
+	}
 }

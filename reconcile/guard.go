@@ -1,0 +1,103 @@
+package reconcile
+
+import (
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/workqueue"
+)
+
+// guard stands before an object of the user's that the loop needs, and whose methods must not panic. If one does, or
+// ends its goroutine, that is logged once, and the object is not called again: its default takes its place.
+type guard struct {
+	what, controller string
+	broken           atomic.Bool
+}
+
+func (g *guard) broke(p error) {
+	if g.broken.Swap(true) {
+		return
+	}
+	stack := ""
+	if p, ok := p.(*lifecycle.PanicError); ok {
+		stack = string(p.Stack)
+	}
+	klog.Background().Error(p, "Panicked, and is not called again: its default takes its place", "controller", g.controller, "what", g.what, "stack", stack)
+}
+
+// guardedRecorder is a Recorder that may break.
+type guardedRecorder struct {
+	guard
+	told Recorder
+}
+
+// tell is for workers, which are replaced if the Recorder ends their goroutine.
+func (g *guardedRecorder) tell(fn func()) {
+	if !g.broken.Load() {
+		lifecycle.Guard(fn, func(p *lifecycle.PanicError) { g.broke(p) })
+	}
+}
+
+func (g *guardedRecorder) Waited(p workqueue.Priority, d time.Duration) {
+	g.tell(func() { g.told.Waited(p, d) })
+}
+func (g *guardedRecorder) Worked(p workqueue.Priority, d time.Duration) {
+	g.tell(func() { g.told.Worked(p, d) })
+}
+
+func (g *guardedRecorder) Reconciled(result string, took time.Duration) {
+	g.tell(func() { g.told.Reconciled(result, took) })
+}
+
+// Parked is called by informers, too, which are not replaced.
+func (g *guardedRecorder) Parked(d time.Duration) {
+	if g.broken.Load() {
+		return
+	}
+	if err := lifecycle.Apart(func() { g.told.Parked(d) }); err != nil {
+		g.broke(err)
+	}
+}
+
+// guardedLimiter is a RateLimiter that may break.
+type guardedLimiter struct {
+	guard
+	asked, standIn workqueue.RateLimiter[Key]
+}
+
+func newGuardedLimiter(controller string, asked workqueue.RateLimiter[Key]) *guardedLimiter {
+	standIn := workqueue.Exponential[Key](5*time.Millisecond, 1000*time.Second, 0)
+	return &guardedLimiter{guard{what: "RateLimiter", controller: controller}, asked, standIn}
+}
+
+// When is for a key that has failed, so it may cost a goroutine: a claim has to learn the delay even if the limiter
+// ends that.
+func (g *guardedLimiter) When(key Key) (d time.Duration) {
+	if !g.broken.Load() {
+		err := lifecycle.Apart(func() { d = g.asked.When(key) })
+		if err == nil {
+			return d
+		}
+		g.broke(err)
+	}
+	return g.standIn.When(key)
+}
+
+// Forget is called by workers, which are replaced.
+func (g *guardedLimiter) Forget(key Key) {
+	g.standIn.Forget(key)
+	if !g.broken.Load() {
+		lifecycle.Guard(func() { g.asked.Forget(key) }, func(p *lifecycle.PanicError) { g.broke(p) })
+	}
+}
+
+func (g *guardedLimiter) NumRequeues(key Key) (n int) {
+	if g.broken.Load() {
+		return g.standIn.NumRequeues(key)
+	}
+	lifecycle.Guard(func() { n = g.asked.NumRequeues(key) }, func(p *lifecycle.PanicError) { g.broke(p) })
+	return n
+}
