@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -137,8 +138,17 @@ type trail struct {
 	keys  map[Key]*step
 	spare []*step // for reuse, so that naming a key allocates nothing as a rule
 	swept int     // how many keys there were after the last sweep
-	hot   int     // the keys that are slowed down
-	loops int     // how many have been, ever
+	// What is known of circles: the keys that are slowed down, how many have been, ever, and what was written lately.
+	hot    map[*step]struct{}
+	loops  int
+	rivals rivals
+
+	off  bool         // keys may go in circles
+	seed maphash.Seed // of all hashes
+}
+
+func newTrail(off bool) *trail {
+	return &trail{keys: make(map[Key]*step), hot: make(map[*step]struct{}), off: off, seed: maphash.MakeSeed()}
 }
 
 // step is what the trail has of one key.
@@ -149,25 +159,24 @@ type step struct {
 	loop    *loop // of a key that is reconciled, or was a moment ago
 }
 
-// note records that a source names a key because of a change of an object. It reports whether explain wants to know what has changed.
-func (t *trail) note(key Key, source string, object Key, resourceVersion string, v echo) (unexplained bool) {
-	now := time.Now().UnixNano()
+// note records that a source names a key because of a change of an object. It reports whether explain shall find out
+// what has changed.
+func (t *trail) note(key Key, source string, object Key, resourceVersion string, v sight) (explain bool) {
+	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.stepOf(key)
-	s.causes.add(source, object, resourceVersion, now)
-	foreign := s.loop.foreign(v)
-	s.foreign = s.foreign || foreign
-	return !foreign && s.loop.unexplained()
+	s := t.stepOf(key, now)
+	s.causes.add(source, object, resourceVersion, now.UnixNano())
+	return t.sees(s, v)
 }
 
 // stepOf returns the key's step. mu is held.
-func (t *trail) stepOf(key Key) *step {
+func (t *trail) stepOf(key Key, now time.Time) *step {
 	if s, ok := t.keys[key]; ok {
 		return s
 	}
 	if len(t.keys) >= max(2*t.swept, 1024) {
-		t.sweep()
+		t.sweep(now)
 	}
 	var s *step
 	if n := len(t.spare); n > 0 {
@@ -182,9 +191,7 @@ func (t *trail) stepOf(key Key) *step {
 // drop forgets the key. mu is held.
 func (t *trail) drop(key Key, s *step) {
 	delete(t.keys, key)
-	if s.loop.isHot() {
-		t.hot--
-	}
+	delete(t.hot, s)
 	if s.loop != nil {
 		*s.loop = loop{} // which is as good as none, and spares the next key the allocation
 	}

@@ -119,14 +119,14 @@ func TestALineOfTheLogKeepsTheCausesOfItsRun(t *testing.T) {
 
 // BenchmarkNote is what it costs to name a key: one that waits, and one that is reconciled each time, its begin and end included.
 func BenchmarkNote(b *testing.B) {
-	t := &trail{keys: map[Key]*step{}}
+	t := newTrail(false)
 	keys := make([]Key, 10_000)
 	for i := range keys {
 		keys[i] = Key{Namespace: "default", Name: fmt.Sprint("object-", i)}
 	}
 	b.Run("waiting", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
-			t.note(keys[i%len(keys)], "For objects", keys[i%len(keys)], "7", echo{"u", "7"})
+			t.note(keys[i%len(keys)], "For objects", keys[i%len(keys)], "7", sight{echo: echo{"u", "7"}})
 		}
 		b.ReportAllocs()
 	})
@@ -134,7 +134,7 @@ func BenchmarkNote(b *testing.B) {
 		w := &worker{}
 		for i := 0; b.Loop(); i++ {
 			k := keys[i%len(keys)]
-			t.note(k, "For objects", k, "7", echo{"u", "7"})
+			t.note(k, "For objects", k, "7", sight{echo: echo{"u", "7"}})
 			r := &run{worker: w, key: k}
 			t.begin(r)
 			t.end(r, outcome{}, time.Now())

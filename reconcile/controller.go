@@ -21,6 +21,9 @@ type Options struct {
 	// RateLimiter says how long a key rests after a failure. Nil: 5 ms, doubled with each failure in a row, up to 1,000
 	// s. That takes the place of one that panics or ends its goroutine, too, which the log names.
 	RateLimiter workqueue.RateLimiter[Key]
+	// AllowCircles lets keys go in circles at full speed: see the package's doc for what a circle is, and how a key in
+	// one is slowed down.
+	AllowCircles bool
 	// Metrics collects what the controller does. Nil: nobody does.
 	Metrics Metrics
 }
@@ -35,7 +38,7 @@ type Controller struct {
 	timeout    time.Duration
 	queue      *workqueue.Queue[Key]
 	ledger     *ledger
-	trail      trail
+	trail      *trail
 	recorder   Recorder
 	stuck      stuckCalls
 
@@ -69,7 +72,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	}
 	c := &Controller{
 		name: name, reconciler: r, workers: opts.Workers, timeout: opts.Timeout,
-		recorder: mute{}, trail: trail{keys: make(map[Key]*step)},
+		recorder: mute{}, trail: newTrail(opts.AllowCircles),
 	}
 	queue := workqueue.Options[Key]{Name: name}
 	if opts.RateLimiter != nil {
@@ -103,7 +106,7 @@ func (c *Controller) Enqueue(key Key) { c.named(key, "Enqueue") }
 
 // named adds a key that a source has named because of no object.
 func (c *Controller) named(key Key, source string) {
-	c.trail.note(key, source, Key{}, "", echo{})
+	c.trail.note(key, source, Key{}, "", sight{})
 	c.queue.Add(key)
 }
 
@@ -191,7 +194,7 @@ func (w *worker) call(r *run, o *outcome) {
 func (w *worker) finish(claim workqueue.Claim[Key], r *run, o outcome) {
 	c := w.Controller
 	took := time.Since(w.began)
-	o = c.trail.end(r, o, w.began.Add(took))
+	c.trail.end(r, o, w.began.Add(took))
 	if log := w.log.V(4); log.Enabled() {
 		log.Info("Reconciled", "key", r.key, "took", took, "err", o.err, "causes", w.why())
 	}

@@ -45,10 +45,14 @@
 //     runs is complete in each cache that has it before a key there is called for; so add it to those first whose objects name no keys. What was written in one
 //     that has been taken away is waited for no longer.
 //   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets that. See [Reconciler] for the table.
-//   - A key that goes in circles, since its own writes or its RequeueAfter are all that brings it up, is slowed down and named after twenty runs: by a
-//     second and more, up to five minutes. Whatever anybody else does brings it up at once; so two writers that undo each other are not found.
-//   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine. Neither loses a key or a worker, wherever the
-//     loop calls your code: in functions of sources, in methods of errors, a RateLimiter or a Recorder. The last two are replaced by their defaults then.
+//   - A key that goes in circles is slowed down and named in the log after twenty runs: by a second and more, up to five
+//     minutes. In a circle what it does recurs, and nobody but its own runs brings it up: it writes the same fields of the same
+//     objects again and again, deletes what it has made, or asks for RequeueAfter below 100 ms. Or somebody else undoes what it
+//     writes, and it writes that again. To make objects, to delete them, or to move numbers step by step is progress, however
+//     many runs it takes. Whatever else anybody does brings the key up at once. [Options].AllowCircles switches this off.
+//   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine. Neither loses a key or a
+//     worker, wherever the loop calls your code: in functions of sources, in methods of errors, a RateLimiter or a Recorder. The
+//     last two are replaced by their defaults then.
 //   - A call that takes longer than Options.Timeout finds its context ended. One that does not return even so keeps its key, and
 //     another worker takes its place; /healthz fails when there are more of those than workers.
 //   - Run returns when everything that it started has ended, and if something has not, it says what.
@@ -66,6 +70,14 @@
 // [TrackWrites] sees nothing, and [Wrote] and [Deleted] return an error, since the ctx is not that of a call by the loop. In a loop, too, Wrote would refuse
 // what a fake clientset answers: it has no UID or no resourceVersion. So before the next call the test waits until the cache shows what this one wrote. What the
 // loop does, conflicts, the defaults of fields and garbage collection want a real API server: a kube-apiserver with an etcd is enough.
+//
+// # Logging
+//
+// The loop logs with klog, and with the logger that the ctx of [Manager.Run] carries, if there is one. Reconcile finds
+// its own by klog.FromContext(ctx): it has the names of the controller and the key. A failure is logged as an error
+// each time, with what comes next; what is lost for a while, such as a cache's connection or a key that goes in
+// circles, when it begins and when it ends, at one level; each run and its causes at verbosity 4. No line shows an
+// object or a value of one.
 //
 // # The goroutines
 //

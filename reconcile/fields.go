@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,28 +15,52 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// maxFields bounds how many fields changedFields names.
-const maxFields = 4
+const (
+	maxFields  = 4  // how many fields are named
+	maxChanges = 16 // how many are told apart
+)
 
-// changedFields names the fields in which two states of an object differ, as its JSON has them: "status.conditions[0].reason". It tells no value, since the
-// object may be a Secret, and of maps whose keys somebody has chosen, such as labels and data, no key. What the server changes by itself is left out.
+// change is a field in which two states of an object differ. It holds no value, as the object may be a Secret: hashes
+// with a seed of the process's are all that is kept of one.
+type change struct {
+	name string // as its JSON has it: "status.conditions[0].reason"; without the keys of maps whose keys somebody has chosen
+	path uint64 // the hash of the name, and of the key that it leaves out
+	now  uint64 // the hash of the value
+	old  uint64 // the same of the value before
+	// step is which way an integer has gone: 1, -1, or 0 if this is none. below says that it is negative now.
+	step  int8
+	below bool
+}
+
+// changesOf finds out where two states of an object differ. What the server changes by itself is left out.
 //
 // It looks at everything, so it is for rare occasions.
-func changedFields(old, now any) []string {
+func changesOf(seed maphash.Seed, old, now any) []change {
 	if u, ok := old.(runtime.Unstructured); ok {
 		old = u.UnstructuredContent()
 	}
 	if u, ok := now.(runtime.Unstructured); ok {
 		now = u.UnstructuredContent()
 	}
-	d := difference{walked: make(map[pair]struct{})}
+	d := difference{seed: seed, walked: make(map[pair]struct{})}
 	d.walk(nil, reflect.ValueOf(old), reflect.ValueOf(now))
-	return d.fields
+	return d.changes
+}
+
+// names are the fields that have changed, each once, as a line of the log shows them.
+func names(changes []change) (fields []string) {
+	for _, c := range changes {
+		if len(fields) < maxFields && !slices.Contains(fields, c.name) {
+			fields = append(fields, c.name)
+		}
+	}
+	return fields
 }
 
 // difference walks through two values at once.
 type difference struct {
-	fields []string
+	seed    maphash.Seed
+	changes []change
 	// walked are the pairs that have been met. Values of the user's may run in circles, and be reached on very many ways, so each pair is walked once: if it
 	// is in several fields, the first is named.
 	walked map[pair]struct{}
@@ -70,7 +96,7 @@ var (
 )
 
 func (d *difference) walk(path []string, a, b reflect.Value) {
-	if len(d.fields) == maxFields || slices.Contains(byServer, strings.Join(path, ".")) || !a.IsValid() && !b.IsValid() {
+	if len(d.changes) == maxChanges || slices.Contains(byServer, strings.Join(path, ".")) || !a.IsValid() && !b.IsValid() {
 		return
 	}
 	differ := false
@@ -116,8 +142,52 @@ func (d *difference) walk(path []string, a, b reflect.Value) {
 		differ = !reflect.DeepEqual(a.Interface(), b.Interface())
 	}
 	if differ {
-		d.fields = append(d.fields, cmp.Or(strings.Join(path, "."), "all of it"))
+		d.found(cmp.Or(strings.Join(path, "."), "all of it"), a, b)
 	}
+}
+
+// found takes note of a field, or of each entry of a map by itself.
+func (d *difference) found(name string, a, b reflect.Value) {
+	if a.IsValid() && b.IsValid() && a.Type() == b.Type() && a.Kind() == reflect.Map && a.Type().Key().Kind() == reflect.String {
+		for _, key := range append(a.MapKeys(), b.MapKeys()...) {
+			before, after := a.MapIndex(key), b.MapIndex(key)
+			old, now := d.hash(before), d.hash(after)
+			path := maphash.String(d.seed, name+"\x00"+key.String())
+			met := slices.ContainsFunc(d.changes, func(c change) bool { return c.path == path })
+			if old != now && !met && len(d.changes) < maxChanges {
+				d.changes = append(d.changes, change{name: name, path: path, old: old, now: now})
+			}
+		}
+		return
+	}
+	c := change{name: name, path: maphash.String(d.seed, name), old: d.hash(a), now: d.hash(b)}
+	from, isNumber := integer(a)
+	to, isAlso := integer(b)
+	if isNumber && isAlso {
+		c.step, c.below = int8(cmp.Compare(to, from)), to < 0
+	}
+	d.changes = append(d.changes, c)
+}
+
+// hash is that of a value's JSON.
+func (d *difference) hash(v reflect.Value) uint64 {
+	if !v.IsValid() {
+		return 0
+	}
+	return maphash.Bytes(d.seed, marshalled(v))
+}
+
+// integer returns the value of an integer; one that is not there is zero.
+func integer(v reflect.Value) (n int64, ok bool) {
+	switch {
+	case !v.IsValid():
+		return 0, true
+	case v.CanInt():
+		return v.Int(), true
+	case v.CanUint():
+		return int64(min(v.Uint(), math.MaxInt64)), true
+	}
+	return 0, false
 }
 
 // jsonName returns the step that leads to a field of a struct in JSON: none if the field is inlined.

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"hash/maphash"
 	"testing"
 	"time"
 
@@ -11,6 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 )
+
+// changedFields names the fields in which two states differ.
+func changedFields(old, now any) []string { return names(changesOf(maphash.MakeSeed(), old, now)) }
 
 // ring is a type whose values run in a circle, and another one.
 type ring struct {
@@ -103,4 +107,37 @@ func TestChangedFieldsAreNamedWithoutTheirValues(t *testing.T) {
 	require.Equal(t, []string{"items[2]"}, changedFields(within(1), within(2)))
 	require.Empty(t, changedFields(1, 1))
 	require.Equal(t, []string{"all of it"}, changedFields([]int{1}, []int{2}))
+}
+
+func TestChangesTellFieldsApartWithoutTheirValues(t *testing.T) {
+	seed := maphash.MakeSeed()
+	a, b := configMap("a"), configMap("a")
+	a.Data = map[string]string{"same": "x", "one": "x", "two": "x"}
+	b.Data = map[string]string{"same": "x", "one": "y", "three": "x"}
+	there, back := changesOf(seed, a, b), changesOf(seed, b, a)
+	require.Len(t, there, 3)
+	paths := map[uint64]change{}
+	for _, c := range there {
+		require.Equal(t, "data", c.name)
+		require.Zero(t, c.step)
+		paths[c.path] = c
+	}
+	require.Len(t, paths, 3)
+	for _, c := range back {
+		require.Equal(t, paths[c.path].old, c.now)
+		require.Equal(t, paths[c.path].now, c.old)
+	}
+
+	type counter struct {
+		N *int32 `json:"n,omitempty"`
+	}
+	steps := func(from, to *int32) int8 {
+		changes := changesOf(seed, counter{from}, counter{to})
+		require.Len(t, changes, 1)
+		require.Equal(t, to != nil && *to < 0, changes[0].below)
+		return changes[0].step
+	}
+	require.EqualValues(t, 1, steps(nil, new(int32(3))))
+	require.EqualValues(t, -1, steps(new(int32(3)), nil))
+	require.EqualValues(t, -1, steps(new(int32(3)), new(int32(-2))))
 }

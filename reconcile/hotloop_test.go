@@ -216,10 +216,10 @@ func TestDeletingInCirclesIsFoundToo(t *testing.T) {
 // TestTheTrailForgetsKeysThatNobodyNames has a million objects that are written once each, and never named again.
 func TestTheTrailForgetsKeysThatNobodyNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &trail{keys: map[Key]*step{}}
+		tr := newTrail(false)
 		for i := range 50_000 {
-			r := &run{worker: &worker{}, key: Key{Name: fmt.Sprint(i)}}
-			tr.note(r.key, "For x", r.key, "1", echo{"u", "1"})
+			r := &run{worker: &worker{began: time.Now()}, key: Key{Name: fmt.Sprint(i)}}
+			tr.note(r.key, "For x", r.key, "1", sight{echo: echo{"u", "1"}})
 			tr.begin(r)
 			r.remember(act{}, "u", "2", false)
 			tr.end(r, outcome{}, time.Now())

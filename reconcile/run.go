@@ -39,7 +39,7 @@ type more struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	// What the run has written, and the first few acts of it as a person would name them.
-	writes map[echo]struct{}
+	writes map[echo]bool // true for those whose object is seen to be new
 	acts   []act
 }
 
@@ -142,13 +142,13 @@ func (r *run) remember(a act, uid types.UID, resourceVersion string, deleted boo
 	}
 	m := r.needed()
 	if m.writes == nil {
-		m.writes = make(map[echo]struct{})
+		m.writes = make(map[echo]bool)
 	}
 	if resourceVersion != "" {
-		m.writes[echo{uid, resourceVersion}] = struct{}{}
+		m.writes[echo{uid, resourceVersion}] = false
 	}
 	if deleted {
-		m.writes[echo{uid, ""}] = struct{}{}
+		m.writes[echo{uid, ""}] = false
 	}
 	if len(m.acts) < maxCauses {
 		m.acts = append(m.acts, a)
@@ -166,8 +166,15 @@ func (r *run) has(v echo) bool {
 	return own
 }
 
+// isNew takes note that a write of the run has made its object.
+func (r *run) isNew(v echo) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.more.writes[v] = true // has has found it
+}
+
 // written returns what the run, which has ended, has written, and the beginning of it as a person would name it.
-func (r *run) written() (map[echo]struct{}, []act) {
+func (r *run) written() (map[echo]bool, []act) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.more == nil {

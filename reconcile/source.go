@@ -165,13 +165,13 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 			klog.Background().Error(err, "Naming the keys of an object panicked; they are not reconciled for this change", "controller", c.name,
 				"informer", inf.Name(), "object", e.Key)
 		}
-		v := echo{e.UID, e.ResourceVersion}
+		v := sight{echo: echo{e.UID, e.ResourceVersion}, made: e.Type == informer.Added, updated: e.Type == informer.Updated}
 		if e.Type == informer.Deleted {
 			v.resourceVersion = "" // whoever deletes an object does not learn the version of its end
 		}
 		for _, key := range named {
-			if c.trail.note(key, cause, e.Key, e.ResourceVersion, v) && e.Type == informer.Updated {
-				explain(&c.trail, key, cause, e)
+			if c.trail.note(key, cause, e.Key, e.ResourceVersion, v) {
+				explain(c.trail, key, cause, v, e)
 			}
 			c.queue.Add(key)
 		}

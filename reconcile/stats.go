@@ -33,7 +33,8 @@ type Stats struct {
 	LongestParked time.Duration
 	// Stuck counts the calls of Reconcile that have not returned although their context ended at least 10 s ago.
 	Stuck int
-	// Circling counts the keys that go in circles and are slowed down: nobody but their own runs brings them up. Circles counts how often that began.
+	// Circling counts the keys that go in circles and are slowed down: nobody but their own runs brings them up, or
+	// somebody else undoes what they write, each time. Circles counts how often that began.
 	Circling, Circles int
 }
 
