@@ -114,10 +114,12 @@ func (c *Controller) named(key Key, source string) {
 func (c *Controller) resumed(key Key, parked time.Duration) {
 	c.recorder.Parked(parked)
 	log := klog.Background().WithValues("controller", c.name, "key", key, "for", parked)
+	const line = "No longer parked: the caches have seen what the last run wrote"
 	if parked < parkingTime {
-		log = log.V(4)
+		log.V(4).Info(line)
+	} else {
+		log.Error(nil, line) // at the level of the loss
 	}
-	log.Info("No longer parked: the caches have seen what the last run wrote")
 }
 
 // mistake keeps an error of a function that returns none, for NewManager to report.

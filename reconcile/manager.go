@@ -39,8 +39,9 @@ type ManagerOptions struct {
 	Informers []Informer
 	// Elector decides when this process leads. Nil: always.
 	Elector Elector
-	// SyncTimeout is how long the first lists may take. When it has passed Run returns an error that wraps the cause, such as the server's 403. Zero:
-	// Run waits for as long as it takes, and says in the log what it waits for; a Role or CRD that arrives late is enough then.
+	// SyncTimeout is how long the first lists may take. When it has passed Run returns an error that names each cache
+	// that is missing, and wraps the causes, such as the server's 403. Zero: Run waits for as long as it takes, and
+	// says in the log what it waits for; a Role or CRD that arrives late is enough then.
 	SyncTimeout time.Duration
 	// DrainTimeout is how long running reconciles may go on when the Manager is told to stop, before their context ends. New ones do not begin.
 	// Zero: 30 s. When leadership is lost their context ends at once.
@@ -89,6 +90,10 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	}
 	if opts.StopGrace < 0 {
 		errs = append(errs, fmt.Errorf("ManagerOptions.StopGrace is %s; it is a duration, or zero for 10 s", opts.StopGrace))
+	}
+	if err := checkAddress(opts.HTTPAddress); err != nil {
+		errs = append(errs, fmt.Errorf("ManagerOptions.HTTPAddress is %q; it is host:port, such as \":8080\" for port 8080 "+
+			"of the loopback address: %w", opts.HTTPAddress, err))
 	}
 	if opts.Metrics != nil && opts.HTTPAddress == "" {
 		errs = append(errs, errors.New("ManagerOptions.Metrics is set, but HTTPAddress is not"))
@@ -264,7 +269,10 @@ func (m *Manager) observe(ctx context.Context) error {
 				return err
 			}
 			if wait.Err() != nil {
-				return fmt.Errorf("the caches were not complete within SyncTimeout (%s): %w", m.opts.SyncTimeout, err)
+				if err := m.incomplete(wait); err != nil {
+					return fmt.Errorf("the caches were not complete within SyncTimeout (%s): %w", m.opts.SyncTimeout, err)
+				}
+				break // all of them are, at the last moment
 			}
 			log.Info("Waiting for a first list", "informer", inf.Name(), "health", inf.Health().String(), "for", time.Since(began).Round(time.Second))
 		}
@@ -284,6 +292,15 @@ func (m *Manager) observe(ctx context.Context) error {
 	m.ready.Store(nil)
 	log.V(1).Info("Caches are complete", "took", time.Since(began))
 	return nil
+}
+
+// incomplete says of each cache that is not complete what is in the way, or returns nil. ctx has ended.
+func (m *Manager) incomplete(ctx context.Context) error {
+	var errs []error
+	for _, inf := range m.informers {
+		errs = append(errs, inf.WaitForSync(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // tracked returns an error if some of the informers that controllers depend on make their requests through TrackWrites and some do not: a mistake that
@@ -385,6 +402,18 @@ func (m *Manager) act(ctx, tenure context.Context) error {
 	}
 	stopActing()
 	return workers.Wait(m.opts.StopGrace)
+}
+
+// checkAddress finds the mistakes in an address that can be seen without listening on it.
+func checkAddress(address string) error {
+	if address == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	return err
 }
 
 // listen takes an address without a host for one of the loopback interface: who wants the world to see it has to say so.

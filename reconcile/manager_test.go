@@ -133,6 +133,42 @@ func TestSyncTimeoutFailsWithTheCause(t *testing.T) {
 	})
 }
 
+func TestSyncTimeoutNamesEveryCacheThatIsMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(t, keys(&journal{}), Options{})
+		for _, name := range []string{"one", "good", "two", "three"} {
+			api := newMapAPI()
+			if name != "good" {
+				denied := apierrors.NewForbidden(schema.GroupResource{Resource: name + "maps"}, "", errors.New("no Role"))
+				api.BeforeWatch = func(metav1.ListOptions) error { return denied }
+			}
+			inf, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: name})
+			require.NoError(t, err)
+			For(c, inf)
+		}
+		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, SyncTimeout: 30 * time.Second})
+		require.NoError(t, err)
+		err = m.Run(t.Context())
+		for _, name := range []string{"one", "two", "three"} {
+			require.ErrorContains(t, err, "informer "+name)
+			require.ErrorContains(t, err, name+"maps is forbidden")
+		}
+		require.NotContains(t, err.Error(), "good")
+	})
+}
+
+func TestAnAddressThatIsNoneIsRefused(t *testing.T) {
+	for _, address := range []string{"8080", "localhost", "localhost:no-such-port", "1.2.3.4:99999", "::1:80"} {
+		c := newController(t, keys(&journal{}), Options{})
+		For(c, newMaps(t, newMapAPI()))
+		_, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, HTTPAddress: address})
+		require.ErrorContains(t, err, fmt.Sprintf("ManagerOptions.HTTPAddress is %q; it is host:port", address))
+	}
+	for _, address := range []string{"", ":8080", "localhost:0", "[::1]:80", "0.0.0.0:http"} {
+		require.NoError(t, checkAddress(address), address)
+	}
+}
+
 // scripted is an elector that leads when it is told to.
 type scripted struct {
 	lead  chan context.Context // lead with this context

@@ -165,7 +165,7 @@ func (w *worker) returned() {
 		w.retired = true
 	}
 	w.stuck.mu.Unlock()
-	r.log().Info("A stuck Reconcile has returned after all")
+	r.log().Error(nil, "A stuck Reconcile has returned after all") // at the level of the loss
 }
 
 // stuckCalls counts a controller's calls of Reconcile that do not return, and the workers that it lacks because of them.
