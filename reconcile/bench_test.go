@@ -43,3 +43,37 @@ func BenchmarkReconcile(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkReached is what one more version of a cache costs while a controller has 50,000 open debts there, of which it settles one.
+func BenchmarkReached(b *testing.B) {
+	const debts = 50_000
+	for _, keys := range []int{1, debts} {
+		b.Run(fmt.Sprintf("%d keys", keys), func(b *testing.B) {
+			c, err := NewController("bench", Func(func(context.Context, Key) (Result, error) { return Result{}, nil }), Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			l := c.ledger
+			pods := listing(l, &still{})
+			owe := func(version int) {
+				l.wrote(klog.Background(), Key{Name: fmt.Sprint("key-", version%keys)}, podWrite(fmt.Sprint("pod-", version), fmt.Sprint(version), false))
+			}
+			const first = 100
+			for i := range debts {
+				owe(first + i)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				pods.resourceVersion = fmt.Sprint(first + i)
+				l.reached(l.caches[0], "")
+				b.StopTimer()
+				owe(first + debts + i)
+				if open := l.open.Load(); open != debts {
+					b.Fatalf("%d debts are open", open)
+				}
+				b.StartTimer()
+			}
+		})
+	}
+}

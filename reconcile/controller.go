@@ -113,13 +113,7 @@ func (c *Controller) named(key Key, source string) {
 // resumed is told by the ledger that a key is parked no longer.
 func (c *Controller) resumed(key Key, parked time.Duration) {
 	c.recorder.Parked(parked)
-	log := klog.Background().WithValues("controller", c.name, "key", key, "for", parked)
-	const line = "No longer parked: the caches have seen what the last run wrote"
-	if parked < parkingTime {
-		log.V(4).Info(line)
-	} else {
-		log.Error(nil, line) // at the level of the loss
-	}
+	klog.Background().V(4).Info("No longer parked: the caches have seen what the last run wrote", "controller", c.name, "key", key, "for", parked)
 }
 
 // mistake keeps an error of a function that returns none, for NewManager to report.
@@ -137,11 +131,8 @@ func (c *Controller) start(taking, acting context.Context, group *lifecycle.Grou
 	for range c.workers {
 		add()
 	}
-	group.Go("reminder of controller "+c.name, func() { c.ledger.remind(taking) })
+	group.Go("prober of controller "+c.name, func() { c.ledger.probe(taking, group, c.name) })
 }
-
-// freshAgain is how often a key looks whether its caches may be acted on again. It matters only past an informer's MaxStaleness.
-const freshAgain = 5 * time.Second
 
 // putBack ends a claim on which no run has ended. The key waits for whoever leads next in this process, and its
 // failures stay counted.
@@ -153,17 +144,13 @@ func (c *Controller) putBack(claim workqueue.Claim[Key]) {
 // handle reconciles one key and ends its claim, in every case.
 func (w *worker) handle(claim workqueue.Claim[Key]) {
 	c, key := w.Controller, claim.Key()
-	if err := c.ledger.fresh(key); err != nil {
-		w.log.V(4).Info("Not reconciled: a cache may not be acted on", "key", key, "err", err)
-		claim.Park(freshAgain)
-		return
-	}
-	if wait := c.ledger.enter(w.acting, w.log, key); wait > 0 {
-		claim.Park(wait)
+	if c.ledger.parks(key) {
+		w.log.V(4).Info("Parked until the caches have seen what the last run wrote, and may be acted on", "key", key)
+		claim.Park(0) // what settles the last of its debts adds it, be that before this line
 		return
 	}
 	if w.taking.Err() != nil || w.acting.Err() != nil {
-		c.putBack(claim) // ended while the server was asked: nothing begins any more
+		c.putBack(claim) // nothing begins any more
 		return
 	}
 	w.began = time.Now()

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"slices"
 	"sync"
@@ -15,32 +16,34 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// ledger holds a controller's debts: what its runs have written and its caches have not seen. A key that has debts is not reconciled: parking.go says how
-// it waits, and what wakes it.
+// ledger holds a controller's debts: what its runs have written and its caches have not seen. A key that has debts is not
+// reconciled. The doc of the package has a picture of a debt's life. This file says what a debt is, and what settles it;
+// place.go finds the debts that a new version settles; parking.go says how a key waits; prober.go asks the server about
+// debts that nothing settles.
 //
-// A debt is settled when the cache holds the object at the written version or a later one, when the cache as a whole has reached that version, or
-// when the object, by UID, is gone from it. For a deletion, an object that has a deletionTimestamp is as good as gone. Versions are compared within
-// one resource only: across resources the order of versions is not promised. A write whose outcome is unknown has no version; its debt is settled when
-// the informer has listed anew. And when the cluster has gone back to an older state nothing from before it is waited for, and neither is what was written
-// in a namespace that the informer follows no longer.
+// Versions are compared within one resource only: across resources the order of versions is not promised. When the
+// cluster has gone back to an older state nothing from before it is waited for, and neither is what was written in a
+// namespace that the informer does not follow any more.
 //
-// An informer may follow several namespaces, each by itself. A version is reached, a list complete, and the cluster found to have gone back in one namespace;
-// the namespace of an object, or of a key, tells which.
+// An informer may follow several namespaces, each by itself. A version is reached, a list complete, and the cluster found
+// to have gone back in one namespace; the namespace of an object, or of a key, tells which.
 type ledger struct {
 	wake   func(Key)                // puts a key into the queue; called without mu
 	waited func(Key, time.Duration) // is told how long a key was parked; called without mu
 	caches []*cache                 // complete before the Manager starts
 
-	// open is the number of debts, so that an event costs one load while there are none; opened holds a value if there is a new one.
-	open   atomic.Int64
-	opened chan struct{}
+	// open is the number of debts, so that an event costs one load while there are none.
+	open atomic.Int64
+	// news holds a value if the prober has to look at the places before its alarm rings.
+	news chan struct{}
 	// said has the names of what the log has been told of once.
 	said sync.Map
 
 	mu sync.Mutex
-	// Guarded by mu. Each debt is in exactly one account and under exactly one object; neither map has an empty entry.
+	// Guarded by mu. Each open debt is in one account, under one object and in one place; neither map has an empty entry.
 	accounts map[Key]*account
 	objects  map[object][]*debt
+	alarm    time.Time // when the prober looks at the places next; zero: not before there is news
 }
 
 // cache is an informer that a controller depends on, as its ledger sees it.
@@ -48,9 +51,13 @@ type cache struct {
 	dependency
 	learner *learner // set by the Manager before it starts the informer
 
-	// Guarded by the ledger's mu; both by the namespace that is listed and watched, see part. doubted is the number of the last list that was asked for
-	// because the cache was behind; written is what the next leader's cache has to have seen.
-	doubted map[string]int
+	// apart is true if the informer follows namespaces by themselves. It is changed with the ledger's mu held.
+	apart atomic.Bool
+	// Guarded by the ledger's mu. places has those with debts, and those that the prober has not done with, by what
+	// placeName says; gone are the objects that have left the cache last; written is what the next leader's cache has to
+	// have seen, by the namespace that is listed and watched, see part.
+	places  map[string]*place
+	gone    departed
 	written map[string]mark
 }
 
@@ -58,6 +65,7 @@ type cache struct {
 type dependency interface {
 	Informer
 	Version(Key) (informer.Version, bool)
+	Invalid(Key) error
 	LiveVersion(context.Context, Key) (informer.Version, bool, error)
 	ResourceVersion(namespace string) string
 	HealthIn(namespace string) informer.Health
@@ -71,17 +79,18 @@ type mark struct {
 	rewinds         int
 }
 
-// moment is how far a cache has come in a namespace.
+// moment is how far a cache has come in a namespace. begun is the number of the latest list that was begun, and listed that
+// of the latest one that is complete.
 type moment struct {
-	foreign         bool // the informer does not follow the namespace
-	resourceVersion string
-	listed, rewinds int
+	foreign                bool // the informer does not follow the namespace
+	resourceVersion        string
+	begun, listed, rewinds int
 }
 
 // now asks the informer; it may be called with the ledger's mu held.
 func (c *cache) now(namespace string) moment {
 	h := c.HealthIn(namespace)
-	return moment{h.State == "", c.ResourceVersion(namespace), h.Listed, h.Rewinds}
+	return moment{h.State == "", c.ResourceVersion(namespace), h.Lists, h.Listed, h.Rewinds}
 }
 
 // part returns what is listed and watched together with the objects of a namespace: that namespace alone, or none if it is all of them.
@@ -98,30 +107,44 @@ type object struct {
 	key   Key
 }
 
-// now is how far the cache has come around the object.
-func (o object) now() moment { return o.cache.now(o.key.Namespace) }
-
-// debt is one write that a cache has not seen.
+// debt is one write that a cache has not seen, or something else that a key has to wait for in a cache.
 type debt struct {
 	owner           Key
 	object          object
 	uid             types.UID
-	resourceVersion string
+	resourceVersion string // of a deletion: one at which the object still was, or was going; empty if none is known
 	deleted         bool
-	list            int       // the number of the list that settles it, or anyList; zero if it is known what was written
-	rewinds         int       // of the cache, when it was written
-	ask             time.Time // when the server is asked next what became of it; guarded by the ledger's mu
-	// after, unless nil, is the debt for an earlier write of an object that has been deleted since: as long as the cache has not seen that, it says nothing
-	// that the object is not in it.
-	after *debt
-	paid  bool
+	list            int // the number of the list that settles it, or newList or freshCache; zero if it is known what was written
+
+	// Set by owe, and not changed after. begun is the number of the latest list that had been begun: any later one shows the
+	// write. rewinds is of the cache.
+	noted   time.Time
+	begun   int
+	rewinds int
+
+	// Guarded by the ledger's mu. met is true of a deletion if the cache has ever held the object: where it does not any
+	// more, it has seen the deletion. place is nil once the debt is settled; the rest says where it stands in the account, and
+	// in the place by age and by version: -1 if the version has been reached, or is no number.
+	met   bool
+	place *place
+	slot  int
+	age   *list.Element
+	rank  int
 }
 
-// anyList is the number of a debt that no write has brought about: the cache has not been complete yet.
-const anyList = -1
+const (
+	// freshCache is the list of a debt that no write has brought about: the cache may not be acted on, since it is not
+	// complete, or too old.
+	freshCache = -1
+	// newList stands, until the debt is owed, for the number of the next list: the write may have happened or not.
+	newList = -2
+)
 
 func newLedger(wake func(Key), waited func(Key, time.Duration)) *ledger {
-	return &ledger{wake: wake, waited: waited, opened: make(chan struct{}, 1), accounts: make(map[Key]*account), objects: make(map[object][]*debt)}
+	return &ledger{
+		wake: wake, waited: waited, news: make(chan struct{}, 1),
+		accounts: make(map[Key]*account), objects: make(map[object][]*debt),
+	}
 }
 
 // cacheOf returns the ledger's view of an informer; there is one for each, however many sources use it.
@@ -129,7 +152,7 @@ func (l *ledger) cacheOf(inf dependency) *cache {
 	if c := l.find(inf); c != nil {
 		return c
 	}
-	c := &cache{dependency: inf, doubted: make(map[string]int), written: make(map[string]mark)}
+	c := &cache{dependency: inf, places: make(map[string]*place), written: make(map[string]mark)}
 	l.caches = append(l.caches, c)
 	return c
 }
@@ -143,17 +166,18 @@ func (l *ledger) find(inf Informer) *cache {
 	return nil
 }
 
-// lost records a write that may have happened or not: the answer has been lost. Only a list that begins now can tell.
+// lost records a write that may have happened or not: the answer has been lost. Only a list that begins now can tell, and the
+// prober asks for it: those who want one share it.
 func (l *ledger) lost(log klog.Logger, key Key, t target) {
 	for _, c := range l.caches {
 		for _, s := range c.learner.all() {
 			if !s.about(t) || !s.reaches(t) {
 				continue
 			}
-			log.Info("It is unknown whether a write has happened; the informer lists anew before the key is reconciled again", "informer", c.Name(),
+			log.V(4).Info("It is unknown whether a write has happened", "informer", c.Name(),
 				"resource", t.resource, "namespace", t.namespace, "name", t.name)
 			where := Key{Namespace: cmp.Or(t.namespace, s.target.namespace), Name: t.name}
-			l.owe(&debt{owner: key, object: object{c, where}, list: c.Relist(where.Namespace, nil)})
+			l.owe(&debt{owner: key, object: object{c, where}, list: newList})
 		}
 	}
 }
@@ -166,17 +190,17 @@ func (l *ledger) owe(d *debt) {
 	// Judged with the lock held: an event that settles it and came before is seen in the cache, one that comes later finds the debt. It looks for one only if
 	// open says that there are any, so the debt is counted before the cache is looked at.
 	l.open.Add(1)
-	now := d.object.now()
-	d.rewinds = now.rewinds
+	now := c.now(c.placeName(d.object.key.Namespace))
+	d.noted, d.begun, d.rewinds = time.Now(), now.begun, now.rewinds
+	unknown := d.list == newList
+	if unknown {
+		d.list = now.begun + 1
+	}
 	if d.owner != heir {
 		c.passes(d.object.key.Namespace, mark{d.resourceVersion, now.rewinds})
 	}
 	if d.deleted {
-		for _, earlier := range l.objects[d.object] {
-			if earlier.uid == d.uid {
-				d.after = earlier
-			}
-		}
+		l.trace(d)
 	}
 	if d.settled(now) {
 		l.open.Add(-1)
@@ -187,12 +211,37 @@ func (l *ledger) owe(d *debt) {
 		a = &account{}
 		l.accounts[d.owner] = a
 	}
-	d.ask = time.Now().Add(parkingTime)
+	d.slot = len(a.debts)
 	a.debts = append(a.debts, d)
 	l.objects[d.object] = append(l.objects[d.object], d)
+	p := c.placeOf(d.object.key.Namespace, now)
+	p.add(d)
+	if unknown {
+		p.wanted = max(p.wanted, d.list)
+	}
+	if unknown || l.alarm.IsZero() || d.noted.Add(parkingTime).Before(l.alarm) {
+		l.ring()
+	}
+}
+
+// ring lets the prober look at the places.
+func (l *ledger) ring() {
 	select {
-	case l.opened <- struct{}{}:
-	default: // there is one that has not been taken
+	case l.news <- struct{}{}:
+	default: // it has not taken the last news yet
+	}
+}
+
+// trace finds out what is known of an object that has been deleted: whether the cache has ever held it, and, if not, a
+// version at which it still was. The ledger's mu is held.
+func (l *ledger) trace(d *debt) {
+	c := d.object.cache
+	h, held := c.Version(d.object.key)
+	d.met = held && h.UID == d.uid || c.gone.has(d.uid)
+	for _, earlier := range l.objects[d.object] {
+		if earlier.uid == d.uid && !atLeast(d.resourceVersion, earlier.resourceVersion) {
+			d.resourceVersion = earlier.resourceVersion
+		}
 	}
 }
 
@@ -205,59 +254,131 @@ func (c *cache) passes(namespace string, m mark) {
 	}
 }
 
-// settled reports whether the cache, which has come this far, shows the write or something later.
+// settled reports whether the cache, which has come this far, shows the write or something later. The ledger's mu is held.
 func (d *debt) settled(now moment) bool {
 	switch {
 	case now.foreign:
 		return true // it will never be seen
 	case now.rewinds != d.rewinds:
 		return true // what was written is in a future that the cluster has gone back from
-	case d.list == anyList:
-		return now.listed > 0
+	case d.list == freshCache:
+		return d.object.cache.Fresh(d.object.key.Namespace) == nil
 	case d.list > 0:
 		return now.listed >= d.list
-	case d.after != nil && !d.after.paid:
-		return false
 	}
-	h, exists := d.object.cache.Version(d.object.key)
-	if d.deleted {
-		return !exists || h.UID != d.uid || h.Deleting
+	h, held := d.object.cache.Version(d.object.key)
+	switch {
+	case held && h.UID == d.uid && d.deleted:
+		return h.Deleting
+	case held && h.UID == d.uid && atLeast(h.ResourceVersion, d.resourceVersion):
+		return true
+	case d.met:
+		return true // and the cache does not hold it any more
 	}
-	return exists && atLeast(h.ResourceVersion, d.resourceVersion) || atLeast(now.resourceVersion, d.resourceVersion)
+	// The cache shows nothing of the write. Either it has gone past it, or it has not got there yet.
+	passed := now.listed > d.begun && (d.deleted || !ordered(now.resourceVersion, d.resourceVersion))
+	if d.resourceVersion != "" {
+		passed = passed || atLeast(now.resourceVersion, d.resourceVersion) || held && atLeast(h.ResourceVersion, d.resourceVersion)
+	}
+	return passed && !d.rejected()
 }
 
-// settle removes the debts that are settled, and returns the keys that have none left and were parked, or have to be reconciled because of a restore. The
-// caller holds mu.
+// rejected reports whether the cache knows of an object of that name whose present state it could not take. Then the cache
+// may have gone past the write, and still nobody who reads it sees what was written.
+func (d *debt) rejected() bool { return d.object.cache.Invalid(d.object.key) != nil }
+
+// pay removes a debt that is settled, unless it has been removed before. It adds the key to those that are to go on, if
+// this was the last debt of a key that is parked, or that has to be reconciled since a write of its was undone. The ledger's
+// mu is held.
+func (l *ledger) pay(keys []resumed, d *debt, undone bool) []resumed {
+	if d.place == nil {
+		return keys
+	}
+	d.place.remove(d)
+	l.open.Add(-1)
+	a := l.accounts[d.owner]
+	last := len(a.debts) - 1
+	a.debts[d.slot] = a.debts[last]
+	a.debts[d.slot].slot = d.slot
+	a.debts[last] = nil
+	a.debts = a.debts[:last]
+	a.undone = a.undone || undone
+	if last == 0 {
+		delete(l.accounts, d.owner)
+		if a.settled != nil {
+			close(a.settled)
+		}
+		if d.owner != heir && (!a.since.IsZero() || a.undone) {
+			keys = append(keys, resumed{d.owner, a.since})
+		}
+	}
+	others := slices.DeleteFunc(l.objects[d.object], func(other *debt) bool { return other == d })
+	if l.objects[d.object] = others; len(others) == 0 {
+		delete(l.objects, d.object)
+	}
+	return keys
+}
+
+// settle pays those of the debts that are settled, and returns the keys that are to go on. The ledger's mu is held.
 func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (keys []resumed) {
 	for _, d := range debts {
-		if !settled(d) {
-			continue
-		}
-		is := func(other *debt) bool { return other == d }
-		a := l.accounts[d.owner]
-		if a == nil || !slices.ContainsFunc(a.debts, is) {
-			continue // settled by somebody else in between
-		}
-		l.open.Add(-1)
-		d.paid = true
-		a.debts = slices.DeleteFunc(a.debts, is)
-		a.undone = a.undone || d.rewinds != d.object.now().rewinds
-		if len(a.debts) == 0 {
-			delete(l.accounts, d.owner)
-			if a.settled != nil {
-				close(a.settled)
-			}
-			if d.owner != heir && (!a.since.IsZero() || a.undone) {
-				keys = append(keys, resumed{d.owner, a.since})
-			}
-		}
-		l.objects[d.object] = slices.DeleteFunc(l.objects[d.object], is)
-		if len(l.objects[d.object]) == 0 {
-			delete(l.objects, d.object)
+		if d.place != nil && settled(d) {
+			keys = l.pay(keys, d, false)
 		}
 	}
 	return keys
 }
+
+// saw settles what an event of a cache settles, and wakes the keys that have no debts left. The store has changed before.
+func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, deleted bool) {
+	if !deleted && l.open.Load() == 0 {
+		return
+	}
+	l.mu.Lock()
+	if deleted {
+		c.gone.add(uid) // for a deletion whose answer is slower than its event
+	}
+	debts := l.objects[object{c, key}]
+	if len(debts) == 0 {
+		l.mu.Unlock()
+		return
+	}
+	now := c.now(c.placeName(key.Namespace))
+	var keys []resumed
+	for _, d := range slices.Clone(debts) {
+		own := d.deleted && d.uid == uid
+		if own && deleted {
+			c.passes(key.Namespace, mark{resourceVersion, now.rewinds})
+		}
+		d.met = d.met || own
+		if own && deleted || d.settled(now) {
+			keys = l.pay(keys, d, d.rewinds != now.rewinds)
+		}
+	}
+	l.mu.Unlock()
+	l.resume(keys)
+}
+
+// maxGone is how many of the objects that have left a cache are remembered: those of the time between the event of a
+// deletion and its answer.
+const maxGone = 1024
+
+// departed are the UIDs of the objects that have left a cache last.
+type departed struct {
+	uids []types.UID
+	next int // where the next one is put once there are maxGone
+}
+
+func (g *departed) add(uid types.UID) {
+	if len(g.uids) < maxGone {
+		g.uids = append(g.uids, uid)
+		return
+	}
+	g.uids[g.next] = uid
+	g.next = (g.next + 1) % maxGone
+}
+
+func (g *departed) has(uid types.UID) bool { return slices.Contains(g.uids, uid) }
 
 // atLeast reports whether version a is b or later. Versions that are no numbers, as some aggregated API servers give, can only be equal.
 func atLeast(a, b string) bool {
@@ -266,4 +387,10 @@ func atLeast(a, b string) bool {
 	}
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order > 0
+}
+
+// ordered reports whether one of two versions is known to be before the other, or the same.
+func ordered(a, b string) bool {
+	_, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil || a == b
 }

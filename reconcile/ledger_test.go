@@ -4,22 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/backoff"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -248,9 +254,11 @@ func TestAWriteThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
 				live:    func(context.Context, Key) (informer.Version, bool, error) { return there, true, nil },
 			})
 			l.wrote(klog.Background(), parent, podWrite("a", "100", false))
-			require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent))
-			time.Sleep(parkingTime)
-			require.Zero(t, l.enter(t.Context(), klog.Background(), parent), "parked for ever")
+			require.True(t, l.parks(parent))
+			require.Zero(t, probeIn(t, l, parkingTime-1))
+			require.True(t, l.parks(parent))
+			require.Equal(t, 1, probeIn(t, l, 1))
+			require.False(t, l.parks(parent), "parked for ever")
 			require.Zero(t, l.open.Load())
 			require.Zero(t, pods.relists)
 		})
@@ -301,36 +309,100 @@ func TestWritesAreSeenInProjectionsToo(t *testing.T) {
 	})
 }
 
-// TestAWriteThatNoEventIsToldOf creates an object that the cache cannot take: nobody is told of it, but the cache as a whole gets past it.
-func TestAWriteThatNoEventIsToldOf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		api := learning{newMapAPI()}
-		children, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{
-			Transform: func(*corev1.ConfigMap) (*corev1.ConfigMap, error) { return nil, errors.New("will not do") },
+// TestAnObjectThatTheCacheCannotTakeKeepsItsKeyParked creates an object whose state the cache cannot take. Nobody who reads the cache sees it, however far that
+// has come: another run would make another one.
+func TestAnObjectThatTheCacheCannotTakeKeepsItsKeyParked(t *testing.T) {
+	for name, end := range map[string]func(api *mapAPI){
+		"until it can": func(api *mapAPI) {
+			api.Update("default", "child-1", func(m *corev1.ConfigMap) { m.Data = map[string]string{"good": "yes"} })
+		},
+		"until it is gone": func(api *mapAPI) { api.Delete("default", "child-1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := learning{newMapAPI()}
+				children, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{
+					Transform: func(m *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+						if m.Data["good"] == "" {
+							return nil, errors.New("will not do")
+						}
+						return m, nil
+					},
+				})
+				require.NoError(t, err)
+				made := 0
+				c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+					if key == parent && children.Len() == 0 {
+						made++
+						require.NoError(t, Wrote(ctx, children, api.Create(configMap(fmt.Sprint("child-", made)))))
+					}
+					return Result{}, nil
+				}, Options{})
+				For(c, children)
+				var log journal
+				ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) { log.note("%s", args) }, funcr.Options{}))
+				startIn(ctx, t, ManagerOptions{Controllers: []*Controller{c}})
+				synctest.Wait()
+				for range 50 {
+					c.Enqueue(parent)
+					time.Sleep(time.Minute)
+				}
+				require.Equal(t, 1, len(api.Objects()), "it has made more, as it does not see the first")
+				require.Equal(t, 1, c.Stats().Parked)
+				said := 0
+				for _, line := range log.take() {
+					if strings.Contains(line, "the cache cannot take what they have written") {
+						said++
+						require.Contains(t, line, "child-1")
+					}
+				}
+				require.Equal(t, 1, said)
+				lists := children.Health().Lists
+
+				end(api.mapAPI)
+				time.Sleep(2 * lastProbe)
+				synctest.Wait()
+				require.EqualValues(t, 1-children.Len(), c.ledger.open.Load(), "the one that is there is seen, or waited for")
+				require.Equal(t, lists, children.Health().Lists, "a list would not help")
+				if name == "until it is gone" {
+					require.Equal(t, 2, made, "woken, and it makes another one")
+				} else {
+					require.Equal(t, 1, made)
+				}
+			})
 		})
-		require.NoError(t, err)
-		began := time.Now()
-		var log journal
-		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
-			log.note("%s", time.Since(began))
-			if len(api.Objects()) == 0 {
-				require.NoError(t, Wrote(ctx, children, api.Create(configMap("child"))))
+	}
+}
+
+// TestTheServerIsLeftAloneForAsLongAsItAsks refuses all questions, with a time to wait.
+func TestTheServerIsLeftAloneForAsLongAsItAsks(t *testing.T) {
+	for seconds, want := range map[int]time.Duration{120: 2 * time.Minute, 1 << 30: backoff.MaxRetryAfter} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newController(t, keys(&journal{}), Options{}).ledger
+			var asked []time.Time
+			listing(l, &still{live: func(ctx context.Context, _ Key) (informer.Version, bool, error) {
+				asked = append(asked, time.Now())
+				return informer.Version{}, false, fmt.Errorf("live list: %w", apierrors.NewTooManyRequests("later", seconds))
+			}})
+			ctx, cancel := context.WithCancel(t.Context())
+			var group lifecycle.Group
+			group.Go("prober", func() { l.probe(ctx, &group, "test") })
+			for i := range 100 {
+				l.wrote(klog.Background(), parent, podWrite(fmt.Sprint("pod-", i), "7", false))
 			}
-			return Result{}, nil
-		}, Options{})
-		For(c, children)
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
-		synctest.Wait()
-		api.Hold()
-		c.Enqueue(parent)
-		synctest.Wait()
-		c.Enqueue(parent)
-		time.Sleep(time.Second)
-		api.Release()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Equal(t, []string{"0s", "1s"}, log.take())
-	})
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			require.GreaterOrEqual(t, len(asked), int(50*time.Minute/want))
+			for i := range asked[1:] {
+				require.GreaterOrEqual(t, asked[i+1].Sub(asked[i]), want)
+				require.LessOrEqual(t, asked[i+1].Sub(asked[i]), want+time.Second)
+			}
+			cancel()
+			began := time.Now()
+			require.NoError(t, group.Wait(time.Minute))
+			require.Zero(t, time.Since(began), "interrupted")
+		})
+	}
 }
 
 func TestADeletionThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
@@ -342,28 +414,44 @@ func TestADeletionThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
 			live:    func(context.Context, Key) (informer.Version, bool, error) { return there, true, nil },
 		})
 		l.wrote(klog.Background(), parent, podWrite("a", "", true))
-		require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent))
-		time.Sleep(parkingTime)
-		require.Zero(t, l.enter(t.Context(), klog.Background(), parent), "parked for ever")
+		require.True(t, l.parks(parent))
+		require.Equal(t, 1, probeIn(t, l, parkingTime))
+		require.False(t, l.parks(parent), "parked for ever")
 	})
 }
 
-func TestAServerThatDoesNotAnswerKeepsNoWorker(t *testing.T) {
+func TestAServerThatDoesNotAnswerIsAskedAboutOneWriteAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newController(t, keys(&journal{}), Options{}).ledger
+		asked := 0
 		listing(l, &still{live: func(ctx context.Context, _ Key) (informer.Version, bool, error) {
+			asked++
 			<-ctx.Done()
 			return informer.Version{}, false, ctx.Err()
 		}})
 		for _, name := range []string{"a", "b", "c"} {
 			l.wrote(klog.Background(), parent, podWrite(name, "7", false))
 		}
-		l.enter(t.Context(), klog.Background(), parent)
-		time.Sleep(parkingTime)
 		began := time.Now()
-		require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent))
-		require.Equal(t, parkingTime, time.Since(began), "all three together")
+		require.Equal(t, 1, probeIn(t, l, parkingTime))
+		require.Equal(t, parkingTime+backoff.MaxRetryAfter, time.Since(began), "all three together")
+		require.Equal(t, 1, asked)
+		require.True(t, l.parks(parent))
+		require.Zero(t, probeIn(t, l, 0), "at once again")
+		require.Equal(t, 1, probeIn(t, l, firstProbe))
+		require.Equal(t, 2, asked)
 	})
+}
+
+// probeIn makes the probes that are due after a while, and returns how many there were.
+func probeIn(t *testing.T, l *ledger, after time.Duration) (probes int) {
+	t.Helper()
+	time.Sleep(after)
+	due, _, _ := l.turn()
+	for _, p := range due {
+		l.examine(t.Context(), klog.Background(), p)
+	}
+	return len(due)
 }
 
 // podWrite is a write of the pod default/NAME, whose UID is u.
@@ -384,12 +472,11 @@ func TestACacheThatIsBehindIsAskedAboutOnce(t *testing.T) {
 		for i := range 500 {
 			l.wrote(klog.Background(), parent, podWrite(fmt.Sprint("pod-", i), "100", false))
 		}
-		l.enter(t.Context(), klog.Background(), parent)
+		require.True(t, l.parks(parent))
 		for range 3 {
-			time.Sleep(parkingTime)
-			require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent))
+			require.Equal(t, 1, probeIn(t, l, parkingTime))
 		}
-		require.Equal(t, 3, asked)
+		require.Equal(t, 1, asked)
 		require.Equal(t, 1, pods.relists, "one list is under way all the time")
 		require.ErrorContains(t, pods.doubt, "the cache has not seen for 10s what the server has of default/pod-")
 		n, longest := l.parked()
@@ -399,7 +486,7 @@ func TestACacheThatIsBehindIsAskedAboutOnce(t *testing.T) {
 		pods.listed, pods.resourceVersion = 5, "100"
 		l.reached(l.caches[0], "")
 		require.Zero(t, l.open.Load())
-		require.Zero(t, l.enter(t.Context(), klog.Background(), parent))
+		require.False(t, l.parks(parent))
 	})
 }
 
@@ -438,14 +525,15 @@ func TestAListThatDoesNotComeKeepsTheKeyParked(t *testing.T) {
 		l := newController(t, keys(&journal{}), Options{}).ledger
 		pods := listing(l, &still{listed: 1})
 		l.lost(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
+		require.Zero(t, pods.relists, "the prober asks for it, and nobody else")
 		for range 5 {
-			require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent))
-			time.Sleep(parkingTime)
+			require.True(t, l.parks(parent))
+			probeIn(t, l, parkingTime)
 		}
 		require.Equal(t, 1, pods.relists)
 		pods.listed = 2
 		l.reached(l.caches[0], "")
-		require.Zero(t, l.enter(t.Context(), klog.Background(), parent))
+		require.False(t, l.parks(parent))
 	})
 }
 
@@ -609,12 +697,241 @@ func TestADeletionIsNotSeenBeforeTheCreation(t *testing.T) {
 		key := Key{Namespace: "default", Name: "a"}
 		there, pods.resourceVersion = informer.Version{UID: "u", ResourceVersion: "7"}, "7"
 		l.saw(l.caches[0], key, "u", "7", false)
-		require.Equal(t, parkingTime, l.enter(t.Context(), klog.Background(), parent), "the cache has the pod that the run has deleted")
+		require.True(t, l.parks(parent), "the cache has the pod that the run has deleted")
 		there = informer.Version{}
 		l.saw(l.caches[0], key, "u", "8", true)
-		require.Zero(t, l.enter(t.Context(), klog.Background(), parent))
+		require.False(t, l.parks(parent))
 		require.Equal(t, "8", l.caches[0].written[""].resourceVersion, "what the next leader has to have seen")
 	})
+}
+
+// TestADeletionOfWhatTheCacheHasNotSeen deletes an object that others have made, and that the cache does not hold: it may yet come.
+func TestADeletionOfWhatTheCacheHasNotSeen(t *testing.T) {
+	key := Key{Namespace: "default", Name: "a"}
+	for name, test := range map[string]struct {
+		answer  string // the version in the answer, if there is one
+		before  func(l *ledger, c *cache, pods *still)
+		proof   func(l *ledger, c *cache, pods *still)
+		atOnce  bool
+		written string // what the next leader has to have seen
+	}{
+		"nothing proves it": {},
+		"a version, and the answer tells none": {
+			proof: func(l *ledger, c *cache, pods *still) { pods.resourceVersion = "100"; l.reached(c, "") },
+		},
+		"a version before the answer's": {
+			answer: "7", written: "7",
+			proof: func(l *ledger, c *cache, pods *still) { pods.resourceVersion = "6"; l.reached(c, "") },
+		},
+		"the version of the answer": {
+			answer: "7", written: "7", atOnce: true,
+			proof: func(l *ledger, c *cache, pods *still) { pods.resourceVersion = "7"; l.reached(c, "") },
+		},
+		"the cache was past the answer's version": {
+			answer: "7", written: "7", atOnce: true,
+			before: func(l *ledger, c *cache, pods *still) { pods.resourceVersion = "7" },
+		},
+		"the event of its end": {
+			written: "9", atOnce: true,
+			proof: func(l *ledger, c *cache, pods *still) { l.saw(c, key, "u", "9", true) },
+		},
+		"the event of its end, before the answer": {
+			atOnce: true,
+			before: func(l *ledger, c *cache, pods *still) { l.saw(c, key, "u", "9", true) },
+		},
+		"the event of another one's end": {
+			proof: func(l *ledger, c *cache, pods *still) { l.saw(c, key, "other", "9", true) },
+		},
+		"it comes, and goes in a list": {
+			written: "12", atOnce: true,
+			proof: func(l *ledger, c *cache, pods *still) {
+				held := true
+				pods.version = func(Key) (informer.Version, bool) { return informer.Version{UID: "u", ResourceVersion: "5"}, held }
+				l.saw(c, key, "u", "5", false)
+				held, pods.listed, pods.resourceVersion = false, 5, "12"
+				l.reached(c, "")
+			},
+		},
+		"a list that had begun before": {
+			before: func(l *ledger, c *cache, pods *still) { pods.begun = 4 },
+			proof:  func(l *ledger, c *cache, pods *still) { pods.listed, pods.resourceVersion = 4, "12"; l.reached(c, "") },
+		},
+		"a later list": {
+			written: "12", atOnce: true,
+			before: func(l *ledger, c *cache, pods *still) { pods.begun = 4 },
+			proof:  func(l *ledger, c *cache, pods *still) { pods.listed, pods.resourceVersion = 5, "12"; l.reached(c, "") },
+		},
+		"a later list that has it": {
+			before: func(l *ledger, c *cache, pods *still) { pods.begun = 4 },
+			proof: func(l *ledger, c *cache, pods *still) {
+				pods.version = func(Key) (informer.Version, bool) { return informer.Version{UID: "u", ResourceVersion: "5"}, true }
+				pods.listed, pods.resourceVersion = 5, "12"
+				l.reached(c, "")
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newController(t, keys(&journal{}), Options{}).ledger
+				pods := listing(l, &still{listed: 3, resourceVersion: "5"})
+				c := l.caches[0]
+				if test.before != nil {
+					test.before(l, c, pods)
+				}
+				l.wrote(klog.Background(), parent, podWrite("a", test.answer, true))
+				if test.proof != nil {
+					require.True(t, l.parks(parent), "the cache may be older than the object")
+					test.proof(l, c, pods)
+				}
+				require.Equal(t, !test.atOnce, l.parks(parent))
+				require.Equal(t, test.written, c.written[""].resourceVersion)
+				if !test.atOnce {
+					probeIn(t, l, parkingTime)
+					if name == "a later list that has it" {
+						require.True(t, l.parks(parent), "the server has not, so the cache is behind")
+						require.Equal(t, 1, pods.relists)
+						return
+					}
+					require.False(t, l.parks(parent), "the server, asked, says that it is gone, and the cache agrees")
+				}
+			})
+		})
+	}
+}
+
+// TestADeletionBesideAnotherObjectOfThatName has a cache that holds the one that was before, or the one that came after.
+func TestADeletionBesideAnotherObjectOfThatName(t *testing.T) {
+	for held, settled := range map[string]bool{"4": false, "8": true} {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		listing(l, &still{resourceVersion: "5", version: func(Key) (informer.Version, bool) {
+			return informer.Version{UID: "namesake", ResourceVersion: held}, true
+		}})
+		l.wrote(klog.Background(), parent, podWrite("a", "7", true))
+		require.Equal(t, !settled, l.parks(parent))
+	}
+}
+
+// TestVersionsThatAreNoNumbers are equal, or a list tells.
+func TestVersionsThatAreNoNumbers(t *testing.T) {
+	l := newController(t, keys(&journal{}), Options{}).ledger
+	pods := listing(l, &still{listed: 3, resourceVersion: "v-a"})
+	c := l.caches[0]
+	for _, name := range []string{"b", "b2", "c"} {
+		l.wrote(klog.Background(), Key{Name: name}, podWrite(name, "v-"+name[:1], false))
+	}
+	require.EqualValues(t, 3, l.open.Load())
+	pods.resourceVersion = "v-b"
+	l.reached(c, "")
+	require.EqualValues(t, 1, l.open.Load())
+	pods.resourceVersion = "v-d"
+	l.reached(c, "")
+	require.EqualValues(t, 1, l.open.Load())
+	pods.listed = 4
+	l.reached(c, "")
+	require.Zero(t, l.open.Load())
+	require.Empty(t, c.places[""].byName)
+}
+
+// TestTheBooksAreInOrder notes, settles and asks about debts at random, and compares the order of a place with a plain walk.
+func TestTheBooksAreInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for seed := range uint64(300) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			l := newController(t, keys(&journal{}), Options{}).ledger
+			pods := listing(l, &still{listed: 1, resourceVersion: "1"})
+			c := l.caches[0]
+			at := 1
+			for range 100 {
+				switch random.IntN(5) {
+				case 0, 1:
+					version := fmt.Sprint(at + random.IntN(50))
+					if random.IntN(4) == 0 {
+						version = "no-" + version
+					}
+					l.wrote(klog.Background(), Key{Name: fmt.Sprint(random.IntN(5))}, podWrite(fmt.Sprint("pod-", random.IntN(20)), version, random.IntN(4) == 0))
+				case 2:
+					at += random.IntN(20)
+					pods.resourceVersion = fmt.Sprint(at)
+					l.reached(c, "")
+				case 3:
+					l.lost(klog.Background(), Key{Name: fmt.Sprint(random.IntN(5))}, target{host: "server", resource: "pods", namespace: "default"})
+				default:
+					if random.IntN(5) == 0 {
+						pods.listed++
+						l.reached(c, "")
+					}
+					if random.IntN(5) == 0 {
+						pods.rewinds++
+						l.reached(c, "")
+					}
+				}
+				requireInOrder(t, l)
+				for _, d := range openDebts(l) {
+					require.False(t, d.settled(d.place.now()), "seed %d: %+v is open", seed, d)
+				}
+			}
+			pods.rewinds++
+			l.reached(c, "")
+			require.Zero(t, l.open.Load())
+			require.Empty(t, l.accounts)
+			require.Empty(t, l.objects)
+		}
+	})
+}
+
+func openDebts(l *ledger) (debts []*debt) {
+	for _, a := range l.accounts {
+		debts = append(debts, a.debts...)
+	}
+	return debts
+}
+
+// requireInOrder checks that each debt is where it says it is, and nowhere else.
+func requireInOrder(t *testing.T, l *ledger) {
+	t.Helper()
+	debts := openDebts(l)
+	require.EqualValues(t, len(debts), l.open.Load())
+	byObject := 0
+	for o, of := range l.objects {
+		require.NotEmpty(t, of)
+		for _, d := range of {
+			require.Equal(t, o, d.object)
+			byObject++
+		}
+	}
+	require.Equal(t, len(debts), byObject)
+	for owner, a := range l.accounts {
+		require.NotEmpty(t, a.debts)
+		for slot, d := range a.debts {
+			require.Equal(t, owner, d.owner)
+			require.Equal(t, slot, d.slot)
+			require.Same(t, d, d.age.Value)
+			if d.rank >= 0 {
+				require.Same(t, d, d.place.byVersion[d.rank])
+			}
+		}
+	}
+	aged := 0
+	for _, c := range l.caches {
+		for name, p := range c.places {
+			require.Equal(t, name, p.namespace)
+			aged += p.byAge.Len()
+			for i, d := range p.byVersion {
+				require.Equal(t, i, d.rank)
+				require.False(t, i > 0 && !atLeast(d.resourceVersion, p.byVersion[(i-1)/2].resourceVersion))
+			}
+			for version, of := range p.byName {
+				require.NotEmpty(t, of)
+				for _, d := range of {
+					require.Equal(t, version, d.resourceVersion)
+				}
+			}
+			for d := range p.forCache {
+				require.Same(t, p, d.place)
+			}
+		}
+	}
+	require.Equal(t, len(debts), aged)
 }
 
 // TestAnEventBetweenTheLookAtTheCacheAndTheDebtSettlesIt: the event comes at the last moment at which the cache does not show the write, and need not wait for

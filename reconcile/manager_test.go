@@ -480,7 +480,7 @@ func TestNothingIsReconciledOnACacheThatIsTooOld(t *testing.T) {
 		down.Store(false)
 		time.Sleep(time.Minute)
 		api.Bookmark()
-		time.Sleep(freshAgain)
+		synctest.Wait()
 		require.Equal(t, []string{"default/parent"}, taken(log))
 	})
 }

@@ -218,6 +218,7 @@ func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
 type still struct {
 	resourceVersion string // of the cache; empty: 1
 	listed, rewinds int
+	begun           int // the number of the latest list, if that is not listed
 	relists         int // that were asked for
 	doubt           error
 	version         func(Key) (informer.Version, bool)
@@ -230,7 +231,7 @@ func (*still) WaitForSync(context.Context) error { return nil }
 func (s *still) ResourceVersion(string) string   { return cmp.Or(s.resourceVersion, "1") }
 func (s *still) Health() informer.Health         { return s.HealthIn("") }
 func (s *still) HealthIn(string) informer.Health {
-	return informer.Health{State: informer.Live, Listed: s.listed, Rewinds: s.rewinds}
+	return informer.Health{State: informer.Live, Lists: max(s.begun, s.listed), Listed: s.listed, Rewinds: s.rewinds}
 }
 
 func (s *still) Version(key Key) (informer.Version, bool) {
@@ -248,6 +249,7 @@ func (s *still) LiveVersion(ctx context.Context, key Key) (informer.Version, boo
 }
 
 func (*still) Fresh(string) error { return nil }
+func (*still) Invalid(Key) error  { return nil }
 
 func (s *still) Relist(_ string, doubt error) int {
 	s.relists++
