@@ -113,7 +113,7 @@ func (c *Controller) named(key Key, source string) {
 // resumed is told by the ledger that a key is parked no longer.
 func (c *Controller) resumed(key Key, parked time.Duration) {
 	c.recorder.Parked(parked)
-	klog.Background().V(4).Info("No longer parked: the caches have seen what the last run wrote", "controller", c.name, "key", key, "for", parked)
+	klog.Background().V(4).Info("No longer parked", "controller", c.name, "key", key, "for", parked)
 }
 
 // mistake keeps an error of a function that returns none, for NewManager to report.

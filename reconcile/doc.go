@@ -31,15 +31,22 @@
 //
 //   - No two calls for one key at a time, and no call before the caches are complete, after the context has ended, or without leadership.
 //   - After the last change of an object, a call for its key begins that sees this change or something later.
-//   - With [TrackWrites]: no call for a key before the caches that its controller depends on have seen what the last call wrote. Such a key is
-//     parked without holding a worker. When a cache has not seen a write for 10 s the server is asked, whether anything names the key or not: if the object is gone, replaced or out of
-//     the informer's sight, or the server was restored from before the write, the wait is over; if not, the cache is behind: it is Stale, its informer lists
-//     anew, and the key stays parked until then, since acting on it could do harm. A write whose answer was lost is waited for in the same way: a new list
-//     tells whether it has happened. There is no bookkeeping of expectations in your code.
+//   - With [TrackWrites]: no call for a key before the caches that its controller depends on have seen what the last
+//     call wrote. Such a key is parked, and holds no worker. When a cache has not seen a write for 10 s the server is
+//     asked, whether anything names the key or not: if the object is gone, replaced or out of the informer's sight, or
+//     the server was restored from before the write, the wait is over; if not, the cache is behind: it is Stale, its
+//     informer lists anew, and the key stays parked until then, since acting on it could do harm. A write whose answer
+//     was lost is waited for in the same way: a new list tells whether it has happened. There is no bookkeeping of
+//     expectations in your code.
+//   - The server is asked, and new lists are asked for, once for each cache and namespace, with pauses that grow to 30
+//     s and are as long as it asks for: however many keys are parked there.
+//   - A key whose write has become an object that a cache cannot take, see [informer.SharedIndexInformer.Invalid],
+//     stays parked until the cache can, or nothing of that name is left: no call for it could see what the last one
+//     wrote, and the next would do it again. The log says so.
 //   - A new leader's workers start when its caches have seen what the last leader wrote, if that one released its Lease and did not crash: see [Elector]. After
 //     a crash the time for which the Lease is waited for has to do, under the assumption that watches lag by less than LeaseDuration; caches that do not follow
 //     the server then, or have only just begun to, are listed anew first.
-//   - No call while a cache is older than its informer's MaxStaleness, where that is set.
+//   - No call while a cache is older than its informer's MaxStaleness, where that is set: the key is parked.
 //   - Of an informer that follows several namespaces by themselves, see [informer.NewNamespaced], all this holds in the namespace of the key, and of what was
 //     written: one that is refused or behind keeps only its own keys waiting, and those that have no namespace. A namespace that is added while the controller
 //     runs is complete in each cache that has it before a key there is called for; so add it to those first whose objects name no keys. What was written in one
@@ -56,6 +63,38 @@
 //   - A call that takes longer than Options.Timeout finds its context ended. One that does not return even so keeps its key, and
 //     another worker takes its place; /healthz fails when there are more of those than workers.
 //   - Run returns when everything that it started has ended, and if something has not, it says what.
+//
+// # The life of a debt
+//
+// What a run has written, and a cache has not seen, is a debt of its key.
+//
+//	a write (wrote, Wrote, Deleted)    its answer was lost (lost)    the cache is too old, or incomplete (await)
+//	                    |                        |                             |
+//	                    +------------------------+---- owe --------------------+
+//	                                                    |
+//	            the cache shows it already: no debt <---+---> open: listed under its key, its object, and its place
+//	                                                            |
+//	a worker takes the key: it parks it (parks)                 |   settled, by whatever comes first:
+//	and goes on with others; nobody polls                       |     an event of the object             saw
+//	                                                            |     a version, or a list, of the cache reached
+//	                                                            |     the server, asked after 10 s       examine
+//	                                                            |       "I have it": list anew, and wait for that
+//	                                                            v
+//	                         the last debt of a parked key wakes it (pay, resume)
+//
+// Each kind of debt has its proof (settled):
+//
+//	a creation or a change   the cache holds the object at that version or a later one; or it has reached the version
+//	                         as a whole, and knows of no present state of the object that it could not take
+//	a deletion               the cache holds the object with a deletionTimestamp; or it held it once, and does not
+//	                         any more; or it does not hold it, and has reached a version at which the object still
+//	                         was, or has listed since; or neither has the server, when asked
+//	an unknown outcome       a list that began after it
+//	a cache not to act on    the cache is complete, and not too old
+//	any of them              the cluster has gone back to an older state, or the namespace is followed no longer
+//
+// A place is what one list and watch of a cache bring: all of it, or one namespace. Versions that are no numbers can
+// only be equal: then a list that began after the write does, too.
 //
 // # What you owe
 //
@@ -86,15 +125,17 @@
 //	HTTP server                Manager.Run   the same                                          Manager.Run
 //	channel X of controller Y  Manager.Run   the Manager is told to stop, or X is closed       Manager.Run
 //	worker of controller X     Manager.act   leadership ends, or the Manager is told to stop   Manager.act
-//	reminder of controller X   Manager.act   the same                                          Manager.act
+//	prober of controller X     Manager.act   the same                                          Manager.act
+//	probe of informer Y for X  prober        the server has answered, or the prober is to end  Manager.act
 //
 // They stop in this order: workers first, so that none looks at a cache which nobody keeps up to date. When the Manager is told to stop, calls that
 // are under way may finish, within DrainTimeout, and the lease is kept for them; when leadership is lost their context ends at once.
 //
 // # Reading order
 //
-// reconciler.go, source.go, controller.go, worker.go, run.go, ledger.go with parking.go; track.go with request.go,
-// answer.go, scope.go and judge.go; causes.go, hotloop.go with fields.go, manager.go, handover.go, stats.go. Then the helpers,
+// reconciler.go, source.go, controller.go, worker.go with guard.go, run.go, ledger.go with place.go, parking.go and
+// prober.go; track.go with request.go, answer.go, scope.go and judge.go; causes.go, hotloop.go with recurrence.go and
+// fields.go, manager.go, handover.go, stats.go. Then the helpers,
 // which the loop does not need and most Reconcilers do, each for itself: conditions.go, status.go, finalizer.go,
 // owner.go with claim.go, create.go, apply.go, slowstart.go; clients.go says what they ask of a client.
 package reconcile

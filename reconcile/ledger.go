@@ -16,17 +16,17 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// ledger holds a controller's debts: what its runs have written and its caches have not seen. A key that has debts is not
-// reconciled. The doc of the package has a picture of a debt's life. This file says what a debt is, and what settles it;
-// place.go finds the debts that a new version settles; parking.go says how a key waits; prober.go asks the server about
-// debts that nothing settles.
+// ledger holds a controller's debts: what its runs have written and its caches have not seen. A key that has debts is
+// not reconciled. The doc of the package has a picture of a debt's life. This file says what a debt is, and what
+// settles it; place.go finds the debts that a new version settles; parking.go says how a key waits; prober.go asks the
+// server about debts that nothing settles.
 //
 // Versions are compared within one resource only: across resources the order of versions is not promised. When the
 // cluster has gone back to an older state nothing from before it is waited for, and neither is what was written in a
 // namespace that the informer does not follow any more.
 //
-// An informer may follow several namespaces, each by itself. A version is reached, a list complete, and the cluster found
-// to have gone back in one namespace; the namespace of an object, or of a key, tells which.
+// An informer may follow several namespaces, each by itself. A version is reached, a list complete, and the cluster
+// found to have gone back in one namespace; the namespace of an object, or of a key, tells which.
 type ledger struct {
 	wake   func(Key)                // puts a key into the queue; called without mu
 	waited func(Key, time.Duration) // is told how long a key was parked; called without mu
@@ -40,7 +40,8 @@ type ledger struct {
 	said sync.Map
 
 	mu sync.Mutex
-	// Guarded by mu. Each open debt is in one account, under one object and in one place; neither map has an empty entry.
+	// Guarded by mu. Each open debt is in one account, under one object and in one place; neither map has an empty
+	// entry.
 	accounts map[Key]*account
 	objects  map[object][]*debt
 	alarm    time.Time // when the prober looks at the places next; zero: not before there is news
@@ -54,14 +55,15 @@ type cache struct {
 	// apart is true if the informer follows namespaces by themselves. It is changed with the ledger's mu held.
 	apart atomic.Bool
 	// Guarded by the ledger's mu. places has those with debts, and those that the prober has not done with, by what
-	// placeName says; gone are the objects that have left the cache last; written is what the next leader's cache has to
-	// have seen, by the namespace that is listed and watched, see part.
+	// placeName says; gone are the objects that have left the cache last; written is what the next leader's cache has
+	// to have seen, by the namespace that is listed and watched, see part.
 	places  map[string]*place
 	gone    departed
 	written map[string]mark
 }
 
-// dependency is as much of an informer as the ledger uses; *[informer.SharedIndexInformer] is one for every type of object.
+// dependency is as much of an informer as the ledger uses; *[informer.SharedIndexInformer] is one for every type of
+// object.
 type dependency interface {
 	Informer
 	Version(Key) (informer.Version, bool)
@@ -79,8 +81,8 @@ type mark struct {
 	rewinds         int
 }
 
-// moment is how far a cache has come in a namespace. begun is the number of the latest list that was begun, and listed that
-// of the latest one that is complete.
+// moment is how far a cache has come in a namespace. begun is the number of the latest list that was begun, and listed
+// that of the latest one that is complete.
 type moment struct {
 	foreign                bool // the informer does not follow the namespace
 	resourceVersion        string
@@ -93,7 +95,8 @@ func (c *cache) now(namespace string) moment {
 	return moment{h.State == "", c.ResourceVersion(namespace), h.Lists, h.Listed, h.Rewinds}
 }
 
-// part returns what is listed and watched together with the objects of a namespace: that namespace alone, or none if it is all of them.
+// part returns what is listed and watched together with the objects of a namespace: that namespace alone, or none if it
+// is all of them.
 func (c *cache) part(namespace string) string {
 	if s := c.learner.of(namespace); s != nil {
 		return s.target.namespace
@@ -114,17 +117,17 @@ type debt struct {
 	uid             types.UID
 	resourceVersion string // of a deletion: one at which the object still was, or was going; empty if none is known
 	deleted         bool
-	list            int // the number of the list that settles it, or newList or freshCache; zero if it is known what was written
+	list            int // the number of the list that settles it, newList or freshCache; zero: a known write
 
-	// Set by owe, and not changed after. begun is the number of the latest list that had been begun: any later one shows the
-	// write. rewinds is of the cache.
+	// Set by owe, and not changed after. begun is the number of the latest list that had been begun: any later one
+	// shows the write. rewinds is of the cache.
 	noted   time.Time
 	begun   int
 	rewinds int
 
-	// Guarded by the ledger's mu. met is true of a deletion if the cache has ever held the object: where it does not any
-	// more, it has seen the deletion. place is nil once the debt is settled; the rest says where it stands in the account, and
-	// in the place by age and by version: -1 if the version has been reached, or is no number.
+	// Guarded by the ledger's mu. met is true of a deletion if the cache has ever held the object: where it does not
+	// any more, it has seen the deletion. place is nil once the debt is settled; the rest says where it stands in the
+	// account, and in the place by age and by version: -1 if the version has been reached, or is no number.
 	met   bool
 	place *place
 	slot  int
@@ -166,8 +169,8 @@ func (l *ledger) find(inf Informer) *cache {
 	return nil
 }
 
-// lost records a write that may have happened or not: the answer has been lost. Only a list that begins now can tell, and the
-// prober asks for it: those who want one share it.
+// lost records a write that may have happened or not: the answer has been lost. Only a list that begins now can tell,
+// and the prober asks for it: those who want one share it.
 func (l *ledger) lost(log klog.Logger, key Key, t target) {
 	for _, c := range l.caches {
 		for _, s := range c.learner.all() {
@@ -187,8 +190,9 @@ func (l *ledger) owe(d *debt) {
 	c := d.object.cache
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Judged with the lock held: an event that settles it and came before is seen in the cache, one that comes later finds the debt. It looks for one only if
-	// open says that there are any, so the debt is counted before the cache is looked at.
+	// Judged with the lock held: an event that settles it and came before is seen in the cache, one that comes later
+	// finds the debt. It looks for one only if open says that there are any, so the debt is counted before the cache is
+	// looked at.
 	l.open.Add(1)
 	now := c.now(c.placeName(d.object.key.Namespace))
 	d.noted, d.begun, d.rewinds = time.Now(), now.begun, now.rewinds
@@ -254,7 +258,8 @@ func (c *cache) passes(namespace string, m mark) {
 	}
 }
 
-// settled reports whether the cache, which has come this far, shows the write or something later. The ledger's mu is held.
+// settled reports whether the cache, which has come this far, shows the write or something later. The ledger's mu is
+// held.
 func (d *debt) settled(now moment) bool {
 	switch {
 	case now.foreign:
@@ -278,19 +283,20 @@ func (d *debt) settled(now moment) bool {
 	// The cache shows nothing of the write. Either it has gone past it, or it has not got there yet.
 	passed := now.listed > d.begun && (d.deleted || !ordered(now.resourceVersion, d.resourceVersion))
 	if d.resourceVersion != "" {
-		passed = passed || atLeast(now.resourceVersion, d.resourceVersion) || held && atLeast(h.ResourceVersion, d.resourceVersion)
+		passed = passed || atLeast(now.resourceVersion, d.resourceVersion) ||
+			held && atLeast(h.ResourceVersion, d.resourceVersion)
 	}
 	return passed && !d.rejected()
 }
 
-// rejected reports whether the cache knows of an object of that name whose present state it could not take. Then the cache
-// may have gone past the write, and still nobody who reads it sees what was written.
+// rejected reports whether the cache knows of an object of that name whose present state it could not take. Then the
+// cache may have gone past the write, and still nobody who reads it sees what was written.
 func (d *debt) rejected() bool { return d.object.cache.Invalid(d.object.key) != nil }
 
-// pay removes a debt that is settled, unless it has been removed before. It adds the key to those that are to go on, if
-// this was the last debt of a key that is parked, or that has to be reconciled since a write of its was undone. The ledger's
-// mu is held.
-func (l *ledger) pay(keys []resumed, d *debt, undone bool) []resumed {
+// pay removes a debt that is settled, unless it has been removed before, of a place that has come as far as now says.
+// undone says that what was written is no more. It adds the key to those that are to go on, if this was the last debt
+// of a key that is parked, or that has to be reconciled since a write of its is undone. The ledger's mu is held.
+func (l *ledger) pay(keys []resumed, d *debt, now moment, undone bool) []resumed {
 	if d.place == nil {
 		return keys
 	}
@@ -302,7 +308,7 @@ func (l *ledger) pay(keys []resumed, d *debt, undone bool) []resumed {
 	a.debts[d.slot].slot = d.slot
 	a.debts[last] = nil
 	a.debts = a.debts[:last]
-	a.undone = a.undone || undone
+	a.undone = a.undone || undone || d.rewinds != now.rewinds
 	if last == 0 {
 		delete(l.accounts, d.owner)
 		if a.settled != nil {
@@ -323,13 +329,14 @@ func (l *ledger) pay(keys []resumed, d *debt, undone bool) []resumed {
 func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (keys []resumed) {
 	for _, d := range debts {
 		if d.place != nil && settled(d) {
-			keys = l.pay(keys, d, false)
+			keys = l.pay(keys, d, d.place.now(), false)
 		}
 	}
 	return keys
 }
 
-// saw settles what an event of a cache settles, and wakes the keys that have no debts left. The store has changed before.
+// saw settles what an event of a cache settles, and wakes the keys that have no debts left. The store has changed
+// before.
 func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, deleted bool) {
 	if !deleted && l.open.Load() == 0 {
 		return
@@ -352,7 +359,7 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 		}
 		d.met = d.met || own
 		if own && deleted || d.settled(now) {
-			keys = l.pay(keys, d, d.rewinds != now.rewinds)
+			keys = l.pay(keys, d, now, false)
 		}
 	}
 	l.mu.Unlock()
@@ -380,7 +387,8 @@ func (g *departed) add(uid types.UID) {
 
 func (g *departed) has(uid types.UID) bool { return slices.Contains(g.uids, uid) }
 
-// atLeast reports whether version a is b or later. Versions that are no numbers, as some aggregated API servers give, can only be equal.
+// atLeast reports whether version a is b or later. Versions that are no numbers, as some aggregated API servers give,
+// can only be equal.
 func atLeast(a, b string) bool {
 	if a == b {
 		return true

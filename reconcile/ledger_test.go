@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -309,8 +311,8 @@ func TestWritesAreSeenInProjectionsToo(t *testing.T) {
 	})
 }
 
-// TestAnObjectThatTheCacheCannotTakeKeepsItsKeyParked creates an object whose state the cache cannot take. Nobody who reads the cache sees it, however far that
-// has come: another run would make another one.
+// TestAnObjectThatTheCacheCannotTakeKeepsItsKeyParked creates an object whose state the cache cannot take. Nobody who
+// reads the cache sees it, however far that has come: another run would make another one.
 func TestAnObjectThatTheCacheCannotTakeKeepsItsKeyParked(t *testing.T) {
 	for name, end := range map[string]func(api *mapAPI){
 		"until it can": func(api *mapAPI) {
@@ -340,7 +342,8 @@ func TestAnObjectThatTheCacheCannotTakeKeepsItsKeyParked(t *testing.T) {
 				}, Options{})
 				For(c, children)
 				var log journal
-				ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) { log.note("%s", args) }, funcr.Options{}))
+				logger := funcr.New(func(_, args string) { log.note("%s", args) }, funcr.Options{})
+				ctx := klog.NewContext(t.Context(), logger)
 				startIn(ctx, t, ManagerOptions{Controllers: []*Controller{c}})
 				synctest.Wait()
 				for range 50 {
@@ -362,7 +365,7 @@ func TestAnObjectThatTheCacheCannotTakeKeepsItsKeyParked(t *testing.T) {
 				end(api.mapAPI)
 				time.Sleep(2 * lastProbe)
 				synctest.Wait()
-				require.EqualValues(t, 1-children.Len(), c.ledger.open.Load(), "the one that is there is seen, or waited for")
+				require.EqualValues(t, 1-children.Len(), c.ledger.open.Load(), "it is seen, or waited for")
 				require.Equal(t, lists, children.Health().Lists, "a list would not help")
 				if name == "until it is gone" {
 					require.Equal(t, 2, made, "woken, and it makes another one")
@@ -382,7 +385,8 @@ func TestTheServerIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 			var asked []time.Time
 			listing(l, &still{live: func(ctx context.Context, _ Key) (informer.Version, bool, error) {
 				asked = append(asked, time.Now())
-				return informer.Version{}, false, fmt.Errorf("live list: %w", apierrors.NewTooManyRequests("later", seconds))
+				later := apierrors.NewTooManyRequests("later", seconds)
+				return informer.Version{}, false, fmt.Errorf("live list: %w", later)
 			}})
 			ctx, cancel := context.WithCancel(t.Context())
 			var group lifecycle.Group
@@ -705,8 +709,111 @@ func TestADeletionIsNotSeenBeforeTheCreation(t *testing.T) {
 	})
 }
 
-// TestADeletionOfWhatTheCacheHasNotSeen deletes an object that others have made, and that the cache does not hold: it may yet come.
+// TestAKeyWhoseWriteIsGoneIsReconciledAlthoughNobodyNamesIt has somebody delete the child before the cache sees it:
+// no event will tell.
+func TestAKeyWhoseWriteIsGoneIsReconciledAlthoughNobodyNamesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFamily(t, true)
+		f.api.Hold()
+		f.look()
+		f.api.Delete("default", "child-1")
+		time.Sleep(parkingTime)
+		synctest.Wait()
+		require.EqualValues(t, 2, f.runs.Load())
+		require.EqualValues(t, 2, f.created.Load())
+		f.api.Release()
+		time.Sleep(2 * quietTime)
+		f.controller.ledger.mu.Lock()
+		defer f.controller.ledger.mu.Unlock()
+		require.Empty(t, f.controller.ledger.caches[0].places, "what is quiet is forgotten")
+	})
+}
+
+// TestManyKeysBehindACacheWhoseListsFail has a server that tells of each object when it is asked for that alone, and
+// cannot list them all.
+func TestManyKeysBehindACacheWhoseListsFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := learning{newMapAPI()}
+		var requests atomic.Int32
+		var down atomic.Bool
+		api.BeforeList = func(opts metav1.ListOptions) error {
+			requests.Add(1)
+			if down.Load() && opts.Limit > 0 {
+				return errors.New("no lists today")
+			}
+			return nil
+		}
+		api.BeforeWatch = func(metav1.ListOptions) error { requests.Add(1); return nil }
+		children := newMaps(t, api.mapAPI)
+		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+			if _, exists := children.Get(key); !exists {
+				require.NoError(t, Wrote(ctx, children, api.Create(configMap(key.Name))))
+			}
+			return Result{}, nil
+		}, Options{Workers: 10})
+		For(c, children)
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		synctest.Wait()
+		api.Hold()
+		down.Store(true)
+		for range 2 {
+			for i := range 200 {
+				c.Enqueue(Key{Namespace: "default", Name: fmt.Sprint("child-", i)})
+			}
+			synctest.Wait()
+		}
+		require.Equal(t, 200, c.Stats().Parked)
+		requests.Store(0)
+		time.Sleep(10 * time.Minute)
+		t.Logf("%d requests", requests.Load())
+		require.LessOrEqual(t, requests.Load(), int32(60))
+		require.Greater(t, requests.Load(), int32(20), "the informer tries to list")
+		require.Equal(t, informer.Stale, children.Health().State)
+		down.Store(false)
+		api.Release()
+		time.Sleep(time.Minute)
+		require.Zero(t, c.Stats().Parked)
+	})
+}
+
+// TestTheProberGoesOnInTheNextTenure ends it with the first, in the midst of a question.
+func TestTheProberGoesOnInTheNextTenure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		asked := 0
+		listing(l, &still{live: func(ctx context.Context, _ Key) (informer.Version, bool, error) {
+			if asked++; asked == 1 {
+				<-ctx.Done()
+				return informer.Version{}, false, ctx.Err()
+			}
+			return informer.Version{}, false, nil
+		}})
+		l.wrote(klog.Background(), parent, podWrite("a", "7", false))
+		for tenure := range 2 {
+			ctx, cancel := context.WithCancel(t.Context())
+			var group lifecycle.Group
+			group.Go("prober", func() { l.probe(ctx, &group, "test") })
+			time.Sleep(parkingTime + time.Second)
+			cancel()
+			began := time.Now()
+			require.NoError(t, group.Wait(time.Minute))
+			require.Zero(t, time.Since(began), "interrupted")
+			require.Equal(t, tenure+1, asked)
+		}
+		require.Zero(t, l.open.Load())
+	})
+}
+
+// TestADeletionOfWhatTheCacheHasNotSeen deletes an object that others have made, and that the cache does not hold: it
+// may yet come.
 func TestADeletionOfWhatTheCacheHasNotSeen(t *testing.T) {
+	five := informer.Version{UID: "u", ResourceVersion: "5"}
+	list := func(listed int) func(*ledger, *cache, *still) {
+		return func(l *ledger, c *cache, pods *still) {
+			pods.listed, pods.resourceVersion = listed, "12"
+			l.reached(c, "")
+		}
+	}
 	key := Key{Namespace: "default", Name: "a"}
 	for name, test := range map[string]struct {
 		answer  string // the version in the answer, if there is one
@@ -746,7 +853,7 @@ func TestADeletionOfWhatTheCacheHasNotSeen(t *testing.T) {
 			written: "12", atOnce: true,
 			proof: func(l *ledger, c *cache, pods *still) {
 				held := true
-				pods.version = func(Key) (informer.Version, bool) { return informer.Version{UID: "u", ResourceVersion: "5"}, held }
+				pods.version = func(Key) (informer.Version, bool) { return five, held }
 				l.saw(c, key, "u", "5", false)
 				held, pods.listed, pods.resourceVersion = false, 5, "12"
 				l.reached(c, "")
@@ -754,19 +861,18 @@ func TestADeletionOfWhatTheCacheHasNotSeen(t *testing.T) {
 		},
 		"a list that had begun before": {
 			before: func(l *ledger, c *cache, pods *still) { pods.begun = 4 },
-			proof:  func(l *ledger, c *cache, pods *still) { pods.listed, pods.resourceVersion = 4, "12"; l.reached(c, "") },
+			proof:  list(4),
 		},
 		"a later list": {
 			written: "12", atOnce: true,
 			before: func(l *ledger, c *cache, pods *still) { pods.begun = 4 },
-			proof:  func(l *ledger, c *cache, pods *still) { pods.listed, pods.resourceVersion = 5, "12"; l.reached(c, "") },
+			proof:  list(5),
 		},
 		"a later list that has it": {
 			before: func(l *ledger, c *cache, pods *still) { pods.begun = 4 },
 			proof: func(l *ledger, c *cache, pods *still) {
-				pods.version = func(Key) (informer.Version, bool) { return informer.Version{UID: "u", ResourceVersion: "5"}, true }
-				pods.listed, pods.resourceVersion = 5, "12"
-				l.reached(c, "")
+				pods.version = func(Key) (informer.Version, bool) { return five, true }
+				list(5)(l, c, pods)
 			},
 		},
 	} {
@@ -799,7 +905,7 @@ func TestADeletionOfWhatTheCacheHasNotSeen(t *testing.T) {
 	}
 }
 
-// TestADeletionBesideAnotherObjectOfThatName has a cache that holds the one that was before, or the one that came after.
+// TestADeletionBesideAnotherObjectOfThatName has a cache that holds the one that was before, or that came after.
 func TestADeletionBesideAnotherObjectOfThatName(t *testing.T) {
 	for held, settled := range map[string]bool{"4": false, "8": true} {
 		l := newController(t, keys(&journal{}), Options{}).ledger
@@ -832,7 +938,7 @@ func TestVersionsThatAreNoNumbers(t *testing.T) {
 	require.Empty(t, c.places[""].byName)
 }
 
-// TestTheBooksAreInOrder notes, settles and asks about debts at random, and compares the order of a place with a plain walk.
+// TestTheBooksAreInOrder notes and settles debts at random, and compares what is open with a plain walk.
 func TestTheBooksAreInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(300) {
@@ -848,13 +954,15 @@ func TestTheBooksAreInOrder(t *testing.T) {
 					if random.IntN(4) == 0 {
 						version = "no-" + version
 					}
-					l.wrote(klog.Background(), Key{Name: fmt.Sprint(random.IntN(5))}, podWrite(fmt.Sprint("pod-", random.IntN(20)), version, random.IntN(4) == 0))
+					w := podWrite(fmt.Sprint("pod-", random.IntN(20)), version, random.IntN(4) == 0)
+					l.wrote(klog.Background(), Key{Name: fmt.Sprint(random.IntN(5))}, w)
 				case 2:
 					at += random.IntN(20)
 					pods.resourceVersion = fmt.Sprint(at)
 					l.reached(c, "")
 				case 3:
-					l.lost(klog.Background(), Key{Name: fmt.Sprint(random.IntN(5))}, target{host: "server", resource: "pods", namespace: "default"})
+					somewhere := target{host: "server", resource: "pods", namespace: "default"}
+					l.lost(klog.Background(), Key{Name: fmt.Sprint(random.IntN(5))}, somewhere)
 				default:
 					if random.IntN(5) == 0 {
 						pods.listed++
@@ -877,6 +985,40 @@ func TestTheBooksAreInOrder(t *testing.T) {
 			require.Empty(t, l.objects)
 		}
 	})
+}
+
+// TestDebtsChangeTheirPlacesWithTheScope follows all namespaces in one list, then each by itself, and then all again.
+func TestDebtsChangeTheirPlacesWithTheScope(t *testing.T) {
+	l := newController(t, keys(&journal{}), Options{}).ledger
+	pods := listing(l, &still{listed: 1, resourceVersion: "1"})
+	c := l.caches[0]
+	for i, namespace := range []string{"one", "two", "one", ""} {
+		w := podWrite(fmt.Sprint("pod-", i), fmt.Sprint(7+i), false)
+		w.object.Namespace = namespace
+		l.wrote(klog.Background(), parent, w)
+	}
+	l.lost(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "two"})
+	places := func() (names []string) {
+		requireInOrder(t, l)
+		return slices.Sorted(maps.Keys(c.places))
+	}
+	require.Equal(t, []string{""}, places())
+	l.reached(c, "one")
+	require.Equal(t, []string{"", "one", "two"}, places())
+	require.EqualValues(t, 5, l.open.Load())
+	pods.resourceVersion = "9"
+	l.reached(c, "two")
+	require.EqualValues(t, 4, l.open.Load(), "what is in another namespace is not looked at")
+	_, lines, _ := l.turn()
+	require.Equal(t, 1, pods.relists, "the write of unknown outcome has gone with the others")
+	require.Len(t, lines, 1)
+	pods.resourceVersion = "10"
+	l.reached(c, "")
+	require.Equal(t, []string{""}, places())
+	require.EqualValues(t, 1, l.open.Load())
+	pods.listed = 2
+	l.reached(c, "")
+	require.Zero(t, l.open.Load())
 }
 
 func openDebts(l *ledger) (debts []*debt) {

@@ -260,3 +260,20 @@ func TestAllNamespacesAreLearnedAnew(t *testing.T) {
 		require.Equal(t, 1, p.ran("one"), "it is parked")
 	})
 }
+
+// A namespace in which the server does not answer delays nobody who waits for another one.
+func TestANamespaceThatHangsDelaysNoOther(t *testing.T) {
+	inProvince(t, []string{"one", "two"}, []string{"one", "two"}, func(t *testing.T, p *province) {
+		p.link.DelayWatches("secrets", apiserver.Never)
+		p.fail("one", apiserver.Delay(time.Hour, 0))
+		for range 2 {
+			p.touch("one")
+			p.touch("two")
+		}
+		require.Equal(t, 1, p.ran("two"))
+		time.Sleep(15 * time.Second)
+		require.Equal(t, 2, p.ran("two"), "its cache has listed anew")
+		require.Equal(t, 1, p.ran("one"))
+		require.Equal(t, informer.Live, p.secrets.HealthIn("one").State)
+	})
+}

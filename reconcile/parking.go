@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A key that has debts is not reconciled, however often it is named. A worker that takes it parks it: it ends its claim, and
-// goes on with other keys. The key is woken by what settles the last of its debts. It asks for nothing itself, and nobody
-// polls it: the prober asks for all keys whose debts are in one place.
+// A key that has debts is not reconciled, however often it is named. A worker that takes it parks it: it ends its
+// claim, and goes on with other keys. The key is woken by what settles the last of its debts. It asks for nothing
+// itself, and nobody polls it: the prober asks for all keys whose debts are in one place.
 
 // parkingTime is how long a debt is open before the server is asked what became of the write.
 const parkingTime = 10 * time.Second
@@ -17,15 +17,15 @@ type account struct {
 	debts []*debt // in no order
 	// since is when a worker first took the key and parked it; it is zero while none has.
 	since time.Time
-	// undone is true if a write of the key may have been undone, or never seen: then the key is reconciled again, whether
-	// anybody names it or not.
+	// undone is true if a write of the key may have been undone, or never seen: then the key is reconciled again,
+	// whether anybody names it or not.
 	undone bool
 	// settled, unless nil, is closed when there are no debts left.
 	settled chan struct{}
 }
 
-// parks reports whether a key that a worker has taken has to wait. Then it is parked from now on. It is woken as soon as it
-// need not wait any more: so the worker ends its claim without a verdict, and without a time.
+// parks reports whether a key that a worker has taken has to wait. Then it is parked from now on. It is woken as soon
+// as it need not wait any more: so the worker ends its claim without a verdict, and without a time.
 func (l *ledger) parks(key Key) bool {
 	for _, c := range l.caches {
 		if c.Fresh(key.Namespace) != nil {
@@ -44,13 +44,14 @@ func (l *ledger) parks(key Key) bool {
 	return ok
 }
 
-// await lets a key owe, once, that a cache may be acted on in its namespace: that it is complete there, which it is not yet if
-// that namespace has been added or the selectors have been changed, and not older than MaxStaleness. A key without a
-// namespace needs all of them.
+// await lets a key owe, once, that a cache may be acted on in its namespace: that it is complete there, which it is not
+// yet if that namespace has been added or the selectors have been changed, and not older than MaxStaleness. A key
+// without a namespace needs all of them.
 func (l *ledger) await(key Key, c *cache) {
 	here := object{c, Key{Namespace: key.Namespace}}
 	l.mu.Lock()
-	awaited := slices.ContainsFunc(l.objects[here], func(d *debt) bool { return d.owner == key && d.list == freshCache })
+	awaits := func(d *debt) bool { return d.owner == key && d.list == freshCache }
+	awaited := slices.ContainsFunc(l.objects[here], awaits)
 	l.mu.Unlock()
 	if !awaited {
 		l.owe(&debt{owner: key, object: here, list: freshCache})
@@ -84,10 +85,11 @@ func (l *ledger) resume(keys []resumed) {
 func (l *ledger) parked() (n int, longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := time.Now()
 	for _, a := range l.accounts {
 		if !a.since.IsZero() {
 			n++
-			longest = max(longest, time.Since(a.since))
+			longest = max(longest, now.Sub(a.since))
 		}
 	}
 	return n, longest

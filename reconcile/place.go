@@ -11,9 +11,9 @@ import (
 	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
-// place is what one list-watch of a cache brings: the objects of a namespace that is followed by itself, or all of them. A
-// key without a namespace, where namespaces are followed by themselves, has its debts in a place of its own, which has come
-// as far as the one that has come least far.
+// place is what one list-watch of a cache brings: the objects of a namespace that is followed by itself, or all of
+// them. A key without a namespace, where namespaces are followed by themselves, has its debts in a place of its own,
+// which has come as far as the one that has come least far.
 //
 // The debts of a place are in order, so that a version costs what it settles, however many debts are open:
 //
@@ -108,8 +108,9 @@ func (p *place) oldest(fn func(*debt) bool) (debts []*debt) {
 
 func all(*debt) bool { return true }
 
-// reached settles what the cache of an informer shows now that it has reached a version in a namespace, or follows that no longer, and wakes the keys that
-// have no debts left. It finds the writes that no event is told of: the object came and went between two looks, or cannot be taken into the store.
+// reached settles what the cache of an informer shows now that it has reached a version in a namespace, or follows that
+// no longer, and wakes the keys that have no debts left. It finds the writes that no event is told of: the object came
+// and went between two looks, or cannot be taken into the store.
 func (l *ledger) reached(c *cache, namespace string) {
 	apart := namespace != metav1.NamespaceAll
 	if l.open.Load() == 0 && c.apart.Load() == apart {
@@ -164,9 +165,9 @@ func (l *ledger) look(keys []resumed, p *place, anew bool) []resumed {
 	return l.judge(keys, maybe, now)
 }
 
-// judge pays those of the debts, all of one place, that are settled, and adds the keys that are to go on. What the cache has
-// reached without being settled, for it could not be taken, or is still to be deleted, an event settles, a list, or the
-// prober. The ledger's mu is held.
+// judge pays those of the debts, all of one place, that are settled, and adds the keys that are to go on. What the
+// cache has reached without being settled, for it could not be taken, or is still to be deleted, an event settles, a
+// list, or the prober. The ledger's mu is held.
 func (l *ledger) judge(keys []resumed, debts []*debt, now moment) []resumed {
 	for _, d := range debts {
 		if d.place == nil || !d.settled(now) {
@@ -175,13 +176,13 @@ func (l *ledger) judge(keys []resumed, debts []*debt, now moment) []resumed {
 		if d.deleted {
 			d.object.cache.passes(d.object.key.Namespace, mark{now.resourceVersion, now.rewinds})
 		}
-		keys = l.pay(keys, d, d.rewinds != now.rewinds)
+		keys = l.pay(keys, d, now, false)
 	}
 	return keys
 }
 
-// regroup puts the debts into other places, now that the informer follows namespaces by themselves, or does so no longer.
-// The ledger's mu is held.
+// regroup puts the debts into other places, now that the informer follows namespaces by themselves, or does so no
+// longer. The ledger's mu is held.
 func (c *cache) regroup(apart bool) {
 	var debts []*debt
 	for _, p := range c.places {

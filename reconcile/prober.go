@@ -14,25 +14,26 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// The prober finds out what becomes of debts that no event and no version settles. It works for places, not for keys: in each
-// it does one thing at a time, and pauses after it, so that a server, which may be in trouble just then, is asked as seldom
-// for a thousand keys as for one. It does the first of these that there is a reason for:
+// The prober finds out what becomes of debts that no event and no version settles. It works for places, not for keys:
+// in each it does one thing at a time, and pauses after it, so that a server, which may be in trouble just then, is
+// asked as seldom for a thousand keys as for one. It does the first of these that there is a reason for:
 //
-//	there are writes of unknown outcome         it lets the informer list anew: one list is for all of them
-//	a list that was asked for is not complete   it waits. The list settles everything, and the informer sees to it that it comes
-//	debts are older than parkingTime            it asks the server about a few. What is gone, replaced, out of the informer's
-//	                                            sight, or undone by a restore is waited for no longer. If the server has what
-//	                                            the cache has not, the cache is behind: it is Stale, and its informer lists anew
+//	there are writes of unknown outcome  it lets the informer list anew: one list is for all of them
+//	a list that it has asked for is      it waits. The list settles all, and the informer sees to it that it comes
+//	not complete
+//	debts are older than parkingTime     it asks the server about a few. What is gone, replaced, out of the informer's
+//	                                     sight, or undone by a restore is waited for no longer. If the server has what
+//	                                     the cache has not, that is behind: it is Stale, and its informer lists anew
 //
-// The pauses grow, and are as long as the server asks for. When nothing has been wrong in a place for quietTime, the next
-// trouble is the first again, and only then is it logged again.
+// The pauses grow, and are as long as the server asks for. When nothing has been wrong in a place for quietTime, the
+// next trouble is the first again, and only then is it logged again.
 
 const (
 	// The pauses are about 1 s, 2 s, 4 s ... 30 s.
 	firstProbe, lastProbe = 2 * time.Second, 30 * time.Second
 	quietTime             = 2 * lastProbe
-	// So many debts are asked about in one probe. If the answers have settled all of these, and there are more, a list tells
-	// what became of the rest.
+	// So many debts are asked about in one probe. If the answers have settled all of these, and there are more, a list
+	// tells what became of the rest.
 	maxQuestions = 10
 )
 
@@ -52,11 +53,11 @@ type trouble string
 
 const (
 	none       trouble = "Keys have not been parked for long any more"
-	unknown    trouble = "It is unknown whether some writes have happened; the informer lists anew before their keys are reconciled again"
+	unknown    trouble = "It is unknown whether writes have happened; the informer lists anew before their keys go on"
 	unlisted   trouble = "Keys are parked: the informer has not been able to list since it was asked to"
 	unanswered trouble = "Keys are parked: the server does not say what became of their writes"
 	behind     trouble = "Keys are parked: the cache is behind their writes; its informer lists anew"
-	rejected   trouble = "Keys are parked: the cache cannot take what they have written; they wait until it can, or until that is gone"
+	rejected   trouble = "Keys are parked: the cache cannot take what they have written; until it can, or that is gone"
 	unfit      trouble = "Keys are parked: the cache may not be acted on"
 )
 
@@ -81,7 +82,8 @@ func (l *ledger) probe(ctx context.Context, group *lifecycle.Group, controller s
 			line.write(log, nil)
 		}
 		for _, p := range due {
-			group.Go("probe of informer "+p.cache.Name()+" for controller "+controller, func() { l.examine(ctx, log, p) })
+			name := "probe of informer " + p.cache.Name() + " for controller " + controller
+			group.Go(name, func() { l.examine(ctx, log, p) })
 		}
 		var alarm <-chan time.Time
 		if !next.IsZero() {
@@ -107,8 +109,8 @@ func (l line) write(log klog.Logger, err error) {
 	}
 }
 
-// turn asks for the lists that are due, and returns the places whose probe is, what is to be logged, and when there will be
-// more of all this; zero: there is nothing to wait for. It forgets the places that are quiet and have no debts.
+// turn asks for the lists that are due, and returns the places whose probe is, what is to be logged, and when there
+// will be more of all this; zero: there is nothing to wait for. It forgets the places that are quiet and have no debts.
 func (l *ledger) turn() (due []*place, lines []line, next time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,8 +132,8 @@ func (l *ledger) turn() (due []*place, lines []line, next time.Time) {
 			if p.probing {
 				continue // its end is news
 			}
-			at, any := p.due()
-			if any && !later(at) {
+			at, ok := p.due()
+			if ok && !later(at) {
 				p.probing = true
 				due = append(due, p)
 				continue
@@ -142,7 +144,7 @@ func (l *ledger) turn() (due []*place, lines []line, next time.Time) {
 				}
 				p.calm()
 			}
-			if !any && p.last.IsZero() {
+			if !ok && p.last.IsZero() {
 				delete(c.places, name)
 			}
 		}
@@ -151,9 +153,10 @@ func (l *ledger) turn() (due []*place, lines []line, next time.Time) {
 	return due, lines, next
 }
 
-// list lets the informer list anew for the writes of unknown outcome, unless it has. The ledger's mu is held.
+// list lets the informer list anew for the writes of unknown outcome, unless it has, or none is open. The ledger's mu
+// is held.
 func (p *place) list(now time.Time) []line {
-	if p.now().listed >= p.wanted {
+	if p.byAge.Len() == 0 || p.now().listed >= p.wanted {
 		p.asked = p.wanted
 		return nil
 	}
@@ -161,8 +164,9 @@ func (p *place) list(now time.Time) []line {
 	return p.found(now, 0, problem{trouble: unknown})
 }
 
-// found takes note of problems, lets the next probe wait for as long as there should be between two, or for longer if the server
-// has asked for it, and returns what is to be said: nothing is said twice until all is quiet. The ledger's mu is held.
+// found takes note of problems, lets the next probe wait for as long as there should be between two, or for longer if
+// the server has asked for it, and returns what is to be said: nothing is said twice until all is quiet. The ledger's
+// mu is held.
 func (p *place) found(now time.Time, atLeast time.Duration, problems ...problem) (lines []line) {
 	p.last, p.next = now, now.Add(max(p.pace.NextPaced(), atLeast))
 	for _, problem := range problems {
@@ -175,7 +179,7 @@ func (p *place) found(now time.Time, atLeast time.Duration, problems ...problem)
 }
 
 // due returns when the server is to be asked next, if there is something to ask. The ledger's mu is held.
-func (p *place) due() (at time.Time, any bool) {
+func (p *place) due() (at time.Time, ok bool) {
 	first := p.byAge.Front()
 	if first == nil {
 		return at, false
@@ -209,14 +213,14 @@ func (l *ledger) examine(ctx context.Context, log klog.Logger, p *place) {
 	l.ring()
 }
 
-// consider pays what is settled, and returns the debts that the server is to be asked about, or the first of them, and what
-// else has kept debts open for long.
+// consider pays what is settled, and returns the debts that the server is to be asked about, or the first of them, and
+// what else has kept debts open for long.
 func (l *ledger) consider(p *place) (questions []*debt, problems []problem) {
 	l.mu.Lock()
 	begun, now := time.Now(), p.now()
 	overdue := func(d *debt) bool { return !begun.Before(d.noted.Add(parkingTime)) }
 	keys := l.judge(nil, p.oldest(overdue), now)
-	found := func(t trouble, d *debt) {
+	note := func(t trouble, d *debt) {
 		if !slices.ContainsFunc(problems, func(other problem) bool { return other.trouble == t }) {
 			problems = append(problems, problem{t, d.object})
 		}
@@ -224,12 +228,12 @@ func (l *ledger) consider(p *place) (questions []*debt, problems []problem) {
 	for _, d := range p.oldest(overdue) {
 		switch {
 		case now.listed < p.asked:
-			found(unlisted, d)
+			note(unlisted, d)
 		case d.owner == heir || d.list > 0:
 		case d.list == freshCache:
-			found(unfit, d)
+			note(unfit, d)
 		case d.rejected():
-			found(rejected, d)
+			note(rejected, d)
 		case len(questions) <= maxQuestions:
 			questions = append(questions, d)
 		}
@@ -246,8 +250,8 @@ type answer struct {
 	exists bool
 }
 
-// void reports whether nobody will ever see the write. It is gone, replaced, or not what the informer asks for; or the server
-// was restored from before it, or gives versions that cannot be compared.
+// void reports whether nobody will ever see the write. It is gone, replaced, or not what the informer asks for; or the
+// server was restored from before it, or gives versions that cannot be compared.
 func (a answer) void() bool {
 	same := a.exists && a.UID == a.uid
 	if a.deleted {
@@ -262,8 +266,8 @@ func (a answer) agrees() bool {
 	return a.deleted && (!held || h.UID != a.uid)
 }
 
-// ask asks the server about a few debts, up to the first that the cache is behind with. It waits for as long as a server may
-// ask to be left alone: client-go's clients do what it asks for before they return.
+// ask asks the server about a few debts, up to the first that the cache is behind with. It waits for as long as a
+// server may ask to be left alone: client-go's clients do what it asks for before they return.
 func (p *place) ask(ctx context.Context, questions []*debt) (answers []answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, backoff.MaxRetryAfter)
 	defer cancel()
@@ -281,23 +285,24 @@ func (p *place) ask(ctx context.Context, questions []*debt) (answers []answer, e
 	return answers, nil
 }
 
-// conclude pays what the answers settle, lets the informer list anew if the cache is behind, or if there are more questions,
-// and returns what is to be logged.
+// conclude pays what the answers settle, lets the informer list anew if the cache is behind, or if there are more
+// questions, and returns what is to be logged.
 func (l *ledger) conclude(p *place, problems []problem, more bool, answers []answer, err error) (lines []line) {
 	l.mu.Lock()
-	now := time.Now()
+	now, come := time.Now(), p.now()
 	p.probing = false
 	var keys []resumed
 	for _, a := range answers {
 		switch {
 		case a.place == nil: // settled meanwhile
 		case a.void():
-			keys = l.pay(keys, a.debt, true)
+			keys = l.pay(keys, a.debt, come, true)
 		case a.agrees():
-			keys = l.pay(keys, a.debt, false)
+			keys = l.pay(keys, a.debt, come, false)
 		default:
 			problems = append(problems, problem{behind, a.object})
-			p.asked = p.cache.Relist(p.namespace, fmt.Errorf("the cache has not seen for %s what the server has of %s", parkingTime, a.object.key))
+			p.asked = p.cache.Relist(p.namespace,
+				fmt.Errorf("the cache has not seen for %s what the server has of %s", parkingTime, a.object.key))
 		}
 	}
 	switch {

@@ -22,8 +22,8 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// parish is a controller of the ConfigMaps of one namespace. While a ConfigMap says that it makes, each run for it creates a Secret, which the controller
-// reads by a cache, too.
+// parish is a controller of the ConfigMaps of one namespace. While a ConfigMap says that it makes, each run for it
+// creates a Secret, which the controller reads by a cache, too.
 type parish struct {
 	*testing.T
 	admin   kubernetes.Interface // of somebody whose requests have no faults
@@ -34,7 +34,8 @@ type parish struct {
 	puts    int
 
 	mu sync.Mutex
-	// Guarded by mu. ran is when the last run of a key began, asked counts the requests about Secrets that write nothing, and lines what was logged.
+	// Guarded by mu. ran is when the last run of a key began, asked counts the requests about Secrets that write
+	// nothing, and lines what was logged.
 	ran   map[string]time.Time
 	runs  int
 	asked int
@@ -48,7 +49,8 @@ func inParish(t *testing.T, workers int, fn func(p *parish)) {
 	synctest.Test(t, func(t *testing.T) {
 		server, err := apiserver.New(apiserver.Options{})
 		require.NoError(t, err)
-		p := &parish{T: t, admin: kubernetes.NewForConfigOrDie(server.Link().Config()), link: server.Link(), ran: map[string]time.Time{}}
+		p := &parish{T: t, link: server.Link(), ran: map[string]time.Time{}}
+		p.admin = kubernetes.NewForConfigOrDie(server.Link().Config())
 		p.link.Inject(func(r apiserver.Request) apiserver.Fault {
 			if r.Resource.Resource != "secrets" {
 				return nil
@@ -66,11 +68,12 @@ func inParish(t *testing.T, workers int, fn func(p *parish)) {
 		config := p.link.Config()
 		config.Wrap(reconcile.TrackWrites)
 		clients := kubernetes.NewForConfigOrDie(config)
-		maps, err := informer.New[*corev1.ConfigMap](clients.CoreV1().ConfigMaps("default"), informer.Options[*corev1.ConfigMap]{})
+		core := clients.CoreV1()
+		maps, err := informer.New[*corev1.ConfigMap](core.ConfigMaps("default"), informer.Options[*corev1.ConfigMap]{})
 		require.NoError(t, err)
-		p.secrets, err = informer.New[*corev1.Secret](clients.CoreV1().Secrets("default"), informer.Options[*corev1.Secret]{})
+		p.secrets, err = informer.New[*corev1.Secret](core.Secrets("default"), informer.Options[*corev1.Secret]{})
 		require.NoError(t, err)
-		c, err := reconcile.NewController("parish", reconcile.Func(func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+		run := func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 			p.mu.Lock()
 			p.ran[key.Name] = time.Now()
 			p.runs++
@@ -79,9 +82,10 @@ func inParish(t *testing.T, workers int, fn func(p *parish)) {
 				return reconcile.Result{}, nil
 			}
 			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: key.Name + "-"}}
-			_, err := clients.CoreV1().Secrets("default").Create(ctx, s, metav1.CreateOptions{})
+			_, err := core.Secrets("default").Create(ctx, s, metav1.CreateOptions{})
 			return reconcile.Result{}, err
-		}), reconcile.Options{Workers: workers})
+		}
+		c, err := reconcile.NewController("parish", reconcile.Func(run), reconcile.Options{Workers: workers})
 		require.NoError(t, err)
 		p.stats = c.Stats
 		reconcile.For(c, maps)
@@ -106,7 +110,8 @@ func inParish(t *testing.T, workers int, fn func(p *parish)) {
 func (p *parish) put(name string, makes bool) {
 	p.Helper()
 	p.puts++
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"put": fmt.Sprint(p.puts)}}
+	m := &corev1.ConfigMap{Data: map[string]string{"put": fmt.Sprint(p.puts)}}
+	m.Name = name
 	if makes {
 		m.Data["makes"] = "a secret"
 	}
@@ -124,7 +129,8 @@ func (p *parish) fail(fault func(apiserver.Request) apiserver.Fault) {
 	p.fault = fault
 }
 
-// since starts to count, and returns a function that tells how many requests about Secrets and lines there have been, but those of failed runs.
+// since starts to count, and returns a function that tells how many requests about Secrets and lines there have been,
+// but those of failed runs.
 func (p *parish) since() (counts func() (asked int, lines []string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +164,8 @@ func lists(fault apiserver.Fault) func(apiserver.Request) apiserver.Fault {
 	}
 }
 
-// TestParkedKeysHoldNoWorker has one worker, twenty keys whose Secrets the cache does not see, and a server that does not answer when it is asked about them.
+// TestParkedKeysHoldNoWorker has one worker, twenty keys whose Secrets the cache does not see, and a server that does
+// not answer when it is asked about them.
 func TestParkedKeysHoldNoWorker(t *testing.T) {
 	inParish(t, 1, func(p *parish) {
 		p.put("free", false)
@@ -185,7 +192,8 @@ func TestParkedKeysHoldNoWorker(t *testing.T) {
 	})
 }
 
-// TestManyKeysBehindACacheThatCannotListAreFewRequests has two hundred keys whose Secrets the cache does not see, and a server that refuses all lists.
+// TestManyKeysBehindACacheThatCannotListAreFewRequests has two hundred keys whose Secrets the cache does not see, and a
+// server that refuses all lists.
 func TestManyKeysBehindACacheThatCannotListAreFewRequests(t *testing.T) {
 	for name, workers := range map[string]int{"one worker": 1, "many workers": 50} {
 		t.Run(name, func(t *testing.T) {
@@ -213,7 +221,8 @@ func TestManyKeysBehindACacheThatCannotListAreFewRequests(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcomesShareFewLists lets each write of a hundred keys fail in a way that leaves open whether it has happened.
+// TestUnknownOutcomesShareFewLists lets each write of a hundred keys fail in a way that leaves open whether it has
+// happened.
 func TestUnknownOutcomesShareFewLists(t *testing.T) {
 	inParish(t, 5, func(p *parish) {
 		down := apiserver.Refuse(apierrors.NewInternalError(fmt.Errorf("etcdserver: request timed out")))

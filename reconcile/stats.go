@@ -19,7 +19,8 @@ type Recorder interface {
 	// Reconciled: a call of Reconcile has returned. result is one of success, requeue_after, error, retry_after, terminal, panic and stopped, the last
 	// for a call that failed because its context had ended.
 	Reconciled(result string, took time.Duration)
-	// Parked: a key has waited this long for the caches to see what its last run wrote. It is called by an informer, too.
+	// Parked: a key has waited this long for the caches to see what its last run wrote, or for a cache to be complete
+	// or young enough to be acted on. It is called by an informer, too.
 	Parked(d time.Duration)
 }
 
@@ -27,7 +28,8 @@ type Recorder interface {
 type Stats struct {
 	Queue   workqueue.Stats
 	Workers int
-	// Parked counts the keys that wait for a cache to see what they wrote, and have been asked for since.
+	// Parked counts the keys that wait for a cache to see what they wrote, or to be complete or young enough to be
+	// acted on, and have been asked for since.
 	Parked int
 	// LongestParked is for how long the first of them has been waiting.
 	LongestParked time.Duration
