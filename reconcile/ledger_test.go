@@ -776,6 +776,68 @@ func TestManyKeysBehindACacheWhoseListsFail(t *testing.T) {
 	})
 }
 
+// TestManyWritesThatAreGoneAreFewQuestions has written much that somebody has deleted before the cache saw it.
+func TestManyWritesThatAreGoneAreFewQuestions(t *testing.T) {
+	for writes, want := range map[int]struct{ asked, relists int }{
+		maxQuestions:     {maxQuestions, 0},
+		maxQuestions + 1: {maxQuestions, 1},
+		10_000:           {maxQuestions, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newController(t, keys(&journal{}), Options{}).ledger
+			asked := 0
+			pods := listing(l, &still{listed: 4, live: func(context.Context, Key) (informer.Version, bool, error) {
+				asked++
+				return informer.Version{}, false, nil
+			}})
+			for i := range writes {
+				l.wrote(klog.Background(), Key{Name: fmt.Sprint(i)}, podWrite(fmt.Sprint("pod-", i), "100", false))
+			}
+			for range 10 {
+				probeIn(t, l, parkingTime)
+			}
+			require.Equal(t, want.asked, asked)
+			require.Equal(t, want.relists, pods.relists, "a list tells what became of the rest")
+			require.NoError(t, pods.doubt, "nothing is known to be wrong with the cache")
+			require.EqualValues(t, writes-want.asked, l.open.Load())
+			pods.listed, pods.resourceVersion = 5, "100"
+			l.reached(l.caches[0], "")
+			require.Zero(t, l.open.Load())
+		})
+	}
+}
+
+// TestAfterAQuietTimeTroubleIsTheFirstAgain loses answers one after the other, each of which takes a list.
+func TestAfterAQuietTimeTroubleIsTheFirstAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		pods := listing(l, &still{listed: 1})
+		c := l.caches[0]
+		lose := func() (pause time.Duration) {
+			l.lost(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
+			before := pods.relists
+			l.turn()
+			require.Equal(t, before+1, pods.relists)
+			pods.listed++
+			pause = time.Until(c.places[""].next)
+			l.reached(c, "")
+			require.Zero(t, l.open.Load())
+			return pause
+		}
+		for range 10 {
+			time.Sleep(lastProbe)
+			lose()
+		}
+		time.Sleep(lastProbe)
+		require.Greater(t, lose(), lastProbe/2-1)
+		time.Sleep(quietTime)
+		_, lines, _ := l.turn()
+		require.Equal(t, none, lines[0].trouble)
+		require.Empty(t, c.places)
+		require.LessOrEqual(t, lose(), firstProbe)
+	})
+}
+
 // TestTheProberGoesOnInTheNextTenure ends it with the first, in the midst of a question.
 func TestTheProberGoesOnInTheNextTenure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
