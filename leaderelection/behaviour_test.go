@@ -47,6 +47,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"margin with drift": {func(c *Config) { c.ClockDrift = 0.08 }, "could start before the work has ended"},
 		"drift":             {func(c *Config) { c.ClockDrift = 0.5 }, "ClockDrift"},
 		"retry":             {func(c *Config) { c.RetryPeriod = 6 * time.Second }, "fit twice"},
+		"retry, just so":    {func(c *Config) { c.RetryPeriod = 5 * time.Second }, "one failed renewal ends the tenure"},
 		"maximum":           {func(c *Config) { c.MaxLeaseDuration = time.Second }, "below LeaseDuration"},
 		"certificate": {func(c *Config) {
 			c.REST = &rest.Config{Host: "https://x", TLSClientConfig: rest.TLSClientConfig{CAFile: "/no/such"}}
@@ -535,7 +536,7 @@ func TestObservedBeforeAndWithoutALease(t *testing.T) {
 		e := candidate(t, s.link("a"), func(c *Config) { c.SkipFirstWait = false })
 		_, ok := e.Observed()
 		require.False(t, ok)
-		e.view.see(nil, 0)
+		e.view.see(nil, "", 0)
 		o, ok := e.Observed()
 		require.True(t, ok)
 		require.False(t, o.Exists)

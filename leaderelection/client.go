@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// client makes the five requests that an election needs, all for one Lease, none with hidden retries: an elector has to know when each try
+// client makes the few requests that an election needs, all for one Lease, none with hidden retries: an elector has to know when each try
 // was sent.
 type client struct {
 	rest            rest.Interface
@@ -75,6 +75,12 @@ func (c *client) create(ctx context.Context, lease *coordinationv1.Lease) (*coor
 // update replaces the Lease if it is still the one, at the resourceVersion, that lease was made from.
 func (c *client) update(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	return c.do(ctx, "update", c.rest.Put().Name(c.name).Body(lease))
+}
+
+// dryRun asks whether an update would be let pass. It changes nothing.
+func (c *client) dryRun(ctx context.Context, lease *coordinationv1.Lease) error {
+	_, err := c.do(ctx, "update", c.rest.Put().Name(c.name).Param("dryRun", metav1.DryRunAll).Body(lease))
+	return err
 }
 
 func (c *client) do(ctx context.Context, verb string, request *rest.Request) (*coordinationv1.Lease, error) {

@@ -133,7 +133,7 @@ func (c Config) validate() error {
 	if c.MaxLeaseDuration < c.LeaseDuration {
 		bad("MaxLeaseDuration %v is below LeaseDuration %v", c.MaxLeaseDuration, c.LeaseDuration)
 	}
-	if c.RetryPeriod > c.RenewDeadline/2 {
+	if c.RetryPeriod >= c.RenewDeadline/2 {
 		bad("RetryPeriod %v has to fit twice into RenewDeadline %v, or one failed renewal ends the tenure", c.RetryPeriod, c.RenewDeadline)
 	}
 	if !(c.ClockDrift >= 0 && c.ClockDrift < 0.5) { // written so that NaN is refused, too

@@ -30,11 +30,12 @@ type Elector struct {
 	wall       func() time.Time // time.Now; a test of clock jumps has another one
 	random     func() float64   // rand.Float64; a test that can be repeated has another one
 
-	running atomic.Bool            // between the beginning and the end of Run
-	working atomic.Bool            // between the beginning and the end of the lead function, which may outlive Run
-	stuck   atomic.Bool            // the lead function was given up
-	word    atomic.Pointer[string] // what the next release leaves; see Leave
-	tenure  atomic.Pointer[tenure] // of the lead function that Run is waiting for; nil at all other times
+	running  atomic.Bool            // between the beginning and the end of Run
+	working  atomic.Bool            // between the beginning and the end of the lead function, which may outlive Run
+	stuck    atomic.Bool            // the lead function was given up
+	allowed  atomic.Bool            // the server's last answer about it was that this candidate may write the Lease
+	leftover atomic.Bool            // a lead function has returned while some of its work goes on, nobody knows for how long
+	tenure   atomic.Pointer[tenure] // of the lead function that Run is waiting for; nil at all other times
 }
 
 // New checks the configuration and makes a candidate of it. It talks to nobody yet.
@@ -53,8 +54,8 @@ func New(cfg Config) (*Elector, error) {
 		view:     newView(),
 		wall:     time.Now,
 		random:   rand.Float64,
-		// A try that is not answered leaves time for another one before the deadline.
-		tryTimeout: min(cfg.RetryPeriod+time.Second, cfg.RenewDeadline/2),
+		// A first renewal that is not answered leaves as much time as it took for another one before the deadline.
+		tryTimeout: min(cfg.RetryPeriod+time.Second, (cfg.RenewDeadline-cfg.RetryPeriod)/2),
 	}
 	if e.client, err = newClient(cfg, e.request); err != nil {
 		return nil, err
@@ -69,12 +70,14 @@ func New(cfg Config) (*Elector, error) {
 //   - when the tenure is lost: its deadline passed, or the Lease turned out to be somebody else's. Its cause is a *[LostError] then, and
 //     lead has StopGrace to return.
 //
-// Once lead has returned the Lease is released, if it is still this tenure's. Run returns
+// Once lead has returned the Lease is released, if it is still this tenure's, but not if lead returned an error that wraps [ErrStuck]: then
+// some of what it started goes on. Run returns
 //
 //   - what lead returned, when lead returned of its own accord or because ctx ended ([context.Canceled] becomes nil then). A panic of lead
 //     is an error, too.
 //   - an error that wraps [ErrLost] when the tenure was lost. Call Run again to campaign again; nothing has to be restarted.
-//   - an error that wraps [ErrStuck] when lead did not return in time. It still runs then, so the process should exit: see [ExitIfStuck].
+//   - an error that wraps [ErrStuck] when lead did not return in time, or returned one. Work goes on then, so the process should exit: see
+//     [ExitIfStuck]. Another Run is refused while lead runs, and for good if it has returned.
 //   - nil when ctx ended before this candidate led, or an error that says why it could not, if it was denied or never reached the server.
 //   - [ErrRunning] at once if another call of Run has not returned.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
@@ -85,11 +88,15 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	if lead == nil {
 		return errors.New("leaderelection: Run: lead is nil")
 	}
+	if e.leftover.Load() {
+		return fmt.Errorf("leaderelection: %s: work of an earlier Run's lead function %w", e, ErrStuck)
+	}
 	if e.working.Load() {
 		return fmt.Errorf("leaderelection: %s: the lead function of an earlier Run %w and still runs", e, ErrStuck)
 	}
 	e.stuck.Store(false)
 	e.troubles.forget()
+	e.allowed.Store(false)
 
 	var observer sync.WaitGroup
 	observing, stop := context.WithCancel(context.WithoutCancel(ctx)) // a drain outlives ctx, and so does the observer
@@ -110,16 +117,20 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 // campaign waits for the Lease to become free, or to stand unchanged for long enough, and takes it.
 func (e *Elector) campaign(ctx context.Context) (*tenure, error) {
 	klog.FromContext(ctx).Info("Campaigning", "lease", e.String(), "identity", e.identity)
-	var notBefore time.Time
+	var notBefore, askAgain time.Time
 	for ctx.Err() == nil {
-		if refusal := e.troubles.denied(); e.cfg.DeniedTimeout > 0 && refusal.lasts() >= e.cfg.DeniedTimeout {
+		o, now, pause := e.view.get(), time.Now(), e.cfg.RetryPeriod
+		if refusal := e.troubles.denied(); e.cfg.DeniedTimeout > 0 && refusal.lasts(now) >= e.cfg.DeniedTimeout {
 			return nil, refusal.err
 		}
-		o, now, pause := e.view.get(), time.Now(), e.cfg.RetryPeriod
 		if o.known {
 			pause = max(o.takeIn(e.cfg, now), notBefore.Sub(now))
 		}
 		if pause > 0 {
+			if o.lease != nil && o.wait(e.cfg) > 0 && !e.allowed.Load() && !now.Before(askAgain) {
+				askAgain = now.Add(e.pace())
+				e.mayTake(ctx, o.lease)
+			}
 			idle, cancel := context.WithTimeout(ctx, min(pause, e.cfg.RetryPeriod))
 			select {
 			case <-o.changed:
@@ -129,7 +140,7 @@ func (e *Elector) campaign(ctx context.Context) (*tenure, error) {
 			continue
 		}
 		if o.absent() && !o.trusted(e.cfg) {
-			e.found(ctx)
+			e.found(ctx, o)
 		} else if t := e.take(ctx, o); t != nil && t.valid() && ctx.Err() == nil {
 			return t, nil // if it is over already, the process was paused, or a hook was slow
 		}
@@ -138,19 +149,24 @@ func (e *Elector) campaign(ctx context.Context) (*tenure, error) {
 	return nil, e.neverLed(ctx)
 }
 
-// found makes a Lease that nobody holds, where there was none, so that there is a version to wait for.
-func (e *Elector) found(ctx context.Context) {
+// found makes a Lease that nobody holds, where there was none, so that there is a version to wait for. It says how long to wait, if that
+// is known of the Leases before, for those who have not seen them.
+func (e *Elector) found(ctx context.Context, o observation) {
 	try, cancel := context.WithTimeout(ctx, e.tryTimeout)
 	defer cancel()
 	klog.FromContext(ctx).Info("There is no lease: making one, and waiting as long as if it were held, since one may have been deleted under a leader",
-		"lease", e.String(), "wait", e.cfg.LeaseDuration)
-	lease, err := e.client.create(try, &coordinationv1.Lease{ObjectMeta: e.meta()})
+		"lease", e.String(), "wait", o.patience(e.cfg))
+	free := &coordinationv1.Lease{ObjectMeta: e.meta()}
+	if o.longest > 0 {
+		free.Spec.LeaseDurationSeconds = new(int32(o.longest / time.Second))
+	}
+	lease, err := e.client.create(try, free)
 	if apierrors.IsAlreadyExists(err) { // another challenger was faster
 		lease, err = e.client.get(try)
 	}
 	e.note(try, "take", err)
 	if err == nil {
-		e.see(ctx, lease)
+		e.see(ctx, lease, "")
 	}
 }
 
@@ -165,7 +181,7 @@ func (e *Elector) take(ctx context.Context, o observation) *tenure {
 	defer cancel()
 	sent := e.stamp()
 	claim := claimed(o.lease, e.meta(), e.identity, e.cfg.LeaseDuration, sent.wall)
-	e.view.claiming(claim)
+	left := e.view.claiming(claim, o, e.cfg)
 
 	write := e.client.update
 	if o.lease == nil {
@@ -177,22 +193,45 @@ func (e *Elector) take(ctx context.Context, o observation) *tenure {
 	}
 	switch {
 	case err == nil:
-		e.note(ctx, "take", nil)
-		e.see(ctx, lease)
-		return e.newTenure(ctx, sent, lease)
+		e.noteTake(ctx, nil)
+		e.see(ctx, lease, "")
+		return e.newTenure(ctx, sent, lease, left)
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || o.lease != nil && apierrors.IsNotFound(err):
-		e.note(ctx, "take", nil) // somebody else was faster, which is no trouble; the wait starts again with what is there now
+		e.noteTake(ctx, err) // somebody else was faster, which is no trouble; the wait starts again with what is there now
 		e.stats.count(func(s *Stats) { s.LostTakes++ })
 		_, _ = e.look(try)
 	default:
-		e.note(ctx, "take", err)
+		e.noteTake(ctx, err)
 	}
 	return nil
+}
+
+// mayTake asks the server whether this candidate may write the Lease, by a dry run, while there is no other reason to try. A standby that
+// may not is not ready, and must not find out when it is needed.
+func (e *Elector) mayTake(ctx context.Context, lease *coordinationv1.Lease) {
+	try, cancel := context.WithTimeout(ctx, e.cfg.RetryPeriod/2) // the Lease may become free meanwhile
+	defer cancel()
+	e.noteTake(try, e.client.dryRun(try, lease))
+}
+
+// noteTake notes the outcome of a try to write the Lease, or of a dry run. An answer that has to do with what the Lease is like comes from
+// a server that has let the request pass.
+func (e *Elector) noteTake(ctx context.Context, err error) {
+	var denied *DeniedError
+	switch {
+	case err == nil || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err):
+		e.allowed.Store(true)
+		err = nil
+	case errors.As(err, &denied):
+		e.allowed.Store(false)
+	}
+	e.note(ctx, "take", err)
 }
 
 // hold leads: it runs lead and the renewals, and ends the tenure when one of four things happens, whichever is first.
 func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context) error) error {
 	e.tenure.Store(t)
+	e.view.working()
 	var renewals sync.WaitGroup
 	renewals.Go(func() { // the hooks that are told, too, may make renewals late, but not the deadline
 		e.began(ctx, t)
@@ -204,13 +243,13 @@ func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context
 	asked, over := ctx.Done(), t.ctx.Done()
 	var tooLate <-chan time.Time
 	deadline := time.NewTimer(0)
-	for stuck := false; ; {
+	for {
 		if over != nil {
 			deadline.Reset(min(t.left(t.now()), clockCheck))
 		}
-		var err error
+		var result outcome
 		select {
-		case err = <-returned: // 1. the work is done
+		case result = <-returned: // 1. the work is done, or as much of it as can be stopped
 
 		case <-asked: // 2. we are asked to end: the tenure goes on, until the work has ended
 			stopWork(context.Cause(ctx))
@@ -220,8 +259,7 @@ func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context
 			continue
 
 		case <-deadline.C: // 3. nobody acknowledged a renewal in time
-			if t.left(t.now()) <= 0 {
-				reason, err := t.expired()
+			if over, reason, err := t.expired(t.now()); over {
 				t.cancel(&LostError{Reason: reason, Lease: e.String(), Err: err})
 			}
 			continue
@@ -233,30 +271,68 @@ func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context
 			continue
 
 		case <-tooLate:
-			stuck = true
 			e.stuck.Store(true)
+			result = outcome{err: e.overdue(over == nil), stuck: true}
 		}
 		deadline.Stop()
 		t.cancel(errReturned)
 		stopWork(nil)
 		renewals.Wait()
 		e.tenure.Store(nil)
-		return e.ended(ctx, t, err, stuck)
+		return e.ended(ctx, t, result)
 	}
+}
+
+// overdue is the error of a lead function that has not returned in time.
+func (e *Elector) overdue(lost bool) error {
+	after := e.cfg.DrainTimeout
+	if lost {
+		after = e.cfg.StopGrace
+	}
+	return fmt.Errorf("the lead function %w: it had %v", ErrStuck, after)
+}
+
+// An outcome is what a lead function has returned, and what that says.
+type outcome struct {
+	err      error
+	canceled bool // it says that its context had ended
+	yielded  bool // it says that leading had ended
+	stuck    bool // some of its work goes on
+}
+
+// judge says what an error of a lead function means. Its methods are the user's, and may panic. Then nobody can tell whether work goes on.
+func judge(err error) (o outcome) {
+	p := try(func() {
+		canceled := errors.Is(err, context.Canceled)
+		o = outcome{
+			err:      err,
+			canceled: canceled,
+			yielded:  canceled || errors.Is(err, ErrLost) || errors.Is(err, ErrNotLeading),
+			stuck:    errors.Is(err, ErrStuck),
+		}
+	})
+	if p != nil {
+		return outcome{err: fmt.Errorf("the lead function returned an error that cannot be read, so its work %w: %w", ErrStuck, p), stuck: true}
+	}
+	return o
 }
 
 // clockCheck is how often the wall clock is looked at: after a sleep of the machine, timers are late by as long as it slept.
 const clockCheck = time.Second
 
 // start runs lead on a goroutine of its own and sends what it returned.
-func (e *Elector) start(ctx context.Context, lead func(context.Context) error) <-chan error {
-	returned := make(chan error, 1) // so that a lead function that nobody waits for any more can end
+func (e *Elector) start(ctx context.Context, lead func(context.Context) error) <-chan outcome {
+	returned := make(chan outcome, 1) // so that a lead function that nobody waits for any more can end
 	e.working.Store(true)
 	go func() {
 		err := errors.New("leaderelection: the lead function ended its goroutine")
 		defer func() {
+			result := judge(err)
+			if result.stuck {
+				e.leftover.Store(true)
+			}
 			e.working.Store(false)
-			returned <- err
+			returned <- result
 		}()
 		if p := lifecycle.Try(func() { err = lead(ctx) }); p != nil {
 			err = fmt.Errorf("leaderelection: the lead function: %w", p)
@@ -268,35 +344,32 @@ func (e *Elector) start(ctx context.Context, lead func(context.Context) error) <
 	return returned
 }
 
-// ended is what remains to be done when a tenure is over: release the Lease, unless the work still runs or the Lease is not ours any more,
-// and find the words for it.
-func (e *Elector) ended(ctx context.Context, t *tenure, workErr error, stuck bool) error {
+// ended is what remains to be done when a tenure is over: release the Lease, unless some of its work still runs or the Lease is not ours
+// any more, and find the words for it.
+func (e *Elector) ended(ctx context.Context, t *tenure, work outcome) error {
 	var lost *LostError
-	if cause := context.Cause(t.ctx); !errors.As(cause, &lost) && ctx.Err() != nil && errors.Is(workErr, context.Canceled) {
-		workErr = nil
-	}
+	errors.As(context.Cause(t.ctx), &lost)
 	if lost != nil {
 		e.stats.count(func(s *Stats) { s.Losses++ }) // here, for work that returned at once may have hidden the loss from Run
 	}
 	defer e.finished(ctx, t, lost)
-	if stuck {
-		after := e.cfg.DrainTimeout
-		if lost != nil {
-			after = e.cfg.StopGrace
-		}
-		return errors.Join(fmt.Errorf("leaderelection: %s: the lead function %w: it had %v; the lease was not released", e, ErrStuck, after), asError(lost))
+	if work.stuck {
+		err := fmt.Errorf("leaderelection: %s: the lease was not released, since work goes on: %w", e, work.err)
+		return errors.Join(err, asError(lost))
 	}
 	if lost == nil || lost.Reason == ReasonDeadline || lost.Reason == ReasonClock {
 		lease, _ := t.last()
-		e.release(ctx, lease, t.token)
+		e.release(ctx, lease, t.token, t.bequest())
 	}
-	if lost == nil {
-		return workErr
-	}
-	if workErr == nil || errors.Is(workErr, context.Canceled) || errors.Is(workErr, ErrLost) || errors.Is(workErr, ErrNotLeading) {
+	switch {
+	case lost == nil && ctx.Err() != nil && work.canceled:
+		return nil
+	case lost == nil:
+		return work.err
+	case work.err == nil || work.yielded:
 		return lost // the work ended because of the loss
 	}
-	return errors.Join(lost, workErr)
+	return errors.Join(lost, work.err)
 }
 
 // asError keeps a nil *LostError from becoming an error that is not nil.
@@ -307,17 +380,16 @@ func asError(lost *LostError) error {
 	return lost
 }
 
-// release gives the Lease up, if it is still the token's. It must not be called while the work of that token runs. It tries for StopGrace
-// at most; a Lease that it could not release expires.
-func (e *Elector) release(ctx context.Context, lease *coordinationv1.Lease, token Token) {
+// release gives the Lease up, if it is still the token's, and leaves a word. It must not be called while the work of that token runs. It
+// tries for StopGrace at most; a Lease that it could not release expires.
+func (e *Elector) release(ctx context.Context, lease *coordinationv1.Lease, token Token, word string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.StopGrace)
 	defer cancel()
-	word := e.word.Swap(nil)
 	for token.names(lease) {
-		answer, err := e.client.update(ctx, bequeath(released(lease, e.wall()), word))
+		answer, err := e.client.update(ctx, bequeath(released(lease, e.wall()), token, word))
 		if err == nil {
 			e.stats.count(func(s *Stats) { s.Releases++ })
-			e.see(ctx, answer)
+			e.see(ctx, answer, "")
 			return
 		}
 		klog.FromContext(ctx).V(2).Info("Releasing the lease failed", "lease", e.String(), "err", err)
@@ -331,14 +403,15 @@ func (e *Elector) release(ctx context.Context, lease *coordinationv1.Lease, toke
 }
 
 // neverLed is the end of a campaign that came to nothing because ctx ended. A claim whose answer was lost may have succeeded all the same.
+// It is released with the word that it was to begin with, for nothing was done since.
 func (e *Elector) neverLed(ctx context.Context) error {
 	if o := e.view.get(); o.mine {
-		e.release(ctx, o.lease, tokenOf(o.lease))
+		e.release(ctx, o.lease, tokenOf(o.lease), e.view.inherited())
 	} else if e.view.uncertain() {
 		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if lease, err := e.look(brief); err == nil && e.view.get().mine {
-			e.release(ctx, lease, tokenOf(lease))
+			e.release(ctx, lease, tokenOf(lease), e.view.inherited())
 		}
 	}
 	t := e.troubles.denied()

@@ -5,11 +5,19 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 )
 
-// Fence wraps a transport so that it writes only while this elector leads. A write (any method but GET, HEAD and OPTIONS) is refused with
-// [ErrNotLeading] just before it would be sent, and one that still waits for a connection or for its answer is cut off when the tenure
-// ends. A request whose context comes from a lead function belongs to that function's tenure: once it is over such a request is refused
+// Fence wraps a transport so that it writes only while this elector leads. A write is refused with [ErrNotLeading] just before it would
+// be sent, and one that still waits for a connection or for its answer is cut off when the tenure ends. Writes are
+//
+//   - every method but GET, HEAD and OPTIONS,
+//   - every request for an upgrade, to WebSocket or SPDY, whatever its method: exec, attach and portforward are such,
+//   - every request for the subresources exec, attach, portforward and proxy, whatever its method: what lies behind a proxy is no API, and
+//     a GET may do anything there. So a standby cannot read through a proxy either; give what has to a client without a fence.
+//
+// A connection that was upgraded is closed when the tenure ends, if its client uses it through the answer's Body. A request whose context comes from a lead function belongs to that function's tenure: once it is over such a request is refused
 // even if the elector leads again.
 //
 //	cfg := rest.CopyConfig(restConfig)
@@ -32,8 +40,7 @@ type fence struct {
 func (f *fence) WrappedRoundTripper() http.RoundTripper { return f.next }
 
 func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
-	switch req.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions:
+	if !writes(req) {
 		return f.next.RoundTrip(req)
 	}
 	t, ok := req.Context().Value(tenureKey{f.elector}).(*tenure)
@@ -59,10 +66,54 @@ func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
 		end()
 		return nil, err
 	}
-	if response.StatusCode != http.StatusSwitchingProtocols { // there the body is also written to, and its life is the caller's
+	if response.StatusCode != http.StatusSwitchingProtocols {
 		response.Body = &fencedBody{response.Body, end}
+	} else if connection, ok := response.Body.(io.ReadWriteCloser); ok { // otherwise its life is the client's
+		closing := context.AfterFunc(t.ctx, func() { _ = connection.Close() })
+		response.Body = &fencedConnection{connection, func() { closing(); end() }}
 	}
 	return response, nil
+}
+
+// writes reports whether a request may change anything.
+func writes(req *http.Request) bool {
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions:
+		return len(req.Header.Values("Upgrade")) > 0 || reachesThrough(req.URL.Path)
+	}
+	return true
+}
+
+// reachesThrough reports whether a path asks for a subresource behind which there is something else than the API:
+//
+//	[prefix] /api/v1 or /apis/group/version [/namespaces/namespace] /resource/name/subresource ...
+//
+// The oldest form of a proxy's path has /proxy in the place of a resource.
+func reachesThrough(path string) bool {
+	rest := strings.Split(strings.Trim(path, "/"), "/")
+	begin := slices.IndexFunc(rest, func(s string) bool { return s == "api" || s == "apis" })
+	if begin < 0 {
+		return false
+	}
+	version := 2
+	if rest[begin] == "apis" {
+		version = 3
+	}
+	rest = rest[min(begin+version, len(rest)):]
+	if len(rest) > 0 && rest[0] == "proxy" {
+		return true
+	}
+	if len(rest) > 2 && rest[0] == "namespaces" {
+		rest = rest[2:]
+	}
+	if len(rest) < 3 {
+		return false
+	}
+	switch rest[2] {
+	case "exec", "attach", "portforward", "proxy":
+		return true
+	}
+	return false
 }
 
 // refusal is the error of a request that was not sent. It says so to a transport around the fence, which else has to
@@ -85,4 +136,15 @@ type fencedBody struct {
 func (b *fencedBody) Close() error {
 	defer b.end()
 	return b.ReadCloser.Close()
+}
+
+// A fencedConnection is the body of an upgraded connection, which is also written to.
+type fencedConnection struct {
+	io.ReadWriteCloser
+	end func()
+}
+
+func (c *fencedConnection) Close() error {
+	defer c.end()
+	return c.ReadWriteCloser.Close()
 }

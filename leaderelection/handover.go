@@ -1,34 +1,82 @@
 package leaderelection
 
-import coordinationv1 "k8s.io/api/coordination/v1"
+import (
+	"encoding/json"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // handoverAnnotation is where in the Lease a leader that releases it leaves a word for the next one.
 const handoverAnnotation = "thermostat-go.github.io/handover"
 
-// Leave says what the next leader is to be told: the release of this tenure's Lease writes it into an annotation. It is called by the lead function before it
-// returns; the last call counts. A leader that crashes, or whose Lease expires, leaves nothing; one that releases it without a word lets that of the leader
-// before it stand.
-func (e *Elector) Leave(word string) { e.word.Store(&word) }
+// maxWord is the length of the longest word, in bytes. An object has room for 256 KiB of annotations, and others write some, too.
+const maxWord = 128 << 10
 
-// Left returns what the last leader has left, or the last one of those that have released the Lease since somebody crashed; empty if there is nothing, or if this
-// candidate does not lead. Anybody who may write the Lease may have written it, too.
-func (e *Elector) Left() string {
-	t := e.tenure.Load()
-	if t == nil {
-		return ""
-	}
-	lease, _ := t.last()
-	return lease.Annotations[handoverAnnotation]
+// A bequest is the value of that annotation. It counts for the released record that it was written with and for no other: the two
+// name the same Lease, term and moment of release. The next take removes it, so a leader that crashes leaves nothing; and a tenure of
+// client-go's elector in between, which leaves annotations alone, has raised the term.
+type bequest struct {
+	LeaseUID    types.UID        `json:"lease"`
+	Transitions int32            `json:"transitions"`
+	Holder      string           `json:"holder"` // whose tenure it was, for people: the released record names nobody
+	Released    metav1.MicroTime `json:"released"`
+	Word        string           `json:"word"`
 }
 
-// bequeath writes the word, if there is one, into a Lease that is about to be released.
-func bequeath(lease *coordinationv1.Lease, word *string) *coordinationv1.Lease {
-	if word == nil {
+// bequeath adds the word of the tenure of that token, if there is one, to a Lease that is about to be released.
+func bequeath(lease *coordinationv1.Lease, token Token, word string) *coordinationv1.Lease {
+	delete(lease.Annotations, handoverAnnotation)
+	if word == "" || len(word) > maxWord {
 		return lease
+	}
+	value, err := json.Marshal(bequest{token.LeaseUID, token.Transitions, token.Holder, *lease.Spec.RenewTime, word})
+	if err != nil {
+		return lease // the next leader then finds no word, and knows what that means
 	}
 	if lease.Annotations == nil {
 		lease.Annotations = map[string]string{}
 	}
-	lease.Annotations[handoverAnnotation] = *word
+	lease.Annotations[handoverAnnotation] = string(value)
 	return lease
+}
+
+// bequeathed returns the word that a released Lease was released with, or "".
+func bequeathed(lease *coordinationv1.Lease) string {
+	var b bequest
+	if !isReleased(lease) || json.Unmarshal([]byte(lease.Annotations[handoverAnnotation]), &b) != nil {
+		return ""
+	}
+	if b.LeaseUID != lease.UID || b.Transitions != value(lease.Spec.LeaseTransitions) || !b.Released.Equal(lease.Spec.RenewTime) {
+		return ""
+	}
+	return b.Word
+}
+
+// A legacy is what a tenure begins with.
+type legacy struct {
+	word   string // of the last leader; empty if there is none that counts
+	waited bool   // the Lease was not released: it stood unchanged for the whole wait
+}
+
+// Leave says what the next leader is to be told: the release of this tenure's Lease writes it into an annotation. The lead function
+// calls it before it returns; the last call counts, and one by anybody who does not lead does nothing. An empty word, and one of more
+// than 128 KiB, is none. No word is left by a leader that crashes or gets stuck, whose Lease expires, or that never calls Leave: whoever
+// wrote nothing leaves what [Elector.Left] returned.
+func (e *Elector) Leave(word string) {
+	if t := e.tenure.Load(); t != nil {
+		t.leave(word)
+	}
+}
+
+// Left returns the word that the leader before this tenure has left, or "" if it has left none, if somebody else has led since, or if
+// this candidate does not lead. Without a word, waited tells how the Lease was taken: true after it had stood unchanged for its whole
+// duration, false at once, as when its holder released it. Anybody who may write the Lease may have written the word, too.
+func (e *Elector) Left() (word string, waited bool) {
+	t := e.tenure.Load()
+	if t == nil {
+		return "", false
+	}
+	return t.legacy.word, t.legacy.waited
 }

@@ -2,6 +2,7 @@ package leaderelection
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,39 +12,131 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// leadOnce has a candidate lead, leave words, and return. It returns what the candidate found.
+func leadOnce(t *testing.T, e *Elector, words ...string) (found string, waited bool) {
+	ctx, cancel := quiet(t)
+	defer cancel()
+	require.NoError(t, e.Run(ctx, func(context.Context) error {
+		found, waited = e.Left()
+		for _, word := range words {
+			e.Leave(word)
+		}
+		return nil
+	}))
+	return found, waited
+}
+
 func TestALeaderLeavesWordForTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
+		first, second := candidate(t, s.link("first")), candidate(t, s.link("second"))
+		leads := func(e *Elector, finds string, words ...string) {
+			t.Helper()
+			e.Leave("it does not lead yet")
+			found, waited := e.Left()
+			require.Empty(t, found, "it does not lead yet")
+			require.False(t, waited)
+			found, waited = leadOnce(t, e, words...)
+			require.Equal(t, finds, found)
+			require.False(t, waited)
+			require.True(t, isReleased(s.get()))
+		}
+		leads(first, "", "not yet", "seven")
+		leads(second, "seven", "eight")
+		leads(first, "eight")
+		leads(second, "", "nine", "")
+		leads(first, "", strings.Repeat("x", maxWord+1))
+		leads(second, "", strings.Repeat("x", maxWord))
+		leads(first, strings.Repeat("x", maxWord))
+	})
+}
+
+// TestAWordIsForTheRecordThatItWasReleasedWith has the Lease change hands, or be changed, behind the back of the word.
+func TestAWordIsForTheRecordThatItWasReleasedWith(t *testing.T) {
+	for name, change := range map[string]func(*coordinationv1.Lease) *coordinationv1.Lease{
+		"a leader that knows nothing of words": func(l *coordinationv1.Lease) *coordinationv1.Lease {
+			word := l.Annotations[handoverAnnotation] // client-go's elector keeps the annotations of the Lease
+			l = released(claimed(l, l.ObjectMeta, "client-go", 15*time.Second, time.Now()), time.Now())
+			l.Annotations = map[string]string{handoverAnnotation: word}
+			return l
+		},
+		"another release of the same term": func(l *coordinationv1.Lease) *coordinationv1.Lease {
+			return released(l, time.Now().Add(time.Second))
+		},
+		"another Lease": func(l *coordinationv1.Lease) *coordinationv1.Lease { l.UID = "another"; return l },
+		"a word that cannot be read": func(l *coordinationv1.Lease) *coordinationv1.Lease {
+			l.Annotations[handoverAnnotation] = "seven"
+			return l
+		},
+		"no word": func(l *coordinationv1.Lease) *coordinationv1.Lease { l.Annotations = nil; return l },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				_, _ = leadOnce(t, candidate(t, s.link("first")), "seven")
+				require.Equal(t, "seven", bequeathed(s.get()))
+				s.edit(change)
+				found, waited := leadOnce(t, candidate(t, s.link("second")))
+				require.Empty(t, found)
+				require.False(t, waited, "the Lease was released, so nobody has waited")
+			})
+		})
+	}
+}
+
+// TestALostTenureLeavesNoWordBehind: what was to be left by a tenure that was lost is not left by a later one.
+func TestALostTenureLeavesNoWordBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		first, second := candidate(t, s.link("first")), candidate(t, s.link("second"))
 		ctx, cancel := quiet(t)
 		defer cancel()
-		skip := func(c *Config) { c.SkipFirstWait = true }
-		lead := func(e *Elector, word string) (found string) {
-			require.Empty(t, e.Left(), "it does not lead yet")
-			require.NoError(t, e.Run(ctx, func(context.Context) error {
-				found = e.Left()
-				if word != "" {
-					e.Leave("not yet")
-					e.Leave(word)
-				}
-				return nil
-			}))
-			return found
-		}
-		first, second := candidate(t, s.link("first"), skip), candidate(t, s.link("second"), skip)
-		require.Empty(t, lead(first, "seven"))
-		require.True(t, isReleased(s.get()))
-		require.Equal(t, "seven", lead(second, ""))
-		require.Equal(t, "seven", lead(second, "eight"), "who has nothing to say takes nothing away")
-		require.Equal(t, "eight", lead(first, ""))
+		require.ErrorIs(t, first.Run(ctx, func(ctx context.Context) error {
+			s.edit(wipe)
+			<-ctx.Done()
+			first.Leave("old")
+			return nil
+		}), ErrLost)
+		found, waited := leadOnce(t, second, "new")
+		require.Empty(t, found)
+		require.True(t, waited)
+		found, _ = leadOnce(t, first)
+		require.Equal(t, "new", found)
+		found, _ = leadOnce(t, second)
+		require.Empty(t, found)
 	})
 }
 
 func TestACrashLeavesNoWord(t *testing.T) {
-	base := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"whose": "theirs"}}}
+	base := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{"whose": "theirs"}}}
 	base.Spec = record("a leader", 15*time.Second, 7, time.Now(), time.Now())
-	free := bequeath(released(base, time.Now()), new("seven"))
+	free := bequeath(released(base, time.Now()), tokenOf(base), "seven")
+	require.Equal(t, "seven", bequeathed(free))
 	taken := claimed(free, metav1.ObjectMeta{}, "the next", 15*time.Second, time.Now())
-	require.Equal(t, map[string]string{"whose": "theirs", handoverAnnotation: "seven"}, taken.Annotations)
-	expired := claimed(taken, metav1.ObjectMeta{}, "the one after", 15*time.Second, time.Now())
-	require.Equal(t, map[string]string{"whose": "theirs"}, expired.Annotations, "the next has not left it")
+	require.Equal(t, map[string]string{"whose": "theirs"}, taken.Annotations, "it is the next leader's alone")
+}
+
+// TestACandidateThatNeverLeadsPassesTheWordOn: it takes the Lease and is told to end before it works.
+func TestACandidateThatNeverLeadsPassesTheWordOn(t *testing.T) {
+	for name, trouble := range map[string]func(*linkState){
+		"the answer is late": func(s *linkState) { s.back = slowFor("update", 2*time.Second) },
+		"the answer is lost": func(s *linkState) { s.lose = func(verb string) bool { return verb == "update" } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				_, _ = leadOnce(t, candidate(t, s.link("first")), "seven")
+				l := s.link("second")
+				l.set(trouble)
+				second := start(t, candidate(t, l), 0)
+				settle(time.Second)
+				require.Equal(t, second.Identity(), value(s.get().Spec.HolderIdentity), "it has taken the Lease")
+				l.set(func(s *linkState) { *s = linkState{} })
+				require.NoError(t, second.stop())
+				require.Empty(t, second.worked())
+				found, _ := leadOnce(t, candidate(t, s.link("third")))
+				require.Equal(t, "seven", found)
+			})
+		})
+	}
 }

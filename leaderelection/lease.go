@@ -6,8 +6,10 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // Token names one tenure. Of two tenures of one Lease the later one has the higher Transitions, unless somebody lowered them by hand between
@@ -30,16 +32,15 @@ func tokenOf(lease *coordinationv1.Lease) Token {
 }
 
 // claimed returns the Lease as it is written by a candidate that takes it: field by field what client-go's elector writes. base is nil when
-// there is no Lease yet. Everything that is not the record (labels, annotations, owners) is kept, but for a word that is out of date. The two times differ, if only by the
-// smallest step there is, so that edits by hand of the other fields do not make a mark of a release out of it.
+// there is no Lease yet. Everything that is not the record (labels, annotations, owners) is kept, but for the last leader's word: it is
+// for this take alone. The two times differ, if only by the smallest step there is, so that edits by hand of the other fields do not
+// make a mark of a release out of it.
 func claimed(base *coordinationv1.Lease, meta metav1.ObjectMeta, holder string, duration time.Duration, now time.Time) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{ObjectMeta: meta}
 	term := int32(0)
 	if base != nil {
 		lease = base.DeepCopy()
-		if !isReleased(base) {
-			delete(lease.Annotations, handoverAnnotation) // of a leader before the one that has just been lost
-		}
+		delete(lease.Annotations, handoverAnnotation)
 		if term = value(base.Spec.LeaseTransitions); term < math.MaxInt32 { // beyond it the API server would refuse the record for ever
 			term++
 		} else {
@@ -89,6 +90,28 @@ func record(holder string, duration time.Duration, term int32, acquired, renewed
 		RenewTime:            &metav1.MicroTime{Time: renewed.Truncate(time.Microsecond)},
 		LeaseTransitions:     &term,
 	}
+}
+
+// asked is how long a record asks challengers to wait; zero if there is no Lease.
+func asked(lease *coordinationv1.Lease) time.Duration {
+	if lease == nil {
+		return 0
+	}
+	return time.Duration(value(lease.Spec.LeaseDurationSeconds)) * time.Second
+}
+
+// sameRecord reports whether two versions of one Lease hold the same record, and differ in their metadata at most.
+func sameRecord(a, b *coordinationv1.Lease) bool {
+	return a != nil && b != nil && a.UID == b.UID && equality.Semantic.DeepEqual(a.Spec, b.Spec)
+}
+
+// older reports that a is an earlier version of the Lease that b is a version of.
+func older(a, b *coordinationv1.Lease) bool {
+	if a == nil || b == nil || a.UID != b.UID {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order < 0
 }
 
 // sameState reports whether two looks at the Lease showed the same: the same resourceVersion of the same object, or nothing twice.

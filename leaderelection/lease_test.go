@@ -53,8 +53,8 @@ func FuzzRecord(f *testing.F) {
 			lease.Spec.RenewTime = &metav1.MicroTime{Time: time.UnixMicro(renewedAt)}
 		}
 		v := newView()
-		require.True(t, v.see(lease, 0.5))
-		require.False(t, v.see(lease.DeepCopy(), 0.1), "the same version is no news")
+		require.True(t, v.see(lease, "", 0.5))
+		require.False(t, v.see(lease.DeepCopy(), "", 0.1), "the same version is no news")
 		wait := v.get().wait(cfg)
 		if holder == "" && seconds == 1 && times && acquired == renewedAt {
 			require.Zero(t, wait)
@@ -66,10 +66,10 @@ func FuzzRecord(f *testing.F) {
 		require.NotEqual(t, value(lease.Spec.LeaseTransitions), value(claim.Spec.LeaseTransitions))
 		require.GreaterOrEqual(t, value(claim.Spec.LeaseTransitions), int32(0))
 		require.Positive(t, value(claim.Spec.LeaseDurationSeconds))
-		v.claiming(claim)
+		v.claiming(claim, v.get(), cfg)
 		back := claim.DeepCopy()
 		back.ResourceVersion = "2"
-		require.True(t, v.see(back, 0))
+		require.True(t, v.see(back, "", 0))
 		require.Zero(t, v.get().wait(cfg), "our own claim is ours")
 		free := released(back, time.Now())
 		require.True(t, isReleased(free))

@@ -20,8 +20,11 @@ type observation struct {
 	lease  *coordinationv1.Lease // nil if it does not exist; shared, never changed
 	since  time.Time             // when the answer arrived that first showed this state
 	others bool                  // an earlier look showed a Lease that somebody held
-	mine   bool                  // it names this process, by a claim of this process's own
-	jitter float64               // in [0, 1): drawn once for each state, so that two challengers rarely act at one moment
+	// longest is the longest duration that a record has asked for since the last one that was released, or ours: of a holder that may
+	// still be at work although the Lease does not say so any more, or not for how long.
+	longest time.Duration
+	mine    bool    // it names this process, by a claim of this process's own
+	jitter  float64 // in [0, 1): drawn once for each state, so that two challengers rarely act at one moment
 
 	changed <-chan struct{} // closed when this observation is out of date
 }
@@ -29,20 +32,23 @@ type observation struct {
 // wait says how long a challenger has to let this state stand unchanged before it may take the Lease. It is zero for what is free at once:
 // a Lease that was released, or that names this very process (a claim whose answer was lost), since whoever led has stopped.
 //
-// For everything else it is the longer one of the record's duration and our own, the record's bounded by MaxLeaseDuration. That includes a
-// Lease that was never held, or whose holder was wiped out: that is not how a leader leaves, so there may be one still at work.
+// For everything else it is the longest one of our own duration and those that this record and the ones before it asked for, these
+// bounded by MaxLeaseDuration. That includes a Lease that was never held, or whose holder was wiped out: that is not how a leader leaves,
+// so there may be one still at work.
 func (o observation) wait(cfg Config) time.Duration {
 	switch {
 	case o.absent():
 		return 0
 	case o.mine || o.trusted(cfg) || isReleased(o.lease):
 		return 0
-	case isPristine(o.lease):
-		return cfg.LeaseDuration
 	default:
-		asked := time.Duration(value(o.lease.Spec.LeaseDurationSeconds)) * time.Second
-		return max(cfg.LeaseDuration, min(asked, cfg.MaxLeaseDuration))
+		return o.patience(cfg)
 	}
+}
+
+// patience is the wait for whoever may be at work.
+func (o observation) patience(cfg Config) time.Duration {
+	return max(cfg.LeaseDuration, min(max(asked(o.lease), o.longest), cfg.MaxLeaseDuration))
 }
 
 // absent reports that there is no Lease. That is no state that could stand unchanged: it has no version, so nobody can tell whether a Lease
@@ -72,8 +78,9 @@ type view struct {
 	now   observation
 	stale chan struct{}
 	// claim is the last record that this process wrote, or tried to write, to take the Lease; nil once the Lease was seen to have gone
-	// beyond it.
-	claim *coordinationv1.Lease
+	// beyond it. legacy is what its tenure has, or would have, begun with; nothing once its lead function was called.
+	claim  *coordinationv1.Lease
+	legacy legacy
 }
 
 func newView() *view {
@@ -88,11 +95,34 @@ func (v *view) get() observation {
 	return v.now
 }
 
-// claiming notes that this process is about to write lease, whether or not it will learn what became of it.
-func (v *view) claiming(lease *coordinationv1.Lease) {
+// claiming notes that this process is about to write lease, whether or not it will learn what became of it. It returns the legacy that
+// comes with what was observed: that of an earlier claim of our own, if nobody has worked under it, is still there to be had.
+func (v *view) claiming(lease *coordinationv1.Lease, o observation, cfg Config) legacy {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	switch {
+	case o.mine: // the legacy stays
+	case o.lease != nil && isReleased(o.lease):
+		v.legacy = legacy{word: bequeathed(o.lease)}
+	default:
+		v.legacy = legacy{waited: !o.trusted(cfg)}
+	}
 	v.claim = lease
+	return v.legacy
+}
+
+// working notes that the claim's lead function is about to be called: what it does, no legacy knows.
+func (v *view) working() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.legacy = legacy{}
+}
+
+// inherited returns the word that comes with the claim.
+func (v *view) inherited() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.legacy.word
 }
 
 // uncertain reports whether a claim was made of which it is not known what became of it.
@@ -103,25 +133,45 @@ func (v *view) uncertain() bool {
 }
 
 // see notes what an answer from the server showed and reports whether that is another state than before. An unchanged state keeps its age.
-func (v *view) see(lease *coordinationv1.Lease, jitter float64) bool {
+//
+// after, unless it is "", says that the server has told of every change, and that this one came next after that resourceVersion. Then a
+// record that is still the same has stood all the while, whatever was done to the Lease's metadata, and keeps its age under its new
+// version. Between two looks it may have been renewed, and put back by hand, so there another version is another state.
+func (v *view) see(lease *coordinationv1.Lease, after string, jitter float64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	last := v.now
 	if last.known && sameState(last.lease, lease) {
 		return false
 	}
-	v.now = observation{
-		known:  true,
-		lease:  lease,
-		since:  time.Now(),
-		others: last.others || last.known && last.lease != nil && !isPristine(last.lease),
-		mine:   v.isClaimLocked(lease),
-		jitter: jitter,
+	stood := after != "" && sameRecord(last.lease, lease) && last.lease.ResourceVersion == after
+	if stood {
+		v.now.lease = lease
+	} else {
+		v.now = observation{
+			known:  true,
+			lease:  lease,
+			since:  time.Now(),
+			others: last.others || last.known && last.lease != nil && !isPristine(last.lease),
+			mine:   v.isClaimLocked(lease),
+			jitter: jitter,
+		}
+		if !v.now.mine && (lease == nil || !isReleased(lease) || older(lease, last.lease)) {
+			v.now.longest = max(last.longest, asked(lease))
+		}
 	}
 	close(v.stale)
 	v.stale = make(chan struct{})
 	v.now.changed = v.stale
-	return true
+	return !stood
+}
+
+// passed reports that the view has seen a later version of this very Lease: an event may be late. Only looks, which ask the server how
+// things are now, may go back.
+func (v *view) passed(lease *coordinationv1.Lease) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return older(lease, v.now.lease)
 }
 
 // isClaimLocked tells our own claim from a record in which somebody wrote our name by hand: the claim also has its acquireTime. A record
@@ -145,10 +195,10 @@ func (v *view) isClaimLocked(lease *coordinationv1.Lease) bool {
 func (e *Elector) observe(ctx context.Context) {
 	var mayWatch time.Time
 	for ctx.Err() == nil {
-		pause := e.pace()
-		if e.tenure.Load() == nil || time.Now().After(mayWatch) { // without a watch a leader's own renewals are its looks
+		pause, watches := e.pace(), !time.Now().Before(mayWatch)
+		if e.tenure.Load() == nil || watches { // without a watch a leader's own renewals are its looks
 			lease, err := e.look(ctx)
-			if err == nil && !time.Now().Before(mayWatch) {
+			if err == nil && watches {
 				var lived time.Duration
 				if lived, err = e.follow(ctx, lease); lived > e.cfg.RetryPeriod {
 					pause /= 10
@@ -178,7 +228,7 @@ func (e *Elector) look(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease, err := e.client.get(ctx)
 	e.note(ctx, "look", err)
 	if err == nil {
-		e.see(ctx, lease)
+		e.see(ctx, lease, "")
 	}
 	return lease, err
 }
@@ -219,7 +269,7 @@ func (e *Elector) follow(ctx context.Context, from *coordinationv1.Lease) (lived
 			if !ok {
 				return time.Since(start), nil
 			}
-			if err := e.watched(ctx, event); err != nil {
+			if resourceVersion, err = e.watched(ctx, event, resourceVersion); err != nil {
 				return time.Since(start), err
 			}
 		case <-doubt.C:
@@ -240,30 +290,36 @@ func (e *Elector) follow(ctx context.Context, from *coordinationv1.Lease) (lived
 // watchFor is the longest time that one watch is asked to last.
 const watchFor = 10 * time.Minute
 
-func (e *Elector) watched(ctx context.Context, event watch.Event) error {
+// watched takes an event of a watch that has told of everything up to a resourceVersion, and returns up to which one it has now.
+func (e *Elector) watched(ctx context.Context, event watch.Event, after string) (upTo string, err error) {
 	switch event.Type {
 	case watch.Error:
-		return apierrors.FromObject(event.Object)
+		return after, apierrors.FromObject(event.Object)
 	case watch.Added, watch.Modified, watch.Deleted:
 		lease, ok := event.Object.(*coordinationv1.Lease)
 		if !ok {
-			return fmt.Errorf("the watch of a lease sent a %T", event.Object)
+			return after, fmt.Errorf("the watch of a lease sent a %T", event.Object)
 		}
 		if lease.Name != e.cfg.Name || lease.Namespace != e.cfg.Namespace {
-			return nil // a server, or a proxy, that ignores the field selector
+			return after, nil // a server, or a proxy, that ignores the field selector
 		}
+		upTo = lease.ResourceVersion
 		if event.Type == watch.Deleted {
 			lease = nil
 		}
-		e.see(ctx, lease)
+		if !e.view.passed(lease) {
+			e.see(ctx, lease, after)
+		}
+		return upTo, nil
 	}
-	return nil
+	return after, nil
 }
 
-// see updates the view. What is news to a leader is only a hint: an old event may arrive late, so the next renewal, made at once, decides.
-func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease) {
+// see updates the view. What is news to a leader is only a hint: it may be out of date, so the next renewal, made at once, decides. For
+// after see [view.see].
+func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease, after string) {
 	before := e.view.get()
-	if !e.view.see(lease, e.random()) {
+	if !e.view.see(lease, after, e.random()) {
 		return
 	}
 	logger := klog.FromContext(ctx)
@@ -271,7 +327,7 @@ func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease) {
 		if holder := value(lease.Spec.HolderIdentity); before.lease == nil || value(before.lease.Spec.HolderIdentity) != holder {
 			logger.Info("The lease has a holder", "lease", e.String(), "holder", clip(holder), "transitions", value(lease.Spec.LeaseTransitions))
 		}
-		if asked := time.Duration(value(lease.Spec.LeaseDurationSeconds)) * time.Second; asked <= 0 || asked > e.cfg.MaxLeaseDuration {
+		if asked := asked(lease); asked <= 0 || asked > e.cfg.MaxLeaseDuration {
 			e.stats.count(func(s *Stats) { s.OddDurations++ })
 			logger.Info("The lease asks for an odd duration, which is not obeyed", "lease", e.String(), "seconds", value(lease.Spec.LeaseDurationSeconds))
 		}

@@ -141,7 +141,7 @@ func (c *chaos) step() {
 }
 
 func (c *chaos) byHand() {
-	kind := c.rand.IntN(6)
+	kind := c.rand.IntN(8)
 	name := c.running[c.rand.IntN(len(c.running))]
 	c.server.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease {
 		if l == nil {
@@ -167,6 +167,8 @@ func (c *chaos) byHand() {
 			l.Spec.LeaseTransitions = &terms
 		case 5:
 			l.Spec = coordinationv1.LeaseSpec{}
+		default: // what is none of the election's business
+			l.Annotations = map[string]string{"touched": fmt.Sprint(c.rand.Int())}
 		}
 		return l
 	})
@@ -209,7 +211,9 @@ func (c *chaos) run(steps int) []string {
 	c.server.mu.Lock()
 	c.server.onWrite = func(before, after *coordinationv1.Lease, by string) {
 		c.written(before, after, by, time.Since(last))
-		last = time.Now()
+		if !sameRecord(before, after) {
+			last = time.Now()
+		}
 	}
 	c.server.mu.Unlock()
 	for slot := range c.running {
@@ -330,7 +334,7 @@ func TestRandomRunsFindSeededBugs(t *testing.T) {
 					e := p.elector.Load()
 					if t := e.tenure.Load(); t != nil {
 						lease, _ := t.last()
-						e.release(ctx, lease, t.token)
+						e.release(ctx, lease, t.token, "")
 					}
 					time.Sleep(p.linger)
 					return ctx.Err()

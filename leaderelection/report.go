@@ -45,8 +45,10 @@ func (e *Elector) Stats() Stats {
 	e.stats.mu.Lock()
 	s := e.stats.now
 	e.stats.mu.Unlock()
-	if t := e.tenure.Load(); t != nil && t.valid() {
-		s.Leading, s.Left = true, t.left(t.now())
+	if t := e.tenure.Load(); t != nil && t.ctx.Err() == nil {
+		if left := t.left(t.now()); left > 0 {
+			s.Leading, s.Left = true, left
+		}
 	}
 	return s
 }
@@ -66,14 +68,34 @@ func (c *counters) count(change func(*Stats)) {
 // controller-runtime's. Name returns "leaderelection".
 func (e *Elector) Name() string { return "leaderelection" }
 
-// Check fails when the lead function still runs although its tenure, and the time that it had to stop, are over: the process has to be
-// restarted. A candidate that does not lead, or cannot reach the server, is healthy; a restart would not help it.
+// Check fails when the lead function still runs although its tenure, and the time that it had to stop, are over, or when it has returned
+// an error that wraps [ErrStuck]: the process has to be restarted. A candidate that does not lead, or cannot reach the server, is healthy; a restart would not help it.
 func (e *Elector) Check(*http.Request) error {
 	t := e.tenure.Load()
-	if e.working.Load() && (e.stuck.Load() || t != nil && t.left(t.now()) < -e.cfg.StopGrace) {
-		return fmt.Errorf("leaderelection: %s: the lead function %w: it runs without the lease", e, ErrStuck)
+	if e.leftover.Load() || e.working.Load() && (e.stuck.Load() || t != nil && t.left(t.now()) < -e.cfg.StopGrace) {
+		return fmt.Errorf("leaderelection: %s: the work of the lead function %w: it goes on without the lease", e, ErrStuck)
 	}
 	return nil
+}
+
+// Ready returns nil if this candidate leads, or could if the Lease were free: it has seen how the Lease is, and the API server lets it
+// write it, as far as the server has said. The error says what is missing, and wraps a *[DeniedError] while access is refused. What was
+// refused is asked for again within two RetryPeriods. A process that can never lead must not replace one that does.
+func (e *Elector) Ready() error {
+	if refusal := e.troubles.refused(); refusal.err != nil {
+		return refusal.err
+	}
+	if t := e.tenure.Load(); t != nil {
+		return nil
+	}
+	if o := e.view.get(); o.known && e.allowed.Load() {
+		return nil
+	}
+	err := fmt.Errorf("leaderelection: %s: it is not known yet whether this candidate may lead", e)
+	if trouble := e.troubles.any(); trouble.err != nil {
+		return fmt.Errorf("%w: %w", err, trouble.err)
+	}
+	return err
 }
 
 // request is the end of every request that the client makes.
@@ -121,9 +143,20 @@ func (e *Elector) event(ctx context.Context, t *tenure, eventType, message strin
 
 // guard calls a hook of the user's. Its panic must not end a tenure, let alone the process.
 func guard(logger klog.Logger, hook func()) {
-	if err := lifecycle.Try(hook); err != nil {
-		logger.Error(err, "A hook of the elector panicked")
+	if err := try(hook); err != nil {
+		logger.Error(err, "A hook of the elector panicked, or ended its goroutine")
 	}
+}
+
+// try runs a user's code on a goroutine of its own, since the user may end that, and waits for it.
+func try(code func()) error {
+	ended := make(chan error, 1)
+	go func() {
+		err := errors.New("it ended its goroutine")
+		defer func() { ended <- err }()
+		err = lifecycle.Try(code)
+	}()
+	return <-ended
 }
 
 // troubles remembers what fails at present, by what was tried, so that a failure is logged when it begins and when it ends and not each
@@ -138,11 +171,11 @@ type trouble struct {
 	since time.Time
 }
 
-func (t trouble) lasts() time.Duration {
+func (t trouble) lasts(now time.Time) time.Duration {
 	if t.err == nil {
 		return 0
 	}
-	return time.Since(t.since)
+	return now.Sub(t.since)
 }
 
 func (t trouble) denied() bool {
@@ -178,11 +211,11 @@ func (e *Elector) note(ctx context.Context, what string, err error) {
 		logger.V(2).Info("Still failing", "what", what, "lease", e.String(), "err", err)
 	case !news:
 	case err == nil:
-		logger.Info("Works again", "what", what, "lease", e.String(), "after", time.Since(last.since))
+		logger.Info("Works again", "what", what, "lease", e.String(), "after", next.since.Sub(last.since))
 	case what == "watch" && next.denied():
 		logger.Info("May not watch the lease, so it is polled; hand-over takes longer", "lease", e.String(), "period", e.cfg.RetryPeriod, "err", err)
 	case next.denied():
-		logger.Error(err, "Access to the lease is denied; trying on", "what", what)
+		logger.Info("Access to the lease is denied; trying on", "what", what, "err", err)
 	default:
 		logger.Info("Failing", "what", what, "lease", e.String(), "err", err)
 	}
@@ -196,14 +229,19 @@ func (t *troubles) forget() {
 }
 
 // denied returns the longest lasting trouble that is a refusal and keeps a candidate from leading. A forbidden watch does not.
-func (t *troubles) denied() trouble { return t.worst(trouble.denied) }
+func (t *troubles) denied() trouble { return t.worst(trouble.denied, "look", "take") }
 
-func (t *troubles) any() trouble { return t.worst(func(trouble) bool { return true }) }
+// refused is the same, for a leader, too.
+func (t *troubles) refused() trouble { return t.worst(trouble.denied, "look", "take", "renew") }
 
-func (t *troubles) worst(counts func(trouble) bool) (worst trouble) {
+func (t *troubles) any() trouble {
+	return t.worst(func(trouble) bool { return true }, "look", "take")
+}
+
+func (t *troubles) worst(counts func(trouble) bool, whats ...string) (worst trouble) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, what := range []string{"look", "take"} {
+	for _, what := range whats {
 		if now, failing := t.now[what]; failing && counts(now) && (worst.err == nil || now.since.Before(worst.since)) {
 			worst = now
 		}

@@ -105,16 +105,19 @@ func typed(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-func (s *server) apply(method string, body []byte, by string) (any, error) {
+func (s *server) apply(req *http.Request, body []byte, by string) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	method, dryRun := req.Method, req.URL.Query().Get("dryRun") == metav1.DryRunAll
 	if method == http.MethodGet {
 		if s.lease == nil {
 			return nil, apierrors.NewNotFound(leases, "lock")
 		}
 		return typed(s.lease), nil
 	}
-	s.tries[by]++
+	if !dryRun {
+		s.tries[by]++
+	}
 	sent := &coordinationv1.Lease{}
 	if err := json.Unmarshal(body, sent); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -132,6 +135,9 @@ func (s *server) apply(method string, body []byte, by string) (any, error) {
 		return nil, apierrors.NewNotFound(leases, "lock")
 	case sent.ResourceVersion != s.lease.ResourceVersion || sent.UID != "" && sent.UID != s.lease.UID:
 		return nil, apierrors.NewConflict(leases, "lock", errors.New("changed"))
+	}
+	if dryRun {
+		return typed(s.lease), nil
 	}
 	s.writes[by]++
 	s.storeLocked(sent, by)
@@ -257,7 +263,7 @@ func (l *link) RoundTrip(req *http.Request) (response *http.Response, err error)
 		lost = state.lose(verb)
 	}
 	if there == 0 && back == 0 && !lost {
-		object, err := l.server.apply(req.Method, body, l.name)
+		object, err := l.server.apply(req, body, l.name)
 		return answer(req, object, err)
 	}
 	// In flight: what was sent is applied even if the sender has given up meanwhile.
@@ -268,7 +274,7 @@ func (l *link) RoundTrip(req *http.Request) (response *http.Response, err error)
 	done := make(chan outcome, 1)
 	go func() {
 		time.Sleep(there)
-		object, err := l.server.apply(req.Method, body, l.name)
+		object, err := l.server.apply(req, body, l.name)
 		if lost {
 			return
 		}

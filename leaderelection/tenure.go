@@ -12,6 +12,7 @@ import (
 // A tenure is one time of leading, from a take that was acknowledged to the deadline that no acknowledged renewal has moved on.
 type tenure struct {
 	token  Token
+	legacy legacy           // what the leader before has left
 	length time.Duration    // RenewDeadline
 	wall   func() time.Time // the wall clock, without a monotonic reading
 	ctx    context.Context  // ends when the tenure does; its cause is a *LostError or errReturned
@@ -25,6 +26,8 @@ type tenure struct {
 	sent, sentWall time.Time
 	// lastErr is why the last renewal failed; nil after an acknowledged one.
 	lastErr error
+	// word is what the release is to leave; see [Elector.Leave].
+	word string
 }
 
 // A tenureKey is the key of a tenure in the context that it gives to the lead function.
@@ -35,9 +38,9 @@ type stamp struct{ mono, wall time.Time }
 
 func (e *Elector) stamp() stamp { return stamp{mono: time.Now(), wall: e.wall().Round(0)} }
 
-func (e *Elector) newTenure(ctx context.Context, sent stamp, lease *coordinationv1.Lease) *tenure {
+func (e *Elector) newTenure(ctx context.Context, sent stamp, lease *coordinationv1.Lease, left legacy) *tenure {
 	t := &tenure{
-		token: tokenOf(lease), length: e.cfg.RenewDeadline, wall: e.wall, hint: make(chan struct{}, 1),
+		token: tokenOf(lease), legacy: left, length: e.cfg.RenewDeadline, wall: e.wall, hint: make(chan struct{}, 1),
 		lease: lease, sent: sent.mono, sentWall: sent.wall,
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), tenureKey{e}, t))
@@ -84,14 +87,29 @@ func (t *tenure) last() (*coordinationv1.Lease, error) {
 	return t.lease, t.lastErr
 }
 
-// expired is the loss of a tenure of which nothing is left.
-func (t *tenure) expired() (Reason, error) {
+func (t *tenure) leave(word string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if time.Since(t.sent) < t.length {
-		return ReasonClock, nil
+	t.word = word
+}
+
+func (t *tenure) bequest() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.word
+}
+
+// expired reports that nothing is left of the tenure at a moment, and why.
+func (t *tenure) expired(now stamp) (over bool, reason Reason, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.leftLocked(now) > 0:
+		return false, "", nil
+	case now.mono.Sub(t.sent) < t.length:
+		return true, ReasonClock, nil
 	}
-	return ReasonDeadline, t.lastErr
+	return true, ReasonDeadline, t.lastErr
 }
 
 // renew keeps the tenure going until it ends: a renewal every RetryPeriod, at once when somebody saw a foreign Lease, and at once after a
@@ -130,14 +148,14 @@ func (e *Elector) renewOnce(t *tenure) {
 			}
 			t.extend(sent, lease)
 			e.note(ctx, "renew", nil)
-			e.see(ctx, lease)
+			e.see(ctx, lease, "")
 			e.stats.count(func(s *Stats) { s.Renewals++ })
 			return
 		}
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			var current *coordinationv1.Lease
 			if current, err = e.client.get(ctx); err == nil {
-				e.see(ctx, current)
+				e.see(ctx, current, "")
 				if lost := e.foreign(t, current); lost != nil {
 					t.cancel(lost)
 					return

@@ -13,31 +13,58 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// A new leader's caches may lag behind what the old leader wrote just before it left: the very stale cache that TrackWrites guards against, across two
-// processes. So the old one leaves word, in the Lease that it releases, of how far its writes have got in each resource, and the new one starts its workers
-// when its own caches are there. A cache that is not there within parkingTime lists anew; after as long again the workers start all the same, and the log
-// says so.
+// A new leader's caches may lag behind what the old leader wrote just before it left: the very stale cache that TrackWrites guards
+// against, across two processes. So the old one leaves word, in the Lease that it releases, of how far the writes have got in each
+// resource: its own and, as it may have written nothing, those that it was told of in the same way. The new one starts its workers when
+// its own caches are there. A cache that is not there within parkingTime lists anew; after as long again the workers start all the same,
+// the log says so, and what was not seen is passed on to the next leader once more.
 //
-// A leader that crashes leaves no word. Then the time for which the Lease stands unchanged before anybody takes it has to do: LeaseDuration, 15 s, in which
-// the caches of a standby have caught up, if its watches lag by less. But what took the leader away may have taken the standby's watches, too, an API server
-// that was killed, for one: a cache that does not follow the server, or has not for [steadyTime], lists anew before the workers start.
+// Without a word it depends on how the Lease was taken. Where it was free at once, as when a leader of another kind has released it, the
+// last write may have happened a moment ago: every cache lists anew before the workers start. A leader that crashes leaves no word,
+// either, but then the Lease has stood unchanged for LeaseDuration, 15 s, in which the caches of a standby have caught up, if its watches
+// lag by less. What took the leader away may have taken the standby's watches, too, an API server that was killed, for one: so a cache
+// that does not follow the server, or has not for [steadyTime], lists anew here as well.
 
-// handover is what an [Elector] may have beside Run, as *leaderelection.Elector does: a way to leave word for the next leader, and to read what the last one
-// has left.
+// handover is what an [Elector] may have beside Run, as *leaderelection.Elector does: a way to leave word for the next leader, and to
+// read what the last one has left. Without a word, waited says that nobody has led for as long as a crashed leader is waited for.
 type handover interface {
 	Leave(word string)
-	Left() string
+	Left() (word string, waited bool)
 }
 
-// legacy is how far a leader's writes to one resource have got: in one namespace, if its informer follows namespaces by themselves, or in all. Relist says
-// that there is something that no version tells: a deletion that was not seen, or a write whose outcome is unknown.
+// legacy is how far the writes to one resource have got: in one namespace, if its informer follows namespaces by themselves, or in all.
 type legacy struct {
-	Host            string `json:"host"`
-	Group           string `json:"group,omitempty"`
-	Resource        string `json:"resource"`
-	Namespace       string `json:"namespace,omitempty"`
+	Host      string `json:"host,omitempty"`
+	Group     string `json:"group,omitempty"`
+	Resource  string `json:"resource,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	// Informer is the name of an informer whose requests do not pass TrackWrites, in place of the resource.
+	Informer        string `json:"informer,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	Relist          bool   `json:"relist,omitempty"`
+	// Relist says that there is something that no version tells: a deletion that was not seen, or a write whose outcome is unknown.
+	Relist bool `json:"relist,omitempty"`
+	// Listed is the version of a list that has shown such a thing. A cache that has not got there lists anew.
+	Listed string `json:"listed,omitempty"`
+}
+
+// place is what a legacy is about.
+func (l legacy) place() legacy {
+	return legacy{Host: l.Host, Group: l.Group, Resource: l.Resource, Namespace: l.Namespace, Informer: l.Informer}
+}
+
+// and returns what two legacies of one place say together.
+func (l legacy) and(other legacy) legacy {
+	l.Relist = l.Relist || other.Relist
+	for _, v := range []struct{ mine, others *string }{{&l.ResourceVersion, &other.ResourceVersion}, {&l.Listed, &other.Listed}} {
+		switch {
+		case *v.others == "" || atLeast(*v.mine, *v.others):
+		case *v.mine == "" || atLeast(*v.others, *v.mine):
+			*v.mine = *v.others
+		default: // of two that cannot be compared nobody knows which one is later
+			l.Relist = true
+		}
+	}
+	return l
 }
 
 func (l legacy) about(s *scope) bool {
@@ -50,22 +77,19 @@ const steadyTime = 5 * time.Second
 // An object has room for 256 kB of annotations. Of more legacies than this it is not told in which namespaces they are.
 const maxLegacies = 500
 
-// leave returns the word to be left, which is never empty.
-func (m *Manager) leave() string {
+// leave returns the word to be left, which is never empty: what the ledgers know of, and what was inherited beside.
+func (m *Manager) leave(inherited []legacy) string {
 	all := []legacy{}
 	add := func(l legacy) {
-		same := func(other legacy) bool {
-			return l.Host == other.Host && l.Group == other.Group && l.Resource == other.Resource && l.Namespace == other.Namespace
-		}
-		i := slices.IndexFunc(all, same)
+		i := slices.IndexFunc(all, func(other legacy) bool { return l.place() == other.place() })
 		if i < 0 {
 			all = append(all, l)
 			return
 		}
-		if !atLeast(all[i].ResourceVersion, l.ResourceVersion) {
-			all[i].ResourceVersion = l.ResourceVersion
-		}
-		all[i].Relist = all[i].Relist || l.Relist
+		all[i] = all[i].and(l)
+	}
+	for _, l := range inherited {
+		add(l)
 	}
 	for _, c := range m.opts.Controllers {
 		for _, l := range c.ledger.legacies() {
@@ -74,7 +98,7 @@ func (m *Manager) leave() string {
 	}
 	if len(all) > maxLegacies {
 		apart := all
-		all = nil
+		all = []legacy{}
 		for _, l := range apart {
 			l.Namespace = ""
 			add(l)
@@ -87,44 +111,84 @@ func (m *Manager) leave() string {
 	return string(word)
 }
 
-// inherit waits until the caches of all controllers are as far as the word says, or, without one, until they have caught up with the server. It returns false if
-// ctx has ended before.
-func (m *Manager) inherit(ctx context.Context, word string) bool {
+// passOn leaves the next leader the word that was there for this process, which has written nothing.
+func passOn(h handover) {
+	word, _ := h.Left()
+	h.Leave(word)
+}
+
+// inherit waits until the caches of all controllers are as far as the last leader's word says, or, without one, until they have caught
+// up with the server. It returns what of that the ledgers do not know of, for the next leader, and false if ctx has ended before.
+func (m *Manager) inherit(ctx context.Context, h handover) (rest []legacy, ok bool) {
 	log, began := klog.FromContext(ctx), time.Now()
+	word, waited := h.Left()
 	var left []legacy
 	if word != "" {
 		if err := json.Unmarshal([]byte(word), &left); err != nil {
-			log.Error(err, "What the last leader has left in the Lease cannot be read; it is taken for nothing")
-			word = ""
+			log.Error(err, "What the last leader has left in the Lease cannot be read; all caches list anew")
+			word, left, waited = "", nil, false
 		}
 	}
+	if word == "" {
+		for _, c := range m.opts.Controllers {
+			left = append(left, c.ledger.unsteady(waited)...)
+		}
+	}
+	left = m.recognised(left)
+	taken := make([]bool, len(left))
 	var waiting []estate
 	for _, c := range m.opts.Controllers {
-		all := left
-		if word == "" {
-			all = c.ledger.unsteady()
-		}
-		if settled := c.ledger.inherit(all); settled != nil {
+		if settled := c.ledger.inherit(left, taken); settled != nil {
 			waiting = append(waiting, estate{c.ledger, settled})
 		}
 	}
 	waiting = settledWithin(ctx, waiting, parkingTime)
-	for _, e := range waiting {
-		e.ledger.doubtLegacies(log)
+	doubted := len(waiting) > 0 && ctx.Err() == nil
+	if doubted {
+		for _, e := range waiting {
+			e.ledger.doubtLegacies(log)
+		}
+		waiting = settledWithin(ctx, waiting, parkingTime)
 	}
-	waiting = settledWithin(ctx, waiting, parkingTime)
 	for _, e := range waiting {
 		e.ledger.disinherit()
 	}
-	if ctx.Err() != nil {
-		return false
-	}
-	if len(waiting) > 0 {
+	switch {
+	case ctx.Err() != nil:
+		return nil, false
+	case len(waiting) > 0:
 		log.Error(nil, "Caches are still behind what the last leader wrote; the workers start all the same", "after", time.Since(began))
-		return true
+		return left, true
+	case doubted:
+		log.Info("The caches have seen what the last leader wrote", "took", time.Since(began))
+	default:
+		log.V(1).Info("The caches have seen what the last leader wrote", "took", time.Since(began))
 	}
-	log.V(1).Info("The caches have seen what the last leader wrote", "took", time.Since(began))
-	return true
+	for i, l := range left {
+		if !taken[i] {
+			rest = append(rest, l)
+		}
+	}
+	return rest, true
+}
+
+// recognised returns the legacies, and where one is of an informer that no controller here knows, since it may have had another name in
+// the last leader's process, that all caches have to list anew that are known by name only.
+func (m *Manager) recognised(left []legacy) []legacy {
+	var named []legacy
+	known := make(map[string]bool)
+	for _, c := range m.opts.Controllers {
+		for _, ca := range c.ledger.caches {
+			known[ca.Name()] = true
+			if !ca.learner.has() {
+				named = append(named, legacy{Informer: ca.Name(), Relist: true})
+			}
+		}
+	}
+	if slices.ContainsFunc(left, func(l legacy) bool { return l.Informer != "" && !known[l.Informer] }) {
+		return append(left, named...)
+	}
+	return left
 }
 
 // estate is what a controller has inherited, and when that is settled.
@@ -155,26 +219,30 @@ func (l *ledger) legacies() (all []legacy) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.caches {
-		for _, s := range c.learner.all() {
-			part := s.target.namespace
+		for _, left := range c.followed() {
+			part := left.Namespace
 			now := c.now(part)
 			if now.foreign {
 				continue
 			}
-			left := legacy{Host: s.target.host, Group: s.target.group, Resource: s.target.resource, Namespace: part}
+			// What was written to one namespace may have been followed with all, or the other way round, by then.
+			here := func(of string) bool { return of == part || of == metav1.NamespaceAll || part == metav1.NamespaceAll }
 			for of, written := range c.written {
-				// What was written to one namespace may have been followed with all, or the other way round, by then.
-				here := of == part || of == metav1.NamespaceAll || part == metav1.NamespaceAll
-				if here && written.rewinds == now.rewinds && !atLeast(left.ResourceVersion, written.resourceVersion) {
-					left.ResourceVersion = written.resourceVersion
+				if here(of) && c.stands(written, of, now) {
+					left = left.and(legacy{ResourceVersion: written.resourceVersion})
+				}
+			}
+			for of, shown := range c.shown {
+				if here(of) && c.stands(shown, of, now) {
+					left = left.and(legacy{Listed: shown.resourceVersion})
 				}
 			}
 			for _, a := range l.accounts {
 				left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {
-					return d.object.cache == c && (d.deleted || d.list > 0) && c.part(d.object.key.Namespace) == part
+					return d.object.cache == c && (d.deleted || d.list > 0) && here(c.part(d.object.key.Namespace))
 				})
 			}
-			if left.ResourceVersion != "" || left.Relist {
+			if left != left.place() {
 				all = append(all, left)
 			}
 		}
@@ -182,34 +250,74 @@ func (l *ledger) legacies() (all []legacy) {
 	return all
 }
 
-// unsteady returns, for want of a word, what caches may have missed.
-func (l *ledger) unsteady() (all []legacy) {
+// places returns what the informer of a cache asks for, without a word about it. Of one whose requests do not pass TrackWrites no more
+// is known than its name.
+func (c *cache) followed() (all []legacy) {
+	for _, s := range c.learner.all() {
+		all = append(all, legacy{Host: s.target.host, Group: s.target.group, Resource: s.target.resource, Namespace: s.target.namespace})
+	}
+	if len(all) == 0 {
+		return []legacy{{Informer: c.Name()}}
+	}
+	return all
+}
+
+// stands reports whether a mark of a namespace is of the cluster as it is, which has not gone back to an older state since. now is that
+// of the part to which it belongs if the namespace is followed no longer.
+func (c *cache) stands(m mark, namespace string, now moment) bool {
+	if own := c.now(namespace); !own.foreign {
+		now = own
+	}
+	return m.rewinds == now.rewinds
+}
+
+// unsteady returns, for want of a word, what caches may have missed: all of them, or, if the Lease was waited for, those that have not
+// followed the server for that long.
+func (l *ledger) unsteady(waited bool) (all []legacy) {
 	for _, c := range l.caches {
-		for _, s := range c.learner.all() {
-			h := c.HealthIn(s.target.namespace)
-			if h.State != informer.Live || time.Since(h.Since) < steadyTime {
-				all = append(all, legacy{Host: s.target.host, Group: s.target.group, Resource: s.target.resource, Namespace: s.target.namespace, Relist: true})
+		for _, place := range c.followed() {
+			h := c.HealthIn(place.Namespace)
+			if !waited || h.State != informer.Live || time.Since(h.Since) < steadyTime {
+				place.Relist = true
+				all = append(all, place)
 			}
 		}
 	}
 	return all
 }
 
-// inherit takes the last leader's debts over, and returns a channel that is closed when they are settled; nil if they are.
-func (l *ledger) inherit(all []legacy) <-chan struct{} {
+// inherit takes the last leader's debts over, and returns a channel that is closed when they are settled; nil if they are. It notes in
+// taken which of them are about caches of this ledger, which then knows of them.
+func (l *ledger) inherit(all []legacy, taken []bool) <-chan struct{} {
 	for _, c := range l.caches {
+		take := func(i int, namespace string) {
+			left := all[i]
+			taken[i] = true
+			d := &debt{owner: heir, object: object{c, Key{Namespace: namespace}}, resourceVersion: left.ResourceVersion}
+			now := c.now(namespace)
+			if left.Relist || left.Listed != "" && !atLeast(now.resourceVersion, left.Listed) {
+				d.list = c.Relist(namespace, nil)
+			} else {
+				l.mu.Lock()
+				c.shows(namespace, mark{left.Listed, now.rewinds})
+				l.mu.Unlock()
+			}
+			if d.list > 0 || d.resourceVersion != "" {
+				l.owe(d)
+			}
+		}
+		for i, left := range all {
+			if left.Informer != "" && left.Informer == c.Name() {
+				take(i, left.Namespace)
+			}
+		}
 		for _, s := range c.learner.all() {
 			// The other process may know the server under another name; but if this one knows several servers, the names have to do.
 			sameHost := slices.ContainsFunc(all, func(left legacy) bool { return left.about(s) && left.Host == s.target.host })
-			for _, left := range all {
-				if !left.about(s) || sameHost && left.Host != s.target.host {
-					continue
+			for i, left := range all {
+				if left.about(s) && !(sameHost && left.Host != s.target.host) {
+					take(i, s.target.namespace)
 				}
-				d := &debt{owner: heir, object: object{c, Key{Namespace: s.target.namespace}}, resourceVersion: left.ResourceVersion}
-				if left.Relist {
-					d.list = c.Relist(s.target.namespace, nil)
-				}
-				l.owe(d)
 			}
 		}
 	}

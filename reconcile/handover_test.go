@@ -23,7 +23,7 @@ import (
 type lease struct {
 	free chan struct{} // holds a token while nobody leads
 	word string
-	lost bool // whoever leads cannot leave any, as after a crash
+	lost bool // whoever leads cannot leave any, as after a crash, and has been waited for
 }
 
 func (l *lease) Leave(word string) {
@@ -32,7 +32,7 @@ func (l *lease) Leave(word string) {
 	}
 }
 
-func (l *lease) Left() string { return l.word }
+func (l *lease) Left() (string, bool) { return l.word, l.lost }
 
 func (l *lease) Run(ctx context.Context, lead func(context.Context) error) error {
 	select {
@@ -162,12 +162,14 @@ func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
 		c.learner = &learner{}
 		c.learner.learn(&http.Request{URL: &url.URL{Host: host, Path: "/api/v1/pods"}})
 	}
-	require.Nil(t, l.inherit([]legacy{{Host: "a", Resource: "pods", ResourceVersion: "10"}, {Host: "b", Resource: "pods", ResourceVersion: "20"}}))
-	require.NotNil(t, l.inherit([]legacy{{Host: "a", Resource: "pods", ResourceVersion: "11"}, {Host: "b", Resource: "pods", ResourceVersion: "20"}}))
+	inherit := func(left ...legacy) <-chan struct{} { return l.inherit(left, make([]bool, len(left))) }
+	require.Nil(t, inherit(legacy{Host: "a", Resource: "pods", ResourceVersion: "10"}, legacy{Host: "b", Resource: "pods", ResourceVersion: "20"}))
+	require.NotNil(t, inherit(legacy{Host: "a", Resource: "pods", ResourceVersion: "11"}, legacy{Host: "b", Resource: "pods", ResourceVersion: "20"}))
 	l.disinherit()
 	require.Zero(t, l.open.Load())
-	require.NotNil(t, l.inherit([]legacy{{Host: "elsewhere", Resource: "pods", ResourceVersion: "11"}}), "the same server, by another name")
-	require.Empty(t, l.legacies(), "what was inherited is not its own")
+	require.ElementsMatch(t, []legacy{{Host: "a", Resource: "pods", ResourceVersion: "11"}, {Host: "b", Resource: "pods", ResourceVersion: "20"}},
+		l.legacies(), "what was inherited is left to the next one, too")
+	require.NotNil(t, inherit(legacy{Host: "elsewhere", Resource: "pods", ResourceVersion: "12"}), "the same server, by another name")
 }
 
 // What was written while one namespace was followed by itself is not forgotten when all of them are.
@@ -204,7 +206,7 @@ func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 			write(0, fmt.Sprintf("team-%d", i), "pods", 1000+i*7%namespaces) // the last is not the latest
 		}
 		c.ledger.lost(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "team-3"})
-		word := (&Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}).leave()
+		word := (&Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}).leave(nil)
 		require.Less(t, len(word), 128<<10, "there is room for as much of somebody else")
 		var left []legacy
 		require.NoError(t, json.Unmarshal([]byte(word), &left))

@@ -55,11 +55,14 @@ type cache struct {
 	// apart is true if the informer follows namespaces by themselves. It is changed with the ledger's mu held.
 	apart atomic.Bool
 	// Guarded by the ledger's mu. places has those with debts, and those that the prober has not done with, by what
-	// placeName says; gone are the objects that have left the cache last; written is what the next leader's cache has
-	// to have seen, by the namespace that is listed and watched, see part.
+	// placeName says; gone are the objects that have left the cache last. written and shown are by the namespace that
+	// is listed and watched, see part: written is what the next leader's cache has to have seen; shown is how far the
+	// cache had come when it first showed what no version tells, which the next one has to have reached, too, or to
+	// list anew.
 	places  map[string]*place
 	gone    departed
 	written map[string]mark
+	shown   map[string]mark
 }
 
 // dependency is as much of an informer as the ledger uses; *[informer.SharedIndexInformer] is one for every type of
@@ -155,7 +158,9 @@ func (l *ledger) cacheOf(inf dependency) *cache {
 	if c := l.find(inf); c != nil {
 		return c
 	}
-	c := &cache{dependency: inf, places: make(map[string]*place), written: make(map[string]mark)}
+	c := &cache{
+		dependency: inf, places: make(map[string]*place), written: make(map[string]mark), shown: make(map[string]mark),
+	}
 	l.caches = append(l.caches, c)
 	return c
 }
@@ -200,13 +205,14 @@ func (l *ledger) owe(d *debt) {
 	if unknown {
 		d.list = now.begun + 1
 	}
-	if d.owner != heir {
-		c.passes(d.object.key.Namespace, mark{d.resourceVersion, now.rewinds})
-	}
+	c.passes(d.object.key.Namespace, mark{d.resourceVersion, now.rewinds})
 	if d.deleted {
 		l.trace(d)
 	}
 	if d.settled(now) {
+		if d.deleted || d.list > 0 {
+			c.shows(d.object.key.Namespace, mark{now.resourceVersion, now.rewinds})
+		}
 		l.open.Add(-1)
 		return
 	}
@@ -250,11 +256,16 @@ func (l *ledger) trace(d *debt) {
 }
 
 // passes moves the mark of what was written in a namespace on. The ledger's mu is held.
-func (c *cache) passes(namespace string, m mark) {
-	part := c.part(namespace)
-	written := c.written[part]
-	if m.resourceVersion != "" && (m.rewinds != written.rewinds || !atLeast(written.resourceVersion, m.resourceVersion)) {
-		c.written[part] = m
+func (c *cache) passes(namespace string, m mark) { m.moves(c.written, c.part(namespace)) }
+
+// shows moves the mark of what no version tells on. The ledger's mu is held.
+func (c *cache) shows(namespace string, m mark) { m.moves(c.shown, c.part(namespace)) }
+
+// moves puts the mark in the place of an earlier one.
+func (m mark) moves(marks map[string]mark, part string) {
+	last := marks[part]
+	if m.resourceVersion != "" && (m.rewinds != last.rewinds || !atLeast(last.resourceVersion, m.resourceVersion)) {
+		marks[part] = m
 	}
 }
 
@@ -302,6 +313,9 @@ func (l *ledger) pay(keys []resumed, d *debt, now moment, undone bool) []resumed
 	}
 	d.place.remove(d)
 	l.open.Add(-1)
+	if d.list > 0 && now.listed >= d.list {
+		d.object.cache.shows(d.object.key.Namespace, mark{now.resourceVersion, now.rewinds})
+	}
 	a := l.accounts[d.owner]
 	last := len(a.debts) - 1
 	a.debts[d.slot] = a.debts[last]

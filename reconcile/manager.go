@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,8 +26,13 @@ var (
 )
 
 // Elector lets one of several processes lead; *leaderelection.Elector is one. Run waits until this process leads, calls lead with a context that
-// ends when it does no longer, waits for lead to return, and returns. One that also has the methods Leave(word string) and Left() string can hand over: what
-// a leader leaves before lead returns is what the next one finds. Then workers start when the caches have seen what the last leader wrote.
+// ends when it does no longer, waits for lead to return, and returns. It gives up what it holds for this process only then, and not at
+// all if lead returns an error that wraps [ErrStuck]: some reconcile goes on.
+//
+// An Elector may have more methods, as *leaderelection.Elector does. With Leave(word string) and Left() (word string, waited bool) it can
+// hand over: what a leader leaves before lead returns is what the next one finds, and workers start when the caches have seen what the
+// last leader wrote; waited says, where no word was left, that nobody has led for as long as a crashed leader is waited for. With
+// Ready() error it says why this process could not lead, and /readyz says so, too.
 type Elector interface {
 	Run(ctx context.Context, lead func(ctx context.Context) error) error
 }
@@ -251,7 +257,7 @@ func (m *Manager) observe(ctx context.Context) error {
 		wait, cancel = context.WithTimeout(ctx, m.opts.SyncTimeout)
 		defer cancel()
 	}
-	began := time.Now()
+	began, waited := time.Now(), false
 	for _, inf := range m.informers {
 		missing := "waiting for the first list of informer " + inf.Name()
 		m.ready.Store(&missing)
@@ -274,6 +280,7 @@ func (m *Manager) observe(ctx context.Context) error {
 				}
 				break // all of them are, at the last moment
 			}
+			waited = true
 			log.Info("Waiting for a first list", "informer", inf.Name(), "health", inf.Health().String(), "for", time.Since(began).Round(time.Second))
 		}
 	}
@@ -290,7 +297,10 @@ func (m *Manager) observe(ctx context.Context) error {
 		return err
 	}
 	m.ready.Store(nil)
-	log.V(1).Info("Caches are complete", "took", time.Since(began))
+	if !waited {
+		log = log.V(1)
+	}
+	log.Info("Caches are complete", "took", time.Since(began))
 	return nil
 }
 
@@ -351,16 +361,23 @@ func (m *Manager) campaign(ctx context.Context) error {
 	for ctx.Err() == nil {
 		electing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 		standby := context.AfterFunc(ctx, giveUp)
-		led := false
+		var work leading
 		err := m.opts.Elector.Run(electing, func(tenure context.Context) error {
-			led = true
-			if !standby() {
-				return nil // ctx ended just before
-			}
-			return m.act(ctx, tenure)
+			return work.run(func() error {
+				if standby() {
+					return m.act(ctx, tenure)
+				}
+				if h, ok := m.opts.Elector.(handover); ok { // ctx ended just before
+					passOn(h)
+				}
+				return nil
+			})
 		})
 		giveUp()
+		led, stuck := work.result()
 		switch {
+		case stuck != nil && !errors.Is(err, ErrStuck):
+			return errors.Join(err, stuck)
 		case errors.Is(err, ErrStuck), err != nil && !led:
 			return err
 		case ctx.Err() != nil:
@@ -373,6 +390,38 @@ func (m *Manager) campaign(ctx context.Context) error {
 	return nil
 }
 
+// leading is one call of the function that an Elector calls to lead. What has become of it the Manager knows by itself: whatever the
+// Elector makes of it, nobody campaigns again beside work that goes on.
+type leading struct {
+	mu           sync.Mutex
+	began, ended bool  // guarded by mu
+	err          error // guarded by mu
+}
+
+func (l *leading) run(lead func() error) (err error) {
+	l.mu.Lock()
+	l.began = true
+	l.mu.Unlock()
+	err = lead()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended, l.err = true, err
+	return err
+}
+
+// result reports whether the call was made, and an error that wraps ErrStuck if some of its work goes on.
+func (l *leading) result() (led bool, stuck error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.began && !l.ended:
+		return true, fmt.Errorf("the workers %w: the Elector has returned before them", ErrStuck)
+	case errors.Is(l.err, ErrStuck):
+		return true, l.err
+	}
+	return l.began, nil
+}
+
 // act runs the workers of all controllers until ctx or tenure ends and they have returned. When it was ctx, calls that are under way may go on for
 // DrainTimeout.
 func (m *Manager) act(ctx, tenure context.Context) error {
@@ -383,10 +432,12 @@ func (m *Manager) act(ctx, tenure context.Context) error {
 	defer context.AfterFunc(tenure, stopTaking)()
 
 	if h, ok := m.opts.Elector.(handover); ok {
-		if !m.inherit(taking, h.Left()) {
+		rest, ok := m.inherit(taking, h)
+		if !ok {
+			passOn(h)
 			return nil
 		}
-		defer func() { h.Leave(m.leave()) }()
+		defer func() { h.Leave(m.leave(rest)) }()
 	}
 	var workers lifecycle.Group
 	for _, c := range m.opts.Controllers {
@@ -463,7 +514,8 @@ func (m *Manager) serve(ctx context.Context, listener net.Listener) {
 	closing.Wait(time.Second)
 }
 
-// notReady says why this process is not ready, or "": a first list is missing, or a cache does not follow its server.
+// notReady says why this process is not ready, or "": a first list is missing, a cache does not follow its server, or the Elector says
+// that this process could not lead.
 func (m *Manager) notReady() string {
 	if missing := m.ready.Load(); missing != nil {
 		return *missing
@@ -472,6 +524,11 @@ func (m *Manager) notReady() string {
 	for _, inf := range m.informers {
 		if h := inf.Health(); h.State != informer.Live {
 			ill = append(ill, fmt.Sprintf("informer %s: %s", inf.Name(), h))
+		}
+	}
+	if e, ok := m.opts.Elector.(interface{ Ready() error }); ok {
+		if err := e.Ready(); err != nil {
+			ill = append(ill, err.Error())
 		}
 	}
 	return strings.Join(ill, "\n")
