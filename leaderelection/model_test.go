@@ -26,10 +26,14 @@ import (
 
 // Durations, in ticks of true time. An elector's clock may be one tick ahead or behind at any moment, so each duration comes out wrong by
 // one tick at most: drift 1 in 4. (deadline + grace) + 1 <= duration - 1 is the checked inequality.
+//
+// An elector may be configured with durations of its own, longer ones.
 const (
-	mDeadline = 2
-	mGrace    = 1
-	mDuration = 5
+	mDeadline     = 2
+	mGrace        = 1
+	mDuration     = 5
+	mLongDeadline = 3
+	mLongDuration = 6
 )
 
 // Who the Lease names, in the server or as an elector saw it.
@@ -66,22 +70,29 @@ type message struct {
 	current  bool  // a write: its precondition holds; an answer: it shows what is there now
 	creates  bool  // a write: its precondition is that there is no Lease, which has no version
 	names    uint8 // a write: the holder that it writes; the answer of a get: the holder that it found
-	age      uint8 // the sender's clock since it was sent, up to mDeadline
+	long     bool  // and whether that record asks for the longer duration
+	age      uint8 // the sender's clock since it was sent, up to its deadline
 }
 
 type model struct {
 	phase   phase
 	ahead   bool    // its clock is one tick ahead
+	long    bool    // its durations are the longer ones
+	longest bool    // it remembers that a holder has asked for the longer duration
+	knows   bool    // it has seen the present tenure, if that is of the longer duration; for what the adversary may do, see hidden
 	seen    bool    // it knows a state of the Lease
 	names   uint8   // what it saw, if seen
+	asks    bool    // and whether that record asks for the longer duration
 	current bool    // and whether that is what is there now: for a leader, whether the version it holds is
-	age     uint8   // its clock since it saw it, up to mDuration; while stopping, since it lost; while leading, since it sent
+	follows bool    // if it is not: whether only metadata have changed since, of which the watch is about to tell
+	age     uint8   // its clock since it saw it, up to its wait; while stopping, since it lost; while leading, since it sent
 	asked   message // the request that it waits for
 	stray   message // a write that it does not wait for any more
 }
 
 type state struct {
 	holder uint8
+	long   bool  // the record asks for the longer duration
 	stood  uint8 // true time since the last write, up to mDuration
 	faults uint8 // how many the adversary has left: losses of answers, crashes, edits
 	e      [3]model
@@ -91,6 +102,9 @@ type state struct {
 type rules struct {
 	electors      int
 	faults        int
+	unequal       bool   // the first elector has the longer durations
+	keepsAge      bool   // a record of the same holder keeps its age, though nobody has told of what came between
+	forgets       bool   // a duration is forgotten with the record that asked for it
 	fromAnswer    bool   // the tenure counts from the answer
 	releaseFirst  bool   // the Lease is released when the work is told to stop, not when it has
 	lookFromSend  bool   // a challenger counts from when it asked
@@ -104,46 +118,122 @@ type rules struct {
 	only          string // the invariant to look for; empty: all of them
 }
 
-func (r rules) wait(names uint8, self int) int {
+// A sight is all that a challenger's wait depends on.
+type sight struct {
+	names               uint8 // first stands for itself, and first+1 for every other
+	long, asks, longest bool
+}
+
+func (r rules) wait(s sight) int {
 	o := observation{known: true}
 	holder, cfg := "x", Config{}.withDefaults()
+	duration := func(long bool) time.Duration {
+		if long {
+			return 18 * time.Second
+		}
+		return 15 * time.Second
+	}
+	cfg.LeaseDuration = duration(s.long)
+	if s.longest && !r.forgets {
+		o.longest = duration(true)
+	}
 	switch {
-	case names == absent:
+	case s.names == absent:
 		if !r.waitForAbsent {
 			return 0
 		}
 		return mDuration
-	case names == nobody:
+	case s.names == nobody:
 		o.lease = released(&coordinationv1.Lease{}, time.Unix(0, 0))
 	default:
-		o.mine = int(names) == first+self
-		o.lease = claimed(nil, metav1.ObjectMeta{}, holder, cfg.LeaseDuration, time.Unix(0, 0))
-		if r.takeWiped && names == stranger {
+		o.mine = s.names == first
+		o.lease = claimed(nil, metav1.ObjectMeta{}, holder, duration(s.asks), time.Unix(0, 0))
+		if r.takeWiped && s.names == stranger {
 			return 0
 		}
 	}
-	if o.wait(cfg) == 0 {
-		return 0
-	}
+	wait := o.wait(cfg)
 	switch {
+	case wait == 0:
+		return 0
 	case r.shortWait:
 		return mDuration - mGrace - 1
 	case r.neverTake:
 		return math.MaxInt
+	case wait > duration(false):
+		return mLongDuration
 	}
 	return mDuration
 }
 
+// waits has what rules.wait says to everything that there is to see.
+type waits map[sight]int
+
+func (r rules) waits() waits {
+	all := waits{}
+	for i := range 5 * 8 {
+		s := sight{names: uint8(i / 8), long: i&1 > 0, asks: i&2 > 0, longest: i&4 > 0}
+		all[s] = r.wait(s)
+	}
+	return all
+}
+
+func (w waits) of(e model, i int) int {
+	s := sight{names: e.names, long: e.long, asks: e.asks, longest: e.longest}
+	if e.names >= first {
+		s.names = first + 1
+		if int(e.names) == first+i {
+			s.names = first
+		}
+	}
+	return w[s]
+}
+
 func (m model) works() bool { return m.phase == leading || m.phase == stopping }
+
+func (m model) deadline() uint8 {
+	if m.long {
+		return mLongDeadline
+	}
+	return mDeadline
+}
+
+// remembers notes what a look has shown.
+func (m *model) remembers(i int, seen message) {
+	switch {
+	case seen.names == nobody, int(seen.names) == first+i:
+		m.longest = false
+	case seen.long:
+		m.longest = true
+	}
+	m.knows = m.knows || seen.long && seen.current
+}
+
+// hidden reports whether an elector with the longer durations works, or is about to, without a record that says so. Who has not seen the
+// record cannot know, which is why the adversary starts nobody with the shorter ones then, and hides no record from those who have not
+// seen it yet: that is the one case that a Lease cannot guard against.
+func (s state) hidden() bool {
+	for i, e := range s.e {
+		claimed := e.asked.kind == write && e.asked.answered && !e.asked.failed && int(e.asked.names) == first+i
+		if e.long && (e.works() || claimed) && !(s.long && int(s.holder) == first+i) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s state) unaware() bool {
+	for i, e := range s.e {
+		if s.long && s.holder >= first && int(s.holder) != first+i && e.phase != down && !e.long && !e.knows {
+			return true
+		}
+	}
+	return false
+}
 
 // explore returns how many states there are, and the shortest history that breaks an invariant, if there is one.
 func explore(r rules) (states int, history []string) {
-	var waits [3][6]int
-	for i := range waits {
-		for n := range waits[i] {
-			waits[i][n] = r.wait(uint8(n), i)
-		}
-	}
+	waits := r.waits()
 	type step struct {
 		from state
 		what string
@@ -151,6 +241,7 @@ func explore(r rules) (states int, history []string) {
 	start := state{holder: nobody, stood: mDuration, faults: uint8(r.faults)}
 	for i := range r.electors {
 		start.e[i].phase = challenger
+		start.e[i].long = r.unequal && i == 0
 	}
 	came := map[state]step{start: {}}
 	queue := []state{start}
@@ -215,9 +306,16 @@ func canonical(s state, r rules) state {
 		case e.phase == releasing:
 			m.age = 0
 		}
-		if e.phase == challenger && (!e.seen || !e.current) {
-			e.seen, e.current, e.names, e.age = false, false, 0, 0
+		if e.phase == challenger && (!e.seen || !e.current && !e.follows && !r.keepsAge) {
+			e.seen, e.current, e.names, e.asks, e.age = false, false, 0, false, 0
 		}
+		if e.phase != challenger || !e.seen || e.current {
+			e.follows = false
+		}
+		if e.long || e.phase == down { // it waits as long in any case, or forgets
+			e.longest, e.knows = false, false
+		}
+		e.knows = e.knows && s.long && s.holder >= first
 		if e.phase == releasing && !e.current && e.asked.kind == none && !r.blindRelease {
 			again(e)
 		}
@@ -266,15 +364,16 @@ func key(s state, i int) [16]uint8 {
 		return 0
 	}
 	m := func(m message) (uint8, uint8) {
-		return b(m.creates)<<7 | uint8(m.kind)<<5 | b(m.answered)<<4 | b(m.failed)<<3 | b(m.current)<<2 | m.age, own(m.names)
+		return b(m.creates)<<7 | uint8(m.kind)<<5 | b(m.answered)<<4 | b(m.failed)<<3 | b(m.current)<<2 | m.age, own(m.names) | b(m.long)<<7
 	}
 	a1, a2 := m(e.asked)
 	s1, s2 := m(e.stray)
-	return [16]uint8{own(s.holder), uint8(e.phase), b(e.ahead), b(e.seen), own(e.names), b(e.current), e.age, a1, a2, s1, s2}
+	more := b(e.knows)<<4 | b(e.long)<<3 | b(e.longest)<<2 | b(e.asks)<<1 | b(e.follows)
+	return [16]uint8{own(s.holder), uint8(e.phase), b(e.ahead), b(e.seen), own(e.names), b(e.current), e.age, a1, a2, s1, s2, more}
 }
 
 // successors calls visit for each thing that can happen next.
-func successors(s state, r rules, waits [3][6]int, visit func(state, string, ...any), broken *string) {
+func successors(s state, r rules, waits waits, visit func(state, string, ...any), broken *string) {
 	// Time passes. Each clock advances by one, or makes up or loses a tick.
 	for drift := range 1 << r.electors {
 		next, possible := s, true
@@ -338,25 +437,30 @@ func successors(s state, r rules, waits [3][6]int, visit func(state, string, ...
 		// The elector acts.
 		switch e.phase {
 		case down:
-			fault("restart", func(s *state, e *model) { *e = model{phase: challenger, stray: e.stray} })
+			if e.long || !s.hidden() {
+				fault("restart", func(s *state, e *model) { *e = model{phase: challenger, long: e.long, stray: e.stray} })
+			}
 		case challenger:
+			if e.follows {
+				change("event", func(s *state, e *model) { e.current, e.follows = true, false })
+			}
 			if e.asked.kind == none {
 				change("look", look)
-				if e.seen && int(e.age) >= waits[i][e.names] {
+				if e.seen && int(e.age) >= waits.of(e, i) {
 					change("take", func(s *state, e *model) { take(r, i, e) })
 				}
 			}
 		case leading:
 			if e.asked.kind == none {
 				change("renew", func(s *state, e *model) {
-					e.asked = message{kind: write, current: e.current, names: uint8(first + i)}
+					e.asked = message{kind: write, current: e.current, names: uint8(first + i), long: e.long}
 				})
 				change("check", look)
 			}
 			change("work done", func(s *state, e *model) { end(e) })
 			if r.releaseFirst && e.asked.kind == none {
 				change("release first", func(s *state, e *model) {
-					*e = model{phase: stopping, ahead: e.ahead, stray: e.stray, asked: message{kind: write, current: e.current, names: nobody}}
+					*e = model{phase: stopping, ahead: e.ahead, long: e.long, stray: e.stray, asked: message{kind: write, current: e.current, names: nobody}}
 				})
 			}
 		case stopping:
@@ -376,7 +480,7 @@ func successors(s state, r rules, waits [3][6]int, visit func(state, string, ...
 				if int(stray.names) == first+i {
 					stray.names = stranger // it will come back under another name
 				}
-				*e = model{phase: down, stray: stray}
+				*e = model{phase: down, long: e.long, stray: stray}
 				if int(s.holder) == first+i {
 					s.holder = stranger
 				}
@@ -392,28 +496,54 @@ func successors(s state, r rules, waits [3][6]int, visit func(state, string, ...
 			})
 		}
 	}
-	// Somebody edits the Lease by hand.
+	// Somebody edits the Lease by hand: the holder, so that it asks for the shorter duration; the duration alone; or its metadata.
+	if s.faults == 0 || s.unaware() {
+		return
+	}
+	next := s
+	next.faults--
 	for _, to := range []uint8{absent, stranger} {
-		if s.faults > 0 && s.holder != to {
-			next := s
-			next.faults--
-			put(&next, to)
+		if s.holder != to || s.long {
+			next := next
+			put(&next, to, false)
 			visit(next, "edit to %d", to)
 		}
+	}
+	if s.long && s.holder >= stranger {
+		next := next
+		put(&next, s.holder, false)
+		visit(next, "edit the duration")
+	}
+	if s.holder != absent {
+		follows := [3]bool{}
+		for i, e := range next.e {
+			follows[i] = e.phase == challenger && e.seen && (e.current || e.follows)
+		}
+		stood := next.stood
+		put(&next, s.holder, s.long)
+		next.stood = stood // the record has not changed
+		for i := range next.e {
+			next.e[i].follows = follows[i]
+		}
+		visit(next, "edit metadata")
 	}
 }
 
 // pass moves an elector's clock on, and does what its timers do.
 func pass(e *model, by uint8) {
 	if e.asked.kind == write {
-		e.asked.age = min(e.asked.age+by, mDeadline)
+		e.asked.age = min(e.asked.age+by, e.deadline())
 	}
 	switch e.phase {
 	case challenger:
-		e.age = min(e.age+by, mDuration)
+		most := uint8(mDuration)
+		if e.long || e.longest || e.asks {
+			most = mLongDuration
+		}
+		e.age = min(e.age+by, most)
 	case leading:
-		if e.age += by; e.age >= mDeadline { // the local timer
-			late := e.age - mDeadline
+		if e.age += by; e.age >= e.deadline() { // the local timer
+			late := e.age - e.deadline()
 			e.phase, e.age = stopping, 0
 			if late > 0 {
 				pass(e, late)
@@ -437,14 +567,15 @@ func end(e *model) {
 
 // again makes a challenger of an elector that led.
 func again(e *model) {
-	*e = model{phase: challenger, ahead: e.ahead, stray: e.stray}
+	*e = model{phase: challenger, ahead: e.ahead, long: e.long, longest: e.longest, knows: e.knows, stray: e.stray}
 }
 
 // put makes a new version of the Lease: every other is out of date.
-func put(s *state, holder uint8) {
-	s.holder, s.stood = holder, 0
+func put(s *state, holder uint8, long bool) {
+	s.holder, s.long, s.stood = holder, long && holder >= stranger, 0
 	for i := range s.e {
 		e := &s.e[i]
+		e.follows = false
 		e.current = e.seen && e.names == absent && e.phase == challenger // it can not tell one absence from another
 		e.asked.current = e.asked.kind == get && e.asked.names == absent
 		e.stray.current = false
@@ -470,8 +601,11 @@ func apply(s *state, r rules, i int, m *message) (broken string) {
 	if !strings.HasPrefix(broken, r.only) {
 		broken = ""
 	}
-	names := m.names
-	put(s, names)
+	names, long := m.names, m.long
+	for j := range s.e {
+		s.e[j].knows = s.e[j].knows && names == s.holder
+	}
+	put(s, names, long)
 	m.answered, m.current = true, true
 	return broken
 }
@@ -485,14 +619,17 @@ func answered(s *state, r rules, i int) {
 	case m.kind == get:
 		switch e.phase {
 		case challenger:
-			if !(e.seen && e.current && m.current && e.names == m.names) { // else the same version is still there, and keeps its age
-				e.seen, e.names, e.current, e.age = true, m.names, m.current, 0
+			if !(e.seen && (e.current && m.current || r.keepsAge) && e.names == m.names) { // else the same version is still there, and keeps its age
+				e.seen, e.names, e.asks, e.current, e.follows, e.age = true, m.names, m.long, m.current, false, 0
+				e.remembers(i, m)
 				if r.lookFromSend {
 					e.age = 1 + uint8(mDuration-mDeadline)
 				}
 			}
+			e.current = e.current || m.current
 		case leading:
 			if int(m.names) != first+i { // foreign: stop at once
+				e.remembers(i, m)
 				e.phase, e.age, e.current = stopping, 0, false
 				return
 			}
@@ -500,7 +637,8 @@ func answered(s *state, r rules, i int) {
 		}
 	case m.failed: // a conflict; it looks next
 	case e.phase == challenger && m.names == uint8(first+i):
-		if m.age >= mDeadline && !r.fromAnswer { // too late to lead
+		e.longest = false
+		if m.age >= e.deadline() && !r.fromAnswer { // too late to lead
 			return
 		}
 		e.phase, e.age, e.current, e.seen = leading, m.age, m.current, false
@@ -517,8 +655,8 @@ func answered(s *state, r rules, i int) {
 		}
 	case e.phase == stopping && r.reviveLate && m.names == uint8(first+i):
 		e.phase, e.age, e.current = leading, m.age, m.current
-		if m.age >= mDeadline {
-			e.age = mDeadline - 1
+		if m.age >= e.deadline() {
+			e.age = e.deadline() - 1
 		}
 	case e.phase == releasing:
 		again(e)
@@ -527,10 +665,10 @@ func answered(s *state, r rules, i int) {
 
 // progresses reports whether somebody leads in time if from now on nothing goes wrong: no more faults, true clocks, and what is in flight
 // arrives before the next tick. The time is that of an old tenure and the full wait. Who is down can do nothing about it.
-func progresses(s state, r rules, waits [3][6]int) bool {
+func progresses(s state, r rules, waits waits) bool {
 	up := func(e model) bool { return e.phase != down }
 	leads := func(e model) bool { return e.phase == leading }
-	for range mDeadline + mGrace + mDuration + 1 {
+	for range mLongDeadline + mGrace + mLongDuration + 1 {
 		for range 8 { // a release, a look and a take have two steps each, and another's may come between
 			for i := range r.electors {
 				calm(&s, r, i, waits)
@@ -548,7 +686,7 @@ func progresses(s state, r rules, waits [3][6]int) bool {
 }
 
 // calm lets what an elector has in flight arrive, and then the elector act.
-func calm(s *state, r rules, i int, waits [3][6]int) {
+func calm(s *state, r rules, i int, waits waits) {
 	e := &s.e[i]
 	if e.stray.kind != none {
 		apply(s, r, i, &e.stray)
@@ -562,9 +700,12 @@ func calm(s *state, r rules, i int, waits [3][6]int) {
 	}
 	switch e.phase {
 	case challenger:
+		if e.follows {
+			e.current, e.follows = true, false
+		}
 		if !e.seen || !e.current {
 			look(s, e)
-		} else if int(e.age) >= waits[i][e.names] {
+		} else if int(e.age) >= waits.of(*e, i) {
 			take(r, i, e)
 		}
 	case releasing:
@@ -579,13 +720,13 @@ func calm(s *state, r rules, i int, waits [3][6]int) {
 // What a candidate may ask for.
 
 func look(s *state, e *model) {
-	e.asked = message{kind: get, answered: true, current: true, names: s.holder}
+	e.asked = message{kind: get, answered: true, current: true, names: s.holder, long: s.long}
 }
 
 func take(r rules, i int, e *model) {
-	e.asked = message{kind: write, current: e.current, creates: e.names == absent, names: uint8(first + i)}
+	e.asked = message{kind: write, current: e.current, creates: e.names == absent, names: uint8(first + i), long: e.long}
 	if e.names == absent && !r.takeAbsent && !r.waitForAbsent {
-		e.asked.names = stranger // one that nobody holds: to be waited for like one that somebody does
+		e.asked.names, e.asked.long = stranger, e.longest && !r.forgets // one that nobody holds: to be waited for like one that somebody does
 	}
 	e.seen = false // it looks again before it tries again
 }
@@ -593,18 +734,18 @@ func take(r rules, i int, e *model) {
 func release(e *model) { e.asked = message{kind: write, current: e.current, names: nobody} }
 
 func TestModelHasNoOverlap(t *testing.T) {
-	cases := []rules{{electors: 2, faults: 2}, {electors: 3}}
+	cases := []rules{{electors: 2, faults: 2}, {electors: 2, faults: 2, unequal: true}, {electors: 3}}
 	switch {
 	case raceEnabled: // it has one goroutine
-		cases = []rules{{electors: 2, faults: 1}}
+		cases = []rules{{electors: 2, faults: 1}, {electors: 2, faults: 1, unequal: true}}
 	case soak():
-		cases = append(cases, rules{electors: 2, faults: 6}, rules{electors: 3, faults: 2})
+		cases = append(cases, rules{electors: 2, faults: 6}, rules{electors: 2, faults: 4, unequal: true}, rules{electors: 3, faults: 2})
 	}
 	for _, r := range cases {
 		begin := time.Now()
 		states, history := explore(r)
 		require.Empty(t, history, "%s", strings.Join(history, "\n"))
-		t.Logf("%d electors, %d faults: %d states in %v", r.electors, r.faults, states, time.Since(begin).Round(time.Millisecond))
+		t.Logf("%d electors, %d faults, unequal %v: %d states in %v", r.electors, r.faults, r.unequal, states, time.Since(begin).Round(time.Millisecond))
 	}
 }
 
@@ -617,6 +758,8 @@ func TestModelFindsEachSeededBug(t *testing.T) {
 		"absent lease taken at once":            {electors: 2, faults: 1, takeAbsent: true, only: "I15"},
 		"absence waited for":                    {electors: 2, faults: 3, waitForAbsent: true, only: "I15"},
 		"lease without a holder taken at once":  {electors: 2, faults: 1, takeWiped: true, only: "I15"},
+		"a longer duration forgotten":           {electors: 2, faults: 1, unequal: true, forgets: true, only: "I15"},
+		"age kept over a gap":                   {electors: 2, keepsAge: true, only: "I15"},
 		"tenure revived after its deadline":     {electors: 2, faults: 1, reviveLate: true, only: "I15"},
 		"unconditional release":                 {electors: 2, faults: 2, blindRelease: true, only: "I17"},
 		"LeaseDuration does not cover the stop": {electors: 2, shortWait: true, only: "I15"},

@@ -156,7 +156,8 @@ func (v *view) see(lease *coordinationv1.Lease, after string, jitter float64) bo
 			mine:   v.isClaimLocked(lease),
 			jitter: jitter,
 		}
-		if !v.now.mine && (lease == nil || !isReleased(lease) || older(lease, last.lease)) {
+		over := v.now.mine || lease != nil && isReleased(lease) // whoever worked before has stopped
+		if !over || older(lease, last.lease) {
 			v.now.longest = max(last.longest, asked(lease))
 		}
 	}
