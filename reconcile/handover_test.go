@@ -44,9 +44,29 @@ func (l *lease) Run(ctx context.Context, lead func(context.Context) error) error
 	return lead(ctx)
 }
 
+// turn is a lease for a replica that may have it only when its turn has come.
+type turn struct {
+	*lease
+	comes chan struct{}
+}
+
+func (w *turn) Run(ctx context.Context, lead func(context.Context) error) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-w.comes:
+	}
+	return w.lease.Run(ctx, lead)
+}
+
 // replica runs a controller that reads api, and is called for one key when it comes to lead.
-func replica(t *testing.T, l *lease, api *mapAPI, r func(ctx context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap])) (stop func() error) {
-	children, err := informer.New[*corev1.ConfigMap](learning{api}, informer.Options[*corev1.ConfigMap]{Name: "children"})
+func replica(t *testing.T, l Elector, api *mapAPI, r func(ctx context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap])) (stop func() error) {
+	return replicaOf(t, l, learning{api}, r)
+}
+
+func replicaOf(t *testing.T, l Elector, api informer.Client[*corev1.ConfigMapList],
+	r func(ctx context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap])) (stop func() error) {
+	children, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: "children"})
 	require.NoError(t, err)
 	c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
 		r(ctx, children)
@@ -219,4 +239,210 @@ func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 			{Host: "server", Resource: "configmaps", ResourceVersion: "7"},
 		}, left)
 	}
+}
+
+// TestAWordSurvivesALeaderThatWritesNothing is a rolling update of three: the first leader writes, the second finds nothing to do, and
+// the third, whose server lags, has to wait for what the first wrote.
+func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
+	for _, leads := range []bool{true, false} { // or is told to stop before its caches are there
+		t.Run(fmt.Sprintf("and leads: %t", leads), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &lease{free: make(chan struct{}, 1)}
+				l.free <- struct{}{}
+				ahead, second, behind := newMapAPI(), newMapAPI(), newMapAPI()
+				writes := make(chan struct{})
+				one := replica(t, l, ahead, func(ctx context.Context, _ *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+					<-writes
+					child := ahead.Create(configMap("child"))
+					ctx.Value(runKey{}).(*run).wrote(ctx, "POST", newWrite(target{host: "server", resource: "configmaps"}, false, metadata{ObjectMeta: child.ObjectMeta}))
+				})
+				synctest.Wait()
+				ledTwo := 0
+				two := replica(t, &turn{l, closed()}, second, func(context.Context, *informer.SharedIndexInformer[*corev1.ConfigMap]) { ledTwo++ })
+				var log journal
+				var left time.Time
+				last := &turn{l, make(chan struct{})}
+				replica(t, last, behind, func(_ context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+					log.note("%d child after %s", children.Len(), time.Since(left))
+				})
+				synctest.Wait()
+				behind.Hold()
+				behind.Create(configMap("child"))
+				if !leads {
+					second.Hold()
+				}
+				second.Create(configMap("child"))
+				close(writes)
+				synctest.Wait()
+				require.NoError(t, one())
+				synctest.Wait()
+				if leads {
+					time.Sleep(time.Minute)
+					require.Equal(t, 1, ledTwo)
+				} else {
+					require.Zero(t, ledTwo)
+				}
+				left = time.Now()
+				require.NoError(t, two())
+				close(last.comes)
+				time.Sleep(time.Second)
+				require.Empty(t, taken(&log), "its cache is behind")
+				behind.Release()
+				time.Sleep(time.Minute)
+				require.Equal(t, []string{"1 child after 1s"}, taken(&log), l.word)
+			})
+		})
+	}
+}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// TestWithoutAWordTheCachesListAnew although they have long followed the server, unless nobody can have written for a while.
+func TestWithoutAWordTheCachesListAnew(t *testing.T) {
+	for name, test := range map[string]struct {
+		lease lease
+		lists int
+	}{
+		"the Lease was released without a word": {lease{}, 2},
+		"with one that cannot be read":          {lease{word: "by hand"}, 2},
+		"the Lease was waited for":              {lease{lost: true}, 1},
+		"with a word that nothing was written":  {lease{word: "[]"}, 1},
+	} {
+		for way, client := range map[string]func(api *mapAPI) informer.Client[*corev1.ConfigMapList]{
+			"through TrackWrites": func(api *mapAPI) informer.Client[*corev1.ConfigMapList] { return learning{api} },
+			"past TrackWrites":    func(api *mapAPI) informer.Client[*corev1.ConfigMapList] { return api },
+		} {
+			t.Run(name+", "+way, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := test.lease
+					l.free = make(chan struct{}, 1)
+					lists := 0
+					replicaOf(t, &l, client(newMapAPI()), func(_ context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+						lists = children.Health().Lists
+					})
+					time.Sleep(time.Minute)
+					require.Zero(t, lists)
+					l.free <- struct{}{}
+					time.Sleep(time.Minute)
+					require.Equal(t, test.lists, lists)
+				})
+			})
+		}
+	}
+}
+
+// TestWhatWroteAndDeletedTellIsHandedOver where no client makes its requests through TrackWrites.
+func TestWhatWroteAndDeletedTellIsHandedOver(t *testing.T) {
+	for name, test := range map[string]struct {
+		does func(ctx context.Context, api *mapAPI, children *informer.SharedIndexInformer[*corev1.ConfigMap])
+	}{
+		"Wrote": {func(ctx context.Context, api *mapAPI, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+			require.NoError(t, Wrote(ctx, children, api.Create(configMap("child"))))
+		}},
+		"Deleted": {func(ctx context.Context, api *mapAPI, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+			child := api.Create(configMap("child"))
+			api.Delete("default", "child")
+			require.NoError(t, Deleted(ctx, children, child))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &lease{free: make(chan struct{}, 1)}
+				l.free <- struct{}{}
+				ahead, behind := newMapAPI(), newMapAPI()
+				writes := make(chan struct{})
+				stop := replicaOf(t, l, ahead, func(ctx context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+					<-writes
+					ahead.Hold()
+					test.does(ctx, ahead, children)
+				})
+				synctest.Wait()
+				var log journal
+				var left time.Time
+				replicaOf(t, l, behind, func(_ context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+					log.note("%d child after %s", children.Len(), time.Since(left))
+				})
+				synctest.Wait()
+				behind.Hold()
+				behind.Create(configMap("child"))
+				if name == "Deleted" {
+					behind.Delete("default", "child")
+				}
+				behind.BeforeList = func(metav1.ListOptions) error {
+					if time.Since(left) < time.Second {
+						return errors.New("no lists, either")
+					}
+					return nil
+				}
+				left = time.Now()
+				close(writes)
+				synctest.Wait()
+				require.NoError(t, stop())
+				time.Sleep(time.Second)
+				require.Empty(t, taken(&log), l.word)
+				behind.Release()
+				time.Sleep(time.Minute)
+				require.Len(t, taken(&log), 1, "it has waited, and then begun: %s", l.word)
+			})
+		})
+	}
+}
+
+// TestAWordForgetsWhatTheClusterHasGoneBackFrom: no cache will ever show it.
+func TestAWordForgetsWhatTheClusterHasGoneBackFrom(t *testing.T) {
+	l := newController(t, keys(&journal{}), Options{}).ledger
+	pods := listing(l, &still{resourceVersion: "5"})
+	l.wrote(klog.Background(), parent, podWrite("a", "7", false))
+	l.lost(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
+	pods.listed++
+	l.reached(l.caches[0], "")
+	require.Equal(t, []legacy{{Host: "server", Resource: "pods", ResourceVersion: "7", Listed: "5"}}, l.legacies())
+	pods.rewinds++
+	require.Empty(t, l.legacies())
+	l.wrote(klog.Background(), parent, podWrite("a", "6", false))
+	require.Equal(t, []legacy{{Host: "server", Resource: "pods", ResourceVersion: "6"}}, l.legacies())
+}
+
+// TestAListThatHasShownItAllNeedNotBeRepeated by a cache that has come as far since.
+func TestAListThatHasShownItAllNeedNotBeRepeated(t *testing.T) {
+	word := legacy{Host: "server", Resource: "pods", Listed: "5"}
+	for version, lists := range map[string]int{"4": 1, "5": 0, "6": 0} {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		pods := listing(l, &still{resourceVersion: version})
+		settled := l.inherit([]legacy{word}, make([]bool, 1))
+		require.Equal(t, lists, pods.relists, version)
+		require.Equal(t, lists > 0, settled != nil)
+		left := l.legacies()
+		require.Len(t, left, 1, "and the next one is told")
+		require.Equal(t, lists > 0, left[0].Relist)
+		require.True(t, left[0].Relist || left[0].Listed == "5")
+	}
+}
+
+// TestAnInformerOfAnotherName may be the one that a word is about: those that are known by name only list anew.
+func TestAnInformerOfAnotherName(t *testing.T) {
+	c := newController(t, keys(&journal{}), Options{})
+	c.ledger.cacheOf(&still{}).learner = &learner{}
+	m := &Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}
+	known := []legacy{{Informer: "still", ResourceVersion: "7"}}
+	require.Equal(t, known, m.recognised(known))
+	renamed := []legacy{{Informer: "lively", ResourceVersion: "7"}}
+	require.Equal(t, append(renamed, legacy{Informer: "still", Relist: true}), m.recognised(renamed))
+	require.Equal(t, `[{"informer":"lively","resourceVersion":"7"}]`, m.leave(renamed), "it is passed on")
+}
+
+// TestTwoWordsAboutOnePlaceSayMore than either, and what cannot be compared is listed.
+func TestTwoWordsAboutOnePlaceSayMore(t *testing.T) {
+	at := func(v string) legacy { return legacy{ResourceVersion: v} }
+	require.Equal(t, at("10"), at("9").and(at("10")))
+	require.Equal(t, at("10"), at("10").and(at("9")))
+	require.Equal(t, at("10"), at("").and(at("10")))
+	require.Equal(t, at("10"), at("10").and(at("")))
+	require.True(t, at("a").and(at("b")).Relist)
+	require.True(t, at("9").and(legacy{Relist: true}).Relist)
+	require.Equal(t, "7", legacy{Listed: "7"}.and(legacy{Listed: "6"}).Listed)
 }
