@@ -123,3 +123,83 @@ func TestFencePassesErrorsAndUpgradesThrough(t *testing.T) {
 		require.NoError(t, a.stop())
 	})
 }
+
+// TestFenceKnowsAWriteByWhatItCanDo and not by its method alone.
+func TestFenceKnowsAWriteByWhatItCanDo(t *testing.T) {
+	sent := 0
+	fence := candidate(t, newServer().link("a")).Fence(answering(0, 200, &sent))
+	for target, refused := range map[string]bool{
+		"/api/v1/namespaces/default/pods":                                   false,
+		"/api/v1/namespaces/default/pods/x":                                 false,
+		"/api/v1/namespaces/default/pods/x/log":                             false,
+		"/api/v1/namespaces/default/pods/x/status":                          false,
+		"/api/v1/namespaces/default/pods/x/exec?command=rm":                 true,
+		"/api/v1/namespaces/default/pods/x/attach":                          true,
+		"/api/v1/namespaces/default/pods/x/portforward":                     true,
+		"/api/v1/namespaces/default/pods/x/proxy":                           true,
+		"/api/v1/namespaces/default/services/http:x:80/proxy/api/v1/delete": true,
+		"/api/v1/nodes/n/proxy/run/default/x/y":                             true,
+		"/api/v1/proxy/namespaces/default/pods/x/":                          true,
+		"/k8s/clusters/c/api/v1/namespaces/default/pods/x/exec":             true,
+		"/apis/example.com/v1/namespaces/default/machines/x/proxy":          true,
+		"/apis/example.com/v1/machines/x/exec/":                             true,
+		"/apis/example.com/v1/machines/exec":                                false,
+		"/api/v1/namespaces/proxy/pods":                                     false,
+		"/api/v1/namespaces/proxy":                                          false,
+		"/api/v1/namespaces/exec/pods/proxy":                                false,
+		"/apis/example.com/v1/namespaces/proxy/proxies/x":                   false,
+		"/api":     false,
+		"/apis/x":  false,
+		"/version": false,
+		"/":        false,
+	} {
+		for _, method := range []string{"", http.MethodGet, http.MethodHead, http.MethodOptions} {
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://server"+target, nil)
+			require.NoError(t, err)
+			_, err = fence.RoundTrip(req)
+			require.Equal(t, refused, errors.Is(err, ErrNotLeading), "%s %s", method, target)
+		}
+	}
+	for _, protocol := range []string{"websocket", "SPDY/3.1"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://server/api/v1/anything", nil)
+		require.NoError(t, err)
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", protocol)
+		before := sent
+		_, err = fence.RoundTrip(req)
+		require.ErrorIs(t, err, ErrNotLeading, protocol)
+		require.Equal(t, before, sent)
+	}
+}
+
+// upgraded is an upgraded connection.
+type upgraded struct {
+	io.ReadWriter
+	closed chan struct{}
+}
+
+func (p *upgraded) Close() error { close(p.closed); return nil }
+
+func TestFenceClosesAnUpgradedConnectionWhenTheTenureEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := start(t, candidate(t, newServer().link("a")), 0)
+		settle(time.Second)
+		open := func() (*upgraded, *http.Response) {
+			p := &upgraded{closed: make(chan struct{})}
+			fence := a.Fence(roundTrip(func(req *http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: p, Request: req}, nil
+			}))
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://server/api/v1/namespaces/default/pods/x/exec", nil)
+			require.NoError(t, err)
+			response, err := fence.RoundTrip(req)
+			require.NoError(t, err)
+			require.Implements(t, (*io.ReadWriteCloser)(nil), response.Body)
+			return p, response
+		}
+		_, response := open()
+		require.NoError(t, response.Body.Close(), "once, by the client")
+		left, _ := open()
+		require.NoError(t, a.stop())
+		<-left.closed
+	})
+}

@@ -1,0 +1,89 @@
+package leaderelection
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestElectorsUnderLoadInRealTime has three electors contend while others ask them everything at once, on a clock that does not stand
+// still between two readings of it.
+func TestElectorsUnderLoadInRealTime(t *testing.T) {
+	s := newServer()
+	brief := ours(func(c *Config) {
+		c.LeaseDuration, c.RenewDeadline, c.RetryPeriod, c.StopGrace = time.Second, 500*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
+	})
+	var all []*process
+	for _, name := range []string{"a", "b", "c"} {
+		all = append(all, spawn(t, brief, s.link(name), func(p *process) { p.linger = time.Millisecond }))
+	}
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	for range 2 {
+		for _, p := range all {
+			asking.Go(func() {
+				refused := 0
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					e := p.elector.Load()
+					if e == nil {
+						continue
+					}
+					if stats := e.Stats(); stats.Leading != (stats.Left > 0) {
+						t.Errorf("leading: %t, with %s left", stats.Leading, stats.Left)
+					}
+					if err := e.Check(nil); err != nil {
+						t.Error(err)
+					}
+					e.Token()
+					e.Observed()
+					_ = e.Ready()
+					e.Leave("a word")
+					e.Left()
+					wire := roundTrip(func(req *http.Request) (*http.Response, error) {
+						return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+					})
+					req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://server/api/v1/pods", nil)
+					response, err := e.Fence(wire).RoundTrip(req)
+					switch {
+					case err == nil:
+						_ = response.Body.Close()
+					case errors.Is(err, ErrNotLeading):
+						refused++
+					default:
+						t.Error(err)
+					}
+					time.Sleep(50 * time.Microsecond)
+				}
+			})
+		}
+	}
+	end := time.Now().Add(2200 * time.Millisecond)
+	for i := 0; time.Now().Before(end); i++ {
+		time.Sleep(200 * time.Millisecond)
+		if i%4 == 3 {
+			s.edit(wipe)
+		} else if i%2 == 0 {
+			annotate(s)
+		}
+	}
+	close(stop)
+	asking.Wait()
+	tenures := 0
+	for _, p := range all {
+		tenures += len(p.tenures())
+	}
+	require.Zero(t, overlap(all...))
+	require.Greater(t, tenures, 1)
+	for _, p := range all {
+		p.stop()
+	}
+}
