@@ -163,3 +163,25 @@ func TestARecordThatIsPutBackIsAnotherOne(t *testing.T) {
 		})
 	}
 }
+
+// TestARecordKeepsItsAgeOnlyFromVersionToVersion: an event that comes after another version than the one that is known may have missed
+// a renewal.
+func TestARecordKeepsItsAgeOnlyFromVersionToVersion(t *testing.T) {
+	lease := func(version string) *coordinationv1.Lease {
+		l := heldBy("somebody")(nil)
+		l.UID, l.ResourceVersion = "u", version
+		l.Spec.AcquireTime, l.Spec.RenewTime = nil, nil
+		return l
+	}
+	for after, stood := range map[string]bool{"5": true, "4": false, "6": false, "": false} {
+		synctest.Test(t, func(t *testing.T) {
+			v := newView()
+			v.see(lease("5"), "", 0)
+			since := v.get().since
+			time.Sleep(time.Second)
+			require.Equal(t, !stood, v.see(lease("7"), after, 0), "after %q", after)
+			require.Equal(t, stood, v.get().since.Equal(since), "after %q", after)
+			require.Equal(t, "7", v.get().lease.ResourceVersion, "the next update has to name it")
+		})
+	}
+}
