@@ -22,7 +22,8 @@ import (
 // lease is what two electors of one test have between them. Its word is written by who leads.
 type lease struct {
 	free chan struct{} // holds a token while nobody leads
-	word string
+	word string        // that is to be left to the next one
+	left string        // that was left to who leads
 	lost bool // whoever leads cannot leave any, as after a crash, and has been waited for
 }
 
@@ -32,7 +33,7 @@ func (l *lease) Leave(word string) {
 	}
 }
 
-func (l *lease) Left() (string, bool) { return l.word, l.lost }
+func (l *lease) Left() (string, bool) { return l.left, l.lost }
 
 func (l *lease) Run(ctx context.Context, lead func(context.Context) error) error {
 	select {
@@ -41,6 +42,7 @@ func (l *lease) Run(ctx context.Context, lead func(context.Context) error) error
 	case <-l.free:
 	}
 	defer func() { l.free <- struct{}{} }()
+	l.left, l.word = l.word, ""
 	return lead(ctx)
 }
 
