@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -14,48 +15,98 @@ import (
 // chunk is how many changes are made under one lock: readers wait for no more.
 const chunk = 256
 
-// process applies to the store whatever the reflector has put into the FIFO, and tells the listeners. It is the writer of the store but for
-// AddHandler and AddIndex, which borrow the token.
+// process feeds the store until ctx ends. If an index function or an inline handler ends the goroutine that does it,
+// another one goes on.
 func (inf *SharedIndexInformer[T]) process(ctx context.Context, log klog.Logger) {
+	inf.watchStore(ctx)
+	for outlives(func() { inf.feed(ctx, log) }) {
+		inf.exits.seen.Store(true)
+		inf.write(inf.store.Forget)
+		inf.health.badObject(fmt.Errorf("an index function, an inline handler or HandlerOptions.Reached: %w", errExited))
+	}
+}
+
+// watchStore lets the lanes know, until ctx ends, when the goroutine that feeds the store is stuck.
+func (inf *SharedIndexInformer[T]) watchStore(ctx context.Context) {
+	know := func(err error) {
+		for _, l := range inf.course.Load().lanes {
+			l.health.knows(stuckStore, err)
+		}
+	}
+	inf.pulse.watch(ctx, "store", know, func() { know(nil) })
+}
+
+// feed applies to the store whatever the reflector has put into the FIFO, and tells the listeners. It is the writer of
+// the store but for AddHandler and AddIndex, which borrow the token.
+func (inf *SharedIndexInformer[T]) feed(ctx context.Context, log klog.Logger) {
+	defer inf.pulse.does(resting)
+	if inf.work.lane != nil { // the goroutine before this one did not get through with it
+		inf.take(ctx, log)
+	}
 	for {
+		inf.pulse.does(resting)
 		select {
 		case <-ctx.Done():
 			return
 		case <-inf.reminder.C:
-			inf.lockWriter()
-			inf.remind(log)
-			inf.unlockWriter()
+			inf.pulse.does(storing)
+			inf.write(func() { inf.remind(log) })
 			continue
 		case <-inf.ready:
 		}
 		for _, l := range inf.course.Load().lanes {
 			if b, any := l.fifo.pop(); any {
-				inf.take(ctx, l, b, log)
-				l.fifo.applied(b)
+				inf.work = work[T]{lane: l, batch: b}
+				inf.take(ctx, log)
 			}
 		}
 	}
 }
 
-// take applies a lane's batch, unless ctx ends or the lane leaves before.
-func (inf *SharedIndexInformer[T]) take(ctx context.Context, l *lane[T], b batch[T], log klog.Logger) {
+// work is the batch of a lane that is being applied, and how many chunks of it have been.
+type work[T any] struct {
+	lane    *lane[T]
+	batch   batch[T]
+	applied int
+}
+
+// take applies the batch at hand, unless ctx ends or the lane leaves before. What has been interrupted is done once more:
+// of what the store has taken already nothing comes then.
+func (inf *SharedIndexInformer[T]) take(ctx context.Context, log klog.Logger) {
+	l, b, skip := inf.work.lane, inf.work.batch, inf.work.applied
 	l.rewound = max(l.rewound, b.rewound)
 	for deltas := range slices.Chunk(b.deltas, chunk) {
+		if skip--; skip >= 0 {
+			continue
+		}
 		if ctx.Err() != nil {
-			return
+			break
 		}
-		inf.lockWriter()
-		if !l.left {
-			inf.apply(l, deltas)
-			inf.tell(log)
-		}
-		inf.unlockWriter()
+		inf.pulse.does(storing)
+		inf.write(func() {
+			if !l.left {
+				inf.apply(l, deltas)
+				inf.tell(log)
+			}
+		})
+		inf.work.applied++
 	}
+	if ctx.Err() == nil {
+		inf.write(func() {
+			if !l.left {
+				inf.finish(l, b, log)
+			}
+		})
+	}
+	inf.work = work[T]{}
+	l.fifo.applied(b)
+}
+
+// write calls fn with the writer token.
+func (inf *SharedIndexInformer[T]) write(fn func()) {
 	inf.lockWriter()
-	if !l.left {
-		inf.finish(l, b, log)
-	}
-	inf.unlockWriter()
+	defer inf.unlockWriter()
+	fn()
 }
 
 // apply changes the store by a few deltas of a lane and leaves in inf.events what there is to tell. The caller holds the writer token.
@@ -170,9 +221,13 @@ func repeated[T any](it item[T]) Event[T] {
 func (inf *SharedIndexInformer[T]) finish(l *lane[T], b batch[T], log klog.Logger) {
 	if b.sweep != 0 {
 		inf.sweep(l, b.sweep, log)
+		l.swept = b.sweep
 	}
 	if b.complete >= l.due {
 		l.health.listed(b.complete)
+	}
+	if b.complete != 0 {
+		l.health.knows(withheldSweep, inf.withheld(l, b.complete))
 	}
 	if b.resourceVersion != "" && l.health.complete() {
 		l.reached.move(b.resourceVersion)
@@ -216,6 +271,24 @@ func (inf *SharedIndexInformer[T]) sweep(l *lane[T], epoch uint64, log klog.Logg
 		s.Unlock()
 		inf.tell(log)
 	}
+}
+
+// withheld returns why what a lane's complete list of that epoch did not contain is kept, or nil if nothing is.
+func (inf *SharedIndexInformer[T]) withheld(l *lane[T], epoch uint64) error {
+	if l.swept >= epoch {
+		return nil
+	}
+	kept := 0
+	for row := range store.Row(inf.store.Rows()) {
+		if uint64(inf.store.Facts(row).epoch) < epoch && l.has(inf.store.Key(row)) {
+			kept++
+		}
+	}
+	if kept == 0 {
+		return nil
+	}
+	return fmt.Errorf("the latest list held objects whose names could not be read; so %d that it did not name are kept, "+
+		"though they may have been deleted", kept)
 }
 
 // tell hands inf.events to every listener, and inf.repeats to those that want them. No key is in both. The caller holds the writer token.

@@ -57,6 +57,7 @@ func (r *reflector[T]) room(ctx context.Context, key Key, size int64) error {
 		size -= p.size // which it replaces, too
 	}
 	for {
+		r.pulse.does(receiving)
 		drained := b.drained.listen()
 		waiting := b.waiting.Load()
 		if b.stored.Load()+waiting+b.quarantined.Load()+size <= b.max {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path"
 	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,11 +32,26 @@ type Client[L runtime.Object] interface {
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
+// cannotStream reports whether a client says of itself that it cannot stream lists, by the method that client-go looks for, or
+// is one of client-go's fakes: a clientset of theirs says so, but the client of one resource, which is all that is seen here,
+// cannot. Those are in packages named fake, also where they have been generated for types of one's own.
+func cannotStream(client any) bool {
+	if c, says := client.(interface{ IsWatchListSemanticsUnSupported() bool }); says {
+		return c.IsWatchListSemanticsUnSupported()
+	}
+	t := reflect.TypeOf(client)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return path.Base(t.PkgPath()) == "fake"
+}
+
 // source is a Client whose list type has been forgotten: what follows looks at objects only.
 type source interface {
 	// list asks for a list, or a page of one, and returns once the server has begun to answer.
 	list(context.Context, metav1.ListOptions) (page, error)
 	watch(context.Context, metav1.ListOptions) (stream, error)
+	streams() bool // unless it is known that it cannot stream a list
 }
 
 // stream is a watch that has been answered. What it brings comes from one of the two channels; the other is nil.
@@ -57,11 +73,16 @@ func newSource[T Object, L runtime.Object](c Client[L], interner *intern.Interne
 	if c, ok := c.(*restClient[L]); ok {
 		return c.source(interner)
 	}
-	return plainSource[L]{c}, nil
+	return plainSource[L]{client: c, unstreamed: cannotStream(c)}, nil
 }
 
 // plainSource is a Client of which no more is known than its two methods.
-type plainSource[L runtime.Object] struct{ client Client[L] }
+type plainSource[L runtime.Object] struct {
+	client     Client[L]
+	unstreamed bool // it has said that it cannot stream lists
+}
+
+func (s plainSource[L]) streams() bool { return !s.unstreamed }
 
 func (s plainSource[L]) list(ctx context.Context, opts metav1.ListOptions) (page, error) {
 	l, err := s.client.List(ctx, opts)

@@ -84,7 +84,7 @@ func TestRightsThatComeAndGo(t *testing.T) {
 	toldOnly(t, newcomers, "Added changes initial", "Added comes initial", "Added stays initial")
 	for _, f := range append(followers, newcomers...) {
 		becomes(t, f.inf, Live)
-		require.Len(t, f.log.take(), 1, "one line for the change of state, however often it was refused")
+		require.Len(t, f.log.take(), 2, "one line for each change of the state, however often it was refused")
 	}
 	for _, f := range followers {
 		require.Equal(t, 1, f.inf.Health().Lists, "the watch is resumed")

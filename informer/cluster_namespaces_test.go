@@ -99,7 +99,7 @@ func TestRightsInSomeNamespaces(t *testing.T) {
 			becomes(t, all, Live)
 			require.NoError(t, all.WaitForSync(t.Context()))
 			require.Equal(t, both.Len()+2, all.Len())
-			require.Len(t, log.take(), 1, "one line, however often it was refused")
+			require.Len(t, log.take(), 2, "one line for the refusal, however often that was, and one for its end")
 
 			require.NoError(t, both.Rescope(Scope{Namespaces: []string{second, third}}))
 			require.NoError(t, both.WaitForSync(t.Context()))

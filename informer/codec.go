@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/thermostat-go/thermostat/internal/intern"
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // raw is one object as it stands in an answer.
@@ -42,6 +41,7 @@ type codec struct {
 	item     reflect.Type // of which decode makes pointers
 	protobuf bool         // item can be decoded from protobuf
 	interner *intern.Interner
+	exits    *exits
 }
 
 type protobufUnmarshaler interface{ Unmarshal([]byte) error }
@@ -56,7 +56,7 @@ func newCodec(list reflect.Type, interner *intern.Interner) (codec, error) {
 			}
 			if object := reflect.PointerTo(item); object.Implements(reflect.TypeFor[Object]()) {
 				// What a type calls its fields in protobuf is in its tags: those of a list must be the ones that splitProtoList knows.
-				return codec{item: item, interner: interner, protobuf: object.Implements(reflect.TypeFor[protobufUnmarshaler]()) &&
+				return codec{item: item, interner: interner, exits: &exits{}, protobuf: object.Implements(reflect.TypeFor[protobufUnmarshaler]()) &&
 					strings.HasPrefix(items.Tag.Get("protobuf"), "bytes,2,rep")}, nil
 			}
 		}
@@ -121,7 +121,7 @@ func (c codec) decode(r raw, protobuf bool) arrival {
 // decodeInto decodes r. The decoder's own error is dropped, as it may quote the object; a panic is that of a type that decodes itself.
 func (c codec) decodeInto(object runtime.Object, r raw, protobuf bool) error {
 	var err error
-	panicked := lifecycle.Try(func() {
+	panicked := c.exits.try(func() {
 		switch into := object.(type) {
 		case *unstructured.Unstructured:
 			if err = json.Unmarshal(r.data, &into.Object); err == nil {

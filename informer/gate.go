@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
+
+	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
 // Gate lets nothing through to a server that has asked to be left alone. One refusal, a 429 or 503 with Retry-After, holds back whatever else
@@ -16,8 +17,8 @@ import (
 //	var gate informer.Gate
 //	config.Wrap(gate.Wrap) // before clients are made from it
 //
-// Each request that is held back goes on by itself at a moment of its own, within half as much time again after what the server asked for, so that they do
-// not all come back at once. If the context of a request ends before, the request fails with its cause. What is under way, a watch for one, is left
+// Each request that is held back goes on by itself at a moment of its own, within half as much time again after what the
+// server asked for, at most 5 minutes, so that they do not all come back at once. If the context of a request ends before, the request fails with its cause. What is under way, a watch for one, is left
 // alone. Informers do not count the time at the gate as the server's silence; the Timeout of a rest.Config does.
 //
 // An elector is not to be held back: package leaderelection makes a transport of its own, from a configuration without the Gate's wrapper.
@@ -33,9 +34,6 @@ type closure struct {
 	until  time.Time
 	spread time.Duration
 }
-
-// However long a server asks to be left alone, it is asked again after this time.
-const maxRetryAfter = 5 * time.Minute
 
 // Wrap returns a RoundTripper that goes to next through the gate.
 func (g *Gate) Wrap(next http.RoundTripper) http.RoundTripper { return &gated{gate: g, next: next} }
@@ -57,7 +55,7 @@ func (t *gated) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.next.RoundTrip(req)
 	if err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
-		t.gate.close(req.URL.Host, retryAfter(resp.Header.Get("Retry-After")))
+		t.gate.close(req.URL.Host, resp.Header.Get("Retry-After"))
 	}
 	return resp, err
 }
@@ -72,12 +70,9 @@ func (g *Gate) pass(ctx context.Context, host string) error {
 		p.Stop()
 		defer p.Reset(p.limit)
 	}
+	defer rests(ctx)()
 	for ; wait > 0; wait = g.wait(host) { // somebody who went before may have been refused again
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !backoff.Sleep(ctx, wait) {
 			return fmt.Errorf("the server has asked to be left alone: %w", context.Cause(ctx))
 		}
 	}
@@ -100,29 +95,21 @@ func (g *Gate) wait(host string) time.Duration {
 	return left + rand.N(c.spread)
 }
 
-func (g *Gate) close(host string, wait time.Duration) {
+// close closes the gate for as long as the server has asked for, in the words of its Retry-After header.
+func (g *Gate) close(host, retryAfter string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	wait := backoff.ParseRetryAfter(retryAfter, now)
 	if wait == 0 {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if c := (closure{time.Now().Add(wait), wait/2 + 1}); c.until.After(g.closed[host].until) {
+	if c := (closure{now.Add(wait), wait/2 + 1}); c.until.After(g.closed[host].until) {
 		if g.closed == nil {
 			g.closed = make(map[string]closure)
 		}
 		g.closed[host] = c
 	}
-}
-
-// retryAfter reads the header of that name, a number of seconds or a date (RFC 9110, 10.2.3). Zero: it says nothing.
-func retryAfter(header string) time.Duration {
-	if seconds, err := strconv.Atoi(header); err == nil {
-		return min(max(time.Duration(seconds)*time.Second, 0), maxRetryAfter)
-	}
-	if at, err := http.ParseTime(header); err == nil {
-		return min(max(time.Until(at), 0), maxRetryAfter)
-	}
-	return 0
 }
 
 // patience is a timer that ends a request which has not been answered within limit. A Gate stops it while it keeps the request.

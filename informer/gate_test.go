@@ -109,16 +109,32 @@ func TestTheGateHoldsEverybodyBack(t *testing.T) {
 	})
 }
 
-func TestRetryAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for header, want := range map[string]time.Duration{
-			"": 0, "soon": 0, "7": 7 * time.Second, "-1": 0, "0": 0, "100000000000": maxRetryAfter, "86400": maxRetryAfter,
-			time.Now().Add(9 * time.Second).UTC().Format(http.TimeFormat): 9 * time.Second,
-			time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat):      0,
-		} {
-			require.Equal(t, want, retryAfter(header), header)
-		}
-	})
+// However long a server asks to be left alone, in seconds or beyond the largest number of nanoseconds, it is asked again.
+func TestGateObeysForFiveMinutesAtMost(t *testing.T) {
+	for _, asked := range []string{"301", "2147483647", "9223372037", "99999999999999999999"} {
+		synctest.Test(t, func(t *testing.T) {
+			var gate Gate
+			transport := gate.Wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Path == "/busy" {
+					resp := answerBytes(r, http.StatusTooManyRequests, "", nil)
+					resp.Header.Set("Retry-After", asked)
+					return resp, nil
+				}
+				return answerBytes(r, http.StatusOK, "", nil), nil
+			}))
+			get := func(path string) {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://one"+path, nil)
+				require.NoError(t, err)
+				_, err = transport.RoundTrip(r)
+				require.NoError(t, err)
+			}
+			began := time.Now()
+			get("/busy")
+			get("/")
+			require.GreaterOrEqual(t, time.Since(began), 5*time.Minute, asked)
+			require.LessOrEqual(t, time.Since(began), 450*time.Second+time.Second, asked)
+		})
+	}
 }
 
 // Time at the gate is not the server's silence: nobody gives up streaming for it.

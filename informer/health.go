@@ -100,7 +100,20 @@ type laneHealth struct {
 	// Guarded by mu. Only what is the lane's own is set.
 	now      Health
 	failedAt time.Time // when LastError was
+	// Guarded by mu. What is known to be wrong though the reflector thinks that all is well: the lane is not Live as long
+	// as one of them is not nil.
+	wrongs [wrongs]error
 }
+
+// wrong is a trouble that the reflector itself does not have, or cannot tell of.
+type wrong int
+
+const (
+	stuckReflector wrong = iota // it no longer moves
+	stuckStore                  // it no longer takes what has come
+	withheldSweep               // it may hold objects that are gone
+	wrongs
+)
 
 func newLaneHealth(h *health, namespace string) *laneHealth {
 	return &laneHealth{health: h, namespace: namespace, now: Health{State: Listing, Since: time.Now()}}
@@ -175,6 +188,8 @@ func (h *laneHealth) fresh() error {
 	switch {
 	case h.now.Listed == 0:
 		err = errors.New("no complete list yet")
+	case h.wrongs[withheldSweep] != nil:
+		return h.wrongs[withheldSweep]
 	case h.silent():
 		err = fmt.Errorf("%w: since %s", ErrStale, h.now.LastProgress.Format(time.RFC3339))
 	default:
@@ -186,34 +201,91 @@ func (h *laneHealth) fresh() error {
 	return h.named(err)
 }
 
+// enter changes the state, if it is another one, and logs that. err is the reason, nil if all is well.
 func (h *laneHealth) enter(s State, err error) {
-	err = h.named(err)
 	h.mu.Lock()
+	h.change(s, h.named(err))
+}
+
+// change is enter for whoever holds mu, which it gives back.
+func (h *laneHealth) change(s State, err error) {
 	if h.now.State == Stopped {
 		h.mu.Unlock()
 		return // somebody who was stuck has come back after all
 	}
+	if known := h.knownWrong(s); known != nil {
+		if s, err = Stale, known; h.now.Listed == 0 {
+			s = Failed
+		}
+	}
+	now := time.Now()
 	if err != nil {
-		h.now.LastError, h.failedAt = err, time.Now()
+		h.now.LastError, h.failedAt = err, now
 	}
 	from := h.now.State
 	if from != s {
-		h.now.State, h.now.Since = s, time.Now()
+		h.now.State, h.now.Since = s, now
 	}
 	h.mu.Unlock()
-	about := withStack([]any{"state", s, "before", from}, err)
-	switch {
-	case from == s:
-	case err == nil:
-		h.log.V(1).Info("Health changed", about...)
-	case h.namespace == "":
-		h.log.Error(err, "The cache does not follow the server", about...)
-	default:
-		// What befalls one namespace often befalls them all.
-		if held, ok := h.changes.line(); ok {
-			h.log.Error(err, "The cache does not follow the server", append(about, "notLogged", held)...)
-		}
+	recovers := s == Live && from != Listing
+	if from == s {
+		return
 	}
+	about := withStack([]any{"state", s, "before", from}, err)
+	if h.namespace != "" && (err != nil || recovers) {
+		// What befalls one namespace often befalls them all.
+		held, ok := h.changes.line()
+		if !ok {
+			return
+		}
+		about = append(about, "notLogged", held)
+	}
+	switch {
+	case err != nil:
+		h.log.Error(err, "The cache does not follow the server", about...)
+	case recovers: // whoever was told of the loss is told of the recovery
+		h.log.Info("The cache follows the server again", about...)
+	default:
+		h.log.V(1).Info("Health changed", about...)
+	}
+}
+
+// knownWrong returns what keeps the lane from a state in which all is well. The caller holds mu.
+func (h *laneHealth) knownWrong(s State) error {
+	switch s {
+	case Listing:
+		return cmp.Or(h.wrongs[stuckReflector], h.wrongs[stuckStore])
+	case Live:
+		return cmp.Or(h.wrongs[:]...)
+	}
+	return nil
+}
+
+// is reports whether something is known to be wrong.
+func (h *laneHealth) is(what wrong) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.wrongs[what] != nil
+}
+
+// knows says that something is wrong, or, with nil, that it no longer is.
+func (h *laneHealth) knows(what wrong, why error) {
+	why = h.named(why)
+	h.mu.Lock()
+	before := h.wrongs[what]
+	h.wrongs[what] = why
+	state := h.now.State
+	switch {
+	case state == Live || state == Listing:
+	case before != nil && h.now.LastError == before: // it was nothing else that kept the lane from being so
+		if state = Live; h.now.Listed == 0 {
+			state = Listing
+		}
+	default:
+		h.mu.Unlock()
+		return
+	}
+	h.change(state, nil)
 }
 
 // failed files an error of a list or watch under its state.

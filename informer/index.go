@@ -18,13 +18,13 @@ type Index[V comparable, T any] struct {
 //
 // fn returns the values under which an object is to be found: none, one or several. It runs on the informer's goroutine each time an
 // object changes, so it must be quick, must not call AddIndex or AddHandler, and, as ever with a cached object, must not change it. An
-// object on which fn panics, or for which it returns a value that equals nothing (a NaN, a slice in an interface), is found under no value of
-// this index; Err and [Health] then say so. After Run has returned with a goroutine stuck, AddIndex returns [ErrStopped].
+// object on which fn panics or ends its goroutine, or for which it returns a value that equals nothing (a NaN, a slice in
+// an interface), is found under no value of this index; Err and [Health] then say so. After Run has returned with a goroutine stuck, AddIndex returns [ErrStopped].
 func AddIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T) []V) (*Index[V, T], error) {
 	if fn == nil {
 		return nil, errors.New("informer: AddIndex: the function is nil")
 	}
-	return addIndex(inf, func(values []V, object T) ([]V, error) { return append(values, fn(object)...), nil })
+	return addIndex(inf, func(values []V, object T) []V { return append(values, fn(object)...) })
 }
 
 // AddSingleIndex is AddIndex for what has one value at most, which is the usual case: fn returns it, or false for none, and need not allocate a slice.
@@ -32,15 +32,15 @@ func AddSingleIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T)
 	if fn == nil {
 		return nil, errors.New("informer: AddSingleIndex: the function is nil")
 	}
-	return addIndex(inf, func(values []V, object T) ([]V, error) {
+	return addIndex(inf, func(values []V, object T) []V {
 		if v, ok := fn(object); ok {
 			values = append(values, v)
 		}
-		return values, nil
+		return values
 	})
 }
 
-func addIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func([]V, T) ([]V, error)) (*Index[V, T], error) {
+func addIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func([]V, T) []V) (*Index[V, T], error) {
 	if inf == nil {
 		return nil, errors.New("informer: an index needs an informer, which is nil")
 	}
@@ -48,7 +48,14 @@ func addIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func([]V, T) 
 		return nil, fmt.Errorf("informer %s: AddIndex: %w", inf.name, err)
 	}
 	defer inf.unlockWriter()
-	return &Index[V, T]{store.AddIndex(inf.store.Store, fn, inf.health.badObject)}, nil
+	guarded := func(values []V, object T) (all []V, err error) {
+		if inf.exits.seen.Load() {
+			err = apart(func() { all = fn(values, object) })
+			return all, err
+		}
+		return fn(values, object), nil // a panic is the store's to recover
+	}
+	return &Index[V, T]{store.AddIndex(inf.store.Store, guarded, inf.health.badObject)}, nil
 }
 
 // Get returns the objects found under v: one consistent snapshot, taken when the loop starts, in no particular order. They are the

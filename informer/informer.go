@@ -120,6 +120,11 @@ type SharedIndexInformer[T any] struct {
 	// inside is the inline listener whose handler is being called, so that Run can name it if it never returns.
 	inside atomic.Pointer[listener[T]]
 
+	exits exits
+	work  work[T] // of the goroutine that feeds the store
+	// pulse is that of the goroutine which feeds the store.
+	pulse pulse
+
 	stopped chan struct{} // closed when Run returns
 	started atomic.Bool   // by Run, once
 

@@ -51,6 +51,7 @@ type parcel struct {
 	head    *metav1.ListMeta
 	decoded chan struct{}
 	objects []arrival
+	err     error // why there are not all of them; valid once decoded is closed
 }
 
 // splitting is where the splitters put what they find.
@@ -78,13 +79,19 @@ func newIntake(ctx context.Context, body io.ReadCloser, c codec, list bool) *int
 	// Two for each decoder: one that is being decoded, and one that waits for the reflector.
 	in := &intake{codec: c, body: body, parcels: make(chan *parcel, 2*runtime.GOMAXPROCS(0)), stop: cancel}
 	in.ended.Go(func() {
-		defer close(in.parcels)
+		in.err = errExited // unless there is more to say
+		defer func() {
+			if in.err == errExited {
+				c.exits.seen.Store(true)
+			}
+			if in.undecoded != nil {
+				close(in.undecoded)
+			}
+			close(in.parcels)
+		}()
 		// The body may be one that the user's transport has made.
 		if panicked := lifecycle.Try(func() { in.err = in.split(ctx, list) }); panicked != nil {
 			in.err = fmt.Errorf("reading the answer: %w", panicked)
-		}
-		if in.undecoded != nil {
-			close(in.undecoded)
 		}
 	})
 	return in
@@ -129,7 +136,7 @@ func (in *intake) split(ctx context.Context, list bool) error {
 			if len(b.raws) < minParallel {
 				in.decode(b)
 			} else {
-				in.decodeAside(b)
+				in.decodeAside(ctx, b)
 			}
 			select {
 			case in.parcels <- b:
@@ -147,7 +154,9 @@ func (in *intake) split(ctx context.Context, list bool) error {
 	defer func() {
 		from.Reset(nil)
 		spareReaders.Put(from)
-		spareParcels.Put(b) // flush has left it empty
+		if len(b.raws) == 0 { // flush has left it so, unless it did not return
+			spareParcels.Put(b)
+		}
 	}()
 	first, err := from.Peek(1)
 	if err != nil {
@@ -196,7 +205,7 @@ func (in *intake) split(ctx context.Context, list bool) error {
 
 // decodeAside lets a decoder fill in the arrivals of a parcel. The decoders begin with the first parcel that is worth it and live as long as the answer: one that
 // was made for each parcel had to grow its stack each time. That, and room for two parcels each, lets a busy watch take in a tenth more.
-func (in *intake) decodeAside(b *parcel) {
+func (in *intake) decodeAside(ctx context.Context, b *parcel) {
 	if in.undecoded == nil {
 		undecoded := make(chan *parcel, cap(in.parcels))
 		in.undecoded = undecoded
@@ -208,15 +217,25 @@ func (in *intake) decodeAside(b *parcel) {
 			})
 		}
 	}
-	in.undecoded <- b
+	select {
+	case in.undecoded <- b:
+	case <-ctx.Done():
+	}
 }
 
 // decode fills in the arrivals of a parcel.
 func (in *intake) decode(b *parcel) {
-	defer close(b.decoded)
+	b.err = errExited // as long as there is something missing
+	defer func() {
+		if b.err != nil {
+			in.codec.exits.seen.Store(true)
+		}
+		close(b.decoded)
+	}()
 	for _, r := range b.raws {
 		b.objects = append(b.objects, in.codec.decode(r, b.protobuf))
 	}
+	b.err = nil
 }
 
 // eager reads from a stream, and calls before each time that it may have to wait.

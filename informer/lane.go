@@ -26,8 +26,9 @@ type lane[T any] struct {
 	health    *laneHealth
 	reached   milestone
 
-	// rewound is the epoch from which on versions count, see batch. Only the goroutine of process knows it.
-	rewound uint64
+	// rewound is the epoch from which on versions count, see batch, and swept that of the latest list that was swept
+	// after. Only the goroutine that feeds the store knows them.
+	rewound, swept uint64
 	// stop ends the lane; nil before it runs. Held with the writer token, as are the next three.
 	stop context.CancelFunc
 	// left is true once the lane is no longer one of the informer's: nothing of it may come into the store.
@@ -49,10 +50,11 @@ func (inf *SharedIndexInformer[T]) newLane(namespace string, from source, select
 		health:    newLaneHealth(inf.health, namespace),
 	}
 	l.reflector = &reflector[T]{
-		source: from, namespace: namespace, pageSize: inf.pageSize, decode: inf.decode, fifo: l.fifo, store: inf.store, budget: inf.budget, health: l.health,
-		asked: make(chan error, 1),
+		source: from, namespace: namespace, pageSize: inf.pageSize, decode: inf.decode, fifo: l.fifo, store: inf.store, budget: inf.budget, exits: &inf.exits,
+		health: l.health,
+		asked:  make(chan error, 1),
 	}
-	if !inf.disableWatchList && !inf.health.plain.Load() {
+	if !inf.disableWatchList && !inf.health.plain.Load() && from.streams() {
 		l.reflector.streamsLeft = streamTries
 	}
 	l.ask(selector)
@@ -67,6 +69,8 @@ func (inf *SharedIndexInformer[T]) start(ctx context.Context, l *lane[T]) {
 		log, where = log.WithValues("namespace", l.namespace), ", namespace "+l.namespace
 	}
 	l.health.log, l.reflector.log = log, log
+	know := func(err error) { l.health.knows(stuckReflector, err) }
+	l.reflector.pulse.watch(ctx, "reflector", know, func() { know(nil) })
 	inf.group.Go("reflector of informer "+inf.name+where, func() { l.run(ctx) })
 	if inf.verifyEvery > 0 {
 		inf.group.Go("verifier of informer "+inf.name+where, func() { inf.verify(ctx, l, log) })

@@ -37,14 +37,19 @@ func (r *reflector[T]) request(ctx context.Context, opts metav1.ListOptions, pat
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	p.watchdog = time.AfterFunc(patience, func() { p.cancel(errSilent) })
 	go func() {
-		defer close(p.answered)
+		defer p.answer()
 		// The client is the user's code, and so is the transport below it.
+		p.err = errExited
 		if panicked := lifecycle.Try(func() { p.page, p.err = r.source.list(withPatience(p.ctx, p.watchdog, patience), opts) }); panicked != nil {
 			p.err = fmt.Errorf("the client's List: %w", panicked)
 		}
-		p.watchdog.Stop()
 	}()
 	return p
+}
+
+func (p *pageRequest) answer() {
+	p.watchdog.Stop()
+	close(p.answered)
 }
 
 // read waits for the page and hands on what is on it, as [page] says.

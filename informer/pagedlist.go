@@ -27,6 +27,7 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 	next := r.request(ctx, opts, pageTimeout)
 	defer func() { next.close() }()
 	for pages := 1; ; pages++ {
+		r.pulse.does(asking)
 		list, ahead, err := r.takePage(ctx, next)
 		next.close()
 		next = ahead
@@ -37,13 +38,21 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 		case apierrors.IsResourceExpired(err) && opts.Continue != "":
 			// The token is older than the server's memory of that version. What has come in so far stays, for each object was true when it was
 			// listed; but the list begins anew, at another version, and only what is in that one survives the sweep.
+			// A server that pages what it was asked for in one piece, and forgets the pages, cannot be listed now.
+			if tries--; tries < 0 {
+				return fmt.Errorf("list: %w", err)
+			}
+			next.close()
+			next = nil
+			if r.pause(ctx, r.relist.After(err)); ctx.Err() != nil {
+				return ctx.Err()
+			}
 			opts = r.begin()
 			opts.Limit = r.pageSize
-			if tries--; tries <= 0 {
+			if tries == 0 {
 				opts.Limit = 0
 			}
 			pages, landmark = 0, ""
-			next.close()
 			next = r.request(ctx, opts, pageTimeout)
 			continue
 		default:
@@ -132,6 +141,7 @@ func (r *reflector[T]) follows(list *metav1.ListMeta) error {
 
 func (r *reflector[T]) takeListed(ctx context.Context, arrived []arrival) error {
 	for _, a := range arrived {
+		r.pulse.does(receiving)
 		if object, err := meta.Accessor(a.object); err == nil && !isNil(a.object) && a.err == nil {
 			if object.GetResourceVersion() == "" {
 				r.unversioned = true
@@ -146,5 +156,6 @@ func (r *reflector[T]) takeListed(ctx context.Context, arrived []arrival) error 
 			return ctx.Err()
 		}
 	}
+	r.pulse.does(asking)
 	return nil
 }

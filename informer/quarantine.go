@@ -40,12 +40,12 @@ func newQuarantine(bytes *atomic.Int64) quarantine {
 }
 
 func (q *quarantine) admit(key Key, a arrival, epoch uint64) {
-	p := &patient{object: a.object, size: a.size, epoch: epoch}
+	now, p := time.Now(), &patient{object: a.object, size: a.size, epoch: epoch}
 	q.release(key)
 	q.patients[key] = p
 	q.bytes.Add(p.size)
-	q.postpone(p)
-	q.wake(p.next)
+	p.postpone(now)
+	q.wake(now, p.next)
 }
 
 func (q *quarantine) has(key Key) bool {
@@ -77,8 +77,8 @@ func (q *quarantine) close() {
 	q.due.Stop()
 }
 
-func (q *quarantine) postpone(p *patient) {
-	p.next = time.Now().Add(retryDelay(p.tries))
+func (p *patient) postpone(now time.Time) {
+	p.next = now.Add(retryDelay(p.tries))
 	p.tries++
 }
 
@@ -91,10 +91,10 @@ func retryDelay(failures int) time.Duration {
 }
 
 // wake lets due fire at that time, if not before.
-func (q *quarantine) wake(at time.Time) {
+func (q *quarantine) wake(now, at time.Time) {
 	if q.dueAt.IsZero() || at.Before(q.dueAt) {
 		q.dueAt = at
-		q.due.Reset(time.Until(at))
+		q.due.Reset(at.Sub(now))
 	}
 }
 
@@ -105,16 +105,15 @@ func (r *reflector[T]) retry() {
 	now := time.Now()
 	for key, p := range q.patients {
 		if p.next.Sub(now) < firstRetry {
-			it, err := r.decode(p.object)
+			it, err := r.open(arrival{object: p.object, size: p.size})
 			if err == nil {
 				q.release(key)
-				it.size = p.size
 				r.fifo.add(delta[T]{item: it, epoch: p.epoch}, "")
 				continue
 			}
-			q.postpone(p)
+			p.postpone(now)
 		}
-		q.wake(p.next)
+		q.wake(now, p.next)
 	}
 }
 
@@ -183,7 +182,26 @@ func (r *reflector[T]) open(a arrival) (item[T], error) {
 		object, _ := meta.Accessor(a.object)
 		return item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}, a.err
 	}
-	it, err := r.decode(a.object)
+	var it item[T]
+	var err error
+	if r.exits.seen.Load() {
+		it, err = r.decodeApart(a.object)
+	} else {
+		it, err = r.decode(a.object)
+	}
 	it.size = a.size
+	return it, err
+}
+
+// decodeApart is decode where the user's code may end its goroutine.
+func (r *reflector[T]) decodeApart(raw runtime.Object) (it item[T], err error) {
+	if exited := apart(func() { it, err = r.decode(raw) }); exited != nil {
+		object, lost := meta.Accessor(raw)
+		if lost != nil || isNil(object) {
+			return item[T]{}, exited
+		}
+		it = item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}
+		return it, fmt.Errorf("Options.Transform or projection of %s: %w", briefKey(it.key), exited)
+	}
 	return it, err
 }

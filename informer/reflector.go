@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/backoff"
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 const (
@@ -42,7 +42,8 @@ var (
 // A streamed list (the WatchList protocol, KEP-3157) is both at once: a watch that begins with the objects that exist and goes on with
 // what happens to them. A plain list, paged, is used where the server does not stream.
 //
-// Every field that changes belongs to the goroutine of run.
+// Every field that changes belongs to the goroutine of run, or to the one that lists or watches for it, which user code may
+// end.
 type reflector[T any] struct {
 	source    source
 	namespace string // of all its objects; NamespaceAll: they may be of any, or of none
@@ -51,7 +52,9 @@ type reflector[T any] struct {
 	fifo      *deltaFIFO[T]
 	store     *indexer[T]
 	budget    *budget
+	exits     *exits
 	health    *laneHealth
+	pulse     pulse
 	log       klog.Logger
 
 	// wanted is what the next list will ask for, and selector what the latest asked for, as do the watches after it. Only their selectors are set.
@@ -61,9 +64,9 @@ type reflector[T any] struct {
 	quarantine quarantine
 	// resourceVersion is where the watch resumes. Empty is the state listing, else watching.
 	resourceVersion string
-	// epoch numbers the lists; see deltaFIFO.
-	epoch uint64
-	// streamsLeft is how many streamed lists may still go wrong before plain lists are used for good.
+	// epoch numbers the lists; see deltaFIFO. completed is that of the latest one that was complete.
+	epoch, completed uint64
+	// streamsLeft is how many streamed lists may still fail where a plain one does not, before plain ones are used for good.
 	streamsLeft int
 	// synced is true once a list has been completed.
 	synced bool
@@ -88,12 +91,14 @@ type reflector[T any] struct {
 	versioned bool
 	// full is true once something had to be left out of the store, in this list or the watch after it, for want of room.
 	full bool
-	// nameless is true once the present list had an object whose name could not be read: any of those that the store holds may be meant.
+	// nameless is true once the present list had an object whose name could not be read: any of those that the store holds
+	// may be meant. Then again fires when it is time for another list, if the store keeps objects for that reason.
 	nameless bool
+	again    *time.Timer
 	// freed is closed if a namespace has left since the list began.
 	freed <-chan struct{}
 
-	reconnect, relist backoff.Backoff
+	reconnect, relist, unread backoff.Backoff
 
 	// asked holds a token, and a doubt or nil, while somebody wants a list: see [SharedIndexInformer.Relist].
 	asked chan error
@@ -105,23 +110,42 @@ func (r *reflector[T]) run(ctx context.Context) {
 	r.health.enter(Listing, nil)
 	r.reconnect = backoff.Backoff{Base: 50 * time.Millisecond, Cap: 30 * time.Second}
 	r.relist = backoff.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second}
+	r.unread = backoff.Backoff{Base: 10 * time.Second, Cap: lastRetry}
+	r.again = time.NewTimer(0)
+	defer r.again.Stop()
+	r.again.Stop()
+	defer r.pulse.does(resting)
+	ctx = context.WithValue(ctx, pulseKey{}, &r.pulse)
 	r.quarantine = newQuarantine(&r.budget.quarantined)
 	defer r.quarantine.close()
 	for ctx.Err() == nil {
+		r.pulse.does(asking)
 		var err error
 		// The methods of the client and of its objects are user code. No lock is held where they are called.
-		panicked := lifecycle.Try(func() { err = r.listOrWatch(ctx) })
+		panicked := apart(func() { err = r.listOrWatch(ctx) })
 		if panicked != nil {
-			err = fmt.Errorf("a method of the client or of an object: %w", panicked)
+			err = fmt.Errorf("a method of the client or of an object, or Options.Transform: %w", panicked)
+		}
+		if errors.Is(panicked, errExited) {
+			r.exits.seen.Store(true)
 		}
 		switch {
 		case err == nil || ctx.Err() != nil:
 		case errors.Is(err, errFull):
 			r.rest(ctx, r.failed(err))
 		default:
-			backoff.Sleep(ctx, r.failed(err))
+			r.pause(ctx, r.failed(err))
 		}
 	}
+}
+
+// pause waits before the next try. A list that is asked for meanwhile ends the wait, once its minimum is over.
+func (r *reflector[T]) pause(ctx context.Context, wait backoff.Delay) {
+	r.pulse.does(resting)
+	if doubt, woken := backoff.Wait(ctx, wait, r.asked); woken {
+		r.askedTo(doubt)
+	}
+	r.pulse.does(asking)
 }
 
 func (r *reflector[T]) listOrWatch(ctx context.Context) error {
@@ -136,9 +160,10 @@ func (r *reflector[T]) listOrWatch(ctx context.Context) error {
 }
 
 // rest waits, for minutes, before what had no room is listed again, unless a namespace leaves meanwhile, or somebody asks for the list.
-func (r *reflector[T]) rest(ctx context.Context, wait time.Duration) {
-	timer := time.NewTimer(wait)
+func (r *reflector[T]) rest(ctx context.Context, wait backoff.Delay) {
+	timer := time.NewTimer(wait.Max)
 	defer timer.Stop()
+	r.pulse.does(resting)
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
@@ -149,13 +174,13 @@ func (r *reflector[T]) rest(ctx context.Context, wait time.Duration) {
 }
 
 // failed decides what an error means for the state and returns how long to wait.
-func (r *reflector[T]) failed(err error) time.Duration {
+func (r *reflector[T]) failed(err error) backoff.Delay {
 	if errors.Is(err, errShortLived) {
 		// An ordinary end, only early: the cache is as good as ever. But client-go makes the same of a server that hangs up on everybody.
 		if r.barren >= maxBarren {
 			r.health.failed(fmt.Errorf("%w, %d times in a row, before anything had come", err, r.barren), r.synced)
 		}
-		return r.reconnect.Next()
+		return r.reconnect.After(err)
 	}
 	r.log.V(2).Info("List or watch failed", "err", err, "resourceVersion", r.resourceVersion)
 	r.health.failed(err, r.synced)
@@ -171,16 +196,15 @@ func (r *reflector[T]) failed(err error) time.Duration {
 	case tooLarge(err):
 		r.doubts++
 	}
-	wait := r.reconnect.Next
+	pace := &r.reconnect
 	if r.resourceVersion == "" {
-		wait = r.relist.Next
+		pace = &r.relist
 	}
+	wait := pace.After(err)
 	if errors.Is(err, errFull) {
-		return lastRetry + wait() // a list is much to ask for, and little will have gone meanwhile
+		wait.Max += lastRetry // a list is much to ask for, and little will have gone meanwhile
 	}
-	// Retry-After is a minimum: everybody who was refused at once has got the same number, so the jitter comes on top.
-	seconds, _ := apierrors.SuggestsClientDelay(err)
-	return time.Duration(seconds)*time.Second + wait()
+	return wait
 }
 
 // doubtEvent notes that what follows the present version could not be read. A broken connection looks the same; if it is the event itself, it comes
@@ -193,30 +217,55 @@ func (r *reflector[T]) doubtEvent() {
 }
 
 // list brings the store to the state of the server, and, if the server streams the list, goes on watching.
+//
+// A server that cannot stream a list may say so in any words, or fall silent. So whatever comes of a streamed list, unless a
+// plain one would fare no better, is followed by a plain one: at once if it is an answer, and after a second try if it is
+// not. If the plain list succeeds, the fault lay in the streaming.
 func (r *reflector[T]) list(ctx context.Context) error {
-	if r.streamsLeft > 0 && r.doubts < maxDoubts {
-		err := r.streamedList(ctx)
-		if r.resourceVersion != "" {
-			return err // the list went well; it is the watch after it that has ended
-		}
-		if errors.Is(err, errHeldBack) {
-			return r.pagedList(ctx)
-		}
-		switch {
-		case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err):
-			r.streamsLeft = 0 // the server does not know the protocol
-		case errors.Is(err, errSilent) || errors.Is(err, errIncomplete) || errors.Is(err, errViolation) && !errors.Is(err, errWentBack):
-			r.streamsLeft--
-		default:
-			return err // nothing to do with streaming: unreachable, overloaded, forbidden
-		}
-		if r.streamsLeft > 0 || ctx.Err() != nil {
-			return err
-		}
+	if r.streamsLeft == 0 || r.doubts >= maxDoubts {
+		return r.pagedList(ctx)
+	}
+	err := r.streamedList(ctx)
+	if r.completed == r.epoch || ctx.Err() != nil || hitsPlainLists(err) {
+		return err // if the list is complete, it is the watch after it that has ended
+	}
+	noAnswer := errors.Is(err, errSilent) || errors.Is(err, errIncomplete) || errors.Is(err, errViolation)
+	if noAnswer && r.streamsLeft > 1 {
+		r.streamsLeft--
+		return err
+	}
+	plain := r.pagedList(ctx)
+	if plain == nil && !errors.Is(err, errHeldBack) {
+		r.cannotStream(err)
+	}
+	return plain
+}
+
+// hitsPlainLists reports whether the error of a streamed list is one that a plain list would meet as well: the server cannot
+// be reached, refuses, knows no such resource, or wants to be asked later.
+func hitsPlainLists(err error) bool {
+	if errors.Is(err, errWentBack) || errors.Is(err, errFull) {
+		return true
+	}
+	var network net.Error // that of a request which was not answered is one
+	if errors.As(err, &network) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	_, later := apierrors.SuggestsClientDelay(err)
+	return later || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
+}
+
+// cannotStream notes that a streamed list has failed with err where a plain one did not. A server that does not know the
+// protocol is believed at once; anything else may have been an accident, once.
+func (r *reflector[T]) cannotStream(err error) {
+	if r.streamsLeft--; apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err) {
+		r.streamsLeft = 0
+	}
+	if r.streamsLeft == 0 {
 		r.log.V(1).Info("The server does not stream lists; using plain ones from now on", "err", err)
 		r.health.plain.Store(true)
 	}
-	return r.pagedList(ctx)
 }
 
 // begin opens a list, and returns what it is to ask for: what the store holds from an older epoch when the list is complete is gone.
@@ -236,7 +285,12 @@ func (r *reflector[T]) begin() metav1.ListOptions {
 // A list that had no room is an error, but the store lets go of what it did not contain: that may be what takes the room. So much, and no more, a first list is
 // good for that does not fit; a later one says also how far the store has got.
 func (r *reflector[T]) complete(resourceVersion string) error {
-	if !r.nameless {
+	r.again.Stop()
+	if r.nameless {
+		// What is kept for that reason may have been deleted: see SharedIndexInformer.withheld.
+		r.again.Reset(r.unread.Base + r.unread.Next())
+	} else {
+		r.unread.Reset()
 		r.quarantine.sweep(r.epoch)
 		r.fifo.swept(r.epoch)
 	}
@@ -250,7 +304,7 @@ func (r *reflector[T]) complete(resourceVersion string) error {
 	if r.full {
 		return errFull
 	}
-	r.resourceVersion = resourceVersion
+	r.resourceVersion, r.completed = resourceVersion, r.epoch
 	r.health.enter(Live, nil)
 	return nil
 }

@@ -88,6 +88,8 @@ type rawSource struct {
 	codec               codec
 }
 
+func (s *rawSource) streams() bool { return true }
+
 func (s *rawSource) request(opts metav1.ListOptions) *rest.Request {
 	r := s.client.Get().Resource(s.resource).SpecificallyVersionedParams(&opts, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).MaxRetries(0)
 	if s.namespace != "" {
@@ -118,7 +120,9 @@ func (s *rawSource) list(ctx context.Context, opts metav1.ListOptions) (page, er
 	in := newIntake(ctx, body, s.codec, true)
 	each := func(visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
 		for b := range in.parcels {
-			<-b.decoded
+			if <-b.decoded; b.err != nil {
+				return metav1.ListMeta{}, b.err
+			}
 			if err := visit(b.head, b.objects); err != nil {
 				return metav1.ListMeta{}, err
 			}

@@ -87,12 +87,19 @@ func (r *reflector[T]) watchOptions() metav1.ListOptions {
 func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	r.pulse.does(asking)
 	began, replacesLost, answered := time.Now(), r.lost, true
 	r.lost = true // until this one is seen to end in time
 	unanswered := time.AfterFunc(answerTimeout, cancel)
 	w, err := r.source.watch(withPatience(ctx, unanswered, answerTimeout), opts)
-	if !unanswered.Stop() && err == nil {
+	// The request ends before the watch does: a transport may heed the one and not the other.
+	stop := func() {
+		r.pulse.does(ending)
+		cancel()
 		w.stop()
+	}
+	if !unanswered.Stop() && err == nil {
+		stop()
 		err = context.Canceled
 	}
 	if errors.Is(err, context.Canceled) {
@@ -101,7 +108,7 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	defer w.stop()
+	defer stop()
 	if replacesLost && r.resourceVersion != "" {
 		if answered, err = r.ask(ctx); err != nil {
 			return err
@@ -127,6 +134,7 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 		listing := r.resourceVersion == ""
 		heard = true
 		for _, a := range arrived {
+			r.pulse.does(receiving)
 			if err := r.receive(ctx, a); err != nil {
 				return err
 			}
@@ -158,13 +166,24 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 		if r.resourceVersion == "" {
 			asked = nil // a list that is under way is not disturbed
 		}
+		r.pulse.does(resting)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-watchdog.C:
+			if r.resourceVersion == "" {
+				return fmt.Errorf("watch: %w for %s in a streamed list; a client that cannot stream one, as a fake, may need "+
+					"Options.DisableWatchList", errSilent, patience)
+			}
 			return fmt.Errorf("watch: %w for %s", errSilent, patience)
 		case <-r.quarantine.due.C:
 			r.retry()
+		case <-r.again.C:
+			if !r.health.is(withheldSweep) {
+				continue
+			}
+			r.askedTo(nil)
+			return nil
 		case doubt := <-asked:
 			r.askedTo(doubt)
 			return nil
@@ -195,7 +214,10 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 			if !open {
 				return ended(w.intake.err)
 			}
-			<-b.decoded
+			r.pulse.does(receiving)
+			if <-b.decoded; b.err != nil {
+				return fmt.Errorf("watch: %w", b.err)
+			}
 			err = received(b.objects)
 			w.intake.recycle(b)
 		}

@@ -48,6 +48,7 @@ type bucket[X any] struct {
 // index is an Index whose value type has been forgotten.
 type index[V any] interface {
 	plan(V) error     // compute the index values of a value; no lock is held. An error: it is found under none
+	forget()          // drop what was planned
 	failed(err error) // record that; the store's lock is held
 	commit(Row)       // let the row belong to exactly the buckets planned for it; the store's lock is held
 	remove(Row)       // let it belong to none and give its number to the last one; the store's lock is held
@@ -171,6 +172,11 @@ func (ix *Index[X, K, F, V]) plan(value V) error {
 	}
 	ix.ends = append(ix.ends, len(ix.planned))
 	return err
+}
+
+func (ix *Index[X, K, F, V]) forget() {
+	clear(ix.planned)
+	ix.planned, ix.ends, ix.next = ix.planned[:0], ix.ends[:0], 0
 }
 
 func (ix *Index[X, K, F, V]) failed(err error) { ix.err = err }

@@ -117,6 +117,13 @@ func (s *Store[K, F, V]) Plan(key K, value V, complain func(error)) {
 	}
 }
 
+// Forget drops what was planned and has not been put.
+func (s *Store[K, F, V]) Forget() {
+	for _, ix := range s.indexes {
+		ix.forget()
+	}
+}
+
 // failed remembers that an index function has failed. The lock is not held.
 func (s *Store[K, F, V]) failed(ix index[V], key K, err error) error {
 	s.Lock()
