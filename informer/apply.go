@@ -75,7 +75,7 @@ type work[T any] struct {
 func (inf *SharedIndexInformer[T]) take(ctx context.Context, log klog.Logger) {
 	l, b, skip := inf.work.lane, inf.work.batch, inf.work.applied
 	l.rewound = max(l.rewound, b.rewound)
-	for deltas := range slices.Chunk(b.deltas, chunk) {
+	for deltas := range b.chunks(chunk) {
 		if skip--; skip >= 0 {
 			continue
 		}
@@ -137,7 +137,7 @@ func (inf *SharedIndexInformer[T]) apply(l *lane[T], deltas []delta[T]) {
 			f.epoch = max(f.epoch, uint32(d.epoch))
 			if f.resourceVersion == d.resourceVersion {
 				delete(s.invalid, d.key)
-				if !d.deleted && slices.ContainsFunc(inf.listeners, func(l *listener[T]) bool { return l.every }) {
+				if !d.deleted && inf.every.Load() {
 					inf.repeats = append(inf.repeats, repeated(s.item(row)))
 				}
 			}
@@ -304,15 +304,24 @@ func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
 	stored := inf.store.Len()
 	// Listeners keep them, even one that is removed while it is told. Where all are inline nobody does, and the space is used again.
 	kept := slices.ContainsFunc(inf.listeners, func(l *listener[T]) bool { return !l.inline })
+	listening := len(inf.listeners)
 	inf.listeners = slices.DeleteFunc(inf.listeners, func(l *listener[T]) bool {
 		wanted := inf.push(l, log, stored, inf.events)
 		return !wanted || l.every && !inf.push(l, log, stored, inf.repeats)
 	})
+	if len(inf.listeners) != listening {
+		inf.countEvery()
+	}
 	if kept {
 		inf.events = nil
 	}
 	clear(inf.events) // or they would keep objects alive
 	inf.events, inf.repeats = inf.events[:0], nil
+}
+
+// countEvery notes whether some listener wants every change. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) countEvery() {
+	inf.every.Store(slices.ContainsFunc(inf.listeners, func(l *listener[T]) bool { return l.every }))
 }
 
 // push hands events to one listener and reports whether it still wants more. The caller holds the writer token.

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -36,9 +37,17 @@ type pending[T any] struct {
 	alive bool
 }
 
+// endsAt reports whether the last of it is a live state of that version.
+func (p *pending[T]) endsAt(resourceVersion string) bool {
+	return p.alive && p.live.resourceVersion == resourceVersion
+}
+
 // deltaFIFO is the buffer between the reflector, which must keep reading so that the server does not close its watch, and the store.
 // It keeps the keys in the order of their first pending step, merges the steps of each (see [pending]), and is emptied whole: its size
 // is bounded by the number of keys, not by how long nobody has popped.
+//
+// While a handler wants every change (see HandlerOptions.Every) nothing is merged: the steps stay as they came, and
+// their number is bounded by nothing but how fast the store is.
 //
 // Lists end and bookmarks arrive in the same order as the deltas around them. They have no key, so they travel as the state of the
 // batch: sweep, complete and resourceVersion say what is true once all of the batch's deltas have been applied.
@@ -49,6 +58,9 @@ type deltaFIFO[T any] struct {
 	// allocation for each step was a third of what an update costs.
 	steps  []pending[T]
 	places map[Key]int
+	// Guarded by mu. If steps are not merged, several may be of one key: then places tells the latest. Between two of
+	// them there is a cut, which is the number of the steps before it.
+	cuts []int
 	// Guarded by mu. The rest of the next batch.
 	resourceVersion          string
 	sweep, complete, rewound uint64
@@ -62,11 +74,16 @@ type deltaFIFO[T any] struct {
 	ready  chan<- struct{}
 
 	budget *budget
+	// every, which the FIFOs of all lanes share, is true while somebody wants each step.
+	every *atomic.Bool
 }
 
 // batch is everything that was in the FIFO at once.
 type batch[T any] struct {
 	deltas []delta[T]
+	// cuts are numbers of deltas, rising. Between two of them no key has more than a deletion and a live state that
+	// follows it.
+	cuts []int
 	// resourceVersion, unless empty, is the version that the store has reached once deltas are applied.
 	resourceVersion string
 	// sweep, unless zero, is the epoch of a list that came to its end: what the store holds from an older epoch is no longer on the server.
@@ -80,8 +97,25 @@ type batch[T any] struct {
 	bytes int64
 }
 
-func newDeltaFIFO[T any](ready chan<- struct{}, b *budget) *deltaFIFO[T] {
-	return &deltaFIFO[T]{places: make(map[Key]int), ready: ready, budget: b}
+// chunks yields the deltas in order, at most n at a time, and none from both sides of a cut.
+func (b *batch[T]) chunks(n int) iter.Seq[[]delta[T]] {
+	return func(yield func([]delta[T]) bool) {
+		rest, taken := b.deltas, 0
+		for _, cut := range b.cuts {
+			for len(rest) > 0 && taken < cut {
+				some := min(n, cut-taken)
+				if !yield(rest[:some]) {
+					return
+				}
+				rest, taken = rest[some:], taken+some
+			}
+		}
+		slices.Chunk(rest, n)(yield)
+	}
+}
+
+func newDeltaFIFO[T any](ready chan<- struct{}, b *budget, every *atomic.Bool) *deltaFIFO[T] {
+	return &deltaFIFO[T]{places: make(map[Key]int), ready: ready, budget: b, every: every}
 }
 
 // add appends a step to the history of its key. With reached, everything up to that version has then been added.
@@ -99,13 +133,23 @@ func (f *deltaFIFO[T]) add(d delta[T], reached string) {
 	}
 	f.added += d.size
 	place, queued := f.places[d.key]
+	if queued && d.repeated && !f.steps[place].endsAt(d.resourceVersion) { // what waits is later
+		f.mu.Unlock()
+		f.signal()
+		return
+	}
+	if queued && f.every.Load() {
+		if len(f.cuts) == 0 || place >= f.cuts[len(f.cuts)-1] {
+			f.cuts = append(f.cuts, len(f.steps))
+		}
+		queued = false
+	}
 	if !queued {
 		place = len(f.steps)
 		f.places[d.key] = place
 		f.steps = append(f.steps, pending[T]{})
 	}
 	switch p := &f.steps[place]; {
-	case d.repeated && queued && !(p.alive && p.live.resourceVersion == d.resourceVersion): // what waits is later
 	case !d.deleted:
 		d.repeated = d.repeated && (p.live.repeated || !queued)
 		d.changed = d.changed || p.live.changed
@@ -169,7 +213,11 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, complete: f.complete, rewound: f.rewound, bytes: f.added, deltas: slices.Grow(f.spare, len(f.steps))}
+	cuts := f.cuts // of the steps; they become those of the deltas
 	for i := range f.steps {
+		if len(cuts) > 0 && cuts[0] == i {
+			b.cuts, cuts = append(b.cuts, len(b.deltas)), cuts[1:]
+		}
 		p := &f.steps[i]
 		if p.gone != nil {
 			b.deltas = append(b.deltas, *p.gone)
@@ -189,7 +237,7 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	}
 	clear(f.places)
 	clear(f.steps) // or they would keep objects alive
-	f.steps, f.spare = f.steps[:0], nil
+	f.steps, f.cuts, f.spare = f.steps[:0], nil, nil
 	f.resourceVersion, f.sweep, f.complete, f.rewound, f.added = "", 0, 0, 0, 0
 	return b, true
 }

@@ -2,8 +2,12 @@ package informer
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -154,7 +158,7 @@ func fill(t *testing.T, f *deltaFIFO[int], n int) (steps, deltas int) {
 }
 
 func TestDeltaFIFOForgetsTheMemoryOfAGreatList(t *testing.T) {
-	f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{})
+	f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{}, new(atomic.Bool))
 	steps, deltas := fill(t, f, mostSpare+1)
 	require.Zero(t, steps)
 	require.Zero(t, deltas)
@@ -172,7 +176,7 @@ func TestDeltaFIFOKeepsTheMemoryOfABurstForABurst(t *testing.T) {
 		"until nothing comes": func(t *testing.T, f *deltaFIFO[int]) { fill(t, f, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{})
+			f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{}, new(atomic.Bool))
 			for range 3 { // large batches, and small ones among them
 				for i := range mostSmall {
 					n := 10
@@ -195,7 +199,7 @@ func TestDeltaFIFOKeepsTheMemoryOfABurstForABurst(t *testing.T) {
 
 // The store holds one object, and while nobody pops, it is deleted, and so is its successor: the store must hear of the one that it holds.
 func TestDeltaFIFOKeepsTheFirstDeletion(t *testing.T) {
-	f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{})
+	f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{}, new(atomic.Bool))
 	step := func(uid types.UID, deleted bool) delta[int] {
 		return delta[int]{item: item[int]{uid: uid}, deleted: deleted}
 	}
@@ -209,7 +213,7 @@ func TestDeltaFIFOKeepsTheFirstDeletion(t *testing.T) {
 
 func TestDeltaFIFOTakesNothingOnceItIsDropped(t *testing.T) {
 	b := &budget{}
-	f := newDeltaFIFO[int](make(chan struct{}, 1), b)
+	f := newDeltaFIFO[int](make(chan struct{}, 1), b, new(atomic.Bool))
 	step := delta[int]{item: item[int]{size: 5}}
 	f.add(step, "3")
 	f.drop()
@@ -218,4 +222,102 @@ func TestDeltaFIFOTakesNothingOnceItIsDropped(t *testing.T) {
 	require.Zero(t, b.waiting.Load(), "nor does what comes too late")
 	_, any := f.pop()
 	require.False(t, any)
+}
+
+// Whoever wants every step gets it, in order, and the store never has to look at two states of one key at once.
+func TestDeltaFIFOKeepsEveryStepWhileSomebodyWantsIt(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 9))
+		every := new(atomic.Bool)
+		every.Store(true)
+		f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{}, every)
+		var added, popped []string
+		last := map[Key]string{}
+		for version := range 300 {
+			key := named(strconv.Itoa(random.IntN(6)))
+			switch d := (delta[int]{item: item[int]{key: key}, deleted: random.IntN(4) == 0}); {
+			case random.IntN(40) == 0:
+				b, _ := f.pop()
+				for some := range b.chunks(5) {
+					require.LessOrEqual(t, len(some), 5)
+					keys := map[Key]bool{}
+					for _, d := range some {
+						require.False(t, keys[d.key], "seed %d: a key comes twice in %v", seed, some)
+						keys[d.key] = true
+						popped = append(popped, d.resourceVersion)
+					}
+				}
+				f.applied(b)
+				last = map[Key]string{}
+			case random.IntN(10) == 0 && last[d.key] != "": // what waits already, or is later than this
+				d.deleted, d.repeated, d.resourceVersion = false, true, "0"
+				if again := random.IntN(2) == 0 && last[d.key] != "gone"; again {
+					d.resourceVersion = last[d.key]
+					added = append(added, d.resourceVersion)
+				}
+				f.add(d, "")
+			default:
+				d.resourceVersion = strconv.Itoa(version + 1)
+				added, last[d.key] = append(added, d.resourceVersion), d.resourceVersion
+				if d.deleted {
+					last[d.key] = "gone"
+				}
+				f.add(d, d.resourceVersion)
+			}
+		}
+		every.Store(false)
+		f.add(delta[int]{item: item[int]{key: named("last"), resourceVersion: "first"}}, "")
+		f.add(delta[int]{item: item[int]{key: named("last"), resourceVersion: "merged"}}, "")
+		b, _ := f.pop()
+		for some := range b.chunks(chunk) {
+			for _, d := range some {
+				popped = append(popped, d.resourceVersion)
+			}
+		}
+		require.Equal(t, append(added, "merged"), popped, "seed %d", seed)
+		require.Empty(t, f.cuts)
+	}
+}
+
+// A handler that wants every change is told of it; the others' buffers are merged as always, and when it has left, so
+// is what waits for the store.
+func TestEveryChangeIsToldToThoseWhoWantIt(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		var every []string
+		count := func(counts *int) Handler[*corev1.Pod] { return func(Event[*corev1.Pod]) { *counts++ } }
+		wants, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
+			if !e.Initial {
+				every = append(every, e.Type.String())
+			}
+		}, HandlerOptions{Every: true})
+		require.NoError(t, err)
+		run(t, inf)
+		synctest.Wait()
+		for range 3 {
+			p.Create(pod("new"))
+			p.Update("default", "new", func(*corev1.Pod) {})
+			p.Update("default", "new", func(*corev1.Pod) {})
+			p.Delete("default", "new")
+		}
+		synctest.Wait()
+		round := []string{"Added", "Updated", "Updated", "Deleted"}
+		require.Equal(t, slices.Concat(round, round, round), every)
+
+		require.NoError(t, wants.Remove(t.Context()))
+		p.Update("default", "a", func(*corev1.Pod) {}) // it is forgotten at the next event
+		synctest.Wait()
+		seen := 0
+		_, err = inf.AddHandler(count(&seen), HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		seen = 0
+		inf.lockWriter() // the store is busy
+		for range 100 {
+			p.Update("default", "a", func(*corev1.Pod) {})
+		}
+		time.Sleep(time.Second)
+		inf.unlockWriter()
+		synctest.Wait()
+		require.LessOrEqual(t, seen, 2, "one that the store had taken before, and the newest")
+		healed(t, p, inf, told)
+	})
 }

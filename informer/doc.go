@@ -52,9 +52,10 @@
 //	              Registration.Synced, when h has returned from all of it.
 //	snapshot      each read (Get, All, a lookup) sees one moment of the whole store.
 //
-// In plain words: a handler sees a subsequence of the truth, in order, and is told of the present sooner or later. It is not told of every state: what was
-// replaced before anybody looked is gone. Whoever needs a count of changes, or their causes, must not look for them here. Between keys there is no order.
-// The cache always lags a little; what was just written may not be in it.
+// In plain words: a handler sees a subsequence of the truth, in order, and is told of the present sooner or later. It
+// is not told of every state: what was replaced before anybody looked is gone, unless a handler wants it
+// (HandlerOptions.Every). Whoever needs a count of changes, or their causes, must not look for them here. Between keys
+// there is no order. The cache always lags a little; what was just written may not be in it.
 //
 // When the server cannot be reached the cache keeps answering, and [Health] says that it is stale, since when, and why. An object whose present state cannot
 // be taken, because Options.Transform fails on it or, with [REST], because it cannot be decoded, keeps its last good state, and [SharedIndexInformer.Invalid] says why; nobody is told that it was deleted.
@@ -97,8 +98,9 @@
 // There is no other. Run returns once they have ended, or after Options.StopGrace with [ErrStuck], which names those that are still
 // inside of somebody's code.
 //
-// The reflector has the FIFO behind it because a server closes a watch that is not read; a handler has its buffer in front of it because one that is
-// slow must not hold up the others. Both buffers are merged by key, so neither outgrows what exists.
+// The reflector has the FIFO behind it because a server closes a watch that is not read; a handler has its buffer in
+// front of it because one that is slow must not hold up the others. Both buffers are merged by key, so neither outgrows
+// what exists, unless HandlerOptions.Every forbids it.
 //
 // # Testing code that uses an informer
 //

@@ -79,9 +79,12 @@ type HandlerOptions struct {
 	// objects with something outside of the cluster, which changes without a word. While it is on, the informer keeps a second list of the keys.
 	// Zero: never. Otherwise at least a second.
 	Resync time.Duration
-	// Every lets the handler have each change of the store, however many wait for it: they are not merged, so a slow handler makes them grow WITHOUT
-	// BOUND. It is also told, as an Updated with Event.Resync set, when a list or watch repeats a state that the store holds. For code that counts on
-	// that, as client-go's informers let it; what a state is made of is known without.
+	// Every lets the handler have each change that the server tells of. Nothing is merged, neither on the way to the
+	// store, which goes through each state, nor in front of the handler, but for what follows an event that it panicked
+	// on: so if the store or the handler is slow, what waits grows WITHOUT BOUND. Other handlers are told more than
+	// without it, too; what waits for them is merged as always. The handler is also told, as an Updated with
+	// Event.Resync set, when a list or watch repeats a state that the store holds. For code that counts on that, as
+	// client-go's informers let it; what a state is made of is known without.
 	Every bool
 	// CrashOnPanic lets a panic of the handler, or of Reached, end the process, as any other panic does. For those who would rather be restarted
 	// than run with whatever the panic has left behind.

@@ -113,6 +113,8 @@ type SharedIndexInformer[T any] struct {
 	// Held with the writer token: who is told of changes, and the scratch space for what they are told.
 	listeners       []*listener[T]
 	events, repeats []Event[T]
+	// every is true while one of the listeners wants every change. It is set with the writer token held.
+	every atomic.Bool
 	// Held with the writer token; nil unless Options.DetectMutations.
 	detector *detector[T]
 	// reminder fires when somebody's turn may have come, see remind. It is set by Run, and after that reset with the writer token held.
@@ -338,6 +340,7 @@ func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions)
 	inf.push(l, inf.log, stored, joined)
 	// Those that have been removed are forgotten here, too: when nothing changes, nobody else would.
 	inf.listeners = append(slices.DeleteFunc(inf.listeners, (*listener[T]).isRemoved), l)
+	inf.countEvery()
 	if l.resync != nil && inf.HasSynced() {
 		inf.reminder.Reset(0)
 	}

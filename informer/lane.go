@@ -46,7 +46,7 @@ type lane[T any] struct {
 func (inf *SharedIndexInformer[T]) newLane(namespace string, from source, selector metav1.ListOptions) *lane[T] {
 	l := &lane[T]{
 		namespace: namespace,
-		fifo:      newDeltaFIFO[T](inf.ready, inf.budget),
+		fifo:      newDeltaFIFO[T](inf.ready, inf.budget, &inf.every),
 		health:    newLaneHealth(inf.health, namespace),
 	}
 	l.reflector = &reflector[T]{

@@ -14,7 +14,9 @@
 //
 // Where client-go documents what happens, that is what happens here, also where package informer promises more:
 //
-//   - Each change of the cache is told to each handler. One that is slow makes them grow without bound.
+//   - Each change that the server tells of is a change of the cache, and each change of the cache is told to each
+//     handler: an object that changes as soon as it exists is OnAdd and OnUpdate. So what waits for a handler that is
+//     slow, or for an index function that is, grows without bound.
 //   - What a list or watch repeats is an update with an equal resourceVersion, for handlers that resync, and for all if the informer does not.
 //   - A handler that panics ends the process, unless utilruntime.ReallyCrash is false: then what it panicked on is lost on it.
 //   - An object that was missed to be deleted comes as a cache.DeletedFinalStateUnknown, by value.
