@@ -57,9 +57,11 @@ type Event[T any] struct {
 // Handler is told of every change of the store that it is fast enough to see. It must not change the objects of the event: they are the
 // store's own.
 //
-// A panic is recovered and logged, and the event is delivered again after 1 s, 2 s, 4 s ... 5 min. Later events of its key wait until then and are merged
-// with it, so that Old is what the handler has last returned from; an object that is gone by then is not mentioned any more if the handler has never
-// returned from its Added. A Deleted is given up after ten more tries. HandlerOptions.CrashOnPanic is the other choice.
+// A panic is recovered and logged, and the event is delivered again after 1 s, 2 s, 4 s ... 5 min. Later events of its
+// key wait until then and are merged with it, so that Old is what the handler has last returned from; an object that is
+// gone by then is not mentioned any more if the handler has never returned from its Added. A Deleted is given up after
+// ten more tries. A handler that ends its goroutine (runtime.Goexit, and so t.FailNow) is treated as if it had
+// panicked. HandlerOptions.CrashOnPanic is the other choice.
 type Handler[T any] func(Event[T])
 
 // HandlerOptions may be left zero.
@@ -86,8 +88,9 @@ type HandlerOptions struct {
 	// Event.Resync set, when a list or watch repeats a state that the store holds. For code that counts on that, as
 	// client-go's informers let it; what a state is made of is known without.
 	Every bool
-	// CrashOnPanic lets a panic of the handler, or of Reached, end the process, as any other panic does. For those who would rather be restarted
-	// than run with whatever the panic has left behind.
+	// CrashOnPanic lets a panic of the handler, or of Reached, end the process, as any other panic does. For those who
+	// would rather be restarted than run with whatever the panic has left behind. An event on which such a handler ends
+	// its goroutine is lost on it.
 	CrashOnPanic bool
 }
 

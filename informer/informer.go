@@ -251,7 +251,7 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	inf.log, inf.health.log = log, log
 	inf.listen = func(l *listener[T]) {
 		if !l.inline && l.start() {
-			inf.group.Go("handler "+l.name+" of informer "+inf.name, func() { l.run(ctx, log) })
+			inf.group.Keep("handler "+l.name+" of informer "+inf.name, func() { l.run(ctx, log) })
 		}
 	}
 	for _, l := range inf.listeners {

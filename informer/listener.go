@@ -37,7 +37,9 @@ type listener[T any] struct {
 	// Written with mu held. Once removed is true, nothing is buffered and the goroutine ends; ended is closed by it, or by remove if it never started.
 	started bool
 	removed atomic.Bool
-	// inHand counts the events of the batch that the goroutine has taken with which the handler has not been called.
+	// hand is what the goroutine has taken and not called the handler with; it alone looks at it, and everybody at the
+	// number, which is inHand.
+	hand   []Event[T]
 	inHand atomic.Int64
 	// Guarded by mu: how many keys stand in redelivery, and how many events were merged away.
 	owed, merged int
@@ -128,24 +130,24 @@ func (l *listener[T]) merge() {
 	}
 }
 
-// next takes the oldest batch.
-func (l *listener[T]) next() (batch []Event[T], ok bool) {
+// next takes the oldest batch in hand, and reports whether there was one.
+func (l *listener[T]) next() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.head == len(l.batches) {
-		return nil, false
+		return false
 	}
-	batch, l.batches[l.head] = l.batches[l.head], nil
+	l.hand, l.batches[l.head] = l.batches[l.head], nil
 	l.head++
-	l.waiting -= len(batch)
-	l.inHand.Store(int64(len(batch)))
+	l.waiting -= len(l.hand)
+	l.inHand.Store(int64(len(l.hand)))
 	if l.head == len(l.batches) {
 		l.batches, l.head, l.limit = l.batches[:0], 0, minBuffer
 		if cap(l.batches) > minBuffer {
 			l.batches = nil // a burst has passed, its memory goes
 		}
 	}
-	return batch, true
+	return true
 }
 
 func (l *listener[T]) signal() {
@@ -163,34 +165,31 @@ func (l *listener[T]) start() bool {
 	return l.started
 }
 
-// run calls the handler until ctx ends or the listener is removed.
+// run calls the handler until ctx ends or the listener is removed. If the handler ends the goroutine, it is to be
+// called again, on another one.
 func (l *listener[T]) run(ctx context.Context, log klog.Logger) {
-	defer close(l.ended)
 	for {
+		l.work(ctx, log)
+		for !l.isOver(ctx) && l.next() {
+			l.work(ctx, log)
+		}
+		if l.isOver(ctx) {
+			close(l.ended)
+			return
+		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-l.wake:
 		case <-l.redelivery.due.C:
 			l.redeliver(ctx, log)
 		}
-		for !l.isOver(ctx) {
-			batch, ok := l.next()
-			if !ok {
-				break
-			}
-			l.work(ctx, log, batch)
-		}
-		if l.isRemoved() {
-			return
-		}
 	}
 }
 
-// work calls the handler with a batch, and in between with what it owes, until ctx ends or the listener is removed.
-func (l *listener[T]) work(ctx context.Context, log klog.Logger, batch []Event[T]) {
-	defer l.inHand.Store(0)
-	for i := range batch {
+// work calls the handler with what is in hand, and in between with what it owes, until ctx ends or the listener is
+// removed.
+func (l *listener[T]) work(ctx context.Context, log klog.Logger) {
+	for len(l.hand) > 0 {
 		if len(l.redelivery.failing) > 0 { // asking the timer takes longer than all the rest
 			select {
 			case <-l.redelivery.due.C:
@@ -199,11 +198,15 @@ func (l *listener[T]) work(ctx context.Context, log klog.Logger, batch []Event[T
 			}
 		}
 		if l.isOver(ctx) {
-			return
+			l.hand = nil
+			break
 		}
+		e := l.hand[0]
+		l.hand = l.hand[1:]
 		l.inHand.Add(-1)
-		l.deliver(log, batch[i])
+		l.deliver(log, e)
 	}
+	l.inHand.Store(0)
 }
 
 // remove makes the listener deaf. It does not wait for a call of the handler that is under way.

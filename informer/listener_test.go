@@ -22,8 +22,8 @@ func listenerScript(t *testing.T, script []byte) {
 	now, marked := 1, false
 	deliver := func(n int) {
 		for range n {
-			if batch, ok := l.next(); ok {
-				l.work(t.Context(), klog.Background(), batch)
+			if l.next() {
+				l.work(t.Context(), klog.Background())
 			}
 		}
 	}
@@ -124,16 +124,28 @@ func TestMergingNeverPostponesTheMark(t *testing.T) {
 		for j := range 10 {
 			l.push(log, keys, Event[int]{Type: Updated, Key: Key{Name: strconv.Itoa((10*i + j) % keys)}})
 		}
-		batch, ok := l.next()
-		require.True(t, ok)
-		l.work(t.Context(), log, batch)
-		delivered += len(batch)
+		require.True(t, l.next())
+		delivered += len(l.hand)
+		l.work(t.Context(), log)
 		select {
 		case <-l.synced:
 			return
 		default:
 		}
 	}
+}
+
+// Only what was there at first is initial, and not what has taken its key since.
+func TestMergingKeepsWhatIsInitial(t *testing.T) {
+	initial := Event[int]{Type: Added, Key: named("a"), UID: "1", New: 1, Initial: true}
+	updated := Event[int]{Type: Updated, Key: named("a"), UID: "1", Old: 1, New: 2}
+	deleted := Event[int]{Type: Deleted, Key: named("a"), UID: "1", Old: 2}
+	again := Event[int]{Type: Added, Key: named("a"), UID: "2", New: 3}
+	require.Equal(t, []Event[int]{{Type: Added, Key: named("a"), UID: "1", New: 2, Initial: true}},
+		merge([]Event[int]{initial, updated}))
+	require.Equal(t, []Event[int]{again}, merge([]Event[int]{initial, updated, deleted, again}))
+	require.Equal(t, []Event[int]{deleted, again}, merge([]Event[int]{updated, deleted, again})[:2])
+	require.Empty(t, merge([]Event[int]{initial, updated, deleted}))
 }
 
 func TestWhatWaitsForAHandlerIsBoundedByTheStore(t *testing.T) {
@@ -175,8 +187,7 @@ func TestABurstThatHasPassedHoldsNoMemory(t *testing.T) {
 		l.push(klog.Background(), 50_000, Event[int]{Type: Added, Key: Key{Name: strconv.Itoa(i)}})
 	}
 	for range 50_000 {
-		_, ok := l.next()
-		require.True(t, ok)
+		require.True(t, l.next())
 	}
 	require.LessOrEqual(t, cap(l.batches), minBuffer)
 	require.Equal(t, minBuffer, l.limit)

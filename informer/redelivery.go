@@ -5,10 +5,13 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// redelivery is what a handler owes: the events that it panicked on. Each key is delivered again after 1 s, 2 s, 4 s ... 5 min. What happens to the key
-// meanwhile waits behind, and is merged, so that the handler sees the rounds and the Old of [Event] as if it had never been called in vain.
+// redelivery is what a handler owes: the events that it panicked on, or ended its goroutine on, which is the same. Each
+// key is delivered again after 1 s, 2 s, 4 s ... 5 min. What happens to the key meanwhile waits behind, and is merged,
+// so that the handler sees the rounds and the Old of [Event] as if it had never been called in vain.
 //
 // A Deleted of a handler that never takes it would wait for ever, and the next one, and so on: those are given up after maxTries.
 //
@@ -64,13 +67,7 @@ func (l *listener[T]) deliver(log klog.Logger, e Event[T]) {
 		l.owe(len(r.failing))
 		return
 	}
-	if l.call(log, e) || l.inline {
-		return
-	}
-	f := &failure[T]{events: []Event[T]{e}}
-	r.failing[e.Key] = f
-	l.owe(len(r.failing))
-	l.postpone(f)
+	l.call(log, e)
 }
 
 // redeliver calls the handler with what it owes, as far as its time has come, until ctx ends or the listener is removed.
@@ -78,11 +75,32 @@ func (l *listener[T]) redeliver(ctx context.Context, log klog.Logger) {
 	r := &l.redelivery
 	r.dueAt = time.Time{}
 	now := time.Now()
-	for key, f := range r.failing {
-		if f.next.After(now) {
-			r.wake(f.next)
-			continue
+	lifecycle.OrExit(func() {
+		for key, f := range r.failing {
+			if f.next.After(now) {
+				r.wake(f.next)
+			} else {
+				l.retry(ctx, log, key, f)
+			}
 		}
+	}, func() { r.wake(now) }) // the goroutine that follows this one goes on with the others
+}
+
+// retry calls the handler with what it owes of one key.
+func (l *listener[T]) retry(ctx context.Context, log klog.Logger, key Key, f *failure[T]) {
+	settled := func() {
+		if len(f.events) > 0 && f.events[0].Type == Deleted && f.tries == maxTries {
+			log.Error(nil, "A handler panics again and again on a deletion, which is given up", "handler", l.name, "key", key)
+			f.events = f.events[1:]
+		}
+		if len(f.events) == 0 {
+			delete(l.redelivery.failing, key)
+			l.owe(len(l.redelivery.failing))
+			return
+		}
+		l.postpone(f)
+	}
+	lifecycle.OrExit(func() {
 		for len(f.events) > 0 {
 			if l.isOver(ctx) {
 				return
@@ -92,17 +110,8 @@ func (l *listener[T]) redeliver(ctx context.Context, log klog.Logger) {
 			}
 			f.events = f.events[1:]
 		}
-		if len(f.events) > 0 && f.events[0].Type == Deleted && f.tries == maxTries {
-			log.Error(nil, "A handler panics again and again on a deletion, which is given up", "handler", l.name, "key", key)
-			f.events = f.events[1:]
-		}
-		if len(f.events) == 0 {
-			delete(r.failing, key)
-			l.owe(len(r.failing))
-			continue
-		}
-		l.postpone(f)
-	}
+		settled()
+	}, settled)
 }
 
 func (l *listener[T]) postpone(f *failure[T]) {
@@ -111,16 +120,32 @@ func (l *listener[T]) postpone(f *failure[T]) {
 	l.redelivery.wake(f.next)
 }
 
-// call reports whether the handler has returned, not panicked.
-func (l *listener[T]) call(log klog.Logger, e Event[T]) bool {
-	err := l.try(func() { l.handler(e) })
-	if err != nil {
-		if held, ok := l.panics.line(); ok {
-			log.Error(err, "A handler panicked", "handler", l.name, "event", e.Type.String(), "key", e.Key, "again", !l.inline, "notLogged", held,
-				"stack", stackOf(err))
+// call calls the handler, and reports whether it has returned. If it has not, its event is owed, unless it is inline.
+func (l *listener[T]) call(log klog.Logger, e Event[T]) (returned bool) {
+	lifecycle.OrExit(func() {
+		if err := l.try(func() { l.handler(e) }); err != nil {
+			l.failed(log, e, err)
+			return
 		}
+		returned = true
+	}, func() { l.failed(log, e, lifecycle.ErrExited) })
+	return returned
+}
+
+// failed lets an event on which the handler has failed be owed.
+func (l *listener[T]) failed(log klog.Logger, e Event[T], err error) {
+	again := !l.inline && !l.crash
+	if held, ok := l.panics.line(); ok {
+		log.Error(err, "A handler panicked", withStack([]any{"handler", l.name, "event", e.Type.String(), "key", e.Key,
+			"again", again, "notLogged", held}, err)...)
 	}
-	return err == nil
+	if _, failing := l.redelivery.failing[e.Key]; failing || !again {
+		return
+	}
+	f := &failure[T]{events: []Event[T]{e}}
+	l.redelivery.failing[e.Key] = f
+	l.owe(len(l.redelivery.failing))
+	l.postpone(f)
 }
 
 // owe makes the number of keys that are owed known to pending.

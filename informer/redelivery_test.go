@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -15,8 +16,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// What a handler may do instead of returning: it is all the same.
+var failures = map[string]func(){
+	"panic":  func() { panic("not yet") },
+	"goexit": runtime.Goexit, // as t.FailNow does
+}
+
 // C1: an event on which the handler panics comes again, with exact waits; meanwhile the others go on.
 func TestAPanicIsFollowedByRedelivery(t *testing.T) {
+	for how, fail := range failures {
+		t.Run(how, func(t *testing.T) { testRedelivery(t, fail) })
+	}
+}
+
+func testRedelivery(t *testing.T, fail func()) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		var tries []float64
 		var well atomic.Bool
@@ -25,7 +38,7 @@ func TestAPanicIsFollowedByRedelivery(t *testing.T) {
 		added, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
 			if e.Key.Name == "a" && !well.Load() {
 				tries = append(tries, time.Since(began).Seconds())
-				panic("not yet")
+				fail()
 			}
 			completed.handle(e)
 		}, HandlerOptions{})
@@ -79,12 +92,18 @@ func TestWhatIsGoneIsNotRedelivered(t *testing.T) {
 }
 
 func TestADeletionThatIsNeverTakenIsGivenUp(t *testing.T) {
+	for how, fail := range failures {
+		t.Run(how, func(t *testing.T) { testGivingUp(t, fail) })
+	}
+}
+
+func testGivingUp(t *testing.T, fail func()) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		calls := 0
 		added, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
 			if e.Type == Deleted {
 				calls++
-				panic("no")
+				fail()
 			}
 		}, HandlerOptions{})
 		require.NoError(t, err)
@@ -206,16 +225,24 @@ func TestWhoRemovesItselfInRedeliveryIsDeafToWhatWaits(t *testing.T) {
 	}, HandlerOptions{})
 	synctest.Test(t, func(t *testing.T) {
 		l.redelivery = newRedelivery[int]() // its timer is of this time
-		l.work(t.Context(), klog.Logger{}, []Event[int]{{Type: Added, Key: named("a")}})
+		l.hand = []Event[int]{{Type: Added, Key: named("a")}}
+		l.work(t.Context(), klog.Logger{})
 		owing = false
 		time.Sleep(time.Minute)
-		l.work(t.Context(), klog.Logger{}, []Event[int]{{Type: Added, Key: named("b")}})
+		l.hand = []Event[int]{{Type: Added, Key: named("b")}}
+		l.work(t.Context(), klog.Logger{})
 		require.Equal(t, 2, calls)
 	})
 }
 
 // Whatever a handler that panics now and then returns from looks like the history of one that never does.
 func TestAHandlerThatPanicsNowAndThenMissesNothing(t *testing.T) {
+	for how, fail := range failures {
+		t.Run(how, func(t *testing.T) { testNowAndThen(t, fail) })
+	}
+}
+
+func testNowAndThen(t *testing.T, fail func()) {
 	for seed := range uint64(20) {
 		t.Logf("seed %d", seed)
 		bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
@@ -224,7 +251,7 @@ func TestAHandlerThatPanicsNowAndThenMissesNothing(t *testing.T) {
 			chance := rand.New(rand.NewPCG(seed, 4))
 			_, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
 				if chance.IntN(3) == 0 {
-					panic("now")
+					fail()
 				}
 				completed.handle(e)
 			}, HandlerOptions{})
@@ -251,4 +278,28 @@ func TestAHandlerThatPanicsNowAndThenMissesNothing(t *testing.T) {
 			healed(t, p, inf, told)
 		})
 	}
+}
+
+// One who would rather crash has nothing delivered again, and runtime.Goexit is no crash.
+func TestWhoCrashesOnPanicGoesOnAfterAnExit(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		var seen []string
+		added, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
+			if seen = append(seen, e.Type.String()+" "+e.Key.Name); e.Key.Name == "a" {
+				runtime.Goexit()
+			}
+		}, HandlerOptions{CrashOnPanic: true})
+		require.NoError(t, err)
+		run(t, inf)
+		<-added.Synced()
+		p.Update("default", "a", func(*corev1.Pod) {})
+		synctest.Wait()
+		p.Update("default", "b", func(*corev1.Pod) {})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"Added a", "Added b"}, seen[:2])
+		require.Equal(t, []string{"Updated a", "Updated b"}, seen[2:])
+		require.Zero(t, added.Pending())
+		healed(t, p, inf, told)
+	})
 }

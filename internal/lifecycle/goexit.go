@@ -1,0 +1,37 @@
+package lifecycle
+
+import "errors"
+
+// ErrExited stands for a call of user code that has ended its goroutine by runtime.Goexit, as t.FailNow does, which knows
+// no other way to leave. It is treated like a panic.
+var ErrExited = errors.New("the call ended its goroutine (runtime.Goexit)")
+
+// OrExit calls fn, and exited if fn ends the goroutine, which then ends. A panic of fn goes on as it was.
+func OrExit(fn, exited func()) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			panic(v)
+		}
+		exited()
+	}()
+	fn()
+	returned = true
+}
+
+// Keep is Go for an fn that calls user code. If that ends the goroutine another one calls fn again, which finds whatever
+// it needs to go on outside of itself.
+func (g *Group) Keep(name string, fn func()) {
+	g.Go(name, func() { OrExit(fn, func() { g.Keep(name, fn) }) })
+}
+
+// Aside is Try on a goroutine of its own, so that a call that ends its goroutine is an error, too: ErrExited. It takes
+// longer than Try, and fn must not be one that never returns.
+func Aside(fn func()) error {
+	done := make(chan error, 1)
+	go OrExit(func() { done <- Try(fn) }, func() { done <- ErrExited })
+	return <-done
+}

@@ -1,0 +1,43 @@
+package lifecycle
+
+import (
+	"io"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAGoroutineIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group
+		calls := 0
+		g.Keep("kept", func() {
+			if calls++; calls < 5 {
+				runtime.Goexit()
+			}
+			time.Sleep(time.Minute)
+		})
+		require.ErrorIs(t, g.Wait(time.Second), ErrStuck)
+		require.NoError(t, g.Wait(time.Hour))
+		require.Equal(t, 5, calls)
+	})
+}
+
+func TestAsideSurvivesWhateverIsCalled(t *testing.T) {
+	require.NoError(t, Aside(func() {}))
+	require.ErrorIs(t, Aside(func() { panic(io.EOF) }), io.EOF)
+	require.Equal(t, ErrExited, Aside(runtime.Goexit))
+}
+
+func TestOrExitTellsAnExitFromAPanic(t *testing.T) {
+	exits := 0
+	exited := func() { exits++ }
+	OrExit(func() {}, exited)
+	require.ErrorIs(t, Try(func() { OrExit(func() { panic(io.EOF) }, exited) }), io.EOF)
+	require.Zero(t, exits)
+	require.Equal(t, ErrExited, Aside(func() { OrExit(runtime.Goexit, exited) }))
+	require.Equal(t, 1, exits)
+}
