@@ -122,14 +122,12 @@ func (l *listener[T]) postpone(f *failure[T]) {
 
 // call calls the handler, and reports whether it has returned. If it has not, its event is owed, unless it is inline.
 func (l *listener[T]) call(log klog.Logger, e Event[T]) (returned bool) {
-	lifecycle.OrExit(func() {
-		if err := l.try(func() { l.handler(e) }); err != nil {
-			l.failed(log, e, err)
-			return
-		}
-		returned = true
-	}, func() { l.failed(log, e, lifecycle.ErrExited) })
-	return returned
+	handle, failed := func() { l.handler(e) }, func(err error) { l.failed(log, e, err) }
+	if !l.crash {
+		return lifecycle.Attempt(handle, failed)
+	}
+	lifecycle.OrExit(handle, func() { failed(lifecycle.ErrExited) })
+	return true
 }
 
 // failed lets an event on which the handler has failed be owed.

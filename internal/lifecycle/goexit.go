@@ -1,6 +1,9 @@
 package lifecycle
 
-import "errors"
+import (
+	"errors"
+	"runtime/debug"
+)
 
 // ErrExited stands for a call of user code that has ended its goroutine by runtime.Goexit, as t.FailNow does, which knows
 // no other way to leave. It is treated like a panic.
@@ -22,6 +25,23 @@ func OrExit(fn, exited func()) {
 	returned = true
 }
 
+// Attempt calls fn and reports whether it has returned. If not, failed is told why: a *PanicError, or ErrExited, and
+// then the goroutine ends.
+func Attempt(fn func(), failed func(error)) (returned bool) {
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			failed(&PanicError{Value: v, Stack: debug.Stack()})
+		} else {
+			failed(ErrExited)
+		}
+	}()
+	fn()
+	return true
+}
+
 // Keep is Go for an fn that calls user code. If that ends the goroutine another one calls fn again, which finds whatever
 // it needs to go on outside of itself.
 func (g *Group) Keep(name string, fn func()) {
@@ -32,6 +52,10 @@ func (g *Group) Keep(name string, fn func()) {
 // longer than Try, and fn must not be one that never returns.
 func Aside(fn func()) error {
 	done := make(chan error, 1)
-	go OrExit(func() { done <- Try(fn) }, func() { done <- ErrExited })
+	go func() {
+		if Attempt(fn, func(err error) { done <- err }) {
+			done <- nil
+		}
+	}()
 	return <-done
 }

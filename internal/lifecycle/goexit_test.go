@@ -41,3 +41,14 @@ func TestOrExitTellsAnExitFromAPanic(t *testing.T) {
 	require.Equal(t, ErrExited, Aside(func() { OrExit(runtime.Goexit, exited) }))
 	require.Equal(t, 1, exits)
 }
+
+func TestAnAttemptTellsWhyItFailed(t *testing.T) {
+	var told error
+	tell := func(err error) { told = err }
+	require.True(t, Attempt(func() {}, tell))
+	require.NoError(t, told)
+	require.False(t, Attempt(func() { panic(io.EOF) }, tell))
+	require.ErrorIs(t, told, io.EOF)
+	require.Equal(t, ErrExited, Aside(func() { Attempt(runtime.Goexit, tell) }))
+	require.Equal(t, ErrExited, told)
+}
