@@ -18,15 +18,26 @@
 //     handler: an object that changes as soon as it exists is OnAdd and OnUpdate. So what waits for a handler that is
 //     slow, or for an index function that is, grows without bound.
 //   - What a list or watch repeats is an update with an equal resourceVersion, for handlers that resync, and for all if the informer does not.
-//   - A handler that panics ends the process, unless utilruntime.ReallyCrash is false: then what it panicked on is lost on it.
+//   - A handler that panics ends the process, unless utilruntime.ReallyCrash is false: then what it panicked on
+//     is lost on it, as is what it calls runtime.Goexit on.
+//   - An object is in the store under the name that the transform function leaves it.
+//   - What is written to the store by hand stays until the next list, and is undone by it.
+//   - A WatchErrorHandler is told of lists and watches that fail, but not of a streamed list for which a plain
+//     one stands in, of a version that has expired and is asked for again, or of a server that is refused or says
+//     that it is busy.
+//   - The feature gate WatchListClient, and the variable KUBE_FEATURE_WatchListClient, are asked when an informer
+//     starts.
 //   - An object that was missed to be deleted comes as a cache.DeletedFinalStateUnknown, by value.
 //   - RemoveEventHandler does not wait. A second Run warns and returns. Run returns when every handler has.
 //
-// What client-go leaves open, or gets wrong, is as in package informer: an object that was deleted and created again under its name is OnDelete, then OnAdd,
-// never an OnUpdate from one to the other; older data than the cache holds is not taken; an object that the transform function fails on is tried again;
-// an index function that fails, or panics, does not end the process: the object is not found in that index, and a write to the store by hand returns the error.
-// Objects are spread over the resync period, and do not come all at once. Of the metrics, only the store's resourceVersion is published, and only to a provider
-// that was passed to the constructor.
+// What client-go leaves open, or gets wrong, is as in package informer: an object that was deleted and created again
+// under its name is OnDelete, then OnAdd, never an OnUpdate from one to the other; older data than the cache holds is
+// not taken; an object that the transform function fails on is tried again; a WatchErrorHandler that panics is logged,
+// and the informer goes on; an index function that fails, or panics, does not end the process: the object is not found
+// in that index, and a write to the store by hand returns the error. Handlers are told nothing of what is written to
+// the store by hand, nor when a list undoes it. Objects are spread over the resync period, and do not come all at once.
+// Of the metrics, only the store's resourceVersion is published, and only to a provider that was passed to the
+// constructor.
 //
 // Errors about keys do not show the object, which may be a Secret. errors.As finds the cache.KeyError that holds it.
 //

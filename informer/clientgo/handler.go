@@ -2,6 +2,7 @@ package clientgo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -58,7 +59,7 @@ func (s *sharedInformer) addHandler(h cache.ResourceEventHandler, opts cache.Han
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
-		return nil, fmt.Errorf("the handler %T was not added, because the informer of %s has stopped", h, s.description)
+		return nil, s.stoppedBefore(fmt.Sprintf("the handler %T", h))
 	}
 	period := s.resyncPeriod(log, opts.ResyncPeriod)
 	r := &registration{informer: s, name: fmt.Sprintf("SharedIndexInformer %s + event handler %T", s.description, h)}
@@ -66,6 +67,9 @@ func (s *sharedInformer) addHandler(h cache.ResourceEventHandler, opts cache.Han
 	r.core, err = s.core.AddHandler(s.call(log, h, period > 0), informer.HandlerOptions{
 		Name: fmt.Sprintf("%T", h), Every: true, CrashOnPanic: true, Resync: period,
 	})
+	if errors.Is(err, informer.ErrStopped) { // its end has begun
+		err = s.stoppedBefore(fmt.Sprintf("the handler %T", h))
+	}
 	return r, err
 }
 
@@ -109,7 +113,7 @@ func (s *sharedInformer) call(log klog.Logger, h cache.ResourceEventHandler, res
 		case e.Type == informer.Updated && (!e.Resync || resyncs || s.checkPeriod == 0):
 			h.OnUpdate(e.Old, e.New)
 		case e.Type == informer.Deleted && e.FinalStateUnknown:
-			h.OnDelete(cache.DeletedFinalStateUnknown{Key: keyOf(e.Key), Obj: e.Old})
+			h.OnDelete(cache.DeletedFinalStateUnknown{Key: s.keyOf(e.Key, e.Old), Obj: e.Old})
 		case e.Type == informer.Deleted:
 			h.OnDelete(e.Old)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -15,11 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/features"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // NewSharedInformer is NewSharedIndexInformer without indexes.
@@ -60,6 +63,7 @@ type sharedInformer struct {
 	transform   cache.TransformFunc
 	watchErrors cache.WatchErrorHandlerWithContext
 	reflector   *cache.Reflector // what watchErrors is given
+	streams     bool             // lists may be streamed
 }
 
 func newSharedInformer(lw cache.ListerWatcher, example runtime.Object, options cache.SharedIndexInformerOptions) *sharedInformer {
@@ -74,18 +78,20 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object, options c
 	if options.InformerMetricsProvider != nil && options.Identifier.Reserved() {
 		s.store.versions = options.InformerMetricsProvider.NewStoreResourceVersionMetric(options.Identifier)
 	}
-	core, err := informer.Project[informer.Object](reporting{NewClient(lw), s}, s.take, informer.Options[informer.Object]{
+	client := &reporting{Client: NewClient(lw), informer: s}
+	core, err := informer.Project[informer.Object](client, s.take, informer.Options[informer.Object]{
 		Name:             s.description,
 		DisableWatchList: watchlist.DoesClientNotSupportWatchListSemantics(lw),
 		StopGrace:        math.MaxInt64, // Run returns when every handler has
 	})
 	if err == nil {
-		_, err = core.AddHandler(s.write, informer.HandlerOptions{Name: "store", Inline: true, Reached: func(_, resourceVersion string) { s.store.Bookmark(resourceVersion) }})
+		_, err = core.AddHandler(s.write, informer.HandlerOptions{Name: "store", Inline: true, Reached: s.reached})
 	}
 	if err != nil {
 		panic(err) // only a mistake made here can be the reason
 	}
 	s.core = core
+	s.store.byHand, s.store.lists = map[string]int{}, func() int { return core.Health().Lists }
 	return s
 }
 
@@ -100,20 +106,94 @@ func (s *sharedInformer) take(object informer.Object) (any, error) {
 	if s.transform == nil {
 		return object, nil
 	}
-	return s.transform(object)
+	var stored any
+	var err error
+	if failed := lifecycle.Aside(func() { stored, err = s.transform(object) }); failed != nil {
+		return nil, failed
+	}
+	return stored, err
 }
 
 // write keeps the store in step with the core.
 func (s *sharedInformer) write(e informer.Event[any]) {
-	c := change{key: keyOf(e.Key), obj: e.New}
-	if e.Type == informer.Deleted {
-		c.obj, c.remove = e.Old, true
+	obj, remove := e.New, e.Type == informer.Deleted
+	if remove {
+		obj = e.Old
+	}
+	changes := []change{{key: s.keyOf(e.Key, obj), obj: obj, remove: remove}}
+	if e.Type == informer.Updated {
+		if before := s.keyOf(e.Key, e.Old); before != changes[0].key {
+			changes = []change{{key: before, remove: true}, changes[0]}
+		}
 	}
 	s.store.writer.Lock()
 	defer s.store.writer.Unlock()
-	if err := s.store.apply(c); err != nil {
+	for _, c := range changes {
+		delete(s.store.byHand, c.key)
+	}
+	s.apply(changes)
+}
+
+// apply changes the store, whose writer is held.
+func (s *sharedInformer) apply(changes []change) {
+	if err := s.store.apply(changes...); err != nil {
 		klog.Background().Error(err, "An object is missing from an index", "informer", s.description)
 	}
+}
+
+// reached is called when the core holds everything up to that version, and the store all that the core does. What has
+// been written to the store by hand before the latest list is undone then.
+func (s *sharedInformer) reached(_, resourceVersion string) {
+	s.store.writer.Lock()
+	defer s.store.writer.Unlock()
+	if undo := s.store.writtenBefore(); len(undo) > 0 {
+		truth := s.held(undo)
+		var changes []change
+		for _, key := range undo {
+			obj, held := truth[key]
+			changes = append(changes, change{key: key, obj: obj, remove: !held})
+		}
+		s.apply(changes)
+	}
+	s.store.Bookmark(resourceVersion)
+}
+
+// held returns what the core holds of the objects that have these keys in the store.
+func (s *sharedInformer) held(keys []string) map[string]any {
+	held := map[string]any{}
+	for _, key := range keys {
+		name, err := cache.ParseObjectName(key)
+		if err != nil {
+			continue
+		}
+		core := informer.Key{Namespace: name.Namespace, Name: name.Name}
+		if obj, ok := s.core.Get(core); ok && s.keyOf(core, obj) == key {
+			held[key] = obj
+		}
+	}
+	if s.transform == nil || len(held) == len(keys) {
+		return held
+	}
+	for obj := range s.core.All() { // those that the transform function has renamed
+		if key := s.keyOf(informer.Key{}, obj); slices.Contains(keys, key) {
+			held[key] = obj
+		}
+	}
+	return held
+}
+
+// keyOf returns the key in the store of an object that has that key in the core: its own, which may be another one once
+// the transform function has changed it.
+func (s *sharedInformer) keyOf(key informer.Key, obj any) string {
+	if s.transform == nil {
+		return keyOf(key)
+	}
+	var own string
+	var err error
+	if panicked := lifecycle.Try(func() { own, err = s.store.keyFunc(obj) }); panicked != nil || err != nil {
+		return keyOf(key) // it is no object any more
+	}
+	return own
 }
 
 func keyOf(key informer.Key) string {
@@ -147,7 +227,7 @@ func (s *sharedInformer) start() bool {
 	if s.started {
 		return false
 	}
-	s.started = true
+	s.started, s.streams = true, features.FeatureGates().Enabled(features.WatchListClient)
 	if s.watchErrors != nil {
 		// It never runs: the handlers want to know its name and type.
 		s.reflector = cache.NewReflectorWithOptions(s.lw, s.example, s.store, cache.ReflectorOptions{Name: s.description, TypeDescription: s.description})
@@ -176,9 +256,14 @@ func (s *sharedInformer) GetIndexer() cache.Indexer { return s.store }
 
 func (s *sharedInformer) AddIndexers(indexers cache.Indexers) error {
 	if s.IsStopped() {
-		return fmt.Errorf("the indexers were not added, because the informer of %s has stopped", s.description)
+		return s.stoppedBefore("the indexers")
 	}
 	return s.store.AddIndexers(indexers)
+}
+
+// stoppedBefore is the error of whoever comes too late.
+func (s *sharedInformer) stoppedBefore(what string) error {
+	return fmt.Errorf("informer of %s: %w; it does not take %s", s.description, informer.ErrStopped, what)
 }
 
 func (s *sharedInformer) GetController() cache.Controller { return idle{s} }

@@ -234,44 +234,6 @@ func TestEveryUpdateIsDelivered(t *testing.T) {
 	})
 }
 
-// Nothing is merged before the store, either, so code that lives in OnUpdate hears of an object that changes as soon as
-// it exists. client-go is asked, too.
-func TestChangesAtOnceAreToldOneByOne(t *testing.T) {
-	for whose, construct := range map[string]constructor{
-		"client-go": func(lw cache.ListerWatcher) cache.SharedIndexInformer {
-			return cache.NewSharedIndexInformer(lw, &corev1.Pod{}, 0, cache.Indexers{})
-		},
-		"ours": func(lw cache.ListerWatcher) cache.SharedIndexInformer {
-			return NewSharedIndexInformer(lw, &corev1.Pod{}, 0, cache.Indexers{})
-		},
-	} {
-		t.Run(whose, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := newPodAPI()
-				inf := construct(listWatch(api))
-				early, late := &recorder{}, &recorder{}
-				add(t, inf, early)
-				run(t, inf)
-				add(t, inf, late)
-				var want []string
-				for i := range 200 {
-					name := strconv.Itoa(i)
-					api.Create(pod(name))
-					move(api, name, "node-1")
-					want = append(want, "add "+name, "update "+name)
-					if i%2 == 0 {
-						move(api, name, "node-2")
-						api.Delete("default", name)
-						want = append(want, "update "+name, "delete "+name)
-					}
-				}
-				require.Equal(t, want, early.told())
-				require.Equal(t, want, late.told())
-			})
-		})
-	}
-}
-
 func TestRelistsRepeatAndTellWhatWasMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newPodAPI()

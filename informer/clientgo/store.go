@@ -39,6 +39,10 @@ type indexer struct {
 	// writer is held by whoever changes the table. The index functions, the user's code, run meanwhile: they may read the store but not write to it.
 	writer sync.Mutex
 	table  *store.Store[string, struct{}, any]
+	// Guarded by writer; nil unless the store is an informer's: the keys that somebody else has written to or deleted,
+	// each with the number of the list, as lists tells it, that was the latest to begin then.
+	byHand map[string]int
+	lists  func() int
 
 	// Guarded by the table's lock, and written with writer held, too. The two maps have the same keys.
 	funcs           cache.Indexers
@@ -137,6 +141,33 @@ func (x *indexer) apply(changes ...change) error {
 	return errors.Join(errs...)
 }
 
+// written notes that keys have been changed by hand. The caller holds writer.
+func (x *indexer) written(keys ...string) {
+	if x.byHand == nil {
+		return
+	}
+	lists := x.lists()
+	for _, key := range keys {
+		x.byHand[key] = lists
+	}
+}
+
+// writtenBefore returns, and forgets, the keys that were changed by hand before the latest list began. The caller holds
+// writer.
+func (x *indexer) writtenBefore() (keys []string) {
+	if len(x.byHand) == 0 {
+		return nil
+	}
+	latest := x.lists()
+	maps.DeleteFunc(x.byHand, func(key string, list int) bool {
+		if list < latest {
+			keys = append(keys, key)
+		}
+		return list < latest
+	})
+	return keys
+}
+
 func (x *indexer) Add(obj any) error { return x.Update(obj) }
 
 func (x *indexer) Update(obj any) error {
@@ -149,6 +180,7 @@ func (x *indexer) Update(obj any) error {
 	}
 	x.writer.Lock()
 	defer x.writer.Unlock()
+	x.written(key)
 	return x.apply(change{key: key, obj: obj})
 }
 
@@ -159,6 +191,7 @@ func (x *indexer) Delete(obj any) error {
 	}
 	x.writer.Lock()
 	defer x.writer.Unlock()
+	x.written(key)
 	return x.apply(change{key: key, obj: obj, remove: true})
 }
 
@@ -177,6 +210,9 @@ func (x *indexer) Transaction(txns ...cache.Transaction) *cache.TransactionError
 	}
 	x.writer.Lock()
 	defer x.writer.Unlock()
+	for _, c := range changes {
+		x.written(c.key)
+	}
 	if len(changes) > 0 {
 		if err := x.apply(changes...); err != nil {
 			failed.Errors = append(failed.Errors, err)
@@ -206,6 +242,8 @@ func (x *indexer) Replace(list []any, resourceVersion string) error {
 	for _, key := range keys {
 		x.table.Plan(key, items[key], func(err error) { errs = append(errs, err) })
 	}
+	x.written(keys...)
+	x.written(x.table.Keys()...)
 	x.table.Lock()
 	for row := x.table.Rows(); row > 0; row-- {
 		if _, stays := items[x.table.Key(store.Row(row-1))]; !stays {
