@@ -9,20 +9,39 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/internal/store"
 )
 
 // chunk is how many changes are made under one lock: readers wait for no more.
 const chunk = 256
 
-// process feeds the store until ctx ends. If an index function or an inline handler ends the goroutine that does it,
-// another one goes on.
+// process applies to the store whatever the reflector has put into the FIFO, and tells the listeners. It is the writer
+// of the store but for AddHandler and AddIndex, which borrow the token.
+//
+// Index functions and inline handlers run on its goroutine. If one ends it (runtime.Goexit) the chunk in hand is
+// brought to its end first, by what is deferred and by lifecycle.Each, and another goroutine calls process again.
 func (inf *SharedIndexInformer[T]) process(ctx context.Context, log klog.Logger) {
-	inf.watchStore(ctx)
-	for outlives(func() { inf.feed(ctx, log) }) {
-		inf.exits.seen.Store(true)
-		inf.write(inf.store.Forget)
-		inf.health.badObject(fmt.Errorf("an index function, an inline handler or HandlerOptions.Reached: %w", errExited))
+	defer inf.pulse.does(resting)
+	for {
+		if inf.taking != nil { // the goroutine before this one did not get through with it
+			inf.take(ctx, log)
+		}
+		for _, l := range inf.course.Load().lanes {
+			if b, any := l.fifo.pop(); any {
+				inf.taking, inf.taken = l, b
+				inf.take(ctx, log)
+			}
+		}
+		inf.pulse.does(resting)
+		select {
+		case <-ctx.Done():
+			return
+		case <-inf.reminder.C:
+			inf.pulse.does(storing)
+			inf.write(func() { inf.remind(log) })
+		case <-inf.ready:
+		}
 	}
 }
 
@@ -36,72 +55,6 @@ func (inf *SharedIndexInformer[T]) watchStore(ctx context.Context) {
 	inf.pulse.watch(ctx, "store", know, func() { know(nil) })
 }
 
-// feed applies to the store whatever the reflector has put into the FIFO, and tells the listeners. It is the writer of
-// the store but for AddHandler and AddIndex, which borrow the token.
-func (inf *SharedIndexInformer[T]) feed(ctx context.Context, log klog.Logger) {
-	defer inf.pulse.does(resting)
-	if inf.work.lane != nil { // the goroutine before this one did not get through with it
-		inf.take(ctx, log)
-	}
-	for {
-		inf.pulse.does(resting)
-		select {
-		case <-ctx.Done():
-			return
-		case <-inf.reminder.C:
-			inf.pulse.does(storing)
-			inf.write(func() { inf.remind(log) })
-			continue
-		case <-inf.ready:
-		}
-		for _, l := range inf.course.Load().lanes {
-			if b, any := l.fifo.pop(); any {
-				inf.work = work[T]{lane: l, batch: b}
-				inf.take(ctx, log)
-			}
-		}
-	}
-}
-
-// work is the batch of a lane that is being applied, and how many chunks of it have been.
-type work[T any] struct {
-	lane    *lane[T]
-	batch   batch[T]
-	applied int
-}
-
-// take applies the batch at hand, unless ctx ends or the lane leaves before. What has been interrupted is done once more:
-// of what the store has taken already nothing comes then.
-func (inf *SharedIndexInformer[T]) take(ctx context.Context, log klog.Logger) {
-	l, b, skip := inf.work.lane, inf.work.batch, inf.work.applied
-	l.rewound = max(l.rewound, b.rewound)
-	for deltas := range b.chunks(chunk) {
-		if skip--; skip >= 0 {
-			continue
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		inf.pulse.does(storing)
-		inf.write(func() {
-			if !l.left {
-				inf.apply(l, deltas)
-				inf.tell(log)
-			}
-		})
-		inf.work.applied++
-	}
-	if ctx.Err() == nil {
-		inf.write(func() {
-			if !l.left {
-				inf.finish(l, b, log)
-			}
-		})
-	}
-	inf.work = work[T]{}
-	l.fifo.applied(b)
-}
-
 // write calls fn with the writer token.
 func (inf *SharedIndexInformer[T]) write(fn func()) {
 	inf.lockWriter()
@@ -109,19 +62,56 @@ func (inf *SharedIndexInformer[T]) write(fn func()) {
 	fn()
 }
 
+// take applies what has been taken from a lane, unless ctx ends or the lane leaves before.
+func (inf *SharedIndexInformer[T]) take(ctx context.Context, log klog.Logger) {
+	l, b := inf.taking, &inf.taken
+	l.rewound = max(l.rewound, b.rewound)
+	for ctx.Err() == nil {
+		deltas := b.next(chunk)
+		if len(deltas) == 0 {
+			break
+		}
+		inf.pulse.does(storing)
+		inf.write(func() {
+			if !l.left {
+				defer inf.tell(log)
+				inf.apply(l, deltas)
+			}
+		})
+	}
+	inf.taking = nil
+	defer func() {
+		l.fifo.applied(*b)
+		*b = batch[T]{}
+	}()
+	if ctx.Err() != nil {
+		return
+	}
+	inf.write(func() {
+		if !l.left {
+			inf.finish(l, *b, log)
+		}
+	})
+}
+
 // apply changes the store by a few deltas of a lane and leaves in inf.events what there is to tell. The caller holds the writer token.
 func (inf *SharedIndexInformer[T]) apply(l *lane[T], deltas []delta[T]) {
-	s := inf.store
+	defer inf.commit(l, deltas)
 	// First the users' index functions, without a lock: this goroutine is the only writer, so what it sees now is what it will find then. Of
 	// two deltas of one key, which stand next to each other, the first is a deletion: unless that is stale, there is nothing to compare the second with.
-	for i := range deltas {
+	lifecycle.Each(len(deltas), func(i int) {
 		d := &deltas[i]
 		l.touch(d.key)
 		d.stale = inf.stale(l, d) && (i == 0 || deltas[i-1].key != d.key || deltas[i-1].stale)
 		if !d.deleted && !d.stale && d.invalid == nil {
-			s.Plan(d.key, d.value, inf.health.badObject)
+			inf.store.Plan(d.key, d.value, inf.health.badObject)
 		}
-	}
+	})
+}
+
+// commit is what apply does once the index functions have been called.
+func (inf *SharedIndexInformer[T]) commit(l *lane[T], deltas []delta[T]) {
+	s := inf.store
 	initial := !l.health.complete()
 	inf.events = slices.Grow(inf.events, len(deltas))
 	s.Lock()
@@ -219,23 +209,25 @@ func repeated[T any](it item[T]) Event[T] {
 // finish makes true what a batch says once all of its deltas have been applied: a list is complete, a version has been reached. The caller
 // holds the writer token.
 func (inf *SharedIndexInformer[T]) finish(l *lane[T], b batch[T], log klog.Logger) {
+	defer inf.settle(log)
+	defer func() {
+		if b.complete >= l.due {
+			l.health.listed(b.complete)
+		}
+		if b.complete != 0 {
+			l.health.knows(withheldSweep, inf.withheld(l, b.complete))
+		}
+		if b.resourceVersion != "" && l.health.complete() {
+			l.reached.move(b.resourceVersion)
+			lifecycle.Each(len(inf.listeners), func(i int) {
+				inf.listeners[i].reach(log, l.namespace, b.resourceVersion)
+			})
+		}
+	}()
 	if b.sweep != 0 {
 		inf.sweep(l, b.sweep, log)
 		l.swept = b.sweep
 	}
-	if b.complete >= l.due {
-		l.health.listed(b.complete)
-	}
-	if b.complete != 0 {
-		l.health.knows(withheldSweep, inf.withheld(l, b.complete))
-	}
-	if b.resourceVersion != "" && l.health.complete() {
-		l.reached.move(b.resourceVersion)
-		for _, listener := range inf.listeners {
-			listener.reach(log, l.namespace, b.resourceVersion)
-		}
-	}
-	inf.settle(log)
 }
 
 // settle says, once it is so, that the store is complete. The caller holds the writer token.
@@ -246,8 +238,8 @@ func (inf *SharedIndexInformer[T]) settle(log klog.Logger) {
 	}
 	close(c.synced)
 	inf.events = append(inf.events, Event[T]{}) // the mark: see listener
+	defer inf.remind(log)
 	inf.tell(log)
-	inf.remind(log)
 }
 
 // sweep removes what a lane's list of that epoch did not contain. The caller holds the writer token.
@@ -263,14 +255,20 @@ func (inf *SharedIndexInformer[T]) sweep(l *lane[T], epoch uint64, log klog.Logg
 		}
 	}
 	slices.Reverse(swept) // what moves into the gap of a row that was removed stood behind it, and stays
-	for rows := range slices.Chunk(swept, chunk) {
+	lifecycle.Loop(func() bool {
+		if len(swept) == 0 {
+			return false
+		}
+		rows := swept[:min(chunk, len(swept))]
+		swept = swept[len(rows):]
 		s.Lock()
 		for _, row := range rows {
 			inf.removed(l, row, nil)
 		}
 		s.Unlock()
 		inf.tell(log)
-	}
+		return true
+	})
 }
 
 // withheld returns why what a lane's complete list of that epoch did not contain is kept, or nil if nothing is.
@@ -304,19 +302,26 @@ func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
 	stored := inf.store.Len()
 	// Listeners keep them, even one that is removed while it is told. Where all are inline nobody does, and the space is used again.
 	kept := slices.ContainsFunc(inf.listeners, func(l *listener[T]) bool { return !l.inline })
-	listening := len(inf.listeners)
-	inf.listeners = slices.DeleteFunc(inf.listeners, func(l *listener[T]) bool {
-		wanted := inf.push(l, log, stored, inf.events)
-		return !wanted || l.every && !inf.push(l, log, stored, inf.repeats)
-	})
-	if len(inf.listeners) != listening {
-		inf.countEvery()
+	defer func() {
+		listening := len(inf.listeners)
+		inf.listeners = slices.DeleteFunc(inf.listeners, (*listener[T]).isRemoved)
+		if len(inf.listeners) != listening {
+			inf.countEvery()
+		}
+		if kept {
+			inf.events = nil
+		}
+		clear(inf.events) // or they would keep objects alive
+		inf.events, inf.repeats = inf.events[:0], nil
+	}()
+	if len(inf.repeats) > 0 {
+		defer lifecycle.Each(len(inf.listeners), func(i int) {
+			if l := inf.listeners[i]; l.every {
+				inf.push(l, log, stored, inf.repeats)
+			}
+		})
 	}
-	if kept {
-		inf.events = nil
-	}
-	clear(inf.events) // or they would keep objects alive
-	inf.events, inf.repeats = inf.events[:0], nil
+	lifecycle.Each(len(inf.listeners), func(i int) { inf.push(inf.listeners[i], log, stored, inf.events) })
 }
 
 // countEvery notes whether some listener wants every change. The caller holds the writer token.
@@ -324,11 +329,11 @@ func (inf *SharedIndexInformer[T]) countEvery() {
 	inf.every.Store(slices.ContainsFunc(inf.listeners, func(l *listener[T]) bool { return l.every }))
 }
 
-// push hands events to one listener and reports whether it still wants more. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) push(l *listener[T], log klog.Logger, stored int, events []Event[T]) bool {
+// push hands events to one listener. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) push(l *listener[T], log klog.Logger, stored int, events []Event[T]) {
 	if l.inline {
 		inf.inside.Store(l)
 		defer inf.inside.Store(nil)
 	}
-	return l.push(log, stored, events...)
+	l.push(log, stored, events...)
 }

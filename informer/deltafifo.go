@@ -1,7 +1,6 @@
 package informer
 
 import (
-	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -83,7 +82,8 @@ type batch[T any] struct {
 	deltas []delta[T]
 	// cuts are numbers of deltas, rising. Between two of them no key has more than a deletion and a live state that
 	// follows it.
-	cuts []int
+	cuts  []int
+	taken int // by next
 	// resourceVersion, unless empty, is the version that the store has reached once deltas are applied.
 	resourceVersion string
 	// sweep, unless zero, is the epoch of a list that came to its end: what the store holds from an older epoch is no longer on the server.
@@ -97,21 +97,15 @@ type batch[T any] struct {
 	bytes int64
 }
 
-// chunks yields the deltas in order, at most n at a time, and none from both sides of a cut.
-func (b *batch[T]) chunks(n int) iter.Seq[[]delta[T]] {
-	return func(yield func([]delta[T]) bool) {
-		rest, taken := b.deltas, 0
-		for _, cut := range b.cuts {
-			for len(rest) > 0 && taken < cut {
-				some := min(n, cut-taken)
-				if !yield(rest[:some]) {
-					return
-				}
-				rest, taken = rest[some:], taken+some
-			}
-		}
-		slices.Chunk(rest, n)(yield)
+// next takes up to n more of the deltas, and none from behind the next cut. It returns none when there are no more.
+func (b *batch[T]) next(n int) []delta[T] {
+	end := min(b.taken+n, len(b.deltas))
+	if len(b.cuts) > 0 && b.cuts[0] <= end {
+		end, b.cuts = b.cuts[0], b.cuts[1:]
 	}
+	some := b.deltas[b.taken:end]
+	b.taken = end
+	return some
 }
 
 func newDeltaFIFO[T any](ready chan<- struct{}, b *budget, every *atomic.Bool) *deltaFIFO[T] {

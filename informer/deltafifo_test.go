@@ -238,7 +238,7 @@ func TestDeltaFIFOKeepsEveryStepWhileSomebodyWantsIt(t *testing.T) {
 			switch d := (delta[int]{item: item[int]{key: key}, deleted: random.IntN(4) == 0}); {
 			case random.IntN(40) == 0:
 				b, _ := f.pop()
-				for some := range b.chunks(5) {
+				for some := b.next(5); len(some) > 0; some = b.next(5) {
 					require.LessOrEqual(t, len(some), 5)
 					keys := map[Key]bool{}
 					for _, d := range some {
@@ -269,7 +269,7 @@ func TestDeltaFIFOKeepsEveryStepWhileSomebodyWantsIt(t *testing.T) {
 		f.add(delta[int]{item: item[int]{key: named("last"), resourceVersion: "first"}}, "")
 		f.add(delta[int]{item: item[int]{key: named("last"), resourceVersion: "merged"}}, "")
 		b, _ := f.pop()
-		for some := range b.chunks(chunk) {
+		for some := b.next(chunk); len(some) > 0; some = b.next(chunk) {
 			for _, d := range some {
 				popped = append(popped, d.resourceVersion)
 			}

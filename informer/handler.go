@@ -68,9 +68,10 @@ type Handler[T any] func(Event[T])
 type HandlerOptions struct {
 	// Name stands for the handler in logs and errors. Empty: "handler".
 	Name string
-	// Inline calls the handler on the informer's own goroutine, right after the change and with no buffer in between, so that it sees every
-	// change of the store. It then holds up the informer and its other handlers: it must be quick, and must not call AddHandler, AddIndex or
-	// Rescope. An event on which it panics is lost on it. This is what package reconcile uses to turn objects into keys.
+	// Inline calls the handler on the informer's own goroutine, right after the change and with no buffer in between,
+	// so that it sees every change of the store. It then holds up the informer and its other handlers: it must be
+	// quick, and must not call AddHandler, AddIndex or Rescope. An event on which it panics, or calls runtime.Goexit,
+	// is lost on it. This is what package reconcile uses to turn objects into keys.
 	Inline bool
 	// Reached is called on the informer's own goroutine each time the store has reached a resourceVersion in a namespace, NamespaceAll if there are not
 	// several, after everything up to it has been applied; see [SharedIndexInformer.ResourceVersion]. An empty version says that the namespace has been taken

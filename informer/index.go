@@ -16,10 +16,11 @@ type Index[V comparable, T any] struct {
 
 // AddIndex adds an index to an informer, before or after Run; after, the objects that it holds are indexed before AddIndex returns.
 //
-// fn returns the values under which an object is to be found: none, one or several. It runs on the informer's goroutine each time an
-// object changes, so it must be quick, must not call AddIndex or AddHandler, and, as ever with a cached object, must not change it. An
-// object on which fn panics or ends its goroutine, or for which it returns a value that equals nothing (a NaN, a slice in
-// an interface), is found under no value of this index; Err and [Health] then say so. After Run has returned with a goroutine stuck, AddIndex returns [ErrStopped].
+// fn returns the values under which an object is to be found: none, one or several. It runs on the informer's goroutine
+// each time an object changes, so it must be quick, must not call AddIndex or AddHandler, and, as ever with a cached
+// object, must not change it. An object on which fn panics, or ends its goroutine, or for which it returns a value that
+// equals nothing (a NaN, a slice in an interface), is found under no value of this index; Err and [Health] then say so.
+// After Run has returned with a goroutine stuck, AddIndex returns [ErrStopped].
 func AddIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T) []V) (*Index[V, T], error) {
 	if fn == nil {
 		return nil, errors.New("informer: AddIndex: the function is nil")

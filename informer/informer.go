@@ -115,6 +115,10 @@ type SharedIndexInformer[T any] struct {
 	events, repeats []Event[T]
 	// every is true while one of the listeners wants every change. It is set with the writer token held.
 	every atomic.Bool
+	// What process has taken from a lane's FIFO and not applied as a whole; taking is nil if there is nothing. It alone
+	// looks at them.
+	taking *lane[T]
+	taken  batch[T]
 	// Held with the writer token; nil unless Options.DetectMutations.
 	detector *detector[T]
 	// reminder fires when somebody's turn may have come, see remind. It is set by Run, and after that reset with the writer token held.
@@ -123,7 +127,6 @@ type SharedIndexInformer[T any] struct {
 	inside atomic.Pointer[listener[T]]
 
 	exits exits
-	work  work[T] // of the goroutine that feeds the store
 	// pulse is that of the goroutine which feeds the store.
 	pulse pulse
 
@@ -261,7 +264,8 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	for _, l := range inf.course.Load().lanes {
 		inf.follow(l)
 	}
-	inf.group.Go("store of informer "+inf.name, func() { inf.process(ctx, log) })
+	inf.watchStore(ctx)
+	inf.group.Keep("store of informer "+inf.name, func() { inf.process(ctx, log) })
 	inf.mu.Unlock()
 	inf.unlockWriter()
 

@@ -77,24 +77,24 @@ func (l *listener[T]) reach(log klog.Logger, namespace, resourceVersion string) 
 	if l.reached == nil || l.isRemoved() {
 		return
 	}
-	if err := l.try(func() { l.reached(namespace, resourceVersion) }); err != nil {
+	l.attempt(func() { l.reached(namespace, resourceVersion) }, func(err error) {
 		if held, ok := l.panics.line(); ok {
-			log.Error(err, "HandlerOptions.Reached panicked", "handler", l.name, "notLogged", held, "stack", stackOf(err))
+			about := withStack([]any{"handler", l.name, "notLogged", held}, err)
+			log.Error(err, "HandlerOptions.Reached panicked", about...)
 		}
-	}
+	})
 }
 
 // push hands events to the listener and reports whether it still wants more. They are the listener's from now on, and may be those of others, too:
 // nobody changes them. The writer calls it; stored is how many objects the store holds.
 func (l *listener[T]) push(log klog.Logger, stored int, events ...Event[T]) bool {
 	if l.inline {
-		for _, e := range events {
-			if l.isRemoved() {
-				return false
+		lifecycle.Each(len(events), func(i int) {
+			if !l.isRemoved() {
+				l.deliver(log, events[i])
 			}
-			l.deliver(log, e)
-		}
-		return true
+		})
+		return !l.isRemoved()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,13 +238,14 @@ func (l *listener[T]) mergedAway() int {
 	return l.merged
 }
 
-// try calls the user's code; its panic is an error, unless the user wants it to be the end.
-func (l *listener[T]) try(fn func()) error {
-	if l.crash {
-		fn()
-		return nil
+// attempt calls the user's code and reports whether it has returned; if not, failed is told why. A panic is the end, if
+// the user wants that.
+func (l *listener[T]) attempt(fn func(), failed func(error)) bool {
+	if !l.crash {
+		return lifecycle.Attempt(fn, failed)
 	}
-	return lifecycle.Try(fn)
+	lifecycle.OrExit(fn, func() { failed(lifecycle.ErrExited) })
+	return true
 }
 
 // merge reduces events to at most two per key, and keeps the promise of [Event]. Per key only the outermost states matter: what the handler

@@ -122,12 +122,7 @@ func (l *listener[T]) postpone(f *failure[T]) {
 
 // call calls the handler, and reports whether it has returned. If it has not, its event is owed, unless it is inline.
 func (l *listener[T]) call(log klog.Logger, e Event[T]) (returned bool) {
-	handle, failed := func() { l.handler(e) }, func(err error) { l.failed(log, e, err) }
-	if !l.crash {
-		return lifecycle.Attempt(handle, failed)
-	}
-	lifecycle.OrExit(handle, func() { failed(lifecycle.ErrExited) })
-	return true
+	return l.attempt(func() { l.handler(e) }, func(err error) { l.failed(log, e, err) })
 }
 
 // failed lets an event on which the handler has failed be owed.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -302,4 +303,62 @@ func TestWhoCrashesOnPanicGoesOnAfterAnExit(t *testing.T) {
 		require.Zero(t, added.Pending())
 		healed(t, p, inf, told)
 	})
+}
+
+// Inline handlers and index functions run on the informer's own goroutines. Whoever ends one of these is treated as if
+// it had panicked: everybody else, and the store, is told what follows.
+func TestWhatRunsInlineMayEndItsGoroutine(t *testing.T) {
+	for how, fail := range failures {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				for i := range 2*chunk + 10 {
+					p.Create(pod(strconv.Itoa(i)))
+				}
+				first, err := AddIndex(inf, func(*corev1.Pod) []string {
+					fail()
+					return nil
+				})
+				require.NoError(t, err)
+				names, err := AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Name} })
+				require.NoError(t, err)
+				seen, resyncs, reached := 0, 0, 0
+				_, err = inf.AddHandler(func(e Event[*corev1.Pod]) {
+					if e.Resync {
+						resyncs++
+					} else {
+						seen++
+					}
+					fail()
+				}, HandlerOptions{Inline: true, Resync: time.Hour, Reached: func(string, string) {
+					reached++
+					fail()
+				}})
+				require.NoError(t, err)
+				last := &history{inf: inf, rounds: rounds{}}
+				_, err = inf.AddHandler(last.handle, HandlerOptions{Inline: true})
+				require.NoError(t, err)
+				run(t, inf)
+				require.NoError(t, inf.WaitForSync(t.Context()))
+				synctest.Wait()
+				require.Equal(t, 2*chunk+12, seen)
+				require.Positive(t, reached)
+				require.NoError(t, last.folded(p.Objects()))
+				require.Len(t, slices.Collect(names.Get("7")), 1)
+				require.Empty(t, first.Values())
+				require.Error(t, first.Err())
+
+				time.Sleep(time.Hour + time.Second)
+				synctest.Wait()
+				require.GreaterOrEqual(t, resyncs, 2*chunk+12)
+				p.Update("default", "7", func(*corev1.Pod) {})
+				p.Delete("default", "8")
+				synctest.Wait()
+				require.Equal(t, 2*chunk+14, seen)
+				require.Empty(t, slices.Collect(names.Get("8")))
+				require.NoError(t, last.folded(p.Objects()))
+				require.NoError(t, last.err())
+				healed(t, p, inf, told)
+			})
+		})
+	}
 }

@@ -30,6 +30,12 @@ func (inf *SharedIndexInformer[T]) remind(log klog.Logger) {
 			soonest = r.due
 		}
 	}
+	ended := false
+	defer func() {
+		if !ended {
+			inf.reminder.Reset(0) // an inline handler has ended the goroutine: the next one goes on
+		}
+	}()
 	for _, l := range inf.listeners {
 		if l.resync == nil || l.isRemoved() {
 			continue
@@ -51,6 +57,7 @@ func (inf *SharedIndexInformer[T]) remind(log klog.Logger) {
 			}
 		})
 	}
+	ended = true
 	if !soonest.IsZero() {
 		inf.reminder.Reset(soonest.Sub(now))
 	}

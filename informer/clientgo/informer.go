@@ -263,7 +263,7 @@ func (s *sharedInformer) AddIndexers(indexers cache.Indexers) error {
 
 // stoppedBefore is the error of whoever comes too late.
 func (s *sharedInformer) stoppedBefore(what string) error {
-	return fmt.Errorf("informer of %s: %w; it does not take %s", s.description, informer.ErrStopped, what)
+	return fmt.Errorf("the informer of %s has stopped already, and does not take %s", s.description, what)
 }
 
 func (s *sharedInformer) GetController() cache.Controller { return idle{s} }

@@ -428,3 +428,60 @@ func TestTheFeatureGateIsAVariable(t *testing.T) {
 		require.NoError(t, err, string(output))
 	}
 }
+
+// Whatever an index function does, the object is in the store, and found in the other indexes.
+func TestAnIndexFunctionThatFails(t *testing.T) {
+	for how, fail := range failures {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := newPodAPI()
+				node := func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Spec.NodeName}, nil }
+				bad := func(obj any) ([]string, error) {
+					if obj.(*corev1.Pod).Spec.NodeName == "bad" {
+						fail()
+					}
+					return node(obj)
+				}
+				indexers := cache.Indexers{"node": node, "bad": bad, "bad, too": bad, "node again": node}
+				inf := NewSharedIndexInformer(listWatch(api), &corev1.Pod{}, 0, indexers)
+				h := &recorder{}
+				add(t, inf, h)
+				found := func(index, value string) []string {
+					keys, err := inf.GetIndexer().IndexKeys(index, value)
+					require.NoError(t, err)
+					return keys
+				}
+				api.Create(pod("a"))
+				api.Create(pod("b"))
+				move(api, "a", "bad")
+				run(t, inf)
+				move(api, "b", "1")
+				require.ElementsMatch(t, []string{"add a initial", "add b initial", "update b"}, h.told())
+				require.Equal(t, []string{"default/a"}, found("node", "bad"))
+				require.Equal(t, []string{"default/a"}, found("node again", "bad"))
+				require.Empty(t, found("bad", "bad"))
+				require.Empty(t, found("bad, too", "bad"))
+				for index := range indexers {
+					require.Equal(t, []string{"default/b"}, found(index, "1"), index)
+					require.Empty(t, found(index, ""), index)
+				}
+				byHand := pod("c")
+				byHand.Spec.NodeName = "bad"
+				aside := make(chan struct{})
+				go func() {
+					defer close(aside)
+					_ = inf.GetStore().Add(byHand)
+				}()
+				<-aside
+				move(api, "a", "1")
+				synctest.Wait()
+				require.Equal(t, []string{"default/c"}, found("node", "bad"))
+				require.Equal(t, []string{"default/a", "default/b"}, found("bad", "1"))
+				go func() { _ = inf.GetStore().Replace([]any{byHand}, "9") }()
+				synctest.Wait()
+				require.Equal(t, []string{"default/c"}, found("node again", "bad"))
+				require.Equal(t, []string{"default/c"}, inf.GetStore().ListKeys())
+			})
+		})
+	}
+}

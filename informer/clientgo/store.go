@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/internal/store"
 )
 
@@ -112,33 +113,33 @@ type change struct {
 	remove bool
 }
 
-// apply makes changes under one lock, after which the store is at the version of the last object, if that has one. The caller holds writer.
-func (x *indexer) apply(changes ...change) error {
+// apply makes changes under one lock, after which the store is at the version of the last object, if that has one. The
+// caller holds writer. An index function that ends the goroutine has been given all of them before, and they are made.
+func (x *indexer) apply(changes ...change) (err error) {
 	var errs []error
-	version, versioned := "", false
-	for _, c := range changes {
-		if !c.remove {
+	defer func() {
+		x.table.Lock()
+		for _, c := range changes {
+			if !c.remove {
+				x.table.Put(c.key, struct{}{}, c.obj)
+			} else if row, held := x.table.Find(c.key); held {
+				x.table.Remove(row)
+			}
+		}
+		x.table.Unlock()
+		if len(changes) > 0 {
+			if object, err := meta.Accessor(changes[len(changes)-1].obj); err == nil {
+				x.Bookmark(object.GetResourceVersion())
+			}
+		}
+		err = errors.Join(errs...)
+	}()
+	lifecycle.Each(len(changes), func(i int) {
+		if c := changes[i]; !c.remove {
 			x.table.Plan(c.key, c.obj, func(err error) { errs = append(errs, err) })
 		}
-		if object, err := meta.Accessor(c.obj); err == nil {
-			version, versioned = object.GetResourceVersion(), true
-		} else {
-			versioned = false
-		}
-	}
-	x.table.Lock()
-	for _, c := range changes {
-		if !c.remove {
-			x.table.Put(c.key, struct{}{}, c.obj)
-		} else if row, held := x.table.Find(c.key); held {
-			x.table.Remove(row)
-		}
-	}
-	x.table.Unlock()
-	if versioned {
-		x.Bookmark(version)
-	}
-	return errors.Join(errs...)
+	})
+	return err
 }
 
 // written notes that keys have been changed by hand. The caller holds writer.
@@ -224,7 +225,7 @@ func (x *indexer) Transaction(txns ...cache.Transaction) *cache.TransactionError
 	return failed
 }
 
-func (x *indexer) Replace(list []any, resourceVersion string) error {
+func (x *indexer) Replace(list []any, resourceVersion string) (err error) {
 	items := make(map[string]any, len(list))
 	for _, obj := range list {
 		key, err := x.keyOf(obj)
@@ -237,25 +238,28 @@ func (x *indexer) Replace(list []any, resourceVersion string) error {
 	}
 	x.writer.Lock()
 	defer x.writer.Unlock()
-	var errs []error
 	keys := slices.Collect(maps.Keys(items)) // twice in the same order
-	for _, key := range keys {
-		x.table.Plan(key, items[key], func(err error) { errs = append(errs, err) })
-	}
 	x.written(keys...)
 	x.written(x.table.Keys()...)
-	x.table.Lock()
-	for row := x.table.Rows(); row > 0; row-- {
-		if _, stays := items[x.table.Key(store.Row(row-1))]; !stays {
-			x.table.Remove(store.Row(row - 1))
+	var errs []error
+	defer func() {
+		x.table.Lock()
+		for row := x.table.Rows(); row > 0; row-- {
+			if _, stays := items[x.table.Key(store.Row(row-1))]; !stays {
+				x.table.Remove(store.Row(row - 1))
+			}
 		}
-	}
-	for _, key := range keys {
-		x.table.Put(key, struct{}{}, items[key])
-	}
-	x.table.Unlock()
-	x.Bookmark(resourceVersion)
-	return errors.Join(errs...)
+		for _, key := range keys {
+			x.table.Put(key, struct{}{}, items[key])
+		}
+		x.table.Unlock()
+		x.Bookmark(resourceVersion)
+		err = errors.Join(errs...)
+	}()
+	lifecycle.Each(len(keys), func(i int) {
+		x.table.Plan(keys[i], items[keys[i]], func(err error) { errs = append(errs, err) })
+	})
+	return err
 }
 
 func (x *indexer) Resync() error { return nil } // meaningless, as client-go says

@@ -48,6 +48,31 @@ func (g *Group) Keep(name string, fn func()) {
 	g.Go(name, func() { OrExit(fn, func() { g.Keep(name, fn) }) })
 }
 
+// Loop calls step until it returns false. If a call ends the goroutine the calls that follow it are made all the same
+// before it ends, so whoever must do more than that defers it. That is for a few hundred calls: they nest.
+func Loop(step func() bool) {
+	OrExit(func() {
+		for step() {
+		}
+	}, func() { Loop(step) })
+}
+
+// Each calls fn with each number below n, like Loop.
+func Each(n int, fn func(i int)) {
+	if n == 0 {
+		return
+	}
+	i := 0
+	Loop(func() bool {
+		if i == n {
+			return false
+		}
+		i++
+		fn(i - 1)
+		return true
+	})
+}
+
 // Aside is Try on a goroutine of its own, so that a call that ends its goroutine is an error, too: ErrExited. It takes
 // longer than Try, and fn must not be one that never returns.
 func Aside(fn func()) error {

@@ -52,3 +52,20 @@ func TestAnAttemptTellsWhyItFailed(t *testing.T) {
 	require.Equal(t, ErrExited, Aside(func() { Attempt(runtime.Goexit, tell) }))
 	require.Equal(t, ErrExited, told)
 }
+
+func TestTheOthersAreCalledBeforeAGoroutineEnds(t *testing.T) {
+	for n := range 5 {
+		for exits := range 1 << n {
+			var called []int
+			call := func(i int) {
+				if called = append(called, i); exits&(1<<i) != 0 {
+					runtime.Goexit()
+				}
+			}
+			err := Aside(func() { Each(n, call) })
+			require.Len(t, called, n)
+			require.IsIncreasing(t, append([]int{-2, -1}, called...))
+			require.Equal(t, exits != 0, err == ErrExited, "%d of %d", exits, n)
+		}
+	}
+}

@@ -47,11 +47,12 @@ type bucket[X any] struct {
 
 // index is an Index whose value type has been forgotten.
 type index[V any] interface {
-	plan(V) error     // compute the index values of a value; no lock is held. An error: it is found under none
-	forget()          // drop what was planned
-	failed(err error) // record that; the store's lock is held
-	commit(Row)       // let the row belong to exactly the buckets planned for it; the store's lock is held
-	remove(Row)       // let it belong to none and give its number to the last one; the store's lock is held
+	// plan computes the index values of a value. No lock is held. If it fails, the value will be found under none.
+	plan(value V, failed func(error))
+	// failed records that; the store's lock is held, as it is for the next two.
+	failed(err error)
+	commit(Row) // let the row belong to exactly the buckets planned for it
+	remove(Row) // let it belong to none and give its number to the last one
 }
 
 // AddIndex adds an index to a store. fn appends the values under which a value is to be found: none, one or several. What it does wrong, an error, a
@@ -60,9 +61,7 @@ func AddIndex[X, K comparable, F, V any](s *Store[K, F, V], fn func([]X, V) ([]X
 	ix := &Index[X, K, F, V]{store: s, fn: fn, byValue: map[X]uint32{}}
 	// The rows stand still for the writer, and nobody knows the index yet.
 	for row := range Row(s.Rows()) {
-		if err := ix.plan(s.Value(row)); err != nil {
-			complain(s.failed(ix, s.Key(row), err))
-		}
+		ix.plan(s.Value(row), func(err error) { complain(s.failed(ix, s.Key(row), err)) })
 		ix.commit(row)
 	}
 	s.Lock()
@@ -152,10 +151,19 @@ func pick[T any](from *column[T], rows []Row) []T {
 
 var errOddValue = errors.New("it returned a value that is not equal to itself")
 
-func (ix *Index[X, K, F, V]) plan(value V) error {
+func (ix *Index[X, K, F, V]) plan(value V, failed func(error)) {
 	begin := len(ix.planned)
 	var err error
-	panicked := lifecycle.Try(func() {
+	planned := func() {
+		if err != nil {
+			ix.planned = ix.planned[:begin]
+		}
+		ix.ends = append(ix.ends, len(ix.planned))
+		if err != nil {
+			failed(err)
+		}
+	}
+	returned := lifecycle.Attempt(func() {
 		ix.planned, err = ix.fn(ix.planned, value)
 		for _, x := range ix.planned[begin:] {
 			// A value that is not equal to itself would never be found again in a map; one that cannot be compared panics, here and not there.
@@ -163,20 +171,13 @@ func (ix *Index[X, K, F, V]) plan(value V) error {
 				err = errOddValue
 			}
 		}
+	}, func(why error) {
+		err = why
+		planned()
 	})
-	if panicked != nil {
-		err = panicked
+	if returned {
+		planned()
 	}
-	if err != nil {
-		ix.planned = ix.planned[:begin]
-	}
-	ix.ends = append(ix.ends, len(ix.planned))
-	return err
-}
-
-func (ix *Index[X, K, F, V]) forget() {
-	clear(ix.planned)
-	ix.planned, ix.ends, ix.next = ix.planned[:0], ix.ends[:0], 0
 }
 
 func (ix *Index[X, K, F, V]) failed(err error) { ix.err = err }

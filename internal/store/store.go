@@ -25,6 +25,8 @@ import (
 	"fmt"
 	"hash/maphash"
 	"sync"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Row numbers the rows of a store. It is valid until the next removal.
@@ -110,18 +112,10 @@ func (s *Store[K, F, V]) Value(row Row) V  { return *s.values.at(row) }
 // Plan runs the index functions on a value that Put will store, after those that were planned before it, and tells complain about each that failed. They are
 // the user's code: the lock is not held.
 func (s *Store[K, F, V]) Plan(key K, value V, complain func(error)) {
-	for _, ix := range s.indexes {
-		if err := ix.plan(value); err != nil {
-			complain(s.failed(ix, key, err))
-		}
-	}
-}
-
-// Forget drops what was planned and has not been put.
-func (s *Store[K, F, V]) Forget() {
-	for _, ix := range s.indexes {
-		ix.forget()
-	}
+	lifecycle.Each(len(s.indexes), func(i int) {
+		ix := s.indexes[i]
+		ix.plan(value, func(err error) { complain(s.failed(ix, key, err)) })
+	})
 }
 
 // failed remembers that an index function has failed. The lock is not held.
