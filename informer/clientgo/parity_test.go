@@ -51,10 +51,10 @@ func withBoth(t *testing.T, play func(t *testing.T, api *podAPI, inf cache.Share
 	}
 }
 
-// relist lets the watch break, and the server forget what happens meanwhile.
-func relist(api *podAPI) {
+// relists returns a function that lets the watch break, and the server forget what happens meanwhile. It is to be called
+// before the informer runs.
+func relists(api *podAPI) func(happens func()) {
 	var down atomic.Bool
-	down.Store(true)
 	refuse := func(metav1.ListOptions) error {
 		if down.Load() {
 			return errPicky
@@ -62,13 +62,17 @@ func relist(api *podAPI) {
 		return nil
 	}
 	api.BeforeList, api.BeforeWatch = refuse, refuse
-	api.Cut()
-	api.Create(pod("meanwhile"))
-	api.Delete("default", "meanwhile")
-	api.Compact()
-	down.Store(false)
-	time.Sleep(2 * time.Minute)
-	synctest.Wait()
+	return func(happens func()) {
+		down.Store(true)
+		api.Cut()
+		happens()
+		api.Create(pod("meanwhile"))
+		api.Delete("default", "meanwhile")
+		api.Compact()
+		down.Store(false)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+	}
 }
 
 // Nothing is merged before the store, either, so code that lives in OnUpdate hears of an object that changes as soon as it
@@ -106,6 +110,7 @@ func TestWhatIsWrittenByHandIsUndoneByTheNextList(t *testing.T) {
 			}
 			return obj.(*corev1.Pod).Spec.NodeName
 		}
+		relist := relists(api)
 		api.Create(pod("a"))
 		api.Create(pod("b"))
 		store := inf.GetStore()
@@ -125,13 +130,13 @@ func TestWhatIsWrittenByHandIsUndoneByTheNextList(t *testing.T) {
 		api.Bookmark()
 		synctest.Wait()
 		require.Equal(t, []string{"by hand", "none", ""}, []string{node("a"), node("b"), node("ghost")}, "until then")
-		relist(api)
+		relist(func() {})
 		require.ElementsMatch(t, []string{"default/a", "default/b"}, store.ListKeys())
 		require.Empty(t, node("a"))
 
 		require.NoError(t, store.Replace([]any{pod("ghost"), wrong}, "7"))
 		require.ElementsMatch(t, []string{"default/a", "default/ghost"}, store.ListKeys())
-		relist(api)
+		relist(func() {})
 		require.ElementsMatch(t, []string{"default/a", "default/b"}, store.ListKeys())
 		require.Empty(t, node("a"))
 
@@ -143,7 +148,7 @@ func TestWhatIsWrittenByHandIsUndoneByTheNextList(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, "node", node("a"))
 		require.Empty(t, node("ghost"))
-		relist(api)
+		relist(func() {})
 		require.ElementsMatch(t, []string{"default/a", "default/b"}, store.ListKeys())
 	})
 }
@@ -156,6 +161,7 @@ func TestATransformThatRenames(t *testing.T) {
 			p.Name = "my-" + strings.TrimPrefix(p.Name, "my-") // client-go calls it twice
 			return p, nil
 		}))
+		relist := relists(api)
 		api.Create(pod("a"))
 		api.Create(pod("b"))
 		h := &recorder{}
@@ -170,7 +176,7 @@ func TestATransformThatRenames(t *testing.T) {
 		require.Equal(t, []string{"default/my-b"}, keys())
 		require.NoError(t, inf.GetStore().Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "my-b"}}))
 		require.NoError(t, inf.GetStore().Add(pod("b")))
-		relist(api)
+		relist(func() {})
 		require.Equal(t, []string{"default/my-b"}, keys())
 	})
 }
@@ -179,6 +185,7 @@ func TestATransformThatRenames(t *testing.T) {
 func TestATransformThatRenamesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newPodAPI()
+		relist := relists(api)
 		inf := NewSharedInformer(listWatch(api), &corev1.Pod{}, 0)
 		require.NoError(t, inf.SetTransform(func(obj any) (any, error) {
 			p := obj.(*corev1.Pod).DeepCopy()
@@ -193,12 +200,7 @@ func TestATransformThatRenamesAgain(t *testing.T) {
 		move(api, "a", "-2")
 		synctest.Wait()
 		require.Equal(t, []string{"default/a-2"}, inf.GetStore().ListKeys())
-		api.BeforeWatch = func(metav1.ListOptions) error { return errPicky }
-		api.Cut()
-		api.Delete("default", "a")
-		api.Compact()
-		api.BeforeWatch = nil
-		time.Sleep(2 * time.Minute)
+		relist(func() { api.Delete("default", "a") })
 		require.Equal(t, []string{"add a", "update a-1", "update a-2", "delete default/a-2 unknown, last a-2"}, h.told())
 		require.Empty(t, inf.GetStore().ListKeys())
 	})
@@ -290,6 +292,7 @@ func TestAWatchErrorHandlerThatFails(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := newPodAPI()
+				relist := relists(api)
 				api.Create(pod("a"))
 				inf := NewSharedInformer(listWatch(api), &corev1.Pod{}, 0)
 				told := 0
@@ -298,7 +301,7 @@ func TestAWatchErrorHandlerThatFails(t *testing.T) {
 					fail()
 				}))
 				run(t, inf)
-				relist(api) // it learns only from the answer to a watch that it has to
+				relist(func() {}) // it learns only from the answer to a watch that it has to
 				api.Create(pod("b"))
 				time.Sleep(time.Minute)
 				synctest.Wait()
