@@ -50,10 +50,6 @@ func addIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func([]V, T) 
 	}
 	defer inf.unlockWriter()
 	guarded := func(values []V, object T) (all []V, err error) {
-		if inf.exits.seen.Load() {
-			err = apart(func() { all = fn(values, object) })
-			return all, err
-		}
 		return fn(values, object), nil // a panic is the store's to recover
 	}
 	return &Index[V, T]{store.AddIndex(inf.store.Store, guarded, inf.health.badObject)}, nil

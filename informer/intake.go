@@ -79,9 +79,9 @@ func newIntake(ctx context.Context, body io.ReadCloser, c codec, list bool) *int
 	// Two for each decoder: one that is being decoded, and one that waits for the reflector.
 	in := &intake{codec: c, body: body, parcels: make(chan *parcel, 2*runtime.GOMAXPROCS(0)), stop: cancel}
 	in.ended.Go(func() {
-		in.err = errExited // unless there is more to say
+		in.err = lifecycle.ErrExited // unless there is more to say
 		defer func() {
-			if in.err == errExited {
+			if in.err == lifecycle.ErrExited {
 				c.exits.seen.Store(true)
 			}
 			if in.undecoded != nil {
@@ -225,7 +225,7 @@ func (in *intake) decodeAside(ctx context.Context, b *parcel) {
 
 // decode fills in the arrivals of a parcel.
 func (in *intake) decode(b *parcel) {
-	b.err = errExited // as long as there is something missing
+	b.err = lifecycle.ErrExited // as long as there is something missing
 	defer func() {
 		if b.err != nil {
 			in.codec.exits.seen.Store(true)

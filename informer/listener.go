@@ -242,7 +242,7 @@ func (l *listener[T]) mergedAway() int {
 // the user wants that.
 func (l *listener[T]) attempt(fn func(), failed func(error)) bool {
 	if !l.crash {
-		return lifecycle.Attempt(fn, failed)
+		return lifecycle.Guard(fn, func(p *lifecycle.PanicError) { failed(p) })
 	}
 	lifecycle.OrExit(fn, func() { failed(lifecycle.ErrExited) })
 	return true

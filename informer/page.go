@@ -39,7 +39,7 @@ func (r *reflector[T]) request(ctx context.Context, opts metav1.ListOptions, pat
 	go func() {
 		defer p.answer()
 		// The client is the user's code, and so is the transport below it.
-		p.err = errExited
+		p.err = lifecycle.ErrExited
 		if panicked := lifecycle.Try(func() { p.page, p.err = r.source.list(withPatience(p.ctx, p.watchdog, patience), opts) }); panicked != nil {
 			p.err = fmt.Errorf("the client's List: %w", panicked)
 		}

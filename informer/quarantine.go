@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // quarantine holds the objects that exist on the server, in a state that the store could not take: Options.Transform failed on it, or it is of the
@@ -195,7 +197,7 @@ func (r *reflector[T]) open(a arrival) (item[T], error) {
 
 // decodeApart is decode where the user's code may end its goroutine.
 func (r *reflector[T]) decodeApart(raw runtime.Object) (it item[T], err error) {
-	if exited := apart(func() { it, err = r.decode(raw) }); exited != nil {
+	if exited := lifecycle.Apart(func() { it, err = r.decode(raw) }); exited != nil {
 		object, lost := meta.Accessor(raw)
 		if lost != nil || isNil(object) {
 			return item[T]{}, exited

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/backoff"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 const (
@@ -122,11 +123,11 @@ func (r *reflector[T]) run(ctx context.Context) {
 		r.pulse.does(asking)
 		var err error
 		// The methods of the client and of its objects are user code. No lock is held where they are called.
-		panicked := apart(func() { err = r.listOrWatch(ctx) })
+		panicked := lifecycle.Apart(func() { err = r.listOrWatch(ctx) })
 		if panicked != nil {
 			err = fmt.Errorf("a method of the client or of an object, or Options.Transform: %w", panicked)
 		}
-		if errors.Is(panicked, errExited) {
+		if errors.Is(panicked, lifecycle.ErrExited) {
 			r.exits.seen.Store(true)
 		}
 		switch {

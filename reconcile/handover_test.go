@@ -24,7 +24,7 @@ type lease struct {
 	free chan struct{} // holds a token while nobody leads
 	word string        // that is to be left to the next one
 	left string        // that was left to who leads
-	lost bool // whoever leads cannot leave any, as after a crash, and has been waited for
+	lost bool          // whoever leads cannot leave any, as after a crash, and has been waited for
 }
 
 func (l *lease) Leave(word string) {

@@ -108,7 +108,7 @@ func (s *sharedInformer) take(object informer.Object) (any, error) {
 	}
 	var stored any
 	var err error
-	if failed := lifecycle.Aside(func() { stored, err = s.transform(object) }); failed != nil {
+	if failed := lifecycle.Apart(func() { stored, err = s.transform(object) }); failed != nil {
 		return nil, failed
 	}
 	return stored, err

@@ -88,7 +88,7 @@ func (c *reporting) report(ctx context.Context, err error) {
 	if handler == nil || ctx.Err() != nil {
 		return
 	}
-	if failed := lifecycle.Aside(func() { handler(ctx, c.informer.reflector, err) }); failed != nil {
+	if failed := lifecycle.Apart(func() { handler(ctx, c.informer.reflector, err) }); failed != nil {
 		klog.FromContext(ctx).Error(failed, "A WatchErrorHandler panicked", "informer", c.informer.description)
 	}
 }

@@ -1,9 +1,6 @@
 package lifecycle
 
-import (
-	"errors"
-	"runtime/debug"
-)
+import "errors"
 
 // ErrExited stands for a call of user code that has ended its goroutine by runtime.Goexit, as t.FailNow does, which knows
 // no other way to leave. It is treated like a panic.
@@ -23,23 +20,6 @@ func OrExit(fn, exited func()) {
 	}()
 	fn()
 	returned = true
-}
-
-// Attempt calls fn and reports whether it has returned. If not, failed is told why: a *PanicError, or ErrExited, and
-// then the goroutine ends.
-func Attempt(fn func(), failed func(error)) (returned bool) {
-	defer func() {
-		if returned {
-			return
-		}
-		if v := recover(); v != nil {
-			failed(&PanicError{Value: v, Stack: debug.Stack()})
-		} else {
-			failed(ErrExited)
-		}
-	}()
-	fn()
-	return true
 }
 
 // Keep is Go for an fn that calls user code. If that ends the goroutine another one calls fn again, which finds whatever
@@ -71,16 +51,4 @@ func Each(n int, fn func(i int)) {
 		fn(i - 1)
 		return true
 	})
-}
-
-// Aside is Try on a goroutine of its own, so that a call that ends its goroutine is an error, too: ErrExited. It takes
-// longer than Try, and fn must not be one that never returns.
-func Aside(fn func()) error {
-	done := make(chan error, 1)
-	go func() {
-		if Attempt(fn, func(err error) { done <- err }) {
-			done <- nil
-		}
-	}()
-	return <-done
 }

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"errors"
 	"io"
 	"runtime"
 	"testing"
@@ -26,10 +27,10 @@ func TestAGoroutineIsKept(t *testing.T) {
 	})
 }
 
-func TestAsideSurvivesWhateverIsCalled(t *testing.T) {
-	require.NoError(t, Aside(func() {}))
-	require.ErrorIs(t, Aside(func() { panic(io.EOF) }), io.EOF)
-	require.Equal(t, ErrExited, Aside(runtime.Goexit))
+func TestApartSurvivesWhateverIsCalled(t *testing.T) {
+	require.NoError(t, Apart(func() {}))
+	require.ErrorIs(t, Apart(func() { panic(io.EOF) }), io.EOF)
+	require.ErrorIs(t, Apart(runtime.Goexit), ErrExited)
 }
 
 func TestOrExitTellsAnExitFromAPanic(t *testing.T) {
@@ -38,19 +39,19 @@ func TestOrExitTellsAnExitFromAPanic(t *testing.T) {
 	OrExit(func() {}, exited)
 	require.ErrorIs(t, Try(func() { OrExit(func() { panic(io.EOF) }, exited) }), io.EOF)
 	require.Zero(t, exits)
-	require.Equal(t, ErrExited, Aside(func() { OrExit(runtime.Goexit, exited) }))
+	require.ErrorIs(t, Apart(func() { OrExit(runtime.Goexit, exited) }), ErrExited)
 	require.Equal(t, 1, exits)
 }
 
-func TestAnAttemptTellsWhyItFailed(t *testing.T) {
+func TestAGuardTellsWhyACallFailed(t *testing.T) {
 	var told error
-	tell := func(err error) { told = err }
-	require.True(t, Attempt(func() {}, tell))
+	tell := func(p *PanicError) { told = p }
+	require.True(t, Guard(func() {}, tell))
 	require.NoError(t, told)
-	require.False(t, Attempt(func() { panic(io.EOF) }, tell))
+	require.False(t, Guard(func() { panic(io.EOF) }, tell))
 	require.ErrorIs(t, told, io.EOF)
-	require.Equal(t, ErrExited, Aside(func() { Attempt(runtime.Goexit, tell) }))
-	require.Equal(t, ErrExited, told)
+	require.ErrorIs(t, Apart(func() { Guard(runtime.Goexit, tell) }), ErrExited)
+	require.ErrorIs(t, told, ErrExited)
 }
 
 func TestTheOthersAreCalledBeforeAGoroutineEnds(t *testing.T) {
@@ -62,10 +63,10 @@ func TestTheOthersAreCalledBeforeAGoroutineEnds(t *testing.T) {
 					runtime.Goexit()
 				}
 			}
-			err := Aside(func() { Each(n, call) })
+			err := Apart(func() { Each(n, call) })
 			require.Len(t, called, n)
 			require.IsIncreasing(t, append([]int{-2, -1}, called...))
-			require.Equal(t, exits != 0, err == ErrExited, "%d of %d", exits, n)
+			require.Equal(t, exits != 0, errors.Is(err, ErrExited), "%d of %d", exits, n)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func TestApartSurvivesWhoeverEndsTheGoroutine(t *testing.T) {
 	var p *PanicError
 	require.ErrorAs(t, err, &p)
 	require.Nil(t, p.Value)
-	require.Equal(t, "runtime.Goexit, as t.FailNow calls it", err.Error())
+	require.Equal(t, "the call ended its goroutine (runtime.Goexit)", err.Error())
 
 	err = Apart(func() { panic(nil) })
 	require.ErrorAs(t, err, &p)

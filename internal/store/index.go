@@ -163,7 +163,7 @@ func (ix *Index[X, K, F, V]) plan(value V, failed func(error)) {
 			failed(err)
 		}
 	}
-	returned := lifecycle.Attempt(func() {
+	returned := lifecycle.Guard(func() {
 		ix.planned, err = ix.fn(ix.planned, value)
 		for _, x := range ix.planned[begin:] {
 			// A value that is not equal to itself would never be found again in a map; one that cannot be compared panics, here and not there.
@@ -171,8 +171,8 @@ func (ix *Index[X, K, F, V]) plan(value V, failed func(error)) {
 				err = errOddValue
 			}
 		}
-	}, func(why error) {
-		err = why
+	}, func(p *lifecycle.PanicError) {
+		err = p
 		planned()
 	})
 	if returned {
