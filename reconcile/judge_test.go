@@ -704,3 +704,30 @@ func TestAWriteThatIsFencedOffLeavesNoDebt(t *testing.T) {
 		})
 	}
 }
+
+// A write of unknown outcome to an object that the informer does not select by name or namespace is not waited for.
+func TestAWriteOfUnknownOutcomeIsWaitedForWhereTheNameIsSelected(t *testing.T) {
+	const pods = "https://server/api/v1/namespaces/a/pods"
+	lost := answering{err: errors.New("connection reset")}
+	for query, debts := range map[string]int64{
+		"":                                 1,
+		"?fieldSelector=metadata.name%3Dp": 1,
+		"?fieldSelector=metadata.name%3Dq": 0,
+		"?fieldSelector=type%3DOpaque":     1,
+		"?labelSelector=app%3Dx":           1,
+	} {
+		require.Equal(t, debts, newBench(t, pods+query).send("PUT", pods+"/p", nil, lost), query)
+	}
+	require.EqualValues(t, 1, newBench(t, pods+"?fieldSelector=metadata.name%3Dq").send("POST", pods, nil, lost),
+		"the name that a creation gives is not in its path")
+}
+
+// What the run has made inside of the selector, and what has its name now, are two objects.
+func TestADebtForANamesakeSaysNothing(t *testing.T) {
+	const pods = "https://server/api/v1/namespaces/a/pods"
+	b := newBench(t, pods+"?labelSelector=app%3Dx")
+	in := podCalled("p", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} })
+	require.EqualValues(t, 1, b.send("POST", pods, nil, answering{code: 201, object: in}))
+	out := podCalled("p", func(p *corev1.Pod) { p.UID = "another" })
+	require.EqualValues(t, 1, b.send("PUT", pods+"/p", nil, answering{code: 200, object: out}))
+}
