@@ -119,12 +119,18 @@ func (q *Queue[K]) check() error {
 	}
 
 	n := 0
-	for w := q.waiters.head; w != nil; w = w.next {
+	var last *waiter
+	for w := q.waiters.head; w != nil; last, w = w, w.next {
 		if n++; !w.listed || len(w.woken) != 0 {
 			return fmt.Errorf("a waiter in the list was woken")
 		}
+		if w.prev != last {
+			return fmt.Errorf("the links of a waiter disagree")
+		}
 	}
 	switch {
+	case q.waiters.tail != last:
+		return fmt.Errorf("the list of waiters has a wrong tail")
 	case n != q.waiters.n:
 		return fmt.Errorf("%d waiters, counted as %d", n, q.waiters.n)
 	case n > 0 && q.waiters.waking < q.ready.n:

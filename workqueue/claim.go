@@ -185,7 +185,6 @@ func (q *Queue[K]) next(ctx context.Context, byGet bool) (t *turn[K], key K, err
 	}
 	t = q.ready.pop()
 	q.start(t, byGet)
-	q.wake() // if this worker was woken for another key than it got
 	key = t.entry.key
 	priority, waited := t.priority, time.Duration(t.started-t.since)
 	q.mu.Unlock()
@@ -306,6 +305,9 @@ func (ws *waiters) recycle(w *waiter) { w.next, ws.free = ws.free, w }
 // wake sees to it that there is a worker awake for each ready key, as long as workers wait:
 //
 //	waiters.n == 0 || waiters.waking >= ready.n
+//
+// It is called when a key becomes ready, and when a worker that was woken gives up. A worker that was woken and takes a
+// key makes both sides of the inequality one less; one that finds none found ready.n == 0.
 func (q *Queue[K]) wake() {
 	for q.waiters.n > 0 && q.waiters.waking < q.ready.n {
 		q.waiters.wake()

@@ -62,6 +62,44 @@ func TestNobodySleepsThroughAnAdd(t *testing.T) {
 	}
 }
 
+// TestAWorkerForEachKey: keys that are added in one moment are handed out in one moment, to workers that wait, whichever
+// of those that waited with them have given up.
+func TestAWorkerForEachKey(t *testing.T) {
+	for quits := range 4 { // the first, the second, the third, or none
+		synctest.Test(t, func(t *testing.T) {
+			q := New(Options[int]{})
+			var cancels []context.CancelFunc
+			wait := func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				cancels = append(cancels, cancel)
+				go q.Take(ctx)
+				synctest.Wait()
+			}
+			for range 3 {
+				wait()
+			}
+			if quits < 3 {
+				cancels[quits]()
+				synctest.Wait()
+				require.NoError(t, q.check())
+				wait()
+				require.NoError(t, q.check())
+			}
+			for key := range 3 {
+				q.Add(key)
+				require.NoError(t, q.check())
+			}
+			synctest.Wait()
+			require.Equal(t, 3, q.Stats().Active)
+			require.Zero(t, q.waiters.waking)
+			require.NoError(t, q.check())
+			for _, cancel := range cancels {
+				cancel()
+			}
+		})
+	}
+}
+
 func TestOutcomesAndFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options[string]{})

@@ -262,5 +262,11 @@ func TestPriorityOfADelay(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Zero(t, q.Snapshot()[0].Priority, "ready")
+		take(t, q).Done()
+
+		for i, p := range []Priority{3, 5, 1} {
+			q.AddWith("a", AddOptions{Priority: p, After: time.Duration(3-i) * time.Hour})
+		}
+		require.Equal(t, Priority(5), q.Snapshot()[0].Priority, "the highest that was asked for, whoever asked for the time")
 	})
 }
