@@ -79,19 +79,11 @@ func (l *line[K]) pop() *turn[K] {
 func (l *line[K]) best() *class[K] {
 	best := l.classes[0]
 	for _, c := range l.classes[1:] {
-		if c.before(best, l.maxOvertaken) {
+		if c.overtaken >= l.maxOvertaken && c.overtaken > best.overtaken {
 			best = c
 		}
 	}
 	return best
-}
-
-// before says whether c is served before o, a class of another priority.
-func (c *class[K]) before(o *class[K], maxOvertaken int) bool {
-	if (c.overtaken >= maxOvertaken || o.overtaken >= maxOvertaken) && c.overtaken != o.overtaken {
-		return c.overtaken > o.overtaken
-	}
-	return c.priority > o.priority
 }
 
 // split puts the plain keys into a class.
