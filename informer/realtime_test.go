@@ -16,8 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// In a synctest bubble time stands still while anything runs, so two readings of the clock in one critical section are the same there, and what falls
-// between them is never seen. These tests run in real time, next to each other; each ends by itself unless a wake-up is lost.
+// In a synctest bubble time stands still while anything runs, so two readings of the clock in one critical section are
+// the same there, and what falls between them is never seen. These tests run in real time, next to each other; each
+// ends by itself unless a wake-up is lost.
 func TestInRealTime(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"rota": rotaInRealTime, "quarantine": quarantineInRealTime, "gate": gateInRealTime,
@@ -32,8 +33,8 @@ func TestInRealTime(t *testing.T) {
 // soon is far more than anything here takes, also on a busy machine.
 const soon = 20 * time.Second
 
-// rotaInRealTime lets a rota be driven by a timer as an informer does it, and take turns that last longer than they are apart. No turn may be early, and when
-// none is due the timer is set for the next.
+// rotaInRealTime lets a rota be driven by a timer as an informer does it, and take turns that last longer than they
+// are apart. No turn may be early, and when none is due the timer is set for the next.
 func rotaInRealTime(t *testing.T) {
 	const period, keys = 100 * time.Millisecond, 1000
 	r := newRota(period)
@@ -88,8 +89,8 @@ func rotaInRealTime(t *testing.T) {
 	t.Logf("%d calls, %d rounds", calls, rounds)
 }
 
-// quarantineInRealTime adds objects, one after the other, each of which is refused once. Nothing else happens after that: an object whose second try is
-// forgotten never comes.
+// quarantineInRealTime adds objects, one after the other, each of which is refused once. Nothing else happens after
+// that: an object whose second try is forgotten never comes.
 func quarantineInRealTime(t *testing.T) {
 	const pods = 300
 	var mu sync.Mutex
@@ -104,7 +105,8 @@ func quarantineInRealTime(t *testing.T) {
 			refused[p.Name] = time.Now()
 			return nil, errors.New("not yet")
 		}
-		// What is due within the next second is tried with what is due now, so the time says only that a second after the first refusal of all has passed.
+		// What is due within the next second is tried with what is due now, so the time says only that a second after
+		// the first refusal of all has passed.
 		if since := time.Since(refused["p0"]); since < firstRetry || at.IsZero() {
 			early = append(early, since)
 		}
@@ -145,7 +147,8 @@ func (s *refusing) RoundTrip(*http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// gateInRealTime lets many requests come to a gate in the moments in which it closes and opens. None passes before its time, and none stays.
+// gateInRealTime lets many requests come to a gate in the moments in which it closes and opens. None passes before its
+// time, and none stays.
 func gateInRealTime(t *testing.T) {
 	var gate Gate
 	server := &refusing{}

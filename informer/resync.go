@@ -14,8 +14,8 @@ const minResync = time.Second
 //
 // The caller holds the writer token: only so does a reminder stand behind every change that was told before, and show the same state.
 func (inf *SharedIndexInformer[T]) remind(log klog.Logger) {
-	// The clock is read once. What becomes due while turns are taken has to wait for the next call, which the timer makes at once:
-	// otherwise turns that take longer than they are apart would keep the writer token for good.
+	// The clock is read once. What becomes due while turns are taken has to wait for the next call, which the timer
+	// makes at once: otherwise turns that take longer than they are apart would keep the writer token for good.
 	now := time.Now()
 	var soonest time.Time
 	takeTurns := func(r *rota, do func(keys []Key)) {

@@ -24,8 +24,9 @@ func newRota(period time.Duration) *rota {
 	return &rota{period: period, seed: maphash.MakeSeed()}
 }
 
-// next returns the keys whose turn has come by now, and true; or nothing and false if none is due, and then the next turn is after now, at due. all returns
-// every key. When the machine was asleep for longer than a period, nothing is made up for.
+// next returns the keys whose turn has come by now, and true; or nothing and false if none is due, and then the next
+// turn is after now, at due. all returns every key. When the machine was asleep for longer than a period, nothing is
+// made up for.
 //
 // Whoever takes several turns at once asks with one now, so that it comes to an end.
 func (r *rota) next(now time.Time, all func() []Key) ([]Key, bool) {

@@ -146,8 +146,8 @@ func (q *Queue[K]) finish(t *turn[K], o outcome) {
 // next waits for a key and hands it out. With byGet the turn is not to be touched, as [Queue.Done] may end it at any time.
 // It does not return a claim, which is too large for registers: to pass one on twice took a fifth of a key's time.
 func (q *Queue[K]) next(ctx context.Context, byGet bool) (t *turn[K], key K, err error) {
-	// The context is the caller's code: it is asked before the lock is taken and after this worker has left the waiters,
-	// so that nothing but the worker itself is lost if it panics.
+	// The context is the caller's code: it is asked before the lock is taken and after this worker has left the
+	// waiters, so that nothing but the worker itself is lost if it panics.
 	if err = ctx.Err(); err != nil {
 		return nil, key, err
 	}

@@ -62,8 +62,8 @@ func TestNobodySleepsThroughAnAdd(t *testing.T) {
 	}
 }
 
-// TestAWorkerForEachKey: keys that are added in one moment are handed out in one moment, to workers that wait, whichever
-// of those that waited with them have given up.
+// TestAWorkerForEachKey: keys that are added in one moment are handed out in one moment, to workers that wait,
+// whichever of those that waited with them have given up.
 func TestAWorkerForEachKey(t *testing.T) {
 	for quits := range 4 { // the first, the second, the third, or none
 		synctest.Test(t, func(t *testing.T) {

@@ -49,8 +49,8 @@
 //   - No starvation. See [Options] for how often a priority, and a group, can be passed over.
 //   - Nothing left. When a key is unknown again the queue has no memory of it; only the rate limiter may, until an hour
 //     and a minute after the longest delay that it can ask for, whether or not anything else fails or succeeds then.
-//   - One time. Under one hold of the lock the clock is read once, so no key is too early for one half of a decision and
-//     due for the other half.
+//   - One time. Under one hold of the lock the clock is read once, so no key is too early for one half of a decision
+//     and due for the other half.
 //
 // # What you owe
 //

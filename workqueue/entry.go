@@ -97,8 +97,8 @@ type pool[K comparable] struct {
 
 const poolSize = 512
 
-// roomy is how many keys a map may have held and yet be kept although it holds few. A map stays as large as it once was,
-// so one that has held more than that is replaced by a new one when an eighth of them is left.
+// roomy is how many keys a map may have held and yet be kept although it holds few. A map stays as large as it once
+// was, so one that has held more than that is replaced by a new one when an eighth of them is left.
 const roomy = 1024
 
 // shrunk returns m, or a copy if m has become too large for what it holds, and the most that the returned map has held.

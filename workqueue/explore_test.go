@@ -202,8 +202,9 @@ func (w *world) settle() error {
 
 // state is all that the future of a world depends on.
 func (w *world) state() string {
-	s := []string{describe(w.q), fmt.Sprint(w.delayed, w.down, w.q.waiters.waking, len(w.q.pool.turns), len(w.q.pool.entries))}
-	for t := w.q.ready.plain.head; t != nil; t = t.next {
+	q := w.q
+	s := []string{describe(q), fmt.Sprint(w.delayed, w.down, q.waiters.waking, len(q.pool.turns), len(q.pool.entries))}
+	for t := q.ready.plain.head; t != nil; t = t.next {
 		s = append(s, t.entry.key)
 	}
 	for _, me := range w.workers {

@@ -61,14 +61,22 @@ func apart(do func()) (returned bool) {
 func TestUserCodeThatPanicsOrExits(t *testing.T) {
 	panics := func() { panic(errors.New("a secret")) }
 	calls := map[string]struct {
-		do     func(t *testing.T, f *faulty) // with one key, "a", that is claimed
+		do     func(f *faulty) // with one key, "a", that is claimed
 		panics uint64
 		delay  time.Duration // after which a key is ready
-		active bool          // whether the claim still holds after that
 	}{
-		"Add":            {do: func(_ *testing.T, f *faulty) { f.q.Add("b") }, panics: 1, active: true},
-		"AddRateLimited": {do: func(_ *testing.T, f *faulty) { f.q.AddRateLimited("b") }, panics: 2, delay: defaultMost, active: true},
-		"AddAfter":       {do: func(_ *testing.T, f *faulty) { f.q.AddAfter("b", time.Minute) }, panics: 1, delay: time.Minute, active: true},
+		"Add": {
+			do:     func(f *faulty) { f.q.Add("b") },
+			panics: 1,
+		},
+		"AddRateLimited": {
+			do:     func(f *faulty) { f.q.AddRateLimited("b") },
+			panics: 2, delay: defaultMost,
+		},
+		"AddAfter": {
+			do:     func(f *faulty) { f.q.AddAfter("b", time.Minute) },
+			panics: 1, delay: time.Minute,
+		},
 	}
 	ends := map[string]struct {
 		end    func(Claim[string])
@@ -89,7 +97,7 @@ func TestUserCodeThatPanicsOrExits(t *testing.T) {
 					f.q.Add("a")
 					c := take(t, f.q)
 					f.fail = fail
-					require.Equal(t, how == "panic", apart(func() { test.do(t, f) }))
+					require.Equal(t, how == "panic", apart(func() { test.do(f) }))
 					f.fail = nil
 					require.NoError(t, f.q.check())
 					if how == "panic" {
@@ -296,7 +304,8 @@ func TestContextThatFails(t *testing.T) {
 	})
 }
 
-// TestKeysThatAreNotEqualToThemselves: nobody could name such a key again, so Add refuses it, whatever type it hides in.
+// TestKeysThatAreNotEqualToThemselves: nobody could name such a key again, so Add refuses it, whatever type it hides
+// in.
 func TestKeysThatAreNotEqualToThemselves(t *testing.T) {
 	type pair struct{ x, y float64 }
 	nan := math.NaN()

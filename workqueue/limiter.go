@@ -225,8 +225,8 @@ func (p *perKey[K]) sweep() {
 	p.schedule(now, sweepEvery)
 }
 
-// dropExpired drops all counts that have expired, and returns the time at which none was left. It lets go of the lock in
-// between, so that a million of them keep nobody from it.
+// dropExpired drops all counts that have expired, and returns the time at which none was left. It lets go of the lock
+// in between, so that a million of them keep nobody from it.
 func (p *perKey[K]) dropExpired() (now int64) {
 	for {
 		now = int64(time.Since(p.born))

@@ -296,9 +296,10 @@ func (q *Queue[K]) shutDown() {
 	}
 }
 
-// lock takes the lock, and forgets the time that the hold before it knew. If it is taken, other goroutines run first: it
-// is held so briefly that to wait at the mutex, which spins, parks and wakes, takes longer than the work, and the memory
-// in question changes cores each time. With 8 producers and 8 workers on 2 cores a key needs a fifth less time for it.
+// lock takes the lock, and forgets the time that the hold before it knew. If it is taken, other goroutines run first:
+// it is held so briefly that to wait at the mutex, which spins, parks and wakes, takes longer than the work, and the
+// memory in question changes cores each time. With 8 producers and 8 workers on 2 cores a key needs a fifth less time
+// for it.
 func (q *Queue[K]) lock() {
 	if !q.mu.TryLock() {
 		q.lockSlow()

@@ -25,12 +25,14 @@ func spin(r *rand.Rand, d time.Duration) {
 }
 
 // TestNothingIsLostInRealTime lets one worker that works about as long as keys take to come, so that it looks for work
-// again and again in the very moment in which there is some, serve one batch of keys after the other. Nothing else happens
-// in a queue when a batch has been added: a worker that sleeps through a key, or a timer that was not set for one, shows
-// as a batch that does not end. No key may be early, no duration negative, and the invariants hold at any moment.
+// again and again in the very moment in which there is some, serve one batch of keys after the other. Nothing else
+// happens in a queue when a batch has been added: a worker that sleeps through a key, or a timer that was not set for
+// one, shows as a batch that does not end. No key may be early, no duration negative, and the invariants hold at any
+// moment.
 func TestNothingIsLostInRealTime(t *testing.T) {
 	const keys = 30
-	addAll := func(add func(q *Queue[int], r *rand.Rand, key int) time.Duration) func(*Queue[int], *rand.Rand, []time.Time) {
+	type adder = func(q *Queue[int], r *rand.Rand, key int) time.Duration // when it may run, from now
+	addAll := func(add adder) func(*Queue[int], *rand.Rand, []time.Time) {
 		return func(q *Queue[int], r *rand.Rand, from []time.Time) {
 			for key := range keys {
 				now := time.Now()
@@ -52,23 +54,28 @@ func TestNothingIsLostInRealTime(t *testing.T) {
 		q.AddWith(key, AddOptions{Priority: Priority(r.IntN(3)), After: time.Duration(r.IntN(2) * r.IntN(20_000))})
 		return 0 // raised by nothing, but a later add may want it sooner
 	}
+	with := func(o Options[int]) func(Metrics) Options[int] {
+		return func(m Metrics) Options[int] {
+			o.Metrics = m
+			return o
+		}
+	}
+	without := func(Metrics) Options[int] { return Options[int]{} }
+	third := func(k int) string { return string(rune('a' + k%3)) }
+	backOff := MaxOf(Exponential[int](10*time.Microsecond, time.Millisecond, 0.5), Bucket[int](100_000, 1))
 	for name, test := range map[string]struct {
 		options func(m Metrics) Options[int]
-		add     func(*Queue[int], *rand.Rand, int) time.Duration
+		add     adder
 		give    time.Duration // how long a worker waits for a key, before it looks again; 0: for ever
 		retries int
 	}{
-		"plain":                  {func(Metrics) Options[int] { return Options[int]{} }, plain, 0, 0},
-		"metrics":                {func(m Metrics) Options[int] { return Options[int]{Metrics: m} }, plain, 0, 0},
-		"delays":                 {func(m Metrics) Options[int] { return Options[int]{Metrics: m} }, later, 0, 0},
-		"delays without metrics": {func(Metrics) Options[int] { return Options[int]{} }, later, 0, 0},
-		"contexts that end":      {func(m Metrics) Options[int] { return Options[int]{Metrics: m} }, later, 30 * time.Microsecond, 0},
-		"priorities and groups": {func(m Metrics) Options[int] {
-			return Options[int]{Metrics: m, Group: func(k int) string { return string(rune('a' + k%3)) }, RateLimiter: atOnce[int]()}
-		}, mixed, 0, 1},
-		"failures": {func(m Metrics) Options[int] {
-			return Options[int]{Metrics: m, RateLimiter: MaxOf(Exponential[int](10*time.Microsecond, time.Millisecond, 0.5), Bucket[int](100_000, 1))}
-		}, plain, 0, 2},
+		"plain":                  {without, plain, 0, 0},
+		"metrics":                {with(Options[int]{}), plain, 0, 0},
+		"delays":                 {with(Options[int]{}), later, 0, 0},
+		"delays without metrics": {without, later, 0, 0},
+		"contexts that end":      {with(Options[int]{}), later, 30 * time.Microsecond, 0},
+		"priorities and groups":  {with(Options[int]{Group: third, RateLimiter: atOnce[int]()}), mixed, 0, 1},
+		"failures":               {with(Options[int]{RateLimiter: backOff}), plain, 0, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rounds := 0

@@ -2,10 +2,10 @@ package store
 
 import "math/bits"
 
-// sparse is an array with gaps, the memory of which follows the elements that are there: 64 neighbours share a leaf, and
-// a leaf of which none is there is given back, but for one that is kept, so that an element that comes and goes does not
-// allocate. What stays is a pointer for 64 places of the longest that the array has been. No element is ever moved, so
-// no change takes longer than another. The zero value is empty.
+// sparse is an array with gaps, the memory of which follows the elements that are there: 64 neighbours share a leaf,
+// and a leaf of which none is there is given back, but for one that is kept, so that an element that comes and goes
+// does not allocate. What stays is a pointer for 64 places of the longest that the array has been. No element is ever
+// moved, so no change takes longer than another. The zero value is empty.
 //
 //	leaves[i/64].used has bit i%64 <=> element i is there
 //	leaves[n] is nil               <=> none of its elements is there
@@ -78,7 +78,8 @@ func (s *sparse[T]) drop(i uint32) {
 // bag is a sparse array in which an element may be anywhere. The zero value is empty.
 type bag[T any] struct {
 	elements sparse[T]
-	// The numbers of the leaves with a gap, those that are not there included, each once. An element goes into the last.
+	// The numbers of the leaves with a gap, those that are not there included, each once. An element goes into the
+	// last.
 	open []uint32
 }
 

@@ -74,7 +74,8 @@ func (ix *Index[X, K, F, V]) check(rows int) error {
 	if memberships != 0 {
 		return fmt.Errorf("%d slots more than members", memberships)
 	}
-	buckets, err := ix.buckets.elements.check(len(ix.buckets.elements.leaves)<<leafBits, func(b bucket[X]) bool { return b.members == nil })
+	end := len(ix.buckets.elements.leaves) << leafBits
+	buckets, err := ix.buckets.elements.check(end, func(b bucket[X]) bool { return b.members == nil })
 	switch {
 	case err != nil:
 		return fmt.Errorf("buckets: %w", err)
@@ -119,7 +120,8 @@ func (s *sparse[T]) check(end int, isZero func(T) bool) (n int, err error) {
 			}
 		}
 	}
-	if s.spare != nil && (s.spare.used != 0 || slices.ContainsFunc(s.spare.elements[:], func(e T) bool { return !isZero(e) })) {
+	inUse := func(e T) bool { return !isZero(e) }
+	if s.spare != nil && (s.spare.used != 0 || slices.ContainsFunc(s.spare.elements[:], inUse)) {
 		return 0, fmt.Errorf("the spare leaf is in use")
 	}
 	return n, nil
@@ -423,8 +425,10 @@ func TestAnIndexGivesBackWhatABurstTook(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(1, 1))
 	for name, index := range map[string]func(to []string, i int) ([]string, error){
-		"one value an object":     func(to []string, i int) ([]string, error) { return append(to, names[i]), nil },
-		"two values an object":    func(to []string, i int) ([]string, error) { return append(to, names[i], names[n-1-i]), nil },
+		"one value an object": func(to []string, i int) ([]string, error) { return append(to, names[i]), nil },
+		"two values an object": func(to []string, i int) ([]string, error) {
+			return append(to, names[i], names[n-1-i]), nil
+		},
 		"a hundred objects share": func(to []string, i int) ([]string, error) { return append(to, names[i/100]), nil },
 		"all share one value":     func(to []string, i int) ([]string, error) { return append(to, names[0]), nil },
 	} {
