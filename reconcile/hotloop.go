@@ -65,13 +65,17 @@ type loop struct {
 // sight is a change of an object that names the key.
 type sight struct {
 	echo
-	made    bool // it is new
-	updated bool // it was there before, so that there are two states to compare
-	asked   bool // explain is about to compare them
-	// Set by explain: an object by name, and where the two differ; failed if nobody can tell.
-	object  string
-	changes []change
-	failed  bool
+	made    bool     // it is new
+	updated bool     // it was there before, so that there are two states to compare
+	asked   bool     // explain is about to compare them
+	found   *finding // nil until explain has compared them
+}
+
+// finding is what explain has to say of a change.
+type finding struct {
+	object  string   // by name
+	changes []change // where its two states differ
+	failed  bool     // nobody can tell
 }
 
 // owner says whose doing a change is.
@@ -174,8 +178,9 @@ func (t *trail) sees(s *step, v sight) (explain bool) {
 
 // explain finds out what has changed in an object that a key may go in circles about.
 func explain[T any](t *trail, key Key, source string, v sight, e informer.Event[T]) {
-	err := lifecycle.Apart(func() { v.changes = changesOf(t.seed, e.Old, e.New) }) // the types are the user's
-	v.object, v.failed = fmt.Sprintf("%s %s", source, e.Key), err != nil
+	f := &finding{object: fmt.Sprintf("%s %s", source, e.Key)}
+	err := lifecycle.Apart(func() { f.changes = changesOf(t.seed, e.Old, e.New) }) // the types are the user's
+	v.found, f.failed = f, err != nil
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s, ok := t.keys[key]
@@ -199,16 +204,16 @@ func explain[T any](t *trail, key Key, source string, v sight, e informer.Event[
 // learn is told what an own write has changed. mu is held.
 func (t *trail) learn(s *step, v sight) {
 	l, id := s.loop, t.id(v.echo)
-	if v.failed {
+	if v.found.failed {
 		return // the write is a repetition as long as nobody knows better
 	}
-	text := fmt.Sprintf("%s: %s", v.object, strings.Join(names(v.changes), ", "))
+	text := fmt.Sprintf("%s: %s", v.found.object, strings.Join(names(v.found.changes), ", "))
 	if tr := l.seen[id]; tr != nil && l.turns >= wary {
-		if tr.look(v.changes); !tr.moved {
+		if tr.look(v.found.changes); !tr.moved {
 			l.changes = text
 		}
 	}
-	if r := t.rivals.of[id]; r != nil && r.rounds >= wary && r.hold(v.changes) {
+	if r := t.rivals.of[id]; r != nil && r.rounds >= wary && r.hold(v.found.changes) {
 		r.fights++
 		l.fights, l.changes = max(l.fights, r.fights), text
 		t.heat(s, l.ended)
@@ -218,7 +223,7 @@ func (t *trail) learn(s *step, v sight) {
 // hear is told what somebody else has changed. mu is held.
 func (t *trail) hear(s *step, v sight) {
 	r := t.rivals.of[t.id(v.echo)]
-	more := r != nil && !v.failed && r.undo(v.changes) // of the same
+	more := r != nil && !v.found.failed && r.undo(v.found.changes) // of the same
 	s.foreign = s.foreign || !more || s.loop.fights <= hotAfter
 }
 
@@ -290,8 +295,8 @@ func (t *trail) judge(s *step) {
 // heat slows the key down, or no longer. now is when its last run has ended. mu is held.
 func (t *trail) heat(s *step, now time.Time) {
 	l := s.loop
+	was := l.hot
 	l.hot = l.level() > hotAfter
-	_, was := t.hot[s]
 	switch {
 	case l.hot:
 		if rests := now.Add(l.rest()); rests.After(l.rests) {
@@ -351,7 +356,9 @@ func (t *trail) end(r *run, o outcome, now time.Time) {
 	l.run, l.ended, l.judged = nil, now, false
 	l.writes, l.acts = r.written()
 	l.wrote, l.soon = t.changed(l, now), !t.off && o.kind == doneAfter && o.after < hotSoon
-	t.clear(s)
+	if len(l.unjudged) > 0 {
+		t.clear(s)
+	}
 	quiet := !l.wrote && !l.soon
 	if quiet {
 		l.turns, l.undone, l.seen, l.before, l.acts = 0, 0, nil, nil, nil
@@ -376,7 +383,7 @@ func (t *trail) clear(s *step) {
 			if v.made {
 				l.isNew(v.echo)
 			}
-			if v.object != "" {
+			if v.found != nil {
 				t.learn(s, v)
 			}
 		case foreign:
@@ -384,7 +391,7 @@ func (t *trail) clear(s *step) {
 				r.touched = true
 			}
 			switch {
-			case v.object != "":
+			case v.found != nil:
 				t.hear(s, v)
 			case !v.asked: // otherwise explain says so, soon
 				s.foreign = true
@@ -398,7 +405,7 @@ func (t *trail) clear(s *step) {
 
 // changed reports whether the last run has changed anything, and takes note of it for the rivals. mu is held.
 func (t *trail) changed(l *loop, now time.Time) (wrote bool) {
-	if t.off {
+	if t.off || len(l.writes) == 0 {
 		return false
 	}
 	for v := range l.writes {

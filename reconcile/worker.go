@@ -37,6 +37,10 @@ type worker struct {
 	causes causes
 	step   *step
 
+	// The latest claim, and what its run has come to.
+	claim   workqueue.Claim[Key]
+	outcome outcome
+
 	// mu is the worker's own, so that no worker has to wait for another with each key; stuck.mu may be taken with it held.
 	mu sync.Mutex
 	// Guarded by mu. run is the call that goes on, or nil. It counts as stuck from due on, and found says that look has found it so. While
@@ -68,29 +72,29 @@ func (w *worker) work() {
 		}
 	}()
 	for !over {
-		over = !w.turn() || w.retired
+		lifecycle.Guard(func() {
+			for !over {
+				over = !w.turn() || w.retired
+			}
+		}, w.failed)
 	}
 }
 
-// turn takes one key and handles it. It reports whether there may be more. Reconcile is guarded by itself, see call;
-// what fails here is other code of the user's that has a part in a run, such as a sink of log lines, or a bug of the
-// library's.
+// turn takes one key and handles it. It reports whether there may be more.
 func (w *worker) turn() (more bool) {
-	var claim workqueue.Claim[Key]
-	more = true
-	lifecycle.Guard(func() {
-		var err error
-		if claim, err = w.queue.Take(w.taking); err != nil {
-			more = false // taking has ended: the queue is never shut down, so that this controller can lead again
-			return
-		}
-		w.handle(claim)
-	}, func(p *lifecycle.PanicError) {
-		claim.Retry() // counts for nothing if it has ended
-		klog.Background().Error(p, "A worker panicked", "controller", w.name, "key", claim.Key(),
-			"stack", string(p.Stack))
-	})
-	return more
+	claim, err := w.queue.Take(w.taking)
+	if err != nil {
+		return false // taking has ended: the queue is never shut down, so that this controller can lead again
+	}
+	w.handle(claim)
+	return true
+}
+
+// failed ends the claim when a turn has not. Reconcile is guarded by itself, see call; this is other code of the user's that
+// has a part in a run, such as a sink of log lines, or a bug of the library's.
+func (w *worker) failed(p *lifecycle.PanicError) {
+	w.claim.Retry() // does nothing if the claim has ended
+	klog.Background().Error(p, "A worker panicked", "controller", w.name, "key", w.claim.Key(), "stack", string(p.Stack))
 }
 
 // why returns the causes of the latest run, for a line of the log: who writes it may do so when there is another run.
