@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,8 +26,11 @@ type stage struct {
 	sets     *fakeapi.Resource[*appsv1.ReplicaSet, *appsv1.ReplicaSetList]
 	mapCache *informer.SharedIndexInformer[*corev1.ConfigMap]
 	setCache *informer.SharedIndexInformer[*appsv1.ReplicaSet]
-	runs     int
+	count    atomic.Int64
 }
+
+// runs is how many there have been.
+func (s *stage) runs() int { return int(s.count.Load()) }
 
 // newStage sets it up with a number of maps, and two ReplicaSets that ask for 0 and 60 pods.
 func newStage(t *testing.T, maps int, opts Options, turn func(ctx context.Context, s *stage) (Result, error)) *stage {
@@ -43,7 +47,7 @@ func newStage(t *testing.T, maps int, opts Options, turn func(ctx context.Contex
 	s.setCache, err = informer.New[*appsv1.ReplicaSet](s.sets, informer.Options[*appsv1.ReplicaSet]{Name: "replicasets"})
 	require.NoError(t, err)
 	s.Controller = newController(t, slowly(t, func(ctx context.Context, _ Key) (Result, error) {
-		s.runs++
+		s.count.Add(1)
 		return turn(ctx, s)
 	}), opts)
 	Watches(s.Controller, s.mapCache, func(*corev1.ConfigMap) []Key { return []Key{parent} })
@@ -180,11 +184,11 @@ func TestProgressIsNoCircle(t *testing.T) {
 				s.Enqueue(parent)
 				synctest.Wait()
 				require.Zero(t, s.Stats().Circles)
-				require.GreaterOrEqual(t, s.runs, test.runs)
-				runs := s.runs
+				require.GreaterOrEqual(t, s.runs(), test.runs)
+				runs := s.runs()
 				time.Sleep(24 * time.Hour)
 				synctest.Wait()
-				require.Equal(t, runs, s.runs, "it was at its end")
+				require.Equal(t, runs, s.runs(), "it was at its end")
 				require.Empty(t, s.trail.keys, "and nothing is remembered of it")
 			})
 		})
@@ -199,10 +203,10 @@ func TestAnApplyThatChangesNothingIsNoWrite(t *testing.T) {
 				return Result{RequeueAfter: after}, Wrote(ctx, s.mapCache, s.maps.Objects()[0])
 			})
 			synctest.Wait()
-			before := s.runs
+			before := s.runs()
 			time.Sleep(1000 * after)
 			synctest.Wait()
-			require.Equal(t, before+1000, s.runs, "it is not slowed down")
+			require.Equal(t, before+1000, s.runs(), "it is not slowed down")
 			require.Zero(t, s.Stats().Circles)
 		})
 	}
@@ -212,18 +216,21 @@ func TestAnApplyThatChangesNothingIsNoWrite(t *testing.T) {
 		})
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		require.InDelta(t, 600+hotAfter+2, s.runs, 2, "who asks for more at once gets it once in a second, not more rarely")
+		require.InDelta(t, 600+hotAfter+2, s.runs(), 2, "who asks for more at once gets it once in a second, not more rarely")
 	})
 }
 
 // duel is a ConfigMap that two controllers write, each what it thinks right, each called up by the other.
 type duel struct {
-	api   *mapAPI
-	names [2]string
-	cs    [2]*Controller
-	runs  [2]int
-	given bool // up by the second
+	api    *mapAPI
+	names  [2]string
+	cs     [2]*Controller
+	counts [2]atomic.Int64
+	given  atomic.Bool // up by the second
 }
+
+// runs is how many each of the two has had.
+func (d *duel) runs() [2]int { return [2]int{int(d.counts[0].Load()), int(d.counts[1].Load())} }
 
 func newDuel(t *testing.T) *duel {
 	t.Helper()
@@ -232,8 +239,8 @@ func newDuel(t *testing.T) *duel {
 	for i, name := range d.names {
 		inf := newMaps(t, d.api)
 		c, err := NewController(name, slowly(t, func(ctx context.Context, key Key) (Result, error) {
-			d.runs[i]++
-			if m, _ := inf.Get(key); m.Data["pet"] == name || i == 1 && d.given {
+			d.counts[i].Add(1)
+			if m, _ := inf.Get(key); m.Data["pet"] == name || i == 1 && d.given.Load() {
 				return Result{}, nil
 			}
 			return Result{}, Wrote(ctx, inf, d.api.Update("default", "a", func(m *corev1.ConfigMap) {
@@ -255,12 +262,12 @@ func TestTwoWritersThatUndoEachOtherAreSlowedDown(t *testing.T) {
 		d := newDuel(t)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.Less(t, max(d.runs[0], d.runs[1]), 20*hotAfter, "both had a free hand at first, each with a look at its own writes")
-		before := d.runs
+		require.Less(t, max(d.runs()[0], d.runs()[1]), 20*hotAfter, "both had a free hand at first, each with a look at its own writes")
+		before := d.runs()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.Less(t, d.runs[0]-before[0], 60, "a few in an hour")
-		require.Greater(t, d.runs[0]-before[0], 5, "slowed down, not stopped")
+		require.Less(t, d.runs()[0]-before[0], 60, "a few in an hour")
+		require.Greater(t, d.runs()[0]-before[0], 5, "slowed down, not stopped")
 		slow := -1
 		for i, c := range d.cs {
 			if c.Stats().Circling == 1 {
@@ -270,13 +277,13 @@ func TestTwoWritersThatUndoEachOtherAreSlowedDown(t *testing.T) {
 		require.GreaterOrEqual(t, slow, 0, "one of the two, at least, has found it out")
 
 		for i := range 3 {
-			before := d.runs[slow]
+			before := d.runs()[slow]
 			d.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data["other"] = fmt.Sprint(i) })
 			synctest.Wait()
-			require.Greater(t, d.runs[slow], before, "whatever else somebody does")
+			require.Greater(t, d.runs()[slow], before, "whatever else somebody does")
 		}
 
-		d.given = true
+		d.given.Store(true)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, "cat", d.api.Objects()[0].Data["pet"])
@@ -310,7 +317,7 @@ func TestAUserWhoGoesBackAndForthIsNoRival(t *testing.T) {
 func TestSomebodyWhoUndoesAWriteNowAndThenIsNoRival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDuel(t)
-		d.given = true
+		d.given.Store(true)
 		for range 10 * hotAfter {
 			d.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"pet": "fish"} })
 			synctest.Wait()
@@ -328,7 +335,7 @@ func TestCirclesOfManyKindsAreFound(t *testing.T) {
 		runs int // at most, until it is found
 	}{
 		"a value goes back and forth": {turn: func(ctx context.Context, s *stage) (Result, error) {
-			return Result{}, s.scale(ctx, "new", int32(1-2*(s.runs%2)))
+			return Result{}, s.scale(ctx, "new", int32(1-2*(s.runs()%2)))
 		}, runs: hotAfter + 5},
 		"a number that rises without end": {turn: func(ctx context.Context, s *stage) (Result, error) {
 			return Result{}, s.scale(ctx, "new", 1)
@@ -342,7 +349,7 @@ func TestCirclesOfManyKindsAreFound(t *testing.T) {
 		"a hundred objects in each run": {turn: func(ctx context.Context, s *stage) (Result, error) {
 			for _, o := range s.maps.Objects() {
 				if err := Wrote(ctx, s.mapCache, s.maps.Update(o.Namespace, o.Name, func(m *corev1.ConfigMap) {
-					m.Data = map[string]string{"run": fmt.Sprint(s.runs)}
+					m.Data = map[string]string{"run": fmt.Sprint(s.runs())}
 				})); err != nil {
 					return Result{}, err
 				}
@@ -358,7 +365,7 @@ func TestCirclesOfManyKindsAreFound(t *testing.T) {
 		}, runs: 2*hotAfter + 5},
 		"a field with ever new names": {turn: func(ctx context.Context, s *stage) (Result, error) {
 			return Result{}, Wrote(ctx, s.setCache, s.sets.Update("default", "new", func(set *appsv1.ReplicaSet) {
-				set.Annotations = map[string]string{fmt.Sprint("at-", s.runs): "x"}
+				set.Annotations = map[string]string{fmt.Sprint("at-", s.runs()): "x"}
 			}))
 		}, runs: 100},
 	} {
@@ -367,11 +374,11 @@ func TestCirclesOfManyKindsAreFound(t *testing.T) {
 				s := newStage(t, 100, Options{}, test.turn)
 				s.Enqueue(parent)
 				synctest.Wait()
-				require.LessOrEqual(t, s.runs, test.runs)
+				require.LessOrEqual(t, s.runs(), test.runs)
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				require.Equal(t, 1, s.Stats().Circling)
-				require.LessOrEqual(t, s.runs, test.runs+60)
+				require.LessOrEqual(t, s.runs(), test.runs+60)
 			})
 		})
 	}
@@ -380,8 +387,8 @@ func TestCirclesOfManyKindsAreFound(t *testing.T) {
 func TestCirclesMayBeAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 0, Options{AllowCircles: true}, func(ctx context.Context, s *stage) (Result, error) {
-			if s.runs < 5000 {
-				return Result{RequeueAfter: time.Microsecond}, s.scale(ctx, "new", int32(1-2*(s.runs%2)))
+			if s.runs() < 5000 {
+				return Result{RequeueAfter: time.Microsecond}, s.scale(ctx, "new", int32(1-2*(s.runs()%2)))
 			}
 			return Result{}, nil
 		})
@@ -389,7 +396,7 @@ func TestCirclesMayBeAllowed(t *testing.T) {
 		began := time.Now()
 		time.Sleep(10 * time.Millisecond)
 		synctest.Wait()
-		require.GreaterOrEqual(t, s.runs, 5000)
+		require.GreaterOrEqual(t, s.runs(), 5000)
 		require.Less(t, time.Since(began), time.Second)
 		require.Zero(t, s.Stats().Circles)
 	})
