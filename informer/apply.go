@@ -45,16 +45,6 @@ func (inf *SharedIndexInformer[T]) process(ctx context.Context, log klog.Logger)
 	}
 }
 
-// watchStore lets the lanes know, until ctx ends, when the goroutine that feeds the store is stuck.
-func (inf *SharedIndexInformer[T]) watchStore(ctx context.Context) {
-	know := func(err error) {
-		for _, l := range inf.course.Load().lanes {
-			l.health.knows(stuckStore, err)
-		}
-	}
-	inf.pulse.watch(ctx, "store", know, func() { know(nil) })
-}
-
 // write calls fn with the writer token.
 func (inf *SharedIndexInformer[T]) write(fn func()) {
 	inf.lockWriter()
@@ -271,7 +261,8 @@ func (inf *SharedIndexInformer[T]) sweep(l *lane[T], epoch uint64, log klog.Logg
 	})
 }
 
-// withheld returns why what a lane's complete list of that epoch did not contain is kept, or nil if nothing is.
+// withheld returns why what a lane's complete list of that epoch did not contain is kept, or nil if nothing is. The caller
+// holds the writer token.
 func (inf *SharedIndexInformer[T]) withheld(l *lane[T], epoch uint64) error {
 	if l.swept >= epoch {
 		return nil
@@ -287,6 +278,16 @@ func (inf *SharedIndexInformer[T]) withheld(l *lane[T], epoch uint64) error {
 	}
 	return fmt.Errorf("the latest list held objects whose names could not be read; so %d that it did not name are kept, "+
 		"though they may have been deleted", kept)
+}
+
+// watchStore lets the lanes know, until ctx ends, when the goroutine that feeds the store is stuck.
+func (inf *SharedIndexInformer[T]) watchStore(ctx context.Context) {
+	know := func(err error) {
+		for _, l := range inf.course.Load().lanes {
+			l.health.knows(stuckStore, err)
+		}
+	}
+	inf.pulse.watch(ctx, "store", know, func() { know(nil) })
 }
 
 // tell hands inf.events to every listener, and inf.repeats to those that want them. No key is in both. The caller holds the writer token.

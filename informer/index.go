@@ -25,7 +25,7 @@ func AddIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T) []V) 
 	if fn == nil {
 		return nil, errors.New("informer: AddIndex: the function is nil")
 	}
-	return addIndex(inf, func(values []V, object T) []V { return append(values, fn(object)...) })
+	return addIndex(inf, func(values []V, object T) ([]V, error) { return append(values, fn(object)...), nil })
 }
 
 // AddSingleIndex is AddIndex for what has one value at most, which is the usual case: fn returns it, or false for none, and need not allocate a slice.
@@ -33,15 +33,15 @@ func AddSingleIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T)
 	if fn == nil {
 		return nil, errors.New("informer: AddSingleIndex: the function is nil")
 	}
-	return addIndex(inf, func(values []V, object T) []V {
+	return addIndex(inf, func(values []V, object T) ([]V, error) {
 		if v, ok := fn(object); ok {
 			values = append(values, v)
 		}
-		return values
+		return values, nil
 	})
 }
 
-func addIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func([]V, T) []V) (*Index[V, T], error) {
+func addIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func([]V, T) ([]V, error)) (*Index[V, T], error) {
 	if inf == nil {
 		return nil, errors.New("informer: an index needs an informer, which is nil")
 	}
@@ -49,10 +49,7 @@ func addIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func([]V, T) 
 		return nil, fmt.Errorf("informer %s: AddIndex: %w", inf.name, err)
 	}
 	defer inf.unlockWriter()
-	guarded := func(values []V, object T) (all []V, err error) {
-		return fn(values, object), nil // a panic is the store's to recover
-	}
-	return &Index[V, T]{store.AddIndex(inf.store.Store, guarded, inf.health.badObject)}, nil
+	return &Index[V, T]{store.AddIndex(inf.store.Store, fn, inf.health.badObject)}, nil
 }
 
 // Get returns the objects found under v: one consistent snapshot, taken when the loop starts, in no particular order. They are the

@@ -126,7 +126,7 @@ type SharedIndexInformer[T any] struct {
 	// inside is the inline listener whose handler is being called, so that Run can name it if it never returns.
 	inside atomic.Pointer[listener[T]]
 
-	exits exits
+	exits exits // of what the reflectors call
 	// pulse is that of the goroutine which feeds the store.
 	pulse pulse
 
