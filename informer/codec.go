@@ -118,6 +118,9 @@ func (c codec) decode(r raw, protobuf bool) arrival {
 	return a
 }
 
+// untyped reports whether objects tell their kinds themselves.
+func (c codec) untyped() bool { return c.item == reflect.TypeFor[unstructured.Unstructured]() }
+
 // decodeInto decodes r. The decoder's own error is dropped, as it may quote the object; a panic is that of a type that decodes itself.
 func (c codec) decodeInto(object runtime.Object, r raw, protobuf bool) error {
 	var err error
@@ -127,6 +130,7 @@ func (c codec) decodeInto(object runtime.Object, r raw, protobuf bool) error {
 			if err = json.Unmarshal(r.data, &into.Object); err == nil {
 				err = complete(into, r)
 			}
+			r.apiVersion, r.kind = into.GetAPIVersion(), into.GetKind()
 			return
 		case protobufUnmarshaler:
 			switch {
@@ -140,8 +144,8 @@ func (c codec) decodeInto(object runtime.Object, r raw, protobuf bool) error {
 		default:
 			err = json.Unmarshal(r.data, object)
 		}
-		if kind := object.GetObjectKind().GroupVersionKind().Kind; kind != "" {
-			r.kind = kind
+		if own := object.GetObjectKind().GroupVersionKind(); own.Kind != "" {
+			r.apiVersion, r.kind = own.GroupVersion().String(), own.Kind
 		}
 		// As with a typed client of client-go, the type alone says what it is.
 		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
@@ -150,7 +154,7 @@ func (c codec) decodeInto(object runtime.Object, r raw, protobuf bool) error {
 		return errUndecodable
 	}
 	if r.event != watch.Error {
-		return misplaced(r.kind)
+		return misplaced(r.apiVersion, r.kind)
 	}
 	return nil
 }
@@ -169,14 +173,16 @@ func complete(o *unstructured.Unstructured, r raw) error {
 	return nil
 }
 
-// misplaced returns an error if an answer holds something of another kind than objects: a Status or a Table is what a server says when it has not
-// understood what it was asked for.
-func misplaced(kind string) error {
-	switch kind {
-	case "Status", "Table":
-		return fmt.Errorf("%w: it answered with a %s", errViolation, kind)
+// misplaced returns an error if an answer holds something of another kind than objects: a Status or a Table is what a server
+// says when it has not understood what it was asked for. Others may call their kinds so, in groups of their own.
+func misplaced(apiVersion, kind string) error {
+	if kind != "Status" && kind != "Table" {
+		return nil
 	}
-	return nil
+	if of, err := schema.ParseGroupVersion(apiVersion); err == nil && of.Group != "" && of.Group != metav1.GroupName {
+		return nil
+	}
+	return fmt.Errorf("%w: it answered with a %s", errViolation, kind)
 }
 
 // statusError is the error that an ERROR event stands for.

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,16 +59,19 @@ type parcel struct {
 type splitting struct {
 	apiVersion, kind string           // of the list; in protobuf also of the object of the latest event
 	head             *metav1.ListMeta // of the list, as far as it has been read
+	items, object    bool             // the answer has items; it has a uid, so it is an object itself
 
-	add func(raw)
+	add     func(raw)
+	crowded bool // add could not hold what it had to
 }
 
-// isList returns an error unless the answer, whose kind is known, is a list of objects.
+// isList returns an error unless the answer, which has been read, is a list of objects. What a list is called is the
+// resource's own choice; it has items, which may be left out where there are none, and no uid.
 func (s *splitting) isList() error {
-	if err := misplaced(s.kind); err != nil {
+	if err := misplaced(s.apiVersion, s.kind); err != nil {
 		return err
 	}
-	if !strings.HasSuffix(s.kind, "List") {
+	if s.kind == "" || s.object || !s.items && !strings.HasSuffix(s.kind, "List") {
 		return fmt.Errorf("%w: the answer is no list", errViolation)
 	}
 	return nil
@@ -171,9 +175,21 @@ func (in *intake) split(ctx context.Context, list bool) error {
 	if protobuf && !in.codec.protobuf {
 		return fmt.Errorf("%w: it answered in protobuf, which it was not asked for", errViolation)
 	}
+	// Items that only the list gives a kind have to wait for it. All servers say it first, but nothing says that they must.
+	var kindless []raw
+	held := 0
 	out.add = func(r raw) {
 		if list {
 			r.apiVersion, r.kind = out.apiVersion, out.kind
+		}
+		if list && out.kind == "" && in.codec.untyped() {
+			if held += len(r.data); held > maxHeldBytes {
+				kindless, out.crowded = nil, true
+				return
+			}
+			r.data = bytes.Clone(r.data)
+			kindless = append(kindless, r)
+			return
 		}
 		start := len(b.bytes)
 		b.bytes = append(b.bytes, r.data...)
@@ -192,6 +208,14 @@ func (in *intake) split(ctx context.Context, list bool) error {
 		err = splitProtoWatch(from, &out)
 	default:
 		err = splitJSONWatch(from, &out)
+	}
+	if out.crowded && err == nil {
+		err = fmt.Errorf("%w: more than %d bytes of items before the kind of their list", ErrTooLarge, maxHeldBytes)
+	}
+	if err == nil {
+		for _, r := range kindless {
+			out.add(r)
+		}
 	}
 	flush()
 	if list && err == nil {

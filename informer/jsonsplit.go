@@ -221,9 +221,7 @@ func splitJSONList(from *bufio.Reader, out *splitting) error {
 	err := j.eachMember(func(name string) (err error) {
 		switch name {
 		case "kind":
-			if out.kind, err = j.text(); err == nil {
-				err = out.isList()
-			}
+			out.kind, err = j.text()
 		case "apiVersion":
 			out.apiVersion, err = j.text()
 		case "metadata":
@@ -232,15 +230,18 @@ func splitJSONList(from *bufio.Reader, out *splitting) error {
 				return err
 			}
 			head = &metav1.ListMeta{}
-			if cut || json.Unmarshal(value, head) != nil {
+			var id struct {
+				UID string `json:"uid"`
+			}
+			if cut || json.Unmarshal(value, head) != nil || json.Unmarshal(value, &id) != nil {
 				return errGarbled
 			}
-			out.head = head
+			out.head, out.object = head, id.UID != ""
 		case "items":
 			if listed {
 				return errGarbled
 			}
-			listed = true
+			listed, out.items = true, true
 			return splitJSONItems(j, out)
 		default:
 			return j.skip()

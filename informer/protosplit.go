@@ -177,10 +177,10 @@ func splitProtoList(from *bufio.Reader, out *splitting) error {
 			}
 		case number == 2 && !listed:
 			listed = true
-			if err := out.isList(); err != nil {
+			list := protoReader{from: from, left: length, buf: envelope.buf}
+			if err := out.isList(); err != nil { // lists in protobuf are made of types in Go, and called so
 				return err
 			}
-			list := protoReader{from: from, left: length, buf: envelope.buf}
 			if err := splitProtoItems(&list, out); err != nil {
 				return err
 			}

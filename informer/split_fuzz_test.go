@@ -58,7 +58,7 @@ func FuzzSplitProtoList(f *testing.F) {
 			corev1.PodList
 			items [][]byte
 		}
-		if !ok || unknown.Unmarshal(rest) != nil || unknown.Raw == nil || list.Unmarshal(unknown.Raw) != nil || misplaced(unknown.Kind) != nil {
+		if !ok || unknown.Unmarshal(rest) != nil || unknown.Raw == nil || list.Unmarshal(unknown.Raw) != nil || misplaced(unknown.APIVersion, unknown.Kind) != nil {
 			return // not a list of pods; the splitter may find objects in it nevertheless
 		}
 		if err != nil {
@@ -219,7 +219,7 @@ func FuzzDecodeObject(f *testing.F) {
 		} else {
 			failed = json.Unmarshal(data, &model)
 		}
-		if misplaced(model.Kind) == nil {
+		if misplaced(model.APIVersion, model.Kind) == nil {
 			require.Equal(t, failed != nil || cut, a.err != nil)
 		}
 		if failed == nil {
