@@ -832,7 +832,7 @@ func TestAfterAQuietTimeTroubleIsTheFirstAgain(t *testing.T) {
 		require.Greater(t, lose(), lastProbe/2-1)
 		time.Sleep(quietTime)
 		_, lines, _ := l.turn()
-		require.Equal(t, none, lines[0].trouble)
+		require.Equal(t, known, lines[0].trouble)
 		require.Empty(t, c.places)
 		require.LessOrEqual(t, lose(), firstProbe)
 	})

@@ -53,6 +53,7 @@ type trouble string
 
 const (
 	none       trouble = "Keys have not been parked for long any more"
+	known      trouble = "It is known what became of all writes"
 	unknown    trouble = "It is unknown whether writes have happened; the informer lists anew before their keys go on"
 	unlisted   trouble = "Keys are parked: the informer has not been able to list since it was asked to"
 	unanswered trouble = "Keys are parked: the server does not say what became of their writes"
@@ -102,7 +103,7 @@ func (l line) write(log klog.Logger, err error) {
 	if l.namespace != metav1.NamespaceAll {
 		log = log.WithValues("namespace", l.namespace)
 	}
-	if l.trouble == unknown {
+	if l.trouble == unknown || l.trouble == known {
 		log.Info(string(l.trouble))
 	} else {
 		log.Error(err, string(l.trouble), "object", l.object.key)
@@ -139,8 +140,8 @@ func (l *ledger) turn() (due []*place, lines []line, next time.Time) {
 				continue
 			}
 			if !p.last.IsZero() && !later(p.last.Add(quietTime)) {
-				if len(p.said) > 1 || len(p.said) == 1 && !p.said[unknown] { // at the level of the loss
-					lines = append(lines, line{p, problem{trouble: none}})
+				if len(p.said) > 0 {
+					lines = append(lines, line{p, problem{trouble: p.over()}})
 				}
 				p.calm()
 			}
@@ -189,6 +190,14 @@ func (p *place) due() (at time.Time, ok bool) {
 		at = p.next
 	}
 	return at, true
+}
+
+// over returns the line that says that all is quiet again, at the level of what was said before. The ledger's mu is held.
+func (p *probes) over() trouble {
+	if len(p.said) == 1 && p.said[unknown] {
+		return known
+	}
+	return none
 }
 
 // calm lets the next trouble be the first again. The ledger's mu is held.
