@@ -52,12 +52,17 @@ func TestReadyOnlyWithAccessToTheLease(t *testing.T) {
 					}
 					settle(10 * time.Minute)
 				}
-				before := s.link("a").server.tries["a"]
+				tries := func() int {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return s.tries["a"]
+				}
+				before := tries()
 				l.set(func(s *linkState) { s.deny = nil })
 				settle(5 * time.Second)
 				require.NoError(t, e.Ready())
 				if c.held {
-					require.Equal(t, before, s.tries["a"], "it has not tried to take it")
+					require.Equal(t, before, tries(), "it has not tried to take it")
 					require.True(t, leader.IsLeader())
 					require.NoError(t, leader.stop())
 					settle(time.Second)

@@ -265,7 +265,7 @@ func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
 				var left time.Time
 				last := &turn{l, make(chan struct{})}
 				replica(t, last, behind, func(_ context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
-					log.note("%d child after %s", children.Len(), time.Since(left))
+					log.note("%d child after %s and %d list", children.Len(), time.Since(left), children.Health().Lists)
 				})
 				synctest.Wait()
 				behind.Hold()
@@ -280,6 +280,7 @@ func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
 				synctest.Wait()
 				if leads {
 					time.Sleep(time.Minute)
+					synctest.Wait()
 					require.Equal(t, 1, ledTwo)
 				} else {
 					require.Zero(t, ledTwo)
@@ -291,7 +292,7 @@ func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
 				require.Empty(t, taken(&log), "its cache is behind")
 				behind.Release()
 				time.Sleep(time.Minute)
-				require.Equal(t, []string{"1 child after 1s"}, taken(&log), l.word)
+				require.Equal(t, []string{"1 child after 1s and 1 list"}, taken(&log), "it knows what to wait for")
 			})
 		})
 	}
@@ -327,9 +328,11 @@ func TestWithoutAWordTheCachesListAnew(t *testing.T) {
 						lists = children.Health().Lists
 					})
 					time.Sleep(time.Minute)
+					synctest.Wait()
 					require.Zero(t, lists)
 					l.free <- struct{}{}
 					time.Sleep(time.Minute)
+					synctest.Wait()
 					require.Equal(t, test.lists, lists)
 				})
 			})
