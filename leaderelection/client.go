@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// client makes the few requests that an election needs, all for one Lease, none with hidden retries: an elector has to know when each try
-// was sent.
+// client makes the few requests that an election needs, all for one Lease, none with hidden retries: an elector has to
+// know when each try was sent.
 type client struct {
 	rest            rest.Interface
 	lane            *lane

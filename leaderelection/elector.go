@@ -34,7 +34,7 @@ type Elector struct {
 	working  atomic.Bool            // between the beginning and the end of the lead function, which may outlive Run
 	stuck    atomic.Bool            // the lead function was given up
 	allowed  atomic.Bool            // the server's last answer about it was that this candidate may write the Lease
-	leftover atomic.Bool            // a lead function has returned while some of its work goes on, nobody knows for how long
+	leftover atomic.Bool            // a lead function has returned while some of its work goes on
 	tenure   atomic.Pointer[tenure] // of the lead function that Run is waiting for; nil at all other times
 }
 
@@ -70,14 +70,14 @@ func New(cfg Config) (*Elector, error) {
 //   - when the tenure is lost: its deadline passed, or the Lease turned out to be somebody else's. Its cause is a *[LostError] then, and
 //     lead has StopGrace to return.
 //
-// Once lead has returned the Lease is released, if it is still this tenure's, but not if lead returned an error that wraps [ErrStuck]: then
-// some of what it started goes on. Run returns
+// Once lead has returned the Lease is released, if it is still this tenure's, but not if lead returned an error that
+// wraps [ErrStuck]: then some of what it started goes on. Run returns
 //
 //   - what lead returned, when lead returned of its own accord or because ctx ended ([context.Canceled] becomes nil then). A panic of lead
 //     is an error, too.
 //   - an error that wraps [ErrLost] when the tenure was lost. Call Run again to campaign again; nothing has to be restarted.
-//   - an error that wraps [ErrStuck] when lead did not return in time, or returned one. Work goes on then, so the process should exit: see
-//     [ExitIfStuck]. Another Run is refused while lead runs, and for good if it has returned.
+//   - an error that wraps [ErrStuck] when lead did not return in time, or returned one. Work goes on then, so the
+//     process should exit: see [ExitIfStuck]. Another Run is refused while lead runs, and for good if it has returned.
 //   - nil when ctx ended before this candidate led, or an error that says why it could not, if it was denied or never reached the server.
 //   - [ErrRunning] at once if another call of Run has not returned.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
@@ -149,8 +149,8 @@ func (e *Elector) campaign(ctx context.Context) (*tenure, error) {
 	return nil, e.neverLed(ctx)
 }
 
-// found makes a Lease that nobody holds, where there was none, so that there is a version to wait for. It says how long to wait, if that
-// is known of the Leases before, for those who have not seen them.
+// found makes a Lease that nobody holds, where there was none, so that there is a version to wait for. It says how long
+// to wait, if that is known of the Leases before, for those who have not seen them.
 func (e *Elector) found(ctx context.Context, o observation) {
 	try, cancel := context.WithTimeout(ctx, e.tryTimeout)
 	defer cancel()
@@ -206,20 +206,21 @@ func (e *Elector) take(ctx context.Context, o observation) *tenure {
 	return nil
 }
 
-// mayTake asks the server whether this candidate may write the Lease, by a dry run, while there is no other reason to try. A standby that
-// may not is not ready, and must not find out when it is needed.
+// mayTake asks the server whether this candidate may write the Lease, by a dry run, while there is no other reason to
+// try. A standby that may not is not ready, and must not find out when it is needed.
 func (e *Elector) mayTake(ctx context.Context, lease *coordinationv1.Lease) {
 	try, cancel := context.WithTimeout(ctx, e.cfg.RetryPeriod/2) // the Lease may become free meanwhile
 	defer cancel()
 	e.noteTake(try, e.client.dryRun(try, lease))
 }
 
-// noteTake notes the outcome of a try to write the Lease, or of a dry run. An answer that has to do with what the Lease is like comes from
-// a server that has let the request pass.
+// noteTake notes the outcome of a try to write the Lease, or of a dry run. An answer that has to do with what the Lease
+// is like comes from a server that has let the request pass.
 func (e *Elector) noteTake(ctx context.Context, err error) {
 	var denied *DeniedError
 	switch {
-	case err == nil || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err):
+	case err == nil, apierrors.IsConflict(err), apierrors.IsAlreadyExists(err),
+		apierrors.IsNotFound(err), apierrors.IsBadRequest(err):
 		e.allowed.Store(true)
 		err = nil
 	case errors.As(err, &denied):
@@ -300,7 +301,8 @@ type outcome struct {
 	stuck    bool // some of its work goes on
 }
 
-// judge says what an error of a lead function means. Its methods are the user's, and may panic. Then nobody can tell whether work goes on.
+// judge says what an error of a lead function means. Its methods are the user's, and may panic. Then nobody can tell
+// whether work goes on.
 func judge(err error) (o outcome) {
 	p := try(func() {
 		canceled := errors.Is(err, context.Canceled)
@@ -312,7 +314,8 @@ func judge(err error) (o outcome) {
 		}
 	})
 	if p != nil {
-		return outcome{err: fmt.Errorf("the lead function returned an error that cannot be read, so its work %w: %w", ErrStuck, p), stuck: true}
+		err := fmt.Errorf("the lead function %w, for all that is known: its error cannot be read: %w", ErrStuck, p)
+		return outcome{err: err, stuck: true}
 	}
 	return o
 }
@@ -344,8 +347,8 @@ func (e *Elector) start(ctx context.Context, lead func(context.Context) error) <
 	return returned
 }
 
-// ended is what remains to be done when a tenure is over: release the Lease, unless some of its work still runs or the Lease is not ours
-// any more, and find the words for it.
+// ended is what remains to be done when a tenure is over: release the Lease, unless some of its work still runs or the
+// Lease is not ours any more, and find the words for it.
 func (e *Elector) ended(ctx context.Context, t *tenure, work outcome) error {
 	var lost *LostError
 	errors.As(context.Cause(t.ctx), &lost)
@@ -380,8 +383,8 @@ func asError(lost *LostError) error {
 	return lost
 }
 
-// release gives the Lease up, if it is still the token's, and leaves a word. It must not be called while the work of that token runs. It
-// tries for StopGrace at most; a Lease that it could not release expires.
+// release gives the Lease up, if it is still the token's, and leaves a word. It must not be called while the work of
+// that token runs. It tries for StopGrace at most; a Lease that it could not release expires.
 func (e *Elector) release(ctx context.Context, lease *coordinationv1.Lease, token Token, word string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.StopGrace)
 	defer cancel()

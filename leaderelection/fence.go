@@ -9,16 +9,19 @@ import (
 	"strings"
 )
 
-// Fence wraps a transport so that it writes only while this elector leads. A write is refused with [ErrNotLeading] just before it would
-// be sent, and one that still waits for a connection or for its answer is cut off when the tenure ends. Writes are
+// Fence wraps a transport so that it writes only while this elector leads. A write is refused with [ErrNotLeading] just
+// before it would be sent, and one that still waits for a connection or for its answer is cut off when the tenure ends.
+// Writes are
 //
 //   - every method but GET, HEAD and OPTIONS,
 //   - every request for an upgrade, to WebSocket or SPDY, whatever its method: exec, attach and portforward are such,
-//   - every request for the subresources exec, attach, portforward and proxy, whatever its method: what lies behind a proxy is no API, and
-//     a GET may do anything there. So a standby cannot read through a proxy either; give what has to a client without a fence.
+//   - every request for the subresources exec, attach, portforward and proxy, whatever its method: what lies behind a
+//     proxy is no API, and a GET may do anything there. So a standby cannot read through a proxy either; give what has
+//     to a client without a fence.
 //
-// A connection that was upgraded is closed when the tenure ends, if its client uses it through the answer's Body. A request whose context comes from a lead function belongs to that function's tenure: once it is over such a request is refused
-// even if the elector leads again.
+// A connection that was upgraded is closed when the tenure ends, if its client uses it through the answer's Body. A
+// request whose context comes from a lead function belongs to that function's tenure: once it is over such a request is
+// refused even if the elector leads again.
 //
 //	cfg := rest.CopyConfig(restConfig)
 //	cfg.Wrap(elector.Fence)

@@ -189,7 +189,8 @@ func TestFenceClosesAnUpgradedConnectionWhenTheTenureEnds(t *testing.T) {
 			fence := a.Fence(roundTrip(func(req *http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: p, Request: req}, nil
 			}))
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://server/api/v1/namespaces/default/pods/x/exec", nil)
+			target := "http://server/api/v1/namespaces/default/pods/x/exec"
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
 			require.NoError(t, err)
 			response, err := fence.RoundTrip(req)
 			require.NoError(t, err)

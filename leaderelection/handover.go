@@ -11,12 +11,13 @@ import (
 // handoverAnnotation is where in the Lease a leader that releases it leaves a word for the next one.
 const handoverAnnotation = "thermostat-go.github.io/handover"
 
-// maxWord is the length of the longest word, in bytes. An object has room for 256 KiB of annotations, and others write some, too.
+// maxWord is the length of the longest word, in bytes. An object has room for 256 KiB of annotations, and others write
+// some, too.
 const maxWord = 128 << 10
 
-// A bequest is the value of that annotation. It counts for the released record that it was written with and for no other: the two
-// name the same Lease, term and moment of release. The next take removes it, so a leader that crashes leaves nothing; and a tenure of
-// client-go's elector in between, which leaves annotations alone, has raised the term.
+// A bequest is the value of that annotation. It counts for the released record that it was written with and for no
+// other: the two name the same Lease, term and moment of release. The next take removes it, so a leader that crashes
+// leaves nothing; and a tenure of client-go's elector in between, which leaves annotations alone, has raised the term.
 type bequest struct {
 	LeaseUID    types.UID        `json:"lease"`
 	Transitions int32            `json:"transitions"`
@@ -48,7 +49,8 @@ func bequeathed(lease *coordinationv1.Lease) string {
 	if !isReleased(lease) || json.Unmarshal([]byte(lease.Annotations[handoverAnnotation]), &b) != nil {
 		return ""
 	}
-	if b.LeaseUID != lease.UID || b.Transitions != value(lease.Spec.LeaseTransitions) || !b.Released.Equal(lease.Spec.RenewTime) {
+	sameTerm := b.LeaseUID == lease.UID && b.Transitions == value(lease.Spec.LeaseTransitions)
+	if !sameTerm || !b.Released.Equal(lease.Spec.RenewTime) {
 		return ""
 	}
 	return b.Word
@@ -60,19 +62,20 @@ type legacy struct {
 	waited bool   // the Lease was not released: it stood unchanged for the whole wait
 }
 
-// Leave says what the next leader is to be told: the release of this tenure's Lease writes it into an annotation. The lead function
-// calls it before it returns; the last call counts, and one by anybody who does not lead does nothing. An empty word, and one of more
-// than 128 KiB, is none. No word is left by a leader that crashes or gets stuck, whose Lease expires, or that never calls Leave: whoever
-// wrote nothing leaves what [Elector.Left] returned.
+// Leave says what the next leader is to be told: the release of this tenure's Lease writes it into an annotation. The
+// lead function calls it before it returns; the last call counts, and one by anybody who does not lead does nothing. An
+// empty word, and one of more than 128 KiB, is none. No word is left by a leader that crashes or gets stuck, whose
+// Lease expires, or that never calls Leave: whoever wrote nothing leaves what [Elector.Left] returned.
 func (e *Elector) Leave(word string) {
 	if t := e.tenure.Load(); t != nil {
 		t.leave(word)
 	}
 }
 
-// Left returns the word that the leader before this tenure has left, or "" if it has left none, if somebody else has led since, or if
-// this candidate does not lead. Without a word, waited tells how the Lease was taken: true after it had stood unchanged for its whole
-// duration, false at once, as when its holder released it. Anybody who may write the Lease may have written the word, too.
+// Left returns the word that the leader before this tenure has left, or "" if it has left none, if somebody else has
+// led since, or if this candidate does not lead. Without a word, waited tells how the Lease was taken: true after it
+// had stood unchanged for its whole duration, false at once, as when its holder released it. Anybody who may write the
+// Lease may have written the word, too.
 func (e *Elector) Left() (word string, waited bool) {
 	t := e.tenure.Load()
 	if t == nil {

@@ -108,7 +108,8 @@ func TestALostTenureLeavesNoWordBehind(t *testing.T) {
 }
 
 func TestACrashLeavesNoWord(t *testing.T) {
-	base := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{"whose": "theirs"}}}
+	base := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
+	base.Annotations = map[string]string{"whose": "theirs"}
 	base.Spec = record("a leader", 15*time.Second, 7, time.Now(), time.Now())
 	free := bequeath(released(base, time.Now()), tokenOf(base), "seven")
 	require.Equal(t, "seven", bequeathed(free))

@@ -32,9 +32,9 @@ func tokenOf(lease *coordinationv1.Lease) Token {
 }
 
 // claimed returns the Lease as it is written by a candidate that takes it: field by field what client-go's elector writes. base is nil when
-// there is no Lease yet. Everything that is not the record (labels, annotations, owners) is kept, but for the last leader's word: it is
-// for this take alone. The two times differ, if only by the smallest step there is, so that edits by hand of the other fields do not
-// make a mark of a release out of it.
+// there is no Lease yet. Everything that is not the record (labels, annotations, owners) is kept, but for the last
+// leader's word: it is for this take alone. The two times differ, if only by the smallest step there is, so that edits
+// by hand of the other fields do not make a mark of a release out of it.
 func claimed(base *coordinationv1.Lease, meta metav1.ObjectMeta, holder string, duration time.Duration, now time.Time) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{ObjectMeta: meta}
 	term := int32(0)

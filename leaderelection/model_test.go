@@ -79,13 +79,13 @@ type model struct {
 	ahead   bool    // its clock is one tick ahead
 	long    bool    // its durations are the longer ones
 	longest bool    // it remembers that a holder has asked for the longer duration
-	knows   bool    // it has seen the present tenure, if that is of the longer duration; for what the adversary may do, see hidden
+	knows   bool    // it has seen the present tenure, if that is of the longer duration: see hidden
 	seen    bool    // it knows a state of the Lease
 	names   uint8   // what it saw, if seen
 	asks    bool    // and whether that record asks for the longer duration
 	current bool    // and whether that is what is there now: for a leader, whether the version it holds is
 	follows bool    // if it is not: whether only metadata have changed since, of which the watch is about to tell
-	age     uint8   // its clock since it saw it, up to its wait; while stopping, since it lost; while leading, since it sent
+	age     uint8   // its clock since it saw it, up to its wait; stopping: since it lost; leading: since it sent
 	asked   message // the request that it waits for
 	stray   message // a write that it does not wait for any more
 }
@@ -209,9 +209,9 @@ func (m *model) remembers(i int, seen message) {
 	m.knows = m.knows || seen.long && seen.current
 }
 
-// hidden reports whether an elector with the longer durations works, or is about to, without a record that says so. Who has not seen the
-// record cannot know, which is why the adversary starts nobody with the shorter ones then, and hides no record from those who have not
-// seen it yet: that is the one case that a Lease cannot guard against.
+// hidden reports whether an elector with the longer durations works, or is about to, without a record that says so. Who
+// has not seen the record cannot know, which is why the adversary starts nobody with the shorter ones then, and hides
+// no record from those who have not seen it yet: that is the one case that a Lease cannot guard against.
 func (s state) hidden() bool {
 	for i, e := range s.e {
 		claimed := e.asked.kind == write && e.asked.answered && !e.asked.failed && int(e.asked.names) == first+i
@@ -364,12 +364,15 @@ func key(s state, i int) [16]uint8 {
 		return 0
 	}
 	m := func(m message) (uint8, uint8) {
-		return b(m.creates)<<7 | uint8(m.kind)<<5 | b(m.answered)<<4 | b(m.failed)<<3 | b(m.current)<<2 | m.age, own(m.names) | b(m.long)<<7
+		flags := b(m.creates)<<7 | uint8(m.kind)<<5 | b(m.answered)<<4 | b(m.failed)<<3 | b(m.current)<<2
+		return flags | m.age, own(m.names) | b(m.long)<<7
 	}
 	a1, a2 := m(e.asked)
 	s1, s2 := m(e.stray)
 	more := b(e.knows)<<4 | b(e.long)<<3 | b(e.longest)<<2 | b(e.asks)<<1 | b(e.follows)
-	return [16]uint8{own(s.holder), uint8(e.phase), b(e.ahead), b(e.seen), own(e.names), b(e.current), e.age, a1, a2, s1, s2, more}
+	return [16]uint8{
+		own(s.holder), uint8(e.phase), b(e.ahead), b(e.seen), own(e.names), b(e.current), e.age, a1, a2, s1, s2, more,
+	}
 }
 
 // successors calls visit for each thing that can happen next.
@@ -460,7 +463,8 @@ func successors(s state, r rules, waits waits, visit func(state, string, ...any)
 			change("work done", func(s *state, e *model) { end(e) })
 			if r.releaseFirst && e.asked.kind == none {
 				change("release first", func(s *state, e *model) {
-					*e = model{phase: stopping, ahead: e.ahead, long: e.long, stray: e.stray, asked: message{kind: write, current: e.current, names: nobody}}
+					asked := message{kind: write, current: e.current, names: nobody}
+					*e = model{phase: stopping, ahead: e.ahead, long: e.long, stray: e.stray, asked: asked}
 				})
 			}
 		case stopping:
@@ -496,7 +500,8 @@ func successors(s state, r rules, waits waits, visit func(state, string, ...any)
 			})
 		}
 	}
-	// Somebody edits the Lease by hand: the holder, so that it asks for the shorter duration; the duration alone; or its metadata.
+	// Somebody edits the Lease by hand: the holder, so that it asks for the shorter duration; the duration alone; or its
+	// metadata.
 	if s.faults == 0 || s.unaware() {
 		return
 	}
@@ -619,7 +624,8 @@ func answered(s *state, r rules, i int) {
 	case m.kind == get:
 		switch e.phase {
 		case challenger:
-			if !(e.seen && (e.current && m.current || r.keepsAge) && e.names == m.names) { // else the same version is still there, and keeps its age
+			// The same version keeps its age.
+			if !(e.seen && (e.current && m.current || r.keepsAge) && e.names == m.names) {
 				e.seen, e.names, e.asks, e.current, e.follows, e.age = true, m.names, m.long, m.current, false, 0
 				e.remembers(i, m)
 				if r.lookFromSend {
@@ -726,7 +732,8 @@ func look(s *state, e *model) {
 func take(r rules, i int, e *model) {
 	e.asked = message{kind: write, current: e.current, creates: e.names == absent, names: uint8(first + i), long: e.long}
 	if e.names == absent && !r.takeAbsent && !r.waitForAbsent {
-		e.asked.names, e.asked.long = stranger, e.longest && !r.forgets // one that nobody holds: to be waited for like one that somebody does
+		// One that nobody holds: to be waited for like one that somebody does.
+		e.asked.names, e.asked.long = stranger, e.longest && !r.forgets
 	}
 	e.seen = false // it looks again before it tries again
 }
@@ -739,13 +746,15 @@ func TestModelHasNoOverlap(t *testing.T) {
 	case raceEnabled: // it has one goroutine
 		cases = []rules{{electors: 2, faults: 1}, {electors: 2, faults: 1, unequal: true}}
 	case soak():
-		cases = append(cases, rules{electors: 2, faults: 6}, rules{electors: 2, faults: 4, unequal: true}, rules{electors: 3, faults: 2})
+		cases = append(cases,
+			rules{electors: 2, faults: 6}, rules{electors: 2, faults: 4, unequal: true}, rules{electors: 3, faults: 2})
 	}
 	for _, r := range cases {
 		begin := time.Now()
 		states, history := explore(r)
 		require.Empty(t, history, "%s", strings.Join(history, "\n"))
-		t.Logf("%d electors, %d faults, unequal %v: %d states in %v", r.electors, r.faults, r.unequal, states, time.Since(begin).Round(time.Millisecond))
+		took := time.Since(begin).Round(time.Millisecond)
+		t.Logf("%d electors, %d faults, unequal %v: %d states in %v", r.electors, r.faults, r.unequal, states, took)
 	}
 }
 

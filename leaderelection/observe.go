@@ -20,8 +20,8 @@ type observation struct {
 	lease  *coordinationv1.Lease // nil if it does not exist; shared, never changed
 	since  time.Time             // when the answer arrived that first showed this state
 	others bool                  // an earlier look showed a Lease that somebody held
-	// longest is the longest duration that a record has asked for since the last one that was released, or ours: of a holder that may
-	// still be at work although the Lease does not say so any more, or not for how long.
+	// longest is the longest duration that a record has asked for since the last one that was released, or ours: of a
+	// holder that may still be at work although the Lease does not say so any more, or not for how long.
 	longest time.Duration
 	mine    bool    // it names this process, by a claim of this process's own
 	jitter  float64 // in [0, 1): drawn once for each state, so that two challengers rarely act at one moment
@@ -32,9 +32,9 @@ type observation struct {
 // wait says how long a challenger has to let this state stand unchanged before it may take the Lease. It is zero for what is free at once:
 // a Lease that was released, or that names this very process (a claim whose answer was lost), since whoever led has stopped.
 //
-// For everything else it is the longest one of our own duration and those that this record and the ones before it asked for, these
-// bounded by MaxLeaseDuration. That includes a Lease that was never held, or whose holder was wiped out: that is not how a leader leaves,
-// so there may be one still at work.
+// For everything else it is the longest one of our own duration and those that this record and the ones before it asked
+// for, these bounded by MaxLeaseDuration. That includes a Lease that was never held, or whose holder was wiped out:
+// that is not how a leader leaves, so there may be one still at work.
 func (o observation) wait(cfg Config) time.Duration {
 	switch {
 	case o.absent():
@@ -95,8 +95,9 @@ func (v *view) get() observation {
 	return v.now
 }
 
-// claiming notes that this process is about to write lease, whether or not it will learn what became of it. It returns the legacy that
-// comes with what was observed: that of an earlier claim of our own, if nobody has worked under it, is still there to be had.
+// claiming notes that this process is about to write lease, whether or not it will learn what became of it. It returns
+// the legacy that comes with what was observed: that of an earlier claim of our own, if nobody has worked under it, is
+// still there to be had.
 func (v *view) claiming(lease *coordinationv1.Lease, o observation, cfg Config) legacy {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -134,9 +135,10 @@ func (v *view) uncertain() bool {
 
 // see notes what an answer from the server showed and reports whether that is another state than before. An unchanged state keeps its age.
 //
-// after, unless it is "", says that the server has told of every change, and that this one came next after that resourceVersion. Then a
-// record that is still the same has stood all the while, whatever was done to the Lease's metadata, and keeps its age under its new
-// version. Between two looks it may have been renewed, and put back by hand, so there another version is another state.
+// after, unless it is "", says that the server has told of every change, and that this one came next after that
+// resourceVersion. Then a record that is still the same has stood all the while, whatever was done to the Lease's
+// metadata, and keeps its age under its new version. Between two looks it may have been renewed, and put back by hand,
+// so there another version is another state.
 func (v *view) see(lease *coordinationv1.Lease, after string, jitter float64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -167,8 +169,8 @@ func (v *view) see(lease *coordinationv1.Lease, after string, jitter float64) bo
 	return !stood
 }
 
-// passed reports that the view has seen a later version of this very Lease: an event may be late. Only looks, which ask the server how
-// things are now, may go back.
+// passed reports that the view has seen a later version of this very Lease: an event may be late. Only looks, which ask
+// the server how things are now, may go back.
 func (v *view) passed(lease *coordinationv1.Lease) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -291,7 +293,8 @@ func (e *Elector) follow(ctx context.Context, from *coordinationv1.Lease) (lived
 // watchFor is the longest time that one watch is asked to last.
 const watchFor = 10 * time.Minute
 
-// watched takes an event of a watch that has told of everything up to a resourceVersion, and returns up to which one it has now.
+// watched takes an event of a watch that has told of everything up to a resourceVersion, and returns up to which one it
+// has now.
 func (e *Elector) watched(ctx context.Context, event watch.Event, after string) (upTo string, err error) {
 	switch event.Type {
 	case watch.Error:
@@ -316,8 +319,8 @@ func (e *Elector) watched(ctx context.Context, event watch.Event, after string) 
 	return after, nil
 }
 
-// see updates the view. What is news to a leader is only a hint: it may be out of date, so the next renewal, made at once, decides. For
-// after see [view.see].
+// see updates the view. What is news to a leader is only a hint: it may be out of date, so the next renewal, made at
+// once, decides. For after see [view.see].
 func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease, after string) {
 	before := e.view.get()
 	if !e.view.see(lease, after, e.random()) {

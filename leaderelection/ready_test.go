@@ -15,12 +15,13 @@ import (
 
 // TestReadyOnlyWithAccessToTheLease: a process that can never lead must not replace one that does.
 func TestReadyOnlyWithAccessToTheLease(t *testing.T) {
+	all := map[string]bool{"get": true, "create": true, "update": true, "watch": true}
 	for name, c := range map[string]struct {
 		denied map[string]bool
 		held   bool
 	}{
-		"nothing is allowed":             {map[string]bool{"get": true, "create": true, "update": true, "watch": true}, false},
-		"nothing is allowed, a standby":  {map[string]bool{"get": true, "create": true, "update": true, "watch": true}, true},
+		"nothing is allowed":             {all, false},
+		"nothing is allowed, a standby":  {all, true},
 		"get is denied":                  {map[string]bool{"get": true}, true},
 		"create is denied":               {map[string]bool{"create": true}, false},
 		"update is denied":               {map[string]bool{"update": true}, false},
@@ -93,7 +94,8 @@ func TestARoleThatComesLate(t *testing.T) {
 	t.Parallel()
 	cluster := testcluster.Shared(t)
 	namespace := cluster.Namespace(t)
-	cfg, err := cluster.ServiceAccount(t.Context(), namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}})
+	cfg, err := cluster.ServiceAccount(t.Context(), namespace,
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}})
 	require.NoError(t, err)
 	e, err := New(Config{REST: cfg, Namespace: namespace, Name: "lock", SkipFirstWait: true})
 	require.NoError(t, err)
@@ -107,7 +109,8 @@ func TestARoleThatComesLate(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list.Items, 1)
 	list.Items[0].Rules = append(list.Items[0].Rules, rbacv1.PolicyRule{
-		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update", "watch"},
+		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
+		Verbs: []string{"get", "create", "update", "watch"},
 	})
 	_, err = roles.Update(t.Context(), &list.Items[0], metav1.UpdateOptions{})
 	require.NoError(t, err)

@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestElectorsUnderLoadInRealTime has three electors contend while others ask them everything at once, on a clock that does not stand
-// still between two readings of it.
+// TestElectorsUnderLoadInRealTime has three electors contend while others ask them everything at once, on a clock that
+// does not stand still between two readings of it.
 func TestElectorsUnderLoadInRealTime(t *testing.T) {
 	s := newServer()
 	brief := ours(func(c *Config) {
-		c.LeaseDuration, c.RenewDeadline, c.RetryPeriod, c.StopGrace = time.Second, 500*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
+		c.LeaseDuration, c.RenewDeadline = time.Second, 500*time.Millisecond
+		c.RetryPeriod, c.StopGrace = 100*time.Millisecond, 300*time.Millisecond
 	})
 	var all []*process
 	for _, name := range []string{"a", "b", "c"} {

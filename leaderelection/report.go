@@ -68,8 +68,9 @@ func (c *counters) count(change func(*Stats)) {
 // controller-runtime's. Name returns "leaderelection".
 func (e *Elector) Name() string { return "leaderelection" }
 
-// Check fails when the lead function still runs although its tenure, and the time that it had to stop, are over, or when it has returned
-// an error that wraps [ErrStuck]: the process has to be restarted. A candidate that does not lead, or cannot reach the server, is healthy; a restart would not help it.
+// Check fails when the lead function still runs although its tenure, and the time that it had to stop, are over, or
+// when it has returned an error that wraps [ErrStuck]: the process has to be restarted. A candidate that does not lead,
+// or cannot reach the server, is healthy; a restart would not help it.
 func (e *Elector) Check(*http.Request) error {
 	t := e.tenure.Load()
 	if e.leftover.Load() || e.working.Load() && (e.stuck.Load() || t != nil && t.left(t.now()) < -e.cfg.StopGrace) {
@@ -78,9 +79,10 @@ func (e *Elector) Check(*http.Request) error {
 	return nil
 }
 
-// Ready returns nil if this candidate leads, or could if the Lease were free: it has seen how the Lease is, and the API server lets it
-// write it, as far as the server has said. The error says what is missing, and wraps a *[DeniedError] while access is refused. What was
-// refused is asked for again within two RetryPeriods. A process that can never lead must not replace one that does.
+// Ready returns nil if this candidate leads, or could if the Lease were free: it has seen how the Lease is, and the API
+// server lets it write it, as far as the server has said. The error says what is missing, and wraps a *[DeniedError]
+// while access is refused. What was refused is asked for again within two RetryPeriods. A process that can never lead
+// must not replace one that does.
 func (e *Elector) Ready() error {
 	if refusal := e.troubles.refused(); refusal.err != nil {
 		return refusal.err

@@ -67,7 +67,8 @@ func TestTheLeaseIsKeptWhileWorkGoesOn(t *testing.T) {
 
 					again, stop := quiet(t)
 					defer stop()
-					require.ErrorIs(t, e.Run(again, func(context.Context) error { return nil }), ErrStuck, "no work beside what goes on")
+					err = e.Run(again, func(context.Context) error { return nil })
+					require.ErrorIs(t, err, ErrStuck, "no work beside what goes on")
 
 					b := start(t, candidate(t, s.link("b")), 0)
 					began := time.Now()
@@ -83,7 +84,8 @@ func TestTheLeaseIsKeptWhileWorkGoesOn(t *testing.T) {
 	}
 }
 
-// TestAWorkThatSaysLaterThatItIsStuck was given up before, and no other Run of this process may lead beside what it has left.
+// TestAWorkThatSaysLaterThatItIsStuck was given up before, and no other Run of this process may lead beside what it has
+// left.
 func TestAWorkThatSaysLaterThatItIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()

@@ -13,7 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestOneFailedRenewalEndsNoTenure, whether it is refused at once or never answered, and however long a RetryPeriod is allowed to be.
+// TestOneFailedRenewalEndsNoTenure, whether it is refused at once or never answered, and however long a RetryPeriod is
+// allowed to be.
 func TestOneFailedRenewalEndsNoTenure(t *testing.T) {
 	for _, retry := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 4900 * time.Millisecond} {
 		for name, fail := range map[string]func(l *link){
@@ -100,8 +101,8 @@ func TestAClaimIsKnownByAllThatItSays(t *testing.T) {
 	require.True(t, see(v, "3", same))
 }
 
-// TestAClaimIsGivenBackByWhateverKnowsOfIt: by the answer to it that comes after the end, where no look tells of it, and by a look where
-// the answer never comes.
+// TestAClaimIsGivenBackByWhateverKnowsOfIt: by the answer to it that comes after the end, where no look tells of it,
+// and by a look where the answer never comes.
 func TestAClaimIsGivenBackByWhateverKnowsOfIt(t *testing.T) {
 	deaf := map[string]bool{"watch": true} // no watch tells of it, either
 	for name, trouble := range map[string]func(s *linkState){
@@ -151,7 +152,8 @@ func TestAWatchThatOpensTooLateIsNone(t *testing.T) {
 			}
 			opened++
 			time.Sleep(4 * time.Second) // deaf to the request's context
-			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: endless{req.Context()}, Request: req}, nil
+			header := http.Header{"Content-Type": {"application/json"}}
+			return &http.Response{StatusCode: 200, Header: header, Body: endless{req.Context()}, Request: req}, nil
 		})
 		cfg := l.config()
 		cfg.Transport = late

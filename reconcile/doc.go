@@ -43,9 +43,10 @@
 //   - A key whose write has become an object that a cache cannot take, see [informer.SharedIndexInformer.Invalid],
 //     stays parked until the cache can, or nothing of that name is left: no call for it could see what the last one
 //     wrote, and the next would do it again. The log says so.
-//   - A new leader's workers start when its caches have seen what the last leader wrote, if that one released its Lease and did not crash: see [Elector]. After
-//     a crash the time for which the Lease is waited for has to do, under the assumption that watches lag by less than LeaseDuration; caches that do not follow
-//     the server then, or have only just begun to, are listed anew first.
+//   - A new leader's workers start when its caches have seen what the leaders before it wrote, if the last one released its
+//     Lease and left word: see [Elector]. Without word from it all caches are listed anew first. After a crash the time for
+//     which the Lease is waited for has to do, under the assumption that watches lag by less than LeaseDuration; caches that
+//     do not follow the server then, or have only just begun to, are listed anew first.
 //   - No call while a cache is older than its informer's MaxStaleness, where that is set: the key is parked.
 //   - Of an informer that follows several namespaces by themselves, see [informer.NewNamespaced], all this holds in the namespace of the key, and of what was
 //     written: one that is refused or behind keeps only its own keys waiting, and those that have no namespace. A namespace that is added while the controller

@@ -13,26 +13,30 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// A new leader's caches may lag behind what the old leader wrote just before it left: the very stale cache that TrackWrites guards
-// against, across two processes. So the old one leaves word, in the Lease that it releases, of how far the writes have got in each
-// resource: its own and, as it may have written nothing, those that it was told of in the same way. The new one starts its workers when
-// its own caches are there. A cache that is not there within parkingTime lists anew; after as long again the workers start all the same,
-// the log says so, and what was not seen is passed on to the next leader once more.
+// A new leader's caches may lag behind what the old leader wrote just before it left: the very stale cache that
+// TrackWrites guards against, across two processes. So the old one leaves word, in the Lease that it releases, of how
+// far the writes have got in each resource: its own and, as it may have written nothing, those that it was told of in
+// the same way. The new one starts its workers when its own caches are there. A cache that is not there within
+// parkingTime lists anew; after as long again the workers start all the same, the log says so, and what was not seen is
+// passed on to the next leader once more.
 //
-// Without a word it depends on how the Lease was taken. Where it was free at once, as when a leader of another kind has released it, the
-// last write may have happened a moment ago: every cache lists anew before the workers start. A leader that crashes leaves no word,
-// either, but then the Lease has stood unchanged for LeaseDuration, 15 s, in which the caches of a standby have caught up, if its watches
-// lag by less. What took the leader away may have taken the standby's watches, too, an API server that was killed, for one: so a cache
-// that does not follow the server, or has not for [steadyTime], lists anew here as well.
+// Without a word it depends on how the Lease was taken. Where it was free at once, as when a leader of another kind has
+// released it, the last write may have happened a moment ago: every cache lists anew before the workers start. A leader
+// that crashes leaves no word, either, but then the Lease has stood unchanged for LeaseDuration, 15 s, in which the
+// caches of a standby have caught up, if its watches lag by less. What took the leader away may have taken the
+// standby's watches, too, an API server that was killed, for one: so a cache that does not follow the server, or has
+// not for [steadyTime], lists anew here as well.
 
-// handover is what an [Elector] may have beside Run, as *leaderelection.Elector does: a way to leave word for the next leader, and to
-// read what the last one has left. Without a word, waited says that nobody has led for as long as a crashed leader is waited for.
+// handover is what an [Elector] may have beside Run, as *leaderelection.Elector does: a way to leave word for the next
+// leader, and to read what the last one has left. Without a word, waited says that nobody has led for as long as a
+// crashed leader is waited for.
 type handover interface {
 	Leave(word string)
 	Left() (word string, waited bool)
 }
 
-// legacy is how far the writes to one resource have got: in one namespace, if its informer follows namespaces by themselves, or in all.
+// legacy is how far the writes to one resource have got: in one namespace, if its informer follows namespaces by
+// themselves, or in all.
 type legacy struct {
 	Host      string `json:"host,omitempty"`
 	Group     string `json:"group,omitempty"`
@@ -41,7 +45,8 @@ type legacy struct {
 	// Informer is the name of an informer whose requests do not pass TrackWrites, in place of the resource.
 	Informer        string `json:"informer,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Relist says that there is something that no version tells: a deletion that was not seen, or a write whose outcome is unknown.
+	// Relist says that there is something that no version tells: a deletion that was not seen, or a write whose outcome is
+	// unknown.
 	Relist bool `json:"relist,omitempty"`
 	// Listed is the version of a list that has shown such a thing. A cache that has not got there lists anew.
 	Listed string `json:"listed,omitempty"`
@@ -55,7 +60,8 @@ func (l legacy) place() legacy {
 // and returns what two legacies of one place say together.
 func (l legacy) and(other legacy) legacy {
 	l.Relist = l.Relist || other.Relist
-	for _, v := range []struct{ mine, others *string }{{&l.ResourceVersion, &other.ResourceVersion}, {&l.Listed, &other.Listed}} {
+	type pair struct{ mine, others *string }
+	for _, v := range []pair{{&l.ResourceVersion, &other.ResourceVersion}, {&l.Listed, &other.Listed}} {
 		switch {
 		case *v.others == "" || atLeast(*v.mine, *v.others):
 		case *v.mine == "" || atLeast(*v.others, *v.mine):
@@ -117,8 +123,9 @@ func passOn(h handover) {
 	h.Leave(word)
 }
 
-// inherit waits until the caches of all controllers are as far as the last leader's word says, or, without one, until they have caught
-// up with the server. It returns what of that the ledgers do not know of, for the next leader, and false if ctx has ended before.
+// inherit waits until the caches of all controllers are as far as the last leader's word says, or, without one, until
+// they have caught up with the server. It returns what of that the ledgers do not know of, for the next leader, and
+// false if ctx has ended before.
 func (m *Manager) inherit(ctx context.Context, h handover) (rest []legacy, ok bool) {
 	log, began := klog.FromContext(ctx), time.Now()
 	word, waited := h.Left()
@@ -172,8 +179,8 @@ func (m *Manager) inherit(ctx context.Context, h handover) (rest []legacy, ok bo
 	return rest, true
 }
 
-// recognised returns the legacies, and where one is of an informer that no controller here knows, since it may have had another name in
-// the last leader's process, that all caches have to list anew that are known by name only.
+// recognised returns the legacies, and where one is of an informer that no controller here knows, since it may have had
+// another name in the last leader's process, that all caches have to list anew that are known by name only.
 func (m *Manager) recognised(left []legacy) []legacy {
 	var named []legacy
 	known := make(map[string]bool)
@@ -250,11 +257,12 @@ func (l *ledger) legacies() (all []legacy) {
 	return all
 }
 
-// places returns what the informer of a cache asks for, without a word about it. Of one whose requests do not pass TrackWrites no more
-// is known than its name.
+// followed returns what the informer of a cache asks for, without a word about it. Of one whose requests do not pass
+// TrackWrites no more is known than its name.
 func (c *cache) followed() (all []legacy) {
 	for _, s := range c.learner.all() {
-		all = append(all, legacy{Host: s.target.host, Group: s.target.group, Resource: s.target.resource, Namespace: s.target.namespace})
+		t := s.target
+		all = append(all, legacy{Host: t.host, Group: t.group, Resource: t.resource, Namespace: t.namespace})
 	}
 	if len(all) == 0 {
 		return []legacy{{Informer: c.Name()}}
@@ -262,8 +270,8 @@ func (c *cache) followed() (all []legacy) {
 	return all
 }
 
-// stands reports whether a mark of a namespace is of the cluster as it is, which has not gone back to an older state since. now is that
-// of the part to which it belongs if the namespace is followed no longer.
+// stands reports whether a mark of a namespace is of the cluster as it is, which has not gone back to an older state
+// since. now is that of the part to which it belongs if the namespace is followed no longer.
 func (c *cache) stands(m mark, namespace string, now moment) bool {
 	if own := c.now(namespace); !own.foreign {
 		now = own
@@ -271,8 +279,8 @@ func (c *cache) stands(m mark, namespace string, now moment) bool {
 	return m.rewinds == now.rewinds
 }
 
-// unsteady returns, for want of a word, what caches may have missed: all of them, or, if the Lease was waited for, those that have not
-// followed the server for that long.
+// unsteady returns, for want of a word, what caches may have missed: all of them, or, if the Lease was waited for,
+// those that have not followed the server for that long.
 func (l *ledger) unsteady(waited bool) (all []legacy) {
 	for _, c := range l.caches {
 		for _, place := range c.followed() {
@@ -286,8 +294,8 @@ func (l *ledger) unsteady(waited bool) (all []legacy) {
 	return all
 }
 
-// inherit takes the last leader's debts over, and returns a channel that is closed when they are settled; nil if they are. It notes in
-// taken which of them are about caches of this ledger, which then knows of them.
+// inherit takes the last leader's debts over, and returns a channel that is closed when they are settled; nil if they
+// are. It notes in taken which of them are about caches of this ledger, which then knows of them.
 func (l *ledger) inherit(all []legacy, taken []bool) <-chan struct{} {
 	for _, c := range l.caches {
 		take := func(i int, namespace string) {

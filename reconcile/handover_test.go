@@ -46,6 +46,8 @@ func (l *lease) Run(ctx context.Context, lead func(context.Context) error) error
 	return lead(ctx)
 }
 
+type cachedMaps = informer.SharedIndexInformer[*corev1.ConfigMap]
+
 // turn is a lease for a replica that may have it only when its turn has come.
 type turn struct {
 	*lease
@@ -62,12 +64,12 @@ func (w *turn) Run(ctx context.Context, lead func(context.Context) error) error 
 }
 
 // replica runs a controller that reads api, and is called for one key when it comes to lead.
-func replica(t *testing.T, l Elector, api *mapAPI, r func(ctx context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap])) (stop func() error) {
+func replica(t *testing.T, l Elector, api *mapAPI, r func(context.Context, *cachedMaps)) (stop func() error) {
 	return replicaOf(t, l, learning{api}, r)
 }
 
 func replicaOf(t *testing.T, l Elector, api informer.Client[*corev1.ConfigMapList],
-	r func(ctx context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap])) (stop func() error) {
+	r func(ctx context.Context, children *cachedMaps)) (stop func() error) {
 	children, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: "children"})
 	require.NoError(t, err)
 	c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
@@ -108,7 +110,7 @@ func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 				l := &lease{free: make(chan struct{}, 1), lost: test.crash}
 				l.free <- struct{}{}
 				ahead, behind := newMapAPI(), newMapAPI() // two servers of one cluster
-				stop := replica(t, l, ahead, func(ctx context.Context, _ *informer.SharedIndexInformer[*corev1.ConfigMap]) { test.does(ctx, ahead) })
+				stop := replica(t, l, ahead, func(ctx context.Context, _ *cachedMaps) { test.does(ctx, ahead) })
 				synctest.Wait()
 				behind.BeforeList = func(opts metav1.ListOptions) error {
 					if test.heals > 0 {
@@ -119,7 +121,7 @@ func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 				var log journal
 				var left time.Time
 				var lists int
-				replica(t, l, behind, func(_ context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+				replica(t, l, behind, func(_ context.Context, children *cachedMaps) {
 					log.note("%d child after %s", children.Len(), time.Since(left))
 					lists = children.Health().Lists
 				})
@@ -169,7 +171,7 @@ func TestAWordThatCannotBeReadIsNoWord(t *testing.T) {
 		l := &lease{free: make(chan struct{}, 1), word: "by hand"}
 		l.free <- struct{}{}
 		var log journal
-		replica(t, l, newMapAPI(), func(context.Context, *informer.SharedIndexInformer[*corev1.ConfigMap]) { log.note("called") })
+		replica(t, l, newMapAPI(), func(context.Context, *cachedMaps) { log.note("called") })
 		require.Equal(t, []string{"called"}, taken(&log))
 	})
 }
@@ -185,13 +187,15 @@ func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
 		c.learner.learn(&http.Request{URL: &url.URL{Host: host, Path: "/api/v1/pods"}})
 	}
 	inherit := func(left ...legacy) <-chan struct{} { return l.inherit(left, make([]bool, len(left))) }
-	require.Nil(t, inherit(legacy{Host: "a", Resource: "pods", ResourceVersion: "10"}, legacy{Host: "b", Resource: "pods", ResourceVersion: "20"}))
-	require.NotNil(t, inherit(legacy{Host: "a", Resource: "pods", ResourceVersion: "11"}, legacy{Host: "b", Resource: "pods", ResourceVersion: "20"}))
+	at := func(host, version string) legacy {
+		return legacy{Host: host, Resource: "pods", ResourceVersion: version}
+	}
+	require.Nil(t, inherit(at("a", "10"), at("b", "20")))
+	require.NotNil(t, inherit(at("a", "11"), at("b", "20")))
 	l.disinherit()
 	require.Zero(t, l.open.Load())
-	require.ElementsMatch(t, []legacy{{Host: "a", Resource: "pods", ResourceVersion: "11"}, {Host: "b", Resource: "pods", ResourceVersion: "20"}},
-		l.legacies(), "what was inherited is left to the next one, too")
-	require.NotNil(t, inherit(legacy{Host: "elsewhere", Resource: "pods", ResourceVersion: "12"}), "the same server, by another name")
+	require.ElementsMatch(t, []legacy{at("a", "11"), at("b", "20")}, l.legacies(), "what was inherited is passed on")
+	require.NotNil(t, inherit(at("elsewhere", "12")), "the same server, by another name")
 }
 
 // What was written while one namespace was followed by itself is not forgotten when all of them are.
@@ -243,8 +247,8 @@ func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 	}
 }
 
-// TestAWordSurvivesALeaderThatWritesNothing is a rolling update of three: the first leader writes, the second finds nothing to do, and
-// the third, whose server lags, has to wait for what the first wrote.
+// TestAWordSurvivesALeaderThatWritesNothing is a rolling update of three: the first leader writes, the second finds
+// nothing to do, and the third, whose server lags, has to wait for what the first wrote.
 func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
 	for _, leads := range []bool{true, false} { // or is told to stop before its caches are there
 		t.Run(fmt.Sprintf("and leads: %t", leads), func(t *testing.T) {
@@ -253,18 +257,19 @@ func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
 				l.free <- struct{}{}
 				ahead, second, behind := newMapAPI(), newMapAPI(), newMapAPI()
 				writes := make(chan struct{})
-				one := replica(t, l, ahead, func(ctx context.Context, _ *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+				one := replica(t, l, ahead, func(ctx context.Context, _ *cachedMaps) {
 					<-writes
 					child := ahead.Create(configMap("child"))
-					ctx.Value(runKey{}).(*run).wrote(ctx, "POST", newWrite(target{host: "server", resource: "configmaps"}, false, metadata{ObjectMeta: child.ObjectMeta}))
+					w := newWrite(target{host: "server", resource: "configmaps"}, false, metadata{ObjectMeta: child.ObjectMeta})
+					ctx.Value(runKey{}).(*run).wrote(ctx, "POST", w)
 				})
 				synctest.Wait()
 				ledTwo := 0
-				two := replica(t, &turn{l, closed()}, second, func(context.Context, *informer.SharedIndexInformer[*corev1.ConfigMap]) { ledTwo++ })
+				two := replica(t, &turn{l, closed()}, second, func(context.Context, *cachedMaps) { ledTwo++ })
 				var log journal
 				var left time.Time
 				last := &turn{l, make(chan struct{})}
-				replica(t, last, behind, func(_ context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+				replica(t, last, behind, func(_ context.Context, children *cachedMaps) {
 					log.note("%d child after %s and %d list", children.Len(), time.Since(left), children.Health().Lists)
 				})
 				synctest.Wait()
@@ -304,7 +309,8 @@ func closed() chan struct{} {
 	return c
 }
 
-// TestWithoutAWordTheCachesListAnew although they have long followed the server, unless nobody can have written for a while.
+// TestWithoutAWordTheCachesListAnew although they have long followed the server, unless nobody can have written for a
+// while.
 func TestWithoutAWordTheCachesListAnew(t *testing.T) {
 	for name, test := range map[string]struct {
 		lease lease
@@ -324,7 +330,7 @@ func TestWithoutAWordTheCachesListAnew(t *testing.T) {
 					l := test.lease
 					l.free = make(chan struct{}, 1)
 					lists := 0
-					replicaOf(t, &l, client(newMapAPI()), func(_ context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+					replicaOf(t, &l, client(newMapAPI()), func(_ context.Context, children *cachedMaps) {
 						lists = children.Health().Lists
 					})
 					time.Sleep(time.Minute)
@@ -343,12 +349,12 @@ func TestWithoutAWordTheCachesListAnew(t *testing.T) {
 // TestWhatWroteAndDeletedTellIsHandedOver where no client makes its requests through TrackWrites.
 func TestWhatWroteAndDeletedTellIsHandedOver(t *testing.T) {
 	for name, test := range map[string]struct {
-		does func(ctx context.Context, api *mapAPI, children *informer.SharedIndexInformer[*corev1.ConfigMap])
+		does func(ctx context.Context, api *mapAPI, children *cachedMaps)
 	}{
-		"Wrote": {func(ctx context.Context, api *mapAPI, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+		"Wrote": {func(ctx context.Context, api *mapAPI, children *cachedMaps) {
 			require.NoError(t, Wrote(ctx, children, api.Create(configMap("child"))))
 		}},
-		"Deleted": {func(ctx context.Context, api *mapAPI, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+		"Deleted": {func(ctx context.Context, api *mapAPI, children *cachedMaps) {
 			child := api.Create(configMap("child"))
 			api.Delete("default", "child")
 			require.NoError(t, Deleted(ctx, children, child))
@@ -360,7 +366,7 @@ func TestWhatWroteAndDeletedTellIsHandedOver(t *testing.T) {
 				l.free <- struct{}{}
 				ahead, behind := newMapAPI(), newMapAPI()
 				writes := make(chan struct{})
-				stop := replicaOf(t, l, ahead, func(ctx context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+				stop := replicaOf(t, l, ahead, func(ctx context.Context, children *cachedMaps) {
 					<-writes
 					ahead.Hold()
 					test.does(ctx, ahead, children)
@@ -368,7 +374,7 @@ func TestWhatWroteAndDeletedTellIsHandedOver(t *testing.T) {
 				synctest.Wait()
 				var log journal
 				var left time.Time
-				replicaOf(t, l, behind, func(_ context.Context, children *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+				replicaOf(t, l, behind, func(_ context.Context, children *cachedMaps) {
 					log.note("%d child after %s", children.Len(), time.Since(left))
 				})
 				synctest.Wait()

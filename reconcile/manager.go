@@ -26,13 +26,14 @@ var (
 )
 
 // Elector lets one of several processes lead; *leaderelection.Elector is one. Run waits until this process leads, calls lead with a context that
-// ends when it does no longer, waits for lead to return, and returns. It gives up what it holds for this process only then, and not at
-// all if lead returns an error that wraps [ErrStuck]: some reconcile goes on.
+// ends when it does no longer, waits for lead to return, and returns. It gives up what it holds for this process only
+// then, and not at all if lead returns an error that wraps [ErrStuck]: some reconcile goes on.
 //
-// An Elector may have more methods, as *leaderelection.Elector does. With Leave(word string) and Left() (word string, waited bool) it can
-// hand over: what a leader leaves before lead returns is what the next one finds, and workers start when the caches have seen what the
-// last leader wrote; waited says, where no word was left, that nobody has led for as long as a crashed leader is waited for. With
-// Ready() error it says why this process could not lead, and /readyz says so, too.
+// An Elector may have more methods, as *leaderelection.Elector does. With Leave(word string) and Left() (word string,
+// waited bool) it can hand over: what a leader leaves before lead returns is what the next one finds, and workers start
+// when the caches have seen what the last leader wrote; waited says, where no word was left, that nobody has led for as
+// long as a crashed leader is waited for. With Ready() error it says why this process could not lead, and /readyz says
+// so, too.
 type Elector interface {
 	Run(ctx context.Context, lead func(ctx context.Context) error) error
 }
@@ -390,8 +391,8 @@ func (m *Manager) campaign(ctx context.Context) error {
 	return nil
 }
 
-// leading is one call of the function that an Elector calls to lead. What has become of it the Manager knows by itself: whatever the
-// Elector makes of it, nobody campaigns again beside work that goes on.
+// leading is one call of the function that an Elector calls to lead. What has become of it the Manager knows by itself:
+// whatever the Elector makes of it, nobody campaigns again beside work that goes on.
 type leading struct {
 	mu           sync.Mutex
 	began, ended bool  // guarded by mu
@@ -514,8 +515,8 @@ func (m *Manager) serve(ctx context.Context, listener net.Listener) {
 	closing.Wait(time.Second)
 }
 
-// notReady says why this process is not ready, or "": a first list is missing, a cache does not follow its server, or the Elector says
-// that this process could not lead.
+// notReady says why this process is not ready, or "": a first list is missing, a cache does not follow its server, or
+// the Elector says that this process could not lead.
 func (m *Manager) notReady() string {
 	if missing := m.ready.Load(); missing != nil {
 		return *missing

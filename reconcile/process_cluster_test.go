@@ -46,8 +46,8 @@ const (
 	replicaStops = 500 * time.Millisecond
 )
 
-// runReplica runs a controller for one key until SIGTERM. While it is called it says so every few milliseconds; as "hanging" it never
-// returns from that, and as a process with something left to do it ends a second after the Manager.
+// runReplica runs a controller for one key until SIGTERM. While it is called it says so every few milliseconds; as
+// "hanging" it never returns from that, and as a process with something left to do it ends a second after the Manager.
 func runReplica(kind string) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
@@ -55,17 +55,19 @@ func runReplica(kind string) error {
 	}
 	elector, err := leaderelection.New(leaderelection.Config{
 		REST: cfg, Namespace: os.Getenv("NAMESPACE"), Name: "lock", Identity: kind, SkipFirstWait: true,
-		LeaseDuration: replicaLease, RenewDeadline: replicaLease / 2, RetryPeriod: 400 * time.Millisecond, StopGrace: replicaStops,
+		LeaseDuration: replicaLease, RenewDeadline: replicaLease / 2,
+		RetryPeriod: 400 * time.Millisecond, StopGrace: replicaStops,
 	})
 	if err != nil {
 		return err
 	}
 	cfg.Wrap(reconcile.TrackWrites)
-	maps, err := informer.New[*corev1.ConfigMap](kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps(os.Getenv("NAMESPACE")), informer.Options[*corev1.ConfigMap]{})
+	client := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps(os.Getenv("NAMESPACE"))
+	maps, err := informer.New[*corev1.ConfigMap](client, informer.Options[*corev1.ConfigMap]{})
 	if err != nil {
 		return err
 	}
-	c, err := reconcile.NewController("maps", reconcile.Func(func(context.Context, reconcile.Key) (reconcile.Result, error) {
+	hangs := func(context.Context, reconcile.Key) (reconcile.Result, error) {
 		for {
 			say("reconciles")
 			time.Sleep(10 * time.Millisecond)
@@ -73,7 +75,8 @@ func runReplica(kind string) error {
 				return reconcile.Result{}, nil
 			}
 		}
-	}), reconcile.Options{})
+	}
+	c, err := reconcile.NewController("maps", reconcile.Func(hangs), reconcile.Options{})
 	if err != nil {
 		return err
 	}
@@ -96,16 +99,21 @@ func runReplica(kind string) error {
 	return err
 }
 
-// TestTheNextProcessWaitsForAReconcileThatHangs has two processes, of which the first leads, hangs in a call of Reconcile, and is told
-// to stop. It may not hand its Lease over: the second begins when that has run out, and by then the first has ended.
+// TestTheNextProcessWaitsForAReconcileThatHangs has two processes, of which the first leads, hangs in a call of
+// Reconcile, and is told to stop. It may not hand its Lease over: the second begins when that has run out, and by then
+// the first has ended.
 func TestTheNextProcessWaitsForAReconcileThatHangs(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	namespace := cluster.Namespace(t)
 	cfg, err := cluster.ServiceAccount(t.Context(), namespace,
-		rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update", "watch"}},
+		rbacv1.PolicyRule{
+			APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
+			Verbs: []string{"get", "create", "update", "watch"},
+		},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch"}})
 	require.NoError(t, err)
-	_, err = cluster.Client().CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+	a := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	_, err = cluster.Client().CoreV1().ConfigMaps(namespace).Create(t.Context(), a, metav1.CreateOptions{})
 	require.NoError(t, err)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, testcluster.WriteKubeconfig(kubeconfig, cfg))
@@ -162,15 +170,16 @@ func TestTheNextProcessWaitsForAReconcileThatHangs(t *testing.T) {
 	for _, p := range []*testcluster.Process{first, second} {
 		log, err := os.ReadFile(p.Log)
 		require.NoError(t, err)
-		t.Logf("%s:\n%s", p.Name, regexp.MustCompile(`(?m)(^\S+ reconciles\n)+`).ReplaceAllFunc(log, func(lines []byte) []byte {
-			line := regexp.MustCompile(`^\S+ reconciles\n`)
+		line := regexp.MustCompile(`^\S+ reconciles\n`)
+		log = regexp.MustCompile(`(?m)(^\S+ reconciles\n)+`).ReplaceAllFunc(log, func(lines []byte) []byte {
 			return append(line.Find(lines), "... and so on\n"...)
-		}))
+		})
+		t.Logf("%s:\n%s", p.Name, log)
 	}
 	t.Logf("the first was told to stop, and worked for %s more; its Run returned after %s; the second began after %s",
 		worked[len(worked)-1].Sub(told), returned.Sub(told), begins.Sub(told))
 	require.Regexp(t, "^waiting_", *lease.Spec.HolderIdentity)
 	require.EqualValues(t, 1, *lease.Spec.LeaseTransitions, "it was taken once, from the first")
-	require.GreaterOrEqual(t, begins.Sub(returned), replicaLease-replicaLease/2, "the last renewal was that long before at most")
+	require.GreaterOrEqual(t, begins.Sub(returned), replicaLease-replicaLease/2, "the last renewal was not older")
 	require.True(t, begins.After(worked[len(worked)-1]), "the second began while the first worked")
 }

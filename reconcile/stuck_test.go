@@ -33,7 +33,8 @@ func (f *forgetful) Run(ctx context.Context, lead func(context.Context) error) e
 	return nil
 }
 
-// TestTheManagerEndsWhenWorkGoesOn whatever the Elector makes of it: it does not campaign again beside a reconcile that is stuck.
+// TestTheManagerEndsWhenWorkGoesOn whatever the Elector makes of it: it does not campaign again beside a reconcile that
+// is stuck.
 func TestTheManagerEndsWhenWorkGoesOn(t *testing.T) {
 	for name, elector := range map[string]*forgetful{
 		"the Elector swallows the error":           {leave: time.Hour},
