@@ -110,7 +110,7 @@ func (r *reflector[T]) run(ctx context.Context) {
 	r.resourceVersion, r.synced = "", false
 	r.health.enter(Listing, nil)
 	r.reconnect = backoff.Backoff{Base: 50 * time.Millisecond, Cap: 30 * time.Second}
-	r.relist = backoff.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second}
+	r.relist = backoff.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second, Costly: true}
 	r.unread = backoff.Backoff{Base: 10 * time.Second, Cap: lastRetry}
 	r.again = time.NewTimer(0)
 	defer r.again.Stop()

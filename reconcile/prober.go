@@ -169,7 +169,7 @@ func (p *place) list(now time.Time) []line {
 // the server has asked for it, and returns what is to be said: nothing is said twice until all is quiet. The ledger's
 // mu is held.
 func (p *place) found(now time.Time, atLeast time.Duration, problems ...problem) (lines []line) {
-	p.last, p.next = now, now.Add(max(p.pace.NextPaced(), atLeast))
+	p.last, p.next = now, now.Add(max(p.pace.Next(), atLeast))
 	for _, problem := range problems {
 		if !p.said[problem.trouble] {
 			p.said[problem.trouble] = true

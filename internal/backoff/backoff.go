@@ -27,7 +27,10 @@ const MaxRetryAfter = 5 * time.Minute
 // together (Marc Brooker, "Exponential Backoff And Jitter", 2015). Not safe for concurrent use: one owner, who tries one thing.
 type Backoff struct {
 	Base, Cap time.Duration
-	failures  int
+	// Costly is for tries that cost a server so much that their number has to be bounded, such as lists: half of each delay
+	// is fixed then, and it is uniform in (limit/2, limit].
+	Costly   bool
+	failures int
 }
 
 // Delay is how long to wait before the next try: no less than Min, and until Max unless something ends the wait early.
@@ -42,27 +45,19 @@ func (b *Backoff) After(err error) Delay {
 }
 
 // Next counts a failure and returns how long to wait after it, for failures that are no answer of a server.
-func (b *Backoff) Next() time.Duration { return jitter(b.limit()) }
-
-// NextPaced is Next with half of the jitter: the nth delay is uniform in (limit/2, limit]. It is for tries that cost a server so
-// much that their number has to be bounded.
-func (b *Backoff) NextPaced() time.Duration {
-	limit := b.limit()
-	return limit/2 + jitter(limit-limit/2)
-}
-
-// limit counts a failure and returns the longest that the delay after it may be.
-func (b *Backoff) limit() time.Duration {
+func (b *Backoff) Next() time.Duration {
 	limit := b.Cap
 	// 2^n is only computed while it cannot overflow: past 62 doublings, and past the cap, the cap is the limit.
 	if b.failures < 62 && b.Base < b.Cap>>b.failures {
 		limit = b.Base << b.failures
 	}
 	b.failures++
-	return limit
+	fixed := time.Duration(0)
+	if b.Costly {
+		fixed = limit / 2
+	}
+	return fixed + time.Duration(rand.Int64N(int64(limit-fixed))) + 1
 }
-
-func jitter(limit time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(limit))) + 1 }
 
 // Failures returns how many failures were counted since the last Reset.
 func (b *Backoff) Failures() int { return b.failures }

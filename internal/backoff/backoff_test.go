@@ -39,12 +39,12 @@ func TestNextUsesTheWholeRange(t *testing.T) {
 	require.True(t, low && high, "1,000 delays leave a tenth of the range unused")
 }
 
-func TestNextPacedIsNoLessThanHalfOfItsLimit(t *testing.T) {
-	b := Backoff{Base: 2 * time.Second, Cap: 30 * time.Second}
+func TestADelayBetweenCostlyTriesIsNoLessThanHalfOfItsLimit(t *testing.T) {
+	b := Backoff{Base: 2 * time.Second, Cap: 30 * time.Second, Costly: true}
 	for n, limit := range []time.Duration{2, 4, 8, 16, 30, 30, 30} {
 		for range 100 {
 			b.failures = n
-			d := b.NextPaced()
+			d := b.Next()
 			require.Greater(t, d, limit*time.Second/2)
 			require.LessOrEqual(t, d, limit*time.Second)
 		}
