@@ -1,6 +1,7 @@
 package leaderelection
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"sync"
@@ -20,7 +21,9 @@ func TestElectorsUnderLoadInRealTime(t *testing.T) {
 	})
 	var all []*process
 	for _, name := range []string{"a", "b", "c"} {
-		all = append(all, spawn(t, brief, s.link(name), func(p *process) { p.linger = time.Millisecond }))
+		all = append(all, spawn(t, brief, s.link(name), func(p *process) {
+			p.act = func(ctx context.Context) error { sleep(ctx, 200*time.Millisecond); return nil } // then the next one leads
+		}))
 	}
 	stop := make(chan struct{})
 	var asking sync.WaitGroup
@@ -70,7 +73,7 @@ func TestElectorsUnderLoadInRealTime(t *testing.T) {
 	end := time.Now().Add(2200 * time.Millisecond)
 	for i := 0; time.Now().Before(end); i++ {
 		time.Sleep(200 * time.Millisecond)
-		if i%4 == 3 {
+		if i == 4 {
 			s.edit(wipe)
 		} else if i%2 == 0 {
 			annotate(s)
