@@ -146,7 +146,10 @@ func (inf *SharedIndexInformer[T]) commit(l *lane[T], deltas []delta[T]) {
 		if held {
 			event.Type, event.Old, event.Initial = Updated, s.Value(row), false
 		}
-		delete(s.invalid, d.key)
+		if _, was := s.invalid[d.key]; was {
+			delete(s.invalid, d.key)
+			inf.recovered = append(inf.recovered, d.key)
+		}
 		s.put(d.item, d.epoch)
 		inf.events = append(inf.events, event)
 	}
@@ -290,8 +293,13 @@ func (inf *SharedIndexInformer[T]) watchStore(ctx context.Context) {
 	inf.pulse.watch(ctx, "store", know, func() { know(nil) })
 }
 
-// tell hands inf.events to every listener, and inf.repeats to those that want them. No key is in both. The caller holds the writer token.
+// tell hands inf.events to every listener, and inf.repeats to those that want them. No key is in both. It also logs which
+// objects can be taken again. The caller holds the writer token.
 func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
+	for _, key := range inf.recovered {
+		inf.health.goodObject(key)
+	}
+	inf.recovered = inf.recovered[:0]
 	if len(inf.events)+len(inf.repeats) == 0 {
 		return
 	}

@@ -188,3 +188,44 @@ func TestWithoutVersionsTheEndOfAWatchMeansAList(t *testing.T) {
 		require.Equal(t, []string{"b"}, names(inf))
 	})
 }
+
+// Tests set versions by hand, in any order, or leave them out. A fake is not a server that lags: what it creates is there.
+func TestAFakeMaySetVersionsByHand(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, _ *informerOfPods, _ *history) {
+		for range 10 {
+			p.Bookmark() // the version of the list is above all that follow
+		}
+		inf, err := New[*corev1.Pod](frank{p, true}, Options[*corev1.Pod]{})
+		require.NoError(t, err)
+		run(t, inf)
+		synctest.Wait()
+		p.Inject(watch.Event{Type: watch.Added, Object: podAt("lower", "7")})
+		synctest.Wait()
+		require.Equal(t, []string{"a", "b", "lower"}, names(inf), "%s", inf.Health())
+		p.Inject(watch.Event{Type: watch.Added, Object: podAt("unversioned", "")})
+		synctest.Wait()
+		require.Equal(t, []string{"a", "b", "lower", "unversioned"}, names(inf), "%s", inf.Health())
+		require.Equal(t, Live, inf.Health().State)
+		require.Equal(t, 1, inf.Health().Lists)
+	})
+}
+
+// From a server the same is a state that is over, and the cache does not take it.
+func TestAServerMayNotSetVersionsByHand(t *testing.T) {
+	for name, o := range map[string]*corev1.Pod{"lower": podAt("lower", "7"), "unversioned": podAt("unversioned", "")} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				for range 10 {
+					p.Bookmark()
+				}
+				run(t, inf)
+				synctest.Wait()
+				p.Inject(watch.Event{Type: watch.Added, Object: o})
+				synctest.Wait()
+				require.Equal(t, []string{"a", "b"}, names(inf))
+				require.ErrorIs(t, inf.Health().LastError, errViolation)
+				healed(t, p, inf, told)
+			})
+		})
+	}
+}

@@ -361,6 +361,13 @@ func (h *health) badObject(err error) {
 	}
 }
 
+// goodObject reports an object that could not be taken before, and is in the cache now.
+func (h *health) goodObject(key Key) {
+	if held, ok := h.complaints.line(); ok {
+		h.log.Info("An object can be handled again", "key", briefKey(key), "notLogged", held)
+	}
+}
+
 // mutated reports an object that somebody has changed in the cache.
 func (h *health) mutated(err error) {
 	h.mu.Lock()

@@ -76,6 +76,14 @@ func (x *indexer[T]) sizeOf(key Key) int64 {
 	return 0
 }
 
+// has reports whether an object of that key is held.
+func (x *indexer[T]) has(key Key) bool {
+	x.RLock()
+	defer x.RUnlock()
+	_, held := x.Find(key)
+	return held
+}
+
 // holds reports whether the object of that key is held in that version.
 func (x *indexer[T]) holds(key Key, resourceVersion string) bool {
 	x.RLock()

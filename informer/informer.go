@@ -113,6 +113,7 @@ type SharedIndexInformer[T any] struct {
 	// Held with the writer token: who is told of changes, and the scratch space for what they are told.
 	listeners       []*listener[T]
 	events, repeats []Event[T]
+	recovered       []Key // which could not be taken, and now have been
 	// every is true while one of the listeners wants every change. It is set with the writer token held.
 	every atomic.Bool
 	// What process has taken from a lane's FIFO and not applied as a whole; taking is nil if there is nothing. It alone

@@ -1,14 +1,21 @@
 package informer
 
 import (
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
@@ -47,6 +54,63 @@ func TestAnyKindCanBeHeld(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Nor does it matter for objects of types of one's own, in lists and in watches.
+func TestOwnTypesMayBeCalledTableOrStatus(t *testing.T) {
+	for _, kind := range []string{"Table", "Status"} {
+		synctest.Test(t, func(t *testing.T) {
+			object := func(name, version string) string {
+				return `{"kind":"` + kind + `","apiVersion":"db.example.com/v1","metadata":{"name":"` + name +
+					`","namespace":"default","uid":"` + name + `","resourceVersion":"` + version + `"}}`
+			}
+			server := &answers{
+				list: func() []byte {
+					return []byte(`{"kind":"` + kind + `List","apiVersion":"db.example.com/v1","metadata":{"resourceVersion":"5"},"items":[` +
+						object("a", "3") + `]}`)
+				},
+				watches: []io.Reader{io.MultiReader(strings.NewReader(`{"type":"ADDED","object":`+object("b", "6")+`}`), never{t.Context()})},
+			}
+			client, err := restPods[*widgetList](&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: server})
+			require.NoError(t, err)
+			inf, err := New[*widget](client, Options[*widget]{DisableWatchList: true})
+			require.NoError(t, err)
+			run(t, inf)
+			synctest.Wait()
+			require.Equal(t, 2, inf.Len(), "%s %v", inf.Health(), inf.Health().LastBadObject)
+			require.Zero(t, inf.Health().Rejected)
+		})
+	}
+}
+
+// A client of another group would list something else, with fields that fit by accident.
+func TestRESTRefusesAClientOfAnotherGroup(t *testing.T) {
+	clientset := kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://server"})
+	for name, c := range map[string]struct {
+		err   error
+		fails bool
+	}{
+		"pods":                 {newError[*corev1.Pod](REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", "")), false},
+		"pods of apps":         {newError[*corev1.Pod](REST[*corev1.PodList](clientset.AppsV1().RESTClient(), "pods", "")), true},
+		"replicasets":          {newError[*appsv1.ReplicaSet](REST[*appsv1.ReplicaSetList](clientset.AppsV1().RESTClient(), "replicasets", "")), false},
+		"replicasets of beta":  {newError[*appsv1.ReplicaSet](REST[*appsv1.ReplicaSetList](clientset.AppsV1beta1().RESTClient(), "replicasets", "")), true},
+		"replicasets of core":  {newError[*appsv1.ReplicaSet](REST[*appsv1.ReplicaSetList](clientset.CoreV1().RESTClient(), "replicasets", "")), true},
+		"roles":                {newError[*rbacv1.Role](REST[*rbacv1.RoleList](clientset.RbacV1().RESTClient(), "roles", "")), false},
+		"flow schemas":         {newError[*flowv1.FlowSchema](REST[*flowv1.FlowSchemaList](clientset.FlowcontrolV1().RESTClient(), "flowschemas", "")), false},
+		"metadata of anything": {newError[*metav1.PartialObjectMetadata](REST[*metav1.PartialObjectMetadataList](clientset.AppsV1().RESTClient(), "replicasets", "")), false},
+		"types of one's own":   {newError[*widget](REST[*widgetList](clientset.AppsV1().RESTClient(), "widgets", "")), false},
+	} {
+		if c.fails {
+			require.ErrorContains(t, c.err, "the REST client is one of", name)
+		} else {
+			require.NoError(t, c.err, name)
+		}
+	}
+}
+
+func newError[T Object, L apiruntime.Object](client Client[L]) error {
+	_, err := New[T](client, Options[T]{})
+	return err
 }
 
 func TestWhatIsNoListIsRefused(t *testing.T) {

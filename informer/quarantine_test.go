@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
 )
 
 var errPicky = errors.New("not to my taste")
@@ -225,5 +226,53 @@ func TestAnEventThatCannotBeDecoded(t *testing.T) {
 		require.ErrorIs(t, inf.Health().LastError, errUndecodable)
 		require.NotContains(t, inf.Health().LastError.Error(), "swordfish")
 		healed(t, p, inf, told)
+	})
+}
+
+// While a list is under way the transform recovers, and takes an object that was deleted before the list began: it is no newer
+// for that.
+func TestWhatIsTriedAgainDuringAListIsOfTheListBefore(t *testing.T) {
+	transform := &picky{}
+	bubble(t, Options[*corev1.Pod]{Transform: transform.transform}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		p.Create(spoiled(pod("bad")))
+		run(t, inf)
+		synctest.Wait()
+		require.Error(t, inf.Invalid(named("bad")))
+		p.Hold()
+		p.Delete("default", "bad")
+		inf.Relist(metav1.NamespaceAll, nil)
+		synctest.Wait()
+		transform.cure()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Equal(t, 1, inf.Health().Listed)
+		require.Equal(t, []string{"a", "b", "bad"}, names(inf), "nothing says yet that it is gone")
+		p.Release()
+		synctest.Wait()
+		require.Equal(t, 2, inf.Health().Listed)
+		require.Equal(t, []string{"a", "b"}, names(inf))
+		healed(t, p, inf, told)
+	})
+}
+
+// Whoever was told of an object that cannot be taken is told, as loudly, when it can.
+func TestTheRecoveryOfAnObjectIsLogged(t *testing.T) {
+	transform := &picky{}
+	bubble(t, Options[*corev1.Pod]{Transform: transform.transform}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		log := &lines{}
+		p.Create(spoiled(pod("bad")))
+		runOn(t, inf, klog.New(log))
+		synctest.Wait()
+		transform.cure()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		recovered := 0
+		for _, l := range log.all() {
+			if l.message == "An object can be handled again" {
+				recovered++
+				require.Contains(t, l.text, "default/bad")
+			}
+		}
+		require.Equal(t, 1, recovered)
 	})
 }

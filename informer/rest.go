@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,7 +31,8 @@ import (
 // What objects have in common they share in memory: strings, labels, managed fields, in protobuf also whatever slices and pointers hold. With
 // Options.Transform, which may change them, they share strings only.
 //
-// L must be a pointer to a struct with a field Items, a slice of objects; that, and a client or resource that is missing, is an error of [New].
+// L must be a pointer to a struct with a field Items, a slice of objects; anything else, a client or resource that is
+// missing, and a client of another group or version than L, if L is a type of k8s.io/api, are errors of [New].
 func REST[L runtime.Object](client rest.Interface, resource, namespace string) Client[L] {
 	return &restClient[L]{client: client, resource: resource, namespace: namespace}
 }
@@ -72,6 +74,9 @@ func (c *restClient[L]) source(interner *intern.Interner) (*rawSource, error) {
 	if isNil(c.client) {
 		err = errors.Join(err, errors.New("REST: the REST client is nil"))
 	}
+	if !isNil(c.client) {
+		err = errors.Join(err, sameGroup(c.client.APIVersion(), reflect.TypeFor[L]()))
+	}
 	if c.resource == "" {
 		err = errors.Join(err, errors.New("REST: the resource is empty; it is the plural in the URL, such as pods"))
 	}
@@ -79,6 +84,27 @@ func (c *restClient[L]) source(interner *intern.Interner) (*rawSource, error) {
 		return nil, err
 	}
 	return &rawSource{client: c.client, resource: c.resource, namespace: c.namespace, codec: codec}, nil
+}
+
+// sameGroup returns an error if a REST client is one of another group or version than a list type of package k8s.io/api, whose
+// path has both: k8s.io/api/apps/v1 is that of apps/v1, k8s.io/api/rbac/v1 that of rbac.authorization.k8s.io/v1. What would be
+// listed has the same fields by accident only. Other types do not tell where they belong.
+func sameGroup(of schema.GroupVersion, list reflect.Type) error {
+	if list.Kind() != reflect.Pointer || of.Version == "" {
+		return nil
+	}
+	group, version, builtIn := strings.Cut(strings.TrimPrefix(list.Elem().PkgPath(), "k8s.io/api/"), "/")
+	if !builtIn || !strings.HasPrefix(list.Elem().PkgPath(), "k8s.io/api/") || group == "apiserverinternal" {
+		return nil
+	}
+	of.Group, _, _ = strings.Cut(of.Group, ".")
+	if of.Group == "" {
+		of.Group = "core"
+	}
+	if of.Group != group || of.Version != version {
+		return fmt.Errorf("REST: the REST client is one of %s/%s, and %s is of %s/%s", of.Group, of.Version, list.Elem(), group, version)
+	}
+	return nil
 }
 
 // rawSource is the source that a client made by [REST] is.

@@ -616,3 +616,21 @@ func TestVersionsThatAreNoNumbersAreNotCompared(t *testing.T) {
 	require.False(t, older("a", "b"))
 	require.False(t, older("9", ""))
 }
+
+// Before the store looks, an object is deleted, and the cluster is restored from a backup that has it as the store does: what
+// follows the deletion is no repetition.
+func TestAnObjectThatARestoreBringsBackIsNotLost(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		held, l := p.Objects()[0], theLane(inf)
+		state := item[*corev1.Pod]{key: KeyOf(held), uid: held.UID, resourceVersion: held.ResourceVersion, value: held}
+		later := state
+		later.resourceVersion = "9"
+		inf.lockWriter()
+		defer inf.unlockWriter()
+		inf.apply(l, []delta[*corev1.Pod]{{item: state, epoch: 1}})
+		l.rewound = 2
+		inf.apply(l, []delta[*corev1.Pod]{{item: later, deleted: true, epoch: 1}, {item: state, epoch: 2}})
+		inf.events = nil // the history is of an informer that runs
+		require.Equal(t, []string{"a"}, names(inf))
+	})
+}

@@ -260,8 +260,10 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 		switch {
 		case object.GetResourceVersion() != "":
 			r.versioned = true
-		case !r.versioned && r.resourceVersion != "" && object.GetName() != "": // it is an object, not a bookmark
-			r.unversioned = true // the list before this watch was empty, and so could not tell
+		// It is an object, not a bookmark. The list before this watch was empty, and so could not tell; or it had versions
+		// that somebody set by hand.
+		case (!r.versioned || !r.source.streams()) && r.resourceVersion != "" && object.GetName() != "":
+			r.unversioned = true
 		}
 	}
 	if err != nil || isNil(object) || object.GetResourceVersion() == "" && !r.unversioned {
@@ -279,10 +281,14 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 	case version == "": // it is neither before nor after anything
 		reached = r.resourceVersion
 	case older(version, r.resourceVersion):
-		if !r.store.holds(KeyOf(object), version) {
+		switch key := KeyOf(object); {
+		case r.store.holds(key, version):
+			repeated = true // the object's own version has not gone back: see delta.repeated
+		// A fake lets objects be created with versions that were set by hand. From a server it may be one that is long gone.
+		case r.source.streams() || a.event != watch.Added || r.store.has(key):
 			return wentBack(r.resourceVersion, version)
 		}
-		reached, repeated = r.resourceVersion, true // the object's own version has not gone back: see delta.repeated
+		reached = r.resourceVersion
 	}
 	if a.event == watch.Bookmark {
 		r.fifo.reached(reached)
