@@ -264,8 +264,8 @@ func (inf *SharedIndexInformer[T]) sweep(l *lane[T], epoch uint64, log klog.Logg
 	})
 }
 
-// withheld returns why what a lane's complete list of that epoch did not contain is kept, or nil if nothing is. The caller
-// holds the writer token.
+// withheld returns why what a lane's complete list of that epoch did not contain is kept, or nil if nothing is. The
+// caller holds the writer token.
 func (inf *SharedIndexInformer[T]) withheld(l *lane[T], epoch uint64) error {
 	if l.swept >= epoch {
 		return nil
@@ -293,8 +293,8 @@ func (inf *SharedIndexInformer[T]) watchStore(ctx context.Context) {
 	inf.pulse.watch(ctx, "store", know, func() { know(nil) })
 }
 
-// tell hands inf.events to every listener, and inf.repeats to those that want them. No key is in both. It also logs which
-// objects can be taken again. The caller holds the writer token.
+// tell hands inf.events to every listener, and inf.repeats to those that want them. No key is in both. It also logs
+// which objects can be taken again. The caller holds the writer token.
 func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
 	for _, key := range inf.recovered {
 		inf.health.goodObject(key)

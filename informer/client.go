@@ -32,9 +32,9 @@ type Client[L runtime.Object] interface {
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// cannotStream reports whether a client says of itself that it cannot stream lists, by the method that client-go looks for, or
-// is one of client-go's fakes: a clientset of theirs says so, but the client of one resource, which is all that is seen here,
-// cannot. Those are in packages named fake, also where they have been generated for types of one's own.
+// cannotStream reports whether a client says of itself that it cannot stream lists, by the method that client-go looks
+// for, or is one of client-go's fakes: a clientset of theirs says so, but the client of one resource, which is all that
+// is seen here, cannot. Those are in packages named fake, also where they have been generated for types of one's own.
 func cannotStream(client any) bool {
 	if c, says := client.(interface{ IsWatchListSemanticsUnSupported() bool }); says {
 		return c.IsWatchListSemanticsUnSupported()

@@ -56,8 +56,9 @@ func newCodec(list reflect.Type, interner *intern.Interner) (codec, error) {
 			}
 			if object := reflect.PointerTo(item); object.Implements(reflect.TypeFor[Object]()) {
 				// What a type calls its fields in protobuf is in its tags: those of a list must be the ones that splitProtoList knows.
-				return codec{item: item, interner: interner, exits: &exits{}, protobuf: object.Implements(reflect.TypeFor[protobufUnmarshaler]()) &&
-					strings.HasPrefix(items.Tag.Get("protobuf"), "bytes,2,rep")}, nil
+				return codec{item: item, interner: interner, exits: &exits{},
+					protobuf: object.Implements(reflect.TypeFor[protobufUnmarshaler]()) &&
+						strings.HasPrefix(items.Tag.Get("protobuf"), "bytes,2,rep")}, nil
 			}
 		}
 	}
@@ -173,8 +174,8 @@ func complete(o *unstructured.Unstructured, r raw) error {
 	return nil
 }
 
-// misplaced returns an error if an answer holds something of another kind than objects: a Status or a Table is what a server
-// says when it has not understood what it was asked for. Others may call their kinds so, in groups of their own.
+// misplaced returns an error if an answer holds something of another kind than objects: a Status or a Table is what a
+// server says when it has not understood what it was asked for. Others may call their kinds so, in groups of their own.
 func misplaced(apiVersion, kind string) error {
 	if kind != "Status" && kind != "Table" {
 		return nil

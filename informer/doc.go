@@ -59,7 +59,20 @@
 //
 // When the server cannot be reached the cache keeps answering, and [Health] says that it is stale, since when, and why. An object whose present state cannot
 // be taken, because Options.Transform fails on it or, with [REST], because it cannot be decoded, keeps its last good state, and [SharedIndexInformer.Invalid] says why; nobody is told that it was deleted.
-// Where not even its name can be read it may be any: then what a list does not contain is kept, too, until there is a list that can be read.
+//
+// Where not even its name can be read it may be any. Then what a list does not contain is kept, too: if there is
+// anything of that kind, the cache is stale for that reason, Fresh says so, and it is listed again, after half a minute
+// at first and about every five minutes later, until there is a list that can be read.
+//
+// Whatever fails is tried again in one way: after a time that grows to 30 s, or as long as the server asks for in
+// Retry-After, 5 minutes at most. [SharedIndexInformer.Relist] ends the former wait early, and the end of Run's context
+// each. A server that does not stream lists is listed by pages, whatever it says instead, unless that is that it wants
+// to be asked later.
+//
+// The cache is stale, too, when the goroutine that feeds it has been in one call for three minutes, of the client or
+// its transport, of Options.Transform, an index function or an inline handler: a timer looks at it from outside.
+//
+// A panic of such code, or its end of the goroutine (runtime.Goexit, and so t.FailNow), is an error of that call.
 //
 // The store never goes back in time, whatever a server that lags may say, with one exception: if the cluster itself has gone back, restored from a
 // backup, the store follows it: after each connection that was lost the server is asked for its version, with a list of one object, if there is a way to
@@ -87,10 +100,11 @@
 //	reflector  Run, Rescope         Run's context ends, or its     Run
 //	                                namespace is out of scope
 //	store      Run                  Run's context ends             Run
+//	lister     reflector            its list or watch ends         the reflector
 //	verifier   with a reflector,    with that                      Run
 //	           if asked for
 //	handler    Run, AddHandler      the same, or Remove            Run, Remove
-//	request    reflector, verifier, the answer to a list begins    the same
+//	request    lister, verifier,    the answer to a list begins    the same
 //	           Live
 //	splitter   the same             the answer to its request ends the same; only with REST
 //	decoder    splitter             its few objects are decoded    the same
@@ -104,8 +118,11 @@
 //
 // # Testing code that uses an informer
 //
-// Inside a bubble of testing/synctest time is free, and synctest.Wait returns when every event has been handled. A fake clientset of client-go will do,
-// with Options.DisableWatchList: it cannot stream a list, and its objects have no versions, so its events are taken as they come.
+// Inside a bubble of testing/synctest time is free, and synctest.Wait returns when every event has been handled. A fake
+// clientset of client-go will do. It cannot stream a list. A client that says so, by a method
+// IsWatchListSemanticsUnSupported as client-go's reflector looks for, is believed, and so is the client of one resource
+// that is of a package named fake; others need Options.DisableWatchList. The objects of a fake have no versions, or
+// such as the test has set, so what it creates is taken as it comes.
 //
 // # Reading order
 //
@@ -125,7 +142,8 @@
 //	mutation.go    who changed a cached object; verify.go, what a server has lost
 //	informer.go    New, Run and the rest of the surface; scope.go, several namespaces, and how they and the selectors change
 //	factory.go     one informer for many users
-//	health.go      what an informer knows about itself; calm.go, how little of it is logged
+//	health.go      what an informer knows about itself; calm.go, how little of it is logged; pulse.go, which of its goroutines no
+//	               longer moves; exits.go, what is done about user code that ends them
 //	gate.go        how long a server that has asked for it is left alone
 //	live.go        one question past the cache; relist.go, the cache anew
 //

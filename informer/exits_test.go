@@ -18,7 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// User code that ends its goroutine, as t.FailNow does, ends nothing else: the object that it was called for is to blame.
+// User code that ends its goroutine, as t.FailNow does, ends nothing else: the object that it was called for is to
+// blame.
 func TestTheInformerOutlivesAnExit(t *testing.T) {
 	leave := func(p *corev1.Pod) {
 		if p.Name == "bad" {

@@ -189,7 +189,8 @@ func TestWithoutVersionsTheEndOfAWatchMeansAList(t *testing.T) {
 	})
 }
 
-// Tests set versions by hand, in any order, or leave them out. A fake is not a server that lags: what it creates is there.
+// Tests set versions by hand, in any order, or leave them out. A fake is not a server that lags: what it creates is
+// there.
 func TestAFakeMaySetVersionsByHand(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, _ *informerOfPods, _ *history) {
 		for range 10 {

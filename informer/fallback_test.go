@@ -30,8 +30,8 @@ func (p *proxy) onlyStreams(server func(context.Context, metav1.ListOptions) (wa
 	})
 }
 
-// noProgress is what kube-apiserver 1.37 says of a streamed list when its etcd is older than 3.4.25 or 3.5.8: the request
-// goes well, and the only event is this one.
+// noProgress is what kube-apiserver 1.37 says of a streamed list when its etcd is older than 3.4.25 or 3.5.8: the
+// request goes well, and the only event is this one.
 func noProgress(context.Context, metav1.ListOptions) (watch.Interface, error) {
 	w := watch.NewRaceFreeFake()
 	w.Error(&metav1.Status{
@@ -115,7 +115,8 @@ func TestASickServerIsNotTakenForOneThatCannotStream(t *testing.T) {
 	})
 }
 
-// A client that says of itself that it cannot stream is believed, and so are the fakes of client-go, which cannot say it.
+// A client that says of itself that it cannot stream is believed, and so are the fakes of client-go, which cannot say
+// it.
 func TestAClientThatCannotStreamIsNotAskedTo(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, _ *informerOfPods, _ *history) {
 		for says, first := range map[bool]string{true: "LIST", false: "STREAM"} {

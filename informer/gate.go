@@ -17,9 +17,10 @@ import (
 //	var gate informer.Gate
 //	config.Wrap(gate.Wrap) // before clients are made from it
 //
-// Each request that is held back goes on by itself at a moment of its own, within half as much time again after what the
-// server asked for, at most 5 minutes, so that they do not all come back at once. If the context of a request ends before, the request fails with its cause. What is under way, a watch for one, is left
-// alone. Informers do not count the time at the gate as the server's silence; the Timeout of a rest.Config does.
+// Each request that is held back goes on by itself at a moment of its own, within half as much time again after what
+// the server asked for, at most 5 minutes, so that they do not all come back at once. If the context of a request ends
+// before, the request fails with its cause. What is under way, a watch for one, is left alone. Informers do not count
+// the time at the gate as the server's silence; the Timeout of a rest.Config does.
 //
 // An elector is not to be held back: package leaderelection makes a transport of its own, from a configuration without the Gate's wrapper.
 //

@@ -109,7 +109,8 @@ func TestTheGateHoldsEverybodyBack(t *testing.T) {
 	})
 }
 
-// However long a server asks to be left alone, in seconds or beyond the largest number of nanoseconds, it is asked again.
+// However long a server asks to be left alone, in seconds or beyond the largest number of nanoseconds, it is asked
+// again.
 func TestGateObeysForFiveMinutesAtMost(t *testing.T) {
 	for _, asked := range []string{"301", "2147483647", "9223372037", "99999999999999999999"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -21,8 +21,9 @@ const (
 	Listing State = "Listing"
 	// Live: the cache follows the server.
 	Live State = "Live"
-	// Stale: the cache was complete once and still answers, but the server cannot be reached, does not let it resume, or has been silent for longer
-	// than Options.MaxStaleness.
+	// Stale: the cache was complete once and still answers, but the server cannot be reached, does not let it resume,
+	// or has been silent for longer than Options.MaxStaleness; or the cache holds objects that may be gone, because the
+	// list that would tell cannot be read; or the goroutine that feeds it no longer moves.
 	Stale State = "Stale"
 	// Denied: the server refuses, 401 or 403. The informer keeps asking, so a Role that arrives late is enough.
 	Denied State = "Denied"
@@ -100,8 +101,8 @@ type laneHealth struct {
 	// Guarded by mu. Only what is the lane's own is set.
 	now      Health
 	failedAt time.Time // when LastError was
-	// Guarded by mu. What is known to be wrong though the reflector thinks that all is well: the lane is not Live as long
-	// as one of them is not nil.
+	// Guarded by mu. What is known to be wrong though the reflector thinks that all is well: the lane is not Live as
+	// long as one of them is not nil.
 	wrongs [wrongs]error
 }
 

@@ -46,9 +46,10 @@ type Options[T any] struct {
 	// LabelSelector and FieldSelector restrict what is listed and watched. Nil: everything.
 	LabelSelector labels.Selector
 	FieldSelector fields.Selector
-	// Transform changes each object before it is stored, to drop what nobody reads. It owns the object and may change it in place. If it fails or
-	// panics, the key is invalid (see [SharedIndexInformer.Invalid]), the rest goes on, and Transform is tried again on the object as it left it,
-	// after 1 s, 2 s, 4 s ... 5 min. It may be called by several goroutines at once. Nil: objects are stored as they come.
+	// Transform changes each object before it is stored, to drop what nobody reads. It owns the object and may change
+	// it in place. If it fails, panics or ends its goroutine, the key is invalid (see [SharedIndexInformer.Invalid]),
+	// the rest goes on, and Transform is tried again on the object as it left it, after 1 s, 2 s, 4 s ... 5 min. It may
+	// be called by several goroutines at once. Nil: objects are stored as they come.
 	Transform func(T) (T, error)
 	// PageSize is the number of objects in a page of a plain list. Zero: 500.
 	PageSize int64
@@ -61,7 +62,7 @@ type Options[T any] struct {
 	// Zero: no bound.
 	MaxBytes int64
 	// DisableWatchList lists by plain, paged lists from the start. Servers that cannot stream a list are found out by themselves; this saves
-	// the attempt. The fake clients of client-go need it: they never end the stream's list.
+	// the attempt. The fake clients of client-go, which never end the stream's list, are known without it.
 	DisableWatchList bool
 	// DetectMutations looks for code that changes objects of the cache, which are shared: a bug that shows far away from where it is. Each object is compared
 	// with what it was once a minute, and when it leaves the cache or is replaced; a change is logged, with the object's key and the field, and counted in

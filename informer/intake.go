@@ -175,7 +175,8 @@ func (in *intake) split(ctx context.Context, list bool) error {
 	if protobuf && !in.codec.protobuf {
 		return fmt.Errorf("%w: it answered in protobuf, which it was not asked for", errViolation)
 	}
-	// Items that only the list gives a kind have to wait for it. All servers say it first, but nothing says that they must.
+	// Items that only the list gives a kind have to wait for it. All servers say it first, but nothing says that they
+	// must.
 	var kindless []raw
 	held := 0
 	out.add = func(r raw) {

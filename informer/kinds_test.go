@@ -24,23 +24,24 @@ func TestAnyKindCanBeHeld(t *testing.T) {
 	item := func(kind string) string {
 		of := ""
 		if kind != "" {
-			of = `"kind":"` + kind + `","apiVersion":"db.example.com/v1",`
+			of = `"kind":"` + kind + `","apiVersion":"db.io/v1",`
 		}
 		return `{` + of + `"metadata":{"name":"a","namespace":"default","uid":"1","resourceVersion":"3"}}`
 	}
 	head := `"metadata":{"resourceVersion":"5"}`
 	for name, c := range map[string]struct{ body, kind string }{
-		"Table":             {`{"kind":"TableList","apiVersion":"db.example.com/v1",` + head + `,"items":[` + item("Table") + `]}`, "Table"},
-		"Status":            {`{"kind":"StatusList","apiVersion":"db.example.com/v1",` + head + `,"items":[` + item("Status") + `]}`, "Status"},
-		"list called Table": {`{"kind":"Table","apiVersion":"db.example.com/v1",` + head + `,"items":[` + item("Row") + `]}`, "Row"},
-		"any list kind":     {`{"kind":"Everything","apiVersion":"db.example.com/v1",` + head + `,"items":[` + item("Row") + `]}`, "Row"},
-		"kind at the end":   {`{` + head + `,"items":[` + item("") + `],"apiVersion":"db.example.com/v1","kind":"RowList"}`, "Row"},
-		"kind in the midst": {`{"apiVersion":"db.example.com/v1","items":[` + item("") + `],"kind":"RowList",` + head + `}`, "Row"},
+		"Table":             {`{"kind":"TableList","apiVersion":"db.io/v1",` + head + `,"items":[` + item("Table") + `]}`, "Table"},
+		"Status":            {`{"kind":"StatusList","apiVersion":"db.io/v1",` + head + `,"items":[` + item("Status") + `]}`, "Status"},
+		"list called Table": {`{"kind":"Table","apiVersion":"db.io/v1",` + head + `,"items":[` + item("Row") + `]}`, "Row"},
+		"any list kind":     {`{"kind":"Everything","apiVersion":"db.io/v1",` + head + `,"items":[` + item("Row") + `]}`, "Row"},
+		"kind at the end":   {`{` + head + `,"items":[` + item("") + `],"apiVersion":"db.io/v1","kind":"RowList"}`, "Row"},
+		"kind in the midst": {`{"apiVersion":"db.io/v1","items":[` + item("") + `],"kind":"RowList",` + head + `}`, "Row"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := &answers{list: func() []byte { return []byte(c.body) }}
-				client, err := restPods[*unstructured.UnstructuredList](&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: server})
+				client, err := restPods[*unstructured.UnstructuredList](
+					&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: server})
 				require.NoError(t, err)
 				inf, err := New[*unstructured.Unstructured](client, Options[*unstructured.Unstructured]{DisableWatchList: true})
 				require.NoError(t, err)
@@ -50,7 +51,7 @@ func TestAnyKindCanBeHeld(t *testing.T) {
 				o, ok := inf.Get(named("a"))
 				require.True(t, ok)
 				require.Equal(t, c.kind, o.GetKind())
-				require.Equal(t, "db.example.com/v1", o.GetAPIVersion())
+				require.Equal(t, "db.io/v1", o.GetAPIVersion())
 			})
 		})
 	}
@@ -61,17 +62,18 @@ func TestOwnTypesMayBeCalledTableOrStatus(t *testing.T) {
 	for _, kind := range []string{"Table", "Status"} {
 		synctest.Test(t, func(t *testing.T) {
 			object := func(name, version string) string {
-				return `{"kind":"` + kind + `","apiVersion":"db.example.com/v1","metadata":{"name":"` + name +
+				return `{"kind":"` + kind + `","apiVersion":"db.io/v1","metadata":{"name":"` + name +
 					`","namespace":"default","uid":"` + name + `","resourceVersion":"` + version + `"}}`
 			}
 			server := &answers{
 				list: func() []byte {
-					return []byte(`{"kind":"` + kind + `List","apiVersion":"db.example.com/v1","metadata":{"resourceVersion":"5"},"items":[` +
+					return []byte(`{"kind":"` + kind + `List","apiVersion":"db.io/v1","metadata":{"resourceVersion":"5"},"items":[` +
 						object("a", "3") + `]}`)
 				},
 				watches: []io.Reader{io.MultiReader(strings.NewReader(`{"type":"ADDED","object":`+object("b", "6")+`}`), never{t.Context()})},
 			}
-			client, err := restPods[*widgetList](&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: server})
+			client, err := restPods[*widgetList](
+				&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: server})
 			require.NoError(t, err)
 			inf, err := New[*widget](client, Options[*widget]{DisableWatchList: true})
 			require.NoError(t, err)
@@ -90,15 +92,15 @@ func TestRESTRefusesAClientOfAnotherGroup(t *testing.T) {
 		err   error
 		fails bool
 	}{
-		"pods":                 {newError[*corev1.Pod](REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", "")), false},
-		"pods of apps":         {newError[*corev1.Pod](REST[*corev1.PodList](clientset.AppsV1().RESTClient(), "pods", "")), true},
-		"replicasets":          {newError[*appsv1.ReplicaSet](REST[*appsv1.ReplicaSetList](clientset.AppsV1().RESTClient(), "replicasets", "")), false},
-		"replicasets of beta":  {newError[*appsv1.ReplicaSet](REST[*appsv1.ReplicaSetList](clientset.AppsV1beta1().RESTClient(), "replicasets", "")), true},
-		"replicasets of core":  {newError[*appsv1.ReplicaSet](REST[*appsv1.ReplicaSetList](clientset.CoreV1().RESTClient(), "replicasets", "")), true},
-		"roles":                {newError[*rbacv1.Role](REST[*rbacv1.RoleList](clientset.RbacV1().RESTClient(), "roles", "")), false},
-		"flow schemas":         {newError[*flowv1.FlowSchema](REST[*flowv1.FlowSchemaList](clientset.FlowcontrolV1().RESTClient(), "flowschemas", "")), false},
-		"metadata of anything": {newError[*metav1.PartialObjectMetadata](REST[*metav1.PartialObjectMetadataList](clientset.AppsV1().RESTClient(), "replicasets", "")), false},
-		"types of one's own":   {newError[*widget](REST[*widgetList](clientset.AppsV1().RESTClient(), "widgets", "")), false},
+		"pods":                {newError[*corev1.Pod, *corev1.PodList](clientset.CoreV1().RESTClient()), false},
+		"pods of apps":        {newError[*corev1.Pod, *corev1.PodList](clientset.AppsV1().RESTClient()), true},
+		"replicasets":         {newError[*appsv1.ReplicaSet, *appsv1.ReplicaSetList](clientset.AppsV1().RESTClient()), false},
+		"replicasets of beta": {newError[*appsv1.ReplicaSet, *appsv1.ReplicaSetList](clientset.AppsV1beta1().RESTClient()), true},
+		"replicasets of core": {newError[*appsv1.ReplicaSet, *appsv1.ReplicaSetList](clientset.CoreV1().RESTClient()), true},
+		"roles":               {newError[*rbacv1.Role, *rbacv1.RoleList](clientset.RbacV1().RESTClient()), false},
+		"flow schemas":        {newError[*flowv1.FlowSchema, *flowv1.FlowSchemaList](clientset.FlowcontrolV1().RESTClient()), false},
+		"metadata":            {newError[*metav1.PartialObjectMetadata, *metav1.PartialObjectMetadataList](clientset.AppsV1().RESTClient()), false},
+		"own types":           {newError[*widget, *widgetList](clientset.AppsV1().RESTClient()), false},
 	} {
 		if c.fails {
 			require.ErrorContains(t, c.err, "the REST client is one of", name)
@@ -108,8 +110,8 @@ func TestRESTRefusesAClientOfAnotherGroup(t *testing.T) {
 	}
 }
 
-func newError[T Object, L apiruntime.Object](client Client[L]) error {
-	_, err := New[T](client, Options[T]{})
+func newError[T Object, L apiruntime.Object](client rest.Interface) error {
+	_, err := New[T](REST[L](client, "things", ""), Options[T]{})
 	return err
 }
 
@@ -118,8 +120,8 @@ func TestWhatIsNoListIsRefused(t *testing.T) {
 		"Status":            `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}`,
 		"Status in the end": `{"metadata":{},"status":"Success","items":[],"kind":"Status","apiVersion":"v1"}`,
 		"Table":             `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"rows":[]}`,
-		"an object":         `{"kind":"Row","apiVersion":"db.example.com/v1","metadata":{"name":"a","uid":"1","resourceVersion":"5"},"items":[]}`,
-		"anything":          `{"kind":"Row","apiVersion":"db.example.com/v1","metadata":{"resourceVersion":"5"}}`,
+		"an object":         `{"kind":"Row","apiVersion":"db.io/v1","metadata":{"name":"a","uid":"1","resourceVersion":"5"},"items":[]}`,
+		"anything":          `{"kind":"Row","apiVersion":"db.io/v1","metadata":{"resourceVersion":"5"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

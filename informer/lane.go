@@ -50,9 +50,9 @@ func (inf *SharedIndexInformer[T]) newLane(namespace string, from source, select
 		health:    newLaneHealth(inf.health, namespace),
 	}
 	l.reflector = &reflector[T]{
-		source: from, namespace: namespace, pageSize: inf.pageSize, decode: inf.decode, fifo: l.fifo, store: inf.store, budget: inf.budget, exits: &inf.exits,
-		health: l.health,
-		asked:  make(chan error, 1),
+		source: from, namespace: namespace, pageSize: inf.pageSize, decode: inf.decode, fifo: l.fifo, store: inf.store,
+		budget: inf.budget, exits: &inf.exits, health: l.health,
+		asked: make(chan error, 1),
 	}
 	if !inf.disableWatchList && !inf.health.plain.Load() && from.streams() {
 		l.reflector.streamsLeft = streamTries

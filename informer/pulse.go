@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// pulse shows from outside whether a goroutine moves that runs code which may never return: a client whose transport does
-// not heed its context, a Transform, an inline handler. The goroutine says what it does, which costs two atomic operations;
-// a timer looks now and then. The zero value is at rest.
+// pulse shows from outside whether a goroutine moves that runs code which may never return: a client whose transport
+// does not heed its context, a Transform, an inline handler. The goroutine says what it does, which costs two atomic
+// operations; a timer looks now and then. The zero value is at rest.
 type pulse struct {
 	beats atomic.Uint64 // how often it has said something
 	beat  atomic.Uint64 // what it does in the low bits, and above them the number of the beat
@@ -60,7 +60,8 @@ const stuckEvery, stuckAfter = time.Minute, 3 * time.Minute
 
 var errStuck = errors.New("the cache stands still")
 
-// watch looks after a goroutine until ctx ends: it calls stuck when the goroutine no longer moves, and moves when it does again.
+// watch looks after a goroutine until ctx ends: it calls stuck when the goroutine no longer moves, and moves when it
+// does again.
 func (p *pulse) watch(ctx context.Context, who string, stuck func(error), moves func()) {
 	seen, looks := p.beat.Load(), 0
 	var timer *time.Timer

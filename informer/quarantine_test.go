@@ -229,8 +229,8 @@ func TestAnEventThatCannotBeDecoded(t *testing.T) {
 	})
 }
 
-// While a list is under way the transform recovers, and takes an object that was deleted before the list began: it is no newer
-// for that.
+// While a list is under way the transform recovers, and takes an object that was deleted before the list began: it is
+// no newer for that.
 func TestWhatIsTriedAgainDuringAListIsOfTheListBefore(t *testing.T) {
 	transform := &picky{}
 	bubble(t, Options[*corev1.Pod]{Transform: transform.transform}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {

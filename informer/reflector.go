@@ -43,8 +43,8 @@ var (
 // A streamed list (the WatchList protocol, KEP-3157) is both at once: a watch that begins with the objects that exist and goes on with
 // what happens to them. A plain list, paged, is used where the server does not stream.
 //
-// Every field that changes belongs to the goroutine of run, or to the one that lists or watches for it, which user code may
-// end.
+// Every field that changes belongs to the goroutine of run, or to the one that lists or watches for it, which user code
+// may end.
 type reflector[T any] struct {
 	source    source
 	namespace string // of all its objects; NamespaceAll: they may be of any, or of none
@@ -67,7 +67,8 @@ type reflector[T any] struct {
 	resourceVersion string
 	// epoch numbers the lists; see deltaFIFO. completed is that of the latest one that was complete.
 	epoch, completed uint64
-	// streamsLeft is how many streamed lists may still fail where a plain one does not, before plain ones are used for good.
+	// streamsLeft is how many streamed lists may still fail where a plain one does not, before plain ones are used for
+	// good.
 	streamsLeft int
 	// synced is true once a list has been completed.
 	synced bool
@@ -92,8 +93,9 @@ type reflector[T any] struct {
 	versioned bool
 	// full is true once something had to be left out of the store, in this list or the watch after it, for want of room.
 	full bool
-	// nameless is true once the present list had an object whose name could not be read: any of those that the store holds
-	// may be meant. Then again fires when it is time for another list, if the store keeps objects for that reason.
+	// nameless is true once the present list had an object whose name could not be read: any of those that the store
+	// holds may be meant. Then again fires when it is time for another list, if the store keeps objects for that
+	// reason.
 	nameless bool
 	again    *time.Timer
 	// freed is closed if a namespace has left since the list began.
@@ -219,9 +221,9 @@ func (r *reflector[T]) doubtEvent() {
 
 // list brings the store to the state of the server, and, if the server streams the list, goes on watching.
 //
-// A server that cannot stream a list may say so in any words, or fall silent. So whatever comes of a streamed list, unless a
-// plain one would fare no better, is followed by a plain one: at once if it is an answer, and after a second try if it is
-// not. If the plain list succeeds, the fault lay in the streaming.
+// A server that cannot stream a list may say so in any words, or fall silent. So whatever comes of a streamed list,
+// unless a plain one would fare no better, is followed by a plain one: at once if it is an answer, and after a second
+// try if it is not. If the plain list succeeds, the fault lay in the streaming.
 func (r *reflector[T]) list(ctx context.Context) error {
 	if r.streamsLeft == 0 || r.doubts >= maxDoubts {
 		return r.pagedList(ctx)
@@ -242,8 +244,8 @@ func (r *reflector[T]) list(ctx context.Context) error {
 	return plain
 }
 
-// hitsPlainLists reports whether the error of a streamed list is one that a plain list would meet as well: the server cannot
-// be reached, refuses, knows no such resource, or wants to be asked later.
+// hitsPlainLists reports whether the error of a streamed list is one that a plain list would meet as well: the server
+// cannot be reached, refuses, knows no such resource, or wants to be asked later.
 func hitsPlainLists(err error) bool {
 	if errors.Is(err, errWentBack) || errors.Is(err, errFull) {
 		return true
@@ -253,12 +255,13 @@ func hitsPlainLists(err error) bool {
 		return true
 	}
 	_, later := apierrors.SuggestsClientDelay(err)
-	return later || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
+	return later || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
 
-// cannotStream notes that a streamed list has failed with err where a plain one did not. A server that does not know the
-// protocol is believed at once; anything else may have been an accident, once.
+// cannotStream notes that a streamed list has failed with err where a plain one did not. A server that does not know
+// the protocol is believed at once; anything else may have been an accident, once.
 func (r *reflector[T]) cannotStream(err error) {
 	if r.streamsLeft--; apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err) {
 		r.streamsLeft = 0

@@ -2,9 +2,11 @@ package informer
 
 import "cmp"
 
-// Relist asks for a list of a namespace that begins after this call, and returns its number: when [Health].Listed has reached it the store holds everything
-// that the server had there when Relist was called, and handlers that are inline have been told. It does not wait. A list that is under way is completed first;
-// those who ask before the next one begins share it. Out of scope nothing is listed.
+// Relist asks for a list of a namespace that begins after this call, and returns its number: when [Health].Listed has
+// reached it the store holds everything that the server had there when Relist was called, and handlers that are inline
+// have been told. It does not wait. A list that is under way is completed first; those who ask before the next one
+// begins share it. The wait after a failure ends for it, unless the server asked for that wait. Out of scope nothing is
+// listed.
 //
 // doubt, if not nil, says why the cache is not to be believed: it is Stale for that reason until the list is complete, unless it has never been complete, or
 // is worse than Stale. Of several doubts the last one counts.

@@ -86,9 +86,10 @@ func (c *restClient[L]) source(interner *intern.Interner) (*rawSource, error) {
 	return &rawSource{client: c.client, resource: c.resource, namespace: c.namespace, codec: codec}, nil
 }
 
-// sameGroup returns an error if a REST client is one of another group or version than a list type of package k8s.io/api, whose
-// path has both: k8s.io/api/apps/v1 is that of apps/v1, k8s.io/api/rbac/v1 that of rbac.authorization.k8s.io/v1. What would be
-// listed has the same fields by accident only. Other types do not tell where they belong.
+// sameGroup returns an error if a REST client is one of another group or version than a list type of package
+// k8s.io/api, whose path has both: k8s.io/api/apps/v1 is that of apps/v1, k8s.io/api/rbac/v1 that of
+// rbac.authorization.k8s.io/v1. What would be listed has the same fields by accident only. Other types do not tell
+// where they belong.
 func sameGroup(of schema.GroupVersion, list reflect.Type) error {
 	if list.Kind() != reflect.Pointer || of.Version == "" {
 		return nil
@@ -102,7 +103,8 @@ func sameGroup(of schema.GroupVersion, list reflect.Type) error {
 		of.Group = "core"
 	}
 	if of.Group != group || of.Version != version {
-		return fmt.Errorf("REST: the REST client is one of %s/%s, and %s is of %s/%s", of.Group, of.Version, list.Elem(), group, version)
+		return fmt.Errorf("REST: the REST client is one of %s/%s, and %s is of %s/%s", of.Group, of.Version, list.Elem(),
+			group, version)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -245,12 +246,15 @@ func TestAnObjectThatIsTooLargeIsQuarantinedAlone(t *testing.T) {
 
 // answers serves one body for lists, then one for each watch, and counts requests.
 type answers struct {
+	mu      sync.Mutex // guards the rest, once it serves
 	list    func() []byte
 	watches []io.Reader
 	asked   []string
 }
 
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if r.URL.Query().Get("watch") == "" {
 		verb := "LIST"
 		if r.URL.Query().Get("limit") == "1" {
@@ -265,6 +269,14 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 		body, a.watches = a.watches[0], a.watches[1:]
 	}
 	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(body), Header: http.Header{}}, nil
+}
+
+// serve changes what lists are answered with, and returns what was asked since the last change.
+func (a *answers) serve(list func() []byte) (asked []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	asked, a.asked, a.list = a.asked, nil, list
+	return asked
 }
 
 // never is a connection on which nothing comes.

@@ -617,8 +617,8 @@ func TestVersionsThatAreNoNumbersAreNotCompared(t *testing.T) {
 	require.False(t, older("9", ""))
 }
 
-// Before the store looks, an object is deleted, and the cluster is restored from a backup that has it as the store does: what
-// follows the deletion is no repetition.
+// Before the store looks, an object is deleted, and the cluster is restored from a backup that has it as the store
+// does: what follows the deletion is no repetition.
 func TestAnObjectThatARestoreBringsBackIsNotLost(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		held, l := p.Objects()[0], theLane(inf)

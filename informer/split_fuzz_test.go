@@ -58,7 +58,8 @@ func FuzzSplitProtoList(f *testing.F) {
 			corev1.PodList
 			items [][]byte
 		}
-		if !ok || unknown.Unmarshal(rest) != nil || unknown.Raw == nil || list.Unmarshal(unknown.Raw) != nil || misplaced(unknown.APIVersion, unknown.Kind) != nil {
+		if !ok || unknown.Unmarshal(rest) != nil || unknown.Raw == nil || list.Unmarshal(unknown.Raw) != nil ||
+			misplaced(unknown.APIVersion, unknown.Kind) != nil {
 			return // not a list of pods; the splitter may find objects in it nevertheless
 		}
 		if err != nil {

@@ -260,8 +260,8 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 		switch {
 		case object.GetResourceVersion() != "":
 			r.versioned = true
-		// It is an object, not a bookmark. The list before this watch was empty, and so could not tell; or it had versions
-		// that somebody set by hand.
+		// It is an object, not a bookmark. The list before this watch was empty, and so could not tell; or it had
+		// versions that somebody set by hand.
 		case (!r.versioned || !r.source.streams()) && r.resourceVersion != "" && object.GetName() != "":
 			r.unversioned = true
 		}
@@ -284,7 +284,8 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 		switch key := KeyOf(object); {
 		case r.store.holds(key, version):
 			repeated = true // the object's own version has not gone back: see delta.repeated
-		// A fake lets objects be created with versions that were set by hand. From a server it may be one that is long gone.
+		// A fake lets objects be created with versions that were set by hand. From a server it may be one that is long
+		// gone.
 		case r.source.streams() || a.event != watch.Added || r.store.has(key):
 			return wentBack(r.resourceVersion, version)
 		}

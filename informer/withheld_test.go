@@ -37,7 +37,8 @@ func TestACacheThatKeepsWhatMayBeGoneIsStale(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, Live, inf.Health().State)
 
-		server.list = func() []byte { return jsonList(podList("5", podAt("a", "1"), podAt("c", "1")), unnamed("c")) }
+		broken := func() []byte { return jsonList(podList("5", podAt("a", "1"), podAt("c", "1")), unnamed("c")) }
+		server.serve(broken)
 		list := inf.Relist(metav1.NamespaceAll, nil)
 		synctest.Wait()
 		require.Equal(t, list, inf.Health().Listed)
@@ -45,27 +46,28 @@ func TestACacheThatKeepsWhatMayBeGoneIsStale(t *testing.T) {
 		require.Equal(t, Stale, inf.Health().State)
 		require.ErrorContains(t, inf.Health().LastError, "so 2 that it did not name are kept")
 		require.ErrorContains(t, inf.Fresh(metav1.NamespaceAll), "may have been deleted")
-		server.asked = nil
+		server.serve(broken)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, Stale, inf.Health().State, "a watch that lives is not enough")
-		require.Contains(t, server.asked, "LIST")
-		require.Less(t, len(server.asked), 60)
-
-		server.list = func() []byte { return jsonList(podList("9", podAt("a", "1"), podAt("c", "1")), nil) }
+		whole := func() []byte { return jsonList(podList("9", podAt("a", "1"), podAt("c", "1")), nil) }
+		asked := server.serve(whole)
+		require.Contains(t, asked, "LIST")
+		require.Less(t, len(asked), 60)
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
 		require.Equal(t, []string{"a", "c"}, names(inf))
 		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
 		require.NoError(t, inf.Fresh(metav1.NamespaceAll))
-		server.asked = nil
+		server.serve(whole)
 		time.Sleep(4 * time.Minute)
-		require.NotContains(t, server.asked, "LIST")
+		require.NotContains(t, server.serve(whole), "LIST")
 		require.NoError(t, calmly(log.all()))
 	})
 }
 
-// Where nothing is kept that the list did not name, nothing is withheld: one broken object does not make a cache useless.
+// Where nothing is kept that the list did not name, nothing is withheld: one broken object does not make a cache
+// useless.
 func TestABrokenNameAloneDoesNoHarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &answers{list: func() []byte { return jsonList(podList("5", podAt("a", "1"), podAt("c", "1")), unnamed("c")) }}
@@ -92,7 +94,7 @@ func TestAWatchEndsWithItsRequest(t *testing.T) {
 		run(t, inf)
 		time.Sleep(25 * time.Minute)
 		synctest.Wait()
-		require.Contains(t, server.asked[2:], "WATCH 1", "a silent watch is followed by another one")
+		require.Contains(t, server.serve(server.list)[2:], "WATCH 1", "a silent watch is followed by another one")
 		inf.Relist(metav1.NamespaceAll, nil)
 		synctest.Wait()
 		require.Equal(t, 2, inf.Health().Listed)
@@ -175,10 +177,12 @@ func TestNobodyWatchesAnInformerThatHasEnded(t *testing.T) {
 		calls := 0
 		p.watch(ctx, "reflector", func(error) { calls++ }, func() {})
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		require.Equal(t, 1, calls)
 		p.does(asking)
 		cancel()
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		require.Equal(t, 1, calls)
 	})
 }

@@ -136,7 +136,7 @@
 //
 // reconciler.go, source.go, controller.go, worker.go with guard.go, run.go, ledger.go with place.go, parking.go and
 // prober.go; track.go with request.go, answer.go, scope.go and judge.go; causes.go, hotloop.go with recurrence.go and
-// fields.go, manager.go, handover.go, stats.go. Then the helpers,
-// which the loop does not need and most Reconcilers do, each for itself: conditions.go, status.go, finalizer.go,
-// owner.go with claim.go, create.go, apply.go, slowstart.go; clients.go says what they ask of a client.
+// fields.go, manager.go, handover.go, stats.go. Then the helpers, which the loop does not need and most Reconcilers do,
+// each for itself: conditions.go, status.go, finalizer.go, owner.go with claim.go, create.go, apply.go, slowstart.go;
+// clients.go says what they ask of a client.
 package reconcile

@@ -4,8 +4,8 @@
 //	...
 //	doubt, woken := backoff.Wait(ctx, b.After(err), asked) // asked may be nil: nothing but ctx then ends the wait
 //
-// The delay grows with the failures, has a cap, honours what the server asked for in Retry-After for up to MaxRetryAfter,
-// and can be cut short.
+// The delay grows with the failures, has a cap, honours what the server asked for in Retry-After for up to
+// MaxRetryAfter, and can be cut short.
 package backoff
 
 import (
@@ -19,12 +19,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// MaxRetryAfter bounds what a server can ask for: it is tried again after this time, however long it wanted to be left alone.
+// MaxRetryAfter bounds what a server can ask for: it is tried again after this time, however long it wanted to be left
+// alone.
 const MaxRetryAfter = 5 * time.Minute
 
-// Backoff gives growing delays with full jitter: the nth delay is uniform in (0, min(Cap, Base*2^n)]. Full jitter spreads the
-// clients of a server that comes back over the whole period, where a fixed delay plus a little noise would let them arrive
-// together (Marc Brooker, "Exponential Backoff And Jitter", 2015). Not safe for concurrent use: one owner, who tries one thing.
+// Backoff gives growing delays with full jitter: the nth delay is uniform in (0, min(Cap, Base*2^n)]. Full jitter
+// spreads the clients of a server that comes back over the whole period, where a fixed delay plus a little noise would
+// let them arrive together (Marc Brooker, "Exponential Backoff And Jitter", 2015). Not safe for concurrent use: one
+// owner, who tries one thing.
 type Backoff struct {
 	Base, Cap time.Duration
 	// Costly is for tries that cost a server so much that their number has to be bounded, such as lists: half of each delay
@@ -36,9 +38,10 @@ type Backoff struct {
 // Delay is how long to wait before the next try: no less than Min, and until Max unless something ends the wait early.
 type Delay struct{ Min, Max time.Duration }
 
-// After counts a failure with that error and returns how long to wait after it. What the server asked for is a minimum that
-// nothing but the end of a context cuts short. The jitter comes on top, because all who were refused at once were given the
-// same number. Of the jitter up to Base remains a minimum, too, so that someone who keeps asking does not undo the pace.
+// After counts a failure with that error and returns how long to wait after it. What the server asked for is a minimum
+// that nothing but the end of a context cuts short. The jitter comes on top, because all who were refused at once were
+// given the same number. Of the jitter up to Base remains a minimum, too, so that someone who keeps asking does not
+// undo the pace.
 func (b *Backoff) After(err error) Delay {
 	asked, own := RetryAfter(err), b.Next()
 	return Delay{Min: asked + min(own, b.Base), Max: asked + own}
@@ -65,8 +68,8 @@ func (b *Backoff) Failures() int { return b.failures }
 // Reset makes the next delay a first one again.
 func (b *Backoff) Reset() { b.failures = 0 }
 
-// Wait waits for d, and returns what came from wake if that ended the wait: after d.Min and before d.Max. A wake that is nil
-// never does. When ctx ends, Wait returns at once; ask ctx.
+// Wait waits for d, and returns what came from wake if that ended the wait: after d.Min and before d.Max. A wake that
+// is nil never does. When ctx ends, Wait returns at once; ask ctx.
 func Wait[T any](ctx context.Context, d Delay, wake <-chan T) (token T, woken bool) {
 	if !Sleep(ctx, d.Min) {
 		return token, false
@@ -97,14 +100,15 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// RetryAfter returns how long the server that gave this answer asked to be left alone, at most MaxRetryAfter. Zero: it did not.
+// RetryAfter returns how long the server that gave this answer asked to be left alone, at most MaxRetryAfter. Zero: it
+// did not.
 func RetryAfter(err error) time.Duration {
 	seconds, _ := apierrors.SuggestsClientDelay(err)
 	return bounded(int64(seconds))
 }
 
-// ParseRetryAfter reads the value of a Retry-After header, a number of seconds or a date (RFC 9110, 10.2.3), and returns how
-// long after now that is, at most MaxRetryAfter. Zero: it says nothing.
+// ParseRetryAfter reads the value of a Retry-After header, a number of seconds or a date (RFC 9110, 10.2.3), and
+// returns how long after now that is, at most MaxRetryAfter. Zero: it says nothing.
 func ParseRetryAfter(value string, now time.Time) time.Duration {
 	seconds, err := strconv.ParseInt(value, 10, 64) // of a number that is too large it gives the largest
 	if err == nil || errors.Is(err, strconv.ErrRange) {
