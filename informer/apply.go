@@ -77,6 +77,7 @@ func (inf *SharedIndexInformer[T]) take(ctx context.Context, log klog.Logger) {
 	if ctx.Err() != nil {
 		return
 	}
+	inf.pulse.does(storing)
 	inf.write(func() {
 		if !l.left {
 			inf.finish(l, *b, log)
