@@ -30,7 +30,7 @@ func builtins() []Resource {
 	namespace := one(core, "namespaces", "Namespace", true, namespaceRules())
 	node := one(core, "nodes", "Node", true, nodeRules())
 	namespace.ClusterScoped, node.ClusterScoped = true, true
-	return []Resource{
+	all := []Resource{
 		namespace, node,
 		one(core, "pods", "Pod", true, podRules()),
 		one(core, "configmaps", "ConfigMap", false, configMapRules()),
@@ -42,6 +42,18 @@ func builtins() []Resource {
 		one(apps, "statefulsets", "StatefulSet", true, statefulSetRules()),
 		one(coordinationv1.SchemeGroupVersion, "leases", "Lease", false, leaseRules()),
 	}
+	for i := range all {
+		names := kubectlNames[all[i].GroupVersionResource.Resource]
+		all[i].ShortNames, all[i].Categories = names.short, names.categories
+	}
+	return all
+}
+
+// kubectlNames are what kubectl calls a resource, beside its name.
+var kubectlNames = map[string]struct{ short, categories []string }{
+	"namespaces": {short: []string{"ns"}}, "nodes": {short: []string{"no"}}, "configmaps": {short: []string{"cm"}}, "serviceaccounts": {short: []string{"sa"}},
+	"events": {short: []string{"ev"}}, "pods": {[]string{"po"}, []string{"all"}}, "replicasets": {[]string{"rs"}, []string{"all"}},
+	"deployments": {[]string{"deploy"}, []string{"all"}}, "statefulsets": {[]string{"sts"}, []string{"all"}},
 }
 
 func namespaceRules() *rules {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
 )
 
 // format is how an answer is to be written: in which encoding, and whether as the object or as its metadata only.
@@ -30,6 +31,7 @@ func (s *Server) accepted(header string, r *Resource) (format, error) {
 	if header == "" {
 		header = runtime.ContentTypeJSON
 	}
+	unknown := ""
 	for clause := range strings.SplitSeq(header, ",") {
 		media, params, err := mime.ParseMediaType(clause)
 		if err != nil {
@@ -44,7 +46,8 @@ func (s *Server) accepted(header string, r *Resource) (format, error) {
 		case (as == "PartialObjectMetadata" || as == "PartialObjectMetadataList") && params["g"] == metav1.GroupName && params["v"] == "v1":
 			metadataOnly = true
 		default:
-			return format{}, notModelled("answers as %s", as)
+			unknown = as // kubectl would like a Table, and takes the objects
+			continue
 		}
 		if media != runtime.ContentTypeJSON && media != runtime.ContentTypeProtobuf {
 			continue
@@ -54,6 +57,9 @@ func (s *Server) accepted(header string, r *Resource) (format, error) {
 		}
 		info, _ := runtime.SerializerInfoForMediaType(s.codecs.SupportedMediaTypes(), media)
 		return format{info, metadataOnly}, nil
+	}
+	if unknown != "" {
+		return format{}, notModelled("answers as %s", unknown)
 	}
 	return format{}, &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
@@ -132,38 +138,57 @@ func unsupportedMediaType(accepted ...string) *apierrors.StatusError {
 	}}
 }
 
-// decode reads an object of a resource.
-func (s *Server) decode(r *Resource, media string, body []byte) (object, error) {
-	o := r.make()
+// decode reads an object of the call's resource. What is wrong with its fields is judged by [call.strictly], which asks refuse for the error.
+func (s *Server) decode(c *call, media string, body []byte, refuse func(error) error) (object, error) {
+	o, found, err := s.read(c.resource, media, body)
+	if err != nil {
+		return nil, err
+	}
+	return o, c.strictly(found, refuse)
+}
+
+// read reads an object of a resource; found is what is wrong with its fields: unknown ones, and those that are there twice.
+func (s *Server) read(r *Resource, media string, body []byte) (o object, found []error, err error) {
+	o = r.make()
 	want := r.gvk()
 	if r.custom() {
 		if media != runtime.ContentTypeJSON {
-			return nil, unsupportedMediaType(runtime.ContentTypeJSON)
+			return nil, nil, unsupportedMediaType(runtime.ContentTypeJSON)
 		}
 		u := o.(*unstructured.Unstructured)
 		if err := json.Unmarshal(body, u); err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
+			return nil, nil, apierrors.NewBadRequest(err.Error())
 		}
-		return u, sameKind(u.GroupVersionKind(), want)
+		if found, err = kjson.UnmarshalStrict(body, &map[string]any{}); err != nil {
+			return nil, nil, apierrors.NewBadRequest(err.Error())
+		}
+		return u, found, sameKind(u.GroupVersionKind(), want)
 	}
 	info, ok := runtime.SerializerInfoForMediaType(s.codecs.SupportedMediaTypes(), media)
 	if !ok || media != runtime.ContentTypeJSON && media != runtime.ContentTypeProtobuf {
-		return nil, unsupportedMediaType(runtime.ContentTypeJSON, runtime.ContentTypeProtobuf)
+		return nil, nil, unsupportedMediaType(runtime.ContentTypeJSON, runtime.ContentTypeProtobuf)
 	}
 	o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	decoded, got, err := info.Serializer.Decode(body, &want, o)
+	serializer := info.Serializer
+	if info.StrictSerializer != nil {
+		serializer = info.StrictSerializer
+	}
+	decoded, got, err := serializer.Decode(body, &want, o)
+	if strict, ok := runtime.AsStrictDecodingError(err); ok {
+		found, err = strict.Errors(), nil
+	}
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, nil, apierrors.NewBadRequest(err.Error())
 	}
 	if err := sameKind(*got, want); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	o, ok = decoded.(object)
 	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("a %T is not an object", decoded))
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("a %T is not an object", decoded))
 	}
 	o.GetObjectKind().SetGroupVersionKind(want)
-	return o, nil
+	return o, found, nil
 }
 
 func sameKind(got, want schema.GroupVersionKind) error {
@@ -230,9 +255,4 @@ func jsonOf(o object) ([]byte, error) {
 		return u.MarshalJSON()
 	}
 	return json.Marshal(o)
-}
-
-// fromJSON reads an object of a resource, whose kind may be missing.
-func (s *Server) fromJSON(r *Resource, data []byte) (object, error) {
-	return s.decode(r, runtime.ContentTypeJSON, data)
 }

@@ -29,7 +29,7 @@ import (
 func TestConformance(t *testing.T) {
 	cluster := testcluster.Private(t, testcluster.Options{DisableNode: true}) // a node would act on the pods
 	defineCustomResources(t, cluster.Config())
-	for _, c := range corpus {
+	for _, c := range slices.Concat(corpus, scaleCorpus, strictCorpus) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			want := play(t, cluster.Config(), cluster.Namespace(t), c.steps)
@@ -53,6 +53,7 @@ var shorthand = map[string]struct{ path, apiVersion, kind string }{
 	"sts":     {"/apis/apps/v1/namespaces/NS/statefulsets", "apps/v1", "StatefulSet"},
 	"leases":  {"/apis/coordination.k8s.io/v1/namespaces/NS/leases", "coordination.k8s.io/v1", "Lease"},
 	"gadgets": {"/apis/corpus.example.com/v1/namespaces/NS/gadgets", "corpus.example.com/v1", "Gadget"},
+	"scaled":  {"/apis/corpus.example.com/v1/namespaces/NS/scaleds", "corpus.example.com/v1", "Scaled"},
 	"plain":   {"/apis/corpus.example.com/v1/namespaces/NS/plains", "corpus.example.com/v1", "Plain"},
 	"ns":      {"/api/v1/namespaces", "v1", "Namespace"},
 	"nodes":   {"/api/v1/nodes", "v1", "Node"},
@@ -187,7 +188,11 @@ func request(method, short, contentType, body string) step {
 		require.NoError(p.t, err)
 		o := decodeJSON(p.t, data)
 		p.remember(o)
-		p.log = append(p.log, entry{fmt.Sprintf("%s %s: %d", method, short, resp.StatusCode), o})
+		what := fmt.Sprintf("%s %s: %d", method, short, resp.StatusCode)
+		for _, warning := range resp.Header.Values("Warning") {
+			what += "\n  " + warning
+		}
+		p.log = append(p.log, entry{what, o})
 	}
 }
 
@@ -461,7 +466,9 @@ func customResources() []Resource {
 	gadgets.Group, gadgets.Version, gadgets.GroupVersionResource.Resource = gv, "v1", "gadgets"
 	plain := Resource{Kind: "Plain"}
 	plain.Group, plain.Version, plain.GroupVersionResource.Resource = gv, "v1", "plains"
-	return []Resource{gadgets, plain}
+	scaled := Resource{Kind: "Scaled", Status: true, Scale: &ScalePaths{".spec.count", ".status.count", ".status.selector"}}
+	scaled.Group, scaled.Version, scaled.GroupVersionResource.Resource = gv, "v1", "scaleds"
+	return []Resource{gadgets, plain, scaled}
 }
 
 func defineCustomResources(t *testing.T, config *rest.Config) {
@@ -471,6 +478,10 @@ func defineCustomResources(t *testing.T, config *rest.Config) {
 		status := ""
 		if r.Status {
 			status = `"subresources":{"status":{}},`
+		}
+		if r.Scale != nil {
+			status = fmt.Sprintf(`"subresources":{"status":{},"scale":{"specReplicasPath":%q,"statusReplicasPath":%q,"labelSelectorPath":%q}},`,
+				r.Scale.SpecReplicas, r.Scale.StatusReplicas, r.Scale.Selector)
 		}
 		definition := fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"%[1]s.corpus.example.com"},
 			"spec":{"group":"corpus.example.com","scope":"Namespaced","names":{"plural":"%[1]s","kind":%[2]q},

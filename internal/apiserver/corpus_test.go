@@ -2,11 +2,14 @@ package apiserver
 
 import "strings"
 
-// corpus is the list of requests that both servers answer. Each case has a namespace of its own.
-var corpus = []struct {
+// conversation is a case of the corpus.
+type conversation struct {
 	name  string
 	steps []step
-}{
+}
+
+// corpus is the list of requests that both servers answer. Each case has a namespace of its own.
+var corpus = []conversation{
 	{"create", []step{post("cm", "a", `"data":{"x":"1"}`), get("cm/a")}},
 	{"create what exists", []step{post("cm", "a", ``), post("cm", "a", `"data":{"x":"1"}`), get("cm/a")}},
 	{"create with a generated name", []step{post("cm", "", `"metadata":{"generateName":"gen-"}`)}},

@@ -11,6 +11,7 @@ import (
 // Link is the way of one client, or of one process, to the server. It is the place where things go wrong: each link has faults of its own.
 type Link struct {
 	server *Server
+	user   string // who makes the requests; empty: somebody who may do everything
 
 	// Guarded by server.store.mu.
 	fault  func(Request) Fault
@@ -18,10 +19,16 @@ type Link struct {
 	closed bool
 	cuts   int // each ends the watches that were begun before
 	log    []Request
+	used   map[use]bool // the rights that were made use of
 }
 
-// Link returns a new way to the server.
-func (s *Server) Link() *Link { return &Link{server: s, delays: make(map[string]time.Duration)} }
+// Link returns a new way to the server, of somebody who may do everything.
+func (s *Server) Link() *Link { return s.LinkAs("") }
+
+// LinkAs returns a new way to the server of a user, such as a [ServiceAccount], who may do what [Options.Access] says; everything if that is nil.
+func (s *Server) LinkAs(user string) *Link {
+	return &Link{server: s, user: user, delays: make(map[string]time.Duration), used: make(map[use]bool)}
+}
 
 // Config returns a configuration for clients of any kind that use the link. They have no rate limit.
 func (l *Link) Config() *rest.Config {

@@ -5,17 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -40,7 +43,7 @@ func (s *Server) patchObject(c *call) (object, bool, error) {
 		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "PatchOptions"}, "", errs)
 	}
 	apply := kind == types.ApplyYAMLPatchType
-	return s.modify(c, apply && c.Subresource == "", func(live object) (object, error) {
+	return s.change(c, apply && c.Subresource == "", func(live object) (object, error) {
 		var o object
 		var err error
 		if apply {
@@ -105,12 +108,45 @@ func (s *Server) patched(c *call, kind types.PatchType, live object) (object, er
 			return nil, err
 		}
 	}
-	o, err := s.fromJSON(c.resource, after)
+	invalid := func(err error) error {
+		return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(after), err.Error())})
+	}
+	o, found, err := s.read(c.resource, runtime.ContentTypeJSON, after)
 	if err != nil {
-		return nil, apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(after), err.Error())})
+		return nil, invalid(err)
+	}
+	var patch any
+	twice, err := kjson.UnmarshalStrict(c.body, &patch)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if kind == types.JSONPatchType {
+		for i := range twice {
+			twice[i] = fmt.Errorf("json patch %w", twice[i])
+		}
+	}
+	if kind == types.StrategicMergePatchType {
+		invalid = func(err error) error {
+			return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), fmt.Sprintf("%+v", patch), err.Error())})
+		}
+	}
+	if err := c.strictly(append(twice, found...), invalid); err != nil {
+		return nil, err
 	}
 	c.resource.applyDefaults(o)
 	return c.resource.fieldManagers[c.Subresource].UpdateNoErrors(copyOf(live), o, c.manager()).(object), nil
+}
+
+// linesOf returns what a YAML decoder complains of, a line each.
+func linesOf(err error) (found []error) {
+	_, list, ok := strings.Cut(err.Error(), "unmarshal errors:\n")
+	if !ok {
+		return []error{err}
+	}
+	for line := range strings.SplitSeq(list, "\n") {
+		found = append(found, errors.New(strings.TrimSpace(line)))
+	}
+	return found
 }
 
 // applied merges the configuration of a server-side apply.
@@ -118,6 +154,11 @@ func (s *Server) applied(c *call, live object, opts metav1.PatchOptions) (object
 	config := &unstructured.Unstructured{Object: map[string]any{}}
 	if err := yaml.Unmarshal(c.body, &config.Object); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+	}
+	if err := yaml.UnmarshalStrict(c.body, &map[string]any{}); err != nil {
+		if err := c.strictly(linesOf(err), func(error) error { return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", err)) }); err != nil {
+			return nil, err
+		}
 	}
 	if live == nil {
 		live = c.resource.make()

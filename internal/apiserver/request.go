@@ -20,6 +20,8 @@ type Request struct {
 	Namespace, Name string
 	Subresource     string
 	DryRun          bool
+	// Path is set, and the verb get, if the request is about no resource: /healthz, discovery. The other fields are empty then.
+	Path string
 }
 
 // Writes reports whether the request is one that may change something.
@@ -32,6 +34,9 @@ func (r Request) Writes() bool {
 }
 
 func (r Request) String() string {
+	if r.Path != "" {
+		return r.Verb + " " + r.Path
+	}
 	s := fmt.Sprintf("%s %s", r.Verb, r.Resource.Resource)
 	if r.Subresource != "" {
 		s += "/" + r.Subresource
@@ -50,6 +55,8 @@ func (r Request) key() types.NamespacedName {
 //
 //	/api/VERSION/REST  /apis/GROUP/VERSION/REST
 //	where REST is [namespaces/NAMESPACE/]RESOURCE[/NAME[/SUBRESOURCE]]
+//
+// or that of a document: see [Server.serveDocument].
 func parseRequest(method, path string, query url.Values) (Request, error) {
 	var r Request
 	parts := strings.Split(strings.Trim(path, "/"), "/")
@@ -58,8 +65,10 @@ func parseRequest(method, path string, query url.Values) (Request, error) {
 		r.Resource.Version, parts = parts[1], parts[2:]
 	case len(parts) >= 4 && parts[0] == "apis":
 		r.Resource.Group, r.Resource.Version, parts = parts[1], parts[2], parts[3:]
+	case method == http.MethodGet:
+		return Request{Verb: "get", Path: path}, nil
 	default:
-		return r, notModelled("the path %s", path)
+		return r, notModelled("%s of the path %s", method, path)
 	}
 	if parts[0] == "watch" {
 		return r, notModelled("the path %s: ask for the collection, with watch=true", path)

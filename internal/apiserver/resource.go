@@ -19,10 +19,16 @@ import (
 type Resource struct {
 	schema.GroupVersionResource
 	Kind string
+	// Singular is the name of one such resource, for people. Empty: the kind in lower case.
+	Singular string
+	// ShortNames are shorter names of the resource, and Categories the groups of resources that it belongs to, both for kubectl.
+	ShortNames, Categories []string
 	// ClusterScoped: the objects live in no namespace.
 	ClusterScoped bool
 	// Status: there is a status subresource. Writes to the object leave the status alone then, and writes to the status the rest.
 	Status bool
+	// Scale, if set, is the scale subresource.
+	Scale *ScalePaths
 	// Default, if set, fills in what an object that was written leaves open, as defaults in the schema and mutating webhooks do.
 	Default func(o *unstructured.Unstructured)
 	// Validate, if set, says what is wrong with an object that is to be written, as the schema and validating webhooks do; old is nil for a creation. The

@@ -4,11 +4,13 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 // call is a request on its way through the server.
@@ -17,12 +19,14 @@ type call struct {
 	ctx       context.Context
 	link      *Link
 	resource  *Resource
+	parent    *Resource // for the subresource scale, where resource is that of the Scale
 	query     url.Values
 	body      []byte
 	media     string // of the body
 	format    format // of the answer
 	userAgent string
 	accept    bool // a deletion that is not complete is to be answered with 202
+	warnings  []string
 }
 
 // serve answers a request. An error of the server is an answer, too; what is returned as an error is one of the connection.
@@ -38,6 +42,18 @@ func (s *Server) serve(l *Link, r Request, req *http.Request) (*http.Response, e
 }
 
 func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response, error) {
+	if r.Path != "" {
+		if resp, ok := s.serveDocument(r.Path); ok {
+			return resp, nil
+		}
+		if strings.HasPrefix(r.Path, "/api/") || strings.HasPrefix(r.Path, "/apis/") {
+			return nil, notFoundPath() // a group or version that is not there: clients probe for these
+		}
+		return nil, notModelled("the path %s", r.Path)
+	}
+	if r.Verb == "create" && r.Resource == accessReviews {
+		return s.reviewAccess(l, req)
+	}
 	c := &call{Request: r, ctx: req.Context(), link: l, query: req.URL.Query(), userAgent: req.UserAgent()}
 	c.resource = s.resources[r.Resource]
 	if c.resource == nil {
@@ -46,12 +62,21 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 	if c.resource.ClusterScoped && c.Namespace != "" {
 		return nil, notFoundPath()
 	}
+	if err := l.authorize(r, nameSelected(c.query.Get("fieldSelector"))); err != nil {
+		return nil, err
+	}
 	switch {
 	case c.Subresource == "":
 	case c.Subresource == "status" && c.resource.Status && (c.Verb == "get" || c.Verb == "update" || c.Verb == "patch"):
 	case c.Subresource == "status" && !c.resource.Status && c.resource.custom():
 		return nil, c.notFound()
 	case c.Subresource == "status" && !c.resource.Status:
+		return nil, notFoundPath()
+	case c.Subresource == "scale" && c.resource.scalable() && (c.Verb == "get" || c.Verb == "update" || c.Verb == "patch"):
+		c.parent, c.resource = c.resource, s.scale
+	case c.Subresource == "scale" && !c.resource.scalable() && c.resource.custom():
+		return nil, c.notFound()
+	case c.Subresource == "scale" && !c.resource.scalable():
 		return nil, notFoundPath()
 	default:
 		return nil, notModelled("%s of the subresource %s of %s", c.Verb, c.Subresource, c.Resource.Resource)
@@ -61,15 +86,28 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 			return nil, notModelled("the parameter %s", parameter)
 		}
 	}
-	if v := c.query.Get("fieldValidation"); v == metav1.FieldValidationStrict {
-		return nil, notModelled("fieldValidation=Strict")
-	}
 	var err error
 	if c.format, err = s.accepted(req.Header.Get("Accept"), c.resource); err != nil {
 		return nil, err
 	}
 	if c.body, c.media, err = s.readBody(req); err != nil {
 		return nil, err
+	}
+	resp, err := s.answer(c)
+	if resp != nil {
+		for _, text := range c.warnings {
+			if warning, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
+				resp.Header.Add("Warning", warning)
+			}
+		}
+	}
+	return resp, err
+}
+
+// answer does what is asked for.
+func (s *Server) answer(c *call) (*http.Response, error) {
+	if c.parent != nil {
+		return s.serveScale(c)
 	}
 	switch c.Verb {
 	case "get":

@@ -22,6 +22,8 @@ import (
 type Options struct {
 	// Resources are custom resources to be served, beside the built-in ones.
 	Resources []Resource
+	// Access says who may do what: see [ReadAccess] and [Server.LinkAs]. Nil: everybody everything.
+	Access *Access
 	// Seed makes the names that are generated, and the UIDs. The same seed and the same requests give the same.
 	Seed uint64
 	// Namespaces exist from the beginning. Zero: default.
@@ -36,7 +38,9 @@ type Server struct {
 	store     *store
 	resources map[schema.GroupVersionResource]*Resource
 	codecs    serializer.CodecFactory
+	scale     *Resource // of the subresources of that name
 	collector *collector
+	access    *Access
 	direct    *Link
 
 	mu     sync.Mutex
@@ -48,7 +52,7 @@ type Server struct {
 func New(o Options) (*Server, error) {
 	s := &Server{
 		store: newStore(), resources: make(map[schema.GroupVersionResource]*Resource),
-		codecs: serializer.NewCodecFactory(scheme.Scheme),
+		codecs: serializer.NewCodecFactory(scheme.Scheme), access: o.Access,
 		random: rand.New(rand.NewPCG(o.Seed, 0)),
 	}
 	if o.CollectAfter == 0 {
@@ -70,6 +74,10 @@ func New(o Options) (*Server, error) {
 			return nil, fmt.Errorf("apiserver: resource %s: %w", r.GroupVersionResource, err)
 		}
 		s.resources[r.GroupVersionResource] = &r
+	}
+	var err error
+	if s.scale, err = newScaleResource(); err != nil {
+		return nil, fmt.Errorf("apiserver: scale: %w", err)
 	}
 	if o.Namespaces == nil {
 		o.Namespaces = []string{"default"}

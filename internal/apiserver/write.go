@@ -31,7 +31,7 @@ func (s *Server) createObject(c *call) (runtime.Object, error) {
 	if errs := validation.ValidateCreateOptions(&opts); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "CreateOptions"}, "", errs)
 	}
-	o, err := s.decode(c.resource, c.media, c.body)
+	o, err := s.decode(c, c.media, c.body, c.resource.cannotHandle)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +79,13 @@ func (s *Server) insert(c *call, o object) error {
 	errs := apivalidation.ValidateObjectMetaAccessor(o, !c.resource.ClusterScoped, validName, field.NewPath("metadata"))
 	if errs = append(errs, c.resource.validate(o, nil)...); len(errs) > 0 {
 		return apierrors.NewInvalid(c.resource.gvk().GroupKind(), o.GetName(), errs)
+	}
+	if c.link != nil && c.Verb != "create" { // an update or an apply that creates needs the right to create as well
+		r := c.Request
+		r.Verb = "create"
+		if err := c.link.authorize(r, ""); err != nil {
+			return err
+		}
 	}
 	exists := apierrors.NewAlreadyExists(c.Resource.GroupResource(), o.GetName())
 	if c.DryRun {
@@ -163,7 +170,7 @@ func (s *Server) updateObject(c *call) (object, bool, error) {
 	if errs := validation.ValidateUpdateOptions(&opts); len(errs) > 0 {
 		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "UpdateOptions"}, "", errs)
 	}
-	sent, err := s.decode(c.resource, c.media, c.body)
+	sent, err := s.decode(c, c.media, c.body, c.resource.cannotHandle)
 	if err != nil {
 		return nil, false, err
 	}
@@ -180,7 +187,7 @@ func (s *Server) updateObject(c *call) (object, bool, error) {
 	c.resource.applyDefaults(sent)
 	uid := sent.GetUID()
 	createOnUpdate := !c.resource.custom() && c.resource.builtin.createOnUpdate && c.Subresource == ""
-	return s.modify(c, createOnUpdate, func(live object) (object, error) {
+	return s.change(c, createOnUpdate, func(live object) (object, error) {
 		if uid != "" && (live == nil || live.GetUID() != uid) {
 			var is types.UID
 			if live != nil {
@@ -195,6 +202,16 @@ func (s *Server) updateObject(c *call) (object, bool, error) {
 		}
 		return c.resource.fieldManagers[c.Subresource].UpdateNoErrors(copyOf(live), copyOf(sent), c.manager()).(object), nil
 	})
+}
+
+// change is modify, or, for the Scale of an object, modify of that.
+func (s *Server) change(c *call, create bool, change func(live object) (object, error)) (object, bool, error) {
+	if c.parent == nil {
+		return s.modify(c, create, change)
+	}
+	parent := *c
+	parent.resource = c.parent
+	return s.modify(&parent, false, s.throughScale(c, change))
 }
 
 // modify replaces an object by what change makes of it, or creates it if there is none and create is set. A change that names no resourceVersion is
