@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -162,7 +163,22 @@ func (s *Server) read(r *Resource, media string, body []byte) (o object, found [
 		if found, err = kjson.UnmarshalStrict(body, &map[string]any{}); err != nil {
 			return nil, nil, apierrors.NewBadRequest(err.Error())
 		}
-		return u, found, sameKind(u.GroupVersionKind(), want)
+		if err := sameKind(u.GroupVersionKind(), want); err != nil {
+			return nil, nil, err
+		}
+		unknown, err := pruneMetadata(u)
+		if err != nil {
+			return nil, nil, apierrors.NewBadRequest(err.Error())
+		}
+		if r.schema != nil {
+			r.schema.applyDefaults(u.Object)
+			unknown = append(unknown, r.schema.prune(u.Object)...)
+		}
+		slices.Sort(unknown)
+		for _, name := range unknown {
+			found = append(found, fmt.Errorf("unknown field %q", name))
+		}
+		return u, found, nil
 	}
 	info, ok := runtime.SerializerInfoForMediaType(s.codecs.SupportedMediaTypes(), media)
 	if !ok || media != runtime.ContentTypeJSON && media != runtime.ContentTypeProtobuf {
@@ -189,6 +205,31 @@ func (s *Server) read(r *Resource, media string, body []byte) (o object, found [
 	}
 	o.GetObjectKind().SetGroupVersionKind(want)
 	return o, found, nil
+}
+
+// pruneMetadata removes what is no field of the metadata that all kinds share, and returns the paths.
+func pruneMetadata(u *unstructured.Unstructured) (unknown []string, err error) {
+	metadata, there := u.Object["metadata"]
+	if !there {
+		return nil, nil
+	}
+	data, err := json.Marshal(metadata)
+	if err != nil {
+		return nil, err
+	}
+	var known metav1.ObjectMeta
+	complaints, err := kjson.UnmarshalStrict(data, &known, kjson.DisallowUnknownFields)
+	if err != nil || len(complaints) == 0 {
+		return nil, err
+	}
+	for _, complaint := range complaints {
+		if name, ok := strings.CutPrefix(complaint.Error(), "unknown field "); ok {
+			unknown = append(unknown, "metadata."+strings.Trim(name, `"`))
+		}
+	}
+	pruned, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&known)
+	u.Object["metadata"] = pruned
+	return unknown, err
 }
 
 func sameKind(got, want schema.GroupVersionKind) error {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
@@ -29,7 +31,7 @@ import (
 func TestConformance(t *testing.T) {
 	cluster := testcluster.Private(t, testcluster.Options{DisableNode: true}) // a node would act on the pods
 	defineCustomResources(t, cluster.Config())
-	for _, c := range slices.Concat(corpus, scaleCorpus, strictCorpus) {
+	for _, c := range slices.Concat(corpus, scaleCorpus, strictCorpus, crdCorpus) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			want := play(t, cluster.Config(), cluster.Namespace(t), c.steps)
@@ -53,6 +55,7 @@ var shorthand = map[string]struct{ path, apiVersion, kind string }{
 	"sts":     {"/apis/apps/v1/namespaces/NS/statefulsets", "apps/v1", "StatefulSet"},
 	"leases":  {"/apis/coordination.k8s.io/v1/namespaces/NS/leases", "coordination.k8s.io/v1", "Lease"},
 	"gadgets": {"/apis/corpus.example.com/v1/namespaces/NS/gadgets", "corpus.example.com/v1", "Gadget"},
+	"backups": {"/apis/corpus.example.com/v1/namespaces/NS/backups", "corpus.example.com/v1", "Backup"},
 	"scaled":  {"/apis/corpus.example.com/v1/namespaces/NS/scaleds", "corpus.example.com/v1", "Scaled"},
 	"plain":   {"/apis/corpus.example.com/v1/namespaces/NS/plains", "corpus.example.com/v1", "Plain"},
 	"ns":      {"/api/v1/namespaces", "v1", "Namespace"},
@@ -429,6 +432,7 @@ func prune(answer any) any {
 				}
 			}
 			if causes != nil {
+				slices.SortStableFunc(causes, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) // the order is a map's
 				d["causes"] = causes
 			}
 			o["details"] = d
@@ -468,8 +472,15 @@ func customResources() []Resource {
 	plain.Group, plain.Version, plain.GroupVersionResource.Resource = gv, "v1", "plains"
 	scaled := Resource{Kind: "Scaled", Status: true, Scale: &ScalePaths{".spec.count", ".status.count", ".status.selector"}}
 	scaled.Group, scaled.Version, scaled.GroupVersionResource.Resource = gv, "v1", "scaleds"
-	return []Resource{gadgets, plain, scaled}
+	backups, err := ReadCRDs(backupsManifest)
+	if err != nil {
+		panic(err)
+	}
+	return append(backups, gadgets, plain, scaled)
 }
+
+//go:embed testdata/backups.yaml
+var backupsManifest []byte
 
 func defineCustomResources(t *testing.T, config *rest.Config) {
 	client, err := rest.HTTPClientFor(config)
@@ -487,6 +498,11 @@ func defineCustomResources(t *testing.T, config *rest.Config) {
 			"spec":{"group":"corpus.example.com","scope":"Namespaced","names":{"plural":"%[1]s","kind":%[2]q},
 			"versions":[{"name":"v1","served":true,"storage":true,%[3]s"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`,
 			r.GroupVersionResource.Resource, r.Kind, status)
+		if r.schema != nil {
+			manifest, err := yaml.YAMLToJSON(backupsManifest)
+			require.NoError(t, err)
+			definition = string(manifest)
+		}
 		resp, err := client.Post(config.Host+"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json", strings.NewReader(definition))
 		require.NoError(t, err)
 		resp.Body.Close()

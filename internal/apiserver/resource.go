@@ -1,8 +1,10 @@
 package apiserver
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
+	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,11 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Resource describes a kind of custom resource, as a CustomResourceDefinition with one version does, whose schema says no more than
-// x-kubernetes-preserve-unknown-fields: nothing is pruned, and server-side apply takes every list for one value.
+// Resource describes a kind of custom resource, as a CustomResourceDefinition with one version does. [ReadCRDs] makes it from a manifest. One that is made by
+// hand has a schema that says no more than x-kubernetes-preserve-unknown-fields: nothing is pruned, and server-side apply takes every list for one value.
 type Resource struct {
 	schema.GroupVersionResource
 	Kind string
+	// ListKind is the kind of lists. Empty: the kind and "List".
+	ListKind string
 	// Singular is the name of one such resource, for people. Empty: the kind in lower case.
 	Singular string
 	// ShortNames are shorter names of the resource, and Categories the groups of resources that it belongs to, both for kubectl.
@@ -36,6 +40,9 @@ type Resource struct {
 	Validate func(o, old *unstructured.Unstructured) field.ErrorList
 
 	builtin *rules // nil: a custom resource
+	// schema is nil if nothing is known of the fields, and selectableFields are those that field selectors may name, both of custom resources.
+	schema           *structure
+	selectableFields []string
 	// fieldManagers by subresource.
 	fieldManagers map[string]*managedfields.FieldManager
 }
@@ -90,7 +97,7 @@ func (r *Resource) make() object {
 
 // makeList returns an empty list.
 func (r *Resource) makeList(scheme *runtime.Scheme) (runtime.Object, error) {
-	gvk := r.GroupVersion().WithKind(r.Kind + "List")
+	gvk := r.GroupVersion().WithKind(cmp.Or(r.ListKind, r.Kind+"List"))
 	if r.custom() {
 		u := &unstructured.UnstructuredList{Object: map[string]any{}}
 		u.SetGroupVersionKind(gvk)
@@ -104,6 +111,9 @@ func (r *Resource) makeList(scheme *runtime.Scheme) (runtime.Object, error) {
 }
 
 func (r *Resource) applyDefaults(o object) {
+	if r.schema != nil {
+		r.schema.applyDefaults(o.(*unstructured.Unstructured).Object)
+	}
 	switch {
 	case r.custom() && r.Default != nil:
 		r.Default(o.(*unstructured.Unstructured))
@@ -114,9 +124,22 @@ func (r *Resource) applyDefaults(o object) {
 
 func (r *Resource) validate(o, old object) field.ErrorList {
 	switch {
-	case r.custom() && r.Validate != nil:
+	case r.custom():
+		is := o.(*unstructured.Unstructured)
 		was, _ := old.(*unstructured.Unstructured)
-		return r.Validate(o.(*unstructured.Unstructured), was)
+		var errs field.ErrorList
+		if r.schema != nil {
+			var before map[string]any
+			if was != nil {
+				before = was.Object
+			}
+			errs = r.schema.validate(is.Object, before)
+		}
+		errs = append(errs, r.validateScale(is)...)
+		if r.Validate != nil {
+			errs = append(errs, r.Validate(is, was)...)
+		}
+		return errs
 	case !r.custom() && r.builtin.validate != nil:
 		return r.builtin.validate(o, old)
 	}
@@ -128,6 +151,12 @@ func (r *Resource) selectable(o object) fields.Set {
 	set := fields.Set{}
 	if !r.custom() && r.builtin.fields != nil {
 		set = r.builtin.fields(o)
+	}
+	for _, path := range r.selectableFields {
+		set[path] = ""
+		if v, found, err := unstructured.NestedFieldNoCopy(o.(*unstructured.Unstructured).Object, strings.Split(path, ".")...); found && err == nil && v != nil {
+			set[path] = fmt.Sprint(v)
+		}
 	}
 	set["metadata.name"] = o.GetName()
 	if !r.ClusterScoped {

@@ -132,6 +132,29 @@ func (r *Resource) readScale(u *unstructured.Unstructured, scale *autoscalingv1.
 	return nil
 }
 
+// validateScale says what is wrong with the numbers of a custom resource that has a scale subresource.
+func (r *Resource) validateScale(u *unstructured.Unstructured) (errs field.ErrorList) {
+	if r.Scale == nil {
+		return nil
+	}
+	for _, path := range []string{r.Scale.SpecReplicas, r.Scale.StatusReplicas} {
+		switch n, _, err := unstructured.NestedInt64(u.Object, fieldsOf(path)...); {
+		case err != nil:
+			errs = append(errs, field.Invalid(field.NewPath(path), n, err.Error()))
+		case n < 0:
+			errs = append(errs, field.Invalid(field.NewPath(path), n, "should be a non-negative integer"))
+		case n > math.MaxInt32:
+			errs = append(errs, field.Invalid(field.NewPath(path), n, fmt.Sprintf("should be less than or equal to %v", math.MaxInt32)))
+		}
+	}
+	if r.Scale.Selector != "" {
+		if selector, _, err := unstructured.NestedString(u.Object, fieldsOf(r.Scale.Selector)...); err != nil {
+			errs = append(errs, field.Invalid(field.NewPath(r.Scale.Selector), selector, err.Error()))
+		}
+	}
+	return errs
+}
+
 // setReplicas writes the number that is wanted into an object.
 func (r *Resource) setReplicas(o object, n int32) error {
 	switch o := o.(type) {
