@@ -476,7 +476,7 @@ func customResources() []Resource {
 	if err != nil {
 		panic(err)
 	}
-	return append(backups, gadgets, plain, scaled)
+	return append([]Resource{gadgets, plain, scaled}, backups...)
 }
 
 //go:embed testdata/backups.yaml

@@ -20,12 +20,17 @@
 //   - watches: from a version, from now, or with the list in front; selectors, bookmarks, timeouts; each event once and in order
 //   - writes: conflicts, preconditions, generated names, dry runs, writes that change nothing, generations, the status subresource, finalizers, pods
 //     that take time to go, JSON, merge and strategic merge patches, server-side apply
-//   - custom resources, which are registered in [Options]
+//   - the scale subresource, and field validation, strict or with warnings
+//   - custom resources, which are registered in [Options]; [ReadCRDs] makes them from their manifests, with the defaults, the pruning and the validation that
+//     their schemas ask for
+//   - discovery, and of OpenAPI as much as kubectl needs
+//   - authorization by the roles of manifests: [ReadAccess], [Server.LinkAs]
 //   - garbage collection by owner references, and the deletion of namespaces: some time after the write that is the reason for it
 //   - of the built-in kinds the fields that modelled.go lists, with all of their defaults and checks; an object that sets another one, to more than
 //     its zero value, is refused
 //
-// There is no authorization, no discovery, no admission but that of namespaces, and no controller but the garbage collector: no scheduler, no kubelet.
+// There is no admission but that of namespaces, and no controller but the garbage collector: no scheduler, no kubelet. A [Listener] serves processes and other
+// languages over HTTP.
 //
 // # Time
 //
@@ -41,6 +46,6 @@
 //
 // # Reading order
 //
-// store.go, resource.go; request.go, link.go with fault.go, serve.go, codec.go; list.go, watch.go; write.go, patch.go with managers.go, delete.go;
-// collector.go; builtin.go, pod.go and modelled.go.
+// store.go, resource.go; request.go, link.go with fault.go, serve.go, codec.go; list.go, watch.go; write.go, patch.go with managers.go, delete.go; strict.go,
+// scale.go, crd.go with schema.go; collector.go; rbac.go, discovery.go with openapi.go, listen.go; builtin.go, pod.go and modelled.go.
 package apiserver

@@ -134,7 +134,7 @@ func (s *structure) typed() typed.ParseableType {
 	}
 	root := typeOf(s.root)
 	metadata, any := "metadata", "any"
-		var fields []schema.StructField
+	var fields []schema.StructField
 	for _, f := range root.Map.Fields {
 		if f.Name != "apiVersion" && f.Name != "kind" && f.Name != "metadata" {
 			fields = append(fields, f)
