@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -40,6 +42,10 @@ func builtins() []Resource {
 		one(apps, "replicasets", "ReplicaSet", true, replicaSetRules()),
 		one(apps, "deployments", "Deployment", true, deploymentRules()),
 		one(apps, "statefulsets", "StatefulSet", true, statefulSetRules()),
+		one(core, "persistentvolumeclaims", "PersistentVolumeClaim", true, claimRules()),
+		one(batchv1.SchemeGroupVersion, "jobs", "Job", true, jobRules()),
+		one(batchv1.SchemeGroupVersion, "cronjobs", "CronJob", true, cronJobRules()),
+		one(autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", "HorizontalPodAutoscaler", true, autoscalerRules()),
 		one(coordinationv1.SchemeGroupVersion, "leases", "Lease", false, leaseRules()),
 	}
 	for i := range all {
@@ -54,6 +60,8 @@ var kubectlNames = map[string]struct{ short, categories []string }{
 	"namespaces": {short: []string{"ns"}}, "nodes": {short: []string{"no"}}, "configmaps": {short: []string{"cm"}}, "serviceaccounts": {short: []string{"sa"}},
 	"events": {short: []string{"ev"}}, "pods": {[]string{"po"}, []string{"all"}}, "replicasets": {[]string{"rs"}, []string{"all"}},
 	"deployments": {[]string{"deploy"}, []string{"all"}}, "statefulsets": {[]string{"sts"}, []string{"all"}},
+	"persistentvolumeclaims": {short: []string{"pvc"}}, "jobs": {categories: []string{"all"}}, "cronjobs": {[]string{"cj"}, []string{"all"}},
+	"horizontalpodautoscalers": {[]string{"hpa"}, []string{"all"}},
 }
 
 func namespaceRules() *rules {
@@ -232,6 +240,7 @@ func leaseRules() *rules {
 func replicaSetRules() *rules {
 	return &rules{
 		new: func() object { return &appsv1.ReplicaSet{} }, generation: true,
+		beyond: func(o object) string { return templateBeyond(o.(*appsv1.ReplicaSet).Spec.Template) },
 		defaults: func(o object) {
 			rs := o.(*appsv1.ReplicaSet)
 			orOne(&rs.Spec.Replicas)
@@ -252,34 +261,10 @@ func replicaSetRules() *rules {
 	}
 }
 
-func deploymentRules() *rules {
-	return &rules{
-		new: func() object { return &appsv1.Deployment{} }, generation: true, statusReset: [][]any{{"metadata", "labels"}},
-		defaults: func(o object) {
-			spec := &o.(*appsv1.Deployment).Spec
-			orOne(&spec.Replicas)
-			defaultPodSpec(&spec.Template.Spec)
-			defaultStrategy(spec)
-		},
-		changed: func(o, old object) bool {
-			is, was := o.(*appsv1.Deployment), old.(*appsv1.Deployment)
-			return !apiequality.Semantic.DeepEqual(is.Spec, was.Spec) || !apiequality.Semantic.DeepEqual(is.Annotations, was.Annotations)
-		},
-		onStatus: func(o, old object) { o.SetLabels(old.GetLabels()) },
-		validate: func(o, old object) field.ErrorList {
-			d := o.(*appsv1.Deployment)
-			errs := validateWorkload(d.Spec.Replicas, d.Spec.MinReadySeconds, d.Spec.Selector, d.Spec.Template)
-			if was, ok := old.(*appsv1.Deployment); ok {
-				errs = append(errs, immutable(value{"spec.selector", was.Spec.Selector, d.Spec.Selector})...)
-			}
-			return errs
-		},
-	}
-}
-
 func statefulSetRules() *rules {
 	return &rules{
 		new: func() object { return &appsv1.StatefulSet{} }, generation: true,
+		beyond: func(o object) string { return templateBeyond(o.(*appsv1.StatefulSet).Spec.Template) },
 		defaults: func(o object) {
 			spec := &o.(*appsv1.StatefulSet).Spec
 			orOne(&spec.Replicas)
@@ -351,9 +336,10 @@ func validateWorkload(replicas *int32, minReadySeconds int32, selector *metav1.L
 	case !s.Matches(labelSet(template.Labels)):
 		errs = append(errs, field.Invalid(at.Child("metadata", "labels"), template.Labels, "`selector` does not match template `labels`"))
 	}
-	errs = append(errs, metav1validation.ValidateLabels(template.Labels, at.Child("labels"))...)
-	errs = append(errs, apivalidation.ValidateAnnotations(template.Annotations, at.Child("annotations"))...)
-	return append(errs, validateContainers(template.Spec, at.Child("spec"))...)
+	if policy := template.Spec.RestartPolicy; policy != corev1.RestartPolicyAlways {
+		errs = append(errs, field.NotSupported(at.Child("spec", "restartPolicy"), policy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+	}
+	return append(errs, validateTemplate(template, at)...)
 }
 
 func nonnegative(path *field.Path, n int64) field.ErrorList {

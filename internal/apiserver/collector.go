@@ -65,6 +65,13 @@ func (c *collector) pass() {
 			c.orphan(i, dependents[i.GetUID()])
 		case i.deleting() && i.has(metav1.FinalizerDeleteDependents):
 			c.finishForeground(i, dependents[i.GetUID()])
+		case i.deleting() && i.has(claimProtection):
+			if !slices.ContainsFunc(items, func(other item) bool {
+				pod, ok := other.object.(*corev1.Pod)
+				return ok && pod.Namespace == i.GetNamespace() && uses(pod, i.GetName())
+			}) {
+				c.release(i, claimProtection)
+			}
 		case !i.deleting() && len(i.GetOwnerReferences()) > 0:
 			c.collect(i, len(dependents[i.GetUID()]) > 0)
 		}

@@ -27,20 +27,52 @@ import (
 )
 
 // TestConformance sends the requests of the corpus to the server in memory and to a real one, and compares the transcripts: codes, reasons, causes,
-// objects with their generations, managers and the order of their versions, and what watches bring.
+// objects with their generations, managers and the order of their versions, and what watches bring. The first part is about what the garbage collector does,
+// among others; for the others there are no controllers on the real server, since there are none in memory.
 func TestConformance(t *testing.T) {
 	cluster := testcluster.Private(t, testcluster.Options{DisableNode: true}) // a node would act on the pods
 	defineCustomResources(t, cluster.Config())
-	for _, c := range slices.Concat(corpus, scaleCorpus, strictCorpus, crdCorpus) {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			want := play(t, cluster.Config(), cluster.Namespace(t), c.steps)
-			memory, err := New(Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"}})
-			require.NoError(t, err)
-			got := play(t, memory.Config(), "in-memory", c.steps)
-			require.Equal(t, want, got, "expected is what the real server does, actual what the server in memory does")
-		})
+	compare := func(t *testing.T, c conversation, namespace string, p player, collectAfter time.Duration) {
+		want := play(t, cluster.Config(), namespace, p, c.steps)
+		memory, err := New(Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"}, CollectAfter: collectAfter})
+		require.NoError(t, err)
+		got := play(t, memory.Config(), "in-memory", p, c.steps)
+		require.Equal(t, want, got, "expected is what the real server does, actual what the server in memory does")
 	}
+	t.Run("controllers", func(t *testing.T) {
+		for _, c := range slices.Concat(corpus, scaleCorpus, strictCorpus, crdCorpus) {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				compare(t, c, cluster.Namespace(t), player{}, 0)
+			})
+		}
+	})
+	namespaces := make(map[string]string) // a pod needs a service account, which a controller makes
+	for _, c := range kindsCorpus {
+		namespaces[c.name] = cluster.Namespace(t)
+	}
+	for _, kind := range generatedKinds {
+		namespaces[kind.resource] = cluster.Namespace(t)
+	}
+	require.NoError(t, cluster.Kill(t.Context(), testcluster.ControllerManager))
+	t.Run("kinds", func(t *testing.T) {
+		for _, c := range kindsCorpus {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				compare(t, c, namespaces[c.name], player{quiet: true}, time.Hour)
+			})
+		}
+	})
+	agreement := newAgreement()
+	t.Run("generated", func(t *testing.T) {
+		for _, kind := range generatedKinds {
+			t.Run(kind.resource, func(t *testing.T) {
+				t.Parallel()
+				generate(t, cluster.Config(), namespaces[kind.resource], kind, agreement)
+			})
+		}
+	})
+	t.Logf("requests that both servers answered alike, and those that the server in memory refused:\n%s", agreement)
 }
 
 // shorthand is what the corpus calls a resource.
@@ -53,6 +85,10 @@ var shorthand = map[string]struct{ path, apiVersion, kind string }{
 	"rs":      {"/apis/apps/v1/namespaces/NS/replicasets", "apps/v1", "ReplicaSet"},
 	"deploy":  {"/apis/apps/v1/namespaces/NS/deployments", "apps/v1", "Deployment"},
 	"sts":     {"/apis/apps/v1/namespaces/NS/statefulsets", "apps/v1", "StatefulSet"},
+	"jobs":    {"/apis/batch/v1/namespaces/NS/jobs", "batch/v1", "Job"},
+	"cj":      {"/apis/batch/v1/namespaces/NS/cronjobs", "batch/v1", "CronJob"},
+	"hpa":     {"/apis/autoscaling/v2/namespaces/NS/horizontalpodautoscalers", "autoscaling/v2", "HorizontalPodAutoscaler"},
+	"pvc":     {"/api/v1/namespaces/NS/persistentvolumeclaims", "v1", "PersistentVolumeClaim"},
 	"leases":  {"/apis/coordination.k8s.io/v1/namespaces/NS/leases", "coordination.k8s.io/v1", "Lease"},
 	"gadgets": {"/apis/corpus.example.com/v1/namespaces/NS/gadgets", "corpus.example.com/v1", "Gadget"},
 	"backups": {"/apis/corpus.example.com/v1/namespaces/NS/backups", "corpus.example.com/v1", "Backup"},
@@ -73,6 +109,7 @@ type player struct {
 	versions  []int64                      // of all objects that were seen
 	watches   map[string]*bufio.Reader
 	log       []entry
+	quiet     bool // there are no controllers, so that what they do is compared, too
 }
 
 // entry is a line of the transcript: what was asked, and what came back.
@@ -81,15 +118,20 @@ type entry struct {
 	answer any
 }
 
-func play(t *testing.T, config *rest.Config, namespace string, steps []step) string {
+func play(t *testing.T, config *rest.Config, namespace string, p player, steps []step) string {
+	p.connect(t, config, namespace)
+	for _, s := range steps {
+		s(&p)
+	}
+	return strings.Join(p.transcript(), "")
+}
+
+func (p *player) connect(t *testing.T, config *rest.Config, namespace string) {
 	config.UserAgent = "corpus/1"
 	client, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
-	p := &player{t: t, client: client, host: config.Host, namespace: namespace, seen: map[string]map[string]string{}, watches: map[string]*bufio.Reader{}}
-	for _, s := range steps {
-		s(p)
-	}
-	return p.transcript()
+	p.t, p.client, p.host, p.namespace = t, client, config.Host, namespace
+	p.seen, p.watches = map[string]map[string]string{}, map[string]*bufio.Reader{}
 }
 
 // path makes the URL of pods/a/status?x=y.
@@ -319,19 +361,19 @@ func ends(name string) step {
 }
 
 // transcript prints the log so that two of the same are equal: versions by their order, UIDs by their first appearance, times as such.
-func (p *player) transcript() string {
+func (p *player) transcript() (lines []string) {
 	n := &normalizer{player: p, uids: map[string]string{}}
 	n.versions = slices.Compact(slices.Sorted(slices.Values(p.versions)))
-	var b strings.Builder
 	for _, e := range p.log {
-		fmt.Fprintln(&b, e.what)
+		line := e.what + "\n"
 		if e.answer != nil {
-			data, err := json.MarshalIndent(walk(prune(e.answer), n.normalize), "", "  ")
+			data, err := json.MarshalIndent(walk(p.prune(e.answer), n.normalize), "", "  ")
 			require.NoError(p.t, err)
-			fmt.Fprintln(&b, string(data))
+			line += string(data) + "\n"
 		}
+		lines = append(lines, line)
 	}
-	return b.String()
+	return lines
 }
 
 // walk returns a copy of a tree in which each leaf is what fn makes of it.
@@ -402,7 +444,7 @@ func (n *normalizer) normalize(key string, v any) any {
 }
 
 // prune takes out of an answer what is not modelled and not promised: texts for people, and what admission plugins put into pods.
-func prune(answer any) any {
+func (p *player) prune(answer any) any {
 	o, ok := answer.(map[string]any)
 	if !ok {
 		return answer
@@ -413,7 +455,7 @@ func prune(answer any) any {
 		for _, i := range items {
 			item := maps.Clone(i.(map[string]any))
 			item["kind"] = strings.TrimSuffix(o["kind"].(string), "List")
-			pruned = append(pruned, prune(item))
+			pruned = append(pruned, p.prune(item))
 		}
 		o["items"] = pruned
 		return o
@@ -439,7 +481,7 @@ func prune(answer any) any {
 		}
 		return o
 	}
-	if o["kind"] == "Deployment" { // whose controller is at work
+	if o["kind"] == "Deployment" && !p.quiet { // whose controller is at work
 		delete(o, "status")
 		m := maps.Clone(o["metadata"].(map[string]any))
 		m["managedFields"] = slices.DeleteFunc(slices.Clone(m["managedFields"].([]any)), func(e any) bool { return e.(map[string]any)["subresource"] == "status" })

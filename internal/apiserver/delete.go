@@ -60,6 +60,10 @@ func (s *Server) deleteOptions(c *call) (*metav1.DeleteOptions, error) {
 	if g := opts.GracePeriodSeconds; g != nil && *g < 0 {
 		*g = 1
 	}
+	if opts.PropagationPolicy == nil && !c.resource.custom() && c.resource.builtin.orphans {
+		c.warnings = append(c.warnings, "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or "+
+			"set propagationPolicy=Orphan to suppress this warning")
+	}
 	return opts, nil
 }
 
@@ -134,6 +138,13 @@ func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o 
 	}
 	if pending {
 		return live, false, nil
+	}
+	dependents := func(f string) bool {
+		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
+	}
+	if opts.PropagationPolicy == nil && !c.resource.custom() && c.resource.builtin.orphans && !slices.ContainsFunc(live.GetFinalizers(), dependents) {
+		orphan := metav1.DeletePropagationOrphan
+		opts.PropagationPolicy = &orphan
 	}
 	marked.SetFinalizers(finalizersFor(marked, opts))
 	finalizers := len(marked.GetFinalizers()) > 0

@@ -35,8 +35,17 @@ func (r *Resource) refuse(o object) error {
 	if what := modelledFields[r.GroupVersionResource.Resource].beyond("", content); what != "" {
 		return notModelled("%s of %s", what, r.GroupVersionResource.Resource)
 	}
-	if check, ok := modelledNames[r.GroupVersionResource.Resource]; ok && !check(o.GetName()) {
+	name := o.GetName()
+	if prefix := o.GetGenerateName(); name == "" && prefix != "" {
+		name = prefix + "x"
+	}
+	if check, ok := modelledNames[r.GroupVersionResource.Resource]; ok && !check(name) {
 		return notModelled("the name %q of %s", o.GetName(), r.GroupVersionResource.Resource)
+	}
+	if r.builtin.beyond != nil {
+		if what := r.builtin.beyond(o); what != "" {
+			return notModelled("%s of %s", what, r.GroupVersionResource.Resource)
+		}
 	}
 	return nil
 }
@@ -104,16 +113,18 @@ var (
 	dnsLabel  = text(validation.IsDNS1123Label)
 	dnsName   = text(validation.IsDNS1123Subdomain)
 	envName   = text(validation.IsEnvVarName)
-	trimmed   = func(v any) bool { s, ok := v.(string); return ok && s == strings.TrimSpace(s) }
 	seconds   = between(0, math.MaxInt32)
 	condition = []string{"type", "status", "reason", "message", "lastTransitionTime"}
 )
 
-// modelledNames are stricter than those of other kinds.
+// modelledNames are those that make good hostnames: a real server refuses or warns of others.
 var modelledNames = map[string]func(any) bool{
-	"namespaces":   func(v any) bool { return v == "" || dnsLabel(v) },
-	"statefulsets": func(v any) bool { return v == "" || dnsLabel(v) },
+	"namespaces": emptyOr(dnsLabel), "statefulsets": emptyOr(dnsLabel), "pods": warnedName, "replicasets": warnedName, "deployments": warnedName,
+	"jobs": warnedName, "cronjobs": warnedName,
 }
+
+// warnedName leaves alone what is refused by the rules of all names.
+func warnedName(v any) bool { return !dnsName(v) || dnsLabel(v) }
 
 var modelledFields = map[string]modelled{
 	"namespaces": {"spec.finalizers[]": oneOf(string(corev1.FinalizerKubernetes)), "status.phase": anything},
@@ -122,7 +133,7 @@ var modelledFields = map[string]modelled{
 		"status.phase": oneOf("Pending", "Running", "Terminated"),
 	},
 	"pods": podSpec("spec", podOnly).and("status", modelled{
-		"phase": oneOf("Pending", "Running", "Succeeded", "Failed", "Unknown"), "qosClass": oneOf(string(corev1.PodQOSBestEffort)),
+		"phase": oneOf("Pending", "Running", "Succeeded", "Failed", "Unknown"), "qosClass": anything,
 	}).with("status.conditions[]", append(slices.Clone(condition), "lastProbeTime")...),
 	"configmaps":      {"data": anything, "binaryData": anything, "immutable": anything},
 	"secrets":         {"data": anything, "immutable": anything, "type": plainType},
@@ -133,10 +144,19 @@ var modelledFields = map[string]modelled{
 	"replicasets": podSpec("spec.template.spec", workloadOnly).with("spec", workloadFields...).
 		with("status", "replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration").with("status.conditions[]", condition...).
 		and("status", modelled{"terminatingReplicas": between(0, math.MaxInt32)}),
-	"deployments": podSpec("spec.template.spec", workloadOnly).with("spec", workloadFields...).and("spec", modelled{
-		"minReadySeconds": between(0, 599), "paused": anything, "revisionHistoryLimit": seconds, "progressDeadlineSeconds": oneOf(int64(600)),
-		"strategy.type": oneOf("RollingUpdate"), "strategy.rollingUpdate.maxSurge": oneOf("25%"), "strategy.rollingUpdate.maxUnavailable": oneOf("25%"),
-	}),
+	"deployments": podSpec("spec.template.spec", workloadOnly).with("spec", workloadFields...).
+		with("spec", "paused", "revisionHistoryLimit", "progressDeadlineSeconds", "strategy.rollingUpdate.maxSurge", "strategy.rollingUpdate.maxUnavailable").
+		and("spec", modelled{"strategy.type": oneOf("Recreate", "RollingUpdate")}).
+		with("status", "observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas", "terminatingReplicas", "collisionCount").
+		with("status.conditions[]", append(slices.Clone(condition), "lastUpdateTime")...),
+	"jobs": jobSpec("spec").with("spec", "selector", "manualSelector").with("status", "startTime", "completionTime", "active", "succeeded", "failed",
+		"ready", "terminating", "uncountedTerminatedPods").with("status.conditions[]", append(slices.Clone(condition), "lastProbeTime")...),
+	"cronjobs": jobSpec("spec.jobTemplate.spec").with("spec.jobTemplate", "metadata.labels", "metadata.annotations").
+		with("spec.jobTemplate.spec", "selector", "manualSelector").with("status", "active", "lastScheduleTime", "lastSuccessfulTime").
+		with("spec", "schedule", "timeZone", "startingDeadlineSeconds", "suspend", "successfulJobsHistoryLimit", "failedJobsHistoryLimit").
+		and("spec", modelled{"concurrencyPolicy": oneOf("Allow", "Forbid", "Replace")}),
+	"horizontalpodautoscalers": autoscalerFields(),
+	"persistentvolumeclaims":   claimFields(),
 	"statefulsets": podSpec("spec.template.spec", workloadOnly).with("spec", workloadFields...).and("spec", modelled{
 		"serviceName": func(v any) bool { return v == "" || dnsLabel(v) }, "revisionHistoryLimit": seconds, "podManagementPolicy": oneOf("OrderedReady", "Parallel"),
 		"updateStrategy.type": oneOf("RollingUpdate"), "updateStrategy.rollingUpdate.partition": oneOf(int64(0)), "updateStrategy.rollingUpdate.maxUnavailable": oneOf(int64(1)),
@@ -147,28 +167,28 @@ var modelledFields = map[string]modelled{
 var (
 	// workloadFields are checked by validateWorkload.
 	workloadFields = []string{"replicas", "minReadySeconds", "selector", "template.metadata.labels", "template.metadata.annotations"}
-	workloadOnly   = modelled{"restartPolicy": oneOf("Always")}
-	podOnly        = modelled{
-		"restartPolicy": oneOf("Always", "OnFailure", "Never"), "nodeName": dnsName, "enableServiceLinks": anything,
-	}
+	restartPolicy  = oneOf("Always", "OnFailure", "Never")
+	workloadOnly   = modelled{"restartPolicy": restartPolicy, "serviceAccountName": dnsName, "serviceAccount": dnsName}
+	podOnly        = modelled{"restartPolicy": restartPolicy, "nodeName": dnsName, "enableServiceLinks": anything}
 )
+
+// jobSpec are the fields of a JobSpec at a path.
+func jobSpec(path string) modelled {
+	pods := modelled{"restartPolicy": restartPolicy, "serviceAccountName": dnsName, "serviceAccount": dnsName, "activeDeadlineSeconds": between(1, math.MaxInt32)}
+	return podSpec(path+".template.spec", pods).with(path, "template.metadata.labels", "template.metadata.annotations", "suspend", "activeDeadlineSeconds").
+		with(path, "backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "ttlSecondsAfterFinished").and(path, modelled{
+		"parallelism": below, "completions": below,
+		"completionMode": oneOf("NonIndexed", "Indexed"), "podReplacementPolicy": oneOf("TerminatingOrFailed", "Failed"),
+	})
+}
+
+// below is a number of pods that a real server has no further rules for.
+func below(v any) bool { n, ok := v.(int64); return ok && n <= 100_000 }
 
 // plainType is a type of Secrets that Kubernetes has no rules for.
 func plainType(v any) bool {
 	s, ok := v.(string)
 	return ok && (s == string(corev1.SecretTypeOpaque) || !strings.Contains(s, "kubernetes.io/"))
-}
-
-// podSpec are the fields of a PodSpec at a path, and some more.
-func podSpec(path string, more modelled) modelled {
-	return modelled{}.and(path, more).and(path, modelled{
-		"containers[].name": anything, "containers[].image": trimmed, "containers[].imagePullPolicy": oneOf("Always", "IfNotPresent", "Never"),
-		"containers[].command": anything, "containers[].args": anything,
-		"containers[].env[].name": envName, "containers[].env[].value": anything,
-		"containers[].ports[].containerPort": between(1, math.MaxUint16), "containers[].ports[].protocol": oneOf("TCP", "UDP", "SCTP"),
-		"containers[].terminationMessagePath": oneOf(corev1.TerminationMessagePathDefault), "containers[].terminationMessagePolicy": oneOf("File", "FallbackToLogsOnError"),
-		"dnsPolicy": oneOf("ClusterFirst", "Default"), "schedulerName": dnsName, "terminationGracePeriodSeconds": seconds,
-	})
 }
 
 // and adds fields below a path.

@@ -1,9 +1,6 @@
 package apiserver
 
 import (
-	"slices"
-	"strings"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -11,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -39,12 +35,23 @@ func podRules() *rules {
 		statusReset: [][]any{{"metadata", "deletionTimestamp"}, {"metadata", "ownerReferences"}},
 		defaults: func(o object) {
 			p := o.(*corev1.Pod)
+			for i := range p.Spec.Containers {
+				r := &p.Spec.Containers[i].Resources
+				for name, limit := range r.Limits { // what a container may have it asks for
+					if _, ok := r.Requests[name]; !ok {
+						if r.Requests == nil {
+							r.Requests = corev1.ResourceList{}
+						}
+						r.Requests[name] = limit
+					}
+				}
+			}
 			defaultPodSpec(&p.Spec)
 			orDefault(&p.Spec.EnableServiceLinks, true)
 		},
 		onCreate: func(o object) {
 			p := o.(*corev1.Pod)
-			p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: corev1.PodQOSBestEffort}
+			p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosOf(p.Spec)}
 		},
 		onStatus: func(o, old object) {
 			p, was := o.(*corev1.Pod), old.(*corev1.Pod)
@@ -53,11 +60,16 @@ func podRules() *rules {
 		},
 		validate: func(o, old object) field.ErrorList {
 			p := o.(*corev1.Pod)
-			errs := validateContainers(p.Spec, field.NewPath("spec"))
+			errs := validatePodSpec(p.Spec, field.NewPath("spec"))
 			if was, ok := old.(*corev1.Pod); ok {
 				errs = append(errs, validatePodUpdate(p, was)...)
+				errs = append(errs, immutable(value{"status.qosClass", was.Status.QOSClass, p.Status.QOSClass})...)
 			}
 			return errs
+		},
+		beyond: func(o object) string {
+			p := o.(*corev1.Pod)
+			return templateBeyond(corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec})
 		},
 		fields: func(o object) fields.Set {
 			p := o.(*corev1.Pod)
@@ -86,6 +98,30 @@ func podRules() *rules {
 	}
 }
 
+// qosOf says how a pod is treated when its node runs out of something: Guaranteed if every container asks for as much processor and memory as it may have,
+// BestEffort if none asks for any.
+func qosOf(spec corev1.PodSpec) corev1.PodQOSClass {
+	guaranteed, bestEffort := true, true
+	for _, c := range spec.Containers {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			request, limit := c.Resources.Requests[name], c.Resources.Limits[name]
+			if request.Sign() > 0 || limit.Sign() > 0 {
+				bestEffort = false
+			}
+			if limit.Sign() <= 0 || request.Cmp(limit) != 0 {
+				guaranteed = false
+			}
+		}
+	}
+	switch {
+	case bestEffort:
+		return corev1.PodQOSBestEffort
+	case guaranteed:
+		return corev1.PodQOSGuaranteed
+	}
+	return corev1.PodQOSBurstable
+}
+
 // validatePodUpdate refuses what cannot change in a pod: of what is modelled of the spec, all but images.
 func validatePodUpdate(p, was *corev1.Pod) field.ErrorList {
 	is := p.Spec.DeepCopy()
@@ -102,58 +138,6 @@ func validatePodUpdate(p, was *corev1.Pod) field.ErrorList {
 		"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)")}
 }
 
-func validateContainers(spec corev1.PodSpec, path *field.Path) (errs field.ErrorList) {
-	if len(spec.Containers) == 0 {
-		errs = append(errs, field.Required(path.Child("containers"), ""))
-	}
-	for i, c := range spec.Containers {
-		at := path.Child("containers").Index(i)
-		switch {
-		case c.Name == "":
-			errs = append(errs, field.Required(at.Child("name"), ""))
-		case slices.ContainsFunc(spec.Containers[:i], func(other corev1.Container) bool { return other.Name == c.Name }):
-			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
-		}
-		for _, message := range validation.IsDNS1123Label(c.Name) {
-			if c.Name != "" {
-				errs = append(errs, field.Invalid(at.Child("name"), c.Name, message))
-			}
-		}
-		if c.Image == "" {
-			errs = append(errs, field.Required(at.Child("image"), ""))
-		}
-	}
-	return errs
-}
-
-func defaultPodSpec(spec *corev1.PodSpec) {
-	orValue(&spec.RestartPolicy, corev1.RestartPolicyAlways)
-	orValue(&spec.DNSPolicy, corev1.DNSClusterFirst)
-	orValue(&spec.SchedulerName, corev1.DefaultSchedulerName)
-	orDefault(&spec.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
-	orDefault(&spec.SecurityContext, corev1.PodSecurityContext{})
-	for i := range spec.Containers {
-		c := &spec.Containers[i]
-		orValue(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
-		orValue(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
-		orValue(&c.ImagePullPolicy, pullPolicy(c.Image))
-		for j := range c.Ports {
-			orValue(&c.Ports[j].Protocol, corev1.ProtocolTCP)
-		}
-	}
-}
-
-func defaultStrategy(spec *appsv1.DeploymentSpec) {
-	orValue(&spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
-	if spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
-		orDefault(&spec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
-		orDefault(&spec.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString("25%"))
-		orDefault(&spec.Strategy.RollingUpdate.MaxSurge, intstr.FromString("25%"))
-	}
-	orDefault(&spec.RevisionHistoryLimit, 10)
-	orDefault(&spec.ProgressDeadlineSeconds, 600)
-}
-
 func defaultStatefulSet(spec *appsv1.StatefulSetSpec) {
 	orValue(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
 	orValue(&spec.UpdateStrategy.Type, appsv1.RollingUpdateStatefulSetStrategyType)
@@ -166,15 +150,4 @@ func defaultStatefulSet(spec *appsv1.StatefulSetSpec) {
 	orValue(&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
 	orValue(&spec.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
 	orDefault(&spec.RevisionHistoryLimit, 10)
-}
-
-// pullPolicy is Always for an image whose tag may mean something else tomorrow.
-func pullPolicy(image string) corev1.PullPolicy {
-	name := image[strings.LastIndex(image, "/")+1:]
-	name, digest, _ := strings.Cut(name, "@")
-	_, tag, tagged := strings.Cut(name, ":")
-	if digest == "" && (!tagged || tag == "latest") {
-		return corev1.PullAlways
-	}
-	return corev1.PullIfNotPresent
 }

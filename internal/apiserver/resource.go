@@ -68,6 +68,12 @@ type rules struct {
 	onUpdate, onStatus func(o, old object)
 	// validate says what is wrong with an object; old is nil for a creation.
 	validate func(o, old object) field.ErrorList
+	// admit refuses an update that is valid but not allowed.
+	admit func(o, old object) error
+	// beyond names what is not modelled of an object, if modelled.go cannot say so; empty: there is nothing.
+	beyond func(o object) string
+	// orphans: a deletion that names no policy leaves the dependents alone, and brings a warning.
+	orphans bool
 	// fields are those that field selectors may name, beside the object's name and namespace.
 	fields func(o object) fields.Set
 	// grace decides how long a deletion takes, and puts it into the options; nil: no time.

@@ -42,20 +42,18 @@ func (s *Server) createObject(c *call) (runtime.Object, error) {
 	c.resource.applyDefaults(o)
 	o = c.resource.fieldManagers[""].UpdateNoErrors(c.resource.make(), o, c.manager()).(object)
 	// A name that the server has made up may be taken; it then makes up another.
+	again := copyOf(o)
 	for attempt := 1; ; attempt++ {
-		candidate := copyOf(o)
-		err := s.insert(c, candidate)
-		if err == nil || attempt == 8 || !apierrors.IsAlreadyExists(err) || o.GetName() != "" || o.GetGenerateName() == "" {
-			return candidate, err
+		err := s.insert(c, o)
+		if err == nil || attempt == 8 || !apierrors.IsAlreadyExists(err) || again.GetName() != "" || again.GetGenerateName() == "" {
+			return o, err
 		}
+		o = copyOf(again)
 	}
 }
 
 // insert puts a new object into the store, after everything that is done to a new object.
 func (s *Server) insert(c *call, o object) error {
-	if v := o.GetResourceVersion(); v != "" && v != "0" {
-		return errors.New("resourceVersion should not be set on objects to be created")
-	}
 	if err := s.admitNamespace(c, o); err != nil {
 		return err
 	}
@@ -93,6 +91,9 @@ func (s *Server) insert(c *call, o object) error {
 			return exists
 		}
 		return nil
+	}
+	if v := o.GetResourceVersion(); v != "" && v != "0" {
+		return errors.New("resourceVersion should not be set on objects to be created")
 	}
 	o.SetResourceVersion("")
 	written, err := s.store.write(c.resource.GroupResource(), keyOf(o), nil, copyOf(o))
@@ -290,6 +291,11 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 	errs = append(errs, apivalidation.ValidateObjectMetaAccessorUpdate(o, live, metadata)...)
 	if errs = append(errs, c.resource.validate(o, live)...); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(c.resource.gvk().GroupKind(), c.Name, errs)
+	}
+	if !c.resource.custom() && c.resource.builtin.admit != nil {
+		if err := c.resource.builtin.admit(o, live); err != nil {
+			return nil, err
+		}
 	}
 
 	if finished(o, live) && (c.resource.custom() || c.resource.builtin.terminate == nil || !c.resource.builtin.terminate(copyOf(o))) {

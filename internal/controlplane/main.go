@@ -1,5 +1,5 @@
 // Command controlplane is a Kubernetes control plane for tests and demonstrations in one binary: the real etcd,
-// kube-apiserver and kube-controller-manager, each in a process of its own, and a supervisor that they never outlive.
+// kube-apiserver and kube-controller-manager, each in a process of its own, a supervisor that they never outlive, and kubectl.
 package main
 
 import (
@@ -12,6 +12,7 @@ func main() {
 		"etcd":               runEtcd,
 		"apiserver":          runAPIServer,
 		"controller-manager": runControllerManager,
+		"kubectl":            runKubectl,
 		"supervise":          runSupervise,
 		"up":                 runUp,
 	}
@@ -37,6 +38,8 @@ usage:
   controlplane apiserver FLAGS...
   controlplane controller-manager FLAGS...
         one component, with the flags of its own
+  controlplane kubectl ARGUMENTS...
+        kubectl
 `, problem)
 	return 2
 }
