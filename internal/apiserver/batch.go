@@ -36,12 +36,21 @@ func jobRules() *rules {
 		defaults: func(o object) { defaultJob(o.(*batchv1.Job)) },
 		onCreate: func(o object) {
 			job := o.(*batchv1.Job)
-			inherits := len(job.Labels) == 0 || appliesNoLabels(job)
+			inherits := len(job.Labels) > 0 && appliesNoLabels(job)
 			generateSelector(job)
 			if inherits {
 				job.Labels = maps.Clone(job.Spec.Template.Labels)
 			}
 		},
+		lend: func(o object) bool {
+			job := o.(*batchv1.Job)
+			lent := len(job.Labels) == 0 && len(job.Spec.Template.Labels) > 0
+			if lent {
+				job.Labels = maps.Clone(job.Spec.Template.Labels)
+			}
+			return lent
+		},
+		takeBack: func(o object) { o.SetLabels(nil) },
 		validate: func(o, old object) field.ErrorList {
 			job, spec := o.(*batchv1.Job), field.NewPath("spec")
 			was, _ := old.(*batchv1.Job)

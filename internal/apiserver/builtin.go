@@ -195,7 +195,7 @@ func validateData[V string | []byte](name string, data map[string]V) (errs field
 
 func eventRules() *rules {
 	return &rules{
-		new: func() object { return &corev1.Event{} }, createOnUpdate: true,
+		new: func() object { return &corev1.Event{} }, createOnUpdate: true, ownsNothing: true, metadataLast: true,
 		validate: func(o, _ object) field.ErrorList {
 			e := o.(*corev1.Event)
 			if e.InvolvedObject.Namespace == "" && e.Namespace == metav1.NamespaceDefault || e.InvolvedObject.Namespace == e.Namespace {

@@ -18,6 +18,13 @@ const claimProtection = "kubernetes.io/pvc-protection"
 func claimRules() *rules {
 	return &rules{
 		new: func() object { return &corev1.PersistentVolumeClaim{} }, returnDeleted: true,
+		lend: func(o object) bool {
+			c := o.(*corev1.PersistentVolumeClaim)
+			pending := c.Status.Phase == ""
+			orValue(&c.Status.Phase, corev1.ClaimPending)
+			return pending
+		},
+		takeBack: func(o object) { o.(*corev1.PersistentVolumeClaim).Status.Phase = "" },
 		defaults: func(o object) {
 			c := o.(*corev1.PersistentVolumeClaim)
 			orValue(&c.Status.Phase, corev1.ClaimPending)
@@ -28,7 +35,6 @@ func claimRules() *rules {
 		},
 		onCreate: func(o object) {
 			c := o.(*corev1.PersistentVolumeClaim)
-			c.Status.Phase = corev1.ClaimPending
 			if !slices.Contains(c.Finalizers, claimProtection) {
 				c.Finalizers = append(c.Finalizers, claimProtection)
 			}

@@ -139,12 +139,8 @@ func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o 
 	if pending {
 		return live, false, nil
 	}
-	dependents := func(f string) bool {
-		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
-	}
-	if opts.PropagationPolicy == nil && !c.resource.custom() && c.resource.builtin.orphans && !slices.ContainsFunc(live.GetFinalizers(), dependents) {
-		orphan := metav1.DeletePropagationOrphan
-		opts.PropagationPolicy = &orphan
+	if !c.resource.custom() {
+		c.resource.builtin.defaultPolicy(live, &opts)
 	}
 	marked.SetFinalizers(finalizersFor(marked, opts))
 	finalizers := len(marked.GetFinalizers()) > 0
@@ -233,6 +229,24 @@ func (r *Resource) graceful(o object, opts *metav1.DeleteOptions) (graceful, pen
 	return true, false
 }
 
+// isPolicy reports whether a finalizer says what is to become of the dependents.
+func isPolicy(f string) bool {
+	return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
+}
+
+// defaultPolicy puts the policy of a kind into options that name none, and one that means nothing in the place of any.
+func (r *rules) defaultPolicy(live object, opts *metav1.DeleteOptions) {
+	policy := metav1.DeletePropagationBackground
+	switch {
+	case r.ownsNothing:
+	case r.orphans && opts.PropagationPolicy == nil && !slices.ContainsFunc(live.GetFinalizers(), isPolicy):
+		policy = metav1.DeletePropagationOrphan
+	default:
+		return
+	}
+	opts.PropagationPolicy = &policy
+}
+
 // finalizersFor returns the finalizers of an object once it has been told what is to become of its dependents.
 func finalizersFor(o object, opts metav1.DeleteOptions) []string {
 	all := o.GetFinalizers()
@@ -245,13 +259,10 @@ func finalizersFor(o object, opts metav1.DeleteOptions) []string {
 	case *policy == metav1.DeletePropagationForeground:
 		want = metav1.FinalizerDeleteDependents
 	}
-	dependents := func(f string) bool {
-		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
-	}
-	if want != "" && slices.Contains(all, want) && !slices.ContainsFunc(all, func(f string) bool { return dependents(f) && f != want }) {
+	if want != "" && slices.Contains(all, want) && !slices.ContainsFunc(all, func(f string) bool { return isPolicy(f) && f != want }) {
 		return all
 	}
-	all = slices.DeleteFunc(slices.Clone(all), dependents)
+	all = slices.DeleteFunc(slices.Clone(all), isPolicy)
 	if want != "" {
 		all = append(all, want)
 	}

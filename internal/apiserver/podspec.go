@@ -434,7 +434,7 @@ var (
 func podSpec(path string, more modelled) modelled {
 	userID := between(0, math.MaxInt32)
 	m := modelled{
-		"dnsPolicy": oneOf("ClusterFirst", "Default"), "schedulerName": dnsName, "terminationGracePeriodSeconds": seconds,
+		"dnsPolicy": oneOf("ClusterFirst", "Default"), "schedulerName": dnsName, "automountServiceAccountToken": anything, "terminationGracePeriodSeconds": seconds,
 		"nodeSelector": func(v any) bool {
 			labels, ok := v.(map[string]any)
 			return ok && !slices.ContainsFunc(slices.Collect(maps.Keys(labels)), deprecatedLabels.MatchString)

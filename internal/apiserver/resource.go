@@ -72,8 +72,14 @@ type rules struct {
 	admit func(o, old object) error
 	// beyond names what is not modelled of an object, if modelled.go cannot say so; empty: there is nothing.
 	beyond func(o object) string
-	// orphans: a deletion that names no policy leaves the dependents alone, and brings a warning.
-	orphans bool
+	// orphans: a deletion that names no policy leaves the dependents alone, and brings a warning. ownsNothing: policies mean nothing.
+	orphans, ownsNothing bool
+	// lend fills in what everybody sees of an object that is stored without it, since a real server defaults it whenever it reads, and reports whether it has;
+	// takeBack undoes that.
+	lend     func(o object) bool
+	takeBack func(o object)
+	// metadataLast: what is wrong with the metadata of a new object is not said before the rest is right.
+	metadataLast bool
 	// fields are those that field selectors may name, beside the object's name and namespace.
 	fields func(o object) fields.Set
 	// grace decides how long a deletion takes, and puts it into the options; nil: no time.

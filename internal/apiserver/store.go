@@ -45,6 +45,7 @@ type store struct {
 type revision struct {
 	version int64
 	object  object
+	lent    bool
 }
 
 // event is one write: old is nil for a creation, object nil for a deletion.
@@ -68,6 +69,14 @@ func (s *store) get(resource schema.GroupResource, key types.NamespacedName) obj
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return at(s.objects[resource][key], s.version)
+}
+
+// lent reports whether an object is stored without something that was filled in: see rules.lend.
+func (s *store) lent(resource schema.GroupResource, o object) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	revisions := s.objects[resource][keyOf(o)]
+	return len(revisions) > 0 && revisions[len(revisions)-1].object == o && revisions[len(revisions)-1].lent
 }
 
 // at returns the revision that is in force at a version, or nil.
@@ -103,6 +112,11 @@ var errRaced = errors.New("the object has changed meanwhile")
 // write replaces was, nil for a creation, by is, nil for a deletion, unless the object has changed since was was read. The object is given the
 // resourceVersion of the write; it is the store's from then on. A deletion returns the last state of the object, at the version of the deletion.
 func (s *store) write(resource schema.GroupResource, key types.NamespacedName, was, is object) (object, error) {
+	return s.writeLent(resource, key, was, is, false)
+}
+
+// writeLent is write, of an object into which something was filled in that is not stored.
+func (s *store) writeLent(resource schema.GroupResource, key types.NamespacedName, was, is object, lent bool) (object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at(s.objects[resource][key], s.version) != was {
@@ -119,7 +133,7 @@ func (s *store) write(resource schema.GroupResource, key types.NamespacedName, w
 	if s.objects[resource] == nil {
 		s.objects[resource] = make(map[types.NamespacedName][]revision)
 	}
-	s.objects[resource][key] = append(s.objects[resource][key], revision{s.version, is})
+	s.objects[resource][key] = append(s.objects[resource][key], revision{s.version, is, lent})
 	s.events = append(s.events, e)
 	s.wakeLocked()
 	return written, nil

@@ -74,8 +74,11 @@ func (s *Server) insert(c *call, o object) error {
 	if !c.resource.custom() && c.resource.builtin.onCreate != nil {
 		c.resource.builtin.onCreate(o)
 	}
-	errs := apivalidation.ValidateObjectMetaAccessor(o, !c.resource.ClusterScoped, validName, field.NewPath("metadata"))
-	if errs = append(errs, c.resource.validate(o, nil)...); len(errs) > 0 {
+	errs := c.resource.validate(o, nil)
+	if len(errs) == 0 || c.resource.custom() || !c.resource.builtin.metadataLast {
+		errs = append(errs, apivalidation.ValidateObjectMetaAccessor(o, !c.resource.ClusterScoped, validName, field.NewPath("metadata"))...)
+	}
+	if len(errs) > 0 {
 		return apierrors.NewInvalid(c.resource.gvk().GroupKind(), o.GetName(), errs)
 	}
 	if c.link != nil && c.Verb != "create" { // an update or an apply that creates needs the right to create as well
@@ -85,6 +88,7 @@ func (s *Server) insert(c *call, o object) error {
 			return err
 		}
 	}
+	lent := c.resource.lend(o)
 	exists := apierrors.NewAlreadyExists(c.Resource.GroupResource(), o.GetName())
 	if c.DryRun {
 		if s.lookup(c.resource, keyOf(o)) != nil {
@@ -96,7 +100,7 @@ func (s *Server) insert(c *call, o object) error {
 		return errors.New("resourceVersion should not be set on objects to be created")
 	}
 	o.SetResourceVersion("")
-	written, err := s.store.write(c.resource.GroupResource(), keyOf(o), nil, copyOf(o))
+	written, err := s.store.writeLent(c.resource.GroupResource(), keyOf(o), nil, copyOf(o), lent)
 	if errors.Is(err, errRaced) {
 		return exists
 	}
@@ -305,17 +309,33 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 		_, err := s.remove(c.resource, live)
 		return o, err
 	}
-	if same(o, live) {
+	if same(o, s.stored(c.resource, live)) {
 		return live, nil
 	}
+	lent := c.resource.lend(o)
 	if c.DryRun {
 		return o, nil
 	}
-	written, err := s.store.write(c.resource.GroupResource(), c.key(), live, o)
+	written, err := s.store.writeLent(c.resource.GroupResource(), c.key(), live, o, lent)
 	if err == nil {
 		s.collector.wrote(written)
 	}
 	return written, err
+}
+
+// lend fills in what everybody sees of an object beside what is stored, and reports whether there is such.
+func (r *Resource) lend(o object) bool {
+	return !r.custom() && r.builtin.lend != nil && r.builtin.lend(o)
+}
+
+// stored returns an object as it is stored, without what was filled in.
+func (s *Server) stored(r *Resource, live object) object {
+	if !s.store.lent(r.GroupResource(), live) {
+		return live
+	}
+	bare := copyOf(live)
+	r.builtin.takeBack(bare)
+	return bare
 }
 
 // finished reports whether an update has removed the last thing that kept a deleted object.
