@@ -50,7 +50,6 @@ func jobRules() *rules {
 			}
 			return lent
 		},
-		takeBack: func(o object) { o.SetLabels(nil) },
 		validate: func(o, old object) field.ErrorList {
 			job, spec := o.(*batchv1.Job), field.NewPath("spec")
 			was, _ := old.(*batchv1.Job)

@@ -275,16 +275,8 @@ func statefulSetRules() *rules {
 			set := o.(*appsv1.StatefulSet)
 			errs := validateWorkload(set.Spec.Replicas, set.Spec.MinReadySeconds, set.Spec.Selector, set.Spec.Template)
 			if was, ok := old.(*appsv1.StatefulSet); ok {
-				errs = append(errs, immutable(value{"spec.serviceName", was.Spec.ServiceName, set.Spec.ServiceName})...)
-				is := set.DeepCopy()
-				is.Spec.ServiceName = was.Spec.ServiceName
-				is.Spec.Replicas, is.Spec.Template, is.Spec.UpdateStrategy = was.Spec.Replicas, was.Spec.Template, was.Spec.UpdateStrategy
-				is.Spec.PersistentVolumeClaimRetentionPolicy, is.Spec.MinReadySeconds = was.Spec.PersistentVolumeClaimRetentionPolicy, was.Spec.MinReadySeconds
-				is.Spec.Ordinals, is.Spec.RevisionHistoryLimit = was.Spec.Ordinals, was.Spec.RevisionHistoryLimit
-				if !apiequality.Semantic.DeepEqual(is.Spec, was.Spec) {
-					errs = append(errs, field.Forbidden(field.NewPath("spec"), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "+
-						"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"))
-				}
+				errs = append(errs, immutable(value{"spec.serviceName", was.Spec.ServiceName, set.Spec.ServiceName}, value{"spec.selector", was.Spec.Selector, set.Spec.Selector},
+					value{"spec.podManagementPolicy", was.Spec.PodManagementPolicy, set.Spec.PodManagementPolicy})...)
 			}
 			return errs
 		},

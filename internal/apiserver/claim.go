@@ -24,7 +24,6 @@ func claimRules() *rules {
 			orValue(&c.Status.Phase, corev1.ClaimPending)
 			return pending
 		},
-		takeBack: func(o object) { o.(*corev1.PersistentVolumeClaim).Status.Phase = "" },
 		defaults: func(o object) {
 			c := o.(*corev1.PersistentVolumeClaim)
 			orValue(&c.Status.Phase, corev1.ClaimPending)

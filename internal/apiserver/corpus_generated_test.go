@@ -83,6 +83,10 @@ func generate(t *testing.T, real *rest.Config, namespace string, kind generatedK
 		}
 		a.count(kind.resource, verb, differed)
 		if differ++; differ <= 2 { // what comes later may differ because of it
+			for _, before := range got[max(0, i-5):i] {
+				line, _, _ := strings.Cut(before, "\n")
+				t.Log("before that:", line)
+			}
 			assert.Equal(t, want[i], got[i], "request %d: expected is what the real server does, actual what the server in memory does", i)
 		}
 	}
@@ -103,7 +107,10 @@ func (p *player) write(r generatedRequest, resp *http.Response, data []byte) {
 	}
 	var all []any
 	for line := range strings.Lines(string(data)) {
-		all = append(all, decodeJSON(p.t, []byte(line)))
+		event := decodeJSON(p.t, []byte(line))
+		p.remember(event["object"].(map[string]any))
+		event["object"] = p.prune(event["object"])
+		all = append(all, event)
 	}
 	p.log = append(p.log, entry{what, map[string]any{"events": all}})
 }

@@ -134,7 +134,8 @@ var modelledFields = map[string]modelled{
 	},
 	"pods": podSpec("spec", podOnly).and("status", modelled{
 		"phase": oneOf("Pending", "Running", "Succeeded", "Failed", "Unknown"), "qosClass": anything,
-	}).with("status.conditions[]", append(slices.Clone(condition), "lastProbeTime")...),
+	}).with("status.conditions[]", append(slices.Clone(condition), "lastProbeTime")...).
+		and("status.conditions[]", modelled{"type": text(validation.IsQualifiedName)}),
 	"configmaps":      {"data": anything, "binaryData": anything, "immutable": anything},
 	"secrets":         {"data": anything, "immutable": anything, "type": plainType},
 	"serviceaccounts": {"automountServiceAccountToken": anything},

@@ -124,11 +124,12 @@ func qosOf(spec corev1.PodSpec) corev1.PodQOSClass {
 
 // validatePodUpdate refuses what cannot change in a pod: of what is modelled of the spec, all but images.
 func validatePodUpdate(p, was *corev1.Pod) field.ErrorList {
+	if len(p.Spec.Containers) != len(was.Spec.Containers) {
+		return field.ErrorList{field.Forbidden(field.NewPath("spec", "containers"), "pod updates may not add or remove containers")}
+	}
 	is := p.Spec.DeepCopy()
 	for i := range is.Containers {
-		if len(is.Containers) == len(was.Spec.Containers) {
-			is.Containers[i].Image = was.Spec.Containers[i].Image
-		}
+		is.Containers[i].Image = was.Spec.Containers[i].Image
 	}
 	if apiequality.Semantic.DeepEqual(*is, was.Spec) {
 		return nil

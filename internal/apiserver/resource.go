@@ -74,10 +74,8 @@ type rules struct {
 	beyond func(o object) string
 	// orphans: a deletion that names no policy leaves the dependents alone, and brings a warning. ownsNothing: policies mean nothing.
 	orphans, ownsNothing bool
-	// lend fills in what everybody sees of an object that is stored without it, since a real server defaults it whenever it reads, and reports whether it has;
-	// takeBack undoes that.
-	lend     func(o object) bool
-	takeBack func(o object)
+	// lend fills in what everybody sees of an object that is stored without it, since a real server defaults it whenever it reads, and reports whether it has.
+	lend func(o object) bool
 	// metadataLast: what is wrong with the metadata of a new object is not said before the rest is right.
 	metadataLast bool
 	// fields are those that field selectors may name, beside the object's name and namespace.

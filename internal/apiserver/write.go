@@ -309,7 +309,7 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 		_, err := s.remove(c.resource, live)
 		return o, err
 	}
-	if same(o, s.stored(c.resource, live)) {
+	if same(o, live) && !s.store.lent(c.resource.GroupResource(), live) { // what was filled in is stored now
 		return live, nil
 	}
 	lent := c.resource.lend(o)
@@ -326,16 +326,6 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 // lend fills in what everybody sees of an object beside what is stored, and reports whether there is such.
 func (r *Resource) lend(o object) bool {
 	return !r.custom() && r.builtin.lend != nil && r.builtin.lend(o)
-}
-
-// stored returns an object as it is stored, without what was filled in.
-func (s *Server) stored(r *Resource, live object) object {
-	if !s.store.lent(r.GroupResource(), live) {
-		return live
-	}
-	bare := copyOf(live)
-	r.builtin.takeBack(bare)
-	return bare
 }
 
 // finished reports whether an update has removed the last thing that kept a deleted object.
