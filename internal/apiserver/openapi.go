@@ -10,7 +10,7 @@ import (
 )
 
 // openAPI answers the requests of OpenAPI v3 with as much as kubectl needs of it: which kinds there are, and that writes take the parameters dryRun and
-// fieldValidation, so that kubectl leaves the validation to the server. There are no schemas of built-in kinds.
+// fieldValidation, so that kubectl leaves the validation to the server. There are the schemas of custom resources, and none of built-in kinds.
 //
 //	/openapi/v3                      the documents
 //	/openapi/v3/api/v1               the core group's
@@ -39,7 +39,12 @@ func (s *Server) openAPI(path []string) (*http.Response, bool) {
 		at += r.GroupVersionResource.Resource
 		paths[at] = map[string]any{"post": operation("post", kind)}
 		paths[at+"/{name}"] = map[string]any{"get": operation("get", kind), "put": operation("put", kind), "patch": operation("patch", kind), "delete": operation("delete", kind)}
-		schemas[strings.Join(append(reversed(r.Group), r.Version, r.Kind), ".")] = map[string]any{"type": "object", "x-kubernetes-group-version-kind": kind}
+		described := map[string]any{}
+		if r.schema != nil {
+			described = r.schema.document()
+		}
+		described["type"], described["x-kubernetes-group-version-kind"] = "object", kind
+		schemas[strings.Join(append(reversed(r.Group), r.Version, r.Kind), ".")] = described
 	}
 	if len(paths) == 0 {
 		return nil, false

@@ -25,6 +25,19 @@ import (
 // object is validated.
 type structure struct{ root *spec.Schema }
 
+// document returns the schema as a tree of JSON.
+func (s *structure) document() map[string]any {
+	data, err := json.Marshal(s.root)
+	if err != nil {
+		panic(err) // it was read from JSON
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(data, &tree); err != nil {
+		panic(err)
+	}
+	return tree
+}
+
 // The extensions of OpenAPI that are read.
 const (
 	preserveUnknown  = "x-kubernetes-preserve-unknown-fields"

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -87,6 +88,9 @@ func (s *Server) insert(c *call, o object) error {
 		if err := c.link.authorize(r, ""); err != nil {
 			return err
 		}
+	}
+	if err := c.resource.settle(o); err != nil {
+		return err
 	}
 	lent := c.resource.lend(o)
 	exists := apierrors.NewAlreadyExists(c.Resource.GroupResource(), o.GetName())
@@ -233,7 +237,9 @@ func (s *Server) modify(c *call, create bool, change func(live object) (object, 
 		}
 		if live == nil {
 			wipe(o)
-			o.SetResourceVersion("")
+			if !c.DryRun {
+				o.SetResourceVersion("")
+			}
 			if err := s.insert(c, o); err != nil {
 				return nil, false, err
 			}
@@ -312,6 +318,9 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 	if same(o, live) && !s.store.lent(c.resource.GroupResource(), live) { // what was filled in is stored now
 		return live, nil
 	}
+	if err := c.resource.settle(o); err != nil {
+		return nil, err
+	}
 	lent := c.resource.lend(o)
 	if c.DryRun {
 		return o, nil
@@ -321,6 +330,30 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 		s.collector.wrote(written)
 	}
 	return written, err
+}
+
+// settle makes an object of a built-in kind what it is once it has been stored, which a real server does as protobuf: a list or a map that is empty is none.
+func (r *Resource) settle(o object) error {
+	type message interface {
+		object
+		Marshal() ([]byte, error)
+		Unmarshal([]byte) error
+	}
+	m, ok := o.(message)
+	if !ok {
+		return nil
+	}
+	data, err := m.Marshal()
+	if err != nil {
+		return err
+	}
+	stored := r.make().(message)
+	if err := stored.Unmarshal(data); err != nil {
+		return err
+	}
+	stored.GetObjectKind().SetGroupVersionKind(r.gvk())
+	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(stored).Elem())
+	return nil
 }
 
 // lend fills in what everybody sees of an object beside what is stored, and reports whether there is such.
