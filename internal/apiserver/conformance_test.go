@@ -487,6 +487,13 @@ func (p *player) prune(answer any) any {
 		m["managedFields"] = slices.DeleteFunc(slices.Clone(m["managedFields"].([]any)), func(e any) bool { return e.(map[string]any)["subresource"] == "status" })
 		o["metadata"] = m
 	}
+	if m, ok := o["metadata"].(map[string]any); ok && p.quiet {
+		if entries, ok := m["managedFields"].([]any); ok { // they are in the order of seconds, and both servers do not begin a second with the same request
+			m, entries = maps.Clone(m), slices.Clone(entries)
+			slices.SortStableFunc(entries, func(a, b any) int { return strings.Compare(timeless(a), timeless(b)) })
+			m["managedFields"], o["metadata"] = entries, m
+		}
+	}
 	if spec, ok := o["spec"].(map[string]any); ok && o["kind"] == "Pod" {
 		spec = maps.Clone(spec)
 		for _, k := range []string{"serviceAccount", "serviceAccountName", "tolerations", "volumes", "priority", "preemptionPolicy"} {
@@ -503,6 +510,13 @@ func (p *player) prune(answer any) any {
 		o["spec"] = spec
 	}
 	return o
+}
+
+// timeless prints an entry of managed fields without its time.
+func timeless(entry any) string {
+	e := maps.Clone(entry.(map[string]any))
+	delete(e, "time")
+	return fmt.Sprint(e)
 }
 
 // customResources are those of the corpus, for the server in memory; defineCustomResources makes the same on a real one.

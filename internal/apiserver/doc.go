@@ -10,8 +10,9 @@
 // # What it promises
 //
 // It is no approximation. What it answers, a real server would have answered: codes and reasons, resourceVersions and their order, generations,
-// managed fields, the events of watches. The corpus (corpus_test.go) is a list of requests that the tests send to both, and compare the answers. What it
-// does not model it refuses, with code 501 and a message that begins with "not modelled"; so a test that passes has not passed by accident.
+// managed fields, the events of watches. The corpus (corpus_test.go) is a list of requests that the tests send to both, and compare the answers; more
+// requests are made up of the modelled fields of each kind (corpus_generated_test.go). What the server does not model it refuses, with code 501 and a
+// message that begins with "not modelled"; so a test that passes has not passed by accident.
 //
 // Modelled are
 //
@@ -29,8 +30,32 @@
 //   - of the built-in kinds the fields that modelled.go lists, with all of their defaults and checks; an object that sets another one, to more than
 //     its zero value, is refused
 //
-// There is no admission but that of namespaces, and no controller but the garbage collector: no scheduler, no kubelet. A [Listener] serves processes and other
-// languages over HTTP.
+// The built-in kinds are
+//
+//	v1                      ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod, Secret, ServiceAccount
+//	apps/v1                 Deployment, ReplicaSet, StatefulSet (no volumeClaimTemplates, status of a rollout or ordinals)
+//	autoscaling/v2          HorizontalPodAutoscaler (not served at v1)
+//	batch/v1                CronJob, Job (no podFailurePolicy, successPolicy, managedBy, completedIndexes)
+//	coordination.k8s.io/v1  Lease
+//
+// and of a pod or a pod template the containers with command, env, envFrom, ports, probes (exec, httpGet, tcpSocket), resources (cpu, memory,
+// ephemeral-storage), securityContext and volumeMounts; volumes of kind emptyDir, configMap, secret and persistentVolumeClaim; nodeSelector, restartPolicy and
+// serviceAccountName. Init containers, affinity and tolerations are refused.
+//
+// Of admission there are namespaces and the protection and size of PersistentVolumeClaims. There is no controller but the garbage collector: no
+// scheduler, no kubelet. A [Listener] serves processes and other languages over HTTP.
+//
+// # kubectl
+//
+// kubectl works against a [Listener] (kubectl_test.go):
+//
+//	get, get --watch, wait, describe, -o yaml/json/name/jsonpath         work; tables have the columns NAME and AGE, since the server makes no Table
+//	apply, apply --server-side, diff, create, patch, label, annotate     work
+//	scale, autoscale, set image, rollout status/pause/resume/history     work, as far as there is a controller that rolls out
+//	create job --from, delete, delete --all, delete -f                   work
+//	api-resources, api-versions, version, auth can-i                     work
+//	explain                                                              works for custom resources; of built-in kinds it knows no fields
+//	logs, exec, attach, port-forward, cp, drain, top, cluster-info       do not work: there are no Services, metrics and subresources of pods for them
 //
 // # Time
 //
@@ -47,5 +72,6 @@
 // # Reading order
 //
 // store.go, resource.go; request.go, link.go with fault.go, serve.go, codec.go; list.go, watch.go; write.go, patch.go with managers.go, delete.go; strict.go,
-// scale.go, crd.go with schema.go; collector.go; rbac.go, discovery.go with openapi.go, listen.go; builtin.go, pod.go and modelled.go.
+// scale.go, crd.go with schema.go; collector.go; rbac.go, discovery.go with openapi.go, listen.go; builtin.go, deployment.go,
+// batch.go, autoscaling.go and claim.go, pod.go with podspec.go, and modelled.go.
 package apiserver

@@ -141,11 +141,14 @@ func validatePodUpdate(p, was *corev1.Pod) field.ErrorList {
 
 func defaultStatefulSet(spec *appsv1.StatefulSetSpec) {
 	orValue(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
-	orValue(&spec.UpdateStrategy.Type, appsv1.RollingUpdateStatefulSetStrategyType)
-	if spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
-		orDefault(&spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
-		orDefault(&spec.UpdateStrategy.RollingUpdate.Partition, 0)
-		orDefault(&spec.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+	strategy := &spec.UpdateStrategy
+	if strategy.Type == "" {
+		strategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		orDefault(&strategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+	}
+	if strategy.RollingUpdate != nil { // a type that was stated without it does without
+		orDefault(&strategy.RollingUpdate.Partition, 0)
+		orDefault(&strategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
 	}
 	orDefault(&spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
 	orValue(&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)

@@ -94,6 +94,9 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 		return nil, err
 	}
 	resp, err := s.answer(c)
+	if err != nil && req.Context().Err() == nil {
+		resp, err = s.answerError(req, err), nil // which may bring warnings, too
+	}
 	if resp != nil {
 		for _, text := range c.warnings {
 			if warning, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
