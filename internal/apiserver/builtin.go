@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,6 +47,7 @@ func builtins() []Resource {
 		one(batchv1.SchemeGroupVersion, "jobs", "Job", true, jobRules()),
 		one(batchv1.SchemeGroupVersion, "cronjobs", "CronJob", true, cronJobRules()),
 		one(autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", "HorizontalPodAutoscaler", true, autoscalerRules()),
+		one(policyv1.SchemeGroupVersion, "poddisruptionbudgets", "PodDisruptionBudget", true, disruptionBudgetRules()),
 		one(coordinationv1.SchemeGroupVersion, "leases", "Lease", false, leaseRules()),
 	}
 	for i := range all {
@@ -61,7 +63,7 @@ var kubectlNames = map[string]struct{ short, categories []string }{
 	"events": {short: []string{"ev"}}, "pods": {[]string{"po"}, []string{"all"}}, "replicasets": {[]string{"rs"}, []string{"all"}},
 	"deployments": {[]string{"deploy"}, []string{"all"}}, "statefulsets": {[]string{"sts"}, []string{"all"}},
 	"persistentvolumeclaims": {short: []string{"pvc"}}, "jobs": {categories: []string{"all"}}, "cronjobs": {[]string{"cj"}, []string{"all"}},
-	"horizontalpodautoscalers": {[]string{"hpa"}, []string{"all"}},
+	"horizontalpodautoscalers": {[]string{"hpa"}, []string{"all"}}, "poddisruptionbudgets": {short: []string{"pdb"}},
 }
 
 func namespaceRules() *rules {

@@ -88,6 +88,7 @@ var shorthand = map[string]struct{ path, apiVersion, kind string }{
 	"jobs":    {"/apis/batch/v1/namespaces/NS/jobs", "batch/v1", "Job"},
 	"cj":      {"/apis/batch/v1/namespaces/NS/cronjobs", "batch/v1", "CronJob"},
 	"hpa":     {"/apis/autoscaling/v2/namespaces/NS/horizontalpodautoscalers", "autoscaling/v2", "HorizontalPodAutoscaler"},
+	"pdb":     {"/apis/policy/v1/namespaces/NS/poddisruptionbudgets", "policy/v1", "PodDisruptionBudget"},
 	"pvc":     {"/api/v1/namespaces/NS/persistentvolumeclaims", "v1", "PersistentVolumeClaim"},
 	"leases":  {"/apis/coordination.k8s.io/v1/namespaces/NS/leases", "coordination.k8s.io/v1", "Lease"},
 	"gadgets": {"/apis/corpus.example.com/v1/namespaces/NS/gadgets", "corpus.example.com/v1", "Gadget"},

@@ -34,6 +34,7 @@ var generatedKinds = []generatedKind{
 	{"events", "events", `"involvedObject":{"kind":"ConfigMap","namespace":"$NS","name":"a"}`},
 	{"pods", "pods", strings.Replace(pod(""), `{`, `{"automountServiceAccountToken":false,`, 1)}, {"rs", "replicasets", workload(0)}, {"deploy", "deployments", deployment(``)}, {"sts", "statefulsets", `"spec":{"serviceName":"s",` + specOf(0)[1:]},
 	{"jobs", "jobs", job(``)}, {"cj", "cronjobs", cronJob(`"schedule":"* * * * *"`)}, {"hpa", "horizontalpodautoscalers", autoscaler(``)}, {"pvc", "persistentvolumeclaims", claim(``)},
+	{"pdb", "poddisruptionbudgets", `"spec":{"minAvailable":1,"selector":{"matchLabels":{"app":"a"}}}`},
 }
 
 var (
@@ -359,7 +360,7 @@ var (
 	words = []string{
 		"a", "b", "", "Always", "OnFailure", "Never", "IfNotPresent", "Recreate", "RollingUpdate", "Default", "ClusterFirst", "TCP", "UDP", "File", "FallbackToLogsOnError", "NonIndexed", "Indexed", "Failed", "TerminatingOrFailed",
 		"Allow", "Forbid", "Replace", "Max", "Min", "Disabled", "Pods", "Percent", "Filesystem", "Block", "Pending", "Running", "Succeeded", "Bound", "Lost", "Memory", "RuntimeDefault", "OnRootMismatch", "HTTP", "HTTPS", "v1",
-		"OrderedReady", "Parallel", "Retain", "/dev/termination-log", "Opaque", "cpu",
+		"OrderedReady", "Parallel", "Retain", "IfHealthyBudget", "AlwaysAllow", "/dev/termination-log", "Opaque", "cpu",
 	}
 	quantities = []string{"1", "500m", "1Gi", "2Gi", "0", "-1", "0.0001"}
 	numbers    = []int{0, 1, 2, 3, 5, 10, 600, -1, 70000}
@@ -396,6 +397,9 @@ func (g *generator) value(t reflect.Type, leaf string) any {
 	case reflect.Map:
 		if t.Elem().Kind() == reflect.Slice { // the bytes of a Secret
 			return map[string]any{pick(g, "x", "y", "x y"): "MQ=="}
+		}
+		if t.Elem() == reflect.TypeFor[metav1.Time]() {
+			return map[string]any{"pod": "2020-01-01T00:00:00Z"}
 		}
 		if t.Elem() == reflect.TypeFor[resource.Quantity]() {
 			return map[string]any{"cpu": pick(g, quantities...)}

@@ -4,6 +4,8 @@ import "strings"
 
 // kindsCorpus is about what is special of kinds whose controllers would act on them.
 var kindsCorpus = []conversation{
+	{"nodes", []step{
+		post("nodes", "$NS-n", `"status":{"phase":"Running"},"spec":{"unschedulable":true}`), merge("nodes/NS-n", `{"spec":{"unschedulable":true},"status":{"phase":"Pending"}}`), merge("nodes/NS-n/status", `{"status":{"phase":"Pending"},"metadata":{"labels":{"x":"y"}}}`), del("nodes/NS-n", ``)}},
 	{"Deployment with a strategy", []step{
 		post("deploy", "a", deployment(`"strategy":{"type":"Recreate"}`)), post("deploy", "b", deployment(`"strategy":{"type":"Recreate","rollingUpdate":{"maxSurge":1}}`)),
 		post("deploy", "c", deployment(`"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":0}}`)), post("deploy", "c", deployment(`"strategy":{"rollingUpdate":{"maxSurge":"0%","maxUnavailable":0}}`)),
@@ -100,6 +102,12 @@ var kindsCorpus = []conversation{
 	{"PersistentVolumeClaim that cannot be", []step{
 		post("pvc", "a", `"spec":{}`), post("pvc", "a", `"spec":{"accessModes":["Odd","ReadWriteOncePod","ReadWriteOnce"],"resources":{"requests":{"storage":"0"}}}`), post("pvc", "a", `"spec":{"accessModes":["ReadWriteOncePod"],"resources":{"limits":{"storage":"1"}},"storageClassName":"A b"}`),
 		post("pvc", "a", claim(`"selector":{"matchExpressions":[{"key":"a","operator":"Odd"}]}`))}},
+
+	{"PodDisruptionBudget", []step{
+		post("pdb", "a", `"spec":{"minAvailable":1,"selector":{"matchLabels":{"x":"y"}}}`), post("pdb", "b", `"spec":{"maxUnavailable":"50%","unhealthyPodEvictionPolicy":"AlwaysAllow"},"status":{"expectedPods":1}`), post("pdb", "c", `"spec":{}`),
+		post("pdb", "d", `"spec":{"minAvailable":"101%","maxUnavailable":-1,"selector":{"matchLabels":{"x y":"z"}}}`), post("pdb", "D_d", `"spec":{"minAvailable":-1}`), put("pdb/a", `"spec":{"minAvailable":2}`), put("pdb/a", `"metadata":{"resourceVersion":"{{a.rv}}"},"spec":{"minAvailable":2,"selector":{"matchLabels":{"x":"z"}}}`),
+		merge("pdb/a/status", `{"spec":{"minAvailable":9},"status":{"observedGeneration":2,"disruptionsAllowed":1,"currentHealthy":2,"desiredHealthy":1,"expectedPods":2,"disruptedPods":{"p":"2020-01-01T00:00:00Z"},"conditions":[{"type":"DisruptionAllowed","status":"True","reason":"Enough","message":"","lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`),
+		merge("pdb/a/status", `{"status":{"disruptionsAllowed":-1,"currentHealthy":-1,"desiredHealthy":-1,"expectedPods":-1,"conditions":[{"type":"","status":"Odd","reason":""}]}}`), get("pdb/a/status"), apply("pdb/e?fieldManager=me", `"spec":{"minAvailable":1}`), del("pdb/a", ``)}},
 
 	{"volumes and mounts of a template", []step{
 		post("rs", "a", template(`"volumes":[{"name":"e"},{"name":"m","emptyDir":{"medium":"Memory","sizeLimit":"1Gi"}},{"name":"c","configMap":{"name":"x"}},{"name":"s","secret":{"secretName":"x","defaultMode":256,"items":[{"key":"k","path":"p","mode":256}]}},{"name":"p","persistentVolumeClaim":{"claimName":"x","readOnly":true}}]`,

@@ -164,8 +164,6 @@ var corpus = []conversation{
 	{"namespaces", []step{
 		post("ns", "$NS-x", ``), put("ns/NS-x", `"metadata":{"labels":{"x":"y"}}`), del("ns/NS-x?dryRun=All", ``), del("ns/NS-x", ``), until(404, "ns/NS-x"), get("ns?fieldSelector=metadata.name%3D$NS-x")}},
 	{"phases of namespaces", []step{post("ns", "$NS-x", ``), merge("ns/NS-x/status", `{"status":{"phase":"Terminating"}}`), del("ns/NS-x", ``)}},
-	{"nodes", []step{
-		post("nodes", "$NS-n", `"status":{"phase":"Running"},"spec":{"unschedulable":true}`), merge("nodes/NS-n", `{"spec":{"unschedulable":true},"status":{"phase":"Pending"}}`), merge("nodes/NS-n/status", `{"status":{"phase":"Pending"},"metadata":{"labels":{"x":"y"}}}`), del("nodes/NS-n", ``)}},
 
 	{"list", []step{post("secrets", "b", `"metadata":{"labels":{"l":"1"}}`), post("secrets", "a", `"metadata":{"labels":{"l":"2"}}`), get("secrets"), get("secrets?labelSelector=l%3D1"), get("secrets?labelSelector=l+in+(1,2)"),
 		get("secrets?fieldSelector=metadata.name%3Da"), get("secrets?fieldSelector=type%3DOpaque"), get("secrets?fieldSelector=type%21%3DOpaque")}},

@@ -37,6 +37,7 @@
 //	autoscaling/v2          HorizontalPodAutoscaler (not served at v1)
 //	batch/v1                CronJob, Job (no podFailurePolicy, successPolicy, managedBy, completedIndexes)
 //	coordination.k8s.io/v1  Lease
+//	policy/v1               PodDisruptionBudget
 //
 // and of a pod or a pod template the containers with command, env, envFrom, ports, probes (exec, httpGet, tcpSocket), resources (cpu, memory,
 // ephemeral-storage), securityContext and volumeMounts; volumes of kind emptyDir, configMap, secret and persistentVolumeClaim; nodeSelector, restartPolicy and
@@ -73,5 +74,5 @@
 //
 // store.go, resource.go; request.go, link.go with fault.go, serve.go, codec.go; list.go, watch.go; write.go, patch.go with managers.go, delete.go; strict.go,
 // scale.go, crd.go with schema.go; collector.go; rbac.go, discovery.go with openapi.go, listen.go; builtin.go, deployment.go,
-// batch.go, autoscaling.go and claim.go, pod.go with podspec.go, and modelled.go.
+// batch.go, autoscaling.go, claim.go and disruption.go, pod.go with podspec.go, and modelled.go.
 package apiserver

@@ -158,6 +158,9 @@ var modelledFields = map[string]modelled{
 		and("spec", modelled{"concurrencyPolicy": oneOf("Allow", "Forbid", "Replace")}),
 	"horizontalpodautoscalers": autoscalerFields(),
 	"persistentvolumeclaims":   claimFields(),
+	"poddisruptionbudgets": modelled{"spec.unhealthyPodEvictionPolicy": oneOf("IfHealthyBudget", "AlwaysAllow")}.with("spec", "minAvailable", "maxUnavailable", "selector").
+		with("status", "observedGeneration", "disruptedPods", "disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods").
+		with("status.conditions[]", append(slices.Clone(condition), "observedGeneration")...),
 	"statefulsets": podSpec("spec.template.spec", workloadOnly).with("spec", workloadFields...).and("spec", modelled{
 		"serviceName": func(v any) bool { return v == "" || dnsLabel(v) }, "revisionHistoryLimit": seconds, "podManagementPolicy": oneOf("OrderedReady", "Parallel"),
 		"updateStrategy.type": oneOf("RollingUpdate"), "updateStrategy.rollingUpdate.partition": oneOf(int64(0)), "updateStrategy.rollingUpdate.maxUnavailable": oneOf(int64(1)),
