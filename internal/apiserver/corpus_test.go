@@ -150,6 +150,7 @@ var corpus = []conversation{
 	{"no owner left", []step{
 		post("cm", "o", ``), post("cm", "d", owned("o", "")), del("cm/o", `{"propagationPolicy":"Background"}`), until(404, "cm/d")}},
 	{"an owner that never was", []step{post("cm", "d", ownerless), until(404, "cm/d")}},
+	{"claims", []step{post("pvc", "c", claim(``)), raw("DELETE", "pvc/c", "application/json", "application/json", ""), until(404, "pvc/c")}},
 	{"orphans", []step{
 		post("cm", "o", ``), post("cm", "d", owned("o", "")), post("cm", "probe", ownerless), until(404, "cm/probe"), del("cm/o", `{"propagationPolicy":"Orphan"}`), until(404, "cm/o"), get("cm/d")}},
 	{"dependents first", []step{

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -158,7 +159,9 @@ func TestWhatIsNotModelledIsRefused(t *testing.T) {
 		require.Equal(t, ReasonNotModelled, apierrors.ReasonForError(err), "%v", err)
 		require.ErrorContains(t, err, "not modelled")
 	}
-	_, err := clients.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{})
+	_, err := clients.AppsV1().DaemonSets("default").List(t.Context(), metav1.ListOptions{})
+	refused(err)
+	_, err = clients.AutoscalingV1().HorizontalPodAutoscalers("default").List(t.Context(), metav1.ListOptions{}) // there is one version of them
 	refused(err)
 	rest := clients.CoreV1().RESTClient()
 	refused(rest.Get().Namespace("default").Resource("pods").Name("a").SubResource("log").Do(t.Context()).Error())
@@ -188,18 +191,26 @@ func TestFieldsThatAreNotModelledAreRefused(t *testing.T) {
 	deployment := with(pausedWorkload, `"paused":true`, `"paused":true,MORE`)
 	set := `"spec":{MORE,` + specOf(0)[1:]
 	for _, c := range []struct{ resource, fields, what string }{
-		{"pods", with(pod(""), `"schedulerName"`, `"volumes":[{"name":"v"}],"schedulerName"`), "spec.volumes[].name"},
+		{"pods", with(pod(""), `"schedulerName"`, `"volumes":[{"name":"v","hostPath":{"path":"/"}}],"schedulerName"`), "spec.volumes[].hostPath.path"},
 		{"pods", with(pod(""), `"schedulerName"`, `"tolerations":[{}],"schedulerName"`), "spec.tolerations[]"},
 		{"pods", with(pod(""), `"schedulerName"`, `"hostNetwork":true,"schedulerName"`), "spec.hostNetwork"},
 		{"pods", with(pod(""), `"schedulerName"`, `"initContainers":[{"name":"c","image":"i"}],"schedulerName"`), "spec.initContainers[].image"},
-		{"pods", with(pod(""), `"image"`, `"resources":{"limits":{"cpu":"1"}},"image"`), "spec.containers[].resources.limits.cpu"},
+		{"pods", with(pod(""), `"image"`, `"resources":{"limits":{"example.com/gpu":"1"}},"image"`), "spec.containers[].resources.limits.example.com/gpu"},
+		{"pods", with(pod(""), `"image"`, `"resources":{"limits":{"memory":"0.5"}},"image"`), "the value of spec.containers[].resources.limits.memory"},
+		{"pods", with(pod(""), `"image"`, `"env":[{"name":"A"},{"name":"A"}],"image"`), "an environment variable that is there twice"},
+		{"pods", with(pod(""), `"image"`, `"ports":[{"containerPort":80},{"containerPort":80}],"image"`), "a port that is there twice"},
 		{"pods", with(pod(""), `"image"`, `"imagePullPolicy":"Sometimes","image"`), "the value of spec.containers[].imagePullPolicy"},
 		{"pods", with(pod(""), `"image"`, `"ports":[{"containerPort":0}],"image"`), "the value of spec.containers[].ports[].containerPort"},
-		{"rs", with(workload(0), `"containers"`, `"restartPolicy":"Never","containers"`), "the value of spec.template.spec.restartPolicy"},
+		{"rs", with(workload(0), `"containers"`, `"restartPolicy":"Sometimes","containers"`), "the value of spec.template.spec.restartPolicy"},
 		{"rs", with(workload(0), `"containers"`, `"nodeName":"n","containers"`), "spec.template.spec.nodeName"},
 		{"rs", with(workload(0), `"labels"`, `"finalizers":["a/b"],"labels"`), "spec.template.metadata.finalizers[]"},
-		{"deploy", with(deployment, "MORE", `"strategy":{"type":"Recreate"}`), "the value of spec.strategy.type"},
-		{"deploy", with(deployment, "MORE", `"minReadySeconds":600`), "the value of spec.minReadySeconds"},
+		{"deploy", with(deployment, "MORE", `"strategy":{"type":"Odd"}`), "the value of spec.strategy.type"},
+		{"jobs", job(`"podFailurePolicy":{"rules":[{"action":"Ignore"}]}`), "spec.podFailurePolicy.rules[].action"},
+		{"jobs", job(`"managedBy":"example.com/me"`), "spec.managedBy"},
+		{"cj", with(cronJob(`"schedule":"* * * * *"`), `"containers"`, `"hostPID":true,"containers"`), "spec.jobTemplate.spec.template.spec.hostPID"},
+		{"hpa", `"metadata":{"annotations":{"autoscaling.alpha.kubernetes.io/metrics":"[]"}},` + autoscaler(``), "the annotation autoscaling.alpha.kubernetes.io/metrics"},
+		{"pvc", claim(`"dataSource":{"kind":"PersistentVolumeClaim","name":"x"}`), "spec.dataSource.kind"},
+		{"pdb", `"spec":{"selector":{}}`, "an empty selector"},
 		{"sts", with(set, "MORE", `"volumeClaimTemplates":[{"metadata":{"name":"v"}}]`), "spec.volumeClaimTemplates[].metadata.name"},
 		{"sts", with(set, "MORE", `"updateStrategy":{"type":"OnDelete"}`), "the value of spec.updateStrategy.type"},
 		{"secrets", `"type":"kubernetes.io/tls"`, "the value of type"},
@@ -214,6 +225,8 @@ func TestFieldsThatAreNotModelledAreRefused(t *testing.T) {
 		require.Contains(t, answer, "not modelled: "+c.what+" of ")
 	}
 	code, answer := post("sts", "a.b", with(set, "MORE,", ""))
+	require.Equal(t, http.StatusNotImplemented, code, answer)
+	code, answer = post("jobs", "", `"metadata":{"generateName":"a.b-"},`+job(``)) // of which a real server warns
 	require.Equal(t, http.StatusNotImplemented, code, answer)
 	code, answer = post("rs", "a", workload(0))
 	require.Equal(t, http.StatusCreated, code, answer)
@@ -538,3 +551,37 @@ func TestTheSameSeedGivesTheSameNames(t *testing.T) {
 }
 
 var _ http.RoundTripper = (*Link)(nil)
+
+// TestClaimsStayWhileAPodUsesThem is about the finalizer of PersistentVolumeClaims, which the collector takes off.
+func TestClaimsStayWhileAPodUsesThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, clients := start(t)
+		claims, pods := clients.CoreV1().PersistentVolumeClaims("default"), clients.CoreV1().Pods("default")
+		_, err := claims.Create(t.Context(), &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "c"},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = pods.Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec: corev1.PodSpec{
+				NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i:1"}},
+				Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}},
+			},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.NoError(t, claims.Delete(t.Context(), "c", metav1.DeleteOptions{}))
+		time.Sleep(time.Second)
+		claim, err := claims.Get(t.Context(), "c", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.NotNil(t, claim.DeletionTimestamp)
+		require.Equal(t, []string{claimProtection}, claim.Finalizers)
+		require.NoError(t, pods.Delete(t.Context(), "p", *metav1.NewDeleteOptions(0)))
+		time.Sleep(time.Second)
+		_, err = claims.Get(t.Context(), "c", metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+	})
+}
