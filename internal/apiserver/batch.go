@@ -62,7 +62,10 @@ func jobRules() *rules {
 			}
 			if n := job.Spec.Completions; *job.Spec.CompletionMode == batchv1.IndexedCompletion && n != nil && *n > 0 {
 				for _, message := range validation.IsDNS1123Label(fmt.Sprintf("%s-%d", job.Name, *n-1)) {
-					errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), job.Name, "it makes no hostname: "+message))
+					errs = append(
+						errs,
+						field.Invalid(field.NewPath("metadata", "name"), job.Name, "it makes no hostname: "+message),
+					)
 				}
 			}
 			return append(errs, validateJobStatus(job, was)...)
@@ -120,11 +123,13 @@ func generateSelector(job *batchv1.Job) {
 	set(spec.Selector.MatchLabels, batchv1.ControllerUidLabel, string(job.UID))
 }
 
-// appliesNoLabels reports whether a new Job comes from an apply that says nothing of its labels. It has those of its pods then, with what generateSelector adds.
+// appliesNoLabels reports whether a new Job comes from an apply that says nothing of its labels. It has those of its
+// pods then, with what generateSelector adds.
 func appliesNoLabels(job *batchv1.Job) bool {
 	for _, e := range job.ManagedFields {
 		var owned map[string]map[string]any
-		if e.Operation == metav1.ManagedFieldsOperationApply && e.FieldsV1 != nil && json.Unmarshal(e.FieldsV1.Raw, &owned) == nil {
+		if e.Operation == metav1.ManagedFieldsOperationApply && e.FieldsV1 != nil &&
+			json.Unmarshal(e.FieldsV1.GetRawBytes(), &owned) == nil {
 			return owned["f:metadata"]["f:labels"] == nil
 		}
 	}
@@ -147,7 +152,10 @@ func validateGeneratedSelector(job *batchv1.Job) (errs field.ErrorList) {
 		}
 	}
 	if s, err := metav1.LabelSelectorAsSelector(job.Spec.Selector); err == nil && !s.Matches(want) {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "selector"), job.Spec.Selector, "`selector` not auto-generated"))
+		errs = append(
+			errs,
+			field.Invalid(field.NewPath("spec", "selector"), job.Spec.Selector, "`selector` not auto-generated"),
+		)
 	}
 	return errs
 }
@@ -156,10 +164,24 @@ func validateJobSelector(spec batchv1.JobSpec, path *field.Path) (errs field.Err
 	if spec.Selector == nil {
 		errs = append(errs, field.Required(path.Child("selector"), ""))
 	} else {
-		errs = append(errs, metav1validation.ValidateLabelSelector(spec.Selector, metav1validation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
+		errs = append(
+			errs,
+			metav1validation.ValidateLabelSelector(
+				spec.Selector,
+				metav1validation.LabelSelectorValidationOptions{},
+				path.Child("selector"),
+			)...)
 	}
-	if s, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil && !s.Matches(labelSet(spec.Template.Labels)) {
-		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), spec.Template.Labels, "`selector` does not match template `labels`"))
+	s, err := metav1.LabelSelectorAsSelector(spec.Selector)
+	if err == nil && !s.Matches(labelSet(spec.Template.Labels)) {
+		errs = append(
+			errs,
+			field.Invalid(
+				path.Child("template", "metadata", "labels"),
+				spec.Template.Labels,
+				"`selector` does not match template `labels`",
+			),
+		)
 	}
 	return errs
 }
@@ -195,10 +217,16 @@ func validateIndexes(spec batchv1.JobSpec, path *field.Path) (errs field.ErrorLi
 	failed, perIndex := spec.MaxFailedIndexes, spec.BackoffLimitPerIndex
 	if spec.CompletionMode == nil || *spec.CompletionMode == batchv1.NonIndexedCompletion {
 		if perIndex != nil {
-			errs = append(errs, field.Invalid(path.Child("backoffLimitPerIndex"), *perIndex, "requires indexed completion mode"))
+			errs = append(
+				errs,
+				field.Invalid(path.Child("backoffLimitPerIndex"), *perIndex, "requires indexed completion mode"),
+			)
 		}
 		if failed != nil {
-			errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *failed, "requires indexed completion mode"))
+			errs = append(
+				errs,
+				field.Invalid(path.Child("maxFailedIndexes"), *failed, "requires indexed completion mode"),
+			)
 		}
 		return errs
 	}
@@ -206,15 +234,22 @@ func validateIndexes(spec batchv1.JobSpec, path *field.Path) (errs field.ErrorLi
 		errs = append(errs, field.Required(path.Child("completions"), "when completion mode is Indexed"))
 	}
 	if n := spec.Parallelism; n != nil && *n > most {
-		errs = append(errs, field.Invalid(path.Child("parallelism"), *n, fmt.Sprintf("must be less than or equal to %d", most)))
+		errs = append(
+			errs,
+			field.Invalid(path.Child("parallelism"), *n, fmt.Sprintf("must be less than or equal to %d", most)),
+		)
 	}
 	if failed != nil && (*failed > most || spec.Completions != nil && *failed > *spec.Completions) {
-		errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *failed, "must be less than or equal to completions"))
+		errs = append(
+			errs,
+			field.Invalid(path.Child("maxFailedIndexes"), *failed, "must be less than or equal to completions"),
+		)
 	}
 	return errs
 }
 
-// validateJobUpdate refuses changes to what never changes in a Job. While a Job is suspended and no pod of it runs, its pods may change in some ways.
+// validateJobUpdate refuses changes to what never changes in a Job. While a Job is suspended and no pod of it runs, its
+// pods may change in some ways.
 func validateJobUpdate(job, was *batchv1.Job) (errs field.ErrorList) {
 	is, old := job.Spec, was.Spec
 	completions := field.NewPath("spec", "completions")
@@ -223,14 +258,24 @@ func validateJobUpdate(job, was *batchv1.Job) (errs field.ErrorList) {
 	case !indexed:
 		errs = append(errs, field.Invalid(completions, is.Completions, apivalidation.FieldImmutableErrorMsg))
 	case is.Completions != nil && *is.Completions != *is.Parallelism:
-		errs = append(errs, field.Invalid(completions, is.Completions, "can only be modified in tandem with spec.parallelism"))
+		errs = append(
+			errs,
+			field.Invalid(completions, is.Completions, "can only be modified in tandem with spec.parallelism"),
+		)
 	}
 	errs = append(errs, immutable(
-		value{"spec.selector", old.Selector, is.Selector}, value{"spec.completionMode", old.CompletionMode, is.CompletionMode},
-		value{"spec.backoffLimitPerIndex", old.BackoffLimitPerIndex, is.BackoffLimitPerIndex})...)
+		value{
+			"spec.selector",
+			old.Selector,
+			is.Selector,
+		},
+		value{"spec.completionMode", old.CompletionMode, is.CompletionMode},
+		value{"spec.backoffLimitPerIndex", old.BackoffLimitPerIndex, is.BackoffLimitPerIndex},
+	)...)
 	template := *old.Template.DeepCopy()
 	suspended := *old.Suspend
-	mutable := suspended && was.Status.Active == 0 && (was.Status.StartTime == nil || jobHas(was, batchv1.JobSuspended, corev1.ConditionTrue))
+	mutable := suspended && was.Status.Active == 0 &&
+		(was.Status.StartTime == nil || jobHas(was, batchv1.JobSuspended, corev1.ConditionTrue))
 	if mutable {
 		template.Annotations, template.Labels = is.Template.Annotations, is.Template.Labels
 		template.Spec.NodeSelector = is.Template.Spec.NodeSelector
@@ -249,7 +294,10 @@ func validateJobUpdate(job, was *batchv1.Job) (errs field.ErrorList) {
 }
 
 func jobHas(job *batchv1.Job, condition batchv1.JobConditionType, status corev1.ConditionStatus) bool {
-	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == condition && c.Status == status })
+	return slices.ContainsFunc(
+		job.Status.Conditions,
+		func(c batchv1.JobCondition) bool { return c.Type == condition && c.Status == status },
+	)
 }
 
 // jobState are the conditions of a Job that are true.
@@ -257,12 +305,18 @@ type jobState struct{ complete, failed, failureTarget, successCriteriaMet bool }
 
 func stateOf(job *batchv1.Job) jobState {
 	is := func(condition batchv1.JobConditionType) bool { return jobHas(job, condition, corev1.ConditionTrue) }
-	return jobState{is(batchv1.JobComplete), is(batchv1.JobFailed), is(batchv1.JobFailureTarget), is(batchv1.JobSuccessCriteriaMet)}
+	return jobState{
+		is(batchv1.JobComplete),
+		is(batchv1.JobFailed),
+		is(batchv1.JobFailureTarget),
+		is(batchv1.JobSuccessCriteriaMet),
+	}
 }
 
 func (s jobState) finished() bool { return s.complete || s.failed }
 
-// validateJobStatus judges the status of a Job, of which others may be the controller: what cannot be, and what cannot become of what was. A rule about some
+// validateJobStatus judges the status of a Job, of which others may be the controller: what cannot be, and what cannot
+// become of what was. A rule about some
 // fields holds when one of them has changed.
 func validateJobStatus(job, old *batchv1.Job) (errs field.ErrorList) {
 	is, path := job.Status, field.NewPath("status")
@@ -291,39 +345,113 @@ func validateJobStatus(job, old *batchv1.Job) (errs field.ErrorList) {
 	ended := !is.CompletionTime.Equal(was.CompletionTime)
 	suspended := job.Spec.Suspend != nil && *job.Spec.Suspend
 	nothingToDo := suspended && job.Spec.Completions != nil && *job.Spec.Completions == 0
-	resumed := jobHas(old, batchv1.JobSuspended, corev1.ConditionTrue) && jobHas(job, batchv1.JobSuspended, corev1.ConditionFalse)
+	resumed := jobHas(old, batchv1.JobSuspended, corev1.ConditionTrue) &&
+		jobHas(job, batchv1.JobSuspended, corev1.ConditionFalse)
 
-	invalid((completed || failed) && now.complete && now.failed, conditions, "cannot set Complete=True and Failed=true conditions")
+	invalid(
+		(completed || failed) && now.complete && now.failed,
+		conditions,
+		"cannot set Complete=True and Failed=true conditions",
+	)
 	invalid((completed || now.failureTarget != before.failureTarget) && now.complete && now.failureTarget, conditions,
 		"cannot set Complete=True and FailureTarget=true conditions")
-	invalid((completed || ended) && is.CompletionTime != nil && !now.complete, path.Child("completionTime"), "there is no Complete=True condition")
-	missing((completed || ended) && is.CompletionTime == nil && now.complete, path.Child("completionTime"), "completionTime is required for Complete jobs")
-	invalid((started || ended) && is.StartTime != nil && is.CompletionTime != nil && is.CompletionTime.Before(is.StartTime), path.Child("completionTime"),
-		"must be equal to or after `startTime`")
-	invalid(failed && now.failed && !now.failureTarget, conditions, "cannot set Failed=True condition without the FailureTarget=true condition")
-	invalid((completed || now.successCriteriaMet != before.successCriteriaMet) && now.complete && !now.successCriteriaMet, conditions,
-		"cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
-	invalid((finished || is.Active != was.Active) && is.Active > 0 && now.finished(), path.Child("active"), "active>0 is invalid for finished job")
-	missing((finished || started) && !nothingToDo && is.StartTime == nil && now.finished(), path.Child("startTime"), "startTime is required for finished job")
+	invalid(
+		(completed || ended) && is.CompletionTime != nil && !now.complete,
+		path.Child("completionTime"),
+		"there is no Complete=True condition",
+	)
+	missing(
+		(completed || ended) && is.CompletionTime == nil && now.complete,
+		path.Child("completionTime"),
+		"completionTime is required for Complete jobs",
+	)
+	invalid(
+		(started || ended) && is.StartTime != nil && is.CompletionTime != nil && is.CompletionTime.Before(is.StartTime),
+		path.Child("completionTime"),
+		"must be equal to or after `startTime`",
+	)
+	invalid(
+		failed && now.failed && !now.failureTarget,
+		conditions,
+		"cannot set Failed=True condition without the FailureTarget=true condition",
+	)
+	invalid(
+		(completed || now.successCriteriaMet != before.successCriteriaMet) && now.complete && !now.successCriteriaMet,
+		conditions,
+		"cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+	)
+	invalid(
+		(finished || is.Active != was.Active) && is.Active > 0 && now.finished(),
+		path.Child("active"),
+		"active>0 is invalid for finished job",
+	)
+	missing(
+		(finished || started) && !nothingToDo && is.StartTime == nil && now.finished(),
+		path.Child("startTime"),
+		"startTime is required for finished job",
+	)
 	uncounted := is.UncountedTerminatedPods
-	invalid((finished || !apiequality.Semantic.DeepEqual(uncounted, was.UncountedTerminatedPods)) && now.finished() && uncounted != nil &&
-		len(uncounted.Failed)+len(uncounted.Succeeded) > 0, path.Child("uncountedTerminatedPods"), "must be empty for finished job")
+	invalid(
+		(finished || !apiequality.Semantic.DeepEqual(uncounted, was.UncountedTerminatedPods)) && now.finished() && uncounted != nil &&
+			len(
+				uncounted.Failed,
+			)+len(
+				uncounted.Succeeded,
+			) > 0,
+		path.Child("uncountedTerminatedPods"),
+		"must be empty for finished job",
+	)
 	terminating := apiequality.Semantic.DeepEqual(is.Terminating, was.Terminating)
-	invalid((finished || !terminating) && is.Terminating != nil && *is.Terminating > 0 && now.finished(), path.Child("terminating"), "invalid for finished job")
+	invalid(
+		(finished || !terminating) && is.Terminating != nil && *is.Terminating > 0 && now.finished(),
+		path.Child("terminating"),
+		"invalid for finished job",
+	)
 	ready := apiequality.Semantic.DeepEqual(is.Ready, was.Ready)
-	invalid((!ready || is.Active != was.Active) && is.Ready != nil && *is.Ready > is.Active, path.Child("ready"), "cannot set more ready pods than active")
-	invalid(now.successCriteriaMet && (now.failed || now.failureTarget), conditions, "cannot set SuccessCriteriaMet=True and Failed=true conditions")
+	invalid(
+		(!ready || is.Active != was.Active) && is.Ready != nil && *is.Ready > is.Active,
+		path.Child("ready"),
+		"cannot set more ready pods than active",
+	)
+	invalid(
+		now.successCriteriaMet && (now.failed || now.failureTarget),
+		conditions,
+		"cannot set SuccessCriteriaMet=True and Failed=true conditions",
+	)
 
-	invalid(before.failed && !now.failed || before.complete && !now.complete || before.failureTarget && !now.failureTarget, conditions,
-		"cannot disable a terminal condition")
-	invalid(before.successCriteriaMet && !now.successCriteriaMet, conditions, "cannot disable the SuccessCriteriaMet=True condition")
-	invalid(before.complete && !before.successCriteriaMet && now.successCriteriaMet, conditions, "cannot set SuccessCriteriaMet=True for a complete Job")
+	invalid(
+		before.failed && !now.failed || before.complete && !now.complete || before.failureTarget && !now.failureTarget,
+		conditions,
+		"cannot disable a terminal condition",
+	)
+	invalid(
+		before.successCriteriaMet && !now.successCriteriaMet,
+		conditions,
+		"cannot disable the SuccessCriteriaMet=True condition",
+	)
+	invalid(
+		before.complete && !before.successCriteriaMet && now.successCriteriaMet,
+		conditions,
+		"cannot set SuccessCriteriaMet=True for a complete Job",
+	)
 	invalid(is.Failed < was.Failed, path.Child("failed"), "cannot decrease the failed counter")
 	scalesDown := job.Spec.CompletionMode != nil && *job.Spec.CompletionMode == batchv1.IndexedCompletion &&
 		apiequality.Semantic.DeepEqual(job.Spec.Completions, job.Spec.Parallelism)
-	invalid(!scalesDown && is.Succeeded < was.Succeeded, path.Child("succeeded"), "cannot decrease the succeeded counter")
-	invalid(is.CompletionTime != nil && was.CompletionTime != nil && ended, path.Child("completionTime"), apivalidation.FieldImmutableErrorMsg)
-	invalid(started && !resumed && was.StartTime != nil && !suspended, path.Child("startTime"), "field is immutable for unsuspended job once set")
+	invalid(
+		!scalesDown && is.Succeeded < was.Succeeded,
+		path.Child("succeeded"),
+		"cannot decrease the succeeded counter",
+	)
+	invalid(
+		is.CompletionTime != nil && was.CompletionTime != nil && ended,
+		path.Child("completionTime"),
+		apivalidation.FieldImmutableErrorMsg,
+	)
+	invalid(
+		started && !resumed && was.StartTime != nil && !suspended,
+		path.Child("startTime"),
+		"field is immutable for unsuspended job once set",
+	)
 	return errs
 }
 
@@ -370,8 +498,12 @@ func cronJobRules() *rules {
 			c := o.(*batchv1.CronJob)
 			was, _ := old.(*batchv1.CronJob)
 			errs := validateCronJobSpec(c.Spec, was)
-			if was == nil && len(c.Name) > validation.DNS1035LabelMaxLength-11 { // a Job's name is that and 11 characters
-				errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name, "must be no more than 52 characters"))
+			if was == nil &&
+				len(c.Name) > validation.DNS1035LabelMaxLength-11 { // a Job's name is that and 11 characters
+				errs = append(
+					errs,
+					field.Invalid(field.NewPath("metadata", "name"), c.Name, "must be no more than 52 characters"),
+				)
 			}
 			return errs
 		},
@@ -391,7 +523,10 @@ func validateCronJobSpec(spec batchv1.CronJobSpec, old *batchv1.CronJob) (errs f
 	case spec.Schedule == "":
 		errs = append(errs, field.Required(at, ""))
 	case strings.Contains(spec.Schedule, "TZ"):
-		errs = append(errs, field.Invalid(at, spec.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"))
+		errs = append(
+			errs,
+			field.Invalid(at, spec.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"),
+		)
 	default:
 		if err := checkSchedule(spec.Schedule); err != nil {
 			errs = append(errs, field.Invalid(at, spec.Schedule, err.Error()))
@@ -447,7 +582,10 @@ func checkSchedule(schedule string) error {
 			_, err := time.ParseDuration(every)
 			return err
 		}
-		if slices.Contains([]string{"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"}, schedule) {
+		if slices.Contains(
+			[]string{"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"},
+			schedule,
+		) {
 			return nil
 		}
 		return fmt.Errorf("unrecognized descriptor: %s", schedule)

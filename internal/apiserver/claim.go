@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// claimProtection is the finalizer that keeps a PersistentVolumeClaim for as long as a pod uses it. An admission plugin sets it; see collector.release.
+// claimProtection is the finalizer that keeps a PersistentVolumeClaim for as long as a pod uses it. An admission plugin
+// sets it; see collector.release.
 const claimProtection = "kubernetes.io/pvc-protection"
 
 func claimRules() *rules {
@@ -52,8 +53,13 @@ func claimRules() *rules {
 			if size.Cmp(old.(*corev1.PersistentVolumeClaim).Spec.Resources.Requests[corev1.ResourceStorage]) <= 0 {
 				return nil
 			}
-			return apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), o.GetName(),
-				errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"))
+			return apierrors.NewForbidden(
+				corev1.Resource("persistentvolumeclaims"),
+				o.GetName(),
+				errors.New(
+					"only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize",
+				),
+			)
 		},
 		beyond: func(o object) string {
 			if _, ok := o.GetAnnotations()[corev1.BetaStorageClassAnnotation]; ok {
@@ -70,7 +76,12 @@ func validateClaim(c *corev1.PersistentVolumeClaim) (errs field.ErrorList) {
 	if len(c.Spec.AccessModes) == 0 {
 		errs = append(errs, field.Required(modes, "at least 1 access mode is required"))
 	}
-	known := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod}
+	known := []corev1.PersistentVolumeAccessMode{
+		corev1.ReadOnlyMany,
+		corev1.ReadWriteMany,
+		corev1.ReadWriteOnce,
+		corev1.ReadWriteOncePod,
+	}
 	alone, others := false, false
 	for _, mode := range c.Spec.AccessModes {
 		switch {
@@ -86,7 +97,13 @@ func validateClaim(c *corev1.PersistentVolumeClaim) (errs field.ErrorList) {
 		errs = append(errs, field.Forbidden(modes, "may not use ReadWriteOncePod with other access modes"))
 	}
 	if c.Spec.Selector != nil {
-		errs = append(errs, metav1validation.ValidateLabelSelector(c.Spec.Selector, metav1validation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
+		errs = append(
+			errs,
+			metav1validation.ValidateLabelSelector(
+				c.Spec.Selector,
+				metav1validation.LabelSelectorValidationOptions{},
+				path.Child("selector"),
+			)...)
 	}
 	at := path.Child("resources").Key(string(corev1.ResourceStorage))
 	switch size, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]; {
@@ -102,13 +119,21 @@ func validateClaim(c *corev1.PersistentVolumeClaim) (errs field.ErrorList) {
 	}
 	for name, quantity := range c.Status.Capacity {
 		if quantity.Sign() < 0 {
-			errs = append(errs, field.Invalid(field.NewPath("status", "capacity").Key(string(name)), quantity.Value(), "must be a valid resource quantity"))
+			errs = append(
+				errs,
+				field.Invalid(
+					field.NewPath("status", "capacity").Key(string(name)),
+					quantity.Value(),
+					"must be a valid resource quantity",
+				),
+			)
 		}
 	}
 	return errs
 }
 
-// validateClaimUpdate refuses changes to the spec, except that it gets a volume and a storage class once, and that a bound claim asks for more.
+// validateClaimUpdate refuses changes to the spec, except that it gets a volume and a storage class once, and that a
+// bound claim asks for more.
 func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) (errs field.ErrorList) {
 	is, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()
 	if was.VolumeName == "" {
@@ -119,13 +144,25 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) (errs field.Error
 	}
 	size, before := is.Resources.Requests[corev1.ResourceStorage], was.Resources.Requests[corev1.ResourceStorage]
 	if capacity := old.Status.Capacity[corev1.ResourceStorage]; size.Cmp(before) < 0 && size.Cmp(capacity) <= 0 {
-		errs = append(errs, field.Forbidden(field.NewPath("spec", "resources", "requests", "storage"), "field can not be less than status.capacity"))
+		errs = append(
+			errs,
+			field.Forbidden(
+				field.NewPath("spec", "resources", "requests", "storage"),
+				"field can not be less than status.capacity",
+			),
+		)
 	}
 	if c.Status.Phase == corev1.ClaimBound && is.Resources.Requests != nil {
 		is.Resources.Requests[corev1.ResourceStorage] = before
 	}
 	if !apiequality.Semantic.DeepEqual(is, was) {
-		errs = append(errs, field.Forbidden(field.NewPath("spec"), "spec is immutable after creation except resources.requests for bound claims"))
+		errs = append(
+			errs,
+			field.Forbidden(
+				field.NewPath("spec"),
+				"spec is immutable after creation except resources.requests for bound claims",
+			),
+		)
 	}
 	return append(errs, immutable(value{"volumeMode", old.Spec.VolumeMode, c.Spec.VolumeMode})...)
 }
@@ -140,8 +177,14 @@ func uses(pod *corev1.Pod, claim string) bool {
 // claimFields are the fields of a PersistentVolumeClaim.
 func claimFields() modelled {
 	return modelled{
-		"spec.volumeMode": oneOf("Filesystem", "Block"), "spec.resources.requests.storage": wholeQuantity, "spec.resources.limits.storage": wholeQuantity,
-		"status.phase": oneOf("Pending", "Bound", "Lost"), "status.capacity.storage": anything,
+		"spec.volumeMode": oneOf(
+			"Filesystem",
+			"Block",
+		),
+		"spec.resources.requests.storage": wholeQuantity,
+		"spec.resources.limits.storage":   wholeQuantity,
+		"status.phase":                    oneOf("Pending", "Bound", "Lost"),
+		"status.capacity.storage":         anything,
 	}.with("spec", "accessModes", "selector", "storageClassName", "volumeName").with("status", "accessModes").
 		with("status.conditions[]", append(slices.Clone(condition), "lastProbeTime")...)
 }

@@ -24,16 +24,35 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// generatedKind is a kind of which requests are made up: a name of the corpus and the resource, and the inside of an object to which they add fields.
+// generatedKind is a kind of which requests are made up: a name of the corpus and the resource, and the inside of an
+// object to which they add fields.
 type generatedKind struct{ short, resource, base string }
 
-// generatedKinds are the built-in kinds that live in a namespace. Their requests come from the list of modelled fields, so that a field that is added there
+// generatedKinds are the built-in kinds that live in a namespace. Their requests come from the list of modelled fields,
+// so that a field that is added there
 // is asked about, too.
 var generatedKinds = []generatedKind{
-	{"cm", "configmaps", ``}, {"secrets", "secrets", ``}, {"sa", "serviceaccounts", ``}, {"leases", "leases", ``},
+	{"cm", "configmaps", ``},
+	{"secrets", "secrets", ``},
+	{"sa", "serviceaccounts", ``},
+	{"leases", "leases", ``},
 	{"events", "events", `"involvedObject":{"kind":"ConfigMap","namespace":"$NS","name":"a"}`},
-	{"pods", "pods", strings.Replace(pod(""), `{`, `{"automountServiceAccountToken":false,`, 1)}, {"rs", "replicasets", workload(0)}, {"deploy", "deployments", deployment(``)}, {"sts", "statefulsets", `"spec":{"serviceName":"s",` + specOf(0)[1:]},
-	{"jobs", "jobs", job(``)}, {"cj", "cronjobs", cronJob(`"schedule":"* * * * *"`)}, {"hpa", "horizontalpodautoscalers", autoscaler(``)}, {"pvc", "persistentvolumeclaims", claim(``)},
+	{
+		"pods",
+		"pods",
+		strings.Replace(pod(""), `{`, `{"automountServiceAccountToken":false,`, 1),
+	},
+	{"rs", "replicasets", workload(0)},
+	{"deploy", "deployments", deployment(``)},
+	{"sts", "statefulsets", `"spec":{"serviceName":"s",` + specOf(0)[1:]},
+	{
+		"jobs",
+		"jobs",
+		job(``),
+	},
+	{"cj", "cronjobs", cronJob(`"schedule":"* * * * *"`)},
+	{"hpa", "horizontalpodautoscalers", autoscaler(``)},
+	{"pvc", "persistentvolumeclaims", claim(``)},
 	{"pdb", "poddisruptionbudgets", `"spec":{"minAvailable":1,"selector":{"matchLabels":{"app":"a"}}}`},
 }
 
@@ -42,7 +61,8 @@ var (
 	generatedSeed   = flag.Uint64("generated.seed", 1, "what the requests are made up from")
 )
 
-// generate sends made-up requests to both servers and compares the answers. A request that the server in memory refuses does not go to the real one, so that
+// generate sends made-up requests to both servers and compares the answers. A request that the server in memory refuses
+// does not go to the real one, so that
 // both hold the same afterwards.
 func generate(t *testing.T, real *rest.Config, namespace string, kind generatedKind, a *agreement) {
 	server, err := New(Options{Namespaces: []string{"default", "in-memory"}, CollectAfter: time.Hour})
@@ -88,7 +108,13 @@ func generate(t *testing.T, real *rest.Config, namespace string, kind generatedK
 				line, _, _ := strings.Cut(before, "\n")
 				t.Log("before that:", line)
 			}
-			assert.Equal(t, want[i], got[i], "request %d: expected is what the real server does, actual what the server in memory does", i)
+			assert.Equal(
+				t,
+				want[i],
+				got[i],
+				"request %d: expected is what the real server does, actual what the server in memory does",
+				i,
+			)
 		}
 	}
 	require.Zero(t, differ)
@@ -134,7 +160,12 @@ func newGenerator(s *Server, kind generatedKind, random *rand.Rand) *generator {
 			g.r = r
 		}
 	}
-	g.paths = append(slices.Sorted(maps.Keys(modelledFields[kind.resource])), "metadata.labels", "metadata.annotations", "metadata.finalizers")
+	g.paths = append(
+		slices.Sorted(maps.Keys(modelledFields[kind.resource])),
+		"metadata.labels",
+		"metadata.annotations",
+		"metadata.finalizers",
+	)
 	return g
 }
 
@@ -154,7 +185,13 @@ func (g *generator) request(p *player) generatedRequest {
 	// While there is no object it is made, most of the time.
 	if g.server.lookup(g.r, keyOf(g.named(name))) == nil && g.IntN(5) > 0 {
 		version = ""
-		return generatedRequest{"create", "POST", g.kind.short + pick(g, "", "", "?fieldManager=me"), "application/json", object(g.IntN(4))}
+		return generatedRequest{
+			"create",
+			"POST",
+			g.kind.short + pick(g, "", "", "?fieldManager=me"),
+			"application/json",
+			object(g.IntN(4)),
+		}
 	}
 	status := ""
 	if g.r.Status && g.IntN(3) == 0 {
@@ -175,36 +212,101 @@ func (g *generator) request(p *player) generatedRequest {
 	case 2:
 		return generatedRequest{verb("get"), "GET", at + status, "", ""}
 	case 3:
-		return generatedRequest{"list", "GET", g.kind.short + pick(g, "", "?labelSelector=app%3Da", "?fieldSelector=metadata.name%3Da", "?fieldSelector=status.phase%3DPending", "?fieldSelector=spec.x%3Dy"), "", ""}
+		return generatedRequest{
+			"list",
+			"GET",
+			g.kind.short + pick(
+				g,
+				"",
+				"?labelSelector=app%3Da",
+				"?fieldSelector=metadata.name%3Da",
+				"?fieldSelector=status.phase%3DPending",
+				"?fieldSelector=spec.x%3Dy",
+			),
+			"",
+			"",
+		}
 	case 4, 5, 6:
-		if g.kind.resource == "pods" && status == "" { // admission, which is not modelled, gives pods more than these bodies have
+		if g.kind.resource == "pods" &&
+			status == "" { // admission, which is not modelled, gives pods more than these bodies have
 			return generatedRequest{"get", "GET", at, "", ""}
 		}
 		return generatedRequest{verb("update"), "PUT", at + status + query, "application/json", object(g.IntN(4))}
 	case 7, 8, 9, 10:
-		return generatedRequest{verb("merge patch"), "PATCH", at + status + query, "application/merge-patch+json", patch(g.fields(1 + g.IntN(2)))}
+		return generatedRequest{
+			verb("merge patch"),
+			"PATCH",
+			at + status + query,
+			"application/merge-patch+json",
+			patch(g.fields(1 + g.IntN(2))),
+		}
 	case 11, 12:
-		return generatedRequest{verb("strategic patch"), "PATCH", at + status + query, "application/strategic-merge-patch+json", patch(g.fields(1 + g.IntN(2)))}
+		return generatedRequest{
+			verb("strategic patch"),
+			"PATCH",
+			at + status + query,
+			"application/strategic-merge-patch+json",
+			patch(g.fields(1 + g.IntN(2))),
+		}
 	case 13:
 		path, value := g.field()
 		pointer := "/" + strings.ReplaceAll(strings.ReplaceAll(path, "[]", ".0"), ".", "/")
-		return generatedRequest{verb("JSON patch"), "PATCH", at + status + query, "application/json-patch+json",
-			encoded([]any{map[string]any{"op": pick(g, "add", "replace", "test", "remove"), "path": pointer, "value": value}})}
+		return generatedRequest{
+			verb("JSON patch"),
+			"PATCH",
+			at + status + query,
+			"application/json-patch+json",
+			encoded(
+				[]any{
+					map[string]any{"op": pick(g, "add", "replace", "test", "remove"), "path": pointer, "value": value},
+				},
+			),
+		}
 	case 14, 15, 16:
 		version = ""
-		return generatedRequest{verb("apply"), "PATCH", at + status + "?fieldManager=" + pick(g, "one", "two") + pick(g, "", "&force=true", "&dryRun=All"), "application/apply-patch+yaml", object(g.IntN(3))}
+		return generatedRequest{
+			verb("apply"),
+			"PATCH",
+			at + status + "?fieldManager=" + pick(g, "one", "two") + pick(g, "", "&force=true", "&dryRun=All"),
+			"application/apply-patch+yaml",
+			object(g.IntN(3)),
+		}
 	case 17:
 		if g.r.scalable() {
-			return generatedRequest{"scale", "PATCH", at + "/scale", "application/merge-patch+json", fmt.Sprintf(`{"spec":{"replicas":%d}}`, g.IntN(4)-1)}
+			return generatedRequest{
+				"scale",
+				"PATCH",
+				at + "/scale",
+				"application/merge-patch+json",
+				fmt.Sprintf(`{"spec":{"replicas":%d}}`, g.IntN(4)-1),
+			}
 		}
 		return generatedRequest{"get", "GET", at + "/scale", "", ""}
 	case 18:
-		return generatedRequest{"delete", "DELETE", at + pick(g, "", "", "?dryRun=All", "?propagationPolicy=Background", "?propagationPolicy=Orphan"), "application/json", ""}
+		return generatedRequest{
+			"delete",
+			"DELETE",
+			at + pick(g, "", "", "?dryRun=All", "?propagationPolicy=Background", "?propagationPolicy=Orphan"),
+			"application/json",
+			"",
+		}
 	default:
 		if g.IntN(8) > 0 || !seen("rv1") {
-			return generatedRequest{"delete collection", "DELETE", g.kind.short + "?labelSelector=app%3Db", "application/json", ""}
+			return generatedRequest{
+				"delete collection",
+				"DELETE",
+				g.kind.short + "?labelSelector=app%3Db",
+				"application/json",
+				"",
+			}
 		}
-		return generatedRequest{"watch", "GET", g.kind.short + "?watch=true&timeoutSeconds=1&resourceVersion={{" + name + ".rv1}}", "", ""}
+		return generatedRequest{
+			"watch",
+			"GET",
+			g.kind.short + "?watch=true&timeoutSeconds=1&resourceVersion={{" + name + ".rv1}}",
+			"",
+			"",
+		}
 	}
 }
 
@@ -351,16 +453,112 @@ func typeAt(t reflect.Type, path []string) reflect.Type {
 // pools are the values of text fields by their names; words are those of all others.
 var (
 	pools = map[string][]string{
-		"name": {"a", "b", "c", "", "A_b"}, "schedule": {"*/5 * * * *", "@daily", "x", "61 * * * *", "0 0 1 jan sun", ""}, "timeZone": {"UTC", "Europe/Berlin", "Mars/Phobos", ""},
-		"mountPath": {"/a", "/b", ""}, "accessModes": {"ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod", "Odd"}, "kind": {"Deployment", "ConfigMap", "a/b", ""}, "apiVersion": {"apps/v1", "v1", "a/b/c", ""},
-		"image": {"i:1", "i", "i:latest", "example.com:5000/a/b:2", "I i", ""}, "namespace": {"$NS", "elsewhere", ""}, "fieldPath": {"metadata.name", "status.phase", ""}, "status": {"True", "False", "Unknown"},
-		"type": {"Resource", "Pods", "Utilization", "AverageValue", "Complete", "Failed", "FailureTarget", "SuccessCriteriaMet", "Suspended", "Available", "Opaque", "mine", "Recreate", "RollingUpdate", "Percent", "RuntimeDefault", "Normal"},
-		"key":  {"k", "k k", ""}, "storageClassName": {"", "fast", "A b"}, "serviceName": {"s", "t"}, "serviceAccountName": {"sa"}, "serviceAccount": {"sa"},
+		"name": {
+			"a",
+			"b",
+			"c",
+			"",
+			"A_b",
+		},
+		"schedule": {"*/5 * * * *", "@daily", "x", "61 * * * *", "0 0 1 jan sun", ""},
+		"timeZone": {"UTC", "Europe/Berlin", "Mars/Phobos", ""},
+		"mountPath": {
+			"/a",
+			"/b",
+			"",
+		},
+		"accessModes": {"ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod", "Odd"},
+		"kind":        {"Deployment", "ConfigMap", "a/b", ""},
+		"apiVersion":  {"apps/v1", "v1", "a/b/c", ""},
+		"image": {
+			"i:1",
+			"i",
+			"i:latest",
+			"example.com:5000/a/b:2",
+			"I i",
+			"",
+		},
+		"namespace": {"$NS", "elsewhere", ""},
+		"fieldPath": {"metadata.name", "status.phase", ""},
+		"status":    {"True", "False", "Unknown"},
+		"type": {
+			"Resource",
+			"Pods",
+			"Utilization",
+			"AverageValue",
+			"Complete",
+			"Failed",
+			"FailureTarget",
+			"SuccessCriteriaMet",
+			"Suspended",
+			"Available",
+			"Opaque",
+			"mine",
+			"Recreate",
+			"RollingUpdate",
+			"Percent",
+			"RuntimeDefault",
+			"Normal",
+		},
+		"key": {
+			"k",
+			"k k",
+			"",
+		},
+		"storageClassName":   {"", "fast", "A b"},
+		"serviceName":        {"s", "t"},
+		"serviceAccountName": {"sa"},
+		"serviceAccount":     {"sa"},
 	}
 	words = []string{
-		"a", "b", "", "Always", "OnFailure", "Never", "IfNotPresent", "Recreate", "RollingUpdate", "Default", "ClusterFirst", "TCP", "UDP", "File", "FallbackToLogsOnError", "NonIndexed", "Indexed", "Failed", "TerminatingOrFailed",
-		"Allow", "Forbid", "Replace", "Max", "Min", "Disabled", "Pods", "Percent", "Filesystem", "Block", "Pending", "Running", "Succeeded", "Bound", "Lost", "Memory", "RuntimeDefault", "OnRootMismatch", "HTTP", "HTTPS", "v1",
-		"OrderedReady", "Parallel", "Retain", "IfHealthyBudget", "AlwaysAllow", "/dev/termination-log", "Opaque", "cpu",
+		"a",
+		"b",
+		"",
+		"Always",
+		"OnFailure",
+		"Never",
+		"IfNotPresent",
+		"Recreate",
+		"RollingUpdate",
+		"Default",
+		"ClusterFirst",
+		"TCP",
+		"UDP",
+		"File",
+		"FallbackToLogsOnError",
+		"NonIndexed",
+		"Indexed",
+		"Failed",
+		"TerminatingOrFailed",
+		"Allow",
+		"Forbid",
+		"Replace",
+		"Max",
+		"Min",
+		"Disabled",
+		"Pods",
+		"Percent",
+		"Filesystem",
+		"Block",
+		"Pending",
+		"Running",
+		"Succeeded",
+		"Bound",
+		"Lost",
+		"Memory",
+		"RuntimeDefault",
+		"OnRootMismatch",
+		"HTTP",
+		"HTTPS",
+		"v1",
+		"OrderedReady",
+		"Parallel",
+		"Retain",
+		"IfHealthyBudget",
+		"AlwaysAllow",
+		"/dev/termination-log",
+		"Opaque",
+		"cpu",
 	}
 	quantities = []string{"1", "500m", "1Gi", "2Gi", "0", "-1", "0.0001"}
 	numbers    = []int{0, 1, 2, 3, 5, 10, 600, -1, 70000}
@@ -381,8 +579,17 @@ func (g *generator) value(t reflect.Type, leaf string) any {
 	case reflect.TypeFor[metav1.MicroTime]():
 		return "2020-01-01T00:00:00.000000Z"
 	case reflect.TypeFor[metav1.LabelSelector]():
-		return pick(g, map[string]any{"matchLabels": map[string]any{"app": "a"}}, map[string]any{"matchLabels": map[string]any{"app": "b"}}, map[string]any{},
-			map[string]any{"matchExpressions": []any{map[string]any{"key": "app", "operator": pick(g, "In", "Exists", "Odd"), "values": []any{"a"}}}})
+		return pick(
+			g,
+			map[string]any{"matchLabels": map[string]any{"app": "a"}},
+			map[string]any{"matchLabels": map[string]any{"app": "b"}},
+			map[string]any{},
+			map[string]any{
+				"matchExpressions": []any{
+					map[string]any{"key": "app", "operator": pick(g, "In", "Exists", "Odd"), "values": []any{"a"}},
+				},
+			},
+		)
 	}
 	switch t.Kind() {
 	case reflect.Bool:

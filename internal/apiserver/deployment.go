@@ -13,7 +13,9 @@ import (
 
 func deploymentRules() *rules {
 	return &rules{
-		new: func() object { return &appsv1.Deployment{} }, generation: true, statusReset: [][]any{{"metadata", "labels"}},
+		new:         func() object { return &appsv1.Deployment{} },
+		generation:  true,
+		statusReset: [][]any{{"metadata", "labels"}},
 		defaults: func(o object) {
 			spec := &o.(*appsv1.Deployment).Spec
 			orOne(&spec.Replicas)
@@ -22,7 +24,8 @@ func deploymentRules() *rules {
 		},
 		changed: func(o, old object) bool {
 			is, was := o.(*appsv1.Deployment), old.(*appsv1.Deployment)
-			return !apiequality.Semantic.DeepEqual(is.Spec, was.Spec) || !apiequality.Semantic.DeepEqual(is.Annotations, was.Annotations)
+			return !apiequality.Semantic.DeepEqual(is.Spec, was.Spec) ||
+				!apiequality.Semantic.DeepEqual(is.Annotations, was.Annotations)
 		},
 		onStatus: func(o, old object) { o.SetLabels(old.GetLabels()) },
 		validate: func(o, old object) field.ErrorList {
@@ -57,7 +60,10 @@ func validateDeployment(spec appsv1.DeploymentSpec) field.ErrorList {
 	deadline := path.Child("progressDeadlineSeconds")
 	errs = append(errs, nonnegative(deadline, int64(*spec.ProgressDeadlineSeconds))...)
 	if *spec.ProgressDeadlineSeconds <= spec.MinReadySeconds {
-		errs = append(errs, field.Invalid(deadline, *spec.ProgressDeadlineSeconds, "must be greater than minReadySeconds"))
+		errs = append(
+			errs,
+			field.Invalid(deadline, *spec.ProgressDeadlineSeconds, "must be greater than minReadySeconds"),
+		)
 	}
 	rolling := path.Child("strategy", "rollingUpdate")
 	if spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
@@ -71,15 +77,22 @@ func validateDeployment(spec appsv1.DeploymentSpec) field.ErrorList {
 	errs = append(errs, validateShare(surge, rolling.Child("maxSurge"))...)
 	n, percent := share(unavailable)
 	if m, _ := share(surge); n == 0 && m == 0 {
-		errs = append(errs, field.Invalid(rolling.Child("maxUnavailable"), unavailable.String(), "may not be 0 when `maxSurge` is 0"))
+		errs = append(
+			errs,
+			field.Invalid(rolling.Child("maxUnavailable"), unavailable.String(), "may not be 0 when `maxSurge` is 0"),
+		)
 	}
 	if percent && n > 100 {
-		errs = append(errs, field.Invalid(rolling.Child("maxUnavailable"), unavailable.String(), "must not be greater than 100%"))
+		errs = append(
+			errs,
+			field.Invalid(rolling.Child("maxUnavailable"), unavailable.String(), "must not be greater than 100%"),
+		)
 	}
 	return errs
 }
 
-// share returns the number in a number or a percentage, and which of them it is. What is neither is read as a number if it is one.
+// share returns the number in a number or a percentage, and which of them it is. What is neither is read as a number if
+// it is one.
 func share(v intstr.IntOrString) (n int, percent bool) {
 	if v.Type == intstr.Int || len(validation.IsValidPercent(v.StrVal)) > 0 {
 		return v.IntValue(), false
@@ -116,9 +129,13 @@ func validateDeploymentStatus(s appsv1.DeploymentStatus, old *appsv1.Deployment)
 		}
 	}
 	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+		errs = append(
+			errs,
+			field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"),
+		)
 	}
-	if old != nil && old.Status.CollisionCount != nil && (s.CollisionCount == nil || *s.CollisionCount < *old.Status.CollisionCount) {
+	if old != nil && old.Status.CollisionCount != nil &&
+		(s.CollisionCount == nil || *s.CollisionCount < *old.Status.CollisionCount) {
 		errs = append(errs, field.Invalid(path.Child("collisionCount"), s.CollisionCount, "cannot be decremented"))
 	}
 	return errs

@@ -9,12 +9,22 @@ import (
 
 func disruptionBudgetRules() *rules {
 	return &rules{
-		new: func() object { return &policyv1.PodDisruptionBudget{} }, generation: true, conditionalUpdate: true, metadataLast: true,
+		new:               func() object { return &policyv1.PodDisruptionBudget{} },
+		generation:        true,
+		conditionalUpdate: true,
+		metadataLast:      true,
 		validate: func(o, _ object) field.ErrorList {
 			b, path := o.(*policyv1.PodDisruptionBudget), field.NewPath("spec")
-			errs := metav1validation.ValidateLabelSelector(b.Spec.Selector, metav1validation.LabelSelectorValidationOptions{}, path.Child("selector"))
+			errs := metav1validation.ValidateLabelSelector(
+				b.Spec.Selector,
+				metav1validation.LabelSelectorValidationOptions{},
+				path.Child("selector"),
+			)
 			if b.Spec.MinAvailable != nil && b.Spec.MaxUnavailable != nil {
-				errs = append(errs, field.Invalid(path, field.OmitValueType{}, "minAvailable and maxUnavailable cannot be both set"))
+				errs = append(
+					errs,
+					field.Invalid(path, field.OmitValueType{}, "minAvailable and maxUnavailable cannot be both set"),
+				)
 			}
 			for name, v := range map[string]*intstr.IntOrString{"minAvailable": b.Spec.MinAvailable, "maxUnavailable": b.Spec.MaxUnavailable} {
 				if v == nil {
@@ -36,7 +46,8 @@ func disruptionBudgetRules() *rules {
 			return errs
 		},
 		beyond: func(o object) string {
-			if s := o.(*policyv1.PodDisruptionBudget).Spec.Selector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+			if s := o.(*policyv1.PodDisruptionBudget).Spec.Selector; s != nil &&
+				len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
 				return "an empty selector" // which a real server keeps in a way of its own
 			}
 			return ""

@@ -51,7 +51,10 @@ func newKubectl(t *testing.T, server string) kubectl {
 }
 
 func (k kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
-	c := exec.CommandContext(ctx, k.binary, append([]string{"kubectl", "--server", k.server, "--kubeconfig", os.DevNull}, args...)...)
+	c := exec.CommandContext(
+		ctx,
+		k.binary,
+		append([]string{"kubectl", "--server", k.server, "--kubeconfig", os.DevNull}, args...)...)
 	c.Env = append(os.Environ(), "HOME="+k.home, "KUBERC=off")
 	return c
 }
@@ -69,7 +72,8 @@ func (k kubectl) run(t *testing.T, args ...string) (string, int) {
 	return string(out), 0
 }
 
-// TestKubectl runs commands of kubectl one after the other, and looks for texts in what they print. The table in doc.go is made of it.
+// TestKubectl runs commands of kubectl one after the other, and looks for texts in what they print. The table in doc.go
+// is made of it.
 func TestKubectl(t *testing.T) {
 	s, err := New(Options{Resources: customResources()})
 	require.NoError(t, err)

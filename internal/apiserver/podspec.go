@@ -163,18 +163,24 @@ func validateVolume(v corev1.VolumeSource, path *field.Path) (errs field.ErrorLi
 	}
 	one(v.EmptyDir != nil, "emptyDir", func(at *field.Path) field.ErrorList {
 		if limit := v.EmptyDir.SizeLimit; limit != nil && limit.Sign() < 0 {
-			return field.ErrorList{field.Forbidden(at.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity")}
+			return field.ErrorList{
+				field.Forbidden(at.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity"),
+			}
 		}
 		return nil
 	})
 	one(v.Secret != nil, "secret", func(at *field.Path) field.ErrorList {
-		return append(required(v.Secret.SecretName, at.Child("secretName")), validateFiles(v.Secret.DefaultMode, v.Secret.Items, at)...)
+		return append(
+			required(v.Secret.SecretName, at.Child("secretName")),
+			validateFiles(v.Secret.DefaultMode, v.Secret.Items, at)...)
 	})
 	one(v.PersistentVolumeClaim != nil, "persistentVolumeClaim", func(at *field.Path) field.ErrorList {
 		return required(v.PersistentVolumeClaim.ClaimName, at.Child("claimName"))
 	})
 	one(v.ConfigMap != nil, "configMap", func(at *field.Path) field.ErrorList {
-		return append(required(v.ConfigMap.Name, at.Child("name")), validateFiles(v.ConfigMap.DefaultMode, v.ConfigMap.Items, at)...)
+		return append(
+			required(v.ConfigMap.Name, at.Child("name")),
+			validateFiles(v.ConfigMap.DefaultMode, v.ConfigMap.Items, at)...)
 	})
 	return errs
 }
@@ -279,7 +285,14 @@ func validateValueFrom(e corev1.EnvVar, path *field.Path) (errs field.ErrorList)
 	}
 	switch {
 	case sources == 0:
-		errs = append(errs, field.Invalid(path, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"))
+		errs = append(
+			errs,
+			field.Invalid(
+				path,
+				"",
+				"must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
+			),
+		)
 	case e.Value != "":
 		errs = append(errs, field.Invalid(path, "", "may not be specified when `value` is not empty"))
 	case sources > 1:
@@ -302,7 +315,10 @@ func validateMounts(mounts []corev1.VolumeMount, volumes map[string]bool, path *
 			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
 		}
 		errs = append(errs, required(m.MountPath, at.Child("mountPath"))...)
-		if slices.ContainsFunc(mounts[:i], func(other corev1.VolumeMount) bool { return other.MountPath == m.MountPath }) {
+		if slices.ContainsFunc(
+			mounts[:i],
+			func(other corev1.VolumeMount) bool { return other.MountPath == m.MountPath },
+		) {
 			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
 		}
 	}
@@ -316,7 +332,14 @@ func validateResources(r corev1.ResourceRequirements, path *field.Path) (errs fi
 	for name, quantity := range r.Requests {
 		errs = append(errs, nonnegativeQuantity(quantity, path.Child("requests").Key(string(name)))...)
 		if limit, ok := r.Limits[name]; ok && quantity.Cmp(limit) > 0 {
-			errs = append(errs, field.Invalid(path.Child("requests"), quantity.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, &limit)))
+			errs = append(
+				errs,
+				field.Invalid(
+					path.Child("requests"),
+					quantity.String(),
+					fmt.Sprintf("must be less than or equal to %s limit of %s", name, &limit),
+				),
+			)
 		}
 	}
 	return errs
@@ -347,8 +370,16 @@ func validateProbe(p corev1.Probe, path *field.Path) (errs field.ErrorList) {
 		}
 		return field.ErrorList{field.Required(at.Child("command"), "")}
 	})
-	one(p.HTTPGet != nil, "httpGet", func(at *field.Path) field.ErrorList { return validatePort(p.HTTPGet.Port, at.Child("port")) })
-	one(p.TCPSocket != nil, "tcpSocket", func(at *field.Path) field.ErrorList { return validatePort(p.TCPSocket.Port, at.Child("port")) })
+	one(
+		p.HTTPGet != nil,
+		"httpGet",
+		func(at *field.Path) field.ErrorList { return validatePort(p.HTTPGet.Port, at.Child("port")) },
+	)
+	one(
+		p.TCPSocket != nil,
+		"tcpSocket",
+		func(at *field.Path) field.ErrorList { return validatePort(p.TCPSocket.Port, at.Child("port")) },
+	)
 	if handlers == 0 {
 		errs = append(errs, field.Required(path, "must specify a handler type"))
 	}
@@ -383,7 +414,8 @@ func templateBeyond(template corev1.PodTemplateSpec) string {
 	return podSpecBeyond(template.Spec)
 }
 
-// podSpecBeyond names what is not modelled of how the fields of a pod go together: a real server warns of it. Empty: there is nothing.
+// podSpecBeyond names what is not modelled of how the fields of a pod go together: a real server warns of it. Empty:
+// there is nothing.
 func podSpecBeyond(spec corev1.PodSpec) string {
 	ports := make(map[corev1.ContainerPort]bool)
 	names := make(map[string]bool)
@@ -424,29 +456,51 @@ func podSpecBeyond(spec corev1.PodSpec) string {
 }
 
 var (
-	image = regexp.MustCompile(`^([a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*(:\d+)?/)?[a-z0-9]+([._/-][a-z0-9]+)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
-	file  = regexp.MustCompile(`^[a-zA-Z0-9_-][a-zA-Z0-9_.-]*$`)
+	image = regexp.MustCompile(
+		`^([a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*(:\d+)?/)?[a-z0-9]+([._/-][a-z0-9]+)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?$`,
+	)
+	file = regexp.MustCompile(`^[a-zA-Z0-9_-][a-zA-Z0-9_.-]*$`)
 	// deprecatedLabels are those of nodes that a real server warns of.
-	deprecatedLabels = regexp.MustCompile(`beta\.kubernetes\.io|^app\.kubernetes\.io/created-by$|^scheduler\.alpha|^node-role\.kubernetes\.io/master$`)
+	deprecatedLabels = regexp.MustCompile(
+		`beta\.kubernetes\.io|^app\.kubernetes\.io/created-by$|^scheduler\.alpha|^node-role\.kubernetes\.io/master$`,
+	)
 )
 
 // podSpec are the fields of a PodSpec at a path, and some more.
 func podSpec(path string, more modelled) modelled {
 	userID := between(0, math.MaxInt32)
 	m := modelled{
-		"dnsPolicy": oneOf("ClusterFirst", "Default"), "schedulerName": dnsName, "automountServiceAccountToken": anything, "terminationGracePeriodSeconds": seconds,
+		"dnsPolicy": oneOf(
+			"ClusterFirst",
+			"Default",
+		),
+		"schedulerName":                 dnsName,
+		"automountServiceAccountToken":  anything,
+		"terminationGracePeriodSeconds": seconds,
 		"nodeSelector": func(v any) bool {
 			labels, ok := v.(map[string]any)
 			return ok && !slices.ContainsFunc(slices.Collect(maps.Keys(labels)), deprecatedLabels.MatchString)
 		},
-		"securityContext.runAsUser": userID, "securityContext.runAsGroup": userID, "securityContext.fsGroup": userID, "securityContext.runAsNonRoot": anything,
-		"securityContext.fsGroupChangePolicy": oneOf("OnRootMismatch", "Always"), "securityContext.seccompProfile.type": oneOf("RuntimeDefault", "Unconfined"),
-		"volumes[].name": anything, "volumes[].emptyDir.medium": oneOf("", "Memory"), "volumes[].emptyDir.sizeLimit": anything,
-		"volumes[].persistentVolumeClaim.claimName": anything, "volumes[].persistentVolumeClaim.readOnly": anything,
-		"volumes[].configMap.name": anything, "volumes[].secret.secretName": anything,
+		"securityContext.runAsUser":    userID,
+		"securityContext.runAsGroup":   userID,
+		"securityContext.fsGroup":      userID,
+		"securityContext.runAsNonRoot": anything,
+		"securityContext.fsGroupChangePolicy": oneOf(
+			"OnRootMismatch",
+			"Always",
+		),
+		"securityContext.seccompProfile.type":       oneOf("RuntimeDefault", "Unconfined"),
+		"volumes[].name":                            anything,
+		"volumes[].emptyDir.medium":                 oneOf("", "Memory"),
+		"volumes[].emptyDir.sizeLimit":              anything,
+		"volumes[].persistentVolumeClaim.claimName": anything,
+		"volumes[].persistentVolumeClaim.readOnly":  anything,
+		"volumes[].configMap.name":                  anything,
+		"volumes[].secret.secretName":               anything,
 	}
 	for _, kind := range []string{"volumes[].configMap", "volumes[].secret"} {
-		m = m.with(kind, "optional", "defaultMode", "items[].key", "items[].mode").and(kind, modelled{"items[].path": matches(file)})
+		m = m.with(kind, "optional", "defaultMode", "items[].key", "items[].mode").
+			and(kind, modelled{"items[].path": matches(file)})
 	}
 	return modelled{}.and(path, more).and(path, m).and(path+".containers[]", container())
 }
@@ -455,24 +509,51 @@ func podSpec(path string, more modelled) modelled {
 func container() modelled {
 	userID := between(0, math.MaxInt32)
 	m := modelled{
-		"name": anything, "image": matches(image), "imagePullPolicy": oneOf("Always", "IfNotPresent", "Never"), "command": anything, "args": anything,
-		"workingDir": anything, "env[].name": envName, "env[].value": anything, "env[].valueFrom.fieldRef.apiVersion": oneOf("v1"),
-		"env[].valueFrom.fieldRef.fieldPath": oneOf(append([]any{"", "spec.restartPolicy", "status.phase"}, toAny(podFields)...)...),
-		"envFrom[].prefix":                   envName, "envFrom[].configMapRef.name": emptyOr(dnsName), "envFrom[].secretRef.name": emptyOr(dnsName),
-		"ports[].name": anything, "ports[].containerPort": between(1, math.MaxUint16), "ports[].protocol": oneOf("TCP", "UDP", "SCTP"),
-		"terminationMessagePath": oneOf(corev1.TerminationMessagePathDefault), "terminationMessagePolicy": oneOf("File", "FallbackToLogsOnError"),
-		"volumeMounts[].name": anything, "volumeMounts[].mountPath": anything, "volumeMounts[].readOnly": anything,
-		"securityContext.runAsUser": userID, "securityContext.runAsGroup": userID, "securityContext.capabilities.drop": anything,
-		"securityContext.seccompProfile.type": oneOf("RuntimeDefault", "Unconfined"), "stdin": anything, "stdinOnce": anything, "tty": anything,
+		"name":                                anything,
+		"image":                               matches(image),
+		"imagePullPolicy":                     oneOf("Always", "IfNotPresent", "Never"),
+		"command":                             anything,
+		"args":                                anything,
+		"workingDir":                          anything,
+		"env[].name":                          envName,
+		"env[].value":                         anything,
+		"env[].valueFrom.fieldRef.apiVersion": oneOf("v1"),
+		"env[].valueFrom.fieldRef.fieldPath": oneOf(
+			append([]any{"", "spec.restartPolicy", "status.phase"}, toAny(podFields)...)...),
+		"envFrom[].prefix":            envName,
+		"envFrom[].configMapRef.name": emptyOr(dnsName),
+		"envFrom[].secretRef.name":    emptyOr(dnsName),
+		"ports[].name":                anything,
+		"ports[].containerPort":       between(1, math.MaxUint16),
+		"ports[].protocol":            oneOf("TCP", "UDP", "SCTP"),
+		"terminationMessagePath": oneOf(
+			corev1.TerminationMessagePathDefault,
+		),
+		"terminationMessagePolicy":          oneOf("File", "FallbackToLogsOnError"),
+		"volumeMounts[].name":               anything,
+		"volumeMounts[].mountPath":          anything,
+		"volumeMounts[].readOnly":           anything,
+		"securityContext.runAsUser":         userID,
+		"securityContext.runAsGroup":        userID,
+		"securityContext.capabilities.drop": anything,
+		"securityContext.seccompProfile.type": oneOf(
+			"RuntimeDefault",
+			"Unconfined",
+		),
+		"stdin":     anything,
+		"stdinOnce": anything,
+		"tty":       anything,
 	}.with("securityContext", "runAsNonRoot", "readOnlyRootFilesystem", "allowPrivilegeEscalation").
 		with("envFrom[].configMapRef", "optional").with("envFrom[].secretRef", "optional").
-		with("env[].valueFrom.configMapKeyRef", "name", "key", "optional").with("env[].valueFrom.secretKeyRef", "name", "key", "optional")
+		with("env[].valueFrom.configMapKeyRef", "name", "key", "optional").
+		with("env[].valueFrom.secretKeyRef", "name", "key", "optional")
 	for _, list := range []string{"resources.limits", "resources.requests"} {
 		m = m.and(list, modelled{"cpu": anything, "memory": wholeQuantity, "ephemeral-storage": wholeQuantity})
 	}
 	for _, probe := range []string{"livenessProbe", "readinessProbe", "startupProbe"} {
 		m = m.with(probe, "initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold").
-			with(probe, "exec.command", "httpGet.path", "httpGet.port", "tcpSocket.port").and(probe, modelled{"httpGet.scheme": oneOf("HTTP", "HTTPS")})
+			with(probe, "exec.command", "httpGet.path", "httpGet.port", "tcpSocket.port").
+			and(probe, modelled{"httpGet.scheme": oneOf("HTTP", "HTTPS")})
 	}
 	return m
 }
