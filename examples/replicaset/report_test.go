@@ -216,7 +216,7 @@ func TestAStatusThatIsRefusedRestsLongerEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := &tap{answer: func(r request) *http.Response {
 			if r.what == "PUT replicasets/status" {
-				return refuse(http.StatusInternalServerError)
+				return refuse(http.StatusForbidden) // which says that nothing was written
 			}
 			return nil
 		}}
