@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"maps"
+	"runtime/debug"
 	"slices"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
@@ -47,8 +48,9 @@ type bucket[X any] struct {
 
 // index is an Index whose value type has been forgotten.
 type index[V any] interface {
-	// plan computes the index values of a value. No lock is held. If it fails, the value will be found under none.
-	plan(value V, failed func(error))
+	// plan computes the index values of a value. No lock is held. If it fails, or ends the goroutine, the value will be
+	// found under none.
+	plan(V) error
 	// failed records that; the store's lock is held, as it is for the next two.
 	failed(err error)
 	commit(Row) // let the row belong to exactly the buckets planned for it
@@ -61,7 +63,9 @@ func AddIndex[X, K comparable, F, V any](s *Store[K, F, V], fn func([]X, V) ([]X
 	ix := &Index[X, K, F, V]{store: s, fn: fn, byValue: map[X]uint32{}}
 	// The rows stand still for the writer, and nobody knows the index yet.
 	for row := range Row(s.Rows()) {
-		ix.plan(s.Value(row), func(err error) { complain(s.failed(ix, s.Key(row), err)) })
+		if err := ix.plan(s.Value(row)); err != nil {
+			complain(s.failed(ix, s.Key(row), err))
+		}
 		ix.commit(row)
 	}
 	s.Lock()
@@ -151,33 +155,27 @@ func pick[T any](from *column[T], rows []Row) []T {
 
 var errOddValue = errors.New("it returned a value that is not equal to itself")
 
-func (ix *Index[X, K, F, V]) plan(value V, failed func(error)) {
-	begin := len(ix.planned)
-	var err error
-	planned := func() {
+func (ix *Index[X, K, F, V]) plan(value V) (err error) {
+	begin, returned := len(ix.planned), false
+	defer func() {
+		if !returned { // a panic; or the goroutine ends, and nobody is given the error
+			err = &lifecycle.PanicError{Value: recover(), Stack: debug.Stack()}
+		}
 		if err != nil {
 			ix.planned = ix.planned[:begin]
 		}
 		ix.ends = append(ix.ends, len(ix.planned))
-		if err != nil {
-			failed(err)
+	}()
+	ix.planned, err = ix.fn(ix.planned, value)
+	for _, x := range ix.planned[begin:] {
+		// A value that is not equal to itself would never be found again in a map; one that cannot be compared panics,
+		// here and not there.
+		if x != x {
+			err = errOddValue
 		}
 	}
-	returned := lifecycle.Guard(func() {
-		ix.planned, err = ix.fn(ix.planned, value)
-		for _, x := range ix.planned[begin:] {
-			// A value that is not equal to itself would never be found again in a map; one that cannot be compared panics, here and not there.
-			if x != x {
-				err = errOddValue
-			}
-		}
-	}, func(p *lifecycle.PanicError) {
-		err = p
-		planned()
-	})
-	if returned {
-		planned()
-	}
+	returned = true
+	return err
 }
 
 func (ix *Index[X, K, F, V]) failed(err error) { ix.err = err }

@@ -112,10 +112,22 @@ func (s *Store[K, F, V]) Value(row Row) V  { return *s.values.at(row) }
 // Plan runs the index functions on a value that Put will store, after those that were planned before it, and tells complain about each that failed. They are
 // the user's code: the lock is not held.
 func (s *Store[K, F, V]) Plan(key K, value V, complain func(error)) {
-	lifecycle.Each(len(s.indexes), func(i int) {
-		ix := s.indexes[i]
-		ix.plan(value, func(err error) { complain(s.failed(ix, key, err)) })
-	})
+	s.plan(0, key, value, complain)
+}
+
+// plan runs the index functions from the ith on. If one ends the goroutine those behind it are run before it ends.
+func (s *Store[K, F, V]) plan(i int, key K, value V, complain func(error)) {
+	defer func() {
+		if i < len(s.indexes) {
+			complain(s.failed(s.indexes[i], key, lifecycle.ErrExited))
+			s.plan(i+1, key, value, complain)
+		}
+	}()
+	for ; i < len(s.indexes); i++ {
+		if err := s.indexes[i].plan(value); err != nil {
+			complain(s.failed(s.indexes[i], key, err))
+		}
+	}
 }
 
 // failed remembers that an index function has failed. The lock is not held.
