@@ -74,11 +74,22 @@ func (g *Gate) pass(ctx context.Context, host string) error {
 	defer rests(ctx)()
 	for ; wait > 0; wait = g.wait(host) { // somebody who went before may have been refused again
 		if !backoff.Sleep(ctx, wait) {
-			return fmt.Errorf("the server has asked to be left alone: %w", context.Cause(ctx))
+			return &notSent{context.Cause(ctx)}
 		}
 	}
 	return nil
 }
+
+// notSent is the error of a request that a Gate has kept until its context ended.
+type notSent struct{ cause error }
+
+func (e *notSent) Error() string {
+	return fmt.Sprintf("the server has asked to be left alone: %v", e.cause)
+}
+func (e *notSent) Unwrap() error { return e.cause }
+
+// NotSent says that the server has not seen the request, to whoever has to know whether a write may have happened.
+func (e *notSent) NotSent() bool { return true }
 
 // wait returns how long a request has to wait; zero: not at all.
 func (g *Gate) wait(host string) time.Duration {

@@ -84,7 +84,8 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 		}
 		return nil
 	}
-	if panicked := lifecycle.Try(func() { _, err = l.reflector.page(ctx, opts, pageTimeout, visit) }); panicked != nil {
+	// Apart: who asks must not be ended by an object of his.
+	if panicked := lifecycle.Apart(func() { _, err = l.reflector.page(ctx, opts, pageTimeout, visit) }); panicked != nil {
 		err = fmt.Errorf("a method of an object: %w", panicked)
 	}
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Scope is what an informer holds, of what its client can see.
@@ -134,13 +136,13 @@ func (inf *SharedIndexInformer[T]) leave(l *lane[T]) {
 	if l.stop != nil {
 		l.stop() // its goroutines are waited for by Run: whatever they hang in, nobody else has to wait
 	}
+	defer func() { // an inline handler that is told of the sweep may end the goroutine
+		l.fifo.drop()
+		inf.budget.freed.ring()
+		l.reached.move("")
+		lifecycle.Each(len(inf.listeners), func(i int) { inf.listeners[i].reach(inf.log, l.namespace, "") })
+	}()
 	inf.sweep(l, math.MaxUint64, inf.log)
-	l.fifo.drop()
-	inf.budget.freed.ring()
-	l.reached.move("")
-	for _, listener := range inf.listeners {
-		listener.reach(inf.log, l.namespace, "")
-	}
 }
 
 // newCourse plans the course to a scope. The lanes that the present one has already are the same, and nothing has been changed yet.

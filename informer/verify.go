@@ -53,7 +53,7 @@ func (inf *SharedIndexInformer[T]) differences(ctx context.Context, l *lane[T]) 
 	}
 	before := l.health.get()
 	var listed map[Key]stamp
-	if panicked := lifecycle.Try(func() { listed, err = inf.stamps(ctx, l) }); panicked != nil {
+	if panicked := lifecycle.Apart(func() { listed, err = inf.stamps(ctx, l) }); panicked != nil {
 		err = fmt.Errorf("a method of an object: %w", panicked)
 	}
 	inf.asWriter(ctx, func() {

@@ -1,4 +1,6 @@
-// Package backoff spaces out the tries of something that keeps failing. Every retry against a server waits here:
+// Package backoff spaces out the tries of something that keeps failing. Every retry of package informer against a server
+// waits here; the prober of package reconcile takes its pauses from here. An elector does not: its pace is part of what
+// it promises.
 //
 //	err := try(ctx)
 //	...
