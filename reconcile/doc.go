@@ -38,8 +38,8 @@
 //     informer lists anew, and the key stays parked until then, since acting on it could do harm. A write whose answer
 //     was lost is waited for in the same way: a new list tells whether it has happened. There is no bookkeeping of
 //     expectations in your code.
-//   - The server is asked, and new lists are asked for, once for each cache and namespace, with pauses that grow to 30
-//     s and are as long as it asks for: however many keys are parked there.
+//   - The server is asked, and new lists are asked for, once for each cache and namespace of a controller, with pauses
+//     that grow to 30 s and are as long as it asks for: however many keys are parked there.
 //   - A key whose write has become an object that a cache cannot take, see [informer.SharedIndexInformer.Invalid],
 //     stays parked until the cache can, or nothing of that name is left: no call for it could see what the last one
 //     wrote, and the next would do it again. The log says so.
@@ -128,6 +128,9 @@
 //	worker of controller X     Manager.act   leadership ends, or the Manager is told to stop   Manager.act
 //	prober of controller X     Manager.act   the same                                          Manager.act
 //	probe of informer Y for X  prober        the server has answered, or the prober is to end  Manager.act
+//
+// Calls of your code that may end their goroutine have one of their own, which the caller waits for: functions of Watches
+// and Receives, a RateLimiter or Recorder of yours, a log sink.
 //
 // They stop in this order: workers first, so that none looks at a cache which nobody keeps up to date. When the Manager is told to stop, calls that
 // are under way may finish, within DrainTimeout, and the lease is kept for them; when leadership is lost their context ends at once.

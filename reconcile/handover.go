@@ -80,8 +80,9 @@ func (l legacy) about(s *scope) bool {
 // steadyTime is how long a cache has to follow the server without a break, until nobody doubts that it has been told of what happened before.
 const steadyTime = 5 * time.Second
 
-// An object has room for 256 kB of annotations. Of more legacies than this it is not told in which namespaces they are.
-const maxLegacies = 500
+// maxWord is the length of a word, in bytes, that every Lease has room for: package leaderelection drops one above 128 KiB.
+// Where the legacies take more, the word does not tell in which namespaces they are.
+const maxWord = 100 << 10
 
 // leave returns the word to be left, which is never empty: what the ledgers know of, and what was inherited beside.
 func (m *Manager) leave(inherited []legacy) string {
@@ -102,14 +103,20 @@ func (m *Manager) leave(inherited []legacy) string {
 			add(l)
 		}
 	}
-	if len(all) > maxLegacies {
+	word := encoded(all)
+	if len(word) > maxWord {
 		apart := all
 		all = []legacy{}
 		for _, l := range apart {
 			l.Namespace = ""
 			add(l)
 		}
+		word = encoded(all)
 	}
+	return word
+}
+
+func encoded(all []legacy) string {
 	word, err := json.Marshal(all)
 	if err != nil {
 		panic(err) // there is nothing in it that cannot be encoded

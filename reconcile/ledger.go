@@ -40,8 +40,8 @@ type ledger struct {
 	said sync.Map
 
 	mu sync.Mutex
-	// Guarded by mu. Each open debt is in one account, under one object and in one place; neither map has an empty
-	// entry.
+	// Guarded by mu. Each open debt is in one account and in one place, and, unless it is a list that settles it, under
+	// one object; neither map has an empty entry.
 	accounts map[Key]*account
 	objects  map[object][]*debt
 	alarm    time.Time // when the prober looks at the places next; zero: not before there is news
@@ -223,7 +223,9 @@ func (l *ledger) owe(d *debt) {
 	}
 	d.slot = len(a.debts)
 	a.debts = append(a.debts, d)
-	l.objects[d.object] = append(l.objects[d.object], d)
+	if d.list == 0 {
+		l.objects[d.object] = append(l.objects[d.object], d)
+	}
 	p := c.placeOf(d.object.key.Namespace, now)
 	p.add(d)
 	if unknown {
@@ -331,6 +333,9 @@ func (l *ledger) pay(keys []resumed, d *debt, now moment, undone bool) []resumed
 		if d.owner != heir && (!a.since.IsZero() || a.undone) {
 			keys = append(keys, resumed{d.owner, a.since})
 		}
+	}
+	if d.list != 0 {
+		return keys
 	}
 	others := slices.DeleteFunc(l.objects[d.object], func(other *debt) bool { return other == d })
 	if l.objects[d.object] = others; len(others) == 0 {

@@ -403,7 +403,10 @@ func (l *leading) run(lead func() error) (err error) {
 	l.mu.Lock()
 	l.began = true
 	l.mu.Unlock()
-	err = lead()
+	// A log sink, or an elector's hand-over, may panic or end the goroutine. Then nobody can tell whether workers go on.
+	if failed := lifecycle.Apart(func() { err = lead() }); failed != nil {
+		err = fmt.Errorf("the workers %w, as far as can be told: %w", ErrStuck, failed)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended, l.err = true, err

@@ -49,9 +49,10 @@ func (l *ledger) parks(key Key) bool {
 // without a namespace needs all of them.
 func (l *ledger) await(key Key, c *cache) {
 	here := object{c, Key{Namespace: key.Namespace}}
+	awaits := func(d *debt) bool { return d.object == here && d.list == freshCache }
 	l.mu.Lock()
-	awaits := func(d *debt) bool { return d.owner == key && d.list == freshCache }
-	awaited := slices.ContainsFunc(l.objects[here], awaits)
+	a, ok := l.accounts[key]
+	awaited := ok && slices.ContainsFunc(a.debts, awaits)
 	l.mu.Unlock()
 	if !awaited {
 		l.owe(&debt{owner: key, object: here, list: freshCache})

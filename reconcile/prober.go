@@ -98,7 +98,12 @@ func (l *ledger) probe(ctx context.Context, group *lifecycle.Group, controller s
 	}
 }
 
+// write writes the line. A log sink may be the user's code, and must not end the prober.
 func (l line) write(log klog.Logger, err error) {
+	_ = lifecycle.Apart(func() { l.print(log, err) })
+}
+
+func (l line) print(log klog.Logger, err error) {
 	log = log.WithValues("informer", l.cache.Name(), "health", l.cache.HealthIn(l.namespace))
 	if l.namespace != metav1.NamespaceAll {
 		log = log.WithValues("namespace", l.namespace)
@@ -139,7 +144,7 @@ func (l *ledger) turn() (due []*place, lines []line, next time.Time) {
 				due = append(due, p)
 				continue
 			}
-			if !p.last.IsZero() && !later(p.last.Add(quietTime)) {
+			if !p.last.IsZero() && !later(p.quiet()) {
 				if len(p.said) > 0 {
 					lines = append(lines, line{p, problem{trouble: p.over()}})
 				}
@@ -192,6 +197,15 @@ func (p *place) due() (at time.Time, ok bool) {
 	return at, true
 }
 
+// quiet returns when all is quiet if nothing is found before: a server that wants to be left alone is not quiet. The
+// ledger's mu is held.
+func (p *probes) quiet() time.Time {
+	if p.next.After(p.last) {
+		return p.next.Add(quietTime)
+	}
+	return p.last.Add(quietTime)
+}
+
 // over returns the line that says that all is quiet again, at the level of what was said before. The ledger's mu is held.
 func (p *probes) over() trouble {
 	if len(p.said) == 1 && p.said[unknown] {
@@ -208,6 +222,7 @@ func (p *probes) calm() {
 
 // examine is one probe of a place.
 func (l *ledger) examine(ctx context.Context, log klog.Logger, p *place) {
+	defer l.examined(p)
 	questions, problems := l.consider(p)
 	answers, err := p.ask(ctx, questions)
 	if ctx.Err() != nil {
@@ -219,6 +234,16 @@ func (l *ledger) examine(ctx context.Context, log klog.Logger, p *place) {
 	for _, line := range l.conclude(p, problems, len(questions) > maxQuestions, answers, err) {
 		line.write(log, err)
 	}
+}
+
+// examined is the end of a probe, in every case: one that did not come to a conclusion is tried again later.
+func (l *ledger) examined(p *place) {
+	l.mu.Lock()
+	if p.probing {
+		p.probing = false
+		p.next = time.Now().Add(p.pace.Next())
+	}
+	l.mu.Unlock()
 	l.ring()
 }
 
@@ -238,7 +263,7 @@ func (l *ledger) consider(p *place) (questions []*debt, problems []problem) {
 		switch {
 		case now.listed < p.asked:
 			note(unlisted, d)
-		case d.owner == heir || d.list > 0:
+		case d.list > 0:
 		case d.list == freshCache:
 			note(unfit, d)
 		case d.rejected():
@@ -260,19 +285,20 @@ type answer struct {
 }
 
 // void reports whether nobody will ever see the write. It is gone, replaced, or not what the informer asks for; or the
-// server was restored from before it, or gives versions that cannot be compared.
+// server was restored from before it. Where versions cannot be compared a list has to tell.
 func (a answer) void() bool {
 	same := a.exists && a.UID == a.uid
 	if a.deleted {
 		return same && !a.Deleting
 	}
-	return !same || !atLeast(a.ResourceVersion, a.resourceVersion)
+	older := ordered(a.ResourceVersion, a.resourceVersion) && !atLeast(a.ResourceVersion, a.resourceVersion)
+	return !same || older
 }
 
-// agrees reports whether the cache shows as little of an object that has been deleted as the server does.
+// agrees reports whether neither the server nor the cache has an object that has been deleted.
 func (a answer) agrees() bool {
 	h, held := a.object.cache.Version(a.object.key)
-	return a.deleted && (!held || h.UID != a.uid)
+	return a.deleted && !(a.exists && a.UID == a.uid) && (!held || h.UID != a.uid)
 }
 
 // ask asks the server about a few debts, up to the first that the cache is behind with. It waits for as long as a

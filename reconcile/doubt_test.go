@@ -1,0 +1,215 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// What cannot be judged is the dangerous case: these tests are about places where it was once taken for the harmless one.
+
+// probing runs a prober over a ledger until the test calls the function that it returns.
+func probing(t *testing.T, l *ledger, ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var group lifecycle.Group
+	group.Go("prober", func() { l.probe(ctx, &group, "test") })
+	return func() {
+		cancel()
+		require.NoError(t, group.Wait(time.Minute))
+	}
+}
+
+func TestAnObjectThatTheServerIsStillDeletingIsNoProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		listing(l, &still{resourceVersion: "5", live: func(context.Context, Key) (informer.Version, bool, error) {
+			return informer.Version{UID: "u", ResourceVersion: "9", Deleting: true}, true, nil
+		}})
+		l.wrote(klog.Background(), parent, podWrite("a", "9", true))
+		require.True(t, l.parks(parent))
+		probeIn(t, l, parkingTime)
+		require.True(t, l.parks(parent), "the server has the object, and the cache is at 5 and has not seen version 9")
+	})
+}
+
+func TestVersionsThatCannotBeComparedAreNoProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		pods := listing(l, &still{resourceVersion: "v-a", live: func(context.Context, Key) (informer.Version, bool, error) {
+			return informer.Version{UID: "u", ResourceVersion: "v-c"}, true, nil
+		}})
+		l.wrote(klog.Background(), parent, podWrite("a", "v-b", false))
+		require.True(t, l.parks(parent))
+		probeIn(t, l, parkingTime)
+		require.True(t, l.parks(parent), "the server has the object, and the cache has none")
+		require.Equal(t, 1, pods.relists, "a list is to tell")
+	})
+}
+
+func TestAProbeThatEndsItsGoroutineIsFollowedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		exits := 0
+		listing(l, &still{live: func(context.Context, Key) (informer.Version, bool, error) {
+			if exits++; exits == 1 {
+				runtime.Goexit()
+			}
+			return informer.Version{}, false, nil
+		}})
+		stop := probing(t, l, t.Context())
+		l.wrote(klog.Background(), parent, podWrite("pod", "7", false))
+		require.True(t, l.parks(parent))
+		time.Sleep(time.Minute)
+		stop()
+		require.False(t, l.parks(parent))
+	})
+}
+
+func TestALogSinkThatPanicsEndsNoProber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		down := true
+		listing(l, &still{live: func(context.Context, Key) (informer.Version, bool, error) {
+			if down {
+				return informer.Version{}, false, errors.New("down")
+			}
+			return informer.Version{}, false, nil
+		}})
+		sink := funcr.New(func(_, _ string) { panic("the disk is full") }, funcr.Options{})
+		stop := probing(t, l, klog.NewContext(t.Context(), sink))
+		l.wrote(klog.Background(), parent, podWrite("pod", "7", false))
+		require.True(t, l.parks(parent))
+		time.Sleep(time.Minute)
+		down = false
+		time.Sleep(time.Minute)
+		stop()
+		require.False(t, l.parks(parent))
+	})
+}
+
+func TestAnObjectThatEndsTheGoroutineDoesNotEndWhoAsksForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newMapAPI()
+		inf, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{
+			Transform: func(m *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+				if m.Name == "bad" {
+					runtime.Goexit()
+				}
+				return m, nil
+			},
+		})
+		require.NoError(t, err)
+		bad := api.Create(configMap("bad"))
+		_, _, err = inf.LiveVersion(t.Context(), Key{Namespace: bad.Namespace, Name: bad.Name})
+		require.ErrorIs(t, err, lifecycle.ErrExited)
+	})
+}
+
+func TestWhileAServerWantsToBeLeftAloneNothingIsQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		listing(l, &still{live: func(context.Context, Key) (informer.Version, bool, error) {
+			return informer.Version{}, false, fmt.Errorf("live list: %w", apierrors.NewTooManyRequests("later", 300))
+		}})
+		var lines []string
+		sink := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+		stop := probing(t, l, klog.NewContext(t.Context(), sink))
+		l.wrote(klog.Background(), parent, podWrite("pod", "7", false))
+		require.True(t, l.parks(parent))
+		time.Sleep(10 * time.Minute)
+		stop()
+		require.Len(t, lines, 1)
+		require.Contains(t, lines[0], unanswered)
+	})
+}
+
+// A request that a Gate has kept until its ctx ended was not sent, so it leaves no debt.
+func TestARequestThatAGateHasKeptLeavesNoDebt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gate informer.Gate
+		sent := 0
+		transport := gate.Wrap(tripper(func(*http.Request) (*http.Response, error) {
+			sent++
+			return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"120"}}, Body: http.NoBody}, nil
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://server/api/v1/namespaces/a/pods", nil)
+		require.NoError(t, err)
+		_, err = transport.RoundTrip(req)
+		require.NoError(t, err)
+		_, err = transport.RoundTrip(req)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 1, sent)
+		require.True(t, unsent(err))
+	})
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// judging is an elector that notes what lead has returned, and whether work went on then.
+type judging struct {
+	working    func() bool
+	err        error
+	wasWorking bool
+}
+
+func (e *judging) Run(ctx context.Context, lead func(context.Context) error) error {
+	if panicked := lifecycle.Try(func() { e.err = lead(ctx) }); panicked != nil {
+		e.err = panicked
+	}
+	e.wasWorking = e.working()
+	return e.err
+}
+
+// Where what starts the workers fails, nobody can tell what it has started: an elector has to keep the Lease.
+func TestAStartThatFailsHalfWayIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := learning{newMapAPI()}
+		api.Create(configMap("a"))
+		inf, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{})
+		require.NoError(t, err)
+		working := false
+		a := newController(t, func(context.Context, Key) (Result, error) {
+			working = true
+			time.Sleep(20 * time.Second)
+			working = false
+			return Result{}, nil
+		}, Options{})
+		b, err := NewController("second", Func(func(context.Context, Key) (Result, error) { return Result{}, nil }), Options{})
+		require.NoError(t, err)
+		For(a, inf)
+		For(b, inf)
+		e := &judging{working: func() bool { return working }}
+		m, err := NewManager(ManagerOptions{Controllers: []*Controller{a, b}, Elector: e})
+		require.NoError(t, err)
+		sink := funcr.New(func(_, args string) {
+			if strings.Contains(args, "Workers start") && strings.Contains(args, "second") {
+				time.Sleep(time.Second)
+				panic("the disk is full")
+			}
+		}, funcr.Options{Verbosity: 5})
+		err = m.Run(klog.NewContext(t.Context(), sink))
+		require.True(t, e.wasWorking)
+		require.ErrorIs(t, e.err, ErrStuck)
+		require.ErrorIs(t, err, ErrStuck)
+		time.Sleep(time.Minute)
+	})
+}
