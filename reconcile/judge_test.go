@@ -731,3 +731,45 @@ func TestADebtForANamesakeSaysNothing(t *testing.T) {
 	out := podCalled("p", func(p *corev1.Pod) { p.UID = "another" })
 	require.EqualValues(t, 1, b.send("PUT", pods+"/p", nil, answering{code: 200, object: out}))
 }
+
+// What a user may take for tracked, and is not, is named in the log: once for each resource, and for nothing else.
+func TestWhatIsNotTrackedIsSaidOnce(t *testing.T) {
+	var lines []string
+	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+	following := func(selector string) *ledger {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		c := l.cacheOf(&still{})
+		c.learner = &learner{}
+		at := &url.URL{Host: "server", Path: "/api/v1/pods", RawQuery: url.Values{"fieldSelector": {selector}}.Encode()}
+		c.learner.learn(&http.Request{URL: at})
+		return l
+	}
+	l := following("")
+	for range 2 {
+		for _, address := range []string{
+			"other/api/v1/namespaces/default/pods",
+			"other/api/v1/namespaces/default/configmaps",            // which nobody follows
+			"other/apis/example.com/v1/namespaces/default/pods",     // of another group
+			"server/api/v1/namespaces/default/pods/a",               // which is tracked
+			"server/api/v1/namespaces/default/pods/a/eviction",      // whose answer tells nothing of the pod
+			"server/apis/example.com/v1/namespaces/default/gadgets", // which nobody follows
+		} {
+			l.target(log, address)
+		}
+	}
+	require.Len(t, lines, 2)
+	require.Contains(t, lines[0], "at another server")
+	require.Contains(t, lines[1], "pods/eviction")
+
+	lines = nil
+	for range 2 {
+		following("metadata.name=a,metadata.namespace=default").wrote(log, parent, podWrite("a", "7", false))
+	}
+	require.Empty(t, lines)
+	l = following("spec.nodeName=n")
+	for range 2 {
+		l.wrote(log, parent, podWrite("a", "7", false))
+	}
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], "spec.nodeName=n")
+}
