@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/internal/backoff"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -304,7 +305,7 @@ type outcome struct {
 // judge says what an error of a lead function means. Its methods are the user's, and may panic. Then nobody can tell
 // whether work goes on.
 func judge(err error) (o outcome) {
-	p := try(func() {
+	p := lifecycle.Apart(func() {
 		canceled := errors.Is(err, context.Canceled)
 		o = outcome{
 			err:      err,
@@ -396,7 +397,7 @@ func (e *Elector) release(ctx context.Context, lease *coordinationv1.Lease, toke
 			return
 		}
 		klog.FromContext(ctx).V(2).Info("Releasing the lease failed", "lease", e.String(), "err", err)
-		if !apierrors.IsConflict(err) && !sleep(ctx, e.cfg.RetryPeriod/10) {
+		if !apierrors.IsConflict(err) && !backoff.Sleep(ctx, e.cfg.RetryPeriod/10) {
 			return
 		}
 		if current, err := e.look(ctx); err == nil {

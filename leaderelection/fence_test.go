@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
 // answering is a wire that answers after a while, unless the request is given up.
 func answering(after time.Duration, status int, sent *int) http.RoundTripper {
 	return roundTrip(func(req *http.Request) (*http.Response, error) {
 		*sent++
-		if !sleep(req.Context(), after) {
+		if !backoff.Sleep(req.Context(), after) {
 			return nil, req.Context().Err()
 		}
 		return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("ok")), Request: req}, nil

@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
 // An observation is what the Lease last looked like from here, and since when, on this process's monotonic clock. Nothing that another
@@ -212,7 +214,7 @@ func (e *Elector) observe(ctx context.Context) {
 				e.note(ctx, "watch", err)
 			}
 		}
-		sleep(ctx, pause)
+		backoff.Sleep(ctx, pause)
 	}
 }
 
@@ -341,17 +343,5 @@ func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease, after st
 		case t.hint <- struct{}{}:
 		default: // one is waiting already
 		}
-	}
-}
-
-// sleep waits for d or for the end of ctx and reports which of them it was: false for the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"k8s.io/klog/v2"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
 // A kind of elector to compare.
@@ -141,7 +143,7 @@ func spawn(t testing.TB, k kind, l *link, change ...func(*process)) *process {
 			if p.once || errors.Is(p.err, ErrStuck) {
 				break
 			}
-			sleep(ctx, 10*time.Millisecond)
+			backoff.Sleep(ctx, 10*time.Millisecond)
 		}
 	}()
 	return p

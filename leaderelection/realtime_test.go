@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
 // TestElectorsUnderLoadInRealTime has three electors contend while others ask them everything at once, on a clock that
@@ -22,7 +24,7 @@ func TestElectorsUnderLoadInRealTime(t *testing.T) {
 	var all []*process
 	for _, name := range []string{"a", "b", "c"} {
 		all = append(all, spawn(t, brief, s.link(name), func(p *process) {
-			p.act = func(ctx context.Context) error { sleep(ctx, 200*time.Millisecond); return nil } // then the next one leads
+			p.act = func(ctx context.Context) error { backoff.Sleep(ctx, 200*time.Millisecond); return nil } // then the next one leads
 		}))
 	}
 	stop := make(chan struct{})

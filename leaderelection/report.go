@@ -145,20 +145,9 @@ func (e *Elector) event(ctx context.Context, t *tenure, eventType, message strin
 
 // guard calls a hook of the user's. Its panic must not end a tenure, let alone the process.
 func guard(logger klog.Logger, hook func()) {
-	if err := try(hook); err != nil {
+	if err := lifecycle.Apart(hook); err != nil {
 		logger.Error(err, "A hook of the elector panicked, or ended its goroutine")
 	}
-}
-
-// try runs a user's code on a goroutine of its own, since the user may end that, and waits for it.
-func try(code func()) error {
-	ended := make(chan error, 1)
-	go func() {
-		err := errors.New("it ended its goroutine")
-		defer func() { ended <- err }()
-		err = lifecycle.Try(code)
-	}()
-	return <-ended
 }
 
 // troubles remembers what fails at present, by what was tried, so that a failure is logged when it begins and when it ends and not each
