@@ -45,6 +45,7 @@ func main() {
 	m := must(reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}}))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := m.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
