@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,9 +84,9 @@ func TestAProbeThatEndsItsGoroutineIsFollowedByAnother(t *testing.T) {
 func TestALogSinkThatPanicsEndsNoProber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newController(t, keys(&journal{}), Options{}).ledger
-		down := true
+		var up atomic.Bool
 		listing(l, &still{live: func(context.Context, Key) (informer.Version, bool, error) {
-			if down {
+			if !up.Load() {
 				return informer.Version{}, false, errors.New("down")
 			}
 			return informer.Version{}, false, nil
@@ -95,7 +96,7 @@ func TestALogSinkThatPanicsEndsNoProber(t *testing.T) {
 		l.wrote(klog.Background(), parent, podWrite("pod", "7", false))
 		require.True(t, l.parks(parent))
 		time.Sleep(time.Minute)
-		down = false
+		up.Store(true)
 		time.Sleep(time.Minute)
 		stop()
 		require.False(t, l.parks(parent))
@@ -186,18 +187,18 @@ func TestAStartThatFailsHalfWayIsStuck(t *testing.T) {
 		api.Create(configMap("a"))
 		inf, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{})
 		require.NoError(t, err)
-		working := false
+		var working atomic.Bool
 		a := newController(t, func(context.Context, Key) (Result, error) {
-			working = true
+			working.Store(true)
 			time.Sleep(20 * time.Second)
-			working = false
+			working.Store(false)
 			return Result{}, nil
 		}, Options{})
 		b, err := NewController("second", Func(func(context.Context, Key) (Result, error) { return Result{}, nil }), Options{})
 		require.NoError(t, err)
 		For(a, inf)
 		For(b, inf)
-		e := &judging{working: func() bool { return working }}
+		e := &judging{working: working.Load}
 		m, err := NewManager(ManagerOptions{Controllers: []*Controller{a, b}, Elector: e})
 		require.NoError(t, err)
 		sink := funcr.New(func(_, args string) {

@@ -87,11 +87,9 @@ func (b *bench) send(method, url string, body io.Reader, next http.RoundTripper)
 
 // unknown counts the debts for what may have been written or not.
 func (b *bench) unknown() (n int) {
-	for _, debts := range b.ledger.objects {
-		for _, d := range debts {
-			if d.list != 0 {
-				n++
-			}
+	for _, d := range openDebts(b.ledger) {
+		if d.list != 0 {
+			n++
 		}
 	}
 	return n

@@ -197,13 +197,14 @@ func (p *place) due() (at time.Time, ok bool) {
 	return at, true
 }
 
-// quiet returns when all is quiet if nothing is found before: a server that wants to be left alone is not quiet. The
-// ledger's mu is held.
+// quiet returns when all is quiet if nothing is found before: not while a server wants to be left alone. The ledger's mu
+// is held.
 func (p *probes) quiet() time.Time {
-	if p.next.After(p.last) {
-		return p.next.Add(quietTime)
+	at := p.last.Add(quietTime)
+	if p.next.After(at) {
+		return p.next
 	}
-	return p.last.Add(quietTime)
+	return at
 }
 
 // over returns the line that says that all is quiet again, at the level of what was said before. The ledger's mu is held.
