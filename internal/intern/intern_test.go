@@ -70,34 +70,62 @@ func sameMap(a, b any) bool {
 	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
 }
 
+// Two values may want one place of the table, which one of them then has, by a seed that is drawn: what is shared is shared by nearly every Interner.
 func TestWhatObjectsHaveInCommonTheyShare(t *testing.T) {
-	for way, pod := range ways {
+	for way := range ways {
 		t.Run(way, func(t *testing.T) {
-			s := New(reflect.TypeFor[corev1.Pod](), true)
-			a, b, other := pod(t, s, 1, 1), pod(t, s, 2, 1), pod(t, s, 3, 2)
-			require.True(t, sameString(a.Namespace, b.Namespace))
-			require.True(t, sameString(a.Spec.NodeName, other.Spec.NodeName))
-			require.True(t, sameString(a.Spec.Containers[0].Image, b.Spec.Containers[0].Image))
-			require.True(t, sameString(a.ManagedFields[0].Manager, other.ManagedFields[0].Manager))
-			require.Same(t, a.ManagedFields[0].FieldsV1, b.ManagedFields[0].FieldsV1)
-			require.NotSame(t, a.ManagedFields[0].FieldsV1, other.ManagedFields[0].FieldsV1)
-			require.True(t, sameMap(a.Labels, b.Labels))
-			require.False(t, sameMap(a.Labels, other.Labels))
-			require.True(t, sameMap(a.Spec.Containers[0].Resources.Requests, b.Spec.Containers[0].Resources.Requests))
-			keys := map[*byte]bool{}
-			for _, p := range []*corev1.Pod{a, b, other} {
-				for k := range p.Annotations {
-					keys[unsafe.StringData(k)] = true
+			var r recorder
+			for range 5 {
+				if r = (recorder{}); r.passes(func() { share(t, &r, way) }) {
+					return
 				}
 			}
-			require.Len(t, keys, 1, "keys of maps that differ are shared, too")
-			require.False(t, sameString(a.UID, b.UID), "what differs in every object is not looked at")
-			if way == "Unmarshal" {
-				require.Same(t, &a.Spec.Tolerations[0], &b.Spec.Tolerations[0], "a list of which the bytes are the same")
-				require.Same(t, a.Spec.TerminationGracePeriodSeconds, other.Spec.TerminationGracePeriodSeconds)
-				require.True(t, sameString(a.Status.Phase, other.Status.Phase), "a text however short")
-			}
+			t.Fatal(r.failure)
 		})
+	}
+}
+
+// recorder takes what an assertion has to say.
+type recorder struct{ failure string }
+
+func (r *recorder) Errorf(format string, args ...any) { r.failure = fmt.Sprintf(format, args...) }
+func (r *recorder) FailNow()                          { panic(r) }
+
+func (r *recorder) passes(check func()) (passed bool) {
+	defer func() {
+		if v := recover(); v != nil && v != any(r) {
+			panic(v)
+		}
+	}()
+	check()
+	return true
+}
+
+func share(t *testing.T, r *recorder, way string) {
+	pod := ways[way]
+	s := New(reflect.TypeFor[corev1.Pod](), true)
+	a, b, other := pod(t, s, 1, 1), pod(t, s, 2, 1), pod(t, s, 3, 2)
+	require.True(r, sameString(a.Namespace, b.Namespace))
+	require.True(r, sameString(a.Spec.NodeName, other.Spec.NodeName))
+	require.True(r, sameString(a.Spec.Containers[0].Image, b.Spec.Containers[0].Image))
+	require.True(r, sameString(a.ManagedFields[0].Manager, other.ManagedFields[0].Manager))
+	require.Same(r, a.ManagedFields[0].FieldsV1, b.ManagedFields[0].FieldsV1)
+	require.NotSame(r, a.ManagedFields[0].FieldsV1, other.ManagedFields[0].FieldsV1)
+	require.True(r, sameMap(a.Labels, b.Labels))
+	require.False(r, sameMap(a.Labels, other.Labels))
+	require.True(r, sameMap(a.Spec.Containers[0].Resources.Requests, b.Spec.Containers[0].Resources.Requests))
+	keys := map[*byte]bool{}
+	for _, p := range []*corev1.Pod{a, b, other} {
+		for k := range p.Annotations {
+			keys[unsafe.StringData(k)] = true
+		}
+	}
+	require.Len(r, keys, 1, "keys of maps that differ are shared, too")
+	require.False(r, sameString(a.UID, b.UID), "what differs in every object is not looked at")
+	if way == "Unmarshal" {
+		require.Same(r, &a.Spec.Tolerations[0], &b.Spec.Tolerations[0], "a list of which the bytes are the same")
+		require.Same(r, a.Spec.TerminationGracePeriodSeconds, other.Spec.TerminationGracePeriodSeconds)
+		require.True(r, sameString(a.Status.Phase, other.Status.Phase), "a text however short")
 	}
 }
 
