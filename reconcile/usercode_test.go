@@ -23,7 +23,6 @@ var violently = map[string]func(){
 
 // hostile is a piece of user code that fails when it is armed: an error, a RateLimiter and a Recorder in one.
 type hostile struct {
-	mute
 	fail  func()
 	where string
 	armed atomic.Bool

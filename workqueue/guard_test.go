@@ -108,7 +108,7 @@ func TestUserCodeThatPanicsOrExits(t *testing.T) {
 						time.Sleep(test.delay - 1)
 						synctest.Wait()
 						require.Zero(t, f.q.Len())
-						time.Sleep(1)
+						time.Sleep(time.Nanosecond)
 						synctest.Wait()
 					}
 					require.Equal(t, "b", take(t, f.q).Key())
@@ -138,7 +138,7 @@ func TestUserCodeThatPanicsOrExits(t *testing.T) {
 					time.Sleep(test.delay - 1)
 					synctest.Wait()
 					require.Zero(t, f.q.Len())
-					time.Sleep(1)
+					time.Sleep(time.Nanosecond)
 					synctest.Wait()
 					require.Equal(t, "a", take(t, f.q).Key())
 					require.False(t, f.locked)

@@ -257,8 +257,12 @@ func TestWhatIsReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var answer error
 			lw := &cache.ListWatch{
-				ListFunc:  func(metav1.ListOptions) (kruntime.Object, error) { return &corev1.PodList{}, answer },
-				WatchFunc: func(metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), answer },
+				ListWithContextFunc: func(context.Context, metav1.ListOptions) (kruntime.Object, error) {
+					return &corev1.PodList{}, answer
+				},
+				WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+					return watch.NewFake(), answer
+				},
 			}
 			var told []error
 			s := newSharedInformer(lw, &corev1.Pod{}, cache.SharedIndexInformerOptions{})

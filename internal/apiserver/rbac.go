@@ -181,6 +181,7 @@ func (l *Link) authorize(r Request, name string) error {
 		where = fmt.Sprintf("in the namespace %q", r.Namespace)
 	}
 	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name,
+		//lint:ignore ST1005 it is the real server's text
 		fmt.Errorf("User %q cannot %s resource %q in API group %q %s", l.user, r.Verb, asked.Resources[0], r.Resource.Group, where))
 }
 

@@ -199,6 +199,7 @@ func (s *Server) throughScale(c *call, change func(old object) (object, error)) 
 		}
 		if scale.UID != "" && scale.UID != live.GetUID() {
 			return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name,
+				//lint:ignore ST1005 it is the real server's text
 				fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, live.GetUID()))
 		}
 		o := copyOf(live)
