@@ -85,11 +85,13 @@ func (inf *SharedIndexInformer[T]) take(ctx context.Context, log klog.Logger) {
 	})
 }
 
-// apply changes the store by a few deltas of a lane and leaves in inf.events what there is to tell. The caller holds the writer token.
+// apply changes the store by a few deltas of a lane and leaves in inf.events what there is to tell. The caller holds
+// the writer token.
 func (inf *SharedIndexInformer[T]) apply(l *lane[T], deltas []delta[T]) {
 	defer inf.commit(l, deltas)
-	// First the users' index functions, without a lock: this goroutine is the only writer, so what it sees now is what it will find then. Of
-	// two deltas of one key, which stand next to each other, the first is a deletion: unless that is stale, there is nothing to compare the second with.
+	// First the users' index functions, without a lock: this goroutine is the only writer, so what it sees now is what
+	// it will find then. Of two deltas of one key, which stand next to each other, the first is a deletion: unless that
+	// is stale, there is nothing to compare the second with.
 	lifecycle.Each(len(deltas), func(i int) {
 		d := &deltas[i]
 		l.touch(d.key)
@@ -143,7 +145,8 @@ func (inf *SharedIndexInformer[T]) commit(l *lane[T], deltas []delta[T]) {
 			inf.removed(l, row, nil)
 			held = false
 		}
-		event := Event[T]{Type: Added, Key: d.key, UID: d.uid, ResourceVersion: d.resourceVersion, New: d.value, Initial: initial}
+		event := Event[T]{Type: Added, Key: d.key, UID: d.uid, ResourceVersion: d.resourceVersion, New: d.value,
+			Initial: initial}
 		if held {
 			event.Type, event.Old, event.Initial = Updated, s.Value(row), false
 		}
@@ -156,11 +159,12 @@ func (inf *SharedIndexInformer[T]) commit(l *lane[T], deltas []delta[T]) {
 	}
 }
 
-// stale reports whether d tells the store nothing: it holds exactly this state, as after a relist, which repeats what has not changed, or a newer
-// one, which no server should make it forget.
+// stale reports whether d tells the store nothing: it holds exactly this state, as after a relist, which repeats what
+// has not changed, or a newer one, which no server should make it forget.
 //
-// In a list, the version says whether it is the same state. It need not be where a watch calls it a change, for there are servers that change an object and not its
-// version, nor if one of the versions is from before a rewind, and the other from after it: then the values are compared, which is rare.
+// In a list, the version says whether it is the same state. It need not be where a watch calls it a change, for there
+// are servers that change an object and not its version, nor if one of the versions is from before a rewind, and the
+// other from after it: then the values are compared, which is rare.
 func (inf *SharedIndexInformer[T]) stale(l *lane[T], d *delta[T]) bool {
 	row, held := inf.store.Find(d.key)
 	if !held || d.resourceVersion == "" {
@@ -182,11 +186,12 @@ func (inf *SharedIndexInformer[T]) stale(l *lane[T], d *delta[T]) bool {
 	}
 }
 
-// removed takes a row out of the store. d is the deletion if the server has told of one, of that object, with its last state. The store's lock
-// is held.
+// removed takes a row out of the store. d is the deletion if the server has told of one, of that object, with its last
+// state. The store's lock is held.
 func (inf *SharedIndexInformer[T]) removed(l *lane[T], row store.Row, d *delta[T]) {
 	it := inf.store.item(row)
-	event := Event[T]{Type: Deleted, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, Old: it.value, FinalStateUnknown: true}
+	event := Event[T]{Type: Deleted, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, Old: it.value,
+		FinalStateUnknown: true}
 	if d != nil && !d.unseen && d.uid == it.uid {
 		event.ResourceVersion, event.Old, event.FinalStateUnknown = d.resourceVersion, d.value, false
 	}
@@ -197,11 +202,12 @@ func (inf *SharedIndexInformer[T]) removed(l *lane[T], row store.Row, d *delta[T
 
 // repeated is what there is to tell of an object that has not changed.
 func repeated[T any](it item[T]) Event[T] {
-	return Event[T]{Type: Updated, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, Old: it.value, New: it.value, Resync: true}
+	return Event[T]{Type: Updated, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, Old: it.value,
+		New: it.value, Resync: true}
 }
 
-// finish makes true what a batch says once all of its deltas have been applied: a list is complete, a version has been reached. The caller
-// holds the writer token.
+// finish makes true what a batch says once all of its deltas have been applied: a list is complete, a version has been
+// reached. The caller holds the writer token.
 func (inf *SharedIndexInformer[T]) finish(l *lane[T], b batch[T], log klog.Logger) {
 	defer inf.settle(log)
 	defer func() {
@@ -280,7 +286,8 @@ func (inf *SharedIndexInformer[T]) withheld(l *lane[T], epoch uint64) error {
 	if kept == 0 {
 		return nil
 	}
-	return fmt.Errorf("the latest list held objects whose names could not be read; so %d that it did not name are kept, "+
+	return fmt.Errorf("the latest list held objects whose names could not be read; so %d that it did not name are "+
+		"kept, "+
 		"though they may have been deleted", kept)
 }
 
@@ -310,7 +317,8 @@ func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
 		}
 	}
 	stored := inf.store.Len()
-	// Listeners keep them, even one that is removed while it is told. Where all are inline nobody does, and the space is used again.
+	// Listeners keep them, even one that is removed while it is told. Where all are inline nobody does, and the space
+	// is used again.
 	kept := slices.ContainsFunc(inf.listeners, func(l *listener[T]) bool { return !l.inline })
 	defer func() {
 		listening := len(inf.listeners)

@@ -10,11 +10,13 @@ import (
 // errFull is the error of a list or watch that Options.MaxBytes has no room for.
 var errFull = fmt.Errorf("%w: the objects are more than Options.MaxBytes", ErrTooLarge)
 
-// budget bounds the objects that an informer holds, in the store, in the FIFOs before it, or in quarantine, by the size of their encoded form. The objects
-// themselves take some times as much. Its lanes share it: who comes first has the room.
+// budget bounds the objects that an informer holds, in the store, in the FIFOs before it, or in quarantine, by the size
+// of their encoded form. The objects themselves take some times as much. Its lanes share it: who comes first has the
+// room.
 type budget struct {
 	max int64 // zero: no bound
-	// stored is the store's, see indexer; waiting is the size of what was added to the FIFOs and has not been applied to the store.
+	// stored is the store's, see indexer; waiting is the size of what was added to the FIFOs and has not been applied
+	// to the store.
 	stored               *atomic.Int64
 	waiting, quarantined atomic.Int64
 	// drained rings when less is waiting, and freed when a namespace has left, with all that was held of it.
@@ -46,8 +48,8 @@ func (b *bell) ring() {
 	}
 }
 
-// room returns an error unless there is room for a state of that size of that object, which replaces the one that the store has. A list that is faster
-// than the store waits for it here: what waits in the FIFOs counts, too.
+// room returns an error unless there is room for a state of that size of that object, which replaces the one that the
+// store has. A list that is faster than the store waits for it here: what waits in the FIFOs counts, too.
 func (r *reflector[T]) room(ctx context.Context, key Key, size int64) error {
 	b := r.budget
 	if b.max == 0 {

@@ -8,11 +8,12 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// calm keeps trouble that comes with every object from flooding the log: of the lines that share it, it lets a few through each minute and
-// counts the rest. The zero value is ready for use.
+// calm keeps trouble that comes with every object from flooding the log: of the lines that share it, it lets a few
+// through each minute and counts the rest. The zero value is ready for use.
 type calm struct {
 	mu sync.Mutex
-	// Guarded by mu: the minute that is being counted, what was let through in it, and what has been held back since the last line.
+	// Guarded by mu: the minute that is being counted, what was let through in it, and what has been held back since
+	// the last line.
 	began         time.Time
 	written, held int
 }

@@ -18,15 +18,16 @@ import (
 	"github.com/thermostat-go/thermostat/internal/intern"
 )
 
-// Client is where an informer gets its objects from. The typed, the dynamic and the metadata client of client-go have these two
-// methods for each resource, so each is one as it stands:
+// Client is where an informer gets its objects from. The typed, the dynamic and the metadata client of client-go have
+// these two methods for each resource, so each is one as it stands:
 //
 //	clientset.CoreV1().Pods(metav1.NamespaceAll)      // Client[*corev1.PodList]
 //	dynamicClient.Resource(gvr).Namespace("default")  // Client[*unstructured.UnstructuredList]
 //	metadataClient.Resource(gvr)                      // Client[*metav1.PartialObjectMetadataList]
 //
-// Which namespaces the informer sees is the client's choice; selectors belong to [Options]. What an error of List says is shown where it is an answer of the server's
-// or the connection's; of any other only the type is, since those of decoders quote objects.
+// Which namespaces the informer sees is the client's choice; selectors belong to [Options]. What an error of List says
+// is shown where it is an answer of the server's or the connection's; of any other only the type is, since those of
+// decoders quote objects.
 type Client[L runtime.Object] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
@@ -62,7 +63,8 @@ type stream struct {
 	stop    func()  // ends it, and waits for its end
 }
 
-// newSource makes the source of an informer that holds objects T, or what is made of them. If they are decoded here, the interner lets them share.
+// newSource makes the source of an informer that holds objects T, or what is made of them. If they are decoded here,
+// the interner lets them share.
 func newSource[T Object, L runtime.Object](c Client[L], interner *intern.Interner) (source, error) {
 	if c == nil || isNil(c) {
 		return nil, errors.New("the client is nil")
@@ -113,7 +115,8 @@ func (s plainSource[L]) watch(ctx context.Context, opts metav1.ListOptions) (str
 }
 
 // errUndecodable stands for what a decoder said of bytes that it could not make an object of.
-var errUndecodable = errors.New("the answer could not be read or decoded; the details are withheld, as they may quote the object")
+var errUndecodable = errors.New("the answer could not be read or decoded; the details are withheld, as they may " +
+	"quote the object")
 
 // discreet hides an error that quotes the object it is about: errors are logged, and the object may be a Secret.
 func discreet(err error) error {
@@ -123,13 +126,15 @@ func discreet(err error) error {
 	return err
 }
 
-// discreetList is discreet about the error of a Client's List, which decodes objects of any type, by methods of their own, too. What such methods say cannot be told
-// from the rest, and quotes a value or a whole line; so what is no refusal of the server's, and did not befall the connection, keeps its text to itself.
+// discreetList is discreet about the error of a Client's List, which decodes objects of any type, by methods of their
+// own, too. What such methods say cannot be told from the rest, and quotes a value or a whole line; so what is no
+// refusal of the server's, and did not befall the connection, keeps its text to itself.
 func discreetList(err error) error {
 	var refusal apierrors.APIStatus
 	var request *url.Error
 	var network net.Error
-	if errors.As(err, &refusal) || errors.As(err, &request) || errors.As(err, &network) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.As(err, &refusal) || errors.As(err, &request) || errors.As(err, &network) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return discreet(err)
 	}
 	return withheld{err}
@@ -144,8 +149,8 @@ func (e withheld) Unwrap() []error { return []error{errUndecodable, e.cause} }
 // decoding is the cause that client-go's watches give for an event that they cannot decode.
 const decoding metav1.CauseType = "ClientWatchDecoding"
 
-// checkItemType compares T with the element type of L's Items, so that a mismatch is an error of New and not of the first list, at night.
-// List types without an Items field of structs or pointers are left to that first list.
+// checkItemType compares T with the element type of L's Items, so that a mismatch is an error of New and not of the
+// first list, at night. List types without an Items field of structs or pointers are left to that first list.
 func checkItemType[T Object, L runtime.Object]() error {
 	list := reflect.TypeFor[L]()
 	if list.Kind() != reflect.Pointer || list.Elem().Kind() != reflect.Struct {
@@ -165,8 +170,9 @@ func checkItemType[T Object, L runtime.Object]() error {
 	return nil
 }
 
-// eachItem calls fn for every object of a list until fn returns an error. Each is copied out of the list's array, because one object that
-// stays in the cache would otherwise keep the memory of its whole page alive (kubernetes/kubernetes#111370).
+// eachItem calls fn for every object of a list until fn returns an error. Each is copied out of the list's array,
+// because one object that stays in the cache would otherwise keep the memory of its whole page alive
+// (kubernetes/kubernetes#111370).
 func eachItem(list runtime.Object, fn func(runtime.Object) error) error {
 	var failed error
 	err := meta.EachListItemWithAlloc(list, func(o runtime.Object) error {
@@ -174,7 +180,8 @@ func eachItem(list runtime.Object, fn func(runtime.Object) error) error {
 		return failed
 	})
 	if err != nil && failed == nil {
-		return fmt.Errorf("%w: a %T is no list of objects", errViolation, list) // the error itself may show an item, which may be a Secret
+		// the error itself may show an item, which may be a Secret
+		return fmt.Errorf("%w: a %T is no list of objects", errViolation, list)
 	}
 	return failed
 }

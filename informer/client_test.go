@@ -34,7 +34,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// overHTTP serves the pods of an API in memory as an API server does, with no socket in between, so that real clients can be used in virtual time.
+// overHTTP serves the pods of an API in memory as an API server does, with no socket in between, so that real clients
+// can be used in virtual time.
 type overHTTP struct {
 	api      *podAPI
 	protobuf bool
@@ -94,7 +95,8 @@ func (s *overHTTP) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s.protobuf {
 		contentType = runtime.ContentTypeProtobuf + ";stream=watch"
 	}
-	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: out, Header: http.Header{"Content-Type": {contentType}}}, nil
+	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: out,
+		Header: http.Header{"Content-Type": {contentType}}}, nil
 }
 
 func optionsOf(q url.Values) metav1.ListOptions {
@@ -112,7 +114,8 @@ func answer(r *http.Request, code int, o runtime.Object) *http.Response {
 }
 
 func answerBytes(r *http.Request, code int, contentType string, body []byte) *http.Response {
-	return &http.Response{StatusCode: code, Request: r, Body: io.NopCloser(bytes.NewReader(body)), Header: http.Header{"Content-Type": {contentType}}}
+	return &http.Response{StatusCode: code, Request: r, Body: io.NopCloser(bytes.NewReader(body)),
+		Header: http.Header{"Content-Type": {contentType}}}
 }
 
 func refusal(r *http.Request, err error) (*http.Response, error) {
@@ -151,7 +154,8 @@ func metadataOf(o runtime.Object) runtime.Object {
 var podsResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
 // followsOverHTTP runs an informer on a real client that newClient makes, streaming and paging.
-func followsOverHTTP[T Object, L runtime.Object](t *testing.T, protobuf bool, newClient func(*rest.Config, *http.Client) (Client[L], error)) {
+func followsOverHTTP[T Object, L runtime.Object](t *testing.T, protobuf bool,
+	newClient func(*rest.Config, *http.Client) (Client[L], error)) {
 	t.Helper()
 	for _, streaming := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streaming=%t", streaming), func(t *testing.T) {
@@ -162,7 +166,8 @@ func followsOverHTTP[T Object, L runtime.Object](t *testing.T, protobuf bool, ne
 					o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 					api.Create(o)
 				}
-				client, err := newClient(&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: &overHTTP{api: api, protobuf: protobuf}})
+				client, err := newClient(&rest.Config{Host: "http://server", QPS: -1},
+					&http.Client{Transport: &overHTTP{api: api, protobuf: protobuf}})
 				require.NoError(t, err)
 				inf, err := New[T](client, Options[T]{DisableWatchList: !streaming, PageSize: 2})
 				require.NoError(t, err)
@@ -199,55 +204,61 @@ func followsOverHTTP[T Object, L runtime.Object](t *testing.T, protobuf bool, ne
 }
 
 func TestTypedClients(t *testing.T) {
-	followsOverHTTP[*corev1.Pod](t, false, func(config *rest.Config, over *http.Client) (Client[*corev1.PodList], error) {
-		c, err := typedcorev1.NewForConfigAndClient(config, over)
-		if err != nil {
-			return nil, err
-		}
-		return c.Pods(metav1.NamespaceAll), nil
-	})
+	followsOverHTTP[*corev1.Pod](t, false,
+		func(config *rest.Config, over *http.Client) (Client[*corev1.PodList], error) {
+			c, err := typedcorev1.NewForConfigAndClient(config, over)
+			if err != nil {
+				return nil, err
+			}
+			return c.Pods(metav1.NamespaceAll), nil
+		})
 }
 
 func TestDynamicClients(t *testing.T) {
-	followsOverHTTP[*unstructured.Unstructured](t, false, func(config *rest.Config, over *http.Client) (Client[*unstructured.UnstructuredList], error) {
-		c, err := dynamic.NewForConfigAndClient(config, over)
-		if err != nil {
-			return nil, err
-		}
-		return c.Resource(podsResource), nil
-	})
+	followsOverHTTP[*unstructured.Unstructured](t, false,
+		func(config *rest.Config, over *http.Client) (Client[*unstructured.UnstructuredList], error) {
+			c, err := dynamic.NewForConfigAndClient(config, over)
+			if err != nil {
+				return nil, err
+			}
+			return c.Resource(podsResource), nil
+		})
 }
 
 func TestMetadataClients(t *testing.T) {
-	followsOverHTTP[*metav1.PartialObjectMetadata](t, false, func(config *rest.Config, over *http.Client) (Client[*metav1.PartialObjectMetadataList], error) {
-		c, err := metadata.NewForConfigAndClient(config, over)
-		if err != nil {
-			return nil, err
-		}
-		return c.Resource(podsResource), nil
-	})
+	followsOverHTTP[*metav1.PartialObjectMetadata](t, false,
+		func(config *rest.Config, over *http.Client) (Client[*metav1.PartialObjectMetadataList], error) {
+			c, err := metadata.NewForConfigAndClient(config, over)
+			if err != nil {
+				return nil, err
+			}
+			return c.Resource(podsResource), nil
+		})
 }
 
 // I22: decoders quote what they could not decode.
 func TestWhatCannotBeDecodedIsNotQuoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, body := range map[string]string{
-			"no kind":     `{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"swordfish"}}]}`,
-			"not JSON":    `{"swordfish`,
-			"no object":   `"swordfish"`,
-			"wrong type":  `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":{"swordfish":1}}}]}`,
+			"no kind":   `{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"swordfish"}}]}`,
+			"not JSON":  `{"swordfish`,
+			"no object": `"swordfish"`,
+			"wrong type": `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},` +
+				`"items":[{"metadata":{"name":{"swordfish":1}}}]}`,
 			"watch event": `{"type":"ADDED","object":{"metadata":{"name":"swordfish","resourceVersion":"5"}}}` + "\n",
 			"odd event":   `{"type":"ADDED","object":"swordfish"}` + "\n",
 		} {
 			serve := roundTripper(func(r *http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(strings.NewReader(body)), Header: http.Header{"Content-Type": {"application/json"}}}, nil
+				return &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(strings.NewReader(body)),
+					Header: http.Header{"Content-Type": {"application/json"}}}, nil
 			})
 			config := &rest.Config{Host: "http://server", QPS: -1}
 			dynamicClient, err := dynamic.NewForConfigAndClient(config, &http.Client{Transport: serve})
 			require.NoError(t, err)
-			inf, err := New[*unstructured.Unstructured](dynamicClient.Resource(podsResource), Options[*unstructured.Unstructured]{
-				DisableWatchList: !strings.Contains(name, "event"),
-			})
+			inf, err := New[*unstructured.Unstructured](dynamicClient.Resource(podsResource),
+				Options[*unstructured.Unstructured]{
+					DisableWatchList: !strings.Contains(name, "event"),
+				})
 			require.NoError(t, err)
 			log := &lines{}
 			ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), klog.New(log)), time.Minute)
@@ -270,10 +281,12 @@ func TestWhatATypedClientCannotDecodeIsNotQuoted(t *testing.T) {
 			"cut short":      `{"metadata":{"name":"swordfish"`,
 		} {
 			serve := roundTripper(func(r *http.Request) (*http.Response, error) {
-				body := fmt.Appendf(nil, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[%s]}`, item)
+				body := fmt.Appendf(nil, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},`+
+					`"items":[%s]}`, item)
 				return answerBytes(r, http.StatusOK, runtime.ContentTypeJSON, body), nil
 			})
-			core, err := typedcorev1.NewForConfigAndClient(&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: serve})
+			core, err := typedcorev1.NewForConfigAndClient(&rest.Config{Host: "http://server", QPS: -1},
+				&http.Client{Transport: serve})
 			require.NoError(t, err)
 			inf, err := New[*corev1.Pod](core.Pods(metav1.NamespaceAll), Options[*corev1.Pod]{DisableWatchList: true})
 			require.NoError(t, err)
@@ -290,26 +303,30 @@ func TestWhatATypedClientCannotDecodeIsNotQuoted(t *testing.T) {
 	})
 }
 
-// What is wrong with the way to the server is said as it is, and an error of somebody's own client is found though it is not shown.
+// What is wrong with the way to the server is said as it is, and an error of somebody's own client is found though it
+// is not shown.
 func TestErrorsOfAListAreKept(t *testing.T) {
 	own := errors.New("swordfish")
 	for name, err := range map[string]error{
-		"refused": errForbidden, "unreachable": &url.Error{Op: "Get", URL: "http://server", Err: errors.New("connection refused")},
+		"refused": errForbidden, "unreachable": &url.Error{Op: "Get", URL: "http://server",
+			Err: errors.New("connection refused")},
 		"reset": fmt.Errorf("reading: %w", &net.OpError{Op: "read", Err: errors.New("connection reset")}), "own": own,
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-				p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, err }
-				run(t, inf)
-				synctest.Wait()
-				require.ErrorIs(t, inf.Health().LastError, err)
-				if err == own {
-					require.EqualError(t, inf.Health().LastError, "list: "+errUndecodable.Error()+" (*errors.errorString)")
-				} else {
-					require.ErrorContains(t, inf.Health().LastError, err.Error())
-				}
-				healed(t, p, inf, told)
-			})
+			bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
+				func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+					p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, err }
+					run(t, inf)
+					synctest.Wait()
+					require.ErrorIs(t, inf.Health().LastError, err)
+					if err == own {
+						require.EqualError(t, inf.Health().LastError,
+							"list: "+errUndecodable.Error()+" (*errors.errorString)")
+					} else {
+						require.ErrorContains(t, inf.Health().LastError, err.Error())
+					}
+					healed(t, p, inf, told)
+				})
 		})
 	}
 }
@@ -319,7 +336,8 @@ type explosive struct{ *corev1.Pod }
 
 func (explosive) GetResourceVersion() string { panic("swordfish") }
 
-// A panic of a client's method, or of one of its objects', is an error like another: the process goes on, and so does the informer when it is over.
+// A panic of a client's method, or of one of its objects', is an error like another: the process goes on, and so does
+// the informer when it is over.
 func TestAPanicOfTheClientIsAnError(t *testing.T) {
 	for name, fault := range map[string]func(p *proxy){
 		"List": func(p *proxy) {
@@ -356,7 +374,8 @@ func TestAPanicOfTheClientIsAnError(t *testing.T) {
 	}
 }
 
-// explosives is a list of them, and a client of a list without end; asked counts the requests that have not been answered.
+// explosives is a list of them, and a client of a list without end; asked counts the requests that have not been
+// answered.
 type explosives struct {
 	metav1.TypeMeta
 	metav1.ListMeta
@@ -373,7 +392,8 @@ func (l *explosives) List(ctx context.Context, opts metav1.ListOptions) (runtime
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return &explosives{ListMeta: metav1.ListMeta{ResourceVersion: "5", Continue: "x"}, Items: []explosive{{pod("a")}}}, nil
+	return &explosives{ListMeta: metav1.ListMeta{ResourceVersion: "5", Continue: "x"}, Items: []explosive{{pod("a")}}},
+		nil
 }
 
 func (l *explosives) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
@@ -511,17 +531,22 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 // Whoever has made five mistakes is told of five at once.
 func TestNewNamesEverythingThatIsWrong(t *testing.T) {
 	_, err := Project[*corev1.Pod, string](REST[*corev1.PodList](nil, "", ""), nil, Options[*corev1.Pod]{
-		Name: "pods", LabelSelector: labels.Nothing(), FieldSelector: fields.Nothing(), PageSize: -1, MaxBytes: -1, MaxStaleness: time.Second, VerifyEvery: time.Second, StopGrace: -1,
+		Name: "pods", LabelSelector: labels.Nothing(), FieldSelector: fields.Nothing(), PageSize: -1, MaxBytes: -1,
+		MaxStaleness: time.Second, VerifyEvery: time.Second, StopGrace: -1,
 	})
 	for _, part := range []string{
-		"informer pods: ", "Options.PageSize is -1", "Options.MaxBytes is -1", "Options.MaxStaleness is 1s", "Options.VerifyEvery is 1s", "Options.StopGrace is -1ns",
-		"Project: the function is nil", "the label selector selects nothing", "the field selector selects nothing", "the REST client is nil", "the resource is empty",
+		"informer pods: ", "Options.PageSize is -1", "Options.MaxBytes is -1", "Options.MaxStaleness is 1s",
+		"Options.VerifyEvery is 1s", "Options.StopGrace is -1ns",
+		"Project: the function is nil", "the label selector selects nothing", "the field selector selects nothing",
+		"the REST client is nil", "the resource is empty",
 	} {
 		require.ErrorContains(t, err, part)
 	}
 	require.ErrorIs(t, err, ErrScope)
-	_, err = NewNamespaced[*corev1.Pod](func(string) Client[*corev1.PodList] { return nil }, []string{"one", "two"}, Options[*corev1.Pod]{PageSize: -1})
-	require.EqualError(t, err, "informer *v1.Pod: Options.PageSize is -1; it is a number of objects, or zero for the default\n"+
+	_, err = NewNamespaced[*corev1.Pod](func(string) Client[*corev1.PodList] { return nil }, []string{"one", "two"},
+		Options[*corev1.Pod]{PageSize: -1})
+	require.EqualError(t, err, "informer *v1.Pod: Options.PageSize is -1; it is a number of objects, or zero for "+
+		"the default\n"+
 		"namespace one: the client is nil", "one namespace is example enough")
 }
 

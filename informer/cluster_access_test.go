@@ -29,7 +29,8 @@ func TestRightsThatComeAndGo(t *testing.T) {
 	namespace := cluster.Namespace(t)
 	tn := tenant{t, cluster.Client().CoreV1().Pods(namespace)}
 	tn.create("changes", "goes", "stays")
-	config, err := cluster.ServiceAccount(t.Context(), namespace, rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods"}})
+	config, err := cluster.ServiceAccount(t.Context(), namespace,
+		rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods"}})
 	require.NoError(t, err)
 	followers := follow(t, config, namespace, Options[*corev1.Pod]{})
 	for _, f := range followers {
@@ -116,23 +117,28 @@ func (l *widgetList) DeepCopyObject() runtime.Object {
 	return c
 }
 
-// A18 and B1: a resource that is defined only when the informer has long been running, holds objects that are not what the program believes, is taken away and
-// defined again.
+// A18 and B1: a resource that is defined only when the informer has long been running, holds objects that are not what
+// the program believes, is taken away and defined again.
 func TestAResourceThatComesAndGoes(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	namespace := cluster.Namespace(t)
 	admin := dynamic.NewForConfigOrDie(cluster.Config())
 	// Its group is the test's own: it may run more than once on one control plane.
 	group := schema.GroupVersion{Group: fmt.Sprintf("w%x.thermostat.example", rand.Uint32()), Version: "v1"}
-	definitions := admin.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	definitions := admin.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"})
 	define := func() {
 		t.Helper()
 		_, err := definitions.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "widgets." + group.Group},
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+			"metadata": map[string]any{"name": "widgets." + group.Group},
 			"spec": map[string]any{
-				"group": group.Group, "scope": "Namespaced", "names": map[string]any{"plural": "widgets", "kind": "Widget"},
-				"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{
-					"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}},
+				"group": group.Group, "scope": "Namespaced",
+				"names": map[string]any{"plural": "widgets", "kind": "Widget"},
+				"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true,
+					"schema": map[string]any{
+						"openAPIV3Schema": map[string]any{"type": "object",
+							"x-kubernetes-preserve-unknown-fields": true}}}},
 			},
 		}}, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -161,7 +167,8 @@ func TestAResourceThatComesAndGoes(t *testing.T) {
 	becomes(t, any, Missing)
 	becomes(t, typed, Missing)
 	require.True(t, apierrors.IsNotFound(typed.Health().LastError))
-	require.Eventually(t, func() bool { return any.Health().Lists > 1 && typed.Health().Lists > 1 }, inTime, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return any.Health().Lists > 1 && typed.Health().Lists > 1 }, inTime,
+		5*time.Millisecond)
 	require.Len(t, log.wait(t, 2), 2, "one line each, however often it was not found")
 
 	define()
@@ -169,8 +176,10 @@ func TestAResourceThatComesAndGoes(t *testing.T) {
 	create("bad", "as large as life")
 	requireKeys(t, any, "bad", "good")
 	requireKeys(t, typed, "good")
-	require.Eventually(t, func() bool { return typed.Invalid(Key{Namespace: namespace, Name: "bad"}) != nil }, inTime, 5*time.Millisecond)
-	require.NotContains(t, typed.Invalid(Key{Namespace: namespace, Name: "bad"}).Error(), "life", "what is in an object is nobody's business")
+	require.Eventually(t, func() bool { return typed.Invalid(Key{Namespace: namespace, Name: "bad"}) != nil }, inTime,
+		5*time.Millisecond)
+	require.NotContains(t, typed.Invalid(Key{Namespace: namespace, Name: "bad"}).Error(), "life",
+		"what is in an object is nobody's business")
 	becomes(t, any, Live)
 	becomes(t, typed, Live)
 	log.wait(t, 1) // the complaint about the bad one
@@ -196,13 +205,16 @@ func TestAResourceThatComesAndGoes(t *testing.T) {
 	becomes(t, any, Live)
 	becomes(t, typed, Live)
 	require.NoError(t, typed.Invalid(Key{Namespace: namespace, Name: "bad"}))
-	require.Eventually(t, func() bool { return len(typedTold.lines()) == 0 && len(anyTold.lines()) == 0 }, inTime, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return len(typedTold.lines()) == 0 && len(anyTold.lines()) == 0 }, inTime,
+		50*time.Millisecond)
 	require.NoError(t, anyTold.err())
 	require.NoError(t, typedTold.err())
 }
 
-// followResource runs an informer of any resource for the rest of the test. Its history is that of pods of the same metadata.
-func followResource[T Object, L runtime.Object](t *testing.T, client Client[L], log *logLines) (*SharedIndexInformer[T], *history) {
+// followResource runs an informer of any resource for the rest of the test. Its history is that of pods of the same
+// metadata.
+func followResource[T Object, L runtime.Object](t *testing.T, client Client[L], log *logLines) (*SharedIndexInformer[T],
+	*history) {
 	t.Helper()
 	inf, err := New[T](client, Options[T]{})
 	require.NoError(t, err)
@@ -217,7 +229,8 @@ func followResource[T Object, L runtime.Object](t *testing.T, client Client[L], 
 	}
 	_, err = inf.AddHandler(func(e Event[T]) {
 		told.handle(Event[*corev1.Pod]{
-			Type: e.Type, Key: e.Key, UID: e.UID, ResourceVersion: e.ResourceVersion, Old: metadataOf(e.Old), New: metadataOf(e.New),
+			Type: e.Type, Key: e.Key, UID: e.UID, ResourceVersion: e.ResourceVersion, Old: metadataOf(e.Old),
+			New:     metadataOf(e.New),
 			Initial: e.Initial, FinalStateUnknown: e.FinalStateUnknown, Resync: e.Resync,
 		})
 	}, HandlerOptions{})

@@ -30,7 +30,9 @@ func TestRightsInSomeNamespaces(t *testing.T) {
 	grant := func(namespace string) {
 		t.Helper()
 		rbac := cluster.Client().RbacV1()
-		_, err := rbac.Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Rules: []rbacv1.PolicyRule{rule}}, metav1.CreateOptions{})
+		_, err := rbac.Roles(namespace).Create(t.Context(),
+			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Rules: []rbacv1.PolicyRule{rule}},
+			metav1.CreateOptions{})
 		require.NoError(t, err)
 		_, err = rbac.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Subjects: bindings.Items[0].Subjects,
@@ -80,7 +82,11 @@ func TestRightsInSomeNamespaces(t *testing.T) {
 			runLogged(t, all, log)
 			becomes(t, all, Denied)
 			for _, namespace := range []string{first, second} {
-				require.Eventually(t, func() bool { h := all.HealthIn(namespace); return h.State == Live && h.Listed > 0 }, inTime, 5*time.Millisecond)
+				require.Eventually(t, func() bool {
+					h := all.HealthIn(namespace)
+					return h.State == Live &&
+						h.Listed > 0
+				}, inTime, 5*time.Millisecond)
 			}
 			require.Equal(t, 4, all.Len())
 			waiting, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

@@ -13,7 +13,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// A16: a list that breaks off is no list, and a connection that breaks is no reason for one. The way to the server is long, too.
+// A16: a list that breaks off is no list, and a connection that breaks is no reason for one. The way to the server is
+// long, too.
 func TestConnectionsThatBreak(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	for _, streaming := range []bool{true, false} {
@@ -27,7 +28,8 @@ func TestConnectionsThatBreak(t *testing.T) {
 				tn.annotate(name, random(30_000))
 				initial = append(initial, "Added "+name+" initial")
 			}
-			followers := follow(t, cluster.Config(), namespace, Options[*corev1.Pod]{DisableWatchList: !streaming, PageSize: 8})
+			followers := follow(t, cluster.Config(), namespace,
+				Options[*corev1.Pod]{DisableWatchList: !streaming, PageSize: 8})
 			for _, f := range followers {
 				becomes(t, f.inf, Live)
 				f.proxy.Delay(10 * time.Millisecond)
@@ -40,7 +42,8 @@ func TestConnectionsThatBreak(t *testing.T) {
 				connections := f.proxy.Accepted()
 				f.proxy.BreakAfter(150_000)
 				listed := f.inf.Relist(metav1.NamespaceAll, nil)
-				require.Eventually(t, func() bool { return f.inf.Health().Listed >= listed }, inTime, 5*time.Millisecond, "the list is begun again")
+				require.Eventually(t, func() bool { return f.inf.Health().Listed >= listed }, inTime,
+					5*time.Millisecond, "the list is begun again")
 				require.Greater(t, f.proxy.Accepted(), connections, "the list should not have come in one piece")
 				require.Equal(t, 20, f.inf.Len(), "%s", f.name)
 			}
@@ -68,13 +71,15 @@ func TestConnectionsThatBreak(t *testing.T) {
 			}
 
 			// A first list that breaks off.
-			newcomers := follow(t, cluster.Config(), namespace, Options[*corev1.Pod]{DisableWatchList: !streaming, PageSize: 8})
+			newcomers := follow(t, cluster.Config(), namespace,
+				Options[*corev1.Pod]{DisableWatchList: !streaming, PageSize: 8})
 			for _, f := range newcomers {
 				f.proxy.BreakAfter(150_000)
 			}
 			agree(t, newcomers, tn.pods)
 			for _, f := range newcomers {
-				require.NoError(t, f.inf.WaitForSync(t.Context()), "the last object may be there before the end of the list")
+				require.NoError(t, f.inf.WaitForSync(t.Context()),
+					"the last object may be there before the end of the list")
 			}
 		})
 	}

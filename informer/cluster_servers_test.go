@@ -15,8 +15,9 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// Two API servers on one etcd. Changes are made on the first, which is always well; what the informers follow is the second, or a way that leads from one to the
-// other. Everything is done to an informer on a typed client and to one that reads the bytes itself, at once.
+// Two API servers on one etcd. Changes are made on the first, which is always well; what the informers follow is the
+// second, or a way that leads from one to the other. Everything is done to an informer on a typed client and to one
+// that reads the bytes itself, at once.
 func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 	// A client finds out by itself that its connection is dead; by default that takes 45 seconds.
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1")
@@ -42,7 +43,8 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 			becomes(t, f.inf, Live)
 		}
 		agree(t, followers, tn.pods)
-		toldOnly(t, followers, "Added changes initial", "Added goes initial", "Added replaced initial", "Added stays initial")
+		toldOnly(t, followers, "Added changes initial", "Added goes initial", "Added replaced initial",
+			"Added stays initial")
 	}
 
 	// A14: the connections stay, and nobody answers.
@@ -76,7 +78,8 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		for _, f := range followers {
 			becomes(t, f.inf, Stale)
 			// A connection that is found to be dead makes the cache Stale, too, and may do so first.
-			require.Eventually(t, func() bool { return errors.Is(f.inf.Fresh(metav1.NamespaceAll), ErrStale) }, inTime, 5*time.Millisecond)
+			require.Eventually(t, func() bool { return errors.Is(f.inf.Fresh(metav1.NamespaceAll), ErrStale) }, inTime,
+				5*time.Millisecond)
 			require.Equal(t, 4, f.inf.Len(), "the cache still answers")
 		}
 		disturb(tn)
@@ -85,7 +88,8 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		toldOnly(t, followers, "Updated changes", "Deleted goes", "Deleted replaced", "Added comes", "Added replaced")
 		for _, f := range followers {
 			require.Equal(t, 1, f.inf.Health().Lists, "the watch is resumed")
-			require.Eventually(t, func() bool { return f.inf.Fresh(metav1.NamespaceAll) == nil }, inTime, 5*time.Millisecond)
+			require.Eventually(t, func() bool { return f.inf.Fresh(metav1.NamespaceAll) == nil }, inTime,
+				5*time.Millisecond)
 		}
 	})
 
@@ -101,7 +105,8 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		toldOnly(t, followers, "Updated changes", "Deleted goes", "Deleted replaced", "Added comes", "Added replaced")
 
 		// The second server still has the old state, and shows it to whoever does not insist on the present.
-		lagging, err := kubernetes.NewForConfigOrDie(second).CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
+		lagging, err := kubernetes.NewForConfigOrDie(second).CoreV1().Pods(namespace).List(t.Context(),
+			metav1.ListOptions{ResourceVersion: "0"})
 		require.NoError(t, err)
 		require.Contains(t, podNames(lagging.Items), "goes")
 		newcomers := follow(t, second, namespace, Options[*corev1.Pod]{DisableWatchList: true})
@@ -125,7 +130,8 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		etcd.Stall(false)
 		agree(t, append(followers, newcomers...), tn.pods)
 		toldOnly(t, followers, "Updated stays")
-		toldOnly(t, newcomers, "Added changes initial", "Added comes initial", "Added replaced initial", "Added stays initial")
+		toldOnly(t, newcomers, "Added changes initial", "Added comes initial", "Added replaced initial",
+			"Added stays initial")
 		for _, f := range followers {
 			require.Zero(t, f.inf.Health().Rewinds)
 		}
@@ -142,7 +148,8 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		require.NoError(t, cluster.Compact(t.Context()))
 		etcd.Cut(false)
 		agree(t, followers, tn.pods)
-		toldOnly(t, followers, "Updated changes", "Deleted goes unknown", "Deleted replaced unknown", "Added comes", "Added replaced")
+		toldOnly(t, followers, "Updated changes", "Deleted goes unknown", "Deleted replaced unknown", "Added comes",
+			"Added replaced")
 		for _, f := range followers {
 			require.Equal(t, 2, f.inf.Health().Lists, "%s: only a list can tell", f.name)
 		}
@@ -165,7 +172,8 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		defer cancel()
 		require.NoError(t, cluster.AwaitAPIServer(ready, second))
 		agree(t, followers, tn.pods)
-		toldOnly(t, followers, "Updated changes", "Deleted goes unknown", "Deleted replaced unknown", "Added comes", "Added replaced")
+		toldOnly(t, followers, "Updated changes", "Deleted goes unknown", "Deleted replaced unknown", "Added comes",
+			"Added replaced")
 		for _, f := range followers {
 			becomes(t, f.inf, Live)
 			require.Equal(t, 2, f.inf.Health().Lists, "%s", f.name)

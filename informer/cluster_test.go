@@ -35,18 +35,23 @@ type follower struct {
 	fell    error  // set if the store's version went back (I5)
 }
 
-// follow runs two informers for the rest of the test, each on connections of its own: one on a typed client, one that reads the bytes itself.
+// follow runs two informers for the rest of the test, each on connections of its own: one on a typed client, one that
+// reads the bytes itself.
 func follow(t *testing.T, config *rest.Config, namespace string, opts Options[*corev1.Pod]) []*follower {
 	t.Helper()
 	return []*follower{
-		followOn(t, "typed", config, opts, func(c kubernetes.Interface) Client[*corev1.PodList] { return c.CoreV1().Pods(namespace) }),
+		followOn(t, "typed", config, opts, func(
+			c kubernetes.Interface) Client[*corev1.PodList] {
+			return c.CoreV1().Pods(namespace)
+		}),
 		followOn(t, "REST", config, opts, func(c kubernetes.Interface) Client[*corev1.PodList] {
 			return REST[*corev1.PodList](c.CoreV1().RESTClient(), "pods", namespace)
 		}),
 	}
 }
 
-func followOn(t *testing.T, name string, config *rest.Config, opts Options[*corev1.Pod], on func(kubernetes.Interface) Client[*corev1.PodList]) *follower {
+func followOn(t *testing.T, name string, config *rest.Config, opts Options[*corev1.Pod],
+	on func(kubernetes.Interface) Client[*corev1.PodList]) *follower {
 	t.Helper()
 	p, through := netproxy.ForConfig(t, config)
 	clientset, err := kubernetes.NewForConfig(through)
@@ -122,12 +127,14 @@ func (l *logLines) wait(t *testing.T, n int) (lines []string) {
 	return lines
 }
 
-const inTime = time.Minute // for what takes moments on a machine that does nothing else; a wait between two tries is half of it at most
+// for what takes moments on a machine that does nothing else; a wait between two tries is half of it at most
+const inTime = time.Minute
 
 // becomes waits until an informer is in a state.
 func becomes[T any](t *testing.T, inf *SharedIndexInformer[T], state State) {
 	t.Helper()
-	require.Eventually(t, func() bool { return inf.Health().State == state }, inTime, 5*time.Millisecond, "%s should be %s", inf.Name(), state)
+	require.Eventually(t, func() bool { return inf.Health().State == state }, inTime, 5*time.Millisecond,
+		"%s should be %s", inf.Name(), state)
 }
 
 // agree waits until each follower's store holds what the server has, and its handler has been told of just that.
@@ -156,8 +163,8 @@ func agree(t *testing.T, followers []*follower, pods typedcorev1.PodInterface) {
 	}
 }
 
-// toldOnly checks what each follower's handler has been told since the last time, in any order. Pods are marked before they go: whether a handler has seen that, too,
-// is a matter of chance.
+// toldOnly checks what each follower's handler has been told since the last time, in any order. Pods are marked before
+// they go: whether a handler has seen that, too, is a matter of chance.
 func toldOnly(t *testing.T, followers []*follower, want ...string) {
 	t.Helper()
 	slices.Sort(want)
@@ -165,7 +172,8 @@ func toldOnly(t *testing.T, followers []*follower, want ...string) {
 		all := f.told.lines()
 		got := slices.DeleteFunc(slices.Clone(all), func(line string) bool {
 			name, update := strings.CutPrefix(line, "Updated ")
-			return update && slices.ContainsFunc(all, func(other string) bool { return strings.HasPrefix(other, "Deleted "+name) })
+			return update && slices.ContainsFunc(all,
+				func(other string) bool { return strings.HasPrefix(other, "Deleted "+name) })
 		})
 		slices.Sort(got)
 		require.Equal(t, append([]string{}, want...), got, "%s: %s", f.name, f.inf.Health())
@@ -184,8 +192,9 @@ func (tn tenant) create(names ...string) {
 		_, err := tn.pods.Create(tn.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.PodSpec{
-				Containers:      []corev1.Container{{Name: "main", Image: "none"}},
-				SchedulingGates: []corev1.PodSchedulingGate{{Name: "thermostat.example/never"}}, // no node is to touch it
+				Containers: []corev1.Container{{Name: "main", Image: "none"}},
+				// no node is to touch it
+				SchedulingGates: []corev1.PodSchedulingGate{{Name: "thermostat.example/never"}},
 			},
 		}, metav1.CreateOptions{})
 		require.NoError(tn, err)

@@ -20,7 +20,8 @@ import (
 // raw is one object as it stands in an answer.
 type raw struct {
 	event watch.EventType // of an item of a list: ADDED
-	// The kind and version that the envelope says, in protobuf; of an item of a list, those of the list, as far as they are known.
+	// The kind and version that the envelope says, in protobuf; of an item of a list, those of the list, as far as they
+	// are known.
 	apiVersion, kind string
 	data             []byte
 	size             int64
@@ -32,11 +33,13 @@ type arrival struct {
 	event  watch.EventType
 	object runtime.Object
 	size   int64 // of the encoded form; zero if that was not seen
-	// err is why the object could not be decoded. Then object has only the metadata that tells it from others, as far as these could be read.
+	// err is why the object could not be decoded. Then object has only the metadata that tells it from others, as far
+	// as these could be read.
 	err error
 }
 
-// codec decodes the objects of one resource, each alone, so that none keeps the memory of its neighbours alive. It is safe for concurrent use.
+// codec decodes the objects of one resource, each alone, so that none keeps the memory of its neighbours alive. It is
+// safe for concurrent use.
 type codec struct {
 	item     reflect.Type // of which decode makes pointers
 	protobuf bool         // item can be decoded from protobuf
@@ -55,7 +58,8 @@ func newCodec(list reflect.Type, interner *intern.Interner) (codec, error) {
 				item = item.Elem()
 			}
 			if object := reflect.PointerTo(item); object.Implements(reflect.TypeFor[Object]()) {
-				// What a type calls its fields in protobuf is in its tags: those of a list must be the ones that splitProtoList knows.
+				// What a type calls its fields in protobuf is in its tags: those of a list must be the ones that
+				// splitProtoList knows.
 				return codec{item: item, interner: interner, exits: &exits{},
 					protobuf: object.Implements(reflect.TypeFor[protobufUnmarshaler]()) &&
 						strings.HasPrefix(items.Tag.Get("protobuf"), "bytes,2,rep")}, nil
@@ -65,7 +69,8 @@ func newCodec(list reflect.Type, interner *intern.Interner) (codec, error) {
 	return codec{}, fmt.Errorf("a %s has no field Items of objects", list)
 }
 
-// newInterner makes what lets the objects T of one informer share. If they are changed after they have been decoded, they share nothing that can be.
+// newInterner makes what lets the objects T of one informer share. If they are changed after they have been decoded,
+// they share nothing that can be.
 func newInterner[T Object](changing bool) *intern.Interner {
 	item := reflect.TypeFor[T]()
 	switch {
@@ -122,7 +127,8 @@ func (c codec) decode(r raw, protobuf bool) arrival {
 // untyped reports whether objects tell their kinds themselves.
 func (c codec) untyped() bool { return c.item == reflect.TypeFor[unstructured.Unstructured]() }
 
-// decodeInto decodes r. The decoder's own error is dropped, as it may quote the object; a panic is that of a type that decodes itself.
+// decodeInto decodes r. The decoder's own error is dropped, as it may quote the object; a panic is that of a type that
+// decodes itself.
 func (c codec) decodeInto(object runtime.Object, r raw, protobuf bool) error {
 	var err error
 	panicked := c.exits.try(func() {
@@ -190,7 +196,8 @@ func misplaced(apiVersion, kind string) error {
 func statusError(o runtime.Object) error {
 	err := apierrors.FromObject(o)
 	if odd := (*apierrors.UnexpectedObjectError)(nil); errors.As(err, &odd) {
-		err = fmt.Errorf("%w: an ERROR event that holds a %T", errViolation, o) // the error itself would show the object
+		// the error itself would show the object
+		err = fmt.Errorf("%w: an ERROR event that holds a %T", errViolation, o)
 	}
 	return discreet(err)
 }

@@ -17,7 +17,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// contest is one script, played before one informer, in a bubble of its own: the script's server, and what the informer makes of it.
+// contest is one script, played before one informer, in a bubble of its own: the script's server, and what the informer
+// makes of it.
 type contest struct {
 	*testing.T
 	*proxy
@@ -135,7 +136,8 @@ func thermostat(c *contest) contestant {
 	opts.Transform = c.transform
 	inf, err := New[*corev1.Pod](c.proxy, opts)
 	require.NoError(c, err)
-	registration, err := inf.AddHandler(func(e Event[*corev1.Pod]) { c.tell(e.Type, e.Old, e.New) }, HandlerOptions{Resync: c.resync})
+	registration, err := inf.AddHandler(func(e Event[*corev1.Pod]) { c.tell(e.Type, e.Old, e.New) },
+		HandlerOptions{Resync: c.resync})
 	require.NoError(c, err)
 	ctx, cancel := context.WithCancel(klog.NewContext(c.Context(), klog.Logger{}))
 	done := make(chan struct{})
@@ -164,7 +166,10 @@ func thermostat(c *contest) contestant {
 
 func clientGo(c *contest) contestant {
 	inf := cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return c.List(ctx, o) },
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
+			error) {
+			return c.List(ctx, o)
+		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := c.Watch(ctx, o)
 			if err != nil {
@@ -214,7 +219,8 @@ func ofPods(e watch.Event) (watch.Event, bool) {
 	return e, true
 }
 
-// quietly keeps client-go from crashing, and from delaying whoever reports an error by a clock that does not know of bubbles.
+// quietly keeps client-go from crashing, and from delaying whoever reports an error by a clock that does not know of
+// bubbles.
 func quietly(t *testing.T) {
 	errors, panics, crash := utilruntime.ErrorHandlers, utilruntime.PanicHandlers, utilruntime.ReallyCrash
 	t.Cleanup(func() {

@@ -18,17 +18,20 @@ type delta[T any] struct {
 	unseen bool
 	// changed marks a state that a watch has told of as a change, not as a part of a list.
 	changed bool
-	// repeated marks a state, changed or not, without a new version: it is one of the state that the store held when this was received, and of no later one.
+	// repeated marks a state, changed or not, without a new version: it is one of the state that the store held when
+	// this was received, and of no later one.
 	repeated bool
 	// epoch is the number of the list that was the latest to begin when this was received.
 	epoch uint64
 }
 
-// pending is what a key has been through since it was last popped: at most one deletion, followed by at most one live state.
+// pending is what a key has been through since it was last popped: at most one deletion, followed by at most one live
+// state.
 //
-// Two steps are enough for every history. A live state replaces the live state before it: of several updates only the newest matters.
-// A deletion cancels the live state before it. A deletion that follows a deletion belongs to an object that was created and deleted
-// in between, which the store has never held; the first one describes the object that it does hold.
+// Two steps are enough for every history. A live state replaces the live state before it: of several updates only the
+// newest matters. A deletion cancels the live state before it. A deletion that follows a deletion belongs to an object
+// that was created and deleted in between, which the store has never held; the first one describes the object that it
+// does hold.
 type pending[T any] struct {
 	gone *delta[T] // rare, or it would stand here itself: it doubles the memory
 	live delta[T]  // means something if alive
@@ -41,20 +44,21 @@ func (p *pending[T]) endsAt(resourceVersion string) bool {
 	return p.alive && p.live.resourceVersion == resourceVersion
 }
 
-// deltaFIFO is the buffer between the reflector, which must keep reading so that the server does not close its watch, and the store.
-// It keeps the keys in the order of their first pending step, merges the steps of each (see [pending]), and is emptied whole: its size
-// is bounded by the number of keys, not by how long nobody has popped.
+// deltaFIFO is the buffer between the reflector, which must keep reading so that the server does not close its watch,
+// and the store. It keeps the keys in the order of their first pending step, merges the steps of each (see [pending]),
+// and is emptied whole: its size is bounded by the number of keys, not by how long nobody has popped.
 //
 // While a handler wants every change (see HandlerOptions.Every) nothing is merged: the steps stay as they came, and
 // their number is bounded by nothing but how fast the store is.
 //
-// Lists end and bookmarks arrive in the same order as the deltas around them. They have no key, so they travel as the state of the
-// batch: sweep, complete and resourceVersion say what is true once all of the batch's deltas have been applied.
+// Lists end and bookmarks arrive in the same order as the deltas around them. They have no key, so they travel as the
+// state of the batch: sweep, complete and resourceVersion say what is true once all of the batch's deltas have been
+// applied.
 type deltaFIFO[T any] struct {
 	mu sync.Mutex
 
-	// Guarded by mu. The steps of key k are steps[places[k]], in the order of the keys' first steps. They stand in place, and their array is used again: an
-	// allocation for each step was a third of what an update costs.
+	// Guarded by mu. The steps of key k are steps[places[k]], in the order of the keys' first steps. They stand in
+	// place, and their array is used again: an allocation for each step was a third of what an update costs.
 	steps  []pending[T]
 	places map[Key]int
 	// Guarded by mu. If steps are not merged, several may be of one key: then places tells the latest. Between two of
@@ -68,7 +72,8 @@ type deltaFIFO[T any] struct {
 	small                    int        // batches in a row that needed little of the room that there is
 	dropped                  bool       // nothing is added any more
 
-	// filled is true if there may be something to pop; then ready, which the FIFOs of all lanes share, holds a token, or its receiver is about to look.
+	// filled is true if there may be something to pop; then ready, which the FIFOs of all lanes share, holds a token,
+	// or its receiver is about to look.
 	filled atomic.Bool
 	ready  chan<- struct{}
 
@@ -86,12 +91,13 @@ type batch[T any] struct {
 	taken int // by next
 	// resourceVersion, unless empty, is the version that the store has reached once deltas are applied.
 	resourceVersion string
-	// sweep, unless zero, is the epoch of a list that came to its end: what the store holds from an older epoch is no longer on the server.
+	// sweep, unless zero, is the epoch of a list that came to its end: what the store holds from an older epoch is no
+	// longer on the server.
 	sweep uint64
 	// complete, unless zero, is the epoch of a list that has been added as a whole.
 	complete uint64
-	// rewound, unless zero, is the epoch of a list of a cluster that has gone back in time: its versions, and those of what followed, are not to be
-	// compared with those from before.
+	// rewound, unless zero, is the epoch of a list of a cluster that has gone back in time: its versions, and those of
+	// what followed, are not to be compared with those from before.
 	rewound uint64
 	// bytes is the encoded size of all that was added since the batch before.
 	bytes int64
@@ -182,7 +188,8 @@ func (f *deltaFIFO[T]) listed(epoch uint64, resourceVersion string) {
 	f.signal()
 }
 
-// rewind says that the cluster was found to have gone back in time by the list of that epoch, before anything of it is added.
+// rewind says that the cluster was found to have gone back in time by the list of that epoch, before anything of it is
+// added.
 func (f *deltaFIFO[T]) rewind(epoch uint64) {
 	f.mu.Lock()
 	f.rewound = epoch
@@ -199,14 +206,16 @@ func (f *deltaFIFO[T]) signal() {
 	}
 }
 
-// pop empties the FIFO, or returns false if there is nothing in it. It does not wait: receive from ready first. The batch is to be given back to applied.
+// pop empties the FIFO, or returns false if there is nothing in it. It does not wait: receive from ready first. The
+// batch is to be given back to applied.
 func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	if !f.filled.Swap(false) {
 		return batch[T]{}, false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, complete: f.complete, rewound: f.rewound, bytes: f.added, deltas: slices.Grow(f.spare, len(f.steps))}
+	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, complete: f.complete, rewound: f.rewound,
+		bytes: f.added, deltas: slices.Grow(f.spare, len(f.steps))}
 	cuts := f.cuts // of the steps; they become those of the deltas
 	for i := range f.steps {
 		if len(cuts) > 0 && cuts[0] == i {
@@ -220,8 +229,9 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 			b.deltas = append(b.deltas, p.live)
 		}
 	}
-	// A map keeps the buckets of its largest size for ever, so one that a first list has blown up is let go, and so are the arrays. What a burst has blown up
-	// is used again, as long as there are more of the kind: until nothing comes but a bookmark, or little for a while.
+	// A map keeps the buckets of its largest size for ever, so one that a first list has blown up is let go, and so are
+	// the arrays. What a burst has blown up is used again, as long as there are more of the kind: until nothing comes
+	// but a bookmark, or little for a while.
 	n := len(f.steps)
 	if f.small++; n >= cap(f.steps)/4 || cap(f.steps) <= leastSpare {
 		f.small = 0
@@ -236,8 +246,9 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	return b, true
 }
 
-// Memory for so many steps is always kept, for more than so many it never is, and for a number in between it is kept until so many batches in a row have needed
-// little of it: a burst has small ones, too, and to grow anew each time was a twentieth of all that it allocated.
+// Memory for so many steps is always kept, for more than so many it never is, and for a number in between it is kept
+// until so many batches in a row have needed little of it: a burst has small ones, too, and to grow anew each time was
+// a twentieth of all that it allocated.
 const leastSpare, mostSpare, mostSmall = 512, 1024, 64
 
 // applied says that a batch is in the store, or dropped.
@@ -251,7 +262,8 @@ func (f *deltaFIFO[T]) applied(b batch[T]) {
 	f.budget.applied(b.bytes)
 }
 
-// drop empties the FIFO for good. Whoever is still inside of somebody's code, and comes out with an object, takes no room with it.
+// drop empties the FIFO for good. Whoever is still inside of somebody's code, and comes out with an object, takes no
+// room with it.
 func (f *deltaFIFO[T]) drop() {
 	f.mu.Lock()
 	f.dropped = true

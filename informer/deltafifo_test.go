@@ -16,8 +16,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// fifoScript plays a history of three keys, coded in bytes, into a FIFO that is emptied now and then, and the same history, step by step and with
-// nothing in between, into a plain map. Whenever the FIFO has been emptied, the store that it feeds must hold what the map does.
+// fifoScript plays a history of three keys, coded in bytes, into a FIFO that is emptied now and then, and the same
+// history, step by step and with nothing in between, into a plain map. Whenever the FIFO has been emptied, the store
+// that it feeds must hold what the map does.
 func fifoScript(t *testing.T, script []byte) {
 	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
 	require.NoError(t, err)
@@ -45,7 +46,8 @@ func fifoScript(t *testing.T, script []byte) {
 		live := func(p *corev1.Pod) {
 			queued()
 			truth[key] = p
-			theLane(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, false, 0, p}, epoch: epoch}, p.ResourceVersion)
+			theLane(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, false, 0,
+				p}, epoch: epoch}, p.ResourceVersion)
 			reached = p.ResourceVersion
 		}
 		switch kind := op / 3 % 8; kind {
@@ -63,7 +65,8 @@ func fifoScript(t *testing.T, script []byte) {
 			}
 			queued()
 			delete(truth, key)
-			d := delta[*corev1.Pod]{item: item[*corev1.Pod]{key: key, uid: held.UID, resourceVersion: strconv.Itoa(now)}, deleted: true, unseen: kind == 4, epoch: epoch}
+			d := delta[*corev1.Pod]{item: item[*corev1.Pod]{key: key, uid: held.UID,
+				resourceVersion: strconv.Itoa(now)}, deleted: true, unseen: kind == 4, epoch: epoch}
 			if kind == 3 {
 				d.value = next(held.UID)
 			}
@@ -78,7 +81,8 @@ func fifoScript(t *testing.T, script []byte) {
 				if _, waiting := theLane(inf).fifo.places[k]; !waiting {
 					order = append(order, k)
 				}
-				theLane(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, false, 0, p}, epoch: epoch}, "")
+				theLane(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, false, 0,
+					p}, epoch: epoch}, "")
 			}
 			if now%5 > 0 {
 				theLane(inf).fifo.swept(epoch)
@@ -111,7 +115,8 @@ func fifoScript(t *testing.T, script []byte) {
 	require.NoError(t, told.err())
 }
 
-// requireBatch checks that a batch holds, in the order in which they came, each key once: a deletion, a live state, or the one and then the other.
+// requireBatch checks that a batch holds, in the order in which they came, each key once: a deletion, a live state, or
+// the one and then the other.
 func requireBatch(t *testing.T, b batch[*corev1.Pod], order []Key) {
 	var keys []Key
 	for i, d := range b.deltas {
@@ -197,7 +202,8 @@ func TestDeltaFIFOKeepsTheMemoryOfABurstForABurst(t *testing.T) {
 	}
 }
 
-// The store holds one object, and while nobody pops, it is deleted, and so is its successor: the store must hear of the one that it holds.
+// The store holds one object, and while nobody pops, it is deleted, and so is its successor: the store must hear of the
+// one that it holds.
 func TestDeltaFIFOKeepsTheFirstDeletion(t *testing.T) {
 	f := newDeltaFIFO[int](make(chan struct{}, 1), &budget{}, new(atomic.Bool))
 	step := func(uid types.UID, deleted bool) delta[int] {

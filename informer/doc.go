@@ -1,7 +1,8 @@
 // Package informer keeps a copy of what a Kubernetes API server holds, follows every change, and tells those who ask.
 //
-// A controller reads far more than it writes. It would be slow, and unkind to the server, to ask each time; so it lists a kind of object once, watches
-// it from there on, and reads from memory. That copy is the cache that every controller believes. This package is about when it may be believed.
+// A controller reads far more than it writes. It would be slow, and unkind to the server, to ask each time; so it lists
+// a kind of object once, watches it from there on, and reads from memory. That copy is the cache that every controller
+// believes. This package is about when it may be believed.
 //
 //	       .------------------------ this package -------------------------.
 //	       |                                                               |  workqueue        reconcile
@@ -15,26 +16,28 @@
 //
 //   - An object has a [Key], its namespace and name, which others may use after it, and a UID, which nobody will.
 //   - Each change of an object gives it a new resourceVersion. Versions of one resource rise; a list has one, too.
-//   - The reflector lists and watches. Listing again, because a watch cannot be resumed, is a relist. A bookmark is the server saying "nothing new up
-//     to this version". A streamed list is a watch that begins with what exists.
+//   - The reflector lists and watches. Listing again, because a watch cannot be resumed, is a relist. A bookmark is the
+//     server saying "nothing new up to this version". A streamed list is a watch that begins with what exists.
 //   - A delta is one step in the life of a key; the DeltaFIFO holds those that the store has not taken yet.
 //   - The indexer is the store: objects by key, and, for each [Index], by what a function says of them.
-//   - A [Handler] is told [Event] values: Added, Updated, Deleted. The initial state is what the first list held or, for one who joins late, the store.
+//   - A [Handler] is told [Event] values: Added, Updated, Deleted. The initial state is what the first list held or,
+//     for one who joins late, the store.
 //
 // # The life of one object
 //
-// Somebody creates the pod "web". The server writes version 41 and sends ADDED down every watch. The reflector decodes the event, lets
-// Options.Transform trim the pod, and puts a delta into the FIFO; it never waits for anybody, since a watcher that does not read is cut off. Another
-// goroutine pops all deltas at once, computes the pod's index values, takes the store's lock, and only then are pod and indexes changed, together.
-// Now each handler gets an Added event into its own buffer.
+// Somebody creates the pod "web". The server writes version 41 and sends ADDED down every watch. The reflector decodes
+// the event, lets Options.Transform trim the pod, and puts a delta into the FIFO; it never waits for anybody, since a
+// watcher that does not read is cut off. Another goroutine pops all deltas at once, computes the pod's index values,
+// takes the store's lock, and only then are pod and indexes changed, together. Now each handler gets an Added event
+// into its own buffer.
 //
-// The pod changes twice, versions 44 and 47, while the store is busy. In the FIFO 47 replaces 44: nobody will miss a state that is over. Handlers are
-// told Updated, with the state they saw last as Old and 47 as New.
+// The pod changes twice, versions 44 and 47, while the store is busy. In the FIFO 47 replaces 44: nobody will miss a
+// state that is over. Handlers are told Updated, with the state they saw last as Old and 47 as New.
 //
-// Then the connection breaks, "web" is deleted and created again, and the server forgets what happened in between. The reflector resumes at 47, is
-// answered 410 Gone, and lists. The list holds a "web" with another UID, so the old one must have been deleted: handlers are told Deleted, with
-// FinalStateUnknown because nobody saw its last state, then Added. What the list does not hold any more is Deleted in the same way. What has not changed
-// is not told again.
+// Then the connection breaks, "web" is deleted and created again, and the server forgets what happened in between. The
+// reflector resumes at 47, is answered 410 Gone, and lists. The list holds a "web" with another UID, so the old one
+// must have been deleted: handlers are told Deleted, with FinalStateUnknown because nobody saw its last state, then
+// Added. What the list does not hold any more is Deleted in the same way. What has not changed is not told again.
 //
 // # Guarantees
 //
@@ -57,8 +60,10 @@
 // (HandlerOptions.Every). Whoever needs a count of changes, or their causes, must not look for them here. Between keys
 // there is no order. The cache always lags a little; what was just written may not be in it.
 //
-// When the server cannot be reached the cache keeps answering, and [Health] says that it is stale, since when, and why. An object whose present state cannot
-// be taken, because Options.Transform fails on it or, with [REST], because it cannot be decoded, keeps its last good state, and [SharedIndexInformer.Invalid] says why; nobody is told that it was deleted.
+// When the server cannot be reached the cache keeps answering, and [Health] says that it is stale, since when, and why.
+// An object whose present state cannot be taken, because Options.Transform fails on it or, with [REST], because it
+// cannot be decoded, keeps its last good state, and [SharedIndexInformer.Invalid] says why; nobody is told that it was
+// deleted.
 //
 // Where not even its name can be read it may be any. Then what a list does not contain is kept, too: if there is
 // anything of that kind, the cache is stale for that reason, Fresh says so, and it is listed again, after half a minute
@@ -74,24 +79,28 @@
 //
 // A panic of such code, or its end of the goroutine (runtime.Goexit, and so t.FailNow), is an error of that call.
 //
-// The store never goes back in time, whatever a server that lags may say, with one exception: if the cluster itself has gone back, restored from a
-// backup, the store follows it: after each connection that was lost the server is asked for its version, with a list of one object, if there is a way to
-// list one. Handlers then see resourceVersions fall once, and Health.Rewinds counts.
+// The store never goes back in time, whatever a server that lags may say, with one exception: if the cluster itself has
+// gone back, restored from a backup, the store follows it: after each connection that was lost the server is asked for
+// its version, with a list of one object, if there is a way to list one. Handlers then see resourceVersions fall once,
+// and Health.Rewinds counts.
 //
 // # Several namespaces
 //
-// [New] makes an informer of what one client lists. One that [NewNamespaced] has made follows several namespaces, each by a list and a watch of its own, in
-// what is called a lane, for a program that may not list the whole cluster. They share the store, the handlers and the bounds, and otherwise have nothing to do
-// with each other: a namespace that is refused, behind or restored from a backup leaves the others alone. So versions are reached, lists are complete and
-// caches are fresh in a namespace, and the methods that tell of that take one. Of two namespaces there is no common moment, as there is none of two resources.
+// [New] makes an informer of what one client lists. One that [NewNamespaced] has made follows several namespaces, each
+// by a list and a watch of its own, in what is called a lane, for a program that may not list the whole cluster. They
+// share the store, the handlers and the bounds, and otherwise have nothing to do with each other: a namespace that is
+// refused, behind or restored from a backup leaves the others alone. So versions are reached, lists are complete and
+// caches are fresh in a namespace, and the methods that tell of that take one. Of two namespaces there is no common
+// moment, as there is none of two resources.
 //
-// [SharedIndexInformer.Rescope] changes the namespaces and the selectors while the informer runs. Handlers are told of the difference, and of nothing else.
+// [SharedIndexInformer.Rescope] changes the namespaces and the selectors while the informer runs. Handlers are told of
+// the difference, and of nothing else.
 //
 // # What you owe
 //
 //   - Never change an object that you were given: it is everybody's. Copy it first.
-//   - Let a handler be quick, or at least return. However slow it is, it delays nobody else and what waits for it is bounded, but it will see less.
-//     Inline handlers and index functions run inside the informer: these must be quick.
+//   - Let a handler be quick, or at least return. However slow it is, it delays nobody else and what waits for it is
+//     bounded, but it will see less. Inline handlers and index functions run inside the informer: these must be quick.
 //   - Look at the state, not at the event. An event says that it is worth looking.
 //
 // # Goroutines
@@ -109,8 +118,8 @@
 //	splitter   the same             the answer to its request ends the same; only with REST
 //	decoder    splitter             its few objects are decoded    the same
 //
-// There is no other. Run returns once they have ended, or after Options.StopGrace with [ErrStuck], which names those that are still
-// inside of somebody's code.
+// There is no other. Run returns once they have ended, or after Options.StopGrace with [ErrStuck], which names those
+// that are still inside of somebody's code.
 //
 // The reflector has the FIFO behind it because a server closes a watch that is not read; a handler has its buffer in
 // front of it because one that is slow must not hold up the others. Both buffers are merged by key, so neither outgrows

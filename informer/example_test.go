@@ -157,7 +157,8 @@ func ExampleNewNamespaced() {
 	}
 	podsIn := func(namespace string) *fakeapi.Resource[*corev1.Pod, *corev1.PodList] { return clients[namespace] }
 
-	pods, err := informer.NewNamespaced[*corev1.Pod](podsIn, []string{"team-a", "team-b"}, informer.Options[*corev1.Pod]{})
+	pods, err := informer.NewNamespaced[*corev1.Pod](podsIn, []string{"team-a", "team-b"},
+		informer.Options[*corev1.Pod]{})
 	if err != nil {
 		panic(err)
 	}
@@ -196,13 +197,17 @@ func ExampleNewNamespaced() {
 	// [team-b/db team-c/cache]
 }
 
-// An informer of metadata alone holds no specs and no statuses: enough for owners, labels and finalizers, of any resource.
+// An informer of metadata alone holds no specs and no statuses: enough for owners, labels and finalizers, of any
+// resource.
 func ExampleNew_metadata() {
 	// metadata.NewForConfigOrDie(config).Resource(corev1.SchemeGroupVersion.WithResource("pods"))
-	client := fakeapi.New[*metav1.PartialObjectMetadata](func() *metav1.PartialObjectMetadataList { return &metav1.PartialObjectMetadataList{} })
-	client.Create(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"}}})
+	client := fakeapi.New[*metav1.PartialObjectMetadata](
+		func() *metav1.PartialObjectMetadataList { return &metav1.PartialObjectMetadataList{} })
+	client.Create(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web",
+		Labels: map[string]string{"app": "web"}}})
 
-	pods, err := informer.New[*metav1.PartialObjectMetadata](client, informer.Options[*metav1.PartialObjectMetadata]{Name: "pods"})
+	pods, err := informer.New[*metav1.PartialObjectMetadata](client,
+		informer.Options[*metav1.PartialObjectMetadata]{Name: "pods"})
 	if err != nil {
 		panic(err)
 	}

@@ -54,7 +54,8 @@ func TestTheInformerOutlivesAnExit(t *testing.T) {
 	}
 	t.Run("projection", func(t *testing.T) {
 		bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, _ *informerOfPods, _ *history) {
-			inf, err := Project[*corev1.Pod](p, func(p *corev1.Pod) (string, error) { leave(p); return p.Name, nil }, Options[*corev1.Pod]{})
+			inf, err := Project[*corev1.Pod](p, func(p *corev1.Pod) (string, error) { leave(p); return p.Name, nil },
+				Options[*corev1.Pod]{})
 			require.NoError(t, err)
 			p.Create(pod("bad"))
 			run(t, inf)
@@ -69,18 +70,27 @@ func TestTheInformerOutlivesAnExit(t *testing.T) {
 // A method of the client that ends its goroutine is an error like any other.
 func TestTheReflectorOutlivesAClientThatExits(t *testing.T) {
 	for _, plain := range []bool{true, false} {
-		bubble(t, Options[*corev1.Pod]{DisableWatchList: plain}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-			p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { runtime.Goexit(); return nil, nil }
-			p.onWatch = func(context.Context, metav1.ListOptions) (watch.Interface, error) { runtime.Goexit(); return nil, nil }
-			run(t, inf)
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			require.Equal(t, Failed, inf.Health().State)
-			require.ErrorIs(t, inf.Health().LastError, lifecycle.ErrExited)
-			_, _, err := inf.Live(t.Context(), named("a"))
-			require.ErrorIs(t, err, lifecycle.ErrExited)
-			healed(t, p, inf, told)
-		})
+		bubble(t, Options[*corev1.Pod]{DisableWatchList: plain},
+			func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList,
+					error) {
+					runtime.Goexit()
+					return nil, nil
+				}
+				p.onWatch = func(context.Context, metav1.ListOptions) (watch.Interface,
+					error) {
+					runtime.Goexit()
+					return nil, nil
+				}
+				run(t, inf)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.Equal(t, Failed, inf.Health().State)
+				require.ErrorIs(t, inf.Health().LastError, lifecycle.ErrExited)
+				_, _, err := inf.Live(t.Context(), named("a"))
+				require.ErrorIs(t, err, lifecycle.ErrExited)
+				healed(t, p, inf, told)
+			})
 	}
 }
 
@@ -117,7 +127,8 @@ func TestAnAnswerOutlivesADecoderThatExits(t *testing.T) {
 				list.Items = append(list.Items, *podAt(string(rune('A'+i%26))+string(rune('a'+i/26)), "1"))
 			}
 			server := &answers{list: func() []byte { return jsonList(list, nil) }}
-			client, err := restPods[*leaverList](&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: server})
+			client, err := restPods[*leaverList](&rest.Config{Host: "http://server", QPS: -1},
+				&http.Client{Transport: server})
 			require.NoError(t, err)
 			inf, err := New[*leaver](client, Options[*leaver]{DisableWatchList: true})
 			require.NoError(t, err)

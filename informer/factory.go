@@ -11,19 +11,21 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// Factory lets parts of a program that do not know each other share informers: one watch and one copy for all who ask for the same. An informer runs from
-// its first user to its last. The zero value is ready for use; its owner calls Run, once.
+// Factory lets parts of a program that do not know each other share informers: one watch and one copy for all who ask
+// for the same. An informer runs from its first user to its last. The zero value is ready for use; its owner calls Run,
+// once.
 //
 //	var f informer.Factory
 //	inf, err := informer.New[*corev1.Pod](clientset.CoreV1().Pods(metav1.NamespaceAll), informer.Options[*corev1.Pod]{})
 //	pods, err := informer.Share(&f, "pods", inf) // inf itself, or the one that somebody has shared before
 //	defer pods.Release(ctx)
 //
-// Where one part of the program can hand its informer to the others, that is simpler. The informers of a factory are run by it, and by nobody else.
+// Where one part of the program can hand its informer to the others, that is simpler. The informers of a factory are
+// run by it, and by nobody else.
 type Factory struct {
 	mu sync.Mutex
-	// Guarded by mu. Each informer in shared has at least one user. start is set, and group used, from the start of Run until its end begins; then
-	// ended is.
+	// Guarded by mu. Each informer in shared has at least one user. start is set, and group used, from the start of Run
+	// until its end begins; then ended is.
 	shared         map[shareKey]*share
 	start          func(*share)
 	started, ended bool
@@ -57,8 +59,9 @@ type runner interface {
 	WaitForSync(context.Context) error
 }
 
-// Shared is one user's part in an informer. Its methods are those of the informer, but for Run, which is the factory's. [AddIndex] takes the informer itself, and
-// an index stays with that when its user has gone; so would a handler that is added there, and not here.
+// Shared is one user's part in an informer. Its methods are those of the informer, but for Run, which is the factory's.
+// [AddIndex] takes the informer itself, and an index stays with that when its user has gone; so would a handler that is
+// added there, and not here.
 type Shared[T any] struct {
 	*SharedIndexInformer[T]
 	factory *Factory
@@ -71,17 +74,19 @@ type Shared[T any] struct {
 	released bool
 }
 
-// Share returns the factory's informer for the resource of that name, for values of type T, with the scope of inf. If there is none, it is inf, which
-// must not have been started, and whose scope stays as it is from now on. Otherwise inf is dropped, and nothing has been lost: an informer costs nothing before
-// it runs.
+// Share returns the factory's informer for the resource of that name, for values of type T, with the scope of inf. If
+// there is none, it is inf, which must not have been started, and whose scope stays as it is from now on. Otherwise inf
+// is dropped, and nothing has been lost: an informer costs nothing before it runs.
 //
-// The name stands for the client, which cannot be compared: use one for each resource and namespace of each cluster (for each resource, where the informer is
-// one of [NewNamespaced]), and, with [Project] or Options.Transform, for each function. Options.MaxStaleness, VerifyEvery and MaxBytes, which say how far the cache
-// is to be trusted, have to agree, or the error says which does not; of the others those of the first informer count. Once Run of the factory ends, the error
-// is [ErrStopped].
+// The name stands for the client, which cannot be compared: use one for each resource and namespace of each cluster
+// (for each resource, where the informer is one of [NewNamespaced]), and, with [Project] or Options.Transform, for each
+// function. Options.MaxStaleness, VerifyEvery and MaxBytes, which say how far the cache is to be trusted, have to
+// agree, or the error says which does not; of the others those of the first informer count. Once Run of the factory
+// ends, the error is [ErrStopped].
 func Share[T any](f *Factory, resource string, inf *SharedIndexInformer[T]) (*Shared[T], error) {
 	if f == nil || inf == nil || resource == "" {
-		return nil, errors.New("informer: Share needs a factory, the name of a resource and an informer, one of them is missing")
+		return nil, errors.New("informer: Share needs a factory, the name of a resource and an informer, one of " +
+			"them is missing")
 	}
 	fail := func(err error) (*Shared[T], error) {
 		return nil, fmt.Errorf("informer %s: Share of %q: %w", inf.name, resource, err)
@@ -91,7 +96,8 @@ func Share[T any](f *Factory, resource string, inf *SharedIndexInformer[T]) (*Sh
 	}
 	defer inf.unlockWriter() // not before the scope is the key's
 	c := inf.course.Load()
-	key := shareKey{resource, reflect.TypeFor[T](), strings.Join(c.scope.Namespaces, ","), c.selector.LabelSelector, c.selector.FieldSelector}
+	key := shareKey{resource, reflect.TypeFor[T](), strings.Join(c.scope.Namespaces, ","), c.selector.LabelSelector,
+		c.selector.FieldSelector}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
@@ -115,18 +121,22 @@ func Share[T any](f *Factory, resource string, inf *SharedIndexInformer[T]) (*Sh
 	shared := s.informer.(*SharedIndexInformer[T])
 	switch {
 	case shared.health.maxStaleness != inf.health.maxStaleness:
-		return fail(fmt.Errorf("its Options.MaxStaleness is %s, that of the shared informer %s", inf.health.maxStaleness, shared.health.maxStaleness))
+		return fail(fmt.Errorf("its Options.MaxStaleness is %s, that of the shared informer %s",
+			inf.health.maxStaleness, shared.health.maxStaleness))
 	case shared.verifyEvery != inf.verifyEvery:
-		return fail(fmt.Errorf("its Options.VerifyEvery is %s, that of the shared informer %s", inf.verifyEvery, shared.verifyEvery))
+		return fail(fmt.Errorf("its Options.VerifyEvery is %s, that of the shared informer %s", inf.verifyEvery,
+			shared.verifyEvery))
 	case shared.budget.max != inf.budget.max:
-		return fail(fmt.Errorf("its Options.MaxBytes is %d, that of the shared informer %d", inf.budget.max, shared.budget.max))
+		return fail(fmt.Errorf("its Options.MaxBytes is %d, that of the shared informer %d", inf.budget.max,
+			shared.budget.max))
 	}
 	s.users++
 	return &Shared[T]{SharedIndexInformer: shared, factory: f, key: key, share: s}, nil
 }
 
-// Run runs the informers that are shared, now or later, until ctx ends, and returns when they have ended. The error joins theirs, each of which wraps
-// [ErrStuck], but for those that [Shared.Release] has returned; a second Run returns [ErrStarted].
+// Run runs the informers that are shared, now or later, until ctx ends, and returns when they have ended. The error
+// joins theirs, each of which wraps [ErrStuck], but for those that [Shared.Release] has returned; a second Run returns
+// [ErrStarted].
 func (f *Factory) Run(ctx context.Context) error {
 	f.mu.Lock()
 	if f.started {
@@ -163,7 +173,8 @@ func (f *Factory) Run(ctx context.Context) error {
 	return errors.Join(f.failed...)
 }
 
-// WaitForSync waits for the first complete list of each informer that is shared now. The error joins theirs: see [SharedIndexInformer.WaitForSync].
+// WaitForSync waits for the first complete list of each informer that is shared now. The error joins theirs: see
+// [SharedIndexInformer.WaitForSync].
 func (f *Factory) WaitForSync(ctx context.Context) error {
 	f.mu.Lock()
 	var shared []runner
@@ -208,9 +219,10 @@ func (s *Shared[T]) AddHandler(h Handler[T], opts HandlerOptions) (*Registration
 	return added, nil
 }
 
-// Release ends this user's part: the handlers that it added are removed, and if it was the last user, the informer ends. Release waits for both, or
-// until ctx ends, whose error it then returns; the error wraps [ErrStuck] if the informer ended without one of its handlers. What the informer holds
-// can still be read, and may be old. Another Release does nothing.
+// Release ends this user's part: the handlers that it added are removed, and if it was the last user, the informer
+// ends. Release waits for both, or until ctx ends, whose error it then returns; the error wraps [ErrStuck] if the
+// informer ended without one of its handlers. What the informer holds can still be read, and may be old. Another
+// Release does nothing.
 func (s *Shared[T]) Release(ctx context.Context) error {
 	s.mu.Lock()
 	handlers, again := s.handlers, s.released

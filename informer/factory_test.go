@@ -39,7 +39,8 @@ func TestUsersOfAResourceShareOneWatch(t *testing.T) {
 		second := shared(t, &f, p, Options[*corev1.Pod]{})
 		require.Same(t, first.SharedIndexInformer, second.SharedIndexInformer)
 		require.NoError(t, f.WaitForSync(t.Context()))
-		told, other := &history{inf: first.SharedIndexInformer, rounds: rounds{}}, &history{inf: first.SharedIndexInformer, rounds: rounds{}}
+		told, other := &history{inf: first.SharedIndexInformer, rounds: rounds{}},
+			&history{inf: first.SharedIndexInformer, rounds: rounds{}}
 		_, err := first.AddHandler(told.handle, HandlerOptions{})
 		require.NoError(t, err)
 		_, err = second.AddHandler(other.handle, HandlerOptions{})
@@ -83,7 +84,8 @@ func TestWhoAsksForSomethingElseGetsSomethingElse(t *testing.T) {
 		all := shared(t, &f, p, Options[*corev1.Pod]{MaxStaleness: time.Hour, VerifyEvery: time.Hour})
 		few := shared(t, &f, p, Options[*corev1.Pod]{LabelSelector: labels.SelectorFromSet(labels.Set{"a": "b"})})
 		require.NotSame(t, all.SharedIndexInformer, few.SharedIndexInformer)
-		names, err := Project[*corev1.Pod](p, func(p *corev1.Pod) (string, error) { return p.Name, nil }, Options[*corev1.Pod]{})
+		names, err := Project[*corev1.Pod](p, func(p *corev1.Pod) (string, error) { return p.Name, nil },
+			Options[*corev1.Pod]{})
 		require.NoError(t, err)
 		_, err = Share(&f, "pods", names)
 		require.NoError(t, err)
@@ -97,20 +99,24 @@ func TestWhoAsksForSomethingElseGetsSomethingElse(t *testing.T) {
 		other, err := New[*corev1.Pod](p, Options[*corev1.Pod]{Name: "mine", VerifyEvery: time.Hour})
 		require.NoError(t, err)
 		_, err = Share(&f, "pods", other)
-		require.EqualError(t, err, `informer mine: Share of "pods": its Options.MaxStaleness is 0s, that of the shared informer 1h0m0s`)
+		require.EqualError(t, err, `informer mine: Share of "pods": its Options.MaxStaleness is 0s, that of the `+
+			`shared informer 1h0m0s`)
 		other, err = New[*corev1.Pod](p, Options[*corev1.Pod]{Name: "mine", MaxStaleness: time.Hour})
 		require.NoError(t, err)
 		_, err = Share(&f, "pods", other)
-		require.EqualError(t, err, `informer mine: Share of "pods": its Options.VerifyEvery is 0s, that of the shared informer 1h0m0s`)
+		require.EqualError(t, err, `informer mine: Share of "pods": its Options.VerifyEvery is 0s, that of the `+
+			`shared informer 1h0m0s`)
 		bounded := func(most int64) *informerOfPods {
-			inf, err := New[*corev1.Pod](REST[*corev1.PodList](noClient{}, "pods", ""), Options[*corev1.Pod]{Name: "mine", MaxBytes: most})
+			inf, err := New[*corev1.Pod](REST[*corev1.PodList](noClient{}, "pods", ""),
+				Options[*corev1.Pod]{Name: "mine", MaxBytes: most})
 			require.NoError(t, err)
 			return inf
 		}
 		_, err = Share(&f, "pods over REST", bounded(1000))
 		require.NoError(t, err)
 		_, err = Share(&f, "pods over REST", bounded(0))
-		require.EqualError(t, err, `informer mine: Share of "pods over REST": its Options.MaxBytes is 0, that of the shared informer 1000`)
+		require.EqualError(t, err, `informer mine: Share of "pods over REST": its Options.MaxBytes is 0, that of `+
+			`the shared informer 1000`)
 		_, err = Share(&f, "", other)
 		require.ErrorContains(t, err, "the name of a resource")
 		require.ErrorIs(t, all.Run(t.Context()), ErrStarted)
@@ -238,7 +244,8 @@ func TestShareAndRescopeDoNotMeet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inLand(t, func(t *testing.T, w *land) {
 				in := func(namespace string) *informerOfPods {
-					inf, err := NewNamespaced[*corev1.Pod](w.theirs.CoreV1().Pods, []string{namespace}, Options[*corev1.Pod]{})
+					inf, err := NewNamespaced[*corev1.Pod](w.theirs.CoreV1().Pods, []string{namespace},
+						Options[*corev1.Pod]{})
 					require.NoError(t, err)
 					return inf
 				}

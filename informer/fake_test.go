@@ -42,7 +42,8 @@ func TestWorksWithTheFakeClientset(t *testing.T) {
 	})
 }
 
-// A test often begins with nothing. Then the list has no object to show that there are no versions, and the first event does.
+// A test often begins with nothing. Then the list has no object to show that there are no versions, and the first event
+// does.
 func TestWorksWithAFakeClientsetThatHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clientset := fake.NewClientset()
@@ -50,7 +51,8 @@ func TestWorksWithAFakeClientsetThatHoldsNothing(t *testing.T) {
 		inf, err := New[*corev1.Pod](pods, Options[*corev1.Pod]{DisableWatchList: true})
 		require.NoError(t, err)
 		var told []string // a history knows objects by their version
-		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) { told = append(told, fmt.Sprint(e.Type, " ", e.Key.Name)) }, HandlerOptions{})
+		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) { told = append(told, fmt.Sprint(e.Type, " ", e.Key.Name)) },
+			HandlerOptions{})
 		require.NoError(t, err)
 		run(t, inf)
 		require.NoError(t, inf.WaitForSync(t.Context()))
@@ -75,33 +77,35 @@ func TestWorksWithAFakeClientsetThatHoldsNothing(t *testing.T) {
 	})
 }
 
-// A server that lists nothing and then breaks the protocol once looks like a fake clientset. Its versions count all the same, as soon as there are some; and what
-// has no name either is taken for nothing but a break.
+// A server that lists nothing and then breaks the protocol once looks like a fake clientset. Its versions count all the
+// same, as soon as there are some; and what has no name either is taken for nothing but a break.
 func TestOneEventWithoutAVersionDoesNotStopTheOthers(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		p.Delete("default", "a")
-		p.Delete("default", "b")
-		run(t, inf)
-		synctest.Wait()
-		p.Inject(watch.Event{Type: watch.Added, Object: pod("x")})
-		synctest.Wait()
-		require.Equal(t, Live, inf.Health().State)
-		created := p.Create(pod("c"))
-		synctest.Wait()
-		require.NoError(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, created.ResourceVersion))
-		require.Equal(t, created.ResourceVersion, inf.ResourceVersion(metav1.NamespaceAll))
-		require.Equal(t, 1, inf.Health().Lists)
-	})
-	bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		p.Delete("default", "a")
-		p.Delete("default", "b")
-		run(t, inf)
-		synctest.Wait()
-		p.Inject(watch.Event{Type: watch.Added, Object: &corev1.Pod{}})
-		synctest.Wait()
-		require.ErrorIs(t, inf.Health().LastError, errViolation)
-		healed(t, p, inf, told)
-	})
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			p.Delete("default", "a")
+			p.Delete("default", "b")
+			run(t, inf)
+			synctest.Wait()
+			p.Inject(watch.Event{Type: watch.Added, Object: pod("x")})
+			synctest.Wait()
+			require.Equal(t, Live, inf.Health().State)
+			created := p.Create(pod("c"))
+			synctest.Wait()
+			require.NoError(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, created.ResourceVersion))
+			require.Equal(t, created.ResourceVersion, inf.ResourceVersion(metav1.NamespaceAll))
+			require.Equal(t, 1, inf.Health().Lists)
+		})
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			p.Delete("default", "a")
+			p.Delete("default", "b")
+			run(t, inf)
+			synctest.Wait()
+			p.Inject(watch.Event{Type: watch.Added, Object: &corev1.Pod{}})
+			synctest.Wait()
+			require.ErrorIs(t, inf.Health().LastError, errViolation)
+			healed(t, p, inf, told)
+		})
 }
 
 // The objects that a fake clientset begins with may have versions, which it never changes.
@@ -170,23 +174,24 @@ func TestAListDoesNotCompareWhatHasTheSameVersion(t *testing.T) {
 
 // Where nothing has a version a watch cannot be resumed: what was missed is found by a list.
 func TestWithoutVersionsTheEndOfAWatchMeansAList(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		inf.listeners = nil // it knows objects by their version
-		p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
-			list, err := p.podAPI.List(ctx, opts)
-			for i := range list.Items {
-				list.Items[i].ResourceVersion = ""
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			inf.listeners = nil // it knows objects by their version
+			p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+				list, err := p.podAPI.List(ctx, opts)
+				for i := range list.Items {
+					list.Items[i].ResourceVersion = ""
+				}
+				return list, err
 			}
-			return list, err
-		}
-		p.onWatch = silence
-		run(t, inf)
-		synced(t, inf)
-		p.Delete("default", "a")
-		time.Sleep(20 * time.Minute) // the watchdog ends the watch
-		synctest.Wait()
-		require.Equal(t, []string{"b"}, names(inf))
-	})
+			p.onWatch = silence
+			run(t, inf)
+			synced(t, inf)
+			p.Delete("default", "a")
+			time.Sleep(20 * time.Minute) // the watchdog ends the watch
+			synctest.Wait()
+			require.Equal(t, []string{"b"}, names(inf))
+		})
 }
 
 // Tests set versions by hand, in any order, or leave them out. A fake is not a server that lags: what it creates is
@@ -215,18 +220,19 @@ func TestAFakeMaySetVersionsByHand(t *testing.T) {
 func TestAServerMayNotSetVersionsByHand(t *testing.T) {
 	for name, o := range map[string]*corev1.Pod{"lower": podAt("lower", "7"), "unversioned": podAt("unversioned", "")} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-				for range 10 {
-					p.Bookmark()
-				}
-				run(t, inf)
-				synctest.Wait()
-				p.Inject(watch.Event{Type: watch.Added, Object: o})
-				synctest.Wait()
-				require.Equal(t, []string{"a", "b"}, names(inf))
-				require.ErrorIs(t, inf.Health().LastError, errViolation)
-				healed(t, p, inf, told)
-			})
+			bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
+				func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+					for range 10 {
+						p.Bookmark()
+					}
+					run(t, inf)
+					synctest.Wait()
+					p.Inject(watch.Event{Type: watch.Added, Object: o})
+					synctest.Wait()
+					require.Equal(t, []string{"a", "b"}, names(inf))
+					require.ErrorIs(t, inf.Health().LastError, errViolation)
+					healed(t, p, inf, told)
+				})
 		})
 	}
 }

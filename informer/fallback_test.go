@@ -36,7 +36,8 @@ func noProgress(context.Context, metav1.ListOptions) (watch.Interface, error) {
 	w := watch.NewRaceFreeFake()
 	w.Error(&metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
-		Message: "a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled",
+		Message: "a watch stream was requested by the client but the required storage feature RequestWatchProgress " +
+			"is disabled",
 	})
 	w.Stop()
 	return w, nil
@@ -45,11 +46,12 @@ func noProgress(context.Context, metav1.ListOptions) (watch.Interface, error) {
 func TestAPlainListFollowsWhateverIsNotLater(t *testing.T) {
 	for name, server := range map[string]func(context.Context, metav1.ListOptions) (watch.Interface, error){
 		"an etcd without progress": noProgress,
-		"an internal error":        refuse(problem(http.StatusInternalServerError, metav1.StatusReasonInternalError, 0)),
-		"not implemented":          refuse(problem(http.StatusNotImplemented, metav1.StatusReasonUnknown, 0)),
-		"not acceptable":           refuse(problem(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, 0)),
-		"expired":                  refuse(errExpired),
-		"a fake's own words":       refuse(errors.New("fakes do not stream")),
+		"an internal error": refuse(problem(http.StatusInternalServerError, metav1.StatusReasonInternalError,
+			0)),
+		"not implemented":    refuse(problem(http.StatusNotImplemented, metav1.StatusReasonUnknown, 0)),
+		"not acceptable":     refuse(problem(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, 0)),
+		"expired":            refuse(errExpired),
+		"a fake's own words": refuse(errors.New("fakes do not stream")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
@@ -146,27 +148,28 @@ func (f frank) IsWatchListSemanticsUnSupported() bool { return f.cannot }
 
 // A server that pages whatever it is asked for, and forgets each page at once, is not asked as fast as it can answer.
 func TestExpiringTokensArePaced(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, PageSize: 1}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		asked := 0
-		p.set(func() {
-			p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
-				if asked++; asked > 5000 {
-					return nil, errForbidden // or it would never end
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, PageSize: 1},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			asked := 0
+			p.set(func() {
+				p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+					if asked++; asked > 5000 {
+						return nil, errForbidden // or it would never end
+					}
+					if opts.Continue != "" {
+						return nil, errExpired
+					}
+					opts.Limit = 1
+					return p.podAPI.List(ctx, opts)
 				}
-				if opts.Continue != "" {
-					return nil, errExpired
-				}
-				opts.Limit = 1
-				return p.podAPI.List(ctx, opts)
-			}
+			})
+			run(t, inf)
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			require.Less(t, asked, 200)
+			require.Equal(t, Failed, inf.Health().State)
+			healed(t, p, inf, told)
 		})
-		run(t, inf)
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		require.Less(t, asked, 200)
-		require.Equal(t, Failed, inf.Health().State)
-		healed(t, p, inf, told)
-	})
 }
 
 func TestRetryAfterIsObeyedForFiveMinutesAtMost(t *testing.T) {

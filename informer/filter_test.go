@@ -33,7 +33,8 @@ func TestFilterTellsOfASmallerWorld(t *testing.T) {
 		step("Updated a", func() { p.Update("default", "a", func(*corev1.Pod) {}) })
 		step("Deleted a", func() { p.Update("default", "a", func(p *corev1.Pod) { p.Labels = nil }) })
 		step("Added c", func() { p.Create(pod("c", "wanted")) })
-		// In one go, so that the handler is told of the last state only, which is not wanted: still it must hear that c is gone.
+		// In one go, so that the handler is told of the last state only, which is not wanted: still it must hear that c
+		// is gone.
 		step("Deleted c", func() {
 			p.Update("default", "c", func(p *corev1.Pod) { p.Labels = nil })
 			p.Delete("default", "c")
@@ -92,6 +93,7 @@ func TestFilterKeepsThePromisesOfEvents(t *testing.T) {
 
 func TestFilterRefusesWhatIsNil(t *testing.T) {
 	handler := func(Event[*corev1.Pod]) {}
-	require.PanicsWithValue(t, "informer: Filter needs a function that says which objects to keep; it is nil", func() { Filter(nil, handler) })
+	require.PanicsWithValue(t, "informer: Filter needs a function that says which objects to keep; it is nil",
+		func() { Filter(nil, handler) })
 	require.PanicsWithValue(t, "informer: Filter needs a handler; it is nil", func() { Filter(wanted, nil) })
 }

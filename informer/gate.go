@@ -11,8 +11,9 @@ import (
 	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
-// Gate lets nothing through to a server that has asked to be left alone. One refusal, a 429 or 503 with Retry-After, holds back whatever else
-// goes to that host through the same Gate: every informer, and the requests of the workers, too.
+// Gate lets nothing through to a server that has asked to be left alone. One refusal, a 429 or 503 with Retry-After,
+// holds back whatever else goes to that host through the same Gate: every informer, and the requests of the workers,
+// too.
 //
 //	var gate informer.Gate
 //	config.Wrap(gate.Wrap) // before clients are made from it
@@ -22,12 +23,14 @@ import (
 // before, the request fails with its cause. What is under way, a watch for one, is left alone. Informers do not count
 // the time at the gate as the server's silence; the Timeout of a rest.Config does.
 //
-// An elector is not to be held back: package leaderelection makes a transport of its own, from a configuration without the Gate's wrapper.
+// An elector is not to be held back: package leaderelection makes a transport of its own, from a configuration without
+// the Gate's wrapper.
 //
 // The zero value lets everything through. Safe for concurrent use; it must not be copied after first use.
 type Gate struct {
 	mu sync.Mutex
-	// Guarded by mu: for each host that has asked for it, until when it is left alone, and the time after that within which requests go on.
+	// Guarded by mu: for each host that has asked for it, until when it is left alone, and the time after that within
+	// which requests go on.
 	closed map[string]closure
 }
 
@@ -55,7 +58,8 @@ func (t *gated) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp, err := t.next.RoundTrip(req)
-	if err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) {
+	if err == nil && (resp.StatusCode == http.StatusTooManyRequests ||
+		resp.StatusCode == http.StatusServiceUnavailable) {
 		t.gate.close(req.URL.Host, resp.Header.Get("Retry-After"))
 	}
 	return resp, err
@@ -124,7 +128,8 @@ func (g *Gate) close(host, retryAfter string) {
 	}
 }
 
-// patience is a timer that ends a request which has not been answered within limit. A Gate stops it while it keeps the request.
+// patience is a timer that ends a request which has not been answered within limit. A Gate stops it while it keeps the
+// request.
 type patience struct {
 	*time.Timer
 	limit time.Duration

@@ -14,7 +14,8 @@ type EventType uint8
 const (
 	// Added: the key is new in the store, or taken by another object (a new UID) than before. New is set.
 	Added EventType = iota + 1
-	// Updated: the object has another resourceVersion, or Event.Resync says that it has not. Old and New are set, and have the same UID.
+	// Updated: the object has another resourceVersion, or Event.Resync says that it has not. Old and New are set, and
+	// have the same UID.
 	Updated
 	// Deleted: the object is no longer in the store. Old is its last known state.
 	Deleted
@@ -32,30 +33,33 @@ func (t EventType) String() string {
 	return fmt.Sprintf("EventType(%d)", uint8(t))
 }
 
-// Event is one change of the store, told after the store has changed: a handler that calls Get sees this state of the key, or a later one.
+// Event is one change of the store, told after the store has changed: a handler that calls Get sees this state of the
+// key, or a later one.
 //
-// A handler sees, for each key, a subsequence of the object's true states, in order: Added Updated* Deleted, then Added again, and so
-// on. What lies between two states that it sees may have been merged, and the Old of an Updated is the state that this handler saw last. One
-// round from Added to Deleted is about one UID: an object that was deleted and created again is Deleted and Added, never Updated.
+// A handler sees, for each key, a subsequence of the object's true states, in order: Added Updated* Deleted, then Added
+// again, and so on. What lies between two states that it sees may have been merged, and the Old of an Updated is the
+// state that this handler saw last. One round from Added to Deleted is about one UID: an object that was deleted and
+// created again is Deleted and Added, never Updated.
 type Event[T any] struct {
 	Type            EventType
 	Key             Key
 	UID             types.UID
 	ResourceVersion string
 	Old, New        T
-	// Initial marks an Added that comes from the first list, or from what the store held when the handler joined. After a Rescope it is once more the first
-	// list of its namespace.
+	// Initial marks an Added that comes from the first list, or from what the store held when the handler joined. After
+	// a Rescope it is once more the first list of its namespace.
 	Initial bool
-	// FinalStateUnknown marks a Deleted that the server did not report: the object was missing from a list, replaced under its key, or taken out of scope.
-	// Old is then the last state that the store held, not necessarily the object's last.
+	// FinalStateUnknown marks a Deleted that the server did not report: the object was missing from a list, replaced
+	// under its key, or taken out of scope. Old is then the last state that the store held, not necessarily the
+	// object's last.
 	FinalStateUnknown bool
-	// Resync marks an Updated that is no news: Old and New are the same state, and the handler knows it. See HandlerOptions.Resync and
-	// HandlerOptions.Every.
+	// Resync marks an Updated that is no news: Old and New are the same state, and the handler knows it. See
+	// HandlerOptions.Resync and HandlerOptions.Every.
 	Resync bool
 }
 
-// Handler is told of every change of the store that it is fast enough to see. It must not change the objects of the event: they are the
-// store's own.
+// Handler is told of every change of the store that it is fast enough to see. It must not change the objects of the
+// event: they are the store's own.
 //
 // A panic is recovered and logged, and the event is delivered again after 1 s, 2 s, 4 s ... 5 min. Later events of its
 // key wait until then and are merged with it, so that Old is what the handler has last returned from; an object that is
@@ -73,14 +77,16 @@ type HandlerOptions struct {
 	// quick, and must not call AddHandler, AddIndex or Rescope. An event on which it panics, or calls runtime.Goexit,
 	// is lost on it. This is what package reconcile uses to turn objects into keys.
 	Inline bool
-	// Reached is called on the informer's own goroutine each time the store has reached a resourceVersion in a namespace, NamespaceAll if there are not
-	// several, after everything up to it has been applied; see [SharedIndexInformer.ResourceVersion]. An empty version says that the namespace has been taken
-	// out of scope. It is under the same rules as an inline handler. Nil: nobody wants to know.
+	// Reached is called on the informer's own goroutine each time the store has reached a resourceVersion in a
+	// namespace, NamespaceAll if there are not several, after everything up to it has been applied; see
+	// [SharedIndexInformer.ResourceVersion]. An empty version says that the namespace has been taken out of scope. It
+	// is under the same rules as an inline handler. Nil: nobody wants to know.
 	Reached func(namespace, resourceVersion string)
-	// Resync tells the handler of each object once in this time, news or not, as an Updated with Event.Resync set. The objects take turns, by a hash of
-	// their keys, so that no moment has to bear them all. A controller that follows the rules has no use for it: it is for a handler that compares the
-	// objects with something outside of the cluster, which changes without a word. While it is on, the informer keeps a second list of the keys.
-	// Zero: never. Otherwise at least a second.
+	// Resync tells the handler of each object once in this time, news or not, as an Updated with Event.Resync set. The
+	// objects take turns, by a hash of their keys, so that no moment has to bear them all. A controller that follows
+	// the rules has no use for it: it is for a handler that compares the objects with something outside of the cluster,
+	// which changes without a word. While it is on, the informer keeps a second list of the keys. Zero: never.
+	// Otherwise at least a second.
 	Resync time.Duration
 	// Every lets the handler have each change that the server tells of. Nothing is merged, neither on the way to the
 	// store, which goes through each state, nor in front of the handler, but for what follows an event that it panicked
@@ -104,23 +110,25 @@ type Registration struct {
 	remove  func(context.Context) error
 }
 
-// Synced is closed once the handler has returned from every event, or panicked on it, of the initial state: the first list, or what the store held when the
-// handler joined.
+// Synced is closed once the handler has returned from every event, or panicked on it, of the initial state: the first
+// list, or what the store held when the handler joined.
 func (r *Registration) Synced() <-chan struct{} { return r.synced }
 
-// Pending returns how many events are waiting for the handler, one for each key on which it panicked included: how far it lags behind.
+// Pending returns how many events are waiting for the handler, one for each key on which it panicked included: how far
+// it lags behind.
 func (r *Registration) Pending() int { return r.pending() }
 
-// Merged returns how many events the handler has not been called with because it was too far behind: more than 1024 were waiting, and more than two
-// for each object of the store. They were merged with others of their key, so that what it is told is still true, only less of it. A number that
-// grows means that the handler is too slow for what happens. It stays 0 with HandlerOptions.Every.
+// Merged returns how many events the handler has not been called with because it was too far behind: more than 1024
+// were waiting, and more than two for each object of the store. They were merged with others of their key, so that what
+// it is told is still true, only less of it. A number that grows means that the handler is too slow for what happens.
+// It stays 0 with HandlerOptions.Every.
 func (r *Registration) Merged() int { return r.merged() }
 
-// Done is closed once the handler has been removed, or Run's context has ended, and the handler has returned for the last time. For an inline handler, which
-// Remove waits for, it says only that it has been removed.
+// Done is closed once the handler has been removed, or Run's context has ended, and the handler has returned for the
+// last time. For an inline handler, which Remove waits for, it says only that it has been removed.
 func (r *Registration) Done() <-chan struct{} { return r.done }
 
-// Remove takes the handler away and waits until it has returned for the last time, or until ctx ends, whose error it then returns. The
-// handler is deaf at once: events that are waiting for it are dropped. One that removes itself would wait for itself, so it passes a
-// context that has ended.
+// Remove takes the handler away and waits until it has returned for the last time, or until ctx ends, whose error it
+// then returns. The handler is deaf at once: events that are waiting for it are dropped. One that removes itself would
+// wait for itself, so it passes a context that has ended.
 func (r *Registration) Remove(ctx context.Context) error { return r.remove(ctx) }

@@ -18,7 +18,8 @@ import (
 )
 
 func TestEventTypesHaveNames(t *testing.T) {
-	require.Equal(t, "Added Updated Deleted EventType(9)", fmt.Sprint(Added, " ", Updated, " ", Deleted, " ", EventType(9)))
+	require.Equal(t, "Added Updated Deleted EventType(9)",
+		fmt.Sprint(Added, " ", Updated, " ", Deleted, " ", EventType(9)))
 }
 
 // C5: whoever joins is told of what is there, then of what changes, each thing once.
@@ -67,7 +68,8 @@ func TestLateHandlersSeeNeitherGapNorRepeat(t *testing.T) {
 func TestEachHandlerIsSyncedForItself(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		slow := 0
-		slowly, err := inf.AddHandler(func(Event[*corev1.Pod]) { time.Sleep(time.Minute); slow++ }, HandlerOptions{Name: "slow"})
+		slowly, err := inf.AddHandler(func(Event[*corev1.Pod]) { time.Sleep(time.Minute); slow++ },
+			HandlerOptions{Name: "slow"})
 		require.NoError(t, err)
 		quick, err := inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{})
 		require.NoError(t, err)
@@ -253,7 +255,8 @@ func TestEveryMergesNothing(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		release := make(chan struct{})
 		all, few := &history{inf: inf, rounds: rounds{}}, &history{inf: inf, rounds: rounds{}}
-		every, err := inf.AddHandler(func(e Event[*corev1.Pod]) { <-release; all.handle(e) }, HandlerOptions{Every: true})
+		every, err := inf.AddHandler(func(e Event[*corev1.Pod]) { <-release; all.handle(e) },
+			HandlerOptions{Every: true})
 		require.NoError(t, err)
 		merging, err := inf.AddHandler(func(e Event[*corev1.Pod]) { <-release; few.handle(e) }, HandlerOptions{})
 		require.NoError(t, err)
@@ -346,7 +349,8 @@ func TestDoneTellsOfTheLastCall(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
 				calls := 0
-				added, err := inf.AddHandler(func(Event[*corev1.Pod]) { time.Sleep(time.Second); calls++ }, HandlerOptions{})
+				added, err := inf.AddHandler(func(Event[*corev1.Pod]) { time.Sleep(time.Second); calls++ },
+					HandlerOptions{})
 				require.NoError(t, err)
 				stopped := make(chan error, 1)
 				go func() { stopped <- inf.Run(ctx) }()

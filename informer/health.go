@@ -17,7 +17,8 @@ import (
 type State string
 
 const (
-	// Listing: the first list has not been completed yet, and nothing has gone wrong. An informer that does not run yet says the same.
+	// Listing: the first list has not been completed yet, and nothing has gone wrong. An informer that does not run yet
+	// says the same.
 	Listing State = "Listing"
 	// Live: the cache follows the server.
 	Live State = "Live"
@@ -27,7 +28,8 @@ const (
 	Stale State = "Stale"
 	// Denied: the server refuses, 401 or 403. The informer keeps asking, so a Role that arrives late is enough.
 	Denied State = "Denied"
-	// Missing: the server does not know the resource, 404. The informer keeps asking, so a CRD that arrives late is enough.
+	// Missing: the server does not know the resource, 404. The informer keeps asking, so a CRD that arrives late is
+	// enough.
 	Missing State = "Missing"
 	// Failed: the first list has not been completed for another reason, which LastError tells.
 	Failed State = "Failed"
@@ -35,43 +37,49 @@ const (
 	Stopped State = "Stopped"
 )
 
-// Health is what an informer knows about its own cache. If that is one of several namespaces, see [NewNamespaced], each is in a state of its own, which
-// [SharedIndexInformer.HealthIn] tells; the cache as a whole is in the worst of them, in the order Live, Listing, Stale, Missing, Denied, Failed.
+// Health is what an informer knows about its own cache. If that is one of several namespaces, see [NewNamespaced], each
+// is in a state of its own, which [SharedIndexInformer.HealthIn] tells; the cache as a whole is in the worst of them,
+// in the order Live, Listing, Stale, Missing, Denied, Failed.
 type Health struct {
 	State State
 	// Since is when State was entered.
 	Since time.Time
-	// LastError is the latest failure of a list or of a watch. It stays when the trouble is over. Of several namespaces it is that of the one that is in
-	// State, or the latest if all are Live, and names it.
+	// LastError is the latest failure of a list or of a watch. It stays when the trouble is over. Of several namespaces
+	// it is that of the one that is in State, or the latest if all are Live, and names it.
 	LastError error
-	// LastProgress is when the server last told something, a bookmark ("nothing new") included. Zero: never. Of several namespaces it is that of the one
-	// that has waited for longest.
+	// LastProgress is when the server last told something, a bookmark ("nothing new") included. Zero: never. Of several
+	// namespaces it is that of the one that has waited for longest.
 	LastProgress time.Time
-	// Lists counts the lists that were begun, in all namespaces. When it grows, watches cannot be resumed or lists do not succeed. Of one namespace it is the
-	// number, in that count, of the latest list that was begun.
+	// Lists counts the lists that were begun, in all namespaces. When it grows, watches cannot be resumed or lists do
+	// not succeed. Of one namespace it is the number, in that count, of the latest list that was begun.
 	Lists int
-	// Listed is the number, as Lists counts them, of the latest list that is complete in the store; of several namespaces, the lowest of their numbers. Zero:
-	// there is none yet of what is now in scope.
+	// Listed is the number, as Lists counts them, of the latest list that is complete in the store; of several
+	// namespaces, the lowest of their numbers. Zero: there is none yet of what is now in scope.
 	Listed int
-	// Rewinds counts how often the cluster has gone back to an older state, as after a restore from a backup, and the cache with it. Each namespace finds
-	// out by itself, and counts.
+	// Rewinds counts how often the cluster has gone back to an older state, as after a restore from a backup, and the
+	// cache with it. Each namespace finds out by itself, and counts.
 	Rewinds int
-	// Rejected counts the objects whose present state could not be taken into the store: see [SharedIndexInformer.Invalid].
+	// Rejected counts the objects whose present state could not be taken into the store: see
+	// [SharedIndexInformer.Invalid].
 	Rejected int
 	// Differences counts the objects that the cache was found to be wrong about: see Options.VerifyEvery.
 	Differences int
-	// Mutated counts how often an object of the cache was found to have been changed by somebody: see Options.DetectMutations.
+	// Mutated counts how often an object of the cache was found to have been changed by somebody: see
+	// Options.DetectMutations.
 	Mutated int
-	// Bytes is the size of the objects that the store holds, in the form in which they came. Zero if the client is not one of [REST].
+	// Bytes is the size of the objects that the store holds, in the form in which they came. Zero if the client is not
+	// one of [REST].
 	Bytes int64
-	// LastBadObject is the latest complaint about a single object: it could not be taken into the store, or into an index, or was changed there.
+	// LastBadObject is the latest complaint about a single object: it could not be taken into the store, or into an
+	// index, or was changed there.
 	LastBadObject error
 }
 
 // severity orders the states that a namespace may be in: the cache as a whole is in the worst.
 var severity = []State{Live, Listing, Stale, Missing, Denied, Failed}
 
-// health is what the lanes of an informer have in common: numbers that are counted across them, and complaints about single objects.
+// health is what the lanes of an informer have in common: numbers that are counted across them, and complaints about
+// single objects.
 type health struct {
 	log klog.Logger // set before anything is reported; a logger is not ours, so it is never called with mu held
 
@@ -154,7 +162,8 @@ func worst[T any](lanes []*lane[T]) (all Health) {
 				progress = all.LastProgress
 			}
 			listed = min(all.Listed, listed)
-			worse := cmp.Or(cmp.Compare(slices.Index(severity, h.State), slices.Index(severity, all.State)), all.Since.Compare(h.Since))
+			worse := cmp.Or(cmp.Compare(slices.Index(severity, h.State), slices.Index(severity, all.State)),
+				all.Since.Compare(h.Since))
 			if worse <= 0 {
 				h = all
 			}

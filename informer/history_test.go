@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// history is a handler that writes down what it is told and checks, as it comes, what every handler may rely on. Violations are collected,
-// because a handler must not end the test's goroutine.
+// history is a handler that writes down what it is told and checks, as it comes, what every handler may rely on.
+// Violations are collected, because a handler must not end the test's goroutine.
 type history struct {
 	inf *SharedIndexInformer[*corev1.Pod] // if set, invariant I2 is checked,
 	// unless smaller: what is Deleted for a handler behind a Filter may well be in the store.
@@ -39,7 +39,8 @@ func (h *history) handle(e Event[*corev1.Pod]) {
 	if h.inf != nil {
 		rewinds = h.inf.Health().Rewinds
 	}
-	if before := h.rounds[e.Key]; h.rescoped && e.Type == Added && !before.alive && before.uid == e.UID && before.version == version(e.ResourceVersion) {
+	if before := h.rounds[e.Key]; h.rescoped && e.Type == Added && !before.alive && before.uid == e.UID &&
+		before.version == version(e.ResourceVersion) {
 		delete(h.rounds, e.Key)
 	}
 	if err := h.rounds.check(e, rewinds); err != nil {
@@ -124,7 +125,8 @@ func (r rounds) check(e Event[*corev1.Pod], rewinds int) error {
 	}
 	r[e.Key] = now
 	violated := func(what string) error {
-		return fmt.Errorf("%s %s at %s (uid %s): %s; before it: %+v", e.Type, e.Key, e.ResourceVersion, e.UID, what, before)
+		return fmt.Errorf("%s %s at %s (uid %s): %s; before it: %+v", e.Type, e.Key, e.ResourceVersion, e.UID, what,
+			before)
 	}
 	switch e.Type {
 	case Added:
@@ -185,12 +187,14 @@ func cacheBeforeNotice(inf *SharedIndexInformer[*corev1.Pod], e Event[*corev1.Po
 	case e.Type == Deleted && ok && version(held.ResourceVersion) <= version(e.ResourceVersion):
 		return fmt.Errorf("%s %s was told while the store held it", e.Type, e.Key)
 	case e.Type != Deleted && ok && version(held.ResourceVersion) < version(e.ResourceVersion):
-		return fmt.Errorf("%s %s at %s was told while the store held %s", e.Type, e.Key, e.ResourceVersion, held.ResourceVersion)
+		return fmt.Errorf("%s %s at %s was told while the store held %s", e.Type, e.Key, e.ResourceVersion,
+			held.ResourceVersion)
 	}
 	return nil
 }
 
-// changes is what has happened on the server, in order: from that version on, the object of that key is in a state of its own, or gone.
+// changes is what has happened on the server, in order: from that version on, the object of that key is in a state of
+// its own, or gone.
 type changes []struct {
 	version int64
 	key     Key
@@ -211,8 +215,8 @@ func read(inf *SharedIndexInformer[*corev1.Pod], resourceVersion string) reading
 	return r
 }
 
-// consistent is invariant I4, and more: whenever the store says that it has reached a version, from the first list on, it holds what the server held at that
-// version. The first is none from before Run began.
+// consistent is invariant I4, and more: whenever the store says that it has reached a version, from the first list on,
+// it holds what the server held at that version. The first is none from before Run began.
 func (c changes) consistent(began int64, readings []reading) error {
 	for _, r := range readings {
 		server := map[Key]int64{}
@@ -226,7 +230,8 @@ func (c changes) consistent(began int64, readings []reading) error {
 		}
 		switch {
 		case r.reached < began:
-			return fmt.Errorf("the store was at version %d, which is older than Run, which began at %d", r.reached, began)
+			return fmt.Errorf("the store was at version %d, which is older than Run, which began at %d", r.reached,
+				began)
 		case !maps.Equal(server, r.held):
 			return fmt.Errorf("at version %d the store held %v, the server %v", r.reached, r.held, server)
 		}
@@ -247,8 +252,8 @@ func discreetly(canary string, log []line, h Health) error {
 	return nil
 }
 
-// calmly is invariant I23: the log has a line for each change of the state, and no more of another kind than the limit of it lets through. That counts minutes from
-// its first line, so there may be twice as many in a minute of ours.
+// calmly is invariant I23: the log has a line for each change of the state, and no more of another kind than the limit
+// of it lets through. That counts minutes from its first line, so there may be twice as many in a minute of ours.
 func calmly(log []line) error {
 	type kind struct{ message, handler string }
 	state, times := "", map[kind][]time.Time{}
@@ -303,7 +308,8 @@ func TestTheValidatorsFindSeededBugs(t *testing.T) {
 		if of == nil {
 			of = o
 		}
-		return Event[*corev1.Pod]{Type: typ, Key: KeyOf(of), UID: of.UID, ResourceVersion: of.ResourceVersion, Old: o, New: n}
+		return Event[*corev1.Pod]{Type: typ, Key: KeyOf(of), UID: of.UID, ResourceVersion: of.ResourceVersion, Old: o,
+			New: n}
 	}
 	resync := func(e Event[*corev1.Pod]) Event[*corev1.Pod] {
 		e.Resync = true
@@ -322,15 +328,17 @@ func TestTheValidatorsFindSeededBugs(t *testing.T) {
 		"deleted twice":                 {add, event(Deleted, at("u", 6), nil), event(Deleted, at("u", 6), nil)},
 		"deleted with another uid":      {add, event(Deleted, at("v", 6), nil)},
 		"added again at an old version": {add, event(Deleted, at("u", 9), nil), event(Added, nil, at("v", 8))},
-		"deleted with a foreign state":  {add, {Type: Deleted, Key: add.Key, UID: "u", ResourceVersion: "6", Old: at("v", 6)}},
-		"a resync that is Added":        {resync(event(Added, nil, at("u", 5)))},
-		"a resync of what is gone":      {add, event(Deleted, at("u", 6), nil), resync(event(Updated, at("u", 6), at("u", 6)))},
-		"a resync of what is unknown":   {resync(event(Updated, at("u", 5), at("u", 5)))},
-		"a resync with news":            {add, resync(event(Updated, at("u", 5), at("u", 6)))},
-		"a resync of another state":     {add, resync(event(Updated, six, six))},
-		"a resync of another object":    {add, resync(event(Updated, other, other))},
-		"a resync that is Deleted":      {add, resync(event(Deleted, at("u", 6), nil))},
-		"a type of its own":             {{Key: KeyOf(pod("a")), ResourceVersion: "7"}},
+		"deleted with a foreign state": {add,
+			{Type: Deleted, Key: add.Key, UID: "u", ResourceVersion: "6", Old: at("v", 6)}},
+		"a resync that is Added": {resync(event(Added, nil, at("u", 5)))},
+		"a resync of what is gone": {add, event(Deleted, at("u", 6), nil),
+			resync(event(Updated, at("u", 6), at("u", 6)))},
+		"a resync of what is unknown": {resync(event(Updated, at("u", 5), at("u", 5)))},
+		"a resync with news":          {add, resync(event(Updated, at("u", 5), at("u", 6)))},
+		"a resync of another state":   {add, resync(event(Updated, six, six))},
+		"a resync of another object":  {add, resync(event(Updated, other, other))},
+		"a resync that is Deleted":    {add, resync(event(Deleted, at("u", 6), nil))},
+		"a type of its own":           {{Key: KeyOf(pod("a")), ResourceVersion: "7"}},
 	} {
 		h := history{rounds: rounds{}}
 		for i, e := range bad {
@@ -341,7 +349,8 @@ func TestTheValidatorsFindSeededBugs(t *testing.T) {
 	}
 	good := history{rounds: rounds{}}
 	for _, e := range []Event[*corev1.Pod]{
-		add, resync(event(Updated, add.New, add.New)), event(Updated, at("u", 5), at("u", 7)), event(Deleted, at("u", 8), nil), event(Added, nil, at("v", 9)),
+		add, resync(event(Updated, add.New, add.New)), event(Updated, at("u", 5), at("u", 7)),
+		event(Deleted, at("u", 8), nil), event(Added, nil, at("v", 9)),
 	} {
 		good.handle(e)
 	}
@@ -363,7 +372,8 @@ func TestTheValidatorsFindSeededBugs(t *testing.T) {
 func TestTheValidatorsOfARunFindSeededBugs(t *testing.T) {
 	a, b := named("a"), named("b")
 	server := changes{{3, a, true}, {4, b, true}, {6, a, true}, {7, b, false}}
-	good := []reading{{4, map[Key]int64{a: 3, b: 4}}, {5, map[Key]int64{a: 3, b: 4}}, {6, map[Key]int64{a: 6, b: 4}}, {9, map[Key]int64{a: 6}}}
+	good := []reading{{4, map[Key]int64{a: 3, b: 4}}, {5, map[Key]int64{a: 3, b: 4}}, {6, map[Key]int64{a: 6, b: 4}},
+		{9, map[Key]int64{a: 6}}}
 	require.NoError(t, server.consistent(4, good))
 	require.NoError(t, server.consistent(4, nil), "a server that was never reached")
 	for name, bad := range map[string]reading{
@@ -394,6 +404,7 @@ func TestTheValidatorsOfARunFindSeededBugs(t *testing.T) {
 		log = append(log, line{at: now.Add(time.Hour), message: "bad", handler: "h"})
 	}
 	require.NoError(t, calmly(log), "in two minutes of the limit")
-	require.NoError(t, calmly(append(log[:len(log):len(log)], line{at: now.Add(time.Hour), message: "bad", handler: "another"})))
+	require.NoError(t, calmly(append(log[:len(log):len(log)],
+		line{at: now.Add(time.Hour), message: "bad", handler: "another"})))
 	require.Error(t, calmly(append(log, line{at: now.Add(time.Hour), message: "bad", handler: "h"})))
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/thermostat-go/thermostat/internal/store"
 )
 
-// Index looks objects up by something that a function computes from each: the UID of an owner, a node's name, a label. It is a handle,
-// made by [AddIndex] or [AddSingleIndex]: there is no name to mistype and no type to assert.
+// Index looks objects up by something that a function computes from each: the UID of an owner, a node's name, a label.
+// It is a handle, made by [AddIndex] or [AddSingleIndex]: there is no name to mistype and no type to assert.
 type Index[V comparable, T any] struct {
 	index *store.Index[V, Key, facts, T]
 }
 
-// AddIndex adds an index to an informer, before or after Run; after, the objects that it holds are indexed before AddIndex returns.
+// AddIndex adds an index to an informer, before or after Run; after, the objects that it holds are indexed before
+// AddIndex returns.
 //
 // fn returns the values under which an object is to be found: none, one or several. It runs on the informer's goroutine
 // each time an object changes, so it must be quick, must not call AddIndex or AddHandler, and, as ever with a cached
@@ -28,7 +29,8 @@ func AddIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T) []V) 
 	return addIndex(inf, func(values []V, object T) ([]V, error) { return append(values, fn(object)...), nil })
 }
 
-// AddSingleIndex is AddIndex for what has one value at most, which is the usual case: fn returns it, or false for none, and need not allocate a slice.
+// AddSingleIndex is AddIndex for what has one value at most, which is the usual case: fn returns it, or false for none,
+// and need not allocate a slice.
 func AddSingleIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T) (V, bool)) (*Index[V, T], error) {
 	if fn == nil {
 		return nil, errors.New("informer: AddSingleIndex: the function is nil")
@@ -52,8 +54,8 @@ func addIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func([]V, T) 
 	return &Index[V, T]{store.AddIndex(inf.store.Store, fn, inf.health.badObject)}, nil
 }
 
-// Get returns the objects found under v: one consistent snapshot, taken when the loop starts, in no particular order. They are the
-// informer's own objects, so copy one before you change it.
+// Get returns the objects found under v: one consistent snapshot, taken when the loop starts, in no particular order.
+// They are the informer's own objects, so copy one before you change it.
 func (ix *Index[V, T]) Get(v V) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for _, object := range ix.index.Get(v) {

@@ -102,7 +102,10 @@ func TestAddIndexNeedsAnInformerAndAFunction(t *testing.T) {
 func TestASingleIndexKnowsOneValueOrNone(t *testing.T) {
 	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
 	require.NoError(t, err)
-	byNode, err := AddSingleIndex(inf, func(p *corev1.Pod) (string, bool) { return p.Spec.NodeName, p.Spec.NodeName != "" })
+	byNode, err := AddSingleIndex(inf, func(p *corev1.Pod) (string, bool) {
+		return p.Spec.NodeName,
+			p.Spec.NodeName != ""
+	})
 	require.NoError(t, err)
 	bound, waiting := pod("bound"), pod("waiting")
 	bound.Spec.NodeName = "node-1"

@@ -8,13 +8,15 @@ import (
 	"github.com/thermostat-go/thermostat/internal/store"
 )
 
-// indexer is what an informer holds: the objects, in a table with indexes over it, and what is known of them as a whole.
+// indexer is what an informer holds: the objects, in a table with indexes over it, and what is known of them as a
+// whole.
 //
 // Its writer is whoever holds the informer's writer token, see [SharedIndexInformer].
 type indexer[T any] struct {
 	*store.Store[Key, facts, T] // its lock guards the rest, too
 
-	// invalid holds the keys whose present state on the server could not be taken. There is a row, too, if an earlier state could.
+	// invalid holds the keys whose present state on the server could not be taken. There is a row, too, if an earlier
+	// state could.
 	invalid map[Key]rejection
 	// bytes is the sum of the rows' sizes. It may be read without the lock.
 	bytes atomic.Int64
@@ -24,13 +26,14 @@ type indexer[T any] struct {
 type facts struct {
 	uid             types.UID
 	resourceVersion string
-	// epoch is that of the list, or of the watch that followed it, which saw the object last. Lists are seconds apart, so it fits.
+	// epoch is that of the list, or of the watch that followed it, which saw the object last. Lists are seconds apart,
+	// so it fits.
 	epoch  uint32
 	weight weight
 }
 
-// weight is the size of an object's encoded form, zero if that was not seen, and whether the object has a deletionTimestamp, in four bytes: every object has
-// one. No object is larger than maxObject, so the size fits.
+// weight is the size of an object's encoded form, zero if that was not seen, and whether the object has a
+// deletionTimestamp, in four bytes: every object has one. No object is larger than maxObject, so the size fits.
 type weight uint32
 
 func weigh(size int64, deleting bool) weight {
@@ -63,7 +66,8 @@ func (x *indexer[T]) rejected(key Key) error {
 // item returns what stands in a row. The caller is the writer, or holds the lock.
 func (x *indexer[T]) item(row store.Row) item[T] {
 	f := x.Facts(row)
-	return item[T]{key: x.Key(row), uid: f.uid, resourceVersion: f.resourceVersion, deleting: f.weight.deleting(), size: f.weight.size(), value: x.Value(row)}
+	return item[T]{key: x.Key(row), uid: f.uid, resourceVersion: f.resourceVersion, deleting: f.weight.deleting(),
+		size: f.weight.size(), value: x.Value(row)}
 }
 
 // sizeOf returns the size of the object of that key, in its encoded form; zero if there is none.
@@ -101,7 +105,8 @@ func (x *indexer[T]) put(it item[T], epoch uint64) {
 		}
 		x.bytes.Add(grown)
 	}
-	x.Put(it.key, facts{uid: it.uid, resourceVersion: it.resourceVersion, epoch: uint32(epoch), weight: weigh(it.size, it.deleting)}, it.value)
+	x.Put(it.key, facts{uid: it.uid, resourceVersion: it.resourceVersion, epoch: uint32(epoch),
+		weight: weigh(it.size, it.deleting)}, it.value)
 }
 
 // remove takes a row out of the store. The caller is the writer, and holds the lock.

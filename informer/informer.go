@@ -27,7 +27,8 @@ var (
 	ErrStarted = errors.New("the informer has been started before")
 	// ErrStopped is returned by whatever waits for an informer whose Run has returned.
 	ErrStopped = errors.New("the informer has stopped")
-	// ErrRewound is returned by whatever waits for a version that lies in a future which the cluster has gone back from.
+	// ErrRewound is returned by whatever waits for a version that lies in a future which the cluster has gone back
+	// from.
 	ErrRewound = errors.New("the cluster has gone back to an older state")
 	// ErrStale is wrapped by what Fresh says of a cache that is older than Options.MaxStaleness.
 	ErrStale = errors.New("the server has been silent for longer than Options.MaxStaleness")
@@ -35,7 +36,8 @@ var (
 	ErrScope = errors.New("the scope cannot be followed")
 	// ErrOutOfScope is returned by whatever waits for a namespace that the informer does not follow.
 	ErrOutOfScope = errors.New("the namespace is out of the informer's scope")
-	// ErrStuck is wrapped by Run's error when a handler had not returned StopGrace after the end of its context. The error names it.
+	// ErrStuck is wrapped by Run's error when a handler had not returned StopGrace after the end of its context. The
+	// error names it.
 	ErrStuck = lifecycle.ErrStuck
 )
 
@@ -53,42 +55,50 @@ type Options[T any] struct {
 	Transform func(T) (T, error)
 	// PageSize is the number of objects in a page of a plain list. Zero: 500.
 	PageSize int64
-	// MaxBytes bounds what the informer holds, by the size of the objects in the form in which they come (protobuf or JSON): the objects in memory take some
-	// times as much, and what an index, a handler's buffer or a reader of All holds comes on top, as does what is on its way: a page (after its
-	// tokens have expired, the whole list), or up to 64 MiB of a streamed list. Only a client made by [REST] sees that size.
+	// MaxBytes bounds what the informer holds, by the size of the objects in the form in which they come (protobuf or
+	// JSON): the objects in memory take some times as much, and what an index, a handler's buffer or a reader of All
+	// holds comes on top, as does what is on its way: a page (after its tokens have expired, the whole list), or up to
+	// 64 MiB of a streamed list. Only a client made by [REST] sees that size.
 	//
-	// If the first list needs more, it fails, and [SharedIndexInformer.WaitForSync] with it. What has no room later is rejected (see
-	// [SharedIndexInformer.Invalid]), the cache is Stale, and a new list every 5 minutes brings it as far as there is room. The errors wrap [ErrTooLarge].
-	// Zero: no bound.
+	// If the first list needs more, it fails, and [SharedIndexInformer.WaitForSync] with it. What has no room later is
+	// rejected (see [SharedIndexInformer.Invalid]), the cache is Stale, and a new list every 5 minutes brings it as far
+	// as there is room. The errors wrap [ErrTooLarge]. Zero: no bound.
 	MaxBytes int64
-	// DisableWatchList lists by plain, paged lists from the start. Servers that cannot stream a list are found out by themselves; this saves
-	// the attempt. The fake clients of client-go, which never end the stream's list, are known without it.
+	// DisableWatchList lists by plain, paged lists from the start. Servers that cannot stream a list are found out by
+	// themselves; this saves the attempt. The fake clients of client-go, which never end the stream's list, are known
+	// without it.
 	DisableWatchList bool
-	// DetectMutations looks for code that changes objects of the cache, which are shared: a bug that shows far away from where it is. Each object is compared
-	// with what it was once a minute, and when it leaves the cache or is replaced; a change is logged, with the object's key and the field, and counted in
-	// Health.Mutated. The cache stays as it was changed. Made for tests, where it should be on. Elsewhere
-	// it takes 8 bytes for each scalar of each object, 2 kB for a pod of two containers, and tens of microseconds for each comparison of such a pod, on the
+	// DetectMutations looks for code that changes objects of the cache, which are shared: a bug that shows far away
+	// from where it is. Each object is compared with what it was once a minute, and when it leaves the cache or is
+	// replaced; a change is logged, with the object's key and the field, and counted in Health.Mutated. The cache stays
+	// as it was changed. Made for tests, where it should be on. Elsewhere it takes 8 bytes for each scalar of each
+	// object, 2 kB for a pod of two containers, and tens of microseconds for each comparison of such a pod, on the
 	// goroutine that feeds the store. For a Project it sees what fn returns.
 	DetectMutations bool
-	// MaxStaleness is how old the cache may be, counted from when the server last told something, for [SharedIndexInformer.Fresh] to vouch for it and for
-	// Health to call it Live. A server with nothing to tell says so about once a minute, so it is at least two minutes. Zero: any age.
+	// MaxStaleness is how old the cache may be, counted from when the server last told something, for
+	// [SharedIndexInformer.Fresh] to vouch for it and for Health to call it Live. A server with nothing to tell says so
+	// about once a minute, so it is at least two minutes. Zero: any age.
 	MaxStaleness time.Duration
-	// VerifyEvery compares the cache with the server about this often (10 % more or less), in case that the server loses an event, which nobody would
-	// notice before the next list. It costs a list each time, and a second list of the keys meanwhile. Objects that differ although no event of theirs can be
-	// under way are counted in Health.Differences, and logged in one line; the cache is Stale then, and is listed again. Zero: never. Otherwise at
-	// least a minute.
+	// VerifyEvery compares the cache with the server about this often (10 % more or less), in case that the server
+	// loses an event, which nobody would notice before the next list. It costs a list each time, and a second list of
+	// the keys meanwhile. Objects that differ although no event of theirs can be under way are counted in
+	// Health.Differences, and logged in one line; the cache is Stale then, and is listed again. Zero: never. Otherwise
+	// at least a minute.
 	VerifyEvery time.Duration
 	// StopGrace is how long Run waits, once its context has ended, for handlers to return. Zero: 10 s.
 	StopGrace time.Duration
 }
 
-// SharedIndexInformer holds a copy of what a client lists, keeps it up to date, and tells handlers of every change. Make one with [New], or
-// with [Project] to hold less than the whole objects. [NewNamespaced] and [ProjectNamespaced] make one of several namespaces. Its zero value is not useful.
+// SharedIndexInformer holds a copy of what a client lists, keeps it up to date, and tells handlers of every change.
+// Make one with [New], or with [Project] to hold less than the whole objects. [NewNamespaced] and [ProjectNamespaced]
+// make one of several namespaces. Its zero value is not useful.
 //
-// Some methods take a namespace, because a cache of several namespaces follows each of them by itself. It is one of these, or NamespaceAll for all of them
-// together. For an informer of one client any namespace means the same: whatever that client lists.
+// Some methods take a namespace, because a cache of several namespaces follows each of them by itself. It is one of
+// these, or NamespaceAll for all of them together. For an informer of one client any namespace means the same: whatever
+// that client lists.
 //
-// All methods are safe for concurrent use. Objects that it gives out are shared by everybody: read them, and copy one before you change it.
+// All methods are safe for concurrent use. Objects that it gives out are shared by everybody: read them, and copy one
+// before you change it.
 type SharedIndexInformer[T any] struct {
 	name                   string
 	stopGrace, verifyEvery time.Duration
@@ -106,8 +116,9 @@ type SharedIndexInformer[T any] struct {
 	// ready holds a token whenever there may be something in a lane's FIFO.
 	ready chan struct{}
 
-	// writer is a token, held by whoever changes the store, the list of indexes, the list of listeners or the course. It is no mutex, because handlers
-	// and index functions, the user's code, run while it is held: see HandlerOptions.Inline and AddIndex for what they may not do.
+	// writer is a token, held by whoever changes the store, the list of indexes, the list of listeners or the course.
+	// It is no mutex, because handlers and index functions, the user's code, run while it is held: see
+	// HandlerOptions.Inline and AddIndex for what they may not do.
 	writer chan struct{}
 	// Held with the writer token; set by Share, once: the scope is not for one user to change.
 	shared bool
@@ -123,7 +134,8 @@ type SharedIndexInformer[T any] struct {
 	taken  batch[T]
 	// Held with the writer token; nil unless Options.DetectMutations.
 	detector *detector[T]
-	// reminder fires when somebody's turn may have come, see remind. It is set by Run, and after that reset with the writer token held.
+	// reminder fires when somebody's turn may have come, see remind. It is set by Run, and after that reset with the
+	// writer token held.
 	reminder *time.Timer
 	// inside is the inline listener whose handler is being called, so that Run can name it if it never returns.
 	inside atomic.Pointer[listener[T]]
@@ -136,7 +148,8 @@ type SharedIndexInformer[T any] struct {
 	started atomic.Bool   // by Run, once
 
 	mu sync.Mutex
-	// Guarded by mu. listen and follow are set, and group used, from the start of Run until its end begins; then ending is.
+	// Guarded by mu. listen and follow are set, and group used, from the start of Run until its end begins; then ending
+	// is.
 	listen func(*listener[T])
 	follow func(*lane[T])
 	ending bool
@@ -147,21 +160,22 @@ type SharedIndexInformer[T any] struct {
 //
 //	pods, err := informer.New[*corev1.Pod](clientset.CoreV1().Pods(metav1.NamespaceAll), informer.Options[*corev1.Pod]{})
 //
-// It returns an error if the client is nil, lists objects of another type than T, or if an option has no meaning; it names all that is wrong. Nothing is
-// requested before Run.
+// It returns an error if the client is nil, lists objects of another type than T, or if an option has no meaning; it
+// names all that is wrong. Nothing is requested before Run.
 func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*SharedIndexInformer[T], error) {
 	return build(only(client, opts), nil, opts, decodeObject(opts.Transform))
 }
 
-// Project makes an informer that holds, of each object, only what fn makes of it: a value of any type, such as a struct of the few fields that a controller
-// reads.
+// Project makes an informer that holds, of each object, only what fn makes of it: a value of any type, such as a struct
+// of the few fields that a controller reads.
 //
 //	facts, err := informer.Project[*corev1.Pod](client, func(p *corev1.Pod) (podFacts, error) { ... }, informer.Options[*corev1.Pod]{})
 //
-// T is the pointer type of the objects that client lists; V and L follow. Keys, UIDs and resourceVersions are kept apart from the values, so everything
-// else is as with [New]. fn runs after Options.Transform, also by several goroutines at once, and its failure is treated like one of that. It must neither
-// keep nor change the object.
-func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V, error), opts Options[T]) (*SharedIndexInformer[V], error) {
+// T is the pointer type of the objects that client lists; V and L follow. Keys, UIDs and resourceVersions are kept
+// apart from the values, so everything else is as with [New]. fn runs after Options.Transform, also by several
+// goroutines at once, and its failure is treated like one of that. It must neither keep nor change the object.
+func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V, error),
+	opts Options[T]) (*SharedIndexInformer[V], error) {
 	return build(only(client, opts), nil, opts, decodeProjection(decodeObject(opts.Transform), fn))
 }
 
@@ -178,7 +192,8 @@ func only[T Object, L runtime.Object](client Client[L], opts Options[T]) origin 
 }
 
 // build makes an informer of values V out of objects T.
-func build[T Object, V any](from origin, namespaces []string, opts Options[T], decode decoder[V]) (*SharedIndexInformer[V], error) {
+func build[T Object, V any](from origin, namespaces []string, opts Options[T],
+	decode decoder[V]) (*SharedIndexInformer[V], error) {
 	inf := &SharedIndexInformer[V]{
 		name: opts.name(), stopGrace: opts.StopGrace, verifyEvery: opts.VerifyEvery,
 		origin: from, decode: decode, pageSize: opts.PageSize, disableWatchList: opts.DisableWatchList,
@@ -238,12 +253,14 @@ func (opts Options[T]) name() string {
 // Name returns Options.Name, or what stands for it.
 func (inf *SharedIndexInformer[T]) Name() string { return inf.name }
 
-// Run lists, watches and tells handlers until ctx ends, and returns when every goroutine that it started has ended. It returns nil then,
-// an error that wraps [ErrStuck] if a handler did not return in time, or [ErrStarted] at once when it is called again. Whatever the server
-// does is no reason to return: Run keeps trying, and [SharedIndexInformer.Health] tells. Events that wait for a handler at the end are dropped.
+// Run lists, watches and tells handlers until ctx ends, and returns when every goroutine that it started has ended. It
+// returns nil then, an error that wraps [ErrStuck] if a handler did not return in time, or [ErrStarted] at once when it
+// is called again. Whatever the server does is no reason to return: Run keeps trying, and [SharedIndexInformer.Health]
+// tells. Events that wait for a handler at the end are dropped.
 func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	if inf.started.Swap(true) {
-		return fmt.Errorf("%w: %s runs once, so where a Manager or a Factory has it, let that run it", ErrStarted, inf.name)
+		return fmt.Errorf("%w: %s runs once, so where a Manager or a Factory has it, let that run it", ErrStarted,
+			inf.name)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -289,7 +306,8 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 func (inf *SharedIndexInformer[T]) lockWriter()   { inf.writer <- struct{}{} }
 func (inf *SharedIndexInformer[T]) unlockWriter() { <-inf.writer }
 
-// becomeWriter is lockWriter for whoever must not wait for ever: somebody's code may have kept the token past the end of Run.
+// becomeWriter is lockWriter for whoever must not wait for ever: somebody's code may have kept the token past the end
+// of Run.
 func (inf *SharedIndexInformer[T]) becomeWriter() error {
 	select {
 	case inf.writer <- struct{}{}:
@@ -304,15 +322,16 @@ func (inf *SharedIndexInformer[T]) becomeWriter() error {
 	}
 }
 
-// AddHandler lets h be told of every change. It may be called before Run and while it runs; then h is first told of everything that the
-// store holds, as Added with Initial set, and misses nothing that follows. An inline handler is told so before AddHandler returns, by this
-// goroutine. Once Run ends, the error is [ErrStopped].
+// AddHandler lets h be told of every change. It may be called before Run and while it runs; then h is first told of
+// everything that the store holds, as Added with Initial set, and misses nothing that follows. An inline handler is
+// told so before AddHandler returns, by this goroutine. Once Run ends, the error is [ErrStopped].
 func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions) (*Registration, error) {
 	switch {
 	case h == nil:
 		return nil, fmt.Errorf("informer %s: AddHandler: the handler is nil", inf.name)
 	case opts.Resync != 0 && opts.Resync < minResync:
-		return nil, fmt.Errorf("informer %s: AddHandler: HandlerOptions.Resync is %s; it is at least %s, or zero for never", inf.name, opts.Resync, minResync)
+		return nil, fmt.Errorf("informer %s: AddHandler: HandlerOptions.Resync is %s; it is at least %s, or zero "+
+			"for never", inf.name, opts.Resync, minResync)
 	}
 	if err := inf.becomeWriter(); err != nil {
 		return nil, fmt.Errorf("informer %s: AddHandler: %w", inf.name, err)
@@ -329,12 +348,14 @@ func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions)
 	}
 	inf.mu.Unlock()
 
-	// The store stands still while the writer token is held, so the snapshot and the events that follow meet without a gap.
+	// The store stands still while the writer token is held, so the snapshot and the events that follow meet without a
+	// gap.
 	stored := inf.store.Rows()
 	var joined []Event[T]
 	for row := range store.Row(stored) {
 		it := inf.store.item(row)
-		joined = append(joined, Event[T]{Type: Added, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, New: it.value, Initial: true})
+		joined = append(joined, Event[T]{Type: Added, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion,
+			New: it.value, Initial: true})
 		if len(joined) == chunk {
 			inf.push(l, inf.log, stored, joined)
 			joined = nil
@@ -350,7 +371,8 @@ func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions)
 	if l.resync != nil && inf.HasSynced() {
 		inf.reminder.Reset(0)
 	}
-	return &Registration{synced: l.synced, pending: l.pending, merged: l.mergedAway, done: l.ended, remove: func(ctx context.Context) error { return inf.removeListener(ctx, l) }}, nil
+	return &Registration{synced: l.synced, pending: l.pending, merged: l.mergedAway, done: l.ended,
+		remove: func(ctx context.Context) error { return inf.removeListener(ctx, l) }}, nil
 }
 
 func (inf *SharedIndexInformer[T]) removeListener(ctx context.Context, l *listener[T]) error {
@@ -372,8 +394,9 @@ func (inf *SharedIndexInformer[T]) removeListener(ctx context.Context, l *listen
 	}
 }
 
-// Synced is closed once the store holds a complete list: in each namespace, if there are several. [SharedIndexInformer.Rescope] may mean that it does so no
-// longer, and then there is another channel; what has been closed stays closed.
+// Synced is closed once the store holds a complete list: in each namespace, if there are several.
+// [SharedIndexInformer.Rescope] may mean that it does so no longer, and then there is another channel; what has been
+// closed stays closed.
 func (inf *SharedIndexInformer[T]) Synced() <-chan struct{} { return inf.course.Load().synced }
 
 // HasSynced reports whether the store holds a complete list.
@@ -388,9 +411,9 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// WaitForSync waits until the store holds a complete list. If ctx ends before, the error wraps the reason why there is none yet, such as the
-// server's 403, and the cause of ctx; of several namespaces without a list it is the worst one's reason, and names it. If Run returns before, it is
-// [ErrStopped].
+// WaitForSync waits until the store holds a complete list. If ctx ends before, the error wraps the reason why there is
+// none yet, such as the server's 403, and the cause of ctx; of several namespaces without a list it is the worst one's
+// reason, and names it. If Run returns before, it is [ErrStopped].
 func (inf *SharedIndexInformer[T]) WaitForSync(ctx context.Context) error {
 	synced := inf.Synced()
 	if closed(synced) {
@@ -417,9 +440,9 @@ func (inf *SharedIndexInformer[T]) WaitForSync(ctx context.Context) error {
 	return fmt.Errorf("informer %s: no complete list yet: %w%s", inf.name, context.Cause(ctx), others)
 }
 
-// Fresh returns nil if the cache of a namespace may be acted on: it holds a complete list, and the server has told something within Options.MaxStaleness.
-// Otherwise the error says why not: it wraps what keeps the list from being complete, or [ErrStale] and the latest trouble, if there was any. Of a namespace
-// out of scope nothing is missing.
+// Fresh returns nil if the cache of a namespace may be acted on: it holds a complete list, and the server has told
+// something within Options.MaxStaleness. Otherwise the error says why not: it wraps what keeps the list from being
+// complete, or [ErrStale] and the latest trouble, if there was any. Of a namespace out of scope nothing is missing.
 func (inf *SharedIndexInformer[T]) Fresh(namespace string) error {
 	for _, l := range inf.course.Load().in(namespace) {
 		if err := l.health.fresh(); err != nil {
@@ -446,8 +469,9 @@ func (inf *SharedIndexInformer[T]) All() iter.Seq[T] {
 	}
 }
 
-// ResourceVersion returns the version of the server that the store has reached in a namespace: everything that happened there up to it is in the store.
-// Bookmarks move it, too. For all of several namespaces it is the lowest of theirs. Empty: no list of what is in scope has been completed.
+// ResourceVersion returns the version of the server that the store has reached in a namespace: everything that happened
+// there up to it is in the store. Bookmarks move it, too. For all of several namespaces it is the lowest of theirs.
+// Empty: no list of what is in scope has been completed.
 func (inf *SharedIndexInformer[T]) ResourceVersion(namespace string) string {
 	lowest := ""
 	for i, l := range inf.course.Load().in(namespace) {
@@ -462,15 +486,18 @@ func (inf *SharedIndexInformer[T]) ResourceVersion(namespace string) string {
 	return lowest
 }
 
-// WaitForResourceVersion waits until the store has reached a version in a namespace: that of an object which has just been written, say. By then handlers that
-// are inline have been told of it; the others soon will be.
+// WaitForResourceVersion waits until the store has reached a version in a namespace: that of an object which has just
+// been written, say. By then handlers that are inline have been told of it; the others soon will be.
 //
-// It returns [ErrStopped] if Run returns before, [ErrRewound] if the cluster goes back in time meanwhile, so that the version may never come, and at once
-// [ErrOutOfScope] if the informer does not follow the namespace, or an error if the version is no number, as those of some aggregated APIs: then there is no
-// before and after. If ctx ends, the error wraps its cause.
-func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, namespace, resourceVersion string) error {
+// It returns [ErrStopped] if Run returns before, [ErrRewound] if the cluster goes back in time meanwhile, so that the
+// version may never come, and at once [ErrOutOfScope] if the informer does not follow the namespace, or an error if the
+// version is no number, as those of some aggregated APIs: then there is no before and after. If ctx ends, the error
+// wraps its cause.
+func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, namespace,
+	resourceVersion string) error {
 	fail := func(err error) error {
-		return fmt.Errorf("informer %s: waiting for resourceVersion %q, at %q: %w", inf.name, resourceVersion, inf.ResourceVersion(namespace), err)
+		return fmt.Errorf("informer %s: waiting for resourceVersion %q, at %q: %w", inf.name, resourceVersion,
+			inf.ResourceVersion(namespace), err)
 	}
 	if _, err := resourceversion.CompareResourceVersion(resourceVersion, resourceVersion); err != nil {
 		return fail(err)
@@ -513,15 +540,16 @@ func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, n
 	}
 }
 
-// Invalid returns why the present state of that object, as it is on the server, could not be taken into the store, or nil. Such an object exists: nobody
-// is told that it was deleted. Get answers with its last good state, if there was one.
+// Invalid returns why the present state of that object, as it is on the server, could not be taken into the store, or
+// nil. Such an object exists: nobody is told that it was deleted. Get answers with its last good state, if there was
+// one.
 func (inf *SharedIndexInformer[T]) Invalid(key Key) error { return inf.store.rejected(key) }
 
 // Health tells how the cache is doing.
 func (inf *SharedIndexInformer[T]) Health() Health { return inf.HealthIn(metav1.NamespaceAll) }
 
-// HealthIn tells how the cache of a namespace is doing; for one that is out of scope its State is empty. What is counted of objects, from Rejected on, is counted
-// for all namespaces.
+// HealthIn tells how the cache of a namespace is doing; for one that is out of scope its State is empty. What is
+// counted of objects, from Rejected on, is counted for all namespaces.
 func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
 	lanes := inf.course.Load().in(namespace)
 	if len(lanes) == 0 {

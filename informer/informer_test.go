@@ -101,12 +101,14 @@ func TestExpiredWatchIsFollowedByARelistThatFindsWhatWasMissed(t *testing.T) {
 		inf := start(t, api, Options[*corev1.Pod]{})
 		var seen []string
 		_, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
-			seen = append(seen, fmt.Sprintf("%s %s initial=%t unknown=%t", e.Type, e.Key.Name, e.Initial, e.FinalStateUnknown))
+			seen = append(seen, fmt.Sprintf("%s %s initial=%t unknown=%t", e.Type, e.Key.Name, e.Initial,
+				e.FinalStateUnknown))
 		}, HandlerOptions{})
 		require.NoError(t, err)
 		synctest.Wait()
 		slices.Sort(seen)
-		require.Equal(t, []string{"Added goes initial=true unknown=false", "Added stays initial=true unknown=false"}, seen)
+		require.Equal(t, []string{"Added goes initial=true unknown=false", "Added stays initial=true unknown=false"},
+			seen)
 
 		seen = nil
 		api.Cut()
@@ -114,7 +116,8 @@ func TestExpiredWatchIsFollowedByARelistThatFindsWhatWasMissed(t *testing.T) {
 		api.Compact()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, []string{"Deleted goes initial=false unknown=true"}, seen, "what has not changed is not told again")
+		require.Equal(t, []string{"Deleted goes initial=false unknown=true"}, seen,
+			"what has not changed is not told again")
 		require.Equal(t, 2, inf.Health().Lists)
 	})
 }

@@ -16,14 +16,15 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// intake reads the answer to one request: it splits the bytes into objects as they arrive, decodes these, and hands them on in the order in which they came.
+// intake reads the answer to one request: it splits the bytes into objects as they arrive, decodes these, and hands
+// them on in the order in which they came.
 //
 //	bytes -split-> parcel of raw objects -decode-> parcel of arrivals -> reflector
 //	         (1)                          (2)
 //
-// The splitter (1) is one goroutine. Whatever it has is handed on before it waits for more bytes: what is little it decodes itself, what is much the decoders do
-// (2), one for each processor. The channel of parcels keeps their order, so that of the events of a key is kept, too; and its capacity bounds what is decoded
-// ahead of the reflector.
+// The splitter (1) is one goroutine. Whatever it has is handed on before it waits for more bytes: what is little it
+// decodes itself, what is much the decoders do (2), one for each processor. The channel of parcels keeps their order,
+// so that of the events of a key is kept, too; and its capacity bounds what is decoded ahead of the reflector.
 type intake struct {
 	codec   codec
 	body    io.ReadCloser
@@ -39,8 +40,9 @@ type intake struct {
 	ended sync.WaitGroup
 }
 
-// A parcel is handed on when it has this many objects or bytes; one with fewer than minParallel is not worth waking a decoder. The first object waits until the
-// last one is decoded: parcels of 128 have made the median latency of a busy watch a third longer, and lists no faster.
+// A parcel is handed on when it has this many objects or bytes; one with fewer than minParallel is not worth waking a
+// decoder. The first object waits until the last one is decoded: parcels of 128 have made the median latency of a busy
+// watch a third longer, and lists no faster.
 const parcelObjects, parcelBytes, minParallel = 32, 256 << 10, 8
 
 // parcel is some objects that stand next to each other in an answer.
@@ -111,7 +113,8 @@ func (in *intake) close() {
 	in.ended.Wait()
 }
 
-// What has been in the hands of one answer serves the next: a list in pages is hundreds of answers, and these were a quarter of all that it allocated.
+// What has been in the hands of one answer serves the next: a list in pages is hundreds of answers, and these were a
+// quarter of all that it allocated.
 var (
 	spareParcels = sync.Pool{New: func() any { return &parcel{} }}
 	spareReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 64<<10) }}
@@ -169,8 +172,9 @@ func (in *intake) split(ctx context.Context, list bool) error {
 		}
 		return between(err)
 	}
-	// Which of the formats it is shows in the first byte: that of JSON is a bracket or white space, that of protobuf the first of the magic or, of a frame,
-	// the upper byte of a length, which is less than '\t' up to 150 MB. The header that says it, too, does not come through rest.Request.
+	// Which of the formats it is shows in the first byte: that of JSON is a bracket or white space, that of protobuf
+	// the first of the magic or, of a frame, the upper byte of a length, which is less than '\t' up to 150 MB. The
+	// header that says it, too, does not come through rest.Request.
 	protobuf := list && first[0] == protoMagic[0] || !list && first[0] < '\t'
 	if protobuf && !in.codec.protobuf {
 		return fmt.Errorf("%w: it answered in protobuf, which it was not asked for", errViolation)
@@ -228,8 +232,9 @@ func (in *intake) split(ctx context.Context, list bool) error {
 	return err
 }
 
-// decodeAside lets a decoder fill in the arrivals of a parcel. The decoders begin with the first parcel that is worth it and live as long as the answer: one that
-// was made for each parcel had to grow its stack each time. That, and room for two parcels each, lets a busy watch take in a tenth more.
+// decodeAside lets a decoder fill in the arrivals of a parcel. The decoders begin with the first parcel that is worth
+// it and live as long as the answer: one that was made for each parcel had to grow its stack each time. That, and room
+// for two parcels each, lets a busy watch take in a tenth more.
 func (in *intake) decodeAside(ctx context.Context, b *parcel) {
 	if in.undecoded == nil {
 		undecoded := make(chan *parcel, cap(in.parcels))
@@ -281,7 +286,8 @@ func (e *eager) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// garbled tells an answer that was wrong from one that was cut short: what the transport has to say is nothing but the end of a connection.
+// garbled tells an answer that was wrong from one that was cut short: what the transport has to say is nothing but the
+// end of a connection.
 func garbled(err error) bool {
 	return errors.Is(err, errUndecodable) || errors.Is(err, errViolation) || errors.Is(err, ErrTooLarge)
 }

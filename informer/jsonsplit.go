@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// jsonReader finds the ends of JSON values in a stream. It looks at quotes and brackets only: whether what is between them is JSON is found out by who
-// decodes it, object by object.
+// jsonReader finds the ends of JSON values in a stream. It looks at quotes and brackets only: whether what is between
+// them is JSON is found out by who decodes it, object by object.
 type jsonReader struct {
 	from *bufio.Reader
 	buf  []byte // scratch space for what value returns, if it was not in that of from as a whole
@@ -41,7 +41,8 @@ func (j *jsonReader) take() (byte, error) {
 	return c, err
 }
 
-// value reads one value, and no more than limit of it; the rest is skipped. What it returns is valid until something else is read.
+// value reads one value, and no more than limit of it; the rest is skipped. What it returns is valid until something
+// else is read.
 func (j *jsonReader) value(limit int) (value []byte, size int64, cut bool, err error) {
 	first, err := j.next()
 	if err != nil {
@@ -212,8 +213,8 @@ func (j *jsonReader) skip() error {
 	return err
 }
 
-// splitJSONList hands on the items of a list in JSON, each as soon as it has arrived. The members may stand in any order: what the server has made from a
-// custom resource says its version after the items.
+// splitJSONList hands on the items of a list in JSON, each as soon as it has arrived. The members may stand in any
+// order: what the server has made from a custom resource says its version after the items.
 func splitJSONList(from *bufio.Reader, out *splitting) error {
 	j := &jsonReader{from: from}
 	var head *metav1.ListMeta

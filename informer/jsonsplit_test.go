@@ -22,7 +22,8 @@ func TestTheEndOfALongString(t *testing.T) {
 	}
 }
 
-// A value of many lines, such as a script in a ConfigMap, is full of escapes. To find its end takes as long for each byte as that of any other.
+// A value of many lines, such as a script in a ConfigMap, is full of escapes. To find its end takes as long for each
+// byte as that of any other.
 func BenchmarkTheEndOfALongString(b *testing.B) {
 	for name, text := range longStrings {
 		b.Run(name, func(b *testing.B) {

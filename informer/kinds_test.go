@@ -30,12 +30,18 @@ func TestAnyKindCanBeHeld(t *testing.T) {
 	}
 	head := `"metadata":{"resourceVersion":"5"}`
 	for name, c := range map[string]struct{ body, kind string }{
-		"Table":             {`{"kind":"TableList","apiVersion":"db.io/v1",` + head + `,"items":[` + item("Table") + `]}`, "Table"},
-		"Status":            {`{"kind":"StatusList","apiVersion":"db.io/v1",` + head + `,"items":[` + item("Status") + `]}`, "Status"},
-		"list called Table": {`{"kind":"Table","apiVersion":"db.io/v1",` + head + `,"items":[` + item("Row") + `]}`, "Row"},
-		"any list kind":     {`{"kind":"Everything","apiVersion":"db.io/v1",` + head + `,"items":[` + item("Row") + `]}`, "Row"},
-		"kind at the end":   {`{` + head + `,"items":[` + item("") + `],"apiVersion":"db.io/v1","kind":"RowList"}`, "Row"},
-		"kind in the midst": {`{"apiVersion":"db.io/v1","items":[` + item("") + `],"kind":"RowList",` + head + `}`, "Row"},
+		"Table": {`{"kind":"TableList","apiVersion":"db.io/v1",` + head + `,"items":[` + item("Table") +
+			`]}`, "Table"},
+		"Status": {`{"kind":"StatusList","apiVersion":"db.io/v1",` + head + `,"items":[` + item("Status") +
+			`]}`, "Status"},
+		"list called Table": {`{"kind":"Table","apiVersion":"db.io/v1",` + head + `,"items":[` + item("Row") + `]}`,
+			"Row"},
+		"any list kind": {`{"kind":"Everything","apiVersion":"db.io/v1",` + head + `,"items":[` + item("Row") +
+			`]}`, "Row"},
+		"kind at the end": {`{` + head + `,"items":[` + item("") + `],"apiVersion":"db.io/v1","kind":"RowList"}`,
+			"Row"},
+		"kind in the midst": {`{"apiVersion":"db.io/v1","items":[` + item("") + `],"kind":"RowList",` + head + `}`,
+			"Row"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -43,7 +49,8 @@ func TestAnyKindCanBeHeld(t *testing.T) {
 				client, err := restPods[*unstructured.UnstructuredList](
 					&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: server})
 				require.NoError(t, err)
-				inf, err := New[*unstructured.Unstructured](client, Options[*unstructured.Unstructured]{DisableWatchList: true})
+				inf, err := New[*unstructured.Unstructured](client,
+					Options[*unstructured.Unstructured]{DisableWatchList: true})
 				require.NoError(t, err)
 				run(t, inf)
 				synctest.Wait()
@@ -67,10 +74,12 @@ func TestOwnTypesMayBeCalledTableOrStatus(t *testing.T) {
 			}
 			server := &answers{
 				list: func() []byte {
-					return []byte(`{"kind":"` + kind + `List","apiVersion":"db.io/v1","metadata":{"resourceVersion":"5"},"items":[` +
+					return []byte(`{"kind":"` + kind + `List","apiVersion":"db.io/v1",` +
+						`"metadata":{"resourceVersion":"5"},"items":[` +
 						object("a", "3") + `]}`)
 				},
-				watches: []io.Reader{io.MultiReader(strings.NewReader(`{"type":"ADDED","object":`+object("b", "6")+`}`), never{t.Context()})},
+				watches: []io.Reader{io.MultiReader(strings.NewReader(`{"type":"ADDED","object":`+object("b", "6")+`}`),
+					never{t.Context()})},
 			}
 			client, err := restPods[*widgetList](
 				&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: server})
@@ -92,15 +101,20 @@ func TestRESTRefusesAClientOfAnotherGroup(t *testing.T) {
 		err   error
 		fails bool
 	}{
-		"pods":                {newError[*corev1.Pod, *corev1.PodList](clientset.CoreV1().RESTClient()), false},
-		"pods of apps":        {newError[*corev1.Pod, *corev1.PodList](clientset.AppsV1().RESTClient()), true},
-		"replicasets":         {newError[*appsv1.ReplicaSet, *appsv1.ReplicaSetList](clientset.AppsV1().RESTClient()), false},
-		"replicasets of beta": {newError[*appsv1.ReplicaSet, *appsv1.ReplicaSetList](clientset.AppsV1beta1().RESTClient()), true},
-		"replicasets of core": {newError[*appsv1.ReplicaSet, *appsv1.ReplicaSetList](clientset.CoreV1().RESTClient()), true},
-		"roles":               {newError[*rbacv1.Role, *rbacv1.RoleList](clientset.RbacV1().RESTClient()), false},
-		"flow schemas":        {newError[*flowv1.FlowSchema, *flowv1.FlowSchemaList](clientset.FlowcontrolV1().RESTClient()), false},
-		"metadata":            {newError[*metav1.PartialObjectMetadata, *metav1.PartialObjectMetadataList](clientset.AppsV1().RESTClient()), false},
-		"own types":           {newError[*widget, *widgetList](clientset.AppsV1().RESTClient()), false},
+		"pods":         {newError[*corev1.Pod, *corev1.PodList](clientset.CoreV1().RESTClient()), false},
+		"pods of apps": {newError[*corev1.Pod, *corev1.PodList](clientset.AppsV1().RESTClient()), true},
+		"replicasets": {newError[*appsv1.ReplicaSet, *appsv1.ReplicaSetList](clientset.AppsV1().RESTClient()),
+			false},
+		"replicasets of beta": {newError[*appsv1.ReplicaSet,
+			*appsv1.ReplicaSetList](clientset.AppsV1beta1().RESTClient()), true},
+		"replicasets of core": {newError[*appsv1.ReplicaSet, *appsv1.ReplicaSetList](clientset.CoreV1().RESTClient()),
+			true},
+		"roles": {newError[*rbacv1.Role, *rbacv1.RoleList](clientset.RbacV1().RESTClient()), false},
+		"flow schemas": {newError[*flowv1.FlowSchema,
+			*flowv1.FlowSchemaList](clientset.FlowcontrolV1().RESTClient()), false},
+		"metadata": {newError[*metav1.PartialObjectMetadata,
+			*metav1.PartialObjectMetadataList](clientset.AppsV1().RESTClient()), false},
+		"own types": {newError[*widget, *widgetList](clientset.AppsV1().RESTClient()), false},
 	} {
 		if c.fails {
 			require.ErrorContains(t, c.err, "the REST client is one of", name)
@@ -119,9 +133,11 @@ func TestWhatIsNoListIsRefused(t *testing.T) {
 	for name, body := range map[string]string{
 		"Status":            `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}`,
 		"Status in the end": `{"metadata":{},"status":"Success","items":[],"kind":"Status","apiVersion":"v1"}`,
-		"Table":             `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"rows":[]}`,
-		"an object":         `{"kind":"Row","apiVersion":"db.io/v1","metadata":{"name":"a","uid":"1","resourceVersion":"5"},"items":[]}`,
-		"anything":          `{"kind":"Row","apiVersion":"db.io/v1","metadata":{"resourceVersion":"5"}}`,
+		"Table": `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},` +
+			`"rows":[]}`,
+		"an object": `{"kind":"Row","apiVersion":"db.io/v1","metadata":{"name":"a","uid":"1",` +
+			`"resourceVersion":"5"},"items":[]}`,
+		"anything": `{"kind":"Row","apiVersion":"db.io/v1","metadata":{"resourceVersion":"5"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -33,7 +33,8 @@ func TestLabelSelectorsFindWhatAWalkFinds(t *testing.T) {
 	ix, err := AddLabelIndex(inf, "a", "b")
 	require.NoError(t, err)
 	for _, text := range []string{
-		"", "a=1", "a==1,b=2", "a in (1,2,3)", "a in (1,2,3),b in (4,9)", "a!=1", "a", "!a", "c=1", "c=1,a=2", "a notin (1,2)", "a=nothing", "a=1,a=2", "a=1,!b,c",
+		"", "a=1", "a==1,b=2", "a in (1,2,3)", "a in (1,2,3),b in (4,9)", "a!=1", "a", "!a", "c=1", "c=1,a=2",
+		"a notin (1,2)", "a=nothing", "a=1,a=2", "a=1,!b,c",
 	} {
 		selector, err := labels.Parse(text)
 		require.NoError(t, err)
@@ -63,7 +64,8 @@ func TestLabelSelectorsUseTheSmallestBuckets(t *testing.T) {
 	hold(inf, rare)
 	ix, err := AddLabelIndex(inf, "a", "b")
 	require.NoError(t, err)
-	for text, most := range map[string]int{"a=1,b=rare": 1, "b=rare,c=1": 1, "a in (1),b in (rare,none)": 1, "a=none": 0} {
+	for text, most := range map[string]int{"a=1,b=rare": 1, "b=rare,c=1": 1, "a in (1),b in (rare,none)": 1,
+		"a=none": 0} {
 		selector, err := labels.Parse(text)
 		require.NoError(t, err)
 		require.Len(t, ix.candidates(selector), most, "%q", text)
@@ -80,9 +82,10 @@ func TestALabelIndexNeedsKeysThatLabelsCanHave(t *testing.T) {
 	require.NoError(t, err)
 	for text, keys := range map[string][]string{
 		"informer: AddLabelIndex: no label key is given; without one every Select would look at all objects": nil,
-		`informer: AddLabelIndex: "" cannot be the key of a label: `:                                         {"app", ""},
-		`informer: AddLabelIndex: "a b" cannot be the key of a label: `:                                      {"a b"},
-		`informer: AddLabelIndex: "app=web" cannot be the key of a label: `:                                  {"app=web", "app"},
+		`informer: AddLabelIndex: "" cannot be the key of a label: `: {"app",
+			""},
+		`informer: AddLabelIndex: "a b" cannot be the key of a label: `:     {"a b"},
+		`informer: AddLabelIndex: "app=web" cannot be the key of a label: `: {"app=web", "app"},
 	} {
 		_, err := AddLabelIndex(inf, keys...)
 		require.ErrorContains(t, err, text)

@@ -10,15 +10,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// lane is one list-watch and what belongs to it alone. Most informers have one, for whatever the client lists. One that [NewNamespaced] has made has a lane
-// for each namespace of its scope, and they meet in one store:
+// lane is one list-watch and what belongs to it alone. Most informers have one, for whatever the client lists. One that
+// [NewNamespaced] has made has a lane for each namespace of its scope, and they meet in one store:
 //
 //	reflector -> DeltaFIFO --+
 //	reflector -> DeltaFIFO --+--> store -> handlers
 //	reflector -> DeltaFIFO --+
 //
-// Each object belongs to one lane, which the namespace in its key tells. So lanes have nothing to do with each other: each lists, falls behind, is refused
-// and goes back in time alone, and what a list of one lane does not contain is removed from its own part of the store.
+// Each object belongs to one lane, which the namespace in its key tells. So lanes have nothing to do with each other:
+// each lists, falls behind, is refused and goes back in time alone, and what a list of one lane does not contain is
+// removed from its own part of the store.
 type lane[T any] struct {
 	namespace string // NamespaceAll: it is the only lane, and has every object
 	reflector *reflector[T]
@@ -33,9 +34,11 @@ type lane[T any] struct {
 	stop context.CancelFunc
 	// left is true once the lane is no longer one of the informer's: nothing of it may come into the store.
 	left bool
-	// due is the number from which on lists ask for what is wanted now. The lane is complete once the store holds one of them.
+	// due is the number from which on lists ask for what is wanted now. The lane is complete once the store holds one
+	// of them.
 	due uint64
-	// touched holds the keys of all that has come in since a comparison with the server began; nil while there is none. See verify.
+	// touched holds the keys of all that has come in since a comparison with the server began; nil while there is none.
+	// See verify.
 	touched map[Key]struct{}
 
 	// restart ends the present run of the reflector, which is followed by another one.
@@ -91,9 +94,11 @@ func (l *lane[T]) run(ctx context.Context) {
 	}
 }
 
-// ask lets the lane begin anew, with other selectors. The caller holds the writer token, unless nobody else knows the lane.
+// ask lets the lane begin anew, with other selectors. The caller holds the writer token, unless nobody else knows the
+// lane.
 //
-// A list that is due takes its number, and then reads what is wanted, after that was written here: whatever was under way, it asks for the right thing.
+// A list that is due takes its number, and then reads what is wanted, after that was written here: whatever was under
+// way, it asks for the right thing.
 func (l *lane[T]) ask(selector metav1.ListOptions) {
 	l.reflector.wanted.Store(&selector)
 	l.due = uint64(l.health.lists.Load()) + 1
@@ -109,7 +114,8 @@ func (l *lane[T]) has(key Key) bool {
 	return l.namespace == metav1.NamespaceAll || key.Namespace == l.namespace
 }
 
-// course is what an informer follows: a scope, and the lanes that it takes, at least one, ordered by their namespaces. A course is not changed, but replaced.
+// course is what an informer follows: a scope, and the lanes that it takes, at least one, ordered by their namespaces.
+// A course is not changed, but replaced.
 type course[T any] struct {
 	scope    Scope
 	selector metav1.ListOptions // the scope's
@@ -123,7 +129,8 @@ func (c *course[T]) in(namespace string) []*lane[T] {
 	if namespace == metav1.NamespaceAll || len(c.lanes) == 1 && c.lanes[0].namespace == metav1.NamespaceAll {
 		return c.lanes
 	}
-	i, found := slices.BinarySearchFunc(c.lanes, namespace, func(l *lane[T], namespace string) int { return cmp.Compare(l.namespace, namespace) })
+	i, found := slices.BinarySearchFunc(c.lanes, namespace,
+		func(l *lane[T], namespace string) int { return cmp.Compare(l.namespace, namespace) })
 	if !found {
 		return nil
 	}
@@ -148,11 +155,12 @@ func incomplete[T any](lanes []*lane[T]) (missing []*lane[T]) {
 	return missing
 }
 
-// milestone is the version that a lane's part of the store has reached: that of the list or bookmark or object that was applied last.
+// milestone is the version that a lane's part of the store has reached: that of the list or bookmark or object that was
+// applied last.
 type milestone struct {
 	mu sync.Mutex
-	// Guarded by mu. resourceVersion is empty as long as the lane is not complete. moved is closed, and forgotten, when it changes or the lane leaves; nil while
-	// nobody waits for that.
+	// Guarded by mu. resourceVersion is empty as long as the lane is not complete. moved is closed, and forgotten, when
+	// it changes or the lane leaves; nil while nobody waits for that.
 	resourceVersion string
 	moved           chan struct{}
 }

@@ -27,7 +27,8 @@ func TestAnInformerRunsOnce(t *testing.T) {
 		synctest.Wait()
 		second := inf.Run(t.Context())
 		require.ErrorIs(t, second, ErrStarted)
-		require.EqualError(t, second, "the informer has been started before: pods runs once, so where a Manager or a Factory has it, let that run it")
+		require.EqualError(t, second, "the informer has been started before: pods runs once, so where a Manager or "+
+			"a Factory has it, let that run it")
 		cancel()
 		require.NoError(t, <-first)
 		require.ErrorIs(t, inf.Run(t.Context()), ErrStarted)
@@ -54,16 +55,23 @@ func TestStopsFromEveryPhase(t *testing.T) {
 		"before it began": {},
 		"live":            {after: time.Minute},
 		"asking for a stream": {setup: func(p *proxy) {
-			p.onWatch = func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) { return nil, hang(ctx) }
+			p.onWatch = func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
+				return nil,
+					hang(ctx)
+			}
 		}, after: time.Second},
 		"waiting for a stream's first event": {setup: func(p *proxy) { p.onWatch = silence }, after: time.Second},
 		"waiting for a page": {opts: Options[*corev1.Pod]{DisableWatchList: true}, setup: func(p *proxy) {
-			p.onList = func(ctx context.Context, _ metav1.ListOptions) (*corev1.PodList, error) { return nil, hang(ctx) }
+			p.onList = func(ctx context.Context, _ metav1.ListOptions) (*corev1.PodList, error) {
+				return nil,
+					hang(ctx)
+			}
 		}, after: time.Second},
 		"between endless pages": {opts: Options[*corev1.Pod]{DisableWatchList: true}, setup: func(p *proxy) {
 			p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
 				time.Sleep(time.Millisecond)
-				return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: opts.Continue + "x"}}, nil
+				return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: opts.Continue + "x"}},
+					nil
 			}
 		}, after: time.Second},
 		"backing off": {setup: func(p *proxy) { p.onWatch = refuse(errBusy) }, after: time.Hour},
@@ -94,35 +102,37 @@ func TestStopsFromEveryPhase(t *testing.T) {
 
 // C3.
 func TestWhoeverIsStuckIsNamed(t *testing.T) {
-	for name, opts := range map[string]HandlerOptions{"own goroutine": {Name: "printer"}, "inline": {Name: "printer", Inline: true}} {
+	for name, opts := range map[string]HandlerOptions{"own goroutine": {Name: "printer"},
+		"inline": {Name: "printer", Inline: true}} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Options[*corev1.Pod]{Name: "pods", StopGrace: 3 * time.Second}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-				release := make(chan struct{})
-				stuck, err := inf.AddHandler(func(Event[*corev1.Pod]) { <-release }, opts)
-				require.NoError(t, err)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				began := time.Now()
-				err = inf.Run(ctx)
-				require.ErrorIs(t, err, ErrStuck)
-				require.ErrorContains(t, err, "printer")
-				require.ErrorContains(t, err, "informer pods")
-				require.Equal(t, time.Minute+3*time.Second, time.Since(began))
+			bubble(t, Options[*corev1.Pod]{Name: "pods", StopGrace: 3 * time.Second},
+				func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+					release := make(chan struct{})
+					stuck, err := inf.AddHandler(func(Event[*corev1.Pod]) { <-release }, opts)
+					require.NoError(t, err)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					began := time.Now()
+					err = inf.Run(ctx)
+					require.ErrorIs(t, err, ErrStuck)
+					require.ErrorContains(t, err, "printer")
+					require.ErrorContains(t, err, "informer pods")
+					require.Equal(t, time.Minute+3*time.Second, time.Since(began))
 
-				// Nobody else has to wait for it.
-				_, err = inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{})
-				require.ErrorIs(t, err, ErrStopped)
-				if opts.Inline {
-					_, err = AddIndex(inf, func(*corev1.Pod) []int { return nil })
+					// Nobody else has to wait for it.
+					_, err = inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{})
 					require.ErrorIs(t, err, ErrStopped)
-				}
-				require.ErrorIs(t, inf.Run(t.Context()), ErrStarted)
-				gone, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				require.ErrorIs(t, stuck.Remove(gone), context.DeadlineExceeded)
-				close(release)
-				require.NoError(t, stuck.Remove(t.Context()))
-			})
+					if opts.Inline {
+						_, err = AddIndex(inf, func(*corev1.Pod) []int { return nil })
+						require.ErrorIs(t, err, ErrStopped)
+					}
+					require.ErrorIs(t, inf.Run(t.Context()), ErrStarted)
+					gone, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					require.ErrorIs(t, stuck.Remove(gone), context.DeadlineExceeded)
+					close(release)
+					require.NoError(t, stuck.Remove(t.Context()))
+				})
 		})
 	}
 }
@@ -167,10 +177,12 @@ func TestLogsAreCalmAndDiscreet(t *testing.T) {
 		synctest.Wait()
 		for i := range 500 {
 			p.Create(&corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("bad-%d", i), Annotations: map[string]string{"a": "swordfish"}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("bad-%d", i),
+					Annotations: map[string]string{"a": "swordfish"}},
 			})
 			p.Create(&corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("good-%d", i), Annotations: map[string]string{"a": "swordfish"}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("good-%d", i),
+					Annotations: map[string]string{"a": "swordfish"}},
 			})
 		}
 		synctest.Wait()

@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// What a server can make an informer read or hold is bounded, whoever the server is. These are the bounds of a client made by [REST], which sees the bytes;
-// they are far above what an API server sends (etcd takes objects of 1.5 MB), so that only an answer that is broken or hostile meets them. Sizes are
-// those of the encoded form, after the transport has unzipped it.
+// What a server can make an informer read or hold is bounded, whoever the server is. These are the bounds of a client
+// made by [REST], which sees the bytes; they are far above what an API server sends (etcd takes objects of 1.5 MB), so
+// that only an answer that is broken or hostile meets them. Sizes are those of the encoded form, after the transport
+// has unzipped it.
 //
 //	what                  bound           if there is more
 //	one object            maxObject       it is quarantined: see [SharedIndexInformer.Invalid]; the rest goes on

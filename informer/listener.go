@@ -11,8 +11,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// listener stands between the writer of the store and one handler: a buffer, and the goroutine that empties it. However slow a handler
-// is, it delays nobody else, and what waits for it is bounded by what the store holds.
+// listener stands between the writer of the store and one handler: a buffer, and the goroutine that empties it. However
+// slow a handler is, it delays nobody else, and what waits for it is bounded by what the store holds.
 //
 // An inline listener has neither: the writer calls its handler.
 type listener[T any] struct {
@@ -25,16 +25,18 @@ type listener[T any] struct {
 	resync  *rota                                   // nil if nobody wants it; the writer's
 
 	mu sync.Mutex
-	// Guarded by mu. batches[head:] are the events that the handler's goroutine has not taken yet, waiting of them, oldest first; what stands before head
-	// is nil. A batch is shared with the other listeners, so nobody changes it: copying each event for each of ten handlers took a third of the time of an
-	// update. An event of no type is a mark: all of the initial state stands before it.
+	// Guarded by mu. batches[head:] are the events that the handler's goroutine has not taken yet, waiting of them,
+	// oldest first; what stands before head is nil. A batch is shared with the other listeners, so nobody changes it:
+	// copying each event for each of ten handlers took a third of the time of an update. An event of no type is a mark:
+	// all of the initial state stands before it.
 	batches [][]Event[T]
 	head    int
 	waiting int
-	// Guarded by mu. The number of events from which on they are merged, unless the store holds more than half as many objects: twice what the
-	// last merge left, so that the cost of merging stays in proportion to the events.
+	// Guarded by mu. The number of events from which on they are merged, unless the store holds more than half as many
+	// objects: twice what the last merge left, so that the cost of merging stays in proportion to the events.
 	limit int
-	// Written with mu held. Once removed is true, nothing is buffered and the goroutine ends; ended is closed by it, or by remove if it never started.
+	// Written with mu held. Once removed is true, nothing is buffered and the goroutine ends; ended is closed by it, or
+	// by remove if it never started.
 	started bool
 	removed atomic.Bool
 	// hand is what the goroutine has taken and not called the handler with; it alone looks at it, and everybody at the
@@ -59,7 +61,8 @@ const minBuffer = 1024
 
 func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 	l := &listener[T]{
-		name: opts.Name, handler: h, inline: opts.Inline, every: opts.Every, crash: opts.CrashOnPanic, reached: opts.Reached, limit: minBuffer,
+		name: opts.Name, handler: h, inline: opts.Inline, every: opts.Every, crash: opts.CrashOnPanic,
+		reached: opts.Reached, limit: minBuffer,
 		wake: make(chan struct{}, 1), synced: make(chan struct{}), ended: make(chan struct{}),
 		redelivery: newRedelivery[T](),
 	}
@@ -85,8 +88,8 @@ func (l *listener[T]) reach(log klog.Logger, namespace, resourceVersion string) 
 	})
 }
 
-// push hands events to the listener and reports whether it still wants more. They are the listener's from now on, and may be those of others, too:
-// nobody changes them. The writer calls it; stored is how many objects the store holds.
+// push hands events to the listener and reports whether it still wants more. They are the listener's from now on, and
+// may be those of others, too: nobody changes them. The writer calls it; stored is how many objects the store holds.
 func (l *listener[T]) push(log klog.Logger, stored int, events ...Event[T]) bool {
 	if l.inline {
 		lifecycle.Each(len(events), func(i int) {
@@ -105,7 +108,8 @@ func (l *listener[T]) push(log klog.Logger, stored int, events ...Event[T]) bool
 		return true
 	}
 	if l.head > len(l.batches)/2 {
-		// Most of it has been taken: move the rest to the front, or a handler that is never quite done would let the array grow for ever.
+		// Most of it has been taken: move the rest to the front, or a handler that is never quite done would let the
+		// array grow for ever.
 		rest := copy(l.batches, l.batches[l.head:])
 		clear(l.batches[rest:])
 		l.batches, l.head = l.batches[:rest], 0
@@ -126,7 +130,8 @@ func (l *listener[T]) merge() {
 	l.merged += l.waiting - len(merged)
 	l.batches, l.head, l.waiting = nil, 0, len(merged)
 	for batch := range slices.Chunk(merged, chunk) {
-		l.batches = append(l.batches, slices.Clone(batch)) // each on its own, so that those that the handler is through with can go
+		// each on its own, so that those that the handler is through with can go
+		l.batches = append(l.batches, slices.Clone(batch))
 	}
 }
 
@@ -248,10 +253,12 @@ func (l *listener[T]) attempt(fn func(), failed func(error)) bool {
 	return true
 }
 
-// merge reduces events to at most two per key, and keeps the promise of [Event]. Per key only the outermost states matter: what the handler
-// saw last (the first event tells: the Old of an Updated or Deleted, nothing if it is an Added) and what is true now (the last event tells).
+// merge reduces events to at most two per key, and keeps the promise of [Event]. Per key only the outermost states
+// matter: what the handler saw last (the first event tells: the Old of an Updated or Deleted, nothing if it is an
+// Added) and what is true now (the last event tells).
 //
-// Keys keep the order of their first event, and a mark its place among them. So a handler that is always behind still comes to the mark.
+// Keys keep the order of their first event, and a mark its place among them. So a handler that is always behind still
+// comes to the mark.
 func merge[T any](events []Event[T]) []Event[T] {
 	type span struct {
 		first, last int

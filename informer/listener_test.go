@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// listenerScript plays changes of a store with four keys, coded in bytes, to a listener that merges what waits and is emptied in parts. What comes
-// out must be what a slow but honest handler may see.
+// listenerScript plays changes of a store with four keys, coded in bytes, to a listener that merges what waits and is
+// emptied in parts. What comes out must be what a slow but honest handler may see.
 func listenerScript(t *testing.T, script []byte) {
 	told := &history{rounds: rounds{}}
 	l := newListener(told.handle, HandlerOptions{})
@@ -49,12 +49,14 @@ func listenerScript(t *testing.T, script []byte) {
 				push(Event[*corev1.Pod]{Type: Added, Key: key, UID: p.UID, ResourceVersion: p.ResourceVersion, New: p})
 			} else {
 				p := next(held.UID)
-				push(Event[*corev1.Pod]{Type: Updated, Key: key, UID: p.UID, ResourceVersion: p.ResourceVersion, Old: held, New: p})
+				push(Event[*corev1.Pod]{Type: Updated, Key: key, UID: p.UID, ResourceVersion: p.ResourceVersion,
+					Old: held, New: p})
 			}
 		case 3, 4:
 			if held != nil {
 				delete(truth, key)
-				push(Event[*corev1.Pod]{Type: Deleted, Key: key, UID: held.UID, ResourceVersion: strconv.Itoa(now), Old: held})
+				push(Event[*corev1.Pod]{Type: Deleted, Key: key, UID: held.UID, ResourceVersion: strconv.Itoa(now),
+					Old: held})
 			}
 		case 5:
 			deliver(int(op % 4))

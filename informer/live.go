@@ -11,9 +11,10 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// Live asks the server for the object of that key, past the cache, and within the informer's [Scope]: an object outside of it is not
-// found. It is a LIST by name, so it needs no permission that the informer does not have, and it sees the most recent state. It changes
-// nothing in the store, and what it returns is the caller's own, to be changed and written. A request's error is returned as it came, with what was asked for.
+// Live asks the server for the object of that key, past the cache, and within the informer's [Scope]: an object outside
+// of it is not found. It is a LIST by name, so it needs no permission that the informer does not have, and it sees the
+// most recent state. It changes nothing in the store, and what it returns is the caller's own, to be changed and
+// written. A request's error is returned as it came, with what was asked for.
 func (inf *SharedIndexInformer[T]) Live(ctx context.Context, key Key) (value T, exists bool, err error) {
 	it, exists, invalid, err := inf.live(ctx, key)
 	if err == nil && invalid != nil {
@@ -85,7 +86,10 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 		return nil
 	}
 	// Apart: who asks must not be ended by an object of his.
-	if panicked := lifecycle.Apart(func() { _, err = l.reflector.page(ctx, opts, pageTimeout, visit) }); panicked != nil {
+	if panicked := lifecycle.Apart(func() {
+		_,
+			err = l.reflector.page(ctx, opts, pageTimeout, visit)
+	}); panicked != nil {
 		err = fmt.Errorf("a method of an object: %w", panicked)
 	}
 	if err != nil {

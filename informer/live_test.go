@@ -34,7 +34,8 @@ func TestLiveAsksPastTheCache(t *testing.T) {
 		asked := p.requests()
 		require.Len(t, asked, 1)
 		require.Equal(t, "app=", asked[0].opts.LabelSelector)
-		require.Equal(t, "metadata.name=web,metadata.namespace=default,spec.nodeName=node-1", asked[0].opts.FieldSelector)
+		require.Equal(t, "metadata.name=web,metadata.namespace=default,spec.nodeName=node-1",
+			asked[0].opts.FieldSelector)
 
 		_, ok, err = inf.Live(t.Context(), named("a"))
 		require.NoError(t, err)

@@ -19,13 +19,15 @@ type million struct{ objects int }
 func (m million) List(_ context.Context, opts metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	from, _ := strconv.Atoi(opts.Continue)
 	to := min(from+int(opts.Limit), m.objects)
-	page := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(2 * m.objects)}, Items: make([]metav1.PartialObjectMetadata, to-from)}
+	page := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(2 * m.objects)},
+		Items: make([]metav1.PartialObjectMetadata, to-from)}
 	if to < m.objects {
 		page.Continue = strconv.Itoa(to)
 	}
 	for i := range page.Items {
 		name := "object-" + strconv.Itoa(from+i)
-		page.Items[i].ObjectMeta = metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), ResourceVersion: strconv.Itoa(from + i + 1)}
+		page.Items[i].ObjectMeta = metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name),
+			ResourceVersion: strconv.Itoa(from + i + 1)}
 	}
 	return page, nil
 }
@@ -34,8 +36,9 @@ func (m million) Watch(context.Context, metav1.ListOptions) (watch.Interface, er
 	return watch.NewRaceFreeFake(), nil
 }
 
-// I20, C2, C3: three handlers, one of which never returns. For each object the heap holds the object itself, its row in the store, and the event that waits
-// for the stuck handler: 515 bytes were measured, on amd64, and a quarter more is the bound.
+// I20, C2, C3: three handlers, one of which never returns. For each object the heap holds the object itself, its row in
+// the store, and the event that waits for the stuck handler: 515 bytes were measured, on amd64, and a quarter more is
+// the bound.
 func TestAMillionObjectsAndAStuckHandler(t *testing.T) {
 	objects := 1_000_000
 	if raceEnabled {
@@ -50,7 +53,8 @@ func TestAMillionObjectsAndAStuckHandler(t *testing.T) {
 		return int(m.HeapAlloc)
 	}
 	before := heap()
-	inf, err := New[*metav1.PartialObjectMetadata](million{objects}, Options[*metav1.PartialObjectMetadata]{DisableWatchList: true, StopGrace: time.Second})
+	inf, err := New[*metav1.PartialObjectMetadata](million{objects},
+		Options[*metav1.PartialObjectMetadata]{DisableWatchList: true, StopGrace: time.Second})
 	require.NoError(t, err)
 	stuck := make(chan struct{})
 	defer close(stuck)

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// detector finds out who changes what the store holds: see Options.DetectMutations. Of each value it keeps a fingerprint, a number for everything that can
-// be reached from it, and compares when the value leaves the store and once in detectPeriod.
+// detector finds out who changes what the store holds: see Options.DetectMutations. Of each value it keeps a
+// fingerprint, a number for everything that can be reached from it, and compares when the value leaves the store and
+// once in detectPeriod.
 //
 // It belongs to whoever holds the writer token.
 type detector[T any] struct {
@@ -61,12 +62,14 @@ func (d *detector[T]) check(key Key, h *health) {
 	w.value(reflect.ValueOf(&p.value).Elem())
 	if w.changed != "" {
 		d.prints[key] = d.print(p.value)
-		h.mutated(fmt.Errorf("%s: somebody has changed %s of the %T in the cache, which is shared; copy an object before you change it", key, w.changed, p.value))
+		h.mutated(fmt.Errorf("%s: somebody has changed %s of the %T in the cache, which is shared; copy an object "+
+			"before you change it", key, w.changed, p.value))
 	}
 }
 
-// walk goes through everything that can be reached from a value, always in the same order, and takes its leaves down or compares them. The number of a
-// collection's elements is a leaf that stands before them, so the first leaf that differs stands in what was changed.
+// walk goes through everything that can be reached from a value, always in the same order, and takes its leaves down or
+// compares them. The number of a collection's elements is a leaf that stands before them, so the first leaf that
+// differs stands in what was changed.
 type walk struct {
 	seed   maphash.Seed
 	taking bool
@@ -194,8 +197,8 @@ func (w *walk) value(v reflect.Value) {
 	}
 }
 
-// entries walks a map in the order of the hashes of its keys. The keys of a typed map are data, which is not told; those of an untyped one are the fields of
-// an unstructured object, and are, down to the maps that hold data there.
+// entries walks a map in the order of the hashes of its keys. The keys of a typed map are data, which is not told;
+// those of an untyped one are the fields of an unstructured object, and are, down to the maps that hold data there.
 func (w *walk) entries(v reflect.Value) {
 	w.leaf(uint64(v.Len()))
 	type entry struct {

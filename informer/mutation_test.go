@@ -35,7 +35,8 @@ func richPod(name string) *corev1.Pod {
 	return p
 }
 
-// tamper changes a cached object while nobody compares it, so that the race detector, which finds such changes in its own way, has nothing to say.
+// tamper changes a cached object while nobody compares it, so that the race detector, which finds such changes in its
+// own way, has nothing to say.
 func tamper[T any](inf *SharedIndexInformer[T], change func()) {
 	inf.lockWriter()
 	defer inf.unlockWriter()
@@ -49,18 +50,27 @@ func TestAMutatedObjectIsNamed(t *testing.T) {
 		"Spec.Containers[1].Image":        func(p *corev1.Pod) { p.Spec.Containers[1].Image = "swordfish" },
 		"Spec.Containers[1].Env[0].Value": func(p *corev1.Pod) { p.Spec.Containers[1].Env[0].Value = "" },
 		"Spec.Containers":                 func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] },
-		"Spec.Tolerations":                func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{}) },
+		"Spec.Tolerations": func(p *corev1.Pod) {
+			p.Spec.Tolerations = append(p.Spec.Tolerations,
+				corev1.Toleration{})
+		},
 		"Spec.Tolerations[0].Key": func(p *corev1.Pod) {
 			p.Spec.Tolerations = p.Spec.Tolerations[1:2:2]
 			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "b"})
 		},
-		"Spec.ShareProcessNamespace":            func(p *corev1.Pod) { *p.Spec.ShareProcessNamespace = false },
-		"Spec.HostUsers":                        func(p *corev1.Pod) { p.Spec.HostUsers = new(bool) },
-		"ObjectMeta.Labels":                     func(p *corev1.Pod) { p.Labels["swordfish"] = "" },
-		"ObjectMeta.Annotations":                func(p *corev1.Pod) { p.Annotations["swordfish"] = "other" },
-		"ObjectMeta.DeletionTimestamp.Time":     func(p *corev1.Pod) { p.DeletionTimestamp.Time = p.DeletionTimestamp.Add(time.Hour) },
-		"ObjectMeta.ManagedFields[0].Manager":   func(p *corev1.Pod) { p.ManagedFields[0].Manager = "n" },
-		"Spec.Containers[0].Resources.Requests": func(p *corev1.Pod) { delete(p.Spec.Containers[0].Resources.Requests, "cpu") },
+		"Spec.ShareProcessNamespace": func(p *corev1.Pod) { *p.Spec.ShareProcessNamespace = false },
+		"Spec.HostUsers":             func(p *corev1.Pod) { p.Spec.HostUsers = new(bool) },
+		"ObjectMeta.Labels":          func(p *corev1.Pod) { p.Labels["swordfish"] = "" },
+		"ObjectMeta.Annotations":     func(p *corev1.Pod) { p.Annotations["swordfish"] = "other" },
+		"ObjectMeta.DeletionTimestamp.Time": func(
+			p *corev1.Pod) {
+			p.DeletionTimestamp.Time = p.DeletionTimestamp.Add(time.Hour)
+		},
+		"ObjectMeta.ManagedFields[0].Manager": func(p *corev1.Pod) { p.ManagedFields[0].Manager = "n" },
+		"Spec.Containers[0].Resources.Requests": func(p *corev1.Pod) {
+			delete(p.Spec.Containers[0].Resources.Requests,
+				"cpu")
+		},
 	} {
 		t.Run(field, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -116,23 +126,31 @@ func TestAMutationIsFoundWhenTheObjectLeaves(t *testing.T) {
 func TestMutationsOfUnstructuredObjects(t *testing.T) {
 	object := func() *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
-			"kind": "Secret", "metadata": map[string]any{"name": "a", "namespace": "default", "labels": map[string]any{"swordfish": "x"}},
-			"spec": map[string]any{"replicas": int64(3), "ports": []any{map[string]any{"port": 1.5}}}, "data": map[string]any{"swordfish": "x", "y": nil},
+			"kind": "Secret", "metadata": map[string]any{"name": "a", "namespace": "default",
+				"labels": map[string]any{"swordfish": "x"}},
+			"spec": map[string]any{"replicas": int64(3), "ports": []any{map[string]any{"port": 1.5}}},
+			"data": map[string]any{"swordfish": "x", "y": nil},
 		}}
 	}
 	for field, mutate := range map[string]func(o map[string]any){
-		"Object.spec.replicas":      func(o map[string]any) { o["spec"].(map[string]any)["replicas"] = int64(4) },
-		"Object.spec.ports[0].port": func(o map[string]any) { o["spec"].(map[string]any)["ports"].([]any)[0].(map[string]any)["port"] = 2.5 },
-		"Object.spec.ports":         func(o map[string]any) { o["spec"].(map[string]any)["ports"] = "swordfish" },
-		"Object.data":               func(o map[string]any) { o["data"].(map[string]any)["swordfish"] = "z" },
-		"Object.metadata.labels":    func(o map[string]any) { o["metadata"].(map[string]any)["labels"].(map[string]any)["swordfish"] = "y" },
-		"Object":                    func(o map[string]any) { delete(o, "kind") },
+		"Object.spec.replicas": func(o map[string]any) { o["spec"].(map[string]any)["replicas"] = int64(4) },
+		"Object.spec.ports[0].port": func(o map[string]any) {
+			o["spec"].(map[string]any)["ports"].([]any)[0].(map[string]any)["port"] = 2.5
+		},
+		"Object.spec.ports": func(o map[string]any) { o["spec"].(map[string]any)["ports"] = "swordfish" },
+		"Object.data":       func(o map[string]any) { o["data"].(map[string]any)["swordfish"] = "z" },
+		"Object.metadata.labels": func(o map[string]any) {
+			o["metadata"].(map[string]any)["labels"].(map[string]any)["swordfish"] = "y"
+		},
+		"Object": func(o map[string]any) { delete(o, "kind") },
 	} {
 		t.Run(field, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := fakeapi.New[*unstructured.Unstructured](func() *unstructured.UnstructuredList { return &unstructured.UnstructuredList{} })
+				api := fakeapi.New[*unstructured.Unstructured](
+					func() *unstructured.UnstructuredList { return &unstructured.UnstructuredList{} })
 				api.Create(object())
-				inf, err := New[*unstructured.Unstructured](api, Options[*unstructured.Unstructured]{DetectMutations: true})
+				inf, err := New[*unstructured.Unstructured](api,
+					Options[*unstructured.Unstructured]{DetectMutations: true})
 				require.NoError(t, err)
 				run(t, inf)
 				synctest.Wait()
@@ -160,7 +178,8 @@ func TestMutationsOfAnyValue(t *testing.T) {
 		small  uint8
 		raw    []byte
 	}
-	f := &facts{labels: map[struct{ a, b string }]*[2]float32{{"a", "b"}: {1, 2}, {"a", "c"}: nil}, when: time.Now(), raw: []byte{1}, run: func() {}}
+	f := &facts{labels: map[struct{ a, b string }]*[2]float32{{"a", "b"}: {1, 2}, {"a", "c"}: nil}, when: time.Now(),
+		raw: []byte{1}, run: func() {}}
 	f.next, f.self = &facts{next: f}, f
 	d := newDetector[*facts]()
 	h := &health{}

@@ -10,10 +10,12 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// Key names an object within its resource: namespace and name, or an empty namespace and the name of a cluster-scoped object.
+// Key names an object within its resource: namespace and name, or an empty namespace and the name of a cluster-scoped
+// object.
 type Key = types.NamespacedName
 
-// Object is an API object: *corev1.Pod, *unstructured.Unstructured, *metav1.PartialObjectMetadata, or a type of your own.
+// Object is an API object: *corev1.Pod, *unstructured.Unstructured, *metav1.PartialObjectMetadata, or a type of your
+// own.
 type Object interface {
 	metav1.Object
 	runtime.Object
@@ -24,8 +26,8 @@ func KeyOf(o metav1.Object) Key {
 	return Key{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// item is one object as the store holds it: the facts that the pipeline itself needs, and the value that the user sees. The value
-// may be of any type, so nothing past the reflector ever asks it for its metadata.
+// item is one object as the store holds it: the facts that the pipeline itself needs, and the value that the user sees.
+// The value may be of any type, so nothing past the reflector ever asks it for its metadata.
 type item[T any] struct {
 	key             Key
 	uid             types.UID
@@ -35,8 +37,8 @@ type item[T any] struct {
 	value           T
 }
 
-// decoder turns what a client delivered into an item. If it cannot, it says why, and fills in what is known of the item: the key, unless the name
-// is missing, but never the value.
+// decoder turns what a client delivered into an item. If it cannot, it says why, and fills in what is known of the
+// item: the key, unless the name is missing, but never the value.
 type decoder[T any] func(runtime.Object) (item[T], error)
 
 // decodeObject is the decoder of an informer that holds the API objects themselves.
@@ -46,11 +48,13 @@ func decodeObject[T Object](transform func(T) (T, error)) decoder[T] {
 		if isNil(meta) {
 			return item[T]{}, fmt.Errorf("the client delivered a %T, which is no object", raw)
 		}
-		it := item[T]{key: KeyOf(meta), uid: meta.GetUID(), resourceVersion: meta.GetResourceVersion(), deleting: meta.GetDeletionTimestamp() != nil}
+		it := item[T]{key: KeyOf(meta), uid: meta.GetUID(), resourceVersion: meta.GetResourceVersion(),
+			deleting: meta.GetDeletionTimestamp() != nil}
 		object, ok := raw.(T)
 		switch {
 		case !ok:
-			return it, fmt.Errorf("%s: the client delivered a %T where a %T was expected", briefKey(it.key), raw, object)
+			return it, fmt.Errorf("%s: the client delivered a %T where a %T was expected", briefKey(it.key), raw,
+				object)
 		case it.key.Name == "":
 			return it, fmt.Errorf("a %T without a name", object)
 		}

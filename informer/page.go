@@ -12,14 +12,15 @@ import (
 
 // page is a list, or a part of one, that the server has begun to answer with.
 type page struct {
-	// each calls visit with some of the objects at a time, in order, until that returns an error, which is then its own. visit may keep the objects, but not
-	// the slice. The ListMeta is nil as long as it is not known. It is called once.
+	// each calls visit with some of the objects at a time, in order, until that returns an error, which is then its
+	// own. visit may keep the objects, but not the slice. The ListMeta is nil as long as it is not known. It is called
+	// once.
 	each func(visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error)
 	stop func() // ends it, and waits for its end
 }
 
-// pageRequest is a page that has been asked for. It may arrive while something else is done: the time that nobody reads it does not count as the server's
-// silence. It has a goroutine, which ends with close.
+// pageRequest is a page that has been asked for. It may arrive while something else is done: the time that nobody reads
+// it does not count as the server's silence. It has a goroutine, which ends with close.
 type pageRequest struct {
 	opts     metav1.ListOptions
 	patience time.Duration // within which the answer must begin; where it can be seen to come, it must go on within it
@@ -40,7 +41,10 @@ func (r *reflector[T]) request(ctx context.Context, opts metav1.ListOptions, pat
 		defer p.answer()
 		// The client is the user's code, and so is the transport below it.
 		p.err = lifecycle.ErrExited
-		if panicked := lifecycle.Try(func() { p.page, p.err = r.source.list(withPatience(p.ctx, p.watchdog, patience), opts) }); panicked != nil {
+		if panicked := lifecycle.Try(func() {
+			p.page,
+				p.err = r.source.list(withPatience(p.ctx, p.watchdog, patience), opts)
+		}); panicked != nil {
 			p.err = fmt.Errorf("the client's List: %w", panicked)
 		}
 	}()

@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// pages serves lists in pieces, one request after another, and writes down which continue tokens were asked for. A page whose bytes are held back ends when
-// its request does.
+// pages serves lists in pieces, one request after another, and writes down which continue tokens were asked for. A page
+// whose bytes are held back ends when its request does.
 type pages struct {
 	mu     sync.Mutex
 	asked  []string
@@ -49,7 +49,8 @@ func pageOf(token string, pods ...*corev1.Pod) []byte {
 	return protoList(list, nil)
 }
 
-// The next page is asked for as soon as it is known that there is one, and no page before the one in front of it is looked at. The objects come in order.
+// The next page is asked for as soon as it is known that there is one, and no page before the one in front of it is
+// looked at. The objects come in order.
 func TestTheNextPageIsOnItsWayMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := pageOf("2", podAt("a", "1"), podAt("b", "2"), podAt("c", "3"), podAt("d", "4"))
@@ -60,7 +61,8 @@ func TestTheNextPageIsOnItsWayMeanwhile(t *testing.T) {
 				return streaming(r, out), nil
 			case "2":
 				second := pageOf("3", podAt("e", "5"), podAt("b", "6"))
-				return streaming(r, io.MultiReader(bytes.NewReader(second[:len(second)-1]), pause{r.Context(), 2 * pageTimeout}, bytes.NewReader(second[len(second)-1:]))), nil
+				return streaming(r, io.MultiReader(bytes.NewReader(second[:len(second)-1]),
+					pause{r.Context(), 2 * pageTimeout}, bytes.NewReader(second[len(second)-1:]))), nil
 			default:
 				return streaming(r, bytes.NewReader(pageOf("", podAt("f", "7")))), nil
 			}
@@ -99,7 +101,8 @@ func TestAPageThatBreaksOffTakesTheNextOneWithIt(t *testing.T) {
 		server.answer = func(r *http.Request, token string) (*http.Response, error) {
 			switch first := pageOf("2", podAt("a", "3")); {
 			case token == "" && broken:
-				return streaming(r, io.MultiReader(bytes.NewReader(first[:len(first)-1]), pause{r.Context(), time.Second})), nil
+				return streaming(r, io.MultiReader(bytes.NewReader(first[:len(first)-1]),
+					pause{r.Context(), time.Second})), nil
 			case token == "":
 				return streaming(r, bytes.NewReader(first)), nil
 			case broken:

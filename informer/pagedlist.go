@@ -11,16 +11,18 @@ import (
 )
 
 const (
-	// A page is one answer, which must have come within this time; where it can be seen to come, it must go on within it.
+	// A page is one answer, which must have come within this time; where it can be seen to come, it must go on within
+	// it.
 	pageTimeout = 2 * time.Minute
 	// An expired continue token restarts a paged list, until the list is asked for in one piece.
 	pagedTries = 3
 )
 
-// pagedList lists page by page; each object is on its way to the store before the next page is looked at, which is on its way here meanwhile.
+// pagedList lists page by page; each object is on its way to the store before the next page is looked at, which is on
+// its way here meanwhile.
 func (r *reflector[T]) pagedList(ctx context.Context) error {
-	// No resourceVersion asks for the most recent state, from the server's cache or from etcd, as the server likes. "0" would be cheaper and
-	// would let a server that lags take us back in time (kubernetes/kubernetes#59848).
+	// No resourceVersion asks for the most recent state, from the server's cache or from etcd, as the server likes. "0"
+	// would be cheaper and would let a server that lags take us back in time (kubernetes/kubernetes#59848).
 	opts := r.begin()
 	opts.Limit = r.pageSize
 	tries, landmark := pagedTries, ""
@@ -36,9 +38,10 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 			return ctx.Err()
 		case err == nil:
 		case apierrors.IsResourceExpired(err) && opts.Continue != "":
-			// The token is older than the server's memory of that version. What has come in so far stays, for each object was true when it was
-			// listed; but the list begins anew, at another version, and only what is in that one survives the sweep.
-			// A server that pages what it was asked for in one piece, and forgets the pages, cannot be listed now.
+			// The token is older than the server's memory of that version. What has come in so far stays, for each
+			// object was true when it was listed; but the list begins anew, at another version, and only what is in
+			// that one survives the sweep. A server that pages what it was asked for in one piece, and forgets the
+			// pages, cannot be listed now.
 			if tries--; tries < 0 {
 				return fmt.Errorf("list: %w", err)
 			}
@@ -65,11 +68,13 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 		case token == "":
 			r.lost = false
 			return r.complete(list.ResourceVersion)
-		// A server that runs in circles is caught by comparing each token with one from before, which moves on at page 1, 2, 4, 8 ...
+		// A server that runs in circles is caught by comparing each token with one from before, which moves on at page
+		// 1, 2, 4, 8 ...
 		case token == opts.Continue || token == landmark:
 			return fmt.Errorf("list: %w: a continue token has come back on page %d", errViolation, pages)
 		case pages == maxPages:
-			return fmt.Errorf("list: %w: %w: %d pages of %d objects and no end; a larger Options.PageSize needs fewer", errViolation, ErrTooLarge, pages, opts.Limit)
+			return fmt.Errorf("list: %w: %w: %d pages of %d objects and no end; a larger Options.PageSize needs fewer",
+				errViolation, ErrTooLarge, pages, opts.Limit)
 		default:
 			opts.Continue = token
 			if pages&(pages-1) == 0 {
@@ -82,12 +87,15 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 	}
 }
 
-// takePage takes what is on a page, and asks for the next one as soon as it is known that there is one. That one's request is the caller's to close.
+// takePage takes what is on a page, and asks for the next one as soon as it is known that there is one. That one's
+// request is the caller's to close.
 //
-// Nothing is decoded while an answer is waited for, unless there is more than one: it is a fifth of the time that 150,000 pods take.
-func (r *reflector[T]) takePage(ctx context.Context, page *pageRequest) (list metav1.ListMeta, next *pageRequest, err error) {
-	// Objects of a list that is older than the store must not come into it. Where nothing is older, or the version is known, they go right on; else they
-	// have to wait for the end of the page.
+// Nothing is decoded while an answer is waited for, unless there is more than one: it is a fifth of the time that
+// 150,000 pods take.
+func (r *reflector[T]) takePage(ctx context.Context, page *pageRequest) (list metav1.ListMeta, next *pageRequest,
+	err error) {
+	// Objects of a list that is older than the store must not come into it. Where nothing is older, or the version is
+	// known, they go right on; else they have to wait for the end of the page.
 	var held []arrival
 	taken := false
 	defer func() {
@@ -121,13 +129,15 @@ func (r *reflector[T]) takePage(ctx context.Context, page *pageRequest) (list me
 }
 
 // page asks the source for one page and waits for it.
-func (r *reflector[T]) page(ctx context.Context, opts metav1.ListOptions, patience time.Duration, visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
+func (r *reflector[T]) page(ctx context.Context, opts metav1.ListOptions, patience time.Duration,
+	visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
 	p := r.request(ctx, opts, patience)
 	defer p.close()
 	return p.read(visit)
 }
 
-// follows returns an error if a list, unless its version is not known, is older than the store: see [reflector.goesBack].
+// follows returns an error if a list, unless its version is not known, is older than the store: see
+// [reflector.goesBack].
 func (r *reflector[T]) follows(list *metav1.ListMeta) error {
 	if list == nil || !r.goesBack(list.ResourceVersion) {
 		return nil

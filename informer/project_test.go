@@ -32,10 +32,11 @@ func TestProjectHoldsWhatAFunctionMakesOfTheObjects(t *testing.T) {
 		for _, name := range []string{"a", "bad", "worse"} {
 			api.Create(pod(name))
 		}
-		facts, err := Project[*corev1.Pod](api, factsOf, Options[*corev1.Pod]{Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
-			p.Spec.NodeName = "node-of-" + p.Name
-			return p, nil
-		}})
+		facts, err := Project[*corev1.Pod](api, factsOf,
+			Options[*corev1.Pod]{Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
+				p.Spec.NodeName = "node-of-" + p.Name
+				return p, nil
+			}})
 		require.NoError(t, err)
 		byNode, err := AddIndex(facts, func(f podFacts) []string { return []string{f.node} })
 		require.NoError(t, err)
@@ -72,12 +73,13 @@ func TestProjectHoldsWhatAFunctionMakesOfTheObjects(t *testing.T) {
 
 func TestProjectOfSeveralNamespaces(t *testing.T) {
 	inLand(t, func(t *testing.T, w *land) {
-		facts, err := ProjectNamespaced[*corev1.Pod](w.theirs.CoreV1().Pods, []string{"one", "two"}, factsOf, Options[*corev1.Pod]{
-			Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
-				p.Spec.NodeName = p.Namespace + "-" + p.Name
-				return p, nil
-			},
-		})
+		facts, err := ProjectNamespaced[*corev1.Pod](w.theirs.CoreV1().Pods, []string{"one", "two"}, factsOf,
+			Options[*corev1.Pod]{
+				Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
+					p.Spec.NodeName = p.Namespace + "-" + p.Name
+					return p, nil
+				},
+			})
 		require.NoError(t, err)
 		require.Equal(t, Scope{Namespaces: []string{"one", "two"}}, facts.Scope())
 		w.create("one", "bad")
@@ -104,10 +106,12 @@ func TestProjectOfSeveralNamespaces(t *testing.T) {
 func TestProjectNeedsAFunction(t *testing.T) {
 	_, err := Project[*corev1.Pod, podFacts](newPodAPI(), nil, Options[*corev1.Pod]{Name: "facts"})
 	require.ErrorContains(t, err, "informer facts: Project: the function is nil")
-	_, err = ProjectNamespaced[*corev1.Pod, podFacts](func(string) *podAPI { return newPodAPI() }, []string{"one"}, nil, Options[*corev1.Pod]{Name: "facts"})
+	_, err = ProjectNamespaced[*corev1.Pod, podFacts](func(string) *podAPI { return newPodAPI() }, []string{"one"}, nil,
+		Options[*corev1.Pod]{Name: "facts"})
 	require.ErrorContains(t, err, "informer facts: Project: the function is nil")
 	_, err = Project[*corev1.Pod](Client[*corev1.PodList](nil), factsOf, Options[*corev1.Pod]{})
 	require.ErrorContains(t, err, "the client is nil")
-	_, err = Project[*corev1.Secret](newPodAPI(), func(*corev1.Secret) (int, error) { return 0, nil }, Options[*corev1.Secret]{})
+	_, err = Project[*corev1.Secret](newPodAPI(), func(*corev1.Secret) (int, error) { return 0, nil },
+		Options[*corev1.Secret]{})
 	require.ErrorContains(t, err, "the client lists *v1.Pod")
 }

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// The protobuf form of the Kubernetes API: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding. Field numbers are those of the
+// The protobuf form of the Kubernetes API:
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding. Field numbers are those of the
 // generated.proto files in k8s.io/apimachinery; every list type of the API has the same two fields.
 //
 //	list     "k8s\x00" Unknown{ typeMeta=1 TypeMeta, raw=2 <XList> }
@@ -42,8 +43,8 @@ func openProtoReader(from *bufio.Reader) protoReader {
 	return protoReader{from: from, left: math.MaxInt64, open: true}
 }
 
-// field reads the next field's number and, of a length-delimited one, its length; fields of other types are skipped. At the end of the message it
-// returns io.EOF.
+// field reads the next field's number and, of a length-delimited one, its length; fields of other types are skipped. At
+// the end of the message it returns io.EOF.
 func (p *protoReader) field() (number uint64, length int64, err error) {
 	for p.left > 0 {
 		if _, err := p.from.Peek(1); err == io.EOF && p.open {
@@ -97,7 +98,8 @@ func (p *protoReader) varint() (v uint64, err error) {
 	return 0, errGarbled
 }
 
-// bytes reads a field of that length, and no more than limit of it; the rest is skipped. What it returns is valid until something else is read.
+// bytes reads a field of that length, and no more than limit of it; the rest is skipped. What it returns is valid until
+// something else is read.
 func (p *protoReader) bytes(length int64, limit int64) (b []byte, cut bool, err error) {
 	if length > p.left {
 		return nil, false, errGarbled
@@ -142,8 +144,8 @@ func truncated(err error) error {
 	return err
 }
 
-// between makes the end of a stream of events that is in the midst of nothing an ordinary one. The answer itself has no end, so HTTP says of each connection
-// that is lost that something was missing.
+// between makes the end of a stream of events that is in the midst of nothing an ordinary one. The answer itself has no
+// end, so HTTP says of each connection that is lost that something was missing.
 func between(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return io.EOF
@@ -301,8 +303,8 @@ func unwrap(object []byte, event *raw, before *splitting) bool {
 	}) == nil
 }
 
-// typeMeta reads a TypeMeta of package runtime. What it does not say stays as it is: a message that comes twice is merged. Where it says the same as the
-// one before, no new string is made.
+// typeMeta reads a TypeMeta of package runtime. What it does not say stays as it is: a message that comes twice is
+// merged. Where it says the same as the one before, no new string is made.
 func typeMeta(b []byte, apiVersion, kind *string, before *splitting) error {
 	return eachField(b, false, func(number uint64, b []byte) error {
 		switch number {
@@ -323,7 +325,8 @@ func again(s string, b []byte) string {
 	return string(b)
 }
 
-// eachField calls fn for each length-delimited field of a message that is in memory. If it has been cut, its last field may be, too, and those in it.
+// eachField calls fn for each length-delimited field of a message that is in memory. If it has been cut, its last field
+// may be, too, and those in it.
 func eachField(message []byte, cut bool, fn func(number uint64, b []byte) error) error {
 	for len(message) > 0 {
 		tag, n := binary.Uvarint(message)
@@ -371,7 +374,8 @@ func unless(cut bool, err error) error {
 	return err
 }
 
-// protoIdentity reads what it can of the metadata of an object that could not be decoded: field 1 of every object is its ObjectMeta.
+// protoIdentity reads what it can of the metadata of an object that could not be decoded: field 1 of every object is
+// its ObjectMeta.
 func protoIdentity(object []byte, cut bool) (id metav1.ObjectMeta) {
 	// What cannot be read ends the walk; what was found before stands.
 	_ = eachField(object, cut, func(number uint64, b []byte) error {
@@ -379,7 +383,8 @@ func protoIdentity(object []byte, cut bool) (id metav1.ObjectMeta) {
 			return nil
 		}
 		return eachField(b, cut, func(number uint64, b []byte) error {
-			identify(&id, map[uint64]string{1: "name", 3: "namespace", 5: "uid", 6: "resourceVersion"}[number], string(b))
+			identify(&id, map[uint64]string{1: "name", 3: "namespace", 5: "uid", 6: "resourceVersion"}[number],
+				string(b))
 			return nil
 		})
 	})

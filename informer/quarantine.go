@@ -12,9 +12,10 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// quarantine holds the objects that exist on the server, in a state that the store could not take: Options.Transform failed on it, or it is of the
-// wrong type. They are tried again, less and less often; each new state that the server sends is a new try at once. Bytes that could not be decoded stay
-// what they are, so they are not kept here, and not tried again.
+// quarantine holds the objects that exist on the server, in a state that the store could not take: Options.Transform
+// failed on it, or it is of the wrong type. They are tried again, less and less often; each new state that the server
+// sends is a new try at once. Bytes that could not be decoded stay what they are, so they are not kept here, and not
+// tried again.
 //
 // It belongs to the reflector's goroutine. What the store, and so the user, knows of it is indexer.invalid.
 type quarantine struct {
@@ -100,7 +101,8 @@ func (q *quarantine) wake(now, at time.Time) {
 	}
 }
 
-// retry decodes again whatever is due, and what will be within the next second: it looks at everybody, so it is not done too often.
+// retry decodes again whatever is due, and what will be within the next second: it looks at everybody, so it is not
+// done too often.
 func (r *reflector[T]) retry() {
 	q := &r.quarantine
 	q.dueAt = time.Time{}
@@ -119,8 +121,9 @@ func (r *reflector[T]) retry() {
 	}
 }
 
-// take puts an object that exists into the FIFO, or into quarantine; with reached, everything up to that version has then been dealt with. For repeated see
-// delta. The error is that the object belongs to another lane, or that ctx has ended before there was room.
+// take puts an object that exists into the FIFO, or into quarantine; with reached, everything up to that version has
+// then been dealt with. For repeated see delta. The error is that the object belongs to another lane, or that ctx has
+// ended before there was room.
 func (r *reflector[T]) take(ctx context.Context, a arrival, reached string, repeated bool) error {
 	it, err := r.open(a)
 	if foreign := r.foreign(it.key); foreign != nil {
@@ -132,7 +135,8 @@ func (r *reflector[T]) take(ctx context.Context, a arrival, reached string, repe
 				return full
 			}
 			if r.full = true; !r.synced && r.store.sizeOf(it.key) == 0 {
-				return nil // nobody misses it before the first list is complete, and to remember what it is called takes room, too
+				// nobody misses it before the first list is complete, and to remember what it is called takes room, too
+				return nil
 			}
 			it.size, a.err, err = 0, full, fmt.Errorf("%s: %w", briefKey(it.key), full)
 			var none T
@@ -170,12 +174,14 @@ func (r *reflector[T]) takeDeletion(a arrival, reached string) {
 	r.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, epoch: r.epoch}, reached)
 }
 
-// foreign returns an error if an object, unless its key is not known, is another lane's: two lanes that write one key would undo each other.
+// foreign returns an error if an object, unless its key is not known, is another lane's: two lanes that write one key
+// would undo each other.
 func (r *reflector[T]) foreign(key Key) error {
 	if r.namespace == "" || key.Namespace == r.namespace || key.Name == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: an object of namespace %q in the list or watch of namespace %q", errViolation, brief(key.Namespace), r.namespace)
+	return fmt.Errorf("%w: an object of namespace %q in the list or watch of namespace %q", errViolation,
+		brief(key.Namespace), r.namespace)
 }
 
 // open makes an item of what has arrived, or says why it cannot, and fills in what is known.

@@ -58,45 +58,46 @@ func named(name string) Key { return Key{Namespace: "default", Name: name} }
 // B5: a state that cannot be taken is neither a deletion nor silently ignored.
 func TestABadStateIsQuarantinedAndTriedAgain(t *testing.T) {
 	transform := &picky{}
-	bubble(t, Options[*corev1.Pod]{Transform: transform.transform}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		run(t, inf)
-		synctest.Wait()
-		good, _ := inf.Get(named("a"))
-		told.lines()
+	bubble(t, Options[*corev1.Pod]{Transform: transform.transform},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			run(t, inf)
+			synctest.Wait()
+			good, _ := inf.Get(named("a"))
+			told.lines()
 
-		began := time.Now()
-		bad := p.Update("default", "a", spoil)
-		p.Update("default", "b", func(*corev1.Pod) {})
-		synctest.Wait()
-		require.Equal(t, []string{"Updated b"}, told.lines())
-		held, ok := inf.Get(named("a"))
-		require.True(t, ok)
-		require.Same(t, good, held, "the last good state stays")
-		require.ErrorIs(t, inf.Invalid(named("a")), errPicky)
-		require.NoError(t, inf.Invalid(named("b")))
-		h := inf.Health()
-		require.Equal(t, 1, h.Rejected)
-		require.ErrorIs(t, h.LastBadObject, errPicky)
-		require.Equal(t, Live, h.State)
+			began := time.Now()
+			bad := p.Update("default", "a", spoil)
+			p.Update("default", "b", func(*corev1.Pod) {})
+			synctest.Wait()
+			require.Equal(t, []string{"Updated b"}, told.lines())
+			held, ok := inf.Get(named("a"))
+			require.True(t, ok)
+			require.Same(t, good, held, "the last good state stays")
+			require.ErrorIs(t, inf.Invalid(named("a")), errPicky)
+			require.NoError(t, inf.Invalid(named("b")))
+			h := inf.Health()
+			require.Equal(t, 1, h.Rejected)
+			require.ErrorIs(t, h.LastBadObject, errPicky)
+			require.Equal(t, Live, h.State)
 
-		time.Sleep(time.Hour)
-		var waits []float64
-		for _, at := range transform.since() {
-			waits = append(waits, at.Sub(began).Seconds())
-			began = at
-		}
-		require.Equal(t, []float64{0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}, waits[:12])
+			time.Sleep(time.Hour)
+			var waits []float64
+			for _, at := range transform.since() {
+				waits = append(waits, at.Sub(began).Seconds())
+				began = at
+			}
+			require.Equal(t, []float64{0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}, waits[:12])
 
-		transform.cure()
-		time.Sleep(lastRetry)
-		synctest.Wait()
-		require.Equal(t, []string{"Updated a"}, told.lines())
-		held, _ = inf.Get(named("a"))
-		require.Equal(t, bad.ResourceVersion, held.ResourceVersion)
-		require.NoError(t, inf.Invalid(named("a")))
-		require.Zero(t, inf.Health().Rejected)
-		healed(t, p, inf, told)
-	})
+			transform.cure()
+			time.Sleep(lastRetry)
+			synctest.Wait()
+			require.Equal(t, []string{"Updated a"}, told.lines())
+			held, _ = inf.Get(named("a"))
+			require.Equal(t, bad.ResourceVersion, held.ResourceVersion)
+			require.NoError(t, inf.Invalid(named("a")))
+			require.Zero(t, inf.Health().Rejected)
+			healed(t, p, inf, told)
+		})
 }
 
 // B1, as far as a decoded object goes: one that is bad does not keep the others out.
@@ -104,70 +105,73 @@ func TestOneBadObjectDoesNotSpoilTheList(t *testing.T) {
 	for _, streaming := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streaming=%t", streaming), func(t *testing.T) {
 			transform := &picky{}
-			bubble(t, Options[*corev1.Pod]{Transform: transform.transform, DisableWatchList: !streaming}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-				p.Create(spoiled(pod("c")))
-				run(t, inf)
-				synced(t, inf)
-				synctest.Wait()
-				require.Equal(t, []string{"a", "b"}, names(inf))
-				require.ErrorIs(t, inf.Invalid(named("c")), errPicky)
-				told.lines()
+			bubble(t, Options[*corev1.Pod]{Transform: transform.transform, DisableWatchList: !streaming},
+				func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+					p.Create(spoiled(pod("c")))
+					run(t, inf)
+					synced(t, inf)
+					synctest.Wait()
+					require.Equal(t, []string{"a", "b"}, names(inf))
+					require.ErrorIs(t, inf.Invalid(named("c")), errPicky)
+					told.lines()
 
-				// Two that were good are bad in the next list, which is no reason to delete the one; the other is no longer the same.
-				p.Cut()
-				p.Update("default", "a", spoil)
-				p.Delete("default", "b")
-				p.Create(spoiled(pod("b")))
-				p.Compact()
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				require.Equal(t, []string{"Deleted b unknown"}, told.lines())
-				require.Equal(t, []string{"a"}, names(inf))
-				for _, name := range []string{"a", "b", "c"} {
-					require.ErrorIs(t, inf.Invalid(named(name)), errPicky)
-				}
+					// Two that were good are bad in the next list, which is no reason to delete the one; the other is no
+					// longer the same.
+					p.Cut()
+					p.Update("default", "a", spoil)
+					p.Delete("default", "b")
+					p.Create(spoiled(pod("b")))
+					p.Compact()
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					require.Equal(t, []string{"Deleted b unknown"}, told.lines())
+					require.Equal(t, []string{"a"}, names(inf))
+					for _, name := range []string{"a", "b", "c"} {
+						require.ErrorIs(t, inf.Invalid(named(name)), errPicky)
+					}
 
-				// Deleted, each in its way.
-				p.Delete("default", "c")
-				synctest.Wait()
-				require.NoError(t, inf.Invalid(named("c")))
-				require.NotContains(t, theLane(inf).reflector.quarantine.patients, named("c"))
-				p.Cut()
-				p.Delete("default", "a")
-				p.Compact()
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				require.Equal(t, []string{"Deleted a unknown"}, told.lines())
-				require.NoError(t, inf.Invalid(named("a")))
+					// Deleted, each in its way.
+					p.Delete("default", "c")
+					synctest.Wait()
+					require.NoError(t, inf.Invalid(named("c")))
+					require.NotContains(t, theLane(inf).reflector.quarantine.patients, named("c"))
+					p.Cut()
+					p.Delete("default", "a")
+					p.Compact()
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					require.Equal(t, []string{"Deleted a unknown"}, told.lines())
+					require.NoError(t, inf.Invalid(named("a")))
 
-				// Another state is another chance, at once.
-				p.Update("default", "b", func(o *corev1.Pod) { o.Annotations = nil })
-				synctest.Wait()
-				require.Equal(t, []string{"Added b"}, told.lines())
-				require.Zero(t, inf.Health().Rejected)
-				require.Empty(t, theLane(inf).reflector.quarantine.patients)
-				healed(t, p, inf, told)
-			})
+					// Another state is another chance, at once.
+					p.Update("default", "b", func(o *corev1.Pod) { o.Annotations = nil })
+					synctest.Wait()
+					require.Equal(t, []string{"Added b"}, told.lines())
+					require.Zero(t, inf.Health().Rejected)
+					require.Empty(t, theLane(inf).reflector.quarantine.patients)
+					healed(t, p, inf, told)
+				})
 		})
 	}
 }
 
 func TestALaterPatientDoesNotWaitForAnEarlierOne(t *testing.T) {
 	transform := &picky{}
-	bubble(t, Options[*corev1.Pod]{Transform: transform.transform}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		run(t, inf)
-		synctest.Wait()
-		p.Update("default", "a", spoil)
-		time.Sleep(time.Hour)
-		transform.since()
-		p.Update("default", "b", spoil)
-		time.Sleep(firstRetry)
-		synctest.Wait()
-		require.GreaterOrEqual(t, len(transform.since()), 2)
-		transform.cure()
-		time.Sleep(lastRetry)
-		healed(t, p, inf, told)
-	})
+	bubble(t, Options[*corev1.Pod]{Transform: transform.transform},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			run(t, inf)
+			synctest.Wait()
+			p.Update("default", "a", spoil)
+			time.Sleep(time.Hour)
+			transform.since()
+			p.Update("default", "b", spoil)
+			time.Sleep(firstRetry)
+			synctest.Wait()
+			require.GreaterOrEqual(t, len(transform.since()), 2)
+			transform.cure()
+			time.Sleep(lastRetry)
+			healed(t, p, inf, told)
+		})
 }
 
 func TestAPanicOfTransformIsItsFailure(t *testing.T) {
@@ -204,10 +208,12 @@ func TestAnObjectWithoutANameIsReported(t *testing.T) {
 	})
 }
 
-// B1, A16, as far as a decoding client lets us see: an event that cannot be decoded is gone past by a list, a broken connection is not.
+// B1, A16, as far as a decoding client lets us see: an event that cannot be decoded is gone past by a list, a broken
+// connection is not.
 func TestAnEventThatCannotBeDecoded(t *testing.T) {
 	garbage := watch.Event{Type: watch.Error, Object: &metav1.Status{
-		Status: metav1.StatusFailure, Code: 500, Reason: metav1.StatusReasonInternalError, Message: "unable to decode swordfish",
+		Status: metav1.StatusFailure, Code: 500, Reason: metav1.StatusReasonInternalError,
+		Message: "unable to decode swordfish",
 		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: decoding, Message: "swordfish"}}},
 	}}
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
@@ -233,46 +239,48 @@ func TestAnEventThatCannotBeDecoded(t *testing.T) {
 // no newer for that.
 func TestWhatIsTriedAgainDuringAListIsOfTheListBefore(t *testing.T) {
 	transform := &picky{}
-	bubble(t, Options[*corev1.Pod]{Transform: transform.transform}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		p.Create(spoiled(pod("bad")))
-		run(t, inf)
-		synctest.Wait()
-		require.Error(t, inf.Invalid(named("bad")))
-		p.Hold()
-		p.Delete("default", "bad")
-		inf.Relist(metav1.NamespaceAll, nil)
-		synctest.Wait()
-		transform.cure()
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		require.Equal(t, 1, inf.Health().Listed)
-		require.Equal(t, []string{"a", "b", "bad"}, names(inf), "nothing says yet that it is gone")
-		p.Release()
-		synctest.Wait()
-		require.Equal(t, 2, inf.Health().Listed)
-		require.Equal(t, []string{"a", "b"}, names(inf))
-		healed(t, p, inf, told)
-	})
+	bubble(t, Options[*corev1.Pod]{Transform: transform.transform},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			p.Create(spoiled(pod("bad")))
+			run(t, inf)
+			synctest.Wait()
+			require.Error(t, inf.Invalid(named("bad")))
+			p.Hold()
+			p.Delete("default", "bad")
+			inf.Relist(metav1.NamespaceAll, nil)
+			synctest.Wait()
+			transform.cure()
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			require.Equal(t, 1, inf.Health().Listed)
+			require.Equal(t, []string{"a", "b", "bad"}, names(inf), "nothing says yet that it is gone")
+			p.Release()
+			synctest.Wait()
+			require.Equal(t, 2, inf.Health().Listed)
+			require.Equal(t, []string{"a", "b"}, names(inf))
+			healed(t, p, inf, told)
+		})
 }
 
 // Whoever was told of an object that cannot be taken is told, as loudly, when it can.
 func TestTheRecoveryOfAnObjectIsLogged(t *testing.T) {
 	transform := &picky{}
-	bubble(t, Options[*corev1.Pod]{Transform: transform.transform}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		log := &lines{}
-		p.Create(spoiled(pod("bad")))
-		runOn(t, inf, klog.New(log))
-		synctest.Wait()
-		transform.cure()
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		recovered := 0
-		for _, l := range log.all() {
-			if l.message == "An object can be handled again" {
-				recovered++
-				require.Contains(t, l.text, "default/bad")
+	bubble(t, Options[*corev1.Pod]{Transform: transform.transform},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			log := &lines{}
+			p.Create(spoiled(pod("bad")))
+			runOn(t, inf, klog.New(log))
+			synctest.Wait()
+			transform.cure()
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			recovered := 0
+			for _, l := range log.all() {
+				if l.message == "An object can be handled again" {
+					recovered++
+					require.Contains(t, l.text, "default/bad")
+				}
 			}
-		}
-		require.Equal(t, 1, recovered)
-	})
+			require.Equal(t, 1, recovered)
+		})
 }

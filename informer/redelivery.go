@@ -13,7 +13,8 @@ import (
 // key is delivered again after 1 s, 2 s, 4 s ... 5 min. What happens to the key meanwhile waits behind, and is merged,
 // so that the handler sees the rounds and the Old of [Event] as if it had never been called in vain.
 //
-// A Deleted of a handler that never takes it would wait for ever, and the next one, and so on: those are given up after maxTries.
+// A Deleted of a handler that never takes it would wait for ever, and the next one, and so on: those are given up after
+// maxTries.
 //
 // It belongs to the listener's goroutine.
 type redelivery[T any] struct {
@@ -70,7 +71,8 @@ func (l *listener[T]) deliver(log klog.Logger, e Event[T]) {
 	l.call(log, e)
 }
 
-// redeliver calls the handler with what it owes, as far as its time has come, until ctx ends or the listener is removed.
+// redeliver calls the handler with what it owes, as far as its time has come, until ctx ends or the listener is
+// removed.
 func (l *listener[T]) redeliver(ctx context.Context, log klog.Logger) {
 	r := &l.redelivery
 	r.dueAt = time.Time{}
@@ -90,7 +92,8 @@ func (l *listener[T]) redeliver(ctx context.Context, log klog.Logger) {
 func (l *listener[T]) retry(ctx context.Context, log klog.Logger, key Key, f *failure[T]) {
 	settled := func() {
 		if len(f.events) > 0 && f.events[0].Type == Deleted && f.tries == maxTries {
-			log.Error(nil, "A handler panics again and again on a deletion, which is given up", "handler", l.name, "key", key)
+			log.Error(nil, "A handler panics again and again on a deletion, which is given up", "handler", l.name,
+				"key", key)
 			f.events = f.events[1:]
 		}
 		if len(f.events) == 0 {

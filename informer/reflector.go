@@ -22,7 +22,8 @@ const (
 	maxDoubts = 3
 	// With this many watches in a row that ended soon, and brought nothing, the cache follows nobody.
 	maxBarren = 3
-	// So often in a row, which takes about half a minute, a server that fails when it is asked for its version is asked before each watch: see [reflector.ask].
+	// So often in a row, which takes about half a minute, a server that fails when it is asked for its version is asked
+	// before each watch: see [reflector.ask].
 	maxUnanswered = 10
 )
 
@@ -34,14 +35,15 @@ var (
 	errWentBack   = fmt.Errorf("%w: its version went back", errViolation)
 )
 
-// reflector keeps a DeltaFIFO fed with what happens to one resource. It is in one of two states, each with a wait before it is tried again:
+// reflector keeps a DeltaFIFO fed with what happens to one resource. It is in one of two states, each with a wait
+// before it is tried again:
 //
 //	listing ---- the list is complete ----> watching <--+
 //	   ^                                     |  |       |
 //	   +--- 410 Gone, protocol violation ----+  +-------+ any other end of the watch: resume at resourceVersion
 //
-// A streamed list (the WatchList protocol, KEP-3157) is both at once: a watch that begins with the objects that exist and goes on with
-// what happens to them. A plain list, paged, is used where the server does not stream.
+// A streamed list (the WatchList protocol, KEP-3157) is both at once: a watch that begins with the objects that exist
+// and goes on with what happens to them. A plain list, paged, is used where the server does not stream.
 //
 // Every field that changes belongs to the goroutine of run, or to the one that lists or watches for it, which user code
 // may end.
@@ -58,7 +60,8 @@ type reflector[T any] struct {
 	pulse     pulse
 	log       klog.Logger
 
-	// wanted is what the next list will ask for, and selector what the latest asked for, as do the watches after it. Only their selectors are set.
+	// wanted is what the next list will ask for, and selector what the latest asked for, as do the watches after it.
+	// Only their selectors are set.
 	wanted   atomic.Pointer[metav1.ListOptions]
 	selector metav1.ListOptions
 
@@ -72,26 +75,30 @@ type reflector[T any] struct {
 	streamsLeft int
 	// synced is true once a list has been completed.
 	synced bool
-	// newest is the highest version that the store has been told of. doubts grows while the server seems not to have reached it: see [reflector.goesBack].
+	// newest is the highest version that the store has been told of. doubts grows while the server seems not to have
+	// reached it: see [reflector.goesBack].
 	newest string
 	doubts int
 	// held is empty unless a list is being streamed.
 	held heldBack
 	// garbledAt is the version after which the watch brought something that could not be decoded.
 	garbledAt string
-	// lost is true unless the latest watch ended when it was asked to: what answers the next one may be another server, or the same one after a restore.
+	// lost is true unless the latest watch ended when it was asked to: what answers the next one may be another server,
+	// or the same one after a restore.
 	lost bool
 	// barren counts the watches in a row that ended soon, and brought nothing.
 	barren int
 	// unanswered counts how often in a row the server has failed when it was asked for its version.
 	unanswered int
-	// unversioned is true once a list held an object without a resourceVersion, or an event did before anything was versioned. No real server does that, but
-	// the fake clientset of client-go does: its events have none, either, so they are taken as they come, and a watch that has ended cannot be resumed.
+	// unversioned is true once a list held an object without a resourceVersion, or an event did before anything was
+	// versioned. No real server does that, but the fake clientset of client-go does: its events have none, either, so
+	// they are taken as they come, and a watch that has ended cannot be resumed.
 	unversioned bool
-	// versioned is true once anything that a list held or a watch brought had a resourceVersion, which tells a real server from a fake one. The version of a
-	// list itself does not: the fake clientset makes one up.
+	// versioned is true once anything that a list held or a watch brought had a resourceVersion, which tells a real
+	// server from a fake one. The version of a list itself does not: the fake clientset makes one up.
 	versioned bool
-	// full is true once something had to be left out of the store, in this list or the watch after it, for want of room.
+	// full is true once something had to be left out of the store, in this list or the watch after it, for want of
+	// room.
 	full bool
 	// nameless is true once the present list had an object whose name could not be read: any of those that the store
 	// holds may be meant. Then again fires when it is time for another list, if the store keeps objects for that
@@ -162,7 +169,8 @@ func (r *reflector[T]) listOrWatch(ctx context.Context) error {
 	return err
 }
 
-// rest waits, for minutes, before what had no room is listed again, unless a namespace leaves meanwhile, or somebody asks for the list.
+// rest waits, for minutes, before what had no room is listed again, unless a namespace leaves meanwhile, or somebody
+// asks for the list.
 func (r *reflector[T]) rest(ctx context.Context, wait backoff.Delay) {
 	timer := time.NewTimer(wait.Max)
 	defer timer.Stop()
@@ -179,7 +187,8 @@ func (r *reflector[T]) rest(ctx context.Context, wait backoff.Delay) {
 // failed decides what an error means for the state and returns how long to wait.
 func (r *reflector[T]) failed(err error) backoff.Delay {
 	if errors.Is(err, errShortLived) {
-		// An ordinary end, only early: the cache is as good as ever. But client-go makes the same of a server that hangs up on everybody.
+		// An ordinary end, only early: the cache is as good as ever. But client-go makes the same of a server that
+		// hangs up on everybody.
 		if r.barren >= maxBarren {
 			r.health.failed(fmt.Errorf("%w, %d times in a row, before anything had come", err, r.barren), r.synced)
 		}
@@ -188,7 +197,8 @@ func (r *reflector[T]) failed(err error) backoff.Delay {
 	r.log.V(2).Info("List or watch failed", "err", err, "resourceVersion", r.resourceVersion)
 	r.health.failed(err, r.synced)
 
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsNotFound(err) || errors.Is(err, errViolation) || errors.Is(err, ErrTooLarge) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsNotFound(err) ||
+		errors.Is(err, errViolation) || errors.Is(err, ErrTooLarge) {
 		r.resourceVersion = ""
 	}
 	switch {
@@ -210,8 +220,8 @@ func (r *reflector[T]) failed(err error) backoff.Delay {
 	return wait
 }
 
-// doubtEvent notes that what follows the present version could not be read. A broken connection looks the same; if it is the event itself, it comes
-// again: then a list goes past it.
+// doubtEvent notes that what follows the present version could not be read. A broken connection looks the same; if it
+// is the event itself, it comes again: then a list goes past it.
 func (r *reflector[T]) doubtEvent() {
 	if r.garbledAt == r.resourceVersion {
 		r.resourceVersion = ""
@@ -272,7 +282,8 @@ func (r *reflector[T]) cannotStream(err error) {
 	}
 }
 
-// begin opens a list, and returns what it is to ask for: what the store holds from an older epoch when the list is complete is gone.
+// begin opens a list, and returns what it is to ask for: what the store holds from an older epoch when the list is
+// complete is gone.
 func (r *reflector[T]) begin() metav1.ListOptions {
 	select {
 	case doubt := <-r.asked: // this is the list that was asked for
@@ -285,9 +296,10 @@ func (r *reflector[T]) begin() metav1.ListOptions {
 	return r.selector
 }
 
-// complete records that a list has come to its end, at resourceVersion, and that, unless there was no room for all of it, everything up to there is in the FIFO.
-// A list that had no room is an error, but the store lets go of what it did not contain: that may be what takes the room. So much, and no more, a first list is
-// good for that does not fit; a later one says also how far the store has got.
+// complete records that a list has come to its end, at resourceVersion, and that, unless there was no room for all of
+// it, everything up to there is in the FIFO. A list that had no room is an error, but the store lets go of what it did
+// not contain: that may be what takes the room. So much, and no more, a first list is good for that does not fit; a
+// later one says also how far the store has got.
 func (r *reflector[T]) complete(resourceVersion string) error {
 	r.again.Stop()
 	if r.nameless {
@@ -313,11 +325,12 @@ func (r *reflector[T]) complete(resourceVersion string) error {
 	return nil
 }
 
-// goesBack reports whether a version is older than one that the store has had. The store never follows there lightly: what a controller has seen
-// deleted would exist again, and it would act on that.
+// goesBack reports whether a version is older than one that the store has had. The store never follows there lightly:
+// what a controller has seen deleted would exist again, and it would act on that.
 //
-// Each list asks for the most recent state, which no server can answer from a cache that lags. So if one is older nonetheless, it is refused, and a
-// plain list decides. If that is older, too, the cluster itself has gone back, restored from a backup, and the store goes with it: [reflector.rewind].
+// Each list asks for the most recent state, which no server can answer from a cache that lags. So if one is older
+// nonetheless, it is refused, and a plain list decides. If that is older, too, the cluster itself has gone back,
+// restored from a backup, and the store goes with it: [reflector.rewind].
 func (r *reflector[T]) goesBack(resourceVersion string) bool {
 	return r.newest != "" && older(resourceVersion, r.newest)
 }
@@ -326,25 +339,31 @@ func wentBack(from, to string) error {
 	return fmt.Errorf("%w from %s to %s", errWentBack, brief(from), brief(to))
 }
 
-// older compares two versions of one resource. Those that are no numbers, as some aggregated APIs have them, cannot be compared: they are not older.
+// older compares two versions of one resource. Those that are no numbers, as some aggregated APIs have them, cannot be
+// compared: they are not older.
 func older(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }
 
-// ask finds out, once a lost connection has been replaced, whether the server has what the cache has seen. One that was restored from a backup has not: it accepts a
-// watch that begins in its future, and says nothing, bookmarks included, until it gets there.
+// ask finds out, once a lost connection has been replaced, whether the server has what the cache has seen. One that was
+// restored from a backup has not: it accepts a watch that begins in its future, and says nothing, bookmarks included,
+// until it gets there.
 //
-// It is asked for one object, for the sake of the list's version. The most recent one, since a server that lags would make the others wait, and client-go ask ten times over;
-// and not "0", for then API servers take no notice of the limit. Most answer from memory, and ask etcd for its version only. It is any object: to find one that is
-// selected a server may have to look at all of them, which is much to ask of one that reads them from etcd, as it does those it has no cache of, such as
-// Events, and all of them until that cache is complete. Only where the right to list depends on the selectors, or any object is one that cannot be read, they are said.
+// It is asked for one object, for the sake of the list's version. The most recent one, since a server that lags would
+// make the others wait, and client-go ask ten times over; and not "0", for then API servers take no notice of the
+// limit. Most answer from memory, and ask etcd for its version only. It is any object: to find one that is selected a
+// server may have to look at all of them, which is much to ask of one that reads them from etcd, as it does those it
+// has no cache of, such as Events, and all of them until that cache is complete. Only where the right to list depends
+// on the selectors, or any object is one that cannot be read, they are said.
 //
-// There is one such request for each connection that was replaced, behind the watch: a server that takes no watches is not asked, and all the informers
-// of a cluster, when their server has gone, come back spread out by their backoff, or the [Gate].
+// There is one such request for each connection that was replaced, behind the watch: a server that takes no watches is
+// not asked, and all the informers of a cluster, when their server has gone, come back spread out by their backoff, or
+// the [Gate].
 //
-// Without an answer there is no watch: the connection may have led to the past. But where a list cannot be had at all, because of one object that nobody can
-// read, the watch goes on, and the question is put again to the next one: answered is false.
+// Without an answer there is no watch: the connection may have led to the past. But where a list cannot be had at all,
+// because of one object that nobody can read, the watch goes on, and the question is put again to the next one:
+// answered is false.
 func (r *reflector[T]) ask(ctx context.Context) (answered bool, err error) {
 	opts := metav1.ListOptions{Limit: 1}
 	first := func() (metav1.ListMeta, error) {
@@ -353,8 +372,10 @@ func (r *reflector[T]) ask(ctx context.Context) (answered bool, err error) {
 	unreadable := func(err error) bool { return errors.Is(err, errUndecodable) || apierrors.IsInternalError(err) }
 	list, err := first()
 	selected, unselected := r.selector, err
-	// What cannot be read may be the trouble of the server or of a connection, which passes, and is not to be added to; so that is asked a few times.
-	if selected != (metav1.ListOptions{}) && (apierrors.IsForbidden(err) || unreadable(err) && r.unanswered >= maxUnanswered-1) {
+	// What cannot be read may be the trouble of the server or of a connection, which passes, and is not to be added to;
+	// so that is asked a few times.
+	if selected != (metav1.ListOptions{}) &&
+		(apierrors.IsForbidden(err) || unreadable(err) && r.unanswered >= maxUnanswered-1) {
 		opts.LabelSelector, opts.FieldSelector = selected.LabelSelector, selected.FieldSelector
 		list, err = first()
 	}
@@ -378,14 +399,17 @@ func (r *reflector[T]) ask(ctx context.Context) (answered bool, err error) {
 	return false, fmt.Errorf("list of one object: %w", err)
 }
 
-// tooLarge reports whether the server has not reached the version that was asked for, or that it asked its own storage for.
+// tooLarge reports whether the server has not reached the version that was asked for, or that it asked its own storage
+// for.
 func tooLarge(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// rewind lets the store follow a cluster that has gone back: what comes in from now on is compared with nothing that came before.
+// rewind lets the store follow a cluster that has gone back: what comes in from now on is compared with nothing that
+// came before.
 func (r *reflector[T]) rewind(resourceVersion string) {
-	r.log.Error(nil, "The cluster has gone back to an older state, as after a restore; the cache follows it", "from", r.newest, "to", resourceVersion)
+	r.log.Error(nil, "The cluster has gone back to an older state, as after a restore; the cache follows it", "from",
+		r.newest, "to", resourceVersion)
 	r.health.rewound()
 	r.fifo.rewind(r.epoch)
 	r.newest = ""

@@ -25,7 +25,8 @@ import (
 // proxy stands in front of a podAPI, writes down what is asked, and goes wrong where onList and onWatch say so.
 type proxy struct {
 	*podAPI
-	// Both may be nil, and may call the next handler's method. They are set before use, or in between by the test's goroutine, with set.
+	// Both may be nil, and may call the next handler's method. They are set before use, or in between by the test's
+	// goroutine, with set.
 	mu      sync.Mutex
 	onList  func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error)
 	onWatch func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
@@ -102,7 +103,8 @@ func refuse(err error) func(context.Context, metav1.ListOptions) (watch.Interfac
 
 func problem(code int32, reason metav1.StatusReason, retryAfter int32) *apierrors.StatusError {
 	s := &apierrors.StatusError{ErrStatus: metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: code, Reason: reason, Message: string(reason),
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: code,
+		Reason: reason, Message: string(reason),
 	}}
 	if retryAfter > 0 {
 		s.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
@@ -117,8 +119,10 @@ var (
 	errBusy      = problem(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, 0)
 )
 
-// bubble runs fn in virtual time with a server that holds the pods a and b, and an informer in front of it that has not been started.
-func bubble(t *testing.T, opts Options[*corev1.Pod], fn func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history)) {
+// bubble runs fn in virtual time with a server that holds the pods a and b, and an informer in front of it that has not
+// been started.
+func bubble(t *testing.T, opts Options[*corev1.Pod],
+	fn func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p := &proxy{podAPI: newPodAPI()}
@@ -173,7 +177,8 @@ func TestStreamsTheFirstListAndStaysWithItsWatch(t *testing.T) {
 	})
 }
 
-// A15 and its relatives: whatever keeps a server from streaming a list, plain lists take over within a bounded time, and for good.
+// A15 and its relatives: whatever keeps a server from streaming a list, plain lists take over within a bounded time,
+// and for good.
 func TestFallsBackToPlainLists(t *testing.T) {
 	type watcher = func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	stream := func(events func(w *watch.RaceFreeFakeWatcher)) watcher {
@@ -189,13 +194,15 @@ func TestFallsBackToPlainLists(t *testing.T) {
 		server watcher
 		within time.Duration
 	}{
-		"refused":             {refuse(problem(422, metav1.StatusReasonInvalid, 0)), 0},
-		"bad request":         {refuse(problem(400, metav1.StatusReasonBadRequest, 0)), 0},
-		"no such verb":        {refuse(problem(405, metav1.StatusReasonMethodNotAllowed, 0)), 0},
-		"silent at once":      {silence, 2*streamBegins + time.Second},
-		"silent after a":      {stream(func(w *watch.RaceFreeFakeWatcher) { w.Add(someone) }), 2*streamGoesOn + time.Second},
-		"ended early":         {stream(func(w *watch.RaceFreeFakeWatcher) { w.Add(someone); w.Stop() }), time.Second},
-		"bookmark of another": {stream(func(w *watch.RaceFreeFakeWatcher) { w.Action(watch.Bookmark, someone) }), 2*streamGoesOn + time.Second},
+		"refused":        {refuse(problem(422, metav1.StatusReasonInvalid, 0)), 0},
+		"bad request":    {refuse(problem(400, metav1.StatusReasonBadRequest, 0)), 0},
+		"no such verb":   {refuse(problem(405, metav1.StatusReasonMethodNotAllowed, 0)), 0},
+		"silent at once": {silence, 2*streamBegins + time.Second},
+		"silent after a": {stream(func(w *watch.RaceFreeFakeWatcher) { w.Add(someone) }),
+			2*streamGoesOn + time.Second},
+		"ended early": {stream(func(w *watch.RaceFreeFakeWatcher) { w.Add(someone); w.Stop() }), time.Second},
+		"bookmark of another": {stream(func(w *watch.RaceFreeFakeWatcher) { w.Action(watch.Bookmark, someone) }),
+			2*streamGoesOn + time.Second},
 		"never answers": {func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -221,7 +228,8 @@ func TestFallsBackToPlainLists(t *testing.T) {
 				p.Cut()
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				require.Equal(t, []string{"WATCH", "LIST", "WATCH"}, p.verbs(), "what the server cannot do is remembered")
+				require.Equal(t, []string{"WATCH", "LIST", "WATCH"}, p.verbs(),
+					"what the server cannot do is remembered")
 				healed(t, p, inf, told)
 			})
 		})
@@ -254,51 +262,55 @@ func TestAStreamThatWorkedMakesUpForOneThatDidNot(t *testing.T) {
 }
 
 func TestPagedListAsksPageByPage(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, PageSize: 2, LabelSelector: labels.Everything()}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		for _, name := range []string{"c", "d", "e"} {
-			p.Create(pod(name))
-		}
-		run(t, inf)
-		synctest.Wait()
-		asked := p.requests()
-		require.Len(t, asked, 4)
-		for i, r := range asked[:3] {
-			require.Equal(t, "LIST", r.verb)
-			require.EqualValues(t, 2, r.opts.Limit)
-			require.Equal(t, i > 0, r.opts.Continue != "")
-			require.Empty(t, r.opts.ResourceVersion)
-		}
-		require.Equal(t, "WATCH", asked[3].verb)
-		require.Equal(t, inf.ResourceVersion(metav1.NamespaceAll), asked[3].opts.ResourceVersion)
-		require.Equal(t, []string{"Added a initial", "Added b initial", "Added c initial", "Added d initial", "Added e initial"}, told.lines())
-	})
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, PageSize: 2, LabelSelector: labels.Everything()},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			for _, name := range []string{"c", "d", "e"} {
+				p.Create(pod(name))
+			}
+			run(t, inf)
+			synctest.Wait()
+			asked := p.requests()
+			require.Len(t, asked, 4)
+			for i, r := range asked[:3] {
+				require.Equal(t, "LIST", r.verb)
+				require.EqualValues(t, 2, r.opts.Limit)
+				require.Equal(t, i > 0, r.opts.Continue != "")
+				require.Empty(t, r.opts.ResourceVersion)
+			}
+			require.Equal(t, "WATCH", asked[3].verb)
+			require.Equal(t, inf.ResourceVersion(metav1.NamespaceAll), asked[3].opts.ResourceVersion)
+			require.Equal(t, []string{"Added a initial", "Added b initial", "Added c initial", "Added d initial",
+				"Added e initial"}, told.lines())
+		})
 }
 
 // A5: the token expires between two pages; what is deleted in between must not survive in the cache.
 func TestAnExpiredTokenRestartsTheListAndNothingOfTheFirstTryIsLeft(t *testing.T) {
 	for _, expiries := range []int{1, 3} {
 		t.Run(fmt.Sprintf("expiries=%d", expiries), func(t *testing.T) {
-			bubble(t, Options[*corev1.Pod]{DisableWatchList: true, PageSize: 2}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-				p.Create(pod("d"))
-				left := expiries
-				p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
-					if opts.Continue != "" && left > 0 {
-						if left--; left == 0 {
-							p.Delete("default", "a")
-							p.Create(pod("c"))
+			bubble(t, Options[*corev1.Pod]{DisableWatchList: true, PageSize: 2},
+				func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+					p.Create(pod("d"))
+					left := expiries
+					p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+						if opts.Continue != "" && left > 0 {
+							if left--; left == 0 {
+								p.Delete("default", "a")
+								p.Create(pod("c"))
+							}
+							p.Compact()
 						}
-						p.Compact()
+						return p.podAPI.List(ctx, opts)
 					}
-					return p.podAPI.List(ctx, opts)
-				}
-				run(t, inf)
-				synced(t, inf)
-				require.Equal(t, []string{"b", "c", "d"}, names(inf))
-				asked := p.requests()
-				require.Equal(t, expiries == 3, asked[len(asked)-1].opts.Limit == 0 && asked[len(asked)-1].verb == "LIST" || asked[len(asked)-2].opts.Limit == 0,
-					"after three expired tokens, and only then, everything is asked for in one piece")
-				healed(t, p, inf, told)
-			})
+					run(t, inf)
+					synced(t, inf)
+					require.Equal(t, []string{"b", "c", "d"}, names(inf))
+					asked := p.requests()
+					require.Equal(t, expiries == 3, asked[len(asked)-1].opts.Limit == 0 &&
+						asked[len(asked)-1].verb == "LIST" || asked[len(asked)-2].opts.Limit == 0,
+						"after three expired tokens, and only then, everything is asked for in one piece")
+					healed(t, p, inf, told)
+				})
 		})
 	}
 }
@@ -312,23 +324,26 @@ func TestAListThatRunsInCirclesIsAnError(t *testing.T) {
 		"always new ones": strconv.Itoa,
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-				pages := 0
-				p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) {
-					pages++
-					return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: tokens(pages)}}, nil
-				}
-				run(t, inf)
-				synctest.Wait()
-				require.LessOrEqual(t, pages, maxPages)
-				if name != "always new ones" {
-					require.Less(t, pages, 300)
-				}
-				require.Equal(t, Failed, inf.Health().State)
-				require.ErrorIs(t, inf.Health().LastError, errViolation)
-				require.False(t, inf.HasSynced())
-				healed(t, p, inf, told)
-			})
+			bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
+				func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+					pages := 0
+					p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) {
+						pages++
+						return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "9",
+								Continue: tokens(pages)}},
+							nil
+					}
+					run(t, inf)
+					synctest.Wait()
+					require.LessOrEqual(t, pages, maxPages)
+					if name != "always new ones" {
+						require.Less(t, pages, 300)
+					}
+					require.Equal(t, Failed, inf.Health().State)
+					require.ErrorIs(t, inf.Health().LastError, errViolation)
+					require.False(t, inf.HasSynced())
+					healed(t, p, inf, told)
+				})
 		})
 	}
 }
@@ -344,30 +359,32 @@ func TestGoneIsFollowedByAListWithBackoff(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-				run(t, inf)
-				time.Sleep(time.Minute)
-				told.lines()
-				p.requests()
-				p.set(func() { p.onWatch = gone })
-				p.Delete("default", "a")
-				synctest.Wait()
-				told.lines()
-				p.Cut()
-				time.Sleep(10 * time.Minute)
-				synctest.Wait()
-				require.Less(t, len(p.verbs()), 120, "lists and watches in ten minutes")
-				require.Empty(t, told.lines())
-				require.Contains(t, []State{Stale, Live}, inf.Health().State)
-				require.Equal(t, 1, inf.Len(), "the old cache serves")
-				healed(t, p, inf, told)
-			})
+			bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
+				func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+					run(t, inf)
+					time.Sleep(time.Minute)
+					told.lines()
+					p.requests()
+					p.set(func() { p.onWatch = gone })
+					p.Delete("default", "a")
+					synctest.Wait()
+					told.lines()
+					p.Cut()
+					time.Sleep(10 * time.Minute)
+					synctest.Wait()
+					require.Less(t, len(p.verbs()), 120, "lists and watches in ten minutes")
+					require.Empty(t, told.lines())
+					require.Contains(t, []State{Stale, Live}, inf.Health().State)
+					require.Equal(t, 1, inf.Len(), "the old cache serves")
+					healed(t, p, inf, told)
+				})
 		})
 	}
 }
 
-// A1, A2: a watch that ends soon is resumed where it ended, after a wait that grows; never is there a list. If one after the other ends before anything has come,
-// nothing is being followed: client-go makes such watches of a server that hangs up.
+// A1, A2: a watch that ends soon is resumed where it ended, after a wait that grows; never is there a list. If one
+// after the other ends before anything has come, nothing is being followed: client-go makes such watches of a server
+// that hangs up.
 func TestShortWatchesBackOffAndNeverRelist(t *testing.T) {
 	for name, lives := range map[string]time.Duration{"empty": 0, "with an event": 0, "a second": time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -472,7 +489,8 @@ func TestBackoffIsForgottenOnceAWatchHasLived(t *testing.T) {
 				p.Cut()
 				time.Sleep(time.Minute)
 				asked := p.requests()
-				require.Len(t, asked, 3, "what was resumed is asked for its version, and nobody streams who answers so for hours")
+				require.Len(t, asked, 3, "what was resumed is asked for its version, and nobody streams who answers "+
+					"so for hours")
 				require.LessOrEqual(t, asked[1].at.Sub(asked[0].at), 800*time.Millisecond)
 			}
 		}
@@ -556,7 +574,10 @@ func TestDeniedAndMissingRecoverByThemselves(t *testing.T) {
 					}
 					p.set(func() {
 						p.onWatch = refuse(err)
-						p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, err }
+						p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) {
+							return nil,
+								err
+						}
 					})
 					p.Cut()
 					if !late {
@@ -626,18 +647,19 @@ func TestAWatchThatSpeaksMayOutliveItsTime(t *testing.T) {
 }
 
 func TestALateAnswerToAListIsSilence(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		p.onList = func(ctx context.Context, _ metav1.ListOptions) (*corev1.PodList, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		run(t, inf)
-		time.Sleep(pageTimeout)
-		synctest.Wait()
-		require.Equal(t, Failed, inf.Health().State)
-		require.ErrorIs(t, inf.Health().LastError, errSilent)
-		healed(t, p, inf, told)
-	})
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			p.onList = func(ctx context.Context, _ metav1.ListOptions) (*corev1.PodList, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			run(t, inf)
+			time.Sleep(pageTimeout)
+			synctest.Wait()
+			require.Equal(t, Failed, inf.Health().State)
+			require.ErrorIs(t, inf.Health().LastError, errSilent)
+			healed(t, p, inf, told)
+		})
 }
 
 // B2, B3: the version never passes an event that was not understood; a list makes good what was missed.
@@ -683,19 +705,20 @@ func TestEventsThatBreakTheProtocolLeadToAList(t *testing.T) {
 func TestAnotherUIDIsAnotherObject(t *testing.T) {
 	for _, streaming := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streaming=%t", streaming), func(t *testing.T) {
-			bubble(t, Options[*corev1.Pod]{DisableWatchList: !streaming}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-				run(t, inf)
-				synctest.Wait()
-				told.lines()
-				p.Cut()
-				p.Delete("default", "a")
-				p.Create(pod("a"))
-				p.Compact()
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				require.Equal(t, []string{"Deleted a unknown", "Added a"}, told.lines())
-				healed(t, p, inf, told)
-			})
+			bubble(t, Options[*corev1.Pod]{DisableWatchList: !streaming},
+				func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+					run(t, inf)
+					synctest.Wait()
+					told.lines()
+					p.Cut()
+					p.Delete("default", "a")
+					p.Create(pod("a"))
+					p.Compact()
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					require.Equal(t, []string{"Deleted a unknown", "Added a"}, told.lines())
+					healed(t, p, inf, told)
+				})
 		})
 	}
 }

@@ -8,8 +8,8 @@ import "cmp"
 // begins share it. The wait after a failure ends for it, unless the server asked for that wait. Out of scope nothing is
 // listed.
 //
-// doubt, if not nil, says why the cache is not to be believed: it is Stale for that reason until the list is complete, unless it has never been complete, or
-// is worse than Stale. Of several doubts the last one counts.
+// doubt, if not nil, says why the cache is not to be believed: it is Stale for that reason until the list is complete,
+// unless it has never been complete, or is worse than Stale. Of several doubts the last one counts.
 func (inf *SharedIndexInformer[T]) Relist(namespace string, doubt error) (list int) {
 	list = int(inf.health.lists.Load()) + 1
 	for _, l := range inf.course.Load().in(namespace) {

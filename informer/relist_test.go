@@ -35,7 +35,8 @@ func TestRelistListsWithoutAnybodyNoticing(t *testing.T) {
 }
 
 func TestADoubtedCacheIsStaleUntilItIsListed(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod],
+		told *history) {
 		run(t, inf)
 		synctest.Wait()
 		p.Hold()
@@ -46,7 +47,8 @@ func TestADoubtedCacheIsStaleUntilItIsListed(t *testing.T) {
 		require.ErrorIs(t, inf.Health().LastError, doubt)
 		require.Less(t, inf.Health().Listed, list)
 
-		// Who asks while a list is under way gets one that begins later: what the first has read is older than the question.
+		// Who asks while a list is under way gets one that begins later: what the first has read is older than the
+		// question.
 		require.Equal(t, list+1, inf.Relist(metav1.NamespaceAll, nil))
 		p.Release()
 		time.Sleep(time.Second)
@@ -60,9 +62,11 @@ func TestADoubtedCacheIsStaleUntilItIsListed(t *testing.T) {
 // Those who share a list may have asked for different reasons.
 func TestADoubtIsNotLostBehindSomebodyElsesList(t *testing.T) {
 	doubt := errors.New("it has not seen what it should")
-	for name, doubts := range map[string][]error{"asked before": {nil, doubt}, "asked after": {doubt, nil}, "both": {errBusy, doubt}} {
+	for name, doubts := range map[string][]error{"asked before": {nil, doubt}, "asked after": {doubt, nil},
+		"both": {errBusy, doubt}} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history) {
+			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod],
+				told *history) {
 				run(t, inf)
 				synctest.Wait()
 				p.set(func() {
@@ -95,7 +99,8 @@ func TestADoubtIsNotLostBehindSomebodyElsesList(t *testing.T) {
 
 // Nor is it lost behind a list that is due for a reason of its own.
 func TestADoubtIsNotLostBehindAListThatIsDue(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod],
+		told *history) {
 		run(t, inf)
 		synctest.Wait()
 		p.Compact()
@@ -122,7 +127,8 @@ func TestADoubtIsNotLostBehindAListThatIsDue(t *testing.T) {
 
 // A doubt does not make what is worse look better.
 func TestADoubtDoesNotHideThatListsAreDenied(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod],
+		told *history) {
 		run(t, inf)
 		synctest.Wait()
 		p.set(func() {
@@ -152,7 +158,8 @@ func TestADoubtDoesNotHideThatListsAreDenied(t *testing.T) {
 
 // TestRelistWaitsForTheServer asks while nothing is answered: the list comes when something is.
 func TestRelistWaitsForTheServer(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod], told *history) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *SharedIndexInformer[*corev1.Pod],
+		told *history) {
 		run(t, inf)
 		synctest.Wait()
 		p.set(func() {

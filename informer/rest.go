@@ -16,20 +16,23 @@ import (
 	"github.com/thermostat-go/thermostat/internal/intern"
 )
 
-// REST is a Client that reads the bytes itself: those of a resource, listed as L, in one namespace or, if that is empty, in all of them.
+// REST is a Client that reads the bytes itself: those of a resource, listed as L, in one namespace or, if that is
+// empty, in all of them.
 //
 //	informer.REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll)
 //
-// An informer on it takes lists and watches apart as they arrive, and decodes object by object, on several cores if there is much to do. So a list is
-// never held as a whole; an object that cannot be decoded, or is too large, is quarantined alone (see [SharedIndexInformer.Invalid]), where any other Client
-// fails with its whole page, or loses its watch; and Options.MaxBytes can be kept.
+// An informer on it takes lists and watches apart as they arrive, and decodes object by object, on several cores if
+// there is much to do. So a list is never held as a whole; an object that cannot be decoded, or is too large, is
+// quarantined alone (see [SharedIndexInformer.Invalid]), where any other Client fails with its whole page, or loses its
+// watch; and Options.MaxBytes can be kept.
 //
-// It asks for protobuf if the items of L can be decoded from that, and the REST client is not configured otherwise, else for JSON: unstructured objects and those of
-// custom resources are JSON. L may be *metav1.PartialObjectMetadataList, for which only the metadata is asked for. A request is made once; what the server
+// It asks for protobuf if the items of L can be decoded from that, and the REST client is not configured otherwise,
+// else for JSON: unstructured objects and those of custom resources are JSON. L may be
+// *metav1.PartialObjectMetadataList, for which only the metadata is asked for. A request is made once; what the server
 // says about coming back later is for the informer to obey. The transport unzips.
 //
-// What objects have in common they share in memory: strings, labels, managed fields, in protobuf also whatever slices and pointers hold. With
-// Options.Transform, which may change them, they share strings only.
+// What objects have in common they share in memory: strings, labels, managed fields, in protobuf also whatever slices
+// and pointers hold. With Options.Transform, which may change them, they share strings only.
 //
 // L must be a pointer to a struct with a field Items, a slice of objects; anything else, a client or resource that is
 // missing, and a client of another group or version than L, if L is a type of k8s.io/api, are errors of [New].
@@ -103,7 +106,8 @@ func sameGroup(of schema.GroupVersion, list reflect.Type) error {
 		of.Group = "core"
 	}
 	if of.Group != group || of.Version != version {
-		return fmt.Errorf("REST: the REST client is one of %s/%s, and %s is of %s/%s", of.Group, of.Version, list.Elem(),
+		return fmt.Errorf("REST: the REST client is one of %s/%s, and %s is of %s/%s", of.Group, of.Version,
+			list.Elem(),
 			group, version)
 	}
 	return nil
@@ -119,7 +123,8 @@ type rawSource struct {
 func (s *rawSource) streams() bool { return true }
 
 func (s *rawSource) request(opts metav1.ListOptions) *rest.Request {
-	r := s.client.Get().Resource(s.resource).SpecificallyVersionedParams(&opts, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).MaxRetries(0)
+	r := s.client.Get().Resource(s.resource).SpecificallyVersionedParams(&opts, metav1.ParameterCodec,
+		schema.GroupVersion{Version: "v1"}).MaxRetries(0)
 	if s.namespace != "" {
 		r.Namespace(s.namespace)
 	}

@@ -24,8 +24,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// damaging makes whatever holds its mark undecodable on its way from the server: in JSON by a control character in a string, in protobuf by a wire type that does
-// not exist. Where one object ends and the next begins stays as it was.
+// damaging makes whatever holds its mark undecodable on its way from the server: in JSON by a control character in a
+// string, in protobuf by a wire type that does not exist. Where one object ends and the next begins stays as it was.
 type damaging struct{ next http.RoundTripper }
 
 const mark = "DAMAGE"
@@ -70,7 +70,9 @@ func TestRESTOnARealServer(t *testing.T) {
 				namespace := c.Namespace(t)
 				admin := kubernetes.NewForConfigOrDie(c.Config()).CoreV1().ConfigMaps(namespace)
 				create := func(name string, data map[string]string) {
-					_, err := admin.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}, metav1.CreateOptions{})
+					_, err := admin.Create(t.Context(),
+						&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data},
+						metav1.CreateOptions{})
 					require.NoError(t, err)
 				}
 				for i := range 7 {
@@ -82,8 +84,10 @@ func TestRESTOnARealServer(t *testing.T) {
 				cfg := c.Config()
 				cfg.ContentType = contentType
 				cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return damaging{next} })
-				client := informer.REST[*corev1.ConfigMapList](kubernetes.NewForConfigOrDie(cfg).CoreV1().RESTClient(), "configmaps", namespace)
-				maps := follow(t, client, informer.Options[*corev1.ConfigMap]{DisableWatchList: !streaming, PageSize: 3})
+				client := informer.REST[*corev1.ConfigMapList](kubernetes.NewForConfigOrDie(cfg).CoreV1().RESTClient(),
+					"configmaps", namespace)
+				maps := follow(t, client, informer.Options[*corev1.ConfigMap]{DisableWatchList: !streaming,
+					PageSize: 3})
 				require.Equal(t, 8, maps.Len(), "%s", maps.Health()) // with kube-root-ca.crt
 				require.ErrorContains(t, maps.Invalid(informer.Key{Namespace: namespace, Name: "damaged"}), "damaged")
 				require.Equal(t, 1, maps.Health().Rejected)
@@ -112,9 +116,11 @@ func TestRESTWithCustomResources(t *testing.T) {
 	defer cancel()
 	admin := dynamic.NewForConfigOrDie(c.Config())
 	group := schema.GroupVersion{Group: "rest.thermostat.example", Version: "v1"}
-	crds := admin.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	crds := admin.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"})
 	_, err := crds.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "knobs." + group.Group},
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "knobs." + group.Group},
 		"spec": map[string]any{
 			"group": group.Group, "scope": "Namespaced", "names": map[string]any{"plural": "knobs", "kind": "Knob"},
 			"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{
@@ -137,7 +143,8 @@ func TestRESTWithCustomResources(t *testing.T) {
 		}}, metav1.CreateOptions{})
 		return err
 	}
-	require.Eventually(t, func() bool { return create("a") == nil }, time.Minute, 50*time.Millisecond, "the resource is never served")
+	require.Eventually(t, func() bool { return create("a") == nil }, time.Minute, 50*time.Millisecond,
+		"the resource is never served")
 	for _, streaming := range []bool{true, false} {
 		full := follow(t, informer.REST[*unstructured.UnstructuredList](client, "knobs", namespace),
 			informer.Options[*unstructured.Unstructured]{DisableWatchList: !streaming})
@@ -160,7 +167,8 @@ func TestRESTWithCustomResources(t *testing.T) {
 }
 
 // follow runs an informer for the rest of the test and waits for its first list.
-func follow[T informer.Object, L runtime.Object](t *testing.T, client informer.Client[L], opts informer.Options[T]) *informer.SharedIndexInformer[T] {
+func follow[T informer.Object, L runtime.Object](t *testing.T, client informer.Client[L],
+	opts informer.Options[T]) *informer.SharedIndexInformer[T] {
 	t.Helper()
 	inf, err := informer.New[T](client, opts)
 	require.NoError(t, err)

@@ -55,7 +55,8 @@ func TestRESTMetadata(t *testing.T) {
 	followsOverHTTP[*metav1.PartialObjectMetadata](t, false, restPods[*metav1.PartialObjectMetadataList])
 }
 
-// overREST runs fn in virtual time, for JSON and for protobuf, with an informer on the bytes of a server that holds the pods a, b and c.
+// overREST runs fn in virtual time, for JSON and for protobuf, with an informer on the bytes of a server that holds the
+// pods a, b and c.
 func overREST(t *testing.T, opts Options[*corev1.Pod], fn func(t *testing.T, s *overHTTP, inf *informerOfPods)) {
 	t.Helper()
 	for _, protobuf := range []bool{false, true} {
@@ -83,7 +84,8 @@ func (noClient) APIVersion() schema.GroupVersion { return schema.GroupVersion{} 
 
 func podsOver(t *testing.T, transport http.RoundTripper) Client[*corev1.PodList] {
 	t.Helper()
-	client, err := restPods[*corev1.PodList](&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: transport})
+	client, err := restPods[*corev1.PodList](&rest.Config{Host: "http://server", QPS: -1},
+		&http.Client{Transport: transport})
 	require.NoError(t, err)
 	return client
 }
@@ -128,7 +130,8 @@ func TestAnObjectThatDoesNotDecodeIsQuarantinedAlone(t *testing.T) {
 		require.Empty(t, a.Spec.NodeName)
 		require.ErrorIs(t, inf.Invalid(named("a")), errUndecodable)
 		require.NoError(t, inf.Invalid(named("b")))
-		require.Equal(t, last.ResourceVersion, inf.ResourceVersion(metav1.NamespaceAll), "what is quarantined is dealt with")
+		require.Equal(t, last.ResourceVersion, inf.ResourceVersion(metav1.NamespaceAll),
+			"what is quarantined is dealt with")
 		s.damage = nil
 		s.api.Update("default", "a", func(*corev1.Pod) {})
 		synctest.Wait()
@@ -181,7 +184,8 @@ func TestWhatObjectsShareIsNotWhatATransformChanges(t *testing.T) {
 	})
 }
 
-// An object that has lost its name, too, is only counted where it is listed; where it is watched, the list is asked what it was.
+// An object that has lost its name, too, is only counted where it is listed; where it is watched, the list is asked
+// what it was.
 func TestAnObjectOfWhichNothingCanBeReadIsCountedByTheList(t *testing.T) {
 	overREST(t, Options[*corev1.Pod]{}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
 		run(t, inf)
@@ -302,7 +306,8 @@ func podList(version string, pods ...*corev1.Pod) *corev1.PodList {
 	return list
 }
 
-// A16: the event that a broken connection leaves behind is dropped, and comes again; bytes that are nothing send the informer to the list.
+// A16: the event that a broken connection leaves behind is dropped, and comes again; bytes that are nothing send the
+// informer to the list.
 func TestTruncatedAndGarbledWatches(t *testing.T) {
 	for name, form := range map[string]struct {
 		list  func(*corev1.PodList, func(string, []byte) []byte) []byte
@@ -315,10 +320,13 @@ func TestTruncatedAndGarbledWatches(t *testing.T) {
 			asked []string
 		}{
 			{"whole", added, []string{"LIST", "WATCH 5", "WATCH 6", "ASK"}},
-			{"truncated", slices.Concat(added, form.frame(watch.Added, podAt("c", "7"), nil)[:30]), []string{"LIST", "WATCH 5", "WATCH 6", "ASK"}},
-			{"garbled once", slices.Concat(added, []byte("\x00\x00\x00\x06garble")), []string{"LIST", "WATCH 5", "WATCH 6", "ASK"}},
+			{"truncated", slices.Concat(added, form.frame(watch.Added, podAt("c", "7"), nil)[:30]),
+				[]string{"LIST", "WATCH 5", "WATCH 6", "ASK"}},
+			{"garbled once", slices.Concat(added, []byte("\x00\x00\x00\x06garble")),
+				[]string{"LIST", "WATCH 5", "WATCH 6", "ASK"}},
 			{"an error", slices.Concat(added, form.frame(watch.Error, &metav1.Status{
-				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410, Reason: metav1.StatusReasonExpired,
+				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410,
+				Reason: metav1.StatusReasonExpired,
 			}, nil)), []string{"LIST", "WATCH 5", "LIST", "WATCH 9"}},
 			{"a table", slices.Concat(added, form.frame(watch.Added, &metav1.Status{
 				TypeMeta: metav1.TypeMeta{Kind: "Table"}, ListMeta: metav1.ListMeta{ResourceVersion: "7"},
@@ -347,16 +355,18 @@ func TestTruncatedAndGarbledWatches(t *testing.T) {
 	}
 }
 
-// A16: HTTP tells of each connection that is lost that something is missing: of the answer, which has no end, and not of an event. However often that
-// happens to a resource that is quiet, it is no reason for a list.
+// A16: HTTP tells of each connection that is lost that something is missing: of the answer, which has no end, and not
+// of an event. However often that happens to a resource that is quiet, it is no reason for a list.
 func TestAConnectionThatIsLostBetweenEventsIsNoReasonForAList(t *testing.T) {
 	for name, c := range map[string]struct {
 		event []byte
 		asked []string
 	}{
-		"nothing":  {nil, []string{"LIST", "WATCH 5", "WATCH 5", "ASK", "WATCH 5", "ASK", "WATCH 5", "ASK"}},
-		"JSON":     {jsonFrame(watch.Added, podAt("b", "6"), nil), []string{"LIST", "WATCH 5", "WATCH 6", "ASK", "WATCH 6", "ASK", "WATCH 6", "ASK"}},
-		"protobuf": {protoFrame(watch.Added, podAt("b", "6"), nil), []string{"LIST", "WATCH 5", "WATCH 6", "ASK", "WATCH 6", "ASK", "WATCH 6", "ASK"}},
+		"nothing": {nil, []string{"LIST", "WATCH 5", "WATCH 5", "ASK", "WATCH 5", "ASK", "WATCH 5", "ASK"}},
+		"JSON": {jsonFrame(watch.Added, podAt("b", "6"), nil),
+			[]string{"LIST", "WATCH 5", "WATCH 6", "ASK", "WATCH 6", "ASK", "WATCH 6", "ASK"}},
+		"protobuf": {protoFrame(watch.Added, podAt("b", "6"), nil),
+			[]string{"LIST", "WATCH 5", "WATCH 6", "ASK", "WATCH 6", "ASK", "WATCH 6", "ASK"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -385,26 +395,30 @@ func TestOddLists(t *testing.T) {
 		body string
 		want error
 	}{
-		"a table in JSON":        {`{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"rows":[]}`, errViolation},
-		"a status in JSON":       {`{"kind":"Status","apiVersion":"v1","metadata":{},"code":500}`, errViolation},
-		"a table in protobuf":    {string(enveloped("Table", []byte{})), errViolation},
-		"one object":             {`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"5"}}`, errViolation},
+		"a table in JSON": {`{"kind":"Table","apiVersion":"meta.k8s.io/v1",` +
+			`"metadata":{"resourceVersion":"5"},"rows":[]}`, errViolation},
+		"a status in JSON":    {`{"kind":"Status","apiVersion":"v1","metadata":{},"code":500}`, errViolation},
+		"a table in protobuf": {string(enveloped("Table", []byte{})), errViolation},
+		"one object": {`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"5"}}`,
+			errViolation},
 		"no kind":                {`{"metadata":{"resourceVersion":"5"},"items":[]}`, errViolation},
 		"no version":             {`{"kind":"PodList","apiVersion":"v1","items":[]}`, errViolation},
 		"no version in protobuf": {string(enveloped("PodList", []byte{})), errViolation},
 		"HTML":                   {`<html>`, errUndecodable},
 		"text":                   {`"hello"`, errUndecodable},
-		"items are no array":     {`{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":{"a":{}}}`, errUndecodable},
-		"items twice":            {`{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":[],"items":[]}`, errUndecodable},
-		"odd metadata":           {`{"kind":"PodList","metadata":"5","items":[]}`, errUndecodable},
-		"odd kind":               {`{"kind":1,"metadata":{"resourceVersion":"5"},"items":[]}`, errUndecodable},
-		"nothing":                {``, io.ErrUnexpectedEOF},
-		"half a JSON list":       {string(jsonList(good, nil)[:100]), io.ErrUnexpectedEOF},
-		"half a protobuf list":   {string(protoList(good, nil)[:60]), io.ErrUnexpectedEOF},
-		"only the magic":         {protoMagic, io.ErrUnexpectedEOF},
-		"another magic":          {"k9s", errUndecodable},
-		"no envelope":            {protoMagic + "\x0f\xff\xff", errUndecodable},
-		"a length without end":   {protoMagic + "\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", errUndecodable},
+		"items are no array": {`{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":{"a":{}}}`,
+			errUndecodable},
+		"items twice": {`{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":[],"items":[]}`,
+			errUndecodable},
+		"odd metadata":         {`{"kind":"PodList","metadata":"5","items":[]}`, errUndecodable},
+		"odd kind":             {`{"kind":1,"metadata":{"resourceVersion":"5"},"items":[]}`, errUndecodable},
+		"nothing":              {``, io.ErrUnexpectedEOF},
+		"half a JSON list":     {string(jsonList(good, nil)[:100]), io.ErrUnexpectedEOF},
+		"half a protobuf list": {string(protoList(good, nil)[:60]), io.ErrUnexpectedEOF},
+		"only the magic":       {protoMagic, io.ErrUnexpectedEOF},
+		"another magic":        {"k9s", errUndecodable},
+		"no envelope":          {protoMagic + "\x0f\xff\xff", errUndecodable},
+		"a length without end": {protoMagic + "\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", errUndecodable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -421,21 +435,25 @@ func TestOddLists(t *testing.T) {
 	}
 }
 
-// A custom resource's list says its version at the end. While it is not known whether the list is older than the store, nothing of it comes in.
+// A custom resource's list says its version at the end. While it is not known whether the list is older than the store,
+// nothing of it comes in.
 func TestAListThatSaysItsVersionLastDoesNotGoBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		versions := []string{"50", "40", "60"}
-		server := &answers{watches: []io.Reader{strings.NewReader(`{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}`)}}
+		server := &answers{watches: []io.Reader{strings.NewReader(
+			`{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}`)}}
 		server.list = func() []byte {
 			v := versions[0]
 			versions = versions[1:]
 			item, _ := json.Marshal(podAt("at-"+v, v))
-			return fmt.Appendf(nil, `{"apiVersion":"v1","items":[%s],"kind":"PodList","metadata":{"resourceVersion":"%s"}}`, item, v)
+			return fmt.Appendf(nil, `{"apiVersion":"v1","items":[%s],"kind":"PodList",`+
+				`"metadata":{"resourceVersion":"%s"}}`, item, v)
 		}
 		inf, err := New[*corev1.Pod](podsOver(t, server), Options[*corev1.Pod]{DisableWatchList: true})
 		require.NoError(t, err)
 		var told []string
-		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) { told = append(told, e.Type.String()+" "+e.Key.Name) }, HandlerOptions{})
+		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) { told = append(told, e.Type.String()+" "+e.Key.Name) },
+			HandlerOptions{})
 		require.NoError(t, err)
 		run(t, inf)
 		time.Sleep(time.Minute)
@@ -448,7 +466,8 @@ func TestAListThatSaysItsVersionLastDoesNotGoBack(t *testing.T) {
 
 // The objects of a list are in the store while the rest of it is still on its way.
 func TestAListFlowsIntoTheStoreAsItArrives(t *testing.T) {
-	for name, form := range map[string]func(*corev1.PodList, func(string, []byte) []byte) []byte{"JSON": jsonList, "protobuf": protoList} {
+	for name, form := range map[string]func(*corev1.PodList, func(string, []byte) []byte) []byte{"JSON": jsonList,
+		"protobuf": protoList} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				body := form(podList("5", podAt("a", "3"), podAt("b", "4")), nil)
@@ -557,17 +576,18 @@ func TestAnObjectInQuarantineIsChargedOnce(t *testing.T) {
 		}
 		return p, nil
 	}
-	overREST(t, Options[*corev1.Pod]{Transform: bad, MaxBytes: 1 << 30}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
-		run(t, inf)
-		synced(t, inf)
-		inf.budget.max = inf.budget.stored.Load() + inf.budget.quarantined.Load()*3/2
-		s.api.Update("default", "b", func(*corev1.Pod) {})
-		s.api.Update("default", "b", func(*corev1.Pod) {})
-		time.Sleep(time.Second)
-		synctest.Wait()
-		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
-		require.Equal(t, 1, inf.Health().Rejected)
-	})
+	overREST(t, Options[*corev1.Pod]{Transform: bad, MaxBytes: 1 << 30},
+		func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+			run(t, inf)
+			synced(t, inf)
+			inf.budget.max = inf.budget.stored.Load() + inf.budget.quarantined.Load()*3/2
+			s.api.Update("default", "b", func(*corev1.Pod) {})
+			s.api.Update("default", "b", func(*corev1.Pod) {})
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+			require.Equal(t, 1, inf.Health().Rejected)
+		})
 }
 
 func TestAFirstListLargerThanMaxBytesFails(t *testing.T) {
@@ -626,18 +646,19 @@ func TestLongNamesAreCutInErrors(t *testing.T) {
 		}
 		return p, nil
 	}
-	overREST(t, Options[*corev1.Pod]{MaxBytes: 3000, Transform: picky}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
-		s.api.Create(pod("2" + long))
-		s.damage = spoilSpec("2" + long)
-		s.api.Create(pod("3" + long[:500]))
-		run(t, inf)
-		synctest.Wait()
-		requireBrief(t, inf.Invalid(named("2"+long)))
-		requireBrief(t, inf.Invalid(named("3"+long[:500])))
-		s.api.Create(pod("1" + long)) // too large
-		synctest.Wait()
-		requireBrief(t, inf.Invalid(named("1"+long)))
-	})
+	overREST(t, Options[*corev1.Pod]{MaxBytes: 3000, Transform: picky},
+		func(t *testing.T, s *overHTTP, inf *informerOfPods) {
+			s.api.Create(pod("2" + long))
+			s.damage = spoilSpec("2" + long)
+			s.api.Create(pod("3" + long[:500]))
+			run(t, inf)
+			synctest.Wait()
+			requireBrief(t, inf.Invalid(named("2"+long)))
+			requireBrief(t, inf.Invalid(named("3"+long[:500])))
+			s.api.Create(pod("1" + long)) // too large
+			synctest.Wait()
+			requireBrief(t, inf.Invalid(named("1"+long)))
+		})
 	for _, event := range []watch.Event{
 		{Type: watch.EventType(long), Object: podAt("a", "9")},
 		{Type: watch.EventType(long), Object: pod("a")},
@@ -730,7 +751,8 @@ func TestRESTIsAClient(t *testing.T) {
 			asked = append(asked, r)
 			return s.RoundTrip(r)
 		})
-		core, err := typedcorev1.NewForConfigAndClient(&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: transport})
+		core, err := typedcorev1.NewForConfigAndClient(&rest.Config{Host: "http://server", QPS: -1},
+			&http.Client{Transport: transport})
 		require.NoError(t, err)
 		client := REST[*corev1.PodList](core.RESTClient(), "pods", "default")
 		list, err := client.List(t.Context(), metav1.ListOptions{Limit: 7})

@@ -9,10 +9,11 @@ import (
 // With minResync a turn of the rota takes 4 ms.
 const minResync = time.Second
 
-// remind tells the listeners that want a resync of the objects whose turn has come, looks for mutated ones among those that are due, and sets the clock
-// for the next turn. The store is complete.
+// remind tells the listeners that want a resync of the objects whose turn has come, looks for mutated ones among those
+// that are due, and sets the clock for the next turn. The store is complete.
 //
-// The caller holds the writer token: only so does a reminder stand behind every change that was told before, and show the same state.
+// The caller holds the writer token: only so does a reminder stand behind every change that was told before, and show
+// the same state.
 func (inf *SharedIndexInformer[T]) remind(log klog.Logger) {
 	// The clock is read once. What becomes due while turns are taken has to wait for the next call, which the timer
 	// makes at once: otherwise turns that take longer than they are apart would keep the writer token for good.

@@ -88,7 +88,8 @@ func TestResyncIsSpreadOverThePeriod(t *testing.T) {
 // A handler that is behind does not see reminders of the past, and one that panics on them is none the wiser.
 func TestResyncKeepsThePromisesOfEvents(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		slow, panics, few := &history{inf: inf, rounds: rounds{}}, &history{inf: inf, rounds: rounds{}}, &history{inf: inf, smaller: true, rounds: rounds{}}
+		slow, panics, few := &history{inf: inf, rounds: rounds{}}, &history{inf: inf, rounds: rounds{}},
+			&history{inf: inf, smaller: true, rounds: rounds{}}
 		add := func(h Handler[*corev1.Pod], period time.Duration) *Registration {
 			added, err := inf.AddHandler(h, HandlerOptions{Resync: period})
 			require.NoError(t, err)
@@ -157,6 +158,7 @@ func TestAResyncPeriodHasAFloor(t *testing.T) {
 	require.NoError(t, err)
 	for _, period := range []time.Duration{-time.Hour, time.Second - 1} {
 		_, err = inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{Resync: period})
-		require.EqualError(t, err, fmt.Sprintf("informer pods: AddHandler: HandlerOptions.Resync is %s; it is at least 1s, or zero for never", period))
+		require.EqualError(t, err, fmt.Sprintf(
+			"informer pods: AddHandler: HandlerOptions.Resync is %s; it is at least 1s, or zero for never", period))
 	}
 }

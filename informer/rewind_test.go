@@ -127,7 +127,8 @@ func TestAServerThatLagsLeavesRejectionsAlone(t *testing.T) {
 	})
 }
 
-// A8: what has been deleted does not come back for a moment, nor does an old state, though a stream tells how old it is only at its end.
+// A8: what has been deleted does not come back for a moment, nor does an old state, though a stream tells how old it is
+// only at its end.
 func TestAStreamOfThePastBringsNothingBack(t *testing.T) {
 	for name, busy := range map[string]bool{"the store is up to date": false, "the store is behind": true} {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +149,10 @@ func TestAStreamOfThePastBringsNothingBack(t *testing.T) {
 				}
 				p.set(func() {
 					p.onWatch = p.streamsOf(lagging)
-					p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, errBusy }
+					p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) {
+						return nil,
+							errBusy
+					}
 				})
 				p.Compact()
 				p.Cut()
@@ -195,7 +199,8 @@ func TestWhatIsHeldBackKeepsItsOrder(t *testing.T) {
 		stream.Modify(podAt("older", "6"))
 		stream.Delete(podAt("gone", "7"))
 		synctest.Wait()
-		require.Equal(t, []string{"Added new"}, told.lines(), "only what is newer than the store is told before the end")
+		require.Equal(t, []string{"Added new"}, told.lines(),
+			"only what is newer than the store is told before the end")
 		stream.Action(watch.Bookmark, bookmark)
 		synctest.Wait()
 		// How much of it is merged depends on when the store takes it; the order of each key does not.
@@ -259,31 +264,32 @@ func TestALargeListIsNotHeldBack(t *testing.T) {
 
 // The same without streams: one list of the past is an accident.
 func TestAPlainListOfThePastIsAskedForAgain(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		past, err := p.podAPI.List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		run(t, inf)
-		p.Delete("default", "a")
-		synctest.Wait()
-		told.lines()
-		lists := 0
-		p.set(func() {
-			p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
-				if lists++; lists == 1 {
-					return past, nil
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			past, err := p.podAPI.List(t.Context(), metav1.ListOptions{})
+			require.NoError(t, err)
+			run(t, inf)
+			p.Delete("default", "a")
+			synctest.Wait()
+			told.lines()
+			lists := 0
+			p.set(func() {
+				p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+					if lists++; lists == 1 {
+						return past, nil
+					}
+					return p.podAPI.List(ctx, opts)
 				}
-				return p.podAPI.List(ctx, opts)
-			}
+			})
+			p.Compact()
+			p.Cut()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Equal(t, 2, lists)
+			require.Empty(t, told.lines(), "what was deleted does not come back")
+			require.Zero(t, inf.Health().Rewinds)
+			healed(t, p, inf, told)
 		})
-		p.Compact()
-		p.Cut()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Equal(t, 2, lists)
-		require.Empty(t, told.lines(), "what was deleted does not come back")
-		require.Zero(t, inf.Health().Rewinds)
-		healed(t, p, inf, told)
-	})
 }
 
 // A7: the server has not got that far yet. It says when to ask again; after three times a plain list decides.
@@ -320,115 +326,123 @@ func TestATooLargeVersionIsWaitedFor(t *testing.T) {
 // A9: the cluster is restored from a backup. The cache follows, and says so.
 func TestARestoredClusterIsFollowed(t *testing.T) {
 	for _, streaming := range []bool{true, false} {
-		bubble(t, Options[*corev1.Pod]{DisableWatchList: !streaming, PageSize: 1}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-			run(t, inf)
-			p.Create(pod("was deleted"))
-			restore := p.Snapshot()
-			p.Delete("default", "was deleted")
-			p.Create(pod("was created"))
-			for range 10 {
-				p.Update("default", "a", func(*corev1.Pod) {})
-			}
-			synctest.Wait()
-			told.lines()
+		bubble(t, Options[*corev1.Pod]{DisableWatchList: !streaming, PageSize: 1},
+			func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				run(t, inf)
+				p.Create(pod("was deleted"))
+				restore := p.Snapshot()
+				p.Delete("default", "was deleted")
+				p.Create(pod("was created"))
+				for range 10 {
+					p.Update("default", "a", func(*corev1.Pod) {})
+				}
+				synctest.Wait()
+				told.lines()
 
-			restore()
-			p.Update("default", "b", func(*corev1.Pod) {})
-			time.Sleep(time.Minute) // in which the watch is silent: it is one of the future
-			synctest.Wait()
-			require.Equal(t, 1, inf.Health().Rewinds)
-			require.ElementsMatch(t, []string{"Updated a", "Updated b", "Added was deleted", "Deleted was created unknown"}, told.lines())
-			require.Equal(t, Live, inf.Health().State)
-			healed(t, p, inf, told)
-			require.Equal(t, 1, inf.Health().Rewinds)
-		})
+				restore()
+				p.Update("default", "b", func(*corev1.Pod) {})
+				time.Sleep(time.Minute) // in which the watch is silent: it is one of the future
+				synctest.Wait()
+				require.Equal(t, 1, inf.Health().Rewinds)
+				require.ElementsMatch(t, []string{"Updated a", "Updated b", "Added was deleted",
+					"Deleted was created unknown"}, told.lines())
+				require.Equal(t, Live, inf.Health().State)
+				healed(t, p, inf, told)
+				require.Equal(t, 1, inf.Health().Rewinds)
+			})
 	}
 }
 
 func TestARestoreMayCureWhatWasInvalid(t *testing.T) {
 	transform := &picky{}
-	bubble(t, Options[*corev1.Pod]{Transform: transform.transform}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		run(t, inf)
-		restore := p.Snapshot()
-		p.Update("default", "a", spoil)
-		synctest.Wait()
-		require.Error(t, inf.Invalid(named("a")))
-		restore()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.NoError(t, inf.Invalid(named("a")))
-		healed(t, p, inf, told)
-	})
+	bubble(t, Options[*corev1.Pod]{Transform: transform.transform},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			run(t, inf)
+			restore := p.Snapshot()
+			p.Update("default", "a", spoil)
+			synctest.Wait()
+			require.Error(t, inf.Invalid(named("a")))
+			restore()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.NoError(t, inf.Invalid(named("a")))
+			healed(t, p, inf, told)
+		})
 }
 
 // After a restore a version may come a second time, with another state.
 func TestAVersionOfBeforeARestoreIsAnotherOne(t *testing.T) {
 	for _, streaming := range []bool{true, false} {
-		bubble(t, Options[*corev1.Pod]{DisableWatchList: !streaming}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-			run(t, inf)
-			restore := p.Snapshot()
-			move := func(name, node string) *corev1.Pod {
-				return p.Update("default", name, func(o *corev1.Pod) { o.Spec.NodeName = node })
-			}
-			before := move("a", "one")
-			move("b", "one")
-			time.Sleep(time.Minute)
-			told.lines()
-			restore()
-			after := move("a", "other")
-			require.Equal(t, before.ResourceVersion, after.ResourceVersion)
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			require.Equal(t, 1, inf.Health().Rewinds)
-			a, _ := inf.Get(named("a"))
-			require.Equal(t, "other", a.Spec.NodeName)
-			require.ElementsMatch(t, []string{"Updated a", "Updated b"}, told.lines())
-			healed(t, p, inf, told)
-		})
+		bubble(t, Options[*corev1.Pod]{DisableWatchList: !streaming},
+			func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				run(t, inf)
+				restore := p.Snapshot()
+				move := func(name, node string) *corev1.Pod {
+					return p.Update("default", name, func(o *corev1.Pod) { o.Spec.NodeName = node })
+				}
+				before := move("a", "one")
+				move("b", "one")
+				time.Sleep(time.Minute)
+				told.lines()
+				restore()
+				after := move("a", "other")
+				require.Equal(t, before.ResourceVersion, after.ResourceVersion)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.Equal(t, 1, inf.Health().Rewinds)
+				a, _ := inf.Get(named("a"))
+				require.Equal(t, "other", a.Spec.NodeName)
+				require.ElementsMatch(t, []string{"Updated a", "Updated b"}, told.lines())
+				healed(t, p, inf, told)
+			})
 	}
 }
 
-// One small question follows each connection that was lost, and none one that ended when it was asked to, or that was never made.
+// One small question follows each connection that was lost, and none one that ended when it was asked to, or that was
+// never made.
 func TestOnlyALostConnectionRaisesTheQuestionOfTheVersion(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{LabelSelector: labels.Everything()}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		run(t, inf)
-		time.Sleep(24 * time.Hour)
-		p.Create(pod("c"))
-		synctest.Wait()
-		require.NotContains(t, p.verbs(), "ASK", "each watch ended in time")
+	bubble(t, Options[*corev1.Pod]{LabelSelector: labels.Everything()},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			run(t, inf)
+			time.Sleep(24 * time.Hour)
+			p.Create(pod("c"))
+			synctest.Wait()
+			require.NotContains(t, p.verbs(), "ASK", "each watch ended in time")
 
-		p.Cut()
-		time.Sleep(time.Minute)
-		asked := p.requests()
-		require.Len(t, asked, 2)
-		require.Equal(t, []string{"WATCH", "ASK"}, []string{asked[0].verb, asked[1].verb})
-		require.Equal(t, metav1.ListOptions{Limit: 1}, asked[1].opts, "the most recent version, and little else")
-		time.Sleep(24 * time.Hour)
-		require.NotContains(t, p.verbs(), "ASK")
+			p.Cut()
+			time.Sleep(time.Minute)
+			asked := p.requests()
+			require.Len(t, asked, 2)
+			require.Equal(t, []string{"WATCH", "ASK"}, []string{asked[0].verb, asked[1].verb})
+			require.Equal(t, metav1.ListOptions{Limit: 1}, asked[1].opts, "the most recent version, and little else")
+			time.Sleep(24 * time.Hour)
+			require.NotContains(t, p.verbs(), "ASK")
 
-		p.set(func() { p.onWatch = refuse(errBusy) })
-		p.Cut()
-		time.Sleep(10 * time.Minute)
-		require.NotContains(t, p.verbs(), "ASK", "not of a server that refuses the watch")
-		p.set(func() { p.onWatch = nil })
-		time.Sleep(time.Minute)
-		verbs := p.verbs()
-		require.Equal(t, []string{"WATCH", "ASK"}, verbs[len(verbs)-2:])
+			p.set(func() { p.onWatch = refuse(errBusy) })
+			p.Cut()
+			time.Sleep(10 * time.Minute)
+			require.NotContains(t, p.verbs(), "ASK", "not of a server that refuses the watch")
+			p.set(func() { p.onWatch = nil })
+			time.Sleep(time.Minute)
+			verbs := p.verbs()
+			require.Equal(t, []string{"WATCH", "ASK"}, verbs[len(verbs)-2:])
 
-		p.set(func() { p.onWatch = silence })
-		p.Cut()
-		time.Sleep(15 * time.Minute)
-		require.Contains(t, p.verbs(), "ASK", "silence is no orderly end")
-		p.set(func() { p.onWatch = nil })
-		time.Sleep(15 * time.Minute)
-		healed(t, p, inf, told)
-	})
+			p.set(func() { p.onWatch = silence })
+			p.Cut()
+			time.Sleep(15 * time.Minute)
+			require.Contains(t, p.verbs(), "ASK", "silence is no orderly end")
+			p.set(func() { p.onWatch = nil })
+			time.Sleep(15 * time.Minute)
+			healed(t, p, inf, told)
+		})
 }
 
 func TestTheQuestionOfTheVersionMayFail(t *testing.T) {
 	late := problem(504, metav1.StatusReasonTimeout, 1)
 	late.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
-	for name, err := range map[string]error{"busy": errBusy, "unreachable": &url.Error{Op: "Get", Err: errors.New("connection refused")}, "lagging": late, "never answered": nil} {
+	for name, err := range map[string]error{"busy": errBusy,
+		"unreachable": &url.Error{Op: "Get", Err: errors.New("connection refused")}, "lagging": late,
+		"never answered": nil} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 				run(t, inf)
@@ -463,26 +477,27 @@ func TestTheQuestionOfTheVersionMayFail(t *testing.T) {
 
 // Who may list only what is selected, of which something cannot be read, is no worse off.
 func TestAVersionThatNobodyCanTellToWhoMayNotListTheRest(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{LabelSelector: labels.SelectorFromSet(labels.Set{"app": "web"})}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			opts.LabelSelector = "" // which it does not know
-			return p.podAPI.Watch(ctx, opts)
-		}
-		p.onList = func(_ context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
-			if opts.LabelSelector == "" {
-				return nil, errForbidden
+	bubble(t, Options[*corev1.Pod]{LabelSelector: labels.SelectorFromSet(labels.Set{"app": "web"})},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				opts.LabelSelector = "" // which it does not know
+				return p.podAPI.Watch(ctx, opts)
 			}
-			return nil, problem(http.StatusInternalServerError, metav1.StatusReasonInternalError, 0)
-		}
-		run(t, inf)
-		synced(t, inf)
-		p.Cut()
-		p.Create(pod("c"))
-		time.Sleep(3 * time.Minute)
-		synctest.Wait()
-		require.Equal(t, []string{"a", "b", "c"}, names(inf))
-		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
-	})
+			p.onList = func(_ context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+				if opts.LabelSelector == "" {
+					return nil, errForbidden
+				}
+				return nil, problem(http.StatusInternalServerError, metav1.StatusReasonInternalError, 0)
+			}
+			run(t, inf)
+			synced(t, inf)
+			p.Cut()
+			p.Create(pod("c"))
+			time.Sleep(3 * time.Minute)
+			synctest.Wait()
+			require.Equal(t, []string{"a", "b", "c"}, names(inf))
+			require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+		})
 }
 
 // One object that nobody can read, selected or not, must not stop a cache that otherwise can be followed.
@@ -493,103 +508,114 @@ func TestAVersionThatNobodyCanTellDoesNotStopTheWatch(t *testing.T) {
 		selector labels.Selector
 		asks     int // until the watch goes on
 	}{
-		"any object is broken":                {errors.New("json: cannot unmarshal string into Go struct field PodSpec.items.spec.priority of type int32"), selector, maxUnanswered + 1},
-		"a selected object is broken":         {errors.New("json: cannot unmarshal string into Go struct field PodSpec.items.spec.priority of type int32"), nil, maxUnanswered},
-		"the server cannot read any object":   {problem(500, metav1.StatusReasonInternalError, 0), selector, maxUnanswered + 1},
+		"any object is broken": {errors.New(
+			"json: cannot unmarshal string into Go struct field PodSpec.items.spec.priority of type int32"), selector,
+			maxUnanswered + 1},
+		"a selected object is broken": {errors.New(
+			"json: cannot unmarshal string into Go struct field PodSpec.items.spec.priority of type int32"), nil,
+			maxUnanswered},
+		"the server cannot read any object": {problem(500, metav1.StatusReasonInternalError, 0), selector,
+			maxUnanswered + 1},
 		"the server cannot read its selected": {problem(500, metav1.StatusReasonInternalError, 0), nil, maxUnanswered},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Options[*corev1.Pod]{LabelSelector: c.selector}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-				unselected := func(opts metav1.ListOptions) metav1.ListOptions {
-					opts.LabelSelector = "" // which it does not know
-					return opts
-				}
-				p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-					return p.podAPI.Watch(ctx, unselected(opts))
-				}
-				p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
-					if c.selector == nil || opts.LabelSelector == "" {
-						return nil, c.err
+			bubble(t, Options[*corev1.Pod]{LabelSelector: c.selector},
+				func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+					unselected := func(opts metav1.ListOptions) metav1.ListOptions {
+						opts.LabelSelector = "" // which it does not know
+						return opts
 					}
-					return p.podAPI.List(ctx, unselected(opts))
-				}
-				asks := func() int {
-					return len(slices.DeleteFunc(p.verbs(), func(verb string) bool { return verb != "ASK" }))
-				}
-				run(t, inf)
-				synced(t, inf)
-				p.Cut()
-				p.Create(pod("c"))
-				time.Sleep(3 * time.Minute)
-				synctest.Wait()
-				require.Equal(t, []string{"a", "b", "c"}, names(inf))
-				require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
-				require.Equal(t, 1, inf.Health().Lists)
-				require.Equal(t, c.asks, asks())
-				time.Sleep(10 * time.Minute)
-				require.Equal(t, c.selector == nil, asks() > 0, "with each watch, until there is an answer")
-				if c.selector != nil {
-					return
-				}
+					p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+						return p.podAPI.Watch(ctx, unselected(opts))
+					}
+					p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+						if c.selector == nil || opts.LabelSelector == "" {
+							return nil, c.err
+						}
+						return p.podAPI.List(ctx, unselected(opts))
+					}
+					asks := func() int {
+						return len(slices.DeleteFunc(p.verbs(), func(verb string) bool { return verb != "ASK" }))
+					}
+					run(t, inf)
+					synced(t, inf)
+					p.Cut()
+					p.Create(pod("c"))
+					time.Sleep(3 * time.Minute)
+					synctest.Wait()
+					require.Equal(t, []string{"a", "b", "c"}, names(inf))
+					require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+					require.Equal(t, 1, inf.Health().Lists)
+					require.Equal(t, c.asks, asks())
+					time.Sleep(10 * time.Minute)
+					require.Equal(t, c.selector == nil, asks() > 0, "with each watch, until there is an answer")
+					if c.selector != nil {
+						return
+					}
 
-				// A restore is found out late, if it is one, but found out.
-				restore := p.Snapshot()
-				p.Delete("default", "c")
-				synctest.Wait()
-				restore()
-				time.Sleep(3 * time.Minute)
-				synctest.Wait()
-				require.Equal(t, []string{"a", "b"}, names(inf), "the watch is one of the future")
-				p.set(func() { p.onList = nil })
-				time.Sleep(15 * time.Minute)
-				synctest.Wait()
-				require.Equal(t, []string{"a", "b", "c"}, names(inf))
-				require.Equal(t, 1, inf.Health().Rewinds)
-				healed(t, p, inf, told)
-			})
+					// A restore is found out late, if it is one, but found out.
+					restore := p.Snapshot()
+					p.Delete("default", "c")
+					synctest.Wait()
+					restore()
+					time.Sleep(3 * time.Minute)
+					synctest.Wait()
+					require.Equal(t, []string{"a", "b"}, names(inf), "the watch is one of the future")
+					p.set(func() { p.onList = nil })
+					time.Sleep(15 * time.Minute)
+					synctest.Wait()
+					require.Equal(t, []string{"a", "b", "c"}, names(inf))
+					require.Equal(t, 1, inf.Health().Rewinds)
+					healed(t, p, inf, told)
+				})
 		})
 	}
 }
 
-// To find one of the objects that are selected a server may have to look at all of them, so it is asked for any, unless that is not allowed.
+// To find one of the objects that are selected a server may have to look at all of them, so it is asked for any, unless
+// that is not allowed.
 func TestTheQuestionOfTheVersionIsCheap(t *testing.T) {
 	selector := labels.SelectorFromSet(labels.Set{"app": "web"})
-	for name, restricted := range map[string]bool{"whoever may list all": false, "whoever may list what is selected": true} {
+	for name, restricted := range map[string]bool{"whoever may list all": false,
+		"whoever may list what is selected": true} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Options[*corev1.Pod]{LabelSelector: selector}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-				p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-					opts.LabelSelector = "" // which it does not know
-					return p.podAPI.Watch(ctx, opts)
-				}
-				run(t, inf)
-				synctest.Wait()
-				p.set(func() {
-					p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
-						if restricted && opts.LabelSelector == "" {
-							return nil, errForbidden
-						}
-						return p.podAPI.List(ctx, opts)
+			bubble(t, Options[*corev1.Pod]{LabelSelector: selector},
+				func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+					p.onWatch = func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+						opts.LabelSelector = "" // which it does not know
+						return p.podAPI.Watch(ctx, opts)
 					}
+					run(t, inf)
+					synctest.Wait()
+					p.set(func() {
+						p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+							if restricted && opts.LabelSelector == "" {
+								return nil, errForbidden
+							}
+							return p.podAPI.List(ctx, opts)
+						}
+					})
+					p.requests()
+					p.Cut()
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					asked := slices.DeleteFunc(p.requests(), func(r request) bool { return r.verb != "ASK" })
+					require.NotEmpty(t, asked)
+					require.Equal(t, metav1.ListOptions{Limit: 1}, asked[0].opts)
+					if restricted {
+						require.Equal(t, metav1.ListOptions{Limit: 1, LabelSelector: "app=web"}, asked[1].opts)
+					}
+					require.Equal(t, Live, inf.Health().State)
 				})
-				p.requests()
-				p.Cut()
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				asked := slices.DeleteFunc(p.requests(), func(r request) bool { return r.verb != "ASK" })
-				require.NotEmpty(t, asked)
-				require.Equal(t, metav1.ListOptions{Limit: 1}, asked[0].opts)
-				if restricted {
-					require.Equal(t, metav1.ListOptions{Limit: 1, LabelSelector: "app=web"}, asked[1].opts)
-				}
-				require.Equal(t, Live, inf.Health().State)
-			})
 		})
 	}
 }
 
 // Whoever may watch, and not list, cannot ask; that has to do.
 func TestAWatchGoesOnWhereNobodyMayAsk(t *testing.T) {
-	for name, err := range map[string]error{"forbidden": errForbidden, "not known": problem(405, metav1.StatusReasonMethodNotAllowed, 0), "bad": problem(400, metav1.StatusReasonBadRequest, 0)} {
+	for name, err := range map[string]error{"forbidden": errForbidden,
+		"not known": problem(405, metav1.StatusReasonMethodNotAllowed, 0),
+		"bad":       problem(400, metav1.StatusReasonBadRequest, 0)} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 				p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { return nil, err }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// rota lets each key of the store have a turn once in a period. A period is cut into turns, and the hash of a key says which turn is its own, always the
-// same: so a period lies between any two of them, and no moment has to bear many keys. What joins the store during a period takes its first turn in the
-// next one.
+// rota lets each key of the store have a turn once in a period. A period is cut into turns, and the hash of a key says
+// which turn is its own, always the same: so a period lies between any two of them, and no moment has to bear many
+// keys. What joins the store during a period takes its first turn in the next one.
 //
 // It costs a second list of the keys, and belongs to whoever holds the writer token.
 type rota struct {

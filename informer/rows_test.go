@@ -21,16 +21,18 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// TestRows is the table of what can go wrong with a cache, and what becomes of it. Every row names tests and runs them, and says how long the longest of
-// their bubbles took in virtual time. Where that can be done, a script of the fault is played before client-go's informer and before this one, and a
-// figure of both is measured; ours must be as good as is promised, and client-go's worse, or else the script shows nothing. The other rows say what is
-// to be read in client-go's source.
+// TestRows is the table of what can go wrong with a cache, and what becomes of it. Every row names tests and runs them,
+// and says how long the longest of their bubbles took in virtual time. Where that can be done, a script of the fault is
+// played before client-go's informer and before this one, and a figure of both is measured; ours must be as good as is
+// promised, and client-go's worse, or else the script shows nothing. The other rows say what is to be read in
+// client-go's source.
 //
 //	go test -run TestRows -v ./informer
 func TestRows(t *testing.T) {
 	quietly(t)
 	var table strings.Builder
-	fmt.Fprintf(&table, "\n%-4s %-52s %-58s %-20s %s\n", "", "fault", "client-go v0.37.2", "thermostat", "shown by (longest bubble)")
+	fmt.Fprintf(&table, "\n%-4s %-52s %-58s %-20s %s\n", "", "fault", "client-go v0.37.2", "thermostat",
+		"shown by (longest bubble)")
 	for _, row := range rows {
 		t.Run(row.id+"/"+row.fault, func(t *testing.T) {
 			theirs, ours := row.read+" (read)", "as promised"
@@ -55,7 +57,8 @@ func TestRows(t *testing.T) {
 				require.True(t, t.Run(name, test))
 				shown = append(shown, name+" ("+virtual.longest(t.Name()+"/"+name)+")")
 			}
-			fmt.Fprintf(&table, "%-4s %-52s %-58s %-20s %s\n", row.id, row.fault, theirs, ours, strings.Join(shown, ", "))
+			fmt.Fprintf(&table, "%-4s %-52s %-58s %-20s %s\n", row.id, row.fault, theirs, ours,
+				strings.Join(shown, ", "))
 		})
 	}
 	t.Log(table.String())
@@ -112,19 +115,24 @@ type tests []func(*testing.T)
 
 var rows = []row{
 	{"A1", "every watch ends 1 ms after its first event, 10 s", shortWatches, "watches", 20, "",
-		tests{TestShortWatchesBackOffAndNeverRelist, TestBackoffIsForgottenOnceAWatchHasLived, TestALongWatchIsFollowedByTheNextAtOnce}},
-	{"A2", "every watch ends at once, empty, 10 min", emptyWatches, "lists", 0, "", tests{TestShortWatchesBackOffAndNeverRelist}},
+		tests{TestShortWatchesBackOffAndNeverRelist, TestBackoffIsForgottenOnceAWatchHasLived,
+			TestALongWatchIsFollowedByTheNextAtOnce}},
+	{"A2", "every watch ends at once, empty, 10 min", emptyWatches, "lists", 0, "",
+		tests{TestShortWatchesBackOffAndNeverRelist}},
 	{"A3", "503 to every watch, 10 min", refusedWatches, "lists", 0, "", tests{TestErrorsAtTheStartOfAWatchResume}},
 	{"A4", "410 to a resumed watch", nil, "", 0, "lists after 0.8 s to 30 s; so do we, and call the cache stale",
 		tests{TestGoneIsFollowedByAListWithBackoff, TestExpiredWatchIsFollowedByARelistThatFindsWhatWasMissed}},
 	{"A5", "410 to a later page of a list", nil, "", 0, "asks for all in one page at once",
 		tests{TestAnExpiredTokenRestartsTheListAndNothingOfTheFirstTryIsLeft}},
-	{"A6", "a list whose token repeats", endlessPages, "pages without a pause", 2, "", tests{TestAListThatRunsInCirclesIsAnError}},
+	{"A6", "a list whose token repeats", endlessPages, "pages without a pause", 2, "",
+		tests{TestAListThatRunsInCirclesIsAnError}},
 	{"A7", "the version of a list is too large for the server", nil, "", 0, "asks again at once, at version \"\"",
 		tests{TestATooLargeVersionIsWaitedFor}},
 	{"A8", "after a 410, a list by a server that lags", laggingServer, "times the store went back", 0, "",
-		tests{TestAServerThatLagsIsNotBelieved, TestAPlainListOfThePastIsAskedForAgain, TestAnEventFromThePastIsNotBelieved}},
-	{"A9", "the cluster is restored from a backup", nil, "", 0, "follows without a word", tests{TestARestoredClusterIsFollowed}},
+		tests{TestAServerThatLagsIsNotBelieved, TestAPlainListOfThePastIsAskedForAgain,
+			TestAnEventFromThePastIsNotBelieved}},
+	{"A9", "the cluster is restored from a backup", nil, "", 0, "follows without a word",
+		tests{TestARestoredClusterIsFollowed}},
 	{"A10", "the server loses an event, comparison every 10 min", lostEvent, "minutes unnoticed, of 1440", 60, "",
 		tests{TestALostEventIsFoundAndRepaired, TestVerifyingRaisesNoFalseAlarm}},
 	{"A11", "an event is repeated", nil, "", 0, "an update of equal versions, for handlers with resync",
@@ -136,22 +144,29 @@ var rows = []row{
 		tests{TestASilentWatchIsGivenUpAndResumed, TestALateAnswerToAListIsSilence}},
 	{"A15", "a streamed list without its end", endlessStream, "minutes until synced, of 1440", 3, "",
 		tests{TestFallsBackToPlainLists, TestAStreamThatWorkedMakesUpForOneThatDidNot}},
-	{"A16", "frames that are cut off, garbled or giant", nil, "", 0, "garbage is a list, frames to 16 MiB, lists without bound",
-		tests{TestTruncatedAndGarbledWatches, TestAnObjectThatIsTooLargeIsQuarantinedAlone, TestAListThatFallsSilentIsGivenUp}},
+	{"A16", "frames that are cut off, garbled or giant", nil, "", 0,
+		"garbage is a list, frames to 16 MiB, lists without bound",
+		tests{TestTruncatedAndGarbledWatches, TestAnObjectThatIsTooLargeIsQuarantinedAlone,
+			TestAListThatFallsSilentIsGivenUp}},
 	{"A17", "429 or 503 with Retry-After", nil, "", 0, "10 tries for each request, each informer for itself",
 		tests{TestRetryAfterIsAMinimum, TestTheGateHoldsEverybodyBack, TestInformersWaitAtTheGate}},
 	{"A18", "401, 403 or 404 for long", nil, "", 0, "tries for ever, and HasSynced stays true",
 		tests{TestDeniedAndMissingRecoverByThemselves, TestAMissingResourceIsListedWhenItComesBack, TestMaxStaleness}},
-	{"A19", "a server ignores shardSelector", nil, "", 0, "cannot occur, and neither can it here: nothing sends one", nil},
+	{"A19", "a server ignores shardSelector", nil, "", 0, "cannot occur, and neither can it here: nothing sends one",
+		nil},
 	{"B1", "one object that cannot be decoded", nil, "", 0, "the list fails, and nothing ever syncs",
 		tests{TestAnObjectThatDoesNotDecodeIsQuarantinedAlone, TestAnEventThatCannotBeDecoded}},
-	{"B2", "an event of an unknown type", unknownEvent, "updates lost", 0, "", tests{TestEventsThatBreakTheProtocolLeadToAList}},
+	{"B2", "an event of an unknown type", unknownEvent, "updates lost", 0, "",
+		tests{TestEventsThatBreakTheProtocolLeadToAList}},
 	{"B3", "an event without a version, then a deletion in a gap", noVersion, "deletions lost", 0, "",
 		tests{TestEventsThatBreakTheProtocolLeadToAList}},
-	{"B4", "an object without a name", nil, "", 0, "the error of its key is swallowed", tests{TestAnObjectWithoutANameIsReported}},
+	{"B4", "an object without a name", nil, "", 0, "the error of its key is swallowed",
+		tests{TestAnObjectWithoutANameIsReported}},
 	{"B5", "a transform fails for 30 s", failedTransform, "keys out of date after 1 h", 0, "",
-		tests{TestABadStateIsQuarantinedAndTriedAgain, TestOneBadObjectDoesNotSpoilTheList, TestAPanicOfTransformIsItsFailure}},
-	{"B6", "an index function panics", nil, "", 0, "the process ends", tests{TestIndexFunctionsThatMisbehaveHurtNobody}},
+		tests{TestABadStateIsQuarantinedAndTriedAgain, TestOneBadObjectDoesNotSpoilTheList,
+			TestAPanicOfTransformIsItsFailure}},
+	{"B6", "an index function panics", nil, "", 0, "the process ends",
+		tests{TestIndexFunctionsThatMisbehaveHurtNobody}},
 	{"B7", "deleted and created again in a gap", newUID, "updates across UIDs", 0, "",
 		tests{TestAnotherUIDIsAnotherObject, TestExpiredWatchIsFollowedByARelistThatFindsWhatWasMissed}},
 	{"B8", "a deletion that only a list shows", nil, "", 0, "another type in OnDelete, its object old or nil",
@@ -160,17 +175,21 @@ var rows = []row{
 		tests{TestAListForgetsWhatCameAndWentBeforeTheStoreLooked, TestAListBringsBackWhatTheStoreHasYetToDelete}},
 	{"B10", "somebody changes a cached object", nil, "", 0, "a panic, if an environment variable asks for it",
 		tests{TestAMutatedObjectIsNamed, TestAMutationIsFoundWhenTheObjectLeaves}},
-	{"B11", "more than memory holds", nil, "", 0, "all is held, nothing is counted", tests{TestMaxBytes, TestAFirstListLargerThanMaxBytesFails}},
-	{"C1", "a handler panics once, on its first event", panickingHandler, "keys that it never took", 0, "the process ends, unless told not to",
+	{"B11", "more than memory holds", nil, "", 0, "all is held, nothing is counted",
+		tests{TestMaxBytes, TestAFirstListLargerThanMaxBytesFails}},
+	{"C1", "a handler panics once, on its first event", panickingHandler, "keys that it never took", 0,
+		"the process ends, unless told not to",
 		tests{TestAPanicOfAHandlerHurtsNobodyElse, TestAPanicIsFollowedByRedelivery, TestCrashOnPanicEndsTheProcess}},
 	{"C2", "10,000 updates of an object, 1 s for each", slowHandler, "s until the last is known", 2000, "",
 		tests{TestASlowHandlerIsBoundedAndHoldsUpNobody}},
-	{"C3", "a handler never returns", stuckHandler, "s from cancel to Run's return, of 3600", 10, "", tests{TestWhoeverIsStuckIsNamed}},
+	{"C3", "a handler never returns", stuckHandler, "s from cancel to Run's return, of 3600", 10, "",
+		tests{TestWhoeverIsStuckIsNamed}},
 	{"C4", "users come and go", nil, "", 0, "the informer runs on for nobody",
 		tests{TestComingAndGoingLeavesNothingBehind, TestUsersOfAResourceShareOneWatch}},
 	{"C5", "handlers come and go in the middle", nil, "", 0, "removal is not waited for",
 		tests{TestLateHandlersSeeNeitherGapNorRepeat, TestAHandlerMayRemoveItself, TestARemovedHandlerIsDeafAtOnce}},
-	{"C6", "resync of 1,000 objects every hour", resyncStorm, "notices in the worst second", 20, "", tests{TestNothingIsMadeUpForAfterALongSleep}},
+	{"C6", "resync of 1,000 objects every hour", resyncStorm, "notices in the worst second", 20, "",
+		tests{TestNothingIsMadeUpForAfterALongSleep}},
 }
 
 func (c *contest) answerWatches(with func(context.Context, metav1.ListOptions) (watch.Interface, error)) {

@@ -18,29 +18,34 @@ import (
 
 // Scope is what an informer holds, of what its client can see.
 type Scope struct {
-	// Namespaces are those whose objects are held, each of which is listed and watched by itself. NamespaceAll stands alone, for all of them in one list.
-	// Only an informer made by [NewNamespaced] or [ProjectNamespaced] has any.
+	// Namespaces are those whose objects are held, each of which is listed and watched by itself. NamespaceAll stands
+	// alone, for all of them in one list. Only an informer made by [NewNamespaced] or [ProjectNamespaced] has any.
 	Namespaces []string
 	// LabelSelector and FieldSelector restrict what is held in each namespace. Nil: everything.
 	LabelSelector labels.Selector
 	FieldSelector fields.Selector
 }
 
-// NewNamespaced makes an informer for the objects of some namespaces: one store, one set of handlers, one Run, and a list and a watch for each namespace. It is
-// for a program that has no right to list the whole cluster, or no use for it.
+// NewNamespaced makes an informer for the objects of some namespaces: one store, one set of handlers, one Run, and a
+// list and a watch for each namespace. It is for a program that has no right to list the whole cluster, or no use for
+// it.
 //
 //	pods, err := informer.NewNamespaced[*corev1.Pod](clientset.CoreV1().Pods, []string{"team-a", "team-b"}, informer.Options[*corev1.Pod]{})
 //
-// client makes the client of a namespace, as the methods of that shape do in every clientset; dynamicClient.Resource(gvr).Namespace is one, and so is
+// client makes the client of a namespace, as the methods of that shape do in every clientset;
+// dynamicClient.Resource(gvr).Namespace is one, and so is
 //
 //	func(namespace string) informer.Client[*corev1.PodList] { return informer.REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", namespace) }
 //
-// The namespaces have nothing to do with each other: where one is refused, unreachable or restored, the others are followed as ever. The informer is synced
-// when it holds a complete list of each. [SharedIndexInformer.Rescope] changes the set while it runs. A namespace need not exist. Options hold for all
-// namespaces together: Options.MaxBytes bounds their sum. Options.Transform is called for several of them at once.
+// The namespaces have nothing to do with each other: where one is refused, unreachable or restored, the others are
+// followed as ever. The informer is synced when it holds a complete list of each. [SharedIndexInformer.Rescope] changes
+// the set while it runs. A namespace need not exist. Options hold for all namespaces together: Options.MaxBytes bounds
+// their sum. Options.Transform is called for several of them at once.
 //
-// It returns the errors of [New], and one that wraps [ErrScope] if there is no namespace, or one that is given twice or cannot be a namespace's name.
-func NewNamespaced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, namespaces []string, opts Options[T]) (*SharedIndexInformer[T], error) {
+// It returns the errors of [New], and one that wraps [ErrScope] if there is no namespace, or one that is given twice or
+// cannot be a namespace's name.
+func NewNamespaced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, namespaces []string,
+	opts Options[T]) (*SharedIndexInformer[T], error) {
 	return build(each[T, L](client, opts), namespaces, opts, decodeObject(opts.Transform))
 }
 
@@ -75,15 +80,19 @@ func (inf *SharedIndexInformer[T]) Scope() Scope {
 //	scope.Namespaces = append(scope.Namespaces, "team-c")
 //	err := pods.Rescope(scope)
 //
-// A namespace that is new is listed and watched from now on; handlers are told Added of what there is, with Initial set. One that is no longer wanted has gone
-// from the store when Rescope returns; handlers are told Deleted of each of its objects, with FinalStateUnknown set, those that are inline by this goroutine.
-// With other selectors every namespace is listed anew. When that is complete handlers have been told Deleted of what is no longer selected and Added of
-// what was not; of what is selected as before they are told only what is new. What has not changed goes on undisturbed.
+// A namespace that is new is listed and watched from now on; handlers are told Added of what there is, with Initial
+// set. One that is no longer wanted has gone from the store when Rescope returns; handlers are told Deleted of each of
+// its objects, with FinalStateUnknown set, those that are inline by this goroutine. With other selectors every
+// namespace is listed anew. When that is complete handlers have been told Deleted of what is no longer selected and
+// Added of what was not; of what is selected as before they are told only what is new. What has not changed goes on
+// undisturbed.
 //
-// Rescope does not wait for lists: [SharedIndexInformer.WaitForSync] does. It must not be called by an inline handler or an index function.
+// Rescope does not wait for lists: [SharedIndexInformer.WaitForSync] does. It must not be called by an inline handler
+// or an index function.
 //
-// The error wraps [ErrScope] if the scope makes no sense, or is what the function given to NewNamespaced says of a namespace; it is [ErrStopped] once Run has
-// ended. Then nothing has changed. An informer that has been given to [Share] keeps its scope, as there are others who count on it.
+// The error wraps [ErrScope] if the scope makes no sense, or is what the function given to NewNamespaced says of a
+// namespace; it is [ErrStopped] once Run has ended. Then nothing has changed. An informer that has been given to
+// [Share] keeps its scope, as there are others who count on it.
 func (inf *SharedIndexInformer[T]) Rescope(to Scope) error {
 	if err := inf.rescope(to); err != nil {
 		return fmt.Errorf("informer %s: Rescope: %w", inf.name, err)
@@ -97,7 +106,8 @@ func (inf *SharedIndexInformer[T]) rescope(to Scope) error {
 	}
 	defer inf.unlockWriter()
 	if inf.shared {
-		return fmt.Errorf("%w: the informer is shared, and others count on the scope that it has; make another one", ErrScope)
+		return fmt.Errorf("%w: the informer is shared, and others count on the scope that it has; make another one",
+			ErrScope)
 	}
 	from := inf.course.Load()
 	next, err := inf.newCourse(from, to)
@@ -130,7 +140,8 @@ func (inf *SharedIndexInformer[T]) rescope(to Scope) error {
 	return nil
 }
 
-// leave takes a lane that is no longer on the course, and all that came by it, out of the informer. The caller holds the writer token.
+// leave takes a lane that is no longer on the course, and all that came by it, out of the informer. The caller holds
+// the writer token.
 func (inf *SharedIndexInformer[T]) leave(l *lane[T]) {
 	l.left = true
 	if l.stop != nil {
@@ -145,7 +156,8 @@ func (inf *SharedIndexInformer[T]) leave(l *lane[T]) {
 	inf.sweep(l, math.MaxUint64, inf.log)
 }
 
-// newCourse plans the course to a scope. The lanes that the present one has already are the same, and nothing has been changed yet.
+// newCourse plans the course to a scope. The lanes that the present one has already are the same, and nothing has been
+// changed yet.
 func (inf *SharedIndexInformer[T]) newCourse(from *course[T], to Scope) (*course[T], error) {
 	namespaces, err := to.namespaces(inf.origin.namespaced)
 	selector, unselectable := to.selector()
@@ -179,7 +191,8 @@ func (inf *SharedIndexInformer[T]) newCourse(from *course[T], to Scope) (*course
 func (inf *SharedIndexInformer[T]) source(namespace string) (source, error) {
 	src, err := inf.origin.source(namespace)
 	if _, bytes := src.(*rawSource); err == nil && inf.budget.max != 0 && !bytes {
-		err = errors.New("Options.MaxBytes needs a client made by informer.REST: others do not tell the size of an object")
+		err = errors.New("Options.MaxBytes needs a client made by informer.REST: others do not tell the size of an " +
+			"object")
 	}
 	if err != nil && namespace != metav1.NamespaceAll {
 		err = fmt.Errorf("namespace %s: %w", namespace, err)
@@ -191,7 +204,8 @@ func (inf *SharedIndexInformer[T]) source(namespace string) (source, error) {
 func (s Scope) namespaces(namespaced bool) ([]string, error) {
 	switch {
 	case !namespaced && len(s.Namespaces) > 0:
-		return nil, fmt.Errorf("%w: it has namespaces, and the informer one client, for whatever that lists; NewNamespaced makes one for namespaces", ErrScope)
+		return nil, fmt.Errorf("%w: it has namespaces, and the informer one client, for whatever that lists; "+
+			"NewNamespaced makes one for namespaces", ErrScope)
 	case !namespaced:
 		return []string{metav1.NamespaceAll}, nil
 	case len(s.Namespaces) == 0:
@@ -199,20 +213,23 @@ func (s Scope) namespaces(namespaced bool) ([]string, error) {
 	}
 	names := slices.Sorted(slices.Values(s.Namespaces))
 	if names[0] == metav1.NamespaceAll && len(names) > 1 {
-		return nil, fmt.Errorf("%w: NamespaceAll, the empty one, stands beside namespace %q, which it includes", ErrScope, names[1])
+		return nil, fmt.Errorf("%w: NamespaceAll, the empty one, stands beside namespace %q, which it includes",
+			ErrScope, names[1])
 	}
 	for i, name := range names {
 		if i > 0 && name == names[i-1] {
 			return nil, fmt.Errorf("%w: namespace %q is given twice", ErrScope, name)
 		}
 		if wrong := validation.IsDNS1123Label(name); name != metav1.NamespaceAll && len(wrong) > 0 {
-			return nil, fmt.Errorf("%w: %q cannot be the name of a namespace: %s", ErrScope, name, strings.Join(wrong, ", "))
+			return nil, fmt.Errorf("%w: %q cannot be the name of a namespace: %s", ErrScope, name,
+				strings.Join(wrong, ", "))
 		}
 	}
 	return names, nil
 }
 
-// selector returns the selectors of a scope as requests have them. Those that select nothing look there like those that select everything.
+// selector returns the selectors of a scope as requests have them. Those that select nothing look there like those that
+// select everything.
 func (s Scope) selector() (opts metav1.ListOptions, err error) {
 	if s.LabelSelector != nil {
 		opts.LabelSelector = s.LabelSelector.String()

@@ -43,7 +43,8 @@ func inLand(t *testing.T, fn func(t *testing.T, w *land), namespaces ...string) 
 		server, err := apiserver.New(apiserver.Options{Namespaces: namespaces})
 		require.NoError(t, err)
 		w := &land{
-			T: t, server: server, pods: kubernetes.NewForConfigOrDie(server.Config()).CoreV1().Pods, link: server.Link(), faults: map[string]apiserver.Fault{},
+			T: t, server: server, pods: kubernetes.NewForConfigOrDie(server.Config()).CoreV1().Pods,
+			link: server.Link(), faults: map[string]apiserver.Fault{},
 		}
 		w.theirs = kubernetes.NewForConfigOrDie(w.link.Config())
 		w.link.Inject(func(r apiserver.Request) apiserver.Fault {
@@ -178,7 +179,8 @@ func TestSeveralNamespacesInOneCache(t *testing.T) {
 				var inf *informerOfPods
 				var err error
 				if client == "typed" {
-					inf, err = NewNamespaced[*corev1.Pod](w.theirs.CoreV1().Pods, []string{"two", "one"}, Options[*corev1.Pod]{})
+					inf, err = NewNamespaced[*corev1.Pod](w.theirs.CoreV1().Pods, []string{"two", "one"},
+						Options[*corev1.Pod]{})
 				} else {
 					inf, err = NewNamespaced[*corev1.Pod](func(namespace string) Client[*corev1.PodList] {
 						return REST[*corev1.PodList](w.theirs.CoreV1().RESTClient(), "pods", namespace)
@@ -209,7 +211,8 @@ func TestSeveralNamespacesInOneCache(t *testing.T) {
 				time.Sleep(time.Second)
 				lines := told.lines()
 				slices.Sort(lines)
-				require.Equal(t, []string{"Added d", "Deleted a", "Updated a"}, slices.Compact(lines), "a pod on its way out is Updated first, unless it is merged")
+				require.Equal(t, []string{"Added d", "Deleted a", "Updated a"}, slices.Compact(lines),
+					"a pod on its way out is Updated first, unless it is merged")
 				w.agrees(inf, told)
 				require.Equal(t, Live, inf.Health().State)
 				require.Equal(t, Live, inf.HealthIn("one").State)
@@ -391,7 +394,8 @@ func TestNamespacesComeAndGo(t *testing.T) {
 
 		w.fail("three", apiserver.Delay(time.Second, 0))
 		w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"three", "one"} })
-		require.ElementsMatch(t, []string{"Deleted a unknown", "Deleted b unknown"}, inline.lines(), "when Rescope returns they have gone")
+		require.ElementsMatch(t, []string{"Deleted a unknown", "Deleted b unknown"}, inline.lines(),
+			"when Rescope returns they have gone")
 		require.Equal(t, []string{"two"}, left)
 		_, held := inf.Get(Key{Namespace: "two", Name: "a"})
 		require.False(t, held)
@@ -438,7 +442,8 @@ func TestSelectorsChange(t *testing.T) {
 				w.create("one", "r", "red")
 				w.create("one", "rb", "red", "blue")
 				w.create("one", "bl", "blue")
-				inf, err := New[*corev1.Pod](w.theirs.CoreV1().Pods("one"), Options[*corev1.Pod]{LabelSelector: red, DisableWatchList: !streaming})
+				inf, err := New[*corev1.Pod](w.theirs.CoreV1().Pods("one"),
+					Options[*corev1.Pod]{LabelSelector: red, DisableWatchList: !streaming})
 				require.NoError(t, err)
 				told := w.listen(inf)
 				run(t, inf)
@@ -455,13 +460,15 @@ func TestSelectorsChange(t *testing.T) {
 				w.fail("one", nil)
 				synced(t, inf)
 				synctest.Wait()
-				require.ElementsMatch(t, []string{"Added bl initial", "Deleted r unknown"}, told.lines(), "what is selected as before is no news")
+				require.ElementsMatch(t, []string{"Added bl initial", "Deleted r unknown"}, told.lines(),
+					"what is selected as before is no news")
 				require.Equal(t, blue, inf.Scope().LabelSelector)
 
 				require.NoError(t, inf.Rescope(Scope{FieldSelector: fields.OneTermEqualSelector("metadata.name", "r")}))
 				synced(t, inf)
 				synctest.Wait()
-				require.ElementsMatch(t, []string{"Added r initial", "Deleted bl unknown", "Deleted rb unknown"}, told.lines())
+				require.ElementsMatch(t, []string{"Added r initial", "Deleted bl unknown", "Deleted rb unknown"},
+					told.lines())
 				w.change("one", "r")
 				w.change("one", "a")
 				synctest.Wait()
@@ -504,14 +511,16 @@ func TestAVersionIsReachedOfWhatIsSelected(t *testing.T) {
 // Whatever a namespace's lane is at, taking it away does not wait, and Run ends at once.
 func TestANamespaceIsTakenAwayInEveryPhase(t *testing.T) {
 	for name, fault := range map[string]apiserver.Fault{
-		"listing": hang, "refused": forbidden, "answering slowly": apiserver.Delay(0, time.Second), "backing off": apiserver.Reset, "live": nil,
+		"listing": hang, "refused": forbidden, "answering slowly": apiserver.Delay(0, time.Second),
+		"backing off": apiserver.Reset, "live": nil,
 		"busy": apiserver.Refuse(apierrors.NewTooManyRequests("later", 3600)),
 	} {
 		for _, streaming := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, streaming=%t", name, streaming), func(t *testing.T) {
 				inLand(t, func(t *testing.T, w *land) {
 					w.fail("two", fault)
-					inf, told := w.namespaced(Options[*corev1.Pod]{DisableWatchList: !streaming, VerifyEvery: time.Minute}, "one", "two")
+					inf, told := w.namespaced(Options[*corev1.Pod]{DisableWatchList: !streaming,
+						VerifyEvery: time.Minute}, "one", "two")
 					ctx, cancel := context.WithCancel(t.Context())
 					done := make(chan error, 1)
 					go func() { done <- inf.Run(ctx) }()
@@ -563,31 +572,32 @@ func TestAHandlerJoinsWhileANamespaceIsListed(t *testing.T) {
 
 // A list that was under way with the old selectors, and arrives afterwards, is not what was asked for.
 func TestAnOldListDoesNotCompleteANewScope(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		p.onWatch = silence
-		asked := make(chan struct{})
-		p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
-			if opts.LabelSelector == "" {
-				<-asked // whatever becomes of ctx
-			} else {
-				time.Sleep(time.Second)
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			p.onWatch = silence
+			asked := make(chan struct{})
+			p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+				if opts.LabelSelector == "" {
+					<-asked // whatever becomes of ctx
+				} else {
+					time.Sleep(time.Second)
+				}
+				return p.podAPI.List(context.WithoutCancel(ctx), opts)
 			}
-			return p.podAPI.List(context.WithoutCancel(ctx), opts)
-		}
-		run(t, inf)
-		synctest.Wait()
-		inf.lockWriter() // nothing is applied yet
-		close(asked)
-		synctest.Wait()
-		inf.unlockWriter()
-		require.NoError(t, inf.Rescope(Scope{LabelSelector: labels.SelectorFromSet(labels.Set{"x": ""})}))
-		synctest.Wait()
-		require.False(t, inf.HasSynced())
-		synced(t, inf)
-		synctest.Wait()
-		require.Zero(t, inf.Len())
-		told.lines()
-	})
+			run(t, inf)
+			synctest.Wait()
+			inf.lockWriter() // nothing is applied yet
+			close(asked)
+			synctest.Wait()
+			inf.unlockWriter()
+			require.NoError(t, inf.Rescope(Scope{LabelSelector: labels.SelectorFromSet(labels.Set{"x": ""})}))
+			synctest.Wait()
+			require.False(t, inf.HasSynced())
+			synced(t, inf)
+			synctest.Wait()
+			require.Zero(t, inf.Len())
+			told.lines()
+		})
 }
 
 func TestRescopeSaysWhatIsWrong(t *testing.T) {
@@ -623,7 +633,8 @@ func TestRescopeSaysWhatIsWrong(t *testing.T) {
 		var none func(string) typedcorev1.PodInterface
 		_, err = NewNamespaced[*corev1.Pod](none, []string{"one"}, Options[*corev1.Pod]{})
 		require.ErrorContains(t, err, "the function that makes the clients is nil")
-		_, err = NewNamespaced[*corev1.Pod](func(string) *podAPI { return nil }, []string{"one"}, Options[*corev1.Pod]{})
+		_, err = NewNamespaced[*corev1.Pod](func(string) *podAPI { return nil }, []string{"one"},
+			Options[*corev1.Pod]{})
 		require.ErrorContains(t, err, "namespace one: the client is nil")
 		_, err = NewNamespaced[*corev1.Pod](w.theirs.CoreV1().Pods, []string{"one"}, Options[*corev1.Pod]{MaxBytes: 1})
 		require.ErrorContains(t, err, "MaxBytes")
@@ -648,7 +659,9 @@ func TestRescopeSaysWhatIsWrong(t *testing.T) {
 // A client that does not keep to its namespace is found out, before it undoes what others do.
 func TestObjectsOfAnotherNamespace(t *testing.T) {
 	inLand(t, func(t *testing.T, w *land) {
-		inf, err := NewNamespaced[*corev1.Pod](func(string) typedcorev1.PodInterface { return w.pods(metav1.NamespaceAll) }, []string{"one", "two"}, Options[*corev1.Pod]{})
+		inf, err := NewNamespaced[*corev1.Pod](
+			func(string) typedcorev1.PodInterface { return w.pods(metav1.NamespaceAll) }, []string{"one", "two"},
+			Options[*corev1.Pod]{})
 		require.NoError(t, err)
 		run(t, inf)
 		time.Sleep(time.Minute)
@@ -692,12 +705,13 @@ func TestANamespaceThatIsStuckLeavesItsRoom(t *testing.T) {
 		stuck := sync.OnceFunc(func() { <-release })
 		inf, err := NewNamespaced[*corev1.Pod](func(namespace string) Client[*corev1.PodList] {
 			return REST[*corev1.PodList](w.theirs.CoreV1().RESTClient(), "pods", namespace)
-		}, []string{"one", "two"}, Options[*corev1.Pod]{MaxBytes: 1 << 20, Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
-			if p.Name == "stuck" {
-				stuck()
-			}
-			return p, nil
-		}})
+		}, []string{"one", "two"}, Options[*corev1.Pod]{MaxBytes: 1 << 20,
+			Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
+				if p.Name == "stuck" {
+					stuck()
+				}
+				return p, nil
+			}})
 		require.NoError(t, err)
 		told := w.listen(inf)
 		run(t, inf)
@@ -747,7 +761,8 @@ func TestWhatHadNoRoomIsListedOnceThereIsSome(t *testing.T) {
 		require.NoError(t, err)
 		run(t, whole)
 		synced(t, whole)
-		inf, err := NewNamespaced[*corev1.Pod](client, []string{"one"}, Options[*corev1.Pod]{MaxBytes: whole.Health().Bytes * 3 / 2})
+		inf, err := NewNamespaced[*corev1.Pod](client, []string{"one"},
+			Options[*corev1.Pod]{MaxBytes: whole.Health().Bytes * 3 / 2})
 		require.NoError(t, err)
 		told := w.listen(inf)
 		run(t, inf)
@@ -806,7 +821,9 @@ func TestAnotherSelectionTakesTheRoomOfTheOldOne(t *testing.T) {
 				require.NoError(t, err)
 				run(t, whole)
 				synced(t, whole)
-				inf, err := New[*corev1.Pod](client, Options[*corev1.Pod]{LabelSelector: x, MaxBytes: whole.Health().Bytes * 3 / 2, DisableWatchList: !streaming})
+				inf, err := New[*corev1.Pod](client,
+					Options[*corev1.Pod]{LabelSelector: x, MaxBytes: whole.Health().Bytes * 3 / 2,
+						DisableWatchList: !streaming})
 				require.NoError(t, err)
 				told := w.listen(inf)
 				run(t, inf)
@@ -862,7 +879,8 @@ func TestNamespacesAreVerifiedAlone(t *testing.T) {
 			p.NoTimeout = true
 			p.Create(in(namespace, "a"))
 		}
-		inf, err := NewNamespaced[*corev1.Pod](func(namespace string) *proxy { return proxies[namespace] }, []string{"one", "two"},
+		inf, err := NewNamespaced[*corev1.Pod](func(namespace string) *proxy { return proxies[namespace] },
+			[]string{"one", "two"},
 			Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Hour})
 		require.NoError(t, err)
 		proxies["two"].lossy(0)
@@ -886,16 +904,20 @@ func TestNamespacesAreVerifiedAlone(t *testing.T) {
 	})
 }
 
-// scopeScript plays changes of the scope between changes of what is in it, with faults, and compares with what the server has in the scope in the end.
+// scopeScript plays changes of the scope between changes of what is in it, with faults, and compares with what the
+// server has in the scope in the end.
 func scopeScript(t *testing.T, script []byte) {
 	namespaces := []string{"one", "two", "three"}
-	selectors := []labels.Selector{nil, labels.SelectorFromSet(labels.Set{"red": ""}), labels.SelectorFromSet(labels.Set{"blue": ""})}
+	selectors := []labels.Selector{nil, labels.SelectorFromSet(labels.Set{"red": ""}),
+		labels.SelectorFromSet(labels.Set{"blue": ""})}
 	inLand(t, func(t *testing.T, w *land) {
 		inf, told := w.namespaced(Options[*corev1.Pod]{PageSize: 2, DisableWatchList: len(script)%2 == 1}, "one", "two")
-		inline, slow, late := &history{inf: inf, rounds: rounds{}, rescoped: true}, &history{inf: inf, rounds: rounds{}, rescoped: true}, &history{}
+		inline, slow, late := &history{inf: inf, rounds: rounds{}, rescoped: true},
+			&history{inf: inf, rounds: rounds{}, rescoped: true}, &history{}
 		_, err := inf.AddHandler(inline.handle, HandlerOptions{Inline: true})
 		require.NoError(t, err)
-		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) { slow.handle(e); time.Sleep(time.Second) }, HandlerOptions{})
+		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) { slow.handle(e); time.Sleep(time.Second) },
+			HandlerOptions{})
 		require.NoError(t, err)
 		byNamespace, err := AddSingleIndex(inf, func(p *corev1.Pod) (string, bool) { return p.Namespace, true })
 		require.NoError(t, err)
@@ -928,7 +950,8 @@ func scopeScript(t *testing.T, script []byte) {
 				})
 				for ns := range namespaces {
 					if scope := inf.Scope(); !slices.Contains(scope.Namespaces, namespaces[ns]) {
-						require.Empty(t, slices.Collect(byNamespace.Get(namespaces[ns])), "what is out of scope has gone")
+						require.Empty(t, slices.Collect(byNamespace.Get(namespaces[ns])),
+							"what is out of scope has gone")
 					}
 				}
 			case kind < 15:

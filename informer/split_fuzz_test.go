@@ -19,7 +19,8 @@ import (
 )
 
 // collect runs a splitter over a body that comes byte by byte, or as it likes, and returns what it found.
-func collect(body []byte, slowly bool, split func(*bufio.Reader, *splitting) error) (found []raw, head *metav1.ListMeta, err error) {
+func collect(body []byte, slowly bool, split func(*bufio.Reader, *splitting) error) (found []raw, head *metav1.ListMeta,
+	err error) {
 	var from io.Reader = bytes.NewReader(body)
 	if slowly {
 		from = iotest.OneByteReader(from)
@@ -34,7 +35,8 @@ func collect(body []byte, slowly bool, split func(*bufio.Reader, *splitting) err
 }
 
 // sameEitherWay checks that it does not matter in which pieces the bytes come.
-func sameEitherWay(t *testing.T, body []byte, split func(*bufio.Reader, *splitting) error) ([]raw, *metav1.ListMeta, error) {
+func sameEitherWay(t *testing.T, body []byte, split func(*bufio.Reader, *splitting) error) ([]raw, *metav1.ListMeta,
+	error) {
 	t.Helper()
 	found, head, err := collect(body, false, split)
 	slowly, slowHead, slowErr := collect(body, true, split)
@@ -64,10 +66,12 @@ func FuzzSplitProtoList(f *testing.F) {
 		}
 		if err != nil {
 			// What the splitter is stricter about: one message, of a list, after the type that it is of.
-			require.True(t, errors.Is(err, errViolation) || errors.Is(err, errGarbled) || errors.Is(err, io.ErrUnexpectedEOF), "%v", err)
+			require.True(t, errors.Is(err, errViolation) || errors.Is(err, errGarbled) ||
+				errors.Is(err, io.ErrUnexpectedEOF), "%v", err)
 			return
 		}
-		if len(found) != len(list.Items) || head.ResourceVersion != list.ResourceVersion || head.Continue != list.Continue {
+		if len(found) != len(list.Items) || head.ResourceVersion != list.ResourceVersion ||
+			head.Continue != list.Continue {
 			// Fields that come twice: the last, or a mixture, counts for the one, the first for the other.
 			require.True(t, twice(rest) || twice(unknown.Raw), "%d items, %d expected", len(found), len(list.Items))
 			return
@@ -96,7 +100,8 @@ func codecOf[L runtime.Object](t testing.TB) codec {
 
 func FuzzSplitJSONList(f *testing.F) {
 	f.Add(jsonList(podList("5", podAt("a", "3"), podAt("b", "4")), nil))
-	f.Add([]byte(`{ "apiVersion":"v1", "items":[ {"a":"\\"]}"} , {} ],"kind":"PodList","metadata":{"resourceVersion":"5"},"x":[1,{"y":null}]}`))
+	f.Add([]byte(`{ "apiVersion":"v1", "items":[ {"a":"\\"]}"} , {} ],"kind":"PodList",` +
+		`"metadata":{"resourceVersion":"5"},"x":[1,{"y":null}]}`))
 	f.Add([]byte(`{"kind":"PodList","metadata":{"continue":"\u0041"},"items":null}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		found, head, err := sameEitherWay(t, body, splitJSONList)
@@ -106,7 +111,8 @@ func FuzzSplitJSONList(f *testing.F) {
 			Metadata   metav1.ListMeta      `json:"metadata"`
 			Items      []stdjson.RawMessage `json:"items"`
 		}
-		if !stdjson.Valid(body) || json.Unmarshal(body, &list) != nil || !bytes.HasSuffix([]byte(list.Kind), []byte("List")) {
+		if !stdjson.Valid(body) || json.Unmarshal(body, &list) != nil ||
+			!bytes.HasSuffix([]byte(list.Kind), []byte("List")) {
 			return // not a list; the splitter may find objects in it nevertheless
 		}
 		if err != nil {
@@ -124,7 +130,8 @@ func FuzzSplitJSONList(f *testing.F) {
 	})
 }
 
-// duplicated reports whether an object has two members of one name, or null in place of what must be there, of which decoders make this or that.
+// duplicated reports whether an object has two members of one name, or null in place of what must be there, of which
+// decoders make this or that.
 func duplicated(body []byte) bool {
 	d := stdjson.NewDecoder(bytes.NewReader(body))
 	_, _ = d.Token()
@@ -190,7 +197,8 @@ func FuzzSplitJSONWatch(f *testing.F) {
 				Type   string             `json:"type"`
 				Object stdjson.RawMessage `json:"object"`
 			}
-			if d.Decode(&frame) != nil || frame[0] != '{' || duplicated(frame) || json.Unmarshal(frame, &event) != nil || event.Object == nil {
+			if d.Decode(&frame) != nil || frame[0] != '{' || duplicated(frame) ||
+				json.Unmarshal(frame, &event) != nil || event.Object == nil {
 				return
 			}
 			require.Greater(t, len(found), i)

@@ -14,8 +14,9 @@ import (
 	"github.com/thermostat-go/thermostat/internal/fakeapi"
 )
 
-// BenchmarkStoreUpdate replaces one of 150,000 pods by its next version, which is found under the same namespace, owner and node: the index functions, the
-// lock and the change. Everything else about the store can be measured from outside, and is: see internal/bench.
+// BenchmarkStoreUpdate replaces one of 150,000 pods by its next version, which is found under the same namespace, owner
+// and node: the index functions, the lock and the change. Everything else about the store can be measured from outside,
+// and is: see internal/bench.
 func BenchmarkStoreUpdate(b *testing.B) {
 	const pods = 150_000
 	var versions [2][]*corev1.Pod
@@ -24,24 +25,31 @@ func BenchmarkStoreUpdate(b *testing.B) {
 			owner, controller := i/30, true
 			versions[v] = append(versions[v], &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{
-					Namespace: fmt.Sprint("namespace-", owner%100), Name: fmt.Sprint("pod-", i), UID: types.UID(fmt.Sprint("uid-", i)), ResourceVersion: strconv.Itoa(v),
-					OwnerReferences: []metav1.OwnerReference{{UID: types.UID(fmt.Sprint("owner-", owner)), Controller: &controller}},
+					Namespace: fmt.Sprint("namespace-", owner%100), Name: fmt.Sprint("pod-", i),
+					UID: types.UID(fmt.Sprint("uid-", i)), ResourceVersion: strconv.Itoa(v),
+					OwnerReferences: []metav1.OwnerReference{{UID: types.UID(fmt.Sprint("owner-", owner)),
+						Controller: &controller}},
 				},
 				Spec: corev1.PodSpec{NodeName: fmt.Sprint("node-", i/30)},
 			})
 		}
 	}
 	b.Run("thermostat", func(b *testing.B) {
-		inf, err := New[*corev1.Pod](fakeapi.New[*corev1.Pod](func() *corev1.PodList { return &corev1.PodList{} }), Options[*corev1.Pod]{})
+		inf, err := New[*corev1.Pod](fakeapi.New[*corev1.Pod](func() *corev1.PodList { return &corev1.PodList{} }),
+			Options[*corev1.Pod]{})
 		require.NoError(b, err)
 		_, err = AddSingleIndex(inf, func(p *corev1.Pod) (string, bool) { return p.Namespace, true })
 		require.NoError(b, err)
-		_, err = AddSingleIndex(inf, func(p *corev1.Pod) (types.UID, bool) { return metav1.GetControllerOfNoCopy(p).UID, true })
+		_, err = AddSingleIndex(inf, func(p *corev1.Pod) (types.UID, bool) {
+			return metav1.GetControllerOfNoCopy(p).UID,
+				true
+		})
 		require.NoError(b, err)
 		_, err = AddSingleIndex(inf, func(p *corev1.Pod) (string, bool) { return p.Spec.NodeName, true })
 		require.NoError(b, err)
 		update := func(p *corev1.Pod) {
-			s, it := inf.store, item[*corev1.Pod]{key: Key{Namespace: p.Namespace, Name: p.Name}, uid: p.UID, resourceVersion: p.ResourceVersion, value: p}
+			s, it := inf.store, item[*corev1.Pod]{key: Key{Namespace: p.Namespace, Name: p.Name}, uid: p.UID,
+				resourceVersion: p.ResourceVersion, value: p}
 			s.Plan(it.key, p, func(err error) { require.NoError(b, err) })
 			s.Lock()
 			s.put(it, 1)

@@ -17,21 +17,23 @@ import (
 const (
 	// A watch must be answered, if only with headers, within this time.
 	answerTimeout = 30 * time.Second
-	// The server is asked to end each watch after 5 to 10 minutes, so that watches spread over its replicas again after one of them was replaced. A watch
-	// that is silent for longer than it was asked to live, and a little, hangs: the connection is dead and nobody noticed.
-	// The server's clock may be a little faster than ours.
+	// The server is asked to end each watch after 5 to 10 minutes, so that watches spread over its replicas again after
+	// one of them was replaced. A watch that is silent for longer than it was asked to live, and a little, hangs: the
+	// connection is dead and nobody noticed. The server's clock may be a little faster than ours.
 	minWatch, watchSlack, clockSkew = 5 * time.Minute, 10 * time.Second, time.Second
 	// A streamed list must begin, and go on, within these times; after two that did not, plain lists are used for good.
 	streamBegins, streamGoesOn, streamTries = 5 * time.Second, 60 * time.Second, 2
-	// No more objects than these, and bytes where they are known, are held back while a list is streamed: see [heldBack].
+	// No more objects than these, and bytes where they are known, are held back while a list is streamed: see
+	// [heldBack].
 	maxHeldBack, maxHeldBytes = 4096, 64 << 20
 	// Only a watch that has lived this long is followed by the next one at once.
 	longLived = 5 * time.Second
 )
 
-// heldBack is what must not come into the store before it is known that a streamed list is not from before the store's time: see [reflector.goesBack]. That is
-// known at the end of the list. Until then what the store holds already may come, and what is newer than the store; but of the rest there is little, as
-// the store has been told of everything up to its newest version.
+// heldBack is what must not come into the store before it is known that a streamed list is not from before the store's
+// time: see [reflector.goesBack]. That is known at the end of the list. Until then what the store holds already may
+// come, and what is newer than the store; but of the rest there is little, as the store has been told of everything up
+// to its newest version.
 type heldBack struct {
 	arrivals []arrival
 	bytes    int64            // of the arrivals
@@ -118,7 +120,8 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	var (
 		lifetime = time.Duration(*opts.TimeoutSeconds)*time.Second + watchSlack
 		patience = lifetime
-		// proven fires when the watch has lived for long enough to be trusted: the server took it, and did not take it back.
+		// proven fires when the watch has lived for long enough to be trusted: the server took it, and did not take it
+		// back.
 		proven = time.NewTimer(longLived)
 	)
 	defer proven.Stop()
@@ -172,7 +175,8 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 			return ctx.Err()
 		case <-watchdog.C:
 			if r.resourceVersion == "" {
-				return fmt.Errorf("watch: %w for %s in a streamed list; a client that cannot stream one, as a fake, may need "+
+				return fmt.Errorf("watch: %w for %s in a streamed list; a client that cannot stream one, as a fake, "+
+					"may need "+
 					"Options.DisableWatchList", errSilent, patience)
 			}
 			return fmt.Errorf("watch: %w for %s", errSilent, patience)
@@ -197,7 +201,8 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 				return ended(nil)
 			}
 			some = append(some[:0], arrival{event: event.Type, object: event.Object})
-			// Whatever has come meanwhile goes with it: to wait for one event among six channels takes longer than all the rest that is done with it here.
+			// Whatever has come meanwhile goes with it: to wait for one event among six channels takes longer than all
+			// the rest that is done with it here.
 			for more := true; more && len(some) < parcelObjects; {
 				select {
 				case event, more = <-w.events:
@@ -227,7 +232,8 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	}
 }
 
-// ended sorts the end of a watch: what the bytes were, or how long it lived. A connection that breaks, in the midst of an event too, is just an end.
+// ended sorts the end of a watch: what the bytes were, or how long it lived. A connection that breaks, in the midst of
+// an event too, is just an end.
 func (r *reflector[T]) ended(err error, trusted bool) error {
 	switch {
 	case garbled(err):
@@ -267,7 +273,8 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 		}
 	}
 	if err != nil || isNil(object) || object.GetResourceVersion() == "" && !r.unversioned {
-		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", errViolation, brief(a.event), a.object)
+		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", errViolation, brief(a.event),
+			a.object)
 	}
 	if a.err != nil && object.GetName() == "" {
 		return fmt.Errorf("%w: an event %q about nobody knows what: %w", errViolation, brief(a.event), a.err)
@@ -320,8 +327,10 @@ func (r *reflector[T]) receiveListed(ctx context.Context, a arrival, object meta
 		}
 		r.held = heldBack{}
 		return r.complete(version)
-	// After a Rescope the store may yet let go of what it holds: the end of a list of another selection may be on its way there.
-	case r.held.has(key) || old && (!r.synced || a.event == watch.Deleted || !r.store.holds(key, version) || r.store.rejected(key) != nil || r.quarantine.has(key)):
+	// After a Rescope the store may yet let go of what it holds: the end of a list of another selection may be on its
+	// way there.
+	case r.held.has(key) || old && (!r.synced || a.event == watch.Deleted || !r.store.holds(key, version) ||
+		r.store.rejected(key) != nil || r.quarantine.has(key)):
 		return r.held.add(key, a)
 	}
 	return r.put(ctx, a, "", old) // what is old and held may be older than what waits for the store

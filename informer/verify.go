@@ -15,7 +15,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// verify compares a lane's part of the store with the server from time to time: see Options.VerifyEvery. It returns when ctx has ended.
+// verify compares a lane's part of the store with the server from time to time: see Options.VerifyEvery. It returns
+// when ctx has ended.
 func (inf *SharedIndexInformer[T]) verify(ctx context.Context, l *lane[T], log klog.Logger) {
 	for ctx.Err() == nil {
 		// Lanes that were started together should not list together.
@@ -30,7 +31,9 @@ func (inf *SharedIndexInformer[T]) verify(ctx context.Context, l *lane[T], log k
 			log.V(1).Info("The cache could not be compared with the server", "err", err)
 		case found > 0:
 			inf.health.differs(found)
-			inf.Relist(l.namespace, fmt.Errorf("compared with the server, the cache is wrong about %d objects, %s for one: events must have been lost", found, example))
+			inf.Relist(l.namespace, fmt.Errorf(
+				"compared with the server, the cache is wrong about %d objects, %s for one: events must have been lost",
+				found, example))
 		}
 	}
 }
@@ -43,8 +46,9 @@ type stamp struct {
 
 // differences counts the objects that the server lists in another state than the store has, and names one.
 //
-// Events are always under way, so a difference proves nothing by itself. But if the store has reached the version of the list, and a key has not been
-// touched since before the list was asked for, then the store must hold what the list says.
+// Events are always under way, so a difference proves nothing by itself. But if the store has reached the version of
+// the list, and a key has not been touched since before the list was asked for, then the store must hold what the list
+// says.
 func (inf *SharedIndexInformer[T]) differences(ctx context.Context, l *lane[T]) (found int, example Key, err error) {
 	var due uint64
 	begun := inf.asWriter(ctx, func() { l.touched, due = make(map[Key]struct{}), l.due })
@@ -57,8 +61,10 @@ func (inf *SharedIndexInformer[T]) differences(ctx context.Context, l *lane[T]) 
 		err = fmt.Errorf("a method of an object: %w", panicked)
 	}
 	inf.asWriter(ctx, func() {
-		// A list that was under way, or is due since, lets the store leap over what has happened; and it is a comparison by itself.
-		if h := l.health.get(); err == nil && h.Lists == before.Lists && before.Listed == before.Lists && l.due == due && !l.left {
+		// A list that was under way, or is due since, lets the store leap over what has happened; and it is a
+		// comparison by itself.
+		if h := l.health.get(); err == nil && h.Lists == before.Lists && before.Listed == before.Lists &&
+			l.due == due && !l.left {
 			found, example = inf.compare(l, listed)
 		}
 		l.touched = nil
@@ -66,8 +72,8 @@ func (inf *SharedIndexInformer[T]) differences(ctx context.Context, l *lane[T]) 
 	return found, example, err
 }
 
-// touch takes note that a key's turn in the pipeline has come, even if nothing came of it: an object may be created and deleted on its way to the store.
-// The caller holds the writer token.
+// touch takes note that a key's turn in the pipeline has come, even if nothing came of it: an object may be created and
+// deleted on its way to the store. The caller holds the writer token.
 func (l *lane[T]) touch(key Key) {
 	if l.touched != nil {
 		l.touched[key] = struct{}{}
@@ -101,7 +107,8 @@ func (inf *SharedIndexInformer[T]) compare(l *lane[T], listed map[Key]stamp) (fo
 		}
 		row, held := inf.store.Find(key)
 		_, invalid := inf.store.invalid[key]
-		if !invalid && (!held || s.uid != inf.store.Facts(row).uid || s.resourceVersion != inf.store.Facts(row).resourceVersion) {
+		if !invalid && (!held || s.uid != inf.store.Facts(row).uid ||
+			s.resourceVersion != inf.store.Facts(row).resourceVersion) {
 			differs(key)
 		}
 	}
@@ -116,8 +123,8 @@ func (inf *SharedIndexInformer[T]) compare(l *lane[T], listed map[Key]stamp) (fo
 	return found, example
 }
 
-// stamps lists the objects as they were at the version that the store has reached. If the server answers with another version, it waits for the store to
-// reach that.
+// stamps lists the objects as they were at the version that the store has reached. If the server answers with another
+// version, it waits for the store to reach that.
 func (inf *SharedIndexInformer[T]) stamps(ctx context.Context, l *lane[T]) (map[Key]stamp, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
@@ -155,5 +162,6 @@ func (inf *SharedIndexInformer[T]) stamps(ctx context.Context, l *lane[T]) (map[
 	}
 }
 
-// A comparison that takes longer than this is given up. An idle store learns of a new version by a bookmark, which comes about once a minute.
+// A comparison that takes longer than this is given up. An idle store learns of a new version by a bookmark, which
+// comes about once a minute.
 const verifyTimeout = 10 * time.Minute

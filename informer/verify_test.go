@@ -72,7 +72,8 @@ func TestALostEventIsFoundAndRepaired(t *testing.T) {
 					if verifies {
 						require.NoError(t, told.folded(p.Objects()))
 						require.Equal(t, 1, inf.Health().Differences)
-						alarms := slices.DeleteFunc(log.all(), func(l line) bool { return l.message == "Health changed" })
+						alarms := slices.DeleteFunc(log.all(),
+							func(l line) bool { return l.message == "Health changed" })
 						require.Len(t, alarms, 2, "one for the loss, and one for the recovery")
 						require.Contains(t, alarms[0].text, "events must have been lost")
 						require.Equal(t, Live, inf.Health().State)
@@ -90,12 +91,13 @@ func TestALostEventIsFoundAndRepaired(t *testing.T) {
 
 // Changes that are under way, bad objects, and a server that cannot answer are no differences.
 func TestVerifyingRaisesNoFalseAlarm(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, PageSize: 3, VerifyEvery: time.Minute, Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
-		if strings.HasPrefix(p.Name, "bad") {
-			return nil, errBusy
-		}
-		return p, nil
-	}}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, PageSize: 3, VerifyEvery: time.Minute,
+		Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
+			if strings.HasPrefix(p.Name, "bad") {
+				return nil, errBusy
+			}
+			return p, nil
+		}}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		var exact atomic.Int64
 		p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
 			if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
@@ -143,28 +145,29 @@ func TestVerifyingRaisesNoFalseAlarm(t *testing.T) {
 
 // An object whose name cannot be read is none that the store can have, or may be any that it has.
 func TestVerifyingRaisesNoAlarmForWhatHasNoName(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Minute}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		run(t, inf)
-		synctest.Wait()
-		nameless := p.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}})
-		time.Sleep(30 * time.Minute)
-		synctest.Wait()
-		require.Zero(t, inf.Health().Differences, "of another object")
-		p.Delete("default", nameless.Name)
-		p.set(func() {
-			p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
-				list, err := p.podAPI.List(ctx, opts)
-				list.Items[1].Name = ""
-				return list, err
-			}
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Minute},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			run(t, inf)
+			synctest.Wait()
+			nameless := p.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}})
+			time.Sleep(30 * time.Minute)
+			synctest.Wait()
+			require.Zero(t, inf.Health().Differences, "of another object")
+			p.Delete("default", nameless.Name)
+			p.set(func() {
+				p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+					list, err := p.podAPI.List(ctx, opts)
+					list.Items[1].Name = ""
+					return list, err
+				}
+			})
+			time.Sleep(30 * time.Minute)
+			synctest.Wait()
+			require.Zero(t, inf.Health().Differences, "of one that it has")
+			require.Equal(t, 1, inf.Health().Lists)
+			p.set(func() { p.onList = nil })
+			healed(t, p, inf, told)
 		})
-		time.Sleep(30 * time.Minute)
-		synctest.Wait()
-		require.Zero(t, inf.Health().Differences, "of one that it has")
-		require.Equal(t, 1, inf.Health().Lists)
-		p.set(func() { p.onList = nil })
-		healed(t, p, inf, told)
-	})
 }
 
 // A list may hold no object in place of one, and its objects may panic.
@@ -172,7 +175,8 @@ func TestAComparisonSurvivesOddLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newPodAPI()
 		api.Create(pod("a"))
-		inf, err := New[*corev1.Pod](laterNil{pointerClient{api}, new(int)}, Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Minute})
+		inf, err := New[*corev1.Pod](laterNil{pointerClient{api}, new(int)},
+			Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Minute})
 		require.NoError(t, err)
 		run(t, inf)
 		time.Sleep(10 * time.Minute)
@@ -211,21 +215,22 @@ func (c laterNil) List(ctx context.Context, opts metav1.ListOptions) (*pointers,
 
 // Where there are no versions, or only such as cannot be compared, there is nothing to compare, and no harm done.
 func TestVerifyingNeedsVersions(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Minute}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		inf.listeners = nil // it knows objects by their version
-		p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
-			list, err := p.podAPI.List(ctx, opts)
-			for i := range list.Items {
-				list.Items[i].ResourceVersion = ""
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Minute},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			inf.listeners = nil // it knows objects by their version
+			p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+				list, err := p.podAPI.List(ctx, opts)
+				for i := range list.Items {
+					list.Items[i].ResourceVersion = ""
+				}
+				return list, err
 			}
-			return list, err
-		}
-		run(t, inf)
-		time.Sleep(30 * time.Minute)
-		synctest.Wait()
-		require.Zero(t, inf.Health().Differences)
-		require.NotEqual(t, Failed, inf.Health().State)
-	})
+			run(t, inf)
+			time.Sleep(30 * time.Minute)
+			synctest.Wait()
+			require.Zero(t, inf.Health().Differences)
+			require.NotEqual(t, Failed, inf.Health().State)
+		})
 }
 
 func TestDurationsThatMakeNoSense(t *testing.T) {
@@ -243,69 +248,71 @@ func TestDurationsThatMakeNoSense(t *testing.T) {
 
 // G1: Run does not wait for a comparison.
 func TestStopsInTheMiddleOfAComparison(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{VerifyEvery: time.Minute}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		p.onList = func(ctx context.Context, _ metav1.ListOptions) (*corev1.PodList, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second)
-		defer cancel()
-		began := time.Now()
-		require.NoError(t, inf.Run(ctx))
-		require.Equal(t, 70*time.Second, time.Since(began))
-	})
+	bubble(t, Options[*corev1.Pod]{VerifyEvery: time.Minute},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			p.onList = func(ctx context.Context, _ metav1.ListOptions) (*corev1.PodList, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second)
+			defer cancel()
+			began := time.Now()
+			require.NoError(t, inf.Run(ctx))
+			require.Equal(t, 70*time.Second, time.Since(began))
+		})
 }
 
 // A18: what is older than it may be is not vouched for, whatever is the reason.
 func TestMaxStaleness(t *testing.T) {
-	bubble(t, Options[*corev1.Pod]{Name: "pods", MaxStaleness: 3 * time.Minute}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		p.NoTimeout = true
-		require.EqualError(t, inf.Fresh(metav1.NamespaceAll), "informer pods: no complete list yet")
-		p.onWatch = refuse(errForbidden)
-		run(t, inf)
-		synctest.Wait()
-		require.ErrorIs(t, inf.Fresh(metav1.NamespaceAll), errForbidden)
-		p.set(func() { p.onWatch = nil })
-		time.Sleep(time.Minute)
-		require.NoError(t, inf.Fresh(metav1.NamespaceAll))
-
-		for range 10 {
+	bubble(t, Options[*corev1.Pod]{Name: "pods", MaxStaleness: 3 * time.Minute},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			p.NoTimeout = true
+			require.EqualError(t, inf.Fresh(metav1.NamespaceAll), "informer pods: no complete list yet")
+			p.onWatch = refuse(errForbidden)
+			run(t, inf)
+			synctest.Wait()
+			require.ErrorIs(t, inf.Fresh(metav1.NamespaceAll), errForbidden)
+			p.set(func() { p.onWatch = nil })
 			time.Sleep(time.Minute)
-			p.Bookmark() // idle is not stale (A13)
-		}
-		synctest.Wait()
-		require.NoError(t, inf.Fresh(metav1.NamespaceAll))
-		require.Equal(t, Live, inf.Health().State)
+			require.NoError(t, inf.Fresh(metav1.NamespaceAll))
 
-		last := time.Now()
-		time.Sleep(3 * time.Minute)
-		require.NoError(t, inf.Fresh(metav1.NamespaceAll))
-		time.Sleep(time.Nanosecond)
-		require.ErrorIs(t, inf.Fresh(metav1.NamespaceAll), ErrStale, "silence")
-		h := inf.Health()
-		require.Equal(t, Stale, h.State)
-		require.Equal(t, last.Add(3*time.Minute), h.Since)
-		require.ErrorIs(t, h.LastError, ErrStale)
-		p.Bookmark()
-		synctest.Wait()
-		require.NoError(t, inf.Fresh(metav1.NamespaceAll))
+			for range 10 {
+				time.Sleep(time.Minute)
+				p.Bookmark() // idle is not stale (A13)
+			}
+			synctest.Wait()
+			require.NoError(t, inf.Fresh(metav1.NamespaceAll))
+			require.Equal(t, Live, inf.Health().State)
 
-		p.set(func() { p.onWatch = refuse(errForbidden) })
-		p.Cut()
-		time.Sleep(time.Minute)
-		require.NoError(t, inf.Fresh(metav1.NamespaceAll), "not yet")
-		require.Equal(t, Denied, inf.Health().State)
-		time.Sleep(3 * time.Minute)
-		require.ErrorIs(t, inf.Fresh(metav1.NamespaceAll), ErrStale)
-		require.ErrorIs(t, inf.Fresh(metav1.NamespaceAll), errForbidden, "and why")
-		require.Equal(t, Denied, inf.Health().State)
-		p.set(func() { p.onWatch = nil })
-		time.Sleep(time.Minute)
-		p.Bookmark()
-		synctest.Wait()
-		require.NoError(t, inf.Fresh(metav1.NamespaceAll))
-		healed(t, p, inf, told)
-	})
+			last := time.Now()
+			time.Sleep(3 * time.Minute)
+			require.NoError(t, inf.Fresh(metav1.NamespaceAll))
+			time.Sleep(time.Nanosecond)
+			require.ErrorIs(t, inf.Fresh(metav1.NamespaceAll), ErrStale, "silence")
+			h := inf.Health()
+			require.Equal(t, Stale, h.State)
+			require.Equal(t, last.Add(3*time.Minute), h.Since)
+			require.ErrorIs(t, h.LastError, ErrStale)
+			p.Bookmark()
+			synctest.Wait()
+			require.NoError(t, inf.Fresh(metav1.NamespaceAll))
+
+			p.set(func() { p.onWatch = refuse(errForbidden) })
+			p.Cut()
+			time.Sleep(time.Minute)
+			require.NoError(t, inf.Fresh(metav1.NamespaceAll), "not yet")
+			require.Equal(t, Denied, inf.Health().State)
+			time.Sleep(3 * time.Minute)
+			require.ErrorIs(t, inf.Fresh(metav1.NamespaceAll), ErrStale)
+			require.ErrorIs(t, inf.Fresh(metav1.NamespaceAll), errForbidden, "and why")
+			require.Equal(t, Denied, inf.Health().State)
+			p.set(func() { p.onWatch = nil })
+			time.Sleep(time.Minute)
+			p.Bookmark()
+			synctest.Wait()
+			require.NoError(t, inf.Fresh(metav1.NamespaceAll))
+			healed(t, p, inf, told)
+		})
 }
 
 func TestWithoutMaxStalenessAnyAgeWillDo(t *testing.T) {

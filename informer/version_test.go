@@ -23,7 +23,8 @@ func TestWaitForResourceVersion(t *testing.T) {
 		require.Error(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, ""))
 
 		run(t, inf)
-		require.NoError(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, "3"), "the first list reaches it")
+		require.NoError(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, "3"),
+			"the first list reaches it")
 		waiting := make(chan error, 3)
 		for range 3 {
 			go func() {
@@ -44,8 +45,10 @@ func TestWaitForResourceVersion(t *testing.T) {
 			require.NoError(t, <-waiting)
 		}
 		p.Bookmark()
-		require.NoError(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, "6"), "a bookmark reaches it, too")
-		require.NoError(t, inf.WaitForResourceVersion(ended, metav1.NamespaceAll, "2"), "what has been reached is reached, whatever the context")
+		require.NoError(t, inf.WaitForResourceVersion(t.Context(), metav1.NamespaceAll, "6"),
+			"a bookmark reaches it, too")
+		require.NoError(t, inf.WaitForResourceVersion(ended, metav1.NamespaceAll, "2"),
+			"what has been reached is reached, whatever the context")
 	})
 }
 

@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// The forms in which a server sends objects, put together by hand: a list must be able to hold an object that is damaged.
+// The forms in which a server sends objects, put together by hand: a list must be able to hold an object that is
+// damaged.
 
 func jsonList(list *corev1.PodList, damage func(string, []byte) []byte) []byte {
 	items := []json.RawMessage{}

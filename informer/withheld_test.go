@@ -30,7 +30,10 @@ func unnamed(name string) func(string, []byte) []byte {
 func TestACacheThatKeepsWhatMayBeGoneIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &lines{}
-		server := &answers{list: func() []byte { return jsonList(podList("1", podAt("a", "1"), podAt("b", "1"), podAt("c", "1")), nil) }}
+		server := &answers{list: func() []byte {
+			return jsonList(podList("1", podAt("a", "1"), podAt("b", "1"),
+				podAt("c", "1")), nil)
+		}}
 		inf, err := New[*corev1.Pod](podsOver(t, server), Options[*corev1.Pod]{DisableWatchList: true})
 		require.NoError(t, err)
 		runOn(t, inf, klog.New(log))
@@ -70,7 +73,10 @@ func TestACacheThatKeepsWhatMayBeGoneIsStale(t *testing.T) {
 // useless.
 func TestABrokenNameAloneDoesNoHarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &answers{list: func() []byte { return jsonList(podList("5", podAt("a", "1"), podAt("c", "1")), unnamed("c")) }}
+		server := &answers{list: func() []byte {
+			return jsonList(podList("5", podAt("a", "1"), podAt("c", "1")),
+				unnamed("c"))
+		}}
 		inf, err := New[*corev1.Pod](podsOver(t, server), Options[*corev1.Pod]{DisableWatchList: true})
 		require.NoError(t, err)
 		run(t, inf)
@@ -120,7 +126,8 @@ func TestAReflectorThatDoesNotMoveIsSeenFromOutside(t *testing.T) {
 					return &http.Response{StatusCode: http.StatusOK, Request: r, Body: d, Header: http.Header{}}, nil
 				}
 				if watching {
-					return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(never{r.Context()}), Header: http.Header{}}, nil
+					return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(never{r.Context()}),
+						Header: http.Header{}}, nil
 				}
 				return &http.Response{StatusCode: http.StatusOK, Request: r, Header: http.Header{},
 					Body: io.NopCloser(bytes.NewReader(jsonList(podList("1", podAt("a", "1")), nil)))}, nil

@@ -30,30 +30,36 @@ func TestConfigIsChecked(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"nil client":        {func(c *Config) { c.REST = nil }, "REST is nil"},
-		"no namespace":      {func(c *Config) { c.Namespace = "" }, "Namespace"},
-		"bad name":          {func(c *Config) { c.Name = "a b" }, "Name"},
-		"bad identity":      {func(c *Config) { c.Identity = "a\nb" }, "Identity"},
-		"long identity":     {func(c *Config) { c.Identity = strings.Repeat("a", 201) }, "Identity"},
-		"fraction":          {func(c *Config) { c.LeaseDuration = 15*time.Second + 1 }, "whole seconds"},
-		"below a second":    {func(c *Config) { c.LeaseDuration = 900 * time.Millisecond }, "whole seconds"},
-		"too long":          {func(c *Config) { c.LeaseDuration = 1 << 32 * time.Second }, "32 bits"},
-		"negative":          {func(c *Config) { c.StopGrace = -1 }, "StopGrace is negative"},
-		"no unit":           {func(c *Config) { c.RetryPeriod = 2 }, "RetryPeriod is only 2ns: is a unit missing?"},
-		"no unit, either":   {func(c *Config) { c.StopGrace = 3 }, "StopGrace is only 3ns"},
-		"without end":       {func(c *Config) { c.RenewDeadline = math.MaxInt64 }, "could start before the work has ended"},
-		"never":             {func(c *Config) { c.RetryPeriod = math.MaxInt64 }, "fit twice"},
-		"margin":            {func(c *Config) { c.RenewDeadline = 12 * time.Second }, "could start before the work has ended"},
+		"nil client":      {func(c *Config) { c.REST = nil }, "REST is nil"},
+		"no namespace":    {func(c *Config) { c.Namespace = "" }, "Namespace"},
+		"bad name":        {func(c *Config) { c.Name = "a b" }, "Name"},
+		"bad identity":    {func(c *Config) { c.Identity = "a\nb" }, "Identity"},
+		"long identity":   {func(c *Config) { c.Identity = strings.Repeat("a", 201) }, "Identity"},
+		"fraction":        {func(c *Config) { c.LeaseDuration = 15*time.Second + 1 }, "whole seconds"},
+		"below a second":  {func(c *Config) { c.LeaseDuration = 900 * time.Millisecond }, "whole seconds"},
+		"too long":        {func(c *Config) { c.LeaseDuration = 1 << 32 * time.Second }, "32 bits"},
+		"negative":        {func(c *Config) { c.StopGrace = -1 }, "StopGrace is negative"},
+		"no unit":         {func(c *Config) { c.RetryPeriod = 2 }, "RetryPeriod is only 2ns: is a unit missing?"},
+		"no unit, either": {func(c *Config) { c.StopGrace = 3 }, "StopGrace is only 3ns"},
+		"without end": {func(c *Config) { c.RenewDeadline = math.MaxInt64 },
+			"could start before the work has ended"},
+		"never": {func(c *Config) { c.RetryPeriod = math.MaxInt64 }, "fit twice"},
+		"margin": {func(c *Config) { c.RenewDeadline = 12 * time.Second },
+			"could start before the work has ended"},
 		"margin with drift": {func(c *Config) { c.ClockDrift = 0.08 }, "could start before the work has ended"},
 		"drift":             {func(c *Config) { c.ClockDrift = 0.5 }, "ClockDrift"},
 		"retry":             {func(c *Config) { c.RetryPeriod = 6 * time.Second }, "fit twice"},
-		"retry, just so":    {func(c *Config) { c.RetryPeriod = 5 * time.Second }, "one failed renewal ends the tenure"},
-		"maximum":           {func(c *Config) { c.MaxLeaseDuration = time.Second }, "below LeaseDuration"},
+		"retry, just so": {func(c *Config) { c.RetryPeriod = 5 * time.Second },
+			"one failed renewal ends the tenure"},
+		"maximum": {func(c *Config) { c.MaxLeaseDuration = time.Second }, "below LeaseDuration"},
 		"certificate": {func(c *Config) {
 			c.REST = &rest.Config{Host: "https://x", TLSClientConfig: rest.TLSClientConfig{CAFile: "/no/such"}}
 		}, "not usable"},
-		"host":       {func(c *Config) { c.REST = &rest.Config{Host: "http://[::"} }, ""},
-		"token file": {func(c *Config) { c.REST = &rest.Config{Transport: http.DefaultTransport, BearerTokenFile: "/no/such"} }, "not usable"},
+		"host": {func(c *Config) { c.REST = &rest.Config{Host: "http://[::"} }, ""},
+		"token file": {func(c *Config) {
+			c.REST = &rest.Config{Transport: http.DefaultTransport,
+				BearerTokenFile: "/no/such"}
+		}, "not usable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := good
@@ -105,13 +111,15 @@ func TestTheTransportIsOurOwn(t *testing.T) {
 		require.Equal(t, fresh, before != e.client.lane.base, "%v", err)
 	}
 
-	e.client.lane.config.TLSClientConfig.CAData, e.client.lane.config.TLSClientConfig.Insecure = []byte("no certificate"), false
+	e.client.lane.config.TLSClientConfig.CAData,
+		e.client.lane.config.TLSClientConfig.Insecure = []byte("no certificate"), false
 	before := e.client.lane.base
 	e.client.lane.fresh()
 	require.Same(t, before, e.client.lane.base, "certificates that cannot be read just now leave the old ones in use")
 
 	closed := false
-	shared := &wrapped{&closing{roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("no") }), &closed}}
+	shared := &wrapped{&closing{roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("no") }),
+		&closed}}
 	e, err = New(Config{REST: &rest.Config{Host: "http://server", Transport: shared}, Namespace: "ns", Name: "lock"})
 	require.NoError(t, err)
 	_, err = e.client.get(t.Context())
@@ -159,7 +167,8 @@ func (h *hooks) Eventf(object runtime.Object, eventType, reason, message string,
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	lease := object.(*coordinationv1.Lease)
-	h.events = append(h.events, fmt.Sprintf("%s %s %s: %s", eventType, reason, lease.Name, fmt.Sprintf(message, args...)))
+	h.events = append(h.events, fmt.Sprintf("%s %s %s: %s", eventType, reason, lease.Name,
+		fmt.Sprintf(message, args...)))
 	panic("in a hook")
 }
 
@@ -184,8 +193,10 @@ func TestHooksAreToldAndMayPanic(t *testing.T) {
 		require.ErrorContains(t, err, "no renewal was acknowledged within RenewDeadline")
 		require.Equal(t, []string{"true false", "false false", "true false", "false true"}, h.tenures)
 		require.Equal(t, []string{
-			"Normal LeaderElection lock: " + a.Identity() + " became leader", "Normal LeaderElection lock: " + a.Identity() + " stopped leading",
-			"Normal LeaderElection lock: " + a.Identity() + " became leader", "Warning LeaderElection lock: " + a.Identity() + " lost the lease: deadline",
+			"Normal LeaderElection lock: " + a.Identity() + " became leader",
+			"Normal LeaderElection lock: " + a.Identity() + " stopped leading",
+			"Normal LeaderElection lock: " + a.Identity() + " became leader",
+			"Warning LeaderElection lock: " + a.Identity() + " lost the lease: deadline",
 		}, h.events)
 		require.NotZero(t, h.verbs["watch"])
 		stats = a.Stats()
@@ -278,10 +289,15 @@ func TestLosses(t *testing.T) {
 		reason Reason
 		text   string
 	}{
-		"deleted":    {func(*coordinationv1.Lease) *coordinationv1.Lease { return nil }, ReasonDeleted, "deleted"},
-		"wiped":      {wipe, ReasonHolder, "another tenure"},
-		"lower term": {func(l *coordinationv1.Lease) *coordinationv1.Lease { l.Spec.LeaseTransitions = new(int32); return l }, ReasonHolder, "another tenure"},
-		"new uid":    {func(l *coordinationv1.Lease) *coordinationv1.Lease { l.UID = "other"; return l }, ReasonDeleted, "deleted"},
+		"deleted": {func(*coordinationv1.Lease) *coordinationv1.Lease { return nil }, ReasonDeleted, "deleted"},
+		"wiped":   {wipe, ReasonHolder, "another tenure"},
+		"lower term": {func(l *coordinationv1.Lease) *coordinationv1.Lease {
+			l.Spec.LeaseTransitions = new(
+				int32)
+			return l
+		}, ReasonHolder, "another tenure"},
+		"new uid": {func(l *coordinationv1.Lease) *coordinationv1.Lease { l.UID = "other"; return l }, ReasonDeleted,
+			"deleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -358,7 +374,8 @@ func TestTheErrorOfTheWorkIsKeptBesideTheLoss(t *testing.T) {
 	})
 }
 
-// TestStoppingInEveryPhase is G1: Run returns within a second and StopGrace of the end of its context, whatever it is in the middle of.
+// TestStoppingInEveryPhase is G1: Run returns within a second and StopGrace of the end of its context, whatever it is
+// in the middle of.
 func TestStoppingInEveryPhase(t *testing.T) {
 	for name, setup := range map[string]func(s *server, l *link){
 		"first look hangs": func(_ *server, l *link) { l.cut(true) },
@@ -366,7 +383,10 @@ func TestStoppingInEveryPhase(t *testing.T) {
 		"garbage":          func(_ *server, l *link) { l.set(func(s *linkState) { s.garbage = true }) },
 		"server error":     func(_ *server, l *link) { l.set(func(s *linkState) { s.status = 503 }) },
 		"throttled":        func(_ *server, l *link) { l.set(func(s *linkState) { s.status = 429 }) },
-		"take is slow":     func(_ *server, l *link) { l.set(func(s *linkState) { s.there = slowFor("create", 2*time.Second) }) },
+		"take is slow": func(_ *server,
+			l *link) {
+			l.set(func(s *linkState) { s.there = slowFor("create", 2*time.Second) })
+		},
 		"take's answer is slow": func(_ *server, l *link) {
 			l.set(func(s *linkState) { s.back = slowFor("create", 2900*time.Millisecond) })
 		},
@@ -378,12 +398,16 @@ func TestStoppingInEveryPhase(t *testing.T) {
 			s.edit(heldBy("x"))
 			l.set(func(s *linkState) { s.deny = map[string]bool{"watch": true} })
 		},
-		"leading":                func(*server, *link) {},
-		"leading, renewal hangs": func(_ *server, l *link) { l.set(func(s *linkState) { s.back = slowFor("update", time.Hour) }) },
-		"watch hangs":            func(_ *server, l *link) { l.set(func(s *linkState) { s.hangWatch = true }) },
+		"leading": func(*server, *link) {},
+		"leading, renewal hangs": func(_ *server,
+			l *link) {
+			l.set(func(s *linkState) { s.back = slowFor("update", time.Hour) })
+		},
+		"watch hangs": func(_ *server, l *link) { l.set(func(s *linkState) { s.hangWatch = true }) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, after := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 20 * time.Second} {
+			for _, after := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second,
+				2500 * time.Millisecond, 5 * time.Second, 20 * time.Second} {
 				synctest.Test(t, func(t *testing.T) {
 					s := newServer()
 					l := s.link("a")
@@ -393,7 +417,8 @@ func TestStoppingInEveryPhase(t *testing.T) {
 					took := lasted(func() { _ = a.stop() })
 					require.LessOrEqual(t, took, 4*time.Second)
 					if lease := s.get(); lease != nil && took < 4*time.Second && !strings.HasPrefix(name, "leading, ") {
-						require.NotEqual(t, a.Identity(), value(lease.Spec.HolderIdentity), "a claim that nobody will act on is given back")
+						require.NotEqual(t, a.Identity(), value(lease.Spec.HolderIdentity),
+							"a claim that nobody will act on is given back")
 					}
 					l.set(func(s *linkState) { *s = linkState{} })
 					time.Sleep(2 * time.Hour)
@@ -425,13 +450,20 @@ func TestWatchTrouble(t *testing.T) {
 		"sends an error": func(s *server, _ *link) {
 			s.push(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","code":410,"reason":"Expired"}}`)
 		},
-		"sends garbage":  func(s *server, _ *link) { s.push(`{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1"}}`) },
-		"sends a status": func(s *server, _ *link) { s.push(`{"type":"MODIFIED","object":{"kind":"Status","apiVersion":"v1"}}`) },
+		"sends garbage": func(s *server, _ *link) {
+			s.push(
+				`{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1"}}`)
+		},
+		"sends a status": func(s *server, _ *link) {
+			s.push(
+				`{"type":"MODIFIED","object":{"kind":"Status","apiVersion":"v1"}}`)
+		},
 		"sends a bookmark": func(s *server, _ *link) {
 			s.push(`{"type":"BOOKMARK","object":{"kind":"Lease","apiVersion":"coordination.k8s.io/v1"}}`)
 		},
 		"sends other leases": func(s *server, _ *link) {
-			s.push(`{"type":"DELETED","object":{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"other","namespace":"ns"}}}`)
+			s.push(`{"type":"DELETED","object":{"kind":"Lease","apiVersion":"coordination.k8s.io/v1",` +
+				`"metadata":{"name":"other","namespace":"ns"}}}`)
 		},
 		"is forbidden": func(s *server, l *link) {
 			l.set(func(s *linkState) { s.deny = map[string]bool{"watch": true} })
@@ -514,7 +546,9 @@ func TestAServerThatChangesWhatItIsSent(t *testing.T) {
 }
 
 func TestOddRecords(t *testing.T) {
-	require.Equal(t, int32(0), *claimed(&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{LeaseTransitions: new(int32(1<<31 - 1))}}, metav1.ObjectMeta{}, "a", time.Second, time.Now()).Spec.LeaseTransitions)
+	require.Equal(t, int32(0), *claimed(
+		&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{LeaseTransitions: new(int32(1<<31 - 1))}},
+		metav1.ObjectMeta{}, "a", time.Second, time.Now()).Spec.LeaseTransitions)
 	require.Len(t, clip(strings.Repeat("x", 1000)), 256)
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -543,12 +577,14 @@ func TestObservedBeforeAndWithoutALease(t *testing.T) {
 	})
 }
 
-// TestRealConnections runs over net/http: a leader survives the death of every connection it has, and leaves none behind.
+// TestRealConnections runs over net/http: a leader survives the death of every connection it has, and leaves none
+// behind.
 func TestRealConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		n := newNetwork(s)
-		e, err := New(Config{REST: &rest.Config{Host: "http://server", Dial: n.dial}, Namespace: "ns", Name: "lock", SkipFirstWait: true})
+		e, err := New(Config{REST: &rest.Config{Host: "http://server", Dial: n.dial}, Namespace: "ns", Name: "lock",
+			SkipFirstWait: true})
 		require.NoError(t, err)
 		r := start(t, e, 0)
 		settle(30 * time.Second)

@@ -42,9 +42,10 @@ const (
 	shortGrace = 500 * time.Millisecond
 )
 
-// runCandidate campaigns until SIGTERM. While it leads it stamps its tenure into a file, a line every few milliseconds: "w" for a write
-// that the fence let through, "x" for work that nobody checked, which goes on for a while after its context has ended. The time in a line is
-// from before the check: in a process that was paused after it the line itself comes late, like a request in flight.
+// runCandidate campaigns until SIGTERM. While it leads it stamps its tenure into a file, a line every few milliseconds:
+// "w" for a write that the fence let through, "x" for work that nobody checked, which goes on for a while after its
+// context has ended. The time in a line is from before the check: in a process that was paused after it the line itself
+// comes late, like a request in flight.
 func runCandidate() error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
@@ -101,7 +102,8 @@ func runCandidate() error {
 	return nil
 }
 
-func peerCandidate(ctx context.Context, cfg *rest.Config, name string, short bool, work func(context.Context, string, func() bool) error) error {
+func peerCandidate(ctx context.Context, cfg *rest.Config, name string, short bool,
+	work func(context.Context, string, func() bool) error) error {
 	client, err := coordinationclient.NewForConfig(cfg)
 	if err != nil {
 		return err
@@ -116,7 +118,8 @@ func peerCandidate(ctx context.Context, cfg *rest.Config, name string, short boo
 				Client:     client,
 				LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 			},
-			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: true,
+			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+			ReleaseOnCancel: true,
 			Callbacks: peer.LeaderCallbacks{
 				OnStartedLeading: func(ctx context.Context) {
 					defer close(ended)

@@ -89,7 +89,8 @@ func (c *client) do(ctx context.Context, verb string, request *rest.Request) (*c
 	return lease, c.done(verb, start, err)
 }
 
-// watch follows the one Lease. The field selector is authorised by name, so that a Role may grant it for this Lease alone.
+// watch follows the one Lease. The field selector is authorised by name, so that a Role may grant it for this Lease
+// alone.
 func (c *client) watch(ctx context.Context, resourceVersion string, timeout time.Duration) (watch.Interface, error) {
 	start := time.Now()
 	w, err := c.rest.Get().Namespace(c.namespace).Resource(resource).MaxRetries(0).
@@ -118,15 +119,17 @@ func (c *client) done(verb string, start time.Time, err error) error {
 	return fmt.Errorf("%s leases.coordination.k8s.io %s/%s: %w", verb, c.namespace, c.name, err)
 }
 
-// A lane is a transport for nobody but one elector. It speaks HTTP/1.1 on purpose: there each request in flight has a connection of its
-// own, which ends with it when it fails, while on HTTP/2 one dead connection is shared, by the watch and by every try, until a ping gives
-// it up (about 30 s, kubernetes issue 125530). After a failed try even the healthy idle connections are dropped, and the certificates
-// read again: behind a load balancer the next try may then meet another API server.
+// A lane is a transport for nobody but one elector. It speaks HTTP/1.1 on purpose: there each request in flight has a
+// connection of its own, which ends with it when it fails, while on HTTP/2 one dead connection is shared, by the watch
+// and by every try, until a ping gives it up (about 30 s, kubernetes issue 125530). After a failed try even the healthy
+// idle connections are dropped, and the certificates read again: behind a load balancer the next try may then meet
+// another API server.
 type lane struct {
 	config *rest.Config
 
 	mu sync.Mutex
-	// Guarded by mu. rt is what the config says (authentication, wrappers) around base; base is nil if the config has a Transport.
+	// Guarded by mu. rt is what the config says (authentication, wrappers) around base; base is nil if the config has a
+	// Transport.
 	rt   http.RoundTripper
 	base *http.Transport
 }

@@ -52,7 +52,8 @@ func TestHandOver(t *testing.T) {
 	}
 	for name, run := range map[string]func(ctx context.Context, namespace, identity string) error{
 		"thermostat": func(ctx context.Context, namespace, identity string) error {
-			e, err := New(Config{REST: cluster.Config(), Namespace: namespace, Name: "lock", Identity: identity, SkipFirstWait: true})
+			e, err := New(Config{REST: cluster.Config(), Namespace: namespace, Name: "lock", Identity: identity,
+				SkipFirstWait: true})
 			if err != nil {
 				return err
 			}
@@ -68,8 +69,10 @@ func TestHandOver(t *testing.T) {
 					LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lock"}, Client: client,
 					LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 				},
-				LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: true,
-				Callbacks: peer.LeaderCallbacks{OnStartedLeading: func(ctx context.Context) { _ = lead(ctx) }, OnStoppedLeading: func() {}},
+				LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+				ReleaseOnCancel: true,
+				Callbacks: peer.LeaderCallbacks{OnStartedLeading: func(ctx context.Context) { _ = lead(ctx) },
+					OnStoppedLeading: func() {}},
 			})
 			if err != nil {
 				return err
@@ -95,7 +98,8 @@ func TestHandOver(t *testing.T) {
 			var took []time.Duration
 			for i := range n {
 				next := start(i + 1)
-				time.Sleep(500*time.Millisecond + rand.N(time.Second)) // until it watches, and anywhere between two polls
+				// until it watches, and anywhere between two polls
+				time.Sleep(500*time.Millisecond + rand.N(time.Second))
 				asked := time.Now()
 				stop()
 				took = append(took, (<-began).Sub(asked))
@@ -104,7 +108,8 @@ func TestHandOver(t *testing.T) {
 			stop()
 			slices.Sort(took)
 			median, worst := took[len(took)/2], took[len(took)-1]
-			t.Logf("%s: hand-over after a clean release: median %v, worst %v of %d", name, median.Round(time.Millisecond), worst.Round(time.Millisecond), n)
+			t.Logf("%s: hand-over after a clean release: median %v, worst %v of %d", name,
+				median.Round(time.Millisecond), worst.Round(time.Millisecond), n)
 			if name == "thermostat" {
 				require.Less(t, median, 500*time.Millisecond, "a watched release does not wait for a period")
 			}
@@ -112,7 +117,8 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// documentedRules is the Role that the package doc tells people to make, for a Lease "my-controller", less the verbs that are missing.
+// documentedRules is the Role that the package doc tells people to make, for a Lease "my-controller", less the verbs
+// that are missing.
 func documentedRules(t *testing.T, missing ...string) []rbacv1.PolicyRule {
 	doc, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
@@ -122,7 +128,8 @@ func documentedRules(t *testing.T, missing ...string) []rbacv1.PolicyRule {
 	var role rbacv1.Role
 	require.NoError(t, yaml.UnmarshalStrict([]byte("rules:\n"+strings.ReplaceAll(text, "//\t", "")), &role))
 	for i := range role.Rules {
-		role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(verb string) bool { return slices.Contains(missing, verb) })
+		role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs,
+			func(verb string) bool { return slices.Contains(missing, verb) })
 	}
 	return slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return len(rule.Verbs) == 0 })
 }
@@ -147,12 +154,15 @@ func (r *requests) Request(verb string, _ time.Duration, err error) {
 
 func (r *requests) Tenure(bool, Token, *LostError) {}
 
-// TestPermissions runs with exactly the documented Role: nothing is denied and nothing of it is unused. Then with each verb missing.
+// TestPermissions runs with exactly the documented Role: nothing is denied and nothing of it is unused. Then with each
+// verb missing.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
 	cluster := testcluster.Shared(t)
-	elect := func(t *testing.T, namespace string, cfg *rest.Config, seen *requests) (e *Elector, led chan struct{}, stop func() error) {
-		e, err := New(Config{REST: cfg, Namespace: namespace, Name: "my-controller", SkipFirstWait: true, Metrics: seen})
+	elect := func(t *testing.T, namespace string, cfg *rest.Config, seen *requests) (e *Elector, led chan struct{},
+		stop func() error) {
+		e, err := New(Config{REST: cfg, Namespace: namespace, Name: "my-controller", SkipFirstWait: true,
+			Metrics: seen})
 		require.NoError(t, err)
 		ctx, cancel := quiet(t)
 		led, done := make(chan struct{}), make(chan error, 1)
@@ -235,7 +245,8 @@ func TestEventsAreRecorded(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	namespace := cluster.Namespace(t)
 	cfg, err := cluster.ServiceAccount(t.Context(), namespace,
-		append(documentedRules(t), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}})...)
+		append(documentedRules(t), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"events"},
+			Verbs: []string{"create", "patch"}})...)
 	require.NoError(t, err)
 	client, err := kubernetes.NewForConfig(cfg)
 	require.NoError(t, err)
@@ -252,7 +263,8 @@ func TestEventsAreRecorded(t *testing.T) {
 	for range 2 {
 		require.NoError(t, e.Run(ctx, func(context.Context) error { return nil }))
 	}
-	want := map[string]int32{e.Identity() + " became leader": 2, e.Identity() + " stopped leading": 2} // the second time is a patch of the first
+	// the second time is a patch of the first
+	want := map[string]int32{e.Identity() + " became leader": 2, e.Identity() + " stopped leading": 2}
 	require.Eventually(t, func() bool {
 		recorded, err := cluster.Client().CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
 		require.NoError(t, err)
@@ -271,9 +283,11 @@ func TestRecordIsClientGos(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	namespace := cluster.Namespace(t)
 	leases := cluster.Client().CoordinationV1().Leases(namespace)
-	e, err := New(Config{REST: cluster.Config(), Namespace: namespace, Name: "lock", Identity: "us", SkipFirstWait: true})
+	e, err := New(Config{REST: cluster.Config(), Namespace: namespace, Name: "lock", Identity: "us",
+		SkipFirstWait: true})
 	require.NoError(t, err)
-	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lock"}, Client: cluster.Client().CoordinationV1()}
+	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lock"},
+		Client: cluster.Client().CoordinationV1()}
 	ctx, cancel := quiet(t)
 	defer cancel()
 	require.NoError(t, e.Run(ctx, func(ctx context.Context) error {
@@ -329,9 +343,11 @@ func (g *group) join(short bool, kinds ...string) {
 		name := fmt.Sprintf("%s-%d", strings.ReplaceAll(kind, "-", ""), len(g.members))
 		kubeconfig := filepath.Join(g.TempDir(), name)
 		require.NoError(g, testcluster.WriteKubeconfig(kubeconfig, cfg))
-		m := &member{name: name, proxy: p, command: testcluster.Command{Name: g.namespace + "-" + name, Path: binary, Env: []string{
-			"CANDIDATE=" + kind, "NAME=" + name, "KUBECONFIG=" + kubeconfig, "NAMESPACE=" + g.namespace, "STAMPS=" + g.stamps,
-		}}}
+		m := &member{name: name, proxy: p, command: testcluster.Command{Name: g.namespace + "-" + name, Path: binary,
+			Env: []string{
+				"CANDIDATE=" + kind, "NAME=" + name, "KUBECONFIG=" + kubeconfig, "NAMESPACE=" + g.namespace,
+				"STAMPS=" + g.stamps,
+			}}}
 		if short {
 			m.command.Env = append(m.command.Env, "SHORT=1")
 		}
@@ -346,8 +362,9 @@ func (g *group) start(m *member) {
 	require.NoError(g, err)
 }
 
-// order tells a member's process something. One that has ended by itself is started again instead, as a kubelet would: its work had to end
-// and did not, because it was paused just then, or got no processor. order reports whether the process was told.
+// order tells a member's process something. One that has ended by itself is started again instead, as a kubelet would:
+// its work had to end and did not, because it was paused just then, or got no processor. order reports whether the
+// process was told.
 func (g *group) order(m *member, tell func(context.Context) error) bool {
 	err := tell(g.Context())
 	if err == nil {
@@ -376,7 +393,8 @@ func (g *group) read() []stampLine {
 	for line := range bytes.Lines(raw) {
 		var kind, tenure string
 		var at int64
-		if n, _ := fmt.Sscanf(string(line), "%s %s %d\n", &kind, &tenure, &at); n == 3 { // the last line may not be finished
+		// the last line may not be finished
+		if n, _ := fmt.Sscanf(string(line), "%s %s %d\n", &kind, &tenure, &at); n == 3 {
 			lines = append(lines, stampLine{kind == "w", tenure, time.Unix(0, at)})
 		}
 	}
@@ -407,8 +425,9 @@ func (g *group) await(who func(*member) bool, within time.Duration) *member {
 	return nil
 }
 
-// overlapsIn returns the tenures that went on after a later one had begun, in the order of the file. A line that comes late, and was begun
-// before the later tenure was, is what a Lease cannot prevent: the one write in flight of a process that was paused.
+// overlapsIn returns the tenures that went on after a later one had begun, in the order of the file. A line that comes
+// late, and was begun before the later tenure was, is what a Lease cannot prevent: the one write in flight of a process
+// that was paused.
 func overlapsIn(lines []stampLine, counts func(stampLine) bool) (tenures int, broken []string) {
 	ended := map[string]bool{}
 	current, began := "", time.Time{}
@@ -461,8 +480,8 @@ func TestKilledLeader(t *testing.T) {
 				g.await(func(m *member) bool { return m != dead }, time.Minute)
 				took = append(took, time.Since(killed).Round(100*time.Millisecond).String())
 				if kind == "thermostat" {
-					// LeaseDuration, two RetryPeriods and the time of a try, 22 s: exact in virtual time, and with room here, as a busy
-					// machine may take that long for a try that counts.
+					// LeaseDuration, two RetryPeriods and the time of a try, 22 s: exact in virtual time, and with room
+					// here, as a busy machine may take that long for a try that counts.
 					require.Less(t, time.Since(killed), time.Minute)
 				}
 				var err error
@@ -474,8 +493,9 @@ func TestKilledLeader(t *testing.T) {
 	}
 }
 
-// TestChaos has three processes behind proxies contend for a minute (ten with THERMOSTAT_SOAK=1) while links stall and break, processes
-// are paused, killed and asked to end, and the API server is restarted. All work is stamped into one file.
+// TestChaos has three processes behind proxies contend for a minute (ten with THERMOSTAT_SOAK=1) while links stall and
+// break, processes are paused, killed and asked to end, and the API server is restarted. All work is stamped into one
+// file.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	length := time.Minute
@@ -496,7 +516,8 @@ func TestChaos(t *testing.T) {
 	lines := g.read()
 	tenures, broken := overlapsIn(lines, func(l stampLine) bool { return l.checked })
 	_, unchecked := overlapsIn(lines, func(stampLine) bool { return true })
-	t.Logf("%v, %d stamps, %d tenures, 0 overlaps wanted, %d found (of work that nobody checked, after pauses, %d); %v", length, len(lines), tenures, len(broken), len(unchecked), did)
+	t.Logf("%v, %d stamps, %d tenures, 0 overlaps wanted, %d found (of work that nobody checked, after pauses, %d); %v",
+		length, len(lines), tenures, len(broken), len(unchecked), did)
 	require.Empty(t, broken)
 	require.Greater(t, tenures, 4)
 }
@@ -553,8 +574,9 @@ func (g *group) disturb(length time.Duration, extra func(*member, *rand.Rand) st
 	return did
 }
 
-// TestMixedGroup has our electors and client-go's contend for one Lease. Ours must never take a record that a client-go elector holds, and
-// two of ours must never work at once; the overlaps that client-go's own rules allow are counted apart.
+// TestMixedGroup has our electors and client-go's contend for one Lease. Ours must never take a record that a client-go
+// elector holds, and two of ours must never work at once; the overlaps that client-go's own rules allow are counted
+// apart.
 func TestMixedGroup(t *testing.T) {
 	t.Parallel()
 	length := 20 * time.Second
@@ -575,15 +597,19 @@ func TestMixedGroup(t *testing.T) {
 	g.join(true, "client-go")
 	did := g.disturb(length, func(*member, *rand.Rand) string { return "" })
 	lines := g.read()
-	_, broken := overlapsIn(lines, func(l stampLine) bool { return l.checked && strings.HasPrefix(l.tenure, "thermostat") })
+	_, broken := overlapsIn(lines, func(l stampLine) bool {
+		return l.checked &&
+			strings.HasPrefix(l.tenure, "thermostat")
+	})
 	tenures, all := overlapsIn(lines, func(l stampLine) bool { return l.checked })
-	t.Logf("%v: %d tenures, records taken %v, overlaps of ours %d, with client-go in them %d; %v", length, tenures, handovers(), len(broken), len(all), did)
+	t.Logf("%v: %d tenures, records taken %v, overlaps of ours %d, with client-go in them %d; %v", length, tenures,
+		handovers(), len(broken), len(all), did)
 	require.Empty(t, broken)
 	require.Empty(t, stomped())
 }
 
-// watchTakes follows the Lease and notes who took it from whom. A take of ours from a client-go elector counts as stomping unless its record
-// had stood for LeaseDuration, less the drift and what a watch may be late.
+// watchTakes follows the Lease and notes who took it from whom. A take of ours from a client-go elector counts as
+// stomping unless its record had stood for LeaseDuration, less the drift and what a watch may be late.
 func (g *group) watchTakes() (stomped func() []string, takes func() map[string]int) {
 	var mu sync.Mutex
 	var bad []string
@@ -629,5 +655,6 @@ func (g *group) watchTakes() (stomped func() []string, takes func() map[string]i
 			bad = append(bad, "nobody saw what was done after the watch had ended")
 		}
 	})
-	return func() []string { mu.Lock(); defer mu.Unlock(); return bad }, func() map[string]int { mu.Lock(); defer mu.Unlock(); return maps.Clone(counts) }
+	return func() []string { mu.Lock(); defer mu.Unlock(); return bad },
+		func() map[string]int { mu.Lock(); defer mu.Unlock(); return maps.Clone(counts) }
 }

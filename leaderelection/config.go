@@ -14,61 +14,67 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Config says which Lease to campaign for, as whom, and how patiently. REST, Namespace and Name are required; the zero value of every
-// other field is right for nearly everybody. [New] checks the whole of it and changes nothing in it.
+// Config says which Lease to campaign for, as whom, and how patiently. REST, Namespace and Name are required; the zero
+// value of every other field is right for nearly everybody. [New] checks the whole of it and changes nothing in it.
 type Config struct {
-	// REST says how to reach and authenticate to the API server. The elector copies it and makes a transport and a rate limiter of its
-	// own from the copy, so that no other traffic of the process can starve a renewal; QPS, Burst, RateLimiter and Timeout are not
-	// used. A REST.Transport, if set, is used as it is, and shared. Take REST before it is wrapped with [Elector.Fence].
+	// REST says how to reach and authenticate to the API server. The elector copies it and makes a transport and a rate
+	// limiter of its own from the copy, so that no other traffic of the process can starve a renewal; QPS, Burst,
+	// RateLimiter and Timeout are not used. A REST.Transport, if set, is used as it is, and shared. Take REST before it
+	// is wrapped with [Elector.Fence].
 	REST *rest.Config
 
 	// Namespace and Name are the Lease's. All candidates for one job name the same Lease.
 	Namespace, Name string
 
-	// Identity is the human part of this candidate's name in the Lease; empty means the host name, which is the pod's name. A random
-	// part is always added, so that two processes that were given one identity are still two candidates.
+	// Identity is the human part of this candidate's name in the Lease; empty means the host name, which is the pod's
+	// name. A random part is always added, so that two processes that were given one identity are still two candidates.
 	Identity string
 
-	// LeaseDuration is how long a challenger sees an unchanged Lease before it takes it: whole seconds, as the API has whole seconds.
-	// Zero means 15 s.
+	// LeaseDuration is how long a challenger sees an unchanged Lease before it takes it: whole seconds, as the API has
+	// whole seconds. Zero means 15 s.
 	LeaseDuration time.Duration
 
-	// RenewDeadline is the length of a tenure, counted from when the last acknowledged renewal was sent. Zero means 10 s.
+	// RenewDeadline is the length of a tenure, counted from when the last acknowledged renewal was sent. Zero means 10
+	// s.
 	RenewDeadline time.Duration
 
-	// RetryPeriod is the pace: from one renewal to the next, and between the looks of a candidate that may not watch. Zero means 2 s.
+	// RetryPeriod is the pace: from one renewal to the next, and between the looks of a candidate that may not watch.
+	// Zero means 2 s.
 	RetryPeriod time.Duration
 
-	// StopGrace is how long the lead function may take to return once its tenure is lost. After that Run returns [ErrStuck], and the
-	// process should exit. Zero means 3 s.
+	// StopGrace is how long the lead function may take to return once its tenure is lost. After that Run returns
+	// [ErrStuck], and the process should exit. Zero means 3 s.
 	StopGrace time.Duration
 
-	// DrainTimeout is how long the lead function may take to return once Run's context has ended. Renewals go on meanwhile. Zero means
-	// 30 s.
+	// DrainTimeout is how long the lead function may take to return once Run's context has ended. Renewals go on
+	// meanwhile. Zero means 30 s.
 	DrainTimeout time.Duration
 
-	// ClockDrift is by what fraction the rates of two machines' clocks may differ from true time. RenewDeadline + StopGrace on a slow
-	// clock must end before LeaseDuration on a fast one. Zero means 0.05, that is 5 %.
+	// ClockDrift is by what fraction the rates of two machines' clocks may differ from true time. RenewDeadline +
+	// StopGrace on a slow clock must end before LeaseDuration on a fast one. Zero means 0.05, that is 5 %.
 	ClockDrift float64
 
-	// MaxLeaseDuration bounds how long a record can make this candidate wait, since a record may ask for more than LeaseDuration: a
-	// holder with another configuration, or a slip of somebody's hand. No candidate's LeaseDuration may be above it. Zero means 5 minutes,
-	// or LeaseDuration if that is longer.
+	// MaxLeaseDuration bounds how long a record can make this candidate wait, since a record may ask for more than
+	// LeaseDuration: a holder with another configuration, or a slip of somebody's hand. No candidate's LeaseDuration
+	// may be above it. Zero means 5 minutes, or LeaseDuration if that is longer.
 	MaxLeaseDuration time.Duration
 
-	// SkipFirstWait takes a Lease that does not exist, or that nobody ever held, without waiting. By default a candidate waits
-	// LeaseDuration there, once in the life of a Lease: another one may have been deleted under a leader that is still at work. A
-	// candidate that saw the Lease held before it was deleted waits in any case.
+	// SkipFirstWait takes a Lease that does not exist, or that nobody ever held, without waiting. By default a
+	// candidate waits LeaseDuration there, once in the life of a Lease: another one may have been deleted under a
+	// leader that is still at work. A candidate that saw the Lease held before it was deleted waits in any case.
 	SkipFirstWait bool
 
-	// DeniedTimeout makes Run give up, with a *[DeniedError], when the API server has refused access to the Lease for that long. Zero
-	// means never: a Role is often created moments after the Deployment that needs it. The first refusal is logged at once in any case.
+	// DeniedTimeout makes Run give up, with a *[DeniedError], when the API server has refused access to the Lease for
+	// that long. Zero means never: a Role is often created moments after the Deployment that needs it. The first
+	// refusal is logged at once in any case.
 	DeniedTimeout time.Duration
 
-	// Events, if set, receives an event on the Lease when a tenure begins and when it ends. client-go's record.EventRecorder fits.
+	// Events, if set, receives an event on the Lease when a tenure begins and when it ends. client-go's
+	// record.EventRecorder fits.
 	Events EventRecorder
 
-	// Metrics, if set, is told of every request and every tenure. [Elector.Stats] has the same in numbers, for whoever would rather ask.
+	// Metrics, if set, is told of every request and every tenure. [Elector.Stats] has the same in numbers, for whoever
+	// would rather ask.
 	Metrics Metrics
 }
 
@@ -118,7 +124,8 @@ func (c Config) validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"LeaseDuration", c.LeaseDuration}, {"RenewDeadline", c.RenewDeadline}, {"RetryPeriod", c.RetryPeriod}, {"StopGrace", c.StopGrace},
+		{"LeaseDuration", c.LeaseDuration}, {"RenewDeadline", c.RenewDeadline}, {"RetryPeriod", c.RetryPeriod},
+		{"StopGrace", c.StopGrace},
 		{"DrainTimeout", c.DrainTimeout}, {"MaxLeaseDuration", c.MaxLeaseDuration}, {"DeniedTimeout", c.DeniedTimeout},
 	} {
 		if d.value < 0 {
@@ -128,18 +135,22 @@ func (c Config) validate() error {
 		}
 	}
 	if c.LeaseDuration%time.Second != 0 || c.LeaseDuration > math.MaxInt32*time.Second {
-		bad("LeaseDuration %v has to be whole seconds, since that is what a Lease records, and fit into 32 bits of them", c.LeaseDuration)
+		bad("LeaseDuration %v has to be whole seconds, since that is what a Lease records, and fit into 32 bits of "+
+			"them", c.LeaseDuration)
 	}
 	if c.MaxLeaseDuration < c.LeaseDuration {
 		bad("MaxLeaseDuration %v is below LeaseDuration %v", c.MaxLeaseDuration, c.LeaseDuration)
 	}
 	if c.RetryPeriod >= c.RenewDeadline/2 {
-		bad("RetryPeriod %v has to fit twice into RenewDeadline %v, or one failed renewal ends the tenure", c.RetryPeriod, c.RenewDeadline)
+		bad("RetryPeriod %v has to fit twice into RenewDeadline %v, or one failed renewal ends the tenure",
+			c.RetryPeriod, c.RenewDeadline)
 	}
 	if !(c.ClockDrift >= 0 && c.ClockDrift < 0.5) { // written so that NaN is refused, too
 		bad("ClockDrift %v is not within 0 and 0.5", c.ClockDrift)
-	} else if slow, fast := (c.RenewDeadline.Seconds()+c.StopGrace.Seconds())*(1+c.ClockDrift), c.LeaseDuration.Seconds()*(1-c.ClockDrift); slow >= fast {
-		bad("RenewDeadline %v + StopGrace %v can take %.4gs on a slow clock, and LeaseDuration %v only %.4gs on a fast one: a successor could "+
+	} else if slow, fast := (c.RenewDeadline.Seconds()+c.StopGrace.Seconds())*(1+c.ClockDrift),
+		c.LeaseDuration.Seconds()*(1-c.ClockDrift); slow >= fast {
+		bad("RenewDeadline %v + StopGrace %v can take %.4gs on a slow clock, and LeaseDuration %v only %.4gs on a "+
+			"fast one: a successor could "+
 			"start before the work has ended", c.RenewDeadline, c.StopGrace, slow, c.LeaseDuration, fast)
 	}
 	return errors.Join(errs...)

@@ -4,8 +4,8 @@
 //	...
 //	err = elector.Run(ctx, func(ctx context.Context) error { return work(ctx) }) // ctx ends when the tenure does
 //
-// Where it stands among the packages of this library: every candidate keeps its caches warm, and a Manager starts the workers, (4), only
-// while it leads.
+// Where it stands among the packages of this library: every candidate keeps its caches warm, and a Manager starts the
+// workers, (4), only while it leads.
 //
 //	            informer                                          workqueue        reconcile
 //	API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key-> Queue --key-> worker -> Reconcile(ctx, key)
@@ -19,9 +19,10 @@
 //
 // # Words
 //
-// The Lease is an object that names its holder. A candidate campaigns for it: it observes the Lease and takes it, by a conditional update,
-// when it is free. From then on it leads: it runs the lead function and renews the Lease. The time for which it may do so is a tenure. A
-// tenure ends when the lead function has returned, or when the tenure is lost. The other candidates are challengers.
+// The Lease is an object that names its holder. A candidate campaigns for it: it observes the Lease and takes it, by a
+// conditional update, when it is free. From then on it leads: it runs the lead function and renews the Lease. The time
+// for which it may do so is a tenure. A tenure ends when the lead function has returned, or when the tenure is lost.
+// The other candidates are challengers.
 //
 // # The timeline of a tenure
 //
@@ -40,20 +41,22 @@
 //	             :     :    |-------------------------------------------------------------------|---
 //	             :     :    b                                        LeaseDuration             b+15
 //
-// The holder counts from 0, when it SENT the renewal, and not from a, when the answer came: the server may have written r at any moment
-// between, and the challenger may have read it that early. For the same reason the challenger counts from b, when it had READ r.
+// The holder counts from 0, when it SENT the renewal, and not from a, when the answer came: the server may have written
+// r at any moment between, and the challenger may have read it that early. For the same reason the challenger counts
+// from b, when it had READ r.
 //
 // # Why two tenures do not overlap
 //
-// Assume that what a clock measures as d takes between d(1-ρ) and d(1+ρ) of true time ([Config].ClockDrift, 5 %), that the server applies
-// conditional updates one after the other, and that no process is stopped for longer than the margin that the checked inequality (3) leaves.
+// Assume that what a clock measures as d takes between d(1-ρ) and d(1+ρ) of true time ([Config].ClockDrift, 5 %), that
+// the server applies conditional updates one after the other, and that no process is stopped for longer than the margin
+// that the checked inequality (3) leaves.
 //
-//  1. Let h be the holder's last acknowledged write, sent at s, and let it have made resourceVersion r. Later tries are not acknowledged;
-//     they were applied, or were not.
-//  2. The work ends by s + (RenewDeadline + StopGrace)(1+ρ). A timer of the holder's ends its context at RenewDeadline after s, whatever
-//     the network does, and it then returns within StopGrace. If it does not, or returns an error that wraps ErrStuck
-//     since some of what it started goes on, Run returns ErrStuck, the Lease is not released, and the process has to
-//     go.
+//  1. Let h be the holder's last acknowledged write, sent at s, and let it have made resourceVersion r. Later tries are
+//     not acknowledged; they were applied, or were not.
+//  2. The work ends by s + (RenewDeadline + StopGrace)(1+ρ). A timer of the holder's ends its context at RenewDeadline
+//     after s, whatever the network does, and it then returns within StopGrace. If it does not, or returns an error
+//     that wraps ErrStuck since some of what it started goes on, Run returns ErrStuck, the Lease is not released, and
+//     the process has to go.
 //  3. [New] refuses durations unless (RenewDeadline + StopGrace)(1+ρ) < LeaseDuration(1-ρ).
 //  4. A challenger that takes the Lease from the holder does so at a resourceVersion q, whose record it has read at
 //     some time b and which has stood for LeaseDuration on its clock, so it takes at or after b + LeaseDuration(1-ρ).
@@ -64,18 +67,20 @@
 //     only be read after it was written, and only be written after it was sent: s <= b. (Across a gap, as between two
 //     looks of a challenger that may not watch, the holder may have written, and a hand may have put back what was
 //     there before. So there another version counts as another record, and the wait begins anew.)
-//  6. From 4, 5, 3 and 2: the challenger's work begins after s + (RenewDeadline + StopGrace)(1+ρ), when the holder's has ended.
+//  6. From 4, 5, 3 and 2: the challenger's work begins after s + (RenewDeadline + StopGrace)(1+ρ), when the holder's
+//     has ended.
 //  7. The other way to take a Lease is when it was released. A holder writes that only after its work has ended.
-//  8. A Lease whose holder was wiped out or replaced by hand is neither. Challengers wait for LeaseDuration from when they saw it so, and
-//     the argument from 2 to 6 holds with s before the edit: after it no update of the holder's succeeds. LeaseDuration
-//     is the holder's in all of this, and candidates may differ in theirs. So a challenger waits for the longest one of
-//     its own, the record's, and all that it has seen since the Lease was last released or its own: an edit hides what
-//     a record asked for, but not from those who have seen it. A challenger that has not, because it was started after
-//     the edit, cannot know. Give all candidates the same durations, or start none while a Lease that was edited is
-//     being waited for.
-//  9. A Lease that was deleted is not there, and absence has no version: between two looks one may have been made, held and deleted. So
-//     whoever finds none first makes one that nobody holds, which asks for as long a wait as 8 does, and then waits for
-//     that one. ([Config].SkipFirstWait gives this up for a Lease that the candidate has never seen.)
+//  8. A Lease whose holder was wiped out or replaced by hand is neither. Challengers wait for LeaseDuration from when
+//     they saw it so, and the argument from 2 to 6 holds with s before the edit: after it no update of the holder's
+//     succeeds. LeaseDuration is the holder's in all of this, and candidates may differ in theirs. So a challenger
+//     waits for the longest one of its own, the record's, and all that it has seen since the Lease was last released or
+//     its own: an edit hides what a record asked for, but not from those who have seen it. A challenger that has not,
+//     because it was started after the edit, cannot know. Give all candidates the same durations, or start none while a
+//     Lease that was edited is being waited for.
+//  9. A Lease that was deleted is not there, and absence has no version: between two looks one may have been made, held
+//     and deleted. So whoever finds none first makes one that nobody holds, which asks for as long a wait as 8 does,
+//     and then waits for that one. ([Config].SkipFirstWait gives this up for a Lease that the candidate has never
+//     seen.)
 //
 // What the tests add to this: an exhaustive search through the states of a model, with crashes, losses, delays,
 // drifting clocks, unequal durations, deletions and edits by hand, and thousands of random runs of the real thing. Both
@@ -85,12 +90,12 @@
 //
 // # What a Lease cannot give
 //
-//   - A process that is paused (SIGSTOP, a frozen machine) after it has checked, and before it has sent, sends when it wakes. The fence
-//     ([Elector.Fence]) makes that window as short as one request; the API server checks no tokens, so nothing can close it. Give updates
-//     their resourceVersion: then the stale ones fail.
+//   - A process that is paused (SIGSTOP, a frozen machine) after it has checked, and before it has sent, sends when it
+//     wakes. The fence ([Elector.Fence]) makes that window as short as one request; the API server checks no tokens, so
+//     nothing can close it. Give updates their resourceVersion: then the stale ones fail.
 //   - A request that was sent in time may be applied later.
-//   - It is no security boundary. Whoever may update the Lease can stop the work, or run it twice. Keep it in a namespace, and under a
-//     service account, of its own.
+//   - It is no security boundary. Whoever may update the Lease can stop the work, or run it twice. Keep it in a
+//     namespace, and under a service account, of its own.
 //   - A restored backup of etcd may bring back an old record, released at the time, while somebody leads.
 //   - client-go's elector keeps to its own, weaker, rules. See below.
 //
@@ -121,10 +126,11 @@
 //
 // # Beside client-go's elector
 //
-// The record is the one that client-go's elector writes, field by field, and each takes over what the other released, so that a group may
-// change from one to the other a replica at a time. This package keeps its half of the bargain: it never takes a record that a client-go
-// elector has renewed within LeaseDuration, and its holder has stopped before a client-go challenger may start. It cannot keep the other
-// half: a client-go elector counts its deadline from the answer, and may release before its work has ended.
+// The record is the one that client-go's elector writes, field by field, and each takes over what the other released,
+// so that a group may change from one to the other a replica at a time. This package keeps its half of the bargain: it
+// never takes a record that a client-go elector has renewed within LeaseDuration, and its holder has stopped before a
+// client-go challenger may start. It cannot keep the other half: a client-go elector counts its deadline from the
+// answer, and may release before its work has ended.
 //
 // # Goroutines
 //
@@ -139,6 +145,7 @@
 //
 // # Reading order
 //
-// config.go, lease.go (the record), client.go (the requests), observe.go (the challenger's side), tenure.go (the holder's side),
-// elector.go (Run), handover.go (a word for the next leader), fence.go, report.go (health, numbers, events), errors.go.
+// config.go, lease.go (the record), client.go (the requests), observe.go (the challenger's side), tenure.go (the
+// holder's side), elector.go (Run), handover.go (a word for the next leader), fence.go, report.go (health, numbers,
+// events), errors.go.
 package leaderelection

@@ -47,7 +47,8 @@ func TestAHolderWithALongerDurationIsWaitedFor(t *testing.T) {
 				}
 				settle(5 * time.Second)
 				challengers := []*run{b}
-				if name == "the Lease is deleted" { // the one that b has made in its place tells others how long to wait
+				// the one that b has made in its place tells others how long to wait
+				if name == "the Lease is deleted" {
 					challengers = append(challengers, start(t, candidate(t, s.link("c")), 0))
 				}
 				settle(2 * time.Minute)
@@ -57,7 +58,8 @@ func TestAHolderWithALongerDurationIsWaitedFor(t *testing.T) {
 					led += len(next.worked())
 					for _, span := range next.worked() {
 						early := a.worked()[0].to.Sub(span.from)
-						require.LessOrEqual(t, early, time.Duration(0), "%s began before the work had ended", next.Identity())
+						require.LessOrEqual(t, early, time.Duration(0), "%s began before the work had ended",
+							next.Identity())
 					}
 				}
 				require.Equal(t, 1, led)
@@ -129,18 +131,27 @@ func TestARecordThatIsPutBackIsAnotherOne(t *testing.T) {
 	}{
 		"between two looks": {false, func(s *server) {
 			old := s.get()
-			s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease { return renewed(l, 15*time.Second, time.Now()) })
+			s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease {
+				return renewed(l, 15*time.Second,
+					time.Now())
+			})
 			s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease { l.Spec = old.Spec; return l })
 		}},
 		"before the eyes of a watch": {true, func(s *server) {
 			old := s.get()
-			s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease { return renewed(l, 15*time.Second, time.Now()) })
+			s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease {
+				return renewed(l, 15*time.Second,
+					time.Now())
+			})
 			s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease { l.Spec = old.Spec; return l })
 		}},
 		"while the watch is silent": {true, func(s *server) {
 			s.muteStreams()
 			old := s.get()
-			s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease { return renewed(l, 15*time.Second, time.Now()) })
+			s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease {
+				return renewed(l, 15*time.Second,
+					time.Now())
+			})
 			s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease { l.Spec = old.Spec; return l })
 		}},
 		"with the Lease": {true, func(s *server) {

@@ -18,8 +18,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// An Elector is one candidate for one Lease. It is made by [New]; its zero value is not useful. [Elector.Run] campaigns and leads, once per
-// call and in one call at a time; every other method may be called at any time, from any goroutine.
+// An Elector is one candidate for one Lease. It is made by [New]; its zero value is not useful. [Elector.Run] campaigns
+// and leads, once per call and in one call at a time; every other method may be called at any time, from any goroutine.
 type Elector struct {
 	cfg        Config // with its defaults
 	identity   string
@@ -64,22 +64,24 @@ func New(cfg Config) (*Elector, error) {
 	return e, nil
 }
 
-// Run campaigns for the Lease until it is taken, calls lead, and keeps the Lease while lead runs. It returns when lead has returned and
-// everything that Run started has ended. The context that lead gets ends
+// Run campaigns for the Lease until it is taken, calls lead, and keeps the Lease while lead runs. It returns when lead
+// has returned and everything that Run started has ended. The context that lead gets ends
 //
 //   - when ctx ends. Renewals go on until lead has returned, or for DrainTimeout.
-//   - when the tenure is lost: its deadline passed, or the Lease turned out to be somebody else's. Its cause is a *[LostError] then, and
-//     lead has StopGrace to return.
+//   - when the tenure is lost: its deadline passed, or the Lease turned out to be somebody else's. Its cause is a
+//     *[LostError] then, and lead has StopGrace to return.
 //
 // Once lead has returned the Lease is released, if it is still this tenure's, but not if lead returned an error that
 // wraps [ErrStuck]: then some of what it started goes on. Run returns
 //
-//   - what lead returned, when lead returned of its own accord or because ctx ended ([context.Canceled] becomes nil then). A panic of lead
-//     is an error, too.
-//   - an error that wraps [ErrLost] when the tenure was lost. Call Run again to campaign again; nothing has to be restarted.
+//   - what lead returned, when lead returned of its own accord or because ctx ended ([context.Canceled] becomes nil
+//     then). A panic of lead is an error, too.
+//   - an error that wraps [ErrLost] when the tenure was lost. Call Run again to campaign again; nothing has to be
+//     restarted.
 //   - an error that wraps [ErrStuck] when lead did not return in time, or returned one. Work goes on then, so the
 //     process should exit: see [ExitIfStuck]. Another Run is refused while lead runs, and for good if it has returned.
-//   - nil when ctx ended before this candidate led, or an error that says why it could not, if it was denied or never reached the server.
+//   - nil when ctx ended before this candidate led, or an error that says why it could not, if it was denied or never
+//     reached the server.
 //   - [ErrRunning] at once if another call of Run has not returned.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if !e.running.CompareAndSwap(false, true) {
@@ -155,7 +157,8 @@ func (e *Elector) campaign(ctx context.Context) (*tenure, error) {
 func (e *Elector) found(ctx context.Context, o observation) {
 	try, cancel := context.WithTimeout(ctx, e.tryTimeout)
 	defer cancel()
-	klog.FromContext(ctx).Info("There is no lease: making one, and waiting as long as if it were held, since one may have been deleted under a leader",
+	klog.FromContext(ctx).Info("There is no lease: making one, and waiting as long as if it were held, since one "+
+		"may have been deleted under a leader",
 		"lease", e.String(), "wait", o.patience(e.cfg))
 	free := &coordinationv1.Lease{ObjectMeta: e.meta()}
 	if o.longest > 0 {
@@ -175,8 +178,8 @@ func (e *Elector) meta() metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: e.cfg.Namespace, Name: e.cfg.Name}
 }
 
-// take tries to make the Lease ours, once, provided that it still is what was observed. It is not cut short by the end of ctx: then
-// nobody would know whether the server did it.
+// take tries to make the Lease ours, once, provided that it still is what was observed. It is not cut short by the end
+// of ctx: then nobody would know whether the server did it.
 func (e *Elector) take(ctx context.Context, o observation) *tenure {
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.tryTimeout)
 	defer cancel()
@@ -190,7 +193,8 @@ func (e *Elector) take(ctx context.Context, o observation) *tenure {
 	}
 	lease, err := write(try, claim)
 	if err == nil && value(lease.Spec.HolderIdentity) != e.identity {
-		err = fmt.Errorf("the server stored another holder than the one it was sent: %q", clip(value(lease.Spec.HolderIdentity)))
+		err = fmt.Errorf("the server stored another holder than the one it was sent: %q",
+			clip(value(lease.Spec.HolderIdentity)))
 	}
 	switch {
 	case err == nil:
@@ -198,7 +202,8 @@ func (e *Elector) take(ctx context.Context, o observation) *tenure {
 		e.see(ctx, lease, "")
 		return e.newTenure(ctx, sent, lease, left)
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || o.lease != nil && apierrors.IsNotFound(err):
-		e.noteTake(ctx, err) // somebody else was faster, which is no trouble; the wait starts again with what is there now
+		// somebody else was faster, which is no trouble; the wait starts again with what is there now
+		e.noteTake(ctx, err)
 		e.stats.count(func(s *Stats) { s.LostTakes++ })
 		_, _ = e.look(try)
 	default:
@@ -321,7 +326,8 @@ func judge(err error) (o outcome) {
 	return o
 }
 
-// clockCheck is how often the wall clock is looked at: after a sleep of the machine, timers are late by as long as it slept.
+// clockCheck is how often the wall clock is looked at: after a sleep of the machine, timers are late by as long as it
+// slept.
 const clockCheck = time.Second
 
 // start runs lead on a goroutine of its own and sends what it returned.
@@ -342,7 +348,8 @@ func (e *Elector) start(ctx context.Context, lead func(context.Context) error) <
 			err = fmt.Errorf("leaderelection: the lead function: %w", p)
 			var panicked *lifecycle.PanicError
 			errors.As(p, &panicked)
-			klog.FromContext(ctx).Error(p, "The lead function panicked", "lease", e.String(), "stack", string(panicked.Stack))
+			klog.FromContext(ctx).Error(p, "The lead function panicked", "lease", e.String(), "stack",
+				string(panicked.Stack))
 		}
 	}()
 	return returned
@@ -354,7 +361,8 @@ func (e *Elector) ended(ctx context.Context, t *tenure, work outcome) error {
 	var lost *LostError
 	errors.As(context.Cause(t.ctx), &lost)
 	if lost != nil {
-		e.stats.count(func(s *Stats) { s.Losses++ }) // here, for work that returned at once may have hidden the loss from Run
+		// here, for work that returned at once may have hidden the loss from Run
+		e.stats.count(func(s *Stats) { s.Losses++ })
 	}
 	defer e.finished(ctx, t, lost)
 	if work.stuck {
@@ -406,8 +414,8 @@ func (e *Elector) release(ctx context.Context, lease *coordinationv1.Lease, toke
 	}
 }
 
-// neverLed is the end of a campaign that came to nothing because ctx ended. A claim whose answer was lost may have succeeded all the same.
-// It is released with the word that it was to begin with, for nothing was done since.
+// neverLed is the end of a campaign that came to nothing because ctx ended. A claim whose answer was lost may have
+// succeeded all the same. It is released with the word that it was to begin with, for nothing was done since.
 func (e *Elector) neverLed(ctx context.Context) error {
 	if o := e.view.get(); o.mine {
 		e.release(ctx, o.lease, tokenOf(o.lease), e.view.inherited())
@@ -428,8 +436,9 @@ func (e *Elector) neverLed(ctx context.Context) error {
 	return fmt.Errorf("leaderelection: %s: %w before this candidate could lead: %w", e, context.Cause(ctx), t.err)
 }
 
-// IsLeader reports whether the lead function may act at this moment. It is false from the deadline on, whether or not anybody has been told
-// yet. Another moment may have come when the caller acts upon the answer: use [Elector.Fence] for writes.
+// IsLeader reports whether the lead function may act at this moment. It is false from the deadline on, whether or not
+// anybody has been told yet. Another moment may have come when the caller acts upon the answer: use [Elector.Fence] for
+// writes.
 func (e *Elector) IsLeader() bool {
 	t := e.tenure.Load()
 	return t != nil && t.valid()
@@ -455,13 +464,15 @@ type Observed struct {
 	Exists        bool
 	Token         Token // Holder is empty if nobody leads
 	LeaseDuration time.Duration
-	// AcquireTime and RenewTime were written by the holder's wall clock. They are for people to read; no decision is made on them.
+	// AcquireTime and RenewTime were written by the holder's wall clock. They are for people to read; no decision is
+	// made on them.
 	AcquireTime, RenewTime time.Time
 	// Unchanged is how long the Lease has not changed, as seen from here.
 	Unchanged time.Duration
 }
 
-// Observed returns what this candidate last saw of the Lease, and whether it has seen anything yet. It may be out of date.
+// Observed returns what this candidate last saw of the Lease, and whether it has seen anything yet. It may be out of
+// date.
 func (e *Elector) Observed() (Observed, bool) {
 	o := e.view.get()
 	if o.lease == nil {

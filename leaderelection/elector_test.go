@@ -55,7 +55,8 @@ func candidate(t *testing.T, l *link, change ...func(*Config)) *Elector {
 	return e
 }
 
-// A run is one call of Run on a goroutine of its own, with a lead function that works until its context ends, and then for linger.
+// A run is one call of Run on a goroutine of its own, with a lead function that works until its context ends, and then
+// for linger.
 type run struct {
 	*Elector
 	ctx    context.Context
@@ -190,8 +191,10 @@ func TestWhatLeadReturnsIsWhatRunReturns(t *testing.T) {
 		lead func(context.Context) error
 		want func(*testing.T, error)
 	}{
-		"nil":   {func(context.Context) error { return nil }, func(t *testing.T, err error) { require.NoError(t, err) }},
-		"error": {func(context.Context) error { return boom }, func(t *testing.T, err error) { require.Equal(t, boom, err) }},
+		"nil": {func(context.Context) error { return nil },
+			func(t *testing.T, err error) { require.NoError(t, err) }},
+		"error": {func(context.Context) error { return boom },
+			func(t *testing.T, err error) { require.Equal(t, boom, err) }},
 		"panic": {func(context.Context) error { panic(boom) }, func(t *testing.T, err error) {
 			var p *lifecycle.PanicError
 			require.ErrorAs(t, err, &p)
@@ -209,7 +212,8 @@ func TestWhatLeadReturnsIsWhatRunReturns(t *testing.T) {
 				defer cancel()
 				e := candidate(t, s.link("a"))
 				c.want(t, e.Run(ctx, c.lead))
-				require.True(t, isReleased(s.get()), "F12: a lead function that returns ends the tenure and releases the lease")
+				require.True(t, isReleased(s.get()),
+					"F12: a lead function that returns ends the tenure and releases the lease")
 				require.False(t, e.IsLeader())
 			})
 		})
@@ -225,7 +229,8 @@ func TestRunTwice(t *testing.T) { // G2
 		require.NoError(t, a.stop())
 		ctx, cancel := quiet(t)
 		defer cancel()
-		require.NoError(t, a.Run(ctx, func(context.Context) error { return nil }), "one that has returned may be run again")
+		require.NoError(t, a.Run(ctx, func(context.Context) error { return nil }),
+			"one that has returned may be run again")
 		require.Equal(t, uint64(2), a.Stats().Tenures)
 	})
 }

@@ -10,11 +10,12 @@ import (
 )
 
 var (
-	// ErrLost is wrapped by what Run returns when it led and then lost the Lease: see *[LostError] for why. Run may be called again.
+	// ErrLost is wrapped by what Run returns when it led and then lost the Lease: see *[LostError] for why. Run may be
+	// called again.
 	ErrLost = errors.New("leaderelection: the lease was lost")
 
-	// ErrStuck is wrapped by what Run returns when the lead function did not return in time. It still runs. The Lease is not released,
-	// but it will expire: the process should exit before it does. See [ExitIfStuck].
+	// ErrStuck is wrapped by what Run returns when the lead function did not return in time. It still runs. The Lease
+	// is not released, but it will expire: the process should exit before it does. See [ExitIfStuck].
 	ErrStuck = lifecycle.ErrStuck
 
 	// ErrRunning is returned by Run while an earlier Run of the same Elector has not returned.
@@ -36,8 +37,8 @@ const (
 	ReasonClock    Reason = "clock"    // the wall clock ran ahead: the machine slept, or its clock was set forward
 )
 
-// LostError is the loss of a tenure. It wraps [ErrLost], and Err if there is one. It is also the [context.Cause] of the lead function's
-// context.
+// LostError is the loss of a tenure. It wraps [ErrLost], and Err if there is one. It is also the [context.Cause] of the
+// lead function's context.
 type LostError struct {
 	Reason Reason
 	Lease  string // namespace/name
@@ -65,21 +66,24 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() []error { return []error{ErrLost, e.Err} }
 
-// DeniedError is a request that the API server forbade, nearly always because a Role is missing. It wraps the server's answer.
+// DeniedError is a request that the API server forbade, nearly always because a Role is missing. It wraps the server's
+// answer.
 type DeniedError struct {
 	Verb, Namespace, Name string
 	Err                   error
 }
 
 func (e *DeniedError) Error() string {
-	return fmt.Sprintf("leaderelection: not allowed to %s leases.coordination.k8s.io %q in namespace %q (a Role has to grant create on "+
+	return fmt.Sprintf("leaderelection: not allowed to %s leases.coordination.k8s.io %q in namespace %q (a Role has "+
+		"to grant create on "+
 		"leases, and get, update and watch on this one): %v", e.Verb, e.Name, e.Namespace, e.Err)
 }
 
 func (e *DeniedError) Unwrap() error { return e.Err }
 
-// ExitIfStuck ends the process with exit code 1 if err wraps [ErrStuck], and returns err otherwise. Wrap Run in it where returning through
-// the rest of the program could take long: the abandoned lead function may act until then, and the Lease is about to expire.
+// ExitIfStuck ends the process with exit code 1 if err wraps [ErrStuck], and returns err otherwise. Wrap Run in it
+// where returning through the rest of the program could take long: the abandoned lead function may act until then, and
+// the Lease is about to expire.
 //
 //	err = leaderelection.ExitIfStuck(elector.Run(ctx, lead))
 func ExitIfStuck(err error) error {

@@ -14,7 +14,8 @@ import (
 	"github.com/thermostat-go/thermostat/leaderelection"
 )
 
-// A complete program: it works while it leads, campaigns again when it lost the Lease, and hands over at once when it is asked to end.
+// A complete program: it works while it leads, campaigns again when it lost the Lease, and hands over at once when it
+// is asked to end.
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -22,7 +23,8 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	elector, err := leaderelection.New(leaderelection.Config{REST: restConfig, Namespace: "prod", Name: "my-controller"})
+	elector, err := leaderelection.New(leaderelection.Config{REST: restConfig, Namespace: "prod",
+		Name: "my-controller"})
 	if err != nil {
 		log.Fatal(err)
 	}

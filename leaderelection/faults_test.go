@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// TestFaults runs the same scripts with client-go's elector and with this one, prints both figures side by side, and fails if ours is not
-// what is promised. The whole table, 200 runs of each random script, in a few minutes:
+// TestFaults runs the same scripts with client-go's elector and with this one, prints both figures side by side, and
+// fails if ours is not what is promised. The whole table, 200 runs of each random script, in a few minutes:
 //
 //	THERMOSTAT_FAULT_RUNS=200 go test -run TestFaults -v ./leaderelection/
 func TestFaults(t *testing.T) {
@@ -46,16 +46,22 @@ func TestFaults(t *testing.T) {
 		{"F1", "leader cut off for 30 s, ReleaseOnCancel", cutOff, released, ours(), "0/%d overlap"},
 		{"F1", "the same, 5 s request timeout", cutOff, clientGo(true, 5*time.Second), ours(), "0/%d overlap"},
 		{"F1", "the same, no ReleaseOnCancel", cutOff, kept, ours(), "0/%d overlap"},
-		{"F2", "leader's cut heals after the successor took over", healedLate, released, ours(), "0/%d successor erased"},
-		{"F3", "a renewal answered 4.9 s late, then an outage", answeredLate(4900 * time.Millisecond), kept, ours(), "0/%d overlap"},
-		{"F3", "a renewal answered 9 s late, then an outage", answeredLate(9 * time.Second), kept, ours(), "0/%d overlap"},
-		{"F4", "lease deleted under the leader", edited(func(*coordinationv1.Lease) *coordinationv1.Lease { return nil }), kept, ours(), "0/%d overlap"},
+		{"F2", "leader's cut heals after the successor took over", healedLate, released, ours(),
+			"0/%d successor erased"},
+		{"F3", "a renewal answered 4.9 s late, then an outage", answeredLate(4900 * time.Millisecond), kept, ours(),
+			"0/%d overlap"},
+		{"F3", "a renewal answered 9 s late, then an outage", answeredLate(9 * time.Second), kept, ours(),
+			"0/%d overlap"},
+		{"F4", "lease deleted under the leader",
+			edited(func(*coordinationv1.Lease) *coordinationv1.Lease { return nil }), kept, ours(), "0/%d overlap"},
 		{"F4", "holder wiped out by hand", edited(wipe), kept, ours(), "0/%d overlap"},
 		{"F4", "holder replaced by hand with the standby's name", editedToStandby, kept, ours(), "0/%d overlap"},
 		{"F5", "SIGTERM, work takes 2.9 s to end", slowToStop, released, ours(), "0/%d overlap"},
-		{"F6", "LeaseDuration 1.9 s, healthy leader for 1 min", healthy, clientGo(false, 0, theirFraction), ours(ourFraction), "refused"},
+		{"F6", "LeaseDuration 1.9 s, healthy leader for 1 min", healthy, clientGo(false, 0, theirFraction),
+			ours(ourFraction), "refused"},
 		{"F7", "wall clock back 1 h / ahead 1 h", clockJump, kept, ours(), "leads on / steps down in 1s"},
-		{"F8", "15/14 s accepted, work stops in 2 s, cut off", cutOffSlowStop, clientGo(false, 0, theirMargin), ours(ourMargin), "refused"},
+		{"F8", "15/14 s accepted, work stops in 2 s, cut off", cutOffSlowStop, clientGo(false, 0, theirMargin),
+			ours(ourMargin), "refused"},
 		{"F8", "clocks 5 % apart, cut off (ours only)", drifting, kind{}, ours(), "0/%d overlap"},
 		{"F9", "leader killed, two challengers", expired, kept, ours(), "0/%d overlap, at most 1 write of the loser's"},
 		{"F10", "leaseDurationSeconds edited to 1", editedDuration(1), kept, ours(), "0/%d overlap"},
@@ -247,7 +253,8 @@ func theirFraction(c *peer.LeaderElectionConfig) {
 }
 
 func ourFraction(c *Config) {
-	c.LeaseDuration, c.RenewDeadline, c.RetryPeriod, c.StopGrace = 1900*time.Millisecond, time.Second, 500*time.Millisecond, 300*time.Millisecond
+	c.LeaseDuration, c.RenewDeadline, c.RetryPeriod, c.StopGrace = 1900*time.Millisecond, time.Second,
+		500*time.Millisecond, 300*time.Millisecond
 }
 
 func theirMargin(c *peer.LeaderElectionConfig) { c.RenewDeadline = 14 * time.Second }
@@ -282,7 +289,12 @@ func clockJump(t *testing.T, k kind, n int) string {
 	count(t, k, 1, func(w *world) bool {
 		var offset atomic.Int64
 		lead := w.spawn("a", func(p *process) {
-			p.tweak = func(e *Elector) { e.wall = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) } }
+			p.tweak = func(e *Elector) {
+				e.wall = func() time.Time {
+					return time.Now().Add(
+						time.Duration(offset.Load()))
+				}
+			}
 		})
 		leader(w.T, lead)
 		time.Sleep(10 * time.Second)
@@ -306,7 +318,8 @@ func clockJump(t *testing.T, k kind, n int) string {
 	return back + " / " + ahead
 }
 
-// drifting has the holder's clock run 5 % slow and the challenger's 5 % fast: one's durations take longer, the other's shorter.
+// drifting has the holder's clock run 5 % slow and the challenger's 5 % fast: one's durations take longer, the other's
+// shorter.
 var drifting = overlaps(func(w *world) {
 	lead := w.spawn("a", func(p *process) {
 		p.linger = 3150 * time.Millisecond // StopGrace, on the slow clock
@@ -433,7 +446,8 @@ func lateWrite(t *testing.T, k kind, n int) string {
 				if e := p.elector.Load(); e != nil {
 					transport = e.Fence(wire)
 				}
-				req, _ := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, "http://server/pods", nil)
+				req, _ := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, "http://server/pods",
+					nil)
 				_, _ = transport.RoundTrip(req)
 				return nil
 			}

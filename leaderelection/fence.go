@@ -30,8 +30,9 @@ import (
 // The error of a request that was refused has a method NotSent() bool; that of one that was cut off has not, unless the
 // transport below says so.
 //
-// What was sent before the tenure ended may still be applied after it: a process that is paused at the worst moment has one request in
-// flight on each of its connections. The API server checks no tokens, so give updates a resourceVersion as a precondition.
+// What was sent before the tenure ended may still be applied after it: a process that is paused at the worst moment has
+// one request in flight on each of its connections. The API server checks no tokens, so give updates a resourceVersion
+// as a precondition.
 func (e *Elector) Fence(next http.RoundTripper) http.RoundTripper { return &fence{e, next} }
 
 type fence struct {

@@ -100,7 +100,8 @@ func TestFenceKeepsAnEarlierTenureOut(t *testing.T) {
 		var first context.Context
 		require.NoError(t, e.Run(ctx, func(ctx context.Context) error { first = ctx; return write(ctx) }))
 		require.NoError(t, e.Run(ctx, func(ctx context.Context) error {
-			require.ErrorIs(t, write(first), ErrNotLeading, "what is left over from the first tenure may not write in the second")
+			require.ErrorIs(t, write(first), ErrNotLeading,
+				"what is left over from the first tenure may not write in the second")
 			require.NoError(t, write(ctx))
 			return nil
 		}))

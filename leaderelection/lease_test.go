@@ -15,7 +15,8 @@ import (
 func TestRenewTimeAlwaysMovesByASecond(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 999_999_999, time.UTC)
 	lease := claimed(nil, metav1.ObjectMeta{}, "a", 15*time.Second, now)
-	for _, step := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, 3 * time.Second, -time.Hour, time.Millisecond} {
+	for _, step := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, 3 * time.Second, -time.Hour,
+		time.Millisecond} {
 		now = now.Add(step)
 		next := renewed(lease, 15*time.Second, now)
 		before, err := json.Marshal(resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec))
@@ -29,7 +30,8 @@ func TestRenewTimeAlwaysMovesByASecond(t *testing.T) {
 }
 
 func TestToken(t *testing.T) {
-	lease := claimed(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u", Labels: map[string]string{"kept": "yes"}}}, metav1.ObjectMeta{}, "a", time.Second, time.Now())
+	lease := claimed(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u",
+		Labels: map[string]string{"kept": "yes"}}}, metav1.ObjectMeta{}, "a", time.Second, time.Now())
 	require.Equal(t, "u/1/a", tokenOf(lease).String())
 	require.Equal(t, "yes", lease.Labels["kept"])
 	require.True(t, tokenOf(lease).names(renewed(lease, time.Second, time.Now())))
@@ -37,17 +39,18 @@ func TestToken(t *testing.T) {
 	require.False(t, tokenOf(lease).names(nil))
 }
 
-// FuzzRecord: whatever is in a Lease, a challenger waits for it unless it is the mark of a release or our own claim, and a claim of it is a
-// record that the API accepts, with another term.
+// FuzzRecord: whatever is in a Lease, a challenger waits for it unless it is the mark of a release or our own claim,
+// and a claim of it is a record that the API accepts, with another term.
 func FuzzRecord(f *testing.F) {
 	f.Add("", int32(1), int32(0), int64(0), int64(0), true)
 	f.Add("", int32(15), int32(7), int64(1), int64(2), true)
 	f.Add("x", int32(math.MaxInt32), int32(math.MaxInt32), int64(5), int64(5), false)
 	cfg := Config{}.withDefaults()
 	f.Fuzz(func(t *testing.T, holder string, seconds, term int32, acquired, renewedAt int64, times bool) {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "1"}, Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: &holder, LeaseDurationSeconds: &seconds, LeaseTransitions: new(max(term, 0)),
-		}}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "1"},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: &holder, LeaseDurationSeconds: &seconds, LeaseTransitions: new(max(term, 0)),
+			}}
 		if times {
 			lease.Spec.AcquireTime = &metav1.MicroTime{Time: time.UnixMicro(acquired)}
 			lease.Spec.RenewTime = &metav1.MicroTime{Time: time.UnixMicro(renewedAt)}
@@ -76,7 +79,8 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// TestEditsDoNotMakeAReleaseOfAClaim: seed 6770 of the random runs wiped the holder out and then set the duration to a second.
+// TestEditsDoNotMakeAReleaseOfAClaim: seed 6770 of the random runs wiped the holder out and then set the duration to a
+// second.
 func TestEditsDoNotMakeAReleaseOfAClaim(t *testing.T) {
 	claim := claimed(nil, metav1.ObjectMeta{}, "a", time.Second, time.Now())
 	require.False(t, isReleased(wipe(claim.DeepCopy())))

@@ -13,19 +13,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The model: one server record, a few electors, what they have in flight, and clocks that drift; and an adversary, who chooses what happens
-// next: time passes, a message arrives, is lost or is given up, somebody sends, crashes, restarts, or edits the Lease by hand. explore
-// visits every state that can be reached and checks in each that at most one elector works (I15), that a release is only ever applied for
-// work that has ended (I16), that nobody's record is replaced before it stood for the full wait (I17), and that somebody leads in time once
-// the adversary has had enough (I18).
+// The model: one server record, a few electors, what they have in flight, and clocks that drift; and an adversary, who
+// chooses what happens next: time passes, a message arrives, is lost or is given up, somebody sends, crashes, restarts,
+// or edits the Lease by hand. explore visits every state that can be reached and checks in each that at most one
+// elector works (I15), that a release is only ever applied for work that has ended (I16), that nobody's record is
+// replaced before it stood for the full wait (I17), and that somebody leads in time once the adversary has had enough
+// (I18).
 //
-// What makes the model finite: all times are relative and stop counting where they stop mattering, and of a resourceVersion it is only
-// kept whether it is still the current one, for a version that was replaced never comes back.
+// What makes the model finite: all times are relative and stop counting where they stop mattering, and of a
+// resourceVersion it is only kept whether it is still the current one, for a version that was replaced never comes
+// back.
 //
 // What a challenger does with what it sees is not written down a second time here: the model asks observation.wait.
 
-// Durations, in ticks of true time. An elector's clock may be one tick ahead or behind at any moment, so each duration comes out wrong by
-// one tick at most: drift 1 in 4. (deadline + grace) + 1 <= duration - 1 is the checked inequality.
+// Durations, in ticks of true time. An elector's clock may be one tick ahead or behind at any moment, so each duration
+// comes out wrong by one tick at most: drift 1 in 4. (deadline + grace) + 1 <= duration - 1 is the checked inequality.
 //
 // An elector may be configured with durations of its own, longer ones.
 const (
@@ -284,8 +286,9 @@ func explore(r rules) (states int, history []string) {
 	return len(came), history
 }
 
-// canonical forgets what makes no difference, so that states that can only go on alike are one state: an observation that is out of date
-// (a take that is based on it fails), a write whose precondition is broken, an answer that says nothing new, and the order of the electors.
+// canonical forgets what makes no difference, so that states that can only go on alike are one state: an observation
+// that is out of date (a take that is based on it fails), a write whose precondition is broken, an answer that says
+// nothing new, and the order of the electors.
 func canonical(s state, r rules) state {
 	n := r.electors
 	if s.holder < stranger {
@@ -344,8 +347,8 @@ func compare(s state, a, b int) int {
 	return slices.Compare(x[:], y[:])
 }
 
-// key describes an elector without the others' numbers, as far as that goes: two keys may be equal though the electors differ, which only
-// makes a few states count twice.
+// key describes an elector without the others' numbers, as far as that goes: two keys may be equal though the electors
+// differ, which only makes a few states count twice.
 func key(s state, i int) [16]uint8 {
 	e := s.e[i]
 	own := func(n uint8) uint8 {
@@ -441,7 +444,10 @@ func successors(s state, r rules, waits waits, visit func(state, string, ...any)
 		switch e.phase {
 		case down:
 			if e.long || !s.hidden() {
-				fault("restart", func(s *state, e *model) { *e = model{phase: challenger, long: e.long, stray: e.stray} })
+				fault("restart", func(s *state, e *model) {
+					*e = model{phase: challenger, long: e.long,
+						stray: e.stray}
+				})
 			}
 		case challenger:
 			if e.follows {
@@ -500,8 +506,8 @@ func successors(s state, r rules, waits waits, visit func(state, string, ...any)
 			})
 		}
 	}
-	// Somebody edits the Lease by hand: the holder, so that it asks for the shorter duration; the duration alone; or its
-	// metadata.
+	// Somebody edits the Lease by hand: the holder, so that it asks for the shorter duration; the duration alone; or
+	// its metadata.
 	if s.faults == 0 || s.unaware() {
 		return
 	}
@@ -589,7 +595,8 @@ func put(s *state, holder uint8, long bool) {
 
 // apply is the server's part.
 func apply(s *state, r rules, i int, m *message) (broken string) {
-	ok := !m.creates && m.current || m.creates && s.holder == absent || r.blindRelease && m.names == nobody && s.holder != absent
+	ok := !m.creates && m.current || m.creates && s.holder == absent || r.blindRelease && m.names == nobody &&
+		s.holder != absent
 	if !ok {
 		m.answered, m.failed = true, true
 		return ""
@@ -669,8 +676,9 @@ func answered(s *state, r rules, i int) {
 	}
 }
 
-// progresses reports whether somebody leads in time if from now on nothing goes wrong: no more faults, true clocks, and what is in flight
-// arrives before the next tick. The time is that of an old tenure and the full wait. Who is down can do nothing about it.
+// progresses reports whether somebody leads in time if from now on nothing goes wrong: no more faults, true clocks, and
+// what is in flight arrives before the next tick. The time is that of an old tenure and the full wait. Who is down can
+// do nothing about it.
 func progresses(s state, r rules, waits waits) bool {
 	up := func(e model) bool { return e.phase != down }
 	leads := func(e model) bool { return e.phase == leading }
@@ -730,7 +738,8 @@ func look(s *state, e *model) {
 }
 
 func take(r rules, i int, e *model) {
-	e.asked = message{kind: write, current: e.current, creates: e.names == absent, names: uint8(first + i), long: e.long}
+	e.asked = message{kind: write, current: e.current, creates: e.names == absent, names: uint8(first + i),
+		long: e.long}
 	if e.names == absent && !r.takeAbsent && !r.waitForAbsent {
 		// One that nobody holds: to be waited for like one that somebody does.
 		e.asked.names, e.asked.long = stranger, e.longest && !r.forgets

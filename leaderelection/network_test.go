@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// A network carries real net/http over net.Pipe: real connections, in virtual time. Its connections can freeze: then nothing comes back
-// and nothing arrives, without any end, while new ones work.
+// A network carries real net/http over net.Pipe: real connections, in virtual time. Its connections can freeze: then
+// nothing comes back and nothing arrives, without any end, while new ones work.
 type network struct {
 	listener *pipes
 	http     *http.Server

@@ -15,8 +15,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
-// An observation is what the Lease last looked like from here, and since when, on this process's monotonic clock. Nothing that another
-// machine's clock wrote into the Lease counts.
+// An observation is what the Lease last looked like from here, and since when, on this process's monotonic clock.
+// Nothing that another machine's clock wrote into the Lease counts.
 type observation struct {
 	known  bool                  // false until the first look
 	lease  *coordinationv1.Lease // nil if it does not exist; shared, never changed
@@ -31,8 +31,9 @@ type observation struct {
 	changed <-chan struct{} // closed when this observation is out of date
 }
 
-// wait says how long a challenger has to let this state stand unchanged before it may take the Lease. It is zero for what is free at once:
-// a Lease that was released, or that names this very process (a claim whose answer was lost), since whoever led has stopped.
+// wait says how long a challenger has to let this state stand unchanged before it may take the Lease. It is zero for
+// what is free at once: a Lease that was released, or that names this very process (a claim whose answer was lost),
+// since whoever led has stopped.
 //
 // For everything else it is the longest one of our own duration and those that this record and the ones before it asked
 // for, these bounded by MaxLeaseDuration. That includes a Lease that was never held, or whose holder was wiped out:
@@ -53,8 +54,9 @@ func (o observation) patience(cfg Config) time.Duration {
 	return max(cfg.LeaseDuration, min(max(asked(o.lease), o.longest), cfg.MaxLeaseDuration))
 }
 
-// absent reports that there is no Lease. That is no state that could stand unchanged: it has no version, so nobody can tell whether a Lease
-// was made, held and deleted between two looks. A challenger therefore first makes a Lease that nobody holds, and waits for that one.
+// absent reports that there is no Lease. That is no state that could stand unchanged: it has no version, so nobody can
+// tell whether a Lease was made, held and deleted between two looks. A challenger therefore first makes a Lease that
+// nobody holds, and waits for that one.
 func (o observation) absent() bool { return o.known && o.lease == nil }
 
 // trusted reports that a Lease which is not there, or was never held, is to be taken for the first of its name.
@@ -62,8 +64,9 @@ func (o observation) trusted(cfg Config) bool {
 	return cfg.SkipFirstWait && !o.others && (o.lease == nil || isPristine(o.lease))
 }
 
-// takeIn says in how much time this challenger should try to take the Lease. The jitter spares the server N writes at one moment; it only
-// ever adds to the wait. (What is free at once is handed over in milliseconds, so there it is short.)
+// takeIn says in how much time this challenger should try to take the Lease. The jitter spares the server N writes at
+// one moment; it only ever adds to the wait. (What is free at once is handed over in milliseconds, so there it is
+// short.)
 func (o observation) takeIn(cfg Config, now time.Time) time.Duration {
 	wait := o.wait(cfg)
 	spread := cfg.RetryPeriod / 4
@@ -73,14 +76,16 @@ func (o observation) takeIn(cfg Config, now time.Time) time.Duration {
 	return wait + time.Duration(o.jitter*float64(spread)) - now.Sub(o.since)
 }
 
-// A view keeps the observation. Several goroutines look at the Lease (the watch, renewals, takes); whatever they see they say here.
+// A view keeps the observation. Several goroutines look at the Lease (the watch, renewals, takes); whatever they see
+// they say here.
 type view struct {
 	mu sync.Mutex
 	// Guarded by mu. stale is closed, and made anew, whenever now is replaced; now.changed is always stale.
 	now   observation
 	stale chan struct{}
-	// claim is the last record that this process wrote, or tried to write, to take the Lease; nil once the Lease was seen to have gone
-	// beyond it. legacy is what its tenure has, or would have, begun with; nothing once its lead function was called.
+	// claim is the last record that this process wrote, or tried to write, to take the Lease; nil once the Lease was
+	// seen to have gone beyond it. legacy is what its tenure has, or would have, begun with; nothing once its lead
+	// function was called.
 	claim  *coordinationv1.Lease
 	legacy legacy
 }
@@ -135,7 +140,8 @@ func (v *view) uncertain() bool {
 	return v.claim != nil && !v.now.mine
 }
 
-// see notes what an answer from the server showed and reports whether that is another state than before. An unchanged state keeps its age.
+// see notes what an answer from the server showed and reports whether that is another state than before. An unchanged
+// state keeps its age.
 //
 // after, unless it is "", says that the server has told of every change, and that this one came next after that
 // resourceVersion. Then a record that is still the same has stood all the while, whatever was done to the Lease's
@@ -179,8 +185,9 @@ func (v *view) passed(lease *coordinationv1.Lease) bool {
 	return older(lease, v.now.lease)
 }
 
-// isClaimLocked tells our own claim from a record in which somebody wrote our name by hand: the claim also has its acquireTime. A record
-// at or beyond the claim's term that is not the claim ends it for good, even if somebody restores it later.
+// isClaimLocked tells our own claim from a record in which somebody wrote our name by hand: the claim also has its
+// acquireTime. A record at or beyond the claim's term that is not the claim ends it for good, even if somebody restores
+// it later.
 func (v *view) isClaimLocked(lease *coordinationv1.Lease) bool {
 	if v.claim == nil || lease == nil {
 		return false
@@ -196,7 +203,8 @@ func (v *view) isClaimLocked(lease *coordinationv1.Lease) bool {
 	return false
 }
 
-// observe keeps the view up to date until ctx ends: one look, then the watch, again and again; looks alone while the watch is forbidden.
+// observe keeps the view up to date until ctx ends: one look, then the watch, again and again; looks alone while the
+// watch is forbidden.
 func (e *Elector) observe(ctx context.Context) {
 	var mayWatch time.Time
 	for ctx.Err() == nil {
@@ -240,8 +248,8 @@ func (e *Elector) look(ctx context.Context) (*coordinationv1.Lease, error) {
 
 var errSilent = errors.New("the watch was silent while the lease changed")
 
-// follow watches the Lease from the state that was just seen. It returns when the stream ends, or has been silent for so long that it is
-// doubted and a look proves it dead: a holder renews every few seconds.
+// follow watches the Lease from the state that was just seen. It returns when the stream ends, or has been silent for
+// so long that it is doubted and a look proves it dead: a holder renews every few seconds.
 func (e *Elector) follow(ctx context.Context, from *coordinationv1.Lease) (lived time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -278,7 +286,8 @@ func (e *Elector) follow(ctx context.Context, from *coordinationv1.Lease) (lived
 				return time.Since(start), err
 			}
 		case <-doubt.C:
-			if e.tenure.Load() != nil { // a leader would hear the echo of its own renewals, if they and the watch were well
+			// a leader would hear the echo of its own renewals, if they and the watch were well
+			if e.tenure.Load() != nil {
 				return time.Since(start), nil
 			}
 			before := e.view.get()
@@ -330,12 +339,15 @@ func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease, after st
 	}
 	logger := klog.FromContext(ctx)
 	if lease != nil && value(lease.Spec.HolderIdentity) != "" {
-		if holder := value(lease.Spec.HolderIdentity); before.lease == nil || value(before.lease.Spec.HolderIdentity) != holder {
-			logger.Info("The lease has a holder", "lease", e.String(), "holder", clip(holder), "transitions", value(lease.Spec.LeaseTransitions))
+		if holder := value(lease.Spec.HolderIdentity); before.lease == nil ||
+			value(before.lease.Spec.HolderIdentity) != holder {
+			logger.Info("The lease has a holder", "lease", e.String(), "holder", clip(holder), "transitions",
+				value(lease.Spec.LeaseTransitions))
 		}
 		if asked := asked(lease); asked <= 0 || asked > e.cfg.MaxLeaseDuration {
 			e.stats.count(func(s *Stats) { s.OddDurations++ })
-			logger.Info("The lease asks for an odd duration, which is not obeyed", "lease", e.String(), "seconds", value(lease.Spec.LeaseDurationSeconds))
+			logger.Info("The lease asks for an odd duration, which is not obeyed", "lease", e.String(), "seconds",
+				value(lease.Spec.LeaseDurationSeconds))
 		}
 	}
 	if t := e.tenure.Load(); t != nil && !t.token.names(lease) {

@@ -51,40 +51,42 @@ func ours(change ...func(*Config)) kind {
 
 // clientGo is client-go's elector with its own defaults. releases is its ReleaseOnCancel, timeout that of its client.
 func clientGo(releases bool, timeout time.Duration, change ...func(*peer.LeaderElectionConfig)) kind {
-	return kind{fmt.Sprintf("client-go (release %v, timeout %v)", releases, timeout), func(p *process, ctx context.Context, cfg *rest.Config) error {
-		cfg = rest.CopyConfig(cfg)
-		cfg.Timeout = timeout
-		cfg.ContentType = "application/json"
-		client, err := coordinationclient.NewForConfig(cfg)
-		if err != nil {
-			return err
-		}
-		c := peer.LeaderElectionConfig{
-			Lock: &resourcelock.LeaseLock{
-				LeaseMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "lock"},
-				Client:     client,
-				LockConfig: resourcelock.ResourceLockConfig{Identity: p.identity},
-			},
-			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-			ReleaseOnCancel: releases,
-			Callbacks: peer.LeaderCallbacks{
-				OnStartedLeading: func(ctx context.Context) { _ = p.work(ctx) },
-				OnStoppedLeading: func() { p.stoppedCallbacks.Add(1) },
-			},
-		}
-		for _, change := range change {
-			change(&c)
-		}
-		e, err := peer.NewLeaderElector(c)
-		if err != nil {
-			return err
-		}
-		e.Run(ctx)
-		return nil
-	}}
+	return kind{fmt.Sprintf("client-go (release %v, timeout %v)", releases, timeout),
+		func(p *process, ctx context.Context, cfg *rest.Config) error {
+			cfg = rest.CopyConfig(cfg)
+			cfg.Timeout = timeout
+			cfg.ContentType = "application/json"
+			client, err := coordinationclient.NewForConfig(cfg)
+			if err != nil {
+				return err
+			}
+			c := peer.LeaderElectionConfig{
+				Lock: &resourcelock.LeaseLock{
+					LeaseMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "lock"},
+					Client:     client,
+					LockConfig: resourcelock.ResourceLockConfig{Identity: p.identity},
+				},
+				LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+				ReleaseOnCancel: releases,
+				Callbacks: peer.LeaderCallbacks{
+					OnStartedLeading: func(ctx context.Context) { _ = p.work(ctx) },
+					OnStoppedLeading: func() { p.stoppedCallbacks.Add(1) },
+				},
+			}
+			for _, change := range change {
+				change(&c)
+			}
+			e, err := peer.NewLeaderElector(c)
+			if err != nil {
+				return err
+			}
+			e.Run(ctx)
+			return nil
+		}}
 }
 
-// A process runs one kind of elector over a link, again and again until it is stopped, and notes when its work function worked.
+// A process runs one kind of elector over a link, again and again until it is stopped, and notes when its work function
+// worked.
 type process struct {
 	name, identity string
 	link           *link
@@ -218,7 +220,8 @@ func overlap(processes ...*process) time.Duration {
 			edges = append(edges, edge{s.from, 1}, edge{s.to, -1})
 		}
 	}
-	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(a.at.Compare(b.at), a.delta-b.delta) }) // who ends makes room first
+	// who ends makes room first
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(a.at.Compare(b.at), a.delta-b.delta) })
 	var total time.Duration
 	for i, n := 0, 0; i < len(edges); i++ {
 		if n > 1 {

@@ -17,8 +17,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// A chaos is one random run: three processes, each with a clock of its own, and two minutes of whatever can happen to them, to their links
-// and to the Lease; then half a minute of peace. It says what was broken.
+// A chaos is one random run: three processes, each with a clock of its own, and two minutes of whatever can happen to
+// them, to their links and to the Lease; then half a minute of peace. It says what was broken.
 type chaos struct {
 	*world
 	running []*process // as of now, one per slot; the others are dead or stopped
@@ -69,7 +69,8 @@ func (c *chaos) start(slot int) {
 			// A clock that is slow by 5 % makes each of our durations last 5 % longer.
 			e.cfg.RenewDeadline, e.cfg.StopGrace = scale(e.cfg.RenewDeadline, slow), scale(e.cfg.StopGrace, slow)
 			e.cfg.RetryPeriod, e.cfg.DrainTimeout = scale(e.cfg.RetryPeriod, slow), scale(5*time.Second, slow)
-			e.cfg.LeaseDuration, e.cfg.MaxLeaseDuration = scale(e.cfg.LeaseDuration, slow), scale(e.cfg.LeaseDuration, slow)
+			e.cfg.LeaseDuration, e.cfg.MaxLeaseDuration = scale(e.cfg.LeaseDuration, slow),
+				scale(e.cfg.LeaseDuration, slow)
 			e.cfg.SkipFirstWait = c.skip
 		}
 		q.exit = true
@@ -99,7 +100,8 @@ func (c *chaos) step() {
 		}
 	}
 	what := c.rand.IntN(16)
-	c.note("%s: %s", p.name, [...]string{"cut", "cut", "cut", "heal", "heal", "slow", "lose an answer", "well", "kill", "SIGTERM", "end streams",
+	c.note("%s: %s", p.name, [...]string{"cut", "cut", "cut", "heal", "heal", "slow", "lose an answer", "well", "kill",
+		"SIGTERM", "end streams",
 		"mute streams", "status 500", "refuse", "deny", "edit by hand"}[what])
 	switch what {
 	case 0, 1, 2:
@@ -179,7 +181,8 @@ func (c *chaos) written(before, after *coordinationv1.Lease, by string, stood ti
 	if after == nil {
 		c.note("%s deleted the lease", by)
 	} else {
-		c.note("%s wrote %s/%d, %ds, after %v", by, value(after.Spec.HolderIdentity), value(after.Spec.LeaseTransitions), value(after.Spec.LeaseDurationSeconds), stood)
+		c.note("%s wrote %s/%d, %ds, after %v", by, value(after.Spec.HolderIdentity),
+			value(after.Spec.LeaseTransitions), value(after.Spec.LeaseDurationSeconds), stood)
 	}
 	if by == "hand" || after == nil {
 		return
@@ -197,7 +200,8 @@ func (c *chaos) written(before, after *coordinationv1.Lease, by string, stood ti
 	if was != "" && was != now && !strings.HasPrefix(was, by+"_") && stood < scale(15*time.Second, 0.95) {
 		c.breaks("I17: %s replaced the record of %s after %v", by, was, stood)
 	}
-	if before != nil && now != "" && was != now && value(after.Spec.LeaseTransitions) <= value(before.Spec.LeaseTransitions) {
+	if before != nil && now != "" && was != now &&
+		value(after.Spec.LeaseTransitions) <= value(before.Spec.LeaseTransitions) {
 		c.breaks("%s took the lease without a new term", by)
 	}
 }
@@ -229,7 +233,8 @@ func (c *chaos) run(steps int) []string {
 			c.start(slot)
 		}
 	}
-	// I18: LeaseDuration on the slowest clock, two RetryPeriods, the time of a try, and the work of an old leader that has to end first.
+	// I18: LeaseDuration on the slowest clock, two RetryPeriods, the time of a try, and the work of an old leader that
+	// has to end first.
 	time.Sleep(scale(15*time.Second+2*2400*time.Millisecond+3*time.Second+500*time.Millisecond, 1.05) + 6*time.Second)
 	leading := 0
 	for _, p := range c.running {
@@ -276,7 +281,8 @@ func chaosRun(t *testing.T, seed uint64, change func(*chaos)) (broken []string) 
 	return broken
 }
 
-// TestRandomRuns looks for a broken invariant in many random runs: 10,000 with THERMOSTAT_SOAK=1. THERMOSTAT_SEED=n repeats one.
+// TestRandomRuns looks for a broken invariant in many random runs: 10,000 with THERMOSTAT_SOAK=1. THERMOSTAT_SEED=n
+// repeats one.
 func TestRandomRuns(t *testing.T) {
 	first, n := uint64(0), uint64(150)
 	switch {
@@ -289,7 +295,8 @@ func TestRandomRuns(t *testing.T) {
 		first, n = seed, 1
 	}
 	for seed := first; seed < first+n; seed++ {
-		require.Empty(t, chaosRun(t, seed, nil), "THERMOSTAT_SEED=%d go test -run TestRandomRuns ./leaderelection", seed)
+		require.Empty(t, chaosRun(t, seed, nil), "THERMOSTAT_SEED=%d go test -run TestRandomRuns ./leaderelection",
+			seed)
 	}
 }
 
@@ -306,7 +313,12 @@ func TestRandomRunsFindSeededBugs(t *testing.T) {
 		"deadline counted from the answer": {func(c *chaos) {
 			c.bug = func(p *process) {
 				tweak(p, func(e *Elector) { e.tryTimeout, p.linger = 5*time.Second, e.cfg.StopGrace-1 })
-				p.link.set(func(s *linkState) { s.back = func(string) time.Duration { return 1500 * time.Millisecond } })
+				p.link.set(func(s *linkState) {
+					s.back = func(
+						string) time.Duration {
+						return 1500 * time.Millisecond
+					}
+				})
 				p.link.answered = func(verb string) {
 					if e := p.elector.Load(); e != nil && verb == "update" {
 						time.AfterFunc(time.Millisecond, func() { // right after the renewal has set what is right

@@ -24,7 +24,8 @@ func TestElectorsUnderLoadInRealTime(t *testing.T) {
 	var all []*process
 	for _, name := range []string{"a", "b", "c"} {
 		all = append(all, spawn(t, brief, s.link(name), func(p *process) {
-			p.act = func(ctx context.Context) error { backoff.Sleep(ctx, 200*time.Millisecond); return nil } // then the next one leads
+			// then the next one leads
+			p.act = func(ctx context.Context) error { backoff.Sleep(ctx, 200*time.Millisecond); return nil }
 		}))
 	}
 	stop := make(chan struct{})

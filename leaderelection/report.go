@@ -16,13 +16,15 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// Metrics is told what happens as it happens. Its methods are called from the goroutines that campaign and renew, with no lock held, so they
-// have to return soon: whoever is slow there makes renewals late, and Run, though never a tenure longer.
+// Metrics is told what happens as it happens. Its methods are called from the goroutines that campaign and renew, with
+// no lock held, so they have to return soon: whoever is slow there makes renewals late, and Run, though never a tenure
+// longer.
 type Metrics interface {
-	// Request is told of every request for the Lease: get, create, update or watch (the opening of it). A Lease that does not exist and
-	// an update that came too late are answers, but errors here.
+	// Request is told of every request for the Lease: get, create, update or watch (the opening of it). A Lease that
+	// does not exist and an update that came too late are answers, but errors here.
 	Request(verb string, took time.Duration, err error)
-	// Tenure is told when a tenure begins, with true, and when everything about it has ended, with false. lost is why, if it was lost.
+	// Tenure is told when a tenure begins, with true, and when everything about it has ended, with false. lost is why,
+	// if it was lost.
 	Tenure(leading bool, token Token, lost *LostError)
 }
 
@@ -64,8 +66,8 @@ func (c *counters) count(change func(*Stats)) {
 	change(&c.now)
 }
 
-// Name and Check make an Elector a health check as the API server's libraries know them; the method value Check alone is one of
-// controller-runtime's. Name returns "leaderelection".
+// Name and Check make an Elector a health check as the API server's libraries know them; the method value Check alone
+// is one of controller-runtime's. Name returns "leaderelection".
 func (e *Elector) Name() string { return "leaderelection" }
 
 // Check fails when the lead function still runs although its tenure, and the time that it had to stop, are over, or
@@ -74,7 +76,8 @@ func (e *Elector) Name() string { return "leaderelection" }
 func (e *Elector) Check(*http.Request) error {
 	t := e.tenure.Load()
 	if e.leftover.Load() || e.working.Load() && (e.stuck.Load() || t != nil && t.left(t.now()) < -e.cfg.StopGrace) {
-		return fmt.Errorf("leaderelection: %s: the work of the lead function %w: it goes on without the lease", e, ErrStuck)
+		return fmt.Errorf("leaderelection: %s: the work of the lead function %w: it goes on without the lease", e,
+			ErrStuck)
 	}
 	return nil
 }
@@ -111,7 +114,8 @@ func (e *Elector) request(verb string, took time.Duration, err error) {
 // began tells everybody that a tenure begins.
 func (e *Elector) began(ctx context.Context, t *tenure) {
 	e.stats.count(func(s *Stats) { s.Tenures++ })
-	klog.FromContext(ctx).Info("Leading", "lease", e.String(), "identity", e.identity, "transitions", t.token.Transitions)
+	klog.FromContext(ctx).Info("Leading", "lease", e.String(), "identity", e.identity, "transitions",
+		t.token.Transitions)
 	if e.cfg.Metrics != nil {
 		guard(klog.FromContext(ctx), func() { e.cfg.Metrics.Tenure(true, t.token, nil) })
 	}
@@ -137,8 +141,9 @@ func (e *Elector) event(ctx context.Context, t *tenure, eventType, message strin
 	}
 	lease, _ := t.last()
 	about := &coordinationv1.Lease{
-		TypeMeta:   metav1.TypeMeta{APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID, ResourceVersion: lease.ResourceVersion},
+		TypeMeta: metav1.TypeMeta{APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID,
+			ResourceVersion: lease.ResourceVersion},
 	}
 	guard(klog.FromContext(ctx), func() { e.cfg.Events.Eventf(about, eventType, "LeaderElection", "%s", message) })
 }
@@ -150,8 +155,8 @@ func guard(logger klog.Logger, hook func()) {
 	}
 }
 
-// troubles remembers what fails at present, by what was tried, so that a failure is logged when it begins and when it ends and not each
-// time between, and so that Run can say why it never led.
+// troubles remembers what fails at present, by what was tried, so that a failure is logged when it begins and when it
+// ends and not each time between, and so that Run can say why it never led.
 type troubles struct {
 	mu  sync.Mutex
 	now map[string]trouble // guarded by mu; an entry is there while the last try of its kind failed
@@ -204,7 +209,8 @@ func (e *Elector) note(ctx context.Context, what string, err error) {
 	case err == nil:
 		logger.Info("Works again", "what", what, "lease", e.String(), "after", next.since.Sub(last.since))
 	case what == "watch" && next.denied():
-		logger.Info("May not watch the lease, so it is polled; hand-over takes longer", "lease", e.String(), "period", e.cfg.RetryPeriod, "err", err)
+		logger.Info("May not watch the lease, so it is polled; hand-over takes longer", "lease", e.String(), "period",
+			e.cfg.RetryPeriod, "err", err)
 	case next.denied():
 		logger.Info("Access to the lease is denied; trying on", "what", what, "err", err)
 	default:
@@ -219,7 +225,8 @@ func (t *troubles) forget() {
 	clear(t.now)
 }
 
-// denied returns the longest lasting trouble that is a refusal and keeps a candidate from leading. A forbidden watch does not.
+// denied returns the longest lasting trouble that is a refusal and keeps a candidate from leading. A forbidden watch
+// does not.
 func (t *troubles) denied() trouble { return t.worst(trouble.denied, "look", "take") }
 
 // refused is the same, for a leader, too.

@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A server keeps one Lease by the rules of the API: resourceVersions, conflicts, preconditions by UID, a watch in order. Everything an
-// elector says to it goes through a link, and a link can fail.
+// A server keeps one Lease by the rules of the API: resourceVersions, conflicts, preconditions by UID, a watch in
+// order. Everything an elector says to it goes through a link, and a link can fail.
 type server struct {
 	mu      sync.Mutex
 	rv      int
@@ -241,11 +241,14 @@ func (l *link) RoundTrip(req *http.Request) (response *http.Response, err error)
 	state, _ = l.get()
 	switch {
 	case state.deny[verb]:
-		return answer(req, nil, apierrors.NewForbidden(leases, "lock", fmt.Errorf("User %q cannot %s resource %q", l.name, verb, "leases")))
+		return answer(req, nil, apierrors.NewForbidden(leases, "lock",
+			fmt.Errorf("User %q cannot %s resource %q", l.name, verb, "leases")))
 	case state.status != 0:
-		return answer(req, nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: "Failure", Code: int32(state.status), Reason: metav1.StatusReasonInternalError}})
+		return answer(req, nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: "Failure",
+			Code: int32(state.status), Reason: metav1.StatusReasonInternalError}})
 	case state.garbage:
-		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("<html>")), Request: req}, nil
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(strings.NewReader("<html>")), Request: req}, nil
 	case verb == "watch" && state.hangWatch:
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -305,7 +308,8 @@ func answer(req *http.Request, object any, err error) (*http.Response, error) {
 		object = &st
 	}
 	raw, _ := json.Marshal(object)
-	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(raw)), Request: req}, nil
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(bytes.NewReader(raw)), Request: req}, nil
 }
 
 // A stream is one watch: the body of its answer. It needs no goroutine.
@@ -338,7 +342,8 @@ func (l *link) watch(req *http.Request) (*http.Response, error) {
 		st.frames <- fmt.Appendf(nil, `{"type":"DELETED","object":%s}`+"\n", raw)
 	}
 	s.streams[st] = struct{}{}
-	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: st, Request: req}, nil
+	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: st,
+		Request: req}, nil
 }
 
 func (st *stream) send(frame []byte) { st.frames <- frame }

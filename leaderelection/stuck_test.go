@@ -29,9 +29,14 @@ func TestTheLeaseIsKeptWhileWorkGoesOn(t *testing.T) {
 		"an error that nobody can read, in another": fmt.Errorf("%w", errors.Join(unreadable{})),
 	} {
 		for cause, end := range map[string]func(a *run, s *server, l *link){
-			"asked to end":       func(a *run, _ *server, _ *link) { a.cancel() },
-			"cut off for a time": func(_ *run, _ *server, l *link) { l.cut(true); time.Sleep(11 * time.Second); l.cut(false) },
-			"by itself":          func(*run, *server, *link) {},
+			"asked to end": func(a *run, _ *server, _ *link) { a.cancel() },
+			"cut off for a time": func(_ *run, _ *server,
+				l *link) {
+				l.cut(true)
+				time.Sleep(11 * time.Second)
+				l.cut(false)
+			},
+			"by itself": func(*run, *server, *link) {},
 		} {
 			t.Run(name+", "+cause, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// A tenure is one time of leading, from a take that was acknowledged to the deadline that no acknowledged renewal has moved on.
+// A tenure is one time of leading, from a take that was acknowledged to the deadline that no acknowledged renewal has
+// moved on.
 type tenure struct {
 	token  Token
 	legacy legacy           // what the leader before has left
@@ -20,8 +21,8 @@ type tenure struct {
 	hint   chan struct{} // holds one: somebody saw a Lease that is not ours, renew at once
 
 	mu sync.Mutex
-	// Guarded by mu. lease is the Lease as of the last acknowledged write; sent and sentWall say, on two clocks, when that write was
-	// sent. They only move on, and never once the tenure has ended.
+	// Guarded by mu. lease is the Lease as of the last acknowledged write; sent and sentWall say, on two clocks, when
+	// that write was sent. They only move on, and never once the tenure has ended.
 	lease          *coordinationv1.Lease
 	sent, sentWall time.Time
 	// lastErr is why the last renewal failed; nil after an acknowledged one.
@@ -47,9 +48,10 @@ func (e *Elector) newTenure(ctx context.Context, sent stamp, lease *coordination
 	return t
 }
 
-// left says how much of the tenure is left at a moment: until RenewDeadline after the last acknowledged renewal was sent, on whichever of
-// the two clocks is there first. The monotonic clock is the one that counts; it can not be set. But on Linux it stands still while the
-// machine sleeps, and the wall clock does not. Set back, the wall clock changes nothing.
+// left says how much of the tenure is left at a moment: until RenewDeadline after the last acknowledged renewal was
+// sent, on whichever of the two clocks is there first. The monotonic clock is the one that counts; it can not be set.
+// But on Linux it stands still while the machine sleeps, and the wall clock does not. Set back, the wall clock changes
+// nothing.
 func (t *tenure) left(now stamp) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,8 +66,8 @@ func (t *tenure) now() stamp { return stamp{mono: time.Now(), wall: t.wall().Rou
 
 func (t *tenure) valid() bool { return t.ctx.Err() == nil && t.left(t.now()) > 0 }
 
-// extend moves the deadline after a renewal that was sent at a moment was acknowledged. The answer may come late, so the moment of the
-// answer says nothing; and an answer that comes after the deadline does not bring the tenure back.
+// extend moves the deadline after a renewal that was sent at a moment was acknowledged. The answer may come late, so
+// the moment of the answer says nothing; and an answer that comes after the deadline does not bring the tenure back.
 func (t *tenure) extend(sent stamp, lease *coordinationv1.Lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,8 +114,8 @@ func (t *tenure) expired(now stamp) (over bool, reason Reason, err error) {
 	return true, ReasonDeadline, t.lastErr
 }
 
-// renew keeps the tenure going until it ends: a renewal every RetryPeriod, at once when somebody saw a foreign Lease, and at once after a
-// try that used up its period in waiting for an answer.
+// renew keeps the tenure going until it ends: a renewal every RetryPeriod, at once when somebody saw a foreign Lease,
+// and at once after a try that used up its period in waiting for an answer.
 func (e *Elector) renew(t *tenure) {
 	sent := time.Now()
 	for {
@@ -132,8 +134,8 @@ func (e *Elector) renew(t *tenure) {
 	}
 }
 
-// renewOnce is one try. The server may have applied an earlier one whose answer was lost; then it answers with a conflict, and a look tells
-// whether the Lease is still ours to renew.
+// renewOnce is one try. The server may have applied an earlier one whose answer was lost; then it answers with a
+// conflict, and a look tells whether the Lease is still ours to renew.
 func (e *Elector) renewOnce(t *tenure) {
 	ctx, cancel := context.WithTimeout(t.ctx, e.tryTimeout)
 	defer cancel()

@@ -87,8 +87,9 @@ func TestAClaimIsKnownByAllThatItSays(t *testing.T) {
 	earlier := func(l *coordinationv1.Lease) { l.Spec.LeaseTransitions = new(int32(0)) }
 	require.True(t, see(fresh(), "2", same))
 	for name, other := range map[string]func(*coordinationv1.Lease){
-		"another acquireTime": acquired, "another term": term, "another holder": func(l *coordinationv1.Lease) { wipe(l) },
-		"another Lease": func(l *coordinationv1.Lease) { l.UID = "v" },
+		"another acquireTime": acquired, "another term": term,
+		"another holder": func(l *coordinationv1.Lease) { wipe(l) },
+		"another Lease":  func(l *coordinationv1.Lease) { l.UID = "v" },
 	} {
 		v := fresh()
 		require.False(t, see(v, "2", other), name)
@@ -119,7 +120,8 @@ func TestAClaimIsGivenBackByWhateverKnowsOfIt(t *testing.T) {
 				l := s.link("a")
 				l.set(trouble)
 				e := candidate(t, l)
-				e.random = func() float64 { return 0 } // so that it takes the Lease at once, and the observer looks every 2 s
+				// so that it takes the Lease at once, and the observer looks every 2 s
+				e.random = func() float64 { return 0 }
 				a := start(t, e, 0)
 				settle(time.Second)
 				require.Equal(t, a.Identity(), value(s.get().Spec.HolderIdentity))
@@ -163,7 +165,10 @@ func TestAWatchThatOpensTooLateIsNone(t *testing.T) {
 		go func() { done <- e.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }) }()
 		for range 100 {
 			settle(5 * time.Second)
-			s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease { return renewed(l, 15*time.Second, time.Now()) })
+			s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease {
+				return renewed(l, 15*time.Second,
+					time.Now())
+			})
 		}
 		require.Greater(t, opened, 50)
 		require.LessOrEqual(t, lines(), 4, "it fails, and goes on to fail")

@@ -15,20 +15,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Apply is a server-side apply: the server makes the fields in config what they are there, creates the object if there is none, and remembers that
-// these fields are managed by opts.FieldManager. Fields that the manager has applied before and that are not in config any more are removed. The
-// fields of others stay as they are.
+// Apply is a server-side apply: the server makes the fields in config what they are there, creates the object if there
+// is none, and remembers that these fields are managed by opts.FieldManager. Fields that the manager has applied before
+// and that are not in config any more are removed. The fields of others stay as they are.
 //
 // apply is a method of a client, Apply or ApplyStatus:
 //
 //	config := corev1ac.ConfigMap(name, namespace).WithData(data)
 //	_, err := reconcile.Apply(ctx, clientset.CoreV1().ConfigMaps(namespace).Apply, config, metav1.ApplyOptions{FieldManager: "gadget-controller"})
 //
-// If another manager has set one of the fields to something else, nothing is written, and the error is a [*ApplyConflictError] that names the fields
-// and managers. A controller that is the one to decide sets opts.Force, and takes the fields over; two that do so over one field fight for ever.
+// If another manager has set one of the fields to something else, nothing is written, and the error is a
+// [*ApplyConflictError] that names the fields and managers. A controller that is the one to decide sets opts.Force, and
+// takes the fields over; two that do so over one field fight for ever.
 //
 // An apply may be repeated: after a timeout the next attempt finds what the lost one has done, and changes nothing.
-func Apply[A, T any](ctx context.Context, apply func(context.Context, A, metav1.ApplyOptions) (T, error), config A, opts metav1.ApplyOptions) (T, error) {
+func Apply[A, T any](ctx context.Context, apply func(context.Context, A, metav1.ApplyOptions) (T, error), config A,
+	opts metav1.ApplyOptions) (T, error) {
 	var none T
 	switch problems := validation.ValidateFieldManager(opts.FieldManager, field.NewPath("FieldManager")); {
 	case apply == nil:
@@ -36,7 +38,8 @@ func Apply[A, T any](ctx context.Context, apply func(context.Context, A, metav1.
 	case isNil(config):
 		return none, errors.New("Apply: the configuration is nil")
 	case opts.FieldManager == "":
-		return none, fmt.Errorf("Apply %s: ApplyOptions.FieldManager is empty: somebody has to own the fields", nameOf(config))
+		return none, fmt.Errorf("Apply %s: ApplyOptions.FieldManager is empty: somebody has to own the fields",
+			nameOf(config))
 	case len(problems) > 0:
 		return none, fmt.Errorf("Apply %s: %w", nameOf(config), problems.ToAggregate())
 	}
@@ -51,17 +54,19 @@ func Apply[A, T any](ctx context.Context, apply func(context.Context, A, metav1.
 	return none, fmt.Errorf("%s: %w", operation, err)
 }
 
-// ApplyChanges is Apply without the requests that change nothing. An apply costs the server more than other writes do, so a controller should not
-// repeat one in each Reconcile.
+// ApplyChanges is Apply without the requests that change nothing. An apply costs the server more than other writes do,
+// so a controller should not repeat one in each Reconcile.
 //
-// seen is the object from a cache; if it is nil there is none yet. extract is the function that is generated next to the type of config: it returns
-// the fields of seen that the manager has applied, with the values that they have.
+// seen is the object from a cache; if it is nil there is none yet. extract is the function that is generated next to
+// the type of config: it returns the fields of seen that the manager has applied, with the values that they have.
 //
 //	_, err := reconcile.ApplyChanges(ctx, maps.Apply, corev1ac.ExtractConfigMap, seen, config, metav1.ApplyOptions{FieldManager: "gadget-controller"})
 //
-// If they are exactly those of config, an apply would set each to what it is, take none over and remove none: seen is returned, and nothing is sent.
-// If there is any doubt, the apply is sent; so it always is if a Transform of the informer removes managedFields.
-func ApplyChanges[A, T any](ctx context.Context, apply func(context.Context, A, metav1.ApplyOptions) (T, error), extract func(seen T, fieldManager string) (A, error),
+// If they are exactly those of config, an apply would set each to what it is, take none over and remove none: seen is
+// returned, and nothing is sent. If there is any doubt, the apply is sent; so it always is if a Transform of the
+// informer removes managedFields.
+func ApplyChanges[A, T any](ctx context.Context, apply func(context.Context, A, metav1.ApplyOptions) (T, error),
+	extract func(seen T, fieldManager string) (A, error),
 	seen T, config A, opts metav1.ApplyOptions) (T, error) {
 	var none T
 	switch {
@@ -139,7 +144,8 @@ func (e *ApplyConflictError) Error() string {
 // Unwrap returns the server's error.
 func (e *ApplyConflictError) Unwrap() error { return e.Err }
 
-// conflictsOf reads the causes of a conflict: each names the field, and the manager in a sentence that starts with conflict with "manager".
+// conflictsOf reads the causes of a conflict: each names the field, and the manager in a sentence that starts with
+// conflict with "manager".
 func conflictsOf(err error) (conflicts []FieldConflict) {
 	var status apierrors.APIStatus
 	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {

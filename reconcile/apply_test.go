@@ -26,7 +26,8 @@ type applies struct {
 	err     error
 }
 
-func (a *applies) Apply(ctx context.Context, config configMapConfig, opts metav1.ApplyOptions) (*corev1.ConfigMap, error) {
+func (a *applies) Apply(ctx context.Context, config configMapConfig, opts metav1.ApplyOptions) (*corev1.ConfigMap,
+	error) {
 	require.NotNil(a.t, ctx.Value(ctxKey{}))
 	a.configs, a.opts = append(a.configs, config), append(a.opts, opts)
 	return &corev1.ConfigMap{}, a.err
@@ -60,14 +61,18 @@ func TestAnApplyConflictNamesFieldsAndManagers(t *testing.T) {
 	_, err := reconcile.Apply(testCtx(t), server.Apply, config("v"), asMe)
 	var conflict *reconcile.ApplyConflictError
 	require.ErrorAs(t, err, &conflict)
-	require.Equal(t, []reconcile.FieldConflict{{".data.key", "kubectl"}, {".data.other", `say "hi"`}, {".data.odd", "disagreement"}}, conflict.Conflicts)
-	require.EqualError(t, err, `apply default/a as me: .data.key is managed by kubectl, .data.other is managed by say "hi", .data.odd is managed by disagreement`)
+	require.Equal(t, []reconcile.FieldConflict{{".data.key", "kubectl"}, {".data.other", `say "hi"`},
+		{".data.odd", "disagreement"}}, conflict.Conflicts)
+	require.EqualError(t, err, `apply default/a as me: .data.key is managed by kubectl, .data.other is managed by `+
+		`say "hi", .data.odd is managed by disagreement`)
 	require.True(t, apierrors.IsConflict(err))
 }
 
-// TestAConflictOfVersionsIsNoConflictOfFields: a configuration with a resourceVersion is refused in another way, and with another cure.
+// TestAConflictOfVersionsIsNoConflictOfFields: a configuration with a resourceVersion is refused in another way, and
+// with another cure.
 func TestAConflictOfVersionsIsNoConflictOfFields(t *testing.T) {
-	for _, failure := range []error{apierrors.NewConflict(resource, "a", errors.New("it has changed")), errors.New("connection reset")} {
+	for _, failure := range []error{apierrors.NewConflict(resource, "a", errors.New("it has changed")),
+		errors.New("connection reset")} {
 		server := &applies{t: t, err: failure}
 		_, err := reconcile.Apply(testCtx(t), server.Apply, config("v"), asMe)
 		require.ErrorIs(t, err, failure)
@@ -123,10 +128,12 @@ func TestApplyRefusesMistakes(t *testing.T) {
 			return reconcile.Apply(testCtx(t), server.Apply, nil, asMe)
 		},
 		"default/a: ApplyOptions.FieldManager is empty": func() (*corev1.ConfigMap, error) {
-			return reconcile.ApplyChanges(testCtx(t), server.Apply, same, &corev1.ConfigMap{}, config("v"), metav1.ApplyOptions{Force: true})
+			return reconcile.ApplyChanges(testCtx(t), server.Apply, same, &corev1.ConfigMap{}, config("v"),
+				metav1.ApplyOptions{Force: true})
 		},
 		"default/a: FieldManager: Too long": func() (*corev1.ConfigMap, error) {
-			return reconcile.Apply(testCtx(t), server.Apply, config("v"), metav1.ApplyOptions{FieldManager: strings.Repeat("x", 129)})
+			return reconcile.Apply(testCtx(t), server.Apply, config("v"),
+				metav1.ApplyOptions{FieldManager: strings.Repeat("x", 129)})
 		},
 		"extract with is nil": func() (*corev1.ConfigMap, error) {
 			return reconcile.ApplyChanges(testCtx(t), server.Apply, nil, &corev1.ConfigMap{}, config("v"), asMe)
@@ -143,10 +150,13 @@ func TestErrorsNameWhatWasApplied(t *testing.T) {
 	u.SetNamespace("default")
 	u.SetName("a")
 	fail := errors.New("down")
-	_, err := reconcile.Apply(testCtx(t), func(context.Context, *unstructured.Unstructured, metav1.ApplyOptions) (*unstructured.Unstructured, error) {
-		return nil, fail
-	}, u, asMe)
+	_, err := reconcile.Apply(testCtx(t),
+		func(context.Context, *unstructured.Unstructured, metav1.ApplyOptions) (*unstructured.Unstructured, error) {
+			return nil, fail
+		}, u, asMe)
 	require.EqualError(t, err, "apply default/a as me: down")
-	_, err = reconcile.Apply(testCtx(t), func(context.Context, map[string]string, metav1.ApplyOptions) (int, error) { return 0, fail }, map[string]string{}, asMe)
+	_, err = reconcile.Apply(testCtx(t),
+		func(context.Context, map[string]string, metav1.ApplyOptions) (int, error) { return 0, fail },
+		map[string]string{}, asMe)
 	require.EqualError(t, err, "apply a map[string]string as me: down")
 }

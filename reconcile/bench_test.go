@@ -9,8 +9,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// BenchmarkReconcile is what the loop costs for one key, from the source that names it to the end of its run: for a Reconcile that only reads caches, and for
-// one that logs and makes requests, which needs what its ctx holds and the channel that tells of its end.
+// BenchmarkReconcile is what the loop costs for one key, from the source that names it to the end of its run: for a
+// Reconcile that only reads caches, and for one that logs and makes requests, which needs what its ctx holds and the
+// channel that tells of its end.
 func BenchmarkReconcile(b *testing.B) {
 	for _, kind := range []struct {
 		name string

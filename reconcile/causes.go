@@ -12,9 +12,11 @@ import (
 
 // Cause is one reason why a key is reconciled: a source has named it because of an object.
 type Cause struct {
-	// Source is the function that made the source, and what it was given: "Owns pods", "Receives webhook"; or "Enqueue".
+	// Source is the function that made the source, and what it was given: "Owns pods", "Receives webhook"; or
+	// "Enqueue".
 	Source string
-	// Object is what changed, in its ResourceVersion after the latest of the changes. Both are empty if it was no object.
+	// Object is what changed, in its ResourceVersion after the latest of the changes. Both are empty if it was no
+	// object.
 	Object          Key
 	ResourceVersion string
 	// Count is how many changes have named the key, and First and Last when.
@@ -39,14 +41,17 @@ func (c Cause) String() string {
 // maxCauses is how many causes of one run are kept apart.
 const maxCauses = 4
 
-// Causes tells, to whom has the ctx of a call of Reconcile, what has named the key since the call before it: the first four causes that differ in source or
-// object, and how many changes there were beside those. Several changes of one object are one Cause. There are none if nobody has named the key, and it came
-// back because its last run asked for that, and none any more when the call has returned.
+// Causes tells, to whom has the ctx of a call of Reconcile, what has named the key since the call before it: the first
+// four causes that differ in source or object, and how many changes there were beside those. Several changes of one
+// object are one Cause. There are none if nobody has named the key, and it came back because its last run asked for
+// that, and none any more when the call has returned.
 //
-// This is for logs, where somebody wonders why a key is reconciled so often; the lines of the loop itself have them at verbosity 4, and with errors. It is
-// nothing to branch on: changes are merged and may be missing, and after a restart all causes are new. A Reconcile looks at the state.
+// This is for logs, where somebody wonders why a key is reconciled so often; the lines of the loop itself have them at
+// verbosity 4, and with errors. It is nothing to branch on: changes are merged and may be missing, and after a restart
+// all causes are new. A Reconcile looks at the state.
 //
-// What it costs: a fraction of a microsecond, and no allocation, for a change that names a key; some 200 bytes for a key that waits.
+// What it costs: a fraction of a microsecond, and no allocation, for a change that names a key; some 200 bytes for a
+// key that waits.
 func Causes(ctx context.Context) (causes []Cause, more int) {
 	r, ok := ctx.Value(runKey{}).(*run)
 	if !ok {
@@ -111,7 +116,8 @@ func (cs *causes) take() causes {
 func (cs *causes) list() (list []Cause) {
 	for i := range cs.n {
 		c := cs.at(i)
-		list = append(list, Cause{c.source, c.object, c.resourceVersion, c.count, time.Unix(0, c.from), time.Unix(0, c.to)})
+		list = append(list, Cause{c.source, c.object, c.resourceVersion, c.count, time.Unix(0, c.from),
+			time.Unix(0, c.to)})
 	}
 	return list
 }
@@ -125,16 +131,19 @@ func (cs *causes) String() string {
 	return s
 }
 
-// echo is what a write is recognised by when it comes back as a change: the object and its version, or the object alone if that was deleted.
+// echo is what a write is recognised by when it comes back as a change: the object and its version, or the object alone
+// if that was deleted.
 type echo struct {
 	uid             types.UID
 	resourceVersion string
 }
 
-// trail follows the keys of one controller from what names them to what they do: who has named a key that waits, and whether that was the key itself.
+// trail follows the keys of one controller from what names them to what they do: who has named a key that waits, and
+// whether that was the key itself.
 type trail struct {
 	mu sync.Mutex
-	// Guarded by mu. A key is in it while it has causes, while it is reconciled, and for as long as its loop has something to remember.
+	// Guarded by mu. A key is in it while it has causes, while it is reconciled, and for as long as its loop has
+	// something to remember.
 	keys  map[Key]*step
 	spare []*step // for reuse, so that naming a key allocates nothing as a rule
 	swept int     // how many keys there were after the last sweep

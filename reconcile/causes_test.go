@@ -51,7 +51,8 @@ func TestCausesTellWhoHasNamedTheKey(t *testing.T) {
 		}
 		c.Enqueue(parent)
 		release <- struct{}{}
-		require.Equal(t, []string{"[Watches configmaps default/a@5 (3 times) Watches configmaps default/b0@6 Watches configmaps default/b1@7 Watches configmaps default/b2@8] +4"},
+		require.Equal(t, []string{"[Watches configmaps default/a@5 (3 times) Watches configmaps default/b0@6 " +
+			"Watches configmaps default/b1@7 Watches configmaps default/b2@8] +4"},
 			taken(&log), "merged, and bounded")
 		time.Sleep(2 * time.Hour)
 		require.Equal(t, []string{"[] +0"}, taken(&log), "it came back by itself")
@@ -82,11 +83,13 @@ func TestCausesSayWhen(t *testing.T) {
 		began := time.Now()
 		cs.add("For x", parent, "1", began.UnixNano())
 		cs.add("For x", parent, "2", began.Add(time.Minute).UnixNano())
-		require.Equal(t, []Cause{{Source: "For x", Object: parent, ResourceVersion: "2", Count: 2, First: began.Local(), Last: began.Add(time.Minute).Local()}}, cs.list())
+		require.Equal(t, []Cause{{Source: "For x", Object: parent, ResourceVersion: "2", Count: 2, First: began.Local(),
+			Last: began.Add(time.Minute).Local()}}, cs.list())
 		for i := range 5 {
 			cs.add(fmt.Sprint("source ", i), parent, "", 0)
 		}
-		require.Equal(t, "[For x default/parent@2 (2 times) source 0 default/parent source 1 default/parent source 2 default/parent] and 2 more", cs.String())
+		require.Equal(t, "[For x default/parent@2 (2 times) source 0 default/parent source 1 default/parent source "+
+			"2 default/parent] and 2 more", cs.String())
 	})
 }
 
@@ -117,7 +120,8 @@ func TestALineOfTheLogKeepsTheCausesOfItsRun(t *testing.T) {
 	require.Contains(t, fmt.Sprint(lines[1]...), "Owns b")
 }
 
-// BenchmarkNote is what it costs to name a key: one that waits, and one that is reconciled each time, its begin and end included.
+// BenchmarkNote is what it costs to name a key: one that waits, and one that is reconciled each time, its begin and end
+// included.
 func BenchmarkNote(b *testing.B) {
 	t := newTrail(false)
 	keys := make([]Key, 10_000)

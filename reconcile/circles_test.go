@@ -35,16 +35,19 @@ func (s *stage) runs() int { return int(s.count.Load()) }
 // newStage sets it up with a number of maps, and two ReplicaSets that ask for 0 and 60 pods.
 func newStage(t *testing.T, maps int, opts Options, turn func(ctx context.Context, s *stage) (Result, error)) *stage {
 	t.Helper()
-	s := &stage{maps: newMapAPI(), sets: fakeapi.New[*appsv1.ReplicaSet](func() *appsv1.ReplicaSetList { return &appsv1.ReplicaSetList{} })}
+	s := &stage{maps: newMapAPI(), sets: fakeapi.New[*appsv1.ReplicaSet](
+		func() *appsv1.ReplicaSetList { return &appsv1.ReplicaSetList{} })}
 	for i := range maps {
 		s.maps.Create(configMap(fmt.Sprint("map-", i)))
 	}
 	for name, replicas := range map[string]int32{"new": 0, "old": 60} {
-		s.sets.Create(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}})
+		s.sets.Create(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}})
 	}
 	s.mapCache = newMaps(t, s.maps)
 	var err error
-	s.setCache, err = informer.New[*appsv1.ReplicaSet](s.sets, informer.Options[*appsv1.ReplicaSet]{Name: "replicasets"})
+	s.setCache, err = informer.New[*appsv1.ReplicaSet](s.sets,
+		informer.Options[*appsv1.ReplicaSet]{Name: "replicasets"})
 	require.NoError(t, err)
 	s.Controller = newController(t, slowly(t, func(ctx context.Context, _ Key) (Result, error) {
 		s.count.Add(1)
@@ -58,7 +61,8 @@ func newStage(t *testing.T, maps int, opts Options, turn func(ctx context.Contex
 
 func (s *stage) create(ctx context.Context, n int) error {
 	for range n {
-		if err := Wrote(ctx, s.mapCache, s.maps.Create(configMap(fmt.Sprint("made-", len(s.maps.Objects()))))); err != nil {
+		if err := Wrote(ctx, s.mapCache, s.maps.Create(
+			configMap(fmt.Sprint("made-", len(s.maps.Objects()))))); err != nil {
 			return err
 		}
 	}
@@ -66,13 +70,15 @@ func (s *stage) create(ctx context.Context, n int) error {
 }
 
 func (s *stage) scale(ctx context.Context, name string, by int32) error {
-	return Wrote(ctx, s.setCache, s.sets.Update("default", name, func(set *appsv1.ReplicaSet) { *set.Spec.Replicas += by }))
+	return Wrote(ctx, s.setCache, s.sets.Update("default", name,
+		func(set *appsv1.ReplicaSet) { *set.Spec.Replicas += by }))
 }
 
 // say changes a text of the first ReplicaSet, as a condition's message would.
 func (s *stage) say(ctx context.Context, format string, args ...any) error {
 	return Wrote(ctx, s.setCache, s.sets.Update("default", "new", func(set *appsv1.ReplicaSet) {
-		set.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: "Progressing", Message: fmt.Sprintf(format, args...)}}
+		set.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: "Progressing",
+			Message: fmt.Sprintf(format, args...)}}
 	}))
 }
 
@@ -141,9 +147,10 @@ func TestProgressIsNoCircle(t *testing.T) {
 		"60 objects, labelled and then deleted": {maps: 60, turn: func(ctx context.Context, s *stage) (Result, error) {
 			for o := range s.mapCache.All() {
 				if o.Labels == nil {
-					return Result{}, Wrote(ctx, s.mapCache, s.maps.Update(o.Namespace, o.Name, func(m *corev1.ConfigMap) {
-						m.Labels = map[string]string{"going": "soon"}
-					}))
+					return Result{}, Wrote(ctx, s.mapCache,
+						s.maps.Update(o.Namespace, o.Name, func(m *corev1.ConfigMap) {
+							m.Labels = map[string]string{"going": "soon"}
+						}))
 				}
 				s.maps.Delete(o.Namespace, o.Name)
 				return Result{}, Deleted(ctx, s.mapCache, o)
@@ -216,7 +223,8 @@ func TestAnApplyThatChangesNothingIsNoWrite(t *testing.T) {
 		})
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		require.InDelta(t, 600+hotAfter+2, s.runs(), 2, "who asks for more at once gets it once in a second, not more rarely")
+		require.InDelta(t, 600+hotAfter+2, s.runs(), 2,
+			"who asks for more at once gets it once in a second, not more rarely")
 	})
 }
 
@@ -262,7 +270,8 @@ func TestTwoWritersThatUndoEachOtherAreSlowedDown(t *testing.T) {
 		d := newDuel(t)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.Less(t, max(d.runs()[0], d.runs()[1]), 20*hotAfter, "both had a free hand at first, each with a look at its own writes")
+		require.Less(t, max(d.runs()[0], d.runs()[1]), 20*hotAfter,
+			"both had a free hand at first, each with a look at its own writes")
 		before := d.runs()
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -305,7 +314,10 @@ func TestAUserWhoGoesBackAndForthIsNoRival(t *testing.T) {
 			return Result{}, nil
 		})
 		for i := range 10 * hotAfter {
-			c.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Labels = map[string]string{"want": fmt.Sprint(i % 2)} })
+			c.api.Update("default", "a", func(m *corev1.ConfigMap) {
+				m.Labels = map[string]string{"want": fmt.Sprint(
+					i % 2)}
+			})
 			synctest.Wait()
 		}
 		require.Zero(t, c.controller.Stats().Circles)
@@ -356,7 +368,8 @@ func TestCirclesOfManyKindsAreFound(t *testing.T) {
 			}
 			return Result{}, nil
 		}, runs: hotAfter + 10},
-		"an object, made in one run and deleted in the next": {turn: func(ctx context.Context, s *stage) (Result, error) {
+		"an object, made in one run and deleted in the next": {turn: func(ctx context.Context, s *stage) (Result,
+			error) {
 			if o, ok := s.mapCache.Get(Key{Namespace: "default", Name: "child"}); ok {
 				s.maps.Delete(o.Namespace, o.Name)
 				return Result{}, Deleted(ctx, s.mapCache, o)

@@ -56,7 +56,8 @@ func newClaiming(t *testing.T, owner *appsv1.ReplicaSet, pods ...*corev1.Pod) *c
 }
 
 func (c *claiming) claim(t *testing.T, candidates ...*corev1.Pod) ([]*corev1.Pod, error) {
-	return reconcile.Claim(testCtx(t), reconcile.NewOwner(c.sets, c.owner, setKind), c.pods, slices.Values(candidates), wantedByLabel)
+	return reconcile.Claim(testCtx(t), reconcile.NewOwner(c.sets, c.owner, setKind), c.pods, slices.Values(candidates),
+		wantedByLabel)
 }
 
 func TestVerdicts(t *testing.T) {
@@ -76,20 +77,27 @@ func TestVerdicts(t *testing.T) {
 		pod             *corev1.Pod
 		alive, deleting outcome // by the state of the owner
 	}{
-		"ours, wanted":           {pod("a", true, ourRef), keeps(pod("a", true, ourRef), true), keeps(pod("a", true, ourRef), true)},
-		"ours, wanted, dying":    {oursDying, keeps(oursDying, true), keeps(oursDying, true)},
-		"ours, not wanted":       {pod("a", false, theirInterest, ourRef), outcome{false, []metav1.OwnerReference{theirInterest}}, keeps(pod("a", false, theirInterest, ourRef), false)},
+		"ours, wanted": {pod("a", true, ourRef), keeps(pod("a", true, ourRef), true),
+			keeps(pod("a", true, ourRef), true)},
+		"ours, wanted, dying": {oursDying, keeps(oursDying, true), keeps(oursDying, true)},
+		"ours, not wanted": {pod("a", false, theirInterest, ourRef),
+			outcome{false, []metav1.OwnerReference{theirInterest}},
+			keeps(pod("a", false, theirInterest, ourRef), false)},
 		"ours alone, not wanted": {pod("a", false, ourRef), outcome{}, keeps(pod("a", false, ourRef), false)},
 		"orphan, wanted":         {pod("a", true), outcome{true, []metav1.OwnerReference{ourRef}}, outcome{}},
-		"orphan, wanted, with others' interest": {pod("a", true, theirInterest), outcome{true, []metav1.OwnerReference{theirInterest, ourRef}},
+		"orphan, wanted, with others' interest": {pod("a", true, theirInterest),
+			outcome{true, []metav1.OwnerReference{theirInterest, ourRef}},
 			keeps(pod("a", true, theirInterest), false)},
-		"orphan, wanted, we are owner without control": {pod("a", true, ourInterest, theirInterest), outcome{true, []metav1.OwnerReference{ourRef, theirInterest}},
+		"orphan, wanted, we are owner without control": {pod("a", true, ourInterest, theirInterest),
+			outcome{true, []metav1.OwnerReference{ourRef, theirInterest}},
 			keeps(pod("a", true, ourInterest, theirInterest), false)},
 		"orphan, wanted, dying":     {orphanDying, outcome{}, outcome{}},
 		"orphan, wanted, elsewhere": {elsewhere, outcome{}, outcome{}},
 		"orphan, not wanted":        {pod("a", false), outcome{}, outcome{}},
-		"another's, wanted":         {pod("a", true, anotherRef), keeps(pod("a", true, anotherRef), false), keeps(pod("a", true, anotherRef), false)},
-		"another's, not wanted":     {pod("a", false, anotherRef), keeps(pod("a", false, anotherRef), false), keeps(pod("a", false, anotherRef), false)},
+		"another's, wanted": {pod("a", true, anotherRef), keeps(pod("a", true, anotherRef), false),
+			keeps(pod("a", true, anotherRef), false)},
+		"another's, not wanted": {pod("a", false, anotherRef), keeps(pod("a", false, anotherRef), false),
+			keeps(pod("a", false, anotherRef), false)},
 	} {
 		for _, deleting := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, owner deleting %t", name, deleting), func(t *testing.T) {
@@ -111,7 +119,8 @@ func TestVerdicts(t *testing.T) {
 				require.Equal(t, before, candidate, "the cached object was changed")
 				changed := now.ResourceVersion != before.ResourceVersion
 				require.Equal(t, changed, len(c.pods.took()) > 0, "a write that changed nothing")
-				require.Equal(t, changed && want.mine, len(c.sets.took()) > 0, "the owner is looked up if, and only if, something is adopted")
+				require.Equal(t, changed && want.mine, len(c.sets.took()) > 0,
+					"the owner is looked up if, and only if, something is adopted")
 			})
 		}
 	}
@@ -150,10 +159,16 @@ func TestTheDeadAdoptNobody(t *testing.T) {
 		"deleting": {func(d *desk[*appsv1.ReplicaSet]) {
 			d.change("owner", func(rs *appsv1.ReplicaSet) { rs.DeletionTimestamp = &dying })
 		}, false},
-		"unknown": {func(d *desk[*appsv1.ReplicaSet]) { d.before = func(string) error { return errors.New("timeout") } }, false},
+		"unknown": {func(d *desk[*appsv1.ReplicaSet]) {
+			d.before = func(
+				string) error {
+				return errors.New("timeout")
+			}
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newClaiming(t, newSet("owner", "u"), pod("a", true), pod("b", true), pod("c", false, ourRef), pod("d", true, ourRef))
+			c := newClaiming(t, newSet("owner", "u"), pod("a", true), pod("b", true), pod("c", false, ourRef),
+				pod("d", true, ourRef))
 			test.meanwhile(c.sets)
 			mine, err := c.claim(t, c.pods.get("a"), c.pods.get("b"), c.pods.get("c"), c.pods.get("d"))
 			require.ErrorContains(t, err, "ReplicaSet default/owner")
@@ -174,13 +189,16 @@ func TestACandidateThatIsNotWhatWasSeen(t *testing.T) {
 		meanwhile func(*claiming)
 		fails     bool
 	}{
-		"adopt what is gone":             {pod("a", true), func(c *claiming) { c.pods.remove("a") }, false},
-		"adopt a namesake":               {pod("a", true), become(func(p *corev1.Pod) { p.UID = "2" }), true},
-		"adopt what another has adopted": {pod("a", true), become(func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{anotherRef} }), true},
-		"release what is gone":           {pod("a", false, ourRef), func(c *claiming) { c.pods.remove("a") }, false},
-		"release a namesake":             {pod("a", false, ourRef), become(func(p *corev1.Pod) { p.UID = "2" }), false},
-		"release what has a new owner":   {pod("a", false, ourRef), become(func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, theirInterest) }), false},
-		"adopt, and the server is down":  {pod("a", true), func(c *claiming) { c.pods.before = func(string) error { return errors.New("down") } }, true},
+		"adopt what is gone": {pod("a", true), func(c *claiming) { c.pods.remove("a") }, false},
+		"adopt a namesake":   {pod("a", true), become(func(p *corev1.Pod) { p.UID = "2" }), true},
+		"adopt what another has adopted": {pod("a", true),
+			become(func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{anotherRef} }), true},
+		"release what is gone": {pod("a", false, ourRef), func(c *claiming) { c.pods.remove("a") }, false},
+		"release a namesake":   {pod("a", false, ourRef), become(func(p *corev1.Pod) { p.UID = "2" }), false},
+		"release what has a new owner": {pod("a", false, ourRef),
+			become(func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, theirInterest) }), false},
+		"adopt, and the server is down": {pod("a", true),
+			func(c *claiming) { c.pods.before = func(string) error { return errors.New("down") } }, true},
 		"release, and the server is down": {pod("a", false, ourRef), func(c *claiming) {
 			c.pods.before = func(string) error { return errors.New("down") }
 		}, true},
@@ -224,7 +242,8 @@ func TestAnAdoptionWhoseAnswerIsLost(t *testing.T) {
 	require.ErrorContains(t, err, "connection reset")
 	c.pods.after = nil
 	_, err = c.claim(t, seen)
-	require.True(t, apierrors.IsInvalid(err), "the cache does not show the adoption yet, so it is tried again, and refused: %v", err)
+	require.True(t, apierrors.IsInvalid(err),
+		"the cache does not show the adoption yet, so it is tried again, and refused: %v", err)
 	mine, err := c.claim(t, c.pods.get("a"))
 	require.NoError(t, err)
 	require.Len(t, mine, 1)
@@ -250,14 +269,18 @@ func TestClaimRefusesMistakes(t *testing.T) {
 		candidates iter.Seq[*corev1.Pod]
 		wanted     func(*corev1.Pod) bool
 	}{
-		"the owner is nil":               {nil, pods, none, wantedByLabel},
-		"Claim: the owner is nil":        {reconcile.NewOwner[*appsv1.ReplicaSet](sets, nil, setKind), pods, none, wantedByLabel},
-		"the client of the owner is nil": {reconcile.NewOwner(nil, newSet("owner", "u"), setKind), pods, none, wantedByLabel},
-		"kind":                           {reconcile.NewOwner(sets, newSet("owner", "u"), schema.GroupVersionKind{Kind: "ReplicaSet"}), pods, none, wantedByLabel},
-		"has no UID":                     {reconcile.NewOwner(sets, newSet("owner", ""), setKind), pods, none, wantedByLabel},
-		"Claim: the client is nil":       {good, nil, none, wantedByLabel},
-		"the candidates are nil":         {good, pods, nil, wantedByLabel},
-		"the function is nil":            {good, pods, none, nil},
+		"the owner is nil": {nil, pods, none, wantedByLabel},
+		"Claim: the owner is nil": {reconcile.NewOwner[*appsv1.ReplicaSet](sets, nil, setKind), pods, none,
+			wantedByLabel},
+		"the client of the owner is nil": {reconcile.NewOwner(nil, newSet("owner", "u"), setKind), pods, none,
+			wantedByLabel},
+		"kind": {reconcile.NewOwner(sets, newSet("owner", "u"),
+			schema.GroupVersionKind{Kind: "ReplicaSet"}), pods, none, wantedByLabel},
+		"has no UID": {reconcile.NewOwner(sets, newSet("owner", ""), setKind), pods, none,
+			wantedByLabel},
+		"Claim: the client is nil": {good, nil, none, wantedByLabel},
+		"the candidates are nil":   {good, pods, nil, wantedByLabel},
+		"the function is nil":      {good, pods, none, nil},
 	} {
 		_, err := reconcile.Claim(context.Background(), test.owner, test.client, test.candidates, test.wanted)
 		require.ErrorContains(t, err, want)

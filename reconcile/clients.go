@@ -15,8 +15,8 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// The helpers ask for as much of a client as they use. A typed client of client-go has it all, under these names, so it is handed over as it
-// stands, and its type says what T is:
+// The helpers ask for as much of a client as they use. A typed client of client-go has it all, under these names, so it
+// is handed over as it stands, and its type says what T is:
 //
 //	reconcile.UpdateStatus(ctx, clientset.AppsV1().ReplicaSets(namespace), replicaSet, ...)
 //
@@ -41,19 +41,21 @@ type StatusUpdater[T informer.Object] interface {
 
 // Patcher changes parts of objects.
 type Patcher[T informer.Object] interface {
-	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (T, error)
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions,
+		subresources ...string) (T, error)
 }
 
-// ErrGone is wrapped by the error of a helper whose object is gone: deleted, or deleted and made anew, which is another object under the same
-// name. The cache will say so soon, so there is nothing to try again.
+// ErrGone is wrapped by the error of a helper whose object is gone: deleted, or deleted and made anew, which is another
+// object under the same name. The cache will say so soon, so there is nothing to try again.
 var ErrGone = errors.New("the object is gone")
 
-// gone marks an error that says that the object of that name does not exist. A server answers 404, too, if it does not know the resource or the
-// subresource, and so does a proxy that does not know the server: but neither names the object. That is nobody's death but a mistake which has to be
-// seen.
+// gone marks an error that says that the object of that name does not exist. A server answers 404, too, if it does not
+// know the resource or the subresource, and so does a proxy that does not know the server: but neither names the
+// object. That is nobody's death but a mistake which has to be seen.
 func gone(name string, err error) error {
 	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) || !errors.As(err, &status) {
+	if !apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) ||
+		!errors.As(err, &status) {
 		return err
 	}
 	if details := status.Status().Details; details == nil || details.Name != name {
@@ -67,10 +69,12 @@ func replaced(was, is types.UID) error {
 	return fmt.Errorf("%w and another has its name: UID %s is now %s", ErrGone, was, is)
 }
 
-// replaceList replaces a list in the object's metadata, provided that it is still the object, by UID, and the list that the caller has seen. So
-// no change that somebody else has made to the list can be undone; changes to anything else do not matter. It takes no list apart, as a strategic
-// merge patch would: custom resources know no such patches. When the condition does not hold the answer is 422, Invalid.
-func replaceList[T informer.Object, E any](ctx context.Context, client Patcher[T], o T, field string, seen, want []E) (T, error) {
+// replaceList replaces a list in the object's metadata, provided that it is still the object, by UID, and the list that
+// the caller has seen. So no change that somebody else has made to the list can be undone; changes to anything else do
+// not matter. It takes no list apart, as a strategic merge patch would: custom resources know no such patches. When the
+// condition does not hold the answer is 422, Invalid.
+func replaceList[T informer.Object, E any](ctx context.Context, client Patcher[T], o T, field string, seen,
+	want []E) (T, error) {
 	type op struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
@@ -84,7 +88,8 @@ func replaceList[T informer.Object, E any](ctx context.Context, client Patcher[T
 	if want == nil {
 		want = []E{}
 	}
-	patch, err := json.Marshal([]op{{"test", "/metadata/uid", o.GetUID()}, test, {"add", path, want}}) // add replaces what is there
+	// add replaces what is there
+	patch, err := json.Marshal([]op{{"test", "/metadata/uid", o.GetUID()}, test, {"add", path, want}})
 	if err != nil {
 		var none T
 		return none, err
@@ -103,10 +108,14 @@ func isNil(v any) bool {
 
 // dynamicResource is what the helpers use of client-go's dynamic.ResourceInterface.
 type dynamicResource interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error)
-	Create(ctx context.Context, o *unstructured.Unstructured, opts metav1.CreateOptions, subresources ...string) (*unstructured.Unstructured, error)
-	UpdateStatus(ctx context.Context, o *unstructured.Unstructured, opts metav1.UpdateOptions) (*unstructured.Unstructured, error)
-	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*unstructured.Unstructured, error)
+	Get(ctx context.Context, name string, opts metav1.GetOptions, subresources ...string) (*unstructured.Unstructured,
+		error)
+	Create(ctx context.Context, o *unstructured.Unstructured, opts metav1.CreateOptions,
+		subresources ...string) (*unstructured.Unstructured, error)
+	UpdateStatus(ctx context.Context, o *unstructured.Unstructured,
+		opts metav1.UpdateOptions) (*unstructured.Unstructured, error)
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions,
+		subresources ...string) (*unstructured.Unstructured, error)
 }
 
 // DynamicClient is a dynamic client with the methods of a typed one. Make one with [Dynamic].
@@ -118,11 +127,13 @@ type DynamicClient struct{ dynamicResource }
 func Dynamic(resource dynamicResource) DynamicClient { return DynamicClient{resource} }
 
 // Get reads an object.
-func (c DynamicClient) Get(ctx context.Context, name string, opts metav1.GetOptions) (*unstructured.Unstructured, error) {
+func (c DynamicClient) Get(ctx context.Context, name string, opts metav1.GetOptions) (*unstructured.Unstructured,
+	error) {
 	return c.dynamicResource.Get(ctx, name, opts)
 }
 
 // Create creates an object.
-func (c DynamicClient) Create(ctx context.Context, o *unstructured.Unstructured, opts metav1.CreateOptions) (*unstructured.Unstructured, error) {
+func (c DynamicClient) Create(ctx context.Context, o *unstructured.Unstructured,
+	opts metav1.CreateOptions) (*unstructured.Unstructured, error) {
 	return c.dynamicResource.Create(ctx, o, opts)
 }

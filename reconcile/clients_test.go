@@ -26,7 +26,8 @@ import (
 
 // The clients of client-go are what the helpers ask for.
 var (
-	_ = func(c kubernetes.Interface) (reconcile.StatusUpdater[*appsv1.ReplicaSet], reconcile.Creator[*corev1.Pod], reconcile.Patcher[*corev1.Node]) {
+	_ = func(c kubernetes.Interface) (reconcile.StatusUpdater[*appsv1.ReplicaSet], reconcile.Creator[*corev1.Pod],
+		reconcile.Patcher[*corev1.Node]) {
 		return c.AppsV1().ReplicaSets(""), c.CoreV1().Pods(""), c.CoreV1().Nodes()
 	}
 	_ = func(c dynamic.Interface, gvr schema.GroupVersionResource) reconcile.DynamicClient {
@@ -39,8 +40,8 @@ var (
 
 var resource = schema.GroupResource{Group: "example.com", Resource: "things"}
 
-// desk is one namespace of one resource, as far as the helpers use it: versions, conflicts, and JSON patches that test before they add. It notes each
-// request, and insists on the context of the test.
+// desk is one namespace of one resource, as far as the helpers use it: versions, conflicts, and JSON patches that test
+// before they add. It notes each request, and insists on the context of the test.
 type desk[T informer.Object] struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -48,7 +49,8 @@ type desk[T informer.Object] struct {
 	objects  map[string]T
 	version  int
 	requests []string
-	// before, if set, is called ahead of each request, without mu; an error is its answer. after does the same when the request has taken effect.
+	// before, if set, is called ahead of each request, without mu; an error is its answer. after does the same when the
+	// request has taken effect.
 	before, after func(verb string) error
 }
 
@@ -168,7 +170,8 @@ func (d *desk[T]) UpdateStatus(ctx context.Context, n T, _ metav1.UpdateOptions)
 	})
 }
 
-func (d *desk[T]) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (T, error) {
+func (d *desk[T]) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, _ metav1.PatchOptions,
+	_ ...string) (T, error) {
 	return d.serve(ctx, "patch", name, func(o T, _ bool) (T, error) {
 		require.Equal(d.t, types.JSONPatchType, pt)
 		var ops []struct {
@@ -186,7 +189,8 @@ func (d *desk[T]) Patch(ctx context.Context, name string, pt types.PatchType, da
 			switch op.Op {
 			case "test":
 				if !reflect.DeepEqual(meta[field], op.Value) {
-					return o, apierrors.NewGenericServerResponse(422, "patch", resource, name, "testing value "+op.Path+" failed", 0, false)
+					return o, apierrors.NewGenericServerResponse(422, "patch", resource, name,
+						"testing value "+op.Path+" failed", 0, false)
 				}
 			case "add":
 				meta[field] = op.Value
@@ -210,7 +214,8 @@ func newSet(name string, uid types.UID) *appsv1.ReplicaSet {
 }
 
 func newPod(name string, uid types.UID, owners ...metav1.OwnerReference) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: uid, OwnerReferences: owners}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: uid,
+		OwnerReferences: owners}}
 }
 
 var setKind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")

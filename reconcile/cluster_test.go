@@ -23,9 +23,10 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// TestNoRunOnACacheOlderThanOwnWrites runs a controller that gives each parent one child under a generated name, changes it, deletes it and makes another,
-// all the time, while its cache lags by a twentieth of a second behind the server. A recorder compares what the cache has at the beginning of each run with
-// what the runs before have written. The same controller without TrackWrites is found out, so the recorder is able to.
+// TestNoRunOnACacheOlderThanOwnWrites runs a controller that gives each parent one child under a generated name,
+// changes it, deletes it and makes another, all the time, while its cache lags by a twentieth of a second behind the
+// server. A recorder compares what the cache has at the beginning of each run with what the runs before have written.
+// The same controller without TrackWrites is found out, so the recorder is able to.
 func TestNoRunOnACacheOlderThanOwnWrites(t *testing.T) {
 	c := testcluster.Shared(t)
 	parents, runs, untracked := 40, 600, 600
@@ -61,7 +62,8 @@ type recorder struct {
 }
 
 func (r *recorder) String() string {
-	return fmt.Sprintf("%d runs and %d writes in %s; %d runs on a cache older than own writes, %d duplicates", r.runs.Load(), r.writes.Load(), r.took.Round(time.Millisecond), r.stale.Load(), r.duplicates.Load())
+	return fmt.Sprintf("%d runs and %d writes in %s; %d runs on a cache older than own writes, %d duplicates",
+		r.runs.Load(), r.writes.Load(), r.took.Round(time.Millisecond), r.stale.Load(), r.duplicates.Load())
 }
 
 // begin looks at what the cache has of a parent's children, and returns how many runs there have been.
@@ -131,38 +133,40 @@ func lagBehind(t *testing.T, c *testcluster.Cluster, parents, runs int, configur
 	require.NoError(t, err)
 	r := &recorder{children: map[string]map[types.UID]uint64{}, deleted: map[types.UID]bool{}}
 	enough := make(chan struct{})
-	controller, err := reconcile.NewController("children", reconcile.Func(func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
-		var has []*corev1.ConfigMap
-		for m := range byParent.Get(key.Name) {
-			has = append(has, m)
-		}
-		if r.begin(key.Name, has) == int64(runs) {
-			close(enough)
-		}
-		var written *corev1.ConfigMap
-		var err error
-		deleting := len(has) > 0 && has[0].Data["age"] == "3"
-		switch {
-		case len(has) == 0:
-			written, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: key.Name + "-", Labels: map[string]string{"parent": key.Name}}}, metav1.CreateOptions{})
-		case deleting:
-			written, err = has[0], maps.Delete(ctx, has[0].Name, metav1.DeleteOptions{})
-		default:
-			older := has[0].DeepCopy()
-			older.Data = map[string]string{"age": older.Data["age"] + "1"}
-			if len(older.Data["age"]) == 3 {
-				older.Data["age"] = "3"
+	controller, err := reconcile.NewController("children",
+		reconcile.Func(func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+			var has []*corev1.ConfigMap
+			for m := range byParent.Get(key.Name) {
+				has = append(has, m)
 			}
-			written, err = maps.Update(ctx, older, metav1.UpdateOptions{})
-		}
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return reconcile.Result{RequeueAfter: time.Second}, nil // of a stale cache, again
-		}
-		if err == nil {
-			r.wrote(key.Name, written, deleting)
-		}
-		return reconcile.Result{}, err
-	}), reconcile.Options{Workers: 20})
+			if r.begin(key.Name, has) == int64(runs) {
+				close(enough)
+			}
+			var written *corev1.ConfigMap
+			var err error
+			deleting := len(has) > 0 && has[0].Data["age"] == "3"
+			switch {
+			case len(has) == 0:
+				written, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: key.Name +
+					"-", Labels: map[string]string{"parent": key.Name}}}, metav1.CreateOptions{})
+			case deleting:
+				written, err = has[0], maps.Delete(ctx, has[0].Name, metav1.DeleteOptions{})
+			default:
+				older := has[0].DeepCopy()
+				older.Data = map[string]string{"age": older.Data["age"] + "1"}
+				if len(older.Data["age"]) == 3 {
+					older.Data["age"] = "3"
+				}
+				written, err = maps.Update(ctx, older, metav1.UpdateOptions{})
+			}
+			if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+				return reconcile.Result{RequeueAfter: time.Second}, nil // of a stale cache, again
+			}
+			if err == nil {
+				r.wrote(key.Name, written, deleting)
+			}
+			return reconcile.Result{}, err
+		}), reconcile.Options{Workers: 20})
 	require.NoError(t, err)
 	reconcile.Watches(controller, children, func(m *corev1.ConfigMap) []reconcile.Key {
 		if parent, ok := m.Labels["parent"]; ok {
@@ -170,7 +174,8 @@ func lagBehind(t *testing.T, c *testcluster.Cluster, parents, runs int, configur
 		}
 		return nil
 	})
-	// Somebody else has a reason to look at some parents all the time, at fewer than there are workers, and at others after a while.
+	// Somebody else has a reason to look at some parents all the time, at fewer than there are workers, and at others
+	// after a while.
 	hints := make(chan int)
 	reconcile.Receives(controller, "hints", hints, func(i int) []reconcile.Key {
 		return []reconcile.Key{{Namespace: namespace, Name: fmt.Sprintf("parent-%d", i)}}

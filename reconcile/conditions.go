@@ -16,12 +16,14 @@ import (
 //		Type: "Ready", Status: metav1.ConditionFalse, Reason: "Starting", Message: "2 of 3 pods are ready",
 //	})
 //
-// generation is that of the object which the condition is about, as it was looked at; it becomes ObservedGeneration, by which readers tell whether
-// the condition already speaks of what they have asked for. LastTransitionTime moves only when Status changes: to now, or to that of c if it has one.
-// So a condition that is set again as it is does not change, and nothing has to be written.
+// generation is that of the object which the condition is about, as it was looked at; it becomes ObservedGeneration, by
+// which readers tell whether the condition already speaks of what they have asked for. LastTransitionTime moves only
+// when Status changes: to now, or to that of c if it has one. So a condition that is set again as it is does not
+// change, and nothing has to be written.
 //
-// The list is replaced, never changed: others may share it, as they do when the status that it belongs to was copied from a cached object by a mere
-// assignment. A condition that the server would refuse, such as one without a Reason, is an error, and the list stays as it was.
+// The list is replaced, never changed: others may share it, as they do when the status that it belongs to was copied
+// from a cached object by a mere assignment. A condition that the server would refuse, such as one without a Reason, is
+// an error, and the list stays as it was.
 func SetCondition(conditions *[]metav1.Condition, generation int64, c metav1.Condition) error {
 	if conditions == nil {
 		return errors.New("SetCondition: the pointer to the conditions is nil")
@@ -63,8 +65,8 @@ func FindCondition(conditions []metav1.Condition, conditionType string) (metav1.
 	return metav1.Condition{}, false
 }
 
-// ConditionTrue reports whether the condition of that type is True and was so for the given generation of the object, or a later one. A True that is
-// about an earlier generation says nothing of what is asked for now.
+// ConditionTrue reports whether the condition of that type is True and was so for the given generation of the object,
+// or a later one. A True that is about an earlier generation says nothing of what is asked for now.
 func ConditionTrue(conditions []metav1.Condition, conditionType string, generation int64) bool {
 	c, _ := FindCondition(conditions, conditionType)
 	return c.Status == metav1.ConditionTrue && c.ObservedGeneration >= generation

@@ -55,7 +55,8 @@ func TestAConditionListIsReplacedNeverChanged(t *testing.T) {
 			return reconcile.SetCondition(c, 1, ready(metav1.ConditionTrue, "Up"))
 		},
 		"add": func(c *[]metav1.Condition) error {
-			return reconcile.SetCondition(c, 1, metav1.Condition{Type: "New", Status: metav1.ConditionTrue, Reason: "New"})
+			return reconcile.SetCondition(c, 1,
+				metav1.Condition{Type: "New", Status: metav1.ConditionTrue, Reason: "New"})
 		},
 		"remove": func(c *[]metav1.Condition) error { reconcile.RemoveCondition(c, "Ready"); return nil },
 	} {
@@ -64,7 +65,8 @@ func TestAConditionListIsReplacedNeverChanged(t *testing.T) {
 		require.NotEqual(t, before, mine, name)
 		require.Contains(t, mine, other, name)
 		require.Equal(t, before, cached, name)
-		require.Empty(t, cached[:3][2].Type, "%s wrote behind the end of the list, where somebody else may append, too", name)
+		require.Empty(t, cached[:3][2].Type, "%s wrote behind the end of the list, where somebody else may append, too",
+			name)
 	}
 }
 

@@ -29,9 +29,9 @@ type Options struct {
 	Metrics Metrics
 }
 
-// Controller calls a Reconciler for each key that one of its sources names: at most one call for a key at a time, and none for a key whose last
-// run wrote something that the caches have not seen. Make one with [NewController], give it sources with [For], [Owns], [Watches] and [Receives], and
-// hand it to a [Manager], which runs it.
+// Controller calls a Reconciler for each key that one of its sources names: at most one call for a key at a time, and
+// none for a key whose last run wrote something that the caches have not seen. Make one with [NewController], give it
+// sources with [For], [Owns], [Watches] and [Receives], and hand it to a [Manager], which runs it.
 type Controller struct {
 	name       string
 	reconciler Reconciler
@@ -50,7 +50,8 @@ type Controller struct {
 	managed  bool // a Manager has it: too late for more
 }
 
-// NewController makes a controller. Its name stands in logs, errors and metrics. It returns every mistake in its arguments.
+// NewController makes a controller. Its name stands in logs, errors and metrics. It returns every mistake in its
+// arguments.
 func NewController(name string, r Reconciler, opts Options) (*Controller, error) {
 	var errs []error
 	if name == "" {
@@ -60,7 +61,8 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 		errs = append(errs, errors.New("the Reconciler is nil"))
 	}
 	if opts.Workers < 0 {
-		errs = append(errs, fmt.Errorf("Options.Workers is %d; it is a number of workers, or zero for one", opts.Workers))
+		errs = append(errs, fmt.Errorf("Options.Workers is %d; it is a number of workers, or zero for one",
+			opts.Workers))
 	}
 	if opts.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("Options.Timeout is %s; it is a duration, or zero for 2 minutes", opts.Timeout))
@@ -101,8 +103,8 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 // Name returns the controller's name.
 func (c *Controller) Name() string { return c.name }
 
-// Enqueue adds a key from outside: for triggers that are neither objects of an informer nor values of a channel. The controller needs a source even so: what
-// its Reconcile looks at, by [Reads] if by nothing else.
+// Enqueue adds a key from outside: for triggers that are neither objects of an informer nor values of a channel. The
+// controller needs a source even so: what its Reconcile looks at, by [Reads] if by nothing else.
 func (c *Controller) Enqueue(key Key) { c.named(key, "Enqueue") }
 
 // named adds a key that a source has named because of no object.
@@ -122,7 +124,8 @@ func (c *Controller) mistake(format string, args ...any) {
 	c.mistakes = append(c.mistakes, fmt.Errorf("controller %q: "+format, append([]any{c.name}, args...)...))
 }
 
-// start adds the controller's workers to a group. They take keys until taking ends, and reconcile within acting, which lasts longer.
+// start adds the controller's workers to a group. They take keys until taking ends, and reconcile within acting, which
+// lasts longer.
 func (c *Controller) start(taking, acting context.Context, group *lifecycle.Group) {
 	klog.FromContext(acting).V(1).Info("Workers start", "controller", c.name, "workers", c.workers)
 	var add func()
@@ -165,8 +168,9 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 	w.call(r)
 }
 
-// call runs the Reconciler once, within its time, and survives its panic. The outcome is decided even if call does not return
-// because the Reconciler has ended the goroutine. It does by itself what lifecycle.Guard does: that saves 5 % of a key's time.
+// call runs the Reconciler once, within its time, and survives its panic. The outcome is decided even if call does not
+// return because the Reconciler has ended the goroutine. It does by itself what lifecycle.Guard does: that saves 5 % of
+// a key's time.
 func (w *worker) call(r *run) {
 	w.watch(r)
 	returned := false

@@ -18,11 +18,13 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// slownesses are the delays of the watch under which each fault is tried: none, and one that leaves the cache behind for a while.
+// slownesses are the delays of the watch under which each fault is tried: none, and one that leaves the cache behind
+// for a while.
 var slownesses = []time.Duration{0, 2 * time.Second}
 
-// TestKilledAtEveryWrite kills the process at each write in turn: before it reaches the server, after it was done but not answered, and after it was
-// answered. The next process takes over with nothing but what the server has, and there is never a pod too many.
+// TestKilledAtEveryWrite kills the process at each write in turn: before it reaches the server, after it was done but
+// not answered, and after it was answered. The next process takes over with nothing but what the server has, and there
+// is never a pod too many.
 func TestKilledAtEveryWrite(t *testing.T) {
 	deaths := map[string]func(kill func()) apiserver.Fault{
 		"before": func(kill func()) apiserver.Fault {
@@ -71,8 +73,9 @@ func TestKilledAtEveryWrite(t *testing.T) {
 	}
 }
 
-// TestAWriteThatGoesWrongAtEveryWrite lets each write in turn fail in each of the ways in which writes fail: not done; done, and the answer lost; done, and
-// answered with an error; refused. Only the first and the last are known not to have happened, and still there is never a pod too many.
+// TestAWriteThatGoesWrongAtEveryWrite lets each write in turn fail in each of the ways in which writes fail: not done;
+// done, and the answer lost; done, and answered with an error; refused. Only the first and the last are known not to
+// have happened, and still there is never a pod too many.
 func TestAWriteThatGoesWrongAtEveryWrite(t *testing.T) {
 	faults := map[string]apiserver.Fault{
 		"not sent":           apiserver.Reset,
@@ -80,7 +83,8 @@ func TestAWriteThatGoesWrongAtEveryWrite(t *testing.T) {
 		"done, and then 504": apiserver.AnswerWith(apierrors.NewTimeoutError("the request took too long", 0)),
 		"done, and then 500": apiserver.AnswerWith(apierrors.NewInternalError(fmt.Errorf("it went wrong afterwards"))),
 		"refused with 503":   apiserver.Refuse(apierrors.NewServiceUnavailable("not now")),
-		"refused with 403":   apiserver.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", fmt.Errorf("the quota is used up"))),
+		"refused with 403": apiserver.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p",
+			fmt.Errorf("the quota is used up"))),
 	}
 	writes := storyWrites(t)
 	for name, fault := range faults {
@@ -119,7 +123,8 @@ func TestWithoutTrackWritesALostAnswerMakesAPodTooMany(t *testing.T) {
 	})
 }
 
-// TestAStormOfConflicts lets somebody else change the object all the time. What they write is never lost, and once they stop the status is right.
+// TestAStormOfConflicts lets somebody else change the object all the time. What they write is never lost, and once they
+// stop the status is right.
 func TestAStormOfConflicts(t *testing.T) {
 	for _, slow := range []time.Duration{0, 10 * time.Millisecond, time.Second} {
 		t.Run(slow.String(), func(t *testing.T) {
@@ -151,8 +156,9 @@ func TestAStormOfConflicts(t *testing.T) {
 	}
 }
 
-// TestCancelledAtEveryRequest ends the context of Run at each request that the process makes in turn, the first lists and watches included, while that
-// request is being served and while it hangs. Run returns soon, no run begins any more, and nothing is left, or the bubble would say so.
+// TestCancelledAtEveryRequest ends the context of Run at each request that the process makes in turn, the first lists
+// and watches included, while that request is being served and while it hangs. Run returns soon, no run begins any
+// more, and nothing is left, or the bubble would say so.
 func TestCancelledAtEveryRequest(t *testing.T) {
 	requests := 0
 	synctest.Test(t, func(t *testing.T) {
@@ -177,7 +183,8 @@ func TestCancelledAtEveryRequest(t *testing.T) {
 							if seen++; seen != n {
 								return nil
 							}
-							return func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
+							return func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response,
+								error) {
 								p.cancel()
 								cancelled <- time.Now()
 								if hangs {
@@ -194,7 +201,8 @@ func TestCancelledAtEveryRequest(t *testing.T) {
 					runs := p.runs
 					p.mu.Unlock()
 					require.NoError(t, p.stop())
-					// A call that is under way may finish within DrainTimeout, and one that hangs has StopGrace in addition.
+					// A call that is under way may finish within DrainTimeout, and one that hangs has StopGrace in
+					// addition.
 					require.LessOrEqual(t, time.Since(at), 41*time.Second)
 					time.Sleep(time.Hour)
 					p.mu.Lock()
@@ -221,8 +229,8 @@ func (e tenures) Run(ctx context.Context, lead func(context.Context) error) erro
 	}
 }
 
-// TestTheLeaseIsLostAtEveryWrite ends the tenure at each write in turn and gives it back a minute later. In between nothing is written, and afterwards
-// everything goes on where it was.
+// TestTheLeaseIsLostAtEveryWrite ends the tenure at each write in turn and gives it back a minute later. In between
+// nothing is written, and afterwards everything goes on where it was.
 func TestTheLeaseIsLostAtEveryWrite(t *testing.T) {
 	for n := 1; n <= storyWrites(t); n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {

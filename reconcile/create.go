@@ -11,15 +11,16 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// CreateOwned creates an object under a name of its own choice, controlled by the owner, and may be repeated: if the object is there already, and
-// is the owner's, that is a success.
+// CreateOwned creates an object under a name of its own choice, controlled by the owner, and may be repeated: if the
+// object is there already, and is the owner's, that is a success.
 //
-// That makes it safe to create something although nobody knows whether it has been created: after a timeout, after a restart, or when the cache does not
-// show it yet. It needs a name that the next attempt will arrive at again, such as the owner's with a suffix; what is created under a GenerateName is
-// created twice.
+// That makes it safe to create something although nobody knows whether it has been created: after a timeout, after a
+// restart, or when the cache does not show it yet. It needs a name that the next attempt will arrive at again, such as
+// the owner's with a suffix; what is created under a GenerateName is created twice.
 //
-// It returns the object as the server has it: what was created now, or what was created before, which may differ from what is wanted by now, or be on
-// its way out. If the name belongs to an object that the owner does not control, the error is a [*TakenError]. child is not changed.
+// It returns the object as the server has it: what was created now, or what was created before, which may differ from
+// what is wanted by now, or be on its way out. If the name belongs to an object that the owner does not control, the
+// error is a [*TakenError]. child is not changed.
 func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Creator[T], child T) (T, error) {
 	var none T
 	switch err := owner.check(); {
@@ -30,7 +31,8 @@ func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Cr
 	case isNil(child):
 		return none, errors.New("CreateOwned: the object is nil")
 	case child.GetName() == "":
-		return none, fmt.Errorf("CreateOwned: the object for %s has no name (GenerateName %q): it would not be known again", owner, child.GetGenerateName())
+		return none, fmt.Errorf("CreateOwned: the object for %s has no name (GenerateName %q): it would not be "+
+			"known again", owner, child.GetGenerateName())
 	}
 	child = copyOf(child)
 	if child.GetNamespace() == "" {
@@ -40,7 +42,8 @@ func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Cr
 	fail := func(err error) (T, error) { return none, fmt.Errorf("create %s for %s: %w", key, owner, err) }
 	switch ours, taken := owner.controls(child); {
 	case !owner.reaches(key.Namespace):
-		return fail(errors.New("an owner in another namespace is not found by the garbage collector, which would delete the object"))
+		return fail(errors.New("an owner in another namespace is not found by the garbage collector, which would " +
+			"delete the object"))
 	case taken && !ours:
 		return fail(fmt.Errorf("it has a controller: %s", metav1.GetControllerOfNoCopy(child).Name))
 	}
@@ -55,16 +58,18 @@ func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Cr
 	}
 	existing, getErr := client.Get(ctx, key.Name, metav1.GetOptions{})
 	if getErr != nil {
-		return fail(fmt.Errorf("it exists already, but: %w", getErr)) // a NotFound says that it has just gone, so the next attempt will do
+		// a NotFound says that it has just gone, so the next attempt will do
+		return fail(fmt.Errorf("it exists already, but: %w", getErr))
 	}
 	if ours, _ := owner.controls(existing); !ours {
-		return none, &TakenError{Key: key, Owner: owner.String(), Controller: metav1.GetControllerOf(existing), Err: err}
+		return none, &TakenError{Key: key, Owner: owner.String(), Controller: metav1.GetControllerOf(existing),
+			Err: err}
 	}
 	return existing, nil
 }
 
-// TakenError says that an object could not be created because one that is not the owner's has its name. Trying again is useless until
-// somebody removes the object, or, if it has no controller, adopts it (see [Claim]).
+// TakenError says that an object could not be created because one that is not the owner's has its name. Trying again is
+// useless until somebody removes the object, or, if it has no controller, adopts it (see [Claim]).
 type TakenError struct {
 	Key        Key
 	Owner      string

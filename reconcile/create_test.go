@@ -46,9 +46,10 @@ func TestACreationMayBeRepeated(t *testing.T) {
 
 func TestANameThatIsTaken(t *testing.T) {
 	for want, owners := range map[string][]metav1.OwnerReference{
-		"has no controller":                       {theirInterest},
-		"ReplicaSet another (UID x) controls":     {anotherRef},
-		"ReplicaSet owner (UID before) controls":  {*metav1.NewControllerRef(newSet("owner", "before"), setKind)}, // the owner's namesake
+		"has no controller":                   {theirInterest},
+		"ReplicaSet another (UID x) controls": {anotherRef},
+		// the owner's namesake
+		"ReplicaSet owner (UID before) controls":  {*metav1.NewControllerRef(newSet("owner", "before"), setKind)},
 		"is taken by an object that has no contr": {ourInterest},
 	} {
 		pods := newDesk(t, newPod("a", "1", owners...))
@@ -91,8 +92,9 @@ func TestCreateOwnedRefusesMistakes(t *testing.T) {
 		client reconcile.Creator[*corev1.Pod]
 		child  *corev1.Pod
 	}{
-		"the owner is nil":            {nil, pods, newPod("a", "")},
-		"CreateOwned: the owner":      {reconcile.NewOwner[*appsv1.ReplicaSet](nil, nil, setKind), pods, newPod("a", "")},
+		"the owner is nil": {nil, pods, newPod("a", "")},
+		"CreateOwned: the owner": {reconcile.NewOwner[*appsv1.ReplicaSet](nil, nil, setKind), pods,
+			newPod("a", "")},
 		"the client is nil":           {newOwner(t), nil, newPod("a", "")},
 		"the object is nil":           {newOwner(t), pods, nil},
 		`no name (GenerateName "a-")`: {newOwner(t), pods, generated},

@@ -1,4 +1,5 @@
-// Package reconcile makes it so: it calls a function of yours, a [Reconciler], for every object that may not be as it should be, until it is.
+// Package reconcile makes it so: it calls a function of yours, a [Reconciler], for every object that may not be as it
+// should be, until it is.
 //
 //	            informer                                          workqueue        reconcile  <- you are here
 //	API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key-> Queue --key-> worker -> Reconcile(ctx, key)
@@ -8,28 +9,33 @@
 //
 // # The loop
 //
-// Every controller in Kubernetes is this loop: observe what is, compare it with what is wanted, act on the difference, report. Three properties
-// make it work, and your Reconcile has to have them.
+// Every controller in Kubernetes is this loop: observe what is, compare it with what is wanted, act on the difference,
+// report. Three properties make it work, and your Reconcile has to have them.
 //
-//   - Level-triggered. Reconcile is given a key, never an event. It looks at the state as it is now, whatever happened in between; ten changes
-//     may lie behind one call, or none.
-//   - Idempotent. It is called again after an error, after a restart, and for no reason. When everything is as it should be, it writes nothing.
-//   - Convergent. Each call brings the world nearer to what is wanted, or fails and is called again, less and less often.
+//   - Level-triggered. Reconcile is given a key, never an event. It looks at the state as it is now, whatever happened
+//     in between; ten changes may lie behind one call, or none.
+//   - Idempotent. It is called again after an error, after a restart, and for no reason. When everything is as it
+//     should be, it writes nothing.
+//   - Convergent. Each call brings the world nearer to what is wanted, or fails and is called again, less and less
+//     often.
 //
 // # The parts
 //
-// A [Controller] has one Reconciler, a queue of keys and a number of workers. Its sources are informers whose changes name keys: [For] the object's
-// own key, [Owns] its owner's, [Watches] whatever a function of yours says; of one that is only read, [Reads], no key is named. [Receives] is a source
-// that is a channel. A [Manager] runs the informers of its controllers, waits until the caches are complete, campaigns for leadership if there is an elector,
-// and runs the workers while it leads. The example of the package has it all in one program.
+// A [Controller] has one Reconciler, a queue of keys and a number of workers. Its sources are informers whose changes
+// name keys: [For] the object's own key, [Owns] its owner's, [Watches] whatever a function of yours says; of one that
+// is only read, [Reads], no key is named. [Receives] is a source that is a channel. A [Manager] runs the informers of
+// its controllers, waits until the caches are complete, campaigns for leadership if there is an elector, and runs the
+// workers while it leads. The example of the package has it all in one program.
 //
-// Beside the loop there are helpers for what most Reconcilers write again and again: status conditions ([SetCondition]), a status that is written only
-// when it changes ([UpdateStatus]), finalizers ([Finalize]), owner references with adoption and release ([Claim]), creation under a fixed name
-// ([CreateOwned]), server-side apply ([Apply], [ApplyChanges]), many creations with a careful start ([SlowStart]).
+// Beside the loop there are helpers for what most Reconcilers write again and again: status conditions
+// ([SetCondition]), a status that is written only when it changes ([UpdateStatus]), finalizers ([Finalize]), owner
+// references with adoption and release ([Claim]), creation under a fixed name ([CreateOwned]), server-side apply
+// ([Apply], [ApplyChanges]), many creations with a careful start ([SlowStart]).
 //
 // # What is promised
 //
-//   - No two calls for one key at a time, and no call before the caches are complete, after the context has ended, or without leadership.
+//   - No two calls for one key at a time, and no call before the caches are complete, after the context has ended, or
+//     without leadership.
 //   - After the last change of an object, a call for its key begins that sees this change or something later.
 //   - With [TrackWrites]: no call for a key before the caches that its controller depends on have seen what the last
 //     call wrote. Such a key is parked, and holds no worker. When a cache has not seen a write for 10 s the server is
@@ -43,26 +49,29 @@
 //   - A key whose write has become an object that a cache cannot take, see [informer.SharedIndexInformer.Invalid],
 //     stays parked until the cache can, or nothing of that name is left: no call for it could see what the last one
 //     wrote, and the next would do it again. The log says so.
-//   - A new leader's workers start when its caches have seen what the leaders before it wrote, if the last one released its
-//     Lease and left word: see [Elector]. Without word from it all caches are listed anew first. After a crash the time for
-//     which the Lease is waited for has to do, under the assumption that watches lag by less than LeaseDuration; caches that
-//     do not follow the server then, or have only just begun to, are listed anew first.
+//   - A new leader's workers start when its caches have seen what the leaders before it wrote, if the last one released
+//     its Lease and left word: see [Elector]. Without word from it all caches are listed anew first. After a crash the
+//     time for which the Lease is waited for has to do, under the assumption that watches lag by less than
+//     LeaseDuration; caches that do not follow the server then, or have only just begun to, are listed anew first.
 //   - No call while a cache is older than its informer's MaxStaleness, where that is set: the key is parked.
-//   - Of an informer that follows several namespaces by themselves, see [informer.NewNamespaced], all this holds in the namespace of the key, and of what was
-//     written: one that is refused or behind keeps only its own keys waiting, and those that have no namespace. A namespace that is added while the controller
-//     runs is complete in each cache that has it before a key there is called for; so add it to those first whose objects name no keys. What was written in one
-//     that has been taken away is waited for no longer.
-//   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets that. See [Reconciler] for the table.
-//   - A key that goes in circles is slowed down and named in the log after twenty runs: by a second and more, up to five
-//     minutes. In a circle what it does recurs, and nobody but its own runs brings it up: it writes the same fields of the same
-//     objects again and again, deletes what it has made, or asks for RequeueAfter below 100 ms. Or somebody else undoes what it
-//     writes, and it writes that again. To make objects, to delete them, or to move numbers step by step is progress, however
-//     many runs it takes. Whatever else anybody does brings the key up at once. [Options].AllowCircles switches this off.
-//   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine. Neither loses a key or a
-//     worker, wherever the loop calls your code: in functions of sources, in methods of errors, a RateLimiter or a Recorder. The
-//     last two are replaced by their defaults then.
-//   - A call that takes longer than Options.Timeout finds its context ended. One that does not return even so keeps its key, and
-//     another worker takes its place; /healthz fails when there are more of those than workers.
+//   - Of an informer that follows several namespaces by themselves, see [informer.NewNamespaced], all this holds in the
+//     namespace of the key, and of what was written: one that is refused or behind keeps only its own keys waiting, and
+//     those that have no namespace. A namespace that is added while the controller runs is complete in each cache that
+//     has it before a key there is called for; so add it to those first whose objects name no keys. What was written in
+//     one that has been taken away is waited for no longer.
+//   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets that. See
+//     [Reconciler] for the table.
+//   - A key that goes in circles is slowed down and named in the log after twenty runs: by a second and more, up to
+//     five minutes. In a circle what it does recurs, and nobody but its own runs brings it up: it writes the same
+//     fields of the same objects again and again, deletes what it has made, or asks for RequeueAfter below 100 ms. Or
+//     somebody else undoes what it writes, and it writes that again. To make objects, to delete them, or to move
+//     numbers step by step is progress, however many runs it takes. Whatever else anybody does brings the key up at
+//     once. [Options].AllowCircles switches this off.
+//   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine. Neither loses
+//     a key or a worker, wherever the loop calls your code: in functions of sources, in methods of errors, a
+//     RateLimiter or a Recorder. The last two are replaced by their defaults then.
+//   - A call that takes longer than Options.Timeout finds its context ended. One that does not return even so keeps its
+//     key, and another worker takes its place; /healthz fails when there are more of those than workers.
 //   - Run returns when everything that it started has ended, and if something has not, it says what.
 //
 // # The life of a debt
@@ -99,17 +108,19 @@
 //
 // # What you owe
 //
-// Objects from an informer are shared: copy one (DeepCopy) before you change it. Make requests with the ctx of the call. Do not hold what you
-// have read for the next call: read it again. And put what others must see into the cluster, not into the memory of the process. Why a key has been called
-// up, [Causes] tells: for logs, not for decisions.
+// Objects from an informer are shared: copy one (DeepCopy) before you change it. Make requests with the ctx of the
+// call. Do not hold what you have read for the next call: read it again. And put what others must see into the cluster,
+// not into the memory of the process. Why a key has been called up, [Causes] tells: for logs, not for decisions.
 //
 // # How to test
 //
-// A Reconciler is tested without a loop: call Reconcile with a plain ctx, its client a fake clientset of client-go and its informers made from that and run
-// (see package informer's doc), and look at what the clientset was asked to do. Writes are not waited for there: a fake clientset has no transport, so
-// [TrackWrites] sees nothing, and [Wrote] and [Deleted] return an error, since the ctx is not that of a call by the loop. In a loop, too, Wrote would refuse
-// what a fake clientset answers: it has no UID or no resourceVersion. So before the next call the test waits until the cache shows what this one wrote. What the
-// loop does, conflicts, the defaults of fields and garbage collection want a real API server: a kube-apiserver with an etcd is enough.
+// A Reconciler is tested without a loop: call Reconcile with a plain ctx, its client a fake clientset of client-go and
+// its informers made from that and run (see package informer's doc), and look at what the clientset was asked to do.
+// Writes are not waited for there: a fake clientset has no transport, so [TrackWrites] sees nothing, and [Wrote] and
+// [Deleted] return an error, since the ctx is not that of a call by the loop. In a loop, too, Wrote would refuse what a
+// fake clientset answers: it has no UID or no resourceVersion. So before the next call the test waits until the cache
+// shows what this one wrote. What the loop does, conflicts, the defaults of fields and garbage collection want a real
+// API server: a kube-apiserver with an etcd is enough.
 //
 // # Logging
 //
@@ -129,11 +140,12 @@
 //	prober of controller X     Manager.act   the same                                          Manager.act
 //	probe of informer Y for X  prober        the server has answered, or the prober is to end  Manager.act
 //
-// Calls of your code that may end their goroutine have one of their own, which the caller waits for: functions of Watches
-// and Receives, a RateLimiter or Recorder of yours, a log sink.
+// Calls of your code that may end their goroutine have one of their own, which the caller waits for: functions of
+// Watches and Receives, a RateLimiter or Recorder of yours, a log sink.
 //
-// They stop in this order: workers first, so that none looks at a cache which nobody keeps up to date. When the Manager is told to stop, calls that
-// are under way may finish, within DrainTimeout, and the lease is kept for them; when leadership is lost their context ends at once.
+// They stop in this order: workers first, so that none looks at a cache which nobody keeps up to date. When the Manager
+// is told to stop, calls that are under way may finish, within DrainTimeout, and the lease is kept for them; when
+// leadership is lost their context ends at once.
 //
 // # Reading order
 //

@@ -22,7 +22,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// What cannot be judged is the dangerous case: these tests are about places where it was once taken for the harmless one.
+// What cannot be judged is the dangerous case: these tests are about places where it was once taken for the harmless
+// one.
 
 // probing runs a prober over a ledger until the test calls the function that it returns.
 func probing(t *testing.T, l *ledger, ctx context.Context) (stop func()) {
@@ -51,9 +52,10 @@ func TestAnObjectThatTheServerIsStillDeletingIsNoProof(t *testing.T) {
 func TestVersionsThatCannotBeComparedAreNoProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newController(t, keys(&journal{}), Options{}).ledger
-		pods := listing(l, &still{resourceVersion: "v-a", live: func(context.Context, Key) (informer.Version, bool, error) {
-			return informer.Version{UID: "u", ResourceVersion: "v-c"}, true, nil
-		}})
+		pods := listing(l, &still{resourceVersion: "v-a",
+			live: func(context.Context, Key) (informer.Version, bool, error) {
+				return informer.Version{UID: "u", ResourceVersion: "v-c"}, true, nil
+			}})
 		l.wrote(klog.Background(), parent, podWrite("a", "v-b", false))
 		require.True(t, l.parks(parent))
 		probeIn(t, l, parkingTime)
@@ -194,7 +196,8 @@ func TestAStartThatFailsHalfWayIsStuck(t *testing.T) {
 			working.Store(false)
 			return Result{}, nil
 		}, Options{})
-		b, err := NewController("second", Func(func(context.Context, Key) (Result, error) { return Result{}, nil }), Options{})
+		b, err := NewController("second", Func(func(context.Context, Key) (Result, error) { return Result{}, nil }),
+			Options{})
 		require.NoError(t, err)
 		For(a, inf)
 		For(b, inf)

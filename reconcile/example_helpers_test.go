@@ -38,15 +38,17 @@ func ExampleSetCondition() {
 // The status is written once: the second time it is right already.
 func ExampleUpdateStatus() {
 	ctx := context.Background()
-	seen := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "1", ResourceVersion: "7", Generation: 2}}
+	seen := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "1",
+		ResourceVersion: "7", Generation: 2}}
 	client := fake.NewClientset(seen)
 
 	for range 2 {
-		updated, err := reconcile.UpdateStatus(ctx, client.CoreV1().Services("default"), seen, func(service *corev1.Service) error {
-			return reconcile.SetCondition(&service.Status.Conditions, service.Generation, metav1.Condition{
-				Type: "Ready", Status: metav1.ConditionTrue, Reason: "Answers",
+		updated, err := reconcile.UpdateStatus(ctx, client.CoreV1().Services("default"), seen,
+			func(service *corev1.Service) error {
+				return reconcile.SetCondition(&service.Status.Conditions, service.Generation, metav1.Condition{
+					Type: "Ready", Status: metav1.ConditionTrue, Reason: "Answers",
+				})
 			})
-		})
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -88,7 +90,8 @@ func ExampleFinalize() {
 	// finalizers: []
 }
 
-// Of three pods with the right labels, one is ours, one is somebody else's, and one is nobody's until now. A fourth is ours, and not wanted any more.
+// Of three pods with the right labels, one is ours, one is somebody else's, and one is nobody's until now. A fourth is
+// ours, and not wanted any more.
 func ExampleClaim() {
 	ctx := context.Background()
 	kind := appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
@@ -109,9 +112,10 @@ func ExampleClaim() {
 
 	owner := reconcile.NewOwner(client.AppsV1().ReplicaSets("default"), web, kind)
 	selector := labels.SelectorFromSet(labels.Set{"app": "web"})
-	mine, err := reconcile.Claim(ctx, owner, client.CoreV1().Pods("default"), slices.Values(candidates), func(p *corev1.Pod) bool {
-		return selector.Matches(labels.Set(p.Labels))
-	})
+	mine, err := reconcile.Claim(ctx, owner, client.CoreV1().Pods("default"), slices.Values(candidates),
+		func(p *corev1.Pod) bool {
+			return selector.Matches(labels.Set(p.Labels))
+		})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -136,7 +140,8 @@ func ExampleCreateOwned() {
 	kind := appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 	client := fake.NewClientset()
 	for _, name := range []string{"web", "other"} {
-		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid of " + name)}}
+		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+			UID: types.UID("uid of " + name)}}
 		owner := reconcile.NewOwner(client.AppsV1().ReplicaSets("default"), rs, kind)
 		for range 2 {
 			settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}
@@ -183,7 +188,8 @@ func ExampleApplyChanges() {
 	var seen *corev1.ConfigMap // in a controller it comes from the cache
 	for _, colour := range []string{"blue", "blue", "red", "red"} {
 		config := corev1ac.ConfigMap("settings", "default").WithData(map[string]string{"colour": colour})
-		applied, err := reconcile.ApplyChanges(ctx, maps.Apply, corev1ac.ExtractConfigMap, seen, config, metav1.ApplyOptions{FieldManager: "designer"})
+		applied, err := reconcile.ApplyChanges(ctx, maps.Apply, corev1ac.ExtractConfigMap, seen, config,
+			metav1.ApplyOptions{FieldManager: "designer"})
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -18,7 +18,8 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// A complete program, of which any number of processes may run: the one that leads gives each Deployment a PodDisruptionBudget.
+// A complete program, of which any number of processes may run: the one that leads gives each Deployment a
+// PodDisruptionBudget.
 func Example() {
 	cfg, err := rest.InClusterConfig()
 	if err != nil {
@@ -35,32 +36,35 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	deployments, err := informer.New[*appsv1.Deployment](client.AppsV1().Deployments(metav1.NamespaceAll), informer.Options[*appsv1.Deployment]{})
+	deployments, err := informer.New[*appsv1.Deployment](client.AppsV1().Deployments(metav1.NamespaceAll),
+		informer.Options[*appsv1.Deployment]{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	budgets, err := informer.New[*policyv1.PodDisruptionBudget](client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll), informer.Options[*policyv1.PodDisruptionBudget]{})
+	budgets, err := informer.New[*policyv1.PodDisruptionBudget](
+		client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll), informer.Options[*policyv1.PodDisruptionBudget]{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	kind := appsv1.SchemeGroupVersion.WithKind("Deployment")
 
-	c, err := reconcile.NewController("budgets", reconcile.Func(func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
-		d, ok := deployments.Get(key)
-		if !ok || d.DeletionTimestamp != nil {
-			return reconcile.Result{}, nil // the garbage collector sees to the budget
-		}
-		if _, ok := budgets.Get(key); ok {
-			return reconcile.Result{}, nil
-		}
-		one := intstr.FromInt32(1)
-		_, err := reconcile.CreateOwned(ctx, reconcile.NewOwner(client.AppsV1().Deployments(d.Namespace), d, kind),
-			client.PolicyV1().PodDisruptionBudgets(d.Namespace), &policyv1.PodDisruptionBudget{
-				ObjectMeta: metav1.ObjectMeta{Name: d.Name},
-				Spec:       policyv1.PodDisruptionBudgetSpec{Selector: d.Spec.Selector, MaxUnavailable: &one},
-			})
-		return reconcile.Result{}, err
-	}), reconcile.Options{Workers: 2})
+	c, err := reconcile.NewController("budgets",
+		reconcile.Func(func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+			d, ok := deployments.Get(key)
+			if !ok || d.DeletionTimestamp != nil {
+				return reconcile.Result{}, nil // the garbage collector sees to the budget
+			}
+			if _, ok := budgets.Get(key); ok {
+				return reconcile.Result{}, nil
+			}
+			one := intstr.FromInt32(1)
+			_, err := reconcile.CreateOwned(ctx, reconcile.NewOwner(client.AppsV1().Deployments(d.Namespace), d, kind),
+				client.PolicyV1().PodDisruptionBudgets(d.Namespace), &policyv1.PodDisruptionBudget{
+					ObjectMeta: metav1.ObjectMeta{Name: d.Name},
+					Spec:       policyv1.PodDisruptionBudgetSpec{Selector: d.Spec.Selector, MaxUnavailable: &one},
+				})
+			return reconcile.Result{}, err
+		}), reconcile.Options{Workers: 2})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -18,7 +18,8 @@ func TestAReconcilerWithAFakeClientset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clientset := fake.NewClientset(configMap("parent"))
 		client := clientset.CoreV1().ConfigMaps("default")
-		maps, err := informer.New[*corev1.ConfigMap](client, informer.Options[*corev1.ConfigMap]{DisableWatchList: true})
+		maps, err := informer.New[*corev1.ConfigMap](client,
+			informer.Options[*corev1.ConfigMap]{DisableWatchList: true})
 		require.NoError(t, err)
 		var told error
 		r := Func(func(ctx context.Context, key Key) (Result, error) {

@@ -23,7 +23,8 @@ const (
 // change is a field in which two states of an object differ. It holds no value, as the object may be a Secret: hashes
 // with a seed of the process's are all that is kept of one.
 type change struct {
-	name string // as its JSON has it: "status.conditions[0].reason"; without the keys of maps whose keys somebody has chosen
+	// as its JSON has it: "status.conditions[0].reason"; without the keys of maps whose keys somebody has chosen
+	name string
 	path uint64 // the hash of the name, and of the key that it leaves out
 	now  uint64 // the hash of the value
 	old  uint64 // the same of the value before
@@ -61,8 +62,8 @@ func names(changes []change) (fields []string) {
 type difference struct {
 	seed    maphash.Seed
 	changes []change
-	// walked are the pairs that have been met. Values of the user's may run in circles, and be reached on very many ways, so each pair is walked once: if it
-	// is in several fields, the first is named.
+	// walked are the pairs that have been met. Values of the user's may run in circles, and be reached on very many
+	// ways, so each pair is walked once: if it is in several fields, the first is named.
 	walked map[pair]struct{}
 }
 
@@ -96,7 +97,8 @@ var (
 )
 
 func (d *difference) walk(path []string, a, b reflect.Value) {
-	if len(d.changes) == maxChanges || slices.Contains(byServer, strings.Join(path, ".")) || !a.IsValid() && !b.IsValid() {
+	if len(d.changes) == maxChanges || slices.Contains(byServer, strings.Join(path, ".")) || !a.IsValid() &&
+		!b.IsValid() {
 		return
 	}
 	differ := false
@@ -148,7 +150,8 @@ func (d *difference) walk(path []string, a, b reflect.Value) {
 
 // found takes note of a field, or of each entry of a map by itself.
 func (d *difference) found(name string, a, b reflect.Value) {
-	if a.IsValid() && b.IsValid() && a.Type() == b.Type() && a.Kind() == reflect.Map && a.Type().Key().Kind() == reflect.String {
+	if a.IsValid() && b.IsValid() && a.Type() == b.Type() && a.Kind() == reflect.Map &&
+		a.Type().Key().Kind() == reflect.String {
 		for _, key := range append(a.MapKeys(), b.MapKeys()...) {
 			before, after := a.MapIndex(key), b.MapIndex(key)
 			old, now := d.hash(before), d.hash(after)

@@ -28,7 +28,8 @@ func TestChangedFieldsAreNamedWithoutTheirValues(t *testing.T) {
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
 			Limits: corev1.ResourceList{"cpu": resource.MustParse("1")},
 		}}}},
-		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "Ready", LastProbeTime: metav1.Unix(1, 0)}, {Type: "Other"}}},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "Ready", LastProbeTime: metav1.Unix(1, 0)},
+			{Type: "Other"}}},
 	}
 	changed := func(change func(*corev1.Pod)) *corev1.Pod {
 		other := pod.DeepCopy()

@@ -12,8 +12,8 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// Finalize ties something outside of the cluster to an object, so that it is cleaned up before the object goes. It is called at the beginning of
-// every Reconcile:
+// Finalize ties something outside of the cluster to an object, so that it is cleaned up before the object goes. It is
+// called at the beginning of every Reconcile:
 //
 //	bucket, alive, err := reconcile.Finalize(ctx, client, bucket, "example.com/bucket", func(ctx context.Context) (bool, error) {
 //		return true, cloud.Delete(ctx, bucket.Spec.Name)
@@ -23,19 +23,23 @@ import (
 //	}
 //	// From here on the finalizer is in place: make the bucket.
 //
-// While the object lives, Finalize sees to it that it has the finalizer, by a write of its own if need be, and returns true with the object as it is
-// then. So whatever is made afterwards cannot outlive the object. Once the object is being deleted, Finalize returns false. It calls cleanup, as long
-// as the finalizer is there, and removes the finalizer once cleanup has returned true. When cleanup returns false there is more to wait for: the finalizer
-// stays, and the next Reconcile calls cleanup again; bring the key back with Result.RequeueAfter, unless an event will.
+// While the object lives, Finalize sees to it that it has the finalizer, by a write of its own if need be, and returns
+// true with the object as it is then. So whatever is made afterwards cannot outlive the object. Once the object is
+// being deleted, Finalize returns false. It calls cleanup, as long as the finalizer is there, and removes the finalizer
+// once cleanup has returned true. When cleanup returns false there is more to wait for: the finalizer stays, and the
+// next Reconcile calls cleanup again; bring the key back with Result.RequeueAfter, unless an event will.
 //
-// cleanup must be idempotent, and succeed if there is nothing to clean up: it is called again after an error of its own, when the finalizer could not
-// be removed, when the process died before that, and when the cache does not show the removal yet.
+// cleanup must be idempotent, and succeed if there is nothing to clean up: it is called again after an error of its
+// own, when the finalizer could not be removed, when the process died before that, and when the cache does not show the
+// removal yet.
 //
-// A write holds only if the object is the one that was seen and its finalizers are those that were seen; the finalizers of others are never touched. If
-// somebody was faster the error is 422, Invalid, and the key is to be retried; that does not happen when something else in the object has
-// changed. An object that is gone when the finalizer is to be removed is a success; when the finalizer is to be added it is [ErrGone]. The same goes
-// for an unknown outcome, such as a timeout: the next run sees whether the finalizer is there.
-func Finalize[T informer.Object](ctx context.Context, client Patcher[T], o T, finalizer string, cleanup func(context.Context) (done bool, err error)) (T, bool, error) {
+// A write holds only if the object is the one that was seen and its finalizers are those that were seen; the finalizers
+// of others are never touched. If somebody was faster the error is 422, Invalid, and the key is to be retried; that
+// does not happen when something else in the object has changed. An object that is gone when the finalizer is to be
+// removed is a success; when the finalizer is to be added it is [ErrGone]. The same goes for an unknown outcome, such
+// as a timeout: the next run sees whether the finalizer is there.
+func Finalize[T informer.Object](ctx context.Context, client Patcher[T], o T, finalizer string,
+	cleanup func(context.Context) (done bool, err error)) (T, bool, error) {
 	fail := func(format string, args ...any) (T, bool, error) {
 		var none T
 		return none, false, fmt.Errorf(format, args...)
@@ -64,7 +68,8 @@ func Finalize[T informer.Object](ctx context.Context, client Patcher[T], o T, fi
 	case present:
 		return o, true, nil
 	default:
-		// If a deletion has come meanwhile, the server refuses: an object that is being deleted takes no new finalizers.
+		// If a deletion has come meanwhile, the server refuses: an object that is being deleted takes no new
+		// finalizers.
 		marked, err := replaceList(ctx, client, o, "finalizers", seen, append(slices.Clip(seen), finalizer))
 		if err != nil {
 			return fail("add the finalizer %s to %s: %w", finalizer, key, gone(key.Name, err))

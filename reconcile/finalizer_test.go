@@ -34,7 +34,8 @@ func noCleanup(t *testing.T) func(context.Context) (bool, error) {
 func cleanedUp(context.Context) (bool, error) { return true, nil }
 
 func TestAFinalizerIsThereBeforeAnythingElse(t *testing.T) {
-	for name, others := range map[string][]string{"the first": nil, "the first of an empty list": {}, "after others": {theirs, "example.com/more"}} {
+	for name, others := range map[string][]string{"the first": nil, "the first of an empty list": {},
+		"after others": {theirs, "example.com/more"}} {
 		t.Run(name, func(t *testing.T) {
 			sets := newDesk(t, newFinalized(false, others...))
 			cached := sets.get("a")
@@ -63,12 +64,13 @@ func TestAFinalizerIsRemovedAfterTheCleanup(t *testing.T) {
 			cached := sets.get("a")
 			before := clone(cached)
 			cleanups := 0
-			released, alive, err := reconcile.Finalize(testCtx(t), sets, cached, ours, func(ctx context.Context) (bool, error) {
-				cleanups++
-				require.NotNil(t, ctx.Value(ctxKey{}))
-				require.Contains(t, sets.get("a").Finalizers, ours, "removed before the cleanup")
-				return true, nil
-			})
+			released, alive, err := reconcile.Finalize(testCtx(t), sets, cached, ours,
+				func(ctx context.Context) (bool, error) {
+					cleanups++
+					require.NotNil(t, ctx.Value(ctxKey{}))
+					require.Contains(t, sets.get("a").Finalizers, ours, "removed before the cleanup")
+					return true, nil
+				})
 			require.NoError(t, err)
 			require.False(t, alive)
 			require.Equal(t, 1, cleanups)
@@ -87,17 +89,20 @@ func TestAFinalizerIsRemovedAfterTheCleanup(t *testing.T) {
 func TestAFinalizerStaysUntilTheCleanupIsDone(t *testing.T) {
 	failure := errors.New("the cloud is down")
 	sets := newDesk(t, newFinalized(true, ours))
-	_, alive, err := reconcile.Finalize(testCtx(t), sets, sets.get("a"), ours, func(context.Context) (bool, error) { return true, failure })
+	_, alive, err := reconcile.Finalize(testCtx(t), sets, sets.get("a"), ours,
+		func(context.Context) (bool, error) { return true, failure })
 	require.False(t, alive)
 	require.ErrorIs(t, err, failure)
 	require.ErrorContains(t, err, ours+" of default/a")
 
-	_, alive, err = reconcile.Finalize(testCtx(t), sets, sets.get("a"), ours, func(context.Context) (bool, error) { return false, nil })
+	_, alive, err = reconcile.Finalize(testCtx(t), sets, sets.get("a"), ours,
+		func(context.Context) (bool, error) { return false, nil })
 	require.False(t, alive)
 	require.NoError(t, err)
 
 	require.Panics(t, func() {
-		_, _, _ = reconcile.Finalize(testCtx(t), sets, sets.get("a"), ours, func(context.Context) (bool, error) { panic("ouch") })
+		_, _, _ = reconcile.Finalize(testCtx(t), sets, sets.get("a"), ours,
+			func(context.Context) (bool, error) { panic("ouch") })
 	})
 	require.Empty(t, sets.took())
 }
@@ -108,13 +113,19 @@ func TestFinalizersOfOthersAreNotUndone(t *testing.T) {
 		change  func(*appsv1.ReplicaSet)
 		becomes []string
 	}{
-		"one came, then ours":           {newFinalized(false), func(rs *appsv1.ReplicaSet) { rs.Finalizers = []string{theirs} }, []string{theirs}},
-		"one went, then ours came":      {newFinalized(false, theirs), func(rs *appsv1.ReplicaSet) { rs.Finalizers = nil }, nil},
-		"one came, then ours went":      {newFinalized(true, ours), func(rs *appsv1.ReplicaSet) { rs.Finalizers = []string{theirs, ours} }, []string{theirs, ours}},
-		"one went, then ours went":      {newFinalized(true, ours, theirs), func(rs *appsv1.ReplicaSet) { rs.Finalizers = []string{ours} }, []string{ours}},
-		"ours is there already, unseen": {newFinalized(false), func(rs *appsv1.ReplicaSet) { rs.Finalizers = []string{ours} }, []string{ours}},
-		"a namesake keeps its own":      {newFinalized(true, ours), func(rs *appsv1.ReplicaSet) { rs.UID = "2" }, []string{ours}},
-		"a namesake gets none":          {newFinalized(false), func(rs *appsv1.ReplicaSet) { rs.UID = "2" }, nil},
+		"one came, then ours": {newFinalized(false),
+			func(rs *appsv1.ReplicaSet) { rs.Finalizers = []string{theirs} }, []string{theirs}},
+		"one went, then ours came": {newFinalized(false, theirs),
+			func(rs *appsv1.ReplicaSet) { rs.Finalizers = nil }, nil},
+		"one came, then ours went": {newFinalized(true, ours),
+			func(rs *appsv1.ReplicaSet) { rs.Finalizers = []string{theirs, ours} }, []string{theirs, ours}},
+		"one went, then ours went": {newFinalized(true, ours, theirs),
+			func(rs *appsv1.ReplicaSet) { rs.Finalizers = []string{ours} }, []string{ours}},
+		"ours is there already, unseen": {newFinalized(false),
+			func(rs *appsv1.ReplicaSet) { rs.Finalizers = []string{ours} }, []string{ours}},
+		"a namesake keeps its own": {newFinalized(true, ours), func(rs *appsv1.ReplicaSet) { rs.UID = "2" },
+			[]string{ours}},
+		"a namesake gets none": {newFinalized(false), func(rs *appsv1.ReplicaSet) { rs.UID = "2" }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sets := newDesk(t, test.seen)

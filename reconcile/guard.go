@@ -25,7 +25,8 @@ func (g *guard) broke(p error) {
 	if p, ok := p.(*lifecycle.PanicError); ok {
 		stack = string(p.Stack)
 	}
-	klog.Background().Error(p, "Panicked, and is not called again: its default takes its place", "controller", g.controller, "what", g.what, "stack", stack)
+	klog.Background().Error(p, "Panicked, and is not called again: its default takes its place", "controller",
+		g.controller, "what", g.what, "stack", stack)
 }
 
 // guardedRecorder is a Recorder that may break.

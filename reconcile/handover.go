@@ -45,8 +45,8 @@ type legacy struct {
 	// Informer is the name of an informer whose requests do not pass TrackWrites, in place of the resource.
 	Informer        string `json:"informer,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Relist says that there is something that no version tells: a deletion that was not seen, or a write whose outcome is
-	// unknown.
+	// Relist says that there is something that no version tells: a deletion that was not seen, or a write whose outcome
+	// is unknown.
 	Relist bool `json:"relist,omitempty"`
 	// Listed is the version of a list that has shown such a thing. A cache that has not got there lists anew.
 	Listed string `json:"listed,omitempty"`
@@ -74,14 +74,16 @@ func (l legacy) and(other legacy) legacy {
 }
 
 func (l legacy) about(s *scope) bool {
-	return l.Group == s.target.group && l.Resource == s.target.resource && (l.Namespace == s.target.namespace || l.Namespace == "" || s.target.namespace == "")
+	return l.Group == s.target.group && l.Resource == s.target.resource &&
+		(l.Namespace == s.target.namespace || l.Namespace == "" || s.target.namespace == "")
 }
 
-// steadyTime is how long a cache has to follow the server without a break, until nobody doubts that it has been told of what happened before.
+// steadyTime is how long a cache has to follow the server without a break, until nobody doubts that it has been told of
+// what happened before.
 const steadyTime = 5 * time.Second
 
-// maxWord is the length of a word, in bytes, that every Lease has room for: package leaderelection drops one above 128 KiB.
-// Where the legacies take more, the word does not tell in which namespaces they are.
+// maxWord is the length of a word, in bytes, that every Lease has room for: package leaderelection drops one above 128
+// KiB. Where the legacies take more, the word does not tell in which namespaces they are.
 const maxWord = 100 << 10
 
 // leave returns the word to be left, which is never empty: what the ledgers know of, and what was inherited beside.
@@ -171,7 +173,8 @@ func (m *Manager) inherit(ctx context.Context, h handover) (rest []legacy, ok bo
 	case ctx.Err() != nil:
 		return nil, false
 	case len(waiting) > 0:
-		log.Error(nil, "Caches are still behind what the last leader wrote; the workers start all the same", "after", time.Since(began))
+		log.Error(nil, "Caches are still behind what the last leader wrote; the workers start all the same", "after",
+			time.Since(began))
 		return left, true
 	case doubted:
 		log.Info("The caches have seen what the last leader wrote", "took", time.Since(began))
@@ -240,7 +243,10 @@ func (l *ledger) legacies() (all []legacy) {
 				continue
 			}
 			// What was written to one namespace may have been followed with all, or the other way round, by then.
-			here := func(of string) bool { return of == part || of == metav1.NamespaceAll || part == metav1.NamespaceAll }
+			here := func(of string) bool {
+				return of == part || of == metav1.NamespaceAll ||
+					part == metav1.NamespaceAll
+			}
 			for of, written := range c.written {
 				if here(of) && c.stands(written, of, now) {
 					left = left.and(legacy{ResourceVersion: written.resourceVersion})
@@ -327,8 +333,10 @@ func (l *ledger) inherit(all []legacy, taken []bool) <-chan struct{} {
 			}
 		}
 		for _, s := range c.learner.all() {
-			// The other process may know the server under another name; but if this one knows several servers, the names have to do.
-			sameHost := slices.ContainsFunc(all, func(left legacy) bool { return left.about(s) && left.Host == s.target.host })
+			// The other process may know the server under another name; but if this one knows several servers, the
+			// names have to do.
+			sameHost := slices.ContainsFunc(all,
+				func(left legacy) bool { return left.about(s) && left.Host == s.target.host })
 			for i, left := range all {
 				if left.about(s) && !(sameHost && left.Host != s.target.host) {
 					take(i, s.target.namespace)
@@ -358,7 +366,8 @@ func (l *ledger) doubtLegacies(log klog.Logger) {
 	l.mu.Unlock()
 	for _, o := range behind {
 		c, namespace := o.cache, o.key.Namespace
-		log.Error(nil, "The cache is behind what the last leader wrote; its informer lists anew, and the workers wait", "informer", c.Name(),
+		log.Error(nil, "The cache is behind what the last leader wrote; its informer lists anew, and the workers wait",
+			"informer", c.Name(),
 			"health", c.HealthIn(namespace))
 		l.doubt(c, namespace, fmt.Errorf("the cache has not seen for %s what the last leader wrote", parkingTime))
 	}

@@ -81,11 +81,13 @@ func replicaOf(t *testing.T, l Elector, api informer.Client[*corev1.ConfigMapLis
 	return start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
 }
 
-// TestTheNextLeaderWaitsForWhatTheLastOneWrote has a standby whose server lags behind that of the leader when the leader leaves.
+// TestTheNextLeaderWaitsForWhatTheLastOneWrote has a standby whose server lags behind that of the leader when the
+// leader leaves.
 func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 	creates := func(ctx context.Context, api *mapAPI) {
 		child := api.Create(configMap("child"))
-		ctx.Value(runKey{}).(*run).wrote(ctx, "POST", newWrite(target{host: "server", resource: "configmaps"}, false, metadata{ObjectMeta: child.ObjectMeta}))
+		ctx.Value(runKey{}).(*run).wrote(ctx, "POST",
+			newWrite(target{host: "server", resource: "configmaps"}, false, metadata{ObjectMeta: child.ObjectMeta}))
 	}
 	for name, test := range map[string]struct {
 		does  func(ctx context.Context, api *mapAPI) // what the leader does
@@ -95,15 +97,23 @@ func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 		crash bool
 		since time.Duration // for how long the next one follows its server
 	}{
-		"it is there already":              {does: creates, want: "1 child after 0s", lists: 1},
-		"it lags for a moment":             {does: creates, heals: time.Second, want: "1 child after 1s", lists: 1},
-		"it lags until it is doubted":      {does: creates, heals: parkingTime + time.Second, want: "1 child after 11s", lists: 1},
-		"it lags for ever":                 {does: creates, heals: time.Hour, want: "0 child after 20s", lists: 1},
-		"a deletion that nobody has seen":  {does: func(ctx context.Context, api *mapAPI) { creates(ctx, api); deletes(ctx, api) }, want: "0 child after 0s", lists: 2},
+		"it is there already":  {does: creates, want: "1 child after 0s", lists: 1},
+		"it lags for a moment": {does: creates, heals: time.Second, want: "1 child after 1s", lists: 1},
+		"it lags until it is doubted": {does: creates, heals: parkingTime + time.Second, want: "1 child after 11s",
+			lists: 1},
+		"it lags for ever": {does: creates, heals: time.Hour, want: "0 child after 20s", lists: 1},
+		"a deletion that nobody has seen": {does: func(ctx context.Context,
+			api *mapAPI) {
+			creates(ctx, api)
+			deletes(ctx, api)
+		}, want: "0 child after 0s", lists: 2},
 		"an outcome that nobody knows yet": {does: loses, want: "0 child after 0s", lists: 2},
-		"it has written nothing":           {does: func(context.Context, *mapAPI) {}, heals: time.Hour, want: "0 child after 0s", lists: 1},
-		"a crash":                          {does: creates, crash: true, since: steadyTime, want: "1 child after 0s", lists: 1},
-		"a crash, and a young watch":       {does: creates, crash: true, since: steadyTime - 1, want: "1 child after 0s", lists: 2},
+		"it has written nothing": {does: func(context.Context, *mapAPI) {}, heals: time.Hour,
+			want: "0 child after 0s", lists: 1},
+		"a crash": {does: creates, crash: true, since: steadyTime, want: "1 child after 0s",
+			lists: 1},
+		"a crash, and a young watch": {does: creates, crash: true, since: steadyTime - 1,
+			want: "1 child after 0s", lists: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -157,7 +167,8 @@ func deletes(ctx context.Context, api *mapAPI) {
 	child := api.Objects()[0]
 	api.Hold()
 	api.Delete("default", "child")
-	ctx.Value(runKey{}).(*run).wrote(ctx, "DELETE", newWrite(target{host: "server", resource: "configmaps"}, true, metadata{ObjectMeta: child.ObjectMeta}))
+	ctx.Value(runKey{}).(*run).wrote(ctx, "DELETE",
+		newWrite(target{host: "server", resource: "configmaps"}, true, metadata{ObjectMeta: child.ObjectMeta}))
 }
 
 // loses leaves at once after a write whose answer was lost, before its cache has listed anew.
@@ -207,14 +218,17 @@ func TestAWordOutlivesTheScope(t *testing.T) {
 	follow := func(path string) { c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}}) }
 	follow("/api/v1/namespaces/default/pods")
 	l.wrote(klog.Background(), parent, podWrite("a", "7", false))
-	require.Equal(t, []legacy{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}}, l.legacies())
+	require.Equal(t, []legacy{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}},
+		l.legacies())
 	follow("/api/v1/pods")
 	require.Equal(t, []legacy{{Host: "server", Resource: "pods", ResourceVersion: "7"}}, l.legacies())
 	follow("/api/v1/namespaces/default/pods")
-	require.Equal(t, []legacy{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}}, l.legacies())
+	require.Equal(t, []legacy{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}},
+		l.legacies())
 }
 
-// A Lease has no room for any number of namespaces. Of too many the next leader is told how far the furthest has got, and waits for that in each.
+// A Lease has no room for any number of namespaces. Of too many the next leader is told how far the furthest has got,
+// and waits for that in each.
 func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 	for _, namespaces := range []int{500, 2000} { // and one of another resource
 		c := newController(t, keys(&journal{}), Options{})
@@ -224,8 +238,11 @@ func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 		write := func(cache int, namespace, resource string, resourceVersion int) {
 			path := fmt.Sprintf("/api/v1/namespaces/%s/%s", namespace, resource)
 			c.ledger.caches[cache].learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
-			object := metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: "u", ResourceVersion: fmt.Sprint(resourceVersion)}
-			c.ledger.wrote(klog.Background(), parent, newWrite(target{host: "server", resource: resource, namespace: namespace}, false, metadata{ObjectMeta: object}))
+			object := metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: "u",
+				ResourceVersion: fmt.Sprint(resourceVersion)}
+			c.ledger.wrote(klog.Background(), parent,
+				newWrite(target{host: "server", resource: resource, namespace: namespace}, false,
+					metadata{ObjectMeta: object}))
 		}
 		write(1, "default", "configmaps", 7)
 		for i := range namespaces {
@@ -260,7 +277,8 @@ func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
 				one := replica(t, l, ahead, func(ctx context.Context, _ *cachedMaps) {
 					<-writes
 					child := ahead.Create(configMap("child"))
-					w := newWrite(target{host: "server", resource: "configmaps"}, false, metadata{ObjectMeta: child.ObjectMeta})
+					w := newWrite(target{host: "server", resource: "configmaps"}, false,
+						metadata{ObjectMeta: child.ObjectMeta})
 					ctx.Value(runKey{}).(*run).wrote(ctx, "POST", w)
 				})
 				synctest.Wait()

@@ -33,10 +33,11 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// What the helpers rely on is decided by the server: what conflicts, what a condition on a UID or on a list does, what it refuses. So these tests run
-// on a real one.
+// What the helpers rely on is decided by the server: what conflicts, what a condition on a UID or on a list does, what
+// it refuses. So these tests run on a real one.
 
-// wire counts the writes of all clients that are made from a configuration, and can lose the answers of their creations.
+// wire counts the writes of all clients that are made from a configuration, and can lose the answers of their
+// creations.
 type wire struct {
 	writes atomic.Int32
 	lose   atomic.Bool
@@ -111,7 +112,8 @@ func (s *site) newGadgets(t *testing.T) reconcile.DynamicClient {
 	client := dynamic.NewForConfigOrDie(s.config)
 	group := strings.ToLower(t.Name()) + ".example.com"
 	open := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
-	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"})
 	_, err := crds.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": map[string]any{"name": "gadgets." + group},
@@ -131,10 +133,12 @@ func (s *site) newGadgets(t *testing.T) reconcile.DynamicClient {
 	t.Cleanup(func() {
 		require.NoError(t, crds.Delete(context.Background(), "gadgets."+group, metav1.DeleteOptions{}))
 	})
-	s.gadgets = client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "gadgets"}).Namespace(s.namespace)
+	s.gadgets = client.Resource(schema.GroupVersionResource{Group: group, Version: "v1",
+		Resource: "gadgets"}).Namespace(s.namespace)
 	require.Eventually(t, func() bool { // it takes a moment until a new resource is served
 		_, err := s.gadgets.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": group + "/v1", "kind": "Gadget", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"size": int64(1)},
+			"apiVersion": group + "/v1", "kind": "Gadget", "metadata": map[string]any{"name": "a"},
+			"spec": map[string]any{"size": int64(1)},
 		}}, metav1.CreateOptions{})
 		return err == nil
 	}, time.Minute, 50*time.Millisecond)
@@ -148,7 +152,8 @@ func TestStatusOnAServer(t *testing.T) {
 	seen := s.newSet(t, "a")
 
 	// Somebody changes the spec before the status is written.
-	_, err := sets.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"minReadySeconds":7}}`), metav1.PatchOptions{})
+	_, err := sets.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"minReadySeconds":7}}`),
+		metav1.PatchOptions{})
 	require.NoError(t, err)
 	s.writes()
 	status := func(rs *appsv1.ReplicaSet) error {
@@ -166,7 +171,8 @@ func TestStatusOnAServer(t *testing.T) {
 	// Nothing to write, however it was read.
 	live, err := sets.Get(ctx, "a", metav1.GetOptions{})
 	require.NoError(t, err)
-	_, err = reconcile.UpdateStatus(ctx, sets, live, func(rs *appsv1.ReplicaSet) error { rs.Status.Replicas = 3; return nil })
+	_, err = reconcile.UpdateStatus(ctx, sets, live,
+		func(rs *appsv1.ReplicaSet) error { rs.Status.Replicas = 3; return nil })
 	require.NoError(t, err)
 	require.Zero(t, s.writes())
 
@@ -186,7 +192,8 @@ func TestStatusOfACustomResource(t *testing.T) {
 	ctx, gadgets := t.Context(), s.newGadgets(t)
 	seen, err := gadgets.Get(ctx, "a", metav1.GetOptions{})
 	require.NoError(t, err)
-	_, err = gadgets.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"size":2},"status":{"ignored":true}}`), metav1.PatchOptions{})
+	_, err = gadgets.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"size":2},"status":{"ignored":true}}`),
+		metav1.PatchOptions{})
 	require.NoError(t, err)
 	s.writes()
 	replicas := func(o *unstructured.Unstructured) error {
@@ -208,7 +215,8 @@ func TestStatusOfACustomResource(t *testing.T) {
 
 	// A resource without a status subresource answers 404, which says nothing about the object.
 	s.newMap(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
-	statusless := reconcile.Dynamic(dynamic.NewForConfigOrDie(s.config).Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(s.namespace))
+	statusless := reconcile.Dynamic(dynamic.NewForConfigOrDie(s.config).Resource(
+		corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(s.namespace))
 	o, err := statusless.Get(ctx, "a", metav1.GetOptions{})
 	require.NoError(t, err)
 	_, err = reconcile.UpdateStatus(ctx, statusless, o, replicas)
@@ -231,11 +239,13 @@ func TestConditionsOnAServer(t *testing.T) {
 		reason string
 		writes int
 	}{
-		{metav1.ConditionFalse, "Starting", 1}, {metav1.ConditionFalse, "Starting", 0}, {metav1.ConditionFalse, "Slow", 1},
+		{metav1.ConditionFalse, "Starting", 1}, {metav1.ConditionFalse, "Starting", 0},
+		{metav1.ConditionFalse, "Slow", 1},
 		{metav1.ConditionTrue, "Up", 1}, {metav1.ConditionTrue, "Up", 0},
 	} {
 		service, err = reconcile.UpdateStatus(ctx, services, service, func(service *corev1.Service) error {
-			return reconcile.SetCondition(&service.Status.Conditions, service.Generation, ready(step.status, step.reason))
+			return reconcile.SetCondition(&service.Status.Conditions, service.Generation,
+				ready(step.status, step.reason))
 		})
 		require.NoError(t, err)
 		require.Equal(t, step.writes, s.writes(), step)
@@ -248,7 +258,8 @@ func TestConditionsOnAServer(t *testing.T) {
 func TestFinalizersOnAServer(t *testing.T) {
 	s := newSite(t)
 	ctx, maps := t.Context(), s.client.CoreV1().ConfigMaps(s.namespace)
-	shadows := metadata.NewForConfigOrDie(s.config).Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(s.namespace)
+	shadows := metadata.NewForConfigOrDie(s.config).Resource(
+		corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(s.namespace)
 	gadgets := s.newGadgets(t)
 	read := func(name string) func() (*corev1.ConfigMap, error) {
 		return func() (*corev1.ConfigMap, error) { return maps.Get(ctx, name, metav1.GetOptions{}) }
@@ -261,14 +272,21 @@ func TestFinalizersOnAServer(t *testing.T) {
 		testFinalizer(t, maps, read("none"), func() error { return maps.Delete(ctx, "none", metav1.DeleteOptions{}) })
 	})
 	t.Run("next to others", func(t *testing.T) {
-		testFinalizer(t, maps, read("theirs"), func() error { return maps.Delete(ctx, "theirs", metav1.DeleteOptions{}) })
+		testFinalizer(t, maps, read("theirs"),
+			func() error { return maps.Delete(ctx, "theirs", metav1.DeleteOptions{}) })
 	})
 	t.Run("metadata", func(t *testing.T) {
-		testFinalizer(t, shadows, func() (*metav1.PartialObjectMetadata, error) { return shadows.Get(ctx, "shadow", metav1.GetOptions{}) },
+		testFinalizer(t, shadows, func() (*metav1.PartialObjectMetadata,
+			error) {
+			return shadows.Get(ctx, "shadow", metav1.GetOptions{})
+		},
 			func() error { return shadows.Delete(ctx, "shadow", metav1.DeleteOptions{}) })
 	})
 	t.Run("custom resource", func(t *testing.T) {
-		testFinalizer(t, gadgets, func() (*unstructured.Unstructured, error) { return gadgets.Get(ctx, "a", metav1.GetOptions{}) },
+		testFinalizer(t, gadgets, func() (*unstructured.Unstructured,
+			error) {
+			return gadgets.Get(ctx, "a", metav1.GetOptions{})
+		},
 			func() error { return s.gadgets.Delete(ctx, "a", metav1.DeleteOptions{}) })
 	})
 
@@ -287,7 +305,8 @@ func TestFinalizersOnAServer(t *testing.T) {
 }
 
 // testFinalizer takes an object through its life, with views that are out of date.
-func testFinalizer[T informer.Object](t *testing.T, client reconcile.Patcher[T], read func() (T, error), del func() error) {
+func testFinalizer[T informer.Object](t *testing.T, client reconcile.Patcher[T], read func() (T, error),
+	del func() error) {
 	ctx := t.Context()
 	look := func() T {
 		o, err := read()
@@ -348,22 +367,26 @@ func testFinalizer[T informer.Object](t *testing.T, client reconcile.Patcher[T],
 
 func TestClaimsOnAServer(t *testing.T) {
 	s := newSite(t)
-	ctx, sets, maps := t.Context(), s.client.AppsV1().ReplicaSets(s.namespace), s.client.CoreV1().ConfigMaps(s.namespace)
+	ctx, sets, maps := t.Context(), s.client.AppsV1().ReplicaSets(s.namespace),
+		s.client.CoreV1().ConfigMaps(s.namespace)
 	rs := s.newSet(t, "owner")
 	owner := reconcile.NewOwner(sets, rs, setKind)
 	all := func(*corev1.ConfigMap) bool { return true }
 	none := func(*corev1.ConfigMap) bool { return false }
-	claim := func(o *reconcile.Owner, wanted func(*corev1.ConfigMap) bool, candidates ...*corev1.ConfigMap) ([]*corev1.ConfigMap, error) {
+	claim := func(o *reconcile.Owner, wanted func(*corev1.ConfigMap) bool,
+		candidates ...*corev1.ConfigMap) ([]*corev1.ConfigMap, error) {
 		return reconcile.Claim(ctx, o, maps, slices.Values(candidates), wanted)
 	}
 	newMap := func(name string) *corev1.ConfigMap {
-		return s.newMap(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "v1", Kind: "ConfigMap", Name: "kube-root-ca.crt", UID: s.root(t).UID}}}})
+		return s.newMap(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name,
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "ConfigMap", Name: "kube-root-ca.crt", UID: s.root(t).UID}}}})
 	}
 
 	// An orphan with an owner that does not control it: taken, changed elsewhere, let go, and as it was.
 	orphan := newMap("orphan")
-	_, err := maps.Patch(ctx, "orphan", types.MergePatchType, []byte(`{"data":{"changed":"yes"}}`), metav1.PatchOptions{})
+	_, err := maps.Patch(ctx, "orphan", types.MergePatchType, []byte(`{"data":{"changed":"yes"}}`),
+		metav1.PatchOptions{})
 	require.NoError(t, err)
 	mine, err := claim(owner, all, orphan)
 	require.NoError(t, err)
@@ -413,7 +436,8 @@ func TestClaimsOnAServer(t *testing.T) {
 	gadgets := s.newGadgets(t)
 	gadget, err := gadgets.Get(ctx, "a", metav1.GetOptions{})
 	require.NoError(t, err)
-	theirs, err := reconcile.Claim(ctx, owner, gadgets, slices.Values([]*unstructured.Unstructured{gadget}), func(*unstructured.Unstructured) bool { return true })
+	theirs, err := reconcile.Claim(ctx, owner, gadgets, slices.Values([]*unstructured.Unstructured{gadget}),
+		func(*unstructured.Unstructured) bool { return true })
 	require.NoError(t, err)
 	require.Equal(t, []metav1.OwnerReference{owner.Reference()}, theirs[0].GetOwnerReferences())
 
@@ -450,7 +474,8 @@ func (s *site) root(t *testing.T) *corev1.ConfigMap {
 // TestACreationWhoseAnswerIsLostOnAServer repeats it, and finds what it has made.
 func TestACreationWhoseAnswerIsLostOnAServer(t *testing.T) {
 	s := newSite(t)
-	ctx, sets, maps := t.Context(), s.client.AppsV1().ReplicaSets(s.namespace), s.client.CoreV1().ConfigMaps(s.namespace)
+	ctx, sets, maps := t.Context(), s.client.AppsV1().ReplicaSets(s.namespace),
+		s.client.CoreV1().ConfigMaps(s.namespace)
 	owner := reconcile.NewOwner(sets, s.newSet(t, "owner"), setKind)
 	child := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "child"}}
 
@@ -470,7 +495,8 @@ func TestACreationWhoseAnswerIsLostOnAServer(t *testing.T) {
 	require.ErrorAs(t, err, &taken)
 	require.Equal(t, new(owner.Reference()), taken.Controller)
 	require.True(t, apierrors.IsAlreadyExists(err))
-	_, err = maps.Patch(ctx, "child", types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{})
+	_, err = maps.Patch(ctx, "child", types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`),
+		metav1.PatchOptions{})
 	require.NoError(t, err)
 	_, err = reconcile.CreateOwned(ctx, owner, maps, child)
 	require.ErrorAs(t, err, &taken)
@@ -479,7 +505,8 @@ func TestACreationWhoseAnswerIsLostOnAServer(t *testing.T) {
 
 func TestApplyOnAServer(t *testing.T) {
 	s := newSite(t)
-	ctx, maps, sets := t.Context(), s.client.CoreV1().ConfigMaps(s.namespace), s.client.AppsV1().ReplicaSets(s.namespace)
+	ctx, maps, sets := t.Context(), s.client.CoreV1().ConfigMaps(s.namespace),
+		s.client.AppsV1().ReplicaSets(s.namespace)
 	config := func(data map[string]string) *corev1ac.ConfigMapApplyConfiguration {
 		return corev1ac.ConfigMap("a", s.namespace).WithData(data)
 	}
@@ -492,7 +519,8 @@ func TestApplyOnAServer(t *testing.T) {
 	require.Equal(t, 1, s.writes())
 
 	// Somebody else takes a field over, and adds one.
-	_, err := maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"ours":"2","theirs":"3"}}`), metav1.PatchOptions{FieldManager: "somebody"})
+	_, err := maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"ours":"2","theirs":"3"}}`),
+		metav1.PatchOptions{FieldManager: "somebody"})
 	require.NoError(t, err)
 	_, err = reconcile.Apply(ctx, maps.Apply, config(map[string]string{"ours": "1"}), asMe)
 	var conflict *reconcile.ApplyConflictError
@@ -500,7 +528,8 @@ func TestApplyOnAServer(t *testing.T) {
 	require.Equal(t, []reconcile.FieldConflict{{Field: ".data.ours", Manager: "somebody"}}, conflict.Conflicts)
 	require.EqualError(t, err, "apply "+s.namespace+"/a as me: .data.ours is managed by somebody")
 
-	forced, err := reconcile.Apply(ctx, maps.Apply, config(map[string]string{"ours": "1"}), metav1.ApplyOptions{FieldManager: "me", Force: true})
+	forced, err := reconcile.Apply(ctx, maps.Apply, config(map[string]string{"ours": "1"}),
+		metav1.ApplyOptions{FieldManager: "me", Force: true})
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"ours": "1", "theirs": "3"}, forced.Data)
 
@@ -519,7 +548,8 @@ func TestApplyOnAServer(t *testing.T) {
 		WithSelector(metav1ac.LabelSelector().WithMatchLabels(labels)).
 		WithTemplate(corev1ac.PodTemplateSpec().WithLabels(labels).WithSpec(corev1ac.PodSpec().
 			WithContainers(corev1ac.Container().WithName("main").WithImage("none").
-				WithResources(corev1ac.ResourceRequirements().WithRequests(corev1.ResourceList{"cpu": apiresource.MustParse("100m")})).
+				WithResources(corev1ac.ResourceRequirements().WithRequests(
+					corev1.ResourceList{"cpu": apiresource.MustParse("100m")})).
 				WithPorts(corev1ac.ContainerPort().WithContainerPort(80).WithName("http"))))))
 	b, err := reconcile.ApplyChanges(ctx, sets.Apply, appsv1ac.ExtractReplicaSet, nil, set, asMe)
 	require.NoError(t, err)

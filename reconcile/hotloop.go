@@ -42,24 +42,26 @@ type loop struct {
 	// unjudged is what named the key while the run went on: the event may be faster than the answer, so that only the
 	// end of the run tells whose doing it was.
 	unjudged []sight
-	writes   map[echo]bool // of the last run, while nothing else has come to pass: true for objects that are seen to be new
-	before   map[echo]bool // those of the run before it: an event may come when the cache has had its object for a moment
-	folded   bool          // they are in seen
-	acts     []act         // the writes of the last run by name
-	bySelf   bool          // the run, or the last, was brought about by nobody but the run before it
-	wrote    bool          // the last run has changed something
-	soon     bool          // the last run has asked for another at once
-	judged   bool          // the last run has been counted
-	runs     int           // that have been judged
-	turns    int           // runs that count, less those with progress
-	undone   int           // runs that deleted what the key had made
-	fights   int           // runs that brought back what somebody else had undone
-	seen     traces        // what such runs have written
-	changes  string        // an object, and its fields that change in the circle; empty while nobody knows
-	hot      bool          // the key is slowed down
-	told     bool          // and the log says so
-	rests    time.Time     // until when
-	ended    time.Time     // when the last run did
+	// of the last run, while nothing else has come to pass: true for objects that are seen to be new
+	writes map[echo]bool
+	// those of the run before it: an event may come when the cache has had its object for a moment
+	before  map[echo]bool
+	folded  bool      // they are in seen
+	acts    []act     // the writes of the last run by name
+	bySelf  bool      // the run, or the last, was brought about by nobody but the run before it
+	wrote   bool      // the last run has changed something
+	soon    bool      // the last run has asked for another at once
+	judged  bool      // the last run has been counted
+	runs    int       // that have been judged
+	turns   int       // runs that count, less those with progress
+	undone  int       // runs that deleted what the key had made
+	fights  int       // runs that brought back what somebody else had undone
+	seen    traces    // what such runs have written
+	changes string    // an object, and its fields that change in the circle; empty while nobody knows
+	hot     bool      // the key is slowed down
+	told    bool      // and the log says so
+	rests   time.Time // until when
+	ended   time.Time // when the last run did
 }
 
 // sight is a change of an object that names the key.
@@ -430,9 +432,11 @@ func (t *trail) report(s *step, rest time.Duration) func(klog.Logger) {
 		l.told = true
 		message := "This key goes in circles: nobody but its own runs brings it up, and it is slowed down"
 		if l.fights > max(l.turns, l.undone) {
-			message = "This key goes in circles: somebody else undoes what its runs write, each time, and it is slowed down"
+			message = "This key goes in circles: somebody else undoes what its runs write, each time, and it is " +
+				"slowed down"
 		}
-		line := []any{"runs", hotAfter + 1, "writes", fmt.Sprint(l.acts), "changes", l.changes, "causes", s.causes.String(),
+		line := []any{"runs", hotAfter + 1, "writes", fmt.Sprint(l.acts), "changes", l.changes, "causes",
+			s.causes.String(),
 			"rests", rest, "atMost", hotCap}
 		return func(log klog.Logger) { log.Error(nil, message, line...) }
 	case !l.hot && l.told:

@@ -41,8 +41,8 @@ func newCircler(t *testing.T, turn func(ctx context.Context, c *circler, n int) 
 	return c
 }
 
-// slowly fails the test when nothing slows a Reconciler down. Then time would not go on, since it stands still as long as somebody is at work; so the
-// Reconciler is stopped.
+// slowly fails the test when nothing slows a Reconciler down. Then time would not go on, since it stands still as long
+// as somebody is at work; so the Reconciler is stopped.
 func slowly(t *testing.T, r Func) Func {
 	const tooOften = 10_000
 	var runs atomic.Int32
@@ -60,14 +60,16 @@ func slowly(t *testing.T, r Func) Func {
 
 // write changes the object, as a status would be that holds the time of the day.
 func (c *circler) write(ctx context.Context, n int) error {
-	return Wrote(ctx, c.maps, c.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"n": fmt.Sprint(n)} }))
+	return Wrote(ctx, c.maps, c.api.Update("default", "a",
+		func(m *corev1.ConfigMap) { m.Data = map[string]string{"n": fmt.Sprint(n)} }))
 }
 
 func TestAKeyThatWritesInCirclesIsSlowedDown(t *testing.T) {
 	for name, result := range map[string]struct {
 		result Result
 		err    error
-	}{"and succeeds": {}, "and fails": {err: errors.New("no")}, "and asks for more": {result: Result{RequeueAfter: time.Millisecond}}} {
+	}{"and succeeds": {}, "and fails": {err: errors.New("no")},
+		"and asks for more": {result: Result{RequeueAfter: time.Millisecond}}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
@@ -77,7 +79,8 @@ func TestAKeyThatWritesInCirclesIsSlowedDown(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(time.Second / 2)
 				synctest.Wait()
-				require.EqualValues(t, hotAfter+2, c.runs.Load(), "the first is somebody else's doing, %d are free, and one is the last straw", hotAfter)
+				require.EqualValues(t, hotAfter+2, c.runs.Load(),
+					"the first is somebody else's doing, %d are free, and one is the last straw", hotAfter)
 				require.Equal(t, 1, c.controller.Stats().Circling)
 				time.Sleep(time.Hour)
 				synctest.Wait()
@@ -122,13 +125,16 @@ func TestRequeueAfterHasAFloorForWhoComesBackAgainAndAgain(t *testing.T) {
 		require.EqualValues(t, hotAfter+2, c.runs.Load())
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.InDelta(t, hotAfter+2+60, c.runs.Load(), 1, "once in a second, and not more rarely: it may be asking somebody else")
+		require.InDelta(t, hotAfter+2+60, c.runs.Load(), 1,
+			"once in a second, and not more rarely: it may be asking somebody else")
 	})
 }
 
-// TestACircleIsNamedWithWhatChangesInIt finds, in the one line of the log, what was written and which of its fields change, and none of their values.
+// TestACircleIsNamedWithWhatChangesInIt finds, in the one line of the log, what was written and which of its fields
+// change, and none of their values.
 func TestACircleIsNamedWithWhatChangesInIt(t *testing.T) {
-	for name, lag := range map[string]time.Duration{"the answer is faster than the event": 0, "the event is faster than the answer": time.Millisecond} {
+	for name, lag := range map[string]time.Duration{"the answer is faster than the event": 0,
+		"the event is faster than the answer": time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
@@ -162,12 +168,16 @@ func TestWhatOthersDoIsNoCircle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
 			if m, _ := c.maps.Get(Key{Namespace: "default", Name: "a"}); m.Data["n"] != m.Labels["want"] {
-				return Result{}, Wrote(ctx, c.maps, c.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"n": m.Labels["want"]} }))
+				return Result{}, Wrote(ctx, c.maps,
+					c.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"n": m.Labels["want"]} }))
 			}
 			return Result{}, nil
 		})
 		for i := range 10 * hotAfter {
-			c.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Labels = map[string]string{"want": fmt.Sprint(i)} })
+			c.api.Update("default", "a", func(m *corev1.ConfigMap) {
+				m.Labels = map[string]string{"want": fmt.Sprint(
+					i)}
+			})
 			synctest.Wait()
 		}
 		require.GreaterOrEqual(t, c.runs.Load(), int32(20*hotAfter))
@@ -176,11 +186,13 @@ func TestWhatOthersDoIsNoCircle(t *testing.T) {
 	})
 }
 
-// TestAnEventThatIsFasterThanTheAnswerIsStillTheKeysOwn lets the cache have the write before the run knows that it has made it.
+// TestAnEventThatIsFasterThanTheAnswerIsStillTheKeysOwn lets the cache have the write before the run knows that it has
+// made it.
 func TestAnEventThatIsFasterThanTheAnswerIsStillTheKeysOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
-			updated := c.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"n": fmt.Sprint(n)} })
+			updated := c.api.Update("default", "a",
+				func(m *corev1.ConfigMap) { m.Data = map[string]string{"n": fmt.Sprint(n)} })
 			time.Sleep(time.Millisecond)
 			return Result{}, Wrote(ctx, c.maps, updated)
 		})
@@ -190,7 +202,8 @@ func TestAnEventThatIsFasterThanTheAnswerIsStillTheKeysOwn(t *testing.T) {
 	})
 }
 
-// TestDeletingInCirclesIsFoundToo replaces a child again and again: its deletion's event has a version that no answer tells.
+// TestDeletingInCirclesIsFoundToo replaces a child again and again: its deletion's event has a version that no answer
+// tells.
 func TestDeletingInCirclesIsFoundToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		children := newMapAPI()

@@ -12,7 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// behindLag returns a configuration whose connections lead to the same server through a proxy that lets every answer arrive late: delayed, not slowed down.
+// behindLag returns a configuration whose connections lead to the same server through a proxy that lets every answer
+// arrive late: delayed, not slowed down.
 func behindLag(t *testing.T, cfg *rest.Config, lag time.Duration) *rest.Config {
 	server, err := url.Parse(cfg.Host)
 	require.NoError(t, err)

@@ -31,7 +31,8 @@ import (
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
-// learning is a fake API that does for an informer what the transport does: it lets the Manager learn what the informer asks for.
+// learning is a fake API that does for an informer what the transport does: it lets the Manager learn what the informer
+// asks for.
 type learning struct{ *mapAPI }
 
 func (l learning) List(ctx context.Context, opts metav1.ListOptions) (*corev1.ConfigMapList, error) {
@@ -118,7 +119,8 @@ func newFamily(t *testing.T, tracked bool) *family {
 		case !has && !f.unwanted.Load() || f.always.Load():
 			child := f.api.Create(configMap(fmt.Sprintf("child-%d", f.created.Add(1))))
 			if f.answerLost.Load() {
-				ctx.Value(runKey{}).(*run).lost(ctx, target{host: "server", resource: "configmaps", namespace: "default"})
+				ctx.Value(runKey{}).(*run).lost(ctx,
+					target{host: "server", resource: "configmaps", namespace: "default"})
 				break
 			}
 			f.wrote(ctx, child, false)
@@ -139,7 +141,8 @@ func newFamily(t *testing.T, tracked bool) *family {
 // wrote reports a write to the run of ctx, as TrackWrites does.
 func (f *family) wrote(ctx context.Context, m *corev1.ConfigMap, deleted bool) {
 	if f.tracked {
-		ctx.Value(runKey{}).(*run).wrote(ctx, "POST", newWrite(target{host: "server", resource: "configmaps"}, deleted, metadata{ObjectMeta: m.ObjectMeta}))
+		ctx.Value(runKey{}).(*run).wrote(ctx, "POST",
+			newWrite(target{host: "server", resource: "configmaps"}, deleted, metadata{ObjectMeta: m.ObjectMeta}))
 	}
 }
 
@@ -149,7 +152,8 @@ func (f *family) look() {
 	synctest.Wait()
 }
 
-// TestAKeyWaitsForTheCreationThatItMade is the classic bug: a controller creates a child, is called again before its cache has it, and creates another.
+// TestAKeyWaitsForTheCreationThatItMade is the classic bug: a controller creates a child, is called again before its
+// cache has it, and creates another.
 func TestAKeyWaitsForTheCreationThatItMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFamily(t, true)
@@ -203,7 +207,8 @@ func TestACacheThatStaysBehindKeepsTheKeyParked(t *testing.T) {
 		f.look()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.EqualValues(t, 1, f.runs.Load(), "the server has the child and the cache does not: acting would do harm")
+		require.EqualValues(t, 1, f.runs.Load(),
+			"the server has the child and the cache does not: acting would do harm")
 		require.Equal(t, informer.Stale, f.children.Health().State)
 		f.noLists.Store(false)
 		f.api.Release()
@@ -212,7 +217,8 @@ func TestACacheThatStaysBehindKeepsTheKeyParked(t *testing.T) {
 	})
 }
 
-// TestACacheThatStaysBehindIsMended has a server whose watches tell nothing any more, while its lists are as good as ever.
+// TestACacheThatStaysBehindIsMended has a server whose watches tell nothing any more, while its lists are as good as
+// ever.
 func TestACacheThatStaysBehindIsMended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFamily(t, true)
@@ -239,14 +245,15 @@ func TestAWriteThatIsGoneFromTheServerIsNotWaitedFor(t *testing.T) {
 		require.EqualValues(t, 1, f.runs.Load())
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		require.EqualValues(t, 2, f.runs.Load(), "asked after 10 s, the server says that nobody will ever see the child")
+		require.EqualValues(t, 2, f.runs.Load(),
+			"asked after 10 s, the server says that nobody will ever see the child")
 		require.EqualValues(t, 2, f.created.Load())
 		f.api.Release()
 	})
 }
 
-// TestAWriteThatTheServerHasForgottenIsNotWaitedFor restores the server from a backup: the object is there, but older than what was written. Where
-// the versions cannot be compared nobody can tell that, but a list.
+// TestAWriteThatTheServerHasForgottenIsNotWaitedFor restores the server from a backup: the object is there, but older
+// than what was written. Where the versions cannot be compared nobody can tell that, but a list.
 func TestAWriteThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
 	for live, lists := range map[string]int{"50": 0, "not-a-number": 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -278,7 +285,8 @@ func TestAWriteThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
 func TestWritesAreSeenInProjectionsToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := learning{newMapAPI()}
-		names, err := informer.Project[*corev1.ConfigMap](api, func(m *corev1.ConfigMap) (string, error) { return m.Name, nil }, informer.Options[*corev1.ConfigMap]{})
+		names, err := informer.Project[*corev1.ConfigMap](api,
+			func(m *corev1.ConfigMap) (string, error) { return m.Name, nil }, informer.Options[*corev1.ConfigMap]{})
 		require.NoError(t, err)
 		var runs atomic.Int32
 		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
@@ -468,7 +476,8 @@ func probeIn(t *testing.T, l *ledger, after time.Duration) (probes int) {
 // podWrite is a write of the pod default/NAME, whose UID is u.
 func podWrite(name, resourceVersion string, deleted bool) write {
 	return newWrite(target{host: "server", resource: "pods"}, deleted,
-		metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u", ResourceVersion: resourceVersion}})
+		metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u",
+			ResourceVersion: resourceVersion}})
 }
 
 // TestACacheThatIsBehindIsAskedAboutOnce has written much that the server has and the cache has not.
@@ -501,7 +510,8 @@ func TestACacheThatIsBehindIsAskedAboutOnce(t *testing.T) {
 	})
 }
 
-// TestAKeyWhoseWriteIsOfUnknownOutcomeWaitsForAList loses the answer to a creation that has happened, and to one that has not.
+// TestAKeyWhoseWriteIsOfUnknownOutcomeWaitsForAList loses the answer to a creation that has happened, and to one that
+// has not.
 func TestAKeyWhoseWriteIsOfUnknownOutcomeWaitsForAList(t *testing.T) {
 	for name, happened := range map[string]bool{"it happened": true, "it did not": false} {
 		t.Run(name, func(t *testing.T) {
@@ -669,10 +679,13 @@ func TestAWriteThatCannotBeWaitedForIsAnError(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{
 			"Wrote: the informer is nil",
-			"Deleted: informer configmaps is no source of controller test: call Reads or one of the others before NewManager",
+			"Deleted: informer configmaps is no source of controller test: call Reads or one of the others before " +
+				"NewManager",
 			"Wrote: the object is nil",
-			"Wrote: default/a has no UID or no resourceVersion: give the object that the server has answered (a fake client answers without them)",
-			"Wrote: default/a has no UID or no resourceVersion: give the object that the server has answered (a fake client answers without them)",
+			"Wrote: default/a has no UID or no resourceVersion: give the object that the server has answered (a " +
+				"fake client answers without them)",
+			"Wrote: default/a has no UID or no resourceVersion: give the object that the server has answered (a " +
+				"fake client answers without them)",
 			"<nil>",
 		}, log.take())
 	})
@@ -696,7 +709,8 @@ func TestVersionsAreNumbersOrCanOnlyBeEqual(t *testing.T) {
 	require.False(t, atLeast("abd", "abc"))
 }
 
-// TestADeletionIsNotSeenBeforeTheCreation deletes what the same run has created, and what the cache has seen neither of.
+// TestADeletionIsNotSeenBeforeTheCreation deletes what the same run has created, and what the cache has seen neither
+// of.
 func TestADeletionIsNotSeenBeforeTheCreation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newController(t, keys(&journal{}), Options{}).ledger
@@ -1147,8 +1161,9 @@ func requireInOrder(t *testing.T, l *ledger) {
 	require.Equal(t, len(debts), aged)
 }
 
-// TestAnEventBetweenTheLookAtTheCacheAndTheDebtSettlesIt: the event comes at the last moment at which the cache does not show the write, and need not wait for
-// the ledger. What it finds to settle must be there, or nobody settles it before the cache is doubted.
+// TestAnEventBetweenTheLookAtTheCacheAndTheDebtSettlesIt: the event comes at the last moment at which the cache does
+// not show the write, and need not wait for the ledger. What it finds to settle must be there, or nobody settles it
+// before the cache is doubted.
 func TestAnEventBetweenTheLookAtTheCacheAndTheDebtSettlesIt(t *testing.T) {
 	l := newController(t, keys(&journal{}), Options{}).ledger
 	key := Key{Namespace: "default", Name: "a"}

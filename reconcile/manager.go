@@ -20,14 +20,15 @@ import (
 var (
 	// ErrStarted is returned by a second Run: a Manager runs once.
 	ErrStarted = errors.New("the manager has been started before")
-	// ErrStuck is wrapped by Run's error when something had not ended StopGrace after it was told to; the error names it. That code still runs, so a
-	// process that gets this error should exit.
+	// ErrStuck is wrapped by Run's error when something had not ended StopGrace after it was told to; the error names
+	// it. That code still runs, so a process that gets this error should exit.
 	ErrStuck = lifecycle.ErrStuck
 )
 
-// Elector lets one of several processes lead; *leaderelection.Elector is one. Run waits until this process leads, calls lead with a context that
-// ends when it does no longer, waits for lead to return, and returns. It gives up what it holds for this process only
-// then, and not at all if lead returns an error that wraps [ErrStuck]: some reconcile goes on.
+// Elector lets one of several processes lead; *leaderelection.Elector is one. Run waits until this process leads, calls
+// lead with a context that ends when it does no longer, waits for lead to return, and returns. It gives up what it
+// holds for this process only then, and not at all if lead returns an error that wraps [ErrStuck]: some reconcile goes
+// on.
 //
 // An Elector may have more methods, as *leaderelection.Elector does. With Leave(word string) and Left() (word string,
 // waited bool) it can hand over: what a leader leaves before lead returns is what the next one finds, and workers start
@@ -50,26 +51,29 @@ type ManagerOptions struct {
 	// that is missing, and wraps the causes, such as the server's 403. Zero: Run waits for as long as it takes, and
 	// says in the log what it waits for; a Role or CRD that arrives late is enough then.
 	SyncTimeout time.Duration
-	// DrainTimeout is how long running reconciles may go on when the Manager is told to stop, before their context ends. New ones do not begin.
-	// Zero: 30 s. When leadership is lost their context ends at once.
+	// DrainTimeout is how long running reconciles may go on when the Manager is told to stop, before their context
+	// ends. New ones do not begin. Zero: 30 s. When leadership is lost their context ends at once.
 	DrainTimeout time.Duration
-	// StopGrace is how long running reconciles have to return once their context has ended. Zero: 10 s. An Elector that gives up on them sooner when
-	// leadership is lost, as package leaderelection's does after its own StopGrace of 3 s, ends Run with an error that wraps ErrStuck.
+	// StopGrace is how long running reconciles have to return once their context has ended. Zero: 10 s. An Elector that
+	// gives up on them sooner when leadership is lost, as package leaderelection's does after its own StopGrace of 3 s,
+	// ends Run with an error that wraps ErrStuck.
 	StopGrace time.Duration
-	// HTTPAddress, host:port, is where /healthz, /readyz and, with Metrics, /metrics are served. There is no authentication, so without a host it is the
-	// loopback address; a kubelet that probes needs 0.0.0.0:port or [::]:port, behind a network policy. Empty: nowhere.
+	// HTTPAddress, host:port, is where /healthz, /readyz and, with Metrics, /metrics are served. There is no
+	// authentication, so without a host it is the loopback address; a kubelet that probes needs 0.0.0.0:port or
+	// [::]:port, behind a network policy. Empty: nowhere.
 	HTTPAddress string
 	// Metrics answers /metrics. Nil: it does not exist.
 	Metrics http.Handler
 }
 
-// Manager runs controllers: the informers that they need, once each; the campaign for leadership, with the caches already warm; the workers, while it
-// leads. Make one with [NewManager].
+// Manager runs controllers: the informers that they need, once each; the campaign for leadership, with the caches
+// already warm; the workers, while it leads. Make one with [NewManager].
 type Manager struct {
 	opts      ManagerOptions
 	informers []*managed
 	started   atomic.Bool
-	// ready is nil once every controller has seen the first state of all its sources; until then it tells what is missing.
+	// ready is nil once every controller has seen the first state of all its sources; until then it tells what is
+	// missing.
 	ready   atomic.Pointer[string]
 	address atomic.Pointer[string]
 }
@@ -87,19 +91,23 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 		errs = append(errs, errors.New("ManagerOptions.Controllers is empty"))
 	}
 	if opts.SyncTimeout < 0 {
-		errs = append(errs, fmt.Errorf("ManagerOptions.SyncTimeout is %s; it is a duration, or zero to wait for as long as it takes", opts.SyncTimeout))
+		errs = append(errs, fmt.Errorf("ManagerOptions.SyncTimeout is %s; it is a duration, or zero to wait for as "+
+			"long as it takes", opts.SyncTimeout))
 	}
 	if opts.DrainTimeout < 0 {
-		errs = append(errs, fmt.Errorf("ManagerOptions.DrainTimeout is %s; it is a duration, or zero for 30 s", opts.DrainTimeout))
+		errs = append(errs, fmt.Errorf("ManagerOptions.DrainTimeout is %s; it is a duration, or zero for 30 s",
+			opts.DrainTimeout))
 	}
 	if opts.DrainTimeout == 0 {
 		opts.DrainTimeout = 30 * time.Second
 	}
 	if opts.StopGrace < 0 {
-		errs = append(errs, fmt.Errorf("ManagerOptions.StopGrace is %s; it is a duration, or zero for 10 s", opts.StopGrace))
+		errs = append(errs, fmt.Errorf("ManagerOptions.StopGrace is %s; it is a duration, or zero for 10 s",
+			opts.StopGrace))
 	}
 	if err := checkAddress(opts.HTTPAddress); err != nil {
-		errs = append(errs, fmt.Errorf("ManagerOptions.HTTPAddress is %q; it is host:port, such as \":8080\" for port 8080 "+
+		errs = append(errs, fmt.Errorf("ManagerOptions.HTTPAddress is %q; it is host:port, such as \":8080\" for "+
+			"port 8080 "+
 			"of the loopback address: %w", opts.HTTPAddress, err))
 	}
 	if opts.Metrics != nil && opts.HTTPAddress == "" {
@@ -127,7 +135,8 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 			errs = append(errs, fmt.Errorf("controller %q belongs to another Manager already", c.name))
 		}
 		if len(c.sources)+len(c.channels) == 0 && len(c.mistakes) == 0 {
-			errs = append(errs, fmt.Errorf("controller %q has no source: call For, Owns, Watches or Receives, or Reads if its keys are named by Enqueue alone", c.name))
+			errs = append(errs, fmt.Errorf("controller %q has no source: call For, Owns, Watches or Receives, or "+
+				"Reads if its keys are named by Enqueue alone", c.name))
 		}
 	}
 	for i, inf := range opts.Informers {
@@ -172,8 +181,8 @@ func (m *Manager) manage(inf Informer) *managed {
 //	campaign  run the Elector
 //	act       when the caches have seen what the last leader wrote, run the workers, for as long as this process leads; then wait for them, and campaign again
 //
-// until ctx ends, and then undoes it in reverse, waiting for each: no more keys are taken, reconciles that are under way have DrainTimeout to finish,
-// the lease is released, the informers end. It returns
+// until ctx ends, and then undoes it in reverse, waiting for each: no more keys are taken, reconciles that are under
+// way have DrainTimeout to finish, the lease is released, the informers end. It returns
 //
 //	nil                    ctx has ended and everything has ended
 //	an error               of listening, of the Elector, of an informer that ended by itself; or the first lists took longer than SyncTimeout
@@ -189,7 +198,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 	}
 	var background lifecycle.Group
-	// The context of everything that outlives the workers, so that a Reconcile that is still running does not look at a dead cache.
+	// The context of everything that outlives the workers, so that a Reconcile that is still running does not look at a
+	// dead cache.
 	under, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 
@@ -204,14 +214,16 @@ func (m *Manager) Run(ctx context.Context) error {
 		background.Go("HTTP server", func() { m.serve(under, listener) })
 	}
 
-	// An informer returns an error if it cannot be run, since somebody else runs it, or if a handler of its is stuck. Either ends everything.
+	// An informer returns an error if it cannot be run, since somebody else runs it, or if a handler of its is stuck.
+	// Either ends everything.
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	failed := make(chan error, len(m.informers))
 	for _, inf := range m.informers {
 		background.Go("informer "+inf.Name(), func() {
 			if err := inf.Run(withLearner(under, inf.learner)); err != nil {
-				if name := "informer " + inf.Name(); !strings.HasPrefix(err.Error(), name) { // as some errors of package informer begin
+				// as some errors of package informer begin
+				if name := "informer " + inf.Name(); !strings.HasPrefix(err.Error(), name) {
 					err = fmt.Errorf("%s: %w", name, err)
 				}
 				failed <- err
@@ -240,7 +252,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Address is where health checks and metrics are served, with the port that was chosen if HTTPAddress left it open; empty before Run.
+// Address is where health checks and metrics are served, with the port that was chosen if HTTPAddress left it open;
+// empty before Run.
 func (m *Manager) Address() string {
 	if a := m.address.Load(); a != nil {
 		return *a
@@ -248,8 +261,8 @@ func (m *Manager) Address() string {
 	return ""
 }
 
-// observe waits until every informer is synced and every source's handler has seen the first state. It returns nil if ctx ended before: campaign
-// finds out.
+// observe waits until every informer is synced and every source's handler has seen the first state. It returns nil if
+// ctx ended before: campaign finds out.
 func (m *Manager) observe(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	wait := ctx
@@ -277,12 +290,14 @@ func (m *Manager) observe(ctx context.Context) error {
 			}
 			if wait.Err() != nil {
 				if err := m.incomplete(wait); err != nil {
-					return fmt.Errorf("the caches were not complete within SyncTimeout (%s): %w", m.opts.SyncTimeout, err)
+					return fmt.Errorf("the caches were not complete within SyncTimeout (%s): %w", m.opts.SyncTimeout,
+						err)
 				}
 				break // all of them are, at the last moment
 			}
 			waited = true
-			log.Info("Waiting for a first list", "informer", inf.Name(), "health", inf.Health().String(), "for", time.Since(began).Round(time.Second))
+			log.Info("Waiting for a first list", "informer", inf.Name(), "health", inf.Health().String(), "for",
+				time.Since(began).Round(time.Second))
 		}
 	}
 	for _, c := range m.opts.Controllers {
@@ -314,8 +329,9 @@ func (m *Manager) incomplete(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// tracked returns an error if some of the informers that controllers depend on make their requests through TrackWrites and some do not: a mistake that
-// would show as duplicates, some day. Without any that do, nobody has asked for TrackWrites.
+// tracked returns an error if some of the informers that controllers depend on make their requests through TrackWrites
+// and some do not: a mistake that would show as duplicates, some day. Without any that do, nobody has asked for
+// TrackWrites.
 func (m *Manager) tracked(log klog.Logger) error {
 	var missing []error
 	seen := 0
@@ -340,7 +356,8 @@ func (m *Manager) tracked(log klog.Logger) error {
 	case len(missing) == 0:
 		return nil
 	case seen == 0:
-		log.Info("No informer makes its requests through TrackWrites, so own writes are waited for only where Wrote and Deleted tell of them: " +
+		log.Info("No informer makes its requests through TrackWrites, so own writes are waited for only where Wrote " +
+			"and Deleted tell of them: " +
 			"cfg.Wrap(reconcile.TrackWrites) on the rest.Config of all clients does it")
 		return nil
 	}
@@ -349,8 +366,8 @@ func (m *Manager) tracked(log klog.Logger) error {
 
 // campaign leads, again and again, until ctx ends.
 //
-// The elector must not learn of the end of ctx while this process leads: the lease is to be kept for as long as reconciles are draining. It is given up
-// by act's return.
+// The elector must not learn of the end of ctx while this process leads: the lease is to be kept for as long as
+// reconciles are draining. It is given up by act's return.
 func (m *Manager) campaign(ctx context.Context) error {
 	if m.opts.Elector == nil {
 		if ctx.Err() != nil {
@@ -403,7 +420,8 @@ func (l *leading) run(lead func() error) (err error) {
 	l.mu.Lock()
 	l.began = true
 	l.mu.Unlock()
-	// A log sink, or an elector's hand-over, may panic or end the goroutine. Then nobody can tell whether workers go on.
+	// A log sink, or an elector's hand-over, may panic or end the goroutine. Then nobody can tell whether workers go
+	// on.
 	if failed := lifecycle.Apart(func() { err = lead() }); failed != nil {
 		err = fmt.Errorf("the workers %w, as far as can be told: %w", ErrStuck, failed)
 	}
@@ -426,8 +444,8 @@ func (l *leading) result() (led bool, stuck error) {
 	return l.began, nil
 }
 
-// act runs the workers of all controllers until ctx or tenure ends and they have returned. When it was ctx, calls that are under way may go on for
-// DrainTimeout.
+// act runs the workers of all controllers until ctx or tenure ends and they have returned. When it was ctx, calls that
+// are under way may go on for DrainTimeout.
 func (m *Manager) act(ctx, tenure context.Context) error {
 	acting, stopActing := context.WithCancel(tenure)
 	defer stopActing()
@@ -471,7 +489,8 @@ func checkAddress(address string) error {
 	return err
 }
 
-// listen takes an address without a host for one of the loopback interface: who wants the world to see it has to say so.
+// listen takes an address without a host for one of the loopback interface: who wants the world to see it has to say
+// so.
 func listen(address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -505,7 +524,8 @@ func (m *Manager) serve(ctx context.Context, listener net.Listener) {
 	if m.opts.Metrics != nil {
 		mux.Handle("GET /metrics", m.opts.Metrics)
 	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
 	var closing lifecycle.Group
 	closing.Go("close", func() {
 		<-ctx.Done()

@@ -35,7 +35,8 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 	_, err = NewController("c", Func(nothing), Options{Timeout: -time.Second})
 	require.ErrorContains(t, err, "Options.Timeout is -1s")
 	_, err = NewController("", nil, Options{Workers: -1, Timeout: -time.Second})
-	for _, want := range []string{"name is empty", "Reconciler is nil", "Options.Workers is -1", "Options.Timeout is -1s"} {
+	for _, want := range []string{"name is empty", "Reconciler is nil", "Options.Workers is -1",
+		"Options.Timeout is -1s"} {
 		require.ErrorContains(t, err, want)
 	}
 
@@ -50,14 +51,20 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 	sourceless, err := NewController("sourceless", Func(nothing), Options{})
 	require.NoError(t, err)
 	_, err = NewManager(ManagerOptions{
-		Controllers: []*Controller{c, c, nil, sourceless}, Informers: []Informer{nil, (*informer.SharedIndexInformer[*corev1.ConfigMap])(nil)}, Elector: (*scripted)(nil),
+		Controllers: []*Controller{c, c, nil, sourceless},
+		Informers:   []Informer{nil, (*informer.SharedIndexInformer[*corev1.ConfigMap])(nil)},
+		Elector:     (*scripted)(nil),
 		SyncTimeout: -1, DrainTimeout: -1, StopGrace: -1, Metrics: http.NotFoundHandler(),
 	})
 	for _, want := range []string{
-		`controller "test": For: the informer is nil`, `controller "test": Owns: the owner has no kind`, `controller "test": Owns: the informer is nil`,
+		`controller "test": For: the informer is nil`, `controller "test": Owns: the owner has no kind`,
+		`controller "test": Owns: the informer is nil`,
 		`controller "test": Watches: the function is nil`, `controller "test": Receives nothing: the channel is nil`,
-		`controller "test": Receives pointless: the function is nil`, `controller "test": Receives: the name is empty`, `controller "test": Reads: the informer is nil`, `two controllers are called "test"`, `Controllers[2] is nil`, `controller "sourceless" has no source`,
-		`Informers[0] is nil`, `Informers[1] is nil`, `Elector is a nil *reconcile.scripted; leave it out`, `SyncTimeout is -1ns`, `DrainTimeout is -1ns`, `StopGrace is -1ns`, `HTTPAddress is not`,
+		`controller "test": Receives pointless: the function is nil`, `controller "test": Receives: the name is empty`,
+		`controller "test": Reads: the informer is nil`, `two controllers are called "test"`, `Controllers[2] is nil`,
+		`controller "sourceless" has no source`,
+		`Informers[0] is nil`, `Informers[1] is nil`, `Elector is a nil *reconcile.scripted; leave it out`,
+		`SyncTimeout is -1ns`, `DrainTimeout is -1ns`, `StopGrace is -1ns`, `HTTPAddress is not`,
 	} {
 		require.ErrorContains(t, err, want)
 	}
@@ -87,7 +94,8 @@ func TestReadsIsASourceOfAControllerWhoseKeysAreEnqueued(t *testing.T) {
 		log := &journal{}
 		c := newController(t, keys(log), Options{})
 		_, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
-		require.ErrorContains(t, err, `controller "test" has no source: call For, Owns, Watches or Receives, or Reads if its keys are named by Enqueue alone`)
+		require.ErrorContains(t, err, `controller "test" has no source: call For, Owns, Watches or Receives, or `+
+			`Reads if its keys are named by Enqueue alone`)
 		Reads(c, newMaps(t, newMapAPI()))
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		c.Enqueue(parent)
@@ -139,7 +147,8 @@ func TestSyncTimeoutNamesEveryCacheThatIsMissing(t *testing.T) {
 		for _, name := range []string{"one", "good", "two", "three"} {
 			api := newMapAPI()
 			if name != "good" {
-				denied := apierrors.NewForbidden(schema.GroupResource{Resource: name + "maps"}, "", errors.New("no Role"))
+				denied := apierrors.NewForbidden(schema.GroupResource{Resource: name + "maps"}, "",
+					errors.New("no Role"))
 				api.BeforeWatch = func(metav1.ListOptions) error { return denied }
 			}
 			inf, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: name})
@@ -218,7 +227,8 @@ func TestWorkersRunOnlyWhileLeadingAndTheCachesStayWarm(t *testing.T) {
 		require.Empty(t, taken(log), "a standby again")
 
 		e.lead <- t.Context()
-		require.Equal(t, []string{"default/b", "default/slow"}, taken(log), "what happened meanwhile, and what was stopped half-way")
+		require.Equal(t, []string{"default/b", "default/slow"}, taken(log),
+			"what happened meanwhile, and what was stopped half-way")
 		api.Create(configMap("c"))
 		require.Equal(t, []string{"default/c"}, taken(log))
 		require.NoError(t, stop())
@@ -273,7 +283,11 @@ func TestLosingTheLeaseWhileDrainingEndsTheReconciles(t *testing.T) {
 		api.Create(configMap("a"))
 		tenure, lose := context.WithTimeout(context.Background(), 5*time.Second)
 		defer lose()
-		c := newController(t, func(ctx context.Context, key Key) (Result, error) { <-ctx.Done(); return Result{}, ctx.Err() }, Options{Timeout: time.Hour})
+		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+			<-ctx.Done()
+			return Result{},
+				ctx.Err()
+		}, Options{Timeout: time.Hour})
 		For(c, newMaps(t, api))
 		e := &scripted{lead: make(chan context.Context, 1), ended: make(chan error, 1)}
 		e.lead <- tenure
@@ -289,7 +303,8 @@ func TestAnElectorThatFailsEndsTheManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newController(t, keys(&journal{}), Options{})
 		For(c, newMaps(t, newMapAPI()))
-		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, Elector: failingElector{io.ErrUnexpectedEOF}})
+		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c},
+			Elector: failingElector{io.ErrUnexpectedEOF}})
 		require.NoError(t, err)
 		require.ErrorIs(t, m.Run(t.Context()), io.ErrUnexpectedEOF)
 	})
@@ -305,10 +320,12 @@ func TestRunNamesWhatDoesNotStop(t *testing.T) {
 		api.Create(configMap("a"))
 		release := make(chan struct{})
 		defer close(release)
-		c := newController(t, func(context.Context, Key) (Result, error) { <-release; return Result{}, nil }, Options{Workers: 2})
+		c := newController(t, func(context.Context, Key) (Result, error) { <-release; return Result{}, nil },
+			Options{Workers: 2})
 		maps := newMaps(t, api)
 		For(c, maps)
-		_, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) { <-release }, informer.HandlerOptions{Name: "sluggard"})
+		_, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) { <-release },
+			informer.HandlerOptions{Name: "sluggard"})
 		require.NoError(t, err)
 		stop := start(t, ManagerOptions{Controllers: []*Controller{c}})
 		synctest.Wait()
@@ -317,7 +334,8 @@ func TestRunNamesWhatDoesNotStop(t *testing.T) {
 		require.ErrorIs(t, err, ErrStuck)
 		require.ErrorContains(t, err, "worker of controller test had 10s to end")
 		require.ErrorContains(t, err, "handler sluggard of informer configmaps had 10s to end")
-		require.Equal(t, 50*time.Second, time.Since(began), "30 s to drain, 10 s of grace for the worker, 10 s for the handler")
+		require.Equal(t, 50*time.Second, time.Since(began),
+			"30 s to drain, 10 s of grace for the worker, 10 s for the handler")
 	})
 }
 
@@ -387,7 +405,8 @@ func TestHealthIsServed(t *testing.T) {
 	require.Equal(t, "up 1\n", body)
 
 	denied.Store(false)
-	require.Eventually(t, func() bool { code, _ := get("/readyz"); return code == 200 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { code, _ := get("/readyz"); return code == 200 }, time.Minute,
+		10*time.Millisecond)
 
 	// A second one at the same address fails at once, and says where.
 	other := newController(t, keys(&journal{}), Options{})
@@ -449,8 +468,10 @@ func TestAnInformerThatTrackWritesNeverSawEndsTheManager(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		require.ErrorContains(t, m.Run(ctx), "controller test depends on informer configmaps, whose requests do not pass TrackWrites as those of other informers do: "+
-			"call cfg.Wrap(reconcile.TrackWrites)")
+		require.ErrorContains(t, m.Run(ctx),
+			"controller test depends on informer configmaps, whose requests do not pass TrackWrites as those of "+
+				"other informers do: "+
+				"call cfg.Wrap(reconcile.TrackWrites)")
 	})
 }
 
@@ -465,7 +486,8 @@ func TestNothingIsReconciledOnACacheThatIsTooOld(t *testing.T) {
 			}
 			return nil
 		}
-		maps, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{MaxStaleness: 2 * time.Minute})
+		maps, err := informer.New[*corev1.ConfigMap](api,
+			informer.Options[*corev1.ConfigMap]{MaxStaleness: 2 * time.Minute})
 		require.NoError(t, err)
 		c := newController(t, keys(log), Options{})
 		For(c, maps)
@@ -485,8 +507,8 @@ func TestNothingIsReconciledOnACacheThatIsTooOld(t *testing.T) {
 	})
 }
 
-// TestShutdownOfALargeManager stops ten informers and five controllers, of which one is stuck in a Reconcile, and one informer in a handler: all the rest ends,
-// and who is to blame is named. Without the two it takes no time at all.
+// TestShutdownOfALargeManager stops ten informers and five controllers, of which one is stuck in a Reconcile, and one
+// informer in a handler: all the rest ends, and who is to blame is named. Without the two it takes no time at all.
 func TestShutdownOfALargeManager(t *testing.T) {
 	for name, stuck := range map[string]bool{"two are stuck": true, "nobody is": false} {
 		t.Run(name, func(t *testing.T) {
@@ -495,23 +517,26 @@ func TestShutdownOfALargeManager(t *testing.T) {
 				var ended atomic.Int32
 				var controllers []*Controller
 				for i := range 5 {
-					c, err := NewController(fmt.Sprint("controller-", i), Func(func(ctx context.Context, key Key) (Result, error) {
-						if stuck && i == 3 && key.Name == "a" {
-							<-release
-						}
-						<-ctx.Done() // as a call that takes for as long as it may
-						ended.Add(1)
-						return Result{}, ctx.Err()
-					}), Options{Workers: 2, Timeout: 20 * time.Second})
+					c, err := NewController(fmt.Sprint("controller-", i),
+						Func(func(ctx context.Context, key Key) (Result, error) {
+							if stuck && i == 3 && key.Name == "a" {
+								<-release
+							}
+							<-ctx.Done() // as a call that takes for as long as it may
+							ended.Add(1)
+							return Result{}, ctx.Err()
+						}), Options{Workers: 2, Timeout: 20 * time.Second})
 					require.NoError(t, err)
 					for j := range 2 {
 						api := newMapAPI()
 						api.Create(configMap("a"))
 						api.Create(configMap("b"))
-						maps, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: fmt.Sprintf("informer-%d-%d", i, j)})
+						maps, err := informer.New[*corev1.ConfigMap](api,
+							informer.Options[*corev1.ConfigMap]{Name: fmt.Sprintf("informer-%d-%d", i, j)})
 						require.NoError(t, err)
 						if stuck && i == 1 && j == 1 {
-							_, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) { <-release }, informer.HandlerOptions{Name: "sluggard"})
+							_, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) { <-release },
+								informer.HandlerOptions{Name: "sluggard"})
 							require.NoError(t, err)
 						}
 						For(c, maps)
@@ -525,15 +550,18 @@ func TestShutdownOfALargeManager(t *testing.T) {
 				took := time.Since(began)
 				if !stuck {
 					require.NoError(t, err)
-					require.Equal(t, 20*time.Second, took, "what the calls that were under way had left of their Timeout")
+					require.Equal(t, 20*time.Second, took,
+						"what the calls that were under way had left of their Timeout")
 					require.EqualValues(t, 10, ended.Load())
 					return
 				}
 				t.Logf("Run returned after %s: %v", took, err)
-				require.Equal(t, 50*time.Second, took, "30 s to drain, 10 s of grace for the worker, 10 s for the handler")
+				require.Equal(t, 50*time.Second, took,
+					"30 s to drain, 10 s of grace for the worker, 10 s for the handler")
 				require.ErrorIs(t, err, ErrStuck)
 				require.EqualError(t, err, "did not stop in time: worker of controller controller-3 had 10s to end\n"+
-					"informer informer-1-1: did not stop in time: handler sluggard of informer informer-1-1 had 10s to end")
+					"informer informer-1-1: did not stop in time: handler sluggard of informer informer-1-1 had 10s "+
+					"to end")
 				require.EqualValues(t, 9, ended.Load(), "everybody else has ended")
 				close(release)
 				synctest.Wait()

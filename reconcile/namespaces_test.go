@@ -22,7 +22,8 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// province is a controller of ConfigMaps, each of which gets a Secret by every run, on an API server of several namespaces.
+// province is a controller of ConfigMaps, each of which gets a Secret by every run, on an API server of several
+// namespaces.
 type province struct {
 	*testing.T
 	admin   kubernetes.Interface // of somebody whose requests have no faults
@@ -44,7 +45,8 @@ func inProvince(t *testing.T, namespaces []string, followed []string, fn func(t 
 		server, err := apiserver.New(apiserver.Options{Namespaces: namespaces})
 		require.NoError(t, err)
 		p := &province{
-			T: t, admin: kubernetes.NewForConfigOrDie(server.Config()), link: server.Link(), runs: map[reconcile.Key]int{}, faults: map[string]apiserver.Fault{},
+			T: t, admin: kubernetes.NewForConfigOrDie(server.Config()), link: server.Link(),
+			runs: map[reconcile.Key]int{}, faults: map[string]apiserver.Fault{},
 		}
 		p.link.Inject(func(r apiserver.Request) apiserver.Fault {
 			p.mu.Lock()
@@ -57,22 +59,26 @@ func inProvince(t *testing.T, namespaces []string, followed []string, fn func(t 
 		config := p.link.Config()
 		config.Wrap(reconcile.TrackWrites)
 		clients := kubernetes.NewForConfigOrDie(config)
-		p.maps, err = informer.NewNamespaced[*corev1.ConfigMap](clients.CoreV1().ConfigMaps, followed, informer.Options[*corev1.ConfigMap]{})
+		p.maps, err = informer.NewNamespaced[*corev1.ConfigMap](clients.CoreV1().ConfigMaps, followed,
+			informer.Options[*corev1.ConfigMap]{})
 		require.NoError(t, err)
-		p.secrets, err = informer.NewNamespaced[*corev1.Secret](clients.CoreV1().Secrets, followed, informer.Options[*corev1.Secret]{})
+		p.secrets, err = informer.NewNamespaced[*corev1.Secret](clients.CoreV1().Secrets, followed,
+			informer.Options[*corev1.Secret]{})
 		require.NoError(t, err)
-		c, err := reconcile.NewController("province", reconcile.Func(func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
-			namespace := key.Namespace
-			if p.into != nil {
-				namespace = p.into(key)
-			}
-			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: key.Name + "-", Labels: map[string]string{"of": key.Name}}}
-			_, err := clients.CoreV1().Secrets(namespace).Create(ctx, s, metav1.CreateOptions{})
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.runs[key]++
-			return reconcile.Result{}, err
-		}), reconcile.Options{})
+		c, err := reconcile.NewController("province",
+			reconcile.Func(func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+				namespace := key.Namespace
+				if p.into != nil {
+					namespace = p.into(key)
+				}
+				s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: key.Name + "-",
+					Labels: map[string]string{"of": key.Name}}}
+				_, err := clients.CoreV1().Secrets(namespace).Create(ctx, s, metav1.CreateOptions{})
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.runs[key]++
+				return reconcile.Result{}, err
+			}), reconcile.Options{})
 		require.NoError(t, err)
 		reconcile.For(c, p.maps)
 		reconcile.Reads(c, p.secrets)
@@ -96,7 +102,8 @@ func (p *province) touch(namespace string) {
 	p.Helper()
 	p.touches++
 	maps := p.admin.CoreV1().ConfigMaps(namespace)
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Data: map[string]string{"touch": fmt.Sprint(p.touches)}}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"},
+		Data: map[string]string{"touch": fmt.Sprint(p.touches)}}
 	_, err := maps.Update(p.Context(), m, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = maps.Create(p.Context(), m, metav1.CreateOptions{})
@@ -122,7 +129,8 @@ func (p *province) fail(namespace string, f apiserver.Fault) {
 // follow lets both informers follow these namespaces, the one that names no keys first.
 func (p *province) follow(namespaces ...string) {
 	p.Helper()
-	require.NoError(p, p.secrets.Rescope(informer.Scope{Namespaces: namespaces, LabelSelector: p.secrets.Scope().LabelSelector}))
+	require.NoError(p, p.secrets.Rescope(informer.Scope{Namespaces: namespaces,
+		LabelSelector: p.secrets.Scope().LabelSelector}))
 	require.NoError(p, p.maps.Rescope(informer.Scope{Namespaces: namespaces}))
 	synctest.Wait()
 }
@@ -188,7 +196,8 @@ func TestNoRunBeforeItsNamespaceIsComplete(t *testing.T) {
 	inProvince(t, []string{"one", "two"}, []string{"one"}, func(t *testing.T, p *province) {
 		p.touch("one")
 		p.touch("two")
-		p.fail("two", apiserver.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "", fmt.Errorf("no"))))
+		p.fail("two", apiserver.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "",
+			fmt.Errorf("no"))))
 		p.follow("one", "two")
 		time.Sleep(7 * time.Minute)
 		require.Zero(t, p.ran("two"), "whether it has Secrets is not known")

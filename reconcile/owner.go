@@ -13,8 +13,9 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// Owner is an object that controls others: each of these has an owner reference to it with controller: true, of which an object can have one only.
-// The garbage collector deletes them after their owner, or, because of blockOwnerDeletion, before, if a foreground deletion asks for that.
+// Owner is an object that controls others: each of these has an owner reference to it with controller: true, of which
+// an object can have one only. The garbage collector deletes them after their owner, or, because of blockOwnerDeletion,
+// before, if a foreground deletion asks for that.
 //
 // Make one with [NewOwner], for each Reconcile anew: it is the object as it was seen then. Safe for concurrent use.
 type Owner struct {
@@ -29,8 +30,8 @@ type Owner struct {
 //
 //	owner := reconcile.NewOwner(clientset.AppsV1().ReplicaSets(rs.Namespace), rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 //
-// The client is used by [Claim], to ask the server whether the object still exists. NewOwner returns no error: a mistake, such as an object without a
-// UID, is reported by [Claim] and [CreateOwned].
+// The client is used by [Claim], to ask the server whether the object still exists. NewOwner returns no error: a
+// mistake, such as an object without a UID, is reported by [Claim] and [CreateOwned].
 func NewOwner[T informer.Object](client Getter[T], seen T, kind schema.GroupVersionKind) *Owner {
 	switch {
 	case isNil(seen):
@@ -40,7 +41,8 @@ func NewOwner[T informer.Object](client Getter[T], seen T, kind schema.GroupVers
 	case kind.Version == "" || kind.Kind == "":
 		return &Owner{mistake: fmt.Errorf("the owner's kind %q is incomplete", kind)}
 	case seen.GetUID() == "" || seen.GetName() == "":
-		return &Owner{mistake: fmt.Errorf("the owner %s has no UID or no name, so it was not read from a server", informer.KeyOf(seen))}
+		return &Owner{mistake: fmt.Errorf("the owner %s has no UID or no name, so it was not read from a server",
+			informer.KeyOf(seen))}
 	}
 	return &Owner{
 		key:       informer.KeyOf(seen),
@@ -78,7 +80,8 @@ func (o *Owner) reaches(namespace string) bool {
 	return o.key.Namespace == "" || o.key.Namespace == namespace
 }
 
-// added returns the references with the owner's: in place of one that made it an owner without control, or at the end. Those of others stay.
+// added returns the references with the owner's: in place of one that made it an owner without control, or at the end.
+// Those of others stay.
 func (o *Owner) added(refs []metav1.OwnerReference) []metav1.OwnerReference {
 	refs = slices.Clone(refs)
 	if i := slices.IndexFunc(refs, o.isReference); i >= 0 {

@@ -54,7 +54,8 @@ func (c *cache) placeOf(namespace string, now moment) *place {
 		p = &place{
 			cache: c, namespace: name, byName: make(map[string][]*debt), forCache: make(map[*debt]struct{}),
 			listed: now.listed, rewinds: now.rewinds,
-			probes: probes{pace: backoff.Backoff{Base: firstProbe, Cap: lastProbe, Costly: true}, said: make(map[trouble]bool)},
+			probes: probes{pace: backoff.Backoff{Base: firstProbe, Cap: lastProbe, Costly: true},
+				said: make(map[trouble]bool)},
 		}
 		c.places[name] = p
 	}

@@ -197,8 +197,8 @@ func (p *place) due() (at time.Time, ok bool) {
 	return at, true
 }
 
-// quiet returns when all is quiet if nothing is found before: not while a server wants to be left alone. The ledger's mu
-// is held.
+// quiet returns when all is quiet if nothing is found before: not while a server wants to be left alone. The ledger's
+// mu is held.
 func (p *probes) quiet() time.Time {
 	at := p.last.Add(quietTime)
 	if p.next.After(at) {
@@ -207,7 +207,8 @@ func (p *probes) quiet() time.Time {
 	return at
 }
 
-// over returns the line that says that all is quiet again, at the level of what was said before. The ledger's mu is held.
+// over returns the line that says that all is quiet again, at the level of what was said before. The ledger's mu is
+// held.
 func (p *probes) over() trouble {
 	if len(p.said) == 1 && p.said[unknown] {
 		return known

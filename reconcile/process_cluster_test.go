@@ -120,9 +120,10 @@ func TestTheNextProcessWaitsForAReconcileThatHangs(t *testing.T) {
 	binary, err := os.Executable()
 	require.NoError(t, err)
 	run := func(kind string) *testcluster.Process {
-		p, err := cluster.Run(t.Context(), testcluster.Command{Name: namespace + "-" + kind, Path: binary, Env: []string{
-			"REPLICA=" + kind, "KUBECONFIG=" + kubeconfig, "NAMESPACE=" + namespace,
-		}})
+		p, err := cluster.Run(t.Context(), testcluster.Command{Name: namespace + "-" + kind, Path: binary,
+			Env: []string{
+				"REPLICA=" + kind, "KUBECONFIG=" + kubeconfig, "NAMESPACE=" + namespace,
+			}})
 		require.NoError(t, err)
 		return p
 	}

@@ -16,13 +16,14 @@ type Key = informer.Key
 
 // Reconciler makes the world match the object of a key.
 //
-// Reconcile is told which object to look at, never what happened to it: it observes (from caches), compares with what is wanted, acts, and
-// reports. It must be idempotent, since it is called again after a restart, after an error and for no reason at all; and it must be complete,
-// since any number of changes may lie behind one call. An object that is gone is an ordinary case, not an error.
+// Reconcile is told which object to look at, never what happened to it: it observes (from caches), compares with what
+// is wanted, acts, and reports. It must be idempotent, since it is called again after a restart, after an error and for
+// no reason at all; and it must be complete, since any number of changes may lie behind one call. An object that is
+// gone is an ordinary case, not an error.
 //
-// Calls for one key never overlap; calls for different keys do. ctx ends when Options.Timeout has passed, when leadership is lost and when the
-// Manager stops; Reconcile should return soon then. Requests to the API server are made with ctx, or what they wrote is not waited for (see
-// [TrackWrites]).
+// Calls for one key never overlap; calls for different keys do. ctx ends when Options.Timeout has passed, when
+// leadership is lost and when the Manager stops; Reconcile should return soon then. Requests to the API server are made
+// with ctx, or what they wrote is not waited for (see [TrackWrites]).
 //
 // What Reconcile returns decides when the key comes back, unless something changes before:
 //
@@ -51,13 +52,13 @@ func (f Func) Reconcile(ctx context.Context, key Key) (Result, error) { return f
 
 // Result is what a Reconcile that went well has to say.
 type Result struct {
-	// RequeueAfter, if positive, brings the key back after that time. Each run decides anew: it replaces what the run before it asked for. Next to
-	// an error it means RetryAfter.
+	// RequeueAfter, if positive, brings the key back after that time. Each run decides anew: it replaces what the run
+	// before it asked for. Next to an error it means RetryAfter.
 	RequeueAfter time.Duration
 }
 
-// Terminal marks an error that trying again cannot mend, such as a spec that contradicts itself: it is logged and counted, and the key rests
-// until something changes. Terminal(nil) is nil.
+// Terminal marks an error that trying again cannot mend, such as a spec that contradicts itself: it is logged and
+// counted, and the key rests until something changes. Terminal(nil) is nil.
 func Terminal(err error) error {
 	if err == nil {
 		return nil
@@ -70,8 +71,9 @@ type terminalError struct{ err error }
 func (e *terminalError) Error() string { return e.err.Error() }
 func (e *terminalError) Unwrap() error { return e.err }
 
-// RetryAfter marks an error that says itself when to try again, such as a 429 with a Retry-After. A d that is not positive, such as the time until a moment
-// that has passed, says nothing: RetryAfter returns err as it is, which is tried again after a delay that grows. RetryAfter(d, nil) is nil.
+// RetryAfter marks an error that says itself when to try again, such as a 429 with a Retry-After. A d that is not
+// positive, such as the time until a moment that has passed, says nothing: RetryAfter returns err as it is, which is
+// tried again after a delay that grows. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil || d <= 0 {
 		return err

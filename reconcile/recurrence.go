@@ -9,12 +9,13 @@ import (
 // fields, and of values. How many are kept has a limit, for each key and for each controller; past it the detector
 // knows less, and takes up no more room.
 const (
-	maxTraces = 64                 // objects that a key has written
-	maxClimb  = 1000               // steps that a rising number may take before it counts as one that never ends
-	maxRivals = 1024               // objects that a controller has written, and somebody else perhaps
-	maxPaths  = 2 * maxChanges     // fields of one object
-	rivalry   = time.Minute        // how long after a write somebody else may undo it for the two to be a circle
-	wary      = hotAfter / 2       // how far a key goes in a circle before each of its writes is looked at field by field
+	maxTraces = 64             // objects that a key has written
+	maxClimb  = 1000           // steps that a rising number may take before it counts as one that never ends
+	maxRivals = 1024           // objects that a controller has written, and somebody else perhaps
+	maxPaths  = 2 * maxChanges // fields of one object
+	rivalry   = time.Minute    // how long after a write somebody else may undo it for the two to be a circle
+	// how far a key goes in a circle before each of its writes is looked at field by field
+	wary      = hotAfter / 2
 	hotSoon   = hotFloor / 10      // a RequeueAfter below this is one of nearly nothing
 	forgotten = 2 * hotCap         // after that long without a run nothing is known of a key any more
 	keepsPace = rivalry + 2*hotCap // the same for two that are slowed down: each rests after the other

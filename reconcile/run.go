@@ -16,19 +16,21 @@ import (
 
 // run is one call of Reconcile, and the ctx that it is given.
 //
-// Most runs find everything as it should be, in caches, and have no use for their ctx. So the context that it stands for, with the key in its logger, a deadline
-// and a place among all that ends with acting, is made when somebody first asks for one of these. BenchmarkReconcile has what that spares: a run costs 0.45 µs
-// and one allocation without it, 1.4 µs and thirteen with it; a manager whose Reconciler reads caches gets a fifth more done.
+// Most runs find everything as it should be, in caches, and have no use for their ctx. So the context that it stands
+// for, with the key in its logger, a deadline and a place among all that ends with acting, is made when somebody first
+// asks for one of these. BenchmarkReconcile has what that spares: a run costs 0.45 µs and one allocation without it,
+// 1.4 µs and thirteen with it; a manager whose Reconciler reads caches gets a fifth more done.
 //
-// It is small, as there is a new one for each call: who keeps the ctx must not find himself in another call. What nobody asks for after the call is the
-// worker's. One of 320 bytes was an eighth of all that a manager allocates.
+// It is small, as there is a new one for each call: who keeps the ctx must not find himself in another call. What
+// nobody asks for after the call is the worker's. One of 320 bytes was an eighth of all that a manager allocates.
 type run struct {
 	worker *worker
 	key    Key
 
 	// mu may be taken with the trail's held, and nothing is called with it held.
 	mu sync.Mutex
-	// Guarded by mu. more is made when it is first needed; nothing in it changes once ended is true, which is when the call has returned.
+	// Guarded by mu. more is made when it is first needed; nothing in it changes once ended is true, which is when the
+	// call has returned.
 	more  *more
 	ended bool
 }
@@ -45,8 +47,9 @@ type more struct {
 
 type runKey struct{}
 
-// context returns the context that the run stands for. It answers all that a run is asked as a ctx, the question by which package context finds a parent
-// among them, so that the run's children are its children, and need no goroutine to learn of its end.
+// context returns the context that the run stands for. It answers all that a run is asked as a ctx, the question by
+// which package context finds a parent among them, so that the run's children are its children, and need no goroutine
+// to learn of its end.
 func (r *run) context() context.Context {
 	ctx, began := r.made()
 	if ctx != nil {
@@ -197,10 +200,12 @@ func (r *run) lost(ctx context.Context, t target) {
 	r.worker.ledger.lost(klog.FromContext(ctx), r.key, t)
 }
 
-// Wrote tells the loop of an object that this run has created or changed, where [TrackWrites] cannot see it: a client that is not made from a rest.Config. The key
-// is then not reconciled again before inf has seen o, which is the object as the server has answered it. ctx is that of the call of Reconcile.
+// Wrote tells the loop of an object that this run has created or changed, where [TrackWrites] cannot see it: a client
+// that is not made from a rest.Config. The key is then not reconciled again before inf has seen o, which is the object
+// as the server has answered it. ctx is that of the call of Reconcile.
 //
-// It returns an error if ctx is another one, if inf is no source of the controller, or if o has no UID or resourceVersion.
+// It returns an error if ctx is another one, if inf is no source of the controller, or if o has no UID or
+// resourceVersion.
 func Wrote[T any](ctx context.Context, inf *informer.SharedIndexInformer[T], o metav1.Object) error {
 	if err := report(ctx, inf, o, false); err != nil {
 		return fmt.Errorf("Wrote: %w", err)
@@ -208,7 +213,8 @@ func Wrote[T any](ctx context.Context, inf *informer.SharedIndexInformer[T], o m
 	return nil
 }
 
-// Deleted is [Wrote] for an object that this run has deleted: the key waits until inf has seen it going or gone. o needs no more than its name and UID.
+// Deleted is [Wrote] for an object that this run has deleted: the key waits until inf has seen it going or gone. o
+// needs no more than its name and UID.
 func Deleted[T any](ctx context.Context, inf *informer.SharedIndexInformer[T], o metav1.Object) error {
 	if err := report(ctx, inf, o, true); err != nil {
 		return fmt.Errorf("Deleted: %w", err)
@@ -227,18 +233,22 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	c := r.worker.ledger.find(inf)
 	switch {
 	case c == nil:
-		return fmt.Errorf("informer %s is no source of controller %s: call Reads or one of the others before NewManager", inf.Name(), r.worker.name)
+		return fmt.Errorf("informer %s is no source of controller %s: call Reads or one of the others before "+
+			"NewManager", inf.Name(), r.worker.name)
 	case isNil(o):
 		return errors.New("the object is nil")
 	case o.GetUID() == "" || o.GetResourceVersion() == "" && !deleted:
-		return fmt.Errorf("%s/%s has no UID or no resourceVersion: give the object that the server has answered (a fake client answers without them)", o.GetNamespace(), o.GetName())
+		return fmt.Errorf("%s/%s has no UID or no resourceVersion: give the object that the server has answered (a "+
+			"fake client answers without them)", o.GetNamespace(), o.GetName())
 	}
 	key := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 	verb := "Wrote"
 	if deleted {
 		verb = "Deleted"
 	}
-	r.remember(act{verb, target{resource: inf.Name(), namespace: key.Namespace, name: key.Name}}, o.GetUID(), o.GetResourceVersion(), deleted)
-	r.worker.ledger.owe(&debt{owner: r.key, object: object{c, key}, uid: o.GetUID(), resourceVersion: o.GetResourceVersion(), deleted: deleted})
+	r.remember(act{verb, target{resource: inf.Name(), namespace: key.Namespace, name: key.Name}}, o.GetUID(),
+		o.GetResourceVersion(), deleted)
+	r.worker.ledger.owe(&debt{owner: r.key, object: object{c, key}, uid: o.GetUID(),
+		resourceVersion: o.GetResourceVersion(), deleted: deleted})
 	return nil
 }

@@ -14,7 +14,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// inRun calls f in a bubble, with the ctx of a run and a function that ends leadership, and what f returns when the run is over.
+// inRun calls f in a bubble, with the ctx of a run and a function that ends leadership, and what f returns when the run
+// is over.
 func inRun(t *testing.T, f func(ctx context.Context, stop func()) (after func())) {
 	synctest.Test(t, func(t *testing.T) {
 		acting, stop := context.WithCancel(t.Context())
@@ -94,7 +95,8 @@ func TestWhatIsDerivedFromTheCtxOfARunEndsWithIt(t *testing.T) {
 
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		require.NotContains(t, string(stacks), "propagateCancel", "no goroutine waits for the run's end on behalf of a child")
+		require.NotContains(t, string(stacks), "propagateCancel",
+			"no goroutine waits for the run's end on behalf of a child")
 		return func() { require.Equal(t, context.Canceled, child.Err()) }
 	})
 }
@@ -130,6 +132,7 @@ func TestTheLoggerOfARunHasControllerAndKey(t *testing.T) {
 		synctest.Wait()
 		log.take()
 		c.Enqueue(parent)
-		require.Equal(t, []string{`"level"=0 "msg"="hello" "controller"="test" "key"={"name"="parent" "namespace"="default"} "ctx"="reconcile default/parent"`}, taken(&log))
+		require.Equal(t, []string{`"level"=0 "msg"="hello" "controller"="test" "key"={"name"="parent" ` +
+			`"namespace"="default"} "ctx"="reconcile default/parent"`}, taken(&log))
 	})
 }

@@ -16,8 +16,9 @@ import (
 // delays are how late a watch may be.
 var delays = []time.Duration{0, time.Millisecond, 50 * time.Millisecond, 3 * time.Second, 15 * time.Second, time.Minute}
 
-// TestASlowWatchMakesNoPodTooMany delays what the watches bring, of one resource and of the other, by everything from nothing to more than the time
-// after which the server is asked. The pods are in every case as many as without a delay, and no run begins on a cache older than the writes of the last.
+// TestASlowWatchMakesNoPodTooMany delays what the watches bring, of one resource and of the other, by everything from
+// nothing to more than the time after which the server is asked. The pods are in every case as many as without a delay,
+// and no run begins on a cache older than the writes of the last.
 func TestASlowWatchMakesNoPodTooMany(t *testing.T) {
 	for _, pods := range delays {
 		for _, sets := range delays {
@@ -56,8 +57,9 @@ func TestWithoutTrackWritesASlowWatchMakesPodsTooMany(t *testing.T) {
 	})
 }
 
-// TestAWatchThatNeverBringsAnythingHangsNothing stops the watch of one resource for good while the controller writes. There is never a pod too many,
-// nobody waits for ever, other keys are served, and the process can be stopped meanwhile.
+// TestAWatchThatNeverBringsAnythingHangsNothing stops the watch of one resource for good while the controller writes.
+// There is never a pod too many, nobody waits for ever, other keys are served, and the process can be stopped
+// meanwhile.
 func TestAWatchThatNeverBringsAnythingHangsNothing(t *testing.T) {
 	for _, resource := range []string{"pods", "replicasets"} {
 		for _, healed := range []bool{true, false} {
@@ -93,8 +95,8 @@ func TestAWatchThatNeverBringsAnythingHangsNothing(t *testing.T) {
 	}
 }
 
-// TestACacheThatIsBehindIsMendedByAList stops the watch of the pods after the first write and lets the server be asked: since a list gets through, the
-// controller goes on, without the watch and without a pod too many.
+// TestACacheThatIsBehindIsMendedByAList stops the watch of the pods after the first write and lets the server be asked:
+// since a list gets through, the controller goes on, without the watch and without a pod too many.
 func TestACacheThatIsBehindIsMendedByAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -103,15 +105,16 @@ func TestACacheThatIsBehindIsMendedByAList(t *testing.T) {
 		w.settle("a")
 		p.link.DelayWatches("pods", apiserver.Never)
 		w.want("a", 3)
-		time.Sleep(15 * time.Second) // nothing names the key, and what it wrote is not seen: it is looked at all the same
+		// nothing names the key, and what it wrote is not seen: it is looked at all the same
+		time.Sleep(15 * time.Second)
 		require.True(t, w.settled("a"), "%+v", w.tally())
 		require.Equal(t, tally{made: 3, peak: 3}, w.tally())
 		p.requireKept()
 	})
 }
 
-// TestExpiredHistoryAtEveryWrite forgets the history and ends all watches at each write in turn, so that the caches have to list anew in the middle of
-// everything.
+// TestExpiredHistoryAtEveryWrite forgets the history and ends all watches at each write in turn, so that the caches
+// have to list anew in the middle of everything.
 func TestExpiredHistoryAtEveryWrite(t *testing.T) {
 	for n := 1; n <= storyWrites(t); n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -138,8 +141,9 @@ func TestExpiredHistoryAtEveryWrite(t *testing.T) {
 	}
 }
 
-// TestARestoredServerAtEveryWrite takes the server back to a backup at each write in turn: pods and versions that the controller knows have never been.
-// Nobody waits for them, and once the caches have listed the controller does its work as on any other day.
+// TestARestoredServerAtEveryWrite takes the server back to a backup at each write in turn: pods and versions that the
+// controller knows have never been. Nobody waits for them, and once the caches have listed the controller does its work
+// as on any other day.
 func TestARestoredServerAtEveryWrite(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -159,7 +163,8 @@ func TestARestoredServerAtEveryWrite(t *testing.T) {
 				w.want("a", 4)
 				time.Sleep(30 * time.Second)
 				require.Zero(t, p.controller.Stats().Parked)
-				// Of what had been seen nothing is waited for that could tell of the restore, and a watch from the future says nothing.
+				// Of what had been seen nothing is waited for that could tell of the restore, and a watch from the
+				// future says nothing.
 				p.sets.Relist(metav1.NamespaceAll, nil)
 				p.pods.Relist(metav1.NamespaceAll, nil)
 				synctest.Wait()
@@ -171,8 +176,9 @@ func TestARestoredServerAtEveryWrite(t *testing.T) {
 	}
 }
 
-// TestWhatARestoreHasUndoneIsDoneAgain restores the server from before writes that the cache has not seen. The cache learns of the restore by a list, in which
-// nothing is new to it that concerns the key: it is reconciled again only because its writes are no longer waited for.
+// TestWhatARestoreHasUndoneIsDoneAgain restores the server from before writes that the cache has not seen. The cache
+// learns of the restore by a list, in which nothing is new to it that concerns the key: it is reconciled again only
+// because its writes are no longer waited for.
 func TestWhatARestoreHasUndoneIsDoneAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -183,7 +189,8 @@ func TestWhatARestoreHasUndoneIsDoneAgain(t *testing.T) {
 		w.want("a", 4)
 		backup := w.server.Version()
 		_, err := w.admin.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		synctest.Wait()
@@ -203,8 +210,8 @@ func TestWhatARestoreHasUndoneIsDoneAgain(t *testing.T) {
 	})
 }
 
-// TestNoRunBeginsWhenTheServerHasAnsweredTooLate ends the context of Run while the server is being asked what became of a write. The answer would let the key
-// run, and it is too late.
+// TestNoRunBeginsWhenTheServerHasAnsweredTooLate ends the context of Run while the server is being asked what became of
+// a write. The answer would let the key run, and it is too late.
 func TestNoRunBeginsWhenTheServerHasAnsweredTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -214,7 +221,8 @@ func TestNoRunBeginsWhenTheServerHasAnsweredTooLate(t *testing.T) {
 		p.link.DelayWatches("pods", apiserver.Never)
 		w.want("a", 2)
 		time.Sleep(time.Second)
-		require.NoError(t, w.admin.CoreV1().Pods("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+		require.NoError(t, w.admin.CoreV1().Pods("default").DeleteCollection(t.Context(), metav1.DeleteOptions{},
+			metav1.ListOptions{}))
 		asked := make(chan struct{}, 1)
 		p.link.Inject(func(r apiserver.Request) apiserver.Fault {
 			if r.Writes() {

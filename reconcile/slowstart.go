@@ -11,18 +11,20 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// SlowStart makes n calls, numbered from 0, in batches of 1, 2, 4, 8 and so on. The calls of a batch run in parallel; the next batch starts when all of
-// one have returned, and only if all have succeeded. What is wrong with one creation is usually wrong with all of them, a quota or a webhook, and
-// this way a controller that wants to create 500 finds that out with one request, and bothers the server with few.
+// SlowStart makes n calls, numbered from 0, in batches of 1, 2, 4, 8 and so on. The calls of a batch run in parallel;
+// the next batch starts when all of one have returned, and only if all have succeeded. What is wrong with one creation
+// is usually wrong with all of them, a quota or a webhook, and this way a controller that wants to create 500 finds
+// that out with one request, and bothers the server with few.
 //
 //	made, err := reconcile.SlowStart(ctx, missing, func(int) error {
 //		_, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 //		return err
 //	})
 //
-// It returns how many calls have succeeded, and, of those of the last batch that have not, the error of the one with the lowest number, as it is. A call
-// that timed out counts as failed, although what it asked for may have happened. When ctx has ended no batch is started, and the error says so; the calls
-// look after ctx themselves. A call that panics or ends its goroutine is logged with its stack, and has failed.
+// It returns how many calls have succeeded, and, of those of the last batch that have not, the error of the one with
+// the lowest number, as it is. A call that timed out counts as failed, although what it asked for may have happened.
+// When ctx has ended no batch is started, and the error says so; the calls look after ctx themselves. A call that
+// panics or ends its goroutine is logged with its stack, and has failed.
 func SlowStart(ctx context.Context, n int, call func(i int) error) (made int, err error) {
 	switch {
 	case call == nil:

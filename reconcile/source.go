@@ -11,7 +11,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// Informer is what a Manager needs to know of an informer; *[informer.SharedIndexInformer] is one for every type of object.
+// Informer is what a Manager needs to know of an informer; *[informer.SharedIndexInformer] is one for every type of
+// object.
 type Informer interface {
 	Name() string
 	Run(ctx context.Context) error
@@ -27,31 +28,36 @@ type source struct {
 
 // For lets each change of an object name the object's own key.
 //
-// Like [Owns], [Watches] and [Reads] it is called before [NewManager], and returns no error: a mistake, such as an informer that is nil, is reported by
-// NewManager, or by Run if it comes later.
+// Like [Owns], [Watches] and [Reads] it is called before [NewManager], and returns no error: a mistake, such as an
+// informer that is nil, is reported by NewManager, or by Run if it comes later.
 func For[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
-	addSource(c, "For", inf, lifecycle.Try, func(e informer.Event[T], named []Key) []Key { return append(named, e.Key) })
+	addSource(c, "For", inf, lifecycle.Try,
+		func(e informer.Event[T], named []Key) []Key { return append(named, e.Key) })
 }
 
-// Owns lets each change of an object name the key of its controller: the owner reference with controller: true, if that is of the given group and
-// kind; the version does not matter. Where a change takes the object from one owner to another, both are named. The owner lives in the namespace of the
-// object; for an owner that lives in none there is [ClusterOwns].
+// Owns lets each change of an object name the key of its controller: the owner reference with controller: true, if that
+// is of the given group and kind; the version does not matter. Where a change takes the object from one owner to
+// another, both are named. The owner lives in the namespace of the object; for an owner that lives in none there is
+// [ClusterOwns].
 func Owns[T informer.Object](c *Controller, inf *informer.SharedIndexInformer[T], owner schema.GroupVersionKind) {
 	owns(c, "Owns", inf, owner, func(o T) string { return o.GetNamespace() })
 }
 
 // ClusterOwns is [Owns] for an owner that lives in no namespace, such as a Node, wherever its objects live.
-func ClusterOwns[T informer.Object](c *Controller, inf *informer.SharedIndexInformer[T], owner schema.GroupVersionKind) {
+func ClusterOwns[T informer.Object](c *Controller, inf *informer.SharedIndexInformer[T],
+	owner schema.GroupVersionKind) {
 	owns(c, "ClusterOwns", inf, owner, func(T) string { return "" })
 }
 
-func owns[T informer.Object](c *Controller, verb string, inf *informer.SharedIndexInformer[T], owner schema.GroupVersionKind, namespace func(T) string) {
+func owns[T informer.Object](c *Controller, verb string, inf *informer.SharedIndexInformer[T],
+	owner schema.GroupVersionKind, namespace func(T) string) {
 	if owner.Kind == "" {
 		c.mistake("%s: the owner has no kind", verb)
 	}
 	addSource(c, verb, inf, lifecycle.Try, both(func(o T) []Key {
 		ref := metav1.GetControllerOfNoCopy(o)
-		if ref == nil || ref.Kind != owner.Kind || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != owner.Group {
+		if ref == nil || ref.Kind != owner.Kind ||
+			schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != owner.Group {
 			return nil
 		}
 		return []Key{{Namespace: namespace(o), Name: ref.Name}}
@@ -69,15 +75,17 @@ func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys fu
 	addSource(c, "Watches", inf, lifecycle.Apart, both(keys))
 }
 
-// Reads lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile writes to it is waited for. It is a source like
-// the others, so a controller whose keys are named by [Controller.Enqueue] alone needs no other.
+// Reads lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile writes to
+// it is waited for. It is a source like the others, so a controller whose keys are named by [Controller.Enqueue] alone
+// needs no other.
 func Reads[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 	addSource(c, "Reads", inf, lifecycle.Try, func(_ informer.Event[T], named []Key) []Key { return named })
 }
 
-// Receives lets each value that comes out of a channel name the keys that keys returns for it: for triggers that are no objects, such as a webhook or a
-// timer. name stands for the channel in logs and causes, and must not be empty. The Manager reads it from its start to its end, whether it leads or not, until
-// the channel is closed; a sender must not wait for it after that. A panic of keys is logged, and no key is named.
+// Receives lets each value that comes out of a channel name the keys that keys returns for it: for triggers that are no
+// objects, such as a webhook or a timer. name stands for the channel in logs and causes, and must not be empty. The
+// Manager reads it from its start to its end, whether it leads or not, until the channel is closed; a sender must not
+// wait for it after that. A panic of keys is logged, and no key is named.
 //
 //	reconcile.Receives(c, "webhook", names, func(name string) []reconcile.Key { return []reconcile.Key{{Name: name}} })
 func Receives[E any](c *Controller, name string, events <-chan E, keys func(E) []Key) {
@@ -110,7 +118,8 @@ func Receives[E any](c *Controller, name string, events <-chan E, keys func(E) [
 						c.named(key, cause)
 					}
 				}); err != nil {
-					klog.FromContext(ctx).Error(err, "Naming the keys of a value panicked; they are not reconciled for it", "controller", c.name, "channel", name)
+					klog.FromContext(ctx).Error(err, "Naming the keys of a value panicked; they are not reconciled "+
+						"for it", "controller", c.name, "channel", name)
 				}
 			}
 		}
@@ -162,10 +171,12 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 	added, err := inf.AddHandler(func(e informer.Event[T]) {
 		named = named[:0]
 		if err := guarded(func() { named = name(e, named) }); err != nil {
-			klog.Background().Error(err, "Naming the keys of an object panicked; they are not reconciled for this change", "controller", c.name,
+			klog.Background().Error(err, "Naming the keys of an object panicked; they are not reconciled for this "+
+				"change", "controller", c.name,
 				"informer", inf.Name(), "object", e.Key)
 		}
-		v := sight{echo: echo{e.UID, e.ResourceVersion}, made: e.Type == informer.Added, updated: e.Type == informer.Updated}
+		v := sight{echo: echo{e.UID, e.ResourceVersion}, made: e.Type == informer.Added,
+			updated: e.Type == informer.Updated}
 		if e.Type == informer.Deleted {
 			v.resourceVersion = "" // whoever deletes an object does not learn the version of its end
 		}

@@ -62,13 +62,20 @@ func TestOwnsNamesTheOldOwnerAndTheNewOne(t *testing.T) {
 		Owns(c, newMaps(t, api), appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		require.Equal(t, []string{"default/one"}, taken(log))
-		api.Update("default", "owned", func(m *corev1.ConfigMap) { m.OwnerReferences = controlledBy("apps/v1", "ReplicaSet", "two") })
+		api.Update("default", "owned", func(m *corev1.ConfigMap) {
+			m.OwnerReferences = controlledBy("apps/v1",
+				"ReplicaSet", "two")
+		})
 		require.Equal(t, []string{"default/one", "default/two"}, taken(log))
 		api.Update("default", "owned", func(m *corev1.ConfigMap) { m.OwnerReferences = nil })
 		require.Equal(t, []string{"default/two"}, taken(log))
-		api.Update("default", "orphan", func(m *corev1.ConfigMap) { m.OwnerReferences = controlledBy("apps/v1", "ReplicaSet", "one") })
+		api.Update("default", "orphan", func(m *corev1.ConfigMap) {
+			m.OwnerReferences = controlledBy("apps/v1",
+				"ReplicaSet", "one")
+		})
 		api.Delete("default", "orphan")
-		require.Equal(t, []string{"default/one"}, slices.Compact(taken(log)), "once or twice, as the two changes come together or not")
+		require.Equal(t, []string{"default/one"}, slices.Compact(taken(log)),
+			"once or twice, as the two changes come together or not")
 	})
 }
 
@@ -124,7 +131,8 @@ func TestReceivesNamesWhatComesOutOfAChannel(t *testing.T) {
 		names <- "a"
 		names <- "bad"
 		plain <- parent
-		require.Equal(t, []string{"/a-1: [Receives names]", "/a-2: [Receives names]", "default/parent: [Receives keys]"}, taken(log))
+		require.Equal(t, []string{"/a-1: [Receives names]", "/a-2: [Receives names]",
+			"default/parent: [Receives keys]"}, taken(log))
 		close(names)
 		plain <- parent
 		require.Equal(t, []string{"default/parent: [Receives keys]"}, taken(log), "one that is closed bothers nobody")

@@ -8,7 +8,8 @@ import (
 
 // Metrics collects what controllers do; *metrics.Collector of package reconcile/metrics is one.
 type Metrics interface {
-	// Controller is called once for each controller, when it is made. It returns what the controller reports to; stats may be called at any time.
+	// Controller is called once for each controller, when it is made. It returns what the controller reports to; stats
+	// may be called at any time.
 	Controller(name string, stats func() Stats) Recorder
 }
 
@@ -16,8 +17,8 @@ type Metrics interface {
 // panics or ends its goroutine is named in the log, and told nothing more.
 type Recorder interface {
 	workqueue.Metrics
-	// Reconciled: a call of Reconcile has returned. result is one of success, requeue_after, error, retry_after, terminal, panic and stopped, the last
-	// for a call that failed because its context had ended.
+	// Reconciled: a call of Reconcile has returned. result is one of success, requeue_after, error, retry_after,
+	// terminal, panic and stopped, the last for a call that failed because its context had ended.
 	Reconciled(result string, took time.Duration)
 	// Parked: a key has waited this long for the caches to see what its last run wrote, or for a cache to be complete
 	// or young enough to be acted on. It is called by an informer, too.
@@ -61,5 +62,6 @@ func (o outcome) result() string {
 	if o.panicked {
 		return "panic"
 	}
-	return [...]string{done: "success", doneAfter: "requeue_after", retry: "error", retryAfter: "retry_after", terminal: "terminal"}[o.kind]
+	return [...]string{done: "success", doneAfter: "requeue_after", retry: "error", retryAfter: "retry_after",
+		terminal: "terminal"}[o.kind]
 }

@@ -19,18 +19,20 @@ import (
 //		return nil
 //	})
 //
-// seen is the object that was looked at, usually from a cache; it is not changed. set is given a copy, puts in what the status should be, and leaves the
-// rest alone, which the server would ignore. What it leaves of the status stays: others may have conditions there. If set changes nothing, nothing
-// is sent, and if it returns an error, neither.
+// seen is the object that was looked at, usually from a cache; it is not changed. set is given a copy, puts in what the
+// status should be, and leaves the rest alone, which the server would ignore. What it leaves of the status stays:
+// others may have conditions there. If set changes nothing, nothing is sent, and if it returns an error, neither.
 //
-// The write holds only if the object is still at the version of seen. If it is not, the object is read from the server and set is called once more, for
-// the newest version; so set may be called twice, and must depend on nothing but its argument and what was observed. The generation that it finds there
-// is in both cases that of seen, because that is the one which was acted upon: a status must not claim to be about a spec that nobody has looked at.
+// The write holds only if the object is still at the version of seen. If it is not, the object is read from the server
+// and set is called once more, for the newest version; so set may be called twice, and must depend on nothing but its
+// argument and what was observed. The generation that it finds there is in both cases that of seen, because that is the
+// one which was acted upon: a status must not claim to be about a spec that nobody has looked at.
 //
-// If the second write finds another change, the error is a conflict ([apierrors.IsConflict]); coming back after a while is the way on. If the object
-// does not exist any more, or another one has its name, the error is [ErrGone]. After a timeout nobody knows whether the status was written;
-// the next call compares, and writes it if need be.
-func UpdateStatus[T informer.Object](ctx context.Context, client StatusUpdater[T], seen T, set func(T) error) (T, error) {
+// If the second write finds another change, the error is a conflict ([apierrors.IsConflict]); coming back after a while
+// is the way on. If the object does not exist any more, or another one has its name, the error is [ErrGone]. After a
+// timeout nobody knows whether the status was written; the next call compares, and writes it if need be.
+func UpdateStatus[T informer.Object](ctx context.Context, client StatusUpdater[T], seen T, set func(T) error) (T,
+	error) {
 	var none T
 	switch {
 	case client == nil:
@@ -44,7 +46,8 @@ func UpdateStatus[T informer.Object](ctx context.Context, client StatusUpdater[T
 		return none, fmt.Errorf("update the status of %s: %w", informer.KeyOf(seen), err)
 	}
 	if seen.GetResourceVersion() == "" {
-		return fail(errors.New("the object has no resourceVersion, so it was not read from a server, and what is there would be overwritten unseen"))
+		return fail(errors.New("the object has no resourceVersion, so it was not read from a server, and what is " +
+			"there would be overwritten unseen"))
 	}
 
 	newest := seen

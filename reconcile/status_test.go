@@ -37,7 +37,8 @@ func TestAStatusIsWrittenWhenItChanges(t *testing.T) {
 	require.Same(t, written, again)
 }
 
-// TestAConflictIsResolvedOnTopOfTheNewest changes the spec, and somebody else's part of the status, before the write comes.
+// TestAConflictIsResolvedOnTopOfTheNewest changes the spec, and somebody else's part of the status, before the write
+// comes.
 func TestAConflictIsResolvedOnTopOfTheNewest(t *testing.T) {
 	sets := newDesk(t, newSet("a", "1"))
 	cached := sets.get("a")
@@ -113,12 +114,15 @@ func TestAStatusIsNotGivenToANamesake(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), err)
 }
 
-// TestAServerThatHasNoSuchPathIsNotADeath answers as a server does for a resource without a status, and as a proxy does.
+// TestAServerThatHasNoSuchPathIsNotADeath answers as a server does for a resource without a status, and as a proxy
+// does.
 func TestAServerThatHasNoSuchPathIsNotADeath(t *testing.T) {
 	for name, answer := range map[string]*apierrors.StatusError{
-		"server": {ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: 404, Details: &metav1.StatusDetails{}}},
-		"bare":   {ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: 404}},
-		"proxy":  apierrors.NewGenericServerResponse(404, "put", resource, "a", "404 page not found", 0, true),
+		"server": {ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound,
+			Code: 404, Details: &metav1.StatusDetails{}}},
+		"bare": {ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound,
+			Code: 404}},
+		"proxy": apierrors.NewGenericServerResponse(404, "put", resource, "a", "404 page not found", 0, true),
 	} {
 		sets := newDesk(t, newSet("a", "1"))
 		sets.before = func(string) error { return answer }
@@ -129,7 +133,8 @@ func TestAServerThatHasNoSuchPathIsNotADeath(t *testing.T) {
 }
 
 func TestAnErrorOfTheFunctionIsNotOneOfTheServer(t *testing.T) {
-	for _, failure := range []error{apierrors.NewNotFound(resource, "b"), apierrors.NewConflict(resource, "b", errors.New("taken"))} {
+	for _, failure := range []error{apierrors.NewNotFound(resource, "b"),
+		apierrors.NewConflict(resource, "b", errors.New("taken"))} {
 		sets := newDesk(t, newSet("a", "1"))
 		calls := 0
 		_, err := reconcile.UpdateStatus(testCtx(t), sets, sets.get("a"), func(rs *appsv1.ReplicaSet) error {
@@ -150,7 +155,10 @@ func TestUpdateStatusRefusesMistakes(t *testing.T) {
 		"client is nil": func() (*appsv1.ReplicaSet, error) {
 			return reconcile.UpdateStatus(testCtx(t), nil, sets.get("a"), report(3))
 		},
-		"object is nil": func() (*appsv1.ReplicaSet, error) { return reconcile.UpdateStatus(testCtx(t), sets, nil, report(3)) },
+		"object is nil": func() (*appsv1.ReplicaSet,
+			error) {
+			return reconcile.UpdateStatus(testCtx(t), sets, nil, report(3))
+		},
 		"function is nil": func() (*appsv1.ReplicaSet, error) {
 			return reconcile.UpdateStatus(testCtx(t), sets, sets.get("a"), nil)
 		},

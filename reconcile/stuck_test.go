@@ -44,10 +44,12 @@ func TestTheManagerEndsWhenWorkGoesOn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hung := make(chan struct{})
 				defer close(hung)
-				c := newController(t, func(context.Context, Key) (Result, error) { <-hung; return Result{}, nil }, Options{})
+				c := newController(t, func(context.Context, Key) (Result, error) { <-hung; return Result{}, nil },
+					Options{})
 				For(c, newMaps(t, newMapAPI()))
 				c.Enqueue(parent)
-				m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, Elector: elector, StopGrace: 5 * time.Second})
+				m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, Elector: elector,
+					StopGrace: 5 * time.Second})
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()

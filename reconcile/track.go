@@ -10,13 +10,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TrackWrites makes controllers consistent with their own writes. One line on the configuration that all clients are made from is enough:
+// TrackWrites makes controllers consistent with their own writes. One line on the configuration that all clients are
+// made from is enough:
 //
 //	config.Wrap(reconcile.TrackWrites)
 //
-// From then on every create, update, patch, apply and delete that a Reconcile makes with its ctx, through any kind of client, is recorded for the
-// key, and the key is not reconciled again before the informers of its controller have seen it. Without it, a controller that creates a pod and
-// is called again a millisecond later, by a change that has nothing to do with it, finds no pod in the cache and creates a second one.
+// From then on every create, update, patch, apply and delete that a Reconcile makes with its ctx, through any kind of
+// client, is recorded for the key, and the key is not reconciled again before the informers of its controller have seen
+// it. Without it, a controller that creates a pod and is called again a millisecond later, by a change that has nothing
+// to do with it, finds no pod in the cache and creates a second one.
 //
 // A write is waited for if an informer of the controller may see it: its answer tells namespace, labels and UID, and
 // what an informer asks for is learned from its own requests, which is why informers need the same configuration: Run

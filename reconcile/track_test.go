@@ -27,20 +27,25 @@ import (
 
 func TestAddressesAreReadByACollection(t *testing.T) {
 	for path, want := range map[string]target{
-		"/api/v1/pods":                                     {resource: "pods"},
-		"/api/v1/nodes/n1":                                 {resource: "nodes", name: "n1"},
-		"/api/v1/namespaces":                               {resource: "namespaces"},
-		"/api/v1/namespaces/a":                             {resource: "namespaces", name: "a"},
-		"/api/v1/namespaces/a/status":                      {resource: "namespaces", name: "a", subresource: "status"},
-		"/api/v1/namespaces/a/finalize":                    {resource: "namespaces", name: "a", subresource: "finalize"},
-		"/api/v1/namespaces/a/pods":                        {resource: "pods", namespace: "a"},
-		"/api/v1/namespaces/a/pods/p":                      {resource: "pods", namespace: "a", name: "p"},
-		"/api/v1/namespaces/a/pods/p/status":               {resource: "pods", namespace: "a", name: "p", subresource: "status"},
-		"/api/v1/namespaces/a/pods/p/proxy/a/b":            {resource: "pods", namespace: "a", name: "p", subresource: "proxy"},
-		"/apis/apps/v1/namespaces/a/replicasets/r/scale":   {group: "apps", resource: "replicasets", namespace: "a", name: "r", subresource: "scale"},
-		"/prefix/apis/apps/v1/namespaces/a/replicasets/r/": {host: "/prefix", group: "apps", resource: "replicasets", namespace: "a", name: "r"},
-		"/clusters/c-1/apis/g.io/stable/things":            {host: "/clusters/c-1", group: "g.io", resource: "things"},
-		"/k8s/clusters/c-1/api/v1/pods":                    {host: "/k8s/clusters/c-1", resource: "pods"},
+		"/api/v1/pods":                {resource: "pods"},
+		"/api/v1/nodes/n1":            {resource: "nodes", name: "n1"},
+		"/api/v1/namespaces":          {resource: "namespaces"},
+		"/api/v1/namespaces/a":        {resource: "namespaces", name: "a"},
+		"/api/v1/namespaces/a/status": {resource: "namespaces", name: "a", subresource: "status"},
+		"/api/v1/namespaces/a/finalize": {resource: "namespaces", name: "a",
+			subresource: "finalize"},
+		"/api/v1/namespaces/a/pods":   {resource: "pods", namespace: "a"},
+		"/api/v1/namespaces/a/pods/p": {resource: "pods", namespace: "a", name: "p"},
+		"/api/v1/namespaces/a/pods/p/status": {resource: "pods", namespace: "a", name: "p",
+			subresource: "status"},
+		"/api/v1/namespaces/a/pods/p/proxy/a/b": {resource: "pods", namespace: "a", name: "p",
+			subresource: "proxy"},
+		"/apis/apps/v1/namespaces/a/replicasets/r/scale": {group: "apps", resource: "replicasets", namespace: "a",
+			name: "r", subresource: "scale"},
+		"/prefix/apis/apps/v1/namespaces/a/replicasets/r/": {host: "/prefix", group: "apps", resource: "replicasets",
+			namespace: "a", name: "r"},
+		"/clusters/c-1/apis/g.io/stable/things": {host: "/clusters/c-1", group: "g.io", resource: "things"},
+		"/k8s/clusters/c-1/api/v1/pods":         {host: "/k8s/clusters/c-1", resource: "pods"},
 	} {
 		at := address(&url.URL{Path: path})
 		require.Equal(t, want, guess(at), path)
@@ -90,15 +95,18 @@ func encodeCBOR(t *testing.T, o runtime.Object) []byte {
 
 func TestAnswersAreReadInEveryEncoding(t *testing.T) {
 	pod := corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "u", ResourceVersion: "7", Labels: map[string]string{"k": "v"}},
-		Spec:       corev1.PodSpec{NodeName: "n"},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "u", ResourceVersion: "7",
+			Labels: map[string]string{"k": "v"}},
+		Spec: corev1.PodSpec{NodeName: "n"},
 	}
 	list := &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{pod, pod}}
-	status := &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Details: &metav1.StatusDetails{Name: "p", UID: "u"}}
+	status := &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Details: &metav1.StatusDetails{Name: "p", UID: "u"}}
 	bare := &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}}
 	for media, encode := range map[string]func(*testing.T, runtime.Object) []byte{
-		"application/json": encodeJSON, "application/vnd.kubernetes.protobuf": encodeProtobuf, "application/cbor": encodeCBOR,
+		"application/json": encodeJSON, "application/vnd.kubernetes.protobuf": encodeProtobuf,
+		"application/cbor": encodeCBOR,
 	} {
 		t.Run(media, func(t *testing.T) {
 			got, err := decodeMetadata(media, encode(t, &pod))
@@ -125,8 +133,10 @@ func TestAnswersAreReadInEveryEncoding(t *testing.T) {
 			require.Error(t, err)
 		})
 	}
-	for _, field := range []string{`"details":{}`, `"details":"text"`, `"items":[{"metadata":{"name":"other"}}]`, `"items":7`} {
-		got, err := decodeMetadata("application/json", []byte(`{"kind":"Custom","metadata":{"name":"p","uid":"u"},`+field+`}`))
+	for _, field := range []string{`"details":{}`, `"details":"text"`, `"items":[{"metadata":{"name":"other"}}]`,
+		`"items":7`} {
+		got, err := decodeMetadata("application/json",
+			[]byte(`{"kind":"Custom","metadata":{"name":"p","uid":"u"},`+field+`}`))
 		require.NoError(t, err, field)
 		require.Len(t, got, 1)
 		require.Equal(t, types.UID("u"), got[0].UID, "a custom resource may have any field")
@@ -166,25 +176,28 @@ func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
 		want        int // debts
 		relists     int
 	}{
-		"create":              {"POST", pods, answering{code: 201, object: object}, 1, 0},
-		"update":              {"PUT", pod, answering{code: 200, object: object}, 1, 0},
-		"patch":               {"PATCH", pod, answering{code: 200, object: object}, 1, 0},
-		"status":              {"PUT", pod + "/status", answering{code: 200, object: object}, 1, 0},
-		"dry run":             {"POST", pods + "?dryRun=All", answering{code: 201, object: object}, 0, 0},
-		"get":                 {"GET", pod, answering{code: 200, object: object}, 0, 0},
-		"binding":             {"POST", pod + "/binding", answering{code: 201, object: object}, 0, 0},
-		"proxied":             {"POST", pod + "/proxy/some/path", answering{code: 201, object: object}, 0, 0},
-		"conflict":            {"PUT", pod, answering{code: 409, object: &metav1.Status{}}, 0, 0},
-		"no answer":           {"POST", pods, answering{err: errors.New("connection reset")}, 1, 1},
-		"no connection":       {"POST", pods, answering{err: &net.OpError{Op: "dial", Err: errors.New("refused")}}, 0, 0},
-		"too late":            {"PUT", pod, answering{code: 504, object: &metav1.Status{}}, 1, 1},
-		"a broken server":     {"DELETE", pod, answering{code: 500, object: &metav1.Status{}}, 1, 1},
-		"half an answer":      {"PUT", pod, answering{code: 200, object: object, cut: true}, 1, 1},
-		"not understood":      {"PUT", pod, answering{code: 200, object: object, media: "text/plain"}, 1, 1},
-		"unknown, elsewhere":  {"POST", "https://server/api/v1/namespaces/a/secrets", answering{code: 500, object: &metav1.Status{}}, 0, 0},
-		"unknown, a dry run":  {"POST", pods + "?dryRun=All", answering{code: 500, object: &metav1.Status{}}, 0, 0},
-		"of another resource": {"POST", "https://server/api/v1/namespaces/a/secrets", answering{code: 201, object: object}, 0, 0},
-		"without a name":      {"POST", pods, answering{code: 201, object: &corev1.Pod{}}, 1, 1},
+		"create":    {"POST", pods, answering{code: 201, object: object}, 1, 0},
+		"update":    {"PUT", pod, answering{code: 200, object: object}, 1, 0},
+		"patch":     {"PATCH", pod, answering{code: 200, object: object}, 1, 0},
+		"status":    {"PUT", pod + "/status", answering{code: 200, object: object}, 1, 0},
+		"dry run":   {"POST", pods + "?dryRun=All", answering{code: 201, object: object}, 0, 0},
+		"get":       {"GET", pod, answering{code: 200, object: object}, 0, 0},
+		"binding":   {"POST", pod + "/binding", answering{code: 201, object: object}, 0, 0},
+		"proxied":   {"POST", pod + "/proxy/some/path", answering{code: 201, object: object}, 0, 0},
+		"conflict":  {"PUT", pod, answering{code: 409, object: &metav1.Status{}}, 0, 0},
+		"no answer": {"POST", pods, answering{err: errors.New("connection reset")}, 1, 1},
+		"no connection": {"POST", pods, answering{err: &net.OpError{Op: "dial", Err: errors.New("refused")}}, 0,
+			0},
+		"too late":        {"PUT", pod, answering{code: 504, object: &metav1.Status{}}, 1, 1},
+		"a broken server": {"DELETE", pod, answering{code: 500, object: &metav1.Status{}}, 1, 1},
+		"half an answer":  {"PUT", pod, answering{code: 200, object: object, cut: true}, 1, 1},
+		"not understood":  {"PUT", pod, answering{code: 200, object: object, media: "text/plain"}, 1, 1},
+		"unknown, elsewhere": {"POST", "https://server/api/v1/namespaces/a/secrets",
+			answering{code: 500, object: &metav1.Status{}}, 0, 0},
+		"unknown, a dry run": {"POST", pods + "?dryRun=All", answering{code: 500, object: &metav1.Status{}}, 0, 0},
+		"of another resource": {"POST", "https://server/api/v1/namespaces/a/secrets",
+			answering{code: 201, object: object}, 0, 0},
+		"without a name": {"POST", pods, answering{code: 201, object: &corev1.Pod{}}, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newController(t, keys(&journal{}), Options{})

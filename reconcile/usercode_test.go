@@ -54,7 +54,8 @@ func (h *hostile) Parked(time.Duration)                     { h.at("Parked") }
 // TestUserCodeTakesNobodyDown lets each piece of user code that the loop calls panic or end its goroutine. The key that
 // it happens to is reconciled again, and so are all others, by the one worker that there is.
 func TestUserCodeTakesNobodyDown(t *testing.T) {
-	for _, where := range []string{"Reconcile", "Error", "As", "Is", "Unwrap", "When", "Forget", "Waited", "Worked", "Reconciled", "Parked", "Watches", "Receives"} {
+	for _, where := range []string{"Reconcile", "Error", "As", "Is", "Unwrap", "When", "Forget", "Waited", "Worked",
+		"Reconciled", "Parked", "Watches", "Receives"} {
 		for how, fail := range violently {
 			t.Run(where+" "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -109,7 +110,8 @@ func TestUserCodeTakesNobodyDown(t *testing.T) {
 					c.Enqueue(Key{Name: "enqueued"})
 					time.Sleep(time.Minute)
 					synctest.Wait()
-					require.Subset(t, log.take(), []string{"other", "value", "enqueued"}, "the worker and the sources live on")
+					require.Subset(t, log.take(), []string{"other", "value", "enqueued"},
+						"the worker and the sources live on")
 					require.NoError(t, c.alive())
 					require.Zero(t, c.Stats().Queue.Active)
 					require.NoError(t, stop())

@@ -19,9 +19,10 @@ const patience = 10 * time.Second
 
 // worker is one goroutine that reconciles one key at a time.
 //
-// A call that does not return although its context has ended is stuck. Nobody can end it from outside, so it keeps its key, which nobody else may
-// work on, but not its place: another worker takes that, and this one ends when the call does return. A controller replaces as many workers as
-// it has; past that it is not alive any more (see [Controller.Stuck]), and a restart of the process is the only way on.
+// A call that does not return although its context has ended is stuck. Nobody can end it from outside, so it keeps its
+// key, which nobody else may work on, but not its place: another worker takes that, and this one ends when the call
+// does return. A controller replaces as many workers as it has; past that it is not alive any more (see
+// [Controller.Stuck]), and a restart of the process is the only way on.
 type worker struct {
 	*Controller
 	log            klog.Logger
@@ -31,8 +32,9 @@ type worker struct {
 	replace        func()          // starts another worker
 	retired        bool            // somebody else has its place
 
-	// Of the run that goes on: when it began, why, and what the trail has of its key. They are written by the worker's goroutine, while none goes on. Others read
-	// the first two, with the run's mu held, and only as long as the run has not ended: so the next one's come after that. step is the trail's again at the end.
+	// Of the run that goes on: when it began, why, and what the trail has of its key. They are written by the worker's
+	// goroutine, while none goes on. Others read the first two, with the run's mu held, and only as long as the run has
+	// not ended: so the next one's come after that. step is the trail's again at the end.
 	began  time.Time
 	causes causes
 	step   *step
@@ -41,11 +43,13 @@ type worker struct {
 	claim   workqueue.Claim[Key]
 	outcome outcome
 
-	// mu is the worker's own, so that no worker has to wait for another with each key; stuck.mu may be taken with it held.
+	// mu is the worker's own, so that no worker has to wait for another with each key; stuck.mu may be taken with it
+	// held.
 	mu sync.Mutex
-	// Guarded by mu. run is the call that goes on, or nil. It counts as stuck from due on, and found says that look has found it so. While
-	// there is one that look has not, the alarm is set, for due or earlier. It is not stopped when a call returns, for the next one to find it set: that saves a
-	// quarter of what the loop costs for a key (BenchmarkReconcile).
+	// Guarded by mu. run is the call that goes on, or nil. It counts as stuck from due on, and found says that look has
+	// found it so. While there is one that look has not, the alarm is set, for due or earlier. It is not stopped when a
+	// call returns, for the next one to find it set: that saves a quarter of what the loop costs for a key
+	// (BenchmarkReconcile).
 	run   *run
 	due   time.Time
 	found bool
@@ -58,7 +62,8 @@ func newWorker(c *Controller, taking, acting context.Context, replace func()) *w
 	acting = klog.NewContext(acting, log)
 	over, end := context.WithCancel(acting)
 	end()
-	return &worker{Controller: c, log: log, taking: taking, acting: acting, over: over, id: goroutineID(), replace: replace}
+	return &worker{Controller: c, log: log, taking: taking, acting: acting, over: over, id: goroutineID(),
+		replace: replace}
 }
 
 // work takes keys until taking ends, or until another worker has its place. That is so, too, if code of the user's ends
@@ -90,11 +95,12 @@ func (w *worker) turn() (more bool) {
 	return true
 }
 
-// failed ends the claim when a turn has not. Reconcile is guarded by itself, see call; this is other code of the user's that
-// has a part in a run, such as a sink of log lines, or a bug of the library's.
+// failed ends the claim when a turn has not. Reconcile is guarded by itself, see call; this is other code of the user's
+// that has a part in a run, such as a sink of log lines, or a bug of the library's.
 func (w *worker) failed(p *lifecycle.PanicError) {
 	w.claim.Retry() // does nothing if the claim has ended
-	klog.Background().Error(p, "A worker panicked", "controller", w.name, "key", w.claim.Key(), "stack", string(p.Stack))
+	klog.Background().Error(p, "A worker panicked", "controller", w.name, "key", w.claim.Key(), "stack",
+		string(p.Stack))
 }
 
 // why returns the causes of the latest run, for a line of the log: who writes it may do so when there is another run.
@@ -148,7 +154,8 @@ func (w *worker) look() {
 	w.stuck.mu.Unlock()
 	stack := stackOf(w.id) // until the lock is free the worker goes nowhere else
 	w.mu.Unlock()
-	r.log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service", "after", w.timeout+patience,
+	r.log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service", "after",
+		w.timeout+patience,
 		"stuckCalls", stuck, "stack", stack)
 }
 
@@ -172,10 +179,12 @@ func (w *worker) returned() {
 	r.log().Error(nil, "A stuck Reconcile has returned after all") // at the level of the loss
 }
 
-// stuckCalls counts a controller's calls of Reconcile that do not return, and the workers that it lacks because of them.
+// stuckCalls counts a controller's calls of Reconcile that do not return, and the workers that it lacks because of
+// them.
 type stuckCalls struct {
 	mu sync.Mutex
-	// Guarded by mu. Of the workers in stuck calls, all but missing have been replaced: missing <= calls, and calls-missing <= Options.Workers.
+	// Guarded by mu. Of the workers in stuck calls, all but missing have been replaced: missing <= calls, and
+	// calls-missing <= Options.Workers.
 	calls, missing int
 }
 
@@ -191,19 +200,22 @@ func (c *Controller) alive() error {
 	c.stuck.mu.Lock()
 	defer c.stuck.mu.Unlock()
 	if c.stuck.missing > 0 {
-		return fmt.Errorf("controller %s: %d calls of Reconcile are stuck, and %d of %d workers are missing", c.name, c.stuck.calls, c.stuck.missing, c.workers)
+		return fmt.Errorf("controller %s: %d calls of Reconcile are stuck, and %d of %d workers are missing", c.name,
+			c.stuck.calls, c.stuck.missing, c.workers)
 	}
 	return nil
 }
 
-// goroutineID returns the number of the calling goroutine, the way stacks spell it: they begin with "goroutine 7 [running]:".
+// goroutineID returns the number of the calling goroutine, the way stacks spell it: they begin with "goroutine 7
+// [running]:".
 func goroutineID() string {
 	buf := make([]byte, 64)
 	fields := bytes.Fields(buf[:runtime.Stack(buf, false)])
 	return string(fields[1])
 }
 
-// stackOf returns the stack of the goroutine of that number. It stops the world for a moment, so it is for rare occasions.
+// stackOf returns the stack of the goroutine of that number. It stops the world for a moment, so it is for rare
+// occasions.
 func stackOf(id string) string {
 	buf := make([]byte, 1<<20)
 	all := buf[:runtime.Stack(buf, true)]

@@ -47,7 +47,8 @@ func TestAStuckCallKeepsItsKeyButNotItsPlace(t *testing.T) {
 		time.Sleep(time.Hour)
 		name("healthy")
 		require.Equal(t, []string{"stuck-2"}, taken(log), "the one worker is replaced once, not for ever")
-		require.ErrorContains(t, c.alive(), "controller test: 2 calls of Reconcile are stuck, and 1 of 1 workers are missing")
+		require.ErrorContains(t, c.alive(),
+			"controller test: 2 calls of Reconcile are stuck, and 1 of 1 workers are missing")
 
 		close(release)
 		time.Sleep(time.Hour)
@@ -58,7 +59,8 @@ func TestAStuckCallKeepsItsKeyButNotItsPlace(t *testing.T) {
 	})
 }
 
-// TestACallIsStuckAtItsOwnTime lets a call begin while the alarm is set for an earlier one, right after others and after a long rest.
+// TestACallIsStuckAtItsOwnTime lets a call begin while the alarm is set for an earlier one, right after others and
+// after a long rest.
 func TestACallIsStuckAtItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -109,7 +111,8 @@ func TestAGoroutineIsFoundByItsID(t *testing.T) {
 func TestAControllerIsNeverLeftWithoutWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &journal{}
-		releases := map[string]chan struct{}{"first": make(chan struct{}), "second": make(chan struct{}), "third": make(chan struct{})}
+		releases := map[string]chan struct{}{"first": make(chan struct{}), "second": make(chan struct{}),
+			"third": make(chan struct{})}
 		c := newController(t, func(_ context.Context, key Key) (Result, error) {
 			log.note("%s", key.Name)
 			if release, ok := releases[key.Name]; ok {

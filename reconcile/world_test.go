@@ -25,9 +25,9 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// world is an API server in memory on which a process is at work that gives each ReplicaSet its pods. The controller in that process is as simple as can be:
-// it believes its caches, makes pods under generated names, and keeps no account of what it has done. So each run on a cache that is older than the
-// controller's own writes shows, as a pod too many.
+// world is an API server in memory on which a process is at work that gives each ReplicaSet its pods. The controller in
+// that process is as simple as can be: it believes its caches, makes pods under generated names, and keeps no account
+// of what it has done. So each run on a cache that is older than the controller's own writes shows, as a pod too many.
 type world struct {
 	t      *testing.T
 	server *apiserver.Server
@@ -44,7 +44,8 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	server, err := apiserver.New(apiserver.Options{})
 	require.NoError(t, err)
-	w := &world{t: t, server: server, made: map[types.UID]bool{}, gone: map[types.UID]bool{}, live: map[types.UID]bool{}}
+	w := &world{t: t, server: server, made: map[types.UID]bool{}, gone: map[types.UID]bool{},
+		live: map[types.UID]bool{}}
 	w.admin = w.clients(server.Link())
 	seen, err := w.admin.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -99,9 +100,11 @@ func (w *world) want(name string, n int32) {
 		labels := map[string]string{"app": name}
 		_, err = sets.Create(w.t.Context(), &appsv1.ReplicaSet{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: appsv1.ReplicaSetSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-			}},
+			Spec: appsv1.ReplicaSetSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+				}},
 		}, metav1.CreateOptions{})
 	}
 	require.NoError(w.t, err)
@@ -111,7 +114,8 @@ func (w *world) want(name string, n int32) {
 func (w *world) touch(name string) {
 	w.t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":%q}}}`, time.Now())
-	_, err := w.admin.AppsV1().ReplicaSets("default").Patch(w.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := w.admin.AppsV1().ReplicaSets("default").Patch(w.t.Context(), name, types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	require.NoError(w.t, err)
 }
 
@@ -121,7 +125,8 @@ func (w *world) lose(name string) {
 	pods, err := w.admin.CoreV1().Pods("default").List(w.t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
 	require.NoError(w.t, err)
 	require.NotEmpty(w.t, pods.Items)
-	require.NoError(w.t, w.admin.CoreV1().Pods("default").Delete(w.t.Context(), pods.Items[0].Name, metav1.DeleteOptions{}))
+	require.NoError(w.t, w.admin.CoreV1().Pods("default").Delete(w.t.Context(), pods.Items[0].Name,
+		metav1.DeleteOptions{}))
 }
 
 // settled reports whether a ReplicaSet has as many pods as it wants, and says so in its status.
@@ -130,7 +135,8 @@ func (w *world) settled(name string) bool {
 	require.NoError(w.t, err)
 	pods, err := w.admin.CoreV1().Pods("default").List(w.t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
 	require.NoError(w.t, err)
-	return len(pods.Items) == int(*set.Spec.Replicas) && set.Status.Replicas == *set.Spec.Replicas && set.Status.ObservedGeneration == set.Generation
+	return len(pods.Items) == int(*set.Spec.Replicas) && set.Status.Replicas == *set.Spec.Replicas &&
+		set.Status.ObservedGeneration == set.Generation
 }
 
 // settle waits until it is so, and stays so.
@@ -144,8 +150,8 @@ func (w *world) settle(name string) {
 	require.True(w.t, w.settled(name), "%s did not stay as it should be", name)
 }
 
-// story is what happens in most of the tests: ReplicaSet a gets pods, loses one, wants more, and wants fewer. All the while it is
-// touched, so that there are reasons to run on a cache that is behind.
+// story is what happens in most of the tests: ReplicaSet a gets pods, loses one, wants more, and wants fewer. All the
+// while it is touched, so that there are reasons to run on a cache that is behind.
 func (w *world) story() {
 	w.t.Helper()
 	for _, step := range []func(){
@@ -163,7 +169,8 @@ func (w *world) story() {
 	}
 }
 
-// storyTally is what the story comes to if nothing goes wrong: 3 pods, 1 in place of the lost one, 2 more; and the lost one and 3 others gone.
+// storyTally is what the story comes to if nothing goes wrong: 3 pods, 1 in place of the lost one, 2 more; and the lost
+// one and 3 others gone.
 var storyTally = tally{made: 6, gone: 4, peak: 5}
 
 // process is one life of the controller: its caches and its memory end with it.
@@ -179,8 +186,8 @@ type process struct {
 	ended      chan error // holds what Run has returned
 
 	mu sync.Mutex
-	// Guarded by mu. running are the keys that are being reconciled, writes what the last run of a key has written; wrongs are the promises that were
-	// broken. stopped is set when the context of Run ends.
+	// Guarded by mu. running are the keys that are being reconciled, writes what the last run of a key has written;
+	// wrongs are the promises that were broken. stopped is set when the context of Run ends.
 	running map[reconcile.Key]bool
 	writes  map[reconcile.Key][]written
 	wrongs  []string
@@ -206,7 +213,8 @@ type options struct {
 
 func (w *world) start(o options) *process {
 	w.t.Helper()
-	p := &process{world: w, link: w.server.Link(), ended: make(chan error, 1), running: map[reconcile.Key]bool{}, writes: map[reconcile.Key][]written{}}
+	p := &process{world: w, link: w.server.Link(), ended: make(chan error, 1), running: map[reconcile.Key]bool{},
+		writes: map[reconcile.Key][]written{}}
 	config := p.link.Config()
 	if !o.untracked {
 		config.Wrap(reconcile.TrackWrites)
@@ -214,7 +222,8 @@ func (w *world) start(o options) *process {
 	var err error
 	p.clients, err = kubernetes.NewForConfig(config)
 	require.NoError(w.t, err)
-	p.sets, err = informer.New[*appsv1.ReplicaSet](p.clients.AppsV1().ReplicaSets("default"), informer.Options[*appsv1.ReplicaSet]{})
+	p.sets, err = informer.New[*appsv1.ReplicaSet](p.clients.AppsV1().ReplicaSets("default"),
+		informer.Options[*appsv1.ReplicaSet]{})
 	require.NoError(w.t, err)
 	p.pods, err = informer.New[*corev1.Pod](p.clients.CoreV1().Pods("default"), informer.Options[*corev1.Pod]{})
 	require.NoError(w.t, err)
@@ -225,11 +234,13 @@ func (w *world) start(o options) *process {
 		return nil
 	})
 	require.NoError(w.t, err)
-	p.controller, err = reconcile.NewController("replicas", reconcile.Func(p.watched), reconcile.Options{Workers: o.workers})
+	p.controller, err = reconcile.NewController("replicas", reconcile.Func(p.watched),
+		reconcile.Options{Workers: o.workers})
 	require.NoError(w.t, err)
 	reconcile.For(p.controller, p.sets)
 	reconcile.Owns(p.controller, p.pods, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
-	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{p.controller}, Elector: o.elector})
+	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{p.controller},
+		Elector: o.elector})
 	require.NoError(w.t, err)
 	if o.prepare != nil {
 		o.prepare(p)
@@ -318,7 +329,8 @@ func versionOf(version string) int64 {
 func (p *process) wrote(key reconcile.Key, pod bool, o metav1.Object, deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := written{pod: pod, key: reconcile.Key{Namespace: o.GetNamespace(), Name: o.GetName()}, uid: o.GetUID(), version: versionOf(o.GetResourceVersion())}
+	w := written{pod: pod, key: reconcile.Key{Namespace: o.GetNamespace(), Name: o.GetName()}, uid: o.GetUID(),
+		version: versionOf(o.GetResourceVersion())}
 	if deleted {
 		w.version = 0
 	}
@@ -336,13 +348,18 @@ func (p *process) reconcile(ctx context.Context, key reconcile.Key) error {
 			mine = append(mine, pod)
 		}
 	}
-	slices.SortFunc(mine, func(a, b *corev1.Pod) int { return int(versionOf(a.ResourceVersion) - versionOf(b.ResourceVersion)) })
+	slices.SortFunc(mine, func(a, b *corev1.Pod) int {
+		return int(
+			versionOf(a.ResourceVersion) - versionOf(b.ResourceVersion))
+	})
 	pods := p.clients.CoreV1().Pods(key.Namespace)
 	n := int(*set.Spec.Replicas)
 	for range n - len(mine) {
-		pod := &corev1.Pod{ObjectMeta: *set.Spec.Template.ObjectMeta.DeepCopy(), Spec: *set.Spec.Template.Spec.DeepCopy()}
+		pod := &corev1.Pod{ObjectMeta: *set.Spec.Template.ObjectMeta.DeepCopy(),
+			Spec: *set.Spec.Template.Spec.DeepCopy()}
 		pod.GenerateName = set.Name + "-"
-		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set,
+			appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
 		made, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 		if err != nil {
 			return err
@@ -359,10 +376,11 @@ func (p *process) reconcile(ctx context.Context, key reconcile.Key) error {
 	if n != len(mine) {
 		return nil // the pods that were made or deleted bring the key back
 	}
-	updated, err := reconcile.UpdateStatus(ctx, p.clients.AppsV1().ReplicaSets(key.Namespace), set, func(set *appsv1.ReplicaSet) error {
-		set.Status.Replicas, set.Status.ObservedGeneration = int32(len(mine)), set.Generation
-		return nil
-	})
+	updated, err := reconcile.UpdateStatus(ctx, p.clients.AppsV1().ReplicaSets(key.Namespace), set,
+		func(set *appsv1.ReplicaSet) error {
+			set.Status.Replicas, set.Status.ObservedGeneration = int32(len(mine)), set.Generation
+			return nil
+		})
 	switch {
 	case errors.Is(err, reconcile.ErrGone):
 		return nil

@@ -90,7 +90,8 @@ func (q *Queue[K]) check() error {
 		return fmt.Errorf("%d turns are listed, and have no entry", len(where))
 	}
 	if alarms != max(len(q.alarms)-1, 0) || delayed != q.delayed {
-		return fmt.Errorf("%d entries have %d alarms, the heap has %d places and counts %d", delayed, alarms, len(q.alarms), q.delayed)
+		return fmt.Errorf("%d entries have %d alarms, the heap has %d places and counts %d", delayed, alarms,
+			len(q.alarms), q.delayed)
 	}
 	for name, g := range q.groups {
 		if g.refs != refs[name] || g.refs == 0 {
@@ -177,8 +178,10 @@ func (x *index[K]) check() error {
 				return fmt.Errorf("%v is in slot %d, where nobody finds it", e.key, j)
 			}
 		}
-		if slots := len(x.tables[i].slots); n != x.tables[i].n || left != x.tables[i].vacated || n+left > slots*3/4 || slots/3 >= fewSlots && n < slots/6 {
-			return fmt.Errorf("table %d has %d entries and %d that left, counted as %d and %d, in %d slots", i, n, left, x.tables[i].n, x.tables[i].vacated, slots)
+		if slots := len(x.tables[i].slots); n != x.tables[i].n || left != x.tables[i].vacated || n+left > slots*3/4 ||
+			slots/3 >= fewSlots && n < slots/6 {
+			return fmt.Errorf("table %d has %d entries and %d that left, counted as %d and %d, in %d slots", i, n, left,
+				x.tables[i].n, x.tables[i].vacated, slots)
 		}
 		total += n
 	}
@@ -217,7 +220,8 @@ func (l *line[K]) check(list func(*list[K]) error) error {
 			}
 		}
 		if inClass != c.n || ring != len(c.flows) {
-			return fmt.Errorf("priority %d has %d keys in %d flows, counted as %d in %d", c.priority, inClass, ring, c.n, len(c.flows))
+			return fmt.Errorf("priority %d has %d keys in %d flows, counted as %d in %d", c.priority, inClass, ring,
+				c.n, len(c.flows))
 		}
 		if c.overtaken > l.maxOvertaken+len(l.classes) {
 			// P is taken now, and may have been larger when the class was passed over; the tests that look for the

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Claim is the right to work on one key, handed out by [Queue.Take]. Each of its methods but Key ends it: the first call
-// counts, and any later one, on a copy too, does nothing but count as a stray. Until then no other worker gets the key,
-// so a claim that is never ended keeps its key out of circulation. The zero Claim has ended.
+// Claim is the right to work on one key, handed out by [Queue.Take]. Each of its methods but Key ends it: the first
+// call counts, and any later one, on a copy too, does nothing but count as a stray. Until then no other worker gets the
+// key, so a claim that is never ended keeps its key out of circulation. The zero Claim has ended.
 //
 // How a claim ends is the outcome of the run, and the outcome replaces the delay that an earlier outcome of the same
 // key left. What others add is theirs and stays: a key that was added during the run is queued again whatever the
@@ -143,8 +143,9 @@ func (q *Queue[K]) finish(t *turn[K], o outcome) {
 	q.tellWorked(priority, worked)
 }
 
-// next waits for a key and hands it out. With byGet the turn is not to be touched, as [Queue.Done] may end it at any time.
-// It does not return a claim, which is too large for registers: to pass one on twice took a fifth of a key's time.
+// next waits for a key and hands it out. With byGet the turn is not to be touched, as [Queue.Done] may end it at any
+// time. It does not return a claim, which is too large for registers: to pass one on twice took a fifth of a key's
+// time.
 func (q *Queue[K]) next(ctx context.Context, byGet bool) (t *turn[K], key K, err error) {
 	// The context is the caller's code: it is asked before the lock is taken and after this worker has left the
 	// waiters, so that nothing but the worker itself is lost if it panics.

@@ -130,12 +130,14 @@ func TestOutcomeReplacesOutcome(t *testing.T) {
 		alone  runs
 		others runs // if somebody else asked for minute 31
 	}{
-		"Done":             {Claim[string].Done, nil, runs{30 * time.Minute}},
-		"later":            {func(c Claim[string]) { c.DoneAfter(time.Hour) }, runs{time.Hour}, runs{30 * time.Minute}},
-		"sooner":           {func(c Claim[string]) { c.DoneAfter(time.Second) }, runs{time.Second}, runs{time.Second, 30 * time.Minute}},
-		"at once":          {func(c Claim[string]) { c.DoneAfter(0) }, runs{0}, runs{0, 30 * time.Minute}},
-		"Retry":            {func(c Claim[string]) { c.Retry() }, runs{5 * ms}, runs{5 * ms, 30 * time.Minute}},
-		"RetryAfter":       {func(c Claim[string]) { c.RetryAfter(2 * time.Hour) }, runs{2 * time.Hour}, runs{30 * time.Minute}},
+		"Done":  {Claim[string].Done, nil, runs{30 * time.Minute}},
+		"later": {func(c Claim[string]) { c.DoneAfter(time.Hour) }, runs{time.Hour}, runs{30 * time.Minute}},
+		"sooner": {func(c Claim[string]) { c.DoneAfter(time.Second) }, runs{time.Second},
+			runs{time.Second, 30 * time.Minute}},
+		"at once": {func(c Claim[string]) { c.DoneAfter(0) }, runs{0}, runs{0, 30 * time.Minute}},
+		"Retry":   {func(c Claim[string]) { c.Retry() }, runs{5 * ms}, runs{5 * ms, 30 * time.Minute}},
+		"RetryAfter": {func(c Claim[string]) { c.RetryAfter(2 * time.Hour) }, runs{2 * time.Hour},
+			runs{30 * time.Minute}},
 		"Park":             {func(c Claim[string]) { c.Park(0) }, nil, runs{30 * time.Minute}},
 		"Park for a while": {func(c Claim[string]) { c.Park(time.Hour) }, runs{time.Hour}, runs{30 * time.Minute}},
 	} {

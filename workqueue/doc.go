@@ -55,8 +55,9 @@
 // # What you owe
 //
 // End every claim, with the outcome that the run had, also if it panics: a claim that is not ended keeps its key from
-// everybody, on purpose. A bare deferred Done is not the way, as it says that a run succeeded that failed, and so resets
-// the delays of its key; the example of [Claim.Retry] shows one. Shut the queue down, or the workers wait for ever.
+// everybody, on purpose. A bare deferred Done is not the way, as it says that a run succeeded that failed, and so
+// resets the delays of its key; the example of [Claim.Retry] shows one. Shut the queue down, or the workers wait for
+// ever.
 //
 // A key must be equal to itself. One that contains a NaN is not, and could never be named again: the Add methods panic,
 // as they do for a key that cannot be compared at all. The rate limiters treat each failure of such a key as its first.
@@ -64,15 +65,15 @@
 // What you put into Options is called without a lock, from many goroutines. If it panics the queue logs that, at most
 // once a minute, counts it in [Stats], and goes on: a key whose group is unknown is in the unnamed one, a delay that is
 // unknown is 1000 s, and a time that the metrics did not take is lost. If it calls [runtime.Goexit], the goroutine that
-// called the queue ends, as always; a key that was being added is added all the same, a claim that was being ended ends,
-// and a key that was being handed out is queued again.
+// called the queue ends, as always; a key that was being added is added all the same, a claim that was being ended
+// ends, and a key that was being handed out is queued again.
 //
 // # Two ways to ask for work
 //
-// [Queue.Take] has a context and gives a [Claim], whose end is also the outcome of the run; it is what package reconcile
-// uses. [Queue.Get] and [Queue.Done] make a Queue fit wherever client-go's TypedRateLimitingInterface does. As these
-// two know a run by its key alone, a Done too many can end the run of another worker that used Get; it cannot end a
-// claim. The behaviour is client-go's, which a test compares, with these exceptions:
+// [Queue.Take] has a context and gives a [Claim], whose end is also the outcome of the run; it is what package
+// reconcile uses. [Queue.Get] and [Queue.Done] make a Queue fit wherever client-go's TypedRateLimitingInterface does.
+// As these two know a run by its key alone, a Done too many can end the run of another worker that used Get; it cannot
+// end a claim. The behaviour is client-go's, which a test compares, with these exceptions:
 //
 //   - A stray Done never queues a key twice.
 //   - ShutDownWithDrain waits for what is queued as well.

@@ -88,8 +88,8 @@ type group struct {
 	refs int // entries that belong to it; the group leaves with the last
 }
 
-// pool keeps entries and turns for reuse: enough for the batches of a busy informer, and after a burst some 80 kB where keys leave in about their order. As
-// turns are made in blocks, it is 0.6 MB at the worst.
+// pool keeps entries and turns for reuse: enough for the batches of a busy informer, and after a burst some 80 kB where
+// keys leave in about their order. As turns are made in blocks, it is 0.6 MB at the worst.
 type pool[K comparable] struct {
 	entries []*entry[K]
 	turns   []*turn[K]

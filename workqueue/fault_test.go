@@ -370,6 +370,7 @@ func TestAMapThatWasLargeIsReplaced(t *testing.T) {
 	for _, keys := range []int{1, roomy, roomy + 1, 5 * roomy} {
 		counts, expired, groups, flows := replaced(keys)
 		want := keys > roomy
-		require.Equal(t, []bool{want, want, want, want}, []bool{counts, expired, groups, flows}, "%d keys: counts, expired counts, groups, flows", keys)
+		require.Equal(t, []bool{want, want, want, want}, []bool{counts, expired, groups, flows},
+			"%d keys: counts, expired counts, groups, flows", keys)
 	}
 }

@@ -3,8 +3,8 @@ package workqueue
 import "hash/maphash"
 
 // index finds the entry of a key. It does what a map[K]*entry[K] would, in a quarter of the memory, as it does not keep
-// a second copy of each key; it is searched with a hash that was computed before the lock was taken; and it gives memory
-// back when keys leave, which a map does not.
+// a second copy of each key; it is searched with a hash that was computed before the lock was taken; and it gives
+// memory back when keys leave, which a map does not.
 //
 // It is 64 hash tables with linear probing, of which a key's hash selects one. They grow one by one, so no add has to
 // wait until a million entries have moved: a 64th of them at most.
@@ -14,9 +14,9 @@ type index[K comparable] struct {
 	tables [64]table[K]
 }
 
-// table has at most three quarters of its slots in use, or vacated. From the home of an entry, which its hash selects, to
-// the slot where the entry is, going up and around, no slot is empty. One whose entry leaves in the midst of others is
-// vacated: to move these up, each would have to be looked at, and they are far away in memory.
+// table has at most three quarters of its slots in use, or vacated. From the home of an entry, which its hash selects,
+// to the slot where the entry is, going up and around, no slot is empty. One whose entry leaves in the midst of others
+// is vacated: to move these up, each would have to be looked at, and they are far away in memory.
 //
 // tags[i] is empty or vacated if slots[i] is nil, else the tag of the entry's hash: a key that is new is compared with
 // eight others until an empty slot is found, and nearly all can be passed by without a look at the entry.

@@ -70,9 +70,9 @@ func FastSlow[K comparable](fast, slow time.Duration, attempts int) RateLimiter[
 }
 
 // ExponentialThenSlow lets the first retry of a key go at once, delays the following ones by base, 2*base, 4*base and
-// so on, until attempts retries were made, and all further ones by slow. The doubling ends at 1000 s, or at base or slow
-// if that is longer. The usual arguments are 5 ms, 5 and 10 s: 0, 5, 10, 20, 40 ms and then 10 s each. It panics if one
-// of the three is negative.
+// so on, until attempts retries were made, and all further ones by slow. The doubling ends at 1000 s, or at base or
+// slow if that is longer. The usual arguments are 5 ms, 5 and 10 s: 0, 5, 10, 20, 40 ms and then 10 s each. It panics
+// if one of the three is negative.
 func ExponentialThenSlow[K comparable](base time.Duration, attempts int, slow time.Duration) RateLimiter[K] {
 	if base < 0 || attempts < 0 || slow < 0 {
 		panic("workqueue: ExponentialThenSlow needs delays and attempts that are not negative")
@@ -99,8 +99,8 @@ func Bucket[K comparable](rate float64, burst int) RateLimiter[K] {
 	return &bucketLimiter[K]{born: time.Now(), tokens: newBucket(rate, burst)}
 }
 
-// MaxOf asks all limiters and returns the longest delay, and the highest count. It panics if there is none to ask, or if
-// one is nil.
+// MaxOf asks all limiters and returns the longest delay, and the highest count. It panics if there is none to ask, or
+// if one is nil.
 func MaxOf[K comparable](limiters ...RateLimiter[K]) RateLimiter[K] {
 	if len(limiters) == 0 {
 		panic("workqueue: MaxOf needs a limiter")

@@ -18,11 +18,17 @@ func TestLimiterDelays(t *testing.T) {
 		limiter RateLimiter[string]
 		delays  []time.Duration
 	}{
-		"Exponential":         {Exponential[string](5*ms, time.Second, 0), []time.Duration{5 * ms, 10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}},
-		"FastSlow":            {FastSlow[string](5*ms, 10*time.Second, 3), []time.Duration{5 * ms, 5 * ms, 5 * ms, 10 * time.Second, 10 * time.Second}},
-		"ExponentialThenSlow": {ExponentialThenSlow[string](5*ms, 5, 10*time.Second), []time.Duration{0, 5 * ms, 10 * ms, 20 * ms, 40 * ms, 10 * time.Second, 10 * time.Second}},
-		"MaxOf":               {MaxOf(FastSlow[string](7*ms, 30*ms, 3), Exponential[string](5*ms, time.Second, 0)), []time.Duration{7 * ms, 10 * ms, 20 * ms, 40 * ms}},
-		"WithMaxWait":         {WithMaxWait(Exponential[string](5*ms, time.Second, 0), 15*ms), []time.Duration{5 * ms, 10 * ms, 15 * ms, 15 * ms}},
+		"Exponential": {Exponential[string](5*ms, time.Second, 0),
+			[]time.Duration{5 * ms, 10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second,
+				time.Second}},
+		"FastSlow": {FastSlow[string](5*ms, 10*time.Second, 3),
+			[]time.Duration{5 * ms, 5 * ms, 5 * ms, 10 * time.Second, 10 * time.Second}},
+		"ExponentialThenSlow": {ExponentialThenSlow[string](5*ms, 5, 10*time.Second),
+			[]time.Duration{0, 5 * ms, 10 * ms, 20 * ms, 40 * ms, 10 * time.Second, 10 * time.Second}},
+		"MaxOf": {MaxOf(FastSlow[string](7*ms, 30*ms, 3), Exponential[string](5*ms, time.Second, 0)),
+			[]time.Duration{7 * ms, 10 * ms, 20 * ms, 40 * ms}},
+		"WithMaxWait": {WithMaxWait(Exponential[string](5*ms, time.Second, 0), 15*ms),
+			[]time.Duration{5 * ms, 10 * ms, 15 * ms, 15 * ms}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 { // the second time after Forget
@@ -58,8 +64,10 @@ func TestLimitersAgreeWithClientGo(t *testing.T) {
 				clientgo.DefaultTypedControllerRateLimiter[string]()
 		},
 		"each in the other": func() (ours, theirs RateLimiter[string]) {
-			return MaxOf(clientgo.NewTypedItemFastSlowRateLimiter[string](5*ms, time.Second, 3), Exponential[string](5*ms, time.Minute, 0)),
-				clientgo.NewTypedMaxOfRateLimiter(FastSlow[string](5*ms, time.Second, 3), clientgo.NewTypedItemExponentialFailureRateLimiter[string](5*ms, time.Minute))
+			return MaxOf(clientgo.NewTypedItemFastSlowRateLimiter[string](5*ms, time.Second, 3),
+					Exponential[string](5*ms, time.Minute, 0)),
+				clientgo.NewTypedMaxOfRateLimiter(FastSlow[string](5*ms, time.Second, 3),
+					clientgo.NewTypedItemExponentialFailureRateLimiter[string](5*ms, time.Minute))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +92,8 @@ func TestLimitersAgreeWithClientGo(t *testing.T) {
 func inBounds(base, most time.Duration, jitter float64, n int, d time.Duration) error {
 	exact := math.Min(float64(base)*math.Pow(2, float64(n-1)), float64(most))
 	if low, high := exact*(1-jitter), exact*(1+jitter); float64(d) < low-1 || float64(d) > high+1 {
-		return fmt.Errorf("delay %d of base %s, most %s and jitter %v is %s, not within %v and %v", n, base, most, jitter, d,
+		return fmt.Errorf("delay %d of base %s, most %s and jitter %v is %s, not within %v and %v", n, base, most,
+			jitter, d,
 			time.Duration(low), time.Duration(high))
 	}
 	return nil
@@ -184,9 +193,14 @@ func TestCountsExpire(t *testing.T) {
 		limiter func() RateLimiter[string]
 		most    time.Duration
 	}{
-		"Exponential":         {func() RateLimiter[string] { return Exponential[string](5*ms, 1000*time.Second, 0) }, 1000 * time.Second},
-		"FastSlow":            {func() RateLimiter[string] { return FastSlow[string](5*ms, 3*time.Hour, 3) }, 3 * time.Hour},
-		"ExponentialThenSlow": {func() RateLimiter[string] { return ExponentialThenSlow[string](5*ms, 50, time.Second) }, 1000 * time.Second},
+		"Exponential": {func() RateLimiter[string] { return Exponential[string](5*ms, 1000*time.Second, 0) },
+			1000 * time.Second},
+		"FastSlow": {func() RateLimiter[string] { return FastSlow[string](5*ms, 3*time.Hour, 3) },
+			3 * time.Hour},
+		"ExponentialThenSlow": {func() RateLimiter[string] {
+			return ExponentialThenSlow[string](5*ms, 50,
+				time.Second)
+		}, 1000 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -18,8 +18,8 @@ type Stats struct {
 	Active  int // keys in the hands of workers
 	Delayed int // keys with a delay that has not ended; some are in one of the above as well
 
-	// Failing is how many keys the rate limiter counts failures of, also those that are not in the queue now. It is 0 if
-	// the limiter is not from this package and so cannot tell.
+	// Failing is how many keys the rate limiter counts failures of, also those that are not in the queue now. It is 0
+	// if the limiter is not from this package and so cannot tell.
 	Failing int
 
 	// OldestReady is the longest wait of a key that is first in line, in its priority and group. A key further back may
@@ -33,9 +33,9 @@ type Stats struct {
 	Strays  uint64 // calls that would have ended a hand-out that was not there
 	Panics  uint64 // calls of the functions and interfaces in Options that panicked
 
-	// Priorities has an element for each priority with ready keys, the highest first. It is nil while the ready keys are
-	// one plain list; they are sorted by priority once one with a priority other than 0 or a group is among them, and
-	// stay so until none is ready.
+	// Priorities has an element for each priority with ready keys, the highest first. It is nil while the ready keys
+	// are one plain list; they are sorted by priority once one with a priority other than 0 or a group is among them,
+	// and stay so until none is ready.
 	Priorities []PriorityStats
 }
 

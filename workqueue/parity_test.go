@@ -183,13 +183,15 @@ var behaviour = map[string]struct {
 	}},
 
 	"a stray Done of a waiting key": {differs: "client-go queues the key a second time, and two workers get it",
-		ours: []string{`get "a" false`, "nothing"}, theirs: []string{`get "a" false`, `get "a" false`}, script: func(w *watcher) {
+		ours: []string{`get "a" false`, "nothing"}, theirs: []string{`get "a" false`, `get "a" false`},
+		script: func(w *watcher) {
 			w.Add("a")
 			w.Done("a")
 			w.get()
 			w.get()
 		}},
-	"a drain and what is queued": {differs: "client-go returns while keys are queued, though its doc says that it waits",
+	"a drain and what is queued": {differs: "client-go returns while keys are queued, though its doc says that it " +
+		"waits",
 		ours: []string{"1m1s"}, theirs: []string{"0s"}, script: func(w *watcher) {
 			w.Add("a")
 			go func() {
@@ -202,8 +204,10 @@ var behaviour = map[string]struct {
 			w.note("%v", time.Since(w.start))
 			time.Sleep(time.Hour)
 		}},
-	"one key fails for ever, another one for the first time": {differs: "client-go's default limiter reserves the whole queue's rate for the hot key",
-		ours: []string{`get "hot" false`, `get "fresh" false`}, theirs: []string{`get "hot" false`, "nothing"}, script: func(w *watcher) {
+	"one key fails for ever, another one for the first time": {differs: "client-go's default limiter reserves the " +
+		"whole queue's rate for the hot key",
+		ours: []string{`get "hot" false`, `get "fresh" false`}, theirs: []string{`get "hot" false`, "nothing"},
+		script: func(w *watcher) {
 			for range 10_000 {
 				w.AddRateLimited("hot")
 			}

@@ -91,7 +91,8 @@ func TestFairness(t *testing.T) {
 		for _, groups := range [][]string{{"a"}, {"a", "b"}, {"a", "b", "c", "d", "e"}} {
 			for _, overtaken := range []int{1, 3, 10} {
 				h := handOut(Options[job]{MaxOvertaken: overtaken}, priorities, groups, many(3000), 1)
-				require.NoError(t, fair(h, overtaken, len(priorities), len(groups)), "%v %v %d", priorities, groups, overtaken)
+				require.NoError(t, fair(h, overtaken, len(priorities), len(groups)), "%v %v %d", priorities, groups,
+					overtaken)
 			}
 		}
 	}
@@ -222,7 +223,8 @@ func TestNoisyNeighbour(t *testing.T) {
 	}
 	without := worst(Options[string]{})
 	with := worst(Options[string]{Group: func(k string) string { return k[:5] }})
-	t.Logf("one worker, 10 ms a key, a backlog of %d keys: the other tenant waits %v at worst, %v with Group", backlog, without, with)
+	t.Logf("one worker, 10 ms a key, a backlog of %d keys: the other tenant waits %v at worst, %v with Group", backlog,
+		without, with)
 	require.Greater(t, without, time.Duration(backlog)*work-2*time.Minute)
 	require.LessOrEqual(t, with, work, "one round")
 }
@@ -267,6 +269,7 @@ func TestPriorityOfADelay(t *testing.T) {
 		for i, p := range []Priority{3, 5, 1} {
 			q.AddWith("a", AddOptions{Priority: p, After: time.Duration(3-i) * time.Hour})
 		}
-		require.Equal(t, Priority(5), q.Snapshot()[0].Priority, "the highest that was asked for, whoever asked for the time")
+		require.Equal(t, Priority(5), q.Snapshot()[0].Priority,
+			"the highest that was asked for, whoever asked for the time")
 	})
 }

@@ -20,10 +20,12 @@ import (
 )
 
 func main() {
-	cfg := must(clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig())
+	cfg := must(clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(),
+		nil).ClientConfig())
 	cfg.Wrap(reconcile.TrackWrites) // the next run waits until the cache shows what this one wrote
 	deployments := kubernetes.NewForConfigOrDie(cfg).AppsV1()
-	cache := must(informer.New[*appsv1.Deployment](deployments.Deployments(metav1.NamespaceAll), informer.Options[*appsv1.Deployment]{}))
+	cache := must(informer.New[*appsv1.Deployment](deployments.Deployments(metav1.NamespaceAll),
+		informer.Options[*appsv1.Deployment]{}))
 
 	keep := reconcile.Func(func(ctx context.Context, key informer.Key) (reconcile.Result, error) {
 		d, ok := cache.Get(key) // observe
@@ -36,7 +38,8 @@ func main() {
 		}
 		log.Printf("%s has %d replicas, %d it shall be", key, *d.Spec.Replicas, want)
 		patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, want) // act
-		_, err = deployments.Deployments(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err = deployments.Deployments(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, patch,
+			metav1.PatchOptions{})
 		return reconcile.Result{}, err
 	})
 

@@ -19,7 +19,8 @@ func TestBehavioursAreWhereTheTableSays(t *testing.T) {
 	text, err := os.ReadFile("BEHAVIOURS.md")
 	require.NoError(t, err)
 	declared := map[string]bool{} // functions, of the library with the name of their package
-	for prefix, dir := range map[string]string{"": ".", "reconcile.": "../../reconcile", "workqueue.": "../../workqueue", "informer.": "../../informer"} {
+	for prefix, dir := range map[string]string{"": ".", "reconcile.": "../../reconcile",
+		"workqueue.": "../../workqueue", "informer.": "../../informer"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
 		for _, file := range files {
@@ -77,11 +78,13 @@ func TestTheReadmeCountsRight(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	for _, line := range []string{
-		"| replicaset.go, scale.go, status.go, report.go | " + count("replicaset.go", "scale.go", "status.go", "report.go") + " |",
+		"| replicaset.go, scale.go, status.go, report.go | " +
+			count("replicaset.go", "scale.go", "status.go", "report.go") + " |",
 		"| claim.go | " + count("claim.go") + " |",
 		"| victims.go | " + count("victims.go") + " |",
 		"| rival.go | " + count("rival.go") + " |",
-		"| **all** | " + count("replicaset.go", "scale.go", "status.go", "report.go", "claim.go", "victims.go", "rival.go") + " |",
+		"| **all** | " + count("replicaset.go", "scale.go", "status.go", "report.go", "claim.go", "victims.go",
+			"rival.go") + " |",
 		"has " + count("main.go", "flags.go", "preflight.go") + " lines.",
 	} {
 		require.Contains(t, string(readme), line)

@@ -22,8 +22,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// In these tests people do at random what people do to ReplicaSets and pods, and machines fail. A chronicle is kept all along, and checked
-// is what there is in the end.
+// In these tests people do at random what people do to ReplicaSets and pods, and machines fail. A chronicle is kept all
+// along, and checked is what there is in the end.
 
 // chaos is who does it, in one namespace. None of its operations has to succeed: the API server may be away.
 type chaos struct {
@@ -52,7 +52,8 @@ func newChaos(t *testing.T, cluster *testcluster.Cluster, sets, size int) (c *ch
 	}
 	_, err := w.client.CoreV1().ResourceQuotas(w.namespace).Create(t.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "quota"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("100000")}},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse(
+			"100000")}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return c, seed
@@ -91,7 +92,9 @@ func (c *chaos) operate(ctx context.Context) {
 			})
 		}},
 		{"add orphans", 8, func() error {
-			_, err := c.client.CoreV1().Pods(c.namespace).Create(ctx, orphan("", map[string]string{"app": "both"}, func(pod *corev1.Pod) { pod.GenerateName = "orphan-" }), metav1.CreateOptions{})
+			_, err := c.client.CoreV1().Pods(c.namespace).Create(ctx,
+				orphan("", map[string]string{"app": "both"}, func(pod *corev1.Pod) { pod.GenerateName = "orphan-" }),
+				metav1.CreateOptions{})
 			return err
 		}},
 		{"change the quota", 4, func() error {
@@ -99,7 +102,8 @@ func (c *chaos) operate(ctx context.Context) {
 		}},
 		{"make a ReplicaSet anew, leaving its pods", 4, func() error {
 			leave := metav1.DeletePropagationOrphan
-			if err := c.client.AppsV1().ReplicaSets(c.namespace).Delete(ctx, c.names[i], metav1.DeleteOptions{PropagationPolicy: &leave}); err != nil {
+			if err := c.client.AppsV1().ReplicaSets(c.namespace).Delete(ctx, c.names[i],
+				metav1.DeleteOptions{PropagationPolicy: &leave}); err != nil {
 				return err
 			}
 			return c.makeAnew(ctx, i)
@@ -137,7 +141,8 @@ func (c *chaos) some(ctx context.Context, i, n int, do func(pod string) error) e
 }
 
 func (c *chaos) quota(ctx context.Context, pods int) error {
-	_, err := c.client.CoreV1().ResourceQuotas(c.namespace).Patch(ctx, "quota", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"hard":{"pods":"%d"}}}`, pods), metav1.PatchOptions{})
+	_, err := c.client.CoreV1().ResourceQuotas(c.namespace).Patch(ctx, "quota", types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"hard":{"pods":"%d"}}}`, pods), metav1.PatchOptions{})
 	return err
 }
 
@@ -145,7 +150,8 @@ func (c *chaos) quota(ctx context.Context, pods int) error {
 func (c *chaos) makeAnew(ctx context.Context, i int) (err error) {
 	rs := newReplicaSet(c.names[i], int32(c.size), labelling(c.label(i)))
 	for range 50 {
-		if _, err = c.client.AppsV1().ReplicaSets(c.namespace).Create(ctx, rs, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		if _, err = c.client.AppsV1().ReplicaSets(c.namespace).Create(ctx, rs,
+			metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -156,11 +162,14 @@ func (c *chaos) makeAnew(ctx context.Context, i int) (err error) {
 // calmDown puts right what people have done, and waits until a checker finds nothing wrong.
 func (c *chaos) calmDown(within time.Duration, meanwhile func()) {
 	ctx, deadline := c.t.Context(), time.Now().Add(within)
-	// It counts only when the controller manager has seen it, and the API server that. A ReplicaSet that fails once more now might rest for a quarter of an hour.
+	// It counts only when the controller manager has seen it, and the API server that. A ReplicaSet that fails once
+	// more now might rest for a quarter of an hour.
 	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
 		meanwhile()
 		require.NoError(t, c.quota(ctx, 100_000))
-		_, err := c.client.CoreV1().Pods(c.namespace).Create(ctx, orphan("", map[string]string{"app": "stray"}, func(pod *corev1.Pod) { pod.GenerateName = "stray-" }), metav1.CreateOptions{})
+		_, err := c.client.CoreV1().Pods(c.namespace).Create(ctx,
+			orphan("", map[string]string{"app": "stray"}, func(pod *corev1.Pod) { pod.GenerateName = "stray-" }),
+			metav1.CreateOptions{})
 		require.NoError(t, err)
 	}, time.Until(deadline), 500*time.Millisecond, "the quota is as small as it was")
 	for i, name := range c.names {
@@ -224,14 +233,16 @@ func (c *crew) end(p *testcluster.Process) string {
 func (c *crew) leader() *testcluster.Process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	lease, err := c.cluster.Client().CoordinationV1().Leases("kube-system").Get(c.t.Context(), "thermostat-replicaset", metav1.GetOptions{})
+	lease, err := c.cluster.Client().CoordinationV1().Leases("kube-system").Get(c.t.Context(), "thermostat-replicaset",
+		metav1.GetOptions{})
 	if err == nil && lease.Spec.HolderIdentity != nil && strings.HasPrefix(*lease.Spec.HolderIdentity, "two_") {
 		return c.members["two"]
 	}
 	return c.members["one"]
 }
 
-// revive starts again who has ended, as a kubelet does. It may have been killed, or have given up with an error, but nothing else.
+// revive starts again who has ended, as a kubelet does. It may have been killed, or have given up with an error, but
+// nothing else.
 func (c *crew) revive() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -344,16 +355,18 @@ func TestChaos(t *testing.T) {
 	for _, n := range faults {
 		injected += n
 	}
-	t.Logf("%.1f minutes, %d operations (%d refused), %d faults, %d pods made for %d ReplicaSets x %d, every watch 200 ms late, %d replicas of the command revived; %d violations; seed %d",
-		time.Since(began).Minutes(), operations, c.refused, injected, chronicle.made(), sets, size, crew.revived, len(violations), seed)
+	t.Logf("%.1f minutes, %d operations (%d refused), %d faults, %d pods made for %d ReplicaSets x %d, every watch "+
+		"200 ms late, %d replicas of the command revived; %d violations; seed %d",
+		time.Since(began).Minutes(), operations, c.refused, injected, chronicle.made(), sets, size, crew.revived,
+		len(violations), seed)
 	t.Logf("faults: %v", faults)
 	t.Logf("operations: %v", c.done)
 	require.Empty(t, violations)
 	require.Greater(t, chronicle.made(), sets*size, "nothing was seen")
 }
 
-// A controller that does not wait for its own writes, behind the same late watches, makes pods that nobody wants, and the chronicle tells. There is no need
-// for any fault.
+// A controller that does not wait for its own writes, behind the same late watches, makes pods that nobody wants, and
+// the chronicle tells. There is no need for any fault.
 func TestChaosWithABrokenController(t *testing.T) {
 	t.Parallel()
 	cluster := testcluster.Shared(t)

@@ -84,12 +84,16 @@ func checkReplicaSet(set *appsv1.ReplicaSet, pods []corev1.Pod, complain func(st
 		complain("%s has %d pods instead of %d", set.Name, owned, *set.Spec.Replicas)
 	}
 	if status.ObservedGeneration != set.Generation {
-		complain("%s: the status tells of generation %d, and there is %d", set.Name, status.ObservedGeneration, set.Generation)
+		complain("%s: the status tells of generation %d, and there is %d", set.Name, status.ObservedGeneration,
+			set.Generation)
 	}
-	if status.Replicas != owned || status.FullyLabeledReplicas != owned || status.ReadyReplicas != readyOnes || status.AvailableReplicas != readyOnes ||
+	if status.Replicas != owned || status.FullyLabeledReplicas != owned || status.ReadyReplicas != readyOnes ||
+		status.AvailableReplicas != readyOnes ||
 		status.TerminatingReplicas == nil || *status.TerminatingReplicas != terminatingOnes {
-		complain("%s: the status tells of %d pods, %d labelled, %d ready, %d available, and there are %d, of which %d are ready, and %d that end", set.Name,
-			status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, owned, readyOnes, terminatingOnes)
+		complain("%s: the status tells of %d pods, %d labelled, %d ready, %d available, and there are %d, of which "+
+			"%d are ready, and %d that end", set.Name,
+			status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas, owned,
+			readyOnes, terminatingOnes)
 	}
 	if readyOnes != *set.Spec.Replicas {
 		complain("%s has %d ready pods instead of %d", set.Name, readyOnes, *set.Spec.Replicas)
@@ -119,7 +123,8 @@ func TestTheCheckerComplains(t *testing.T) {
 		w := &world{sets: []appsv1.ReplicaSet{*testRS(func(rs *appsv1.ReplicaSet) {
 			rs.Spec.Replicas = &two
 			rs.Status = appsv1.ReplicaSetStatus{
-				Replicas: 2, FullyLabeledReplicas: 2, ReadyReplicas: 2, AvailableReplicas: 2, TerminatingReplicas: &one, ObservedGeneration: rs.Generation,
+				Replicas: 2, FullyLabeledReplicas: 2, ReadyReplicas: 2, AvailableReplicas: 2, TerminatingReplicas: &one,
+				ObservedGeneration: rs.Generation,
 			}
 		})}}
 		add(w, "a", ours, readyFor(time.Minute))
@@ -137,22 +142,36 @@ func TestTheCheckerComplains(t *testing.T) {
 		mistake func(*world)
 		want    []string // each is in one complaint, and there are no others
 	}{
-		"none":                         {func(*world) {}, nil},
-		"an orphan is forgotten":       {func(w *world) { add(w, "c") }, []string{"pod-c is an orphan, and web has forgotten it"}},
-		"an owner has gone":            {func(w *world) { add(w, "c", ownedBy("old-uid")) }, []string{"pod-c belongs to web, which is not there any more"}},
-		"a pod too many":               {func(w *world) { add(w, "c", ours, readyFor(time.Minute)) }, []string{"web has 3 pods instead of 2", tells, "web has 3 ready pods instead of 2"}},
-		"a pod too few":                {func(w *world) { w.pods = w.pods[1:] }, []string{"web has 1 pods instead of 2", tells, "web has 1 ready pods instead of 2"}},
-		"one is not ready":             {func(w *world) { w.pods[0].Status.Conditions = nil }, []string{tells, "web has 1 ready pods instead of 2"}},
-		"one does not match":           {func(w *world) { w.pods[0].Labels["app"] = "db" }, []string{"pod-a belongs to web, which does not select it"}},
-		"an owner twice":               {func(w *world) { alsoListing("rs-uid")(&w.pods[0]) }, []string{"pod-a names web as an owner twice"}},
-		"a controller twice":           {func(w *world) { ours(&w.pods[0]) }, []string{"pod-a names web as an owner twice"}},
-		"a wrong count":                {status(func(s *appsv1.ReplicaSetStatus) { s.Replicas++ }), []string{tells}},
-		"a wrong count, labelled":      {status(func(s *appsv1.ReplicaSetStatus) { s.FullyLabeledReplicas-- }), []string{tells}},
-		"a wrong count, ready":         {status(func(s *appsv1.ReplicaSetStatus) { s.ReadyReplicas-- }), []string{tells}},
-		"a wrong count, available":     {status(func(s *appsv1.ReplicaSetStatus) { s.AvailableReplicas-- }), []string{tells}},
-		"a wrong count, terminating":   {status(func(s *appsv1.ReplicaSetStatus) { *s.TerminatingReplicas = 0 }), []string{tells}},
-		"no count of terminating ones": {status(func(s *appsv1.ReplicaSetStatus) { s.TerminatingReplicas = nil }), []string{tells}},
-		"an old generation":            {status(func(s *appsv1.ReplicaSetStatus) { s.ObservedGeneration-- }), []string{"web: the status tells of generation 6, and there is 7"}},
+		"none": {func(*world) {}, nil},
+		"an orphan is forgotten": {func(w *world) { add(w, "c") },
+			[]string{"pod-c is an orphan, and web has forgotten it"}},
+		"an owner has gone": {func(w *world) { add(w, "c", ownedBy("old-uid")) },
+			[]string{"pod-c belongs to web, which is not there any more"}},
+		"a pod too many": {func(w *world) { add(w, "c", ours, readyFor(time.Minute)) },
+			[]string{"web has 3 pods instead of 2", tells, "web has 3 ready pods instead of 2"}},
+		"a pod too few": {func(w *world) { w.pods = w.pods[1:] },
+			[]string{"web has 1 pods instead of 2", tells, "web has 1 ready pods instead of 2"}},
+		"one is not ready": {func(w *world) { w.pods[0].Status.Conditions = nil },
+			[]string{tells, "web has 1 ready pods instead of 2"}},
+		"one does not match": {func(w *world) { w.pods[0].Labels["app"] = "db" },
+			[]string{"pod-a belongs to web, which does not select it"}},
+		"an owner twice": {func(w *world) { alsoListing("rs-uid")(&w.pods[0]) },
+			[]string{"pod-a names web as an owner twice"}},
+		"a controller twice": {func(w *world) { ours(&w.pods[0]) },
+			[]string{"pod-a names web as an owner twice"}},
+		"a wrong count": {status(func(s *appsv1.ReplicaSetStatus) { s.Replicas++ }), []string{tells}},
+		"a wrong count, labelled": {status(func(s *appsv1.ReplicaSetStatus) { s.FullyLabeledReplicas-- }),
+			[]string{tells}},
+		"a wrong count, ready": {status(func(s *appsv1.ReplicaSetStatus) { s.ReadyReplicas-- }),
+			[]string{tells}},
+		"a wrong count, available": {status(func(s *appsv1.ReplicaSetStatus) { s.AvailableReplicas-- }),
+			[]string{tells}},
+		"a wrong count, terminating": {status(func(s *appsv1.ReplicaSetStatus) { *s.TerminatingReplicas = 0 }),
+			[]string{tells}},
+		"no count of terminating ones": {status(func(s *appsv1.ReplicaSetStatus) { s.TerminatingReplicas = nil }),
+			[]string{tells}},
+		"an old generation": {status(func(s *appsv1.ReplicaSetStatus) { s.ObservedGeneration-- }),
+			[]string{"web: the status tells of generation 6, and there is 7"}},
 		"an old condition": {status(func(s *appsv1.ReplicaSetStatus) {
 			s.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure}}
 		}), []string{"web still has the condition ReplicaFailure"}},

@@ -21,14 +21,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// A chronicle is all that was seen of pods and ReplicaSets, by watches of its own. It is judged afterwards, in the order in which it happened: the
-// API server numbers the changes of all resources in one sequence, so it does not matter which of the two watches told first.
+// A chronicle is all that was seen of pods and ReplicaSets, by watches of its own. It is judged afterwards, in the
+// order in which it happened: the API server numbers the changes of all resources in one sequence, so it does not
+// matter which of the two watches told first.
 type chronicle struct {
 	mu      sync.Mutex
 	entries []entry // guarded by mu
 }
 
-// entry is one change, or, if there is a list, all that there was of one resource when a watch began: what happened just before may be missing.
+// entry is one change, or, if there is a list, all that there was of one resource when a watch began: what happened
+// just before may be missing.
 type entry struct {
 	version int64 // what entries are ordered by
 	gone    bool
@@ -37,7 +39,8 @@ type entry struct {
 	list    runtime.Object
 }
 
-// keepChronicle follows one namespace, or with "" all of them, until stop, which returns when nothing is written any more.
+// keepChronicle follows one namespace, or with "" all of them, until stop, which returns when nothing is written any
+// more.
 func keepChronicle(t *testing.T, client kubernetes.Interface, namespace string) (r *chronicle, stop func()) {
 	r = &chronicle{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -72,8 +75,10 @@ func keepChronicle(t *testing.T, client kubernetes.Interface, namespace string) 
 	return r, stop
 }
 
-// follow watches one resource. A watch that breaks goes on where it was, if the API server still knows what came then; else there is a new list.
-func (r *chronicle) follow(ctx context.Context, list func(metav1.ListOptions) (runtime.Object, string, error), begin func(metav1.ListOptions) (watch.Interface, error)) {
+// follow watches one resource. A watch that breaks goes on where it was, if the API server still knows what came then;
+// else there is a new list.
+func (r *chronicle) follow(ctx context.Context, list func(metav1.ListOptions) (runtime.Object, string, error),
+	begin func(metav1.ListOptions) (watch.Interface, error)) {
 	last := ""
 	for ctx.Err() == nil {
 		if last == "" {
@@ -135,8 +140,9 @@ type reign struct {
 	pods     map[types.UID]bool
 }
 
-// limit is how many pods the controller may bring about. It works on a ReplicaSet in one run at a time, and a run writes into the status which generation it
-// saw when it is done: so whoever makes a pod now has seen that generation or a newer one.
+// limit is how many pods the controller may bring about. It works on a ReplicaSet in one run at a time, and a run
+// writes into the status which generation it saw when it is done: so whoever makes a pod now has seen that generation
+// or a newer one.
 func (g *reign) limit() int {
 	if g.unknown > 0 {
 		return math.MaxInt
@@ -148,8 +154,8 @@ func (g *reign) limit() int {
 	return most
 }
 
-// judge replays it all and tells of each pod that was made for a ReplicaSet that had enough. A pod that is adopted may be one too many, as nobody
-// made it; a pod that is made never is.
+// judge replays it all and tells of each pod that was made for a ReplicaSet that had enough. A pod that is adopted may
+// be one too many, as nobody made it; a pod that is made never is.
 func (r *chronicle) judge() (violations []string) {
 	r.mu.Lock()
 	entries := slices.Clone(r.entries)
@@ -202,7 +208,9 @@ func (r *chronicle) judge() (violations []string) {
 		case e.pod != nil:
 			g := hold(e.pod, e.gone)
 			if made := !known[e.pod.UID]; g != nil && made && len(g.pods) > g.limit() {
-				violations = append(violations, fmt.Sprintf("version %d: %s was made, and %s has %d pods then, %d are allowed", e.version, e.pod.Name, g.name, len(g.pods), g.limit()))
+				violations = append(violations, fmt.Sprintf(
+					"version %d: %s was made, and %s has %d pods then, %d are allowed", e.version, e.pod.Name, g.name,
+					len(g.pods), g.limit()))
 			}
 			known[e.pod.UID] = true
 		case e.set != nil:

@@ -40,8 +40,9 @@ func testRS(change ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
 // testPod is a running pod labelled app=web that nobody owns.
 func testPod(uid types.UID, change ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "pod-" + string(uid), Namespace: "ns", UID: uid, Labels: map[string]string{"app": "web"}},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+		ObjectMeta: metav1.ObjectMeta{Name: "pod-" + string(uid), Namespace: "ns", UID: uid,
+			Labels: map[string]string{"app": "web"}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	for _, f := range change {
 		f(pod)
@@ -60,7 +61,8 @@ func ownedBy(uid types.UID) func(*corev1.Pod) {
 
 func alsoListing(uid types.UID) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
-		pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: uid})
+		pod.OwnerReferences = append(pod.OwnerReferences,
+			metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: uid})
 	}
 }
 
@@ -95,24 +97,32 @@ func TestWhatIsClaimed(t *testing.T) {
 		pod  *corev1.Pod
 		want outcome
 	}{
-		"ours and matching":                      {testRS(), testPod("p", ownedBy("rs-uid")), kept},
-		"ours and matching, set deleting":        {testRS(rsDeleting), testPod("p", ownedBy("rs-uid")), kept},
-		"ours, no longer matching":               {testRS(), testPod("p", ownedBy("rs-uid"), labelled("app", "db")), released},
-		"ours, no longer matching, set deleting": {testRS(rsDeleting), testPod("p", ownedBy("rs-uid"), labelled("app", "db")), ignored},
-		"ours, no longer matching, ending":       {testRS(), testPod("p", ownedBy("rs-uid"), labelled("app", "db"), ending), ignored},
-		"ours but ending":                        {testRS(), testPod("p", ownedBy("rs-uid"), ending), ignored},
-		"ours but failed":                        {testRS(), testPod("p", ownedBy("rs-uid"), inPhase(corev1.PodFailed)), ignored},
-		"ours but succeeded":                     {testRS(), testPod("p", ownedBy("rs-uid"), inPhase(corev1.PodSucceeded)), ignored},
-		"of another owner":                       {testRS(), testPod("p", ownedBy("other")), ignored},
-		"of our namesake of before":              {testRS(), testPod("p", ownedBy("old-rs-uid"), labelled("app", "db")), ignored},
-		"orphan, matching":                       {testRS(), testPod("p"), adopted},
-		"orphan, matching, set deleting":         {testRS(rsDeleting), testPod("p"), ignored},
-		"orphan, matching, set deleted since":    {testRS(func(rs *appsv1.ReplicaSet) { rs.UID = "dead" }), testPod("p"), fails},
-		"orphan, matching, ending":               {testRS(), testPod("p", ending), ignored},
-		"orphan, matching, failed":               {testRS(), testPod("p", inPhase(corev1.PodFailed)), ignored},
-		"orphan, not matching":                   {testRS(), testPod("p", labelled("app", "db")), ignored},
-		"lists us as a mere owner":               {testRS(), testPod("p", alsoListing("rs-uid")), adopted},
-		"lists us as a mere owner, has another":  {testRS(), testPod("p", alsoListing("rs-uid"), ownedBy("other")), ignored},
+		"ours and matching":               {testRS(), testPod("p", ownedBy("rs-uid")), kept},
+		"ours and matching, set deleting": {testRS(rsDeleting), testPod("p", ownedBy("rs-uid")), kept},
+		"ours, no longer matching": {testRS(), testPod("p", ownedBy("rs-uid"), labelled("app", "db")),
+			released},
+		"ours, no longer matching, set deleting": {testRS(rsDeleting),
+			testPod("p", ownedBy("rs-uid"), labelled("app", "db")), ignored},
+		"ours, no longer matching, ending": {testRS(),
+			testPod("p", ownedBy("rs-uid"), labelled("app", "db"), ending), ignored},
+		"ours but ending": {testRS(), testPod("p", ownedBy("rs-uid"), ending), ignored},
+		"ours but failed": {testRS(), testPod("p", ownedBy("rs-uid"), inPhase(corev1.PodFailed)),
+			ignored},
+		"ours but succeeded": {testRS(),
+			testPod("p", ownedBy("rs-uid"), inPhase(corev1.PodSucceeded)), ignored},
+		"of another owner": {testRS(), testPod("p", ownedBy("other")), ignored},
+		"of our namesake of before": {testRS(), testPod("p", ownedBy("old-rs-uid"), labelled("app", "db")),
+			ignored},
+		"orphan, matching":               {testRS(), testPod("p"), adopted},
+		"orphan, matching, set deleting": {testRS(rsDeleting), testPod("p"), ignored},
+		"orphan, matching, set deleted since": {testRS(func(rs *appsv1.ReplicaSet) { rs.UID = "dead" }),
+			testPod("p"), fails},
+		"orphan, matching, ending": {testRS(), testPod("p", ending), ignored},
+		"orphan, matching, failed": {testRS(), testPod("p", inPhase(corev1.PodFailed)), ignored},
+		"orphan, not matching":     {testRS(), testPod("p", labelled("app", "db")), ignored},
+		"lists us as a mere owner": {testRS(), testPod("p", alsoListing("rs-uid")), adopted},
+		"lists us as a mere owner, has another": {testRS(), testPod("p", alsoListing("rs-uid"), ownedBy("other")),
+			ignored},
 	} {
 		t.Run(name, func(t *testing.T) {
 			selector, err := selectorOf(c.rs)
@@ -156,17 +166,21 @@ func TestPlace(t *testing.T) {
 		return testPod("p", ownedBy("rs-uid"), func(pod *corev1.Pod) { f(&pod.OwnerReferences[0]) })
 	}
 	require.Equal(t, []place{home}, placeOf(testPod("p", ownedBy("rs-uid"))))
-	require.Equal(t, []place{home}, placeOf(change(func(ref *metav1.OwnerReference) { ref.APIVersion = "extensions/v1beta1" })))
-	require.NotEqual(t, []place{home}, placeOf(change(func(ref *metav1.OwnerReference) { ref.Kind = "ReplicationController" })))
+	require.Equal(t, []place{home}, placeOf(
+		change(func(ref *metav1.OwnerReference) { ref.APIVersion = "extensions/v1beta1" })))
+	require.NotEqual(t, []place{home}, placeOf(
+		change(func(ref *metav1.OwnerReference) { ref.Kind = "ReplicationController" })))
 	require.NotEqual(t, []place{home}, placeOf(change(func(ref *metav1.OwnerReference) { ref.Name = "db" })))
 	require.NotEqual(t, []place{home}, placeOf(change(func(ref *metav1.OwnerReference) { ref.UID = "other" })))
-	require.Equal(t, []place{{namespace: "ns"}}, placeOf(testPod("p", alsoListing("rs-uid"))), "who is no controller does not count")
+	require.Equal(t, []place{{namespace: "ns"}}, placeOf(testPod("p", alsoListing("rs-uid"))),
+		"who is no controller does not count")
 	require.Equal(t, []place{{namespace: "ns"}}, placeOf(rs))
 }
 
 // A pod that is adopted between the two looks at the cache is neither missed nor taken for an orphan still.
 func TestCandidates(t *testing.T) {
-	rs, ours, foreign, orphan := testRS(), testPod("ours", ownedBy("rs-uid")), testPod("foreign", ownedBy("other")), testPod("orphan")
+	rs, ours, foreign, orphan := testRS(), testPod("ours", ownedBy("rs-uid")), testPod("foreign", ownedBy("other")),
+		testPod("orphan")
 	adopted := testPod("orphan", ownedBy("rs-uid"))
 	pods := []*corev1.Pod{ours, foreign, orphan}
 	looks := 0
@@ -202,7 +216,8 @@ func TestSelectorOf(t *testing.T) {
 }
 
 func invalidSelector(rs *appsv1.ReplicaSet) {
-	rs.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}}
+	rs.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app",
+		Operator: "Near"}}}
 }
 
 func TestTerminating(t *testing.T) {

@@ -19,7 +19,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// These tests run the controller against a real API server. Each has a namespace, a controller and an overseer of its own.
+// These tests run the controller against a real API server. Each has a namespace, a controller and an overseer of its
+// own.
 
 func TestPodsAreMadeAndReported(t *testing.T) {
 	t.Parallel()
@@ -42,11 +43,13 @@ func TestPodsAreMadeAndReported(t *testing.T) {
 	require.Empty(t, status.Conditions)
 
 	require.Eventually(t, func() bool {
-		events, err := w.client.CoreV1().Events(w.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=SuccessfulCreate"})
+		events, err := w.client.CoreV1().Events(w.namespace).List(t.Context(),
+			metav1.ListOptions{FieldSelector: "reason=SuccessfulCreate"})
 		require.NoError(t, err)
 		return len(events.Items) == 5 && !slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
 			return e.Source.Component != "replicaset-controller" || e.ReportingController != "replicaset-controller" ||
-				e.InvolvedObject.UID != rs.UID || e.Type != corev1.EventTypeNormal || !strings.HasPrefix(e.Message, "Created pod: web-")
+				e.InvolvedObject.UID != rs.UID || e.Type != corev1.EventTypeNormal ||
+				!strings.HasPrefix(e.Message, "Created pod: web-")
 		})
 	}, 30*time.Second, 50*time.Millisecond, "an event for each pod, in the controller's name")
 }
@@ -65,7 +68,8 @@ func TestDeletedPodIsReplaced(t *testing.T) {
 		w.delete(before[0].Name)
 		require.Eventually(t, func() bool {
 			after := w.pods("web")
-			return len(after) == 3 && !slices.ContainsFunc(after, func(p *corev1.Pod) bool { return p.UID == before[0].UID })
+			return len(after) == 3 && !slices.ContainsFunc(after,
+				func(p *corev1.Pod) bool { return p.UID == before[0].UID })
 		}, 30*time.Second, 5*time.Millisecond)
 		slowest = max(slowest, time.Since(deleted))
 		w.settled("web", 3)
@@ -102,13 +106,15 @@ func TestRelabelledPodIsReleased(t *testing.T) {
 
 	w.patch(pod.Name, `{"metadata":{"labels":{"app":"debug"}}}`)
 	w.settled("web", 3)
-	require.Eventually(t, func() bool { return metav1.GetControllerOf(w.pod(pod.Name)) == nil }, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return metav1.GetControllerOf(w.pod(pod.Name)) == nil }, 30*time.Second,
+		20*time.Millisecond)
 	require.Nil(t, w.pod(pod.Name).DeletionTimestamp, "released, not deleted")
 
 	// It comes back, and there is no room for it any more: one of the four has to go.
 	w.overseer.allow("web", 4)
 	w.patch(pod.Name, `{"metadata":{"labels":{"app":"web"}}}`)
-	require.Eventually(t, func() bool { return w.get("web").Status.Replicas == 3 && len(w.pods("web")) == 3 }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return w.get("web").Status.Replicas == 3 && len(w.pods("web")) == 3 },
+		20*time.Second, 20*time.Millisecond)
 	w.settled("web", 3)
 }
 
@@ -142,13 +148,15 @@ func TestOrphansAreAdopted(t *testing.T) {
 	other := w.createPod(orphan("other", map[string]string{"app": "db"}))
 	rs := w.create("web", 3)
 	w.settled("web", 3)
-	require.Equal(t, []metav1.OwnerReference{controllerRef(rs)}, w.pod(before.Name).OwnerReferences, "adopted, and only two were made")
+	require.Equal(t, []metav1.OwnerReference{controllerRef(rs)}, w.pod(before.Name).OwnerReferences,
+		"adopted, and only two were made")
 	require.Empty(t, w.pod(other.Name).OwnerReferences)
 
-	// An orphan of which we are a mere owner: that entry is turned into the controller's, and the other owner stays. It comes while
-	// no controller runs and finds its place free, or it would be the first to go: it has no node yet.
+	// An orphan of which we are a mere owner: that entry is turned into the controller's, and the other owner stays. It
+	// comes while no controller runs and finds its place free, or it would be the first to go: it has no node yet.
 	stop()
-	settings, err := w.client.CoreV1().ConfigMaps(w.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{})
+	settings, err := w.client.CoreV1().ConfigMaps(w.namespace).Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	foreign := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: settings.Name, UID: settings.UID}
 	mere := controllerRef(rs)
@@ -179,7 +187,8 @@ func TestOverlappingSelectors(t *testing.T) {
 	w.settled("two", 3)
 }
 
-// A finished pod is not counted, not deleted, and keeps its owner; a terminating one is replaced without waiting for it.
+// A finished pod is not counted, not deleted, and keeps its owner; a terminating one is replaced without waiting for
+// it.
 func TestFinishedAndTerminatingPods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testcluster.Shared(t))
@@ -202,8 +211,10 @@ func TestFinishedAndTerminatingPods(t *testing.T) {
 	w.delete(pods[1].Name)
 	w.settled("web", 2)
 	require.NotNil(t, w.pod(pods[1].Name).DeletionTimestamp, "it is still there, and replaced")
-	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 1 }, 10*time.Second, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 0 }, 60*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 1 }, 10*time.Second,
+		10*time.Millisecond)
+	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 0 }, 60*time.Second,
+		20*time.Millisecond)
 }
 
 func TestMinReadySeconds(t *testing.T) {
@@ -211,12 +222,14 @@ func TestMinReadySeconds(t *testing.T) {
 	w := newWorld(t, testcluster.Shared(t))
 	w.control()
 	w.create("web", 2, func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = 10 })
-	require.Eventually(t, func() bool { return w.get("web").Status.ReadyReplicas == 2 }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return w.get("web").Status.ReadyReplicas == 2 }, 20*time.Second,
+		20*time.Millisecond)
 	require.Zero(t, w.get("web").Status.AvailableReplicas, "ready, but not for long enough")
 	w.settled("web", 2) // nothing happens that would wake the key: it has to come back by itself
 }
 
-// A quota stops the second batch. The status says why, one doomed request is made at a time, and it is over once there is room.
+// A quota stops the second batch. The status says why, one doomed request is made at a time, and it is over once there
+// is room.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testcluster.Shared(t))
@@ -239,16 +252,20 @@ func TestQuota(t *testing.T) {
 		}
 		return nil
 	}
-	require.Eventually(t, func() bool { return failure() != nil && w.get("web").Status.Replicas == 2 }, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return failure() != nil && w.get("web").Status.Replicas == 2 }, 20*time.Second,
+		50*time.Millisecond)
 	require.Equal(t, "FailedCreate", failure().Reason)
 	require.Contains(t, failure().Message, "exceeded quota")
 	require.Eventually(t, func() bool {
-		events, err := w.client.CoreV1().Events(w.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=FailedCreate"})
+		events, err := w.client.CoreV1().Events(w.namespace).List(t.Context(),
+			metav1.ListOptions{FieldSelector: "reason=FailedCreate"})
 		require.NoError(t, err)
-		return len(events.Items) > 0 && strings.HasPrefix(events.Items[0].Message, "Error creating: pods ") && events.Items[0].Type == corev1.EventTypeWarning
+		return len(events.Items) > 0 && strings.HasPrefix(events.Items[0].Message, "Error creating: pods ") &&
+			events.Items[0].Type == corev1.EventTypeWarning
 	}, 30*time.Second, 50*time.Millisecond)
 
-	_, err = w.client.CoreV1().ResourceQuotas(w.namespace).Patch(t.Context(), "q", types.MergePatchType, []byte(`{"spec":{"hard":{"pods":"100"}}}`), metav1.PatchOptions{})
+	_, err = w.client.CoreV1().ResourceQuotas(w.namespace).Patch(t.Context(), "q", types.MergePatchType,
+		[]byte(`{"spec":{"hard":{"pods":"100"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	w.settled("web", 20)
 	require.Eventually(t, func() bool { return failure() == nil }, 30*time.Second, 50*time.Millisecond)
@@ -262,7 +279,8 @@ func TestManyEventsAreCombined(t *testing.T) {
 	w.create("web", 20)
 	w.settled("web", 20)
 	require.Eventually(t, func() bool {
-		events, err := w.client.CoreV1().Events(w.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=SuccessfulCreate"})
+		events, err := w.client.CoreV1().Events(w.namespace).List(t.Context(),
+			metav1.ListOptions{FieldSelector: "reason=SuccessfulCreate"})
 		require.NoError(t, err)
 		return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
 			return strings.HasPrefix(e.Message, "(combined from similar events): Created pod: web-") && e.Count > 1
@@ -278,7 +296,8 @@ func TestAPodChangesHands(t *testing.T) {
 	w.create("from", 2)
 	to := w.create("to", 2, func(rs *appsv1.ReplicaSet) {
 		// The pods of "from" will do for "to": what it is given it may keep.
-		rs.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"to", "from"}}}}
+		rs.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app",
+			Operator: metav1.LabelSelectorOpIn, Values: []string{"to", "from"}}}}
 	})
 	w.settled("from", 2)
 	w.settled("to", 2)
@@ -291,7 +310,8 @@ func TestAPodChangesHands(t *testing.T) {
 	w.settled("to", 2)
 }
 
-// A ReplicaSet that is made anew under the name of one that has gone begins from nothing: the pods of the old one are not its own.
+// A ReplicaSet that is made anew under the name of one that has gone begins from nothing: the pods of the old one are
+// not its own.
 func TestMadeAnewUnderTheSameName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testcluster.Shared(t))
@@ -301,7 +321,8 @@ func TestMadeAnewUnderTheSameName(t *testing.T) {
 	before := w.pods("web")
 	w.overseer.allow("web", 3+4) // the pods of both, and both have the name
 	background := metav1.DeletePropagationBackground
-	require.NoError(t, w.client.AppsV1().ReplicaSets(w.namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &background}))
+	require.NoError(t, w.client.AppsV1().ReplicaSets(w.namespace).Delete(t.Context(), "web",
+		metav1.DeleteOptions{PropagationPolicy: &background}))
 	w.create("web", 4)
 	w.overseer.allow("web", 3+4)
 	w.settled("web", 4)
@@ -327,7 +348,8 @@ func TestStartedWhilePodsEnd(t *testing.T) {
 	}
 	w.control()
 	w.settled("web", 5)
-	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 3 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 3 }, 20*time.Second,
+		10*time.Millisecond)
 	w.settled("web", 5)
 }
 
@@ -361,7 +383,8 @@ func TestPodsWithoutANode(t *testing.T) {
 	w.create("web", 5, calm)
 	has := func(n int32) {
 		t.Helper()
-		require.Eventually(t, func() bool { return w.get("web").Status.Replicas == n && len(w.pods("web")) == int(n) }, 20*time.Second, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return w.get("web").Status.Replicas == n && len(w.pods("web")) == int(n) },
+			20*time.Second, 20*time.Millisecond)
 	}
 	has(5)
 	w.delete(w.pods("web")[0].Name)
@@ -393,7 +416,8 @@ func TestOrphanedPodsFindANewOwner(t *testing.T) {
 	before := w.pods("web")
 
 	orphanThem := metav1.DeletePropagationOrphan
-	require.NoError(t, w.client.AppsV1().ReplicaSets(w.namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &orphanThem}))
+	require.NoError(t, w.client.AppsV1().ReplicaSets(w.namespace).Delete(t.Context(), "web",
+		metav1.DeleteOptions{PropagationPolicy: &orphanThem}))
 	require.Eventually(t, func() bool {
 		_, err := w.client.AppsV1().ReplicaSets(w.namespace).Get(t.Context(), "web", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
@@ -443,14 +467,16 @@ func TestStoppedInMidScale(t *testing.T) {
 	w.settled("web", 120)
 }
 
-// One controller after the other is killed while it makes pods. The next one makes neither one too many nor one too few.
+// One controller after the other is killed while it makes pods. The next one makes neither one too many nor one too
+// few.
 func TestKilledInMidScale(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testcluster.Shared(t))
 	w.create("web", 120)
 	killed := 0
 	for made := 0; made < 100; killed++ {
-		cmd := command(t.Context(), "--kubeconfig", w.cluster.Kubeconfig(), "--namespace", w.namespace, "--leader-elect=false")
+		cmd := command(t.Context(), "--kubeconfig", w.cluster.Kubeconfig(), "--namespace", w.namespace,
+			"--leader-elect=false")
 		require.NoError(t, cmd.Start())
 		require.Eventually(t, func() bool { return len(w.pods("web")) > made+10 }, 20*time.Second, 2*time.Millisecond)
 		require.NoError(t, cmd.Process.Kill())

@@ -102,7 +102,8 @@ func TestCommandGivesUpOnADeadServer(t *testing.T) {
 			began := time.Now()
 			r := runCommand(t, "--kubeconfig", path, "--startup-timeout=2s")
 			require.Equal(t, 1, r.code)
-			require.Contains(t, r.lastLine(), "replicaset: cannot reach the API server at https://"+address+" within 2s")
+			require.Contains(t, r.lastLine(), "replicaset: cannot reach the API server at https://"+address+
+				" within 2s")
 			require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
 			require.Less(t, time.Since(began), 10*time.Second)
 		})
@@ -138,10 +139,12 @@ func minimalRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"apps"}, Resources: []string{"replicasets"}, Verbs: []string{"get", "list", "watch"}},
 		{APIGroups: []string{"apps"}, Resources: []string{"replicasets/status"}, Verbs: []string{"update"}},
-		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"pods"},
+			Verbs: []string{"list", "watch", "create", "patch", "delete"}},
 		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"thermostat-replicaset"}, Verbs: []string{"get", "watch", "update"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
+			ResourceNames: []string{"thermostat-replicaset"}, Verbs: []string{"get", "watch", "update"}},
 	}
 }
 
@@ -171,11 +174,13 @@ func TestCommandNamesMissingRules(t *testing.T) {
 		},
 		"a subresource": {
 			func(r []rbacv1.PolicyRule) []rbacv1.PolicyRule { return append(r[:1], r[2:]...) },
-			nil, "replicaset: RBAC does not allow this user to update replicasets.apps/status in namespace " + namespace,
+			nil, "replicaset: RBAC does not allow this user to update replicasets.apps/status in namespace " +
+				namespace,
 		},
 		"the lease": {
 			func(r []rbacv1.PolicyRule) []rbacv1.PolicyRule { r[5].Verbs = []string{"get", "watch"}; return r[:6:6] },
-			nil, "replicaset: RBAC does not allow this user to update leases.coordination.k8s.io thermostat-replicaset in namespace " + namespace,
+			nil, "replicaset: RBAC does not allow this user to update leases.coordination.k8s.io " +
+				"thermostat-replicaset in namespace " + namespace,
 		},
 		"all namespaces": {
 			func(r []rbacv1.PolicyRule) []rbacv1.PolicyRule { return r },
@@ -185,7 +190,8 @@ func TestCommandNamesMissingRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			kubeconfig := kubeconfigWith(t, cluster, namespace, c.drop(minimalRules()))
-			r := runCommand(t, append([]string{"--kubeconfig", kubeconfig, "--namespace", namespace, "--leader-elect-resource-namespace", namespace}, c.args...)...)
+			r := runCommand(t, append([]string{"--kubeconfig", kubeconfig, "--namespace", namespace,
+				"--leader-elect-resource-namespace", namespace}, c.args...)...)
 			require.Equal(t, 1, r.code)
 			require.Contains(t, r.lastLine(), c.want)
 			require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
@@ -193,15 +199,18 @@ func TestCommandNamesMissingRules(t *testing.T) {
 	}
 }
 
-// With exactly the minimal rules everything works, adoption and release included; SIGTERM ends it with exit code 0 and lets the lease go.
+// With exactly the minimal rules everything works, adoption and release included; SIGTERM ends it with exit code 0 and
+// lets the lease go.
 func TestCommandWithMinimalRules(t *testing.T) {
 	t.Parallel()
 	cluster := testcluster.Shared(t)
 	w := newWorld(t, cluster)
 	kubeconfig := kubeconfigWith(t, cluster, w.namespace, minimalRules())
 	metricsAddress := freeAddress(t)
-	cmd := command(t.Context(), "--leader-elect-identity=the-one", "--metrics-bind-address", metricsAddress, "--kubeconfig", kubeconfig, "--namespace", w.namespace, "--leader-elect-resource-namespace", w.namespace,
-		"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s", "--kube-api-qps=200", "--kube-api-burst=200")
+	cmd := command(t.Context(), "--leader-elect-identity=the-one", "--metrics-bind-address", metricsAddress,
+		"--kubeconfig", kubeconfig, "--namespace", w.namespace, "--leader-elect-resource-namespace", w.namespace,
+		"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s",
+		"--kube-api-qps=200", "--kube-api-burst=200")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	require.NoError(t, cmd.Start())
@@ -219,14 +228,16 @@ func TestCommandWithMinimalRules(t *testing.T) {
 	require.Contains(t, numbers, `leader_election_master_status{name="thermostat-replicaset"} 1`)
 	require.Contains(t, numbers, "go_goroutines")
 
-	lease, err := w.client.CoordinationV1().Leases(w.namespace).Get(t.Context(), "thermostat-replicaset", metav1.GetOptions{})
+	lease, err := w.client.CoordinationV1().Leases(w.namespace).Get(t.Context(), "thermostat-replicaset",
+		metav1.GetOptions{})
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(*lease.Spec.HolderIdentity, "the-one_"), *lease.Spec.HolderIdentity)
 
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, cmd.Wait(), stderr.String())
 	require.NotContains(t, stderr.String(), "forbidden")
-	lease, err = w.client.CoordinationV1().Leases(w.namespace).Get(t.Context(), "thermostat-replicaset", metav1.GetOptions{})
+	lease, err = w.client.CoordinationV1().Leases(w.namespace).Get(t.Context(), "thermostat-replicaset",
+		metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Empty(t, *lease.Spec.HolderIdentity, "the next one does not have to wait")
 }

@@ -37,15 +37,17 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// These tests are about deploy/. They do without a container engine what can be done with its files: apply the manifests to a real API server, and run the
-// command as the pods would, with the arguments and the rights that the manifests give it.
+// These tests are about deploy/. They do without a container engine what can be done with its files: apply the
+// manifests to a real API server, and run the command as the pods would, with the arguments and the rights that the
+// manifests give it.
 
 const repository = "../.."
 
 // tool builds a tool of internal/tools and returns its path.
 func tool(t *testing.T, name string) string {
 	t.Helper()
-	path, err := exec.CommandContext(t.Context(), "go", "tool", "-modfile="+repository+"/internal/tools/go.mod", "-n", name).Output()
+	path, err := exec.CommandContext(t.Context(), "go", "tool", "-modfile="+repository+"/internal/tools/go.mod", "-n",
+		name).Output()
 	require.NoError(t, err)
 	return strings.TrimSpace(string(path))
 }
@@ -74,7 +76,8 @@ func find[T any](t *testing.T, objects []*unstructured.Unstructured, kind string
 	for _, o := range objects {
 		if o.GetKind() == kind {
 			n++
-			require.NoError(t, kruntime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &found, true), "unknown fields")
+			require.NoError(t, kruntime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &found,
+				true), "unknown fields")
 		}
 	}
 	require.Equal(t, 1, n, kind)
@@ -126,7 +129,8 @@ func granted(rules []rbacv1.PolicyRule) (all []string) {
 	return slices.Compact(all)
 }
 
-// The manifests make a controller that makes its own pods, with the rights of its service account: nothing that it asks for is refused, and each right is used.
+// The manifests make a controller that makes its own pods, with the rights of its service account: nothing that it asks
+// for is refused, and each right is used.
 func TestDeployment(t *testing.T) {
 	t.Parallel()
 	cluster := testcluster.Private(t)
@@ -135,7 +139,8 @@ func TestDeployment(t *testing.T) {
 	bootstrap, err := os.ReadFile("deploy/bootstrap.yaml")
 	require.NoError(t, err)
 	require.NoError(t, cluster.Apply(t.Context(), decode(t, bootstrap)...))
-	deployment, account := find[appsv1.Deployment](t, objects, "Deployment"), find[corev1.ServiceAccount](t, objects, "ServiceAccount")
+	deployment, account := find[appsv1.Deployment](t, objects, "Deployment"),
+		find[corev1.ServiceAccount](t, objects, "ServiceAccount")
 	first := find[corev1.Pod](t, decode(t, bootstrap), "Pod")
 	require.Equal(t, account.Name, deployment.Spec.Template.Spec.ServiceAccountName)
 	require.Equal(t, account.Name, first.Spec.ServiceAccountName)
@@ -143,9 +148,10 @@ func TestDeployment(t *testing.T) {
 
 	client := cluster.Client()
 	hour := int64(3600)
-	token, err := client.CoreV1().ServiceAccounts(account.Namespace).CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour},
-	}, metav1.CreateOptions{})
+	token, err := client.CoreV1().ServiceAccounts(account.Namespace).CreateToken(t.Context(), account.Name,
+		&authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour},
+		}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	recorder := &recorder{streaming: true}
 	gateway := newGateway(t, rest.AnonymousClientConfig(cluster.Config()), recorder.wrap)
@@ -171,21 +177,26 @@ func TestDeployment(t *testing.T) {
 
 	endFirst := run(first.Spec.Containers[0])
 	require.Eventually(t, func() bool {
-		d, err := client.AppsV1().Deployments(deployment.Namespace).Get(t.Context(), deployment.Name, metav1.GetOptions{})
+		d, err := client.AppsV1().Deployments(deployment.Namespace).Get(t.Context(), deployment.Name,
+			metav1.GetOptions{})
 		return err == nil && d.Status.AvailableReplicas == *deployment.Spec.Replicas
 	}, 90*time.Second, 100*time.Millisecond, "the pods of the Deployment should have been made")
-	pods, err := client.CoreV1().Pods(deployment.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(deployment.Spec.Selector)})
+	pods, err := client.CoreV1().Pods(deployment.Namespace).List(t.Context(),
+		metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(deployment.Spec.Selector)})
 	require.NoError(t, err)
 	require.Len(t, pods.Items, 2)
 	budget := find[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget")
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		b, err := client.PolicyV1().PodDisruptionBudgets(budget.Namespace).Get(t.Context(), budget.Name, metav1.GetOptions{})
+		b, err := client.PolicyV1().PodDisruptionBudgets(budget.Namespace).Get(t.Context(), budget.Name,
+			metav1.GetOptions{})
 		require.NoError(c, err)
-		require.Equal(c, []int32{2, 1, 1}, []int32{b.Status.CurrentHealthy, b.Status.DesiredHealthy, b.Status.DisruptionsAllowed}, "a node can be drained, and one stays")
+		require.Equal(c, []int32{2, 1, 1}, []int32{b.Status.CurrentHealthy, b.Status.DesiredHealthy,
+			b.Status.DisruptionsAllowed}, "a node can be drained, and one stays")
 	}, 20*time.Second, 100*time.Millisecond)
 	policy := find[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy").Spec
 	require.Equal(t, *deployment.Spec.Selector, policy.PodSelector, "the policy is for these pods")
-	require.Equal(t, deployment.Spec.Template.Spec.Containers[0].Ports[0].ContainerPort, policy.Ingress[0].Ports[0].Port.IntVal)
+	require.Equal(t, deployment.Spec.Template.Spec.Containers[0].Ports[0].ContainerPort,
+		policy.Ingress[0].Ports[0].Port.IntVal)
 	endFirst()
 
 	// Now as one of these, on an API server that does not stream lists.
@@ -195,7 +206,8 @@ func TestDeployment(t *testing.T) {
 	container := deployment.Spec.Template.Spec.Containers[0]
 	host, port, err := net.SplitHostPort(strings.TrimPrefix(container.Args[1], "--metrics-bind-address="))
 	require.NoError(t, err)
-	require.True(t, net.ParseIP(host).IsUnspecified(), "%q is not what a kubelet can reach: it probes by the address of the pod", host)
+	require.True(t, net.ParseIP(host).IsUnspecified(),
+		"%q is not what a kubelet can reach: it probes by the address of the pod", host)
 	require.Equal(t, fmt.Sprint(container.Ports[0].ContainerPort), port)
 	_, free, err := net.SplitHostPort(freeAddress(t))
 	require.NoError(t, err)
@@ -211,7 +223,8 @@ func TestDeployment(t *testing.T) {
 		require.Equal(t, container.Ports[0].Name, probe.HTTPGet.Port.StrVal)
 	}
 
-	rules := append(find[rbacv1.ClusterRole](t, objects, "ClusterRole").Rules, find[rbacv1.Role](t, objects, "Role").Rules...)
+	rules := append(find[rbacv1.ClusterRole](t, objects, "ClusterRole").Rules,
+		find[rbacv1.Role](t, objects, "Role").Rules...)
 	used := func() (all []string) {
 		for access := range gateway.asked() {
 			if access != "create authorization.k8s.io/selfsubjectaccessreviews" { // everybody's right
@@ -221,12 +234,14 @@ func TestDeployment(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	require.Eventually(t, func() bool { return slices.Equal(granted(rules), used()) }, 20*time.Second, 100*time.Millisecond,
+	require.Eventually(t, func() bool { return slices.Equal(granted(rules), used()) }, 20*time.Second,
+		100*time.Millisecond,
 		"granted: %q\nused: %q", granted(rules), used())
 	require.Empty(t, recorder.refused)
 }
 
-// The image is what the Dockerfile says, as far as one can tell without making it: its build runs on the files that its build context has, and gives a static binary.
+// The image is what the Dockerfile says, as far as one can tell without making it: its build runs on the files that its
+// build context has, and gives a static binary.
 func TestDockerfile(t *testing.T) {
 	t.Parallel() // the first time it compiles all that the command needs, without cgo
 	text, err := os.ReadFile("deploy/Dockerfile")
@@ -240,7 +255,8 @@ func TestDockerfile(t *testing.T) {
 	}
 	gomod, err := os.ReadFile(filepath.Join(repository, "go.mod"))
 	require.NoError(t, err)
-	require.Contains(t, string(gomod), "\ngo "+strings.Fields(one("FROM --platform=$BUILDPLATFORM golang:"))[0]+".", "the compiler is the one that go.mod asks for")
+	require.Contains(t, string(gomod), "\ngo "+strings.Fields(one("FROM --platform=$BUILDPLATFORM golang:"))[0]+".",
+		"the compiler is the one that go.mod asks for")
 	require.Contains(t, lines, "FROM scratch")
 	require.Regexp(t, "^[1-9][0-9]*:[1-9][0-9]*$", one("USER "), "a number: kubelet has to see that it is not root")
 	require.Equal(t, "/replicaset /replicaset", one("COPY --from=build "))
@@ -258,7 +274,8 @@ func TestDockerfile(t *testing.T) {
 	require.Contains(t, line, "-o /replicaset ")
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(line, "-o /replicaset ", "-o '"+binary+"' ", 1))
 	cmd.Dir = sources
-	cmd.Env = append(os.Environ(), "TARGETOS="+runtime.GOOS, "TARGETARCH="+runtime.GOARCH, "GOFLAGS=-mod=readonly", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "TARGETOS="+runtime.GOOS, "TARGETARCH="+runtime.GOARCH, "GOFLAGS=-mod=readonly",
+		"GOWORK=off")
 	output, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(output))
 	help, err := exec.CommandContext(t.Context(), binary, "--help").Output()
@@ -268,11 +285,13 @@ func TestDockerfile(t *testing.T) {
 		f, err := elf.Open(binary)
 		require.NoError(t, err)
 		defer f.Close()
-		require.False(t, slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }), "it needs no loader, so it is static")
+		require.False(t, slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }),
+			"it needs no loader, so it is static")
 	}
 }
 
-// copyContext copies what an ignore file lets into the build context. It understands as much of the format as ours uses: nothing but what is named, without tests.
+// copyContext copies what an ignore file lets into the build context. It understands as much of the format as ours
+// uses: nothing but what is named, without tests.
 func copyContext(t *testing.T, ignore, to string) {
 	t.Helper()
 	text, err := os.ReadFile(ignore)
@@ -303,8 +322,8 @@ func copyContext(t *testing.T, ignore, to string) {
 	}
 }
 
-// kind understands the configuration of the cluster, and kube-controller-manager the list of controllers in it. Where no container engine can be found, that is
-// as far as kind comes.
+// kind understands the configuration of the cluster, and kube-controller-manager the list of controllers in it. Where
+// no container engine can be found, that is as far as kind comes.
 func TestKindConfig(t *testing.T) {
 	t.Parallel()
 	kind := tool(t, "kind")
@@ -318,7 +337,8 @@ func TestKindConfig(t *testing.T) {
 	text, err := os.ReadFile("deploy/kind.yaml")
 	require.NoError(t, err)
 	require.Contains(t, create(string(text)), `exec: "docker": executable file not found`)
-	require.Contains(t, create("patches: []\n"+string(text)), "field patches not found", "it would have noticed a mistake")
+	require.Contains(t, create("patches: []\n"+string(text)), "field patches not found",
+		"it would have noticed a mistake")
 
 	var cluster struct{ KubeadmConfigPatches []string }
 	require.NoError(t, yaml.Unmarshal(text, &cluster))
@@ -334,7 +354,8 @@ func TestKindConfig(t *testing.T) {
 	startsWith := func(controllers string) string {
 		// Its API server is not there; but first it looks at what it was told.
 		kubeconfig := kubeconfigOf(t, &rest.Config{Host: "https://127.0.0.1:1"})
-		cmd := exec.CommandContext(t.Context(), binary, "controller-manager", "--secure-port=0", "--leader-elect=false", "--kubeconfig="+kubeconfig, "--controllers="+controllers)
+		cmd := exec.CommandContext(t.Context(), binary, "controller-manager", "--secure-port=0", "--leader-elect=false",
+			"--kubeconfig="+kubeconfig, "--controllers="+controllers)
 		output, err := cmd.CombinedOutput()
 		require.Error(t, err)
 		return string(output)

@@ -123,7 +123,8 @@ func TestWatchesAreCut(t *testing.T) {
 				continue
 			}
 			if pods := w.pods(name); len(pods) > 0 {
-				err := w.client.CoreV1().Pods(w.namespace).Delete(t.Context(), pods[random.IntN(len(pods))].Name, metav1.DeleteOptions{})
+				err := w.client.CoreV1().Pods(w.namespace).Delete(t.Context(), pods[random.IntN(len(pods))].Name,
+					metav1.DeleteOptions{})
 				require.True(t, err == nil || apierrors.IsNotFound(err), "%v", err)
 			}
 		}
@@ -154,7 +155,8 @@ func TestWatchesAreLate(t *testing.T) {
 	w.settled("web", 12)
 }
 
-// The proof that the test above could fail: without TrackWrites a late watch makes too many pods, and the overseer notices.
+// The proof that the test above could fail: without TrackWrites a late watch makes too many pods, and the overseer
+// notices.
 func TestWatchesAreLateForABrokenController(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testcluster.Shared(t))
@@ -171,8 +173,8 @@ func TestWatchesAreLateForABrokenController(t *testing.T) {
 	w.overseer.forgive()
 }
 
-// Three answers are lost on their way, and the pods exist. A run that does not know what it has done is not followed by another before a new list
-// has told, so not even these three are made twice.
+// Three answers are lost on their way, and the pods exist. A run that does not know what it has done is not followed by
+// another before a new list has told, so not even these three are made twice.
 func TestCreatesWhoseAnswersAreLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testcluster.Shared(t))
@@ -204,7 +206,8 @@ func TestManyReplicaSets(t *testing.T) {
 	t.Logf("%d ReplicaSets of %d pods up in %v", sets, pods, time.Since(began))
 
 	began = time.Now()
-	require.NoError(t, w.client.CoreV1().Pods(w.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	require.NoError(t, w.client.CoreV1().Pods(w.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{},
+		metav1.ListOptions{}))
 	for _, name := range names {
 		w.settled(name, pods)
 	}

@@ -40,20 +40,29 @@ func parseFlags(args []string) (options, error) {
 	fs.Usage = func() {
 		fmt.Printf("replicaset keeps the wanted number of pods for each ReplicaSet.\n\nFlags:\n%s", fs.FlagUsages())
 	}
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; empty: the pod's service account, else $KUBECONFIG, else ~/.kube/config")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
+		"file that says how to reach the API server; empty: the pod's service account, else $KUBECONFIG, else "+
+			"~/.kube/config")
 	fs.StringVar(&o.namespace, "namespace", "", "namespace to look after; empty: all of them")
 	fs.IntVar(&o.workers, "workers", 5, "how many ReplicaSets are reconciled at the same time")
 	fs.Float32Var(&o.qps, "kube-api-qps", 20, "requests to the API server per second, in the long run")
 	fs.IntVar(&o.burst, "kube-api-burst", 30, "requests to the API server that may be made at once")
-	fs.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "host:port that serves /metrics, /healthz and /readyz, on the loopback address if there is no host; 0: none")
-	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "give up when the API server cannot be reached for that long at the start")
-	fs.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the lease, so that several replicas can run")
+	fs.StringVar(&o.metricsAddress, "metrics-bind-address", "0",
+		"host:port that serves /metrics, /healthz and /readyz, on the loopback address if there is no host; 0: none")
+	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second,
+		"give up when the API server cannot be reached for that long at the start")
+	fs.BoolVar(&o.leaderElect, "leader-elect", true,
+		"work only while holding the lease, so that several replicas can run")
 	fs.StringVar(&o.leaseNamespace, "leader-elect-resource-namespace", "kube-system", "namespace of the lease")
 	fs.StringVar(&o.leaseName, "leader-elect-resource-name", "thermostat-replicaset", "name of the lease")
-	fs.StringVar(&o.identity, "leader-elect-identity", "", "name of this replica in the lease; empty: the host name, which is a pod's name")
-	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long others wait before they take over from a leader that fell silent")
-	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long a leader that cannot renew its lease still leads")
-	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "time between two tries to renew or take the lease")
+	fs.StringVar(&o.identity, "leader-elect-identity", "",
+		"name of this replica in the lease; empty: the host name, which is a pod's name")
+	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second,
+		"how long others wait before they take over from a leader that fell silent")
+	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second,
+		"how long a leader that cannot renew its lease still leads")
+	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second,
+		"time between two tries to renew or take the lease")
 
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logging)

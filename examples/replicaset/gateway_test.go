@@ -21,8 +21,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// A gateway is the way of processes to the API server. It counts what they ask for, and transports wrapped around its own do to all of them what else
-// they do to one client in this process.
+// A gateway is the way of processes to the API server. It counts what they ask for, and transports wrapped around its
+// own do to all of them what else they do to one client in this process.
 type gateway struct {
 	config     *rest.Config // of the way in
 	kubeconfig string       // the same
@@ -31,7 +31,8 @@ type gateway struct {
 	counts map[string]int // guarded by mu; by "verb group/resource[/subresource]"
 }
 
-// newGateway makes one whose way on is that of cfg: who uses it has the rights of cfg, or, if that has none, has to bring a token.
+// newGateway makes one whose way on is that of cfg: who uses it has the rights of cfg, or, if that has none, has to
+// bring a token.
 func newGateway(t testing.TB, cfg *rest.Config, wrap ...transport.WrapperFunc) *gateway {
 	target, err := url.Parse(cfg.Host)
 	require.NoError(t, err)
@@ -43,11 +44,13 @@ func newGateway(t testing.TB, cfg *rest.Config, wrap ...transport.WrapperFunc) *
 	g := &gateway{counts: map[string]int{}}
 	quiet := log.New(io.Discard, "", 0) // what breaks here is meant to
 	proxy := &httputil.ReverseProxy{
-		ErrorLog:      quiet,
-		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(target) },
-		Transport:     way,
-		FlushInterval: -1,                                                                              // a watch is told as it happens
-		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // no answer is no answer
+		ErrorLog:  quiet,
+		Rewrite:   func(p *httputil.ProxyRequest) { p.SetURL(target) },
+		Transport: way,
+		// a watch is told as it happens
+		FlushInterval: -1,
+		// no answer is no answer
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		g.mu.Lock()
@@ -89,7 +92,8 @@ func (g *gateway) counted() map[string]int {
 	return counts
 }
 
-var resourcePath = regexp.MustCompile(`^/(?:api|apis/([^/]+))/[^/]+(?:/namespaces/[^/]+)?/([^/]+)(?:/([^/]+))?(?:/([^/]+))?$`)
+var resourcePath = regexp.MustCompile(
+	`^/(?:api|apis/([^/]+))/[^/]+(?:/namespaces/[^/]+)?/([^/]+)(?:/([^/]+))?(?:/([^/]+))?$`)
 
 // accessOf says which verb on which resource a request needs.
 func accessOf(req *http.Request) string {
@@ -98,7 +102,8 @@ func accessOf(req *http.Request) string {
 		return req.Method + " " + req.URL.Path
 	}
 	group, resource, name, subresource := m[1], m[2], m[3], m[4]
-	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete", http.MethodGet: "get"}[req.Method]
+	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch",
+		http.MethodDelete: "delete", http.MethodGet: "get"}[req.Method]
 	switch {
 	case req.URL.Query().Get("watch") != "":
 		verb = "watch"

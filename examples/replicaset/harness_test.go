@@ -54,12 +54,15 @@ func newWorld(t *testing.T, cluster *testcluster.Cluster) *world {
 
 // newFreeWorld makes one whose overseer sees nothing.
 func newFreeWorld(t testing.TB, cluster *testcluster.Cluster) *world {
-	return &world{t: t, cluster: cluster, client: cluster.Client(), namespace: cluster.Namespace(t), overseer: &overseer{limits: map[string]limit{}}}
+	return &world{t: t, cluster: cluster, client: cluster.Client(), namespace: cluster.Namespace(t),
+		overseer: &overseer{limits: map[string]limit{}}}
 }
 
-// startCommand starts the command as a process that can be killed and frozen, with the rate that a controller has in all tests. It, or what it was restarted
-// as, ends with the test, before the gateway that it is given: one that is closed while its clients go on waits for them.
-func startCommand(t testing.TB, cluster *testcluster.Cluster, name, kubeconfig string, args ...string) *testcluster.Process {
+// startCommand starts the command as a process that can be killed and frozen, with the rate that a controller has in
+// all tests. It, or what it was restarted as, ends with the test, before the gateway that it is given: one that is
+// closed while its clients go on waits for them.
+func startCommand(t testing.TB, cluster *testcluster.Cluster, name, kubeconfig string,
+	args ...string) *testcluster.Process {
 	t.Helper()
 	p, err := cluster.Run(t.Context(), testcluster.Command{
 		Name: name, Path: os.Args[0], Env: []string{"BE_THE_COMMAND=1"},
@@ -72,7 +75,8 @@ func startCommand(t testing.TB, cluster *testcluster.Cluster, name, kubeconfig s
 
 // options are the controller's, for one namespace and without an election.
 func (w *world) options() options {
-	return options{namespace: w.namespace, workers: 5, qps: 500, burst: 1000, metricsAddress: "0", startupTimeout: 30 * time.Second}
+	return options{namespace: w.namespace, workers: 5, qps: 500, burst: 1000, metricsAddress: "0",
+		startupTimeout: 30 * time.Second}
 }
 
 // control starts a controller, with transports wrapped around its own. stop ends it; so does the end of the test.
@@ -89,7 +93,8 @@ func (w *world) controlWith(wrap ...transport.WrapperFunc) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go pprof.Do(ctx, pprof.Labels("controller", w.namespace), func(ctx context.Context) { ended <- operate(ctx, cfg, nil, w.options()) })
+	go pprof.Do(ctx, pprof.Labels("controller", w.namespace),
+		func(ctx context.Context) { ended <- operate(ctx, cfg, nil, w.options()) })
 	stop = sync.OnceFunc(func() {
 		cancel()
 		select {
@@ -131,7 +136,8 @@ func newReplicaSet(name string, n int32, change ...func(*appsv1.ReplicaSet)) *ap
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}},
-				Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+				Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace,
+					Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 			},
 		},
 	}
@@ -152,7 +158,8 @@ func labelling(value string) func(*appsv1.ReplicaSet) {
 func (w *world) create(name string, n int32, change ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
 	w.t.Helper()
 	w.overseer.allow(name, int(n))
-	created, err := w.client.AppsV1().ReplicaSets(w.namespace).Create(w.t.Context(), newReplicaSet(name, n, change...), metav1.CreateOptions{})
+	created, err := w.client.AppsV1().ReplicaSets(w.namespace).Create(w.t.Context(), newReplicaSet(name, n, change...),
+		metav1.CreateOptions{})
 	require.NoError(w.t, err)
 	return created
 }
@@ -172,7 +179,8 @@ func (w *world) scaleFreely(name string, n int32) {
 
 func (w *world) tryToScale(ctx context.Context, name string, n int32) error {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)
-	_, err := w.client.AppsV1().ReplicaSets(w.namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := w.client.AppsV1().ReplicaSets(w.namespace).Patch(ctx, name, types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	return err
 }
 
@@ -215,7 +223,8 @@ func (w *world) patch(pod, patch string) {
 }
 
 func (w *world) tryToPatch(ctx context.Context, pod, patch string) error {
-	_, err := w.client.CoreV1().Pods(w.namespace).Patch(ctx, pod, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := w.client.CoreV1().Pods(w.namespace).Patch(ctx, pod, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{})
 	return err
 }
 
@@ -229,7 +238,8 @@ func (w *world) settled(name string, n int32) {
 			return false
 		}
 		status = rs.Status
-		return status.ObservedGeneration == rs.Generation && status.Replicas == n && status.AvailableReplicas == n && len(w.pods(name)) == int(n)
+		return status.ObservedGeneration == rs.Generation && status.Replicas == n && status.AvailableReplicas == n &&
+			len(w.pods(name)) == int(n)
 	}, 60*time.Second, 20*time.Millisecond, "%s should have %d pods, available and reported", name, n)
 	list, err := w.client.CoreV1().Pods(w.namespace).List(w.t.Context(), metav1.ListOptions{Limit: 1})
 	require.NoError(w.t, err)

@@ -129,7 +129,8 @@ func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elec
 	if o.metricsAddress != "0" {
 		registry := prometheus.NewRegistry()
 		numbers.RESTClients()
-		registry.MustRegister(numbers, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		registry.MustRegister(numbers, collectors.NewGoCollector(),
+			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		options.HTTPAddress, options.Metrics = o.metricsAddress, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	}
 	numbers.Informer(r.replicaSets)
@@ -149,7 +150,9 @@ func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elec
 	return err
 }
 
-// backoff is how long what fails rests: for longer each time, and all that fails together may not come back more often than 10 times a second.
+// backoff is how long what fails rests: for longer each time, and all that fails together may not come back more often
+// than 10 times a second.
 func backoff() workqueue.RateLimiter[reconcile.Key] {
-	return workqueue.MaxOf(workqueue.Exponential[reconcile.Key](5*time.Millisecond, 1000*time.Second, 0), workqueue.Bucket[reconcile.Key](10, 100))
+	return workqueue.MaxOf(workqueue.Exponential[reconcile.Key](5*time.Millisecond, 1000*time.Second, 0),
+		workqueue.Bucket[reconcile.Key](10, 100))
 }

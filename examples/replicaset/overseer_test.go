@@ -26,7 +26,8 @@ type overseer struct {
 	violations []string
 }
 
-// limit is how many pods are allowed. The watch of the overseer may lag: what happened up to a version is judged by what was allowed until then.
+// limit is how many pods are allowed. The watch of the overseer may lag: what happened up to a version is judged by
+// what was allowed until then.
 type limit struct {
 	n      int
 	former []former
@@ -115,7 +116,9 @@ func (o *overseer) see(pod *corev1.Pod, gone bool) {
 		}
 	}
 	if n := len(o.owned[owner.Name]); known && n > allowed {
-		o.violations = append(o.violations, fmt.Sprintf("%s: %s has %d pods, %d are allowed", time.Now().Format(time.StampMilli), owner.Name, n, allowed))
+		o.violations = append(o.violations,
+			fmt.Sprintf("%s: %s has %d pods, %d are allowed", time.Now().Format(time.StampMilli), owner.Name, n,
+				allowed))
 	}
 }
 

@@ -81,7 +81,8 @@ func preflight(ctx context.Context, cfg *rest.Config, o options) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("cannot reach the API server at %s within %v (see --startup-timeout): %w", cfg.Host, o.startupTimeout, err)
+			return fmt.Errorf("cannot reach the API server at %s within %v (see --startup-timeout): %w", cfg.Host,
+				o.startupTimeout, err)
 		case <-time.After(time.Second):
 		}
 	}
@@ -112,5 +113,6 @@ func worthRetrying(err error) bool {
 		return false
 	}
 	return errors.As(err, &network) || errors.As(err, &request) ||
-		apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err)
+		apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsServerTimeout(err)
 }

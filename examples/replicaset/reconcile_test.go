@@ -23,7 +23,8 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// These tests call Reconcile themselves, once at a time, against a real API server, and look at the requests that it makes.
+// These tests call Reconcile themselves, once at a time, against a real API server, and look at the requests that it
+// makes.
 
 // stepper is a reconciler whose caches are kept up to date, and that does nothing unless it is told to.
 type stepper struct {
@@ -91,7 +92,8 @@ func (s *stepper) catchUp() {
 	}, 20*time.Second, 10*time.Millisecond, "the caches should catch up")
 }
 
-// calm are pods that nobody touches: the stand-in for a node leaves them alone, so they stay Pending and go at once when deleted.
+// calm are pods that nobody touches: the stand-in for a node leaves them alone, so they stay Pending and go at once
+// when deleted.
 func calm(rs *appsv1.ReplicaSet) {
 	rs.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "nowhere"}
 }
@@ -140,7 +142,8 @@ func TestStepByStep(t *testing.T) {
 	require.Len(t, written, 1)
 	require.Zero(t, written[0].Replicas, "the status describes what was found, not what was made of it")
 	require.EqualValues(t, 1, written[0].ObservedGeneration)
-	require.Equal(t, []string{"POST pods", "POST pods", "POST pods", "PUT replicasets/status"}, s.order(), "no look at the live ReplicaSet: nothing to adopt")
+	require.Equal(t, []string{"POST pods", "POST pods", "POST pods", "PUT replicasets/status"}, s.order(),
+		"no look at the live ReplicaSet: nothing to adopt")
 
 	_, err = s.step("web")
 	require.NoError(t, err)
@@ -173,7 +176,8 @@ func TestAdoptionAsksOnce(t *testing.T) {
 	s.create("web", 3, calm)
 	_, err := s.step("web")
 	require.NoError(t, err)
-	require.Equal(t, []string{"GET replicasets", "PATCH pods", "PATCH pods", "PATCH pods", "PUT replicasets/status"}, s.order())
+	require.Equal(t, []string{"GET replicasets", "PATCH pods", "PATCH pods", "PATCH pods", "PUT replicasets/status"},
+		s.order())
 	require.Len(t, s.pods("web"), 3)
 	require.Empty(t, s.told(), "an adoption is no event")
 
@@ -231,7 +235,8 @@ func TestAnAdoptionThatCameTooLate(t *testing.T) {
 	require.Equal(t, other.UID, metav1.GetControllerOf(s.pod("orphan")).UID)
 }
 
-// The ReplicaSet changes between the look at it and the status. The status goes onto the newest version, and says for which one it holds.
+// The ReplicaSet changes between the look at it and the status. The status goes onto the newest version, and says for
+// which one it holds.
 func TestStatusMeetsAConflict(t *testing.T) {
 	t.Parallel()
 	var s *stepper
@@ -246,14 +251,15 @@ func TestStatusMeetsAConflict(t *testing.T) {
 	_, err := s.step("web")
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 1}, []int64{s.statuses()[0].ObservedGeneration, s.statuses()[1].ObservedGeneration})
-	require.Equal(t, []string{"POST pods", "POST pods", "PUT replicasets/status", "GET replicasets", "PUT replicasets/status"}, s.order())
+	require.Equal(t, []string{"POST pods", "POST pods", "PUT replicasets/status", "GET replicasets",
+		"PUT replicasets/status"}, s.order())
 	rs := s.get("web")
 	require.EqualValues(t, 2, rs.Generation)
 	require.EqualValues(t, 1, rs.Status.ObservedGeneration)
 }
 
-// A status that cannot be written is an error, so that it is tried again; and what failed to be made is reported before it is tried again, which may be
-// after a long time: then nothing waits.
+// A status that cannot be written is an error, so that it is tried again; and what failed to be made is reported before
+// it is tried again, which may be after a long time: then nothing waits.
 func TestStatusIsWrittenAlsoWhenScalingFails(t *testing.T) {
 	t.Parallel()
 	room, broken := 0, false
@@ -280,7 +286,8 @@ func TestStatusIsWrittenAlsoWhenScalingFails(t *testing.T) {
 	room = 1
 	_, err = s.step("web")
 	require.Error(t, err)
-	require.Equal(t, []string{"POST pods", "POST pods"}, s.order(), "the condition stays as it was, so there is nothing to write")
+	require.Equal(t, []string{"POST pods", "POST pods"}, s.order(),
+		"the condition stays as it was, so there is nothing to write")
 	room = 0
 	_, err = s.step("web")
 	require.Error(t, err)
@@ -338,8 +345,10 @@ func TestForegroundDeletion(t *testing.T) {
 		}
 	})
 	foreground := metav1.DeletePropagationForeground
-	require.NoError(t, s.client.AppsV1().ReplicaSets(s.namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &foreground}))
-	require.Eventually(t, func() bool { return len(s.pods("web")) == 0 }, 20*time.Second, 20*time.Millisecond, "the garbage collector deletes them")
+	require.NoError(t, s.client.AppsV1().ReplicaSets(s.namespace).Delete(t.Context(), "web",
+		metav1.DeleteOptions{PropagationPolicy: &foreground}))
+	require.Eventually(t, func() bool { return len(s.pods("web")) == 0 }, 20*time.Second, 20*time.Millisecond,
+		"the garbage collector deletes them")
 	s.createPod(orphan("orphan", map[string]string{"app": "web"}, calmPod))
 	s.patch(pods[0].Name, `{"metadata":{"labels":{"app":"debug"}}}`)
 	s.order()
@@ -347,23 +356,28 @@ func TestForegroundDeletion(t *testing.T) {
 	_, err = s.step("web")
 	require.NoError(t, err)
 	require.EqualValues(t, 2, s.get("web").Status.ObservedGeneration, "a deletion is a new generation")
-	require.Equal(t, []string{"PUT replicasets/status"}, s.order(), "neither created, nor deleted, nor adopted, nor released")
+	require.Equal(t, []string{"PUT replicasets/status"}, s.order(),
+		"neither created, nor deleted, nor adopted, nor released")
 }
 
-// The pods of all revisions of one Deployment count together when it comes to who stands in a crowd; those of others do not.
+// The pods of all revisions of one Deployment count together when it comes to who stands in a crowd; those of others do
+// not.
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	s := newStepper(t, nil)
 	// It does not matter what the owner is, but it has to exist: the garbage collector looks.
 	owner := func(name string) func(*appsv1.ReplicaSet) {
-		o, err := s.client.CoreV1().ConfigMaps(s.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		o, err := s.client.CoreV1().ConfigMaps(s.namespace).Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		return func(rs *appsv1.ReplicaSet) {
-			rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(o, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}
+			rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(o,
+				corev1.SchemeGroupVersion.WithKind("ConfigMap"))}
 		}
 	}
 	on := func(node, app string, i int, change ...func(*corev1.Pod)) {
-		s.createPod(orphan(fmt.Sprintf("%s-%s-%d", node, app, i), map[string]string{"app": app}, append(change, func(pod *corev1.Pod) { pod.Spec.NodeName = node })...))
+		s.createPod(orphan(fmt.Sprintf("%s-%s-%d", node, app, i), map[string]string{"app": app},
+			append(change, func(pod *corev1.Pod) { pod.Spec.NodeName = node })...))
 	}
 	deployment := owner("deployment")
 	s.create("old", 0, deployment)
@@ -380,7 +394,8 @@ func TestCrowd(t *testing.T) {
 	on("calm", "single", 0)
 	on("calm", "old", 9, func(pod *corev1.Pod) { pod.Finalizers = []string{"example.com/test"} })
 	zero := int64(0)
-	require.NoError(t, s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), "calm-old-9", metav1.DeleteOptions{GracePeriodSeconds: &zero}))
+	require.NoError(t, s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), "calm-old-9",
+		metav1.DeleteOptions{GracePeriodSeconds: &zero}))
 	t.Cleanup(func() { s.letGo("calm-old-9") })
 	s.catchUp()
 	require.Equal(t, map[string]int{"busy": 4, "calm": 1}, s.r.crowd(s.get("old")))
@@ -414,7 +429,8 @@ func TestConcerned(t *testing.T) {
 	require.Empty(t, name(testPod("p", here, labelled("app", "nobody's"))))
 	require.Empty(t, name(testPod("p", here, func(pod *corev1.Pod) { pod.Labels = nil })))
 	require.Equal(t, []string{"web"}, name(testPod("p", here, labelled("app", "same"), ownedBy("any"))))
-	require.Empty(t, name(testPod("p", here, labelled("app", "same"), ownedBy("any"), func(pod *corev1.Pod) { pod.OwnerReferences[0].Kind = "Job" })))
+	require.Empty(t, name(testPod("p", here, labelled("app", "same"), ownedBy("any"),
+		func(pod *corev1.Pod) { pod.OwnerReferences[0].Kind = "Job" })))
 }
 
 // An API server lets no invalid selector in; should there be one, nothing is done, and it is not tried again.

@@ -22,8 +22,9 @@ import (
 
 // replicaSetReconciler keeps the wanted number of pods for each ReplicaSet.
 //
-// It remembers nothing between two runs that would matter if it was lost. What it knows is in the caches, and reconcile.TrackWrites sees to it that
-// a run starts only when they show what the run before has written: a pod that was created is counted.
+// It remembers nothing between two runs that would matter if it was lost. What it knows is in the caches, and
+// reconcile.TrackWrites sees to it that a run starts only when they show what the run before has written: a pod that
+// was created is counted.
 type replicaSetReconciler struct {
 	client kubernetes.Interface
 	events record.EventRecorder
@@ -43,8 +44,8 @@ type replicaSetReconciler struct {
 // kind is what the controller owner reference of a pod says when the pod is ours.
 var kind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 
-// place is where an object is looked for: its namespace, and in there its controller, by all that identifies one. The group of
-// its API is not part of that: there have been several for ReplicaSets. Orphans have no controller.
+// place is where an object is looked for: its namespace, and in there its controller, by all that identifies one. The
+// group of its API is not part of that: there have been several for ReplicaSets. Orphans have no controller.
 type place struct {
 	namespace, kind, name string
 	uid                   types.UID
@@ -60,12 +61,14 @@ func placeOf[T metav1.Object](obj T) []place {
 func namespaceOf[T metav1.Object](obj T) []string { return []string{obj.GetNamespace()} }
 
 // newController says what the reconciler looks at, and which key each change of it wakes.
-func newController(client kubernetes.Interface, events record.EventRecorder, namespace string, options reconcile.Options) (
+func newController(client kubernetes.Interface, events record.EventRecorder, namespace string,
+	options reconcile.Options) (
 	*replicaSetReconciler, *reconcile.Controller, error,
 ) {
 	r := &replicaSetReconciler{client: client, events: events, patience: patience}
 	var errs [7]error
-	r.replicaSets, errs[0] = informer.New[*appsv1.ReplicaSet](client.AppsV1().ReplicaSets(namespace), informer.Options[*appsv1.ReplicaSet]{})
+	r.replicaSets, errs[0] = informer.New[*appsv1.ReplicaSet](client.AppsV1().ReplicaSets(namespace),
+		informer.Options[*appsv1.ReplicaSet]{})
 	r.replicaSetsByNamespace, errs[1] = informer.AddIndex(r.replicaSets, namespaceOf)
 	r.replicaSetsByOwner, errs[2] = informer.AddIndex(r.replicaSets, placeOf)
 	r.pods, errs[3] = informer.New[*corev1.Pod](client.CoreV1().Pods(namespace), informer.Options[*corev1.Pod]{})
@@ -82,7 +85,8 @@ func newController(client kubernetes.Interface, events record.EventRecorder, nam
 	return r, c, nil
 }
 
-// concerned names the ReplicaSets that have something to do with a pod: its controller, or, if it has none, all that want it.
+// concerned names the ReplicaSets that have something to do with a pod: its controller, or, if it has none, all that
+// want it.
 func (r *replicaSetReconciler) concerned(pod *corev1.Pod) (keys []informer.Key) {
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
 		if owner.Kind != kind.Kind {
@@ -96,7 +100,8 @@ func (r *replicaSetReconciler) concerned(pod *corev1.Pod) (keys []informer.Key) 
 		}
 	}
 	if len(keys) > 1 {
-		klog.Background().Info("Several ReplicaSets have a selector that matches this orphan; the first to adopt it gets it", "pod", klog.KObj(pod), "replicaSets", keys)
+		klog.Background().Info("Several ReplicaSets have a selector that matches this orphan; the first to adopt it "+
+			"gets it", "pod", klog.KObj(pod), "replicaSets", keys)
 	}
 	return keys
 }
@@ -136,7 +141,8 @@ func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) 
 	case failure != nil:
 		return reconcile.Result{}, failure
 	}
-	return reconcile.Result{RequeueAfter: sooner(wait, nextAvailable(mine, rs.Spec.MinReadySeconds, now, time.Now()))}, nil
+	return reconcile.Result{RequeueAfter: sooner(wait, nextAvailable(mine, rs.Spec.MinReadySeconds, now, time.Now()))},
+		nil
 }
 
 // selectorOf reads the selector of rs. An empty one would match every pod; the API server lets none in, and here it

@@ -25,8 +25,10 @@ import (
 
 // What somebody may wait for is written at once.
 func TestUrgent(t *testing.T) {
-	status := func(generation int64, replicas, ready, available int32, conditions ...appsv1.ReplicaSetCondition) appsv1.ReplicaSetStatus {
-		return appsv1.ReplicaSetStatus{ObservedGeneration: generation, Replicas: replicas, ReadyReplicas: ready, AvailableReplicas: available, Conditions: conditions}
+	status := func(generation int64, replicas, ready, available int32,
+		conditions ...appsv1.ReplicaSetCondition) appsv1.ReplicaSetStatus {
+		return appsv1.ReplicaSetStatus{ObservedGeneration: generation, Replicas: replicas, ReadyReplicas: ready,
+			AvailableReplicas: available, Conditions: conditions}
 	}
 	failure := appsv1.ReplicaSetCondition{Type: appsv1.ReplicaSetReplicaFailure}
 	for name, c := range map[string]struct {
@@ -152,7 +154,8 @@ func (c *clockwork) pods() []corev1.Pod {
 }
 
 func (c *clockwork) patch(pod corev1.Pod, patch string, subresources ...string) {
-	_, err := c.client.CoreV1().Pods("default").Patch(c.t.Context(), pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	_, err := c.client.CoreV1().Pods("default").Patch(c.t.Context(), pod.Name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}, subresources...)
 	require.NoError(c.t, err)
 }
 
@@ -169,7 +172,8 @@ func (c *clockwork) end(pod corev1.Pod) {
 	c.patch(pod, `{"metadata":{"finalizers":null}}`)
 }
 
-// What is on its way waits, from the first change on and not from the last; where it ends is told at once, and so is a loss.
+// What is on its way waits, from the first change on and not from the last; where it ends is told at once, and so is a
+// loss.
 func TestOneStatusTellsOfManyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
@@ -185,7 +189,8 @@ func TestOneStatusTellsOfManyChanges(t *testing.T) {
 			c.ready(pod)
 		}
 		time.Sleep(time.Second)
-		require.Equal(t, []string{"57ms: generation 1, 10 pods, 8 available, 0 end", "70ms: generation 1, 10 pods, 10 available, 0 end"}, c.written())
+		require.Equal(t, []string{"57ms: generation 1, 10 pods, 8 available, 0 end",
+			"70ms: generation 1, 10 pods, 10 available, 0 end"}, c.written())
 
 		lost := c.pods()[0]
 		require.NoError(t, c.client.CoreV1().Pods("default").Delete(t.Context(), lost.Name, metav1.DeleteOptions{}))
@@ -196,9 +201,11 @@ func TestOneStatusTellsOfManyChanges(t *testing.T) {
 			c.ready(pod)
 		}
 		time.Sleep(time.Second)
-		require.Equal(t, []string{"0s: generation 1, 9 pods, 9 available, 1 end", "7ms: generation 1, 10 pods, 10 available, 0 end"}, c.written())
+		require.Equal(t, []string{"0s: generation 1, 9 pods, 9 available, 1 end",
+			"7ms: generation 1, 10 pods, 10 available, 0 end"}, c.written())
 
-		_, err := c.client.AppsV1().ReplicaSets("default").Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"replicas":0}}`), metav1.PatchOptions{})
+		_, err := c.client.AppsV1().ReplicaSets("default").Patch(t.Context(), "web", types.MergePatchType,
+			[]byte(`{"spec":{"replicas":0}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 		for _, pod := range c.pods() {
 			time.Sleep(7 * time.Millisecond)
@@ -206,12 +213,14 @@ func TestOneStatusTellsOfManyChanges(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		require.Equal(t, []string{
-			"0s: generation 2, 0 pods, 0 available, 10 end", "57ms: generation 2, 0 pods, 0 available, 2 end", "113ms: generation 2, 0 pods, 0 available, 0 end",
+			"0s: generation 2, 0 pods, 0 available, 10 end", "57ms: generation 2, 0 pods, 0 available, 2 end",
+			"113ms: generation 2, 0 pods, 0 available, 0 end",
 		}, c.written(), "the run that deletes says nothing, as the next one is about to")
 	})
 }
 
-// A status that cannot be written is tried again after a time that grows, as all that fails is: having waited is no success.
+// A status that cannot be written is tried again after a time that grows, as all that fails is: having waited is no
+// success.
 func TestAStatusThatIsRefusedRestsLongerEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := &tap{answer: func(r request) *http.Response {

@@ -12,8 +12,8 @@ import (
 
 // Is somebody else at work?
 //
-// Two ReplicaSet controllers on one cluster adopt each other's orphans, both refill what is missing, and both delete what is then too much, for
-// ever. So the first status that another one writes ends this process.
+// Two ReplicaSet controllers on one cluster adopt each other's orphans, both refill what is missing, and both delete
+// what is then too much, for ever. So the first status that another one writes ends this process.
 
 // manager is the name under which the API server notes what we write. It takes it from the user agent.
 const manager = "thermostat-replicaset"
@@ -25,12 +25,15 @@ type rivalError struct {
 }
 
 func (e *rivalError) Error() string {
-	return fmt.Sprintf("%q wrote the status of ReplicaSet %s: another ReplicaSet controller is at work, and the two would fight; switch it off "+
-		"with kube-controller-manager --controllers=*,-replicaset-controller (for kind: examples/replicaset/deploy/kind.yaml)", e.manager, e.replicaSet)
+	return fmt.Sprintf("%q wrote the status of ReplicaSet %s: another ReplicaSet controller is at work, and the two "+
+		"would fight; switch it off "+
+		"with kube-controller-manager --controllers=*,-replicaset-controller (for kind: "+
+		"examples/replicaset/deploy/kind.yaml)", e.manager, e.replicaSet)
 }
 
-// watchForRivals calls found, maybe several times, when somebody else writes the status of a ReplicaSet. What was written before the first
-// list does not count: that is how a controller that has been switched off leaves its ReplicaSets.
+// watchForRivals calls found, maybe several times, when somebody else writes the status of a ReplicaSet. What was
+// written before the first list does not count: that is how a controller that has been switched off leaves its
+// ReplicaSets.
 func watchForRivals(replicaSets *informer.SharedIndexInformer[*appsv1.ReplicaSet], found func(error)) error {
 	_, err := replicaSets.AddHandler(func(e informer.Event[*appsv1.ReplicaSet]) {
 		if e.Type == informer.Deleted || e.Initial {
@@ -43,8 +46,9 @@ func watchForRivals(replicaSets *informer.SharedIndexInformer[*appsv1.ReplicaSet
 	return err
 }
 
-// rival names whoever else has written the status between two versions of a ReplicaSet; before may be nil. The times are the server's own, so
-// no clock is trusted but that one. What is older than the ReplicaSet itself came with it, from a backup.
+// rival names whoever else has written the status between two versions of a ReplicaSet; before may be nil. The times
+// are the server's own, so no clock is trusted but that one. What is older than the ReplicaSet itself came with it,
+// from a backup.
 func rival(before, after *appsv1.ReplicaSet) string {
 	var known []metav1.ManagedFieldsEntry
 	if before != nil {
@@ -55,7 +59,8 @@ func rival(before, after *appsv1.ReplicaSet) string {
 			continue
 		}
 		old := slices.ContainsFunc(known, func(k metav1.ManagedFieldsEntry) bool {
-			return k.Manager == entry.Manager && k.Operation == entry.Operation && k.Subresource == entry.Subresource && k.Time.Equal(entry.Time)
+			return k.Manager == entry.Manager && k.Operation == entry.Operation && k.Subresource == entry.Subresource &&
+				k.Time.Equal(entry.Time)
 		})
 		if !old {
 			return entry.Manager

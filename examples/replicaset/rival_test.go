@@ -16,7 +16,8 @@ import (
 func writtenBy(manager, subresource string, second int64) func(*appsv1.ReplicaSet) {
 	return func(rs *appsv1.ReplicaSet) {
 		rs.ManagedFields = append(rs.ManagedFields, metav1.ManagedFieldsEntry{
-			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: subresource, Time: &metav1.Time{Time: time.Unix(second, 0)},
+			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: subresource,
+			Time: &metav1.Time{Time: time.Unix(second, 0)},
 		})
 	}
 }
@@ -26,16 +27,18 @@ func madeAt(second int64) func(*appsv1.ReplicaSet) {
 }
 
 func TestRival(t *testing.T) {
-	deployment, us, them := writtenBy("kube-controller-manager", "", 1), writtenBy(manager, "status", 2), writtenBy("kube-controller-manager", "status", 3)
+	deployment, us, them := writtenBy("kube-controller-manager", "", 1), writtenBy(manager, "status", 2),
+		writtenBy("kube-controller-manager", "status", 3)
 	for name, c := range map[string]struct {
 		before, after *appsv1.ReplicaSet
 		want          string
 	}{
-		"nobody has written a status":        {testRS(), testRS(deployment), ""},
-		"we have":                            {testRS(deployment), testRS(deployment, us), ""},
-		"they had, before":                   {testRS(them), testRS(them, us), ""},
-		"they have":                          {testRS(us), testRS(us, them), "kube-controller-manager"},
-		"they have again":                    {testRS(them), testRS(writtenBy("kube-controller-manager", "status", 4)), "kube-controller-manager"},
+		"nobody has written a status": {testRS(), testRS(deployment), ""},
+		"we have":                     {testRS(deployment), testRS(deployment, us), ""},
+		"they had, before":            {testRS(them), testRS(them, us), ""},
+		"they have":                   {testRS(us), testRS(us, them), "kube-controller-manager"},
+		"they have again": {testRS(them), testRS(writtenBy("kube-controller-manager", "status", 4)),
+			"kube-controller-manager"},
 		"they have, while we were away":      {nil, testRS(them), "kube-controller-manager"},
 		"it comes from a backup of theirs":   {nil, testRS(them, madeAt(4)), ""},
 		"they have, as soon as it was made":  {nil, testRS(them, madeAt(3)), "kube-controller-manager"},
@@ -46,7 +49,8 @@ func TestRival(t *testing.T) {
 	}
 }
 
-// The built-in controller has been at work before ours comes, and that is as it should be. When it comes back, ours ends and says what to do.
+// The built-in controller has been at work before ours comes, and that is as it should be. When it comes back, ours
+// ends and says what to do.
 func TestCommandEndsWhenTheBuiltInControllerIsAtWorkToo(t *testing.T) {
 	t.Parallel()
 	cluster := testcluster.Private(t)

@@ -18,15 +18,17 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// These tests put Kubernetes' own Deployment controller on top: it works with nothing but the ReplicaSets' numbers and what their status says.
+// These tests put Kubernetes' own Deployment controller on top: it works with nothing but the ReplicaSets' numbers and
+// what their status says.
 
 // A rollout is a Deployment, and somebody who watches over what it promises.
 type rollout struct {
 	*world
 	deployment string
 
-	// Guarded by mu. The Deployment controller reckons with the number of pods that its ReplicaSets are to have: that is what it keeps below most.
-	// The pods that there are can be more for a moment, while those of one ReplicaSet go and those of another come.
+	// Guarded by mu. The Deployment controller reckons with the number of pods that its ReplicaSets are to have: that
+	// is what it keeps below most. The pods that there are can be more for a moment, while those of one ReplicaSet go
+	// and those of another come.
 	mu         sync.Mutex
 	least      int // available pods, by their own word
 	most       int // the sum of spec.replicas
@@ -40,7 +42,8 @@ type rollout struct {
 func newRollout(t *testing.T, replicas, surge, unavailable int) *rollout {
 	w := newWorld(t, testcluster.Shared(t))
 	w.control()
-	r := &rollout{world: w, deployment: "web", replicas: map[types.UID]int{}, available: map[types.UID]bool{}, most: replicas}
+	r := &rollout{world: w, deployment: "web", replicas: map[types.UID]int{}, available: map[types.UID]bool{},
+		most: replicas}
 	n, grace := int32(replicas), int64(1)
 	maxSurge, maxUnavailable := intstr.FromInt32(int32(surge)), intstr.FromInt32(int32(unavailable))
 	_, err := w.client.AppsV1().Deployments(w.namespace).Create(t.Context(), &appsv1.Deployment{
@@ -48,10 +51,13 @@ func newRollout(t *testing.T, replicas, surge, unavailable int) *rollout {
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &n,
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": r.deployment}},
-			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &maxSurge, MaxUnavailable: &maxUnavailable}},
+			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &maxSurge, MaxUnavailable: &maxUnavailable}},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": r.deployment}, Annotations: map[string]string{"standin/ready-after": "200ms"}},
-				Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{{Name: "c", Image: "image:0"}}},
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": r.deployment},
+					Annotations: map[string]string{"standin/ready-after": "200ms"}},
+				Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace,
+					Containers: []corev1.Container{{Name: "c", Image: "image:0"}}},
 			},
 		},
 	}, metav1.CreateOptions{})
@@ -120,14 +126,17 @@ func (r *rollout) see(event watch.Event) {
 	}
 	r.worst.available, r.worst.replicas = min(r.worst.available, len(r.available)), max(r.worst.replicas, total)
 	if len(r.available) < r.least || total > r.most {
-		r.violations = append(r.violations, fmt.Sprintf("%d pods available, at least %d are promised; %d wanted, at most %d", len(r.available), r.least, total, r.most))
+		r.violations = append(r.violations,
+			fmt.Sprintf("%d pods available, at least %d are promised; %d wanted, at most %d", len(r.available), r.least,
+				total, r.most))
 	}
 }
 
 // change patches the Deployment.
 func (r *rollout) change(patch string) {
 	r.t.Helper()
-	_, err := r.client.AppsV1().Deployments(r.namespace).Patch(r.t.Context(), r.deployment, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := r.client.AppsV1().Deployments(r.namespace).Patch(r.t.Context(), r.deployment,
+		types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(r.t, err)
 }
 
@@ -158,7 +167,8 @@ func (r *rollout) complete(image string) {
 	require.Eventually(r.t, func() bool {
 		d, status := r.status()
 		n := *d.Spec.Replicas
-		if status.ObservedGeneration != d.Generation || status.UpdatedReplicas != n || status.Replicas != n || status.AvailableReplicas != n {
+		if status.ObservedGeneration != d.Generation || status.UpdatedReplicas != n || status.Replicas != n ||
+			status.AvailableReplicas != n {
 			return false
 		}
 		list, err := r.client.CoreV1().Pods(r.namespace).List(r.t.Context(), metav1.ListOptions{})
@@ -174,7 +184,8 @@ func (r *rollout) complete(image string) {
 	}, 60*time.Second, 20*time.Millisecond, "the rollout of %s should be complete", image)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.t.Logf("%s: at least %d available, %d promised; at most %d wanted, %d promised", image, r.worst.available, r.least, r.worst.replicas, r.most)
+	r.t.Logf("%s: at least %d available, %d promised; at most %d wanted, %d promised", image, r.worst.available,
+		r.least, r.worst.replicas, r.most)
 }
 
 func TestRollingUpdate(t *testing.T) {
@@ -195,9 +206,10 @@ func TestRollback(t *testing.T) {
 	r := newRollout(t, 6, 1, 1)
 	r.image("image:1")
 	r.updated(2)
-	// The Deployment controller reckons with the availableReplicas that it last saw, also of a ReplicaSet that it has just scaled down. Turned round in
-	// mid-step it may therefore go one below its promise, whoever makes the pods: of 40 times it did so 7 times on top of the built-in ReplicaSet
-	// controller, and 3 times on top of this one. So it is turned round between two steps.
+	// The Deployment controller reckons with the availableReplicas that it last saw, also of a ReplicaSet that it has
+	// just scaled down. Turned round in mid-step it may therefore go one below its promise, whoever makes the pods: of
+	// 40 times it did so 7 times on top of the built-in ReplicaSet controller, and 3 times on top of this one. So it is
+	// turned round between two steps.
 	r.change(`{"spec":{"paused":true}}`)
 	r.settled(2)
 	r.image("image:0")
@@ -208,10 +220,12 @@ func TestRollback(t *testing.T) {
 	require.Len(t, sets.Items, 2)
 }
 
-// settled waits until the Deployment controller has seen the last change, there are n ReplicaSets, and the status of each agrees with its spec.
+// settled waits until the Deployment controller has seen the last change, there are n ReplicaSets, and the status of
+// each agrees with its spec.
 func (r *rollout) settled(n int) {
 	r.t.Helper()
-	require.Eventually(r.t, func() bool { d, status := r.status(); return status.ObservedGeneration == d.Generation }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(r.t, func() bool { d, status := r.status(); return status.ObservedGeneration == d.Generation },
+		10*time.Second, 10*time.Millisecond)
 	sets, err := r.client.AppsV1().ReplicaSets(r.namespace).List(r.t.Context(), metav1.ListOptions{})
 	require.NoError(r.t, err)
 	require.Len(r.t, sets.Items, n)
@@ -249,8 +263,8 @@ func TestScaleDuringARollout(t *testing.T) {
 	r.promise(4-1, 12+2)
 	r.image("image:2")
 	r.updated(3)
-	// In mid-step the promise would not hold: see TestRollback. Scaled down there it was broken 5 times of 25, and 17 times of 30 when each status was
-	// written at once.
+	// In mid-step the promise would not hold: see TestRollback. Scaled down there it was broken 5 times of 25, and 17
+	// times of 30 when each status was written at once.
 	r.change(`{"spec":{"paused":true}}`)
 	r.settled(3)
 	r.change(`{"spec":{"replicas":4}}`)

@@ -31,7 +31,8 @@ func wanted(rs *appsv1.ReplicaSet) int {
 }
 
 // scale moves the number of pods towards the wanted one.
-func (r *replicaSetReconciler) scale(ctx context.Context, rs *appsv1.ReplicaSet, owner *reconcile.Owner, mine []*corev1.Pod, now time.Time) error {
+func (r *replicaSetReconciler) scale(ctx context.Context, rs *appsv1.ReplicaSet, owner *reconcile.Owner,
+	mine []*corev1.Pod, now time.Time) error {
 	switch missing := wanted(rs) - len(mine); {
 	case missing > 0:
 		_, err := reconcile.SlowStart(ctx, min(missing, burst), func(int) error { return r.createPod(ctx, rs, owner) })
@@ -60,7 +61,8 @@ func (r *replicaSetReconciler) createPod(ctx context.Context, rs *appsv1.Replica
 	return err
 }
 
-// deletePods deletes them all at once. A deletion that fails says nothing about the next one, so there is no slow start.
+// deletePods deletes them all at once. A deletion that fails says nothing about the next one, so there is no slow
+// start.
 func (r *replicaSetReconciler) deletePods(ctx context.Context, rs *appsv1.ReplicaSet, pods []*corev1.Pod) error {
 	failures := make([]error, len(pods)) // each deletion has its own place
 	var deletions sync.WaitGroup

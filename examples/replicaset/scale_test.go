@@ -25,8 +25,10 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// scaling is one call of scale for a ReplicaSet that wants that many pods and has some, with an API server that answers as told.
-func scaling(t *testing.T, replicas int32, have int, verb string, answer func(n int) error) (calls int, events []string, err error) {
+// scaling is one call of scale for a ReplicaSet that wants that many pods and has some, with an API server that answers
+// as told.
+func scaling(t *testing.T, replicas int32, have int, verb string, answer func(n int) error) (calls int, events []string,
+	err error) {
 	t.Helper()
 	rs := testRS(func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &replicas })
 	var mine []*corev1.Pod
@@ -38,7 +40,8 @@ func scaling(t *testing.T, replicas int32, have int, verb string, answer func(n 
 	var n atomic.Int64
 	client.PrependReactor(verb, "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if deletion, ok := a.(clienttesting.DeleteAction); ok {
-			require.Equal(t, metav1.DeleteOptions{}, deletion.GetDeleteOptions(), "neither a grace period of ours nor a precondition")
+			require.Equal(t, metav1.DeleteOptions{}, deletion.GetDeleteOptions(),
+				"neither a grace period of ours nor a precondition")
 		}
 		i := int(n.Add(1))
 		return true, testPod(types.UID(fmt.Sprint("new-", i))), answer(i)
@@ -61,14 +64,16 @@ func TestScaleUpStopsAtABurst(t *testing.T) {
 	calls, events, err := scaling(t, 3, 1, "create", fine)
 	require.NoError(t, err)
 	require.Equal(t, 2, calls)
-	require.ElementsMatch(t, []string{"Normal SuccessfulCreate Created pod: pod-new-1", "Normal SuccessfulCreate Created pod: pod-new-2"}, events)
+	require.ElementsMatch(t, []string{"Normal SuccessfulCreate Created pod: pod-new-1",
+		"Normal SuccessfulCreate Created pod: pod-new-2"}, events)
 
 	calls, _, err = scaling(t, 700, 100, "create", fine)
 	require.NoError(t, err)
 	require.Equal(t, 500, calls)
 }
 
-// All that can go wrong with a creation is treated alike: an event, and the error of the first doomed request, after which there are no more.
+// All that can go wrong with a creation is treated alike: an event, and the error of the first doomed request, after
+// which there are no more.
 func TestFailedCreate(t *testing.T) {
 	for name, failure := range map[string]error{
 		"quota":         apierrors.NewForbidden(pods, "", errors.New("exceeded quota")),
@@ -102,7 +107,8 @@ func TestFailedCreate(t *testing.T) {
 // There is nothing to be told or tried again where everything is about to go.
 func TestCreateWhileTheNamespaceGoes(t *testing.T) {
 	going := apierrors.NewForbidden(pods, "", errors.New("because it is being terminated"))
-	going.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"}}
+	going.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause,
+		Field: "metadata.namespace"}}
 	calls, events, err := scaling(t, 100, 0, "create", func(int) error { return going })
 	require.NoError(t, err)
 	require.Equal(t, 1, calls)
@@ -121,7 +127,8 @@ func TestScaleDown(t *testing.T) {
 	require.Equal(t, 500, calls)
 }
 
-// Each pod that is too much gets its request, whatever comes of the others. One that is gone already is none of anybody's business.
+// Each pod that is too much gets its request, whatever comes of the others. One that is gone already is none of
+// anybody's business.
 func TestFailedDelete(t *testing.T) {
 	calls, events, err := scaling(t, 0, 40, "delete", func(n int) error {
 		switch n % 4 {
@@ -156,7 +163,8 @@ func TestPodFor(t *testing.T) {
 		Annotations: map[string]string{"note": "kept"},
 		Finalizers:  []string{"example.com/kept"},
 		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs-uid", Controller: &yes, BlockOwnerDeletion: &yes,
+			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs-uid", Controller: &yes,
+			BlockOwnerDeletion: &yes,
 		}},
 	}, pod.ObjectMeta)
 	require.Equal(t, rs.Spec.Template.Spec, pod.Spec)

@@ -18,8 +18,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// These set the command and the controller in kube-controller-manager the same tasks, in turn: each in a process of its own, behind a gateway that counts,
-// with the same rate limit and the same number of workers.
+// These set the command and the controller in kube-controller-manager the same tasks, in turn: each in a process of its
+// own, behind a gateway that counts, with the same rate limit and the same number of workers.
 
 // Kinds of requests. Those of events are two, which count as one.
 const (
@@ -52,7 +52,8 @@ func (s *sideBySide) ours(name string) *testcluster.Process {
 
 func (s *sideBySide) builtIn(name string) *testcluster.Process {
 	p, err := s.cluster.RunControllers(s.t.Context(), name, []string{"replicaset-controller"},
-		"--kubeconfig="+s.gateway.kubeconfig, "--concurrent-replicaset-syncs=5", "--kube-api-qps=500", "--kube-api-burst=1000")
+		"--kubeconfig="+s.gateway.kubeconfig, "--concurrent-replicaset-syncs=5", "--kube-api-qps=500",
+		"--kube-api-burst=1000")
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = p.Kill(context.Background()) }) // see startCommand
 	return p
@@ -93,12 +94,14 @@ func (s *sideBySide) round(contender string, start func(s *sideBySide, name stri
 	done.down = time.Since(began)
 	s.quiet() // what comes afterwards counts, too: events, and a status that tells of pods that have gone
 	done.requests = s.gateway.counted()
-	// The recorder of either patches an event if there was one like it before, which depends on how fast they follow each other: they count as one kind.
+	// The recorder of either patches an event if there was one like it before, which depends on how fast they follow
+	// each other: they count as one kind.
 	done.requests[eventWrites] = done.requests["create /events"] + done.requests["patch /events"]
 	delete(done.requests, "create /events")
 	delete(done.requests, "patch /events")
 	require.NoError(s.t, process.Kill(context.Background()))
-	s.t.Logf("%s: up %v, down %v, a pod replaced in %v (median), requests: %v", contender, done.up, done.down, quantile(done.replacements, 0.5), done.requests)
+	s.t.Logf("%s: up %v, down %v, a pod replaced in %v (median), requests: %v", contender, done.up, done.down,
+		quantile(done.replacements, 0.5), done.requests)
 	return done
 }
 
@@ -130,8 +133,8 @@ func (s *sideBySide) listen(w *world) *news {
 	}
 }
 
-// follow takes what a watch tells at once, until the end of the test. An API server with much to do ends a watch that does not keep up: then it goes on
-// where it was.
+// follow takes what a watch tells at once, until the end of the test. An API server with much to do ends a watch that
+// does not keep up: then it goes on where it was.
 func (s *sideBySide) follow(begin func(metav1.ListOptions) (watch.Interface, error)) <-chan watch.Event {
 	events := make(chan watch.Event, 100*s.sets*int(s.pods)) // more than there ever are
 	w, err := begin(metav1.ListOptions{})
@@ -153,7 +156,8 @@ func (s *sideBySide) follow(begin func(metav1.ListOptions) (watch.Interface, err
 	return events
 }
 
-// until takes what the watches tell for as long as enough says no. It is asked after each event, with the pod if that is new.
+// until takes what the watches tell for as long as enough says no. It is asked after each event, with the pod if that
+// is new.
 func (n *news) until(enough func(fresh *corev1.Pod) bool) {
 	n.t.Helper()
 	late := time.After(3 * time.Minute)
@@ -194,7 +198,8 @@ func (n *news) settled(names []string, want int32) {
 // replacement deletes a pod of a ReplicaSet and waits for the one that takes its place.
 func (n *news) replacement(w *world, owner string) time.Duration {
 	n.t.Helper()
-	list, err := w.client.CoreV1().Pods(w.namespace).List(n.t.Context(), metav1.ListOptions{LabelSelector: "app=" + owner})
+	list, err := w.client.CoreV1().Pods(w.namespace).List(n.t.Context(),
+		metav1.ListOptions{LabelSelector: "app=" + owner})
 	require.NoError(n.t, err)
 	for _, pod := range list.Items {
 		n.seen[pod.UID] = true
@@ -215,11 +220,12 @@ var contenders = []struct {
 	{"thermostat", (*sideBySide).ours},
 }
 
-// This is the small form of BenchmarkReplicaSets, and holds what does not depend on the clock. How many changes of its pods one status tells of is a matter
-// of luck in it, and on a busy machine.
+// This is the small form of BenchmarkReplicaSets, and holds what does not depend on the clock. How many changes of its
+// pods one status tells of is a matter of luck in it, and on a busy machine.
 func TestSideBySideWithTheBuiltInController(t *testing.T) {
 	cluster := testcluster.Private(t)
-	s := &sideBySide{t: t, cluster: cluster, gateway: newGateway(t, cluster.Config()), sets: 10, pods: 10, deletions: 20}
+	s := &sideBySide{t: t, cluster: cluster, gateway: newGateway(t, cluster.Config()), sets: 10, pods: 10,
+		deletions: 20}
 	requests := map[string]map[string]int{}
 	for _, c := range contenders {
 		requests[c.name] = s.round(c.name, c.start).requests
@@ -231,14 +237,16 @@ func TestSideBySideWithTheBuiltInController(t *testing.T) {
 	require.LessOrEqual(t, float64(sum(ours)), 1.1*float64(sum(theirs)))
 }
 
-// BenchmarkReplicaSets is a round with a hundred ReplicaSets of thirty pods: first all of these, then two hundred that are deleted and replaced one after
-// the other, then none. Each contender has a control plane that nobody has used before.
+// BenchmarkReplicaSets is a round with a hundred ReplicaSets of thirty pods: first all of these, then two hundred that
+// are deleted and replaced one after the other, then none. Each contender has a control plane that nobody has used
+// before.
 func BenchmarkReplicaSets(b *testing.B) {
 	for _, c := range contenders {
 		b.Run(c.name, func(b *testing.B) {
 			for range b.N {
 				cluster := testcluster.Private(b)
-				s := &sideBySide{t: b, cluster: cluster, gateway: newGateway(b, cluster.Config()), sets: 100, pods: 30, deletions: 200}
+				s := &sideBySide{t: b, cluster: cluster, gateway: newGateway(b, cluster.Config()), sets: 100, pods: 30,
+					deletions: 200}
 				done := s.round(c.name, c.start)
 				b.ReportMetric(float64(done.up), "up-ns")
 				b.ReportMetric(float64(done.down), "down-ns")

@@ -37,9 +37,10 @@ func statusOf(rs *appsv1.ReplicaSet, mine []*corev1.Pod, terminating int32, now 
 	return status
 }
 
-// conditionsAfter keeps ReplicaFailure for as long as scaling fails; have is how many pods there were. It tells how the trouble
-// began, so a failure that goes on does not rewrite it. Conditions of other types belong to others.
-func conditionsAfter(before []appsv1.ReplicaSetCondition, rs *appsv1.ReplicaSet, have int32, failure error, now time.Time) []appsv1.ReplicaSetCondition {
+// conditionsAfter keeps ReplicaFailure for as long as scaling fails; have is how many pods there were. It tells how the
+// trouble began, so a failure that goes on does not rewrite it. Conditions of other types belong to others.
+func conditionsAfter(before []appsv1.ReplicaSetCondition, rs *appsv1.ReplicaSet, have int32, failure error,
+	now time.Time) []appsv1.ReplicaSetCondition {
 	isFailure := func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }
 	switch {
 	case failure == nil:
@@ -86,8 +87,8 @@ func untilAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) time.
 	}
 }
 
-// nextAvailable is how long, from later on, until a pod that is Ready but was not available now becomes so, as no event will tell.
-// It is 0 if there is none, and positive if the time has passed since.
+// nextAvailable is how long, from later on, until a pod that is Ready but was not available now becomes so, as no event
+// will tell. It is 0 if there is none, and positive if the time has passed since.
 func nextAvailable(mine []*corev1.Pod, minReadySeconds int32, now, later time.Time) (next time.Duration) {
 	for _, pod := range mine {
 		if d := untilAvailable(pod, minReadySeconds, now); d > 0 && (next == 0 || d < next) {

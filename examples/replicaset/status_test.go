@@ -31,7 +31,8 @@ func TestStatusCounts(t *testing.T) {
 	status := statusOf(testRS(minReady(10)), pods, 2, testNow)
 	two := int32(2)
 	require.Equal(t, appsv1.ReplicaSetStatus{
-		Replicas: 6, FullyLabeledReplicas: 2, ReadyReplicas: 4, AvailableReplicas: 2, TerminatingReplicas: &two, ObservedGeneration: 7,
+		Replicas: 6, FullyLabeledReplicas: 2, ReadyReplicas: 4, AvailableReplicas: 2, TerminatingReplicas: &two,
+		ObservedGeneration: 7,
 	}, status)
 
 	status = statusOf(testRS(), pods, 0, testNow)
@@ -59,12 +60,14 @@ func TestReplicaFailure(t *testing.T) {
 		failure error
 		want    conditions
 	}{
-		"all is well":                         {nil, 3, nil, nil},
-		"all is well, others keep theirs":     {conditions{foreign}, 3, nil, conditions{foreign}},
-		"too few, and creating fails":         {conditions{foreign}, 1, errors.New("no room"), conditions{foreign, fresh("FailedCreate")}},
-		"too many, and deleting fails":        {nil, 5, errors.New("no room"), conditions{fresh("FailedDelete")}},
-		"goes on failing: how it began stays": {conditions{old, foreign}, 1, errors.New("no room"), conditions{old, foreign}},
-		"over":                                {conditions{old, foreign}, 3, nil, conditions{foreign}},
+		"all is well":                     {nil, 3, nil, nil},
+		"all is well, others keep theirs": {conditions{foreign}, 3, nil, conditions{foreign}},
+		"too few, and creating fails": {conditions{foreign}, 1, errors.New("no room"),
+			conditions{foreign, fresh("FailedCreate")}},
+		"too many, and deleting fails": {nil, 5, errors.New("no room"), conditions{fresh("FailedDelete")}},
+		"goes on failing: how it began stays": {conditions{old, foreign}, 1, errors.New("no room"),
+			conditions{old, foreign}},
+		"over": {conditions{old, foreign}, 3, nil, conditions{foreign}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rs := testRS()
@@ -82,10 +85,12 @@ func TestNextAvailable(t *testing.T) {
 		pods []*corev1.Pod
 		want time.Duration
 	}{
-		"no pods":                {nil, 0},
-		"all available":          {[]*corev1.Pod{testPod("1", readyFor(time.Hour)), testPod("2", readyFor(10*time.Second))}, 0},
-		"none ready":             {[]*corev1.Pod{testPod("1"), testPod("2", notReadyFor(time.Second))}, 0},
-		"the nearest":            {[]*corev1.Pod{testPod("1", readyFor(3*time.Second)), testPod("2", readyFor(6*time.Second)), testPod("3", readyFor(0))}, 4 * time.Second},
+		"no pods": {nil, 0},
+		"all available": {[]*corev1.Pod{testPod("1", readyFor(time.Hour)),
+			testPod("2", readyFor(10*time.Second))}, 0},
+		"none ready": {[]*corev1.Pod{testPod("1"), testPod("2", notReadyFor(time.Second))}, 0},
+		"the nearest": {[]*corev1.Pod{testPod("1", readyFor(3*time.Second)),
+			testPod("2", readyFor(6*time.Second)), testPod("3", readyFor(0))}, 4 * time.Second},
 		"since an unknown time":  {[]*corev1.Pod{testPod("1", readySince(time.Time{}))}, 10 * time.Second},
 		"since a time in future": {[]*corev1.Pod{testPod("1", readyFor(-5*time.Second))}, 15 * time.Second},
 	} {
@@ -93,6 +98,8 @@ func TestNextAvailable(t *testing.T) {
 	}
 	one := []*corev1.Pod{testPod("1", readyFor(time.Second))}
 	require.Zero(t, nextAvailable(one, 0, testNow, testNow), "nothing to wait for without minReadySeconds")
-	require.Equal(t, 5*time.Second, nextAvailable(one, 10, testNow, testNow.Add(4*time.Second)), "the run took four seconds of the nine")
-	require.Positive(t, nextAvailable(one, 10, testNow, testNow.Add(time.Minute)), "it has become available during the run, and nobody has reported it")
+	require.Equal(t, 5*time.Second, nextAvailable(one, 10, testNow, testNow.Add(4*time.Second)),
+		"the run took four seconds of the nine")
+	require.Positive(t, nextAvailable(one, 10, testNow, testNow.Add(time.Minute)),
+		"it has become available during the run, and nobody has reported it")
 }

@@ -9,10 +9,12 @@ import (
 	"sync"
 )
 
-// A tap is a transport that notes the requests of a controller about ReplicaSets and pods, and can answer in the API server's place.
+// A tap is a transport that notes the requests of a controller about ReplicaSets and pods, and can answer in the API
+// server's place.
 type tap struct {
 	mu sync.Mutex
-	// Guarded by mu. answer is asked about each request; with nil it goes to the API server. It must not change while requests are under way.
+	// Guarded by mu. answer is asked about each request; with nil it goes to the API server. It must not change while
+	// requests are under way.
 	requests []request
 	answer   func(request) *http.Response
 }

@@ -69,7 +69,8 @@ func progress(pod *corev1.Pod) int {
 	}
 }
 
-// deletionCost is what the pod's annotation says. What is not an int32, or begins with a plus or a zero to no purpose, counts as not said.
+// deletionCost is what the pod's annotation says. What is not an int32, or begins with a plus or a zero to no purpose,
+// counts as not said.
 func deletionCost(pod *corev1.Pod) int32 {
 	text := pod.Annotations[corev1.PodDeletionCost]
 	cost, err := strconv.ParseInt(text, 10, 32)

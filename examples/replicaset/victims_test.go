@@ -33,7 +33,8 @@ func readySince(since time.Time) func(*corev1.Pod) {
 func notReadyFor(age time.Duration) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Status.Conditions = []corev1.PodCondition{
-			{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(testNow.Add(-age))},
+			{Type: corev1.PodReady, Status: corev1.ConditionFalse,
+				LastTransitionTime: metav1.NewTime(testNow.Add(-age))},
 		}
 	}
 }
@@ -58,7 +59,8 @@ func sidecarRestarted(n int32) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		always := corev1.ContainerRestartPolicyAlways
 		pod.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always}, {Name: "setup"}}
-		pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "side", RestartCount: n}, {Name: "setup", RestartCount: 100}}
+		pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "side", RestartCount: n},
+			{Name: "setup", RestartCount: 100}}
 	}
 }
 
@@ -74,31 +76,51 @@ func TestWhoGoesFirst(t *testing.T) {
 	crowd := map[string]int{"busy": 3, "calm": 1}
 	type pod = func(*corev1.Pod)
 	for name, c := range map[string]struct{ first, second []pod }{
-		"a: no node":                                     {[]pod{readyFor(time.Hour)}, []pod{onNode("calm"), inPhase(corev1.PodPending)}},
-		"b: pending before running":                      {[]pod{inPhase(corev1.PodPending), costing("9")}, []pod{}},
-		"b: nothing reported before running":             {[]pod{inPhase(""), costing("9")}, []pod{}},
-		"b: pending before unknown":                      {[]pod{inPhase(corev1.PodPending)}, []pod{inPhase(corev1.PodUnknown)}},
-		"b: unknown before running":                      {[]pod{inPhase(corev1.PodUnknown), costing("9")}, []pod{}},
-		"b: a phase before readiness":                    {[]pod{inPhase(corev1.PodPending), readyFor(time.Hour)}, []pod{notReadyFor(time.Second)}},
-		"c: not ready before ready":                      {[]pod{notReadyFor(time.Hour), costing("9")}, []pod{readyFor(time.Second)}},
-		"d: cheaper":                                     {[]pod{costing("-1"), readyFor(time.Hour)}, []pod{readyFor(time.Second)}},
-		"d: as a number, not as text":                    {[]pod{costing("9"), readyFor(time.Hour)}, []pod{costing("10"), readyFor(time.Second)}},
-		"d: +5 is not a cost":                            {[]pod{costing("+5"), readyFor(time.Hour)}, []pod{costing("1"), readyFor(time.Second)}},
-		"d: 007 is not a cost":                           {[]pod{costing("007"), readyFor(time.Hour)}, []pod{costing("1"), readyFor(time.Second)}},
-		"d: -007 is one, as for Kubernetes":              {[]pod{costing("-007"), readyFor(time.Hour)}, []pod{costing("-1"), readyFor(time.Second)}},
-		"d: 0 is one":                                    {[]pod{costing("0"), readyFor(time.Hour)}, []pod{costing("1"), readyFor(time.Second)}},
-		"d: beyond int32 is not a cost":                  {[]pod{costing("3000000000"), readyFor(time.Hour)}, []pod{costing("1"), readyFor(time.Second)}},
-		"d: a cost before a crowd":                       {[]pod{costing("-1"), onNode("calm")}, []pod{onNode("busy")}},
-		"e: on the busier node":                          {[]pod{onNode("busy"), readyFor(time.Hour)}, []pod{onNode("calm"), readyFor(time.Second)}},
-		"f: ready for a shorter time":                    {[]pod{readyFor(time.Second)}, []pod{readyFor(time.Hour), restarted(9)}},
-		"f: ready since an unknown time":                 {[]pod{readySince(time.Time{})}, []pod{readyFor(time.Nanosecond), restarted(9)}},
-		"f: ready since the future":                      {[]pod{readyFor(-time.Second)}, []pod{readyFor(time.Second), restarted(9)}},
-		"g: restarted more often":                        {[]pod{readyFor(time.Hour), restarted(0, 5), created(time.Hour)}, []pod{readyFor(time.Hour), restarted(4, 4), created(time.Second)}},
-		"g: sidecar restarted more often":                {[]pod{restarted(1), sidecarRestarted(2), created(time.Hour)}, []pod{restarted(1), sidecarRestarted(1), created(time.Second)}},
-		"g: containers before sidecars":                  {[]pod{restarted(2), created(time.Hour)}, []pod{restarted(1), sidecarRestarted(50), created(time.Second)}},
-		"g: a setup container is no sidecar":             {[]pod{created(time.Second)}, []pod{setupRestarted(9), created(time.Hour)}},
-		"h: younger":                                     {[]pod{created(time.Second)}, []pod{created(time.Hour)}},
-		"h: age counts also when only one is ready long": {[]pod{notReadyFor(time.Hour), created(time.Second)}, []pod{notReadyFor(time.Second), created(time.Hour)}},
+		"a: no node": {[]pod{readyFor(time.Hour)},
+			[]pod{onNode("calm"), inPhase(corev1.PodPending)}},
+		"b: pending before running":          {[]pod{inPhase(corev1.PodPending), costing("9")}, []pod{}},
+		"b: nothing reported before running": {[]pod{inPhase(""), costing("9")}, []pod{}},
+		"b: pending before unknown": {[]pod{inPhase(corev1.PodPending)},
+			[]pod{inPhase(corev1.PodUnknown)}},
+		"b: unknown before running": {[]pod{inPhase(corev1.PodUnknown), costing("9")}, []pod{}},
+		"b: a phase before readiness": {[]pod{inPhase(corev1.PodPending), readyFor(time.Hour)},
+			[]pod{notReadyFor(time.Second)}},
+		"c: not ready before ready": {[]pod{notReadyFor(time.Hour), costing("9")},
+			[]pod{readyFor(time.Second)}},
+		"d: cheaper": {[]pod{costing("-1"), readyFor(time.Hour)},
+			[]pod{readyFor(time.Second)}},
+		"d: as a number, not as text": {[]pod{costing("9"), readyFor(time.Hour)},
+			[]pod{costing("10"), readyFor(time.Second)}},
+		"d: +5 is not a cost": {[]pod{costing("+5"), readyFor(time.Hour)},
+			[]pod{costing("1"), readyFor(time.Second)}},
+		"d: 007 is not a cost": {[]pod{costing("007"), readyFor(time.Hour)},
+			[]pod{costing("1"), readyFor(time.Second)}},
+		"d: -007 is one, as for Kubernetes": {[]pod{costing("-007"), readyFor(time.Hour)},
+			[]pod{costing("-1"), readyFor(time.Second)}},
+		"d: 0 is one": {[]pod{costing("0"), readyFor(time.Hour)},
+			[]pod{costing("1"), readyFor(time.Second)}},
+		"d: beyond int32 is not a cost": {[]pod{costing("3000000000"), readyFor(time.Hour)},
+			[]pod{costing("1"), readyFor(time.Second)}},
+		"d: a cost before a crowd": {[]pod{costing("-1"), onNode("calm")}, []pod{onNode("busy")}},
+		"e: on the busier node": {[]pod{onNode("busy"), readyFor(time.Hour)},
+			[]pod{onNode("calm"), readyFor(time.Second)}},
+		"f: ready for a shorter time": {[]pod{readyFor(time.Second)},
+			[]pod{readyFor(time.Hour), restarted(9)}},
+		"f: ready since an unknown time": {[]pod{readySince(time.Time{})},
+			[]pod{readyFor(time.Nanosecond), restarted(9)}},
+		"f: ready since the future": {[]pod{readyFor(-time.Second)},
+			[]pod{readyFor(time.Second), restarted(9)}},
+		"g: restarted more often": {[]pod{readyFor(time.Hour), restarted(0, 5),
+			created(time.Hour)}, []pod{readyFor(time.Hour), restarted(4, 4), created(time.Second)}},
+		"g: sidecar restarted more often": {[]pod{restarted(1), sidecarRestarted(2), created(time.Hour)},
+			[]pod{restarted(1), sidecarRestarted(1), created(time.Second)}},
+		"g: containers before sidecars": {[]pod{restarted(2), created(time.Hour)},
+			[]pod{restarted(1), sidecarRestarted(50), created(time.Second)}},
+		"g: a setup container is no sidecar": {[]pod{created(time.Second)},
+			[]pod{setupRestarted(9), created(time.Hour)}},
+		"h: younger": {[]pod{created(time.Second)}, []pod{created(time.Hour)}},
+		"h: age counts also when only one is ready long": {[]pod{notReadyFor(time.Hour), created(time.Second)},
+			[]pod{notReadyFor(time.Second), created(time.Hour)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, second := testPod("z", c.first...), testPod("a", c.second...)
@@ -119,16 +141,21 @@ func TestAgesAreComparedRoughly(t *testing.T) {
 	require.Positive(t, leastMissed(older, younger, nil, testNow), "next bucket: the younger goes first")
 
 	same := testPod("a", readyFor(bucket))
-	require.Zero(t, leastMissed(same, younger, nil, testNow), "the very same times say nothing, and neither does the UID")
+	require.Zero(t, leastMissed(same, younger, nil, testNow),
+		"the very same times say nothing, and neither does the UID")
 }
 
-// Whoever comes first in the hands of the controller, which is a matter of chance: no pod that goes would be missed more than one that stays.
+// Whoever comes first in the hands of the controller, which is a matter of chance: no pod that goes would be missed
+// more than one that stays.
 func TestVictimsDoNotDependOnTheOrderOfThePods(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	crowd := map[string]int{"busy": 3, "calm": 1}
 	traits := [][]func(*corev1.Pod){
-		{onNode("busy"), onNode("calm"), onNode("")}, {inPhase(corev1.PodRunning), inPhase(corev1.PodPending), inPhase(corev1.PodUnknown)},
-		{readyFor(time.Hour), readyFor(time.Second), notReadyFor(time.Minute)}, {costing(""), costing("1"), costing("-1")}, {restarted(0), restarted(2)}, {created(time.Hour), created(time.Second)},
+		{onNode("busy"), onNode("calm"), onNode("")},
+		{inPhase(corev1.PodRunning), inPhase(corev1.PodPending), inPhase(corev1.PodUnknown)},
+		{readyFor(time.Hour), readyFor(time.Second), notReadyFor(time.Minute)},
+		{costing(""), costing("1"), costing("-1")}, {restarted(0), restarted(2)},
+		{created(time.Hour), created(time.Second)},
 	}
 	for range 500 {
 		var pods []*corev1.Pod

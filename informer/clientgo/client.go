@@ -12,8 +12,9 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// NewClient lets an informer list and watch through lw. Requests carry the informer's context if lw is a cache.ListerWatcherWithContext, too, as a
-// cache.ListWatch is. Selectors are lw's business, and so are those of informer.Options, unless lw heeds the ListOptions that it is given.
+// NewClient lets an informer list and watch through lw. Requests carry the informer's context if lw is a
+// cache.ListerWatcherWithContext, too, as a cache.ListWatch is. Selectors are lw's business, and so are those of
+// informer.Options, unless lw heeds the ListOptions that it is given.
 func NewClient(lw cache.ListerWatcher) informer.Client[runtime.Object] {
 	if lw == nil {
 		return client{}

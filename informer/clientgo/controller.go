@@ -8,7 +8,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// controller is a cache.Controller: an informer with one handler. It has synced when the handler has seen everything that there was at first.
+// controller is a cache.Controller: an informer with one handler. It has synced when the handler has seen everything
+// that there was at first.
 type controller struct {
 	*sharedInformer
 	handler *registration
@@ -29,30 +30,38 @@ func NewInformerWithOptions(options cache.InformerOptions) (cache.Store, cache.C
 }
 
 // NewInformer is NewInformerWithOptions with some of the options.
-func NewInformer(lw cache.ListerWatcher, objType runtime.Object, resyncPeriod time.Duration, h cache.ResourceEventHandler) (cache.Store, cache.Controller) {
-	return newInformer(cache.InformerOptions{ListerWatcher: lw, ObjectType: objType, Handler: h, ResyncPeriod: resyncPeriod})
+func NewInformer(lw cache.ListerWatcher, objType runtime.Object, resyncPeriod time.Duration,
+	h cache.ResourceEventHandler) (cache.Store, cache.Controller) {
+	return newInformer(cache.InformerOptions{ListerWatcher: lw, ObjectType: objType, Handler: h,
+		ResyncPeriod: resyncPeriod})
 }
 
 // NewIndexerInformer is NewInformer with indexes.
 func NewIndexerInformer(
-	lw cache.ListerWatcher, objType runtime.Object, resyncPeriod time.Duration, h cache.ResourceEventHandler, indexers cache.Indexers,
+	lw cache.ListerWatcher, objType runtime.Object, resyncPeriod time.Duration, h cache.ResourceEventHandler,
+	indexers cache.Indexers,
 ) (cache.Indexer, cache.Controller) {
-	return newInformer(cache.InformerOptions{ListerWatcher: lw, ObjectType: objType, Handler: h, ResyncPeriod: resyncPeriod, Indexers: indexers})
+	return newInformer(cache.InformerOptions{ListerWatcher: lw, ObjectType: objType, Handler: h,
+		ResyncPeriod: resyncPeriod, Indexers: indexers})
 }
 
 // NewTransformingInformer is NewInformer with a transform function.
 func NewTransformingInformer(
-	lw cache.ListerWatcher, objType runtime.Object, resyncPeriod time.Duration, h cache.ResourceEventHandler, transformer cache.TransformFunc,
+	lw cache.ListerWatcher, objType runtime.Object, resyncPeriod time.Duration, h cache.ResourceEventHandler,
+	transformer cache.TransformFunc,
 ) (cache.Store, cache.Controller) {
-	return newInformer(cache.InformerOptions{ListerWatcher: lw, ObjectType: objType, Handler: h, ResyncPeriod: resyncPeriod, Transform: transformer})
+	return newInformer(cache.InformerOptions{ListerWatcher: lw, ObjectType: objType, Handler: h,
+		ResyncPeriod: resyncPeriod, Transform: transformer})
 }
 
 // NewTransformingIndexerInformer is NewInformer with indexes and a transform function.
 func NewTransformingIndexerInformer(
-	lw cache.ListerWatcher, objType runtime.Object, resyncPeriod time.Duration, h cache.ResourceEventHandler, indexers cache.Indexers, transformer cache.TransformFunc,
+	lw cache.ListerWatcher, objType runtime.Object, resyncPeriod time.Duration, h cache.ResourceEventHandler,
+	indexers cache.Indexers, transformer cache.TransformFunc,
 ) (cache.Indexer, cache.Controller) {
 	return newInformer(cache.InformerOptions{
-		ListerWatcher: lw, ObjectType: objType, Handler: h, ResyncPeriod: resyncPeriod, Indexers: indexers, Transform: transformer,
+		ListerWatcher: lw, ObjectType: objType, Handler: h, ResyncPeriod: resyncPeriod, Indexers: indexers,
+		Transform: transformer,
 	})
 }
 

@@ -20,12 +20,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// One script of what happens to some pods, to the watches and to the handlers is played before client-go's informer and before ours, each in a bubble of its
-// own, with a server of its own that gives out the same UIDs and versions. Both stores must end as the server does; so must what each handler knows, folded
-// from its notifications; and what a handler was told of a key must be states that the key had, in their order.
+// One script of what happens to some pods, to the watches and to the handlers is played before client-go's informer and
+// before ours, each in a bubble of its own, with a server of its own that gives out the same UIDs and versions. Both
+// stores must end as the server does; so must what each handler knows, folded from its notifications; and what a
+// handler was told of a key must be states that the key had, in their order.
 //
-// More cannot be compared, as neither is told of every state: which of them are missed depends on when a list comes between. The differences that remain are
-// known, and each is seen to occur, or it would not be one:
+// More cannot be compared, as neither is told of every state: which of them are missed depends on when a list comes
+// between. The differences that remain are known, and each is seen to occur, or it would not be one:
 //
 //	                                          client-go                      ours
 //	deleted and created again in a gap        OnUpdate across two UIDs       OnDelete, OnAdd
@@ -143,7 +144,8 @@ func (s *stage) happen() {
 
 type constructor func(cache.ListerWatcher) cache.SharedIndexInformer
 
-// perform plays the script of a seed and returns the server's objects at the end, and how the informer differs from the other one.
+// perform plays the script of a seed and returns the server's objects at the end, and how the informer differs from the
+// other one.
 func perform(t *testing.T, seed uint64, construct constructor) (end map[string]state, found differences) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{podAPI: newPodAPI(), random: rand.New(rand.NewPCG(seed, 11)), truth: map[string][]state{}}
@@ -237,7 +239,8 @@ func perform(t *testing.T, seed uint64, construct constructor) (end map[string]s
 	return end, found
 }
 
-// within reports whether all states that a handler was told of are among the true ones, in their order. To have never existed is true at the beginning.
+// within reports whether all states that a handler was told of are among the true ones, in their order. To have never
+// existed is true at the beginning.
 func within(told, truth []state) error {
 	rest := append([]state{{}}, truth...)
 	for i, s := range told {

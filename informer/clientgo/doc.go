@@ -1,6 +1,7 @@
-// Package clientgo is for code that is written against client-go's informers: constructors with the names, signatures and types of package
-// k8s.io/client-go/tools/cache, for what this library has underneath. Replace the constructor, and listers, generated factories and whatever else takes
-// a cache.SharedIndexInformer, a cache.Indexer or a cache.Store goes on as before.
+// Package clientgo is for code that is written against client-go's informers: constructors with the names, signatures
+// and types of package k8s.io/client-go/tools/cache, for what this library has underneath. Replace the constructor, and
+// listers, generated factories and whatever else takes a cache.SharedIndexInformer, a cache.Indexer or a cache.Store
+// goes on as before.
 //
 //	pods := clientgo.NewSharedIndexInformer(lw, &corev1.Pod{}, 0, cache.Indexers{})
 //
@@ -17,7 +18,8 @@
 //   - Each change that the server tells of is a change of the cache, and each change of the cache is told to each
 //     handler: an object that changes as soon as it exists is OnAdd and OnUpdate. So what waits for a handler that is
 //     slow, or for an index function that is, grows without bound.
-//   - What a list or watch repeats is an update with an equal resourceVersion, for handlers that resync, and for all if the informer does not.
+//   - What a list or watch repeats is an update with an equal resourceVersion, for handlers that resync, and for all if
+//     the informer does not.
 //   - A handler that panics ends the process, unless utilruntime.ReallyCrash is false: then what it panicked on
 //     is lost on it, as is what it calls runtime.Goexit on.
 //   - An object is in the store under the name that the transform function leaves it.
@@ -43,6 +45,7 @@
 //
 // # What it costs
 //
-// An informer of this package keeps a second table, by key strings, since that is what a cache.Indexer is: reads, writes by hand and indexes are its own. With
-// 150,000 pods and three indexes the two take 235 bytes a pod beside the objects, where client-go takes 283 and an informer.SharedIndexInformer 134.
+// An informer of this package keeps a second table, by key strings, since that is what a cache.Indexer is: reads,
+// writes by hand and indexes are its own. With 150,000 pods and three indexes the two take 235 bytes a pod beside the
+// objects, where client-go takes 283 and an informer.SharedIndexInformer 134.
 package clientgo

@@ -23,7 +23,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// configMapsIn is what a generated factory takes for a constructor. It is the generated one with another package name in its last call.
+// configMapsIn is what a generated factory takes for a constructor. It is the generated one with another package name
+// in its last call.
 func configMapsIn(namespace string) func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
 	return func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		maps := client.CoreV1().ConfigMaps(namespace)
@@ -35,7 +36,8 @@ func configMapsIn(namespace string) func(kubernetes.Interface, time.Duration) ca
 				return maps.Watch(ctx, opts)
 			},
 		}, client)
-		return NewSharedIndexInformer(lw, &corev1.ConfigMap{}, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		return NewSharedIndexInformer(lw, &corev1.ConfigMap{}, resync,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	}
 }
 
@@ -127,12 +129,15 @@ func TestAGeneratedFactoryOverAControlPlane(t *testing.T) {
 
 	_, err = maps.Create(ctx, configMap("after"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { _, err := lister.Get("after"); return err == nil }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { _, err := lister.Get("after"); return err == nil }, time.Minute,
+		time.Millisecond)
 	changed, err := maps.Update(ctx, configMap("after", "app"), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return slices.Equal(names(t, lister, "app"), []string{"after", "before"}) }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return slices.Equal(names(t, lister, "app"), []string{"after", "before"}) },
+		time.Minute, time.Millisecond)
 	require.NoError(t, maps.Delete(ctx, "before", metav1.DeleteOptions{}))
-	require.Eventually(t, func() bool { return updates.Load() == 1 && deletions.Load() == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return updates.Load() == 1 && deletions.Load() == 1 }, time.Minute,
+		time.Millisecond)
 	require.Equal(t, []string{"after"}, names(t, lister, "app"))
 	require.NotEmpty(t, inf.LastSyncResourceVersion())
 	held, err := lister.Get("after")

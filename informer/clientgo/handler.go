@@ -39,11 +39,13 @@ func (s *sharedInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.Re
 	return s.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
 }
 
-func (s *sharedInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+func (s *sharedInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler,
+	period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	return s.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &period})
 }
 
-func (s *sharedInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, opts cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+func (s *sharedInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler,
+	opts cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	r, err := s.addHandler(h, opts)
 	if err != nil {
 		return nil, err // and not a registration that is nil and does not look it
@@ -75,8 +77,9 @@ func (s *sharedInformer) addHandler(h cache.ResourceEventHandler, opts cache.Han
 
 const minResyncPeriod = time.Second
 
-// resyncPeriod returns how often a handler is reminded of every object: as often as it wishes, with the informer's period for its default, but not more often
-// than the informer allows once it runs. One whose own period is zero never does. mu is held.
+// resyncPeriod returns how often a handler is reminded of every object: as often as it wishes, with the informer's
+// period for its default, but not more often than the informer allows once it runs. One whose own period is zero never
+// does. mu is held.
 func (s *sharedInformer) resyncPeriod(log klog.Logger, wish *time.Duration) time.Duration {
 	period := s.period
 	if wish != nil {
@@ -86,16 +89,19 @@ func (s *sharedInformer) resyncPeriod(log klog.Logger, wish *time.Duration) time
 	case period <= 0:
 		return 0
 	case s.checkPeriod == 0:
-		log.Info("Warning: a handler asks for resyncs of an informer that makes none", "informer", s.description, "period", period)
+		log.Info("Warning: a handler asks for resyncs of an informer that makes none", "informer", s.description,
+			"period", period)
 		return 0
 	case period < minResyncPeriod:
-		log.Info("Warning: a resync period is raised to the minimum", "informer", s.description, "period", period, "minimum", minResyncPeriod)
+		log.Info("Warning: a resync period is raised to the minimum", "informer", s.description, "period", period,
+			"minimum", minResyncPeriod)
 		period = minResyncPeriod
 	}
 	switch {
 	case period >= s.checkPeriod:
 	case s.started:
-		log.Info("Warning: a resync period is raised to that of the running informer", "informer", s.description, "period", period, "minimum", s.checkPeriod)
+		log.Info("Warning: a resync period is raised to that of the running informer", "informer", s.description,
+			"period", period, "minimum", s.checkPeriod)
 		period = s.checkPeriod
 	default:
 		s.checkPeriod = period

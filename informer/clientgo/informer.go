@@ -26,13 +26,16 @@ import (
 )
 
 // NewSharedInformer is NewSharedIndexInformer without indexes.
-func NewSharedInformer(lw cache.ListerWatcher, exampleObject runtime.Object, defaultEventHandlerResyncPeriod time.Duration) cache.SharedInformer {
+func NewSharedInformer(lw cache.ListerWatcher, exampleObject runtime.Object,
+	defaultEventHandlerResyncPeriod time.Duration) cache.SharedInformer {
 	return NewSharedIndexInformer(lw, exampleObject, defaultEventHandlerResyncPeriod, cache.Indexers{})
 }
 
-// NewSharedIndexInformer makes an informer of what lw lists. Objects of another type than exampleObject, unless that is nil, are not taken.
+// NewSharedIndexInformer makes an informer of what lw lists. Objects of another type than exampleObject, unless that is
+// nil, are not taken.
 func NewSharedIndexInformer(
-	lw cache.ListerWatcher, exampleObject runtime.Object, defaultEventHandlerResyncPeriod time.Duration, indexers cache.Indexers,
+	lw cache.ListerWatcher, exampleObject runtime.Object, defaultEventHandlerResyncPeriod time.Duration,
+	indexers cache.Indexers,
 ) cache.SharedIndexInformer {
 	return NewSharedIndexInformerWithOptions(lw, exampleObject, cache.SharedIndexInformerOptions{
 		ResyncPeriod: defaultEventHandlerResyncPeriod, Indexers: indexers,
@@ -40,12 +43,13 @@ func NewSharedIndexInformer(
 }
 
 // NewSharedIndexInformerWithOptions is NewSharedIndexInformer with all of the options.
-func NewSharedIndexInformerWithOptions(lw cache.ListerWatcher, exampleObject runtime.Object, options cache.SharedIndexInformerOptions) cache.SharedIndexInformer {
+func NewSharedIndexInformerWithOptions(lw cache.ListerWatcher, exampleObject runtime.Object,
+	options cache.SharedIndexInformerOptions) cache.SharedIndexInformer {
 	return newSharedInformer(lw, exampleObject, options)
 }
 
-// sharedInformer is a cache.SharedIndexInformer around an informer of ours. Its first handler, an inline one, writes the store, so everybody else is told
-// of what is in the store already.
+// sharedInformer is a cache.SharedIndexInformer around an informer of ours. Its first handler, an inline one, writes
+// the store, so everybody else is told of what is in the store already.
 type sharedInformer struct {
 	core        *informer.SharedIndexInformer[any]
 	store       *indexer
@@ -66,7 +70,8 @@ type sharedInformer struct {
 	streams     bool             // lists may be streamed
 }
 
-func newSharedInformer(lw cache.ListerWatcher, example runtime.Object, options cache.SharedIndexInformerOptions) *sharedInformer {
+func newSharedInformer(lw cache.ListerWatcher, example runtime.Object,
+	options cache.SharedIndexInformerOptions) *sharedInformer {
 	s := &sharedInformer{
 		lw: lw, example: example, description: options.ObjectDescription,
 		store:  newIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, options.Indexers),
@@ -207,7 +212,8 @@ func (s *sharedInformer) Run(stopCh <-chan struct{}) {
 func (s *sharedInformer) RunWithContext(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	if !s.start() {
-		klog.FromContext(ctx).Info("Warning: an informer runs only once, and this one has been started before", "informer", s.description)
+		klog.FromContext(ctx).Info("Warning: an informer runs only once, and this one has been started before",
+			"informer", s.description)
 		return
 	}
 	defer func() {
@@ -230,7 +236,8 @@ func (s *sharedInformer) start() bool {
 	s.started, s.streams = true, features.FeatureGates().Enabled(features.WatchListClient)
 	if s.watchErrors != nil {
 		// It never runs: the handlers want to know its name and type.
-		s.reflector = cache.NewReflectorWithOptions(s.lw, s.example, s.store, cache.ReflectorOptions{Name: s.description, TypeDescription: s.description})
+		s.reflector = cache.NewReflectorWithOptions(s.lw, s.example, s.store,
+			cache.ReflectorOptions{Name: s.description, TypeDescription: s.description})
 	}
 	return true
 }

@@ -35,7 +35,10 @@ func newPodAPI() *podAPI {
 
 func listWatch(api *podAPI) *cache.ListWatch {
 	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, opts) },
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object,
+			error) {
+			return api.List(ctx, opts)
+		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			w, err := api.Watch(ctx, opts)
 			if err != nil {
@@ -125,7 +128,8 @@ func run(t *testing.T, inf interface{ RunWithContext(context.Context) }) (stop f
 	return stop
 }
 
-func add(t *testing.T, inf cache.SharedInformer, h cache.ResourceEventHandler, resync ...time.Duration) cache.ResourceEventHandlerRegistration {
+func add(t *testing.T, inf cache.SharedInformer, h cache.ResourceEventHandler,
+	resync ...time.Duration) cache.ResourceEventHandlerRegistration {
 	var opts cache.HandlerOptions
 	if len(resync) > 0 {
 		opts.ResyncPeriod = &resync[0]
@@ -139,7 +143,8 @@ func TestLifeOfAnInformer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newPodAPI()
 		api.Create(pod("a"))
-		inf := NewSharedIndexInformer(listWatch(api), &corev1.Pod{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		inf := NewSharedIndexInformer(listWatch(api), &corev1.Pod{}, 0,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		first := &recorder{}
 		registration := add(t, inf, first)
 		require.False(t, inf.HasSynced())
@@ -179,7 +184,11 @@ func TestLifeOfAnInformer(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.Equal(t, "node-1", item.(*corev1.Pod).Spec.NodeName)
-		require.NoError(t, inf.AddIndexers(cache.Indexers{"node": func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Spec.NodeName}, nil }}))
+		require.NoError(t, inf.AddIndexers(
+			cache.Indexers{"node": func(obj any) ([]string, error) {
+				return []string{obj.(*corev1.Pod).Spec.NodeName},
+					nil
+			}}))
 		require.Error(t, inf.AddIndexers(cache.Indexers{"node": nil}), "that name is taken")
 		keys, err := inf.GetIndexer().IndexKeys("node", "node-1")
 		require.NoError(t, err)
@@ -270,7 +279,8 @@ func TestRelistsRepeatAndTellWhatWasMissed(t *testing.T) {
 			api.Create(pod("recreated"))
 		})
 		require.ElementsMatch(t, []string{
-			"delete default/gone unknown, last gone", "delete default/recreated unknown, last recreated", "add recreated", "update same again",
+			"delete default/gone unknown, last gone", "delete default/recreated unknown, last recreated",
+			"add recreated", "update same again",
 		}, h.told())
 
 		// In an informer that resyncs, only those handlers hear the same thing twice that want to.
@@ -298,7 +308,8 @@ func TestResyncPeriods(t *testing.T) {
 		never := NewSharedInformer(listWatch(api), &corev1.Pod{}, 0)
 		inf := NewSharedInformer(listWatch(api), &corev1.Pod{}, time.Hour)
 		handlers := []handler{
-			{&recorder{}, time.Hour}, {&recorder{}, 0}, {&recorder{}, 20 * time.Minute}, {&recorder{}, 3 * time.Hour}, {&recorder{}, 20 * time.Minute}, {&recorder{}, 0},
+			{&recorder{}, time.Hour}, {&recorder{}, 0}, {&recorder{}, 20 * time.Minute}, {&recorder{}, 3 * time.Hour},
+			{&recorder{}, 20 * time.Minute}, {&recorder{}, 0},
 		}
 		add(t, inf, handlers[0])
 		add(t, inf, handlers[1], 0)
@@ -415,13 +426,15 @@ func TestObjectsOfAnotherTypeAreNotTaken(t *testing.T) {
 		api := newPodAPI()
 		inf := NewSharedInformer(listWatch(api), &corev1.Pod{}, 0)
 		run(t, inf)
-		api.Inject(watch.Event{Type: watch.Added, Object: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "odd", ResourceVersion: "9"}}})
+		api.Inject(watch.Event{Type: watch.Added,
+			Object: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "odd", ResourceVersion: "9"}}})
 		synctest.Wait()
 		require.Empty(t, inf.GetStore().List())
 
 		anything := NewSharedInformer(listWatch(api), nil, 0)
 		run(t, anything)
-		api.Inject(watch.Event{Type: watch.Added, Object: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "odd", ResourceVersion: "10"}}})
+		api.Inject(watch.Event{Type: watch.Added,
+			Object: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "odd", ResourceVersion: "10"}}})
 		synctest.Wait()
 		require.Len(t, anything.GetStore().List(), 1)
 	})
@@ -482,7 +495,8 @@ func TestWatchErrorHandler(t *testing.T) {
 }
 
 func TestAStoreCanBeFilledByHand(t *testing.T) {
-	inf := NewSharedIndexInformer(nil, &corev1.Pod{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	inf := NewSharedIndexInformer(nil, &corev1.Pod{}, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	require.NoError(t, inf.GetIndexer().Add(pod("a")))
 	found, err := inf.GetIndexer().ByIndex(cache.NamespaceIndex, "default")
 	require.NoError(t, err)
@@ -493,7 +507,10 @@ func TestAnInformerWithoutAListerWatcherNeverSyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inf := NewSharedInformer(nil, &corev1.Pod{}, 0)
 		var told []error
-		require.NoError(t, inf.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { told = append(told, err) }))
+		require.NoError(t, inf.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector,
+			err error) {
+			told = append(told, err)
+		}))
 		run(t, inf)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -509,7 +526,8 @@ func TestControllers(t *testing.T) {
 		api.Create(pod("a"))
 		names := func(obj any) (any, error) { return obj.(*corev1.Pod).Name, nil }
 		var count atomic.Int64
-		counts := cache.ResourceEventHandlerFuncs{AddFunc: func(any) { count.Add(1) }, UpdateFunc: func(_, _ any) { count.Add(1) }}
+		counts := cache.ResourceEventHandlerFuncs{AddFunc: func(any) { count.Add(1) },
+			UpdateFunc: func(_, _ any) { count.Add(1) }}
 		byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 		byName := cache.Indexers{"name": func(obj any) ([]string, error) { return []string{obj.(string)}, nil }}
 
@@ -531,7 +549,8 @@ func TestControllers(t *testing.T) {
 		store, controller = NewTransformingInformer(listWatch(api), &corev1.Pod{}, 0, counts, names)
 		run(t, controller)
 		require.Equal(t, []any{"a"}, store.List())
-		indexer, controller = NewTransformingIndexerInformer(listWatch(api), &corev1.Pod{}, time.Minute, counts, byName, names)
+		indexer, controller = NewTransformingIndexerInformer(listWatch(api), &corev1.Pod{}, time.Minute, counts, byName,
+			names)
 		run(t, controller)
 		found, err := indexer.ByIndex("name", "a")
 		require.NoError(t, err)
@@ -547,7 +566,8 @@ func TestControllers(t *testing.T) {
 			asked = append(asked, *opts.TimeoutSeconds)
 			return nil
 		}
-		_, controller = NewInformerWithOptions(cache.InformerOptions{ListerWatcher: listWatch(api), ObjectType: &corev1.Pod{}, Handler: h, MinWatchTimeout: time.Hour})
+		_, controller = NewInformerWithOptions(cache.InformerOptions{ListerWatcher: listWatch(api),
+			ObjectType: &corev1.Pod{}, Handler: h, MinWatchTimeout: time.Hour})
 		run(t, controller)
 		require.Len(t, asked, 1)
 		require.GreaterOrEqual(t, asked[0], int64(3600))
@@ -560,7 +580,8 @@ func TestAPanicIsSkippedWhereClientGoWouldSkipIt(t *testing.T) {
 	}(utilruntime.ReallyCrash, utilruntime.PanicHandlers)
 	var panics []any
 	utilruntime.ReallyCrash = false
-	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, v any) { panics = append(panics, v) }}
+	utilruntime.PanicHandlers = []func(context.Context,
+		any){func(_ context.Context, v any) { panics = append(panics, v) }}
 	synctest.Test(t, func(t *testing.T) {
 		api := newPodAPI()
 		api.Create(pod("a"))
@@ -647,7 +668,8 @@ func TestTheStoreVersionIsPublished(t *testing.T) {
 		api.Create(pod("a"))
 		m := &metrics{}
 		inf := NewSharedIndexInformerWithOptions(listWatch(api), &corev1.Pod{}, cache.SharedIndexInformerOptions{
-			Identifier: name.WithResource(corev1.SchemeGroupVersion.WithResource("pods")), InformerMetricsProvider: m, ObjectDescription: "some pods",
+			Identifier: name.WithResource(corev1.SchemeGroupVersion.WithResource("pods")), InformerMetricsProvider: m,
+			ObjectDescription: "some pods",
 		})
 		run(t, inf)
 		require.Equal(t, 2.0, m.version.value)

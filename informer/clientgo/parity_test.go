@@ -51,8 +51,8 @@ func withBoth(t *testing.T, play func(t *testing.T, api *podAPI, inf cache.Share
 	}
 }
 
-// relists returns a function that lets the watch break, and the server forget what happens meanwhile. It is to be called
-// before the informer runs.
+// relists returns a function that lets the watch break, and the server forget what happens meanwhile. It is to be
+// called before the informer runs.
 func relists(api *podAPI) func(happens func()) {
 	var down atomic.Bool
 	refuse := func(metav1.ListOptions) error {
@@ -75,8 +75,8 @@ func relists(api *podAPI) func(happens func()) {
 	}
 }
 
-// Nothing is merged before the store, either, so code that lives in OnUpdate hears of an object that changes as soon as it
-// exists.
+// Nothing is merged before the store, either, so code that lives in OnUpdate hears of an object that changes as soon as
+// it exists.
 func TestChangesAtOnceAreToldOneByOne(t *testing.T) {
 	withBoth(t, func(t *testing.T, api *podAPI, inf cache.SharedIndexInformer) {
 		early, late := &recorder{}, &recorder{}
@@ -174,7 +174,8 @@ func TestATransformThatRenames(t *testing.T) {
 		move(api, "b", "node")
 		require.ElementsMatch(t, []string{"delete my-a", "update my-b"}, h.told())
 		require.Equal(t, []string{"default/my-b"}, keys())
-		require.NoError(t, inf.GetStore().Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "my-b"}}))
+		require.NoError(t, inf.GetStore().Delete(
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "my-b"}}))
 		require.NoError(t, inf.GetStore().Add(pod("b")))
 		relist(func() {})
 		require.Equal(t, []string{"default/my-b"}, keys())
@@ -201,7 +202,8 @@ func TestATransformThatRenamesAgain(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"default/a-2"}, inf.GetStore().ListKeys())
 		relist(func() { api.Delete("default", "a") })
-		require.Equal(t, []string{"add a", "update a-1", "update a-2", "delete default/a-2 unknown, last a-2"}, h.told())
+		require.Equal(t, []string{"add a", "update a-1", "update a-2", "delete default/a-2 unknown, last a-2"},
+			h.told())
 		require.Empty(t, inf.GetStore().ListKeys())
 	})
 }
@@ -266,7 +268,8 @@ func TestWhatIsReported(t *testing.T) {
 			}
 			var told []error
 			s := newSharedInformer(lw, &corev1.Pod{}, cache.SharedIndexInformerOptions{})
-			require.NoError(t, s.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			require.NoError(t, s.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector,
+				err error) {
 				if inner := errors.Unwrap(err); inner != nil {
 					err = inner
 				}

@@ -14,7 +14,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/store"
 )
 
-// StoreOption changes what NewStore and NewIndexer make. It stands in for cache.StoreOption, which only client-go can use.
+// StoreOption changes what NewStore and NewIndexer make. It stands in for cache.StoreOption, which only client-go can
+// use.
 type StoreOption func(*indexer)
 
 // WithTransformer lets a store hold what fn makes of each object.
@@ -37,7 +38,8 @@ type indexer struct {
 	keyFunc   cache.KeyFunc
 	transform cache.TransformFunc // nil: objects are stored as they come
 
-	// writer is held by whoever changes the table. The index functions, the user's code, run meanwhile: they may read the store but not write to it.
+	// writer is held by whoever changes the table. The index functions, the user's code, run meanwhile: they may read
+	// the store but not write to it.
 	writer sync.Mutex
 	table  *store.Store[string, struct{}, any]
 	// Guarded by writer; nil unless the store is an informer's: the keys that somebody else has written to or deleted,
@@ -61,7 +63,8 @@ var (
 )
 
 func newIndexer(keyFunc cache.KeyFunc, funcs cache.Indexers, opts ...StoreOption) *indexer {
-	x := &indexer{keyFunc: keyFunc, table: store.New[string, struct{}, any](), funcs: cache.Indexers{}, indexes: map[string]*index{}}
+	x := &indexer{keyFunc: keyFunc, table: store.New[string, struct{}, any](), funcs: cache.Indexers{},
+		indexes: map[string]*index{}}
 	for _, opt := range opts {
 		opt(x)
 	}
@@ -196,7 +199,8 @@ func (x *indexer) Delete(obj any) error {
 	return x.apply(change{key: key, obj: obj, remove: true})
 }
 
-// Transaction makes several changes at once. Those without a key are left out and reported; of an index function's failure, it can say only that there was one.
+// Transaction makes several changes at once. Those without a key are left out and reported; of an index function's
+// failure, it can say only that there was one.
 func (x *indexer) Transaction(txns ...cache.Transaction) *cache.TransactionError {
 	var changes []change
 	failed := &cache.TransactionError{TotalTransactions: len(txns), SuccessfulIndices: []int{}}
@@ -302,7 +306,8 @@ func (x *indexer) find(name string) (*index, cache.IndexFunc, error) {
 	defer x.table.RUnlock()
 	ix, ok := x.indexes[name]
 	if !ok {
-		return nil, nil, fmt.Errorf("Index with name %s does not exist", name) //nolint:staticcheck // as client-go writes it
+		// nolint:staticcheck // as client-go writes it
+		return nil, nil, fmt.Errorf("Index with name %s does not exist", name)
 	}
 	return ix, x.funcs[name], nil
 }
@@ -351,8 +356,8 @@ func (x *indexer) GetIndexers() cache.Indexers {
 	return maps.Clone(x.funcs)
 }
 
-// AddIndexers adds indexes, also of what is held already. An object that one of the functions fails on is not found in that index; the error says so, but the
-// indexes are there.
+// AddIndexers adds indexes, also of what is held already. An object that one of the functions fails on is not found in
+// that index; the error says so, but the indexes are there.
 func (x *indexer) AddIndexers(funcs cache.Indexers) error {
 	x.writer.Lock()
 	defer x.writer.Unlock()

@@ -15,7 +15,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Objects of the scripts are pods, and numbers, which are no API objects: a key is the name of the one and the last digit of the other.
+// Objects of the scripts are pods, and numbers, which are no API objects: a key is the name of the one and the last
+// digit of the other.
 var errNoKey = errors.New("no key")
 
 func keyOfAnything(obj any) (string, error) {
@@ -45,9 +46,11 @@ func byLabel(obj any) ([]string, error) {
 	return values, nil
 }
 
-// playStores plays a script of operations, two bytes each, into client-go's indexer and ours, and compares every answer.
+// playStores plays a script of operations, two bytes each, into client-go's indexer and ours, and compares every
+// answer.
 func playStores(t *testing.T, script []byte) {
-	theirs, ours := cache.NewIndexer(keyOfAnything, cache.Indexers{"parity": byParity}), NewIndexer(keyOfAnything, cache.Indexers{"parity": byParity})
+	theirs, ours := cache.NewIndexer(keyOfAnything, cache.Indexers{"parity": byParity}),
+		NewIndexer(keyOfAnything, cache.Indexers{"parity": byParity})
 	object := func(op, n byte, version int) any {
 		switch n % 4 {
 		case 0:
@@ -58,7 +61,8 @@ func playStores(t *testing.T, script []byte) {
 			}
 		}
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Name: strconv.Itoa(int(n / 16)), ResourceVersion: strconv.Itoa(version), Labels: map[string]string{strconv.Itoa(int(op & 3)): strconv.Itoa(int(n & 1))},
+			Name: strconv.Itoa(int(n / 16)), ResourceVersion: strconv.Itoa(version),
+			Labels: map[string]string{strconv.Itoa(int(op & 3)): strconv.Itoa(int(n & 1))},
 		}}
 	}
 	for i := 0; i+1 < len(script); i += 2 {
@@ -90,10 +94,12 @@ func playStores(t *testing.T, script []byte) {
 		case 7:
 			var txns []cache.Transaction
 			for j := range n % 5 {
-				kind := []cache.TransactionType{cache.TransactionTypeAdd, cache.TransactionTypeUpdate, cache.TransactionTypeDelete}[int(n+j)%3]
+				kind := []cache.TransactionType{cache.TransactionTypeAdd, cache.TransactionTypeUpdate,
+					cache.TransactionTypeDelete}[int(n+j)%3]
 				txns = append(txns, cache.Transaction{Object: object(op, n+j*41, i), Type: kind})
 			}
-			x, y := theirs.(cache.TransactionStore).Transaction(txns...), ours.(cache.TransactionStore).Transaction(txns...)
+			x, y := theirs.(cache.TransactionStore).Transaction(txns...),
+				ours.(cache.TransactionStore).Transaction(txns...)
 			require.Equal(t, x == nil, y == nil)
 			if x != nil {
 				require.Equal(t, x.SuccessfulIndices, y.SuccessfulIndices)
@@ -110,7 +116,8 @@ func requireSameStores(t *testing.T, theirs, ours cache.Indexer, o any) {
 	require.ElementsMatch(t, theirs.List(), ours.List())
 	require.ElementsMatch(t, theirs.ListKeys(), ours.ListKeys())
 	require.Equal(t, theirs.LastStoreSyncResourceVersion(), ours.LastStoreSyncResourceVersion())
-	require.ElementsMatch(t, slices.Collect(maps.Keys(theirs.GetIndexers())), slices.Collect(maps.Keys(ours.GetIndexers())))
+	require.ElementsMatch(t, slices.Collect(maps.Keys(theirs.GetIndexers())),
+		slices.Collect(maps.Keys(ours.GetIndexers())))
 	for key := range 17 {
 		a, ok, _ := theirs.GetByKey(strconv.Itoa(key))
 		b, has, err := ours.GetByKey(strconv.Itoa(key))
@@ -162,7 +169,8 @@ func FuzzStores(f *testing.F) {
 func TestAKeyErrorDoesNotShowTheObject(t *testing.T) {
 	s := NewStore(cache.MetaNamespaceKeyFunc)
 	for _, err := range []error{
-		s.Add("the password"), s.Update("the password"), s.Delete("the password"), s.Replace([]any{"the password"}, "1"),
+		s.Add("the password"), s.Update("the password"), s.Delete("the password"),
+		s.Replace([]any{"the password"}, "1"),
 	} {
 		require.NotContains(t, err.Error(), "password")
 		require.ErrorContains(t, err, "string")
@@ -222,7 +230,8 @@ func TestAnIndexFunctionThatFailsIsAnErrorOfTheWrite(t *testing.T) {
 	require.ErrorIs(t, err, errPicky)
 	require.ErrorIs(t, s.Replace([]any{pod("good"), pod("bad")}, "1"), errPicky)
 	require.Len(t, s.List(), 2)
-	failed := s.(cache.TransactionStore).Transaction(cache.Transaction{Type: cache.TransactionTypeAdd, Object: pod("bad")})
+	failed := s.(cache.TransactionStore).Transaction(cache.Transaction{Type: cache.TransactionTypeAdd,
+		Object: pod("bad")})
 	require.Len(t, failed.Errors, 1)
 
 	s = NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})

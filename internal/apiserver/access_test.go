@@ -55,10 +55,14 @@ subjects: [{kind: Group, name: "system:serviceaccounts:NS", apiGroup: rbac.autho
 
 // accessCorpus are the requests of that service account.
 var accessCorpus = []step{
-	get("cm/a"), post("cm", "a", ``), merge("cm/a", `{"data":{"x":"1"}}`), put("cm/a", ``), put("cm/mine", ``), del("cm/a", ``), del("cm/mine", ``), del("cm", ``), get("cm?labelSelector=none%3Dsuch"),
-	apply("cm/new?fieldManager=me", `"data":{"x":"1"}`), raw("GET", "cm?watch=true&timeoutSeconds=1", "", "application/json", ""),
-	post("rs", "a", workload(0)), get("rs/a"), get("rs"), merge("rs/a", `{"spec":{"replicas":1}}`), merge("rs/a/status", `{"status":{"replicas":0}}`), get("rs/a/scale"),
-	get("secrets/known"), get("secrets/other"), get("secrets"), get("secrets?fieldSelector=metadata.name%3Dknown"), get("secrets?fieldSelector=metadata.name%3Dother"),
+	get("cm/a"), post("cm", "a", ``), merge("cm/a", `{"data":{"x":"1"}}`), put("cm/a", ``), put("cm/mine", ``),
+	del("cm/a", ``), del("cm/mine", ``), del("cm", ``), get("cm?labelSelector=none%3Dsuch"),
+	apply("cm/new?fieldManager=me", `"data":{"x":"1"}`),
+	raw("GET", "cm?watch=true&timeoutSeconds=1", "", "application/json", ""),
+	post("rs", "a", workload(0)), get("rs/a"), get("rs"), merge("rs/a", `{"spec":{"replicas":1}}`),
+	merge("rs/a/status", `{"status":{"replicas":0}}`), get("rs/a/scale"),
+	get("secrets/known"), get("secrets/other"), get("secrets"), get("secrets?fieldSelector=metadata.name%3Dknown"),
+	get("secrets?fieldSelector=metadata.name%3Dother"),
 	raw("GET", "nodes", "", "application/json", ""), get("nodes/x"), get("pods"), get("api/v1/configmaps"),
 }
 
@@ -75,13 +79,17 @@ func TestAccessAsOnARealServer(t *testing.T) {
 
 	access, err := ReadAccess(rolesOf("in-memory"))
 	require.NoError(t, err)
-	memory, err := New(Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"}, Access: access})
+	memory, err := New(Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
+		Access: access})
 	require.NoError(t, err)
 	link := memory.LinkAs(ServiceAccount("in-memory", "worker"))
 	got := play(t, link.Config(), "in-memory", player{}, accessCorpus)
 	require.Equal(t, want, got, "expected is what the real server does, actual what the server in memory does")
-	require.Contains(t, link.Used()["in-memory"], rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"replicasets"}, Verbs: []string{"create", "get"}})
-	require.Equal(t, []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list"}}}, link.Used()[""])
+	require.Contains(t, link.Used()["in-memory"],
+		rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"replicasets"},
+			Verbs: []string{"create", "get"}})
+	require.Equal(t, []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"},
+		Verbs: []string{"list"}}}, link.Used()[""])
 }
 
 func TestAccessThatIsReviewed(t *testing.T) {
@@ -100,28 +108,35 @@ func TestAccessThatIsReviewed(t *testing.T) {
 			{authorizationv1.ResourceAttributes{Verb: "create", Resource: "configmaps", Namespace: "default"}, false},
 			{authorizationv1.ResourceAttributes{Verb: "get", Resource: "configmaps", Namespace: "elsewhere"}, false},
 			{authorizationv1.ResourceAttributes{Verb: "get", Resource: "configmaps"}, false},
-			{authorizationv1.ResourceAttributes{Verb: "update", Resource: "configmaps", Namespace: "default", Name: "mine"}, true},
+			{authorizationv1.ResourceAttributes{Verb: "update", Resource: "configmaps", Namespace: "default",
+				Name: "mine"}, true},
 			{authorizationv1.ResourceAttributes{Verb: "update", Resource: "configmaps", Namespace: "default"}, false},
-			{authorizationv1.ResourceAttributes{Verb: "patch", Group: "apps", Resource: "replicasets", Subresource: "status", Namespace: "default"}, true},
+			{authorizationv1.ResourceAttributes{Verb: "patch", Group: "apps", Resource: "replicasets",
+				Subresource: "status", Namespace: "default"}, true},
 			{authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"}, true},
 		} {
 			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &one.attributes}}
-			answer, err := clients.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+			answer, err := clients.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review,
+				metav1.CreateOptions{})
 			require.NoError(t, err)
 			require.Equal(t, one.allowed, answer.Status.Allowed, "%+v", one.attributes)
 		}
 		_, err = clients.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 		require.True(t, apierrors.IsForbidden(err))
-		require.ErrorContains(t, err, `User "system:serviceaccount:default:worker" cannot list resource "pods" in API group "" in the namespace "default"`)
+		require.ErrorContains(t, err, `User "system:serviceaccount:default:worker" cannot list resource "pods" in `+
+			`API group "" in the namespace "default"`)
 	})
 }
 
 func TestManifestsThatCannotBeJudgedAreRefused(t *testing.T) {
 	for name, manifest := range map[string]string{
-		"aggregated": "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: a}, aggregationRule: {clusterRoleSelectors: []}}",
-		"no role":    "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: a}, roleRef: {kind: Role, name: b}, subjects: [{kind: User, name: c}]}",
-		"no subject": "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: a}, roleRef: {kind: Role, name: b}, subjects: [{kind: Robot, name: c}]}",
-		"no YAML":    "{",
+		"aggregated": "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: a}, " +
+			"aggregationRule: {clusterRoleSelectors: []}}",
+		"no role": "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: a}, roleRef: " +
+			"{kind: Role, name: b}, subjects: [{kind: User, name: c}]}",
+		"no subject": "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: a}, roleRef: " +
+			"{kind: Role, name: b}, subjects: [{kind: Robot, name: c}]}",
+		"no YAML": "{",
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ReadAccess([]byte(manifest))

@@ -189,7 +189,8 @@ func validateJobSelector(spec batchv1.JobSpec, path *field.Path) (errs field.Err
 // validateJobSpec judges the spec of a Job, or that of the Jobs of a CronJob.
 func validateJobSpec(spec batchv1.JobSpec, path *field.Path) (errs field.ErrorList) {
 	for name, n := range map[string]*int32{
-		"parallelism": spec.Parallelism, "completions": spec.Completions, "backoffLimit": spec.BackoffLimit, "maxFailedIndexes": spec.MaxFailedIndexes,
+		"parallelism": spec.Parallelism, "completions": spec.Completions, "backoffLimit": spec.BackoffLimit,
+		"maxFailedIndexes":        spec.MaxFailedIndexes,
 		"ttlSecondsAfterFinished": spec.TTLSecondsAfterFinished, "backoffLimitPerIndex": spec.BackoffLimitPerIndex,
 	} {
 		if n != nil {
@@ -392,7 +393,8 @@ func validateJobStatus(job, old *batchv1.Job) (errs field.ErrorList) {
 	)
 	uncounted := is.UncountedTerminatedPods
 	invalid(
-		(finished || !apiequality.Semantic.DeepEqual(uncounted, was.UncountedTerminatedPods)) && now.finished() && uncounted != nil &&
+		(finished || !apiequality.Semantic.DeepEqual(uncounted, was.UncountedTerminatedPods)) && now.finished() &&
+			uncounted != nil &&
 			len(
 				uncounted.Failed,
 			)+len(
@@ -457,7 +459,8 @@ func validateJobStatus(job, old *batchv1.Job) (errs field.ErrorList) {
 
 // validateJobCounts refuses numbers below zero, and pods that are there twice.
 func validateJobCounts(s batchv1.JobStatus, path *field.Path) (errs field.ErrorList) {
-	for name, n := range map[string]*int32{"active": &s.Active, "succeeded": &s.Succeeded, "failed": &s.Failed, "ready": s.Ready, "terminating": s.Terminating} {
+	for name, n := range map[string]*int32{"active": &s.Active, "succeeded": &s.Succeeded, "failed": &s.Failed,
+		"ready": s.Ready, "terminating": s.Terminating} {
 		if n != nil {
 			errs = append(errs, nonnegative(path.Child(name), int64(*n))...)
 		}
@@ -535,7 +538,8 @@ func validateCronJobSpec(spec batchv1.CronJobSpec, old *batchv1.CronJob) (errs f
 	if n := spec.StartingDeadlineSeconds; n != nil {
 		errs = append(errs, nonnegative(path.Child("startingDeadlineSeconds"), *n)...)
 	}
-	for name, n := range map[string]*int32{"successfulJobsHistoryLimit": spec.SuccessfulJobsHistoryLimit, "failedJobsHistoryLimit": spec.FailedJobsHistoryLimit} {
+	for name, n := range map[string]*int32{"successfulJobsHistoryLimit": spec.SuccessfulJobsHistoryLimit,
+		"failedJobsHistoryLimit": spec.FailedJobsHistoryLimit} {
 		errs = append(errs, nonnegative(path.Child(name), int64(*n))...)
 	}
 	if old == nil || !apiequality.Semantic.DeepEqual(old.Spec.TimeZone, spec.TimeZone) {

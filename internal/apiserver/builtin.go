@@ -24,7 +24,8 @@ import (
 
 var namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
 
-// builtins are the built-in kinds that are modelled, each with what is special about it; modelled.go has the fields that they may set.
+// builtins are the built-in kinds that are modelled, each with what is special about it; modelled.go has the fields
+// that they may set.
 func builtins() []Resource {
 	core, apps := corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion
 	one := func(gv schema.GroupVersion, name, kind string, status bool, r *rules) Resource {
@@ -38,7 +39,8 @@ func builtins() []Resource {
 		one(core, "pods", "Pod", true, podRules()),
 		one(core, "configmaps", "ConfigMap", false, configMapRules()),
 		one(core, "secrets", "Secret", false, secretRules()),
-		one(core, "serviceaccounts", "ServiceAccount", false, &rules{new: func() object { return &corev1.ServiceAccount{} }, returnDeleted: true}),
+		one(core, "serviceaccounts", "ServiceAccount", false,
+			&rules{new: func() object { return &corev1.ServiceAccount{} }, returnDeleted: true}),
 		one(core, "events", "Event", false, eventRules()),
 		one(apps, "replicasets", "ReplicaSet", true, replicaSetRules()),
 		one(apps, "deployments", "Deployment", true, deploymentRules()),
@@ -46,7 +48,8 @@ func builtins() []Resource {
 		one(core, "persistentvolumeclaims", "PersistentVolumeClaim", true, claimRules()),
 		one(batchv1.SchemeGroupVersion, "jobs", "Job", true, jobRules()),
 		one(batchv1.SchemeGroupVersion, "cronjobs", "CronJob", true, cronJobRules()),
-		one(autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", "HorizontalPodAutoscaler", true, autoscalerRules()),
+		one(autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", "HorizontalPodAutoscaler", true,
+			autoscalerRules()),
 		one(policyv1.SchemeGroupVersion, "poddisruptionbudgets", "PodDisruptionBudget", true, disruptionBudgetRules()),
 		one(coordinationv1.SchemeGroupVersion, "leases", "Lease", false, leaseRules()),
 	}
@@ -59,10 +62,13 @@ func builtins() []Resource {
 
 // kubectlNames are what kubectl calls a resource, beside its name.
 var kubectlNames = map[string]struct{ short, categories []string }{
-	"namespaces": {short: []string{"ns"}}, "nodes": {short: []string{"no"}}, "configmaps": {short: []string{"cm"}}, "serviceaccounts": {short: []string{"sa"}},
-	"events": {short: []string{"ev"}}, "pods": {[]string{"po"}, []string{"all"}}, "replicasets": {[]string{"rs"}, []string{"all"}},
+	"namespaces": {short: []string{"ns"}}, "nodes": {short: []string{"no"}}, "configmaps": {short: []string{"cm"}},
+	"serviceaccounts": {short: []string{"sa"}},
+	"events":          {short: []string{"ev"}}, "pods": {[]string{"po"}, []string{"all"}},
+	"replicasets": {[]string{"rs"}, []string{"all"}},
 	"deployments": {[]string{"deploy"}, []string{"all"}}, "statefulsets": {[]string{"sts"}, []string{"all"}},
-	"persistentvolumeclaims": {short: []string{"pvc"}}, "jobs": {categories: []string{"all"}}, "cronjobs": {[]string{"cj"}, []string{"all"}},
+	"persistentvolumeclaims": {short: []string{"pvc"}}, "jobs": {categories: []string{"all"}},
+	"cronjobs":                 {[]string{"cj"}, []string{"all"}},
 	"horizontalpodautoscalers": {[]string{"hpa"}, []string{"all"}}, "poddisruptionbudgets": {short: []string{"pdb"}},
 }
 
@@ -98,7 +104,8 @@ func namespaceRules() *rules {
 			if n.Status.Phase == want {
 				return nil
 			}
-			return field.ErrorList{field.Invalid(field.NewPath("status", "Phase"), n.Status.Phase, fmt.Sprintf("may only be %q", want))}
+			return field.ErrorList{field.Invalid(field.NewPath("status", "Phase"), n.Status.Phase,
+				fmt.Sprintf("may only be %q", want))}
 		},
 		fields: func(o object) fields.Set {
 			return fields.Set{"status.phase": string(o.(*corev1.Namespace).Status.Phase), "name": o.GetName()}
@@ -133,7 +140,8 @@ func configMapRules() *rules {
 			errs = append(errs, more...)
 			for key := range is.Data {
 				if _, twice := is.BinaryData[key]; twice {
-					errs = append(errs, field.Invalid(field.NewPath("data").Key(key), key, "duplicate of key present in binaryData"))
+					errs = append(errs, field.Invalid(field.NewPath("data").Key(key), key,
+						"duplicate of key present in binaryData"))
 				}
 			}
 			if size+binary > corev1.MaxSecretSize {
@@ -143,7 +151,8 @@ func configMapRules() *rules {
 				return errs
 			}
 			return append(errs, unchanged(
-				value{"immutable", was.Immutable, is.Immutable}, value{"data", was.Data, is.Data}, value{"binaryData", was.BinaryData, is.BinaryData})...)
+				value{"immutable", was.Immutable, is.Immutable}, value{"data", was.Data, is.Data},
+				value{"binaryData", was.BinaryData, is.BinaryData})...)
 		},
 	}
 }
@@ -176,7 +185,8 @@ func secretRules() *rules {
 			}
 			errs = append(errs, immutable(value{"type", was.Type, is.Type})...)
 			if was.Immutable != nil && *was.Immutable {
-				errs = append(errs, unchanged(value{"immutable", was.Immutable, is.Immutable}, value{"data", was.Data, is.Data})...)
+				errs = append(errs, unchanged(value{"immutable", was.Immutable, is.Immutable},
+					value{"data", was.Data, is.Data})...)
 			}
 			return errs
 		},
@@ -200,10 +210,12 @@ func eventRules() *rules {
 		new: func() object { return &corev1.Event{} }, createOnUpdate: true, ownsNothing: true, metadataLast: true,
 		validate: func(o, _ object) field.ErrorList {
 			e := o.(*corev1.Event)
-			if e.InvolvedObject.Namespace == "" && e.Namespace == metav1.NamespaceDefault || e.InvolvedObject.Namespace == e.Namespace {
+			if e.InvolvedObject.Namespace == "" && e.Namespace == metav1.NamespaceDefault ||
+				e.InvolvedObject.Namespace == e.Namespace {
 				return nil
 			}
-			return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), e.InvolvedObject.Namespace, "does not match event.namespace")}
+			return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"),
+				e.InvolvedObject.Namespace, "does not match event.namespace")}
 		},
 		fields: func(o object) fields.Set {
 			e := o.(*corev1.Event)
@@ -214,9 +226,11 @@ func eventRules() *rules {
 			return fields.Set{
 				"involvedObject.kind": e.InvolvedObject.Kind, "involvedObject.namespace": e.InvolvedObject.Namespace,
 				"involvedObject.name": e.InvolvedObject.Name, "involvedObject.uid": string(e.InvolvedObject.UID),
-				"involvedObject.apiVersion": e.InvolvedObject.APIVersion, "involvedObject.resourceVersion": e.InvolvedObject.ResourceVersion,
-				"involvedObject.fieldPath": e.InvolvedObject.FieldPath, "reason": e.Reason, "reportingComponent": e.ReportingController,
-				"source": source, "type": e.Type,
+				"involvedObject.apiVersion":      e.InvolvedObject.APIVersion,
+				"involvedObject.resourceVersion": e.InvolvedObject.ResourceVersion,
+				"involvedObject.fieldPath":       e.InvolvedObject.FieldPath, "reason": e.Reason,
+				"reportingComponent": e.ReportingController,
+				"source":             source, "type": e.Type,
 			}
 		},
 	}
@@ -232,7 +246,8 @@ func leaseRules() *rules {
 				errs = append(errs, field.Invalid(path.Child("leaseDurationSeconds"), *d, "must be greater than 0"))
 			}
 			if n := spec.LeaseTransitions; n != nil && *n < 0 {
-				errs = append(errs, field.Invalid(path.Child("leaseTransitions"), *n, "must be greater than or equal to 0"))
+				errs = append(errs, field.Invalid(path.Child("leaseTransitions"), *n,
+					"must be greater than or equal to 0"))
 			}
 			return errs
 		},
@@ -277,7 +292,8 @@ func statefulSetRules() *rules {
 			set := o.(*appsv1.StatefulSet)
 			errs := validateWorkload(set.Spec.Replicas, set.Spec.MinReadySeconds, set.Spec.Selector, set.Spec.Template)
 			if was, ok := old.(*appsv1.StatefulSet); ok {
-				errs = append(errs, immutable(value{"spec.serviceName", was.Spec.ServiceName, set.Spec.ServiceName}, value{"spec.selector", was.Spec.Selector, set.Spec.Selector},
+				errs = append(errs, immutable(value{"spec.serviceName", was.Spec.ServiceName, set.Spec.ServiceName},
+					value{"spec.selector", was.Spec.Selector, set.Spec.Selector},
 					value{"spec.podManagementPolicy", was.Spec.PodManagementPolicy, set.Spec.PodManagementPolicy})...)
 			}
 			return errs
@@ -311,27 +327,32 @@ func immutable(values ...value) (errs field.ErrorList) {
 	return errs
 }
 
-func validateWorkload(replicas *int32, minReadySeconds int32, selector *metav1.LabelSelector, template corev1.PodTemplateSpec) (errs field.ErrorList) {
+func validateWorkload(replicas *int32, minReadySeconds int32, selector *metav1.LabelSelector,
+	template corev1.PodTemplateSpec) (errs field.ErrorList) {
 	spec := field.NewPath("spec")
 	at := spec.Child("template")
 	if replicas != nil {
 		errs = append(errs, nonnegative(spec.Child("replicas"), int64(*replicas))...)
 	}
 	errs = append(errs, nonnegative(spec.Child("minReadySeconds"), int64(minReadySeconds))...)
-	errs = append(errs, metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, spec.Child("selector"))...)
+	errs = append(errs, metav1validation.ValidateLabelSelector(selector,
+		metav1validation.LabelSelectorValidationOptions{}, spec.Child("selector"))...)
 	switch s, err := metav1.LabelSelectorAsSelector(selector); {
 	case selector == nil:
 		errs = append(errs, field.Required(spec.Child("selector"), ""),
-			field.Invalid(at.Child("metadata", "labels"), template.Labels, "`selector` does not match template `labels`"))
+			field.Invalid(at.Child("metadata", "labels"), template.Labels,
+				"`selector` does not match template `labels`"))
 	case err != nil:
 		return append(errs, field.Invalid(spec.Child("selector"), selector, "invalid label selector"))
 	case s.Empty():
 		errs = append(errs, field.Invalid(spec.Child("selector"), selector, "empty selector is invalid for deployment"))
 	case !s.Matches(labelSet(template.Labels)):
-		errs = append(errs, field.Invalid(at.Child("metadata", "labels"), template.Labels, "`selector` does not match template `labels`"))
+		errs = append(errs, field.Invalid(at.Child("metadata", "labels"), template.Labels,
+			"`selector` does not match template `labels`"))
 	}
 	if policy := template.Spec.RestartPolicy; policy != corev1.RestartPolicyAlways {
-		errs = append(errs, field.NotSupported(at.Child("spec", "restartPolicy"), policy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+		errs = append(errs, field.NotSupported(at.Child("spec", "restartPolicy"), policy,
+			[]corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
 	return append(errs, validateTemplate(template, at)...)
 }
@@ -346,7 +367,8 @@ func validateReplicaSetStatus(s appsv1.ReplicaSetStatus) (errs field.ErrorList) 
 	parts := []struct {
 		name string
 		n    int32
-	}{{"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas}}
+	}{{"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas},
+		{"availableReplicas", s.AvailableReplicas}}
 	errs = nonnegative(path.Child("replicas"), int64(s.Replicas))
 	for _, p := range parts {
 		errs = append(errs, nonnegative(path.Child(p.name), int64(p.n))...)
@@ -358,7 +380,8 @@ func validateReplicaSetStatus(s appsv1.ReplicaSetStatus) (errs field.ErrorList) 
 		}
 	}
 	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas,
+			"cannot be greater than readyReplicas"))
 	}
 	return errs
 }

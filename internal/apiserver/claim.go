@@ -29,7 +29,8 @@ func claimRules() *rules {
 			c := o.(*corev1.PersistentVolumeClaim)
 			orValue(&c.Status.Phase, corev1.ClaimPending)
 			orDefault(&c.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
-			for _, list := range []corev1.ResourceList{c.Spec.Resources.Limits, c.Spec.Resources.Requests, c.Status.Capacity} {
+			for _, list := range []corev1.ResourceList{c.Spec.Resources.Limits, c.Spec.Resources.Requests,
+				c.Status.Capacity} {
 				defaultResources(list)
 			}
 		},
@@ -57,7 +58,8 @@ func claimRules() *rules {
 				corev1.Resource("persistentvolumeclaims"),
 				o.GetName(),
 				errors.New(
-					"only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize",
+					"only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc "+
+						"must support resize",
 				),
 			)
 		},

@@ -26,8 +26,8 @@ type format struct {
 	metadataOnly bool
 }
 
-// accepted chooses the first format of an Accept header that the server can write a resource in. Custom resources have no protobuf encoding, but
-// their metadata has.
+// accepted chooses the first format of an Accept header that the server can write a resource in. Custom resources have
+// no protobuf encoding, but their metadata has.
 func (s *Server) accepted(header string, r *Resource) (format, error) {
 	if header == "" {
 		header = runtime.ContentTypeJSON
@@ -44,7 +44,8 @@ func (s *Server) accepted(header string, r *Resource) (format, error) {
 		metadataOnly := false
 		switch as := params["as"]; {
 		case as == "":
-		case (as == "PartialObjectMetadata" || as == "PartialObjectMetadataList") && params["g"] == metav1.GroupName && params["v"] == "v1":
+		case (as == "PartialObjectMetadata" || as == "PartialObjectMetadataList") && params["g"] == metav1.GroupName &&
+			params["v"] == "v1":
 			metadataOnly = true
 		default:
 			unknown = as // kubectl would like a Table, and takes the objects
@@ -106,7 +107,8 @@ func (f format) project(o runtime.Object) (runtime.Object, error) {
 	}
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList"))
-	list.ResourceVersion, list.Continue, list.RemainingItemCount = from.GetResourceVersion(), from.GetContinue(), from.GetRemainingItemCount()
+	list.ResourceVersion, list.Continue, list.RemainingItemCount = from.GetResourceVersion(), from.GetContinue(),
+		from.GetRemainingItemCount()
 	return list, meta.EachListItem(o, func(o runtime.Object) error {
 		p, err := metadata(o)
 		if err == nil {
@@ -134,12 +136,15 @@ func (s *Server) readBody(req *http.Request) ([]byte, string, error) {
 
 func unsupportedMediaType(accepted ...string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-		Message: fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s", strings.Join(accepted, ", ")),
+		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
+		Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s",
+			strings.Join(accepted, ", ")),
 	}}
 }
 
-// decode reads an object of the call's resource. What is wrong with its fields is judged by [call.strictly], which asks refuse for the error.
+// decode reads an object of the call's resource. What is wrong with its fields is judged by [call.strictly], which asks
+// refuse for the error.
 func (s *Server) decode(c *call, media string, body []byte, refuse func(error) error) (object, error) {
 	o, found, err := s.read(c.resource, media, body)
 	if err != nil {
@@ -148,7 +153,8 @@ func (s *Server) decode(c *call, media string, body []byte, refuse func(error) e
 	return o, c.strictly(found, refuse)
 }
 
-// read reads an object of a resource; found is what is wrong with its fields: unknown ones, and those that are there twice.
+// read reads an object of a resource; found is what is wrong with its fields: unknown ones, and those that are there
+// twice.
 func (s *Server) read(r *Resource, media string, body []byte) (o object, found []error, err error) {
 	o = r.make()
 	want := r.gvk()
@@ -235,7 +241,9 @@ func pruneMetadata(u *unstructured.Unstructured) (unknown []string, err error) {
 func sameKind(got, want schema.GroupVersionKind) error {
 	switch {
 	case got.GroupVersion() != want.GroupVersion():
-		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", got.GroupVersion(), want.GroupVersion()))
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"the API version in the data (%s) does not match the expected API version (%s)", got.GroupVersion(),
+			want.GroupVersion()))
 	case got.Kind != want.Kind:
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in the data is not %s", got.Kind, want.Kind))
 	}
@@ -245,8 +253,9 @@ func sameKind(got, want schema.GroupVersionKind) error {
 // answer makes an HTTP response of a body that is ready.
 func answer(code int, contentType string, body io.ReadCloser) *http.Response {
 	return &http.Response{
-		StatusCode: code, Status: fmt.Sprintf("%d %s", code, http.StatusText(code)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Content-Type": {contentType}}, Body: body, ContentLength: -1,
+		StatusCode: code, Status: fmt.Sprintf("%d %s", code, http.StatusText(code)), Proto: "HTTP/1.1", ProtoMajor: 1,
+		ProtoMinor: 1,
+		Header:     http.Header{"Content-Type": {contentType}}, Body: body, ContentLength: -1,
 	}
 }
 

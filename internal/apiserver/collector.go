@@ -14,8 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// collector does what the garbage collector and the namespace controller do on a real cluster: it deletes what has no owner any more, and finishes
-// deletions that wait for dependents or for the content of a namespace. As there, that happens some time after the write that is the reason.
+// collector does what the garbage collector and the namespace controller do on a real cluster: it deletes what has no
+// owner any more, and finishes deletions that wait for dependents or for the content of a namespace. As there, that
+// happens some time after the write that is the reason.
 type collector struct {
 	server *Server
 	after  time.Duration
@@ -53,8 +54,8 @@ type item struct {
 func (i item) has(finalizer string) bool { return slices.Contains(i.GetFinalizers(), finalizer) }
 func (i item) deleting() bool            { return i.GetDeletionTimestamp() != nil }
 
-// pass looks at every object once. What it writes is the reason for another pass. Errors are dropped: somebody was faster, and has given a reason for
-// another pass, or a hook of the user refuses the change, for as long as it likes.
+// pass looks at every object once. What it writes is the reason for another pass. Errors are dropped: somebody was
+// faster, and has given a reason for another pass, or a hook of the user refuses the change, for as long as it likes.
 func (c *collector) pass() {
 	items, dependents := c.survey()
 	for _, i := range items {
@@ -81,7 +82,10 @@ func (c *collector) pass() {
 // survey returns all objects, in a fixed order, and those which name each UID as their owner's.
 func (c *collector) survey() (items []item, dependents map[types.UID][]item) {
 	resources := c.server.Resources()
-	slices.SortFunc(resources, func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(resources, func(a, b schema.GroupVersionResource) int {
+		return strings.Compare(a.String(),
+			b.String())
+	})
 	dependents = make(map[types.UID][]item)
 	for _, gvr := range resources {
 		r := c.server.resources[gvr]
@@ -96,8 +100,8 @@ func (c *collector) survey() (items []item, dependents map[types.UID][]item) {
 	return items, dependents
 }
 
-// collect deletes an object that has lost its last owner. Owners that are gone, or wait for their dependents to go, are taken out of the references of
-// an object that has others.
+// collect deletes an object that has lost its last owner. Owners that are gone, or wait for their dependents to go, are
+// taken out of the references of an object that has others.
 func (c *collector) collect(i item, hasDependents bool) {
 	var solid, useless []types.UID
 	waiting := false
@@ -130,7 +134,8 @@ func (c *collector) collect(i item, hasDependents bool) {
 	}
 }
 
-// owner finds the object that a reference is to, if there is one. It is looked for in the namespace of the dependent, or in none.
+// owner finds the object that a reference is to, if there is one. It is looked for in the namespace of the dependent,
+// or in none.
 func (c *collector) owner(dependent item, ref metav1.OwnerReference) (owner item, known bool) {
 	for _, r := range c.server.resources {
 		if r.Kind != ref.Kind || r.GroupVersion().String() != ref.APIVersion {
@@ -201,8 +206,9 @@ func (c *collector) finishNamespace(namespace *corev1.Namespace, items []item) {
 // as makes a call about an object, by the controller manager.
 func (c *collector) as(i item) *call {
 	return &call{
-		Request: Request{Resource: i.resource.GroupVersionResource, Namespace: i.GetNamespace(), Name: i.GetName()}, resource: i.resource,
-		ctx: context.Background(), userAgent: "kube-controller-manager",
+		Request:  Request{Resource: i.resource.GroupVersionResource, Namespace: i.GetNamespace(), Name: i.GetName()},
+		resource: i.resource,
+		ctx:      context.Background(), userAgent: "kube-controller-manager",
 	}
 }
 
@@ -216,16 +222,18 @@ func (c *collector) delete(i item, policy metav1.DeletionPropagation) {
 // disown takes owners out of the references of an object, and reports whether they are out.
 func (c *collector) disown(i item, owners []types.UID) bool {
 	return c.change(i, func(o object) {
-		o.SetOwnerReferences(slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()), func(ref metav1.OwnerReference) bool {
-			return slices.Contains(owners, ref.UID)
-		}))
+		o.SetOwnerReferences(slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()),
+			func(ref metav1.OwnerReference) bool {
+				return slices.Contains(owners, ref.UID)
+			}))
 	})
 }
 
 // release takes a finalizer off an object.
 func (c *collector) release(i item, finalizer string) {
 	c.change(i, func(o object) {
-		o.SetFinalizers(slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == finalizer }))
+		o.SetFinalizers(slices.DeleteFunc(slices.Clone(o.GetFinalizers()),
+			func(f string) bool { return f == finalizer }))
 	})
 }
 

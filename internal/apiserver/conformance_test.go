@@ -26,15 +26,17 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// TestConformance sends the requests of the corpus to the server in memory and to a real one, and compares the transcripts: codes, reasons, causes,
-// objects with their generations, managers and the order of their versions, and what watches bring. The first part is about what the garbage collector does,
-// among others; for the others there are no controllers on the real server, since there are none in memory.
+// TestConformance sends the requests of the corpus to the server in memory and to a real one, and compares the
+// transcripts: codes, reasons, causes, objects with their generations, managers and the order of their versions, and
+// what watches bring. The first part is about what the garbage collector does, among others; for the others there are
+// no controllers on the real server, since there are none in memory.
 func TestConformance(t *testing.T) {
 	cluster := testcluster.Private(t, testcluster.Options{DisableNode: true}) // a node would act on the pods
 	defineCustomResources(t, cluster.Config())
 	compare := func(t *testing.T, c conversation, namespace string, p player, collectAfter time.Duration) {
 		want := play(t, cluster.Config(), namespace, p, c.steps)
-		memory, err := New(Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"}, CollectAfter: collectAfter})
+		memory, err := New(Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
+			CollectAfter: collectAfter})
 		require.NoError(t, err)
 		got := play(t, memory.Config(), "in-memory", p, c.steps)
 		require.Equal(t, want, got, "expected is what the real server does, actual what the server in memory does")
@@ -87,7 +89,8 @@ var shorthand = map[string]struct{ path, apiVersion, kind string }{
 	"sts":     {"/apis/apps/v1/namespaces/NS/statefulsets", "apps/v1", "StatefulSet"},
 	"jobs":    {"/apis/batch/v1/namespaces/NS/jobs", "batch/v1", "Job"},
 	"cj":      {"/apis/batch/v1/namespaces/NS/cronjobs", "batch/v1", "CronJob"},
-	"hpa":     {"/apis/autoscaling/v2/namespaces/NS/horizontalpodautoscalers", "autoscaling/v2", "HorizontalPodAutoscaler"},
+	"hpa": {"/apis/autoscaling/v2/namespaces/NS/horizontalpodautoscalers", "autoscaling/v2",
+		"HorizontalPodAutoscaler"},
 	"pdb":     {"/apis/policy/v1/namespaces/NS/poddisruptionbudgets", "policy/v1", "PodDisruptionBudget"},
 	"pvc":     {"/api/v1/namespaces/NS/persistentvolumeclaims", "v1", "PersistentVolumeClaim"},
 	"leases":  {"/apis/coordination.k8s.io/v1/namespaces/NS/leases", "coordination.k8s.io/v1", "Lease"},
@@ -259,7 +262,8 @@ func raw(method, short, contentType, accept, body string) step {
 	return func(p *player) {
 		resp := p.do(p.t.Context(), method, short, contentType, accept, body)
 		defer resp.Body.Close()
-		p.log = append(p.log, entry{fmt.Sprintf("%s %s: %d %s", method, short, resp.StatusCode, resp.Header.Get("Content-Type")), nil})
+		p.log = append(p.log, entry{fmt.Sprintf("%s %s: %d %s", method, short, resp.StatusCode,
+			resp.Header.Get("Content-Type")), nil})
 	}
 }
 
@@ -298,12 +302,14 @@ func post(short, name, fields string) step {
 // put replaces the object that the path names.
 func put(short, fields string) step {
 	parts := strings.Split(strings.Split(short, "?")[0], "/")
-	return request("PUT", short, "application/json", bodyOf(parts[0], strings.Replace(parts[1], "NS", "$NS", 1), fields))
+	return request("PUT", short, "application/json",
+		bodyOf(parts[0], strings.Replace(parts[1], "NS", "$NS", 1), fields))
 }
 
 func apply(short, fields string) step {
 	parts := strings.Split(strings.Split(short, "?")[0], "/")
-	return request("PATCH", short, "application/apply-patch+yaml", bodyOf(parts[0], strings.Replace(parts[1], "NS", "$NS", 1), fields))
+	return request("PATCH", short, "application/apply-patch+yaml",
+		bodyOf(parts[0], strings.Replace(parts[1], "NS", "$NS", 1), fields))
 }
 
 // until repeats a GET until it has that code, which needs others to act; then it is written down.
@@ -361,7 +367,8 @@ func ends(name string) step {
 	}
 }
 
-// transcript prints the log so that two of the same are equal: versions by their order, UIDs by their first appearance, times as such.
+// transcript prints the log so that two of the same are equal: versions by their order, UIDs by their first appearance,
+// times as such.
 func (p *player) transcript() (lines []string) {
 	n := &normalizer{player: p, uids: map[string]string{}}
 	n.versions = slices.Compact(slices.Sorted(slices.Values(p.versions)))
@@ -421,7 +428,8 @@ func (n *normalizer) normalize(key string, v any) any {
 	case key == "resourceVersion":
 		// A list may have any version since the last write: others write, too.
 		if rv, err := strconv.ParseInt(s, 10, 64); err == nil {
-			return fmt.Sprintf("version %d", sort.Search(len(n.versions), func(i int) bool { return n.versions[i] > rv }))
+			return fmt.Sprintf("version %d", sort.Search(len(n.versions),
+				func(i int) bool { return n.versions[i] > rv }))
 		}
 	case key == "continue":
 		return "token"
@@ -444,7 +452,8 @@ func (n *normalizer) normalize(key string, v any) any {
 	return s
 }
 
-// prune takes out of an answer what is not modelled and not promised: texts for people, and what admission plugins put into pods.
+// prune takes out of an answer what is not modelled and not promised: texts for people, and what admission plugins put
+// into pods.
 func (p *player) prune(answer any) any {
 	o, ok := answer.(map[string]any)
 	if !ok {
@@ -475,7 +484,11 @@ func (p *player) prune(answer any) any {
 				}
 			}
 			if causes != nil {
-				slices.SortStableFunc(causes, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) // the order is a map's
+				// the order is a map's
+				slices.SortStableFunc(causes, func(a,
+					b any) int {
+					return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
+				})
 				d["causes"] = causes
 			}
 			o["details"] = d
@@ -485,11 +498,13 @@ func (p *player) prune(answer any) any {
 	if o["kind"] == "Deployment" && !p.quiet { // whose controller is at work
 		delete(o, "status")
 		m := maps.Clone(o["metadata"].(map[string]any))
-		m["managedFields"] = slices.DeleteFunc(slices.Clone(m["managedFields"].([]any)), func(e any) bool { return e.(map[string]any)["subresource"] == "status" })
+		m["managedFields"] = slices.DeleteFunc(slices.Clone(m["managedFields"].([]any)),
+			func(e any) bool { return e.(map[string]any)["subresource"] == "status" })
 		o["metadata"] = m
 	}
 	if m, ok := o["metadata"].(map[string]any); ok && p.quiet {
-		if entries, ok := m["managedFields"].([]any); ok { // they are in the order of seconds, and both servers do not begin a second with the same request
+		// they are in the order of seconds, and both servers do not begin a second with the same request
+		if entries, ok := m["managedFields"].([]any); ok {
 			m, entries = maps.Clone(m), slices.Clone(entries)
 			slices.SortStableFunc(entries, func(a, b any) int { return strings.Compare(timeless(a), timeless(b)) })
 			m["managedFields"], o["metadata"] = entries, m
@@ -497,7 +512,8 @@ func (p *player) prune(answer any) any {
 	}
 	if spec, ok := o["spec"].(map[string]any); ok && o["kind"] == "Pod" {
 		spec = maps.Clone(spec)
-		for _, k := range []string{"serviceAccount", "serviceAccountName", "tolerations", "volumes", "priority", "preemptionPolicy"} {
+		for _, k := range []string{"serviceAccount", "serviceAccountName", "tolerations", "volumes", "priority",
+			"preemptionPolicy"} {
 			delete(spec, k)
 		}
 		var containers []any
@@ -520,14 +536,16 @@ func timeless(entry any) string {
 	return fmt.Sprint(e)
 }
 
-// customResources are those of the corpus, for the server in memory; defineCustomResources makes the same on a real one.
+// customResources are those of the corpus, for the server in memory; defineCustomResources makes the same on a real
+// one.
 func customResources() []Resource {
 	gv := "corpus.example.com"
 	gadgets := Resource{Kind: "Gadget", Status: true}
 	gadgets.Group, gadgets.Version, gadgets.GroupVersionResource.Resource = gv, "v1", "gadgets"
 	plain := Resource{Kind: "Plain"}
 	plain.Group, plain.Version, plain.GroupVersionResource.Resource = gv, "v1", "plains"
-	scaled := Resource{Kind: "Scaled", Status: true, Scale: &ScalePaths{".spec.count", ".status.count", ".status.selector"}}
+	scaled := Resource{Kind: "Scaled", Status: true,
+		Scale: &ScalePaths{".spec.count", ".status.count", ".status.selector"}}
 	scaled.Group, scaled.Version, scaled.GroupVersionResource.Resource = gv, "v1", "scaleds"
 	backups, err := ReadCRDs(backupsManifest)
 	if err != nil {
@@ -548,7 +566,8 @@ func defineCustomResources(t *testing.T, config *rest.Config) {
 			status = `"subresources":{"status":{}},`
 		}
 		if r.Scale != nil {
-			status = fmt.Sprintf(`"subresources":{"status":{},"scale":{"specReplicasPath":%q,"statusReplicasPath":%q,"labelSelectorPath":%q}},`,
+			status = fmt.Sprintf(`"subresources":{"status":{},"scale":{"specReplicasPath":%q,`+
+				`"statusReplicasPath":%q,"labelSelectorPath":%q}},`,
 				r.Scale.SpecReplicas, r.Scale.StatusReplicas, r.Scale.Selector)
 		}
 		definition := fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"%[1]s.corpus.example.com"},
@@ -560,7 +579,8 @@ func defineCustomResources(t *testing.T, config *rest.Config) {
 			require.NoError(t, err)
 			definition = string(manifest)
 		}
-		resp, err := client.Post(config.Host+"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json", strings.NewReader(definition))
+		resp, err := client.Post(config.Host+"/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+			"application/json", strings.NewReader(definition))
 		require.NoError(t, err)
 		resp.Body.Close()
 		require.Contains(t, []int{http.StatusCreated, http.StatusConflict}, resp.StatusCode)

@@ -14,12 +14,13 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// ReadCRDs reads CustomResourceDefinitions of apiextensions.k8s.io/v1 from YAML or JSON documents, for [Options.Resources]: what a server does with their
-// schemas is done here, too: defaults, pruning of unknown fields, validation with its ratcheting on updates, and the merging of lists and maps by server-side apply.
-// Documents of other kinds are passed over.
+// ReadCRDs reads CustomResourceDefinitions of apiextensions.k8s.io/v1 from YAML or JSON documents, for
+// [Options.Resources]: what a server does with their schemas is done here, too: defaults, pruning of unknown fields,
+// validation with its ratcheting on updates, and the merging of lists and maps by server-side apply. Documents of other
+// kinds are passed over.
 //
-// It returns an error for what is not modelled: more than one served version, conversion webhooks, embedded resources, and rules in CEL
-// (x-kubernetes-validations).
+// It returns an error for what is not modelled: more than one served version, conversion webhooks, embedded resources,
+// and rules in CEL (x-kubernetes-validations).
 func ReadCRDs(documents []byte) ([]Resource, error) {
 	var all []Resource
 	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(documents)))
@@ -46,7 +47,8 @@ func ReadCRDs(documents []byte) ([]Resource, error) {
 	}
 }
 
-// definition is as much of a CustomResourceDefinition as is read. Its types are in k8s.io/apiextensions-apiserver, which is far more than its types.
+// definition is as much of a CustomResourceDefinition as is read. Its types are in k8s.io/apiextensions-apiserver,
+// which is far more than its types.
 type definition struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -93,7 +95,8 @@ type definedVersion struct {
 func (d *definition) resource() (Resource, error) {
 	names := d.Spec.Names
 	r := Resource{
-		Kind: names.Kind, ListKind: names.ListKind, Singular: names.Singular, ShortNames: names.ShortNames, Categories: names.Categories,
+		Kind: names.Kind, ListKind: names.ListKind, Singular: names.Singular, ShortNames: names.ShortNames,
+		Categories:    names.Categories,
 		ClusterScoped: d.Spec.Scope == "Cluster",
 	}
 	if d.Spec.Scope != "Cluster" && d.Spec.Scope != "Namespaced" {

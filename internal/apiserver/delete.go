@@ -61,7 +61,8 @@ func (s *Server) deleteOptions(c *call) (*metav1.DeleteOptions, error) {
 		*g = 1
 	}
 	if opts.PropagationPolicy == nil && !c.resource.custom() && c.resource.builtin.orphans {
-		c.warnings = append(c.warnings, "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or "+
+		c.warnings = append(c.warnings, "child pods are preserved by default when jobs are deleted; set "+
+			"propagationPolicy=Background to remove them or "+
 			"set propagationPolicy=Orphan to suppress this warning")
 	}
 	return opts, nil
@@ -85,14 +86,15 @@ func (s *Server) deleteObject(c *call) (*http.Response, error) {
 	if gone && (c.resource.custom() || !c.resource.builtin.returnDeleted) {
 		answer = &metav1.Status{
 			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess,
-			Details: &metav1.StatusDetails{Name: o.GetName(), Group: c.Resource.Group, Kind: c.Resource.Resource, UID: o.GetUID()},
+			Details: &metav1.StatusDetails{Name: o.GetName(), Group: c.Resource.Group, Kind: c.Resource.Resource,
+				UID: o.GetUID()},
 		}
 	}
 	return answerObject(code, c.format, answer), nil
 }
 
-// delete deletes an object, or begins to: an object that has finalizers, and one whose kind takes time to go, is marked first. gone reports whether it
-// is no longer there.
+// delete deletes an object, or begins to: an object that has finalizers, and one whose kind takes time to go, is marked
+// first. gone reports whether it is no longer there.
 func (s *Server) delete(c *call, opts *metav1.DeleteOptions) (o object, gone bool, err error) {
 	for {
 		live := s.lookup(c.resource, c.key())
@@ -109,13 +111,16 @@ func (s *Server) delete(c *call, opts *metav1.DeleteOptions) (o object, gone boo
 func (s *Server) deleteOnce(c *call, live object, opts metav1.DeleteOptions) (o object, gone bool, err error) {
 	if p := opts.Preconditions; p != nil {
 		conflict := func(format string, args ...any) error {
-			return apierrors.NewConflict(schema.GroupResource{Group: c.Resource.Group, Resource: c.resource.Kind}, c.Name, fmt.Errorf(format, args...))
+			return apierrors.NewConflict(schema.GroupResource{Group: c.Resource.Group, Resource: c.resource.Kind},
+				c.Name, fmt.Errorf(format, args...))
 		}
 		if p.UID != nil && *p.UID != live.GetUID() {
-			return nil, false, conflict("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, live.GetUID())
+			return nil, false, conflict("the UID in the precondition (%s) does not match the UID in record (%s). "+
+				"The object might have been deleted and then recreated", *p.UID, live.GetUID())
 		}
 		if p.ResourceVersion != nil && *p.ResourceVersion != live.GetResourceVersion() {
-			return nil, false, conflict("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified",
+			return nil, false, conflict("the ResourceVersion in the precondition (%s) does not match the "+
+				"ResourceVersion in record (%s). The object might have been modified",
 				*p.ResourceVersion, live.GetResourceVersion())
 		}
 	}
@@ -197,8 +202,8 @@ func mark(o object) {
 	o.SetDeletionGracePeriodSeconds(new(int64))
 }
 
-// graceful marks an object of a kind that takes time to go. pending says that it has been marked before and this deletion does not shorten the time;
-// graceful false, that it takes no more time.
+// graceful marks an object of a kind that takes time to go. pending says that it has been marked before and this
+// deletion does not shorten the time; graceful false, that it takes no more time.
 func (r *Resource) graceful(o object, opts *metav1.DeleteOptions) (graceful, pending bool) {
 	now := metav1.NewTime(now())
 	if marked := o.GetDeletionTimestamp(); marked != nil {
@@ -259,7 +264,8 @@ func finalizersFor(o object, opts metav1.DeleteOptions) []string {
 	case *policy == metav1.DeletePropagationForeground:
 		want = metav1.FinalizerDeleteDependents
 	}
-	if want != "" && slices.Contains(all, want) && !slices.ContainsFunc(all, func(f string) bool { return isPolicy(f) && f != want }) {
+	if want != "" && slices.Contains(all, want) &&
+		!slices.ContainsFunc(all, func(f string) bool { return isPolicy(f) && f != want }) {
 		return all
 	}
 	all = slices.DeleteFunc(slices.Clone(all), isPolicy)

@@ -116,14 +116,17 @@ func validateDeploymentStatus(s appsv1.DeploymentStatus, old *appsv1.Deployment)
 	path := field.NewPath("status")
 	errs := nonnegative(path.Child("observedGeneration"), s.ObservedGeneration)
 	for name, n := range map[string]*int32{
-		"replicas": &s.Replicas, "updatedReplicas": &s.UpdatedReplicas, "readyReplicas": &s.ReadyReplicas, "availableReplicas": &s.AvailableReplicas,
-		"unavailableReplicas": &s.UnavailableReplicas, "terminatingReplicas": s.TerminatingReplicas, "collisionCount": s.CollisionCount,
+		"replicas": &s.Replicas, "updatedReplicas": &s.UpdatedReplicas, "readyReplicas": &s.ReadyReplicas,
+		"availableReplicas":   &s.AvailableReplicas,
+		"unavailableReplicas": &s.UnavailableReplicas, "terminatingReplicas": s.TerminatingReplicas,
+		"collisionCount": s.CollisionCount,
 	} {
 		if n != nil {
 			errs = append(errs, nonnegative(path.Child(name), int64(*n))...)
 		}
 	}
-	for name, n := range map[string]int32{"updatedReplicas": s.UpdatedReplicas, "readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas} {
+	for name, n := range map[string]int32{"updatedReplicas": s.UpdatedReplicas, "readyReplicas": s.ReadyReplicas,
+		"availableReplicas": s.AvailableReplicas} {
 		if n > s.Replicas {
 			errs = append(errs, field.Invalid(path.Child(name), n, "cannot be greater than status.replicas"))
 		}

@@ -16,10 +16,11 @@ import (
 )
 
 // serverVersion is what /version answers: the version whose behaviour is modelled.
-var serverVersion = apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.1", GitTreeState: "clean", GoVersion: "go1.26", Compiler: "gc", Platform: "linux/amd64"}
+var serverVersion = apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.1", GitTreeState: "clean",
+	GoVersion: "go1.26", Compiler: "gc", Platform: "linux/amd64"}
 
-// serveDocument answers a request for something that is no resource: the version, health, and the documents by which clients discover what the server has.
-// It reports false for a path that it does not know.
+// serveDocument answers a request for something that is no resource: the version, health, and the documents by which
+// clients discover what the server has. It reports false for a path that it does not know.
 //
 //	/version  /healthz  /livez  /readyz
 //	/api      /apis     /apis/GROUP        versions
@@ -35,9 +36,11 @@ func (s *Server) serveDocument(path string) (*http.Response, bool) {
 		resp.ContentLength = 2
 		return resp, true
 	case len(parts) == 1 && parts[0] == "api":
-		return answerJSON(&metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}, ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{}}), true
+		return answerJSON(&metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
+			ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{}}), true
 	case len(parts) == 1 && parts[0] == "apis":
-		list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+		list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
+			Groups: []metav1.APIGroup{}}
 		for _, name := range slices.Sorted(maps.Keys(s.groups())) {
 			if name != "" {
 				list.Groups = append(list.Groups, s.group(name))
@@ -75,14 +78,16 @@ func (s *Server) groups() map[string][]string {
 func (s *Server) group(name string) metav1.APIGroup {
 	group := metav1.APIGroup{Name: name}
 	for _, v := range s.groups()[name] {
-		group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: name + "/" + v, Version: v})
+		group.Versions = append(group.Versions,
+			metav1.GroupVersionForDiscovery{GroupVersion: name + "/" + v, Version: v})
 	}
 	group.PreferredVersion = group.Versions[0]
 	return group
 }
 
 func (s *Server) resourceList(gv schema.GroupVersion) (*http.Response, bool) {
-	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
+	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
 	for _, r := range s.resources {
 		if r.GroupVersion() == gv {
 			list.APIResources = append(list.APIResources, r.discovered()...)
@@ -95,7 +100,8 @@ func (s *Server) resourceList(gv schema.GroupVersion) (*http.Response, bool) {
 // discovered returns what the discovery documents say of a resource and its subresources.
 func (r *Resource) discovered() []metav1.APIResource {
 	one := metav1.APIResource{
-		Name: r.GroupVersionResource.Resource, SingularName: r.singular(), Namespaced: !r.ClusterScoped, Kind: r.Kind, ShortNames: r.ShortNames, Categories: r.Categories,
+		Name: r.GroupVersionResource.Resource, SingularName: r.singular(), Namespaced: !r.ClusterScoped, Kind: r.Kind,
+		ShortNames: r.ShortNames, Categories: r.Categories,
 		Verbs: metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"},
 	}
 	if r.GroupResource() == namespaces.GroupResource() {
@@ -103,11 +109,13 @@ func (r *Resource) discovered() []metav1.APIResource {
 	}
 	all := []metav1.APIResource{one}
 	if r.Status {
-		all = append(all, metav1.APIResource{Name: one.Name + "/status", Namespaced: one.Namespaced, Kind: r.Kind, Verbs: metav1.Verbs{"get", "patch", "update"}})
+		all = append(all, metav1.APIResource{Name: one.Name + "/status", Namespaced: one.Namespaced, Kind: r.Kind,
+			Verbs: metav1.Verbs{"get", "patch", "update"}})
 	}
 	if r.scalable() {
 		all = append(all, metav1.APIResource{
-			Name: one.Name + "/scale", Namespaced: one.Namespaced, Group: "autoscaling", Version: "v1", Kind: "Scale", Verbs: metav1.Verbs{"get", "patch", "update"},
+			Name: one.Name + "/scale", Namespaced: one.Namespaced, Group: "autoscaling", Version: "v1", Kind: "Scale",
+			Verbs: metav1.Verbs{"get", "patch", "update"},
 		})
 	}
 	return all

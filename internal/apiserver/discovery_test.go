@@ -16,8 +16,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// TestDiscoveryAsOnARealServer compares what both servers say of each resource that is modelled: a verb or a subresource may be missing here, nothing else
-// may differ.
+// TestDiscoveryAsOnARealServer compares what both servers say of each resource that is modelled: a verb or a
+// subresource may be missing here, nothing else may differ.
 func TestDiscoveryAsOnARealServer(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	defineCustomResources(t, cluster.Config())
@@ -35,8 +35,8 @@ func TestDiscoveryAsOnARealServer(t *testing.T) {
 	}
 }
 
-// discovered returns the resources by group, version and name, from the documents of each version: aggregated discovery, which newer servers have as well, has
-// other fields.
+// discovered returns the resources by group, version and name, from the documents of each version: aggregated
+// discovery, which newer servers have as well, has other fields.
 func discovered(t *testing.T, config *rest.Config, s *Server) map[string]metav1.APIResource {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	require.NoError(t, err)
@@ -56,10 +56,12 @@ func discovered(t *testing.T, config *rest.Config, s *Server) map[string]metav1.
 func TestARESTMapperFindsTheResources(t *testing.T) {
 	s, err := New(Options{Resources: customResources()})
 	require.NoError(t, err)
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovery.NewDiscoveryClientForConfigOrDie(s.Config())))
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(
+		memory.NewMemCacheClient(discovery.NewDiscoveryClientForConfigOrDie(s.Config())))
 	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: "corpus.example.com", Kind: "Gadget"})
 	require.NoError(t, err)
-	require.Equal(t, schema.GroupVersionResource{Group: "corpus.example.com", Version: "v1", Resource: "gadgets"}, mapping.Resource)
+	require.Equal(t, schema.GroupVersionResource{Group: "corpus.example.com", Version: "v1", Resource: "gadgets"},
+		mapping.Resource)
 	_, err = mapper.RESTMapping(schema.GroupKind{Group: "corpus.example.com", Kind: "Nothing"})
 	require.ErrorContains(t, err, "no matches for kind")
 }

@@ -26,7 +26,8 @@ func disruptionBudgetRules() *rules {
 					field.Invalid(path, field.OmitValueType{}, "minAvailable and maxUnavailable cannot be both set"),
 				)
 			}
-			for name, v := range map[string]*intstr.IntOrString{"minAvailable": b.Spec.MinAvailable, "maxUnavailable": b.Spec.MaxUnavailable} {
+			for name, v := range map[string]*intstr.IntOrString{"minAvailable": b.Spec.MinAvailable,
+				"maxUnavailable": b.Spec.MaxUnavailable} {
 				if v == nil {
 					continue
 				}

@@ -11,13 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ReasonNotModelled is that of an answer to a request that a real server might serve and this one does not: code 501, and a message that begins
-// with "not modelled".
+// ReasonNotModelled is that of an answer to a request that a real server might serve and this one does not: code 501,
+// and a message that begins with "not modelled".
 const ReasonNotModelled metav1.StatusReason = "NotModelled"
 
 func notModelled(format string, args ...any) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusNotImplemented, Reason: ReasonNotModelled, Message: "not modelled: " + fmt.Sprintf(format, args...),
+		Status: metav1.StatusFailure, Code: http.StatusNotImplemented, Reason: ReasonNotModelled,
+		Message: "not modelled: " + fmt.Sprintf(format, args...),
 	}}
 }
 
@@ -35,7 +36,8 @@ func statusOf(err error) *metav1.Status {
 // tooLarge is the answer to a request for a version that has not come yet.
 func tooLarge(asked, current int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, current), 1)
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge,
+		Message: "Too large resource version"}}
 	return err
 }
 

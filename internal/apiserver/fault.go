@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Fault is what happens to a request: it calls serve to have it served, or does not, and decides what the client gets to see. See [Link.Inject].
+// Fault is what happens to a request: it calls serve to have it served, or does not, and decides what the client gets
+// to see. See [Link.Inject].
 type Fault func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error)
 
 // Reset breaks the connection before the server has seen the request.
@@ -30,7 +31,8 @@ func Refuse(err error) Fault {
 	}
 }
 
-// AnswerWith does what was asked for and answers with an error all the same, as a server does whose own time has run out.
+// AnswerWith does what was asked for and answers with an error all the same, as a server does whose own time has run
+// out.
 func AnswerWith(err error) Fault {
 	return func(_ context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
 		if resp, err := serve(); err == nil {
@@ -58,8 +60,8 @@ func Delay(before, after time.Duration) Fault {
 	}
 }
 
-// Do calls a function once the request has been served, before its answer is on its way: the moment at which a process is killed, or somebody else
-// interferes.
+// Do calls a function once the request has been served, before its answer is on its way: the moment at which a process
+// is killed, or somebody else interferes.
 func Do(fn func()) Fault {
 	return func(_ context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
 		resp, err := serve()

@@ -8,7 +8,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Link is the way of one client, or of one process, to the server. It is the place where things go wrong: each link has faults of its own.
+// Link is the way of one client, or of one process, to the server. It is the place where things go wrong: each link has
+// faults of its own.
 type Link struct {
 	server *Server
 	user   string // who makes the requests; empty: somebody who may do everything
@@ -25,7 +26,8 @@ type Link struct {
 // Link returns a new way to the server, of somebody who may do everything.
 func (s *Server) Link() *Link { return s.LinkAs("") }
 
-// LinkAs returns a new way to the server of a user, such as a [ServiceAccount], who may do what [Options.Access] says; everything if that is nil.
+// LinkAs returns a new way to the server of a user, such as a [ServiceAccount], who may do what [Options.Access] says;
+// everything if that is nil.
 func (s *Server) LinkAs(user string) *Link {
 	return &Link{server: s, user: user, delays: make(map[string]time.Duration), used: make(map[use]bool)}
 }
@@ -35,8 +37,8 @@ func (l *Link) Config() *rest.Config {
 	return &rest.Config{Host: "http://in-memory", Transport: l, QPS: -1}
 }
 
-// Inject sets what is to happen to requests: fault is called for each, before it is served, and nil or a nil result leaves it alone. It is called
-// without a lock, by the goroutine that makes the request.
+// Inject sets what is to happen to requests: fault is called for each, before it is served, and nil or a nil result
+// leaves it alone. It is called without a lock, by the goroutine that makes the request.
 func (l *Link) Inject(fault func(Request) Fault) {
 	l.server.store.mu.Lock()
 	defer l.server.store.mu.Unlock()
@@ -46,8 +48,8 @@ func (l *Link) Inject(fault func(Request) Fault) {
 // Never is a delay that does not end, until another is set.
 const Never time.Duration = -1
 
-// DelayWatches makes whatever watches of a resource, such as "pods", bring from now on arrive that much later than it happened, as on a slow network; or
-// [Never]. Zero takes the delay away, and what was held back arrives at once.
+// DelayWatches makes whatever watches of a resource, such as "pods", bring from now on arrive that much later than it
+// happened, as on a slow network; or [Never]. Zero takes the delay away, and what was held back arrives at once.
 func (l *Link) DelayWatches(resource string, d time.Duration) {
 	l.server.store.mu.Lock()
 	defer l.server.store.mu.Unlock()
@@ -63,7 +65,8 @@ func (l *Link) CutWatches() {
 	l.server.store.wakeLocked()
 }
 
-// Close breaks the link for good, as the end of a process does: no request comes through any more, and no answer. Watches end.
+// Close breaks the link for good, as the end of a process does: no request comes through any more, and no answer.
+// Watches end.
 func (l *Link) Close() {
 	l.server.store.mu.Lock()
 	defer l.server.store.mu.Unlock()
@@ -78,8 +81,8 @@ func (l *Link) Requests() []Request {
 	return append([]Request(nil), l.log...)
 }
 
-// RoundTrip makes a Link the transport of an HTTP client. The request is served on the caller's goroutine; the body of a watch makes its events as it
-// is read.
+// RoundTrip makes a Link the transport of an HTTP client. The request is served on the caller's goroutine; the body of
+// a watch makes its events as it is read.
 func (l *Link) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		defer req.Body.Close()

@@ -108,8 +108,10 @@ func (c *call) listOptions() (*internalversion.ListOptions, filter, error) {
 	selectable := c.resource.selectable(c.resource.make())
 	for _, term := range f.fields.Requirements() {
 		if !selectable.Has(term.Field) {
-			return nil, f, apierrors.NewBadRequest(fmt.Sprintf("Unable to find %q that match label selector %q, field selector %q: field label not supported: %s",
-				c.Resource, f.labels, f.fields, term.Field))
+			return nil, f, apierrors.NewBadRequest(
+				fmt.Sprintf("Unable to find %q that match label selector %q, field selector %q: field label not "+
+					"supported: %s",
+					c.Resource, f.labels, f.fields, term.Field))
 		}
 	}
 	return opts, f, nil
@@ -122,7 +124,8 @@ func (c *call) listOptions() (*internalversion.ListOptions, filter, error) {
 //	NotOlderThan     refused       any     not older than N
 //	Exact            refused       refused exactly N
 //
-// "Any" and "not older" are here the most recent state, which a server may answer with. A continued list goes on at the version of its first page.
+// "Any" and "not older" are here the most recent state, which a server may answer with. A continued list goes on at the
+// version of its first page.
 func (s *Server) listObjects(c *call) (*http.Response, error) {
 	opts, f, err := c.listOptions()
 	if err != nil {
@@ -133,7 +136,8 @@ func (s *Server) listObjects(c *call) (*http.Response, error) {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	var from continueToken
-	exact := opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact || opts.ResourceVersionMatch == "" && opts.Limit > 0 && asked > 0
+	exact := opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact || opts.ResourceVersionMatch == "" &&
+		opts.Limit > 0 && asked > 0
 	if opts.Continue != "" {
 		if asked != 0 {
 			return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
@@ -226,19 +230,20 @@ func parseToken(s string) (t continueToken, err error) {
 	return t, err
 }
 
-// expired is the answer when the version of a list is compacted. For a page it brings a token with which the list goes on at the most recent version,
-// for clients that prefer an inconsistent list to none.
+// expired is the answer when the version of a list is compacted. For a page it brings a token with which the list goes
+// on at the most recent version, for clients that prefer an inconsistent list to none.
 func (t continueToken) expired() error {
 	if t.Start == "" {
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
 	}
-	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result.")
+	err := apierrors.NewResourceExpired(
+		"The provided continue parameter is too old to display a consistent list result.")
 	err.ErrStatus.ListMeta.Continue = continueToken{Version: -1, Start: t.Start}.String()
 	return err
 }
 
-// Objects returns the objects of a resource, such as "pods", in the order of namespace and name, for tests that look at what has become of everything.
-// They are copies.
+// Objects returns the objects of a resource, such as "pods", in the order of namespace and name, for tests that look at
+// what has become of everything. They are copies.
 func Objects[T runtime.Object](s *Server, resource string) []T {
 	var all []T
 	for gvr, r := range s.resources {

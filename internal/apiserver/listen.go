@@ -9,12 +9,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Listener serves a link over HTTP, for what cannot be given a transport: processes, and programs in other languages. It works in real time, so it does
-// not belong into a bubble of testing/synctest: a socket does not count as waiting there.
+// Listener serves a link over HTTP, for what cannot be given a transport: processes, and programs in other languages.
+// It works in real time, so it does not belong into a bubble of testing/synctest: a socket does not count as waiting
+// there.
 type Listener struct{ server *httptest.Server }
 
-// Listen serves the link at a free port of the loopback interface until Close. The connection is plain HTTP; whoever reaches the port may do what the link
-// may do.
+// Listen serves the link at a free port of the loopback interface until Close. The connection is plain HTTP; whoever
+// reaches the port may do what the link may do.
 func (l *Link) Listen() *Listener { return &Listener{httptest.NewServer(l)} }
 
 // URL is where the server is, such as http://127.0.0.1:37015.

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// manageFields makes the field managers of a resource and its status: who has set which field, and how a server-side apply is merged. That is the code
-// of the real server, which apimachinery has for everybody.
+// manageFields makes the field managers of a resource and its status: who has set which field, and how a server-side
+// apply is merged. That is the code of the real server, which apimachinery has for everybody.
 func (r *Resource) manageFields(types managedfields.TypeConverter) error {
 	r.fieldManagers = make(map[string]*managedfields.FieldManager)
 	version := fieldpath.APIVersion(r.GroupVersion().String())
@@ -41,10 +41,12 @@ func (r *Resource) manageFields(types managedfields.TypeConverter) error {
 		var err error
 		filter := fieldpath.NewExcludeFilterSetMap(map[fieldpath.APIVersion]*fieldpath.Set{version: reset})
 		if r.custom() {
-			r.fieldManagers[subresource], err = managedfields.NewDefaultCRDFieldManager(customTypes{r.schema.typed()}, tree{}, tree{}, tree{},
+			r.fieldManagers[subresource], err = managedfields.NewDefaultCRDFieldManager(customTypes{r.schema.typed()},
+				tree{}, tree{}, tree{},
 				r.gvk(), r.GroupVersion(), subresource, filter)
 		} else {
-			r.fieldManagers[subresource], err = managedfields.NewDefaultFieldManager(types, scheme.Scheme, defaulter{r}, scheme.Scheme,
+			r.fieldManagers[subresource], err = managedfields.NewDefaultFieldManager(types, scheme.Scheme, defaulter{r},
+				scheme.Scheme,
 				r.gvk(), r.GroupVersion(), subresource, filter)
 		}
 		if err != nil {
@@ -63,7 +65,8 @@ func (d defaulter) Default(o runtime.Object) {
 	}
 }
 
-// customTypes tells a field manager how custom resources are put together: their metadata as everywhere, and of all else only what can be seen.
+// customTypes tells a field manager how custom resources are put together: their metadata as everywhere, and of all
+// else only what can be seen.
 type customTypes struct{ typed.ParseableType }
 
 func (c customTypes) ObjectToTyped(o runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
@@ -143,7 +146,8 @@ func (s *structure) typed() typed.ParseableType {
 	root.Map.Fields = append(fields,
 		schema.StructField{Name: "apiVersion", Type: schema.TypeRef{Inlined: schema.Atom{Scalar: new(schema.String)}}},
 		schema.StructField{Name: "kind", Type: schema.TypeRef{Inlined: schema.Atom{Scalar: new(schema.String)}}},
-		schema.StructField{Name: "metadata", Type: schema.TypeRef{NamedType: &metadata}, Default: map[string]interface{}{}})
+		schema.StructField{Name: "metadata", Type: schema.TypeRef{NamedType: &metadata},
+			Default: map[string]interface{}{}})
 	if preserves, _ := s.root.Extensions.GetBool(preserveUnknown); preserves {
 		root.Map.ElementType = schema.TypeRef{NamedType: &any}
 	}
@@ -157,7 +161,8 @@ func (s *structure) typed() typed.ParseableType {
 	return parser.Type("object")
 }
 
-// typeOf says how values of a schema are merged: maps field by field and lists as a whole, unless the schema says something else.
+// typeOf says how values of a schema are merged: maps field by field and lists as a whole, unless the schema says
+// something else.
 func typeOf(s *spec.Schema) schema.Atom {
 	refer := func(s *spec.Schema) schema.TypeRef {
 		preserves, _ := s.Extensions.GetBool(preserveUnknown)
@@ -178,7 +183,8 @@ func typeOf(s *spec.Schema) schema.Atom {
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 			property := s.Properties[name]
-			m.Fields = append(m.Fields, schema.StructField{Name: name, Type: refer(&property), Default: integers(property.Default)})
+			m.Fields = append(m.Fields, schema.StructField{Name: name, Type: refer(&property),
+				Default: integers(property.Default)})
 		}
 		if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
 			m.ElementType = refer(s.AdditionalProperties.Schema)
@@ -210,7 +216,8 @@ func typeOf(s *spec.Schema) schema.Atom {
 	return schema.Atom{Scalar: &kind}
 }
 
-// tree is what a field manager has to know of custom resources: they have one version and no defaults that it would have to know of.
+// tree is what a field manager has to know of custom resources: they have one version and no defaults that it would
+// have to know of.
 type tree struct{}
 
 func (tree) New(kind runtimeschema.GroupVersionKind) (runtime.Object, error) {

@@ -12,9 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// modelled are the fields of a built-in kind that this server treats as a real one does, with all of their defaults and checks, and says which of their values
-// it does so for. A field is named by its path, an element of a list by []; a path stands for all that is below it. What an object sets beside them is
-// refused, as not modelled: a real server might default it, complain of it, or bring it to life. A field that is set to its zero value, such as false, passes
+// modelled are the fields of a built-in kind that this server treats as a real one does, with all of their defaults and
+// checks, and says which of their values it does so for. A field is named by its path, an element of a list by []; a
+// path stands for all that is below it. What an object sets beside them is refused, as not modelled: a real server
+// might default it, complain of it, or bring it to life. A field that is set to its zero value, such as false, passes
 // for one that is not set; an element of a list is one though nothing is set in it.
 //
 // The metadata, which all kinds share, is complete and stands in no list.
@@ -119,8 +120,9 @@ var (
 
 // modelledNames are those that make good hostnames: a real server refuses or warns of others.
 var modelledNames = map[string]func(any) bool{
-	"namespaces": emptyOr(dnsLabel), "statefulsets": emptyOr(dnsLabel), "pods": warnedName, "replicasets": warnedName, "deployments": warnedName,
-	"jobs": warnedName, "cronjobs": warnedName,
+	"namespaces": emptyOr(dnsLabel), "statefulsets": emptyOr(dnsLabel), "pods": warnedName, "replicasets": warnedName,
+	"deployments": warnedName,
+	"jobs":        warnedName, "cronjobs": warnedName,
 }
 
 // warnedName leaves alone what is refused by the rules of all names.
@@ -129,8 +131,9 @@ func warnedName(v any) bool { return !dnsName(v) || dnsLabel(v) }
 var modelledFields = map[string]modelled{
 	"namespaces": {"spec.finalizers[]": oneOf(string(corev1.FinalizerKubernetes)), "status.phase": anything},
 	"nodes": {
-		"spec.unschedulable": anything, "spec.taints[].key": oneOf(corev1.TaintNodeNotReady), "spec.taints[].effect": oneOf(string(corev1.TaintEffectNoSchedule)),
-		"status.phase": oneOf("Pending", "Running", "Terminated"),
+		"spec.unschedulable": anything, "spec.taints[].key": oneOf(corev1.TaintNodeNotReady),
+		"spec.taints[].effect": oneOf(string(corev1.TaintEffectNoSchedule)),
+		"status.phase":         oneOf("Pending", "Running", "Terminated"),
 	},
 	"pods": podSpec("spec", podOnly).and("status", modelled{
 		"phase": oneOf("Pending", "Running", "Succeeded", "Failed", "Unknown"), "qosClass": anything,
@@ -139,51 +142,70 @@ var modelledFields = map[string]modelled{
 	"configmaps":      {"data": anything, "binaryData": anything, "immutable": anything},
 	"secrets":         {"data": anything, "immutable": anything, "type": plainType},
 	"serviceaccounts": {"automountServiceAccountToken": anything},
-	"events": modelled{}.with("", "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "reportingComponent",
+	"events": modelled{}.with("", "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp",
+		"count", "type", "reportingComponent",
 		"reportingInstance"),
-	"leases": modelled{}.with("spec", "holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions"),
+	"leases": modelled{}.with("spec", "holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime",
+		"leaseTransitions"),
 	"replicasets": podSpec("spec.template.spec", workloadOnly).with("spec", workloadFields...).
-		with("status", "replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration").with("status.conditions[]", condition...).
+		with("status", "replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas",
+			"observedGeneration").with("status.conditions[]", condition...).
 		and("status", modelled{"terminatingReplicas": between(0, math.MaxInt32)}),
 	"deployments": podSpec("spec.template.spec", workloadOnly).with("spec", workloadFields...).
-		with("spec", "paused", "revisionHistoryLimit", "progressDeadlineSeconds", "strategy.rollingUpdate.maxSurge", "strategy.rollingUpdate.maxUnavailable").
+		with("spec", "paused", "revisionHistoryLimit", "progressDeadlineSeconds", "strategy.rollingUpdate.maxSurge",
+			"strategy.rollingUpdate.maxUnavailable").
 		and("spec", modelled{"strategy.type": oneOf("Recreate", "RollingUpdate")}).
-		with("status", "observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas", "terminatingReplicas", "collisionCount").
+		with("status", "observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas",
+			"unavailableReplicas", "terminatingReplicas", "collisionCount").
 		with("status.conditions[]", append(slices.Clone(condition), "lastUpdateTime")...),
-	"jobs": jobSpec("spec").with("spec", "selector", "manualSelector").with("status", "startTime", "completionTime", "active", "succeeded", "failed",
-		"ready", "terminating", "uncountedTerminatedPods").with("status.conditions[]", append(slices.Clone(condition), "lastProbeTime")...),
+	"jobs": jobSpec("spec").with("spec", "selector", "manualSelector").with("status", "startTime", "completionTime",
+		"active", "succeeded", "failed",
+		"ready", "terminating", "uncountedTerminatedPods").with("status.conditions[]",
+		append(slices.Clone(condition), "lastProbeTime")...),
 	"cronjobs": jobSpec("spec.jobTemplate.spec").with("spec.jobTemplate", "metadata.labels", "metadata.annotations").
-		with("spec.jobTemplate.spec", "selector", "manualSelector").with("status", "active", "lastScheduleTime", "lastSuccessfulTime").
-		with("spec", "schedule", "timeZone", "startingDeadlineSeconds", "suspend", "successfulJobsHistoryLimit", "failedJobsHistoryLimit").
+		with("spec.jobTemplate.spec", "selector", "manualSelector").with("status", "active", "lastScheduleTime",
+		"lastSuccessfulTime").
+		with("spec", "schedule", "timeZone", "startingDeadlineSeconds", "suspend", "successfulJobsHistoryLimit",
+			"failedJobsHistoryLimit").
 		and("spec", modelled{"concurrencyPolicy": oneOf("Allow", "Forbid", "Replace")}),
 	"horizontalpodautoscalers": autoscalerFields(),
 	"persistentvolumeclaims":   claimFields(),
-	"poddisruptionbudgets": modelled{"spec.unhealthyPodEvictionPolicy": oneOf("IfHealthyBudget", "AlwaysAllow")}.with("spec", "minAvailable", "maxUnavailable", "selector").
-		with("status", "observedGeneration", "disruptedPods", "disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods").
+	"poddisruptionbudgets": modelled{"spec.unhealthyPodEvictionPolicy": oneOf("IfHealthyBudget",
+		"AlwaysAllow")}.with("spec", "minAvailable", "maxUnavailable", "selector").
+		with("status", "observedGeneration", "disruptedPods", "disruptionsAllowed", "currentHealthy", "desiredHealthy",
+			"expectedPods").
 		with("status.conditions[]", append(slices.Clone(condition), "observedGeneration")...),
 	"statefulsets": podSpec("spec.template.spec", workloadOnly).with("spec", workloadFields...).and("spec", modelled{
-		"serviceName": func(v any) bool { return v == "" || dnsLabel(v) }, "revisionHistoryLimit": seconds, "podManagementPolicy": oneOf("OrderedReady", "Parallel"),
-		"updateStrategy.type": oneOf("RollingUpdate"), "updateStrategy.rollingUpdate.partition": oneOf(int64(0)), "updateStrategy.rollingUpdate.maxUnavailable": oneOf(int64(1)),
-		"persistentVolumeClaimRetentionPolicy.whenDeleted": oneOf("Retain"), "persistentVolumeClaimRetentionPolicy.whenScaled": oneOf("Retain"),
+		"serviceName": func(v any) bool { return v == "" || dnsLabel(v) }, "revisionHistoryLimit": seconds,
+		"podManagementPolicy": oneOf("OrderedReady", "Parallel"),
+		"updateStrategy.type": oneOf("RollingUpdate"), "updateStrategy.rollingUpdate.partition": oneOf(int64(0)),
+		"updateStrategy.rollingUpdate.maxUnavailable":      oneOf(int64(1)),
+		"persistentVolumeClaimRetentionPolicy.whenDeleted": oneOf("Retain"),
+		"persistentVolumeClaimRetentionPolicy.whenScaled":  oneOf("Retain"),
 	}),
 }
 
 var (
 	// workloadFields are checked by validateWorkload.
-	workloadFields = []string{"replicas", "minReadySeconds", "selector", "template.metadata.labels", "template.metadata.annotations"}
-	restartPolicy  = oneOf("Always", "OnFailure", "Never")
-	workloadOnly   = modelled{"restartPolicy": restartPolicy, "serviceAccountName": dnsName, "serviceAccount": dnsName}
-	podOnly        = modelled{"restartPolicy": restartPolicy, "nodeName": dnsName, "enableServiceLinks": anything}
+	workloadFields = []string{"replicas", "minReadySeconds", "selector", "template.metadata.labels",
+		"template.metadata.annotations"}
+	restartPolicy = oneOf("Always", "OnFailure", "Never")
+	workloadOnly  = modelled{"restartPolicy": restartPolicy, "serviceAccountName": dnsName, "serviceAccount": dnsName}
+	podOnly       = modelled{"restartPolicy": restartPolicy, "nodeName": dnsName, "enableServiceLinks": anything}
 )
 
 // jobSpec are the fields of a JobSpec at a path.
 func jobSpec(path string) modelled {
-	pods := modelled{"restartPolicy": restartPolicy, "serviceAccountName": dnsName, "serviceAccount": dnsName, "activeDeadlineSeconds": between(1, math.MaxInt32)}
-	return podSpec(path+".template.spec", pods).with(path, "template.metadata.labels", "template.metadata.annotations", "suspend", "activeDeadlineSeconds").
-		with(path, "backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "ttlSecondsAfterFinished").and(path, modelled{
-		"parallelism": below, "completions": below,
-		"completionMode": oneOf("NonIndexed", "Indexed"), "podReplacementPolicy": oneOf("TerminatingOrFailed", "Failed"),
-	})
+	pods := modelled{"restartPolicy": restartPolicy, "serviceAccountName": dnsName, "serviceAccount": dnsName,
+		"activeDeadlineSeconds": between(1, math.MaxInt32)}
+	return podSpec(path+".template.spec", pods).with(path, "template.metadata.labels", "template.metadata.annotations",
+		"suspend", "activeDeadlineSeconds").
+		with(path, "backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "ttlSecondsAfterFinished").and(path,
+		modelled{
+			"parallelism": below, "completions": below,
+			"completionMode":       oneOf("NonIndexed", "Indexed"),
+			"podReplacementPolicy": oneOf("TerminatingOrFailed", "Failed"),
+		})
 }
 
 // below is a number of pods that a real server has no further rules for.

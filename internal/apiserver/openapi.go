@@ -9,8 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// openAPI answers the requests of OpenAPI v3 with as much as kubectl needs of it: which kinds there are, and that writes take the parameters dryRun and
-// fieldValidation, so that kubectl leaves the validation to the server. There are the schemas of custom resources, and none of built-in kinds.
+// openAPI answers the requests of OpenAPI v3 with as much as kubectl needs of it: which kinds there are, and that
+// writes take the parameters dryRun and fieldValidation, so that kubectl leaves the validation to the server. There are
+// the schemas of custom resources, and none of built-in kinds.
 //
 //	/openapi/v3                      the documents
 //	/openapi/v3/api/v1               the core group's
@@ -38,7 +39,8 @@ func (s *Server) openAPI(path []string) (*http.Response, bool) {
 		}
 		at += r.GroupVersionResource.Resource
 		paths[at] = map[string]any{"post": operation("post", kind)}
-		paths[at+"/{name}"] = map[string]any{"get": operation("get", kind), "put": operation("put", kind), "patch": operation("patch", kind), "delete": operation("delete", kind)}
+		paths[at+"/{name}"] = map[string]any{"get": operation("get", kind), "put": operation("put", kind),
+			"patch": operation("patch", kind), "delete": operation("delete", kind)}
 		described := map[string]any{}
 		if r.schema != nil {
 			described = r.schema.document()
@@ -50,7 +52,8 @@ func (s *Server) openAPI(path []string) (*http.Response, bool) {
 		return nil, false
 	}
 	return answerJSON(map[string]any{
-		"openapi": "3.0.0", "info": map[string]any{"title": "Kubernetes", "version": serverVersion.GitVersion}, "paths": paths,
+		"openapi": "3.0.0", "info": map[string]any{"title": "Kubernetes", "version": serverVersion.GitVersion},
+		"paths":      paths,
 		"components": map[string]any{"schemas": schemas},
 	}), true
 }
@@ -73,8 +76,10 @@ func operation(verb string, kind []any) map[string]any {
 	o := map[string]any{"x-kubernetes-group-version-kind": kind[0], "x-kubernetes-action": verb}
 	if verb == "post" || verb == "put" || verb == "patch" {
 		var parameters []any
-		for _, name := range slices.Sorted(maps.Keys(map[string]bool{"dryRun": true, "fieldManager": true, "fieldValidation": true})) {
-			parameters = append(parameters, map[string]any{"name": name, "in": "query", "schema": map[string]any{"type": "string", "uniqueItems": true}})
+		for _, name := range slices.Sorted(
+			maps.Keys(map[string]bool{"dryRun": true, "fieldManager": true, "fieldValidation": true})) {
+			parameters = append(parameters, map[string]any{"name": name, "in": "query",
+				"schema": map[string]any{"type": "string", "uniqueItems": true}})
 		}
 		o["parameters"] = parameters
 	}

@@ -29,9 +29,11 @@ func (s *Server) patchObject(c *call) (object, bool, error) {
 	case kind == types.JSONPatchType, kind == types.MergePatchType, kind == types.ApplyYAMLPatchType:
 	case kind == types.StrategicMergePatchType && !c.resource.custom():
 	default:
-		err := unsupportedMediaType(string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType))
+		err := unsupportedMediaType(string(types.JSONPatchType), string(types.MergePatchType),
+			string(types.ApplyYAMLPatchType))
 		if !c.resource.custom() {
-			err.ErrStatus.Details = &metav1.StatusDetails{} // where built-in kinds are served, it is another part of the server that answers
+			// where built-in kinds are served, it is another part of the server that answers
+			err.ErrStatus.Details = &metav1.StatusDetails{}
 		}
 		return nil, false, err
 	}
@@ -40,7 +42,8 @@ func (s *Server) patchObject(c *call) (object, bool, error) {
 		return nil, false, apierrors.NewBadRequest(err.Error())
 	}
 	if errs := validation.ValidatePatchOptions(&opts, kind); len(errs) > 0 {
-		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "PatchOptions"}, "", errs)
+		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "PatchOptions"}, "",
+			errs)
 	}
 	apply := kind == types.ApplyYAMLPatchType
 	return s.change(c, apply && c.Subresource == "", func(live object) (object, error) {
@@ -57,9 +60,11 @@ func (s *Server) patchObject(c *call) (object, bool, error) {
 		switch {
 		case o.GetUID() != "" && live == nil:
 			return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name,
-				fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", o.GetUID()))
+				fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found",
+					o.GetUID()))
 		case o.GetName() != c.Name && o.GetName() != "":
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", o.GetName(), c.Name))
+			return nil, apierrors.NewBadRequest(
+				fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", o.GetName(), c.Name))
 		}
 		return o, sameNamespace(c, o)
 	})
@@ -82,7 +87,8 @@ func (s *Server) patched(c *call, kind types.PatchType, live object) (object, er
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 		if after, err = patch.Apply(before); err != nil {
-			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schemaless, "", err.Error(), 0, false)
+			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schemaless, "",
+				err.Error(), 0, false)
 		}
 	case types.MergePatchType:
 		if err := json.Unmarshal(c.body, &map[string]any{}); err != nil {
@@ -99,17 +105,20 @@ func (s *Server) patched(c *call, kind types.PatchType, live object) (object, er
 		after, err = strategicpatch.StrategicMergePatch(before, c.body, c.resource.make())
 		switch err {
 		case nil:
-		case mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatForPrimitiveList, mergepatch.ErrBadPatchFormatForRetainKeys,
+		case mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatForPrimitiveList,
+			mergepatch.ErrBadPatchFormatForRetainKeys,
 			mergepatch.ErrBadPatchFormatForSetElementOrderList, mergepatch.ErrUnsupportedStrategicMergePatchFormat:
 			return nil, apierrors.NewBadRequest(err.Error())
 		case mergepatch.ErrNoListOfLists, mergepatch.ErrPatchContentNotMatchRetainKeys:
-			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schemaless, "", err.Error(), 0, false)
+			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schemaless, "",
+				err.Error(), 0, false)
 		default:
 			return nil, err
 		}
 	}
 	invalid := func(err error) error {
-		return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(after), err.Error())})
+		return apierrors.NewInvalid(schema.GroupKind{}, "",
+			field.ErrorList{field.Invalid(field.NewPath("patch"), string(after), err.Error())})
 	}
 	o, found, err := s.read(c.resource, runtime.ContentTypeJSON, after)
 	if err != nil {
@@ -127,7 +136,8 @@ func (s *Server) patched(c *call, kind types.PatchType, live object) (object, er
 	}
 	if kind == types.StrategicMergePatchType {
 		invalid = func(err error) error {
-			return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), fmt.Sprintf("%+v", patch), err.Error())})
+			return apierrors.NewInvalid(schema.GroupKind{}, "",
+				field.ErrorList{field.Invalid(field.NewPath("patch"), fmt.Sprintf("%+v", patch), err.Error())})
 		}
 	}
 	if err := c.strictly(append(twice, found...), invalid); err != nil {
@@ -156,14 +166,18 @@ func (s *Server) applied(c *call, live object, opts metav1.PatchOptions) (object
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
 	}
 	if err := yaml.UnmarshalStrict(c.body, &map[string]any{}); err != nil {
-		if err := c.strictly(linesOf(err), func(error) error { return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", err)) }); err != nil {
+		if err := c.strictly(linesOf(err), func(
+			error) error {
+			return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", err))
+		}); err != nil {
 			return nil, err
 		}
 	}
 	if live == nil {
 		live = c.resource.make()
 	}
-	merged, err := c.resource.fieldManagers[c.Subresource].Apply(copyOf(live), config, opts.FieldManager, opts.Force != nil && *opts.Force)
+	merged, err := c.resource.fieldManagers[c.Subresource].Apply(copyOf(live), config, opts.FieldManager,
+		opts.Force != nil && *opts.Force)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,8 @@ func podRules() *rules {
 		fields: func(o object) fields.Set {
 			p := o.(*corev1.Pod)
 			return fields.Set{
-				"spec.nodeName": p.Spec.NodeName, "spec.restartPolicy": string(p.Spec.RestartPolicy), "spec.schedulerName": p.Spec.SchedulerName,
+				"spec.nodeName": p.Spec.NodeName, "spec.restartPolicy": string(p.Spec.RestartPolicy),
+				"spec.schedulerName":      p.Spec.SchedulerName,
 				"spec.serviceAccountName": "", "spec.hostNetwork": "false",
 				"status.phase": string(p.Status.Phase), "status.podIP": "", "status.nominatedNodeName": "",
 			}
@@ -98,8 +99,8 @@ func podRules() *rules {
 	}
 }
 
-// qosOf says how a pod is treated when its node runs out of something: Guaranteed if every container asks for as much processor and memory as it may have,
-// BestEffort if none asks for any.
+// qosOf says how a pod is treated when its node runs out of something: Guaranteed if every container asks for as much
+// processor and memory as it may have, BestEffort if none asks for any.
 func qosOf(spec corev1.PodSpec) corev1.PodQOSClass {
 	guaranteed, bestEffort := true, true
 	for _, c := range spec.Containers {
@@ -125,7 +126,8 @@ func qosOf(spec corev1.PodSpec) corev1.PodQOSClass {
 // validatePodUpdate refuses what cannot change in a pod: of what is modelled of the spec, all but images.
 func validatePodUpdate(p, was *corev1.Pod) field.ErrorList {
 	if len(p.Spec.Containers) != len(was.Spec.Containers) {
-		return field.ErrorList{field.Forbidden(field.NewPath("spec", "containers"), "pod updates may not add or remove containers")}
+		return field.ErrorList{field.Forbidden(field.NewPath("spec", "containers"),
+			"pod updates may not add or remove containers")}
 	}
 	is := p.Spec.DeepCopy()
 	for i := range is.Containers {
@@ -134,9 +136,12 @@ func validatePodUpdate(p, was *corev1.Pod) field.ErrorList {
 	if apiequality.Semantic.DeepEqual(*is, was.Spec) {
 		return nil
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec"), "pod updates may not change fields other than `spec.containers[*].image`,"+
-		"`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"+
-		"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)")}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec"),
+		"pod updates may not change fields other than `spec.containers[*].image`,"+
+			"`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "+
+			"existing "+
+			"tolerations),"+
+			"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)")}
 }
 
 func defaultStatefulSet(spec *appsv1.StatefulSetSpec) {
@@ -151,7 +156,9 @@ func defaultStatefulSet(spec *appsv1.StatefulSetSpec) {
 		orDefault(&strategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
 	}
 	orDefault(&spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
-	orValue(&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
-	orValue(&spec.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	orValue(&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted,
+		appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	orValue(&spec.PersistentVolumeClaimRetentionPolicy.WhenScaled,
+		appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
 	orDefault(&spec.RevisionHistoryLimit, 10)
 }

@@ -239,7 +239,8 @@ func validateContainer(c corev1.Container, volumes map[string]bool, path *field.
 	}
 	errs = append(errs, validateMounts(c.VolumeMounts, volumes, path.Child("volumeMounts"))...)
 	errs = append(errs, validateResources(c.Resources, path.Child("resources"))...)
-	for name, probe := range map[string]*corev1.Probe{"livenessProbe": c.LivenessProbe, "readinessProbe": c.ReadinessProbe, "startupProbe": c.StartupProbe} {
+	for name, probe := range map[string]*corev1.Probe{"livenessProbe": c.LivenessProbe,
+		"readinessProbe": c.ReadinessProbe, "startupProbe": c.StartupProbe} {
 		if probe == nil {
 			continue
 		}
@@ -384,7 +385,8 @@ func validateProbe(p corev1.Probe, path *field.Path) (errs field.ErrorList) {
 		errs = append(errs, field.Required(path, "must specify a handler type"))
 	}
 	for name, n := range map[string]int32{
-		"initialDelaySeconds": p.InitialDelaySeconds, "timeoutSeconds": p.TimeoutSeconds, "periodSeconds": p.PeriodSeconds,
+		"initialDelaySeconds": p.InitialDelaySeconds, "timeoutSeconds": p.TimeoutSeconds,
+		"periodSeconds":    p.PeriodSeconds,
 		"successThreshold": p.SuccessThreshold, "failureThreshold": p.FailureThreshold,
 	} {
 		errs = append(errs, nonnegative(path.Child(name), int64(n))...)
@@ -457,7 +459,8 @@ func podSpecBeyond(spec corev1.PodSpec) string {
 
 var (
 	image = regexp.MustCompile(
-		`^([a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*(:\d+)?/)?[a-z0-9]+([._/-][a-z0-9]+)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?$`,
+		`^([a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*(:\d+)?/)?[a-z0-9]+([._/-][a-z0-9]+)*(:\w[\w.-]{0,` +
+			`127})?(@sha256:[0-9a-f]{64})?$`,
 	)
 	file = regexp.MustCompile(`^[a-zA-Z0-9_-][a-zA-Z0-9_.-]*$`)
 	// deprecatedLabels are those of nodes that a real server warns of.
@@ -551,7 +554,8 @@ func container() modelled {
 		m = m.and(list, modelled{"cpu": anything, "memory": wholeQuantity, "ephemeral-storage": wholeQuantity})
 	}
 	for _, probe := range []string{"livenessProbe", "readinessProbe", "startupProbe"} {
-		m = m.with(probe, "initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold").
+		m = m.with(probe, "initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold",
+			"failureThreshold").
 			with(probe, "exec.command", "httpGet.path", "httpGet.port", "tcpSocket.port").
 			and(probe, modelled{"httpGet.scheme": oneOf("HTTP", "HTTPS")})
 	}

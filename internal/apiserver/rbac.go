@@ -22,7 +22,8 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// Access is who may do what: the Roles, ClusterRoles and their bindings of manifests. It does not change once it is made. See [ReadAccess].
+// Access is who may do what: the Roles, ClusterRoles and their bindings of manifests. It does not change once it is
+// made. See [ReadAccess].
 type Access struct {
 	// roles by namespace and name; that of a ClusterRole is empty.
 	roles    map[[2]string][]rbacv1.PolicyRule
@@ -36,9 +37,9 @@ type binding struct {
 	role        [2]string
 }
 
-// ReadAccess reads Roles, ClusterRoles, RoleBindings and ClusterRoleBindings from YAML or JSON documents. Objects of other kinds are passed over, so the
-// manifest by which a controller is installed can be given as it is. It returns an error for a binding whose role is missing, and for what is not modelled:
-// aggregated ClusterRoles.
+// ReadAccess reads Roles, ClusterRoles, RoleBindings and ClusterRoleBindings from YAML or JSON documents. Objects of
+// other kinds are passed over, so the manifest by which a controller is installed can be given as it is. It returns an
+// error for a binding whose role is missing, and for what is not modelled: aggregated ClusterRoles.
 func ReadAccess(documents []byte) (*Access, error) {
 	a := &Access{roles: make(map[[2]string][]rbacv1.PolicyRule)}
 	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(documents)))
@@ -56,7 +57,8 @@ func ReadAccess(documents []byte) (*Access, error) {
 	}
 	for _, b := range a.bindings {
 		if _, ok := a.roles[b.role]; !ok {
-			return nil, fmt.Errorf("apiserver: roles: a binding of %s names the role %q of namespace %q, which is not in the manifests", b.user+b.group, b.role[1], b.role[0])
+			return nil, fmt.Errorf("apiserver: roles: a binding of %s names the role %q of namespace %q, which is "+
+				"not in the manifests", b.user+b.group, b.role[1], b.role[0])
 		}
 	}
 	return a, nil
@@ -78,7 +80,8 @@ func (a *Access) add(document []byte) error {
 		return nil
 	}
 	if head.AggregationRule != nil {
-		return fmt.Errorf("%s %s is aggregated, which is not modelled: list the rules", head.TypeMeta.Kind, head.ObjectMeta.Name)
+		return fmt.Errorf("%s %s is aggregated, which is not modelled: list the rules", head.TypeMeta.Kind,
+			head.ObjectMeta.Name)
 	}
 	switch kind := head.TypeMeta.Kind; kind {
 	case "Role", "ClusterRole":
@@ -110,7 +113,8 @@ func (a *Access) add(document []byte) error {
 			case rbacv1.GroupKind:
 				b.group = s.Name
 			default:
-				return fmt.Errorf("%s %s: the subject %s is of the unknown kind %q", kind, head.ObjectMeta.Name, s.Name, s.Kind)
+				return fmt.Errorf("%s %s: the subject %s is of the unknown kind %q", kind, head.ObjectMeta.Name, s.Name,
+					s.Kind)
 			}
 			a.bindings = append(a.bindings, b)
 		}
@@ -152,15 +156,16 @@ func (r Request) asks() rbacv1.PolicyRule {
 	if r.Subresource != "" {
 		resource += "/" + r.Subresource
 	}
-	rule := rbacv1.PolicyRule{Verbs: []string{r.Verb}, APIGroups: []string{r.Resource.Group}, Resources: []string{resource}}
+	rule := rbacv1.PolicyRule{Verbs: []string{r.Verb}, APIGroups: []string{r.Resource.Group},
+		Resources: []string{resource}}
 	if r.Name != "" {
 		rule.ResourceNames = []string{r.Name}
 	}
 	return rule
 }
 
-// authorize refuses what the user of the link may not do, and remembers what he did. A list and a watch of one object by its name are authorized as
-// requests for that object are.
+// authorize refuses what the user of the link may not do, and remembers what he did. A list and a watch of one object
+// by its name are authorized as requests for that object are.
 func (l *Link) authorize(r Request, name string) error {
 	if r.Path != "" {
 		return nil // everybody may discover what there is
@@ -182,14 +187,16 @@ func (l *Link) authorize(r Request, name string) error {
 	}
 	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name,
 		//lint:ignore ST1005 it is the real server's text
-		fmt.Errorf("User %q cannot %s resource %q in API group %q %s", l.user, r.Verb, asked.Resources[0], r.Resource.Group, where))
+		fmt.Errorf("User %q cannot %s resource %q in API group %q %s", l.user, r.Verb, asked.Resources[0],
+			r.Resource.Group, where))
 }
 
 // use is a right that was made use of.
 type use struct{ namespace, group, resource, verb string }
 
-// Used returns the smallest rules that would have allowed all that was asked for over the link and not refused, by namespace, empty for what was asked of all
-// namespaces or of what lives in none. One rule for each resource, in order. Names of objects are not in them.
+// Used returns the smallest rules that would have allowed all that was asked for over the link and not refused, by
+// namespace, empty for what was asked of all namespaces or of what lives in none. One rule for each resource, in order.
+// Names of objects are not in them.
 func (l *Link) Used() map[string][]rbacv1.PolicyRule {
 	l.server.store.mu.Lock()
 	defer l.server.store.mu.Unlock()
@@ -203,7 +210,8 @@ func (l *Link) Used() map[string][]rbacv1.PolicyRule {
 		return strings.Compare(a.group+"\x00"+a.resource, b.group+"\x00"+b.resource)
 	}) {
 		slices.Sort(verbs[u])
-		all[u.namespace] = append(all[u.namespace], rbacv1.PolicyRule{APIGroups: []string{u.group}, Resources: []string{u.resource}, Verbs: verbs[u]})
+		all[u.namespace] = append(all[u.namespace],
+			rbacv1.PolicyRule{APIGroups: []string{u.group}, Resources: []string{u.resource}, Verbs: verbs[u]})
 	}
 	return all
 }
@@ -220,7 +228,8 @@ func nameSelected(selector string) string {
 
 var accessReviews = authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
 
-// reviewAccess answers a SelfSubjectAccessReview: may the user of the link do this? Everybody may ask, and nothing is stored.
+// reviewAccess answers a SelfSubjectAccessReview: may the user of the link do this? Everybody may ask, and nothing is
+// stored.
 func (s *Server) reviewAccess(l *Link, req *http.Request) (*http.Response, error) {
 	format, err := s.accepted(req.Header.Get("Accept"), nil)
 	if err != nil {
@@ -230,7 +239,8 @@ func (s *Server) reviewAccess(l *Link, req *http.Request) (*http.Response, error
 	if err != nil {
 		return nil, err
 	}
-	r := &Resource{GroupVersionResource: accessReviews, Kind: "SelfSubjectAccessReview", builtin: &rules{new: func() object { return &authorizationv1.SelfSubjectAccessReview{} }}}
+	r := &Resource{GroupVersionResource: accessReviews, Kind: "SelfSubjectAccessReview",
+		builtin: &rules{new: func() object { return &authorizationv1.SelfSubjectAccessReview{} }}}
 	o, _, err := s.read(r, media, body)
 	if err != nil {
 		return nil, err

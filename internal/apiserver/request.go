@@ -16,11 +16,13 @@ type Request struct {
 	// Verb is get, list, watch, create, update, patch, delete or deletecollection.
 	Verb     string
 	Resource schema.GroupVersionResource
-	// Namespace is empty for what lives in none, and for all namespaces; Name for a whole collection, and for a creation.
+	// Namespace is empty for what lives in none, and for all namespaces; Name for a whole collection, and for a
+	// creation.
 	Namespace, Name string
 	Subresource     string
 	DryRun          bool
-	// Path is set, and the verb get, if the request is about no resource: /healthz, discovery. The other fields are empty then.
+	// Path is set, and the verb get, if the request is about no resource: /healthz, discovery. The other fields are
+	// empty then.
 	Path string
 }
 

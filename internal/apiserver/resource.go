@@ -16,8 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Resource describes a kind of custom resource, as a CustomResourceDefinition with one version does. [ReadCRDs] makes it from a manifest. One that is made by
-// hand has a schema that says no more than x-kubernetes-preserve-unknown-fields: nothing is pruned, and server-side apply takes every list for one value.
+// Resource describes a kind of custom resource, as a CustomResourceDefinition with one version does. [ReadCRDs] makes
+// it from a manifest. One that is made by hand has a schema that says no more than
+// x-kubernetes-preserve-unknown-fields: nothing is pruned, and server-side apply takes every list for one value.
 type Resource struct {
 	schema.GroupVersionResource
 	Kind string
@@ -25,22 +26,26 @@ type Resource struct {
 	ListKind string
 	// Singular is the name of one such resource, for people. Empty: the kind in lower case.
 	Singular string
-	// ShortNames are shorter names of the resource, and Categories the groups of resources that it belongs to, both for kubectl.
+	// ShortNames are shorter names of the resource, and Categories the groups of resources that it belongs to, both for
+	// kubectl.
 	ShortNames, Categories []string
 	// ClusterScoped: the objects live in no namespace.
 	ClusterScoped bool
-	// Status: there is a status subresource. Writes to the object leave the status alone then, and writes to the status the rest.
+	// Status: there is a status subresource. Writes to the object leave the status alone then, and writes to the status
+	// the rest.
 	Status bool
 	// Scale, if set, is the scale subresource.
 	Scale *ScalePaths
-	// Default, if set, fills in what an object that was written leaves open, as defaults in the schema and mutating webhooks do.
+	// Default, if set, fills in what an object that was written leaves open, as defaults in the schema and mutating
+	// webhooks do.
 	Default func(o *unstructured.Unstructured)
-	// Validate, if set, says what is wrong with an object that is to be written, as the schema and validating webhooks do; old is nil for a creation. The
-	// answer is 422, Invalid.
+	// Validate, if set, says what is wrong with an object that is to be written, as the schema and validating webhooks
+	// do; old is nil for a creation. The answer is 422, Invalid.
 	Validate func(o, old *unstructured.Unstructured) field.ErrorList
 
 	builtin *rules // nil: a custom resource
-	// schema is nil if nothing is known of the fields, and selectableFields are those that field selectors may name, both of custom resources.
+	// schema is nil if nothing is known of the fields, and selectableFields are those that field selectors may name,
+	// both of custom resources.
 	schema           *structure
 	selectableFields []string
 	// fieldManagers by subresource.
@@ -72,9 +77,11 @@ type rules struct {
 	admit func(o, old object) error
 	// beyond names what is not modelled of an object, if modelled.go cannot say so; empty: there is nothing.
 	beyond func(o object) string
-	// orphans: a deletion that names no policy leaves the dependents alone, and brings a warning. ownsNothing: policies mean nothing.
+	// orphans: a deletion that names no policy leaves the dependents alone, and brings a warning. ownsNothing: policies
+	// mean nothing.
 	orphans, ownsNothing bool
-	// lend fills in what everybody sees of an object that is stored without it, since a real server defaults it whenever it reads, and reports whether it has.
+	// lend fills in what everybody sees of an object that is stored without it, since a real server defaults it
+	// whenever it reads, and reports whether it has.
 	lend func(o object) bool
 	// metadataLast: what is wrong with the metadata of a new object is not said before the rest is right.
 	metadataLast bool
@@ -82,7 +89,8 @@ type rules struct {
 	fields func(o object) fields.Set
 	// grace decides how long a deletion takes, and puts it into the options; nil: no time.
 	grace func(o object, opts *metav1.DeleteOptions)
-	// terminate, if set, marks an object that somebody has to do something for before it can go, and reports whether that is so.
+	// terminate, if set, marks an object that somebody has to do something for before it can go, and reports whether
+	// that is so.
 	terminate func(o object) bool
 	// statusReset are the fields, beside the spec, that belong to nobody who applies them to the status.
 	statusReset [][]any
@@ -164,7 +172,8 @@ func (r *Resource) selectable(o object) fields.Set {
 	}
 	for _, path := range r.selectableFields {
 		set[path] = ""
-		if v, found, err := unstructured.NestedFieldNoCopy(o.(*unstructured.Unstructured).Object, strings.Split(path, ".")...); found && err == nil && v != nil {
+		if v, found, err := unstructured.NestedFieldNoCopy(o.(*unstructured.Unstructured).Object,
+			strings.Split(path, ".")...); found && err == nil && v != nil {
 			set[path] = fmt.Sprint(v)
 		}
 	}

@@ -20,7 +20,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// ScalePaths say where the numbers of the scale subresource are in a custom resource, each as in .spec.replicas. Selector may be empty.
+// ScalePaths say where the numbers of the scale subresource are in a custom resource, each as in .spec.replicas.
+// Selector may be empty.
 type ScalePaths struct{ SpecReplicas, StatusReplicas, Selector string }
 
 // fieldsOf returns the names of the fields.
@@ -32,12 +33,14 @@ func newScaleResource() (*Resource, error) {
 		GroupVersionResource: autoscalingv1.SchemeGroupVersion.WithResource("scales"), Kind: "Scale",
 		builtin: &rules{new: func() object { return &autoscalingv1.Scale{} }},
 	}
-	manager, err := managedfields.NewDefaultFieldManager(scaleTypes{}, scheme.Scheme, defaulter{r}, scheme.Scheme, r.gvk(), r.GroupVersion(), "scale", nil)
+	manager, err := managedfields.NewDefaultFieldManager(scaleTypes{}, scheme.Scheme, defaulter{r}, scheme.Scheme,
+		r.gvk(), r.GroupVersion(), "scale", nil)
 	r.fieldManagers = map[string]*managedfields.FieldManager{"scale": manager}
 	return r, err
 }
 
-// scaleTypes tells the field manager of a Scale how it is put together. client-go's apply configurations, which do so for the other kinds, do not have it.
+// scaleTypes tells the field manager of a Scale how it is put together. client-go's apply configurations, which do so
+// for the other kinds, do not have it.
 type scaleTypes struct{}
 
 func (scaleTypes) ObjectToTyped(o runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
@@ -82,7 +85,8 @@ func (r *Resource) scaleOf(o object) (*autoscalingv1.Scale, error) {
 	scale := &autoscalingv1.Scale{
 		TypeMeta: metav1.TypeMeta{APIVersion: autoscalingv1.SchemeGroupVersion.String(), Kind: "Scale"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: o.GetName(), Namespace: o.GetNamespace(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(), CreationTimestamp: o.GetCreationTimestamp(),
+			Name: o.GetName(), Namespace: o.GetNamespace(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+			CreationTimestamp: o.GetCreationTimestamp(),
 		},
 	}
 	var selector *metav1.LabelSelector
@@ -118,7 +122,8 @@ func (r *Resource) readScale(u *unstructured.Unstructured, scale *autoscalingv1.
 		return err
 	}
 	if r.Scale.Selector != "" {
-		if scale.Status.Selector, _, err = unstructured.NestedString(u.Object, fieldsOf(r.Scale.Selector)...); err != nil {
+		if scale.Status.Selector, _, err = unstructured.NestedString(u.Object,
+			fieldsOf(r.Scale.Selector)...); err != nil {
 			return err
 		}
 	}
@@ -144,7 +149,8 @@ func (r *Resource) validateScale(u *unstructured.Unstructured) (errs field.Error
 		case n < 0:
 			errs = append(errs, field.Invalid(field.NewPath(path), n, "should be a non-negative integer"))
 		case n > math.MaxInt32:
-			errs = append(errs, field.Invalid(field.NewPath(path), n, fmt.Sprintf("should be less than or equal to %v", math.MaxInt32)))
+			errs = append(errs, field.Invalid(field.NewPath(path), n,
+				fmt.Sprintf("should be less than or equal to %v", math.MaxInt32)))
 		}
 	}
 	if r.Scale.Selector != "" {
@@ -182,7 +188,8 @@ func (s *Server) throughScale(c *call, change func(old object) (object, error)) 
 		if err != nil {
 			return nil, err
 		}
-		handler := managedfields.NewScaleHandler(live.GetManagedFields(), parent.GroupVersion(), managedfields.ResourcePathMappings{parent.GroupVersion().String(): replicas})
+		handler := managedfields.NewScaleHandler(live.GetManagedFields(), parent.GroupVersion(),
+			managedfields.ResourcePathMappings{parent.GroupVersion().String(): replicas})
 		if old.ManagedFields, err = handler.ToSubresource(); err != nil {
 			return nil, err
 		}
@@ -192,15 +199,18 @@ func (s *Server) throughScale(c *call, change func(old object) (object, error)) 
 		}
 		scale := changed.(*autoscalingv1.Scale)
 		if scale.Spec.Replicas == noReplicas {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty", parent.Scale.SpecReplicas))
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty",
+				parent.Scale.SpecReplicas))
 		}
-		if errs := apivalidation.ValidateNonnegativeField(int64(scale.Spec.Replicas), field.NewPath("spec", "replicas")); len(errs) > 0 {
+		if errs := apivalidation.ValidateNonnegativeField(int64(scale.Spec.Replicas),
+			field.NewPath("spec", "replicas")); len(errs) > 0 {
 			return nil, apierrors.NewInvalid(c.resource.gvk().GroupKind(), c.Name, errs)
 		}
 		if scale.UID != "" && scale.UID != live.GetUID() {
 			return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name,
 				//lint:ignore ST1005 it is the real server's text
-				fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, live.GetUID()))
+				fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID,
+					live.GetUID()))
 		}
 		o := copyOf(live)
 		if err := parent.setReplicas(o, scale.Spec.Replicas); err != nil {
@@ -235,7 +245,8 @@ func (s *Server) serveScale(c *call) (*http.Response, error) {
 	}
 	scale, err := c.parent.scaleOf(o)
 	if err == nil && scale.Spec.Replicas == noReplicas {
-		err = apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", c.parent.Scale.SpecReplicas))
+		err = apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist",
+			c.parent.Scale.SpecReplicas))
 	}
 	if err != nil {
 		return nil, err

@@ -18,11 +18,12 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/validate"
 )
 
-// structure is the schema of a custom resource: "structural", as Kubernetes calls it, so that each node has a type, and what happens to an object can be told
-// from the nodes alone. (Kubernetes, "Extend the Kubernetes API with CustomResourceDefinitions", structural schemas.)
+// structure is the schema of a custom resource: "structural", as Kubernetes calls it, so that each node has a type, and
+// what happens to an object can be told from the nodes alone. (Kubernetes, "Extend the Kubernetes API with
+// CustomResourceDefinitions", structural schemas.)
 //
-// An object that is written passes through it in this order: nulls that are not allowed are dropped, defaults filled in, unknown fields pruned, and then the
-// object is validated.
+// An object that is written passes through it in this order: nulls that are not allowed are dropped, defaults filled
+// in, unknown fields pruned, and then the object is validated.
 type structure struct{ root *spec.Schema }
 
 // document returns the schema as a tree of JSON.
@@ -60,7 +61,8 @@ func readSchema(data []byte) (*structure, error) {
 	return &structure{root}, nil
 }
 
-// prepare checks a node and all below it, and turns what Kubernetes says by extensions into what the validator understands.
+// prepare checks a node and all below it, and turns what Kubernetes says by extensions into what the validator
+// understands.
 func prepare(s *spec.Schema, path string) error {
 	at := path
 	if at == "" {
@@ -74,7 +76,8 @@ func prepare(s *spec.Schema, path string) error {
 	case s.Extensions[embeddedResource] != nil:
 		return fmt.Errorf("not modelled: embedded resources (%s) at %s", embeddedResource, at)
 	case s.Ref.String() != "" || len(s.PatternProperties) > 0 || len(s.Definitions) > 0 || len(s.Dependencies) > 0:
-		return fmt.Errorf("$ref, patternProperties, definitions and dependencies are forbidden in structural schemas (%s)", at)
+		return fmt.Errorf("$ref, patternProperties, definitions and dependencies are forbidden in structural "+
+			"schemas (%s)", at)
 	case len(s.Properties) > 0 && s.AdditionalProperties != nil:
 		return fmt.Errorf("properties and additionalProperties exclude each other (%s)", at)
 	case len(s.Type) == 0 && !isIntOrString && !preserves:
@@ -122,7 +125,8 @@ func (s *structure) applyDefaults(content map[string]any) {
 	setDefaults(content, s.root)
 }
 
-// dropNulls removes fields that are null although their schema does not allow that and has no default to put in their place.
+// dropNulls removes fields that are null although their schema does not allow that and has no default to put in their
+// place.
 func dropNulls(x any, s *spec.Schema) {
 	if s == nil {
 		return
@@ -159,7 +163,8 @@ func setDefaults(x any, s *spec.Schema) {
 		}
 		for name, v := range x {
 			of := child(s, name)
-			if _, declared := s.Properties[name]; !declared && of != nil && v == nil && !of.Nullable && of.Default != nil {
+			if _, declared := s.Properties[name]; !declared && of != nil && v == nil && !of.Nullable &&
+				of.Default != nil {
 				x[name] = runtime.DeepCopyJSONValue(integers(of.Default))
 			}
 			setDefaults(x[name], of)
@@ -177,7 +182,8 @@ func setDefaults(x any, s *spec.Schema) {
 	}
 }
 
-// integers makes integers of the numbers that are whole: a default that was read by encoding/json has floating point numbers only.
+// integers makes integers of the numbers that are whole: a default that was read by encoding/json has floating point
+// numbers only.
 func integers(v any) any {
 	switch v := v.(type) {
 	case float64:
@@ -252,7 +258,8 @@ func pruneValue(x any, s *spec.Schema, path string, unknown *[]string) {
 	}
 }
 
-// validate says what is wrong with an object. On an update what is wrong with a part that has not changed is let pass: ratcheting. old is nil for a creation.
+// validate says what is wrong with an object. On an update what is wrong with a part that has not changed is let pass:
+// ratcheting. old is nil for a creation.
 func (s *structure) validate(content, old map[string]any) field.ErrorList {
 	var result *validate.Result
 	if old == nil {
@@ -280,7 +287,8 @@ func (r *ratchet) Applies(any, reflect.Kind) bool { return true }
 
 func (r *ratchet) Validate(value any) *validate.Result {
 	below := func(o *validate.SchemaValidatorOptions) {
-		o.NewValidatorForField = func(name string, schema *spec.Schema, root any, path string, formats strfmt.Registry, options ...validate.Option) validate.ValueValidator {
+		o.NewValidatorForField = func(name string, schema *spec.Schema, root any, path string, formats strfmt.Registry,
+			options ...validate.Option) validate.ValueValidator {
 			is, ok := r.is.(map[string]any)
 			was, ok2 := r.was.(map[string]any)
 			v, there := is[name]
@@ -291,7 +299,8 @@ func (r *ratchet) Validate(value any) *validate.Result {
 			}
 			return &ratchet{schema, path, v, before, options}
 		}
-		o.NewValidatorForIndex = func(i int, schema *spec.Schema, root any, path string, formats strfmt.Registry, options ...validate.Option) validate.ValueValidator {
+		o.NewValidatorForIndex = func(i int, schema *spec.Schema, root any, path string, formats strfmt.Registry,
+			options ...validate.Option) validate.ValueValidator {
 			is, _ := r.is.([]any)
 			if i < len(is) {
 				if before := r.counterpart(is[i]); before != nil {
@@ -301,7 +310,8 @@ func (r *ratchet) Validate(value any) *validate.Result {
 			return validate.NewSchemaValidator(schema, root, path, formats, options...)
 		}
 	}
-	result := validate.NewSchemaValidator(r.schema, nil, r.path, strfmt.Default, append([]validate.Option{below}, r.options...)...).Validate(value)
+	result := validate.NewSchemaValidator(r.schema, nil, r.path, strfmt.Default,
+		append([]validate.Option{below}, r.options...)...).Validate(value)
 	if !result.IsValid() && reflect.DeepEqual(r.is, r.was) {
 		tolerated := &validate.Result{}
 		tolerated.MergeAsWarnings(result)
@@ -310,7 +320,8 @@ func (r *ratchet) Validate(value any) *validate.Result {
 	return result
 }
 
-// counterpart returns what an element of a list was before, or nil: only the elements of lists that are maps can be told apart, by their keys.
+// counterpart returns what an element of a list was before, or nil: only the elements of lists that are maps can be
+// told apart, by their keys.
 func (r *ratchet) counterpart(element any) any {
 	was, _ := r.was.([]any)
 	if kind, _ := r.schema.Extensions.GetString(listType); kind != "map" {
@@ -324,7 +335,8 @@ func (r *ratchet) counterpart(element any) any {
 	return nil
 }
 
-// keysOf returns what tells an element of a list from the others: the fields that the schema names as its keys, or all of it.
+// keysOf returns what tells an element of a list from the others: the fields that the schema names as its keys, or all
+// of it.
 func keysOf(s *spec.Schema, element any) string {
 	identity := element
 	if kind, _ := s.Extensions.GetString(listType); kind == "map" {

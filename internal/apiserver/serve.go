@@ -29,7 +29,8 @@ type call struct {
 	warnings  []string
 }
 
-// serve answers a request. An error of the server is an answer, too; what is returned as an error is one of the connection.
+// serve answers a request. An error of the server is an answer, too; what is returned as an error is one of the
+// connection.
 func (s *Server) serve(l *Link, r Request, req *http.Request) (*http.Response, error) {
 	resp, err := s.dispatch(l, r, req)
 	if err == nil {
@@ -57,7 +58,8 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 	c := &call{Request: r, ctx: req.Context(), link: l, query: req.URL.Query(), userAgent: req.UserAgent()}
 	c.resource = s.resources[r.Resource]
 	if c.resource == nil {
-		return nil, notModelled("the resource %s; custom resources are to be registered, see Options.Resources", r.Resource)
+		return nil, notModelled("the resource %s; custom resources are to be registered, see Options.Resources",
+			r.Resource)
 	}
 	if c.resource.ClusterScoped && c.Namespace != "" {
 		return nil, notFoundPath()
@@ -72,7 +74,8 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 		return nil, c.notFound()
 	case c.Subresource == "status" && !c.resource.Status:
 		return nil, notFoundPath()
-	case c.Subresource == "scale" && c.resource.scalable() && (c.Verb == "get" || c.Verb == "update" || c.Verb == "patch"):
+	case c.Subresource == "scale" && c.resource.scalable() &&
+		(c.Verb == "get" || c.Verb == "update" || c.Verb == "patch"):
 		c.parent, c.resource = c.resource, s.scale
 	case c.Subresource == "scale" && !c.resource.scalable() && c.resource.custom():
 		return nil, c.notFound()
@@ -134,8 +137,9 @@ func (s *Server) answer(c *call) (*http.Response, error) {
 
 // known are the parameters that are read, or mean nothing here.
 var known = map[string]bool{
-	"resourceVersion": true, "resourceVersionMatch": true, "limit": true, "continue": true, "labelSelector": true, "fieldSelector": true,
-	"watch": true, "allowWatchBookmarks": true, "sendInitialEvents": true, "timeoutSeconds": true,
+	"resourceVersion": true, "resourceVersionMatch": true, "limit": true, "continue": true, "labelSelector": true,
+	"fieldSelector": true,
+	"watch":         true, "allowWatchBookmarks": true, "sendInitialEvents": true, "timeoutSeconds": true,
 	"dryRun": true, "fieldManager": true, "fieldValidation": true, "force": true, "pretty": true, "timeout": true,
 	"gracePeriodSeconds": true, "propagationPolicy": true, "orphanDependents": true,
 }
@@ -163,7 +167,8 @@ func (c *call) notFound() error { return apierrors.NewNotFound(c.Resource.GroupR
 // notFoundPath is the answer to a path that means nothing.
 func notFoundPath() error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{},
+		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		Details: &metav1.StatusDetails{},
 		Message: "the server could not find the requested resource",
 	}}
 }

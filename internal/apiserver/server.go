@@ -32,8 +32,8 @@ type Options struct {
 	CollectAfter time.Duration
 }
 
-// Server is an API server with its storage. Make one with [New], and clients with [Server.Config] or [Server.Link]. Safe for concurrent use. It has
-// no goroutine of its own, so there is nothing to close.
+// Server is an API server with its storage. Make one with [New], and clients with [Server.Config] or [Server.Link].
+// Safe for concurrent use. It has no goroutine of its own, so there is nothing to close.
 type Server struct {
 	store     *store
 	resources map[schema.GroupVersionResource]*Resource
@@ -64,9 +64,11 @@ func New(o Options) (*Server, error) {
 	for _, r := range append(builtins(), o.Resources...) {
 		switch {
 		case r.GroupVersionResource.Resource == "" || r.Version == "" || r.Kind == "":
-			return nil, fmt.Errorf("apiserver: the resource %s of kind %q is to have a resource, a version and a kind", r.GroupVersionResource, r.Kind)
+			return nil, fmt.Errorf("apiserver: the resource %s of kind %q is to have a resource, a version and a kind",
+				r.GroupVersionResource, r.Kind)
 		case r.custom() && r.Group == "":
-			return nil, fmt.Errorf("apiserver: the resource %s has no group, as custom resources have", r.GroupVersionResource)
+			return nil, fmt.Errorf("apiserver: the resource %s has no group, as custom resources have",
+				r.GroupVersionResource)
 		case s.resources[r.GroupVersionResource] != nil:
 			return nil, fmt.Errorf("apiserver: the resource %s is there twice", r.GroupVersionResource)
 		}
@@ -100,14 +102,16 @@ func (s *Server) Version() int64 {
 	return s.store.version
 }
 
-// Compact forgets what was before the present: lists at older versions, continued lists and watches from there are answered with 410.
+// Compact forgets what was before the present: lists at older versions, continued lists and watches from there are
+// answered with 410.
 func (s *Server) Compact() { s.store.compact() }
 
-// Restore takes the server back to a version that [Server.Version] returned, as a restore of etcd from a backup does: every watch ends, and versions
-// are given out a second time.
+// Restore takes the server back to a version that [Server.Version] returned, as a restore of etcd from a backup does:
+// every watch ends, and versions are given out a second time.
 func (s *Server) Restore(version int64) error {
 	if now := s.Version(); version < firstVersion || version > now {
-		return fmt.Errorf("apiserver: restore to version %d: the server has had versions from %d to %d", version, firstVersion, now)
+		return fmt.Errorf("apiserver: restore to version %d: the server has had versions from %d to %d", version,
+			firstVersion, now)
 	}
 	s.store.restore(version)
 	return nil
@@ -164,7 +168,8 @@ func (s *Server) makeList(r *Resource, objects []object) (runtime.Object, error)
 	if err := meta.SetList(list, items); err != nil || r.custom() {
 		return list, err
 	}
-	// SetList copies the structures, so that what is changed here is not the stored object. Items of built-in lists do not name their kind.
+	// SetList copies the structures, so that what is changed here is not the stored object. Items of built-in lists do
+	// not name their kind.
 	return list, meta.EachListItem(list, func(o runtime.Object) error {
 		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		return nil

@@ -127,9 +127,11 @@ func TestEveryKindOfClientSeesTheSame(t *testing.T) {
 
 				tree, err := trees.Resource(deployments).Namespace("default").Get(t.Context(), "d", metav1.GetOptions{})
 				require.NoError(t, err)
-				partial, err := metadatas.Resource(deployments).Namespace("default").Get(t.Context(), "d", metav1.GetOptions{})
+				partial, err := metadatas.Resource(deployments).Namespace("default").Get(t.Context(), "d",
+					metav1.GetOptions{})
 				require.NoError(t, err)
-				list, err := clients.AppsV1().Deployments("").List(t.Context(), metav1.ListOptions{LabelSelector: "l=m"})
+				list, err := clients.AppsV1().Deployments("").List(t.Context(),
+					metav1.ListOptions{LabelSelector: "l=m"})
 				require.NoError(t, err)
 				require.Len(t, list.Items, 1)
 				partials, err := metadatas.Resource(deployments).List(t.Context(), metav1.ListOptions{})
@@ -137,12 +139,14 @@ func TestEveryKindOfClientSeesTheSame(t *testing.T) {
 				require.Len(t, partials.Items, 1)
 				event, event2 := next(t, w), next(t, w2)
 				require.Equal(t, watch.Added, event.Type)
-				for _, o := range []metav1.Object{tree, partial, &list.Items[0], &partials.Items[0], event.Object.(metav1.Object), event2.Object.(metav1.Object)} {
+				for _, o := range []metav1.Object{tree, partial, &list.Items[0], &partials.Items[0],
+					event.Object.(metav1.Object), event2.Object.(metav1.Object)} {
 					require.Equal(t, made.ResourceVersion, o.GetResourceVersion(), "%T", o)
 					require.Equal(t, made.UID, o.GetUID())
 					require.Equal(t, made.Labels, o.GetLabels())
 				}
-				require.NoError(t, clients.AppsV1().Deployments("default").Delete(t.Context(), "d", *metav1.NewPreconditionDeleteOptions(string(made.UID))))
+				require.NoError(t, clients.AppsV1().Deployments("default").Delete(t.Context(), "d",
+					*metav1.NewPreconditionDeleteOptions(string(made.UID))))
 				require.Equal(t, watch.Deleted, next(t, w).Type)
 				_, err = clients.AppsV1().Deployments("default").Get(t.Context(), "d", metav1.GetOptions{})
 				require.True(t, apierrors.IsNotFound(err), "%v", err)
@@ -161,14 +165,16 @@ func TestWhatIsNotModelledIsRefused(t *testing.T) {
 	}
 	_, err := clients.AppsV1().DaemonSets("default").List(t.Context(), metav1.ListOptions{})
 	refused(err)
-	_, err = clients.AutoscalingV1().HorizontalPodAutoscalers("default").List(t.Context(), metav1.ListOptions{}) // there is one version of them
+	// there is one version of them
+	_, err = clients.AutoscalingV1().HorizontalPodAutoscalers("default").List(t.Context(), metav1.ListOptions{})
 	refused(err)
 	rest := clients.CoreV1().RESTClient()
 	refused(rest.Get().Namespace("default").Resource("pods").Name("a").SubResource("log").Do(t.Context()).Error())
 	refused(rest.Get().AbsPath("/metrics").Do(t.Context()).Error())
 	refused(rest.Get().AbsPath("/api/v1/watch/configmaps").Do(t.Context()).Error())
 	refused(rest.Get().Resource("configmaps").Namespace("default").Param("shardSelector", "x").Do(t.Context()).Error())
-	refused(rest.Get().Resource("configmaps").Namespace("default").SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").Do(t.Context()).Error())
+	refused(rest.Get().Resource("configmaps").Namespace("default").SetHeader("Accept",
+		"application/json;as=Table;g=meta.k8s.io;v=v1").Do(t.Context()).Error())
 	require.Len(t, Objects[*corev1.ConfigMap](s, "configmaps"), 1)
 }
 
@@ -180,7 +186,8 @@ func TestFieldsThatAreNotModelledAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	post := func(resource, name, fields string) (code int, answer string) {
 		path := strings.ReplaceAll(shorthand[resource].path, "NS", "default")
-		resp, err := client.Post(s.Config().Host+path, "application/json", strings.NewReader(bodyOf(resource, name, fields)))
+		resp, err := client.Post(s.Config().Host+path, "application/json",
+			strings.NewReader(bodyOf(resource, name, fields)))
 		require.NoError(t, err)
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
@@ -191,27 +198,39 @@ func TestFieldsThatAreNotModelledAreRefused(t *testing.T) {
 	deployment := with(pausedWorkload, `"paused":true`, `"paused":true,MORE`)
 	set := `"spec":{MORE,` + specOf(0)[1:]
 	for _, c := range []struct{ resource, fields, what string }{
-		{"pods", with(pod(""), `"schedulerName"`, `"volumes":[{"name":"v","hostPath":{"path":"/"}}],"schedulerName"`), "spec.volumes[].hostPath.path"},
+		{"pods", with(pod(""), `"schedulerName"`, `"volumes":[{"name":"v","hostPath":{"path":"/"}}],"schedulerName"`),
+			"spec.volumes[].hostPath.path"},
 		{"pods", with(pod(""), `"schedulerName"`, `"tolerations":[{}],"schedulerName"`), "spec.tolerations[]"},
 		{"pods", with(pod(""), `"schedulerName"`, `"hostNetwork":true,"schedulerName"`), "spec.hostNetwork"},
-		{"pods", with(pod(""), `"schedulerName"`, `"initContainers":[{"name":"c","image":"i"}],"schedulerName"`), "spec.initContainers[].image"},
-		{"pods", with(pod(""), `"image"`, `"resources":{"limits":{"example.com/gpu":"1"}},"image"`), "spec.containers[].resources.limits.example.com/gpu"},
-		{"pods", with(pod(""), `"image"`, `"resources":{"limits":{"memory":"0.5"}},"image"`), "the value of spec.containers[].resources.limits.memory"},
-		{"pods", with(pod(""), `"image"`, `"env":[{"name":"A"},{"name":"A"}],"image"`), "an environment variable that is there twice"},
-		{"pods", with(pod(""), `"image"`, `"ports":[{"containerPort":80},{"containerPort":80}],"image"`), "a port that is there twice"},
-		{"pods", with(pod(""), `"image"`, `"imagePullPolicy":"Sometimes","image"`), "the value of spec.containers[].imagePullPolicy"},
-		{"pods", with(pod(""), `"image"`, `"ports":[{"containerPort":0}],"image"`), "the value of spec.containers[].ports[].containerPort"},
-		{"rs", with(workload(0), `"containers"`, `"restartPolicy":"Sometimes","containers"`), "the value of spec.template.spec.restartPolicy"},
+		{"pods", with(pod(""), `"schedulerName"`, `"initContainers":[{"name":"c","image":"i"}],"schedulerName"`),
+			"spec.initContainers[].image"},
+		{"pods", with(pod(""), `"image"`, `"resources":{"limits":{"example.com/gpu":"1"}},"image"`),
+			"spec.containers[].resources.limits.example.com/gpu"},
+		{"pods", with(pod(""), `"image"`, `"resources":{"limits":{"memory":"0.5"}},"image"`),
+			"the value of spec.containers[].resources.limits.memory"},
+		{"pods", with(pod(""), `"image"`, `"env":[{"name":"A"},{"name":"A"}],"image"`),
+			"an environment variable that is there twice"},
+		{"pods", with(pod(""), `"image"`, `"ports":[{"containerPort":80},{"containerPort":80}],"image"`),
+			"a port that is there twice"},
+		{"pods", with(pod(""), `"image"`, `"imagePullPolicy":"Sometimes","image"`),
+			"the value of spec.containers[].imagePullPolicy"},
+		{"pods", with(pod(""), `"image"`, `"ports":[{"containerPort":0}],"image"`),
+			"the value of spec.containers[].ports[].containerPort"},
+		{"rs", with(workload(0), `"containers"`, `"restartPolicy":"Sometimes","containers"`),
+			"the value of spec.template.spec.restartPolicy"},
 		{"rs", with(workload(0), `"containers"`, `"nodeName":"n","containers"`), "spec.template.spec.nodeName"},
 		{"rs", with(workload(0), `"labels"`, `"finalizers":["a/b"],"labels"`), "spec.template.metadata.finalizers[]"},
 		{"deploy", with(deployment, "MORE", `"strategy":{"type":"Odd"}`), "the value of spec.strategy.type"},
 		{"jobs", job(`"podFailurePolicy":{"rules":[{"action":"Ignore"}]}`), "spec.podFailurePolicy.rules[].action"},
 		{"jobs", job(`"managedBy":"example.com/me"`), "spec.managedBy"},
-		{"cj", with(cronJob(`"schedule":"* * * * *"`), `"containers"`, `"hostPID":true,"containers"`), "spec.jobTemplate.spec.template.spec.hostPID"},
-		{"hpa", `"metadata":{"annotations":{"autoscaling.alpha.kubernetes.io/metrics":"[]"}},` + autoscaler(``), "the annotation autoscaling.alpha.kubernetes.io/metrics"},
+		{"cj", with(cronJob(`"schedule":"* * * * *"`), `"containers"`, `"hostPID":true,"containers"`),
+			"spec.jobTemplate.spec.template.spec.hostPID"},
+		{"hpa", `"metadata":{"annotations":{"autoscaling.alpha.kubernetes.io/metrics":"[]"}},` + autoscaler(``),
+			"the annotation autoscaling.alpha.kubernetes.io/metrics"},
 		{"pvc", claim(`"dataSource":{"kind":"PersistentVolumeClaim","name":"x"}`), "spec.dataSource.kind"},
 		{"pdb", `"spec":{"selector":{}}`, "an empty selector"},
-		{"sts", with(set, "MORE", `"volumeClaimTemplates":[{"metadata":{"name":"v"}}]`), "spec.volumeClaimTemplates[].metadata.name"},
+		{"sts", with(set, "MORE", `"volumeClaimTemplates":[{"metadata":{"name":"v"}}]`),
+			"spec.volumeClaimTemplates[].metadata.name"},
 		{"sts", with(set, "MORE", `"updateStrategy":{"type":"OnDelete"}`), "the value of spec.updateStrategy.type"},
 		{"secrets", `"type":"kubernetes.io/tls"`, "the value of type"},
 		{"events", `"involvedObject":{"namespace":"default"},"eventTime":"2020-01-01T00:00:00.000000Z"`, "eventTime"},
@@ -252,7 +271,8 @@ func TestCompactedVersionsAreGone(t *testing.T) {
 		e := next(t, w)
 		require.Equal(t, watch.Error, e.Type)
 		require.True(t, apierrors.IsResourceExpired(apierrors.FromObject(e.Object)), "%v", e.Object)
-		_, err = maps.List(t.Context(), metav1.ListOptions{ResourceVersion: first.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+		_, err = maps.List(t.Context(), metav1.ListOptions{ResourceVersion: first.ResourceVersion,
+			ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 		require.True(t, apierrors.IsResourceExpired(err), "%v", err)
 		_, err = maps.List(t.Context(), metav1.ListOptions{Limit: 1, Continue: page.Continue})
 		require.True(t, apierrors.IsResourceExpired(err), "%v", err)
@@ -322,7 +342,8 @@ func TestBookmarks(t *testing.T) {
 			ResourceVersion: strconv.FormatInt(s.Version(), 10), AllowWatchBookmarks: true, TimeoutSeconds: &seconds})
 		require.NoError(t, err)
 		defer w.Stop()
-		_, err = clients.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})
+		_, err = clients.CoreV1().Secrets("default").Create(t.Context(),
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		nothing(t, w)
 		time.Sleep(time.Minute)
@@ -355,7 +376,8 @@ func TestWatchesThatAreLate(t *testing.T) {
 
 		link.DelayWatches("configmaps", time.Second)
 		create(t, clients, "a")
-		_, err = clients.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})
+		_, err = clients.CoreV1().Secrets("default").Create(t.Context(),
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		require.Equal(t, "a", nameOf(next(t, fast)))
 		require.Equal(t, "s", nameOf(next(t, secrets)))
@@ -424,9 +446,11 @@ func TestFaults(t *testing.T) {
 		require.False(t, there("reset"))
 		require.ErrorIs(t, try("lost", LoseAnswer), errReset)
 		require.True(t, there("lost"))
-		require.True(t, apierrors.IsForbidden(try("refused", Refuse(apierrors.NewForbidden(schema.GroupResource{}, "", nil)))))
+		require.True(t, apierrors.IsForbidden(try("refused",
+			Refuse(apierrors.NewForbidden(schema.GroupResource{}, "", nil)))))
 		require.False(t, there("refused"))
-		require.True(t, apierrors.IsTimeout(try("late", AnswerWith(apierrors.NewTimeoutError("the time has run out", 0)))))
+		require.True(t, apierrors.IsTimeout(try("late",
+			AnswerWith(apierrors.NewTimeoutError("the time has run out", 0)))))
 		require.True(t, there("late"))
 		began := time.Now()
 		require.NoError(t, try("slow", Delay(time.Second, time.Minute)))
@@ -458,8 +482,10 @@ func TestAClosedLinkIsADeadProcess(t *testing.T) {
 		require.ErrorIs(t, err, errReset)
 		_, err = maps.Create(t.Context(), configMap("later"), metav1.CreateOptions{})
 		require.ErrorIs(t, err, errRefused)
-		require.Equal(t, []Request{{Verb: "watch", Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Namespace: "default"},
-			{Verb: "create", Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Namespace: "default"}}, link.Requests())
+		require.Equal(t, []Request{{Verb: "watch", Resource: corev1.SchemeGroupVersion.WithResource("configmaps"),
+			Namespace: "default"},
+			{Verb: "create", Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Namespace: "default"}},
+			link.Requests())
 		list, err := clients.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		require.Len(t, list.Items, 1)
@@ -469,7 +495,8 @@ func TestAClosedLinkIsADeadProcess(t *testing.T) {
 func TestANamespaceIsEmptiedBeforeItGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, clients := start(t)
-		_, err := clients.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
+		_, err := clients.CoreV1().Namespaces().Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		o := configMap("a")
 		o.Finalizers = []string{"example.com/f"}
@@ -514,12 +541,14 @@ func TestCustomResourcesCanHaveDefaultsAndValidation(t *testing.T) {
 	trees, err := dynamic.NewForConfig(s.Config())
 	require.NoError(t, err)
 	gadgets := trees.Resource(resources[0].GroupVersionResource).Namespace("default")
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "corpus.example.com/v1", "kind": "Gadget", "metadata": map[string]any{"name": "g"}}}
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "corpus.example.com/v1", "kind": "Gadget",
+		"metadata": map[string]any{"name": "g"}}}
 	o, err = gadgets.Create(t.Context(), o, metav1.CreateOptions{})
 	require.NoError(t, err)
 	size, _, _ := unstructured.NestedString(o.Object, "spec", "size")
 	require.Equal(t, "small", size)
-	_, err = gadgets.Patch(t.Context(), "g", types.MergePatchType, []byte(`{"spec":{"size":"large"}}`), metav1.PatchOptions{})
+	_, err = gadgets.Patch(t.Context(), "g", types.MergePatchType, []byte(`{"spec":{"size":"large"}}`),
+		metav1.PatchOptions{})
 	require.True(t, apierrors.IsInvalid(err), "%v", err)
 	require.ErrorContains(t, err, "spec.size")
 }
@@ -540,7 +569,8 @@ func TestTheSameSeedGivesTheSameNames(t *testing.T) {
 		s, err := New(Options{Seed: seed})
 		require.NoError(t, err)
 		for range 3 {
-			o, err := clientset(t, s.Config()).CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-"}}, metav1.CreateOptions{})
+			o, err := clientset(t, s.Config()).CoreV1().ConfigMaps("default").Create(t.Context(),
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-"}}, metav1.CreateOptions{})
 			require.NoError(t, err)
 			all = append(all, o.Name, string(o.UID))
 		}
@@ -569,7 +599,8 @@ func TestClaimsStayWhileAPodUsesThem(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "p"},
 			Spec: corev1.PodSpec{
 				NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i:1"}},
-				Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}},
+				Volumes: []corev1.Volume{{Name: "v",
+					VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}},
 			},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)

@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// object is what is stored. Once it is in the store nobody changes it any more, so it is shared without copies; what a client gets is encoded.
+// object is what is stored. Once it is in the store nobody changes it any more, so it is shared without copies; what a
+// client gets is encoded.
 type object interface {
 	metav1.Object
 	runtime.Object
@@ -22,20 +23,23 @@ type object interface {
 
 func copyOf(o object) object { return o.DeepCopyObject().(object) }
 
-// firstVersion is that of a new store. It is not 1, so that there are versions that are too old, as on a server that has been in use.
+// firstVersion is that of a new store. It is not 1, so that there are versions that are too old, as on a server that
+// has been in use.
 const firstVersion = 1000
 
-// store is what etcd is to the real server: all objects in all their versions, under one counter that each write moves by one.
+// store is what etcd is to the real server: all objects in all their versions, under one counter that each write moves
+// by one.
 type store struct {
 	mu sync.Mutex
-	// Guarded by mu. version is that of the last write. objects holds the versions of each object, in order, and events one entry for each write, in
-	// order, so that each version after firstVersion belongs to exactly one of either. Nothing before compacted may be read any more, although it is still there: a
-	// watch that was open before goes on.
+	// Guarded by mu. version is that of the last write. objects holds the versions of each object, in order, and events
+	// one entry for each write, in order, so that each version after firstVersion belongs to exactly one of either.
+	// Nothing before compacted may be read any more, although it is still there: a watch that was open before goes on.
 	version   int64
 	compacted int64
 	objects   map[schema.GroupResource]map[types.NamespacedName][]revision
 	events    []event
-	// Guarded by mu. Each change closes it and puts a new one in its place; so does whatever else a watch should have a look at.
+	// Guarded by mu. Each change closes it and puts a new one in its place; so does whatever else a watch should have a
+	// look at.
 	changed chan struct{}
 	// Guarded by mu. A restore begins a new epoch, and no watch survives one.
 	epoch int
@@ -109,14 +113,16 @@ func (s *store) listLocked(resource schema.GroupResource, version int64) []objec
 // errRaced says that somebody else was faster: the object is not what it was when the writer read it.
 var errRaced = errors.New("the object has changed meanwhile")
 
-// write replaces was, nil for a creation, by is, nil for a deletion, unless the object has changed since was was read. The object is given the
-// resourceVersion of the write; it is the store's from then on. A deletion returns the last state of the object, at the version of the deletion.
+// write replaces was, nil for a creation, by is, nil for a deletion, unless the object has changed since was was read.
+// The object is given the resourceVersion of the write; it is the store's from then on. A deletion returns the last
+// state of the object, at the version of the deletion.
 func (s *store) write(resource schema.GroupResource, key types.NamespacedName, was, is object) (object, error) {
 	return s.writeLent(resource, key, was, is, false)
 }
 
 // writeLent is write, of an object into which something was filled in that is not stored.
-func (s *store) writeLent(resource schema.GroupResource, key types.NamespacedName, was, is object, lent bool) (object, error) {
+func (s *store) writeLent(resource schema.GroupResource, key types.NamespacedName, was, is object, lent bool) (object,
+	error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at(s.objects[resource][key], s.version) != was {
@@ -152,7 +158,8 @@ func (s *store) compact() {
 	s.compacted = s.version
 }
 
-// restore makes everything what it was at a version, and that the newest one, as the restore of a backup of etcd does. It ends every watch.
+// restore makes everything what it was at a version, and that the newest one, as the restore of a backup of etcd does.
+// It ends every watch.
 func (s *store) restore(version int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

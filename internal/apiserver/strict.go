@@ -8,8 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// strictly judges what is wrong with the fields of a request: fields that nobody knows, and fields that are there twice. The parameter fieldValidation says
-// what comes of it: Strict refuses the request, with the error that refuse makes; Warn, the default, says so in the header Warning; Ignore is silent.
+// strictly judges what is wrong with the fields of a request: fields that nobody knows, and fields that are there
+// twice. The parameter fieldValidation says what comes of it: Strict refuses the request, with the error that refuse
+// makes; Warn, the default, says so in the header Warning; Ignore is silent.
 func (c *call) strictly(found []error, refuse func(error) error) error {
 	if len(found) == 0 {
 		return nil
@@ -28,5 +29,6 @@ func (c *call) strictly(found []error, refuse func(error) error) error {
 
 // cannotHandle is the answer to a body that is not quite an object of the resource.
 func (r *Resource) cannotHandle(err error) error {
-	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", r.Kind, r.Version, r.Kind, err))
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", r.Kind, r.Version,
+		r.Kind, err))
 }

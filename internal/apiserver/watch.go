@@ -17,14 +17,16 @@ import (
 )
 
 const (
-	// bookmarkEvery is how often a watch is told where it stands, and bookmarkBefore how long before its end it is told once more.
+	// bookmarkEvery is how often a watch is told where it stands, and bookmarkBefore how long before its end it is told
+	// once more.
 	bookmarkEvery  = time.Minute
 	bookmarkBefore = 2 * time.Second
 	// watchTime is how long a watch lasts that does not say. The real server takes anything from this to twice as long.
 	watchTime = 30 * time.Minute
 )
 
-// stream is the body of the answer to a watch. It has no goroutine and no buffer: each Read looks for what comes next in the history of the store.
+// stream is the body of the answer to a watch. It has no goroutine and no buffer: each Read looks for what comes next
+// in the history of the store.
 type stream struct {
 	server *Server
 	link   *Link
@@ -93,7 +95,8 @@ func (s *Server) watchObjects(c *call) (*http.Response, error) {
 	case asked == 0:
 		w.next = s.store.version
 	case asked < s.store.compacted:
-		err := apierrors.NewResourceExpired("too old resource version: " + opts.ResourceVersion + " (" + strconv.FormatInt(s.store.compacted, 10) + ")")
+		err := apierrors.NewResourceExpired("too old resource version: " + opts.ResourceVersion + " (" +
+			strconv.FormatInt(s.store.compacted, 10) + ")")
 		w.initial = append(w.initial, watch.Event{Type: watch.Error, Object: statusOf(err)})
 		w.failed = true
 	default:
@@ -199,7 +202,8 @@ func (w *stream) look() (*watch.Event, time.Time, <-chan struct{}, error) {
 		}
 		if !now.Before(w.bookmarkAt) {
 			w.bookmarkAt = now.Add(bookmarkEvery)
-			// A watch that is ahead of the server, since that was restored, is told nothing until the server has caught up.
+			// A watch that is ahead of the server, since that was restored, is told nothing until the server has caught
+			// up.
 			if delay >= 0 && st.version >= w.next {
 				w.next = st.version
 				e := w.bookmark(w.next, false)
@@ -218,8 +222,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// translate returns what a write is to somebody who sees only what matches the filter, or nil: an object that does not match any more is deleted.
-// It is then shown as it last matched, at the version of the write.
+// translate returns what a write is to somebody who sees only what matches the filter, or nil: an object that does not
+// match any more is deleted. It is then shown as it last matched, at the version of the write.
 func (w *stream) translate(ev event) *watch.Event {
 	if ev.resource != w.filter.resource.GroupResource() {
 		return nil

@@ -46,7 +46,8 @@ func (s *Server) createObject(c *call) (runtime.Object, error) {
 	again := copyOf(o)
 	for attempt := 1; ; attempt++ {
 		err := s.insert(c, o)
-		if err == nil || attempt == 8 || !apierrors.IsAlreadyExists(err) || again.GetName() != "" || again.GetGenerateName() == "" {
+		if err == nil || attempt == 8 || !apierrors.IsAlreadyExists(err) || again.GetName() != "" ||
+			again.GetGenerateName() == "" {
 			return o, err
 		}
 		o = copyOf(again)
@@ -77,7 +78,8 @@ func (s *Server) insert(c *call, o object) error {
 	}
 	errs := c.resource.validate(o, nil)
 	if len(errs) == 0 || c.resource.custom() || !c.resource.builtin.metadataLast {
-		errs = append(errs, apivalidation.ValidateObjectMetaAccessor(o, !c.resource.ClusterScoped, validName, field.NewPath("metadata"))...)
+		errs = append(errs, apivalidation.ValidateObjectMetaAccessor(o, !c.resource.ClusterScoped, validName,
+			field.NewPath("metadata"))...)
 	}
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(c.resource.gvk().GroupKind(), o.GetName(), errs)
@@ -142,7 +144,8 @@ func sameNamespace(c *call, o object) error {
 	case o.GetNamespace() == "":
 		o.SetNamespace(c.Namespace)
 	default:
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on " +
+			"the request")
 	}
 	return nil
 }
@@ -163,7 +166,8 @@ func (s *Server) admitNamespace(c *call, o object) error {
 		err := apierrors.NewForbidden(c.Resource.GroupResource(), o.GetName(),
 			fmt.Errorf("unable to create new content in namespace %s because it is being terminated", c.Namespace))
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
-			Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", c.Namespace), Field: "metadata.namespace",
+			Type:    corev1.NamespaceTerminatingCause,
+			Message: fmt.Sprintf("namespace %s is being terminated", c.Namespace), Field: "metadata.namespace",
 		})
 		return err
 	}
@@ -177,7 +181,8 @@ func (s *Server) updateObject(c *call) (object, bool, error) {
 		return nil, false, apierrors.NewBadRequest(err.Error())
 	}
 	if errs := validation.ValidateUpdateOptions(&opts); len(errs) > 0 {
-		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "UpdateOptions"}, "", errs)
+		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "UpdateOptions"}, "",
+			errs)
 	}
 	sent, err := s.decode(c, c.media, c.body, c.resource.cannotHandle)
 	if err != nil {
@@ -188,10 +193,12 @@ func (s *Server) updateObject(c *call) (object, bool, error) {
 	}
 	switch sent.GetName() {
 	case "":
-		return nil, false, apierrors.NewBadRequest("the name of the object (based on URL) was undeterminable: resource name may not be empty")
+		return nil, false, apierrors.NewBadRequest(
+			"the name of the object (based on URL) was undeterminable: resource name may not be empty")
 	case c.Name:
 	default:
-		return nil, false, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", sent.GetName(), c.Name))
+		return nil, false, apierrors.NewBadRequest(
+			fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", sent.GetName(), c.Name))
 	}
 	c.resource.applyDefaults(sent)
 	uid := sent.GetUID()
@@ -204,12 +211,14 @@ func (s *Server) updateObject(c *call) (object, bool, error) {
 			} else if !createOnUpdate {
 				return nil, c.notFound()
 			}
-			return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name, fmt.Errorf("the precondition failed: UID in precondition: %v, UID in object meta: %v", uid, is))
+			return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name,
+				fmt.Errorf("the precondition failed: UID in precondition: %v, UID in object meta: %v", uid, is))
 		}
 		if live == nil {
 			live = c.resource.make()
 		}
-		return c.resource.fieldManagers[c.Subresource].UpdateNoErrors(copyOf(live), copyOf(sent), c.manager()).(object), nil
+		return c.resource.fieldManagers[c.Subresource].UpdateNoErrors(copyOf(live), copyOf(sent), c.manager()).(object),
+			nil
 	})
 }
 
@@ -223,8 +232,8 @@ func (s *Server) change(c *call, create bool, change func(live object) (object, 
 	return s.modify(&parent, false, s.throughScale(c, change))
 }
 
-// modify replaces an object by what change makes of it, or creates it if there is none and create is set. A change that names no resourceVersion is
-// made again when somebody else was faster.
+// modify replaces an object by what change makes of it, or creates it if there is none and create is set. A change that
+// names no resourceVersion is made again when somebody else was faster.
 func (s *Server) modify(c *call, create bool, change func(live object) (object, error)) (object, bool, error) {
 	for {
 		live := s.lookup(c.resource, c.key())
@@ -260,8 +269,9 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 			"the object has been modified; please apply your changes to the latest version and try again"))
 	case v != "" && v != "0":
 	case c.resource.custom() || c.resource.builtin.conditionalUpdate:
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: c.Resource.Group, Kind: c.Resource.Resource}, c.Name, field.ErrorList{
-			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: c.Resource.Group, Kind: c.Resource.Resource}, c.Name,
+			field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
 	}
 	if err := c.resource.refuse(o); err != nil {
 		return nil, err
@@ -308,7 +318,8 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 		}
 	}
 
-	if finished(o, live) && (c.resource.custom() || c.resource.builtin.terminate == nil || !c.resource.builtin.terminate(copyOf(o))) {
+	if finished(o, live) && (c.resource.custom() || c.resource.builtin.terminate == nil ||
+		!c.resource.builtin.terminate(copyOf(o))) {
 		if c.DryRun {
 			return o, nil
 		}
@@ -332,7 +343,8 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 	return written, err
 }
 
-// settle makes an object of a built-in kind what it is once it has been stored, which a real server does as protobuf: a list or a map that is empty is none.
+// settle makes an object of a built-in kind what it is once it has been stored, which a real server does as protobuf: a
+// list or a map that is empty is none.
 func (r *Resource) settle(o object) error {
 	type message interface {
 		object
@@ -391,7 +403,8 @@ func same(o, live object) bool {
 // createNamespace is for the namespaces that are there from the beginning.
 func (s *Server) createNamespace(name string) error {
 	c := &call{Request: Request{Resource: namespaces}, resource: s.resources[namespaces], userAgent: "apiserver"}
-	o := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+	o := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: name}}
 	c.resource.applyDefaults(o)
 	return s.insert(c, o)
 }

@@ -1,6 +1,6 @@
-// Package backoff spaces out the tries of something that keeps failing. Every retry of package informer against a server
-// waits here; the prober of package reconcile takes its pauses from here. An elector does not: its pace is part of what
-// it promises.
+// Package backoff spaces out the tries of something that keeps failing. Every retry of package informer against a
+// server waits here; the prober of package reconcile takes its pauses from here. An elector does not: its pace is part
+// of what it promises.
 //
 //	err := try(ctx)
 //	...
@@ -31,8 +31,8 @@ const MaxRetryAfter = 5 * time.Minute
 // owner, who tries one thing.
 type Backoff struct {
 	Base, Cap time.Duration
-	// Costly is for tries that cost a server so much that their number has to be bounded, such as lists: half of each delay
-	// is fixed then, and it is uniform in (limit/2, limit].
+	// Costly is for tries that cost a server so much that their number has to be bounded, such as lists: half of each
+	// delay is fixed then, and it is uniform in (limit/2, limit].
 	Costly   bool
 	failures int
 }

@@ -17,12 +17,15 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// BenchmarkColdStart lists 150,000 pods over HTTP, until they are in the cache. Then it looks at what the process has taken at most, and at the heap.
-// Each side needs a process of its own.
+// BenchmarkColdStart lists 150,000 pods over HTTP, until they are in the cache. Then it looks at what the process has
+// taken at most, and at the heap. Each side needs a process of its own.
 func BenchmarkColdStart(b *testing.B) {
 	b.Run("protobuf", func(b *testing.B) { coldStart(b, serverOptions{Pods: manyPods, Realistic: true}) })
 	b.Run("json", func(b *testing.B) { coldStart(b, serverOptions{Pods: manyPods, Realistic: true, JSON: true}) })
-	b.Run("protobuf,plain", func(b *testing.B) { coldStart(b, serverOptions{Pods: manyPods, Realistic: true, Plain: true}) })
+	b.Run("protobuf,plain", func(b *testing.B) {
+		coldStart(b,
+			serverOptions{Pods: manyPods, Realistic: true, Plain: true})
+	})
 	b.Run("json,plain", func(b *testing.B) {
 		coldStart(b, serverOptions{Pods: manyPods, Realistic: true, JSON: true, Plain: true})
 	})
@@ -119,7 +122,8 @@ func factsOf(p *corev1.Pod) (podFacts, error) {
 	return f, nil
 }
 
-// trimmed is how near a transform of client-go's comes to factsOf: what it keeps has to be an object, whose metadata the cache can ask for.
+// trimmed is how near a transform of client-go's comes to factsOf: what it keeps has to be an object, whose metadata
+// the cache can ask for.
 func trimmed(o any) (any, error) {
 	p, ok := o.(*corev1.Pod)
 	if !ok {
@@ -127,7 +131,8 @@ func trimmed(o any) (any, error) {
 	}
 	kept := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels, OwnerReferences: p.OwnerReferences,
+			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels,
+			OwnerReferences:   p.OwnerReferences,
 			CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
 		},
 		Spec:   corev1.PodSpec{NodeName: p.Spec.NodeName},
@@ -135,11 +140,13 @@ func trimmed(o any) (any, error) {
 	}
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady {
-			kept.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
+			kept.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status,
+				LastTransitionTime: c.LastTransitionTime}}
 		}
 	}
 	for _, c := range p.Status.ContainerStatuses {
-		kept.Status.ContainerStatuses = append(kept.Status.ContainerStatuses, corev1.ContainerStatus{RestartCount: c.RestartCount})
+		kept.Status.ContainerStatuses = append(kept.Status.ContainerStatuses,
+			corev1.ContainerStatus{RestartCount: c.RestartCount})
 	}
 	return kept, nil
 }

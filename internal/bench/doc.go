@@ -1,33 +1,38 @@
-// Command bench compares thermostat with its peers, client-go and controller-runtime, on the same input, and says for each workload whether we are
-// as much faster or smaller as we want to be. Asked for the part replicaset, it does so with the controllers for ReplicaSets, ours and the built-in one.
+// Command bench compares thermostat with its peers, client-go and controller-runtime, on the same input, and says for
+// each workload whether we are as much faster or smaller as we want to be. Asked for the part replicaset, it does so
+// with the controllers for ReplicaSets, ours and the built-in one.
 //
 //	go run . [-count 5] [-raw FILE] [-list] [PART ...]
 //
 // Without a PART it runs all but replicaset, which takes a real control plane and ten minutes.
 //
-// It prints one line for each thing that is measured: what it is, ours, the peer's, their ratio, the target, and whether that is met.
+// It prints one line for each thing that is measured: what it is, ours, the peer's, their ratio, the target, and
+// whether that is met.
 //
 // # How
 //
-// Each workload is a Go benchmark with a sub-benchmark for each side, so that go test -bench and benchstat work on it as on any other:
-// BenchmarkQueueOneKey/thermostat and BenchmarkQueueOneKey/client-go. They are in the tests of this package, but for those of the store without its
-// informer, which only its own package can reach: informer/store_bench_test.go. This command builds the test binaries and runs the sides in turn, -count
-// times; what counts is the median. The sides of a workload run in one process, one after the other, unless its memory or its CPU time is measured: then
-// each has a process of its own. So has the API server of those workloads that have one.
+// Each workload is a Go benchmark with a sub-benchmark for each side, so that go test -bench and benchstat work on it
+// as on any other: BenchmarkQueueOneKey/thermostat and BenchmarkQueueOneKey/client-go. They are in the tests of this
+// package, but for those of the store without its informer, which only its own package can reach:
+// informer/store_bench_test.go. This command builds the test binaries and runs the sides in turn, -count times; what
+// counts is the median. The sides of a workload run in one process, one after the other, unless its memory or its CPU
+// time is measured: then each has a process of its own. So has the API server of those workloads that have one.
 //
-// The controllers for ReplicaSets are compared by the tests of ours, examples/replicaset/sidebyside_test.go: as two commands, with all that they do, each on
-// a control plane of its own.
+// The controllers for ReplicaSets are compared by the tests of ours, examples/replicaset/sidebyside_test.go: as two
+// commands, with all that they do, each on a control plane of its own.
 //
 // # Why it is fair
 //
-// Peers are configured as their documentation recommends. The input is the same, down to the bytes, and but for the two commands there are no metrics, no
-// events and no mutation detector that could be switched off. A side that could leave work out is made to do it: the load of the informer rows never runs so
-// far ahead that ours could merge events, and they check that each one has arrived. Where the sides do not do the same:
+// Peers are configured as their documentation recommends. The input is the same, down to the bytes, and but for the two
+// commands there are no metrics, no events and no mutation detector that could be switched off. A side that could leave
+// work out is made to do it: the load of the informer rows never runs so far ahead that ours could merge events, and
+// they check that each one has arrived. Where the sides do not do the same:
 //
 //   - A plain list is asked for in pages by ours, and by client-go in one piece from the server's cache.
-//   - controller-runtime always counts; and its client copies each object that it reads from the cache, unless DefaultUnsafeDisableDeepCopy is set.
-//     Ours hands out what the cache holds, as client-go's listers do.
-//   - A projection of ours turns a pod into any type; what a transform of client-go's keeps has to be an object, here a Pod with the same facts in it.
+//   - controller-runtime always counts; and its client copies each object that it reads from the cache, unless
+//     DefaultUnsafeDisableDeepCopy is set. Ours hands out what the cache holds, as client-go's listers do.
+//   - A projection of ours turns a pod into any type; what a transform of client-go's keeps has to be an object, here a
+//     Pod with the same facts in it.
 //
 // Latency is measured at half of what the peer can do; ours could do more.
 //

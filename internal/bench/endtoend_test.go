@@ -35,13 +35,16 @@ const (
 	manyWorkers = 5
 )
 
-// BenchmarkEndToEnd lets a server send 100,000 new pods as fast as they are read, and waits until five workers, who are given their keys by a queue, have
-// read each from the cache. It asks for the CPU time of the whole process, so each side needs one of its own. With the managers more than that goes
-// on for each key: the time that a call may take, a recovered panic, the outcome. controller-runtime also counts, which cannot be switched off. The work here
-// asks its ctx for nothing; if it did, for the logger or a request, ours would make a context with a deadline first, and need about 2 µs more for each key.
+// BenchmarkEndToEnd lets a server send 100,000 new pods as fast as they are read, and waits until five workers, who are
+// given their keys by a queue, have read each from the cache. It asks for the CPU time of the whole process, so each
+// side needs one of its own. With the managers more than that goes on for each key: the time that a call may take, a
+// recovered panic, the outcome. controller-runtime also counts, which cannot be switched off. The work here asks its
+// ctx for nothing; if it did, for the logger or a request, ours would make a context with a deadline first, and need
+// about 2 µs more for each key.
 func BenchmarkEndToEnd(b *testing.B) { endToEnd(b, 0) }
 
-// BenchmarkEndToEndLatency sends them at a steady rate, and asks how long it takes from the server's write to the worker's read.
+// BenchmarkEndToEndLatency sends them at a steady rate, and asks how long it takes from the server's write to the
+// worker's read.
 func BenchmarkEndToEndLatency(b *testing.B) {
 	rate := 50_000
 	if r, err := strconv.Atoi(os.Getenv(rateEnv)); err == nil {
@@ -118,7 +121,8 @@ func peerWorkers(b *testing.B, c *rest.Config, work func(*corev1.Pod)) {
 			q.Add(k)
 		}
 	}
-	_, err = inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, o any) { add(o) }, DeleteFunc: add})
+	_, err = inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, o any) { add(o) },
+		DeleteFunc: add})
 	must(b, err)
 	workers(b, q, func(k cache.ObjectName) {
 		if p, err := lister.Pods(k.Namespace).Get(k.Name); err == nil {
@@ -180,7 +184,8 @@ func peerManager(b *testing.B, c *rest.Config, work func(*corev1.Pod)) {
 	})
 	must(b, err)
 	reader := m.GetClient()
-	must(b, ctrl.NewControllerManagedBy(m).Named("bench").For(&corev1.Pod{}).WithOptions(controller.Options{MaxConcurrentReconciles: manyWorkers}).
+	must(b, ctrl.NewControllerManagedBy(m).Named("bench").For(&corev1.Pod{}).WithOptions(
+		controller.Options{MaxConcurrentReconciles: manyWorkers}).
 		Complete(ctrlreconcile.Func(func(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
 			p := new(corev1.Pod)
 			if err := reader.Get(ctx, r.NamespacedName, p); client.IgnoreNotFound(err) != nil {

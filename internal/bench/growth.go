@@ -50,18 +50,22 @@ var growths = []growth{
 	{title: "store: Get", size: "objects", m: measure{unit: "sec/key"}, points: sizes("GrowthStore")},
 	{title: "store: memory beside an object", size: "objects", m: measure{unit: "B/key"}, points: sizes("GrowthStore")},
 	{title: "informer: an update", size: "handlers", m: measure{unit: "sec/op"}, points: []point{
-		{"1", 1, handlers("1", "100000x")}, {"10", 10, handlers("10", "100000x")}, {"100", 100, handlers("100", "20000x")},
+		{"1", 1, handlers("1", "100000x")}, {"10", 10, handlers("10", "100000x")},
+		{"100", 100, handlers("100", "20000x")},
 	}},
-	{title: "queue: 8 producers, 8 workers", size: "cores", m: measure{unit: "keys/s"}, free: true, points: cores(row{bench: "QueueContended", time: "3x", often: 5})},
-	{title: "cold start of 150k pods in protobuf", size: "cores", m: measure{unit: "sec/op"}, free: true, points: cores(row{
-		bench: "ColdStart/protobuf,plain", time: "1x", apart: true, measures: []measure{{unit: "sec/op"}},
-	})},
+	{title: "queue: 8 producers, 8 workers", size: "cores", m: measure{unit: "keys/s"}, free: true,
+		points: cores(row{bench: "QueueContended", time: "3x", often: 5})},
+	{title: "cold start of 150k pods in protobuf", size: "cores", m: measure{unit: "sec/op"}, free: true,
+		points: cores(row{
+			bench: "ColdStart/protobuf,plain", time: "1x", apart: true, measures: []measure{{unit: "sec/op"}},
+		})},
 }
 
 // growthPart is what growths are asked for by.
 const growthPart = "growth"
 
-// grow measures growths, prints a table of them, plots them to a file if there is one, and says how many of the targets are not met.
+// grow measures growths, prints a table of them, plots them to a file if there is one, and says how many of the targets
+// are not met.
 func (b *bench) grow(ctx context.Context, out table, growths []growth, svg string) (short int, err error) {
 	if len(growths) == 0 {
 		return 0, nil
@@ -87,7 +91,8 @@ func (b *bench) grow(ctx context.Context, out table, growths []growth, svg strin
 		if !ok {
 			short++
 		}
-		name := fmt.Sprintf("growth: %s, %s to %s %s", g.title, g.points[0].label, g.points[len(g.points)-1].label, g.size)
+		name := fmt.Sprintf("growth: %s, %s to %s %s", g.title, g.points[0].label, g.points[len(g.points)-1].label,
+			g.size)
 		show := func(v float64) string { return "+" + g.m.show(v) }
 		if g.linear() {
 			show = func(v float64) string { return fmt.Sprintf("x %.2f", v) }
@@ -116,8 +121,9 @@ func (b *bench) grow(ctx context.Context, out table, growths []growth, svg strin
 // linear says that the figure is memory, which is to be the same for each thing, however many there are.
 func (g growth) linear() bool { return g.m.unit == "B/key" }
 
-// grown is how much a figure has grown from the first point to the last. Of memory it is the factor; of time it is the difference, the slope of the plot: what
-// is fast as long as everything is in the processor's caches would be punished by a factor for just that.
+// grown is how much a figure has grown from the first point to the last. Of memory it is the factor; of time it is the
+// difference, the slope of the plot: what is fast as long as everything is in the processor's caches would be punished
+// by a factor for just that.
 func (g growth) grown(side string, f []figures) float64 {
 	first, last := median(f[0][side][g.m.unit]), median(f[len(f)-1][side][g.m.unit])
 	if g.linear() {

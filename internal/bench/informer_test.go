@@ -15,7 +15,8 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// BenchmarkInformerUpdate sends updates of 10,000 pods in turn through a watch, and waits until each handler was told of each.
+// BenchmarkInformerUpdate sends updates of 10,000 pods in turn through a watch, and waits until each handler was told
+// of each.
 func BenchmarkInformerUpdate(b *testing.B) {
 	for _, handlers := range []int{1, 10, 100} {
 		b.Run(fmt.Sprint("handlers=", handlers), func(b *testing.B) { updates(b, handlers) })
@@ -27,9 +28,10 @@ func updates(b *testing.B, handlers int) {
 	pods := smallPods(objects)
 	// run sends the updates to an informer whose handlers count those that they are told of.
 	run := func(b *testing.B, w *watch.FakeWatcher, told []atomic.Int64) {
-		// The updates are made beforehand, as they would come from a decoder, and that is another benchmark. Three states of each pod are enough: the one in
-		// the store, the next one, and one that nobody looks at any more. More of them would be a heap that the collector has to walk, for both sides, in
-		// place of what they do themselves.
+		// The updates are made beforehand, as they would come from a decoder, and that is another benchmark. Three
+		// states of each pod are enough: the one in the store, the next one, and one that nobody looks at any more.
+		// More of them would be a heap that the collector has to walk, for both sides, in place of what they do
+		// themselves.
 		const states = 3
 		next, versions := make([]corev1.Pod, states*objects), make([]string, b.N)
 		for i := range next {
@@ -42,7 +44,8 @@ func updates(b *testing.B, handlers int) {
 		cpu := cpuTime(b)
 		b.ReportAllocs()
 		b.ResetTimer()
-		// At most window updates are under way. As there are more objects than that, no update can be merged with another one of its object.
+		// At most window updates are under way. As there are more objects than that, no update can be merged with
+		// another one of its object.
 		const window = 8000
 		for sent := 0; sent < b.N; {
 			n := min(window/2, b.N-sent)
@@ -79,7 +82,10 @@ func updates(b *testing.B, handlers int) {
 		f, told := newFeed(), make([]atomic.Int64, handlers)
 		inf := cache.NewSharedIndexInformer(f.listWatch(), &corev1.Pod{}, 0, cache.Indexers{})
 		for i := range told {
-			_, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(any, any) { told[i].Add(1) }})
+			_, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(any,
+				any) {
+				told[i].Add(1)
+			}})
 			must(b, err)
 		}
 		background(b, func(ctx context.Context) error {

@@ -15,12 +15,14 @@ import (
 	"github.com/thermostat-go/thermostat/leaderelection"
 )
 
-// BenchmarkLeaderHandOver stops a leader, on a real API server with the default periods, and waits until the work of the candidate that stands by begins.
+// BenchmarkLeaderHandOver stops a leader, on a real API server with the default periods, and waits until the work of
+// the candidate that stands by begins.
 func BenchmarkLeaderHandOver(b *testing.B) {
 	cluster := testcluster.Shared(b)
 	namespace := cluster.Namespace(b)
 	// handOver lets a first candidate lead and a second one stand by, then stops the first.
-	handOver := func(b *testing.B, side string, run func(ctx context.Context, lease, identity string, lead func()) error) {
+	handOver := func(b *testing.B, side string,
+		run func(ctx context.Context, lease, identity string, lead func()) error) {
 		for i := range b.N {
 			b.StopTimer()
 			lease := fmt.Sprintf("%s-%d", side, i)
@@ -29,7 +31,10 @@ func BenchmarkLeaderHandOver(b *testing.B) {
 			ended := make(chan error, 1)
 			go func() { ended <- run(ctx, lease, "first", func() { close(first) }) }()
 			<-first
-			background(b, func(ctx context.Context) error { return run(ctx, lease, "second", func() { close(second) }) })
+			background(b, func(ctx context.Context) error {
+				return run(ctx, lease, "second",
+					func() { close(second) })
+			})
 			time.Sleep(3 * time.Second) // the second one has seen the lease, and is anywhere in its period
 			b.StartTimer()
 			stop()

@@ -95,7 +95,8 @@ func known() (parts []string) {
 	return slices.Compact(append(parts, growthPart))
 }
 
-// choose returns the rows and growths of the given parts; if there is none, everything but the rows that want to be asked for.
+// choose returns the rows and growths of the given parts; if there is none, everything but the rows that want to be
+// asked for.
 func choose(parts []string) (chosen []row, grow []growth, err error) {
 	for _, p := range parts {
 		if !slices.Contains(known(), p) {

@@ -52,8 +52,8 @@ func BenchmarkQueueOneKey(b *testing.B) {
 	})
 }
 
-// BenchmarkQueuePriority is the same with one of three priorities for each key. controller-runtime's queue would report metrics by default, ours would not:
-// so it is given a provider that drops them.
+// BenchmarkQueuePriority is the same with one of three priorities for each key. controller-runtime's queue would report
+// metrics by default, ours would not: so it is given a provider that drops them.
 func BenchmarkQueuePriority(b *testing.B) {
 	keys := keys(10_000)
 	b.Run("thermostat", func(b *testing.B) {

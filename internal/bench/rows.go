@@ -9,9 +9,12 @@ type row struct {
 	time     string // -test.benchtime
 	cpu      string // -test.cpu; empty: all
 	apart    bool   // each side has a process of its own
-	often    int    // how many times as often as others it is run, the sides in turn: what depends on who gets a lock next is not steady; zero: once
-	asked    bool   // it is run only if its part is asked for
-	rate     string // the benchmark is told to send at half the events/s that the peer reached in this one, which stands before it
+	// how many times as often as others it is run, the sides in turn: what depends on who gets a lock next is not
+	// steady; zero: once
+	often int
+	asked bool // it is run only if its part is asked for
+	// the benchmark is told to send at half the events/s that the peer reached in this one, which stands before it
+	rate     string
 	measures []measure
 }
 
@@ -60,21 +63,24 @@ const (
 
 // The targets are ours. They were set from measurements of the peers and of prototypes, before the code was written.
 var rows = []row{
-	{part: "queue", workload: "Add, Get, Forget, Done of 10k keys in turn", bench: "QueueOneKey", time: "500ms", measures: []measure{
-		{name: "time", unit: "sec/op", ratio: atMost(0.55)},
-		{name: "allocations", unit: "allocs/op", limit: atMost(0)},
-	}},
+	{part: "queue", workload: "Add, Get, Forget, Done of 10k keys in turn", bench: "QueueOneKey", time: "500ms",
+		measures: []measure{
+			{name: "time", unit: "sec/op", ratio: atMost(0.55)},
+			{name: "allocations", unit: "allocs/op", limit: atMost(0)},
+		}},
 	{part: "queue", workload: "the same with priorities", bench: "QueuePriority", time: "500ms", measures: []measure{
 		{name: "time", unit: "sec/op", peer: controllerRuntime, ratio: atMost(0.15)},
 		{name: "allocations", unit: "allocs/op", peer: controllerRuntime, limit: atMost(1)},
 	}},
-	{part: "queue", workload: "8 producers, 8 workers, 100k keys", bench: "QueueContended", time: "3x", often: 5, measures: []measure{
-		{name: "throughput", unit: "keys/s", ratio: atLeast(1.3)},
-	}},
-	{part: "queue", workload: "AddAfter(1 h and more) of 1M keys", bench: "QueueDelayed", time: "1x", measures: []measure{
-		{name: "time", unit: "sec/key", ratio: atMost(0.6)},
-		{name: "memory", unit: "B/key", ratio: atMost(0.6)},
-	}},
+	{part: "queue", workload: "8 producers, 8 workers, 100k keys", bench: "QueueContended", time: "3x", often: 5,
+		measures: []measure{
+			{name: "throughput", unit: "keys/s", ratio: atLeast(1.3)},
+		}},
+	{part: "queue", workload: "AddAfter(1 h and more) of 1M keys", bench: "QueueDelayed", time: "1x",
+		measures: []measure{
+			{name: "time", unit: "sec/key", ratio: atMost(0.6)},
+			{name: "memory", unit: "B/key", ratio: atMost(0.6)},
+		}},
 	{part: "store", workload: "150k pods, 3 indexes", bench: "StoreBytes", time: "1x", measures: []measure{
 		{name: "memory beside each object", unit: "B/object", ratio: atMost(0.5)},
 	}},
@@ -82,65 +88,81 @@ var rows = []row{
 		{name: "time", unit: "sec/op", ratio: atMost(0.65)},
 		{name: "allocations", unit: "allocs/op", limit: atMost(0)},
 	}},
-	{part: "store", workload: "look up 30 pods by their owner's UID", bench: "StoreLookup", time: "500ms", measures: []measure{
-		{name: "time", unit: "sec/op", ratio: atMost(0.3)},
-		{name: "bytes copied", unit: "B/op", limit: atMost(8 * 32)}, // 30 references, and the next size that there is
-	}},
-	{part: "store", workload: "update an object, its 3 index values unchanged", bench: "StoreUpdate", home: "../../informer", time: "500ms", measures: []measure{
-		{name: "time", unit: "sec/op", ratio: atMost(0.5)},
-		{name: "allocations", unit: "allocs/op", limit: atMost(2)},
-	}},
+	{part: "store", workload: "look up 30 pods by their owner's UID", bench: "StoreLookup", time: "500ms",
+		measures: []measure{
+			{name: "time", unit: "sec/op", ratio: atMost(0.3)},
+			{name: "bytes copied", unit: "B/op",
+				limit: atMost(8 * 32)}, // 30 references, and the next size that there is
+		}},
+	{part: "store", workload: "update an object, its 3 index values unchanged", bench: "StoreUpdate",
+		home: "../../informer", time: "500ms", measures: []measure{
+			{name: "time", unit: "sec/op", ratio: atMost(0.5)},
+			{name: "allocations", unit: "allocs/op", limit: atMost(2)},
+		}},
 	{part: "store", workload: "visit all of 150k", bench: "StoreVisit", time: "500ms", measures: []measure{
 		{name: "time", unit: "sec/op", ratio: atMost(0.5)},
 		{name: "bytes copied", unit: "B/op", limit: atMost(8 * 150_000 * 1.01)}, // a reference each, in whole pages
 	}},
-	{part: "informer", workload: "update from a watch to one handler", bench: "InformerUpdate/handlers=1", time: "500000x", measures: []measure{
-		{name: "time", unit: "sec/op", ratio: atMost(0.4)},
-		{name: "allocations", unit: "allocs/op", limit: atMost(4)},
-	}},
-	{part: "informer", workload: "the same to ten handlers", bench: "InformerUpdate/handlers=10", time: "300000x", measures: []measure{
-		{name: "time", unit: "sec/op", ratio: atMost(0.2)},
-	}},
-	{part: "coldstart", workload: "150k pods, plain list in protobuf", bench: "ColdStart/protobuf,plain", time: "1x", apart: true, measures: []measure{
-		{name: "time", unit: "sec/op", ratio: atMost(0.6)},
-		{name: "peak RSS", unit: "peak-B/op", ratio: atMost(0.65)},
-		{name: "heap of each pod", unit: "heap-B/pod", ratio: atMost(0.7)},
-		{name: "heap of each pod, projected", unit: "heap-B/pod", side: "thermostat,projected", ratio: atMost(0.2)},
-		{name: "the same against trimmed pods", unit: "heap-B/pod", side: "thermostat,projected", peer: "client-go,trimmed", ratio: atMost(0.5)},
-	}},
-	{part: "coldstart", workload: "150k pods, streamed list in protobuf", bench: "ColdStart/protobuf", time: "1x", apart: true, measures: []measure{
-		{name: "time", unit: "sec/op", ratio: atMost(0.6)},
-		{name: "peak RSS", unit: "peak-B/op", ratio: atMost(0.65)},
-	}},
-	{part: "coldstart", workload: "150k pods, plain list in JSON", bench: "ColdStart/json,plain", time: "1x", apart: true, measures: []measure{
-		{name: "time", unit: "sec/op", ratio: atMost(0.7)},
-		{name: "peak RSS", unit: "peak-B/op", ratio: atMost(0.6)},
-	}},
-	{part: "endtoend", workload: "100k watch events to 5 workers", bench: "EndToEnd", time: "1x", often: 2, apart: true, measures: []measure{
-		{name: "throughput", unit: "events/s", ratio: atLeast(2)},
-		{name: "CPU", unit: "cpu-sec/op", ratio: atMost(0.6)},
-		{name: "throughput of the manager", unit: "events/s", side: "thermostat,manager", peer: controllerRuntime, ratio: atLeast(4)},
-		{name: "CPU of the manager", unit: "cpu-sec/op", side: "thermostat,manager", peer: controllerRuntime, ratio: atMost(0.6)},
-	}},
-	{part: "endtoend", workload: "the same at half of client-go's throughput", bench: "EndToEndLatency", time: "1x", apart: true, rate: "EndToEnd", measures: []measure{
-		{name: "p50", unit: "p50-sec", ratio: atMost(1)},
-		{name: "p99", unit: "p99-sec", ratio: atMost(0.5)},
-	}},
-	{part: "endtoend", workload: "the managers at half of controller-runtime's", bench: "EndToEndLatency", time: "1x", apart: true, rate: "EndToEnd", measures: []measure{
-		{name: "p99", unit: "p99-sec", side: "thermostat,manager", peer: controllerRuntime, ratio: atMost(0.5)},
-	}},
-	{part: "leader", workload: "hand-over after a clean release", bench: "LeaderHandOver", time: "1x", measures: []measure{
-		{name: "time", unit: "sec/op", limit: atMost(0.050)},
-	}},
-	{part: "replicaset", workload: "100 ReplicaSets of 30 pods", bench: "ReplicaSets", home: "../../examples/replicaset", time: "1x", apart: true, asked: true, measures: []measure{
-		{name: "time up", unit: "up-sec", peer: builtIn, ratio: atMost(1)},
-		{name: "time down", unit: "down-sec", peer: builtIn, ratio: atMost(1)},
-		{name: "a deleted pod replaced, p50", unit: "replaced-p50-sec", peer: builtIn, ratio: atMost(1)},
-		{name: "a deleted pod replaced, p99", unit: "replaced-p99-sec", peer: builtIn, ratio: atMost(1)},
-		{name: "requests", unit: "requests", peer: builtIn, ratio: atMost(1)},
-		{name: "pods created", unit: "pods-created", peer: builtIn, ratio: atMost(1)},
-		{name: "pods deleted", unit: "pods-deleted", peer: builtIn, ratio: atMost(1)},
-		{name: "status writes", unit: "status-writes", peer: builtIn, ratio: atMost(0.7)},
-		{name: "event writes", unit: "event-writes", peer: builtIn, ratio: atMost(1)},
-	}},
+	{part: "informer", workload: "update from a watch to one handler", bench: "InformerUpdate/handlers=1",
+		time: "500000x", measures: []measure{
+			{name: "time", unit: "sec/op", ratio: atMost(0.4)},
+			{name: "allocations", unit: "allocs/op", limit: atMost(4)},
+		}},
+	{part: "informer", workload: "the same to ten handlers", bench: "InformerUpdate/handlers=10", time: "300000x",
+		measures: []measure{
+			{name: "time", unit: "sec/op", ratio: atMost(0.2)},
+		}},
+	{part: "coldstart", workload: "150k pods, plain list in protobuf", bench: "ColdStart/protobuf,plain", time: "1x",
+		apart: true, measures: []measure{
+			{name: "time", unit: "sec/op", ratio: atMost(0.6)},
+			{name: "peak RSS", unit: "peak-B/op", ratio: atMost(0.65)},
+			{name: "heap of each pod", unit: "heap-B/pod", ratio: atMost(0.7)},
+			{name: "heap of each pod, projected", unit: "heap-B/pod", side: "thermostat,projected", ratio: atMost(0.2)},
+			{name: "the same against trimmed pods", unit: "heap-B/pod", side: "thermostat,projected",
+				peer: "client-go,trimmed", ratio: atMost(0.5)},
+		}},
+	{part: "coldstart", workload: "150k pods, streamed list in protobuf", bench: "ColdStart/protobuf", time: "1x",
+		apart: true, measures: []measure{
+			{name: "time", unit: "sec/op", ratio: atMost(0.6)},
+			{name: "peak RSS", unit: "peak-B/op", ratio: atMost(0.65)},
+		}},
+	{part: "coldstart", workload: "150k pods, plain list in JSON", bench: "ColdStart/json,plain", time: "1x",
+		apart: true, measures: []measure{
+			{name: "time", unit: "sec/op", ratio: atMost(0.7)},
+			{name: "peak RSS", unit: "peak-B/op", ratio: atMost(0.6)},
+		}},
+	{part: "endtoend", workload: "100k watch events to 5 workers", bench: "EndToEnd", time: "1x", often: 2, apart: true,
+		measures: []measure{
+			{name: "throughput", unit: "events/s", ratio: atLeast(2)},
+			{name: "CPU", unit: "cpu-sec/op", ratio: atMost(0.6)},
+			{name: "throughput of the manager", unit: "events/s", side: "thermostat,manager", peer: controllerRuntime,
+				ratio: atLeast(4)},
+			{name: "CPU of the manager", unit: "cpu-sec/op", side: "thermostat,manager", peer: controllerRuntime,
+				ratio: atMost(0.6)},
+		}},
+	{part: "endtoend", workload: "the same at half of client-go's throughput", bench: "EndToEndLatency", time: "1x",
+		apart: true, rate: "EndToEnd", measures: []measure{
+			{name: "p50", unit: "p50-sec", ratio: atMost(1)},
+			{name: "p99", unit: "p99-sec", ratio: atMost(0.5)},
+		}},
+	{part: "endtoend", workload: "the managers at half of controller-runtime's", bench: "EndToEndLatency", time: "1x",
+		apart: true, rate: "EndToEnd", measures: []measure{
+			{name: "p99", unit: "p99-sec", side: "thermostat,manager", peer: controllerRuntime, ratio: atMost(0.5)},
+		}},
+	{part: "leader", workload: "hand-over after a clean release", bench: "LeaderHandOver", time: "1x",
+		measures: []measure{
+			{name: "time", unit: "sec/op", limit: atMost(0.050)},
+		}},
+	{part: "replicaset", workload: "100 ReplicaSets of 30 pods", bench: "ReplicaSets",
+		home: "../../examples/replicaset", time: "1x", apart: true, asked: true, measures: []measure{
+			{name: "time up", unit: "up-sec", peer: builtIn, ratio: atMost(1)},
+			{name: "time down", unit: "down-sec", peer: builtIn, ratio: atMost(1)},
+			{name: "a deleted pod replaced, p50", unit: "replaced-p50-sec", peer: builtIn, ratio: atMost(1)},
+			{name: "a deleted pod replaced, p99", unit: "replaced-p99-sec", peer: builtIn, ratio: atMost(1)},
+			{name: "requests", unit: "requests", peer: builtIn, ratio: atMost(1)},
+			{name: "pods created", unit: "pods-created", peer: builtIn, ratio: atMost(1)},
+			{name: "pods deleted", unit: "pods-deleted", peer: builtIn, ratio: atMost(1)},
+			{name: "status writes", unit: "status-writes", peer: builtIn, ratio: atMost(0.7)},
+			{name: "event writes", unit: "event-writes", peer: builtIn, ratio: atMost(1)},
+		}},
 }

@@ -25,7 +25,8 @@ type bench struct {
 	done     map[string]figures // of the workloads that have been run, by their benchmark and the number of cores
 }
 
-// encodedEnv names a folder where the servers of the benchmarks keep what they have encoded, so that not each of a long run does it anew.
+// encodedEnv names a folder where the servers of the benchmarks keep what they have encoded, so that not each of a long
+// run does it anew.
 const encodedEnv = "THERMOSTAT_BENCH_ENCODED"
 
 // rateEnv is how many events a second a benchmark is to send.
@@ -67,7 +68,8 @@ func (b *bench) run(ctx context.Context, r row) (figures, error) {
 	b.done[r.bench+r.cpu] = all
 	for range b.count * max(r.often, 1) {
 		for _, pattern := range patterns {
-			args := []string{"-test.run=^$", "-test.benchmem", "-test.timeout=10m", "-test.bench=" + pattern, "-test.benchtime=" + r.time}
+			args := []string{"-test.run=^$", "-test.benchmem", "-test.timeout=10m", "-test.bench=" + pattern,
+				"-test.benchtime=" + r.time}
 			if r.cpu != "" {
 				args = append(args, "-test.cpu="+r.cpu)
 			}

@@ -26,8 +26,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// server is an API server that has pods, and nothing else. Everything is encoded before anybody asks, so that answers take little of the CPU that its
-// client is measured on. It has a process of its own, so that its memory and CPU time are not the client's.
+// server is an API server that has pods, and nothing else. Everything is encoded before anybody asks, so that answers
+// take little of the CPU that its client is measured on. It has a process of its own, so that its memory and CPU time
+// are not the client's.
 type server struct {
 	serverOptions
 	pods    [][]byte // as items of a list
@@ -42,7 +43,8 @@ type serverOptions struct {
 	Realistic bool // else small
 	JSON      bool // else protobuf
 	Plain     bool // lists are not streamed but plain ones, in pages if the client wants that
-	Later     bool // nothing exists at first; the pods are events that follow once the client has asked for them: see send
+	// nothing exists at first; the pods are events that follow once the client has asked for them: see send
+	Later bool
 }
 
 const serverEnv = "THERMOSTAT_BENCH_SERVER"
@@ -75,7 +77,8 @@ func startServer(b *testing.B, o serverOptions) *rest.Config {
 	must(b, err)
 	c := &rest.Config{Host: "http://" + strings.TrimSpace(address), QPS: -1}
 	if !o.JSON {
-		c.ContentType, c.AcceptContentTypes = k8sruntime.ContentTypeProtobuf, k8sruntime.ContentTypeProtobuf+","+k8sruntime.ContentTypeJSON
+		c.ContentType, c.AcceptContentTypes = k8sruntime.ContentTypeProtobuf,
+			k8sruntime.ContentTypeProtobuf+","+k8sruntime.ContentTypeJSON
 	}
 	return c
 }
@@ -222,7 +225,8 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 	items = items[from:]
 	// As real servers do: from their cache, which resourceVersion 0 asks for, a list comes in one piece.
-	if limit, _ := strconv.Atoi(r.URL.Query().Get("limit")); limit > 0 && limit < len(items) && r.URL.Query().Get("resourceVersion") != "0" {
+	if limit, _ := strconv.Atoi(r.URL.Query().Get("limit")); limit > 0 && limit < len(items) &&
+		r.URL.Query().Get("resourceVersion") != "0" {
 		items, meta.Continue = items[:limit], strconv.Itoa(from+limit)
 	}
 	out := bufio.NewWriterSize(w, 1<<16)
@@ -252,7 +256,8 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 	out.Write(envelope("PodList", size))
 	out.Write(head)
 	for _, item := range items {
-		out.Write(protowire.AppendVarint(protowire.AppendTag(out.AvailableBuffer(), 2, protowire.BytesType), uint64(len(item))))
+		out.Write(protowire.AppendVarint(protowire.AppendTag(out.AvailableBuffer(), 2, protowire.BytesType),
+			uint64(len(item))))
 		out.Write(item)
 	}
 }
@@ -263,7 +268,8 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		json.NewEncoder(w).Encode(metav1.Status{
-			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity,
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+			Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity,
 		})
 		return
 	}
@@ -280,7 +286,8 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request) {
 	flush()
 	if streamed {
 		bookmark := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			ResourceVersion: strconv.Itoa(firstVersion), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+			ResourceVersion: strconv.Itoa(firstVersion),
+			Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 		}}
 		if !s.Later {
 			bookmark.ResourceVersion = s.version

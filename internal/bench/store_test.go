@@ -16,8 +16,8 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// The stores hold 150,000 pods, found by namespace, by their owner's UID and by node. Ours is filled by an informer, as there is no other way; of the
-// peer it is the store alone. Updates are in package informer.
+// The stores hold 150,000 pods, found by namespace, by their owner's UID and by node. Ours is filled by an informer, as
+// there is no other way; of the peer it is the store alone. Updates are in package informer.
 
 const (
 	byNamespace = "namespace"
@@ -26,7 +26,8 @@ const (
 )
 
 // ourStore returns an informer that holds pods, the very objects, and its indexes. It ends with the benchmark.
-func ourStore(b *testing.B, pods []*corev1.Pod) (inf *informer.SharedIndexInformer[*corev1.Pod], owners *informer.Index[types.UID, *corev1.Pod]) {
+func ourStore(b *testing.B, pods []*corev1.Pod) (inf *informer.SharedIndexInformer[*corev1.Pod],
+	owners *informer.Index[types.UID, *corev1.Pod]) {
 	f := newFeed()
 	inf, err := informer.New[*corev1.Pod](f, informer.Options[*corev1.Pod]{})
 	must(b, err)
@@ -199,13 +200,17 @@ func (f *feed) list(pods []*corev1.Pod) {
 		f.watch.Add(p)
 	}
 	f.watch.Action(watch.Bookmark, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		ResourceVersion: strconv.Itoa(len(pods)), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+		ResourceVersion: strconv.Itoa(len(pods)),
+		Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 	}})
 }
 
 func (f *feed) listWatch() cache.ListerWatcher {
 	return &cache.ListWatch{
-		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return f.List(ctx, o) },
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
+			error) {
+			return f.List(ctx, o)
+		},
 		WatchFuncWithContext: f.Watch,
 	}
 }

@@ -29,7 +29,8 @@ func runCommand(command *cobra.Command, args []string) int {
 	return cli.Run(command)
 }
 
-// runEtcd runs a one-member etcd in the folder args[0] until SIGTERM or SIGINT. It listens on sockets in that folder only.
+// runEtcd runs a one-member etcd in the folder args[0] until SIGTERM or SIGINT. It listens on sockets in that folder
+// only.
 func runEtcd(args []string) int {
 	if len(args) != 1 {
 		return usage("etcd needs one argument: its data folder")

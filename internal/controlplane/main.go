@@ -1,5 +1,6 @@
 // Command controlplane is a Kubernetes control plane for tests and demonstrations in one binary: the real etcd,
-// kube-apiserver and kube-controller-manager, each in a process of its own, a supervisor that they never outlive, and kubectl.
+// kube-apiserver and kube-controller-manager, each in a process of its own, a supervisor that they never outlive, and
+// kubectl.
 package main
 
 import (

@@ -42,7 +42,8 @@ func supervise(ctx context.Context) (err error) {
 		return fmt.Errorf("create the data folder: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	return supervisor.Serve(ctx, os.Stdin, os.Stdout, dir, func(s *supervisor.Supervisor) map[string]supervisor.Handler {
-		return plane.New(dir, binary, s).Handlers()
-	})
+	return supervisor.Serve(ctx, os.Stdin, os.Stdout, dir,
+		func(s *supervisor.Supervisor) map[string]supervisor.Handler {
+			return plane.New(dir, binary, s).Handlers()
+		})
 }

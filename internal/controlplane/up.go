@@ -23,7 +23,8 @@ import (
 // runUp starts a control plane for a person and ends it on SIGINT or SIGTERM.
 func runUp(args []string) int {
 	flags := flag.NewFlagSet("controlplane up", flag.ContinueOnError)
-	kubeconfig := flags.String("kubeconfig", "", "write the administrator's kubeconfig to this `path` (default: in the data folder)")
+	kubeconfig := flags.String("kubeconfig", "",
+		"write the administrator's kubeconfig to this `path` (default: in the data folder)")
 	node := flags.String("node-standin", "", "run this `binary` in place of a node")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -98,13 +99,15 @@ Logs are in %s. Ctrl-C ends the control plane and removes all its files.
 				return errors.New("the supervisor has ended")
 			}
 			if m.Event == "exit" {
-				return fmt.Errorf("%s has ended (%s); the end of its log:\n%s", m.Name, m.Status, supervisor.Tail(m.Log))
+				return fmt.Errorf("%s has ended (%s); the end of its log:\n%s", m.Name, m.Status,
+					supervisor.Tail(m.Log))
 			}
 		}
 	}
 }
 
-// ours refuses to write over a kubeconfig that somebody else wrote: a slip of the hand must not cost anybody their clusters.
+// ours refuses to write over a kubeconfig that somebody else wrote: a slip of the hand must not cost anybody their
+// clusters.
 func ours(path string) error {
 	content, err := os.ReadFile(path)
 	switch {

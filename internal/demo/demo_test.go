@@ -20,7 +20,8 @@ func TestDemo(t *testing.T) {
 	err := run(t.Context(), say, stage, false)
 	require.NoError(t, err, out.String())
 	t.Log(out.String())
-	require.Equal(t, len((&demo{stage: stage}).steps()), strings.Count(out.String(), "   => "), "each step has a result")
+	require.Equal(t, len((&demo{stage: stage}).steps()), strings.Count(out.String(), "   => "),
+		"each step has a result")
 }
 
 func TestNarratorIntoAPipe(t *testing.T) {
@@ -59,7 +60,8 @@ func TestNarratorTakesBuildProgress(t *testing.T) {
 
 func TestLook(t *testing.T) {
 	pod := func(name, image string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
 	}
 	l := look{owned: []*corev1.Pod{pod("a", "web:1"), pod("b", "web:2"), pod("c", "web:2")}, ready: 2}
 	require.Equal(t, "3 pods, 2 Ready", l.String())

@@ -26,7 +26,8 @@ type here struct {
 const leaseDuration, renewDeadline, retryPeriod = 8 * time.Second, 4 * time.Second, time.Second
 
 func (h *here) what() string {
-	return "A control plane on this machine: etcd, kube-apiserver, kube-controller-manager without its ReplicaSet controller, and a stand-in for a node."
+	return "A control plane on this machine: etcd, kube-apiserver, kube-controller-manager without its ReplicaSet " +
+		"controller, and a stand-in for a node."
 }
 func (h *here) replicas() string                { return "two processes" }
 func (h *here) howItEnds() string               { return "kill -9 the leader" }
@@ -46,14 +47,16 @@ func (h *here) open(ctx context.Context) (client kubernetes.Interface, namespace
 		return nil, "", "", err
 	}
 	namespace, err = h.cluster.CreateNamespace(ctx, "demo")
-	return h.cluster.Client(), namespace, fmt.Sprintf("Kubernetes %s is ready after %s.", version.GitVersion, seconds(time.Since(began))), err
+	return h.cluster.Client(), namespace,
+		fmt.Sprintf("Kubernetes %s is ready after %s.", version.GitVersion, seconds(time.Since(began))), err
 }
 
 func (h *here) start(ctx context.Context) (string, error) {
 	began := time.Now()
 	h.narrator.count("compiling examples/replicaset")
 	binary := filepath.Join(h.cluster.Dir(), "replicaset")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/thermostat-go/thermostat/examples/replicaset")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary,
+		"github.com/thermostat-go/thermostat/examples/replicaset")
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build examples/replicaset: %w\n%s", err, output)
 	}
@@ -62,8 +65,10 @@ func (h *here) start(ctx context.Context) (string, error) {
 	namespace, lease := h.lease()
 	for _, name := range []string{"replica-a", "replica-b"} {
 		process, err := h.cluster.Run(ctx, testcluster.Command{Name: name, Path: binary, Args: []string{
-			"--kubeconfig", h.cluster.Kubeconfig(), "--leader-elect-resource-namespace", namespace, "--leader-elect-resource-name", lease,
-			"--leader-elect-identity", name, "--leader-elect-lease-duration", leaseDuration.String(), "--leader-elect-renew-deadline", renewDeadline.String(),
+			"--kubeconfig", h.cluster.Kubeconfig(), "--leader-elect-resource-namespace", namespace,
+			"--leader-elect-resource-name", lease,
+			"--leader-elect-identity", name, "--leader-elect-lease-duration", leaseDuration.String(),
+			"--leader-elect-renew-deadline", renewDeadline.String(),
 			"--leader-elect-retry-period", retryPeriod.String(), "-v", "1",
 		}})
 		if err != nil {
@@ -71,13 +76,15 @@ func (h *here) start(ctx context.Context) (string, error) {
 		}
 		h.processes[name] = process
 		if len(h.processes) == 1 { // the first one is to lead, so that the story has one order
-			h.narrator.count(fmt.Sprintf("waiting for the lease: a new one is not taken before %v, in case somebody still leads by an old one", leaseDuration))
+			h.narrator.count(fmt.Sprintf("waiting for the lease: a new one is not taken before %v, in case somebody "+
+				"still leads by an old one", leaseDuration))
 			if _, err := awaitLeader(ctx, h.cluster.Client(), h, ""); err != nil {
 				return "", err
 			}
 		}
 	}
-	return fmt.Sprintf("built in %s; replica-a leads after %s, replica-b stands by.", seconds(built), seconds(time.Since(began)-built)), nil
+	return fmt.Sprintf("built in %s; replica-a leads after %s, replica-b stands by.", seconds(built),
+		seconds(time.Since(began)-built)), nil
 }
 
 // running finds a controller that has ended though nobody asked it to.
@@ -101,7 +108,8 @@ func (h *here) endLeader(ctx context.Context, holder string) (result string, wit
 		return "", 0, err
 	}
 	delete(h.processes, leader.Name)
-	return fmt.Sprintf("kill -9 %d: %s is dead, and its lease lasts up to %v more", leader.PID, leader.Name, leaseDuration), leaseDuration + 2*retryPeriod, nil
+	return fmt.Sprintf("kill -9 %d: %s is dead, and its lease lasts up to %v more", leader.PID, leader.Name,
+		leaseDuration), leaseDuration + 2*retryPeriod, nil
 }
 
 func (h *here) end(ctx context.Context) (string, error) {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// inCluster is the stage in a cluster of somebody else's, to which examples/replicaset/deploy has been applied: the controller is a Deployment, and
-// makes its own pods.
+// inCluster is the stage in a cluster of somebody else's, to which examples/replicaset/deploy has been applied: the
+// controller is a Deployment, and makes its own pods.
 type inCluster struct {
 	narrator   *narrator
 	kubeconfig string
@@ -55,7 +55,8 @@ func (c *inCluster) open(ctx context.Context) (client kubernetes.Interface, name
 	if err != nil {
 		return nil, "", "", err
 	}
-	created, err := c.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "demo-"}}, metav1.CreateOptions{})
+	created, err := c.client.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "demo-"}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, "", "", fmt.Errorf("create a namespace: %w", err)
 	}
@@ -70,10 +71,12 @@ func (c *inCluster) start(ctx context.Context) (string, error) {
 		d, err := c.client.AppsV1().Deployments(deployedIn).Get(ctx, deployed, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return "", fmt.Errorf("the controller is not deployed in this cluster: kubectl apply -k examples/replicaset/deploy, and -f examples/replicaset/deploy/bootstrap.yaml")
+			return "", fmt.Errorf("the controller is not deployed in this cluster: kubectl apply -k " +
+				"examples/replicaset/deploy, and -f examples/replicaset/deploy/bootstrap.yaml")
 		case err == nil && d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == 2:
 		case time.Now().After(deadline):
-			return "", fmt.Errorf("the Deployment %s/%s has not two available pods after %s", deployedIn, deployed, seconds(time.Since(began)))
+			return "", fmt.Errorf("the Deployment %s/%s has not two available pods after %s", deployedIn, deployed,
+				seconds(time.Since(began)))
 		default:
 			if err := sleep(ctx); err != nil {
 				return "", err
@@ -93,7 +96,8 @@ func (c *inCluster) start(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("the controller has made its own two pods; %s leads after %s.", holder, seconds(time.Since(began))), nil
+	return fmt.Sprintf("the controller has made its own two pods; %s leads after %s.", holder,
+		seconds(time.Since(began))), nil
 }
 
 func sleep(ctx context.Context) error {
@@ -107,7 +111,8 @@ func sleep(ctx context.Context) error {
 
 // pods are those of the controller that are not on their way out.
 func (c *inCluster) pods(ctx context.Context) ([]corev1.Pod, error) {
-	list, err := c.client.CoreV1().Pods(deployedIn).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + deployed})
+	list, err := c.client.CoreV1().Pods(deployedIn).List(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + deployed})
 	if err != nil {
 		return nil, fmt.Errorf("list the pods of the controller: %w", err)
 	}
@@ -138,7 +143,8 @@ func (c *inCluster) endLeader(ctx context.Context, holder string) (result string
 	for _, pod := range pods {
 		if strings.HasPrefix(holder, pod.Name) {
 			// It finishes the run that it is in, and lets the lease go.
-			return pod.Name + " is deleted", 45 * time.Second, c.client.CoreV1().Pods(deployedIn).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+			return pod.Name + " is deleted", 45 * time.Second,
+				c.client.CoreV1().Pods(deployedIn).Delete(ctx, pod.Name, metav1.DeleteOptions{})
 		}
 	}
 	return "", 0, fmt.Errorf("the leader %s is none of the controller's pods", holder)
@@ -160,11 +166,13 @@ func (c *inCluster) end(ctx context.Context) (string, error) {
 }
 
 func (c *inCluster) hint(namespace string) string {
-	return fmt.Sprintf("It keeps running until Ctrl-C. In another terminal: kubectl --kubeconfig %s --namespace %s get deployments,replicasets,pods", c.kubeconfig, namespace)
+	return fmt.Sprintf("It keeps running until Ctrl-C. In another terminal: kubectl --kubeconfig %s --namespace %s "+
+		"get deployments,replicasets,pods", c.kubeconfig, namespace)
 }
 
 func (c *inCluster) showLogs() {
-	c.narrator.text("The log of the controller: kubectl --kubeconfig %s --namespace %s logs deployment/%s", c.kubeconfig, deployedIn, deployed)
+	c.narrator.text("The log of the controller: kubectl --kubeconfig %s --namespace %s logs deployment/%s",
+		c.kubeconfig, deployedIn, deployed)
 }
 
 func (c *inCluster) close() error {

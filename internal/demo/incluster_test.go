@@ -17,12 +17,15 @@ import (
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
-// The demo in a cluster, where this test is the kubelet of the controller's pods: it starts a process for each, and ends it when the pod is deleted.
+// The demo in a cluster, where this test is the kubelet of the controller's pods: it starts a process for each, and
+// ends it when the pod is deleted.
 func TestDemoInACluster(t *testing.T) {
 	cluster := testcluster.Private(t)
-	kustomize, err := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../tools/go.mod", "-n", "kustomize").Output()
+	kustomize, err := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../tools/go.mod", "-n",
+		"kustomize").Output()
 	require.NoError(t, err)
-	manifests, err := exec.CommandContext(t.Context(), strings.TrimSpace(string(kustomize)), "build", "../../examples/replicaset/deploy").Output()
+	manifests, err := exec.CommandContext(t.Context(), strings.TrimSpace(string(kustomize)), "build",
+		"../../examples/replicaset/deploy").Output()
 	require.NoError(t, err)
 	first, err := os.ReadFile("../../examples/replicaset/deploy/bootstrap.yaml")
 	require.NoError(t, err)
@@ -32,7 +35,8 @@ func TestDemoInACluster(t *testing.T) {
 		require.NoError(t, cluster.Apply(t.Context(), objects...))
 	}
 	binary := filepath.Join(cluster.Dir(), "replicaset")
-	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../examples/replicaset").CombinedOutput()
+	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary,
+		"../../examples/replicaset").CombinedOutput()
 	require.NoError(t, err, string(output))
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -69,7 +73,8 @@ func beKubelet(ctx context.Context, cluster *testcluster.Cluster, binary string)
 				args = append(args, strings.ReplaceAll(arg, "$(NAMESPACE)", pod.Namespace))
 			}
 			args = append(args, "--metrics-bind-address=0") // they share one host here
-			if processes[pod.Name], err = cluster.Run(ctx, testcluster.Command{Name: pod.Name, Path: binary, Args: args}); err != nil {
+			if processes[pod.Name], err = cluster.Run(ctx,
+				testcluster.Command{Name: pod.Name, Path: binary, Args: args}); err != nil {
 				return err
 			}
 		}
@@ -97,5 +102,6 @@ func TestDemoInAClusterWithoutTheController(t *testing.T) {
 	err := run(t.Context(), say, s, false)
 	require.ErrorContains(t, err, "kubectl apply -k examples/replicaset/deploy")
 	namespace, err := cluster.Client().CoreV1().Namespaces().Get(t.Context(), s.namespace, metav1.GetOptions{})
-	require.True(t, apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil, "the demo's namespace goes with it")
+	require.True(t, apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil,
+		"the demo's namespace goes with it")
 }

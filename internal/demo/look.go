@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// look is what the API server says at one moment about the pods of the demo. Nothing of the library is asked: it is what is shown here.
+// look is what the API server says at one moment about the pods of the demo. Nothing of the library is asked: it is
+// what is shown here.
 type look struct {
 	owned       []*corev1.Pod // by a ReplicaSet, and not on their way out
 	ready       int           // of these

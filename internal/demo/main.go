@@ -1,8 +1,10 @@
-// Command demo shows the ReplicaSet controller of examples/replicaset at work on a real control plane, and checks everything that it says.
+// Command demo shows the ReplicaSet controller of examples/replicaset at work on a real control plane, and checks
+// everything that it says.
 //
-// It is what "make demo" runs. It needs the Go toolchain and nothing else: etcd, kube-apiserver and kube-controller-manager are compiled the
-// first time, run on this machine only, and end with it, as do all their files. With -kubeconfig it is given on a cluster to which
-// examples/replicaset/deploy has been applied: see "make kind-demo".
+// It is what "make demo" runs. It needs the Go toolchain and nothing else: etcd, kube-apiserver and
+// kube-controller-manager are compiled the first time, run on this machine only, and end with it, as do all their
+// files. With -kubeconfig it is given on a cluster to which examples/replicaset/deploy has been applied: see "make
+// kind-demo".
 package main
 
 import (
@@ -18,7 +20,8 @@ import (
 
 func main() {
 	keep := flag.Bool("keep", false, "stay up at the end, until Ctrl-C, and say how to play with kubectl")
-	kubeconfig := flag.String("kubeconfig", "", "the demo's cluster, in which the controller has been deployed; empty: one on this machine")
+	kubeconfig := flag.String("kubeconfig", "",
+		"the demo's cluster, in which the controller has been deployed; empty: one on this machine")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "demo: unexpected argument %q: there are only flags, see -help\n", flag.Arg(0))

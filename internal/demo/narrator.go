@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// narrator tells what happens. On a terminal the newest count replaces the one before it; into a pipe every line stays, so counts are
-// written there at most twice a second.
+// narrator tells what happens. On a terminal the newest count replaces the one before it; into a pipe every line stays,
+// so counts are written there at most twice a second.
 type narrator struct {
 	out      io.Writer
 	terminal bool
 
 	mu sync.Mutex
-	// Guarded by mu. live is the count on the terminal's last line, if there is one, or the last that was written to a pipe.
+	// Guarded by mu. live is the count on the terminal's last line, if there is one, or the last that was written to a
+	// pipe.
 	live   string
 	liveAt time.Time
 }
@@ -25,7 +26,8 @@ const pipePace = 500 * time.Millisecond
 
 func newNarrator(out *os.File) *narrator {
 	info, err := out.Stat()
-	return &narrator{out: out, terminal: err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"}
+	return &narrator{out: out, terminal: err == nil && info.Mode()&os.ModeCharDevice != 0 &&
+		os.Getenv("TERM") != "dumb"}
 }
 
 func (n *narrator) step(number int, title string) { n.line(fmt.Sprintf("\n%d. %s", number, title)) }

@@ -32,11 +32,15 @@ type step struct {
 func (d *demo) steps() []step {
 	return []step{
 		{d.stage.what(), d.startControlPlane},
-		{"Our ReplicaSet controller takes the empty place: " + d.stage.replicas() + ", of which one leads and one stands by.", d.startController},
-		{"A Deployment of 3. Kubernetes' own Deployment controller makes a ReplicaSet of it, and ours makes the pods.", d.createDeployment},
+		{"Our ReplicaSet controller takes the empty place: " + d.stage.replicas() +
+			", of which one leads and one stands by.", d.startController},
+		{"A Deployment of 3. Kubernetes' own Deployment controller makes a ReplicaSet of it, and ours makes the pods.",
+			d.createDeployment},
 		{"Drift: a pod is deleted by hand.", d.deletePod},
-		{"A pod gets another label, so it is none of ours any more: it is released, not deleted, and replaced.", d.relabelPod},
-		{"A new image. The Deployment controller rolls over from one ReplicaSet to the next, and ours follows both.", d.changeImage},
+		{"A pod gets another label, so it is none of ours any more: it is released, not deleted, and replaced.",
+			d.relabelPod},
+		{"A new image. The Deployment controller rolls over from one ReplicaSet to the next, and ours follows both.",
+			d.changeImage},
 		{"Scale to 10.", d.scaleUp},
 		{"Scale to 0.", d.scaleDown},
 		{fmt.Sprintf("Scale to %d, and %s half-way.", d.stage.crowd(), d.stage.howItEnds()), d.endLeader},
@@ -50,7 +54,8 @@ type stage interface {
 	what() string
 	replicas() string
 	howItEnds() string
-	// images are what the pods run before and after the rollout; crowd is more pods than the leader can make before it ends.
+	// images are what the pods run before and after the rollout; crowd is more pods than the leader can make before it
+	// ends.
 	images() (older, newer string)
 	crowd() int
 
@@ -86,7 +91,8 @@ func awaitLeader(ctx context.Context, client kubernetes.Interface, s stage, befo
 	namespace, name := s.lease()
 	for {
 		lease, err := client.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" && *lease.Spec.HolderIdentity != before {
+		if err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" &&
+			*lease.Spec.HolderIdentity != before {
 			return *lease.Spec.HolderIdentity, nil
 		}
 		if err := s.running(ctx); err != nil {
@@ -111,7 +117,8 @@ func (d *demo) createDeployment(ctx context.Context) (string, error) {
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{{Name: app, Image: older}}},
+				Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace,
+					Containers: []corev1.Container{{Name: app, Image: older}}},
 			},
 		},
 	}, metav1.CreateOptions{})
@@ -125,7 +132,8 @@ func (d *demo) createDeployment(ctx context.Context) (string, error) {
 	return fmt.Sprintf("3 pods Ready %s after the Deployment was created.", seconds(took)), d.statusSays(ctx, 3)
 }
 
-// statusSays checks the Deployment's status, which its controller adds up from the status that ours reports on ReplicaSets.
+// statusSays checks the Deployment's status, which its controller adds up from the status that ours reports on
+// ReplicaSets.
 func (d *demo) statusSays(ctx context.Context, available int32) error {
 	var status appsv1.DeploymentStatus
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(pollTime) {
@@ -134,11 +142,13 @@ func (d *demo) statusSays(ctx context.Context, available int32) error {
 			return fmt.Errorf("look at the Deployment: %w", err)
 		}
 		status = deployment.Status
-		if status.ObservedGeneration == deployment.Generation && status.Replicas == available && status.AvailableReplicas == available {
+		if status.ObservedGeneration == deployment.Generation && status.Replicas == available &&
+			status.AvailableReplicas == available {
 			return nil
 		}
 	}
-	return fmt.Errorf("the Deployment's status should report %d available replicas: it says %d of %d", available, status.AvailableReplicas, status.Replicas)
+	return fmt.Errorf("the Deployment's status should report %d available replicas: it says %d of %d", available,
+		status.AvailableReplicas, status.Replicas)
 }
 
 func (d *demo) deletePod(ctx context.Context) (string, error) {
@@ -150,7 +160,8 @@ func (d *demo) deletePod(ctx context.Context) (string, error) {
 	if err := d.client.CoreV1().Pods(d.namespace).Delete(ctx, victim, metav1.DeleteOptions{}); err != nil {
 		return "", fmt.Errorf("delete pod %s: %w", victim, err)
 	}
-	replaced, err := d.until(ctx, "a replacement of "+victim, func(l look) bool { return len(l.owned) == 3 && !l.has(victim) })
+	replaced, err := d.until(ctx, "a replacement of "+victim,
+		func(l look) bool { return len(l.owned) == 3 && !l.has(victim) })
 	if err != nil {
 		return "", err
 	}
@@ -161,7 +172,8 @@ func (d *demo) deletePod(ctx context.Context) (string, error) {
 	if replaced > time.Second {
 		return "", fmt.Errorf("pod %s was replaced after %s: more than a second", victim, seconds(replaced))
 	}
-	return fmt.Sprintf("%s is replaced after %s; 3 are Ready after %s.", victim, seconds(replaced), seconds(replaced+more)), nil
+	return fmt.Sprintf("%s is replaced after %s; 3 are Ready after %s.", victim, seconds(replaced),
+		seconds(replaced+more)), nil
 }
 
 func (d *demo) relabelPod(ctx context.Context) (string, error) {
@@ -171,7 +183,8 @@ func (d *demo) relabelPod(ctx context.Context) (string, error) {
 	}
 	name := l.owned[0].Name
 	pods := d.client.CoreV1().Pods(d.namespace)
-	if _, err := pods.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"debug"}}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := pods.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"debug"}}}`),
+		metav1.PatchOptions{}); err != nil {
 		return "", fmt.Errorf("label pod %s: %w", name, err)
 	}
 	took, err := d.until(ctx, name+" to be released and replaced", func(l look) bool {
@@ -184,28 +197,32 @@ func (d *demo) relabelPod(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("delete the released pod %s: %w", name, err)
 	}
 	_, err = d.until(ctx, "the released pod to go", func(l look) bool { return len(l.released) == 0 && settled(3)(l) })
-	return fmt.Sprintf("%s runs on without an owner, and a new pod is Ready in its place, after %s.", name, seconds(took)), err
+	return fmt.Sprintf("%s runs on without an owner, and a new pod is Ready in its place, after %s.", name,
+		seconds(took)), err
 }
 
 func (d *demo) changeImage(ctx context.Context) (string, error) {
 	d.most, d.mostOfOne, d.fewestReady = 0, 0, math.MaxInt
 	_, newer := d.stage.images()
 	patch := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":%q,"image":%q}]}}}}`, app, newer)
-	if _, err := d.client.AppsV1().Deployments(d.namespace).Patch(ctx, app, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := d.client.AppsV1().Deployments(d.namespace).Patch(ctx, app, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		return "", fmt.Errorf("change the image: %w", err)
 	}
 	took, err := d.until(ctx, "3 Ready pods of "+newer, func(l look) bool { return settled(3)(l) && l.allRun(newer) })
 	switch {
 	case err != nil:
 		return "", err
-	// In all there may be more than the 4 that maxSurge allows for, for a moment: the Deployment controller goes by what it has asked the ReplicaSets for, and
-	// the one that is to have fewer may be slower than the other one.
+	// In all there may be more than the 4 that maxSurge allows for, for a moment: the Deployment controller goes by
+	// what it has asked the ReplicaSets for, and the one that is to have fewer may be slower than the other one.
 	case d.mostOfOne > 3:
 		return "", fmt.Errorf("a ReplicaSet had %d pods at once, and none was asked for more than 3", d.mostOfOne)
 	case d.fewestReady < 3:
-		return "", fmt.Errorf("there were only %d Ready pods at a time; the Deployment wants 3 always (maxUnavailable 25%%, rounded down)", d.fewestReady)
+		return "", fmt.Errorf("there were only %d Ready pods at a time; the Deployment wants 3 always "+
+			"(maxUnavailable 25%%, rounded down)", d.fewestReady)
 	}
-	return fmt.Sprintf("all 3 run %s after %s, with never fewer than %d Ready and never more than %d in all.", newer, seconds(took), d.fewestReady, d.most), d.statusSays(ctx, 3)
+	return fmt.Sprintf("all 3 run %s after %s, with never fewer than %d Ready and never more than %d in all.", newer,
+		seconds(took), d.fewestReady, d.most), d.statusSays(ctx, 3)
 }
 
 func (d *demo) scale(ctx context.Context, replicas int32) error {
@@ -255,7 +272,8 @@ func (d *demo) endLeader(ctx context.Context) (string, error) {
 		return "", err
 	}
 	began := time.Now()
-	if _, err := d.until(ctx, "the leader to be half-way", func(l look) bool { return len(l.owned) >= crowd/3 }); err != nil {
+	if _, err := d.until(ctx, "the leader to be half-way",
+		func(l look) bool { return len(l.owned) >= crowd/3 }); err != nil {
 		return "", err
 	}
 	ended, within, err := d.stage.endLeader(ctx, holder)
@@ -282,9 +300,11 @@ func (d *demo) endLeader(ctx context.Context) (string, error) {
 	case d.most > crowd:
 		return "", fmt.Errorf("there were %d pods at a time, and %d were asked for", d.most, crowd)
 	case tookOver > within:
-		return "", fmt.Errorf("the standby took the lease after %s; %s was to be expected", seconds(tookOver), seconds(within))
+		return "", fmt.Errorf("the standby took the lease after %s; %s was to be expected", seconds(tookOver),
+			seconds(within))
 	}
-	return fmt.Sprintf("the leader ended at %d of %d pods; the other one took over %s later and made the rest, %s after the start, with never more than %d in all.",
+	return fmt.Sprintf("the leader ended at %d of %d pods; the other one took over %s later and made the rest, %s "+
+		"after the start, with never more than %d in all.",
 		len(left.owned), crowd, seconds(tookOver), seconds(time.Since(began)), crowd), d.statusSays(ctx, int32(crowd))
 }
 

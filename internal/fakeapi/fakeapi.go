@@ -1,7 +1,9 @@
-// Package fakeapi is one resource of an API server in memory, for unit tests in virtual time: it has the List and Watch of a typed client,
-// with resourceVersions, paging, streamed lists, bookmarks and a history that can be compacted, and hooks to make each of them go wrong.
+// Package fakeapi is one resource of an API server in memory, for unit tests in virtual time: it has the List and Watch
+// of a typed client, with resourceVersions, paging, streamed lists, bookmarks and a history that can be compacted, and
+// hooks to make each of them go wrong.
 //
-// It stands at the level of the client's methods. Whatever is about HTTP, authorization or writes by clients is tested on a real server.
+// It stands at the level of the client's methods. Whatever is about HTTP, authorization or writes by clients is tested
+// on a real server.
 package fakeapi
 
 import (
@@ -44,7 +46,8 @@ type Resource[T Object, L runtime.Object] struct {
 	pages     map[string]page
 	held      bool // Hold was called
 
-	// BeforeList and BeforeWatch, if set, are called without a lock before a request is served; an error is its answer. Set them before use.
+	// BeforeList and BeforeWatch, if set, are called without a lock before a request is served; an error is its answer.
+	// Set them before use.
 	BeforeList  func(metav1.ListOptions) error
 	BeforeWatch func(metav1.ListOptions) error
 	// NoStreaming refuses streamed lists as a server does that does not know them.
@@ -64,7 +67,8 @@ type page struct {
 	rest    []runtime.Object
 }
 
-// New makes an empty resource; newList makes an empty list, such as func() *corev1.PodList { return &corev1.PodList{} }.
+// New makes an empty resource; newList makes an empty list, such as func() *corev1.PodList { return &corev1.PodList{}
+// }.
 func New[T Object, L runtime.Object](newList func() L) *Resource[T, L] {
 	return &Resource[T, L]{
 		newList: newList, version: 1, compacted: 1,
@@ -143,7 +147,8 @@ func (r *Resource[T, L]) record(t watch.EventType, o T) {
 	r.tell(rec)
 }
 
-// tell lets every watcher have what is new to it. As on a real server, that is nothing for one that was asked for at a version which lies in the future.
+// tell lets every watcher have what is new to it. As on a real server, that is nothing for one that was asked for at a
+// version which lies in the future.
 func (r *Resource[T, L]) tell(rec record) {
 	for w := range r.watchers {
 		if rec.version > w.from {
@@ -207,8 +212,8 @@ func (r *Resource[T, L]) Compact() {
 	clear(r.pages)
 }
 
-// Snapshot remembers the present state; the function that it returns goes back to it, as a restore of the server's storage does: objects, version and
-// all, and every watch ends.
+// Snapshot remembers the present state; the function that it returns goes back to it, as a restore of the server's
+// storage does: objects, version and all, and every watch ends.
 func (r *Resource[T, L]) Snapshot() (restore func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

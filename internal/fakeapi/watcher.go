@@ -29,7 +29,8 @@ type watcher struct {
 	timeout *time.Timer // nil: the watch has no end; set before the reader knows of it
 }
 
-// newWatcher starts the goroutine that feeds out; it ends with end or Stop, one of which the reader or the resource calls.
+// newWatcher starts the goroutine that feeds out; it ends with end or Stop, one of which the reader or the resource
+// calls.
 func newWatcher(from int64, gone func(*watcher)) *watcher {
 	w := &watcher{from: from, wake: make(chan struct{}, 1), stop: make(chan struct{}), out: make(chan watch.Event)}
 	w.gone = func() { gone(w) }
@@ -117,5 +118,6 @@ func (w *watcher) Stop() {
 func (w *watcher) ResultChan() <-chan watch.Event { return w.out }
 
 func status(code int32, reason metav1.StatusReason) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: string(reason)}}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason,
+		Message: string(reason)}}
 }

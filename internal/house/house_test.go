@@ -60,7 +60,8 @@ func TestLinksOfTheReadmeLeadSomewhere(t *testing.T) {
 }
 
 // forbidden is what the library re-thinks, and therefore does not use.
-var forbidden = []string{"k8s.io/client-go/tools/cache", "k8s.io/client-go/util/workqueue", "k8s.io/client-go/tools/leaderelection"}
+var forbidden = []string{"k8s.io/client-go/tools/cache", "k8s.io/client-go/util/workqueue",
+	"k8s.io/client-go/tools/leaderelection"}
 
 func TestTheLibraryImportsNothingThatItRethinks(t *testing.T) {
 	files := 0
@@ -95,7 +96,8 @@ func TestNothingThatTheLibraryDependsOnBringsItInEither(t *testing.T) {
 	}
 }
 
-// TestImportsRunOneWay holds the arrows of the house: reconcile on top of informer and workqueue, the others on nothing, examples on top of all.
+// TestImportsRunOneWay holds the arrows of the house: reconcile on top of informer and workqueue, the others on
+// nothing, examples on top of all.
 func TestImportsRunOneWay(t *testing.T) {
 	allowed := map[string][]string{
 		"informer": {}, "workqueue": {}, "leaderelection": {},
@@ -110,12 +112,14 @@ func TestImportsRunOneWay(t *testing.T) {
 			}
 			require.Contains(t, allowed[p], ours, "%s imports %s", p, ours)
 		}
-		prometheus := strings.Contains(run(t, root, nil, "go", "list", "-deps", "./"+p), "github.com/prometheus/client_golang")
+		prometheus := strings.Contains(run(t, root, nil, "go", "list", "-deps", "./"+p),
+			"github.com/prometheus/client_golang")
 		require.Equal(t, p == "reconcile/metrics", prometheus, "package %s and the Prometheus client", p)
 	}
 }
 
-// TestGoGet packs the module as a proxy would serve it, and builds a module outside of the repository that imports each package.
+// TestGoGet packs the module as a proxy would serve it, and builds a module outside of the repository that imports each
+// package.
 func TestGoGet(t *testing.T) {
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	require.NoError(t, err)
@@ -136,7 +140,8 @@ func TestGoGet(t *testing.T) {
 	t.Cleanup(func() { forget(t, env["GOMODCACHE"], version) })
 	forget(t, env["GOMODCACHE"], version) // of a run that was cut off
 	environment := []string{
-		"GOPROXY=file://" + filepath.ToSlash(proxy) + "," + env["GOPROXY"], "GONOSUMDB=" + module, "GOFLAGS=-mod=mod -modcacherw", "GOWORK=off",
+		"GOPROXY=file://" + filepath.ToSlash(proxy) + "," + env["GOPROXY"], "GONOSUMDB=" + module,
+		"GOFLAGS=-mod=mod -modcacherw", "GOWORK=off",
 	}
 	user := t.TempDir()
 	var program strings.Builder
@@ -159,7 +164,8 @@ type file struct {
 
 // moduleFiles returns the files of the module, as git knows them.
 func moduleFiles(t *testing.T) (files []file) {
-	names := strings.Split(strings.TrimRight(run(t, root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00"), "\x00")
+	names := strings.Split(strings.TrimRight(run(t, root, nil, "git", "ls-files", "-z", "--cached", "--others",
+		"--exclude-standard"), "\x00"), "\x00")
 	var nested []string // folders with a go.mod of their own are other modules
 	for _, name := range names {
 		if dir, ok := strings.CutSuffix(name, "/go.mod"); ok {
@@ -210,7 +216,8 @@ func forget(t *testing.T, cache, version string) {
 
 func goEnv(t *testing.T, names ...string) map[string]string {
 	var env map[string]string
-	require.NoError(t, json.Unmarshal([]byte(run(t, root, nil, "go", append([]string{"env", "-json"}, names...)...)), &env))
+	require.NoError(t, json.Unmarshal([]byte(run(t, root, nil, "go", append([]string{"env", "-json"}, names...)...)),
+		&env))
 	return env
 }
 

@@ -1,13 +1,14 @@
-// Package intern lets objects that come one by one have in common what is the same in them: the strings, maps, tolerations, field sets that the pods of a
-// ReplicaSet, of a namespace, of an image repeat.
+// Package intern lets objects that come one by one have in common what is the same in them: the strings, maps,
+// tolerations, field sets that the pods of a ReplicaSet, of a namespace, of an image repeat.
 //
-// A decoder makes a new string of each "app.kubernetes.io/name", and a new map around it. Of 150,000 realistic pods, more than half of the memory is such
-// repetitions. There are two ways to be rid of them: what somebody else has decoded is gone through (Object), and of protobuf what is known is not decoded
-// in the first place (Unmarshal).
+// A decoder makes a new string of each "app.kubernetes.io/name", and a new map around it. Of 150,000 realistic pods,
+// more than half of the memory is such repetitions. There are two ways to be rid of them: what somebody else has
+// decoded is gone through (Object), and of protobuf what is known is not decoded in the first place (Unmarshal).
 //
-// Both reach the fields of an object by their offsets, with package unsafe: reflect would allocate for each field that it
-// sets, which is what there is to save. The offsets and types come from reflect when a type is first seen, and whatever
-// is not encoded as Kubernetes does it is left to the type's own Unmarshal. No other package of the library is unsafe.
+// Both reach the fields of an object by their offsets, with package unsafe: reflect would allocate for each field that
+// it sets, which is what there is to save. The offsets and types come from reflect when a type is first seen, and
+// whatever is not encoded as Kubernetes does it is left to the type's own Unmarshal. No other package of the library is
+// unsafe.
 //
 //	intern.go     Interner, and the tables in which it remembers
 //	plan.go       where in objects of a type there is something to share
@@ -30,11 +31,13 @@ import (
 
 // Interner shares between the objects of one type that it is shown. It is safe for concurrent use.
 //
-// What it has seen it remembers in tables of a fixed size, in which the latest displaces what was in its place. So it needs no lock, it forgets what no longer
-// comes, and it keeps little alive that nobody else does: 30 MB if all that it sees is as long as it remembers, usually a tenth of that or less.
-// What is displaced before it comes again is there more than once, no worse than without an Interner.
+// What it has seen it remembers in tables of a fixed size, in which the latest displaces what was in its place. So it
+// needs no lock, it forgets what no longer comes, and it keeps little alive that nobody else does: 30 MB if all that it
+// sees is as long as it remembers, usually a tenth of that or less. What is displaced before it comes again is there
+// more than once, no worse than without an Interner.
 //
-// Of each place in the objects it learns whether what is there ever repeats. Where it does not, as with addresses, it looks at few objects only.
+// Of each place in the objects it learns whether what is there ever repeats. Where it does not, as with addresses, it
+// looks at few objects only.
 type Interner struct {
 	object reflect.Type // a pointer to what the plan and the message are for
 	whole  bool
@@ -52,7 +55,8 @@ type Interner struct {
 	parts     table[part]
 }
 
-// In objects that have been decoded, shorter strings, of which there are many, are not worth a look: the allocator puts several of them into 16 bytes.
+// In objects that have been decoded, shorter strings, of which there are many, are not worth a look: the allocator puts
+// several of them into 16 bytes.
 const minString = 16
 
 // What is larger repeats less, and would let the tables keep more alive.
@@ -61,13 +65,15 @@ const maxString, maxFields, maxTexts, maxResources, maxPart, maxMade = 1 << 10, 
 // One object in so many is looked at everywhere.
 const seldom = 16
 
-// New makes an Interner for objects of type t, a struct or map[string]any. With whole, objects share maps and field sets, too, and of protobuf slices and
-// whatever pointers point to: nobody may change them afterwards. Otherwise they share only strings, which nobody can change.
+// New makes an Interner for objects of type t, a struct or map[string]any. With whole, objects share maps and field
+// sets, too, and of protobuf slices and whatever pointers point to: nobody may change them afterwards. Otherwise they
+// share only strings, which nobody can change.
 func New(t reflect.Type, whole bool) *Interner {
 	return &Interner{object: reflect.PointerTo(t), whole: whole}
 }
 
-// Object lets *o share with the objects before it, and those after it with it. Nobody else has seen it yet. It panics if *o is not of the Interner's type.
+// Object lets *o share with the objects before it, and those after it with it. Nobody else has seen it yet. It panics
+// if *o is not of the Interner's type.
 func (s *Interner) Object(o any) {
 	s.prepare(o)
 	s.plan.visit(s, reflect.ValueOf(o).UnsafePointer(), rand.Uint32()%seldom == 0)
@@ -85,7 +91,8 @@ func (s *Interner) prepare(o any) {
 		s.seed = maphash.MakeSeed()
 		s.strings = make(table[string], 4096)
 		if s.whole {
-			s.fields, s.texts, s.resources = make(table[metav1.FieldsV1], 512), make(table[map[string]string], 512), make(table[corev1.ResourceList], 256)
+			s.fields, s.texts, s.resources = make(table[metav1.FieldsV1], 512), make(table[map[string]string], 512),
+				make(table[corev1.ResourceList], 256)
 			s.parts = make(table[part], 1024)
 		}
 	})

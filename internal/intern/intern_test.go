@@ -22,15 +22,17 @@ func encoded(t testing.TB, i, owner int) []byte {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: fmt.Sprint("a-long-namespace-", owner), Name: fmt.Sprint("name-", i), UID: "uid-1234-and-so-on",
-			Labels:        map[string]string{"app": fmt.Sprint("a-long-application-", owner), "tier": "backend"},
-			Annotations:   map[string]string{"example.com/number": fmt.Sprint("a-long-number-", i)},
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", FieldsV1: metav1.NewFieldsV1(fmt.Sprintf(`{"f:owner":%d}`, owner))}},
+			Labels:      map[string]string{"app": fmt.Sprint("a-long-application-", owner), "tier": "backend"},
+			Annotations: map[string]string{"example.com/number": fmt.Sprint("a-long-number-", i)},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager",
+				FieldsV1: metav1.NewFieldsV1(fmt.Sprintf(`{"f:owner":%d}`, owner))}},
 		},
 		Spec: corev1.PodSpec{
 			NodeName: "node-1234.example.com",
 			Containers: []corev1.Container{{
 				Name: fmt.Sprint("name-", i), Image: fmt.Sprint("example.com/image-", owner),
-				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(fmt.Sprint(owner+1, "m"))}},
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(
+					fmt.Sprint(owner+1, "m"))}},
 			}},
 			Tolerations: []corev1.Toleration{{Key: "a"}, {Key: "b"}}, TerminationGracePeriodSeconds: new(int64(30)),
 		},
@@ -48,7 +50,8 @@ func decoded(t testing.TB, i, owner int) *corev1.Pod {
 	return p
 }
 
-// ways are those in which an Interner lets a pod share: one that somebody else has decoded, and one that it decodes itself.
+// ways are those in which an Interner lets a pod share: one that somebody else has decoded, and one that it decodes
+// itself.
 var ways = map[string]func(t testing.TB, s *Interner, i, owner int) *corev1.Pod{
 	"Object": func(t testing.TB, s *Interner, i, owner int) *corev1.Pod {
 		p := decoded(t, i, owner)
@@ -70,7 +73,8 @@ func sameMap(a, b any) bool {
 	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
 }
 
-// Two values may want one place of the table, which one of them then has, by a seed that is drawn: what is shared is shared by nearly every Interner.
+// Two values may want one place of the table, which one of them then has, by a seed that is drawn: what is shared is
+// shared by nearly every Interner.
 func TestWhatObjectsHaveInCommonTheyShare(t *testing.T) {
 	for way := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -171,7 +175,8 @@ func TestObjectsStayWhatTheyAre(t *testing.T) {
 
 func TestUntyped(t *testing.T) {
 	s := New(reflect.TypeFor[map[string]any](), true)
-	text := `{"metadata":{"name":"a","labels":{"app.kubernetes.io/name":"shop"}},"spec":{"list":["the one and only",{"two":null}],"n":1,"yes":true}}`
+	text := `{"metadata":{"name":"a","labels":{"app.kubernetes.io/name":"shop"}},"spec":{"list":["the one and only",` +
+		`{"two":null}],"n":1,"yes":true}}`
 	var a, b, want map[string]any
 	for _, o := range []*map[string]any{&a, &b, &want} {
 		require.NoError(t, json.Unmarshal([]byte(text), o))
@@ -228,8 +233,9 @@ func TestWhatIsLargeIsNotRemembered(t *testing.T) {
 	large := func() *corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Annotations:   map[string]string{"large": strings.Repeat("a", max(maxTexts, maxPart))},
-				ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(strings.Repeat("f", max(maxFields, maxPart)+1))}},
+				Annotations: map[string]string{"large": strings.Repeat("a", max(maxTexts, maxPart))},
+				ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(strings.Repeat("f",
+					max(maxFields, maxPart)+1))}},
 			},
 			Spec: corev1.PodSpec{Hostname: strings.Repeat("h", maxString+1)},
 		}
@@ -253,7 +259,8 @@ func TestWhatIsLargeIsNotRemembered(t *testing.T) {
 	}
 }
 
-// An address is soon taken for what it is, and leaves its places in the tables to others. Should it begin to repeat, that is noticed.
+// An address is soon taken for what it is, and leaves its places in the tables to others. Should it begin to repeat,
+// that is noticed.
 func TestWhatNeverRepeatsIsSeldomLookedAt(t *testing.T) {
 	type object struct{ Address, Image string }
 	s := New(reflect.TypeFor[object](), true)
@@ -279,10 +286,12 @@ func TestWhatNeverRepeatsIsSeldomLookedAt(t *testing.T) {
 }
 
 func TestAnObjectOfAnotherType(t *testing.T) {
-	require.PanicsWithValue(t, "intern: a *v1.PodSpec, not a *v1.Pod", func() { New(reflect.TypeFor[corev1.Pod](), true).Object(new(corev1.PodSpec)) })
+	require.PanicsWithValue(t, "intern: a *v1.PodSpec, not a *v1.Pod",
+		func() { New(reflect.TypeFor[corev1.Pod](), true).Object(new(corev1.PodSpec)) })
 }
 
-// Of a custom resource a quantity is what its author wrote. A zero that takes the package of quantities seconds or minutes to scale is not scaled.
+// Of a custom resource a quantity is what its author wrote. A zero that takes the package of quantities seconds or
+// minutes to scale is not scaled.
 func TestZeroOfAnyScale(t *testing.T) {
 	s := New(reflect.TypeFor[corev1.ResourceRequirements](), true)
 	for _, zero := range []string{"0e2000000000", "0.00000000000000000000e2000000000"} {
@@ -312,7 +321,8 @@ func TestOnlyWhatCanBeSharedIsPlanned(t *testing.T) {
 	for i := range places {
 		offsets = append(offsets, places[i].offset)
 	}
-	require.Equal(t, []uintptr{unsafe.Offsetof(object{}.Text), unsafe.Offsetof(object{}.Itself), unsafe.Offsetof(object{}.Selves)}, offsets)
+	require.Equal(t, []uintptr{unsafe.Offsetof(object{}.Text), unsafe.Offsetof(object{}.Itself),
+		unsafe.Offsetof(object{}.Selves)}, offsets)
 }
 
 // BenchmarkObject is what it takes to share the parts of a pod that is as most are.

@@ -16,7 +16,8 @@ type message struct {
 	fields []*field // by number; nil for numbers that it does not have
 	// itself decodes a message that cannot be told from the tags of its fields.
 	itself func(at unsafe.Pointer, b []byte) error
-	// lazy says that it is a Quantity, which keeps for later what its methods find out, although these are said to change nothing.
+	// lazy says that it is a Quantity, which keeps for later what its methods find out, although these are said to
+	// change nothing.
 	lazy bool
 }
 
@@ -80,11 +81,12 @@ var (
 	quantityType    = reflect.TypeFor[resource.Quantity]()
 )
 
-// In packages whose path begins so, a struct whose fields have tags decodes itself as these say: nearly all is generated so, and
-// TestEveryMessageIsDecodedAsItDecodesItself looks at each. In others the tags may say anything.
+// In packages whose path begins so, a struct whose fields have tags decodes itself as these say: nearly all is
+// generated so, and TestEveryMessageIsDecodedAsItDecodesItself looks at each. In others the tags may say anything.
 const kubernetes = "k8s.io/"
 
-// messenger makes the messages of types, each once: a type that contains itself comes back to a message that is being made.
+// messenger makes the messages of types, each once: a type that contains itself comes back to a message that is being
+// made.
 type messenger struct {
 	planner
 	messages map[reflect.Type]*message
@@ -142,7 +144,8 @@ func numberOf(tag string) int {
 	if len(parts) < 2 || parts[0] != "bytes" && parts[0] != "varint" {
 		return 0
 	}
-	number, err := strconv.ParseUint(parts[1], 10, 10) // a higher one would make the list of fields long, and there is none
+	// a higher one would make the list of fields long, and there is none
+	number, err := strconv.ParseUint(parts[1], 10, 10)
 	if err != nil {
 		return 0
 	}
@@ -176,8 +179,8 @@ func (m messenger) value(t reflect.Type) (v value, known bool) {
 	switch kind := t.Kind(); {
 	case reflect.PointerTo(t).Implements(unmarshalerType):
 		v.encoding, v.message = submessage, m.message(t)
-		// If it decodes itself and there is something to share in it, then who holds it decodes itself, too, and everything is shared afterwards.
-		// What is no struct may not be nil where it is encoded as nothing.
+		// If it decodes itself and there is something to share in it, then who holds it decodes itself, too, and
+		// everything is shared afterwards. What is no struct may not be nil where it is encoded as nothing.
 		known = v.message.itself == nil || kind == reflect.Struct && len(m.plan(t).places) == 0
 		return v, known
 	case kind == reflect.String:

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// plan is where in a value of one type there is something to share. It is made once, so that nothing of the type is looked up when objects come: to go
-// through them by reflection took most of the time that sharing did.
+// plan is where in a value of one type there is something to share. It is made once, so that nothing of the type is
+// looked up when objects come: to go through them by reflection took most of the time that sharing did.
 type plan struct {
 	places []place // nil while the plan is being made
 }
@@ -39,7 +39,8 @@ const (
 // sharer shares what is at a place, which is not nil.
 type sharer func(s *Interner, at unsafe.Pointer, h *habit, curious bool)
 
-// visit shares what is in the value at that address. If it is curious, then also at places where nothing seems to repeat.
+// visit shares what is in the value at that address. If it is curious, then also at places where nothing seems to
+// repeat.
 func (p *plan) visit(s *Interner, value unsafe.Pointer, curious bool) {
 	for i := range p.places {
 		place := &p.places[i]
@@ -83,7 +84,8 @@ var (
 // What is different in every object is not worth a look.
 var unique = map[string]bool{"Name": true, "UID": true, "ResourceVersion": true}
 
-// planner makes the plans of types, each once: a type that contains itself, as the schemas of custom resources do, comes back to a plan that is being made.
+// planner makes the plans of types, each once: a type that contains itself, as the schemas of custom resources do,
+// comes back to a plan that is being made.
 type planner struct {
 	plans map[reflect.Type]*plan
 	whole bool

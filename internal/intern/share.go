@@ -10,11 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// habit is whether what is at a place repeats, as far as the objects that were looked at everywhere tell: the rest is not counted, for goroutines that
-// write at the same address wait for each other.
+// habit is whether what is at a place repeats, as far as the objects that were looked at everywhere tell: the rest is
+// not counted, for goroutines that write at the same address wait for each other.
 type habit struct{ misses atomic.Int32 }
 
-// After so many objects in a row in which something was new, the place is taken for one that never repeats, until it is seen to.
+// After so many objects in a row in which something was new, the place is taken for one that never repeats, until it is
+// seen to.
 const patience = 16
 
 func (h *habit) worth(curious bool) bool { return curious || h.misses.Load() < patience }
@@ -59,8 +60,8 @@ func shareFields(s *Interner, at unsafe.Pointer, h *habit, curious bool) {
 	h.learn(false, curious)
 }
 
-// textsSharer shares labels, annotations and their like. It first compares with what was there the last time, as objects of one owner are next to each other
-// in a list.
+// textsSharer shares labels, annotations and their like. It first compares with what was there the last time, as
+// objects of one owner are next to each other in a list.
 func textsSharer(whole bool) sharer {
 	var last atomic.Pointer[map[string]string]
 	return func(s *Interner, at unsafe.Pointer, h *habit, curious bool) {
@@ -117,7 +118,8 @@ func resourcesSharer() sharer {
 			if !q.IsZero() { // to scale a zero takes as many steps as its exponent, which its author chose, is large
 				milli = q.MilliValue()
 			}
-			hash += maphash.String(s.seed, string(k)) * uint64(1+2*milli) // of two that differ by less, one displaces the other
+			// of two that differ by less, one displaces the other
+			hash += maphash.String(s.seed, string(k)) * uint64(1+2*milli)
 		}
 		slot := s.resources.slot(hash)
 		if known := slot.Load(); known != nil && maps.Equal(*known, *m) {

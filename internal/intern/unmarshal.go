@@ -8,11 +8,12 @@ import (
 	"unsafe"
 )
 
-// Unmarshal decodes a message into *o, which is zero and of the Interner's type, as o's own Unmarshal does, but what is known already it does not make again:
-// a pod that is as most are is decoded and shared in little more than half the time, with a quarter of the allocations, that its own Unmarshal and then Object
-// take. It keeps nothing of data.
+// Unmarshal decodes a message into *o, which is zero and of the Interner's type, as o's own Unmarshal does, but what is
+// known already it does not make again: a pod that is as most are is decoded and shared in little more than half the
+// time, with a quarter of the allocations, that its own Unmarshal and then Object take. It keeps nothing of data.
 //
-// Whatever is not as Kubernetes encodes it, it leaves to o's own Unmarshal, from the beginning: what that accepts and what it does not is not decided here.
+// Whatever is not as Kubernetes encodes it, it leaves to o's own Unmarshal, from the beginning: what that accepts and
+// what it does not is not decided here.
 func (s *Interner) Unmarshal(data []byte, o unmarshaler) error {
 	s.prepare(o)
 	if s.message.itself == nil {
@@ -37,9 +38,11 @@ type decoder struct {
 	lazy    int // values that are in places of their own, and change when they are read
 }
 
-// part is what a field holds that is a pointer, slice or map, and the bytes it was made of. Where the same field has the same bytes again, it is shared, unless
+// part is what a field holds that is a pointer, slice or map, and the bytes it was made of. Where the same field has
+// the same bytes again, it is shared, unless
 //   - it holds more than maxMade, which a few bytes are enough for;
-//   - readers of one object would change it in others: a Quantity. Of those that are the values of a map everybody has a copy;
+//   - readers of one object would change it in others: a Quantity. Of those that are the values of a map everybody has
+//     a copy;
 //   - it is the content of a Secret, which is not to be kept longer than the Secret.
 type part struct {
 	field *field

@@ -57,9 +57,11 @@ func hasMessage(of reflect.Type) bool {
 	return s.message.itself == nil
 }
 
-// Every kind that client-go knows, filled at random, is decoded as it decodes itself; and it is so still when others have shared its parts.
+// Every kind that client-go knows, filled at random, is decoded as it decodes itself; and it is so still when others
+// have shared its parts.
 func TestEveryKindIsDecodedAsItDecodesItself(t *testing.T) {
-	fill := fuzzer.FuzzerFor(metafuzzer.Funcs, classic.NewSource(rand.Int64()), serializer.NewCodecFactory(scheme.Scheme))
+	fill := fuzzer.FuzzerFor(metafuzzer.Funcs, classic.NewSource(rand.Int64()),
+		serializer.NewCodecFactory(scheme.Scheme))
 	var kinds, known int
 	for kind, of := range scheme.Scheme.AllKnownTypes() {
 		if !reflect.PointerTo(of).Implements(unmarshalerType) || kind.Version == runtime.APIVersionInternal {
@@ -94,8 +96,10 @@ func TestEveryKindIsDecodedAsItDecodesItself(t *testing.T) {
 	require.Greater(t, kinds, 500)
 	require.Greater(t, known, kinds*9/10)
 	for _, object := range []any{
-		corev1.Pod{}, corev1.Node{}, corev1.Service{}, corev1.ConfigMap{}, corev1.Secret{}, corev1.Event{}, corev1.Namespace{}, corev1.PersistentVolume{},
-		appsv1.Deployment{}, appsv1.ReplicaSet{}, appsv1.StatefulSet{}, appsv1.DaemonSet{}, coordinationv1.Lease{}, discoveryv1.EndpointSlice{},
+		corev1.Pod{}, corev1.Node{}, corev1.Service{}, corev1.ConfigMap{}, corev1.Secret{}, corev1.Event{},
+		corev1.Namespace{}, corev1.PersistentVolume{},
+		appsv1.Deployment{}, appsv1.ReplicaSet{}, appsv1.StatefulSet{}, appsv1.DaemonSet{}, coordinationv1.Lease{},
+		discoveryv1.EndpointSlice{},
 	} {
 		require.True(t, hasMessage(reflect.TypeOf(object)), "%T", object)
 	}
@@ -132,7 +136,8 @@ func messageTypes() (types []reflect.Type) {
 	return types
 }
 
-// author writes messages that are nearly right: fields in any order, more than once, with what no server sends here and there.
+// author writes messages that are nearly right: fields in any order, more than once, with what no server sends here and
+// there.
 type author struct{ *rand.Rand }
 
 func (a author) message(t reflect.Type, depth int) (message []byte) {
@@ -147,7 +152,8 @@ func (a author) message(t reflect.Type, depth int) (message []byte) {
 		}
 	}
 	if len(numbers) == 0 { // a Quantity, a Time, and what else there is
-		return [][]byte{nil, delimited(1, []byte("100m")), delimited(1, []byte("much")), slices.Concat(tag(1, wireVarint), []byte{byte(a.IntN(128))})}[a.IntN(4)]
+		return [][]byte{nil, delimited(1, []byte("100m")), delimited(1, []byte("much")),
+			slices.Concat(tag(1, wireVarint), []byte{byte(a.IntN(128))})}[a.IntN(4)]
 	}
 	number := numbers[0]
 	for range a.IntN(6) {
@@ -181,7 +187,8 @@ func (a author) field(number int, t reflect.Type, depth int) []byte {
 	case reflect.Bool, reflect.Int32, reflect.Int64:
 		return binary.AppendUvarint(tag(uint64(number), wireVarint), a.Uint64()>>[]int{0, 32, 62}[a.IntN(3)])
 	case reflect.String, reflect.Slice:
-		return delimited(uint64(number), []byte([]string{"", "a", "b", "application", "somewhat longer text"}[a.IntN(5)]))
+		return delimited(uint64(number), []byte([]string{"", "a", "b", "application",
+			"somewhat longer text"}[a.IntN(5)]))
 	case reflect.Map:
 		var entry []byte
 		for range a.IntN(4) {
@@ -243,35 +250,50 @@ func odd() map[string][]byte {
 	container := func(contents ...[]byte) []byte { return delimited(2, delimited(2, contents...)) }
 	volume := delimited(1, delimited(1, []byte("volume")))
 	return map[string][]byte{
-		"nothing":                        {},
-		"a list in two places":           container(env("a"), delimited(1, []byte("name")), env("b")),
-		"a map in two places":            delimited(1, delimited(11, delimited(1, []byte("a"))), delimited(1, []byte("name")), delimited(11, delimited(1, []byte("b")))),
-		"a pointer in two places":        delimited(2, delimited(14, tag(3, wireVarint), []byte{1}), delimited(14, tag(1, wireVarint), []byte{9})),
-		"a message in two places":        slices.Concat(delimited(1, delimited(1, []byte("name"))), delimited(2, volume), delimited(1, delimited(3, []byte("ns")))),
-		"lists in both":                  slices.Concat(delimited(2, volume), delimited(1, delimited(1, []byte("name"))), delimited(2, volume)),
-		"lists whose tags begin alike":   delimited(2, delimited(22, delimited(1, []byte("a"))), delimited(38, delimited(1, []byte("b")))),
-		"packed numbers":                 delimited(2, delimited(14, delimited(4, []byte{1, 2, 3}))),
-		"numbers one by one":             delimited(2, delimited(14, tag(4, wireVarint), []byte{1}, tag(4, wireVarint), []byte{0xff, 1})),
-		"a text as a number":             delimited(1, tag(1, wireVarint), []byte{1}),
-		"a number as a text":             delimited(2, delimited(4, []byte("soon"))),
-		"a field that is not known":      delimited(1, delimited(999, []byte("?")), tag(998, wireFixed32), []byte("1234"), tag(997, wireFixed64), []byte("12345678"), tag(996, wireVarint), []byte{0x80, 1}),
-		"a group":                        slices.Concat(tag(99, 3), delimited(1, []byte("?")), tag(99, 4)),
-		"the end of a group":             tag(99, 4),
-		"field zero":                     delimited(0, []byte("?")),
-		"a field whose number is long":   slices.Concat(binary.AppendUvarint(nil, 1<<35|1<<3|wireBytes), []byte{3}, delimited(1, []byte("a"))),
-		"a tag in more bytes than need":  {0x8a, 0x00, 0x02, 0x0a, 0x00},
-		"a number that is negative":      delimited(2, tag(4, wireVarint), []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}),
-		"a number of too many bits":      delimited(2, tag(4, wireVarint), []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}),
+		"nothing":              {},
+		"a list in two places": container(env("a"), delimited(1, []byte("name")), env("b")),
+		"a map in two places": delimited(1, delimited(11, delimited(1, []byte("a"))),
+			delimited(1, []byte("name")), delimited(11, delimited(1, []byte("b")))),
+		"a pointer in two places": delimited(2, delimited(14, tag(3, wireVarint), []byte{1}),
+			delimited(14, tag(1, wireVarint), []byte{9})),
+		"a message in two places": slices.Concat(delimited(1, delimited(1, []byte("name"))),
+			delimited(2, volume), delimited(1, delimited(3, []byte("ns")))),
+		"lists in both": slices.Concat(delimited(2, volume),
+			delimited(1, delimited(1, []byte("name"))), delimited(2, volume)),
+		"lists whose tags begin alike": delimited(2, delimited(22, delimited(1, []byte("a"))),
+			delimited(38, delimited(1, []byte("b")))),
+		"packed numbers": delimited(2, delimited(14, delimited(4, []byte{1, 2, 3}))),
+		"numbers one by one": delimited(2,
+			delimited(14, tag(4, wireVarint), []byte{1}, tag(4, wireVarint), []byte{0xff, 1})),
+		"a text as a number": delimited(1, tag(1, wireVarint), []byte{1}),
+		"a number as a text": delimited(2, delimited(4, []byte("soon"))),
+		"a field that is not known": delimited(1, delimited(999, []byte("?")), tag(998, wireFixed32),
+			[]byte("1234"), tag(997, wireFixed64), []byte("12345678"), tag(996, wireVarint), []byte{0x80, 1}),
+		"a group":            slices.Concat(tag(99, 3), delimited(1, []byte("?")), tag(99, 4)),
+		"the end of a group": tag(99, 4),
+		"field zero":         delimited(0, []byte("?")),
+		"a field whose number is long": slices.Concat(binary.AppendUvarint(nil, 1<<35|1<<3|wireBytes), []byte{3},
+			delimited(1, []byte("a"))),
+		"a tag in more bytes than need": {0x8a, 0x00, 0x02, 0x0a, 0x00},
+		"a number that is negative": delimited(2, tag(4, wireVarint),
+			[]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}),
+		"a number of too many bits": delimited(2, tag(4, wireVarint),
+			[]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}),
 		"a number without an end":        delimited(2, tag(4, wireVarint), []byte{0xff}),
 		"a length past the end":          {0x0a, 0x05, 0x0a},
 		"a length that is negative":      {0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1},
 		"an entry without key and value": delimited(1, delimited(11)),
-		"an entry with its key twice":    delimited(1, delimited(11, delimited(1, []byte("a")), delimited(2, []byte("v")), delimited(1, []byte("b")))),
-		"an entry with its value twice":  container(delimited(8, delimited(1, delimited(1, []byte("cpu")), delimited(2, delimited(1, []byte("much"))), delimited(2, delimited(1, []byte("1")))))),
-		"an entry with something else":   delimited(1, delimited(11, delimited(1, []byte("a")), delimited(3, []byte("?")))),
-		"an entry cut short":             delimited(1, delimited(11, delimited(1, []byte("a")), []byte{0x12})),
-		"a quantity that is none":        container(delimited(8, delimited(1, delimited(1, []byte("cpu")), delimited(2, delimited(1, []byte("much")))))),
-		"a time that is none":            delimited(1, delimited(8, tag(1, wireVarint))),
+		"an entry with its key twice": delimited(1,
+			delimited(11, delimited(1, []byte("a")), delimited(2, []byte("v")), delimited(1, []byte("b")))),
+		"an entry with its value twice": container(delimited(8,
+			delimited(1, delimited(1, []byte("cpu")), delimited(2, delimited(1, []byte("much"))),
+				delimited(2, delimited(1, []byte("1")))))),
+		"an entry with something else": delimited(1,
+			delimited(11, delimited(1, []byte("a")), delimited(3, []byte("?")))),
+		"an entry cut short": delimited(1, delimited(11, delimited(1, []byte("a")), []byte{0x12})),
+		"a quantity that is none": container(delimited(8,
+			delimited(1, delimited(1, []byte("cpu")), delimited(2, delimited(1, []byte("much")))))),
+		"a time that is none": delimited(1, delimited(8, tag(1, wireVarint))),
 	}
 }
 
@@ -298,7 +320,8 @@ func FuzzUnmarshal(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(quantities)
 	var interners []*Interner
-	for _, of := range []reflect.Type{reflect.TypeFor[corev1.Pod](), reflect.TypeFor[corev1.Node](), reflect.TypeFor[corev1.Secret](), reflect.TypeFor[appsv1.Deployment]()} {
+	for _, of := range []reflect.Type{reflect.TypeFor[corev1.Pod](), reflect.TypeFor[corev1.Node](),
+		reflect.TypeFor[corev1.Secret](), reflect.TypeFor[appsv1.Deployment]()} {
 		interners = append(interners, New(of, true), New(of, false))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -331,7 +354,8 @@ func TestATypeOfOthersDecodesItself(t *testing.T) {
 }
 
 func TestUnmarshalOfAnotherType(t *testing.T) {
-	require.PanicsWithValue(t, "intern: a *v1.PodSpec, not a *v1.Pod", func() { _ = New(reflect.TypeFor[corev1.Pod](), true).Unmarshal(nil, new(corev1.PodSpec)) })
+	require.PanicsWithValue(t, "intern: a *v1.PodSpec, not a *v1.Pod",
+		func() { _ = New(reflect.TypeFor[corev1.Pod](), true).Unmarshal(nil, new(corev1.PodSpec)) })
 }
 
 // Who appends to a slice of his copy of a struct, which is allowed, does not write into what others see.
@@ -344,11 +368,14 @@ func TestASharedSliceHasNoRoom(t *testing.T) {
 	require.Len(t, fields, cap(fields))
 }
 
-// Of a Quantity, methods that are said to change nothing keep what they find out. Nobody else may have it, but for the values of a map, which are copied.
+// Of a Quantity, methods that are said to change nothing keep what they find out. Nobody else may have it, but for the
+// values of a map, which are copied.
 func TestQuantitiesAreNotShared(t *testing.T) {
 	s := New(reflect.TypeFor[corev1.Pod](), true)
 	pod := corev1.Pod{Spec: corev1.PodSpec{
-		Volumes: []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("512Mi"))}}}},
+		Volumes: []corev1.Volume{{Name: "scratch",
+			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(
+				resource.MustParse("512Mi"))}}}},
 		Containers: []corev1.Container{{
 			Env:       []corev1.EnvVar{{ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Divisor: resource.MustParse("64Mi")}}}},
 			Ports:     []corev1.ContainerPort{{ContainerPort: 80}},
@@ -378,7 +405,8 @@ func TestSecretsAreNotKept(t *testing.T) {
 	}
 }
 
-// Two bytes of a list may be a container, of 400. What is made of few bytes is not kept if it is much; and what it has of others counts.
+// Two bytes of a list may be a container, of 400. What is made of few bytes is not kept if it is much; and what it has
+// of others counts.
 func TestWhatBecomesLargeIsNotKept(t *testing.T) {
 	env := bytes.Repeat(delimited(7), 60)
 	for name, containers := range map[string][]byte{
@@ -389,7 +417,8 @@ func TestWhatBecomesLargeIsNotKept(t *testing.T) {
 		data := delimited(2, containers)
 		for range 2 {
 			p := byInterner(s, data).(*corev1.Pod)
-			require.Greater(t, len(p.Spec.Containers)*(int(unsafe.Sizeof(corev1.Container{}))+len(p.Spec.Containers[0].Env)*int(unsafe.Sizeof(corev1.EnvVar{}))), maxMade)
+			require.Greater(t, len(p.Spec.Containers)*(int(unsafe.Sizeof(corev1.Container{}))+
+				len(p.Spec.Containers[0].Env)*int(unsafe.Sizeof(corev1.EnvVar{}))), maxMade)
 		}
 		for i := range s.parts {
 			if p := s.parts[i].Load(); p != nil {
@@ -422,7 +451,8 @@ func TestAMapHasRoomForWhatIsInIt(t *testing.T) {
 // A true is the same byte everywhere. Each place remembers it for itself.
 func TestFieldsWithTheSameBytes(t *testing.T) {
 	s := New(reflect.TypeFor[corev1.Pod](), true)
-	data, err := (&corev1.Pod{Spec: corev1.PodSpec{EnableServiceLinks: new(true), ShareProcessNamespace: new(true)}}).Marshal()
+	data, err := (&corev1.Pod{Spec: corev1.PodSpec{EnableServiceLinks: new(true),
+		ShareProcessNamespace: new(true)}}).Marshal()
 	require.NoError(t, err)
 	first, second := byInterner(s, data).(*corev1.Pod), byInterner(s, data).(*corev1.Pod)
 	require.Same(t, first.Spec.EnableServiceLinks, second.Spec.EnableServiceLinks)
@@ -434,14 +464,16 @@ func TestAPartThatDecodesItself(t *testing.T) {
 	s := New(reflect.TypeFor[certificatesv1.CertificateSigningRequest](), true)
 	data, err := (&certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "kubernetes.io/kubelet-serving"}}).Marshal()
 	require.NoError(t, err)
-	first, second := byInterner(s, data).(*certificatesv1.CertificateSigningRequest), byInterner(s, data).(*certificatesv1.CertificateSigningRequest)
+	first, second := byInterner(s, data).(*certificatesv1.CertificateSigningRequest),
+		byInterner(s, data).(*certificatesv1.CertificateSigningRequest)
 	require.True(t, sameString(first.Spec.SignerName, second.Spec.SignerName))
 }
 
 // Nothing that is decoded points into the bytes, which are used again.
 func TestNothingIsKeptOfTheBytes(t *testing.T) {
 	s := New(reflect.TypeFor[corev1.Secret](), true)
-	secret := corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "name", Labels: map[string]string{"key": "value"}}, Data: map[string][]byte{"password": []byte("guess")}}
+	secret := corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "name", Labels: map[string]string{"key": "value"}},
+		Data: map[string][]byte{"password": []byte("guess")}}
 	for range 3 {
 		data, err := secret.Marshal()
 		require.NoError(t, err)
@@ -453,7 +485,8 @@ func TestNothingIsKeptOfTheBytes(t *testing.T) {
 	}
 }
 
-// BenchmarkUnmarshal is what it takes to decode and share a pod that is as most are: by the Interner, and by the pod itself with the Interner after it.
+// BenchmarkUnmarshal is what it takes to decode and share a pod that is as most are: by the Interner, and by the pod
+// itself with the Interner after it.
 func BenchmarkUnmarshal(b *testing.B) {
 	data := make([][]byte, 1000)
 	for i := range data {

@@ -2,8 +2,8 @@ package lifecycle
 
 import "errors"
 
-// ErrExited stands for a call of user code that has ended its goroutine by runtime.Goexit, as t.FailNow does, which knows
-// no other way to leave. It is treated like a panic.
+// ErrExited stands for a call of user code that has ended its goroutine by runtime.Goexit, as t.FailNow does, which
+// knows no other way to leave. It is treated like a panic.
 var ErrExited = errors.New("the call ended its goroutine (runtime.Goexit)")
 
 // OrExit calls fn, and exited if fn ends the goroutine, which then ends. A panic of fn goes on as it was.
@@ -22,8 +22,8 @@ func OrExit(fn, exited func()) {
 	returned = true
 }
 
-// Keep is Go for an fn that calls user code. If that ends the goroutine another one calls fn again, which finds whatever
-// it needs to go on outside of itself.
+// Keep is Go for an fn that calls user code. If that ends the goroutine another one calls fn again, which finds
+// whatever it needs to go on outside of itself.
 func (g *Group) Keep(name string, fn func()) {
 	g.Go(name, func() { OrExit(fn, func() { g.Keep(name, fn) }) })
 }

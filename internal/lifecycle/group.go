@@ -1,5 +1,5 @@
-// Package lifecycle keeps the promise that Run returns last: it starts goroutines under a name, waits for them, and can say which of
-// them did not end in time.
+// Package lifecycle keeps the promise that Run returns last: it starts goroutines under a name, waits for them, and can
+// say which of them did not end in time.
 package lifecycle
 
 import (
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ErrStuck is wrapped by the error of a Run whose goroutines, or some of them, had not ended when the grace period was over.
-// Nearly always they are inside code of the user's that ignores the end of its context.
+// ErrStuck is wrapped by the error of a Run whose goroutines, or some of them, had not ended when the grace period was
+// over. Nearly always they are inside code of the user's that ignores the end of its context.
 var ErrStuck = errors.New("did not stop in time")
 
 // Group is a set of named goroutines with one owner, who calls Wait. The zero value is ready for use.
@@ -61,7 +61,8 @@ func (g *Group) Done() <-chan struct{} {
 	return idle
 }
 
-// Wait returns nil when every goroutine has ended, or, after grace, an error that wraps ErrStuck and names those that have not.
+// Wait returns nil when every goroutine has ended, or, after grace, an error that wraps ErrStuck and names those that
+// have not.
 func (g *Group) Wait(grace time.Duration) error {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()

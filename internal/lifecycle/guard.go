@@ -28,9 +28,9 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Guard calls fn and reports whether it has returned. If fn panics, Guard calls failed with the panic and returns false.
-// If fn ends the goroutine by runtime.Goexit, Guard calls failed, too, but cannot return: the goroutine ends when its
-// deferred functions have run.
+// Guard calls fn and reports whether it has returned. If fn panics, Guard calls failed with the panic and returns
+// false. If fn ends the goroutine by runtime.Goexit, Guard calls failed, too, but cannot return: the goroutine ends
+// when its deferred functions have run.
 func Guard(fn func(), failed func(*PanicError)) (returned bool) {
 	defer func() {
 		if !returned {

@@ -1,5 +1,6 @@
-// Package netproxy is a way to a server that a test can disturb: connections that break, at once or in the midst of an answer, that fall silent without any end, as
-// with a cut cable or a stopped process, that are slow, and that lead to another server than before.
+// Package netproxy is a way to a server that a test can disturb: connections that break, at once or in the midst of an
+// answer, that fall silent without any end, as with a cut cable or a stopped process, that are slow, and that lead to
+// another server than before.
 package netproxy
 
 import (
@@ -14,7 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Proxy copies bytes both ways between whoever connects to it and a server. It ends with the test. Its methods are safe for concurrent use.
+// Proxy copies bytes both ways between whoever connects to it and a server. It ends with the test. Its methods are safe
+// for concurrent use.
 type Proxy struct {
 	listener net.Listener
 	copies   sync.WaitGroup
@@ -30,7 +32,8 @@ type Proxy struct {
 	delay    time.Duration
 }
 
-// New starts a proxy to a server. The network is that of package net, "tcp" or "unix", of the proxy and the server both.
+// New starts a proxy to a server. The network is that of package net, "tcp" or "unix", of the proxy and the server
+// both.
 func New(t testing.TB, network, server string) *Proxy {
 	t.Helper()
 	address := "127.0.0.1:0"
@@ -57,8 +60,8 @@ func New(t testing.TB, network, server string) *Proxy {
 	return p
 }
 
-// ForConfig starts a proxy to an API server, and returns the configuration of a client that goes through it. Clients of other configurations share no
-// connection with it.
+// ForConfig starts a proxy to an API server, and returns the configuration of a client that goes through it. Clients of
+// other configurations share no connection with it.
 func ForConfig(t testing.TB, config *rest.Config) (*Proxy, *rest.Config) {
 	t.Helper()
 	p := New(t, "tcp", hostOf(t, config))
@@ -98,7 +101,8 @@ func (p *Proxy) LeadNew(t testing.TB, config *rest.Config) {
 	p.server = host
 }
 
-// Stall lets nothing through in either direction, until it is called with false: connections stay, new ones are accepted.
+// Stall lets nothing through in either direction, until it is called with false: connections stay, new ones are
+// accepted.
 func (p *Proxy) Stall(stall bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,7 +1,9 @@
-// Command standin stands in for a node: it does to the API server what a kubelet and the scheduler would do, and runs no containers.
+// Command standin stands in for a node: it does to the API server what a kubelet and the scheduler would do, and runs
+// no containers.
 //
-// It registers a Node and keeps it alive, binds the pods that nobody has bound, reports them as Running and Ready, and ends the ones that
-// are deleted. So a control plane without any machine behind it behaves, as far as its objects can tell, like a cluster.
+// It registers a Node and keeps it alive, binds the pods that nobody has bound, reports them as Running and Ready, and
+// ends the ones that are deleted. So a control plane without any machine behind it behaves, as far as its objects can
+// tell, like a cluster.
 //
 // Flags say how long each step takes for all pods. Annotations say it for one pod, and can make it fail:
 //
@@ -41,7 +43,8 @@ type options struct {
 func main() {
 	var o options
 	fs := pflag.NewFlagSet("standin", pflag.ExitOnError)
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; empty: $KUBECONFIG, else ~/.kube/config")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
+		"file that says how to reach the API server; empty: $KUBECONFIG, else ~/.kube/config")
 	fs.StringVar(&o.name, "name", "standin", "name of the node")
 	fs.DurationVar(&o.pace.startAfter, "start-after", 0, "how long a pod takes from bound to Running")
 	fs.DurationVar(&o.pace.readyAfter, "ready-after", 0, "how long a pod takes from Running to Ready")
@@ -78,7 +81,8 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	node, err := reconcile.NewController("node", &nodeReconciler{name: o.name, client: client, nodes: nodes}, reconcile.Options{})
+	node, err := reconcile.NewController("node", &nodeReconciler{name: o.name, client: client, nodes: nodes},
+		reconcile.Options{})
 	if err != nil {
 		return err
 	}
@@ -88,7 +92,8 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	pod, err := reconcile.NewController("pod", &podReconciler{node: o.name, pace: o.pace, client: client, pods: pods}, reconcile.Options{Workers: 16})
+	pod, err := reconcile.NewController("pod", &podReconciler{node: o.name, pace: o.pace, client: client, pods: pods},
+		reconcile.Options{Workers: 16})
 	if err != nil {
 		return err
 	}

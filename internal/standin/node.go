@@ -24,7 +24,8 @@ const (
 	leaseDuration = 40               // seconds, as a kubelet says
 )
 
-// nodeReconciler keeps one Node in existence, Ready and renewed. Its heartbeat is a reconcile that asks for the next one.
+// nodeReconciler keeps one Node in existence, Ready and renewed. Its heartbeat is a reconcile that asks for the next
+// one.
 type nodeReconciler struct {
 	name   string
 	client kubernetes.Interface
@@ -34,7 +35,8 @@ type nodeReconciler struct {
 func (r *nodeReconciler) Reconcile(ctx context.Context, key informer.Key) (reconcile.Result, error) {
 	node, ok := r.nodes.Get(key)
 	if !ok {
-		return reconcile.Result{}, ignoreExists(create(ctx, r.client, r.name)) // its arrival in the cache brings us back here
+		// its arrival in the cache brings us back here
+		return reconcile.Result{}, ignoreExists(create(ctx, r.client, r.name))
 	}
 	if !isReady(node) {
 		if err := r.reportReady(ctx); err != nil {
@@ -76,7 +78,8 @@ func create(ctx context.Context, client kubernetes.Interface, name string) error
 		Status: corev1.NodeStatus{
 			Capacity: room, Allocatable: room, Conditions: readyConditions(),
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}},
-			NodeInfo:  corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: "v0.0.0-standin"},
+			NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64",
+				KubeletVersion: "v0.0.0-standin"},
 		},
 	}
 	if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
@@ -97,7 +100,8 @@ func isReady(node *corev1.Node) bool {
 func readyConditions() []corev1.NodeCondition {
 	now := metav1.Now()
 	condition := func(t corev1.NodeConditionType, status corev1.ConditionStatus, reason string) corev1.NodeCondition {
-		return corev1.NodeCondition{Type: t, Status: status, Reason: reason, LastHeartbeatTime: now, LastTransitionTime: now}
+		return corev1.NodeCondition{Type: t, Status: status, Reason: reason, LastHeartbeatTime: now,
+			LastTransitionTime: now}
 	}
 	return []corev1.NodeCondition{
 		condition(corev1.NodeReady, corev1.ConditionTrue, "StandinReady"),

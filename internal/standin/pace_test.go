@@ -16,7 +16,8 @@ func ago(d time.Duration) metav1.Time { return metav1.NewTime(testNow.Add(-d)) }
 func bound(d time.Duration) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Spec.NodeName = "standin"
-		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: ago(d)})
+		pod.Status.Conditions = append(pod.Status.Conditions,
+			corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: ago(d)})
 	}
 }
 
@@ -66,16 +67,20 @@ func TestNext(t *testing.T) {
 		"running, will fail before ready": {failsFirst, pod{running(time.Second, false)}, finish, 2 * time.Second},
 		"failed":                          {failing, pod{running(time.Hour, true), phase(corev1.PodFailed)}, rest, 0},
 		"deleted":                         {pace{}, pod{running(time.Hour, true), deleted(0, 30)}, end, 0},
-		"deleted, slow":                   {slow, pod{running(time.Hour, true), deleted(10*time.Second, 30)}, end, 20 * time.Second},
-		"deleted, slow, time is up":       {slow, pod{running(time.Hour, true), deleted(time.Minute, 30)}, end, 0},
-		"deleted before it was started":   {slow, pod{bound(0), deleted(time.Minute, 30)}, end, 0},
-		"deleted after it failed":         {pace{}, pod{running(0, true), phase(corev1.PodFailed), deleted(0, 30)}, end, 0},
-		"deleted before it was bound":     {pace{}, pod{deleted(0, 30)}, rest, 0},
-		"let go, held by a finalizer":     {pace{}, pod{running(0, true), deleted(0, 0)}, rest, 0},
-		"never starts":                    {pace{startAfter: never}, pod{bound(time.Hour)}, start, never},
-		"never ready":                     {pace{readyAfter: never}, pod{running(time.Hour, false)}, rest, never},
-		"never ends":                      {pace{endAfter: never}, pod{running(time.Hour, true), deleted(time.Hour, 30)}, end, never},
-		"never ready, but ends by itself": {pace{readyAfter: never, outcome: corev1.PodSucceeded}, pod{running(0, false)}, finish, 0},
+		"deleted, slow": {slow, pod{running(time.Hour, true), deleted(10*time.Second, 30)}, end,
+			20 * time.Second},
+		"deleted, slow, time is up":     {slow, pod{running(time.Hour, true), deleted(time.Minute, 30)}, end, 0},
+		"deleted before it was started": {slow, pod{bound(0), deleted(time.Minute, 30)}, end, 0},
+		"deleted after it failed": {pace{}, pod{running(0, true), phase(corev1.PodFailed), deleted(0, 30)}, end,
+			0},
+		"deleted before it was bound": {pace{}, pod{deleted(0, 30)}, rest, 0},
+		"let go, held by a finalizer": {pace{}, pod{running(0, true), deleted(0, 0)}, rest, 0},
+		"never starts":                {pace{startAfter: never}, pod{bound(time.Hour)}, start, never},
+		"never ready":                 {pace{readyAfter: never}, pod{running(time.Hour, false)}, rest, never},
+		"never ends": {pace{endAfter: never},
+			pod{running(time.Hour, true), deleted(time.Hour, 30)}, end, never},
+		"never ready, but ends by itself": {pace{readyAfter: never, outcome: corev1.PodSucceeded},
+			pod{running(0, false)}, finish, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
@@ -108,7 +113,8 @@ func TestPaceOfAPod(t *testing.T) {
 		"standin/outcome": "Failed", "standin/outcome-after": "4s",
 	})
 	require.NoError(t, err)
-	require.Equal(t, pace{readyAfter: never, endAfter: time.Minute, outcome: corev1.PodFailed, outcomeAfter: 4 * time.Second}, got)
+	require.Equal(t, pace{readyAfter: never, endAfter: time.Minute, outcome: corev1.PodFailed,
+		outcomeAfter: 4 * time.Second}, got)
 
 	for annotation, value := range map[string]string{"standin/start-after": "soon", "standin/outcome": "Exploded"} {
 		_, err = of(map[string]string{annotation: value})
@@ -118,7 +124,8 @@ func TestPaceOfAPod(t *testing.T) {
 }
 
 func TestRunningStatus(t *testing.T) {
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "x"}, {Name: "b", Image: "y"}}}}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "x"},
+		{Name: "b", Image: "y"}}}}
 	pod.UID = "some-uid"
 	pod.Status = runningStatus(pod, false, ago(time.Minute))
 	require.Equal(t, corev1.PodRunning, pod.Status.Phase)
@@ -134,7 +141,8 @@ func TestRunningStatus(t *testing.T) {
 	for _, c := range later.Conditions {
 		types = append(types, c.Type)
 	}
-	require.ElementsMatch(t, []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady}, types, "what was so before keeps its time")
+	require.ElementsMatch(t, []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady}, types,
+		"what was so before keeps its time")
 }
 
 func TestFinishedStatus(t *testing.T) {

@@ -90,7 +90,8 @@ func (r *podReconciler) patchStatus(ctx context.Context, pod *corev1.Pod, status
 	if err != nil {
 		return err
 	}
-	_, err = r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("report pod %s/%s as %s: %w", pod.Namespace, pod.Name, status.Phase, err)
 	}
@@ -111,7 +112,8 @@ func runningStatus(pod *corev1.Pod, ready bool, now metav1.Time) corev1.PodStatu
 		HostIP:    "127.0.0.1",
 		HostIPs:   []corev1.HostIP{{IP: "127.0.0.1"}},
 		Conditions: conditions(pod, now, map[corev1.PodConditionType]bool{
-			corev1.PodInitialized: true, corev1.PodReadyToStartContainers: true, corev1.ContainersReady: ready, corev1.PodReady: ready,
+			corev1.PodInitialized: true, corev1.PodReadyToStartContainers: true, corev1.ContainersReady: ready,
+			corev1.PodReady: ready,
 		}),
 	}
 	for _, c := range pod.Spec.Containers {
@@ -130,8 +132,9 @@ func finishedStatus(pod *corev1.Pod, outcome corev1.PodPhase, now metav1.Time) c
 		exit.ExitCode, exit.Reason = 1, "Error"
 	}
 	status := corev1.PodStatus{
-		Phase:      outcome,
-		Conditions: conditions(pod, now, map[corev1.PodConditionType]bool{corev1.ContainersReady: false, corev1.PodReady: false}),
+		Phase: outcome,
+		Conditions: conditions(pod, now, map[corev1.PodConditionType]bool{corev1.ContainersReady: false,
+			corev1.PodReady: false}),
 	}
 	for _, c := range pod.Spec.Containers {
 		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{
@@ -142,7 +145,8 @@ func finishedStatus(pod *corev1.Pod, outcome corev1.PodPhase, now metav1.Time) c
 }
 
 // conditions are the ones of the pod that change; one that is so already keeps the time since when.
-func conditions(pod *corev1.Pod, now metav1.Time, want map[corev1.PodConditionType]bool) (changed []corev1.PodCondition) {
+func conditions(pod *corev1.Pod, now metav1.Time,
+	want map[corev1.PodConditionType]bool) (changed []corev1.PodCondition) {
 	for t, yes := range want {
 		status := corev1.ConditionFalse
 		if yes {

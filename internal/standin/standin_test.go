@@ -83,15 +83,18 @@ func TestNode(t *testing.T) {
 		first = node
 		return err == nil && isReady(node) && len(node.Spec.Taints) == 0
 	}
-	require.Eventually(t, ready, time.Minute, 20*time.Millisecond, "ready, and the node controller has taken the taint of new nodes away")
+	require.Eventually(t, ready, time.Minute, 20*time.Millisecond,
+		"ready, and the node controller has taken the taint of new nodes away")
 	require.Eventually(t, func() bool {
-		lease, err := w.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), w.node, metav1.GetOptions{})
+		lease, err := w.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), w.node,
+			metav1.GetOptions{})
 		return err == nil && time.Since(lease.Spec.RenewTime.Time) < heartbeat+5*time.Second
 	}, time.Minute, 20*time.Millisecond)
 
 	// Somebody declares it dead, or deletes it: neither lasts.
 	before := first.UID
-	_, err := w.client.CoreV1().Nodes().PatchStatus(t.Context(), w.node, []byte(`{"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}}`))
+	_, err := w.client.CoreV1().Nodes().PatchStatus(t.Context(), w.node,
+		[]byte(`{"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}}`))
 	require.NoError(t, err)
 	require.Eventually(t, ready, time.Minute, 20*time.Millisecond)
 	require.NoError(t, w.client.CoreV1().Nodes().Delete(t.Context(), w.node, metav1.DeleteOptions{}))
@@ -103,7 +106,8 @@ func TestPodLife(t *testing.T) {
 	w := newWorld(t, pace{})
 	w.create("plain", nil)
 	w.eventually("Running and Ready", func(p *corev1.Pod) bool {
-		return p.Spec.NodeName == w.node && p.Status.Phase == corev1.PodRunning && isPodReady(p) && p.Status.PodIP != "" &&
+		return p.Spec.NodeName == w.node && p.Status.Phase == corev1.PodRunning && isPodReady(p) &&
+			p.Status.PodIP != "" &&
 			len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].Ready
 	}, "plain")
 	w.delete("plain")
@@ -111,7 +115,10 @@ func TestPodLife(t *testing.T) {
 
 	w.create("failing", map[string]string{"standin/outcome": "Failed", "standin/outcome-after": "1s"})
 	w.eventually("Ready first", isPodReady, "failing")
-	w.eventually("Failed in the end", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed && !isPodReady(p) }, "failing")
+	w.eventually("Failed in the end", func(p *corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodFailed &&
+			!isPodReady(p)
+	}, "failing")
 	w.delete("failing")
 	w.gone("failing")
 
@@ -126,10 +133,15 @@ func TestSlowNode(t *testing.T) {
 	w := newWorld(t, pace{startAfter: 2 * time.Second, readyAfter: 2 * time.Second, endAfter: 3 * time.Second})
 	began := time.Now()
 	w.create("slow", nil)
-	w.create("quick", map[string]string{"standin/start-after": "0s", "standin/ready-after": "0s", "standin/end-after": "0s"})
+	w.create("quick", map[string]string{"standin/start-after": "0s", "standin/ready-after": "0s",
+		"standin/end-after": "0s"})
 	w.eventually("an annotation goes before the flags", isPodReady, "quick")
-	w.eventually("bound at once", func(p *corev1.Pod) bool { return p.Spec.NodeName != "" && p.Status.Phase == corev1.PodPending }, "slow")
-	w.eventually("Running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && !isPodReady(p) }, "slow")
+	w.eventually("bound at once", func(p *corev1.Pod) bool {
+		return p.Spec.NodeName != "" &&
+			p.Status.Phase == corev1.PodPending
+	}, "slow")
+	w.eventually("Running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && !isPodReady(p) },
+		"slow")
 	w.eventually("Ready", isPodReady, "slow")
 	require.Greater(t, time.Since(began), 2*time.Second, "up to a second early at each of two steps")
 
@@ -148,19 +160,22 @@ func TestFinalizer(t *testing.T) {
 	w.eventually("Ready", isPodReady, "held")
 	pods := w.client.CoreV1().Pods(w.namespace)
 	patch := func(finalizers string) {
-		_, err := pods.Patch(t.Context(), "held", "application/merge-patch+json", []byte(`{"metadata":{"finalizers":`+finalizers+`}}`), metav1.PatchOptions{})
+		_, err := pods.Patch(t.Context(), "held", "application/merge-patch+json",
+			[]byte(`{"metadata":{"finalizers":`+finalizers+`}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
 	patch(`["example.com/hold"]`)
 	w.delete("held")
 	w.eventually("Failed and let go", func(p *corev1.Pod) bool {
-		return p.Status.Phase == corev1.PodFailed && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
+		return p.Status.Phase == corev1.PodFailed && p.DeletionGracePeriodSeconds != nil &&
+			*p.DeletionGracePeriodSeconds == 0
 	}, "held")
 	patch(`null`)
 	w.gone("held")
 }
 
-// Pods that may run anywhere are bound once, whoever is faster. No other test runs beside it: its node would take some of the pods, and go with them.
+// Pods that may run anywhere are bound once, whoever is faster. No other test runs beside it: its node would take some
+// of the pods, and go with them.
 func TestTwoNodes(t *testing.T) {
 	w := newWorld(t, pace{})
 	for range 20 {

@@ -6,11 +6,11 @@ const (
 	page     = 1 << pageBits
 )
 
-// column is an array that grows without being copied: however much it holds, a push takes the same time, and nothing is allocated that is not soon used.
-// The zero value is empty.
+// column is an array that grows without being copied: however much it holds, a push takes the same time, and nothing is
+// allocated that is not soon used. The zero value is empty.
 type column[T any] struct {
-	// pages hold the elements in order. All but the last two are full; the last may be empty, so that a pop and a push on the border of two pages, again and
-	// again, do not allocate.
+	// pages hold the elements in order. All but the last two are full; the last may be empty, so that a pop and a push
+	// on the border of two pages, again and again, do not allocate.
 	pages [][]T
 	len   int
 }

@@ -5,20 +5,22 @@ import (
 	"math/bits"
 )
 
-// finder is a hash table of rows. It knows nothing of the keys: who looks for one compares it with those of the rows of its chain, and hash tells the
-// hash of a row's key.
+// finder is a hash table of rows. It knows nothing of the keys: who looks for one compares it with those of the rows of
+// its chain, and hash tells the hash of a row's key.
 //
-// It has twice as many chains as rows, so they are short: with as many, a Get among a million took a fifth longer, on its way along the chain. With each row
-// that comes, two chains are split, and with each that goes, two are joined with others (linear hashing: Litwin 1980). So there is never a moment at which
-// everything is moved to a larger table while readers wait, and the memory is twelve bytes for each row.
+// It has twice as many chains as rows, so they are short: with as many, a Get among a million took a fifth longer, on
+// its way along the chain. With each row that comes, two chains are split, and with each that goes, two are joined with
+// others (linear hashing: Litwin 1980). So there is never a moment at which everything is moved to a larger table while
+// readers wait, and the memory is twelve bytes for each row.
 type finder struct {
 	heads column[ref] // the first row of each chain, or none
 	rest  column[ref] // for each row, the next of its chain, or none
 	hash  func(Row) uint32
 }
 
-// ref refers to a row and holds the highest bits of its hash besides: of the rows of a chain that are not the one looked for, nearly all can be passed by
-// without a look at their keys, which are far away in memory (measured: a Get takes half of the time).
+// ref refers to a row and holds the highest bits of its hash besides: of the rows of a chain that are not the one
+// looked for, nearly all can be passed by without a look at their keys, which are far away in memory (measured: a Get
+// takes half of the time).
 type ref uint32
 
 const (
@@ -34,8 +36,8 @@ const (
 func (r ref) row() Row               { return Row(r &^ tagMask) }
 func (r ref) suits(hash uint32) bool { return (r^ref(hash))&tagMask == 0 }
 
-// chain returns the number of the chain of a hash, out of n: its lowest bits, as many as number n chains. A chain that is not there yet is still
-// part of the one whose number lacks the first bit.
+// chain returns the number of the chain of a hash, out of n: its lowest bits, as many as number n chains. A chain that
+// is not there yet is still part of the one whose number lacks the first bit.
 func chain(hash uint32, n int) Row {
 	width := bits.Len(uint(n - 1))
 	if c := hash & (1<<width - 1); int(c) < n {

@@ -28,8 +28,8 @@ type Index[X, K comparable, F, V any] struct {
 	most    int   // the most that byValue has held since it was made
 	err     error // the last failure of fn
 
-	// What fn said of the values that the writer is about to store, in order: all in one array, which is used again and again, and the end of each
-	// one's part. Only the writer touches it.
+	// What fn said of the values that the writer is about to store, in order: all in one array, which is used again and
+	// again, and the end of each one's part. Only the writer touches it.
 	planned []X
 	ends    []int
 	next    int
@@ -57,9 +57,11 @@ type index[V any] interface {
 	remove(Row) // let it belong to none and give its number to the last one
 }
 
-// AddIndex adds an index to a store. fn appends the values under which a value is to be found: none, one or several. What it does wrong, an error, a
-// panic, a value that is not equal to itself, is told to complain. The caller is the writer.
-func AddIndex[X, K comparable, F, V any](s *Store[K, F, V], fn func([]X, V) ([]X, error), complain func(error)) *Index[X, K, F, V] {
+// AddIndex adds an index to a store. fn appends the values under which a value is to be found: none, one or several.
+// What it does wrong, an error, a panic, a value that is not equal to itself, is told to complain. The caller is the
+// writer.
+func AddIndex[X, K comparable, F, V any](s *Store[K, F, V], fn func([]X, V) ([]X, error),
+	complain func(error)) *Index[X, K, F, V] {
 	ix := &Index[X, K, F, V]{store: s, fn: fn, byValue: map[X]uint32{}}
 	// The rows stand still for the writer, and nobody knows the index yet.
 	for row := range Row(s.Rows()) {

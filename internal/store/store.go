@@ -1,17 +1,19 @@
-// Package store is the memory of an informer: values by key, and indexes over them. It asks nothing of keys and values, so that a cache of API objects,
-// of projections, or of things that are no API objects, is the same code.
+// Package store is the memory of an informer: values by key, and indexes over them. It asks nothing of keys and values,
+// so that a cache of API objects, of projections, or of things that are no API objects, is the same code.
 //
-// A store is a table. Its rows are numbered from zero, without a gap; its columns are plain arrays: keys, what the owner wants to know beside the values
-// (its facts), values, and, in each index, the bucket that the row belongs to and its place there.
+// A store is a table. Its rows are numbered from zero, without a gap; its columns are plain arrays: keys, what the
+// owner wants to know beside the values (its facts), values, and, in each index, the bucket that the row belongs to and
+// its place there.
 //
 //	            keys        facts   values       an Index: slots           its buckets: members
 //	row 0       ns/web      ...     *Pod         "node-1", place 0         "node-1": 0, 2
 //	row 1       ns/db       ...     *Pod         "node-2", place 0         "node-2": 1
 //	row 2       ns/cache    ...     *Pod         "node-1", place 1
 //
-// What refers to a row, here and in a bucket, is its number: four bytes, not the sixteen of a string or the eight of a pointer, and nothing that the
-// garbage collector has to follow. A snapshot of everything is the values column, copied; a lookup goes from the bucket to the values and meets no map on
-// the way. In exchange, a removal moves the last row into the gap.
+// What refers to a row, here and in a bucket, is its number: four bytes, not the sixteen of a string or the eight of a
+// pointer, and nothing that the garbage collector has to follow. A snapshot of everything is the values column, copied;
+// a lookup goes from the bucket to the values and meets no map on the way. In exchange, a removal moves the last row
+// into the gap.
 //
 // # Reading order
 //
@@ -34,10 +36,11 @@ type Row = uint32
 
 // Store holds a value of type V, and facts of type F about it, for each of its keys. Make one with [New].
 //
-// Readers come at any time. There is one writer at a time, by an arrangement of the owner's: only so can it look at the table, and run the users' index
-// functions, without the lock, and then take the lock for the change alone.
+// Readers come at any time. There is one writer at a time, by an arrangement of the owner's: only so can it look at the
+// table, and run the users' index functions, without the lock, and then take the lock for the change alone.
 type Store[K comparable, F, V any] struct {
-	// RWMutex guards the table against readers while the writer, who holds it, changes it. The owner may guard what is its own with it, too.
+	// RWMutex guards the table against readers while the writer, who holds it, changes it. The owner may guard what is
+	// its own with it, too.
 	sync.RWMutex
 
 	// Guarded by RWMutex; written with it held by the one writer, which may therefore read without it.
@@ -109,8 +112,8 @@ func (s *Store[K, F, V]) Value(row Row) V  { return *s.values.at(row) }
 
 // What follows is for the writer alone.
 
-// Plan runs the index functions on a value that Put will store, after those that were planned before it, and tells complain about each that failed. They are
-// the user's code: the lock is not held.
+// Plan runs the index functions on a value that Put will store, after those that were planned before it, and tells
+// complain about each that failed. They are the user's code: the lock is not held.
 func (s *Store[K, F, V]) Plan(key K, value V, complain func(error)) {
 	s.plan(0, key, value, complain)
 }

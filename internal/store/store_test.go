@@ -19,7 +19,8 @@ import (
 func (s *Store[K, F, V]) check() error {
 	n := s.values.len
 	if s.keys.len != n || s.facts.len != n || s.finder.heads.len != chainsPerRow*n || s.finder.rest.len != n {
-		return fmt.Errorf("columns of %d keys, %d facts, %d values, %d heads, %d rests", s.keys.len, s.facts.len, n, s.finder.heads.len, s.finder.rest.len)
+		return fmt.Errorf("columns of %d keys, %d facts, %d values, %d heads, %d rests", s.keys.len, s.facts.len, n,
+			s.finder.heads.len, s.finder.rest.len)
 	}
 	found := 0
 	for c := range s.finder.heads.len {
@@ -151,7 +152,8 @@ func bySize(to []string, s set) ([]string, error) {
 	return append(to, strconv.Itoa(bits.OnesCount16(uint16(s)))), nil
 }
 
-// play plays a script of changes, two bytes each, into a store with one index from the start and another that comes in the middle, and into a map.
+// play plays a script of changes, two bytes each, into a store with one index from the start and another that comes in
+// the middle, and into a map.
 func play(t testing.TB, script []byte) {
 	s, truth := New[byte, int, set](), map[byte]set{}
 	complaints := 0
@@ -380,7 +382,8 @@ func TestIndexFunctionsThatMisbehaveHurtNobody(t *testing.T) {
 	complain := func(err error) { complaints = append(complaints, err) }
 	s.Plan("old", "bad", complain)
 	s.Put("old", struct{}{}, "bad")
-	nan := AddIndex(s, func(to []float64, v string) ([]float64, error) { return append(to, 1, math.NaN()), nil }, complain)
+	nan := AddIndex(s, func(to []float64, v string) ([]float64, error) { return append(to, 1, math.NaN()), nil },
+		complain)
 	require.ErrorIs(t, nan.Err(), errOddValue, "a store that is not empty is indexed at once")
 	odd := AddIndex(s, func(to []any, v string) ([]any, error) {
 		if v == "bad" {

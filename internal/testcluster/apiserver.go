@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// RunAPIServer runs one more API server on the cluster's data, as a control plane of several nodes does, and returns it and the configuration of an
-// administrator there once it is ready. It reaches etcd through a socket: that of [Cluster.EtcdSocket], or of a proxy to it. [Cluster.AwaitAPIServer] waits
-// for it after a restart.
+// RunAPIServer runs one more API server on the cluster's data, as a control plane of several nodes does, and returns it
+// and the configuration of an administrator there once it is ready. It reaches etcd through a socket: that of
+// [Cluster.EtcdSocket], or of a proxy to it. [Cluster.AwaitAPIServer] waits for it after a restart.
 func (c *Cluster) RunAPIServer(t testing.TB, name, etcdSocket string) (*Process, *rest.Config) {
 	t.Helper()
 	port := c.reservePort(t)
@@ -59,7 +59,8 @@ func (c *Cluster) AwaitAPIServer(ctx context.Context, config *rest.Config) error
 	})
 }
 
-// reservePort chooses a port as package plane does: from below those of outgoing connections, and out of the way of other control planes, until the test ends.
+// reservePort chooses a port as package plane does: from below those of outgoing connections, and out of the way of
+// other control planes, until the test ends.
 func (c *Cluster) reservePort(t testing.TB) int {
 	t.Helper()
 	var last error

@@ -32,8 +32,9 @@ func Decode(documents []byte) (objects []*unstructured.Unstructured, err error) 
 	}
 }
 
-// Apply applies objects, in order, each as a dry run first. Whatever the API server does not like about one is an error: a field that it does not know, and a
-// warning, such as that a pod does not meet the security standard of its namespace.
+// Apply applies objects, in order, each as a dry run first. Whatever the API server does not like about one is an
+// error: a field that it does not know, and a warning, such as that a pod does not meet the security standard of its
+// namespace.
 func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructured) error {
 	cfg := c.Config()
 	heard := &warnings{}
@@ -58,8 +59,10 @@ func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructur
 			return fail(err)
 		}
 		for _, dryRun := range [][]string{{metav1.DryRunAll}, nil} {
-			_, err := client.Resource(mapping.Resource).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.ApplyPatchType, body,
-				metav1.PatchOptions{FieldManager: "testcluster", FieldValidation: metav1.FieldValidationStrict, DryRun: dryRun})
+			_, err := client.Resource(mapping.Resource).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(),
+				types.ApplyPatchType, body,
+				metav1.PatchOptions{FieldManager: "testcluster", FieldValidation: metav1.FieldValidationStrict,
+					DryRun: dryRun})
 			if err := errors.Join(err, heard.take()); err != nil {
 				return fail(err)
 			}

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// BuildControlPlane brings the control plane up to date and returns the path of its binary. It tells log about it when that
-// takes long. Any number of processes may call it at the same time: one compiles, the others wait.
+// BuildControlPlane brings the control plane up to date and returns the path of its binary. It tells log about it when
+// that takes long. Any number of processes may call it at the same time: one compiles, the others wait.
 func BuildControlPlane(ctx context.Context, log io.Writer) (binary string, err error) {
 	return build(ctx, log, "controlplane", buildControlPlane)
 }
@@ -25,7 +25,8 @@ func BuildNode(ctx context.Context, log io.Writer) (binary string, err error) {
 	return build(ctx, log, "standin", buildNode)
 }
 
-func build(ctx context.Context, log io.Writer, name string, with func(ctx context.Context, log io.Writer, root, binary string) error) (string, error) {
+func build(ctx context.Context, log io.Writer, name string,
+	with func(ctx context.Context, log io.Writer, root, binary string) error) (string, error) {
 	root, err := repository()
 	if err != nil {
 		return "", err
@@ -64,10 +65,11 @@ func buildControlPlane(ctx context.Context, log io.Writer, root, binary string) 
 		return nil
 	}
 
-	// Running clusters keep the old file: it is replaced, not overwritten. The note goes first and comes last, so it never
-	// vouches for the wrong binary.
+	// Running clusters keep the old file: it is replaced, not overwritten. The note goes first and comes last, so it
+	// never vouches for the wrong binary.
 	fresh := binary + ".new"
-	fmt.Fprintf(log, "testcluster: compiling etcd, kube-apiserver and kube-controller-manager; the first time this takes several minutes\n")
+	fmt.Fprintf(log, "testcluster: compiling etcd, kube-apiserver and kube-controller-manager; the first time this "+
+		"takes several minutes\n")
 	command := exec.CommandContext(ctx, "go", "build", "-v", "-ldflags", flags, "-o", fresh, ".")
 	command.Dir = source
 	command.Env = append(os.Environ(), "GOWORK=off")
@@ -104,7 +106,8 @@ func versionFlags(gomod string) (string, error) {
 		return "", fmt.Errorf("%s requires no version of k8s.io/kubernetes", gomod)
 	}
 	const variable = " -X k8s.io/component-base/version."
-	return fmt.Sprintf("-s -w"+variable+"gitVersion=%s"+variable+"gitMajor=%s"+variable+"gitMinor=%s"+variable+"gitTreeState=clean",
+	return fmt.Sprintf("-s -w"+variable+"gitVersion=%s"+variable+"gitMajor=%s"+variable+"gitMinor=%s"+variable+
+		"gitTreeState=clean",
 		match[1], match[2], match[3]), nil
 }
 

@@ -82,7 +82,8 @@ func TestOnlyOneBuildsAtATime(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	var log bytes.Buffer
-	script := "echo 'go: downloading example.com/a v1.0.0' >&2; echo example.com/a >&2; echo example.com/a/b >&2; echo '# example.com/a/b' >&2; exit "
+	script := "echo 'go: downloading example.com/a v1.0.0' >&2; echo example.com/a >&2; echo example.com/a/b >&2; " +
+		"echo '# example.com/a/b' >&2; exit "
 	require.NoError(t, runWithProgress(exec.Command("sh", "-c", script+"0"), &log))
 	require.Contains(t, log.String(), "1 modules downloaded, 2 of about 2,200 packages compiled")
 

@@ -23,7 +23,8 @@ type Options struct {
 	DisableNode bool
 	// NodeArgs are given to the node stand-in, after --kubeconfig.
 	NodeArgs []string
-	// Log takes progress while binaries are built, and the ends of processes that nobody asked for. Default: standard error.
+	// Log takes progress while binaries are built, and the ends of processes that nobody asked for. Default: standard
+	// error.
 	Log io.Writer
 }
 
@@ -41,7 +42,8 @@ type Cluster struct {
 	close func() error
 }
 
-// Start builds what is missing, starts a control plane and waits until it is ready. It ends with Close, or with this process.
+// Start builds what is missing, starts a control plane and waits until it is ready. It ends with Close, or with this
+// process.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Log == nil {
 		o.Log = os.Stderr
@@ -62,7 +64,8 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		e.status = m.Status
 		close(e.ended)
 		if !m.Asked && isComponent(m.Name) {
-			fmt.Fprintf(o.Log, "testcluster: %s (pid %d) ended and nobody had asked it to: %s; its log was %s\n", m.Name, m.PID, m.Status, m.Log)
+			fmt.Fprintf(o.Log, "testcluster: %s (pid %d) ended and nobody had asked it to: %s; its log was %s\n",
+				m.Name, m.PID, m.Status, m.Log)
 		}
 	})
 	if err != nil {

@@ -75,7 +75,8 @@ func TestServiceAccountMayDoWhatItsRulesSay(t *testing.T) {
 func TestCommandsRunBelowTheCluster(t *testing.T) {
 	c := testcluster.Shared(t)
 	p, err := c.Run(t.Context(), testcluster.Command{
-		Name: "greeter", Path: "/bin/sh", Args: []string{"-c", "trap 'exit 7' TERM; echo hello $WHO; sleep 1000 & wait"}, Env: []string{"WHO=you"},
+		Name: "greeter", Path: "/bin/sh", Args: []string{"-c",
+			"trap 'exit 7' TERM; echo hello $WHO; sleep 1000 & wait"}, Env: []string{"WHO=you"},
 	})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {

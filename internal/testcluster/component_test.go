@@ -56,9 +56,11 @@ func TestComponentsCanBeDisturbed(t *testing.T) {
 	require.NoError(t, c.Kill(ctx, testcluster.ControllerManager))
 	_, err = c.Client().AppsV1().Deployments(namespace).Create(ctx, deployment("web"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.Never(t, func() bool { return replicaSets(t, c.Client(), namespace) > 0 }, time.Second, 100*time.Millisecond)
+	require.Never(t, func() bool { return replicaSets(t, c.Client(), namespace) > 0 }, time.Second,
+		100*time.Millisecond)
 	require.NoError(t, c.Restart(ctx, testcluster.ControllerManager))
-	require.Eventually(t, func() bool { return replicaSets(t, c.Client(), namespace) == 1 }, time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return replicaSets(t, c.Client(), namespace) == 1 }, time.Minute,
+		50*time.Millisecond)
 
 	require.NoError(t, c.Terminate(ctx, testcluster.Node))
 	require.NoError(t, c.Restart(ctx, testcluster.Node))
@@ -70,7 +72,8 @@ func TestNobodyMakesPodsOfReplicaSets(t *testing.T) {
 	namespace := c.Namespace(t)
 	_, err := c.Client().AppsV1().Deployments(namespace).Create(t.Context(), deployment("web"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return replicaSets(t, c.Client(), namespace) == 1 }, time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return replicaSets(t, c.Client(), namespace) == 1 }, time.Minute,
+		50*time.Millisecond)
 	require.Never(t, func() bool {
 		pods, err := c.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 		return err != nil || len(pods.Items) > 0

@@ -5,13 +5,15 @@ import (
 	"strings"
 )
 
-// RunControllers runs controllers of kube-controller-manager in a process of their own, without an election. The cluster's controller manager has
-// all but the ReplicaSet controller; this is how a test gets that one, to compare with it or to have it stand in the way:
+// RunControllers runs controllers of kube-controller-manager in a process of their own, without an election. The
+// cluster's controller manager has all but the ReplicaSet controller; this is how a test gets that one, to compare with
+// it or to have it stand in the way:
 //
 //	cluster.RunControllers(ctx, "built-in", []string{"replicaset-controller"}, "--kube-api-qps=50")
 //
 // The name is that of the [Process] and of its log. The flags are added to the command line.
-func (c *Cluster) RunControllers(ctx context.Context, name string, controllers []string, flags ...string) (*Process, error) {
+func (c *Cluster) RunControllers(ctx context.Context, name string, controllers []string, flags ...string) (*Process,
+	error) {
 	args := []string{
 		"controller-manager", "--kubeconfig=" + c.kubeconfig, "--controllers=" + strings.Join(controllers, ","),
 		"--leader-elect=false",

@@ -46,7 +46,8 @@ func (c *Cluster) Compact(ctx context.Context) error {
 	if err := call("range", map[string]any{"key": []byte("nothing")}, &now); err != nil {
 		return fmt.Errorf("ask etcd for its revision: %w", err)
 	}
-	if err := call("compaction", map[string]any{"revision": now.Header.Revision, "physical": true}, &struct{}{}); err != nil {
+	if err := call("compaction", map[string]any{"revision": now.Header.Revision, "physical": true},
+		&struct{}{}); err != nil {
 		return fmt.Errorf("compact etcd at revision %s: %w", now.Header.Revision, err)
 	}
 	return nil

@@ -53,8 +53,8 @@ func in(t *testing.T, dir string, command *exec.Cmd, env ...string) *exec.Cmd {
 	return command
 }
 
-// requireNothingLeft waits until a folder of temporary files is empty and, where /proc can tell, until no process that was
-// started with a path in this folder exists.
+// requireNothingLeft waits until a folder of temporary files is empty and, where /proc can tell, until no process that
+// was started with a path in this folder exists.
 func requireNothingLeft(t *testing.T, dir string) {
 	t.Helper()
 	var left []string

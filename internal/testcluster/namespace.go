@@ -45,9 +45,10 @@ func (c *Cluster) CreateNamespace(ctx context.Context, hint string) (string, err
 	if err != nil {
 		return "", fmt.Errorf("create a namespace for %s: %w", hint, err)
 	}
-	err = eventually(ctx, "namespace "+namespace.Name+" has its default service account", func(ctx context.Context) (bool, error) {
-		_, err := c.client.CoreV1().ServiceAccounts(namespace.Name).Get(ctx, "default", metav1.GetOptions{})
-		return err == nil, err
-	})
+	err = eventually(ctx, "namespace "+namespace.Name+" has its default service account",
+		func(ctx context.Context) (bool, error) {
+			_, err := c.client.CoreV1().ServiceAccounts(namespace.Name).Get(ctx, "default", metav1.GetOptions{})
+			return err == nil, err
+		})
 	return namespace.Name, err
 }

@@ -25,7 +25,8 @@ func repository() (string, error) {
 			return "", fmt.Errorf("find the repository: %w", err)
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("find the repository: neither %s nor a folder above it holds the go.mod of %s: run this inside a clone of it", start, module)
+			return "", fmt.Errorf("find the repository: neither %s nor a folder above it holds the go.mod of %s: "+
+				"run this inside a clone of it", start, module)
 		}
 	}
 }

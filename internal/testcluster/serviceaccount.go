@@ -16,37 +16,45 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// ServiceAccount creates a service account in a namespace that may do there what the rules say and nothing else, and returns
-// its configuration, without a client-side rate limit, once the API server has taken notice of the rules.
-func (c *Cluster) ServiceAccount(ctx context.Context, namespace string, rules ...rbacv1.PolicyRule) (*rest.Config, error) {
-	return c.serviceAccount(ctx, namespace, namespace, rules, func(meta metav1.ObjectMeta, subject rbacv1.Subject) error {
-		role, err := c.client.RbacV1().Roles(namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
-		if err != nil {
+// ServiceAccount creates a service account in a namespace that may do there what the rules say and nothing else, and
+// returns its configuration, without a client-side rate limit, once the API server has taken notice of the rules.
+func (c *Cluster) ServiceAccount(ctx context.Context, namespace string, rules ...rbacv1.PolicyRule) (*rest.Config,
+	error) {
+	return c.serviceAccount(ctx, namespace, namespace, rules,
+		func(meta metav1.ObjectMeta, subject rbacv1.Subject) error {
+			role, err := c.client.RbacV1().Roles(namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: rules},
+				metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			_, err = c.client.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+				Subjects:   []rbacv1.Subject{subject},
+			}, metav1.CreateOptions{})
 			return err
-		}
-		_, err = c.client.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
-			Subjects:   []rbacv1.Subject{subject},
-		}, metav1.CreateOptions{})
-		return err
-	})
+		})
 }
 
-// ClusterServiceAccount is like [Cluster.ServiceAccount], but its rules hold in every namespace and for what is in none.
-func (c *Cluster) ClusterServiceAccount(ctx context.Context, namespace string, rules ...rbacv1.PolicyRule) (*rest.Config, error) {
-	return c.serviceAccount(ctx, namespace, metav1.NamespaceAll, rules, func(meta metav1.ObjectMeta, subject rbacv1.Subject) error {
-		role, err := c.client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
-		if err != nil {
+// ClusterServiceAccount is like [Cluster.ServiceAccount], but its rules hold in every namespace and for what is in
+// none.
+func (c *Cluster) ClusterServiceAccount(ctx context.Context, namespace string,
+	rules ...rbacv1.PolicyRule) (*rest.Config, error) {
+	return c.serviceAccount(ctx, namespace, metav1.NamespaceAll, rules,
+		func(meta metav1.ObjectMeta, subject rbacv1.Subject) error {
+			role, err := c.client.RbacV1().ClusterRoles().Create(ctx,
+				&rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules},
+				metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			_, err = c.client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+				Subjects:   []rbacv1.Subject{subject},
+			}, metav1.CreateOptions{})
 			return err
-		}
-		_, err = c.client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-			Subjects:   []rbacv1.Subject{subject},
-		}, metav1.CreateOptions{})
-		return err
-	})
+		})
 }
 
 func (c *Cluster) serviceAccount(ctx context.Context, namespace, scope string, rules []rbacv1.PolicyRule,
@@ -87,8 +95,8 @@ func (c *Cluster) serviceAccount(ctx context.Context, namespace, scope string, r
 	return config, nil
 }
 
-// awaitRules waits until the API server grants the first verb on the first resource of every rule: its authorizer learns of
-// new roles from a watch, so a client that begins at once may be refused.
+// awaitRules waits until the API server grants the first verb on the first resource of every rule: its authorizer
+// learns of new roles from a watch, so a client that begins at once may be refused.
 func awaitRules(ctx context.Context, config *rest.Config, scope string, rules []rbacv1.PolicyRule) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -97,7 +105,8 @@ func awaitRules(ctx context.Context, config *rest.Config, scope string, rules []
 	for _, rule := range rules {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: accessTo(rule, scope)}
 		err := eventually(ctx, fmt.Sprintf("the rule %v holds", rule), func(ctx context.Context) (bool, error) {
-			answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review,
+				metav1.CreateOptions{})
 			return err == nil && answer.Status.Allowed, err
 		})
 		if err != nil {
@@ -136,7 +145,8 @@ func accessTo(rule rbacv1.PolicyRule, namespace string) authorizationv1.SelfSubj
 func WriteKubeconfig(path string, config *rest.Config) error {
 	const name = "thermostat"
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{name: {Server: config.Host, CertificateAuthorityData: config.CAData}},
+		Clusters: map[string]*clientcmdapi.Cluster{name: {Server: config.Host,
+			CertificateAuthorityData: config.CAData}},
 		AuthInfos: map[string]*clientcmdapi.AuthInfo{name: {
 			Token:                 config.BearerToken,
 			ClientCertificateData: config.CertData,

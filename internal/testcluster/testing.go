@@ -9,8 +9,8 @@ import (
 // shared starts the control plane that all tests of this process use. It ends when the process does.
 var shared = sync.OnceValues(func() (*Cluster, error) { return Start(context.Background(), Options{}) })
 
-// Shared returns the control plane of this test process. Tests keep out of each other's way with [Cluster.Namespace] and
-// leave the components alone.
+// Shared returns the control plane of this test process. Tests keep out of each other's way with [Cluster.Namespace]
+// and leave the components alone.
 func Shared(t testing.TB) *Cluster {
 	t.Helper()
 	c, err := shared()
@@ -20,7 +20,8 @@ func Shared(t testing.TB) *Cluster {
 	return c
 }
 
-// Private returns a control plane that is the test's own, for tests that stop or kill components. It ends with the test.
+// Private returns a control plane that is the test's own, for tests that stop or kill components. It ends with the
+// test.
 func Private(t testing.TB, o ...Options) *Cluster {
 	t.Helper()
 	var options Options

@@ -11,8 +11,9 @@
 //		HTTPAddress: "127.0.0.1:8080", Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
 //	})
 //
-// The metrics of queues and of leadership have the names and labels that Kubernetes' own components give them, so dashboards made for those work;
-// the rest begins with thermostat_. No metric has a label that grows with the number of objects.
+// The metrics of queues and of leadership have the names and labels that Kubernetes' own components give them, so
+// dashboards made for those work; the rest begins with thermostat_. No metric has a label that grows with the number of
+// objects.
 //
 // It is the only package of the library that imports the Prometheus client.
 package metrics
@@ -28,8 +29,9 @@ import (
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
-// Collector is a prometheus.Collector. What can be asked for is asked for when it is scraped; only durations are recorded as they happen. Make one
-// with [New], register it, and let it know of controllers, informers and electors. Safe for concurrent use.
+// Collector is a prometheus.Collector. What can be asked for is asked for when it is scraped; only durations are
+// recorded as they happen. Make one with [New], register it, and let it know of controllers, informers and electors.
+// Safe for concurrent use.
 type Collector struct {
 	waited, worked, took, parked *prometheus.HistogramVec
 	results                      *prometheus.CounterVec
@@ -77,14 +79,17 @@ var durations = prometheus.ExponentialBuckets(1e-6, 8, 11)
 // New makes a Collector.
 func New() *Collector {
 	histogram := func(name, help, label string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: durations}, []string{label})
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: durations},
+			[]string{label})
 	}
 	return &Collector{
 		waited: histogram("workqueue_queue_duration_seconds", "How long keys waited for a worker.", "name"),
 		worked: histogram("workqueue_work_duration_seconds", "How long workers had keys.", "name"),
 		took:   histogram("thermostat_reconcile_duration_seconds", "How long calls of Reconcile took.", "controller"),
-		parked: histogram("thermostat_parked_seconds", "How long keys were parked until the caches had seen what their last run wrote.", "controller"),
-		results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "thermostat_reconcile_total", Help: "Calls of Reconcile, by what they came to."},
+		parked: histogram("thermostat_parked_seconds",
+			"How long keys were parked until the caches had seen what their last run wrote.", "controller"),
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "thermostat_reconcile_total",
+			Help: "Calls of Reconcile, by what they came to."},
 			[]string{"controller", "result"}),
 		rest: newRequests(),
 	}
@@ -101,7 +106,8 @@ func (c *Collector) Controller(name string, stats func() reconcile.Stats) reconc
 	defer c.mu.Unlock()
 	c.controllers = append(c.controllers, controller{name, stats})
 	return &recorder{
-		waited: c.waited.WithLabelValues(name), worked: c.worked.WithLabelValues(name), took: c.took.WithLabelValues(name),
+		waited: c.waited.WithLabelValues(name), worked: c.worked.WithLabelValues(name),
+		took:   c.took.WithLabelValues(name),
 		parked: c.parked.WithLabelValues(name), results: c.results.MustCurryWith(prometheus.Labels{"controller": name}),
 	}
 }
@@ -113,15 +119,17 @@ func (c *Collector) Informer(inf Informer) {
 	c.informers = append(c.informers, inf)
 }
 
-// Handler lets the collector show how far a handler of an informer lags behind; both are called by their names, which have to differ between the handlers
-// of one informer, or the scrape fails. r is what AddHandler has returned. The handlers of controllers are inline, and never lag.
+// Handler lets the collector show how far a handler of an informer lags behind; both are called by their names, which
+// have to differ between the handlers of one informer, or the scrape fails. r is what AddHandler has returned. The
+// handlers of controllers are inline, and never lag.
 func (c *Collector) Handler(informer, name string, r Registration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.handlers = append(c.handlers, handler{informer, name, r})
 }
 
-// Elector lets the collector show whether this process leads; isLeader is the method of an elector, and name that of its Lease.
+// Elector lets the collector show whether this process leads; isLeader is the method of an elector, and name that of
+// its Lease.
 func (c *Collector) Elector(name string, isLeader func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,33 +158,48 @@ var (
 	depth      = desc("workqueue_depth", "Keys that wait for a worker.", "name")
 	adds       = desc("workqueue_adds_total", "Keys that began to wait.", "name")
 	retries    = desc("workqueue_retries_total", "Keys that were added with a delay or a rate limit.", "name")
-	unfinished = desc("workqueue_unfinished_work_seconds", "How long workers have had the keys that they have now, together.", "name")
-	longest    = desc("workqueue_longest_running_processor_seconds", "How long the longest of them has been going on.", "name")
-	oldest     = desc("thermostat_queue_oldest_seconds", "How long the first key in line has been waiting.", "name")
-	delayed    = desc("thermostat_queue_delayed", "Keys whose delay has not ended.", "name")
-	failing    = desc("thermostat_queue_failing", "Keys that failed and have not succeeded since.", "name")
-	workers    = desc("thermostat_workers", "Workers of a controller.", "controller")
-	parked     = desc("thermostat_parked_keys", "Keys that wait for a cache to see what their last run wrote.", "controller")
-	parkedMost = desc("thermostat_parked_longest_seconds", "How long the longest of them has been waiting.", "controller")
-	circling   = desc("thermostat_circling_keys", "Keys that are slowed down because nobody but their own runs brings them up.", "controller")
-	circles    = desc("thermostat_circles_total", "Times that a key was found to go in circles.", "controller")
-	stuck      = desc("thermostat_stuck_reconciles", "Calls of Reconcile that do not return although their context has ended.", "controller")
-	objects    = desc("thermostat_informer_objects", "Objects in the cache.", "informer")
-	state      = desc("thermostat_informer_state", "1 for the state that the cache is in.", "informer", "state")
-	stale      = desc("thermostat_informer_stale_seconds", "How long the cache has not been following the server; 0 while it is.", "informer")
-	rewinds    = desc("thermostat_informer_rewinds_total", "Times that the cluster went back to an older state, as after a restore.", "informer")
-	progress   = desc("thermostat_informer_last_progress_timestamp_seconds", "When the server last told something, a bookmark included.", "informer")
-	lists      = desc("thermostat_informer_lists_total", "Lists that were begun.", "informer")
-	rejected   = desc("thermostat_informer_rejected", "Objects whose latest state could not be taken into the cache.", "informer")
-	pending    = desc("thermostat_handler_pending_events", "Events that a handler has not returned from.", "informer", "handler")
-	merged     = desc("thermostat_handler_merged_events_total", "Events that a handler was not called with because it was too far behind: they were merged with others of their object.", "informer", "handler")
-	master     = desc("leader_election_master_status", "1 while this process leads.", "name")
+	unfinished = desc("workqueue_unfinished_work_seconds",
+		"How long workers have had the keys that they have now, together.", "name")
+	longest = desc("workqueue_longest_running_processor_seconds", "How long the longest of them has been going on.",
+		"name")
+	oldest  = desc("thermostat_queue_oldest_seconds", "How long the first key in line has been waiting.", "name")
+	delayed = desc("thermostat_queue_delayed", "Keys whose delay has not ended.", "name")
+	failing = desc("thermostat_queue_failing", "Keys that failed and have not succeeded since.", "name")
+	workers = desc("thermostat_workers", "Workers of a controller.", "controller")
+	parked  = desc("thermostat_parked_keys", "Keys that wait for a cache to see what their last run wrote.",
+		"controller")
+	parkedMost = desc("thermostat_parked_longest_seconds", "How long the longest of them has been waiting.",
+		"controller")
+	circling = desc("thermostat_circling_keys",
+		"Keys that are slowed down because nobody but their own runs brings them up.", "controller")
+	circles = desc("thermostat_circles_total", "Times that a key was found to go in circles.", "controller")
+	stuck   = desc("thermostat_stuck_reconciles",
+		"Calls of Reconcile that do not return although their context has ended.", "controller")
+	objects = desc("thermostat_informer_objects", "Objects in the cache.", "informer")
+	state   = desc("thermostat_informer_state", "1 for the state that the cache is in.", "informer", "state")
+	stale   = desc("thermostat_informer_stale_seconds",
+		"How long the cache has not been following the server; 0 while it is.", "informer")
+	rewinds = desc("thermostat_informer_rewinds_total",
+		"Times that the cluster went back to an older state, as after a restore.", "informer")
+	progress = desc("thermostat_informer_last_progress_timestamp_seconds",
+		"When the server last told something, a bookmark included.", "informer")
+	lists    = desc("thermostat_informer_lists_total", "Lists that were begun.", "informer")
+	rejected = desc("thermostat_informer_rejected", "Objects whose latest state could not be taken into the cache.",
+		"informer")
+	pending = desc("thermostat_handler_pending_events", "Events that a handler has not returned from.", "informer",
+		"handler")
+	merged = desc("thermostat_handler_merged_events_total",
+		"Events that a handler was not called with because it was too far behind: they were merged with others of "+
+			"their object.", "informer", "handler")
+	master = desc("leader_election_master_status", "1 while this process leads.", "name")
 )
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depth, adds, retries, unfinished, longest, oldest, delayed, failing, workers, parked,
-		parkedMost, circling, circles, stuck, objects, state, stale, rewinds, progress, lists, rejected, pending, merged, master} {
+	for _, d := range []*prometheus.Desc{depth, adds, retries, unfinished, longest, oldest, delayed, failing, workers,
+		parked,
+		parkedMost, circling, circles, stuck, objects, state, stale, rewinds, progress, lists, rejected, pending,
+		merged, master} {
 		ch <- d
 	}
 	for _, v := range c.vecs() {

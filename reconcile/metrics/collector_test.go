@@ -20,7 +20,8 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// TestARunningControllerIsShown runs a controller over three objects, one of which it cannot reconcile, and reads what a scrape would.
+// TestARunningControllerIsShown runs a controller over three objects, one of which it cannot reconcile, and reads what
+// a scrape would.
 func TestARunningControllerIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New[*corev1.ConfigMap](func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} })
@@ -30,16 +31,18 @@ func TestARunningControllerIsShown(t *testing.T) {
 		maps, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: "configmaps"})
 		require.NoError(t, err)
 		collector := New()
-		c, err := reconcile.NewController("test", reconcile.Func(func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
-			if key.Name == "bad" {
-				return reconcile.Result{}, reconcile.Terminal(errors.New("cannot be"))
-			}
-			return reconcile.Result{}, nil
-		}), reconcile.Options{Workers: 2, Metrics: collector})
+		c, err := reconcile.NewController("test",
+			reconcile.Func(func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
+				if key.Name == "bad" {
+					return reconcile.Result{}, reconcile.Terminal(errors.New("cannot be"))
+				}
+				return reconcile.Result{}, nil
+			}), reconcile.Options{Workers: 2, Metrics: collector})
 		require.NoError(t, err)
 		reconcile.For(c, maps)
 		collector.Informer(maps)
-		quick, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) {}, informer.HandlerOptions{Name: "audit"})
+		quick, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) {},
+			informer.HandlerOptions{Name: "audit"})
 		require.NoError(t, err)
 		collector.Handler(maps.Name(), "audit", quick)
 		collector.Elector("my-lease", func() bool { return true })
@@ -87,7 +90,8 @@ workqueue_depth{name="test"} 0
 	})
 }
 
-// TestAHandlerThatLagsIsShown has a handler that does not return while the only object changes more often than events are kept apart.
+// TestAHandlerThatLagsIsShown has a handler that does not return while the only object changes more often than events
+// are kept apart.
 func TestAHandlerThatLagsIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New[*corev1.ConfigMap](func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} })
@@ -95,7 +99,8 @@ func TestAHandlerThatLagsIsShown(t *testing.T) {
 		maps, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: "configmaps"})
 		require.NoError(t, err)
 		returns := make(chan struct{})
-		slow, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) { <-returns }, informer.HandlerOptions{Name: "audit"})
+		slow, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) { <-returns },
+			informer.HandlerOptions{Name: "audit"})
 		require.NoError(t, err)
 		collector := New()
 		collector.Handler(maps.Name(), "audit", slow)

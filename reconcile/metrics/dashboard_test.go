@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTheDashboardAsksForWhatThereIs reads the queries of the example's dashboard. A name that is not the collector's would be an empty panel.
+// TestTheDashboardAsksForWhatThereIs reads the queries of the example's dashboard. A name that is not the collector's
+// would be an empty panel.
 func TestTheDashboardAsksForWhatThereIs(t *testing.T) {
 	known := described(t)
 	file, err := os.ReadFile("../../examples/replicaset/dashboard.json")

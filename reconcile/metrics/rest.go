@@ -9,12 +9,13 @@ import (
 	clientmetrics "k8s.io/client-go/tools/metrics"
 )
 
-// RESTClients lets the collector show the requests of all of client-go's clients in this process, under the names that Kubernetes' components give them.
-// client-go has one place for that, which is taken by whoever comes first in the process and kept for good: of several collectors only the first to be asked
-// shows anything.
+// RESTClients lets the collector show the requests of all of client-go's clients in this process, under the names that
+// Kubernetes' components give them. client-go has one place for that, which is taken by whoever comes first in the
+// process and kept for good: of several collectors only the first to be asked shows anything.
 func (c *Collector) RESTClients() {
 	clientmetrics.Register(clientmetrics.RegisterOpts{
-		RequestResult: &c.rest, RequestLatency: latency{c.rest.took}, RateLimiterLatency: latency{c.rest.limited}, RequestRetry: resent{c.rest.retries},
+		RequestResult: &c.rest, RequestLatency: latency{c.rest.took}, RateLimiterLatency: latency{c.rest.limited},
+		RequestRetry: resent{c.rest.retries},
 	})
 }
 
@@ -29,14 +30,16 @@ func newRequests() requests {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"code", verb, "host"})
 	}
 	histogram := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}},
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help,
+			Buckets: []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}},
 			[]string{"verb", "host"})
 	}
 	return requests{
 		results: counter("rest_client_requests_total", "Requests to API servers, by what came of them.", "method"),
 		retries: counter("rest_client_request_retries_total", "Requests that client-go has sent again.", "verb"),
 		took:    histogram("rest_client_request_duration_seconds", "How long requests took, until the answer began."),
-		limited: histogram("rest_client_rate_limiter_duration_seconds", "How long requests waited for the client's own rate limit."),
+		limited: histogram("rest_client_rate_limiter_duration_seconds",
+			"How long requests waited for the client's own rate limit."),
 	}
 }
 

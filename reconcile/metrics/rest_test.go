@@ -24,7 +24,10 @@ var theFirst = sync.OnceValue(func() *Collector {
 })
 
 func TestRequestsAreShown(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+	}))
 	defer server.Close()
 	collector := theFirst()
 	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})

@@ -55,7 +55,8 @@ func (p *Plane) spec(name string) supervisor.Spec {
 			"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 			"--proxy-client-cert-file=" + in("pki", frontProxy+".crt"),
 			"--proxy-client-key-file=" + in("pki", frontProxy+".key"),
-			// The endpoints of the kubernetes service may not be loopback addresses, and no pod runs that could use them.
+			// The endpoints of the kubernetes service may not be loopback addresses, and no pod runs that could use
+			// them.
 			"--endpoint-reconciler-type=none",
 		}
 	case ControllerManager:

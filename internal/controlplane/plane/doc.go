@@ -1,6 +1,6 @@
-// Package plane describes one Kubernetes control plane on the loopback interface: its keys and certificates, its ports, the
-// command lines of its components, and how to see that each is ready. It starts them through a supervisor and imports no
-// Kubernetes code, so its supervisor stays small.
+// Package plane describes one Kubernetes control plane on the loopback interface: its keys and certificates, its ports,
+// the command lines of its components, and how to see that each is ready. It starts them through a supervisor and
+// imports no Kubernetes code, so its supervisor stays small.
 //
 //	etcd  <--unix sockets--  apiserver  <--https://127.0.0.1:port--  controller-manager, clients
 //

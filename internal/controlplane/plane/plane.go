@@ -60,7 +60,8 @@ func (p *Plane) Up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Reserved ports can still be taken by a program that knows nothing of reservations, in the moment before we listen.
+	// Reserved ports can still be taken by a program that knows nothing of reservations, in the moment before we
+	// listen.
 	for attempt := 1; ; attempt++ {
 		err := p.start(ctx, a)
 		if err == nil {
@@ -85,7 +86,8 @@ func (p *Plane) issueAll() (*authority, error) {
 		return nil, fmt.Errorf("make the key of service account tokens: %w", err)
 	}
 	return a, errors.Join(
-		a.serving("apiserver", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"),
+		a.serving("apiserver", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			"kubernetes.default.svc.cluster.local"),
 		a.serving("controller-manager-serving"),
 		a.client("controller-manager", "system:kube-controller-manager"),
 		a.client(frontProxy, frontProxy),
@@ -129,7 +131,8 @@ func (p *Plane) ready(ctx context.Context, component string) error {
 	}
 	if component != "" {
 		if p.probes(component) == nil {
-			return fmt.Errorf("%q is no component of the control plane: there are %s", component, strings.Join(components, ", "))
+			return fmt.Errorf("%q is no component of the control plane: there are %s", component,
+				strings.Join(components, ", "))
 		}
 		return p.Ready(ctx, component)
 	}

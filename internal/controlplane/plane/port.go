@@ -13,9 +13,9 @@ const (
 	lastPort  = 32000
 )
 
-// port is a TCP port of the loopback interface that no other control plane will choose. The reservation is the UDP
-// port of the same number, which the supervisor holds: the two number spaces are separate, nobody can hold it twice, and
-// it is free again the moment its holder dies.
+// port is a TCP port of the loopback interface that no other control plane will choose. The reservation is the UDP port
+// of the same number, which the supervisor holds: the two number spaces are separate, nobody can hold it twice, and it
+// is free again the moment its holder dies.
 type port struct {
 	number      int
 	reservation net.PacketConn

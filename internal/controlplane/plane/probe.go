@@ -32,7 +32,8 @@ func (p *Plane) probes(component string) []string {
 	case ControllerManager:
 		return []string{
 			fmt.Sprintf("https://127.0.0.1:%d/healthz", p.controllerManager.number),
-			// A pod is admitted only in a namespace that has its default service account, and starts only with the root CA.
+			// A pod is admitted only in a namespace that has its default service account, and starts only with the root
+			// CA.
 			p.server() + "/api/v1/namespaces/default/serviceaccounts/default",
 			p.server() + "/api/v1/namespaces/default/configmaps/kube-root-ca.crt",
 		}
@@ -57,11 +58,13 @@ func (p *Plane) Ready(ctx context.Context, component string) error {
 			}
 			log := p.supervisor.Log(component)
 			if running, status := p.supervisor.Running(component); !running {
-				return fmt.Errorf("%s is not running (%s); the end of %s:\n%s", component, status, log, supervisor.Tail(log))
+				return fmt.Errorf("%s is not running (%s); the end of %s:\n%s", component, status, log,
+					supervisor.Tail(log))
 			}
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("%s did not become ready (%w): %w; the end of %s:\n%s", component, ctx.Err(), err, log, supervisor.Tail(log))
+				return fmt.Errorf("%s did not become ready (%w): %w; the end of %s:\n%s", component, ctx.Err(), err,
+					log, supervisor.Tail(log))
 			case <-time.After(probeEvery):
 			}
 		}

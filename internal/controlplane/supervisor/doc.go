@@ -2,17 +2,17 @@
 //
 // A test that stops, kills and restarts API servers cannot clean up after itself when it is killed with -9. So it never
 // owns those processes: it owns one supervisor, and talks to it in lines of JSON on the supervisor's standard input and
-// output. The end of that input is the signal that nobody can forget to send: the kernel closes the pipe when the parent
-// dies, however it dies. The supervisor then kills every child, waits for each, and removes its folder.
+// output. The end of that input is the signal that nobody can forget to send: the kernel closes the pipe when the
+// parent dies, however it dies. The supervisor then kills every child, waits for each, and removes its folder.
 //
 //	test  --requests-->  supervisor  --signals-->  etcd, apiserver, controller-manager, node, ...
 //	      <--replies---              <---exits---
 //	      <--events----
 //
 // Each child leads a process group of its own. Signals go to the whole group, so a command that starts further
-// processes cannot leave them behind, and a Ctrl-C at the terminal reaches none of them by accident. SIGKILL is used at the
-// end because it is the only signal that ends a stopped process. Should the supervisor itself be killed, Linux kills the
-// children for it (see spawner_linux.go).
+// processes cannot leave them behind, and a Ctrl-C at the terminal reaches none of them by accident. SIGKILL is used at
+// the end because it is the only signal that ends a stopped process. Should the supervisor itself be killed, Linux
+// kills the children for it (see spawner_linux.go).
 //
 // Goroutines:
 //

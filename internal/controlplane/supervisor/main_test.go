@@ -21,8 +21,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/controlplane/supervisor"
 )
 
-// The test binary plays three parts. As "supervisor" it serves its standard input. As "parent" it starts such a supervisor,
-// hands it the requests of its own input and never ends by itself: the process that tests kill.
+// The test binary plays three parts. As "supervisor" it serves its standard input. As "parent" it starts such a
+// supervisor, hands it the requests of its own input and never ends by itself: the process that tests kill.
 const part = "SUPERVISOR_TEST_PART"
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,8 @@ func playSupervisor() int {
 	dir, err := os.MkdirTemp("", "supervisor-test-")
 	if err == nil {
 		fmt.Fprintf(os.Stdout, "{\"event\":\"dir\",\"dir\":%q,\"pid\":%d}\n", dir, os.Getpid())
-		err = supervisor.Serve(context.Background(), os.Stdin, os.Stdout, dir, func(*supervisor.Supervisor) map[string]supervisor.Handler { return nil })
+		err = supervisor.Serve(context.Background(), os.Stdin, os.Stdout, dir,
+			func(*supervisor.Supervisor) map[string]supervisor.Handler { return nil })
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	if err != nil {
@@ -160,8 +161,8 @@ func (s *session) log(name string, n int) (lines []string) {
 	return lines
 }
 
-// state is the letter that Linux has for the state of a process, "" if there is none. A zombie is gone but for its number,
-// which the process that inherited it has yet to take note of.
+// state is the letter that Linux has for the state of a process, "" if there is none. A zombie is gone but for its
+// number, which the process that inherited it has yet to take note of.
 func state(pid int) string {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return ""

@@ -19,8 +19,8 @@ type Request struct {
 	Dir     string   `json:"dir,omitempty"`
 }
 
-// Message is one line of the supervisor's output: the reply to the request with the same ID, or, without an ID, the event
-// that the process Name ended. Requests are served concurrently, so replies may overtake each other.
+// Message is one line of the supervisor's output: the reply to the request with the same ID, or, without an ID, the
+// event that the process Name ended. Requests are served concurrently, so replies may overtake each other.
 type Message struct {
 	ID     int    `json:"id,omitempty"`
 	Error  string `json:"error,omitempty"`

@@ -14,9 +14,10 @@ import (
 // Handler serves one operation. Its context ends when the input does.
 type Handler func(ctx context.Context, r Request) (Message, error)
 
-// Serve starts a Supervisor for dir and serves requests from in until in or ctx ends. It returns when every child is gone.
-// The handlers that extra returns are served along with the basic ones.
-func Serve(ctx context.Context, in io.Reader, out io.Writer, dir string, extra func(*Supervisor) map[string]Handler) error {
+// Serve starts a Supervisor for dir and serves requests from in until in or ctx ends. It returns when every child is
+// gone. The handlers that extra returns are served along with the basic ones.
+func Serve(ctx context.Context, in io.Reader, out io.Writer, dir string,
+	extra func(*Supervisor) map[string]Handler) error {
 	w := &lineWriter{out: out}
 	s := New(dir, w.write)
 	handlers := basic(s)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// awaitStopped waits until every thread of the process has stopped. SIGSTOP has been sent when this is called, but for a
-// moment a busy server answers on.
+// awaitStopped waits until every thread of the process has stopped. SIGSTOP has been sent when this is called, but for
+// a moment a busy server answers on.
 func (p *process) awaitStopped(ctx context.Context) error {
 	for p.running() {
 		var info unix.Siginfo

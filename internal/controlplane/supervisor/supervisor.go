@@ -63,7 +63,8 @@ func (s *Supervisor) Start(spec Spec) (pid int, err error) {
 		s.mu.Lock()
 		asked := p.asked
 		s.mu.Unlock()
-		s.onExit(Message{Event: "exit", Name: spec.Name, PID: p.cmd.Process.Pid, Status: p.status, Asked: asked, Log: s.Log(spec.Name)})
+		s.onExit(Message{Event: "exit", Name: spec.Name, PID: p.cmd.Process.Pid, Status: p.status, Asked: asked,
+			Log: s.Log(spec.Name)})
 	})
 	return p.cmd.Process.Pid, nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/controlplane/supervisor"
 )
 
-// Nothing outlives the process that started it, however that ends: here with kill -9, while one child is stopped, one has
-// a child of its own, and one shuts its ears to every polite signal.
+// Nothing outlives the process that started it, however that ends: here with kill -9, while one child is stopped, one
+// has a child of its own, and one shuts its ears to every polite signal.
 func TestKilledParentLeavesNothingBehind(t *testing.T) {
 	s := start(t, "parent")
 	plain := s.sh("plain", "exec sleep 1000")
@@ -39,7 +39,8 @@ func TestParentKilledWhileStarting(t *testing.T) {
 	for range 10 {
 		s := start(t, "parent")
 		for i := range 20 {
-			_, err := io.WriteString(s.in, `{"id":1,"op":"start","name":"n`+strconv.Itoa(i)+`","command":["/bin/sleep","1000"]}`+"\n")
+			_, err := io.WriteString(s.in, `{"id":1,"op":"start","name":"n`+strconv.Itoa(i)+
+				`","command":["/bin/sleep","1000"]}`+"\n")
 			require.NoError(t, err)
 		}
 		require.NoError(t, s.process.Process.Kill())
@@ -74,7 +75,8 @@ func TestOperations(t *testing.T) {
 	pid := s.sh("child", "echo up; exec sleep 1000")
 	s.log("child", 1)
 
-	require.Contains(t, s.ask(supervisor.Request{Op: "start", Name: "child"}).Error, "runs already, as pid "+strconv.Itoa(pid))
+	require.Contains(t, s.ask(supervisor.Request{Op: "start", Name: "child"}).Error,
+		"runs already, as pid "+strconv.Itoa(pid))
 
 	require.Equal(t, pid, s.must(supervisor.Request{Op: "stop", Name: "child"}).PID)
 	require.Equal(t, "T", state(pid))
@@ -88,7 +90,8 @@ func TestOperations(t *testing.T) {
 		Event: "exit", Name: "child", PID: pid, Status: "signal: terminated", Asked: true, Log: s.dir + "/child.log",
 	}, exit)
 
-	require.Contains(t, s.ask(supervisor.Request{Op: "kill", Name: "child"}).Error, `it ended with "signal: terminated"`)
+	require.Contains(t, s.ask(supervisor.Request{Op: "kill", Name: "child"}).Error,
+		`it ended with "signal: terminated"`)
 
 	second := s.must(supervisor.Request{Op: "start", Name: "child"}).PID
 	require.NotEqual(t, pid, second)

@@ -15,7 +15,8 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	for _, build := range []func(context.Context, io.Writer) (string, error){testcluster.BuildControlPlane, testcluster.BuildNode} {
+	for _, build := range []func(context.Context, io.Writer) (string, error){testcluster.BuildControlPlane,
+		testcluster.BuildNode} {
 		binary, err := build(ctx, os.Stderr)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "build:", err)
