@@ -21,33 +21,33 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/thermostat-go/thermostat/internal/apiserver"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // land is an API server of several namespaces, as an informer's client finds it, and faults of single namespaces.
 type land struct {
 	*testing.T
-	server *apiserver.Server
+	server *reconciletest.Server
 	pods   func(namespace string) typedcorev1.PodInterface // of somebody whose requests have no faults
-	link   *apiserver.Link                                 // the informer's way
+	link   *reconciletest.Link                             // the informer's way
 	theirs *kubernetes.Clientset                           // over the link
 
 	mu     sync.Mutex
-	faults map[string]apiserver.Fault // guarded by mu; of lists and watches of pods, by namespace
+	faults map[string]reconciletest.Fault // guarded by mu; of lists and watches of pods, by namespace
 }
 
 // inLand runs fn in virtual time, with pods a and b in each of the namespaces.
 func inLand(t *testing.T, fn func(t *testing.T, w *land), namespaces ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		server, err := apiserver.New(apiserver.Options{Namespaces: namespaces})
+		server, err := reconciletest.New(reconciletest.Options{Namespaces: namespaces})
 		require.NoError(t, err)
 		w := &land{
 			T: t, server: server, pods: kubernetes.NewForConfigOrDie(server.Config()).CoreV1().Pods,
-			link: server.Link(), faults: map[string]apiserver.Fault{},
+			link: server.Link(), faults: map[string]reconciletest.Fault{},
 		}
 		w.theirs = kubernetes.NewForConfigOrDie(w.link.Config())
-		w.link.Inject(func(r apiserver.Request) apiserver.Fault {
+		w.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.faults[r.Namespace]
@@ -61,7 +61,7 @@ func inLand(t *testing.T, fn func(t *testing.T, w *land), namespaces ...string) 
 }
 
 // fail gives the requests about a namespace a fault; nil takes it away. Watches that are open are not requests.
-func (w *land) fail(namespace string, f apiserver.Fault) {
+func (w *land) fail(namespace string, f reconciletest.Fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.faults[namespace] = f
@@ -72,7 +72,7 @@ func hang(ctx context.Context, _ func() (*http.Response, error)) (*http.Response
 	return nil, ctx.Err()
 }
 
-var forbidden = apiserver.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", fmt.Errorf("no")))
+var forbidden = reconciletest.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", fmt.Errorf("no")))
 
 func (w *land) create(namespace, name string, tags ...string) {
 	w.Helper()
@@ -392,7 +392,7 @@ func TestNamespacesComeAndGo(t *testing.T) {
 		inline.lines()
 		first := inf.Synced()
 
-		w.fail("three", apiserver.Delay(time.Second, 0))
+		w.fail("three", reconciletest.Delay(time.Second, 0))
 		w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"three", "one"} })
 		require.ElementsMatch(t, []string{"Deleted a unknown", "Deleted b unknown"}, inline.lines(),
 			"when Rescope returns they have gone")
@@ -510,10 +510,10 @@ func TestAVersionIsReachedOfWhatIsSelected(t *testing.T) {
 
 // Whatever a namespace's lane is at, taking it away does not wait, and Run ends at once.
 func TestANamespaceIsTakenAwayInEveryPhase(t *testing.T) {
-	for name, fault := range map[string]apiserver.Fault{
-		"listing": hang, "refused": forbidden, "answering slowly": apiserver.Delay(0, time.Second),
-		"backing off": apiserver.Reset, "live": nil,
-		"busy": apiserver.Refuse(apierrors.NewTooManyRequests("later", 3600)),
+	for name, fault := range map[string]reconciletest.Fault{
+		"listing": hang, "refused": forbidden, "answering slowly": reconciletest.Delay(0, time.Second),
+		"backing off": reconciletest.Reset, "live": nil,
+		"busy": reconciletest.Refuse(apierrors.NewTooManyRequests("later", 3600)),
 	} {
 		for _, streaming := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, streaming=%t", name, streaming), func(t *testing.T) {
@@ -961,7 +961,7 @@ func scopeScript(t *testing.T, script []byte) {
 			case kind < 17:
 				w.server.Compact()
 			case kind < 18:
-				w.fail(namespace, []apiserver.Fault{nil, forbidden, hang, apiserver.Reset}[op%4])
+				w.fail(namespace, []reconciletest.Fault{nil, forbidden, hang, reconciletest.Reset}[op%4])
 			default:
 				time.Sleep(time.Duration(op) * 20 * time.Millisecond)
 			}

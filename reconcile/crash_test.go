@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/thermostat-go/thermostat/internal/apiserver"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // slownesses are the delays of the watch under which each fault is tried: none, and one that leaves the cache behind
@@ -26,15 +26,15 @@ var slownesses = []time.Duration{0, 2 * time.Second}
 // not answered, and after it was answered. The next process takes over with nothing but what the server has, and there
 // is never a pod too many.
 func TestKilledAtEveryWrite(t *testing.T) {
-	deaths := map[string]func(kill func()) apiserver.Fault{
-		"before": func(kill func()) apiserver.Fault {
+	deaths := map[string]func(kill func()) reconciletest.Fault{
+		"before": func(kill func()) reconciletest.Fault {
 			return func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
 				kill()
-				return apiserver.Reset(ctx, serve)
+				return reconciletest.Reset(ctx, serve)
 			}
 		},
-		"unanswered": func(kill func()) apiserver.Fault { return apiserver.Do(kill) },
-		"answered": func(kill func()) apiserver.Fault {
+		"unanswered": func(kill func()) reconciletest.Fault { return reconciletest.Do(kill) },
+		"answered": func(kill func()) reconciletest.Fault {
 			return func(_ context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
 				resp, err := serve()
 				time.AfterFunc(time.Nanosecond, kill)
@@ -77,13 +77,13 @@ func TestKilledAtEveryWrite(t *testing.T) {
 // done, and the answer lost; done, and answered with an error; refused. Only the first and the last are known not to
 // have happened, and still there is never a pod too many.
 func TestAWriteThatGoesWrongAtEveryWrite(t *testing.T) {
-	faults := map[string]apiserver.Fault{
-		"not sent":           apiserver.Reset,
-		"the answer is lost": apiserver.LoseAnswer,
-		"done, and then 504": apiserver.AnswerWith(apierrors.NewTimeoutError("the request took too long", 0)),
-		"done, and then 500": apiserver.AnswerWith(apierrors.NewInternalError(fmt.Errorf("it went wrong afterwards"))),
-		"refused with 503":   apiserver.Refuse(apierrors.NewServiceUnavailable("not now")),
-		"refused with 403": apiserver.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p",
+	faults := map[string]reconciletest.Fault{
+		"not sent":           reconciletest.Reset,
+		"the answer is lost": reconciletest.LoseAnswer,
+		"done, and then 504": reconciletest.AnswerWith(apierrors.NewTimeoutError("the request took too long", 0)),
+		"done, and then 500": reconciletest.AnswerWith(apierrors.NewInternalError(fmt.Errorf("it went wrong afterwards"))),
+		"refused with 503":   reconciletest.Refuse(apierrors.NewServiceUnavailable("not now")),
+		"refused with 403": reconciletest.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p",
 			fmt.Errorf("the quota is used up"))),
 	}
 	writes := storyWrites(t)
@@ -112,7 +112,7 @@ func TestAWriteThatGoesWrongAtEveryWrite(t *testing.T) {
 func TestWithoutTrackWritesALostAnswerMakesAPodTooMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		hook, _ := numbered(1, apiserver.LoseAnswer)
+		hook, _ := numbered(1, reconciletest.LoseAnswer)
 		w.start(options{untracked: true, prepare: func(p *process) {
 			p.link.DelayWatches("pods", 2*time.Second)
 			p.link.Inject(hook)
@@ -177,7 +177,7 @@ func TestCancelledAtEveryRequest(t *testing.T) {
 					cancelled := make(chan time.Time, 1)
 					seen := 0
 					p := w.start(options{prepare: func(p *process) {
-						p.link.Inject(func(apiserver.Request) apiserver.Fault {
+						p.link.Inject(func(reconciletest.Request) reconciletest.Fault {
 							p.mu.Lock()
 							defer p.mu.Unlock()
 							if seen++; seen != n {
@@ -188,7 +188,7 @@ func TestCancelledAtEveryRequest(t *testing.T) {
 								p.cancel()
 								cancelled <- time.Now()
 								if hangs {
-									return apiserver.Delay(time.Hour, 0)(ctx, serve)
+									return reconciletest.Delay(time.Hour, 0)(ctx, serve)
 								}
 								return serve()
 							}
@@ -241,7 +241,7 @@ func TestTheLeaseIsLostAtEveryWrite(t *testing.T) {
 				defer lose()
 				elector.begin <- tenure
 				lost, idle := make(chan struct{}), 0
-				hook, count := numbered(n, apiserver.Do(func() { lose(); close(lost) }))
+				hook, count := numbered(n, reconciletest.Do(func() { lose(); close(lost) }))
 				p := w.start(options{elector: elector, prepare: func(p *process) { p.link.Inject(hook) }})
 				back := make(chan struct{})
 				go func() {
@@ -272,7 +272,7 @@ func TestTheSameStoryIsWrittenTheSameWay(t *testing.T) {
 			var log []string
 			w.start(options{prepare: func(p *process) {
 				p.link.DelayWatches("pods", 300*time.Millisecond)
-				p.link.Inject(func(r apiserver.Request) apiserver.Fault {
+				p.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
 					if r.Writes() {
 						p.mu.Lock()
 						defer p.mu.Unlock()

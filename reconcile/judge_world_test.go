@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/internal/apiserver"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // onlyChild runs a controller that wants one child and makes one whenever its cache has none, calls it up again and
@@ -32,11 +32,11 @@ func onlyChild[T informer.Object, L runtime.Object](
 	client func(*rest.Config) informer.Client[L], create func(context.Context, *rest.Config, int32) error,
 ) (runs int32, children int) {
 	synctest.Test(t, func(t *testing.T) {
-		options := apiserver.Options{}
+		options := reconciletest.Options{}
 		if resource.Group != "" {
-			options.Resources = []apiserver.Resource{{GroupVersionResource: resource, Kind: kind}}
+			options.Resources = []reconciletest.Resource{{GroupVersionResource: resource, Kind: kind}}
 		}
-		server, err := apiserver.New(options)
+		server, err := reconciletest.New(options)
 		require.NoError(t, err)
 		link := server.Link()
 		config := link.Config()

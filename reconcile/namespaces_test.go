@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/internal/apiserver"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // province is a controller of ConfigMaps, each of which gets a Secret by every run, on an API server of several
@@ -27,28 +27,28 @@ import (
 type province struct {
 	*testing.T
 	admin   kubernetes.Interface // of somebody whose requests have no faults
-	link    *apiserver.Link      // the controller's way
+	link    *reconciletest.Link  // the controller's way
 	maps    *informer.SharedIndexInformer[*corev1.ConfigMap]
 	secrets *informer.SharedIndexInformer[*corev1.Secret]
 	into    func(reconcile.Key) string // the namespace that a key's Secrets are made in; nil: its own
 	touches int
 
 	mu     sync.Mutex
-	runs   map[reconcile.Key]int      // guarded by mu
-	faults map[string]apiserver.Fault // guarded by mu; of what is asked for Secrets, by namespace
+	runs   map[reconcile.Key]int          // guarded by mu
+	faults map[string]reconciletest.Fault // guarded by mu; of what is asked for Secrets, by namespace
 }
 
 // inProvince runs fn in virtual time, on a controller that follows some of the namespaces.
 func inProvince(t *testing.T, namespaces []string, followed []string, fn func(t *testing.T, p *province)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		server, err := apiserver.New(apiserver.Options{Namespaces: namespaces})
+		server, err := reconciletest.New(reconciletest.Options{Namespaces: namespaces})
 		require.NoError(t, err)
 		p := &province{
 			T: t, admin: kubernetes.NewForConfigOrDie(server.Config()), link: server.Link(),
-			runs: map[reconcile.Key]int{}, faults: map[string]apiserver.Fault{},
+			runs: map[reconcile.Key]int{}, faults: map[string]reconciletest.Fault{},
 		}
-		p.link.Inject(func(r apiserver.Request) apiserver.Fault {
+		p.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if r.Resource.Resource != "secrets" || r.Writes() {
@@ -120,7 +120,7 @@ func (p *province) ran(namespace string) int {
 	return p.runs[reconcile.Key{Namespace: namespace, Name: "m"}]
 }
 
-func (p *province) fail(namespace string, f apiserver.Fault) {
+func (p *province) fail(namespace string, f reconciletest.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults[namespace] = f
@@ -144,7 +144,7 @@ func TestWritesAreWaitedForInTheNamespacesThatAreFollowed(t *testing.T) {
 			}
 			return key.Namespace
 		}
-		p.link.DelayWatches("secrets", apiserver.Never)
+		p.link.DelayWatches("secrets", reconciletest.Never)
 		for range 3 {
 			p.touch("one")
 			p.touch("two")
@@ -162,7 +162,7 @@ func TestANamespaceThatIsAddedIsLearned(t *testing.T) {
 		require.Zero(t, p.ran("two"))
 		p.follow("one", "two")
 		require.Equal(t, 1, p.ran("two"))
-		p.link.DelayWatches("secrets", apiserver.Never)
+		p.link.DelayWatches("secrets", reconciletest.Never)
 		for range 3 {
 			p.touch("two")
 		}
@@ -178,7 +178,7 @@ func TestANamespaceThatIsAddedIsLearned(t *testing.T) {
 // Nobody waits for what happens in a namespace that is no longer followed.
 func TestANamespaceThatIsTakenAwayWakesItsKeys(t *testing.T) {
 	inProvince(t, []string{"one", "two"}, []string{"one", "two"}, func(t *testing.T, p *province) {
-		p.link.DelayWatches("secrets", apiserver.Never)
+		p.link.DelayWatches("secrets", reconciletest.Never)
 		p.touch("one")
 		p.touch("two")
 		p.touch("one")
@@ -196,7 +196,7 @@ func TestNoRunBeforeItsNamespaceIsComplete(t *testing.T) {
 	inProvince(t, []string{"one", "two"}, []string{"one"}, func(t *testing.T, p *province) {
 		p.touch("one")
 		p.touch("two")
-		p.fail("two", apiserver.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "",
+		p.fail("two", reconciletest.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "",
 			fmt.Errorf("no"))))
 		p.follow("one", "two")
 		time.Sleep(7 * time.Minute)
@@ -221,7 +221,7 @@ func TestSelectorsThatChangeAreLearned(t *testing.T) {
 		none := labels.SelectorFromSet(labels.Set{"of": "nobody"})
 		require.NoError(t, p.secrets.Rescope(informer.Scope{Namespaces: []string{"one"}, LabelSelector: none}))
 		synctest.Wait()
-		p.link.DelayWatches("secrets", apiserver.Never)
+		p.link.DelayWatches("secrets", reconciletest.Never)
 		for range 3 {
 			p.touch("one")
 		}
@@ -231,7 +231,7 @@ func TestSelectorsThatChangeAreLearned(t *testing.T) {
 		require.NoError(t, p.secrets.WaitForSync(t.Context()))
 		synctest.Wait()
 		require.Len(t, slices.Collect(p.secrets.All()), 3)
-		p.link.DelayWatches("secrets", apiserver.Never)
+		p.link.DelayWatches("secrets", reconciletest.Never)
 		for range 3 {
 			p.touch("one")
 		}
@@ -242,7 +242,7 @@ func TestSelectorsThatChangeAreLearned(t *testing.T) {
 // The same where it was followed by a list of all namespaces.
 func TestANamespaceThatIsTakenOutOfAllWakesItsKeys(t *testing.T) {
 	inProvince(t, []string{"one", "two"}, []string{metav1.NamespaceAll}, func(t *testing.T, p *province) {
-		p.link.DelayWatches("secrets", apiserver.Never)
+		p.link.DelayWatches("secrets", reconciletest.Never)
 		for range 2 {
 			p.touch("one")
 			p.touch("two")
@@ -262,7 +262,7 @@ func TestAllNamespacesAreLearnedAnew(t *testing.T) {
 		require.NoError(t, p.secrets.Rescope(informer.Scope{Namespaces: []string{metav1.NamespaceAll}}))
 		require.NoError(t, p.secrets.WaitForSync(t.Context()))
 		synctest.Wait()
-		p.link.DelayWatches("secrets", apiserver.Never)
+		p.link.DelayWatches("secrets", reconciletest.Never)
 		for range 3 {
 			p.touch("one")
 		}
@@ -273,8 +273,8 @@ func TestAllNamespacesAreLearnedAnew(t *testing.T) {
 // A namespace in which the server does not answer delays nobody who waits for another one.
 func TestANamespaceThatHangsDelaysNoOther(t *testing.T) {
 	inProvince(t, []string{"one", "two"}, []string{"one", "two"}, func(t *testing.T, p *province) {
-		p.link.DelayWatches("secrets", apiserver.Never)
-		p.fail("one", apiserver.Delay(time.Hour, 0))
+		p.link.DelayWatches("secrets", reconciletest.Never)
+		p.fail("one", reconciletest.Delay(time.Hour, 0))
 		for range 2 {
 			p.touch("one")
 			p.touch("two")

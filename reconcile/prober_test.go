@@ -18,8 +18,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/internal/apiserver"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // parish is a controller of the ConfigMaps of one namespace. While a ConfigMap says that it makes, each run for it
@@ -27,7 +27,7 @@ import (
 type parish struct {
 	*testing.T
 	admin   kubernetes.Interface // of somebody whose requests have no faults
-	link    *apiserver.Link      // the controller's way
+	link    *reconciletest.Link  // the controller's way
 	secrets *informer.SharedIndexInformer[*corev1.Secret]
 	stats   func() reconcile.Stats
 	stop    func() error
@@ -40,18 +40,18 @@ type parish struct {
 	runs  int
 	asked int
 	lines []string
-	fault func(apiserver.Request) apiserver.Fault // of requests about Secrets
+	fault func(reconciletest.Request) reconciletest.Fault // of requests about Secrets
 }
 
 // inParish runs fn in virtual time.
 func inParish(t *testing.T, workers int, fn func(p *parish)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		server, err := apiserver.New(apiserver.Options{})
+		server, err := reconciletest.New(reconciletest.Options{})
 		require.NoError(t, err)
 		p := &parish{T: t, link: server.Link(), ran: map[string]time.Time{}}
 		p.admin = kubernetes.NewForConfigOrDie(server.Link().Config())
-		p.link.Inject(func(r apiserver.Request) apiserver.Fault {
+		p.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
 			if r.Resource.Resource != "secrets" {
 				return nil
 			}
@@ -123,7 +123,7 @@ func (p *parish) put(name string, makes bool) {
 }
 
 // fail sets what happens to requests about Secrets.
-func (p *parish) fail(fault func(apiserver.Request) apiserver.Fault) {
+func (p *parish) fail(fault func(reconciletest.Request) reconciletest.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault = fault
@@ -145,7 +145,7 @@ func (p *parish) since() (counts func() (asked int, lines []string)) {
 // parked brings up n keys that have each made a Secret which the cache does not see, until they are parked.
 func (p *parish) park(n int) {
 	p.Helper()
-	p.link.DelayWatches("secrets", apiserver.Never)
+	p.link.DelayWatches("secrets", reconciletest.Never)
 	for range 2 {
 		for i := range n {
 			p.put(fmt.Sprint("m-", i), true)
@@ -155,8 +155,8 @@ func (p *parish) park(n int) {
 	require.Equal(p, n, p.stats().Parked)
 }
 
-func lists(fault apiserver.Fault) func(apiserver.Request) apiserver.Fault {
-	return func(r apiserver.Request) apiserver.Fault {
+func lists(fault reconciletest.Fault) func(reconciletest.Request) reconciletest.Fault {
+	return func(r reconciletest.Request) reconciletest.Fault {
 		if r.Verb == "list" {
 			return fault
 		}
@@ -169,7 +169,7 @@ func lists(fault apiserver.Fault) func(apiserver.Request) apiserver.Fault {
 func TestParkedKeysHoldNoWorker(t *testing.T) {
 	inParish(t, 1, func(p *parish) {
 		p.put("free", false)
-		p.fail(lists(apiserver.Delay(time.Hour, 0)))
+		p.fail(lists(reconciletest.Delay(time.Hour, 0)))
 		p.park(20)
 		var longest time.Duration
 		for range 300 {
@@ -198,7 +198,7 @@ func TestManyKeysBehindACacheThatCannotListAreFewRequests(t *testing.T) {
 	for name, workers := range map[string]int{"one worker": 1, "many workers": 50} {
 		t.Run(name, func(t *testing.T) {
 			inParish(t, workers, func(p *parish) {
-				p.fail(lists(apiserver.Refuse(apierrors.NewInternalError(fmt.Errorf("no lists today")))))
+				p.fail(lists(reconciletest.Refuse(apierrors.NewInternalError(fmt.Errorf("no lists today")))))
 				p.park(200)
 				counts := p.since()
 				time.Sleep(10 * time.Minute)
@@ -225,8 +225,8 @@ func TestManyKeysBehindACacheThatCannotListAreFewRequests(t *testing.T) {
 // happened.
 func TestUnknownOutcomesShareFewLists(t *testing.T) {
 	inParish(t, 5, func(p *parish) {
-		down := apiserver.Refuse(apierrors.NewInternalError(fmt.Errorf("etcdserver: request timed out")))
-		p.fail(func(r apiserver.Request) apiserver.Fault {
+		down := reconciletest.Refuse(apierrors.NewInternalError(fmt.Errorf("etcdserver: request timed out")))
+		p.fail(func(r reconciletest.Request) reconciletest.Fault {
 			if r.Writes() {
 				return down
 			}

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/thermostat-go/thermostat/internal/apiserver"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // delays are how late a watch may be.
@@ -71,7 +71,7 @@ func TestAWatchThatNeverBringsAnythingHangsNothing(t *testing.T) {
 					w.want("b", 1)
 					w.settle("a")
 					w.settle("b")
-					p.link.DelayWatches(resource, apiserver.Never)
+					p.link.DelayWatches(resource, reconciletest.Never)
 					w.want("a", 5)
 					w.want("b", 2)
 					time.Sleep(5 * time.Minute)
@@ -103,7 +103,7 @@ func TestACacheThatIsBehindIsMendedByAList(t *testing.T) {
 		p := w.start(options{})
 		w.want("a", 1)
 		w.settle("a")
-		p.link.DelayWatches("pods", apiserver.Never)
+		p.link.DelayWatches("pods", reconciletest.Never)
 		w.want("a", 3)
 		// nothing names the key, and what it wrote is not seen: it is looked at all the same
 		time.Sleep(15 * time.Second)
@@ -120,12 +120,12 @@ func TestExpiredHistoryAtEveryWrite(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				hook, _ := numbered(n, apiserver.Do(func() {
+				hook, _ := numbered(n, reconciletest.Do(func() {
 					w.server.Compact()
 					// Not those of the test itself.
 				}))
 				p := w.start(options{prepare: func(p *process) {
-					p.link.Inject(func(r apiserver.Request) apiserver.Fault {
+					p.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
 						f := hook(r)
 						if f != nil {
 							time.AfterFunc(time.Millisecond, p.link.CutWatches)
@@ -153,7 +153,7 @@ func TestARestoredServerAtEveryWrite(t *testing.T) {
 				w.want("a", 1)
 				w.settle("a")
 				backup := w.server.Version()
-				hook, _ := numbered(n, apiserver.Do(func() {
+				hook, _ := numbered(n, reconciletest.Do(func() {
 					require.NoError(t, w.server.Restore(backup))
 					p.mu.Lock()
 					defer p.mu.Unlock()
@@ -194,7 +194,7 @@ func TestWhatARestoreHasUndoneIsDoneAgain(t *testing.T) {
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		synctest.Wait()
-		p.link.DelayWatches("pods", apiserver.Never)
+		p.link.DelayWatches("pods", reconciletest.Never)
 		time.Sleep(6 * time.Second)
 		require.Equal(t, 5, w.tally().made)
 		require.NoError(t, w.server.Restore(backup))
@@ -218,13 +218,13 @@ func TestNoRunBeginsWhenTheServerHasAnsweredTooLate(t *testing.T) {
 		p := w.start(options{})
 		w.want("a", 1)
 		w.settle("a")
-		p.link.DelayWatches("pods", apiserver.Never)
+		p.link.DelayWatches("pods", reconciletest.Never)
 		w.want("a", 2)
 		time.Sleep(time.Second)
 		require.NoError(t, w.admin.CoreV1().Pods("default").DeleteCollection(t.Context(), metav1.DeleteOptions{},
 			metav1.ListOptions{}))
 		asked := make(chan struct{}, 1)
-		p.link.Inject(func(r apiserver.Request) apiserver.Fault {
+		p.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
 			if r.Writes() {
 				return nil
 			}
@@ -232,7 +232,7 @@ func TestNoRunBeginsWhenTheServerHasAnsweredTooLate(t *testing.T) {
 			case asked <- struct{}{}:
 			default:
 			}
-			return apiserver.Delay(3*time.Second, 0)
+			return reconciletest.Delay(3*time.Second, 0)
 		})
 		<-asked
 		p.mu.Lock()

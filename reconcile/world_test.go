@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/internal/apiserver"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // world is an API server in memory on which a process is at work that gives each ReplicaSet its pods. The controller in
@@ -30,7 +30,7 @@ import (
 // of what it has done. So each run on a cache that is older than the controller's own writes shows, as a pod too many.
 type world struct {
 	t      *testing.T
-	server *apiserver.Server
+	server *reconciletest.Server
 	admin  kubernetes.Interface // over a link without faults
 
 	mu sync.Mutex
@@ -42,7 +42,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	server, err := apiserver.New(apiserver.Options{})
+	server, err := reconciletest.New(reconciletest.Options{})
 	require.NoError(t, err)
 	w := &world{t: t, server: server, made: map[types.UID]bool{}, gone: map[types.UID]bool{},
 		live: map[types.UID]bool{}}
@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) clients(link *apiserver.Link) kubernetes.Interface {
+func (w *world) clients(link *reconciletest.Link) kubernetes.Interface {
 	clients, err := kubernetes.NewForConfig(link.Config())
 	require.NoError(w.t, err)
 	return clients
@@ -176,7 +176,7 @@ var storyTally = tally{made: 6, gone: 4, peak: 5}
 // process is one life of the controller: its caches and its memory end with it.
 type process struct {
 	*world
-	link       *apiserver.Link
+	link       *reconciletest.Link
 	clients    kubernetes.Interface
 	controller *reconcile.Controller
 	sets       *informer.SharedIndexInformer[*appsv1.ReplicaSet]
@@ -400,10 +400,10 @@ func (p *process) requireKept() {
 }
 
 // numbered returns a hook that gives a fault to the nth write that passes it, counted from 1, and counts.
-func numbered(n int, fault apiserver.Fault) (hook func(apiserver.Request) apiserver.Fault, count func() int) {
+func numbered(n int, fault reconciletest.Fault) (hook func(reconciletest.Request) reconciletest.Fault, count func() int) {
 	var mu sync.Mutex
 	writes := 0
-	hook = func(r apiserver.Request) apiserver.Fault {
+	hook = func(r reconciletest.Request) reconciletest.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		if !r.Writes() || r.Resource.Resource == "leases" {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/transport"
 
-	"github.com/thermostat-go/thermostat/internal/apiserver"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // What somebody may wait for is written at once.
@@ -78,7 +78,7 @@ type clockwork struct {
 }
 
 func newClockwork(t *testing.T, wrap ...transport.WrapperFunc) *clockwork {
-	server, err := apiserver.New(apiserver.Options{})
+	server, err := reconciletest.New(reconciletest.Options{})
 	require.NoError(t, err)
 	client := func(change func(*rest.Config)) kubernetes.Interface {
 		cfg := server.Link().Config()

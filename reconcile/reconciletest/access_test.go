@@ -1,0 +1,146 @@
+package reconciletest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/thermostat-go/thermostat/internal/testcluster"
+)
+
+// rolesOf is a manifest with roles in a namespace, for the service account worker there.
+func rolesOf(namespace string) []byte {
+	return []byte(strings.ReplaceAll(`
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: worker, namespace: NS}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: worker, namespace: NS}
+rules:
+- {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch, patch]}
+- {apiGroups: [""], resources: [configmaps], resourceNames: [mine], verbs: [update, delete]}
+- {apiGroups: [apps], resources: [replicasets/status], verbs: ["*"]}
+- {apiGroups: [apps], resources: [replicasets], verbs: [create, get]}
+- {apiGroups: [""], resources: [secrets], resourceNames: [known], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: worker, namespace: NS}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: worker}
+subjects: [{kind: ServiceAccount, name: worker, namespace: NS}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: NS-nodes}
+rules:
+- {apiGroups: [""], resources: [nodes], verbs: [list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: NS-nodes}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NS-nodes}
+subjects: [{kind: Group, name: "system:serviceaccounts:NS", apiGroup: rbac.authorization.k8s.io}]
+`, "NS", namespace))
+}
+
+// accessCorpus are the requests of that service account.
+var accessCorpus = []step{
+	get("cm/a"), post("cm", "a", ``), merge("cm/a", `{"data":{"x":"1"}}`), put("cm/a", ``), put("cm/mine", ``),
+	del("cm/a", ``), del("cm/mine", ``), del("cm", ``), get("cm?labelSelector=none%3Dsuch"),
+	apply("cm/new?fieldManager=me", `"data":{"x":"1"}`),
+	raw("GET", "cm?watch=true&timeoutSeconds=1", "", "application/json", ""),
+	post("rs", "a", workload(0)), get("rs/a"), get("rs"), merge("rs/a", `{"spec":{"replicas":1}}`),
+	merge("rs/a/status", `{"status":{"replicas":0}}`), get("rs/a/scale"),
+	get("secrets/known"), get("secrets/other"), get("secrets"), get("secrets?fieldSelector=metadata.name%3Dknown"),
+	get("secrets?fieldSelector=metadata.name%3Dother"),
+	raw("GET", "nodes", "", "application/json", ""), get("nodes/x"), get("pods"), get("api/v1/configmaps"),
+}
+
+// TestAccessAsOnARealServer sends the same requests of the same service account, under the same roles, to both servers.
+func TestAccessAsOnARealServer(t *testing.T) {
+	cluster := testcluster.Shared(t)
+	namespace := cluster.Namespace(t)
+	objects, err := testcluster.Decode(rolesOf(namespace))
+	require.NoError(t, err)
+	require.NoError(t, cluster.Apply(t.Context(), objects...))
+	config := cluster.Config()
+	config.Impersonate.UserName = ServiceAccount(namespace, "worker")
+	want := play(t, config, namespace, player{}, accessCorpus)
+
+	access, err := ReadAccess(rolesOf("in-memory"))
+	require.NoError(t, err)
+	memory, err := New(Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
+		Access: access})
+	require.NoError(t, err)
+	link := memory.LinkAs(ServiceAccount("in-memory", "worker"))
+	got := play(t, link.Config(), "in-memory", player{}, accessCorpus)
+	require.Equal(t, want, got, "expected is what the real server does, actual what the server in memory does")
+	require.Contains(t, link.Used()["in-memory"],
+		rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"replicasets"},
+			Verbs: []string{"create", "get"}})
+	require.Equal(t, []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"},
+		Verbs: []string{"list"}}}, link.Used()[""])
+}
+
+func TestAccessThatIsReviewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		access, err := ReadAccess(rolesOf("default"))
+		require.NoError(t, err)
+		s, err := New(Options{Access: access})
+		require.NoError(t, err)
+		clients, err := kubernetes.NewForConfig(s.LinkAs(ServiceAccount("default", "worker")).Config())
+		require.NoError(t, err)
+		for _, one := range []struct {
+			attributes authorizationv1.ResourceAttributes
+			allowed    bool
+		}{
+			{authorizationv1.ResourceAttributes{Verb: "get", Resource: "configmaps", Namespace: "default"}, true},
+			{authorizationv1.ResourceAttributes{Verb: "create", Resource: "configmaps", Namespace: "default"}, false},
+			{authorizationv1.ResourceAttributes{Verb: "get", Resource: "configmaps", Namespace: "elsewhere"}, false},
+			{authorizationv1.ResourceAttributes{Verb: "get", Resource: "configmaps"}, false},
+			{authorizationv1.ResourceAttributes{Verb: "update", Resource: "configmaps", Namespace: "default",
+				Name: "mine"}, true},
+			{authorizationv1.ResourceAttributes{Verb: "update", Resource: "configmaps", Namespace: "default"}, false},
+			{authorizationv1.ResourceAttributes{Verb: "patch", Group: "apps", Resource: "replicasets",
+				Subresource: "status", Namespace: "default"}, true},
+			{authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"}, true},
+		} {
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &one.attributes}}
+			answer, err := clients.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review,
+				metav1.CreateOptions{})
+			require.NoError(t, err)
+			require.Equal(t, one.allowed, answer.Status.Allowed, "%+v", one.attributes)
+		}
+		_, err = clients.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+		require.True(t, apierrors.IsForbidden(err))
+		require.ErrorContains(t, err, `User "system:serviceaccount:default:worker" cannot list resource "pods" in `+
+			`API group "" in the namespace "default"`)
+	})
+}
+
+func TestManifestsThatCannotBeJudgedAreRefused(t *testing.T) {
+	for name, manifest := range map[string]string{
+		"aggregated": "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: a}, " +
+			"aggregationRule: {clusterRoleSelectors: []}}",
+		"no role": "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: a}, roleRef: " +
+			"{kind: Role, name: b}, subjects: [{kind: User, name: c}]}",
+		"no subject": "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: a}, roleRef: " +
+			"{kind: Role, name: b}, subjects: [{kind: Robot, name: c}]}",
+		"no YAML": "{",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ReadAccess([]byte(manifest))
+			require.ErrorContains(t, err, "apiserver: roles: ", fmt.Sprint(manifest))
+		})
+	}
+}

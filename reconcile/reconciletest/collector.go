@@ -1,0 +1,252 @@
+package reconciletest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// collector does what the garbage collector and the namespace controller do on a real cluster: it deletes what has no
+// owner any more, and finishes deletions that wait for dependents or for the content of a namespace. As there, that
+// happens some time after the write that is the reason.
+type collector struct {
+	server *Server
+	after  time.Duration
+
+	mu      sync.Mutex
+	pending bool // guarded by mu: a pass is going to begin
+	// passing is held during a pass, so that there is one at a time.
+	passing sync.Mutex
+}
+
+// wrote is told of each write, and of the last state of what was deleted.
+func (c *collector) wrote(o object) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending {
+		return
+	}
+	c.pending = true
+	time.AfterFunc(c.after, func() {
+		c.mu.Lock()
+		c.pending = false
+		c.mu.Unlock()
+		c.passing.Lock()
+		defer c.passing.Unlock()
+		c.pass()
+	})
+}
+
+// item is an object with its resource.
+type item struct {
+	object
+	resource *Resource
+}
+
+func (i item) has(finalizer string) bool { return slices.Contains(i.GetFinalizers(), finalizer) }
+func (i item) deleting() bool            { return i.GetDeletionTimestamp() != nil }
+
+// pass looks at every object once. What it writes is the reason for another pass. Errors are dropped: somebody was
+// faster, and has given a reason for another pass, or a hook of the user refuses the change, for as long as it likes.
+func (c *collector) pass() {
+	items, dependents := c.survey()
+	for _, i := range items {
+		switch namespace, ok := i.object.(*corev1.Namespace); {
+		case ok && i.deleting():
+			c.finishNamespace(namespace, items)
+		case i.deleting() && i.has(metav1.FinalizerOrphanDependents):
+			c.orphan(i, dependents[i.GetUID()])
+		case i.deleting() && i.has(metav1.FinalizerDeleteDependents):
+			c.finishForeground(i, dependents[i.GetUID()])
+		case i.deleting() && i.has(claimProtection):
+			if !slices.ContainsFunc(items, func(other item) bool {
+				pod, ok := other.object.(*corev1.Pod)
+				return ok && pod.Namespace == i.GetNamespace() && uses(pod, i.GetName())
+			}) {
+				c.release(i, claimProtection)
+			}
+		case !i.deleting() && len(i.GetOwnerReferences()) > 0:
+			c.collect(i, len(dependents[i.GetUID()]) > 0)
+		}
+	}
+}
+
+// survey returns all objects, in a fixed order, and those which name each UID as their owner's.
+func (c *collector) survey() (items []item, dependents map[types.UID][]item) {
+	resources := c.server.Resources()
+	slices.SortFunc(resources, func(a, b schema.GroupVersionResource) int {
+		return strings.Compare(a.String(),
+			b.String())
+	})
+	dependents = make(map[types.UID][]item)
+	for _, gvr := range resources {
+		r := c.server.resources[gvr]
+		for _, o := range c.server.store.list(r.GroupResource(), c.server.Version()) {
+			i := item{o, r}
+			items = append(items, i)
+			for _, ref := range o.GetOwnerReferences() {
+				dependents[ref.UID] = append(dependents[ref.UID], i)
+			}
+		}
+	}
+	return items, dependents
+}
+
+// collect deletes an object that has lost its last owner. Owners that are gone, or wait for their dependents to go, are
+// taken out of the references of an object that has others.
+func (c *collector) collect(i item, hasDependents bool) {
+	var solid, useless []types.UID
+	waiting := false
+	for _, ref := range i.GetOwnerReferences() {
+		owner, known := c.owner(i, ref)
+		switch {
+		case !known:
+			return // a kind that nobody serves: its objects may exist or not
+		case owner.object == nil:
+			useless = append(useless, ref.UID)
+		case owner.deleting() && owner.has(metav1.FinalizerDeleteDependents):
+			waiting = true
+			useless = append(useless, ref.UID)
+		default:
+			solid = append(solid, ref.UID)
+		}
+	}
+	switch {
+	case len(solid) > 0 && len(useless) > 0:
+		c.disown(i, useless)
+	case len(solid) > 0:
+	case waiting && hasDependents:
+		c.delete(i, metav1.DeletePropagationForeground)
+	case i.has(metav1.FinalizerOrphanDependents):
+		c.delete(i, metav1.DeletePropagationOrphan)
+	case i.has(metav1.FinalizerDeleteDependents):
+		c.delete(i, metav1.DeletePropagationForeground)
+	default:
+		c.delete(i, metav1.DeletePropagationBackground)
+	}
+}
+
+// owner finds the object that a reference is to, if there is one. It is looked for in the namespace of the dependent,
+// or in none.
+func (c *collector) owner(dependent item, ref metav1.OwnerReference) (owner item, known bool) {
+	for _, r := range c.server.resources {
+		if r.Kind != ref.Kind || r.GroupVersion().String() != ref.APIVersion {
+			continue
+		}
+		key := types.NamespacedName{Namespace: dependent.GetNamespace(), Name: ref.Name}
+		switch {
+		case r.ClusterScoped:
+			key.Namespace = ""
+		case key.Namespace == "":
+			return item{}, false // something in a namespace cannot own something in none
+		}
+		if o := c.server.lookup(r, key); o != nil && o.GetUID() == ref.UID {
+			return item{o, r}, true
+		}
+		return item{}, true
+	}
+	return item{}, false
+}
+
+// orphan takes an owner out of the references of its dependents, and lets it go then.
+func (c *collector) orphan(i item, dependents []item) {
+	for _, d := range dependents {
+		if !c.disown(d, []types.UID{i.GetUID()}) {
+			return
+		}
+	}
+	c.release(i, metav1.FinalizerOrphanDependents)
+}
+
+// finishForeground lets an owner go once none of its dependents is left that it has to wait for.
+func (c *collector) finishForeground(i item, dependents []item) {
+	for _, d := range dependents {
+		for _, ref := range d.GetOwnerReferences() {
+			if ref.UID == i.GetUID() && ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion {
+				return
+			}
+		}
+	}
+	c.release(i, metav1.FinalizerDeleteDependents)
+}
+
+// finishNamespace deletes what a namespace holds, and then the namespace.
+func (c *collector) finishNamespace(namespace *corev1.Namespace, items []item) {
+	empty := true
+	for _, i := range items {
+		if i.GetNamespace() == namespace.Name {
+			empty = false
+			if !i.deleting() {
+				c.delete(i, metav1.DeletePropagationBackground)
+			}
+		}
+	}
+	r := c.server.resources[namespaces]
+	switch {
+	case !empty:
+	case len(namespace.Finalizers) == 0:
+		_, _ = c.server.remove(r, namespace)
+	case len(namespace.Spec.Finalizers) > 0:
+		finalized := namespace.DeepCopy()
+		finalized.Spec.Finalizers = nil
+		if o, err := c.server.store.write(r.GroupResource(), keyOf(namespace), namespace, finalized); err == nil {
+			c.wrote(o)
+		}
+	}
+}
+
+// as makes a call about an object, by the controller manager.
+func (c *collector) as(i item) *call {
+	return &call{
+		Request:  Request{Resource: i.resource.GroupVersionResource, Namespace: i.GetNamespace(), Name: i.GetName()},
+		resource: i.resource,
+		ctx:      context.Background(), userAgent: "kube-controller-manager",
+	}
+}
+
+func (c *collector) delete(i item, policy metav1.DeletionPropagation) {
+	uid, version := i.GetUID(), i.GetResourceVersion()
+	_, _, _ = c.server.delete(c.as(i), &metav1.DeleteOptions{
+		PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+	})
+}
+
+// disown takes owners out of the references of an object, and reports whether they are out.
+func (c *collector) disown(i item, owners []types.UID) bool {
+	return c.change(i, func(o object) {
+		o.SetOwnerReferences(slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()),
+			func(ref metav1.OwnerReference) bool {
+				return slices.Contains(owners, ref.UID)
+			}))
+	})
+}
+
+// release takes a finalizer off an object.
+func (c *collector) release(i item, finalizer string) {
+	c.change(i, func(o object) {
+		o.SetFinalizers(slices.DeleteFunc(slices.Clone(o.GetFinalizers()),
+			func(f string) bool { return f == finalizer }))
+	})
+}
+
+// change changes an object that is still the one that was looked at. It reports whether the change holds.
+func (c *collector) change(i item, fn func(object)) bool {
+	call := c.as(i)
+	_, _, err := c.server.modify(call, false, func(live object) (object, error) {
+		if live.GetUID() != i.GetUID() {
+			return nil, call.notFound()
+		}
+		o := copyOf(live)
+		fn(o)
+		return i.resource.fieldManagers[""].UpdateNoErrors(copyOf(live), o, call.manager()).(object), nil
+	})
+	return err == nil || apierrors.IsNotFound(err)
+}

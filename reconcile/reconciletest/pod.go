@@ -1,0 +1,164 @@
+package reconciletest
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func labelSet(m map[string]string) labels.Set { return m }
+
+func orOne(p **int32) { orDefault(p, 1) }
+
+// orDefault fills in a field that is not set.
+func orDefault[T any](p **T, v T) {
+	if *p == nil {
+		*p = &v
+	}
+}
+
+func orValue[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+func podRules() *rules {
+	return &rules{
+		new: func() object { return &corev1.Pod{} }, generation: true, returnDeleted: true,
+		statusReset: [][]any{{"metadata", "deletionTimestamp"}, {"metadata", "ownerReferences"}},
+		defaults: func(o object) {
+			p := o.(*corev1.Pod)
+			for i := range p.Spec.Containers {
+				r := &p.Spec.Containers[i].Resources
+				for name, limit := range r.Limits { // what a container may have it asks for
+					if _, ok := r.Requests[name]; !ok {
+						if r.Requests == nil {
+							r.Requests = corev1.ResourceList{}
+						}
+						r.Requests[name] = limit
+					}
+				}
+			}
+			defaultPodSpec(&p.Spec)
+			orDefault(&p.Spec.EnableServiceLinks, true)
+		},
+		onCreate: func(o object) {
+			p := o.(*corev1.Pod)
+			p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosOf(p.Spec)}
+		},
+		onStatus: func(o, old object) {
+			p, was := o.(*corev1.Pod), old.(*corev1.Pod)
+			p.DeletionTimestamp, p.OwnerReferences = nil, was.OwnerReferences
+			orValue(&p.Status.QOSClass, was.Status.QOSClass)
+		},
+		validate: func(o, old object) field.ErrorList {
+			p := o.(*corev1.Pod)
+			errs := validatePodSpec(p.Spec, field.NewPath("spec"))
+			if was, ok := old.(*corev1.Pod); ok {
+				errs = append(errs, validatePodUpdate(p, was)...)
+				errs = append(errs, immutable(value{"status.qosClass", was.Status.QOSClass, p.Status.QOSClass})...)
+			}
+			return errs
+		},
+		beyond: func(o object) string {
+			p := o.(*corev1.Pod)
+			return templateBeyond(corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec})
+		},
+		fields: func(o object) fields.Set {
+			p := o.(*corev1.Pod)
+			return fields.Set{
+				"spec.nodeName": p.Spec.NodeName, "spec.restartPolicy": string(p.Spec.RestartPolicy),
+				"spec.schedulerName":      p.Spec.SchedulerName,
+				"spec.serviceAccountName": "", "spec.hostNetwork": "false",
+				"status.phase": string(p.Status.Phase), "status.podIP": "", "status.nominatedNodeName": "",
+			}
+		},
+		// A pod that runs on a node is deleted when its kubelet says that it has ended, by a deletion without time.
+		grace: func(o object, opts *metav1.DeleteOptions) {
+			p := o.(*corev1.Pod)
+			period := int64(0)
+			switch {
+			case p.Spec.NodeName == "", p.Status.Phase == corev1.PodFailed, p.Status.Phase == corev1.PodSucceeded:
+			case opts.GracePeriodSeconds != nil:
+				period = *opts.GracePeriodSeconds
+			case p.Spec.TerminationGracePeriodSeconds != nil:
+				period = *p.Spec.TerminationGracePeriodSeconds
+			}
+			if period < 0 {
+				period = 1
+			}
+			opts.GracePeriodSeconds = &period
+		},
+	}
+}
+
+// qosOf says how a pod is treated when its node runs out of something: Guaranteed if every container asks for as much
+// processor and memory as it may have, BestEffort if none asks for any.
+func qosOf(spec corev1.PodSpec) corev1.PodQOSClass {
+	guaranteed, bestEffort := true, true
+	for _, c := range spec.Containers {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			request, limit := c.Resources.Requests[name], c.Resources.Limits[name]
+			if request.Sign() > 0 || limit.Sign() > 0 {
+				bestEffort = false
+			}
+			if limit.Sign() <= 0 || request.Cmp(limit) != 0 {
+				guaranteed = false
+			}
+		}
+	}
+	switch {
+	case bestEffort:
+		return corev1.PodQOSBestEffort
+	case guaranteed:
+		return corev1.PodQOSGuaranteed
+	}
+	return corev1.PodQOSBurstable
+}
+
+// validatePodUpdate refuses what cannot change in a pod: of what is modelled of the spec, all but images.
+func validatePodUpdate(p, was *corev1.Pod) field.ErrorList {
+	if len(p.Spec.Containers) != len(was.Spec.Containers) {
+		return field.ErrorList{field.Forbidden(field.NewPath("spec", "containers"),
+			"pod updates may not add or remove containers")}
+	}
+	is := p.Spec.DeepCopy()
+	for i := range is.Containers {
+		is.Containers[i].Image = was.Spec.Containers[i].Image
+	}
+	if apiequality.Semantic.DeepEqual(*is, was.Spec) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec"),
+		"pod updates may not change fields other than `spec.containers[*].image`,"+
+			"`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "+
+			"existing "+
+			"tolerations),"+
+			"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)")}
+}
+
+func defaultStatefulSet(spec *appsv1.StatefulSetSpec) {
+	orValue(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
+	strategy := &spec.UpdateStrategy
+	if strategy.Type == "" {
+		strategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		orDefault(&strategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+	}
+	if strategy.RollingUpdate != nil { // a type that was stated without it does without
+		orDefault(&strategy.RollingUpdate.Partition, 0)
+		orDefault(&strategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+	}
+	orDefault(&spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
+	orValue(&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted,
+		appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	orValue(&spec.PersistentVolumeClaimRetentionPolicy.WhenScaled,
+		appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	orDefault(&spec.RevisionHistoryLimit, 10)
+}

@@ -1,0 +1,256 @@
+package reconciletest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/component-helpers/auth/rbac/validation"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// Access is who may do what: the Roles, ClusterRoles and their bindings of manifests. It does not change once it is
+// made. See [ReadAccess].
+type Access struct {
+	// roles by namespace and name; that of a ClusterRole is empty.
+	roles    map[[2]string][]rbacv1.PolicyRule
+	bindings []binding
+}
+
+// binding grants the rules of a role to a subject: in one namespace, or everywhere if that is empty.
+type binding struct {
+	user, group string
+	namespace   string
+	role        [2]string
+}
+
+// ReadAccess reads Roles, ClusterRoles, RoleBindings and ClusterRoleBindings from YAML or JSON documents. Objects of
+// other kinds are passed over, so the manifest by which a controller is installed can be given as it is. It returns an
+// error for a binding whose role is missing, and for what is not modelled: aggregated ClusterRoles.
+func ReadAccess(documents []byte) (*Access, error) {
+	a := &Access{roles: make(map[[2]string][]rbacv1.PolicyRule)}
+	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(documents)))
+	for {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("apiserver: roles: %w", err)
+		}
+		if err := a.add(document); err != nil {
+			return nil, fmt.Errorf("apiserver: roles: %w", err)
+		}
+	}
+	for _, b := range a.bindings {
+		if _, ok := a.roles[b.role]; !ok {
+			return nil, fmt.Errorf("apiserver: roles: a binding of %s names the role %q of namespace %q, which is "+
+				"not in the manifests", b.user+b.group, b.role[1], b.role[0])
+		}
+	}
+	return a, nil
+}
+
+func (a *Access) add(document []byte) error {
+	var head struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ObjectMeta `json:"metadata"`
+		rbacv1.RoleRef    `json:"roleRef"`
+		Rules             []rbacv1.PolicyRule     `json:"rules"`
+		Subjects          []rbacv1.Subject        `json:"subjects"`
+		AggregationRule   *rbacv1.AggregationRule `json:"aggregationRule"`
+	}
+	if err := sigsyaml.Unmarshal(document, &head); err != nil {
+		return err
+	}
+	if !strings.HasPrefix(head.TypeMeta.APIVersion, rbacv1.GroupName+"/") {
+		return nil
+	}
+	if head.AggregationRule != nil {
+		return fmt.Errorf("%s %s is aggregated, which is not modelled: list the rules", head.TypeMeta.Kind,
+			head.ObjectMeta.Name)
+	}
+	switch kind := head.TypeMeta.Kind; kind {
+	case "Role", "ClusterRole":
+		namespace := head.ObjectMeta.Namespace
+		if kind == "ClusterRole" {
+			namespace = ""
+		} else if namespace == "" {
+			namespace = metav1.NamespaceDefault
+		}
+		a.roles[[2]string{namespace, head.ObjectMeta.Name}] = head.Rules
+	case "RoleBinding", "ClusterRoleBinding":
+		in := head.ObjectMeta.Namespace
+		if kind == "ClusterRoleBinding" {
+			in = ""
+		} else if in == "" {
+			in = metav1.NamespaceDefault
+		}
+		role := [2]string{in, head.RoleRef.Name}
+		if head.RoleRef.Kind == "ClusterRole" {
+			role[0] = ""
+		}
+		for _, s := range head.Subjects {
+			b := binding{namespace: in, role: role}
+			switch s.Kind {
+			case rbacv1.ServiceAccountKind:
+				b.user = ServiceAccount(s.Namespace, s.Name)
+			case rbacv1.UserKind:
+				b.user = s.Name
+			case rbacv1.GroupKind:
+				b.group = s.Name
+			default:
+				return fmt.Errorf("%s %s: the subject %s is of the unknown kind %q", kind, head.ObjectMeta.Name, s.Name,
+					s.Kind)
+			}
+			a.bindings = append(a.bindings, b)
+		}
+	}
+	return nil
+}
+
+// ServiceAccount returns the user name of a service account.
+func ServiceAccount(namespace, name string) string {
+	return "system:serviceaccount:" + namespace + ":" + name
+}
+
+// groupsOf returns the groups that a user belongs to by being who he is.
+func groupsOf(user string) []string {
+	groups := []string{"system:authenticated"}
+	if parts := strings.Split(user, ":"); len(parts) == 4 && strings.HasPrefix(user, "system:serviceaccount:") {
+		groups = append(groups, "system:serviceaccounts", "system:serviceaccounts:"+parts[2])
+	}
+	return groups
+}
+
+// allows reports whether a user may do what a rule of one verb, group and resource says, in a namespace.
+func (a *Access) allows(user, namespace string, asked rbacv1.PolicyRule) bool {
+	groups := groupsOf(user)
+	var rules []rbacv1.PolicyRule
+	for _, b := range a.bindings {
+		mine := b.user == user && user != "" || slices.Contains(groups, b.group)
+		if mine && (b.namespace == "" || b.namespace == namespace) {
+			rules = append(rules, a.roles[b.role]...)
+		}
+	}
+	covered, _ := validation.Covers(rules, []rbacv1.PolicyRule{asked})
+	return covered
+}
+
+// asks returns the rule that has to be granted for a request.
+func (r Request) asks() rbacv1.PolicyRule {
+	resource := r.Resource.Resource
+	if r.Subresource != "" {
+		resource += "/" + r.Subresource
+	}
+	rule := rbacv1.PolicyRule{Verbs: []string{r.Verb}, APIGroups: []string{r.Resource.Group},
+		Resources: []string{resource}}
+	if r.Name != "" {
+		rule.ResourceNames = []string{r.Name}
+	}
+	return rule
+}
+
+// authorize refuses what the user of the link may not do, and remembers what he did. A list and a watch of one object
+// by its name are authorized as requests for that object are.
+func (l *Link) authorize(r Request, name string) error {
+	if r.Path != "" {
+		return nil // everybody may discover what there is
+	}
+	if r.Name == "" {
+		r.Name = name
+	}
+	asked := r.asks()
+	access := l.server.access
+	if access == nil || l.user == "" || access.allows(l.user, r.Namespace, asked) {
+		l.server.store.mu.Lock()
+		l.used[use{r.Namespace, r.Resource.Group, asked.Resources[0], r.Verb}] = true
+		l.server.store.mu.Unlock()
+		return nil
+	}
+	where := "at the cluster scope"
+	if r.Namespace != "" {
+		where = fmt.Sprintf("in the namespace %q", r.Namespace)
+	}
+	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name,
+		//lint:ignore ST1005 it is the real server's text
+		fmt.Errorf("User %q cannot %s resource %q in API group %q %s", l.user, r.Verb, asked.Resources[0],
+			r.Resource.Group, where))
+}
+
+// use is a right that was made use of.
+type use struct{ namespace, group, resource, verb string }
+
+// Used returns the smallest rules that would have allowed all that was asked for over the link and not refused, by
+// namespace, empty for what was asked of all namespaces or of what lives in none. One rule for each resource, in order.
+// Names of objects are not in them.
+func (l *Link) Used() map[string][]rbacv1.PolicyRule {
+	l.server.store.mu.Lock()
+	defer l.server.store.mu.Unlock()
+	verbs := make(map[use][]string)
+	for u := range l.used {
+		of := use{namespace: u.namespace, group: u.group, resource: u.resource}
+		verbs[of] = append(verbs[of], u.verb)
+	}
+	all := make(map[string][]rbacv1.PolicyRule)
+	for _, u := range slices.SortedFunc(maps.Keys(verbs), func(a, b use) int {
+		return strings.Compare(a.group+"\x00"+a.resource, b.group+"\x00"+b.resource)
+	}) {
+		slices.Sort(verbs[u])
+		all[u.namespace] = append(all[u.namespace],
+			rbacv1.PolicyRule{APIGroups: []string{u.group}, Resources: []string{u.resource}, Verbs: verbs[u]})
+	}
+	return all
+}
+
+// nameSelected returns the name that a field selector asks for, if it asks for one.
+func nameSelected(selector string) string {
+	f, err := fields.ParseSelector(selector)
+	if err != nil {
+		return ""
+	}
+	name, _ := f.RequiresExactMatch("metadata.name")
+	return name
+}
+
+var accessReviews = authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
+
+// reviewAccess answers a SelfSubjectAccessReview: may the user of the link do this? Everybody may ask, and nothing is
+// stored.
+func (s *Server) reviewAccess(l *Link, req *http.Request) (*http.Response, error) {
+	format, err := s.accepted(req.Header.Get("Accept"), nil)
+	if err != nil {
+		return nil, err
+	}
+	body, media, err := s.readBody(req)
+	if err != nil {
+		return nil, err
+	}
+	r := &Resource{GroupVersionResource: accessReviews, Kind: "SelfSubjectAccessReview",
+		builtin: &rules{new: func() object { return &authorizationv1.SelfSubjectAccessReview{} }}}
+	o, _, err := s.read(r, media, body)
+	if err != nil {
+		return nil, err
+	}
+	review := o.(*authorizationv1.SelfSubjectAccessReview)
+	review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true}
+	if at := review.Spec.ResourceAttributes; at != nil && s.access != nil && l.user != "" {
+		asked := Request{Verb: at.Verb, Namespace: at.Namespace, Name: at.Name, Subresource: at.Subresource}
+		asked.Resource = schema.GroupVersionResource{Group: at.Group, Resource: at.Resource}
+		review.Status.Allowed = s.access.allows(l.user, at.Namespace, asked.asks())
+	}
+	return answerObject(http.StatusCreated, format, review), nil
+}

@@ -1,0 +1,197 @@
+package reconciletest
+
+import (
+	"errors"
+	"slices"
+	"sort"
+	"strconv"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// object is what is stored. Once it is in the store nobody changes it any more, so it is shared without copies; what a
+// client gets is encoded.
+type object interface {
+	metav1.Object
+	runtime.Object
+}
+
+func copyOf(o object) object { return o.DeepCopyObject().(object) }
+
+// firstVersion is that of a new store. It is not 1, so that there are versions that are too old, as on a server that
+// has been in use.
+const firstVersion = 1000
+
+// store is what etcd is to the real server: all objects in all their versions, under one counter that each write moves
+// by one.
+type store struct {
+	mu sync.Mutex
+	// Guarded by mu. version is that of the last write. objects holds the versions of each object, in order, and events
+	// one entry for each write, in order, so that each version after firstVersion belongs to exactly one of either.
+	// Nothing before compacted may be read any more, although it is still there: a watch that was open before goes on.
+	version   int64
+	compacted int64
+	objects   map[schema.GroupResource]map[types.NamespacedName][]revision
+	events    []event
+	// Guarded by mu. Each change closes it and puts a new one in its place; so does whatever else a watch should have a
+	// look at.
+	changed chan struct{}
+	// Guarded by mu. A restore begins a new epoch, and no watch survives one.
+	epoch int
+}
+
+// revision is an object from one version on until its next; nil: there is none.
+type revision struct {
+	version int64
+	object  object
+	lent    bool
+}
+
+// event is one write: old is nil for a creation, object nil for a deletion.
+type event struct {
+	version     int64
+	resource    schema.GroupResource
+	old, object object
+	at          time.Time
+}
+
+func newStore() *store {
+	return &store{
+		version: firstVersion, compacted: firstVersion,
+		objects: make(map[schema.GroupResource]map[types.NamespacedName][]revision),
+		changed: make(chan struct{}),
+	}
+}
+
+// get returns the newest version of an object, or nil.
+func (s *store) get(resource schema.GroupResource, key types.NamespacedName) object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return at(s.objects[resource][key], s.version)
+}
+
+// lent reports whether an object is stored without something that was filled in: see rules.lend.
+func (s *store) lent(resource schema.GroupResource, o object) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	revisions := s.objects[resource][keyOf(o)]
+	return len(revisions) > 0 && revisions[len(revisions)-1].object == o && revisions[len(revisions)-1].lent
+}
+
+// at returns the revision that is in force at a version, or nil.
+func at(revisions []revision, version int64) object {
+	i := sort.Search(len(revisions), func(i int) bool { return revisions[i].version > version })
+	if i == 0 {
+		return nil
+	}
+	return revisions[i-1].object
+}
+
+// list returns all objects of a resource as they were at a version, in the order of namespace and name.
+func (s *store) list(resource schema.GroupResource, version int64) []object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listLocked(resource, version)
+}
+
+func (s *store) listLocked(resource schema.GroupResource, version int64) []object {
+	var all []object
+	for _, revisions := range s.objects[resource] {
+		if o := at(revisions, version); o != nil {
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, func(a, b object) int { return compareKeys(keyOf(a), keyOf(b)) })
+	return all
+}
+
+// errRaced says that somebody else was faster: the object is not what it was when the writer read it.
+var errRaced = errors.New("the object has changed meanwhile")
+
+// write replaces was, nil for a creation, by is, nil for a deletion, unless the object has changed since was was read.
+// The object is given the resourceVersion of the write; it is the store's from then on. A deletion returns the last
+// state of the object, at the version of the deletion.
+func (s *store) write(resource schema.GroupResource, key types.NamespacedName, was, is object) (object, error) {
+	return s.writeLent(resource, key, was, is, false)
+}
+
+// writeLent is write, of an object into which something was filled in that is not stored.
+func (s *store) writeLent(resource schema.GroupResource, key types.NamespacedName, was, is object, lent bool) (object,
+	error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at(s.objects[resource][key], s.version) != was {
+		return nil, errRaced
+	}
+	s.version++
+	e := event{version: s.version, resource: resource, old: was, object: is, at: time.Now()}
+	written := is
+	if is == nil {
+		written = copyOf(was)
+		e.old = written
+	}
+	written.SetResourceVersion(strconv.FormatInt(s.version, 10))
+	if s.objects[resource] == nil {
+		s.objects[resource] = make(map[types.NamespacedName][]revision)
+	}
+	s.objects[resource][key] = append(s.objects[resource][key], revision{s.version, is, lent})
+	s.events = append(s.events, e)
+	s.wakeLocked()
+	return written, nil
+}
+
+// wakeLocked makes everybody who waits for a change look again.
+func (s *store) wakeLocked() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// compact forbids to read what was before the present version.
+func (s *store) compact() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.compacted = s.version
+}
+
+// restore makes everything what it was at a version, and that the newest one, as the restore of a backup of etcd does.
+// It ends every watch.
+func (s *store) restore(version int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version, s.compacted = version, version
+	s.events = slices.DeleteFunc(s.events, func(e event) bool { return e.version > version })
+	for _, keys := range s.objects {
+		for key, revisions := range keys {
+			keys[key] = slices.DeleteFunc(revisions, func(r revision) bool { return r.version > version })
+		}
+	}
+	s.epoch++
+	s.wakeLocked()
+}
+
+// eventsAfterLocked returns the events that follow a version.
+func (s *store) eventsAfterLocked(version int64) []event {
+	i := sort.Search(len(s.events), func(i int) bool { return s.events[i].version > version })
+	return s.events[i:]
+}
+
+func keyOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// compareKeys orders as etcd does, by namespace and name.
+func compareKeys(a, b types.NamespacedName) int {
+	switch as, bs := a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name; {
+	case as < bs:
+		return -1
+	case as > bs:
+		return 1
+	default:
+		return 0
+	}
+}

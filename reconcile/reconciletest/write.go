@@ -1,0 +1,410 @@
+package reconciletest
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// schemaless is the resource of errors that are about none.
+var schemaless schema.GroupResource
+
+// createObject answers a POST.
+func (s *Server) createObject(c *call) (runtime.Object, error) {
+	var opts metav1.CreateOptions
+	if err := metav1.Convert_url_Values_To_v1_CreateOptions(&c.query, &opts, nil); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if errs := validation.ValidateCreateOptions(&opts); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "CreateOptions"}, "", errs)
+	}
+	o, err := s.decode(c, c.media, c.body, c.resource.cannotHandle)
+	if err != nil {
+		return nil, err
+	}
+	wipe(o)
+	if err := sameNamespace(c, o); err != nil {
+		return nil, err
+	}
+	c.resource.applyDefaults(o)
+	o = c.resource.fieldManagers[""].UpdateNoErrors(c.resource.make(), o, c.manager()).(object)
+	// A name that the server has made up may be taken; it then makes up another.
+	again := copyOf(o)
+	for attempt := 1; ; attempt++ {
+		err := s.insert(c, o)
+		if err == nil || attempt == 8 || !apierrors.IsAlreadyExists(err) || again.GetName() != "" ||
+			again.GetGenerateName() == "" {
+			return o, err
+		}
+		o = copyOf(again)
+	}
+}
+
+// insert puts a new object into the store, after everything that is done to a new object.
+func (s *Server) insert(c *call, o object) error {
+	if err := s.admitNamespace(c, o); err != nil {
+		return err
+	}
+	if err := c.resource.refuse(o); err != nil {
+		return err
+	}
+	if o.GetName() == "" && o.GetGenerateName() != "" {
+		o.SetName(s.generateName(o.GetGenerateName()))
+	}
+	o.SetUID(s.newUID())
+	o.SetCreationTimestamp(metav1.NewTime(now()))
+	if c.resource.hasGeneration() {
+		o.SetGeneration(1)
+	}
+	if c.resource.Status && (c.resource.custom() || !c.resource.builtin.statusAtCreation) {
+		c.resource.keepStatus(o, nil)
+	}
+	if !c.resource.custom() && c.resource.builtin.onCreate != nil {
+		c.resource.builtin.onCreate(o)
+	}
+	errs := c.resource.validate(o, nil)
+	if len(errs) == 0 || c.resource.custom() || !c.resource.builtin.metadataLast {
+		errs = append(errs, apivalidation.ValidateObjectMetaAccessor(o, !c.resource.ClusterScoped, validName,
+			field.NewPath("metadata"))...)
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(c.resource.gvk().GroupKind(), o.GetName(), errs)
+	}
+	if c.link != nil && c.Verb != "create" { // an update or an apply that creates needs the right to create as well
+		r := c.Request
+		r.Verb = "create"
+		if err := c.link.authorize(r, ""); err != nil {
+			return err
+		}
+	}
+	if err := c.resource.settle(o); err != nil {
+		return err
+	}
+	lent := c.resource.lend(o)
+	exists := apierrors.NewAlreadyExists(c.Resource.GroupResource(), o.GetName())
+	if c.DryRun {
+		if s.lookup(c.resource, keyOf(o)) != nil {
+			return exists
+		}
+		return nil
+	}
+	if v := o.GetResourceVersion(); v != "" && v != "0" {
+		return errors.New("resourceVersion should not be set on objects to be created")
+	}
+	o.SetResourceVersion("")
+	written, err := s.store.writeLent(c.resource.GroupResource(), keyOf(o), nil, copyOf(o), lent)
+	if errors.Is(err, errRaced) {
+		return exists
+	}
+	if err == nil {
+		o.SetResourceVersion(written.GetResourceVersion())
+		s.collector.wrote(written)
+	}
+	return err
+}
+
+// now is the time as objects have it, in whole seconds.
+func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
+
+// validName is the rule that all names in paths obey, and those of most kinds in addition that of DNS.
+func validName(name string, prefix bool) []string {
+	if prefix {
+		return append(content.IsPathSegmentPrefix(name), apivalidation.NameIsDNSSubdomain(name, true)...)
+	}
+	return append(content.IsPathSegmentName(name), apivalidation.NameIsDNSSubdomain(name, false)...)
+}
+
+// wipe takes out of a new object what only the server may say.
+func wipe(o object) {
+	o.SetUID("")
+	o.SetCreationTimestamp(metav1.Time{})
+	o.SetDeletionTimestamp(nil)
+	o.SetDeletionGracePeriodSeconds(nil)
+	o.SetSelfLink("")
+}
+
+// sameNamespace puts the namespace of the request into an object that names none.
+func sameNamespace(c *call, o object) error {
+	switch {
+	case c.resource.ClusterScoped && o.GetNamespace() == "", o.GetNamespace() == c.Namespace:
+	case o.GetNamespace() == "":
+		o.SetNamespace(c.Namespace)
+	default:
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on " +
+			"the request")
+	}
+	return nil
+}
+
+// admitNamespace refuses what is to be made in a namespace that does not exist, or is about to go.
+func (s *Server) admitNamespace(c *call, o object) error {
+	if c.resource.ClusterScoped {
+		return nil
+	}
+	if c.Namespace == "" {
+		return apierrors.NewBadRequest("an empty namespace may not be set during creation")
+	}
+	namespace := s.lookup(s.resources[namespaces], types.NamespacedName{Name: c.Namespace})
+	if namespace == nil {
+		return apierrors.NewNotFound(namespaces.GroupResource(), c.Namespace)
+	}
+	if namespace.GetDeletionTimestamp() != nil {
+		err := apierrors.NewForbidden(c.Resource.GroupResource(), o.GetName(),
+			fmt.Errorf("unable to create new content in namespace %s because it is being terminated", c.Namespace))
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type:    corev1.NamespaceTerminatingCause,
+			Message: fmt.Sprintf("namespace %s is being terminated", c.Namespace), Field: "metadata.namespace",
+		})
+		return err
+	}
+	return nil
+}
+
+// updateObject answers a PUT.
+func (s *Server) updateObject(c *call) (object, bool, error) {
+	var opts metav1.UpdateOptions
+	if err := metav1.Convert_url_Values_To_v1_UpdateOptions(&c.query, &opts, nil); err != nil {
+		return nil, false, apierrors.NewBadRequest(err.Error())
+	}
+	if errs := validation.ValidateUpdateOptions(&opts); len(errs) > 0 {
+		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "UpdateOptions"}, "",
+			errs)
+	}
+	sent, err := s.decode(c, c.media, c.body, c.resource.cannotHandle)
+	if err != nil {
+		return nil, false, err
+	}
+	if err := sameNamespace(c, sent); err != nil {
+		return nil, false, err
+	}
+	switch sent.GetName() {
+	case "":
+		return nil, false, apierrors.NewBadRequest(
+			"the name of the object (based on URL) was undeterminable: resource name may not be empty")
+	case c.Name:
+	default:
+		return nil, false, apierrors.NewBadRequest(
+			fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", sent.GetName(), c.Name))
+	}
+	c.resource.applyDefaults(sent)
+	uid := sent.GetUID()
+	createOnUpdate := !c.resource.custom() && c.resource.builtin.createOnUpdate && c.Subresource == ""
+	return s.change(c, createOnUpdate, func(live object) (object, error) {
+		if uid != "" && (live == nil || live.GetUID() != uid) {
+			var is types.UID
+			if live != nil {
+				is = live.GetUID()
+			} else if !createOnUpdate {
+				return nil, c.notFound()
+			}
+			return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name,
+				fmt.Errorf("the precondition failed: UID in precondition: %v, UID in object meta: %v", uid, is))
+		}
+		if live == nil {
+			live = c.resource.make()
+		}
+		return c.resource.fieldManagers[c.Subresource].UpdateNoErrors(copyOf(live), copyOf(sent), c.manager()).(object),
+			nil
+	})
+}
+
+// change is modify, or, for the Scale of an object, modify of that.
+func (s *Server) change(c *call, create bool, change func(live object) (object, error)) (object, bool, error) {
+	if c.parent == nil {
+		return s.modify(c, create, change)
+	}
+	parent := *c
+	parent.resource = c.parent
+	return s.modify(&parent, false, s.throughScale(c, change))
+}
+
+// modify replaces an object by what change makes of it, or creates it if there is none and create is set. A change that
+// names no resourceVersion is made again when somebody else was faster.
+func (s *Server) modify(c *call, create bool, change func(live object) (object, error)) (object, bool, error) {
+	for {
+		live := s.lookup(c.resource, c.key())
+		if live == nil && !create {
+			return nil, false, c.notFound()
+		}
+		o, err := change(live)
+		if err != nil {
+			return nil, false, err
+		}
+		if live == nil {
+			wipe(o)
+			if !c.DryRun {
+				o.SetResourceVersion("")
+			}
+			if err := s.insert(c, o); err != nil {
+				return nil, false, err
+			}
+			return o, true, nil
+		}
+		modified, err := s.replace(c, live, o)
+		if !errors.Is(err, errRaced) {
+			return modified, false, err
+		}
+	}
+}
+
+// replace puts o in place of live, after everything that is done to an update.
+func (s *Server) replace(c *call, live, o object) (object, error) {
+	switch v := o.GetResourceVersion(); {
+	case v != "" && v != "0" && v != live.GetResourceVersion():
+		return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name, errors.New(
+			"the object has been modified; please apply your changes to the latest version and try again"))
+	case v != "" && v != "0":
+	case c.resource.custom() || c.resource.builtin.conditionalUpdate:
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: c.Resource.Group, Kind: c.Resource.Resource}, c.Name,
+			field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+	}
+	if err := c.resource.refuse(o); err != nil {
+		return nil, err
+	}
+	o.SetResourceVersion(live.GetResourceVersion())
+	o.SetGeneration(live.GetGeneration())
+	switch {
+	case c.Subresource == "status":
+		c.resource.keepAllButStatus(o, live)
+		if !c.resource.custom() && c.resource.builtin.onStatus != nil {
+			c.resource.builtin.onStatus(o, live)
+		}
+	default:
+		if c.resource.Status {
+			c.resource.keepStatus(o, live)
+		}
+		if !c.resource.custom() && c.resource.builtin.onUpdate != nil {
+			c.resource.builtin.onUpdate(o, live)
+		}
+		if c.resource.hasGeneration() && c.resource.specChanged(o, live) {
+			o.SetGeneration(live.GetGeneration() + 1)
+		}
+	}
+	if o.GetUID() == "" {
+		o.SetUID(live.GetUID())
+	}
+	o.SetCreationTimestamp(live.GetCreationTimestamp())
+	if t := live.GetDeletionTimestamp(); t != nil {
+		o.SetDeletionTimestamp(t)
+	}
+	if grace := live.GetDeletionGracePeriodSeconds(); grace != nil && o.GetDeletionGracePeriodSeconds() == nil {
+		o.SetDeletionGracePeriodSeconds(grace)
+	}
+	o.SetSelfLink("")
+	metadata := field.NewPath("metadata")
+	errs := apivalidation.ValidateObjectMetaAccessor(o, !c.resource.ClusterScoped, validName, metadata)
+	errs = append(errs, apivalidation.ValidateObjectMetaAccessorUpdate(o, live, metadata)...)
+	if errs = append(errs, c.resource.validate(o, live)...); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(c.resource.gvk().GroupKind(), c.Name, errs)
+	}
+	if !c.resource.custom() && c.resource.builtin.admit != nil {
+		if err := c.resource.builtin.admit(o, live); err != nil {
+			return nil, err
+		}
+	}
+
+	if finished(o, live) && (c.resource.custom() || c.resource.builtin.terminate == nil ||
+		!c.resource.builtin.terminate(copyOf(o))) {
+		if c.DryRun {
+			return o, nil
+		}
+		_, err := s.remove(c.resource, live)
+		return o, err
+	}
+	if same(o, live) && !s.store.lent(c.resource.GroupResource(), live) { // what was filled in is stored now
+		return live, nil
+	}
+	if err := c.resource.settle(o); err != nil {
+		return nil, err
+	}
+	lent := c.resource.lend(o)
+	if c.DryRun {
+		return o, nil
+	}
+	written, err := s.store.writeLent(c.resource.GroupResource(), c.key(), live, o, lent)
+	if err == nil {
+		s.collector.wrote(written)
+	}
+	return written, err
+}
+
+// settle makes an object of a built-in kind what it is once it has been stored, which a real server does as protobuf: a
+// list or a map that is empty is none.
+func (r *Resource) settle(o object) error {
+	type message interface {
+		object
+		Marshal() ([]byte, error)
+		Unmarshal([]byte) error
+	}
+	m, ok := o.(message)
+	if !ok {
+		return nil
+	}
+	data, err := m.Marshal()
+	if err != nil {
+		return err
+	}
+	stored := r.make().(message)
+	if err := stored.Unmarshal(data); err != nil {
+		return err
+	}
+	stored.GetObjectKind().SetGroupVersionKind(r.gvk())
+	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(stored).Elem())
+	return nil
+}
+
+// lend fills in what everybody sees of an object beside what is stored, and reports whether there is such.
+func (r *Resource) lend(o object) bool {
+	return !r.custom() && r.builtin.lend != nil && r.builtin.lend(o)
+}
+
+// finished reports whether an update has removed the last thing that kept a deleted object.
+func finished(o, live object) bool {
+	grace := live.GetDeletionGracePeriodSeconds()
+	return len(o.GetFinalizers()) == 0 && live.GetDeletionTimestamp() != nil && (grace == nil || *grace == 0)
+}
+
+// same reports whether a write changes nothing. When a manager has set its fields is not a change by itself.
+func same(o, live object) bool {
+	was, is := live.GetManagedFields(), o.GetManagedFields()
+	timeless := func(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+		entries = slices.Clone(entries)
+		for i := range entries {
+			entries[i].Time = nil
+		}
+		return entries
+	}
+	if !apiequality.Semantic.DeepEqual(timeless(was), timeless(is)) {
+		return false
+	}
+	o.SetManagedFields(was)
+	equal := apiequality.Semantic.DeepEqual(o, live)
+	if !equal {
+		o.SetManagedFields(is)
+	}
+	return equal
+}
+
+// createNamespace is for the namespaces that are there from the beginning.
+func (s *Server) createNamespace(name string) error {
+	c := &call{Request: Request{Resource: namespaces}, resource: s.resources[namespaces], userAgent: "apiserver"}
+	o := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: name}}
+	c.resource.applyDefaults(o)
+	return s.insert(c, o)
+}
