@@ -27,10 +27,8 @@
 // its controllers, waits until the caches are complete, campaigns for leadership if there is an elector, and runs the
 // workers while it leads. The example of the package has it all in one program.
 //
-// Beside the loop there are helpers for what most Reconcilers write again and again: status conditions
-// ([SetCondition]), a status that is written only when it changes ([UpdateStatus]), finalizers ([Finalize]), owner
-// references with adoption and release ([Claim]), creation under a fixed name ([CreateOwned]), server-side apply
-// ([Apply], [ApplyChanges]), many creations with a careful start ([SlowStart]).
+// What most Reconcilers do to objects (conditions, status, finalizers, owner references, creations, server-side apply)
+// is in package objects, which is below this one in the tree and imports none of it.
 //
 // # What is promised
 //
@@ -151,7 +149,5 @@
 //
 // reconciler.go, source.go, controller.go, worker.go with guard.go, run.go, ledger.go with place.go, parking.go and
 // prober.go; track.go with request.go, answer.go, scope.go and judge.go; causes.go, hotloop.go with recurrence.go and
-// fields.go, manager.go, handover.go, stats.go. Then the helpers, which the loop does not need and most Reconcilers do,
-// each for itself: conditions.go, status.go, finalizer.go, owner.go with claim.go, create.go, apply.go, slowstart.go;
-// clients.go says what they ask of a client.
+// fields.go, manager.go, handover.go, stats.go.
 package reconcile

@@ -16,6 +16,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 // A complete program, of which any number of processes may run: the one that leads gives each Deployment a
@@ -58,7 +59,7 @@ func Example() {
 				return reconcile.Result{}, nil
 			}
 			one := intstr.FromInt32(1)
-			_, err := reconcile.CreateOwned(ctx, reconcile.NewOwner(client.AppsV1().Deployments(d.Namespace), d, kind),
+			_, err := objects.CreateOwned(ctx, objects.NewOwner(client.AppsV1().Deployments(d.Namespace), d, kind),
 				client.PolicyV1().PodDisruptionBudgets(d.Namespace), &policyv1.PodDisruptionBudget{
 					ObjectMeta: metav1.ObjectMeta{Name: d.Name},
 					Spec:       policyv1.PodDisruptionBudgetSpec{Selector: d.Spec.Selector, MaxUnavailable: &one},

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -101,4 +102,10 @@ func (g *guardedLimiter) NumRequeues(key Key) (n int) {
 	}
 	lifecycle.Guard(func() { n = g.asked.NumRequeues(key) }, func(p *lifecycle.PanicError) { g.broke(p) })
 	return n
+}
+
+// isNil reports whether v is nil, or an interface that holds a nil pointer or function.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || (r.Kind() == reflect.Pointer || r.Kind() == reflect.Func) && r.IsNil()
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -376,13 +377,13 @@ func (p *process) reconcile(ctx context.Context, key reconcile.Key) error {
 	if n != len(mine) {
 		return nil // the pods that were made or deleted bring the key back
 	}
-	updated, err := reconcile.UpdateStatus(ctx, p.clients.AppsV1().ReplicaSets(key.Namespace), set,
+	updated, err := objects.UpdateStatus(ctx, p.clients.AppsV1().ReplicaSets(key.Namespace), set,
 		func(set *appsv1.ReplicaSet) error {
 			set.Status.Replicas, set.Status.ObservedGeneration = int32(len(mine)), set.Generation
 			return nil
 		})
 	switch {
-	case errors.Is(err, reconcile.ErrGone):
+	case errors.Is(err, objects.ErrGone):
 		return nil
 	case err == nil && updated != set:
 		p.wrote(key, false, updated, false)

@@ -20,6 +20,7 @@ func TestBehavioursAreWhereTheTableSays(t *testing.T) {
 	require.NoError(t, err)
 	declared := map[string]bool{} // functions, of the library with the name of their package
 	for prefix, dir := range map[string]string{"": ".", "reconcile.": "../../reconcile",
+		"objects.":   "../../reconcile/objects",
 		"workqueue.": "../../workqueue", "informer.": "../../informer"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)

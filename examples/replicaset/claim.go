@@ -11,23 +11,23 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 // Which pods are mine?
 //
 // Labels say which pods a ReplicaSet wants, the controller owner reference says which ones it has. Where the two
-// disagree one of them has to move, and reconcile.Claim moves it: a pod that matches and belongs to nobody is adopted,
+// disagree one of them has to move, and objects.Claim moves it: a pod that matches and belongs to nobody is adopted,
 // a pod that belongs to us and no longer matches is released. A pod of somebody else is never touched.
 
 // claim returns the active pods of rs. With an error nothing is known for sure, so the caller must neither scale nor
 // report.
-func (r *replicaSetReconciler) claim(ctx context.Context, rs *appsv1.ReplicaSet, owner *reconcile.Owner,
+func (r *replicaSetReconciler) claim(ctx context.Context, rs *appsv1.ReplicaSet, owner *objects.Owner,
 	selector labels.Selector,
 	candidates map[types.UID]*corev1.Pod,
 ) ([]*corev1.Pod, error) {
 	matches := func(pod *corev1.Pod) bool { return selector.Matches(labels.Set(pod.Labels)) }
-	return reconcile.Claim(ctx, owner, r.client.CoreV1().Pods(rs.Namespace), activeOnes(maps.Values(candidates)),
+	return objects.Claim(ctx, owner, r.client.CoreV1().Pods(rs.Namespace), activeOnes(maps.Values(candidates)),
 		matches)
 }
 

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 // testRS is a ReplicaSet that wants pods labelled app=web.
@@ -129,7 +129,7 @@ func TestWhatIsClaimed(t *testing.T) {
 			require.NoError(t, err)
 			client := fake.NewClientset(testRS(), c.pod)
 			r := &replicaSetReconciler{client: client}
-			owner := reconcile.NewOwner(client.AppsV1().ReplicaSets("ns"), c.rs, kind)
+			owner := objects.NewOwner(client.AppsV1().ReplicaSets("ns"), c.rs, kind)
 			before := c.pod.DeepCopy()
 			mine, err := r.claim(t.Context(), c.rs, owner, selector, map[types.UID]*corev1.Pod{c.pod.UID: c.pod})
 			require.Equal(t, before, c.pod, "a cached object stays as it is")
@@ -141,7 +141,7 @@ func TestWhatIsClaimed(t *testing.T) {
 			ours := len(mine) == 1
 			switch c.want {
 			case fails:
-				require.ErrorIs(t, err, reconcile.ErrGone)
+				require.ErrorIs(t, err, objects.ErrGone)
 				require.Equal(t, []string{"get replicasets"}, sent)
 				return
 			case adopted:

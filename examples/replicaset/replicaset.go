@@ -18,6 +18,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 // replicaSetReconciler keeps the wanted number of pods for each ReplicaSet.
@@ -121,7 +122,7 @@ func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) 
 
 	// Observe: the pods that are ours, once those that should come or go have done so.
 	candidates := candidates(rs, r.podsByOwner.Get)
-	owner := reconcile.NewOwner(r.client.AppsV1().ReplicaSets(rs.Namespace), rs, kind)
+	owner := objects.NewOwner(r.client.AppsV1().ReplicaSets(rs.Namespace), rs, kind)
 	mine, err := r.claim(ctx, rs, owner, selector, candidates)
 	if err != nil {
 		return reconcile.Result{}, err

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 // How many are missing or too much, and how are they made and deleted?
@@ -31,11 +31,11 @@ func wanted(rs *appsv1.ReplicaSet) int {
 }
 
 // scale moves the number of pods towards the wanted one.
-func (r *replicaSetReconciler) scale(ctx context.Context, rs *appsv1.ReplicaSet, owner *reconcile.Owner,
+func (r *replicaSetReconciler) scale(ctx context.Context, rs *appsv1.ReplicaSet, owner *objects.Owner,
 	mine []*corev1.Pod, now time.Time) error {
 	switch missing := wanted(rs) - len(mine); {
 	case missing > 0:
-		_, err := reconcile.SlowStart(ctx, min(missing, burst), func(int) error { return r.createPod(ctx, rs, owner) })
+		_, err := objects.SlowStart(ctx, min(missing, burst), func(int) error { return r.createPod(ctx, rs, owner) })
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil // the ReplicaSet goes the same way soon: nothing to retry, nobody to tell
 		}
@@ -46,7 +46,7 @@ func (r *replicaSetReconciler) scale(ctx context.Context, rs *appsv1.ReplicaSet,
 	return nil
 }
 
-func (r *replicaSetReconciler) createPod(ctx context.Context, rs *appsv1.ReplicaSet, owner *reconcile.Owner) error {
+func (r *replicaSetReconciler) createPod(ctx context.Context, rs *appsv1.ReplicaSet, owner *objects.Owner) error {
 	pod, err := podFor(rs, owner)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (r *replicaSetReconciler) deletePod(ctx context.Context, rs *appsv1.Replica
 }
 
 // podFor is the pod that the template describes, owned by rs and named by the API server.
-func podFor(rs *appsv1.ReplicaSet, owner *reconcile.Owner) (*corev1.Pod, error) {
+func podFor(rs *appsv1.ReplicaSet, owner *objects.Owner) (*corev1.Pod, error) {
 	template := rs.Spec.Template.DeepCopy()
 	if len(template.Labels) == 0 {
 		return nil, errors.New("the pod template has no labels: a pod made from it could not be found again")

@@ -22,7 +22,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 // scaling is one call of scale for a ReplicaSet that wants that many pods and has some, with an API server that answers
@@ -48,7 +48,7 @@ func scaling(t *testing.T, replicas int32, have int, verb string, answer func(n 
 	})
 	recorder := record.NewFakeRecorder(2 * burst)
 	r := &replicaSetReconciler{client: client, events: recorder}
-	err = r.scale(t.Context(), rs, reconcile.NewOwner(client.AppsV1().ReplicaSets("ns"), rs, kind), mine, testNow)
+	err = r.scale(t.Context(), rs, objects.NewOwner(client.AppsV1().ReplicaSets("ns"), rs, kind), mine, testNow)
 	close(recorder.Events)
 	for e := range recorder.Events {
 		events = append(events, e)
@@ -174,8 +174,8 @@ func TestPodFor(t *testing.T) {
 	require.Equal(t, "i", rs.Spec.Template.Spec.Containers[0].Image)
 }
 
-func ownerOf(rs *appsv1.ReplicaSet) *reconcile.Owner {
-	return reconcile.NewOwner(fake.NewClientset().AppsV1().ReplicaSets(rs.Namespace), rs, kind)
+func ownerOf(rs *appsv1.ReplicaSet) *objects.Owner {
+	return objects.NewOwner(fake.NewClientset().AppsV1().ReplicaSets(rs.Namespace), rs, kind)
 }
 
 func TestPodForWithoutLabels(t *testing.T) {

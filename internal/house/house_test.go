@@ -26,7 +26,8 @@ const (
 )
 
 // packages are what users import.
-var packages = []string{"informer", "workqueue", "reconcile", "reconcile/metrics", "leaderelection"}
+var packages = []string{"informer", "workqueue", "reconcile", "reconcile/objects", "reconcile/metrics",
+	"leaderelection"}
 
 func TestTheProgramInTheReadmeIsTheExample(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -102,6 +103,7 @@ func TestImportsRunOneWay(t *testing.T) {
 	allowed := map[string][]string{
 		"informer": {}, "workqueue": {}, "leaderelection": {},
 		"reconcile":         {"informer", "workqueue"},
+		"reconcile/objects": {"informer"},
 		"reconcile/metrics": {"informer", "workqueue", "reconcile"},
 	}
 	for _, p := range packages {

@@ -1,4 +1,4 @@
-package reconcile_test
+package objects_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 const ours, theirs = "example.com/ours", "example.com/theirs"
@@ -40,7 +40,7 @@ func TestAFinalizerIsThereBeforeAnythingElse(t *testing.T) {
 			sets := newDesk(t, newFinalized(false, others...))
 			cached := sets.get("a")
 			before := clone(cached)
-			marked, alive, err := reconcile.Finalize(testCtx(t), sets, cached, ours, noCleanup(t))
+			marked, alive, err := objects.Finalize(testCtx(t), sets, cached, ours, noCleanup(t))
 			require.NoError(t, err)
 			require.True(t, alive)
 			require.Equal(t, append(others, ours), marked.Finalizers)
@@ -48,7 +48,7 @@ func TestAFinalizerIsThereBeforeAnythingElse(t *testing.T) {
 			require.Equal(t, before, cached, "the cached object was changed")
 			require.Equal(t, []string{"patch a"}, sets.took())
 
-			again, alive, err := reconcile.Finalize(testCtx(t), sets, marked, ours, noCleanup(t))
+			again, alive, err := objects.Finalize(testCtx(t), sets, marked, ours, noCleanup(t))
 			require.NoError(t, err)
 			require.True(t, alive)
 			require.Same(t, marked, again)
@@ -64,7 +64,7 @@ func TestAFinalizerIsRemovedAfterTheCleanup(t *testing.T) {
 			cached := sets.get("a")
 			before := clone(cached)
 			cleanups := 0
-			released, alive, err := reconcile.Finalize(testCtx(t), sets, cached, ours,
+			released, alive, err := objects.Finalize(testCtx(t), sets, cached, ours,
 				func(ctx context.Context) (bool, error) {
 					cleanups++
 					require.NotNil(t, ctx.Value(ctxKey{}))
@@ -78,7 +78,7 @@ func TestAFinalizerIsRemovedAfterTheCleanup(t *testing.T) {
 			require.ElementsMatch(t, others, sets.get("a").Finalizers)
 			require.Equal(t, before, cached, "the cached object was changed")
 
-			_, alive, err = reconcile.Finalize(testCtx(t), sets, released, ours, noCleanup(t))
+			_, alive, err = objects.Finalize(testCtx(t), sets, released, ours, noCleanup(t))
 			require.NoError(t, err)
 			require.False(t, alive)
 			require.Equal(t, []string{"patch a"}, sets.took())
@@ -89,19 +89,19 @@ func TestAFinalizerIsRemovedAfterTheCleanup(t *testing.T) {
 func TestAFinalizerStaysUntilTheCleanupIsDone(t *testing.T) {
 	failure := errors.New("the cloud is down")
 	sets := newDesk(t, newFinalized(true, ours))
-	_, alive, err := reconcile.Finalize(testCtx(t), sets, sets.get("a"), ours,
+	_, alive, err := objects.Finalize(testCtx(t), sets, sets.get("a"), ours,
 		func(context.Context) (bool, error) { return true, failure })
 	require.False(t, alive)
 	require.ErrorIs(t, err, failure)
 	require.ErrorContains(t, err, ours+" of default/a")
 
-	_, alive, err = reconcile.Finalize(testCtx(t), sets, sets.get("a"), ours,
+	_, alive, err = objects.Finalize(testCtx(t), sets, sets.get("a"), ours,
 		func(context.Context) (bool, error) { return false, nil })
 	require.False(t, alive)
 	require.NoError(t, err)
 
 	require.Panics(t, func() {
-		_, _, _ = reconcile.Finalize(testCtx(t), sets, sets.get("a"), ours,
+		_, _, _ = objects.Finalize(testCtx(t), sets, sets.get("a"), ours,
 			func(context.Context) (bool, error) { panic("ouch") })
 	})
 	require.Empty(t, sets.took())
@@ -130,7 +130,7 @@ func TestFinalizersOfOthersAreNotUndone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sets := newDesk(t, test.seen)
 			sets.change("a", test.change)
-			_, alive, err := reconcile.Finalize(testCtx(t), sets, test.seen, ours, cleanedUp)
+			_, alive, err := objects.Finalize(testCtx(t), sets, test.seen, ours, cleanedUp)
 			require.True(t, apierrors.IsInvalid(err), err)
 			require.ErrorContains(t, err, "default/a")
 			require.False(t, alive)
@@ -147,7 +147,7 @@ func TestOtherChangesDoNotKeepAFinalizerFromComingOrGoing(t *testing.T) {
 		}
 		sets := newDesk(t, seen)
 		sets.change("a", func(rs *appsv1.ReplicaSet) { rs.Status.Replicas = 7 })
-		_, _, err := reconcile.Finalize(testCtx(t), sets, seen, ours, cleanedUp)
+		_, _, err := objects.Finalize(testCtx(t), sets, seen, ours, cleanedUp)
 		require.NoError(t, err)
 		require.EqualValues(t, 7, sets.get("a").Status.Replicas)
 	}
@@ -155,10 +155,10 @@ func TestOtherChangesDoNotKeepAFinalizerFromComingOrGoing(t *testing.T) {
 
 func TestFinalizingWhatIsGone(t *testing.T) {
 	sets := newDesk[*appsv1.ReplicaSet](t)
-	_, alive, err := reconcile.Finalize(testCtx(t), sets, newFinalized(false), ours, noCleanup(t))
-	require.ErrorIs(t, err, reconcile.ErrGone)
+	_, alive, err := objects.Finalize(testCtx(t), sets, newFinalized(false), ours, noCleanup(t))
+	require.ErrorIs(t, err, objects.ErrGone)
 	require.False(t, alive, "something may be made that nobody cleans up")
-	_, alive, err = reconcile.Finalize(testCtx(t), sets, newFinalized(true, ours), ours, cleanedUp)
+	_, alive, err = objects.Finalize(testCtx(t), sets, newFinalized(true, ours), ours, cleanedUp)
 	require.NoError(t, err)
 	require.False(t, alive)
 }
@@ -168,10 +168,10 @@ func TestAFinalizerWriteWhoseAnswerIsLost(t *testing.T) {
 	lost := errors.New("connection reset")
 	sets := newDesk(t, newFinalized(false, theirs))
 	sets.after = func(string) error { return lost }
-	_, alive, err := reconcile.Finalize(testCtx(t), sets, sets.get("a"), ours, noCleanup(t))
+	_, alive, err := objects.Finalize(testCtx(t), sets, sets.get("a"), ours, noCleanup(t))
 	require.ErrorIs(t, err, lost)
 	require.False(t, alive)
-	_, alive, err = reconcile.Finalize(testCtx(t), sets, sets.get("a"), ours, noCleanup(t))
+	_, alive, err = objects.Finalize(testCtx(t), sets, sets.get("a"), ours, noCleanup(t))
 	require.NoError(t, err)
 	require.True(t, alive)
 	require.Equal(t, []string{theirs, ours}, sets.get("a").Finalizers)
@@ -181,7 +181,7 @@ func TestFinalizeRefusesMistakes(t *testing.T) {
 	sets := newDesk(t, newFinalized(false))
 	nameless := newFinalized(false)
 	nameless.UID = ""
-	type client = reconcile.Patcher[*appsv1.ReplicaSet]
+	type client = objects.Patcher[*appsv1.ReplicaSet]
 	for want, test := range map[string]struct {
 		client    client
 		o         *appsv1.ReplicaSet
@@ -196,7 +196,7 @@ func TestFinalizeRefusesMistakes(t *testing.T) {
 		`"a b/c"`:                {sets, newFinalized(false), "a b/c", cleanedUp},
 		"default/a has no UID":   {sets, nameless, ours, cleanedUp},
 	} {
-		_, alive, err := reconcile.Finalize(testCtx(t), test.client, test.o, test.finalizer, test.cleanup)
+		_, alive, err := objects.Finalize(testCtx(t), test.client, test.o, test.finalizer, test.cleanup)
 		require.ErrorContains(t, err, want)
 		require.False(t, alive)
 	}

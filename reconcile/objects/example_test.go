@@ -1,4 +1,4 @@
-package reconcile_test
+package objects_test
 
 import (
 	"context"
@@ -14,14 +14,14 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 // A condition that stays as it is keeps its transition time, and another generation shows in it.
 func ExampleSetCondition() {
 	var conditions []metav1.Condition
 	for generation := range int64(3) {
-		err := reconcile.SetCondition(&conditions, generation, metav1.Condition{
+		err := objects.SetCondition(&conditions, generation, metav1.Condition{
 			Type: "Ready", Status: metav1.ConditionTrue, Reason: "AllPodsReady",
 		})
 		if err != nil {
@@ -29,7 +29,7 @@ func ExampleSetCondition() {
 		}
 	}
 	fmt.Println(len(conditions), conditions[0].ObservedGeneration)
-	fmt.Println(reconcile.ConditionTrue(conditions, "Ready", 2), reconcile.ConditionTrue(conditions, "Ready", 3))
+	fmt.Println(objects.ConditionTrue(conditions, "Ready", 2), objects.ConditionTrue(conditions, "Ready", 3))
 	// Output:
 	// 1 2
 	// true false
@@ -43,9 +43,9 @@ func ExampleUpdateStatus() {
 	client := fake.NewClientset(seen)
 
 	for range 2 {
-		updated, err := reconcile.UpdateStatus(ctx, client.CoreV1().Services("default"), seen,
+		updated, err := objects.UpdateStatus(ctx, client.CoreV1().Services("default"), seen,
 			func(service *corev1.Service) error {
-				return reconcile.SetCondition(&service.Status.Conditions, service.Generation, metav1.Condition{
+				return objects.SetCondition(&service.Status.Conditions, service.Generation, metav1.Condition{
 					Type: "Ready", Status: metav1.ConditionTrue, Reason: "Answers",
 				})
 			})
@@ -68,7 +68,7 @@ func ExampleFinalize() {
 	client := fake.NewClientset(o).CoreV1().ConfigMaps("default")
 
 	reconcileBucket := func(o *corev1.ConfigMap) {
-		o, alive, err := reconcile.Finalize(ctx, client, o, "example.com/bucket", func(context.Context) (bool, error) {
+		o, alive, err := objects.Finalize(ctx, client, o, "example.com/bucket", func(context.Context) (bool, error) {
 			fmt.Println("delete the bucket", o.Name)
 			return true, nil
 		})
@@ -110,9 +110,9 @@ func ExampleClaim() {
 	}
 	client := fake.NewClientset(web, candidates[0], candidates[1], candidates[2], candidates[3])
 
-	owner := reconcile.NewOwner(client.AppsV1().ReplicaSets("default"), web, kind)
+	owner := objects.NewOwner(client.AppsV1().ReplicaSets("default"), web, kind)
 	selector := labels.SelectorFromSet(labels.Set{"app": "web"})
-	mine, err := reconcile.Claim(ctx, owner, client.CoreV1().Pods("default"), slices.Values(candidates),
+	mine, err := objects.Claim(ctx, owner, client.CoreV1().Pods("default"), slices.Values(candidates),
 		func(p *corev1.Pod) bool {
 			return selector.Matches(labels.Set(p.Labels))
 		})
@@ -142,11 +142,11 @@ func ExampleCreateOwned() {
 	for _, name := range []string{"web", "other"} {
 		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
 			UID: types.UID("uid of " + name)}}
-		owner := reconcile.NewOwner(client.AppsV1().ReplicaSets("default"), rs, kind)
+		owner := objects.NewOwner(client.AppsV1().ReplicaSets("default"), rs, kind)
 		for range 2 {
 			settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}
-			_, err := reconcile.CreateOwned(ctx, owner, client.CoreV1().ConfigMaps("default"), settings)
-			var taken *reconcile.TakenError
+			_, err := objects.CreateOwned(ctx, owner, client.CoreV1().ConfigMaps("default"), settings)
+			var taken *objects.TakenError
 			fmt.Println(name, err == nil, errors.As(err, &taken))
 		}
 	}
@@ -163,8 +163,8 @@ func ExampleApply() {
 	maps := fake.NewClientset().CoreV1().ConfigMaps("default")
 	apply := func(manager, colour string, force bool) {
 		config := corev1ac.ConfigMap("settings", "default").WithData(map[string]string{"colour": colour})
-		_, err := reconcile.Apply(ctx, maps.Apply, config, metav1.ApplyOptions{FieldManager: manager, Force: force})
-		var conflict *reconcile.ApplyConflictError
+		_, err := objects.Apply(ctx, maps.Apply, config, metav1.ApplyOptions{FieldManager: manager, Force: force})
+		var conflict *objects.ApplyConflictError
 		if errors.As(err, &conflict) {
 			fmt.Println(manager, "would take", conflict.Conflicts[0].Field, "from", conflict.Conflicts[0].Manager)
 			return
@@ -188,7 +188,7 @@ func ExampleApplyChanges() {
 	var seen *corev1.ConfigMap // in a controller it comes from the cache
 	for _, colour := range []string{"blue", "blue", "red", "red"} {
 		config := corev1ac.ConfigMap("settings", "default").WithData(map[string]string{"colour": colour})
-		applied, err := reconcile.ApplyChanges(ctx, maps.Apply, corev1ac.ExtractConfigMap, seen, config,
+		applied, err := objects.ApplyChanges(ctx, maps.Apply, corev1ac.ExtractConfigMap, seen, config,
 			metav1.ApplyOptions{FieldManager: "designer"})
 		if err != nil {
 			fmt.Println(err)
@@ -203,7 +203,7 @@ func ExampleApplyChanges() {
 // A quota allows five of a hundred. It takes 7 requests to find out, not 100.
 func ExampleSlowStart() {
 	quota := make(chan struct{}, 5)
-	made, err := reconcile.SlowStart(context.Background(), 100, func(int) error {
+	made, err := objects.SlowStart(context.Background(), 100, func(int) error {
 		select {
 		case quota <- struct{}{}:
 			return nil

@@ -1,4 +1,4 @@
-package reconcile_test
+package objects_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 var (
@@ -56,7 +56,7 @@ func newClaiming(t *testing.T, owner *appsv1.ReplicaSet, pods ...*corev1.Pod) *c
 }
 
 func (c *claiming) claim(t *testing.T, candidates ...*corev1.Pod) ([]*corev1.Pod, error) {
-	return reconcile.Claim(testCtx(t), reconcile.NewOwner(c.sets, c.owner, setKind), c.pods, slices.Values(candidates),
+	return objects.Claim(testCtx(t), objects.NewOwner(c.sets, c.owner, setKind), c.pods, slices.Values(candidates),
 		wantedByLabel)
 }
 
@@ -172,7 +172,7 @@ func TestTheDeadAdoptNobody(t *testing.T) {
 			test.meanwhile(c.sets)
 			mine, err := c.claim(t, c.pods.get("a"), c.pods.get("b"), c.pods.get("c"), c.pods.get("d"))
 			require.ErrorContains(t, err, "ReplicaSet default/owner")
-			require.Equal(t, test.gone, errors.Is(err, reconcile.ErrGone), err)
+			require.Equal(t, test.gone, errors.Is(err, objects.ErrGone), err)
 			require.Nil(t, mine)
 			require.Equal(t, []string{"patch c"}, c.pods.took())
 		})
@@ -251,7 +251,7 @@ func TestAnAdoptionWhoseAnswerIsLost(t *testing.T) {
 }
 
 func TestAReferenceIsTheCallersOwn(t *testing.T) {
-	owner := reconcile.NewOwner(newDesk[*appsv1.ReplicaSet](t), newSet("owner", "u"), setKind)
+	owner := objects.NewOwner(newDesk[*appsv1.ReplicaSet](t), newSet("owner", "u"), setKind)
 	ref := owner.Reference()
 	require.Equal(t, ourRef, ref)
 	require.True(t, *ref.Controller && *ref.BlockOwnerDeletion)
@@ -261,28 +261,28 @@ func TestAReferenceIsTheCallersOwn(t *testing.T) {
 
 func TestClaimRefusesMistakes(t *testing.T) {
 	sets, pods := newDesk[*appsv1.ReplicaSet](t), newDesk[*corev1.Pod](t)
-	good := reconcile.NewOwner(sets, newSet("owner", "u"), setKind)
+	good := objects.NewOwner(sets, newSet("owner", "u"), setKind)
 	none := slices.Values([]*corev1.Pod(nil))
 	for want, test := range map[string]struct {
-		owner      *reconcile.Owner
-		client     reconcile.Patcher[*corev1.Pod]
+		owner      *objects.Owner
+		client     objects.Patcher[*corev1.Pod]
 		candidates iter.Seq[*corev1.Pod]
 		wanted     func(*corev1.Pod) bool
 	}{
 		"the owner is nil": {nil, pods, none, wantedByLabel},
-		"Claim: the owner is nil": {reconcile.NewOwner[*appsv1.ReplicaSet](sets, nil, setKind), pods, none,
+		"Claim: the owner is nil": {objects.NewOwner[*appsv1.ReplicaSet](sets, nil, setKind), pods, none,
 			wantedByLabel},
-		"the client of the owner is nil": {reconcile.NewOwner(nil, newSet("owner", "u"), setKind), pods, none,
+		"the client of the owner is nil": {objects.NewOwner(nil, newSet("owner", "u"), setKind), pods, none,
 			wantedByLabel},
-		"kind": {reconcile.NewOwner(sets, newSet("owner", "u"),
+		"kind": {objects.NewOwner(sets, newSet("owner", "u"),
 			schema.GroupVersionKind{Kind: "ReplicaSet"}), pods, none, wantedByLabel},
-		"has no UID": {reconcile.NewOwner(sets, newSet("owner", ""), setKind), pods, none,
+		"has no UID": {objects.NewOwner(sets, newSet("owner", ""), setKind), pods, none,
 			wantedByLabel},
 		"Claim: the client is nil": {good, nil, none, wantedByLabel},
 		"the candidates are nil":   {good, pods, nil, wantedByLabel},
 		"the function is nil":      {good, pods, none, nil},
 	} {
-		_, err := reconcile.Claim(context.Background(), test.owner, test.client, test.candidates, test.wanted)
+		_, err := objects.Claim(context.Background(), test.owner, test.client, test.candidates, test.wanted)
 		require.ErrorContains(t, err, want)
 	}
 }

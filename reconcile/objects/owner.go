@@ -1,4 +1,4 @@
-package reconcile
+package objects
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 //
 // Make one with [NewOwner], for each Reconcile anew: it is the object as it was seen then. Safe for concurrent use.
 type Owner struct {
-	key       Key
+	key       informer.Key
 	deleting  bool
 	reference metav1.OwnerReference
 	live      func(context.Context) (metav1.Object, error)
@@ -28,7 +28,7 @@ type Owner struct {
 
 // NewOwner makes the Owner for an object and its kind, which objects from a typed client do not know themselves:
 //
-//	owner := reconcile.NewOwner(clientset.AppsV1().ReplicaSets(rs.Namespace), rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+//	owner := objects.NewOwner(clientset.AppsV1().ReplicaSets(rs.Namespace), rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 //
 // The client is used by [Claim], to ask the server whether the object still exists. NewOwner returns no error: a
 // mistake, such as an object without a UID, is reported by [Claim] and [CreateOwned].

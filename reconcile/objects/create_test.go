@@ -1,4 +1,4 @@
-package reconcile_test
+package objects_test
 
 import (
 	"errors"
@@ -10,11 +10,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
-func newOwner(t *testing.T) *reconcile.Owner {
-	return reconcile.NewOwner(newDesk[*appsv1.ReplicaSet](t), newSet("owner", "u"), setKind)
+func newOwner(t *testing.T) *objects.Owner {
+	return objects.NewOwner(newDesk[*appsv1.ReplicaSet](t), newSet("owner", "u"), setKind)
 }
 
 func TestWhatIsCreatedIsOwned(t *testing.T) {
@@ -22,7 +23,7 @@ func TestWhatIsCreatedIsOwned(t *testing.T) {
 	template := newPod("a", "", theirInterest)
 	template.Namespace = ""
 	before := clone(template)
-	created, err := reconcile.CreateOwned(testCtx(t), newOwner(t), pods, template)
+	created, err := objects.CreateOwned(testCtx(t), newOwner(t), pods, template)
 	require.NoError(t, err)
 	require.Equal(t, pods.get("a"), created)
 	require.Equal(t, "default", created.Namespace)
@@ -35,10 +36,10 @@ func TestWhatIsCreatedIsOwned(t *testing.T) {
 func TestACreationMayBeRepeated(t *testing.T) {
 	pods := newDesk[*corev1.Pod](t)
 	pods.after = func(string) error { return errors.New("connection reset") }
-	_, err := reconcile.CreateOwned(testCtx(t), newOwner(t), pods, newPod("a", ""))
+	_, err := objects.CreateOwned(testCtx(t), newOwner(t), pods, newPod("a", ""))
 	require.ErrorContains(t, err, "create default/a for ReplicaSet default/owner: connection reset")
 	pods.after = nil
-	existing, err := reconcile.CreateOwned(testCtx(t), newOwner(t), pods, newPod("a", ""))
+	existing, err := objects.CreateOwned(testCtx(t), newOwner(t), pods, newPod("a", ""))
 	require.NoError(t, err)
 	require.Equal(t, pods.get("a"), existing)
 	require.Equal(t, []string{"create a", "create a", "get a"}, pods.took())
@@ -54,11 +55,11 @@ func TestANameThatIsTaken(t *testing.T) {
 	} {
 		pods := newDesk(t, newPod("a", "1", owners...))
 		before := pods.get("a")
-		_, err := reconcile.CreateOwned(testCtx(t), newOwner(t), pods, newPod("a", ""))
+		_, err := objects.CreateOwned(testCtx(t), newOwner(t), pods, newPod("a", ""))
 		require.ErrorContains(t, err, want)
-		var taken *reconcile.TakenError
+		var taken *objects.TakenError
 		require.ErrorAs(t, err, &taken)
-		require.Equal(t, reconcile.Key{Namespace: "default", Name: "a"}, taken.Key)
+		require.Equal(t, informer.Key{Namespace: "default", Name: "a"}, taken.Key)
 		require.Equal(t, metav1.GetControllerOf(before), taken.Controller)
 		require.True(t, apierrors.IsAlreadyExists(err))
 		require.Equal(t, before, pods.get("a"))
@@ -73,11 +74,11 @@ func TestWhatWasInTheWayIsGone(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := reconcile.CreateOwned(testCtx(t), newOwner(t), pods, newPod("a", ""))
+	_, err := objects.CreateOwned(testCtx(t), newOwner(t), pods, newPod("a", ""))
 	require.True(t, apierrors.IsNotFound(err), err)
-	var taken *reconcile.TakenError
+	var taken *objects.TakenError
 	require.False(t, errors.As(err, &taken))
-	_, err = reconcile.CreateOwned(testCtx(t), newOwner(t), pods, newPod("a", ""))
+	_, err = objects.CreateOwned(testCtx(t), newOwner(t), pods, newPod("a", ""))
 	require.NoError(t, err)
 }
 
@@ -88,12 +89,12 @@ func TestCreateOwnedRefusesMistakes(t *testing.T) {
 	elsewhere := newPod("a", "")
 	elsewhere.Namespace = "elsewhere"
 	for want, test := range map[string]struct {
-		owner  *reconcile.Owner
-		client reconcile.Creator[*corev1.Pod]
+		owner  *objects.Owner
+		client objects.Creator[*corev1.Pod]
 		child  *corev1.Pod
 	}{
 		"the owner is nil": {nil, pods, newPod("a", "")},
-		"CreateOwned: the owner": {reconcile.NewOwner[*appsv1.ReplicaSet](nil, nil, setKind), pods,
+		"CreateOwned: the owner": {objects.NewOwner[*appsv1.ReplicaSet](nil, nil, setKind), pods,
 			newPod("a", "")},
 		"the client is nil":           {newOwner(t), nil, newPod("a", "")},
 		"the object is nil":           {newOwner(t), pods, nil},
@@ -101,7 +102,7 @@ func TestCreateOwnedRefusesMistakes(t *testing.T) {
 		"another namespace":           {newOwner(t), pods, elsewhere},
 		"has a controller: another":   {newOwner(t), pods, newPod("a", "", anotherRef)},
 	} {
-		_, err := reconcile.CreateOwned(testCtx(t), test.owner, test.client, test.child)
+		_, err := objects.CreateOwned(testCtx(t), test.owner, test.client, test.child)
 		require.ErrorContains(t, err, want)
 	}
 	require.Empty(t, pods.took())

@@ -1,4 +1,4 @@
-package reconcile
+package objects
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // UpdateStatus writes the status of an object if it has to change, and returns the object as it is then.
 //
-//	_, err := reconcile.UpdateStatus(ctx, clientset.AppsV1().ReplicaSets(rs.Namespace), rs, func(rs *appsv1.ReplicaSet) error {
+//	_, err := objects.UpdateStatus(ctx, clientset.AppsV1().ReplicaSets(rs.Namespace), rs, func(rs *appsv1.ReplicaSet) error {
 //		rs.Status.Replicas, rs.Status.ObservedGeneration = n, rs.Generation
 //		return nil
 //	})

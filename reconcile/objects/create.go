@@ -1,4 +1,4 @@
-package reconcile
+package objects
 
 import (
 	"context"
@@ -71,7 +71,7 @@ func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Cr
 // TakenError says that an object could not be created because one that is not the owner's has its name. Trying again is
 // useless until somebody removes the object, or, if it has no controller, adopts it (see [Claim]).
 type TakenError struct {
-	Key        Key
+	Key        informer.Key
 	Owner      string
 	Controller *metav1.OwnerReference // of the object that is there; nil if it has none
 	Err        error                  // of the server: AlreadyExists

@@ -1,4 +1,4 @@
-package reconcile_test
+package objects_test
 
 import (
 	"context"
@@ -21,19 +21,19 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 // The clients of client-go are what the helpers ask for.
 var (
-	_ = func(c kubernetes.Interface) (reconcile.StatusUpdater[*appsv1.ReplicaSet], reconcile.Creator[*corev1.Pod],
-		reconcile.Patcher[*corev1.Node]) {
+	_ = func(c kubernetes.Interface) (objects.StatusUpdater[*appsv1.ReplicaSet], objects.Creator[*corev1.Pod],
+		objects.Patcher[*corev1.Node]) {
 		return c.AppsV1().ReplicaSets(""), c.CoreV1().Pods(""), c.CoreV1().Nodes()
 	}
-	_ = func(c dynamic.Interface, gvr schema.GroupVersionResource) reconcile.DynamicClient {
-		return reconcile.Dynamic(c.Resource(gvr))
+	_ = func(c dynamic.Interface, gvr schema.GroupVersionResource) objects.DynamicClient {
+		return objects.Dynamic(c.Resource(gvr))
 	}
-	_ = func(c metadata.Interface, gvr schema.GroupVersionResource) reconcile.Patcher[*metav1.PartialObjectMetadata] {
+	_ = func(c metadata.Interface, gvr schema.GroupVersionResource) objects.Patcher[*metav1.PartialObjectMetadata] {
 		return c.Resource(gvr)
 	}
 )

@@ -1,4 +1,4 @@
-package reconcile
+package objects
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 
 // SetCondition puts a condition into a list, in place of the one of that type if there is one:
 //
-//	err := reconcile.SetCondition(&gadget.Status.Conditions, gadget.Generation, metav1.Condition{
+//	err := objects.SetCondition(&gadget.Status.Conditions, gadget.Generation, metav1.Condition{
 //		Type: "Ready", Status: metav1.ConditionFalse, Reason: "Starting", Message: "2 of 3 pods are ready",
 //	})
 //

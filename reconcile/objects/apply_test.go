@@ -1,4 +1,4 @@
-package reconcile_test
+package objects_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 type configMapConfig = *corev1ac.ConfigMapApplyConfiguration
@@ -42,7 +42,7 @@ func config(value string) configMapConfig {
 func TestAnApplyIsPassedOnAsItIs(t *testing.T) {
 	server := &applies{t: t}
 	want, opts := config("v"), metav1.ApplyOptions{FieldManager: "me", Force: true, DryRun: []string{metav1.DryRunAll}}
-	_, err := reconcile.Apply(testCtx(t), server.Apply, want, opts)
+	_, err := objects.Apply(testCtx(t), server.Apply, want, opts)
 	require.NoError(t, err)
 	require.Equal(t, []configMapConfig{want}, server.configs)
 	require.Equal(t, []metav1.ApplyOptions{opts}, server.opts)
@@ -58,10 +58,10 @@ func TestAnApplyConflictNamesFieldsAndManagers(t *testing.T) {
 		cause(".data.odd", `disagreement`),
 		{Type: "Something", Field: ".data.else", Message: `conflict with "nobody"`},
 	}, "Apply failed with 3 conflicts")}
-	_, err := reconcile.Apply(testCtx(t), server.Apply, config("v"), asMe)
-	var conflict *reconcile.ApplyConflictError
+	_, err := objects.Apply(testCtx(t), server.Apply, config("v"), asMe)
+	var conflict *objects.ApplyConflictError
 	require.ErrorAs(t, err, &conflict)
-	require.Equal(t, []reconcile.FieldConflict{{".data.key", "kubectl"}, {".data.other", `say "hi"`},
+	require.Equal(t, []objects.FieldConflict{{".data.key", "kubectl"}, {".data.other", `say "hi"`},
 		{".data.odd", "disagreement"}}, conflict.Conflicts)
 	require.EqualError(t, err, `apply default/a as me: .data.key is managed by kubectl, .data.other is managed by `+
 		`say "hi", .data.odd is managed by disagreement`)
@@ -74,10 +74,10 @@ func TestAConflictOfVersionsIsNoConflictOfFields(t *testing.T) {
 	for _, failure := range []error{apierrors.NewConflict(resource, "a", errors.New("it has changed")),
 		errors.New("connection reset")} {
 		server := &applies{t: t, err: failure}
-		_, err := reconcile.Apply(testCtx(t), server.Apply, config("v"), asMe)
+		_, err := objects.Apply(testCtx(t), server.Apply, config("v"), asMe)
 		require.ErrorIs(t, err, failure)
 		require.ErrorContains(t, err, "apply default/a as me: ")
-		var conflict *reconcile.ApplyConflictError
+		var conflict *objects.ApplyConflictError
 		require.False(t, errors.As(err, &conflict))
 	}
 }
@@ -107,7 +107,7 @@ func TestAnApplyThatWouldChangeNothingIsNotSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := &applies{t: t}
-			got, err := reconcile.ApplyChanges(testCtx(t), server.Apply, test.extract, test.seen, config("v"), asMe)
+			got, err := objects.ApplyChanges(testCtx(t), server.Apply, test.extract, test.seen, config("v"), asMe)
 			require.ErrorIs(t, err, test.err)
 			require.Len(t, server.configs, test.sent)
 			if test.sent == 0 && err == nil {
@@ -122,21 +122,21 @@ func TestApplyRefusesMistakes(t *testing.T) {
 	same := func(*corev1.ConfigMap, string) (configMapConfig, error) { return config("v"), nil }
 	for want, call := range map[string]func() (*corev1.ConfigMap, error){
 		"function is nil": func() (*corev1.ConfigMap, error) {
-			return reconcile.Apply[configMapConfig, *corev1.ConfigMap](testCtx(t), nil, config("v"), asMe)
+			return objects.Apply[configMapConfig, *corev1.ConfigMap](testCtx(t), nil, config("v"), asMe)
 		},
 		"configuration is nil": func() (*corev1.ConfigMap, error) {
-			return reconcile.Apply(testCtx(t), server.Apply, nil, asMe)
+			return objects.Apply(testCtx(t), server.Apply, nil, asMe)
 		},
 		"default/a: ApplyOptions.FieldManager is empty": func() (*corev1.ConfigMap, error) {
-			return reconcile.ApplyChanges(testCtx(t), server.Apply, same, &corev1.ConfigMap{}, config("v"),
+			return objects.ApplyChanges(testCtx(t), server.Apply, same, &corev1.ConfigMap{}, config("v"),
 				metav1.ApplyOptions{Force: true})
 		},
 		"default/a: FieldManager: Too long": func() (*corev1.ConfigMap, error) {
-			return reconcile.Apply(testCtx(t), server.Apply, config("v"),
+			return objects.Apply(testCtx(t), server.Apply, config("v"),
 				metav1.ApplyOptions{FieldManager: strings.Repeat("x", 129)})
 		},
 		"extract with is nil": func() (*corev1.ConfigMap, error) {
-			return reconcile.ApplyChanges(testCtx(t), server.Apply, nil, &corev1.ConfigMap{}, config("v"), asMe)
+			return objects.ApplyChanges(testCtx(t), server.Apply, nil, &corev1.ConfigMap{}, config("v"), asMe)
 		},
 	} {
 		_, err := call()
@@ -150,12 +150,12 @@ func TestErrorsNameWhatWasApplied(t *testing.T) {
 	u.SetNamespace("default")
 	u.SetName("a")
 	fail := errors.New("down")
-	_, err := reconcile.Apply(testCtx(t),
+	_, err := objects.Apply(testCtx(t),
 		func(context.Context, *unstructured.Unstructured, metav1.ApplyOptions) (*unstructured.Unstructured, error) {
 			return nil, fail
 		}, u, asMe)
 	require.EqualError(t, err, "apply default/a as me: down")
-	_, err = reconcile.Apply(testCtx(t),
+	_, err = objects.Apply(testCtx(t),
 		func(context.Context, map[string]string, metav1.ApplyOptions) (int, error) { return 0, fail },
 		map[string]string{}, asMe)
 	require.EqualError(t, err, "apply a map[string]string as me: down")

@@ -1,4 +1,4 @@
-package reconcile
+package objects
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // The helpers ask for as much of a client as they use. A typed client of client-go has it all, under these names, so it
 // is handed over as it stands, and its type says what T is:
 //
-//	reconcile.UpdateStatus(ctx, clientset.AppsV1().ReplicaSets(namespace), replicaSet, ...)
+//	objects.UpdateStatus(ctx, clientset.AppsV1().ReplicaSets(namespace), replicaSet, ...)
 //
 // A dynamic client becomes one with [Dynamic]. Patch is the same in all clients, the metadata client included.
 
@@ -123,7 +123,7 @@ type DynamicClient struct{ dynamicResource }
 
 // Dynamic lets the helpers use a resource of a dynamic client:
 //
-//	gadgets := reconcile.Dynamic(dynamicClient.Resource(gvr).Namespace(namespace))
+//	gadgets := objects.Dynamic(dynamicClient.Resource(gvr).Namespace(namespace))
 func Dynamic(resource dynamicResource) DynamicClient { return DynamicClient{resource} }
 
 // Get reads an object.

@@ -1,4 +1,4 @@
-package reconcile_test
+package objects_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 func ready(status metav1.ConditionStatus, reason string) metav1.Condition {
@@ -19,19 +19,19 @@ func TestATransitionTimeMovesOnlyWithTheStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var conditions []metav1.Condition
 		began := metav1.Now()
-		require.NoError(t, reconcile.SetCondition(&conditions, 1, ready(metav1.ConditionFalse, "Starting")))
+		require.NoError(t, objects.SetCondition(&conditions, 1, ready(metav1.ConditionFalse, "Starting")))
 		require.Equal(t, began, conditions[0].LastTransitionTime)
 
 		time.Sleep(time.Minute)
 		same := ready(metav1.ConditionFalse, "Slow")
 		same.Message = "still not ready"
 		same.LastTransitionTime = metav1.Now() // not for the caller to say, as nothing has turned
-		require.NoError(t, reconcile.SetCondition(&conditions, 2, same))
+		require.NoError(t, objects.SetCondition(&conditions, 2, same))
 		same.LastTransitionTime, same.ObservedGeneration = began, 2
 		require.Equal(t, []metav1.Condition{same}, conditions)
 
 		time.Sleep(time.Minute)
-		require.NoError(t, reconcile.SetCondition(&conditions, 2, ready(metav1.ConditionTrue, "Up")))
+		require.NoError(t, objects.SetCondition(&conditions, 2, ready(metav1.ConditionTrue, "Up")))
 		require.Equal(t, metav1.Now(), conditions[0].LastTransitionTime)
 		require.Equal(t, "Up", conditions[0].Reason)
 		require.Empty(t, conditions[0].Message, "the message is that of the condition before")
@@ -39,7 +39,7 @@ func TestATransitionTimeMovesOnlyWithTheStatus(t *testing.T) {
 		since := metav1.NewTime(time.Now().Add(-time.Second))
 		down := ready(metav1.ConditionFalse, "Down")
 		down.LastTransitionTime = since
-		require.NoError(t, reconcile.SetCondition(&conditions, 2, down))
+		require.NoError(t, objects.SetCondition(&conditions, 2, down))
 		require.Equal(t, since, conditions[0].LastTransitionTime)
 	})
 }
@@ -52,13 +52,13 @@ func TestAConditionListIsReplacedNeverChanged(t *testing.T) {
 
 	for name, change := range map[string]func(*[]metav1.Condition) error{
 		"set": func(c *[]metav1.Condition) error {
-			return reconcile.SetCondition(c, 1, ready(metav1.ConditionTrue, "Up"))
+			return objects.SetCondition(c, 1, ready(metav1.ConditionTrue, "Up"))
 		},
 		"add": func(c *[]metav1.Condition) error {
-			return reconcile.SetCondition(c, 1,
+			return objects.SetCondition(c, 1,
 				metav1.Condition{Type: "New", Status: metav1.ConditionTrue, Reason: "New"})
 		},
-		"remove": func(c *[]metav1.Condition) error { reconcile.RemoveCondition(c, "Ready"); return nil },
+		"remove": func(c *[]metav1.Condition) error { objects.RemoveCondition(c, "Ready"); return nil },
 	} {
 		mine := cached
 		require.NoError(t, change(&mine), name)
@@ -72,39 +72,39 @@ func TestAConditionListIsReplacedNeverChanged(t *testing.T) {
 
 func TestAConditionThatIsSetAgainIsNoChange(t *testing.T) {
 	var conditions []metav1.Condition
-	require.NoError(t, reconcile.SetCondition(&conditions, 3, ready(metav1.ConditionTrue, "Up")))
+	require.NoError(t, objects.SetCondition(&conditions, 3, ready(metav1.ConditionTrue, "Up")))
 	before := conditions
-	require.NoError(t, reconcile.SetCondition(&conditions, 3, ready(metav1.ConditionTrue, "Up")))
+	require.NoError(t, objects.SetCondition(&conditions, 3, ready(metav1.ConditionTrue, "Up")))
 	require.Same(t, &before[0], &conditions[0])
-	reconcile.RemoveCondition(&conditions, "Other")
+	objects.RemoveCondition(&conditions, "Other")
 	require.Same(t, &before[0], &conditions[0])
 }
 
 func TestAConditionThatTheServerWouldRefuse(t *testing.T) {
-	require.ErrorContains(t, reconcile.SetCondition(nil, 1, ready(metav1.ConditionTrue, "Up")), "nil")
+	require.ErrorContains(t, objects.SetCondition(nil, 1, ready(metav1.ConditionTrue, "Up")), "nil")
 	for want, c := range map[string]metav1.Condition{
 		"condition.type":   {Status: metav1.ConditionTrue, Reason: "Up"},
 		"condition.status": {Type: "Ready", Status: "Yes", Reason: "Up"},
 		"condition.reason": {Type: "Ready", Status: metav1.ConditionTrue, Reason: "two words"},
 	} {
 		var conditions []metav1.Condition
-		require.ErrorContains(t, reconcile.SetCondition(&conditions, 1, c), want)
+		require.ErrorContains(t, objects.SetCondition(&conditions, 1, c), want)
 		require.Empty(t, conditions)
 	}
 }
 
 func TestConditionTrueIsAboutAGeneration(t *testing.T) {
 	var conditions []metav1.Condition
-	require.False(t, reconcile.ConditionTrue(conditions, "Ready", 0))
-	require.NoError(t, reconcile.SetCondition(&conditions, 2, ready(metav1.ConditionTrue, "Up")))
-	require.True(t, reconcile.ConditionTrue(conditions, "Ready", 1))
-	require.True(t, reconcile.ConditionTrue(conditions, "Ready", 2))
-	require.False(t, reconcile.ConditionTrue(conditions, "Ready", 3))
-	require.NoError(t, reconcile.SetCondition(&conditions, 3, ready(metav1.ConditionUnknown, "Lost")))
-	require.False(t, reconcile.ConditionTrue(conditions, "Ready", 3))
-	c, ok := reconcile.FindCondition(conditions, "Ready")
+	require.False(t, objects.ConditionTrue(conditions, "Ready", 0))
+	require.NoError(t, objects.SetCondition(&conditions, 2, ready(metav1.ConditionTrue, "Up")))
+	require.True(t, objects.ConditionTrue(conditions, "Ready", 1))
+	require.True(t, objects.ConditionTrue(conditions, "Ready", 2))
+	require.False(t, objects.ConditionTrue(conditions, "Ready", 3))
+	require.NoError(t, objects.SetCondition(&conditions, 3, ready(metav1.ConditionUnknown, "Lost")))
+	require.False(t, objects.ConditionTrue(conditions, "Ready", 3))
+	c, ok := objects.FindCondition(conditions, "Ready")
 	require.True(t, ok)
 	require.Equal(t, "Lost", c.Reason)
-	_, ok = reconcile.FindCondition(conditions, "Other")
+	_, ok = objects.FindCondition(conditions, "Other")
 	require.False(t, ok)
 }

@@ -1,4 +1,4 @@
-package reconcile_test
+package objects_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 // clock notes in which second each call began. A call takes a second.
@@ -45,7 +45,7 @@ func TestBatchesDouble(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newClock()
-				made, err := reconcile.SlowStart(t.Context(), n, c.call)
+				made, err := objects.SlowStart(t.Context(), n, c.call)
 				require.NoError(t, err)
 				require.Equal(t, n, made)
 				require.Equal(t, want, c.calls)
@@ -57,7 +57,7 @@ func TestBatchesDouble(t *testing.T) {
 func TestNoBatchAfterOneThatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, failure := newClock(), errors.New("quota")
-		made, err := reconcile.SlowStart(t.Context(), 100, func(i int) error {
+		made, err := objects.SlowStart(t.Context(), 100, func(i int) error {
 			_ = c.call(i)
 			switch i {
 			case 4:
@@ -80,7 +80,7 @@ func TestNoBatchWhenTheContextHasEnded(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		c := newClock()
 		time.AfterFunc(1500*time.Millisecond, func() { cancel(stopped) })
-		made, err := reconcile.SlowStart(ctx, 100, c.call)
+		made, err := objects.SlowStart(ctx, 100, c.call)
 		require.ErrorIs(t, err, stopped)
 		require.EqualError(t, err, "stopped after 3 of 100 calls: the lease is lost")
 		require.Equal(t, 3, made)
@@ -90,7 +90,7 @@ func TestNoBatchWhenTheContextHasEnded(t *testing.T) {
 
 func TestAPanicOfACallIsAnError(t *testing.T) {
 	cause := errors.New("ouch")
-	made, err := reconcile.SlowStart(t.Context(), 7, func(i int) error {
+	made, err := objects.SlowStart(t.Context(), 7, func(i int) error {
 		if i == 1 {
 			panic(cause)
 		}
@@ -101,7 +101,7 @@ func TestAPanicOfACallIsAnError(t *testing.T) {
 }
 
 func TestACallThatEndsItsGoroutineHasFailed(t *testing.T) {
-	made, err := reconcile.SlowStart(t.Context(), 7, func(i int) error {
+	made, err := objects.SlowStart(t.Context(), 7, func(i int) error {
 		if i == 1 {
 			runtime.Goexit()
 		}
@@ -112,8 +112,8 @@ func TestACallThatEndsItsGoroutineHasFailed(t *testing.T) {
 }
 
 func TestSlowStartRefusesMistakes(t *testing.T) {
-	_, err := reconcile.SlowStart(t.Context(), 1, nil)
+	_, err := objects.SlowStart(t.Context(), 1, nil)
 	require.ErrorContains(t, err, "function is nil")
-	_, err = reconcile.SlowStart(t.Context(), -1, func(int) error { t.Error("called"); return nil })
+	_, err = objects.SlowStart(t.Context(), -1, func(int) error { t.Error("called"); return nil })
 	require.ErrorContains(t, err, "-1")
 }

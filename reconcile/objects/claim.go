@@ -1,4 +1,4 @@
-package reconcile
+package objects
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 // wants is kept. Neither is something adopted that is being deleted itself, or that lives in another namespace than its
 // owner.
 //
-//	mine, err := reconcile.Claim(ctx, owner, clientset.CoreV1().Pods(rs.Namespace), podsByOwner.Get(rs.UID), func(p *corev1.Pod) bool {
+//	mine, err := objects.Claim(ctx, owner, clientset.CoreV1().Pods(rs.Namespace), podsByOwner.Get(rs.UID), func(p *corev1.Pod) bool {
 //		return selector.Matches(labels.Set(p.Labels))
 //	})
 //

@@ -1,4 +1,4 @@
-package reconcile_test
+package objects_test
 
 import (
 	"context"
@@ -30,7 +30,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/testcluster"
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 // What the helpers rely on is decided by the server: what conflicts, what a condition on a UID or on a list does, what
@@ -108,7 +108,7 @@ func (s *site) newMap(t *testing.T, o *corev1.ConfigMap) *corev1.ConfigMap {
 }
 
 // newGadgets defines a custom resource with a status, and returns a client of it.
-func (s *site) newGadgets(t *testing.T) reconcile.DynamicClient {
+func (s *site) newGadgets(t *testing.T) objects.DynamicClient {
 	client := dynamic.NewForConfigOrDie(s.config)
 	group := strings.ToLower(t.Name()) + ".example.com"
 	open := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
@@ -143,7 +143,7 @@ func (s *site) newGadgets(t *testing.T) reconcile.DynamicClient {
 		return err == nil
 	}, time.Minute, 50*time.Millisecond)
 	s.writes()
-	return reconcile.Dynamic(s.gadgets)
+	return objects.Dynamic(s.gadgets)
 }
 
 func TestStatusOnAServer(t *testing.T) {
@@ -160,7 +160,7 @@ func TestStatusOnAServer(t *testing.T) {
 		rs.Status.Replicas, rs.Status.ObservedGeneration = 3, rs.Generation
 		return nil
 	}
-	written, err := reconcile.UpdateStatus(ctx, sets, seen, status)
+	written, err := objects.UpdateStatus(ctx, sets, seen, status)
 	require.NoError(t, err)
 	require.Equal(t, 2, s.writes())
 	require.EqualValues(t, 2, written.Generation)
@@ -171,7 +171,7 @@ func TestStatusOnAServer(t *testing.T) {
 	// Nothing to write, however it was read.
 	live, err := sets.Get(ctx, "a", metav1.GetOptions{})
 	require.NoError(t, err)
-	_, err = reconcile.UpdateStatus(ctx, sets, live,
+	_, err = objects.UpdateStatus(ctx, sets, live,
 		func(rs *appsv1.ReplicaSet) error { rs.Status.Replicas = 3; return nil })
 	require.NoError(t, err)
 	require.Zero(t, s.writes())
@@ -179,11 +179,11 @@ func TestStatusOnAServer(t *testing.T) {
 	// A namesake.
 	require.NoError(t, sets.Delete(ctx, "a", metav1.DeleteOptions{}))
 	s.newSet(t, "a")
-	_, err = reconcile.UpdateStatus(ctx, sets, seen, status)
-	require.ErrorIs(t, err, reconcile.ErrGone)
+	_, err = objects.UpdateStatus(ctx, sets, seen, status)
+	require.ErrorIs(t, err, objects.ErrGone)
 	require.NoError(t, sets.Delete(ctx, "a", metav1.DeleteOptions{}))
-	_, err = reconcile.UpdateStatus(ctx, sets, seen, status)
-	require.ErrorIs(t, err, reconcile.ErrGone)
+	_, err = objects.UpdateStatus(ctx, sets, seen, status)
+	require.ErrorIs(t, err, objects.ErrGone)
 }
 
 // TestStatusOfACustomResource keeps a condition in a resource that no Go type describes.
@@ -201,13 +201,13 @@ func TestStatusOfACustomResource(t *testing.T) {
 			unstructured.SetNestedField(o.Object, int64(3), "status", "replicas"),
 			unstructured.SetNestedField(o.Object, o.GetGeneration(), "status", "observedGeneration"))
 	}
-	written, err := reconcile.UpdateStatus(ctx, gadgets, seen, replicas)
+	written, err := objects.UpdateStatus(ctx, gadgets, seen, replicas)
 	require.NoError(t, err)
 	require.Equal(t, 2, s.writes())
 	require.EqualValues(t, 2, written.GetGeneration())
 	require.Equal(t, map[string]any{"size": int64(2)}, written.Object["spec"])
 	require.Equal(t, map[string]any{"replicas": int64(3), "observedGeneration": int64(1)}, written.Object["status"])
-	_, err = reconcile.UpdateStatus(ctx, gadgets, written, func(o *unstructured.Unstructured) error {
+	_, err = objects.UpdateStatus(ctx, gadgets, written, func(o *unstructured.Unstructured) error {
 		return unstructured.SetNestedField(o.Object, int64(3), "status", "replicas")
 	})
 	require.NoError(t, err)
@@ -215,13 +215,13 @@ func TestStatusOfACustomResource(t *testing.T) {
 
 	// A resource without a status subresource answers 404, which says nothing about the object.
 	s.newMap(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
-	statusless := reconcile.Dynamic(dynamic.NewForConfigOrDie(s.config).Resource(
+	statusless := objects.Dynamic(dynamic.NewForConfigOrDie(s.config).Resource(
 		corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(s.namespace))
 	o, err := statusless.Get(ctx, "a", metav1.GetOptions{})
 	require.NoError(t, err)
-	_, err = reconcile.UpdateStatus(ctx, statusless, o, replicas)
+	_, err = objects.UpdateStatus(ctx, statusless, o, replicas)
 	require.True(t, apierrors.IsNotFound(err), err)
-	require.NotErrorIs(t, err, reconcile.ErrGone)
+	require.NotErrorIs(t, err, objects.ErrGone)
 }
 
 // TestConditionsOnAServer sets a condition again and again, as every run of a controller does.
@@ -243,16 +243,16 @@ func TestConditionsOnAServer(t *testing.T) {
 		{metav1.ConditionFalse, "Slow", 1},
 		{metav1.ConditionTrue, "Up", 1}, {metav1.ConditionTrue, "Up", 0},
 	} {
-		service, err = reconcile.UpdateStatus(ctx, services, service, func(service *corev1.Service) error {
-			return reconcile.SetCondition(&service.Status.Conditions, service.Generation,
+		service, err = objects.UpdateStatus(ctx, services, service, func(service *corev1.Service) error {
+			return objects.SetCondition(&service.Status.Conditions, service.Generation,
 				ready(step.status, step.reason))
 		})
 		require.NoError(t, err)
 		require.Equal(t, step.writes, s.writes(), step)
-		c, _ := reconcile.FindCondition(service.Status.Conditions, "Ready")
+		c, _ := objects.FindCondition(service.Status.Conditions, "Ready")
 		require.Equal(t, step.reason, c.Reason)
 	}
-	require.True(t, reconcile.ConditionTrue(service.Status.Conditions, "Ready", service.Generation))
+	require.True(t, objects.ConditionTrue(service.Status.Conditions, "Ready", service.Generation))
 }
 
 func TestFinalizersOnAServer(t *testing.T) {
@@ -293,10 +293,10 @@ func TestFinalizersOnAServer(t *testing.T) {
 	t.Run("a namesake", func(t *testing.T) {
 		old := s.newMap(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "twin"}})
 		require.NoError(t, maps.Delete(ctx, "twin", metav1.DeleteOptions{}))
-		_, _, err := reconcile.Finalize(ctx, maps, old, ours, noCleanup(t))
-		require.ErrorIs(t, err, reconcile.ErrGone)
+		_, _, err := objects.Finalize(ctx, maps, old, ours, noCleanup(t))
+		require.ErrorIs(t, err, objects.ErrGone)
 		s.newMap(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "twin"}})
-		_, _, err = reconcile.Finalize(ctx, maps, old, ours, noCleanup(t))
+		_, _, err = objects.Finalize(ctx, maps, old, ours, noCleanup(t))
 		require.True(t, apierrors.IsInvalid(err), err)
 		twin, err := read("twin")()
 		require.NoError(t, err)
@@ -305,7 +305,7 @@ func TestFinalizersOnAServer(t *testing.T) {
 }
 
 // testFinalizer takes an object through its life, with views that are out of date.
-func testFinalizer[T informer.Object](t *testing.T, client reconcile.Patcher[T], read func() (T, error),
+func testFinalizer[T informer.Object](t *testing.T, client objects.Patcher[T], read func() (T, error),
 	del func() error) {
 	ctx := t.Context()
 	look := func() T {
@@ -322,18 +322,18 @@ func testFinalizer[T informer.Object](t *testing.T, client reconcile.Patcher[T],
 
 	// Another change of the object does not matter, another finalizer does.
 	patch(`{"metadata":{"labels":{"changed":"yes"}}}`)
-	marked, alive, err := reconcile.Finalize(ctx, client, unmarked, ours, noCleanup(t))
+	marked, alive, err := objects.Finalize(ctx, client, unmarked, ours, noCleanup(t))
 	require.NoError(t, err)
 	require.True(t, alive)
 	require.Equal(t, append(slices.Clone(others), ours), marked.GetFinalizers())
 	require.Equal(t, "yes", marked.GetLabels()["changed"])
-	_, alive, err = reconcile.Finalize(ctx, client, unmarked, ours, noCleanup(t))
+	_, alive, err = objects.Finalize(ctx, client, unmarked, ours, noCleanup(t))
 	require.True(t, apierrors.IsInvalid(err), "the old view would have added it twice: %v", err)
 	require.False(t, alive)
 
 	// An object that is being deleted takes no new finalizer, whatever the cache may say.
 	require.NoError(t, del())
-	_, alive, err = reconcile.Finalize(ctx, client, marked, "example.com/late", noCleanup(t))
+	_, alive, err = objects.Finalize(ctx, client, marked, "example.com/late", noCleanup(t))
 	require.True(t, apierrors.IsInvalid(err), err)
 	require.False(t, alive)
 
@@ -346,14 +346,14 @@ func testFinalizer[T informer.Object](t *testing.T, client reconcile.Patcher[T],
 		require.Contains(t, look().GetFinalizers(), ours)
 		return true, nil
 	}
-	released, alive, err := reconcile.Finalize(ctx, client, dying, ours, cleanup)
+	released, alive, err := objects.Finalize(ctx, client, dying, ours, cleanup)
 	require.NoError(t, err)
 	require.False(t, alive)
 	require.Equal(t, 1, cleanups)
 	require.Equal(t, others, released.GetFinalizers())
 
 	// The old view again: the object is gone now, or still there for others.
-	_, _, err = reconcile.Finalize(ctx, client, dying, ours, cleanedUp)
+	_, _, err = objects.Finalize(ctx, client, dying, ours, cleanedUp)
 	if len(others) == 0 {
 		require.NoError(t, err)
 		_, err = read()
@@ -370,12 +370,12 @@ func TestClaimsOnAServer(t *testing.T) {
 	ctx, sets, maps := t.Context(), s.client.AppsV1().ReplicaSets(s.namespace),
 		s.client.CoreV1().ConfigMaps(s.namespace)
 	rs := s.newSet(t, "owner")
-	owner := reconcile.NewOwner(sets, rs, setKind)
+	owner := objects.NewOwner(sets, rs, setKind)
 	all := func(*corev1.ConfigMap) bool { return true }
 	none := func(*corev1.ConfigMap) bool { return false }
-	claim := func(o *reconcile.Owner, wanted func(*corev1.ConfigMap) bool,
+	claim := func(o *objects.Owner, wanted func(*corev1.ConfigMap) bool,
 		candidates ...*corev1.ConfigMap) ([]*corev1.ConfigMap, error) {
-		return reconcile.Claim(ctx, o, maps, slices.Values(candidates), wanted)
+		return objects.Claim(ctx, o, maps, slices.Values(candidates), wanted)
 	}
 	newMap := func(name string) *corev1.ConfigMap {
 		return s.newMap(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name,
@@ -403,10 +403,10 @@ func TestClaimsOnAServer(t *testing.T) {
 	require.Equal(t, 1, s.writes())
 
 	// Two owners and one orphan: one of them gets it.
-	rival := reconcile.NewOwner(sets, s.newSet(t, "rival"), setKind)
+	rival := objects.NewOwner(sets, s.newSet(t, "rival"), setKind)
 	var contest sync.WaitGroup
 	var won atomic.Int32
-	for _, o := range []*reconcile.Owner{owner, rival} {
+	for _, o := range []*objects.Owner{owner, rival} {
 		contest.Go(func() {
 			mine, err := claim(o, all, now)
 			if err == nil {
@@ -436,13 +436,13 @@ func TestClaimsOnAServer(t *testing.T) {
 	gadgets := s.newGadgets(t)
 	gadget, err := gadgets.Get(ctx, "a", metav1.GetOptions{})
 	require.NoError(t, err)
-	theirs, err := reconcile.Claim(ctx, owner, gadgets, slices.Values([]*unstructured.Unstructured{gadget}),
+	theirs, err := objects.Claim(ctx, owner, gadgets, slices.Values([]*unstructured.Unstructured{gadget}),
 		func(*unstructured.Unstructured) bool { return true })
 	require.NoError(t, err)
 	require.Equal(t, []metav1.OwnerReference{owner.Reference()}, theirs[0].GetOwnerReferences())
 
 	// A custom resource that owns.
-	byGadget := reconcile.NewOwner(gadgets, gadget, gadget.GroupVersionKind())
+	byGadget := objects.NewOwner(gadgets, gadget, gadget.GroupVersionKind())
 	mine, err = claim(byGadget, all, twin)
 	require.NoError(t, err)
 	require.Len(t, mine, 1)
@@ -452,11 +452,11 @@ func TestClaimsOnAServer(t *testing.T) {
 	require.NoError(t, sets.Delete(ctx, "owner", metav1.DeleteOptions{}))
 	s.writes()
 	_, err = claim(owner, all, late)
-	require.ErrorIs(t, err, reconcile.ErrGone)
+	require.ErrorIs(t, err, objects.ErrGone)
 	s.newSet(t, "owner")
 	s.writes()
 	_, err = claim(owner, all, late)
-	require.ErrorIs(t, err, reconcile.ErrGone)
+	require.ErrorIs(t, err, objects.ErrGone)
 	require.Zero(t, s.writes())
 }
 
@@ -476,29 +476,29 @@ func TestACreationWhoseAnswerIsLostOnAServer(t *testing.T) {
 	s := newSite(t)
 	ctx, sets, maps := t.Context(), s.client.AppsV1().ReplicaSets(s.namespace),
 		s.client.CoreV1().ConfigMaps(s.namespace)
-	owner := reconcile.NewOwner(sets, s.newSet(t, "owner"), setKind)
+	owner := objects.NewOwner(sets, s.newSet(t, "owner"), setKind)
 	child := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "child"}}
 
 	s.wire.lose.Store(true)
-	_, err := reconcile.CreateOwned(ctx, owner, maps, child)
+	_, err := objects.CreateOwned(ctx, owner, maps, child)
 	require.ErrorIs(t, err, errLost)
 	s.wire.lose.Store(false)
-	made, err := reconcile.CreateOwned(ctx, owner, maps, child)
+	made, err := objects.CreateOwned(ctx, owner, maps, child)
 	require.NoError(t, err)
 	require.Equal(t, []metav1.OwnerReference{owner.Reference()}, made.OwnerReferences)
 	require.EqualValues(t, s.namespace, made.Namespace)
 
 	// Somebody else finds the name taken, and so does the owner once the object is not its own any more.
-	rival := reconcile.NewOwner(sets, s.newSet(t, "rival"), setKind)
-	_, err = reconcile.CreateOwned(ctx, rival, maps, child)
-	var taken *reconcile.TakenError
+	rival := objects.NewOwner(sets, s.newSet(t, "rival"), setKind)
+	_, err = objects.CreateOwned(ctx, rival, maps, child)
+	var taken *objects.TakenError
 	require.ErrorAs(t, err, &taken)
 	require.Equal(t, new(owner.Reference()), taken.Controller)
 	require.True(t, apierrors.IsAlreadyExists(err))
 	_, err = maps.Patch(ctx, "child", types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`),
 		metav1.PatchOptions{})
 	require.NoError(t, err)
-	_, err = reconcile.CreateOwned(ctx, owner, maps, child)
+	_, err = objects.CreateOwned(ctx, owner, maps, child)
 	require.ErrorAs(t, err, &taken)
 	require.Nil(t, taken.Controller)
 }
@@ -511,7 +511,7 @@ func TestApplyOnAServer(t *testing.T) {
 		return corev1ac.ConfigMap("a", s.namespace).WithData(data)
 	}
 	apply := func(seen *corev1.ConfigMap, data map[string]string) *corev1.ConfigMap {
-		o, err := reconcile.ApplyChanges(ctx, maps.Apply, corev1ac.ExtractConfigMap, seen, config(data), asMe)
+		o, err := objects.ApplyChanges(ctx, maps.Apply, corev1ac.ExtractConfigMap, seen, config(data), asMe)
 		require.NoError(t, err)
 		return o
 	}
@@ -522,13 +522,13 @@ func TestApplyOnAServer(t *testing.T) {
 	_, err := maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"ours":"2","theirs":"3"}}`),
 		metav1.PatchOptions{FieldManager: "somebody"})
 	require.NoError(t, err)
-	_, err = reconcile.Apply(ctx, maps.Apply, config(map[string]string{"ours": "1"}), asMe)
-	var conflict *reconcile.ApplyConflictError
+	_, err = objects.Apply(ctx, maps.Apply, config(map[string]string{"ours": "1"}), asMe)
+	var conflict *objects.ApplyConflictError
 	require.ErrorAs(t, err, &conflict)
-	require.Equal(t, []reconcile.FieldConflict{{Field: ".data.ours", Manager: "somebody"}}, conflict.Conflicts)
+	require.Equal(t, []objects.FieldConflict{{Field: ".data.ours", Manager: "somebody"}}, conflict.Conflicts)
 	require.EqualError(t, err, "apply "+s.namespace+"/a as me: .data.ours is managed by somebody")
 
-	forced, err := reconcile.Apply(ctx, maps.Apply, config(map[string]string{"ours": "1"}),
+	forced, err := objects.Apply(ctx, maps.Apply, config(map[string]string{"ours": "1"}),
 		metav1.ApplyOptions{FieldManager: "me", Force: true})
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"ours": "1", "theirs": "3"}, forced.Data)
@@ -551,16 +551,16 @@ func TestApplyOnAServer(t *testing.T) {
 				WithResources(corev1ac.ResourceRequirements().WithRequests(
 					corev1.ResourceList{"cpu": apiresource.MustParse("100m")})).
 				WithPorts(corev1ac.ContainerPort().WithContainerPort(80).WithName("http"))))))
-	b, err := reconcile.ApplyChanges(ctx, sets.Apply, appsv1ac.ExtractReplicaSet, nil, set, asMe)
+	b, err := objects.ApplyChanges(ctx, sets.Apply, appsv1ac.ExtractReplicaSet, nil, set, asMe)
 	require.NoError(t, err)
-	b, err = reconcile.ApplyChanges(ctx, sets.ApplyStatus, appsv1ac.ExtractReplicaSetStatus, b,
+	b, err = objects.ApplyChanges(ctx, sets.ApplyStatus, appsv1ac.ExtractReplicaSetStatus, b,
 		appsv1ac.ReplicaSet("b", s.namespace).WithStatus(appsv1ac.ReplicaSetStatus().WithReplicas(5)), asMe)
 	require.NoError(t, err)
 	require.EqualValues(t, 5, b.Status.Replicas)
 	s.writes()
-	_, err = reconcile.ApplyChanges(ctx, sets.Apply, appsv1ac.ExtractReplicaSet, b, set, asMe)
+	_, err = objects.ApplyChanges(ctx, sets.Apply, appsv1ac.ExtractReplicaSet, b, set, asMe)
 	require.NoError(t, err)
-	_, err = reconcile.ApplyChanges(ctx, sets.ApplyStatus, appsv1ac.ExtractReplicaSetStatus, b,
+	_, err = objects.ApplyChanges(ctx, sets.ApplyStatus, appsv1ac.ExtractReplicaSetStatus, b,
 		appsv1ac.ReplicaSet("b", s.namespace).WithStatus(appsv1ac.ReplicaSetStatus().WithReplicas(5)), asMe)
 	require.NoError(t, err)
 	require.Zero(t, s.writes())

@@ -1,4 +1,4 @@
-package reconcile_test
+package objects_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
 // report sets a status as a controller does.
@@ -24,14 +24,14 @@ func TestAStatusIsWrittenWhenItChanges(t *testing.T) {
 	sets := newDesk(t, newSet("a", "1"))
 	cached := sets.get("a")
 	before := clone(cached)
-	written, err := reconcile.UpdateStatus(testCtx(t), sets, cached, report(3))
+	written, err := objects.UpdateStatus(testCtx(t), sets, cached, report(3))
 	require.NoError(t, err)
 	require.Equal(t, []string{"update a"}, sets.took())
 	require.Equal(t, before, cached, "the cached object was changed")
 	require.Equal(t, sets.get("a"), written)
 	require.Equal(t, appsv1.ReplicaSetStatus{Replicas: 3, ObservedGeneration: 1}, written.Status)
 
-	again, err := reconcile.UpdateStatus(testCtx(t), sets, written, report(3))
+	again, err := objects.UpdateStatus(testCtx(t), sets, written, report(3))
 	require.NoError(t, err)
 	require.Empty(t, sets.took(), "nothing had changed")
 	require.Same(t, written, again)
@@ -46,7 +46,7 @@ func TestAConflictIsResolvedOnTopOfTheNewest(t *testing.T) {
 		rs.Spec.Replicas, rs.Generation = new(int32(5)), 2
 		rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: "Theirs"}}
 	})
-	written, err := reconcile.UpdateStatus(testCtx(t), sets, cached, report(3))
+	written, err := objects.UpdateStatus(testCtx(t), sets, cached, report(3))
 	require.NoError(t, err)
 	require.Equal(t, []string{"update a", "get a", "update a"}, sets.took())
 	require.Equal(t, sets.get("a"), written)
@@ -62,7 +62,7 @@ func TestAConflictThatMadeTheStatusRightNeedsNoWrite(t *testing.T) {
 	sets := newDesk(t, newSet("a", "1"))
 	cached := sets.get("a")
 	sets.change("a", func(rs *appsv1.ReplicaSet) { require.NoError(t, report(3)(rs)) })
-	live, err := reconcile.UpdateStatus(testCtx(t), sets, cached, report(3))
+	live, err := objects.UpdateStatus(testCtx(t), sets, cached, report(3))
 	require.NoError(t, err)
 	require.Equal(t, []string{"update a", "get a"}, sets.took())
 	require.Equal(t, sets.get("a"), live)
@@ -77,7 +77,7 @@ func TestASecondConflictIsAnError(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := reconcile.UpdateStatus(testCtx(t), sets, cached, report(3))
+	_, err := objects.UpdateStatus(testCtx(t), sets, cached, report(3))
 	require.True(t, apierrors.IsConflict(err), err)
 	require.ErrorContains(t, err, "update the status of default/a")
 	require.Equal(t, []string{"update a", "get a", "update a"}, sets.took())
@@ -87,7 +87,7 @@ func TestASecondConflictIsAnError(t *testing.T) {
 func TestOnlyAConflictIsTriedAgain(t *testing.T) {
 	sets, lost := newDesk(t, newSet("a", "1")), errors.New("connection reset")
 	sets.after = func(string) error { return lost }
-	_, err := reconcile.UpdateStatus(testCtx(t), sets, sets.get("a"), report(3))
+	_, err := objects.UpdateStatus(testCtx(t), sets, sets.get("a"), report(3))
 	require.ErrorIs(t, err, lost)
 	require.Equal(t, []string{"update a"}, sets.took())
 }
@@ -96,8 +96,8 @@ func TestAStatusIsNotGivenToANamesake(t *testing.T) {
 	sets := newDesk(t, newSet("a", "1"))
 	cached := sets.get("a")
 	sets.put(newSet("a", "2"))
-	_, err := reconcile.UpdateStatus(testCtx(t), sets, cached, report(3))
-	require.ErrorIs(t, err, reconcile.ErrGone)
+	_, err := objects.UpdateStatus(testCtx(t), sets, cached, report(3))
+	require.ErrorIs(t, err, objects.ErrGone)
 	require.Equal(t, []string{"update a", "get a"}, sets.took())
 	require.Zero(t, sets.get("a").Status.Replicas)
 
@@ -107,10 +107,10 @@ func TestAStatusIsNotGivenToANamesake(t *testing.T) {
 		}
 		return nil
 	}
-	_, err = reconcile.UpdateStatus(testCtx(t), sets, cached, report(3))
-	require.ErrorIs(t, err, reconcile.ErrGone)
-	_, err = reconcile.UpdateStatus(testCtx(t), sets, cached, report(3))
-	require.ErrorIs(t, err, reconcile.ErrGone)
+	_, err = objects.UpdateStatus(testCtx(t), sets, cached, report(3))
+	require.ErrorIs(t, err, objects.ErrGone)
+	_, err = objects.UpdateStatus(testCtx(t), sets, cached, report(3))
+	require.ErrorIs(t, err, objects.ErrGone)
 	require.True(t, apierrors.IsNotFound(err), err)
 }
 
@@ -126,9 +126,9 @@ func TestAServerThatHasNoSuchPathIsNotADeath(t *testing.T) {
 	} {
 		sets := newDesk(t, newSet("a", "1"))
 		sets.before = func(string) error { return answer }
-		_, err := reconcile.UpdateStatus(testCtx(t), sets, sets.get("a"), report(3))
+		_, err := objects.UpdateStatus(testCtx(t), sets, sets.get("a"), report(3))
 		require.True(t, apierrors.IsNotFound(err), name)
-		require.NotErrorIs(t, err, reconcile.ErrGone, name)
+		require.NotErrorIs(t, err, objects.ErrGone, name)
 	}
 }
 
@@ -137,13 +137,13 @@ func TestAnErrorOfTheFunctionIsNotOneOfTheServer(t *testing.T) {
 		apierrors.NewConflict(resource, "b", errors.New("taken"))} {
 		sets := newDesk(t, newSet("a", "1"))
 		calls := 0
-		_, err := reconcile.UpdateStatus(testCtx(t), sets, sets.get("a"), func(rs *appsv1.ReplicaSet) error {
+		_, err := objects.UpdateStatus(testCtx(t), sets, sets.get("a"), func(rs *appsv1.ReplicaSet) error {
 			calls++
 			rs.Status.Replicas = 3
 			return failure
 		})
 		require.ErrorIs(t, err, failure)
-		require.NotErrorIs(t, err, reconcile.ErrGone)
+		require.NotErrorIs(t, err, objects.ErrGone)
 		require.Equal(t, 1, calls)
 		require.Empty(t, sets.took())
 	}
@@ -153,17 +153,17 @@ func TestUpdateStatusRefusesMistakes(t *testing.T) {
 	sets := newDesk(t, newSet("a", "1"))
 	for want, call := range map[string]func() (*appsv1.ReplicaSet, error){
 		"client is nil": func() (*appsv1.ReplicaSet, error) {
-			return reconcile.UpdateStatus(testCtx(t), nil, sets.get("a"), report(3))
+			return objects.UpdateStatus(testCtx(t), nil, sets.get("a"), report(3))
 		},
 		"object is nil": func() (*appsv1.ReplicaSet,
 			error) {
-			return reconcile.UpdateStatus(testCtx(t), sets, nil, report(3))
+			return objects.UpdateStatus(testCtx(t), sets, nil, report(3))
 		},
 		"function is nil": func() (*appsv1.ReplicaSet, error) {
-			return reconcile.UpdateStatus(testCtx(t), sets, sets.get("a"), nil)
+			return objects.UpdateStatus(testCtx(t), sets, sets.get("a"), nil)
 		},
 		"resourceVersion": func() (*appsv1.ReplicaSet, error) {
-			return reconcile.UpdateStatus(testCtx(t), sets, newSet("a", "1"), report(3))
+			return objects.UpdateStatus(testCtx(t), sets, newSet("a", "1"), report(3))
 		},
 	} {
 		_, err := call()

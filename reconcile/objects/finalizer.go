@@ -1,4 +1,4 @@
-package reconcile
+package objects
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // Finalize ties something outside of the cluster to an object, so that it is cleaned up before the object goes. It is
 // called at the beginning of every Reconcile:
 //
-//	bucket, alive, err := reconcile.Finalize(ctx, client, bucket, "example.com/bucket", func(ctx context.Context) (bool, error) {
+//	bucket, alive, err := objects.Finalize(ctx, client, bucket, "example.com/bucket", func(ctx context.Context) (bool, error) {
 //		return true, cloud.Delete(ctx, bucket.Spec.Name)
 //	})
 //	if err != nil || !alive {

@@ -1,4 +1,4 @@
-package reconcile
+package objects
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/thermostat-go/thermostat/informer"
 )
 
 // Apply is a server-side apply: the server makes the fields in config what they are there, creates the object if there
@@ -22,7 +24,7 @@ import (
 // apply is a method of a client, Apply or ApplyStatus:
 //
 //	config := corev1ac.ConfigMap(name, namespace).WithData(data)
-//	_, err := reconcile.Apply(ctx, clientset.CoreV1().ConfigMaps(namespace).Apply, config, metav1.ApplyOptions{FieldManager: "gadget-controller"})
+//	_, err := objects.Apply(ctx, clientset.CoreV1().ConfigMaps(namespace).Apply, config, metav1.ApplyOptions{FieldManager: "gadget-controller"})
 //
 // If another manager has set one of the fields to something else, nothing is written, and the error is a
 // [*ApplyConflictError] that names the fields and managers. A controller that is the one to decide sets opts.Force, and
@@ -60,7 +62,7 @@ func Apply[A, T any](ctx context.Context, apply func(context.Context, A, metav1.
 // seen is the object from a cache; if it is nil there is none yet. extract is the function that is generated next to
 // the type of config: it returns the fields of seen that the manager has applied, with the values that they have.
 //
-//	_, err := reconcile.ApplyChanges(ctx, maps.Apply, corev1ac.ExtractConfigMap, seen, config, metav1.ApplyOptions{FieldManager: "gadget-controller"})
+//	_, err := objects.ApplyChanges(ctx, maps.Apply, corev1ac.ExtractConfigMap, seen, config, metav1.ApplyOptions{FieldManager: "gadget-controller"})
 //
 // If they are exactly those of config, an apply would set each to what it is, take none over and remove none: seen is
 // returned, and nothing is sent. If there is any doubt, the apply is sent; so it always is if a Transform of the
@@ -105,7 +107,7 @@ func nameOf(config any) string {
 		}
 		return *s
 	}
-	var key Key
+	var key informer.Key
 	switch c := config.(type) {
 	case interface{ GetName() *string }:
 		key.Name = deref(c.GetName())
@@ -113,7 +115,7 @@ func nameOf(config any) string {
 			key.Namespace = deref(c.GetNamespace())
 		}
 	case metav1.Object:
-		key = Key{Namespace: c.GetNamespace(), Name: c.GetName()}
+		key = informer.Key{Namespace: c.GetNamespace(), Name: c.GetName()}
 	default:
 		return fmt.Sprintf("a %T", config)
 	}

@@ -1,4 +1,4 @@
-package reconcile
+package objects
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 // is usually wrong with all of them, a quota or a webhook, and this way a controller that wants to create 500 finds
 // that out with one request, and bothers the server with few.
 //
-//	made, err := reconcile.SlowStart(ctx, missing, func(int) error {
+//	made, err := objects.SlowStart(ctx, missing, func(int) error {
 //		_, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 //		return err
 //	})
