@@ -150,7 +150,6 @@
 //	redelivery.go  what a handler panicked on; resync.go and rota.go, what it wants to be reminded of
 //	mutation.go    who changed a cached object; verify.go, what a server has lost
 //	informer.go    New, Run and the rest of the surface; scope.go, several namespaces, and how they and the selectors change
-//	factory.go     one informer for many users
 //	health.go      what an informer knows about itself; calm.go, how little of it is logged; pulse.go, which of its goroutines no
 //	               longer moves; exits.go, what is done about user code that ends them
 //	gate.go        how long a server that has asked for it is left alone

@@ -113,40 +113,6 @@ func ExampleSharedIndexInformer_AddHandler() {
 	// still in the cache: false
 }
 
-func ExampleShare() {
-	client := podClient()
-	var factory informer.Factory
-	ctx, stop := context.WithCancel(context.Background())
-	stopped := make(chan error)
-	go func() { stopped <- factory.Run(ctx) }()
-
-	// Two parts of a program want the same, and do not know of each other.
-	for _, part := range []string{"scheduler", "accounting"} {
-		inf, err := informer.New[*corev1.Pod](client, informer.Options[*corev1.Pod]{})
-		if err != nil {
-			panic(err)
-		}
-		pods, err := informer.Share(&factory, "pods", inf)
-		if err != nil {
-			panic(err)
-		}
-		defer pods.Release(ctx)
-		if err := factory.WaitForSync(ctx); err != nil {
-			panic(err)
-		}
-		fmt.Println(part, "sees", pods.Len(), "pods")
-	}
-	fmt.Println("watches:", client.Watchers())
-
-	stop()
-	fmt.Println(<-stopped)
-	// Output:
-	// scheduler sees 2 pods
-	// accounting sees 2 pods
-	// watches: 1
-	// <nil>
-}
-
 // A program that may not list the whole cluster follows some namespaces, in one cache, and changes them while it runs.
 func ExampleNewNamespaced() {
 	// clientset.CoreV1().Pods

@@ -120,8 +120,6 @@ type SharedIndexInformer[T any] struct {
 	// It is no mutex, because handlers and index functions, the user's code, run while it is held: see
 	// HandlerOptions.Inline and AddIndex for what they may not do.
 	writer chan struct{}
-	// Held with the writer token; set by Share, once: the scope is not for one user to change.
-	shared bool
 	// Held with the writer token: who is told of changes, and the scratch space for what they are told.
 	listeners       []*listener[T]
 	events, repeats []Event[T]
@@ -259,8 +257,7 @@ func (inf *SharedIndexInformer[T]) Name() string { return inf.name }
 // tells. Events that wait for a handler at the end are dropped.
 func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	if inf.started.Swap(true) {
-		return fmt.Errorf("%w: %s runs once, so where a Manager or a Factory has it, let that run it", ErrStarted,
-			inf.name)
+		return fmt.Errorf("%w: %s runs once; a Manager that has it runs it", ErrStarted, inf.name)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

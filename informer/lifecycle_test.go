@@ -27,8 +27,8 @@ func TestAnInformerRunsOnce(t *testing.T) {
 		synctest.Wait()
 		second := inf.Run(t.Context())
 		require.ErrorIs(t, second, ErrStarted)
-		require.EqualError(t, second, "the informer has been started before: pods runs once, so where a Manager or "+
-			"a Factory has it, let that run it")
+		require.EqualError(t, second, "the informer has been started before: pods runs once; a Manager that has it "+
+			"runs it")
 		cancel()
 		require.NoError(t, <-first)
 		require.ErrorIs(t, inf.Run(t.Context()), ErrStarted)

@@ -185,7 +185,7 @@ var rows = []row{
 	{"C3", "a handler never returns", stuckHandler, "s from cancel to Run's return, of 3600", 10, "",
 		tests{TestWhoeverIsStuckIsNamed}},
 	{"C4", "users come and go", nil, "", 0, "the informer runs on for nobody",
-		tests{TestComingAndGoingLeavesNothingBehind, TestUsersOfAResourceShareOneWatch}},
+		tests{TestComingAndGoingLeavesNothingBehind}},
 	{"C5", "handlers come and go in the middle", nil, "", 0, "removal is not waited for",
 		tests{TestLateHandlersSeeNeitherGapNorRepeat, TestAHandlerMayRemoveItself, TestARemovedHandlerIsDeafAtOnce}},
 	{"C6", "resync of 1,000 objects every hour", resyncStorm, "notices in the worst second", 20, "",

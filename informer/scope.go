@@ -91,8 +91,7 @@ func (inf *SharedIndexInformer[T]) Scope() Scope {
 // or an index function.
 //
 // The error wraps [ErrScope] if the scope makes no sense, or is what the function given to NewNamespaced says of a
-// namespace; it is [ErrStopped] once Run has ended. Then nothing has changed. An informer that has been given to
-// [Share] keeps its scope, as there are others who count on it.
+// namespace; it is [ErrStopped] once Run has ended. Then nothing has changed.
 func (inf *SharedIndexInformer[T]) Rescope(to Scope) error {
 	if err := inf.rescope(to); err != nil {
 		return fmt.Errorf("informer %s: Rescope: %w", inf.name, err)
@@ -105,10 +104,6 @@ func (inf *SharedIndexInformer[T]) rescope(to Scope) error {
 		return err
 	}
 	defer inf.unlockWriter()
-	if inf.shared {
-		return fmt.Errorf("%w: the informer is shared, and others count on the scope that it has; make another one",
-			ErrScope)
-	}
 	from := inf.course.Load()
 	next, err := inf.newCourse(from, to)
 	if err != nil {

@@ -639,15 +639,6 @@ func TestRescopeSaysWhatIsWrong(t *testing.T) {
 		_, err = NewNamespaced[*corev1.Pod](w.theirs.CoreV1().Pods, []string{"one"}, Options[*corev1.Pod]{MaxBytes: 1})
 		require.ErrorContains(t, err, "MaxBytes")
 
-		var f Factory
-		_, err = Share(&f, "pods", inf)
-		require.NoError(t, err)
-		require.ErrorIs(t, inf.Rescope(many("two")), ErrScope, "others count on it")
-		other, _ := w.namespaced(Options[*corev1.Pod]{}, "two")
-		shared, err := Share(&f, "pods", other)
-		require.NoError(t, err)
-		require.Same(t, other, shared.SharedIndexInformer, "another scope is another informer")
-
 		third, _ := w.namespaced(Options[*corev1.Pod]{}, "two")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
