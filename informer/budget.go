@@ -5,7 +5,12 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 )
+
+// ErrTooLarge is wrapped by the errors of whatever exceeds a bound: an object, a list, or Options.MaxBytes.
+var ErrTooLarge = wire.ErrTooLarge
 
 // errFull is the error of a list or watch that Options.MaxBytes has no room for.
 var errFull = fmt.Errorf("%w: the objects are more than Options.MaxBytes", ErrTooLarge)

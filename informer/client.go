@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"path"
 	"reflect"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/thermostat-go/thermostat/internal/intern"
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 )
 
 // Client is where an informer gets its objects from. The typed, the dynamic and the metadata client of client-go have
@@ -58,14 +59,20 @@ type source interface {
 // stream is a watch that has been answered. What it brings comes from one of the two channels; the other is nil.
 type stream struct {
 	events  <-chan watch.Event
-	parcels <-chan *parcel
-	intake  *intake // which the parcels come from, and go back to
-	stop    func()  // ends it, and waits for its end
+	batches <-chan *wire.Batch
+	reader  *wire.Reader // of the batches
+	stop    func()       // ends it, and waits for its end
 }
 
-// newSource makes the source of an informer that holds objects T, or what is made of them. If they are decoded here,
-// the interner lets them share.
-func newSource[T Object, L runtime.Object](c Client[L], interner *intern.Interner) (source, error) {
+// decoderOf returns a function that makes the decoder of an informer when a client made by [REST] first needs it, and
+// returns that one from then on. Of frozen see [wire.NewDecoder].
+func decoderOf[L runtime.Object](frozen bool) func() (*wire.Decoder, error) {
+	return sync.OnceValues(func() (*wire.Decoder, error) { return wire.NewDecoder(reflect.TypeFor[L](), frozen) })
+}
+
+// newSource makes the source of an informer that holds objects T, or what is made of them. The decoder is used by a
+// client made by [REST].
+func newSource[T Object, L runtime.Object](c Client[L], decoder func() (*wire.Decoder, error)) (source, error) {
 	if c == nil || isNil(c) {
 		return nil, errors.New("the client is nil")
 	}
@@ -73,7 +80,7 @@ func newSource[T Object, L runtime.Object](c Client[L], interner *intern.Interne
 		return nil, err
 	}
 	if c, ok := c.(*restClient[L]); ok {
-		return c.source(interner)
+		return c.source(decoder)
 	}
 	return plainSource[L]{client: c, unstreamed: cannotStream(c)}, nil
 }
@@ -93,13 +100,13 @@ func (s plainSource[L]) list(ctx context.Context, opts metav1.ListOptions) (page
 	}
 	list, err := meta.ListAccessor(l)
 	if err != nil || isNil(l) {
-		return page{}, fmt.Errorf("%w: a %T is no list", errViolation, l)
+		return page{}, fmt.Errorf("%w: a %T is no list", wire.ErrViolation, l)
 	}
 	head := metav1.ListMeta{ResourceVersion: list.GetResourceVersion(), Continue: list.GetContinue()}
-	each := func(visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
-		one := make([]arrival, 1)
+	each := func(visit func(*metav1.ListMeta, []wire.Event) error) (metav1.ListMeta, error) {
+		one := make([]wire.Event, 1)
 		return head, eachItem(l, func(o runtime.Object) error {
-			one[0] = arrival{event: watch.Added, object: o}
+			one[0] = wire.Event{Type: watch.Added, Object: o}
 			return visit(&head, one)
 		})
 	}
@@ -114,14 +121,10 @@ func (s plainSource[L]) watch(ctx context.Context, opts metav1.ListOptions) (str
 	return stream{events: w.ResultChan(), stop: w.Stop}, nil
 }
 
-// errUndecodable stands for what a decoder said of bytes that it could not make an object of.
-var errUndecodable = errors.New("the answer could not be read or decoded; the details are withheld, as they may " +
-	"quote the object")
-
 // discreet hides an error that quotes the object it is about: errors are logged, and the object may be a Secret.
 func discreet(err error) error {
 	if runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) || apierrors.HasStatusCause(err, decoding) {
-		return errUndecodable
+		return wire.ErrUndecodable
 	}
 	return err
 }
@@ -143,8 +146,8 @@ func discreetList(err error) error {
 // withheld is an error that may quote an object. Whoever knows what to look for still finds it with errors.Is.
 type withheld struct{ cause error }
 
-func (e withheld) Error() string   { return fmt.Sprintf("%v (%T)", errUndecodable, e.cause) }
-func (e withheld) Unwrap() []error { return []error{errUndecodable, e.cause} }
+func (e withheld) Error() string   { return fmt.Sprintf("%v (%T)", wire.ErrUndecodable, e.cause) }
+func (e withheld) Unwrap() []error { return []error{wire.ErrUndecodable, e.cause} }
 
 // decoding is the cause that client-go's watches give for an event that they cannot decode.
 const decoding metav1.CauseType = "ClientWatchDecoding"
@@ -181,7 +184,7 @@ func eachItem(list runtime.Object, fn func(runtime.Object) error) error {
 	})
 	if err != nil && failed == nil {
 		// the error itself may show an item, which may be a Secret
-		return fmt.Errorf("%w: a %T is no list of objects", errViolation, list)
+		return fmt.Errorf("%w: a %T is no list of objects", wire.ErrViolation, list)
 	}
 	return failed
 }

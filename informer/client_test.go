@@ -32,6 +32,9 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
+	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
 )
 
 // overHTTP serves the pods of an API in memory as an API server does, with no socket in between, so that real clients
@@ -57,10 +60,10 @@ func (s *overHTTP) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		list.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}
 		if s.protobuf {
-			return answerBytes(r, http.StatusOK, runtime.ContentTypeProtobuf, protoList(list, s.damage)), nil
+			return answerBytes(r, http.StatusOK, runtime.ContentTypeProtobuf, wiretest.ProtoList(list, s.damage)), nil
 		}
 		if s.damage != nil {
-			return answerBytes(r, http.StatusOK, runtime.ContentTypeJSON, jsonList(list, s.damage)), nil
+			return answerBytes(r, http.StatusOK, runtime.ContentTypeJSON, wiretest.JSONList(list, s.damage)), nil
 		}
 		return answer(r, http.StatusOK, form(list)), nil
 	}
@@ -81,9 +84,9 @@ func (s *overHTTP) RoundTrip(r *http.Request) (*http.Response, error) {
 				if !ok {
 					return
 				}
-				frame := jsonFrame(e.Type, form(withKind(e.Object)), s.damage)
+				frame := wiretest.JSONFrame(e.Type, form(withKind(e.Object)), s.damage)
 				if s.protobuf {
-					frame = protoFrame(e.Type, withKind(e.Object), s.damage)
+					frame = wiretest.ProtoFrame(e.Type, withKind(e.Object), s.damage)
 				}
 				if _, err := in.Write(frame); err != nil {
 					return
@@ -295,7 +298,7 @@ func TestWhatATypedClientCannotDecodeIsNotQuoted(t *testing.T) {
 			require.NoError(t, inf.Run(ctx))
 			cancel()
 			h := inf.Health()
-			require.ErrorIs(t, h.LastError, errUndecodable, name)
+			require.ErrorIs(t, h.LastError, wire.ErrUndecodable, name)
 			for _, canary := range []string{"swordfish", "123123"} {
 				require.NoError(t, discreetly(canary, log.all(), h), name)
 			}
@@ -321,7 +324,7 @@ func TestErrorsOfAListAreKept(t *testing.T) {
 					require.ErrorIs(t, inf.Health().LastError, err)
 					if err == own {
 						require.EqualError(t, inf.Health().LastError,
-							"list: "+errUndecodable.Error()+" (*errors.errorString)")
+							"list: "+wire.ErrUndecodable.Error()+" (*errors.errorString)")
 					} else {
 						require.ErrorContains(t, inf.Health().LastError, err.Error())
 					}

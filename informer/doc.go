@@ -139,8 +139,7 @@
 //	client.go      where it comes from
 //	reflector.go   list and watch, as a state machine; stream.go and pagedlist.go, the two ways to list, one of which goes on as the watch; page.go, a page
 //	               that is on its way
-//	rest.go        the same by the bytes: intake.go, an answer on its way; jsonsplit.go and protosplit.go, where one object ends and the next begins; codec.go,
-//	               how it is decoded; limits.go and budget.go, how much is too much
+//	rest.go        the same by the bytes, which internal/wire makes objects of; budget.go, how much is too much
 //	quarantine.go  what came and could not be taken
 //	deltafifo.go   what the store has not taken yet
 //	lane.go        one list-watch, with all that is its own
@@ -151,7 +150,7 @@
 //	mutation.go    who changed a cached object; verify.go, what a server has lost
 //	informer.go    New, Run and the rest of the surface; scope.go, several namespaces, and how they and the selectors change
 //	health.go      what an informer knows about itself; calm.go, how little of it is logged; pulse.go, which of its goroutines no
-//	               longer moves; exits.go, what is done about user code that ends them
+//	               longer moves
 //	gate.go        how long a server that has asked for it is left alone
 //	live.go        one question past the cache; relist.go, the cache anew
 //

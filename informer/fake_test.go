@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 )
 
 // What doc.go says about tests.
@@ -103,7 +105,7 @@ func TestOneEventWithoutAVersionDoesNotStopTheOthers(t *testing.T) {
 			synctest.Wait()
 			p.Inject(watch.Event{Type: watch.Added, Object: &corev1.Pod{}})
 			synctest.Wait()
-			require.ErrorIs(t, inf.Health().LastError, errViolation)
+			require.ErrorIs(t, inf.Health().LastError, wire.ErrViolation)
 			healed(t, p, inf, told)
 		})
 }
@@ -230,7 +232,7 @@ func TestAServerMayNotSetVersionsByHand(t *testing.T) {
 					p.Inject(watch.Event{Type: watch.Added, Object: o})
 					synctest.Wait()
 					require.Equal(t, []string{"a", "b"}, names(inf))
-					require.ErrorIs(t, inf.Health().LastError, errViolation)
+					require.ErrorIs(t, inf.Health().LastError, wire.ErrViolation)
 					healed(t, p, inf, told)
 				})
 		})

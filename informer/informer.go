@@ -138,7 +138,7 @@ type SharedIndexInformer[T any] struct {
 	// inside is the inline listener whose handler is being called, so that Run can name it if it never returns.
 	inside atomic.Pointer[listener[T]]
 
-	exits exits // of what the reflectors call
+	exits lifecycle.Exits // of what the reflectors call
 	// pulse is that of the goroutine which feeds the store.
 	pulse pulse
 
@@ -185,8 +185,8 @@ type origin struct {
 
 // only is the origin of an informer of one client.
 func only[T Object, L runtime.Object](client Client[L], opts Options[T]) origin {
-	interner := newInterner[T](opts.Transform != nil)
-	return origin{source: func(string) (source, error) { return newSource[T](client, interner) }}
+	decoder := decoderOf[L](opts.Transform == nil)
+	return origin{source: func(string) (source, error) { return newSource[T](client, decoder) }}
 }
 
 // build makes an informer of values V out of objects T.

@@ -17,6 +17,8 @@ import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 )
 
 // What a kind and its list are called is the resource's own choice, and the members of a list may stand in any order.
@@ -147,7 +149,7 @@ func TestWhatIsNoListIsRefused(t *testing.T) {
 				run(t, inf)
 				synctest.Wait()
 				require.False(t, inf.HasSynced())
-				require.ErrorIs(t, inf.Health().LastError, errViolation)
+				require.ErrorIs(t, inf.Health().LastError, wire.ErrViolation)
 				require.Empty(t, inf.ResourceVersion(metav1.NamespaceAll))
 			})
 		})

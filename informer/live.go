@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -73,10 +74,10 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 	opts.FieldSelector = fields.AndSelectors(terms...).String()
 
 	_, shares := l.reflector.source.(*rawSource)
-	visit := func(_ *metav1.ListMeta, arrived []arrival) error {
+	visit := func(_ *metav1.ListMeta, arrived []wire.Event) error {
 		for _, a := range arrived {
 			if shares {
-				a.object = a.object.DeepCopyObject() // it may have parts in common with objects in the cache: see REST
+				a.Object = a.Object.DeepCopyObject() // it may have parts in common with objects in the cache: see REST
 			}
 			// The key is compared, for the server may not know the selector.
 			if it, decoding := l.reflector.open(a); it.key == key {

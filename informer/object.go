@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -102,3 +103,6 @@ func decodeProjection[T, V any](object decoder[T], fn func(T) (V, error)) decode
 		return to, nil
 	}
 }
+
+// briefKey is what an error shows of a key.
+func briefKey(key Key) string { return wire.Brief(key.String()) }

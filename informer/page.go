@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -15,7 +16,7 @@ type page struct {
 	// each calls visit with some of the objects at a time, in order, until that returns an error, which is then its
 	// own. visit may keep the objects, but not the slice. The ListMeta is nil as long as it is not known. It is called
 	// once.
-	each func(visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error)
+	each func(visit func(*metav1.ListMeta, []wire.Event) error) (metav1.ListMeta, error)
 	stop func() // ends it, and waits for its end
 }
 
@@ -57,12 +58,12 @@ func (p *pageRequest) answer() {
 }
 
 // read waits for the page and hands on what is on it, as [page] says.
-func (p *pageRequest) read(visit func(*metav1.ListMeta, []arrival) error) (list metav1.ListMeta, err error) {
+func (p *pageRequest) read(visit func(*metav1.ListMeta, []wire.Event) error) (list metav1.ListMeta, err error) {
 	if <-p.answered; p.err != nil {
 		return list, p.silent(p.err)
 	}
 	p.watchdog.Reset(p.patience)
-	list, err = p.page.each(func(list *metav1.ListMeta, arrived []arrival) error {
+	list, err = p.page.each(func(list *metav1.ListMeta, arrived []wire.Event) error {
 		p.watchdog.Stop()
 		defer p.watchdog.Reset(p.patience)
 		return visit(list, arrived)

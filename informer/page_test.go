@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
 )
 
 // pages serves lists in pieces, one request after another, and writes down which continue tokens were asked for. A page
@@ -46,7 +48,7 @@ func streaming(r *http.Request, body io.Reader) *http.Response {
 func pageOf(token string, pods ...*corev1.Pod) []byte {
 	list := podList("9", pods...)
 	list.Continue = token
-	return protoList(list, nil)
+	return wiretest.ProtoList(list, nil)
 }
 
 // The next page is asked for as soon as it is known that there is one, and no page before the one in front of it is

@@ -8,6 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 )
 
 const (
@@ -16,6 +18,8 @@ const (
 	pageTimeout = 2 * time.Minute
 	// An expired continue token restarts a paged list, until the list is asked for in one piece.
 	pagedTries = 3
+	// A list of more pages fails, and is tried again; so a server that never ends one is found out.
+	maxPages = 100_000
 )
 
 // pagedList lists page by page; each object is on its way to the store before the next page is looked at, which is on
@@ -64,17 +68,17 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 		r.health.progressed()
 		switch token := list.Continue; {
 		case token == "" && list.ResourceVersion == "":
-			return fmt.Errorf("list: %w: no resourceVersion", errViolation)
+			return fmt.Errorf("list: %w: no resourceVersion", wire.ErrViolation)
 		case token == "":
 			r.lost = false
 			return r.complete(list.ResourceVersion)
 		// A server that runs in circles is caught by comparing each token with one from before, which moves on at page
 		// 1, 2, 4, 8 ...
 		case token == opts.Continue || token == landmark:
-			return fmt.Errorf("list: %w: a continue token has come back on page %d", errViolation, pages)
+			return fmt.Errorf("list: %w: a continue token has come back on page %d", wire.ErrViolation, pages)
 		case pages == maxPages:
 			return fmt.Errorf("list: %w: %w: %d pages of %d objects and no end; a larger Options.PageSize needs fewer",
-				errViolation, ErrTooLarge, pages, opts.Limit)
+				wire.ErrViolation, ErrTooLarge, pages, opts.Limit)
 		default:
 			opts.Continue = token
 			if pages&(pages-1) == 0 {
@@ -96,14 +100,14 @@ func (r *reflector[T]) takePage(ctx context.Context, page *pageRequest) (list me
 	err error) {
 	// Objects of a list that is older than the store must not come into it. Where nothing is older, or the version is
 	// known, they go right on; else they have to wait for the end of the page.
-	var held []arrival
+	var held []wire.Event
 	taken := false
 	defer func() {
 		if !taken { // a method of an object has panicked
 			next.close()
 		}
 	}()
-	list, err = page.read(func(list *metav1.ListMeta, arrived []arrival) error {
+	list, err = page.read(func(list *metav1.ListMeta, arrived []wire.Event) error {
 		if list == nil && r.newest != "" {
 			held = append(held, arrived...)
 			return nil
@@ -130,7 +134,7 @@ func (r *reflector[T]) takePage(ctx context.Context, page *pageRequest) (list me
 
 // page asks the source for one page and waits for it.
 func (r *reflector[T]) page(ctx context.Context, opts metav1.ListOptions, patience time.Duration,
-	visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
+	visit func(*metav1.ListMeta, []wire.Event) error) (metav1.ListMeta, error) {
 	p := r.request(ctx, opts, patience)
 	defer p.close()
 	return p.read(visit)
@@ -149,10 +153,10 @@ func (r *reflector[T]) follows(list *metav1.ListMeta) error {
 	return nil
 }
 
-func (r *reflector[T]) takeListed(ctx context.Context, arrived []arrival) error {
+func (r *reflector[T]) takeListed(ctx context.Context, arrived []wire.Event) error {
 	for _, a := range arrived {
 		r.pulse.does(receiving)
-		if object, err := meta.Accessor(a.object); err == nil && !isNil(a.object) && a.err == nil {
+		if object, err := meta.Accessor(a.Object); err == nil && !isNil(a.Object) && a.Err == nil {
 			if object.GetResourceVersion() == "" {
 				r.unversioned = true
 			} else {

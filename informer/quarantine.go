@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -42,8 +43,8 @@ func newQuarantine(bytes *atomic.Int64) quarantine {
 	return quarantine{patients: make(map[Key]*patient), bytes: bytes, due: due}
 }
 
-func (q *quarantine) admit(key Key, a arrival, epoch uint64) {
-	now, p := time.Now(), &patient{object: a.object, size: a.size, epoch: epoch}
+func (q *quarantine) admit(key Key, a wire.Event, epoch uint64) {
+	now, p := time.Now(), &patient{object: a.Object, size: a.Size, epoch: epoch}
 	q.release(key)
 	q.patients[key] = p
 	q.bytes.Add(p.size)
@@ -109,7 +110,7 @@ func (r *reflector[T]) retry() {
 	now := time.Now()
 	for key, p := range q.patients {
 		if p.next.Sub(now) < firstRetry {
-			it, err := r.open(arrival{object: p.object, size: p.size})
+			it, err := r.open(wire.Event{Object: p.object, Size: p.size})
 			if err == nil {
 				q.release(key)
 				r.fifo.add(delta[T]{item: it, epoch: p.epoch}, "")
@@ -124,13 +125,13 @@ func (r *reflector[T]) retry() {
 // take puts an object that exists into the FIFO, or into quarantine; with reached, everything up to that version has
 // then been dealt with. For repeated see delta. The error is that the object belongs to another lane, or that ctx has
 // ended before there was room.
-func (r *reflector[T]) take(ctx context.Context, a arrival, reached string, repeated bool) error {
+func (r *reflector[T]) take(ctx context.Context, a wire.Event, reached string, repeated bool) error {
 	it, err := r.open(a)
 	if foreign := r.foreign(it.key); foreign != nil {
 		return foreign
 	}
-	if a.err == nil { // what could not be decoded is not held
-		if full := r.room(ctx, it.key, a.size); full != nil {
+	if a.Err == nil { // what could not be decoded is not held
+		if full := r.room(ctx, it.key, a.Size); full != nil {
 			if ctx.Err() != nil {
 				return full
 			}
@@ -138,7 +139,7 @@ func (r *reflector[T]) take(ctx context.Context, a arrival, reached string, repe
 				// nobody misses it before the first list is complete, and to remember what it is called takes room, too
 				return nil
 			}
-			it.size, a.err, err = 0, full, fmt.Errorf("%s: %w", briefKey(it.key), full)
+			it.size, a.Err, err = 0, full, fmt.Errorf("%s: %w", briefKey(it.key), full)
 			var none T
 			it.value = none
 		}
@@ -148,12 +149,12 @@ func (r *reflector[T]) take(ctx context.Context, a arrival, reached string, repe
 		r.quarantine.release(it.key)
 	case it.key.Name == "": // nobody can ask for what has no name
 		r.health.badObject(err)
-		r.nameless = r.nameless || a.err != nil
+		r.nameless = r.nameless || a.Err != nil
 		if reached != "" {
 			r.fifo.reached(reached)
 		}
 		return nil
-	case a.err != nil:
+	case a.Err != nil:
 		r.health.badObject(err)
 		r.quarantine.release(it.key)
 	default:
@@ -164,7 +165,7 @@ func (r *reflector[T]) take(ctx context.Context, a arrival, reached string, repe
 	return nil
 }
 
-func (r *reflector[T]) takeDeletion(a arrival, reached string) {
+func (r *reflector[T]) takeDeletion(a wire.Event, reached string) {
 	// If the value cannot be had, the object is gone all the same: the store tells its last one.
 	it, err := r.open(a)
 	if r.foreign(it.key) != nil {
@@ -180,24 +181,24 @@ func (r *reflector[T]) foreign(key Key) error {
 	if r.namespace == "" || key.Namespace == r.namespace || key.Name == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: an object of namespace %q in the list or watch of namespace %q", errViolation,
-		brief(key.Namespace), r.namespace)
+	return fmt.Errorf("%w: an object of namespace %q in the list or watch of namespace %q", wire.ErrViolation,
+		wire.Brief(key.Namespace), r.namespace)
 }
 
 // open makes an item of what has arrived, or says why it cannot, and fills in what is known.
-func (r *reflector[T]) open(a arrival) (item[T], error) {
-	if a.err != nil {
-		object, _ := meta.Accessor(a.object)
-		return item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}, a.err
+func (r *reflector[T]) open(a wire.Event) (item[T], error) {
+	if a.Err != nil {
+		object, _ := meta.Accessor(a.Object)
+		return item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}, a.Err
 	}
 	var it item[T]
 	var err error
-	if r.exits.seen.Load() {
-		it, err = r.decodeApart(a.object)
+	if r.exits.Seen() {
+		it, err = r.decodeApart(a.Object)
 	} else {
-		it, err = r.decode(a.object)
+		it, err = r.decode(a.Object)
 	}
-	it.size = a.size
+	it.size = a.Size
 	return it, err
 }
 

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 )
 
 var errPicky = errors.New("not to my taste")
@@ -229,7 +231,7 @@ func TestAnEventThatCannotBeDecoded(t *testing.T) {
 		p.Inject(garbage)
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"STREAM"}, p.verbs(), "twice at one place is the event")
-		require.ErrorIs(t, inf.Health().LastError, errUndecodable)
+		require.ErrorIs(t, inf.Health().LastError, wire.ErrUndecodable)
 		require.NotContains(t, inf.Health().LastError.Error(), "swordfish")
 		healed(t, p, inf, told)
 	})

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 	"github.com/thermostat-go/thermostat/internal/backoff"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
@@ -30,9 +31,8 @@ const (
 var (
 	errSilent     = errors.New("the server fell silent")
 	errIncomplete = errors.New("the stream ended before its list was complete")
-	errViolation  = errors.New("the server broke the protocol")
 	errShortLived = errors.New("the watch ended soon")
-	errWentBack   = fmt.Errorf("%w: its version went back", errViolation)
+	errWentBack   = fmt.Errorf("%w: its version went back", wire.ErrViolation)
 )
 
 // reflector keeps a DeltaFIFO fed with what happens to one resource. It is in one of two states, each with a wait
@@ -55,7 +55,7 @@ type reflector[T any] struct {
 	fifo      *deltaFIFO[T]
 	store     *indexer[T]
 	budget    *budget
-	exits     *exits
+	exits     *lifecycle.Exits
 	health    *laneHealth
 	pulse     pulse
 	log       klog.Logger
@@ -137,7 +137,7 @@ func (r *reflector[T]) run(ctx context.Context) {
 			err = fmt.Errorf("a method of the client or of an object, or Options.Transform: %w", panicked)
 		}
 		if errors.Is(panicked, lifecycle.ErrExited) {
-			r.exits.seen.Store(true)
+			r.exits.Note()
 		}
 		switch {
 		case err == nil || ctx.Err() != nil:
@@ -198,11 +198,11 @@ func (r *reflector[T]) failed(err error) backoff.Delay {
 	r.health.failed(err, r.synced)
 
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsNotFound(err) ||
-		errors.Is(err, errViolation) || errors.Is(err, ErrTooLarge) {
+		errors.Is(err, wire.ErrViolation) || errors.Is(err, ErrTooLarge) {
 		r.resourceVersion = ""
 	}
 	switch {
-	case errors.Is(err, errUndecodable) && r.resourceVersion != "":
+	case errors.Is(err, wire.ErrUndecodable) && r.resourceVersion != "":
 		r.doubtEvent()
 	case errors.Is(err, errWentBack):
 		r.doubts = maxDoubts
@@ -242,7 +242,7 @@ func (r *reflector[T]) list(ctx context.Context) error {
 	if r.completed == r.epoch || ctx.Err() != nil || hitsPlainLists(err) {
 		return err // if the list is complete, it is the watch after it that has ended
 	}
-	noAnswer := errors.Is(err, errSilent) || errors.Is(err, errIncomplete) || errors.Is(err, errViolation)
+	noAnswer := errors.Is(err, errSilent) || errors.Is(err, errIncomplete) || errors.Is(err, wire.ErrViolation)
 	if noAnswer && r.streamsLeft > 1 {
 		r.streamsLeft--
 		return err
@@ -336,7 +336,7 @@ func (r *reflector[T]) goesBack(resourceVersion string) bool {
 }
 
 func wentBack(from, to string) error {
-	return fmt.Errorf("%w from %s to %s", errWentBack, brief(from), brief(to))
+	return fmt.Errorf("%w from %s to %s", errWentBack, wire.Brief(from), wire.Brief(to))
 }
 
 // older compares two versions of one resource. Those that are no numbers, as some aggregated APIs have them, cannot be
@@ -367,9 +367,9 @@ func older(a, b string) bool {
 func (r *reflector[T]) ask(ctx context.Context) (answered bool, err error) {
 	opts := metav1.ListOptions{Limit: 1}
 	first := func() (metav1.ListMeta, error) {
-		return r.page(ctx, opts, answerTimeout, func(*metav1.ListMeta, []arrival) error { return nil })
+		return r.page(ctx, opts, answerTimeout, func(*metav1.ListMeta, []wire.Event) error { return nil })
 	}
-	unreadable := func(err error) bool { return errors.Is(err, errUndecodable) || apierrors.IsInternalError(err) }
+	unreadable := func(err error) bool { return errors.Is(err, wire.ErrUndecodable) || apierrors.IsInternalError(err) }
 	list, err := first()
 	selected, unselected := r.selector, err
 	// What cannot be read may be the trouble of the server or of a connection, which passes, and is not to be added to;
@@ -384,7 +384,7 @@ func (r *reflector[T]) ask(ctx context.Context) (answered bool, err error) {
 		if r.unanswered++; r.unanswered >= maxUnanswered {
 			return false, nil
 		}
-		if errors.Is(err, errUndecodable) {
+		if errors.Is(err, wire.ErrUndecodable) {
 			err = errors.New(err.Error()) // for it is not the watch that has brought it
 		}
 	case err == nil || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err):

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 )
 
 // proxy stands in front of a podAPI, writes down what is asked, and goes wrong where onList and onWatch say so.
@@ -340,7 +342,7 @@ func TestAListThatRunsInCirclesIsAnError(t *testing.T) {
 						require.Less(t, pages, 300)
 					}
 					require.Equal(t, Failed, inf.Health().State)
-					require.ErrorIs(t, inf.Health().LastError, errViolation)
+					require.ErrorIs(t, inf.Health().LastError, wire.ErrViolation)
 					require.False(t, inf.HasSynced())
 					healed(t, p, inf, told)
 				})
@@ -691,7 +693,7 @@ func TestEventsThatBreakTheProtocolLeadToAList(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, before, inf.ResourceVersion(metav1.NamespaceAll))
 				require.Equal(t, Stale, inf.Health().State)
-				require.ErrorIs(t, inf.Health().LastError, errViolation)
+				require.ErrorIs(t, inf.Health().LastError, wire.ErrViolation)
 				require.NotContains(t, inf.Health().LastError.Error(), "swordfish")
 				time.Sleep(time.Second)
 				require.Equal(t, []string{"STREAM"}, p.verbs())
@@ -789,7 +791,7 @@ func TestListsWithoutVersionOrItemsAreViolations(t *testing.T) {
 				require.NoError(t, err)
 				run(t, inf)
 				synctest.Wait()
-				require.ErrorIs(t, inf.Health().LastError, errViolation)
+				require.ErrorIs(t, inf.Health().LastError, wire.ErrViolation)
 			})
 		})
 	}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
-	"github.com/thermostat-go/thermostat/internal/intern"
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 )
 
 // REST is a Client that reads the bytes itself: those of a resource, listed as L, in one namespace or, if that is
@@ -47,7 +47,7 @@ type restClient[L runtime.Object] struct {
 
 // List asks for one list and holds it as a whole. An informer does not use it.
 func (c *restClient[L]) List(ctx context.Context, opts metav1.ListOptions) (list L, err error) {
-	s, err := c.source(nil)
+	s, err := c.source(decoderOf[L](false))
 	if err != nil {
 		return list, err
 	}
@@ -61,7 +61,7 @@ func (c *restClient[L]) List(ctx context.Context, opts metav1.ListOptions) (list
 
 // Watch asks for one watch. An informer does not use it.
 func (c *restClient[L]) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	s, err := c.source(nil)
+	s, err := c.source(decoderOf[L](false))
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +69,8 @@ func (c *restClient[L]) Watch(ctx context.Context, opts metav1.ListOptions) (wat
 	return s.request(opts).Watch(ctx)
 }
 
-func (c *restClient[L]) source(interner *intern.Interner) (*rawSource, error) {
-	codec, err := newCodec(reflect.TypeFor[L](), interner)
+func (c *restClient[L]) source(decoder func() (*wire.Decoder, error)) (*rawSource, error) {
+	d, err := decoder()
 	if err != nil {
 		err = fmt.Errorf("REST: %w", err)
 	}
@@ -86,7 +86,8 @@ func (c *restClient[L]) source(interner *intern.Interner) (*rawSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rawSource{client: c.client, resource: c.resource, namespace: c.namespace, codec: codec}, nil
+	return &rawSource{client: c.client, resource: c.resource, namespace: c.namespace, decoder: d,
+		metadata: reflect.TypeFor[L]() == reflect.TypeFor[*metav1.PartialObjectMetadataList]()}, nil
 }
 
 // sameGroup returns an error if a REST client is one of another group or version than a list type of package
@@ -117,7 +118,8 @@ func sameGroup(of schema.GroupVersion, list reflect.Type) error {
 type rawSource struct {
 	client              rest.Interface
 	resource, namespace string
-	codec               codec
+	decoder             *wire.Decoder
+	metadata            bool // only the metadata of the objects is asked for
 }
 
 func (s *rawSource) streams() bool { return true }
@@ -133,13 +135,13 @@ func (s *rawSource) request(opts metav1.ListOptions) *rest.Request {
 	}
 	const forms = "application/vnd.kubernetes.protobuf;as=%[1]s;g=meta.k8s.io;v=v1,application/json;as=%[1]s;g=meta.k8s.io;v=v1"
 	switch {
-	case s.codec.item != reflect.TypeFor[metav1.PartialObjectMetadata]():
+	case !s.metadata:
 	case opts.Watch:
 		return r.SetHeader("Accept", fmt.Sprintf(forms, "PartialObjectMetadata"))
 	default:
 		return r.SetHeader("Accept", fmt.Sprintf(forms, "PartialObjectMetadataList"))
 	}
-	if s.codec.protobuf {
+	if s.decoder.Protobuf() {
 		return r.UseProtobufAsDefault()
 	}
 	return r.SetHeader("Accept", runtime.ContentTypeJSON)
@@ -150,20 +152,21 @@ func (s *rawSource) list(ctx context.Context, opts metav1.ListOptions) (page, er
 	if err != nil {
 		return page{}, discreet(err)
 	}
-	in := newIntake(ctx, body, s.codec, true)
-	each := func(visit func(*metav1.ListMeta, []arrival) error) (metav1.ListMeta, error) {
-		for b := range in.parcels {
-			if <-b.decoded; b.err != nil {
-				return metav1.ListMeta{}, b.err
-			}
-			if err := visit(b.head, b.objects); err != nil {
+	reader := s.decoder.Read(ctx, body, true)
+	each := func(visit func(*metav1.ListMeta, []wire.Event) error) (metav1.ListMeta, error) {
+		for b := range reader.Batches {
+			events, err := b.Events()
+			if err != nil {
 				return metav1.ListMeta{}, err
 			}
-			in.recycle(b)
+			if err := visit(b.List, events); err != nil {
+				return metav1.ListMeta{}, err
+			}
+			reader.Recycle(b)
 		}
-		return in.head, in.err
+		return reader.End()
 	}
-	return page{each: each, stop: in.close}, nil
+	return page{each: each, stop: reader.Close}, nil
 }
 
 func (s *rawSource) watch(ctx context.Context, opts metav1.ListOptions) (stream, error) {
@@ -172,6 +175,6 @@ func (s *rawSource) watch(ctx context.Context, opts metav1.ListOptions) (stream,
 	if err != nil {
 		return stream{}, discreet(err)
 	}
-	in := newIntake(ctx, body, s.codec, false)
-	return stream{intake: in, parcels: in.parcels, stop: in.close}, nil
+	reader := s.decoder.Read(ctx, body, false)
+	return stream{reader: reader, batches: reader.Batches, stop: reader.Close}, nil
 }

@@ -58,12 +58,12 @@ func ProjectNamespaced[T Object, V any, L runtime.Object, C Client[L]](
 
 // each is the origin of an informer that has a client for each namespace.
 func each[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, opts Options[T]) origin {
-	interner := newInterner[T](opts.Transform != nil) // one for all namespaces
+	decoder := decoderOf[L](opts.Transform == nil) // one for all namespaces
 	return origin{namespaced: true, source: func(namespace string) (source, error) {
 		if client == nil {
 			return nil, errors.New("the function that makes the clients is nil")
 		}
-		return newSource[T, L](client(namespace), interner)
+		return newSource[T, L](client(namespace), decoder)
 	}}
 }
 

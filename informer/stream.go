@@ -9,9 +9,13 @@ import (
 	"reflect"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 )
 
 const (
@@ -26,6 +30,8 @@ const (
 	// No more objects than these, and bytes where they are known, are held back while a list is streamed: see
 	// [heldBack].
 	maxHeldBack, maxHeldBytes = 4096, 64 << 20
+	// No more events than these are taken from a channel at once.
+	maxDrained = 32
 	// Only a watch that has lived this long is followed by the next one at once.
 	longLived = 5 * time.Second
 )
@@ -35,7 +41,7 @@ const (
 // come, and what is newer than the store; but of the rest there is little, as the store has been told of everything up
 // to its newest version.
 type heldBack struct {
-	arrivals []arrival
+	arrivals []wire.Event
 	bytes    int64            // of the arrivals
 	keys     map[Key]struct{} // of the arrivals: what follows of one of these has to wait, too, for the order's sake
 }
@@ -43,8 +49,8 @@ type heldBack struct {
 // errHeldBack is the error of a list with more than that, as after a Rescope. A plain list says first how old it is.
 var errHeldBack = fmt.Errorf("more than %d objects, or %d bytes, that may be out of date", maxHeldBack, maxHeldBytes)
 
-func (h *heldBack) add(key Key, a arrival) error {
-	if h.bytes += a.size; len(h.arrivals) == maxHeldBack || h.bytes > maxHeldBytes {
+func (h *heldBack) add(key Key, a wire.Event) error {
+	if h.bytes += a.Size; len(h.arrivals) == maxHeldBack || h.bytes > maxHeldBytes {
 		return errHeldBack
 	}
 	if h.keys == nil {
@@ -132,8 +138,8 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	trusted, heard := false, false
 	watchdog := time.NewTimer(patience)
 	defer watchdog.Stop()
-	var some []arrival
-	received := func(arrived []arrival) error {
+	var some []wire.Event
+	received := func(arrived []wire.Event) error {
 		listing := r.resourceVersion == ""
 		heard = true
 		for _, a := range arrived {
@@ -200,14 +206,14 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 			if !open {
 				return ended(nil)
 			}
-			some = append(some[:0], arrival{event: event.Type, object: event.Object})
+			some = append(some[:0], wire.Event{Type: event.Type, Object: event.Object})
 			// Whatever has come meanwhile goes with it: to wait for one event among six channels takes longer than all
 			// the rest that is done with it here.
-			for more := true; more && len(some) < parcelObjects; {
+			for more := true; more && len(some) < maxDrained; {
 				select {
 				case event, more = <-w.events:
 					if more {
-						some = append(some, arrival{event: event.Type, object: event.Object})
+						some = append(some, wire.Event{Type: event.Type, Object: event.Object})
 					}
 				default:
 					more = false
@@ -215,16 +221,20 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 			}
 			err = received(some)
 			clear(some)
-		case b, open := <-w.parcels:
+		case b, open := <-w.batches:
 			if !open {
-				return ended(w.intake.err)
+				_, err := w.reader.End()
+				return ended(err)
 			}
 			r.pulse.does(receiving)
-			if <-b.decoded; b.err != nil {
-				return fmt.Errorf("watch: %w", b.err)
+			events, err := b.Events()
+			if err == nil {
+				err = received(events)
 			}
-			err = received(b.objects)
-			w.intake.recycle(b)
+			if err != nil {
+				return fmt.Errorf("watch: %w", err)
+			}
+			w.reader.Recycle(b)
 		}
 		if err != nil {
 			return fmt.Errorf("watch: %w", err)
@@ -236,7 +246,7 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 // an event too, is just an end.
 func (r *reflector[T]) ended(err error, trusted bool) error {
 	switch {
-	case garbled(err):
+	case errors.Is(err, wire.ErrUndecodable) || errors.Is(err, wire.ErrViolation) || errors.Is(err, ErrTooLarge):
 		return fmt.Errorf("watch: %w", err)
 	case r.resourceVersion == "":
 		return fmt.Errorf("watch: %w", errIncomplete)
@@ -251,17 +261,17 @@ func (r *reflector[T]) ended(err error, trusted bool) error {
 }
 
 // receive takes one event of a watch. While the state is listing, the events are those of a streamed list.
-func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
-	if a.event == watch.Error {
-		if a.err != nil {
-			return a.err
+func (r *reflector[T]) receive(ctx context.Context, a wire.Event) error {
+	if a.Type == watch.Error {
+		if a.Err != nil {
+			return a.Err
 		}
-		return statusError(a.object)
+		return statusError(a.Object)
 	}
-	if errors.Is(a.err, errViolation) {
-		return a.err
+	if errors.Is(a.Err, wire.ErrViolation) {
+		return a.Err
 	}
-	object, err := meta.Accessor(a.object)
+	object, err := meta.Accessor(a.Object)
 	if err == nil && !isNil(object) {
 		switch {
 		case object.GetResourceVersion() != "":
@@ -273,11 +283,11 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 		}
 	}
 	if err != nil || isNil(object) || object.GetResourceVersion() == "" && !r.unversioned {
-		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", errViolation, brief(a.event),
-			a.object)
+		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", wire.ErrViolation, wire.Brief(a.Type),
+			a.Object)
 	}
-	if a.err != nil && object.GetName() == "" {
-		return fmt.Errorf("%w: an event %q about nobody knows what: %w", errViolation, brief(a.event), a.err)
+	if a.Err != nil && object.GetName() == "" {
+		return fmt.Errorf("%w: an event %q about nobody knows what: %w", wire.ErrViolation, wire.Brief(a.Type), a.Err)
 	}
 	if r.resourceVersion == "" {
 		return r.receiveListed(ctx, a, object)
@@ -293,12 +303,12 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 			repeated = true // the object's own version has not gone back: see delta.repeated
 		// A fake lets objects be created with versions that were set by hand. From a server it may be one that is long
 		// gone.
-		case r.source.streams() || a.event != watch.Added || r.store.has(key):
+		case r.source.streams() || a.Type != watch.Added || r.store.has(key):
 			return wentBack(r.resourceVersion, version)
 		}
 		reached = r.resourceVersion
 	}
-	if a.event == watch.Bookmark {
+	if a.Type == watch.Bookmark {
 		r.fifo.reached(reached)
 	} else if err := r.put(ctx, a, reached, repeated); err != nil {
 		return err
@@ -311,15 +321,15 @@ func (r *reflector[T]) receive(ctx context.Context, a arrival) error {
 }
 
 // receiveListed takes one event of a streamed list.
-func (r *reflector[T]) receiveListed(ctx context.Context, a arrival, object metav1.Object) error {
+func (r *reflector[T]) receiveListed(ctx context.Context, a wire.Event, object metav1.Object) error {
 	key, version := KeyOf(object), object.GetResourceVersion()
 	old := r.goesBack(version)
 	switch {
-	case a.event == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true":
+	case a.Type == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true":
 		return nil
-	case a.event == watch.Bookmark && old:
+	case a.Type == watch.Bookmark && old:
 		return wentBack(r.newest, version)
-	case a.event == watch.Bookmark:
+	case a.Type == watch.Bookmark:
 		for _, a := range r.held.arrivals {
 			if err := r.put(ctx, a, "", false); err != nil {
 				return err
@@ -329,7 +339,7 @@ func (r *reflector[T]) receiveListed(ctx context.Context, a arrival, object meta
 		return r.complete(version)
 	// After a Rescope the store may yet let go of what it holds: the end of a list of another selection may be on its
 	// way there.
-	case r.held.has(key) || old && (!r.synced || a.event == watch.Deleted || !r.store.holds(key, version) ||
+	case r.held.has(key) || old && (!r.synced || a.Type == watch.Deleted || !r.store.holds(key, version) ||
 		r.store.rejected(key) != nil || r.quarantine.has(key)):
 		return r.held.add(key, a)
 	}
@@ -337,16 +347,26 @@ func (r *reflector[T]) receiveListed(ctx context.Context, a arrival, object meta
 }
 
 // put puts an event about an object into the FIFO; reached and repeated are as for take.
-func (r *reflector[T]) put(ctx context.Context, a arrival, reached string, repeated bool) error {
-	switch a.event {
+func (r *reflector[T]) put(ctx context.Context, a wire.Event, reached string, repeated bool) error {
+	switch a.Type {
 	case watch.Added, watch.Modified:
 		return r.take(ctx, a, reached, repeated)
 	case watch.Deleted:
 		r.takeDeletion(a, reached)
 		return nil
 	default:
-		return fmt.Errorf("%w: an event of the unknown type %q", errViolation, brief(a.event))
+		return fmt.Errorf("%w: an event of the unknown type %q", wire.ErrViolation, wire.Brief(a.Type))
 	}
+}
+
+// statusError is the error that an ERROR event stands for.
+func statusError(o runtime.Object) error {
+	err := apierrors.FromObject(o)
+	if odd := (*apierrors.UnexpectedObjectError)(nil); errors.As(err, &odd) {
+		// the error itself would show the object
+		err = fmt.Errorf("%w: an ERROR event that holds a %T", wire.ErrViolation, o)
+	}
+	return discreet(err)
 }
 
 // isNil reports whether an event or list holds a nil pointer in place of an object.

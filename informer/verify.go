@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 	"github.com/thermostat-go/thermostat/internal/backoff"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
@@ -134,9 +135,9 @@ func (inf *SharedIndexInformer[T]) stamps(ctx context.Context, l *lane[T]) (map[
 	opts.ResourceVersion, opts.ResourceVersionMatch = at, metav1.ResourceVersionMatchExact
 	stamps := make(map[Key]stamp)
 	for {
-		list, err := l.reflector.page(ctx, opts, pageTimeout, func(_ *metav1.ListMeta, arrived []arrival) error {
+		list, err := l.reflector.page(ctx, opts, pageTimeout, func(_ *metav1.ListMeta, arrived []wire.Event) error {
 			for _, a := range arrived {
-				object, err := meta.Accessor(a.object)
+				object, err := meta.Accessor(a.Object)
 				if err != nil {
 					return err
 				}

@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
 )
 
 // unnamed makes a pod that cannot be decoded, and whose name cannot be read either.
@@ -31,7 +33,7 @@ func TestACacheThatKeepsWhatMayBeGoneIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &lines{}
 		server := &answers{list: func() []byte {
-			return jsonList(podList("1", podAt("a", "1"), podAt("b", "1"),
+			return wiretest.JSONList(podList("1", podAt("a", "1"), podAt("b", "1"),
 				podAt("c", "1")), nil)
 		}}
 		inf, err := New[*corev1.Pod](podsOver(t, server), Options[*corev1.Pod]{DisableWatchList: true})
@@ -40,7 +42,7 @@ func TestACacheThatKeepsWhatMayBeGoneIsStale(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, Live, inf.Health().State)
 
-		broken := func() []byte { return jsonList(podList("5", podAt("a", "1"), podAt("c", "1")), unnamed("c")) }
+		broken := func() []byte { return wiretest.JSONList(podList("5", podAt("a", "1"), podAt("c", "1")), unnamed("c")) }
 		server.serve(broken)
 		list := inf.Relist(metav1.NamespaceAll, nil)
 		synctest.Wait()
@@ -53,7 +55,7 @@ func TestACacheThatKeepsWhatMayBeGoneIsStale(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, Stale, inf.Health().State, "a watch that lives is not enough")
-		whole := func() []byte { return jsonList(podList("9", podAt("a", "1"), podAt("c", "1")), nil) }
+		whole := func() []byte { return wiretest.JSONList(podList("9", podAt("a", "1"), podAt("c", "1")), nil) }
 		asked := server.serve(whole)
 		require.Contains(t, asked, "LIST")
 		require.Less(t, len(asked), 60)
@@ -74,7 +76,7 @@ func TestACacheThatKeepsWhatMayBeGoneIsStale(t *testing.T) {
 func TestABrokenNameAloneDoesNoHarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &answers{list: func() []byte {
-			return jsonList(podList("5", podAt("a", "1"), podAt("c", "1")),
+			return wiretest.JSONList(podList("5", podAt("a", "1"), podAt("c", "1")),
 				unnamed("c"))
 		}}
 		inf, err := New[*corev1.Pod](podsOver(t, server), Options[*corev1.Pod]{DisableWatchList: true})
@@ -94,7 +96,7 @@ func TestABrokenNameAloneDoesNoHarm(t *testing.T) {
 // A body may end with its request only, and not when it is closed.
 func TestAWatchEndsWithItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &answers{list: func() []byte { return jsonList(podList("1", podAt("a", "1")), nil) }}
+		server := &answers{list: func() []byte { return wiretest.JSONList(podList("1", podAt("a", "1")), nil) }}
 		inf, err := New[*corev1.Pod](podsOver(t, server), Options[*corev1.Pod]{DisableWatchList: true})
 		require.NoError(t, err)
 		run(t, inf)
@@ -130,7 +132,7 @@ func TestAReflectorThatDoesNotMoveIsSeenFromOutside(t *testing.T) {
 						Header: http.Header{}}, nil
 				}
 				return &http.Response{StatusCode: http.StatusOK, Request: r, Header: http.Header{},
-					Body: io.NopCloser(bytes.NewReader(jsonList(podList("1", podAt("a", "1")), nil)))}, nil
+					Body: io.NopCloser(bytes.NewReader(wiretest.JSONList(podList("1", podAt("a", "1")), nil)))}, nil
 			}))
 			inf, err := New[*corev1.Pod](client, Options[*corev1.Pod]{DisableWatchList: true})
 			require.NoError(t, err)

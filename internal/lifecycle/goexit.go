@@ -1,6 +1,9 @@
 package lifecycle
 
-import "errors"
+import (
+	"errors"
+	"sync/atomic"
+)
 
 // ErrExited stands for a call of user code that has ended its goroutine by runtime.Goexit, as t.FailNow does, which
 // knows no other way to leave. It is treated like a panic.
@@ -51,4 +54,24 @@ func Each(n int, fn func(i int)) {
 		fn(i - 1)
 		return true
 	})
+}
+
+// Exits remembers whether user code has ended its goroutine. Nothing can keep that goroutine alive, and a goroutine for
+// each call would take longer than most calls. So the first exit costs the goroutine: the caller notes it, goes on in
+// another one, and repeats what was interrupted. From then on Try gives each call a goroutine of its own, so that only
+// the call which exits fails. The zero value has seen none. Safe for concurrent use.
+type Exits struct{ seen atomic.Bool }
+
+// Note records an exit.
+func (e *Exits) Note() { e.seen.Store(true) }
+
+// Seen reports whether an exit has been noted.
+func (e *Exits) Seen() bool { return e.seen.Load() }
+
+// Try is [Try] for a call that may end its goroutine.
+func (e *Exits) Try(fn func()) error {
+	if e.Seen() {
+		return Apart(fn)
+	}
+	return Try(fn)
 }

@@ -1,10 +1,9 @@
-package informer
+package wire
 
 import (
 	"bufio"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 
@@ -136,25 +135,8 @@ func (p *protoReader) skip(n int64) error {
 	return truncated(err)
 }
 
-// truncated makes the end of a stream in the midst of something an error.
-func truncated(err error) error {
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
-// between makes the end of a stream of events that is in the midst of nothing an ordinary one. The answer itself has no
-// end, so HTTP says of each connection that is lost that something was missing.
-func between(err error) error {
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return io.EOF
-	}
-	return err
-}
-
 // splitProtoList hands on the items of a list in protobuf, each as soon as it has arrived.
-func splitProtoList(from *bufio.Reader, out *splitting) error {
+func splitProtoList(from *bufio.Reader, out *response) error {
 	envelope := openProtoReader(from)
 	if magic, _, err := envelope.bytes(int64(len(protoMagic)), maxHead); err != nil || string(magic) != protoMagic {
 		return errors.Join(errGarbled, err)
@@ -195,7 +177,7 @@ func splitProtoList(from *bufio.Reader, out *splitting) error {
 	}
 }
 
-func splitProtoItems(list *protoReader, out *splitting) error {
+func splitProtoItems(list *protoReader, out *response) error {
 	for {
 		number, length, err := list.field()
 		switch {
@@ -232,7 +214,7 @@ func splitProtoItems(list *protoReader, out *splitting) error {
 }
 
 // splitProtoWatch hands on the events of a watch in protobuf.
-func splitProtoWatch(from *bufio.Reader, out *splitting) error {
+func splitProtoWatch(from *bufio.Reader, out *response) error {
 	frames := openProtoReader(from)
 	for {
 		if _, err := from.Peek(1); err != nil {
@@ -288,7 +270,7 @@ func eventType(b []byte) watch.EventType {
 }
 
 // unwrap takes the envelope off an object. It is most likely of the kind of the one before.
-func unwrap(object []byte, event *raw, before *splitting) bool {
+func unwrap(object []byte, event *raw, before *response) bool {
 	if len(object) < len(protoMagic) || string(object[:len(protoMagic)]) != protoMagic {
 		return false
 	}
@@ -305,7 +287,7 @@ func unwrap(object []byte, event *raw, before *splitting) bool {
 
 // typeMeta reads a TypeMeta of package runtime. What it does not say stays as it is: a message that comes twice is
 // merged. Where it says the same as the one before, no new string is made.
-func typeMeta(b []byte, apiVersion, kind *string, before *splitting) error {
+func typeMeta(b []byte, apiVersion, kind *string, before *response) error {
 	return eachField(b, false, func(number uint64, b []byte) error {
 		switch number {
 		case 1:
@@ -390,5 +372,3 @@ func protoIdentity(object []byte, cut bool) (id metav1.ObjectMeta) {
 	})
 	return id
 }
-
-var errGarbled = fmt.Errorf("%w: not the protobuf or JSON of the Kubernetes API", errUndecodable)

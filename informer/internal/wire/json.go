@@ -1,4 +1,4 @@
-package informer
+package wire
 
 import (
 	"bufio"
@@ -6,7 +6,6 @@ import (
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -215,7 +214,7 @@ func (j *jsonReader) skip() error {
 
 // splitJSONList hands on the items of a list in JSON, each as soon as it has arrived. The members may stand in any
 // order: what the server has made from a custom resource says its version after the items.
-func splitJSONList(from *bufio.Reader, out *splitting) error {
+func splitJSONList(from *bufio.Reader, out *response) error {
 	j := &jsonReader{from: from}
 	var head *metav1.ListMeta
 	listed := false
@@ -258,7 +257,7 @@ func splitJSONList(from *bufio.Reader, out *splitting) error {
 	return out.isList()
 }
 
-func splitJSONItems(j *jsonReader, out *splitting) error {
+func splitJSONItems(j *jsonReader, out *response) error {
 	switch c, err := j.next(); {
 	case err != nil:
 		return truncated(err)
@@ -276,7 +275,7 @@ func splitJSONItems(j *jsonReader, out *splitting) error {
 }
 
 // splitJSONWatch hands on the events of a watch in JSON: a sequence of objects, each with a type and an object.
-func splitJSONWatch(from *bufio.Reader, out *splitting) error {
+func splitJSONWatch(from *bufio.Reader, out *response) error {
 	j, object := &jsonReader{from: from}, []byte(nil)
 	for {
 		if _, err := j.next(); err != nil {
@@ -308,39 +307,21 @@ func splitJSONWatch(from *bufio.Reader, out *splitting) error {
 	}
 }
 
-// jsonIdentity reads what it can of the metadata of an object that could not be decoded, and its kind.
-func jsonIdentity(object []byte) (kind string, id metav1.ObjectMeta) {
+// jsonIdentity reads what it can of the metadata of an object that could not be decoded.
+func jsonIdentity(object []byte) (id metav1.ObjectMeta) {
 	j := &jsonReader{from: bufio.NewReader(bytes.NewReader(object))}
-	// What cannot be read ends the walk; what was found before stands.
-	_ = j.eachMember(func(name string) (err error) {
-		switch name {
-		case "kind":
-			kind, err = j.text()
-			return err
-		case "metadata":
-			return j.eachMember(func(name string) error {
-				value, _, cut, err := j.value(maxHead)
-				if text, ok := unquote(value); err == nil && ok && !cut {
-					identify(&id, name, text)
-				}
-				return err
-			})
+	// The first error ends the walk; what was found before stands.
+	_ = j.eachMember(func(name string) error {
+		if name != "metadata" {
+			return j.skip()
 		}
-		return j.skip()
+		return j.eachMember(func(name string) error {
+			value, _, cut, err := j.value(maxHead)
+			if text, ok := unquote(value); err == nil && ok && !cut {
+				identify(&id, name, text)
+			}
+			return err
+		})
 	})
-	return kind, id
-}
-
-// identify sets what tells an object from others.
-func identify(id *metav1.ObjectMeta, field, value string) {
-	switch field {
-	case "name":
-		id.Name = value
-	case "namespace":
-		id.Namespace = value
-	case "uid":
-		id.UID = types.UID(value)
-	case "resourceVersion":
-		id.ResourceVersion = value
-	}
+	return id
 }

@@ -1,4 +1,6 @@
-package informer
+// Package wiretest writes the bytes of responses as an API server sends them. It puts them together by hand, since a
+// list must be able to hold an object that is damaged.
+package wiretest
 
 import (
 	"bytes"
@@ -11,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// The forms in which a server sends objects, put together by hand: a list must be able to hold an object that is
-// damaged.
+// Magic is what every response in protobuf begins with.
+const Magic = "k8s\x00"
 
-func jsonList(list *corev1.PodList, damage func(string, []byte) []byte) []byte {
+func JSONList(list *corev1.PodList, damage func(string, []byte) []byte) []byte {
 	items := []json.RawMessage{}
 	for i := range list.Items {
 		item, _ := json.Marshal(&list.Items[i])
@@ -34,41 +36,41 @@ func rawBytes(items []json.RawMessage) (all [][]byte) {
 	return all
 }
 
-func jsonFrame(t watch.EventType, o runtime.Object, damage func(string, []byte) []byte) []byte {
+func JSONFrame(t watch.EventType, o runtime.Object, damage func(string, []byte) []byte) []byte {
 	object, _ := json.Marshal(o)
 	frame := append([]byte(`{"type":"`+string(t)+`","object":`), damaged(damage, nameOf(o), object)...)
 	return append(frame, "}\n"...)
 }
 
-func protoList(list *corev1.PodList, damage func(string, []byte) []byte) []byte {
+func ProtoList(list *corev1.PodList, damage func(string, []byte) []byte) []byte {
 	head, _ := list.ListMeta.Marshal()
-	message := protoField(nil, 1, head)
+	message := ProtoField(nil, 1, head)
 	for i := range list.Items {
 		item, _ := list.Items[i].Marshal()
-		message = protoField(message, 2, damaged(damage, list.Items[i].Name, item))
+		message = ProtoField(message, 2, damaged(damage, list.Items[i].Name, item))
 	}
-	return enveloped("PodList", message)
+	return Enveloped("PodList", message)
 }
 
-func protoFrame(t watch.EventType, o runtime.Object, damage func(string, []byte) []byte) []byte {
+func ProtoFrame(t watch.EventType, o runtime.Object, damage func(string, []byte) []byte) []byte {
 	object, _ := o.(interface{ Marshal() ([]byte, error) }).Marshal()
-	return protoFrameOf(t, enveloped(o.GetObjectKind().GroupVersionKind().Kind, damaged(damage, nameOf(o), object)))
+	return ProtoFrameOf(t, Enveloped(o.GetObjectKind().GroupVersionKind().Kind, damaged(damage, nameOf(o), object)))
 }
 
-func protoFrameOf(t watch.EventType, object []byte) []byte {
+func ProtoFrameOf(t watch.EventType, object []byte) []byte {
 	event := metav1.WatchEvent{Type: string(t), Object: runtime.RawExtension{Raw: object}}
 	message, _ := event.Marshal()
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...)
 }
 
-func enveloped(kind string, message []byte) []byte {
+func Enveloped(kind string, message []byte) []byte {
 	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: kind}, Raw: message}
 	body, _ := unknown.Marshal()
-	return append([]byte(protoMagic), body...)
+	return append([]byte(Magic), body...)
 }
 
-func protoField(message []byte, number uint64, b []byte) []byte {
-	message = binary.AppendUvarint(message, number<<3|wireBytes)
+func ProtoField(message []byte, number uint64, b []byte) []byte {
+	message = binary.AppendUvarint(message, number<<3|2)
 	return append(binary.AppendUvarint(message, uint64(len(b))), b...)
 }
 
@@ -84,4 +86,18 @@ func nameOf(o runtime.Object) string {
 		return object.GetName()
 	}
 	return ""
+}
+
+// SpoilSpec damages the pod of that name: its spec cannot be decoded, its metadata can.
+func SpoilSpec(name string) func(string, []byte) []byte {
+	return func(of string, encoded []byte) []byte {
+		switch {
+		case of != name:
+			return encoded
+		case encoded[0] == '{':
+			return bytes.Replace(encoded, []byte(`"spec":{`), []byte(`"spec":{"priority":"swordfish",`), 1)
+		default:
+			return ProtoField(encoded, 2, []byte{0xff, 's', 'w', 'o', 'r', 'd', 'f', 'i', 's', 'h'})
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package informer
+package wire
 
 import (
 	"bufio"
@@ -7,6 +7,7 @@ import (
 	stdjson "encoding/json"
 	"errors"
 	"io"
+	"reflect"
 	"testing"
 	"testing/iotest"
 
@@ -14,18 +15,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
 )
 
 // collect runs a splitter over a body that comes byte by byte, or as it likes, and returns what it found.
-func collect(body []byte, slowly bool, split func(*bufio.Reader, *splitting) error) (found []raw, head *metav1.ListMeta,
+func collect(body []byte, slowly bool, split func(*bufio.Reader, *response) error) (found []raw, head *metav1.ListMeta,
 	err error) {
 	var from io.Reader = bytes.NewReader(body)
 	if slowly {
 		from = iotest.OneByteReader(from)
 	}
-	out := &splitting{}
+	out := &response{}
 	out.add = func(r raw) {
 		r.data = bytes.Clone(r.data)
 		found = append(found, r)
@@ -35,7 +39,7 @@ func collect(body []byte, slowly bool, split func(*bufio.Reader, *splitting) err
 }
 
 // sameEitherWay checks that it does not matter in which pieces the bytes come.
-func sameEitherWay(t *testing.T, body []byte, split func(*bufio.Reader, *splitting) error) ([]raw, *metav1.ListMeta,
+func sameEitherWay(t *testing.T, body []byte, split func(*bufio.Reader, *response) error) ([]raw, *metav1.ListMeta,
 	error) {
 	t.Helper()
 	found, head, err := collect(body, false, split)
@@ -48,10 +52,10 @@ func sameEitherWay(t *testing.T, body []byte, split func(*bufio.Reader, *splitti
 
 // The model: the whole body decoded at once.
 func FuzzSplitProtoList(f *testing.F) {
-	f.Add(protoList(podList("5", podAt("a", "3"), podAt("b", "4")), nil))
-	f.Add(protoList(podList("5", podAt("a", "3"), podAt("b", "4")), spoilSpec("b")))
-	f.Add(enveloped("PodList", []byte{}))
-	c := codecOf[*corev1.PodList](f)
+	f.Add(wiretest.ProtoList(podList("5", podAt("a", "3"), podAt("b", "4")), nil))
+	f.Add(wiretest.ProtoList(podList("5", podAt("a", "3"), podAt("b", "4")), wiretest.SpoilSpec("b")))
+	f.Add(wiretest.Enveloped("PodList", []byte{}))
+	c := decoderOf[*corev1.PodList](f)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		found, head, err := sameEitherWay(t, body, splitProtoList)
 		rest, ok := bytes.CutPrefix(body, []byte(protoMagic))
@@ -61,12 +65,12 @@ func FuzzSplitProtoList(f *testing.F) {
 			items [][]byte
 		}
 		if !ok || unknown.Unmarshal(rest) != nil || unknown.Raw == nil || list.Unmarshal(unknown.Raw) != nil ||
-			misplaced(unknown.APIVersion, unknown.Kind) != nil {
+			isObject(unknown.APIVersion, unknown.Kind) != nil {
 			return // not a list of pods; the splitter may find objects in it nevertheless
 		}
 		if err != nil {
 			// What the splitter is stricter about: one message, of a list, after the type that it is of.
-			require.True(t, errors.Is(err, errViolation) || errors.Is(err, errGarbled) ||
+			require.True(t, errors.Is(err, ErrViolation) || errors.Is(err, errGarbled) ||
 				errors.Is(err, io.ErrUnexpectedEOF), "%v", err)
 			return
 		}
@@ -78,8 +82,8 @@ func FuzzSplitProtoList(f *testing.F) {
 		}
 		for i, r := range found {
 			a := c.decode(r, true)
-			require.NoError(t, a.err)
-			require.Equal(t, &list.Items[i], a.object)
+			require.NoError(t, a.Err)
+			require.Equal(t, &list.Items[i], a.Object)
 		}
 	})
 }
@@ -91,15 +95,29 @@ func twice(message []byte) bool {
 	return seen[1] > 1 || seen[2] > 1
 }
 
-func codecOf[L runtime.Object](t testing.TB) codec {
+func decoderOf[L runtime.Object](t testing.TB) *Decoder {
 	t.Helper()
-	s, err := newSource[*corev1.Pod](REST[L](noClient{}, "pods", ""), newInterner[*corev1.Pod](false))
+	d, err := NewDecoder(reflect.TypeFor[L](), true)
 	require.NoError(t, err)
-	return s.(*rawSource).codec
+	return d
+}
+
+func podAt(name, version string) *corev1.Pod {
+	return &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name),
+			ResourceVersion: version}}
+}
+
+func podList(version string, pods ...*corev1.Pod) *corev1.PodList {
+	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
+	for _, p := range pods {
+		list.Items = append(list.Items, *p)
+	}
+	return list
 }
 
 func FuzzSplitJSONList(f *testing.F) {
-	f.Add(jsonList(podList("5", podAt("a", "3"), podAt("b", "4")), nil))
+	f.Add(wiretest.JSONList(podList("5", podAt("a", "3"), podAt("b", "4")), nil))
 	f.Add([]byte(`{ "apiVersion":"v1", "items":[ {"a":"\\"]}"} , {} ],"kind":"PodList",` +
 		`"metadata":{"resourceVersion":"5"},"x":[1,{"y":null}]}`))
 	f.Add([]byte(`{"kind":"PodList","metadata":{"continue":"\u0041"},"items":null}`))
@@ -153,10 +171,11 @@ func duplicated(body []byte) bool {
 
 // The model: one frame after the other, each decoded by itself.
 func FuzzSplitProtoWatch(f *testing.F) {
-	f.Add(append(protoFrame(watch.Added, podAt("a", "3"), nil), protoFrame(watch.Deleted, podAt("a", "4"), nil)...))
-	f.Add(protoFrame(watch.Bookmark, podAt("", "4"), nil)[:20])
-	twice := protoField(enveloped("Pod", nil), 1, nil) // what comes twice is merged
-	f.Add(protoFrameOf(watch.Added, twice))
+	f.Add(append(wiretest.ProtoFrame(watch.Added, podAt("a", "3"), nil),
+		wiretest.ProtoFrame(watch.Deleted, podAt("a", "4"), nil)...))
+	f.Add(wiretest.ProtoFrame(watch.Bookmark, podAt("", "4"), nil)[:20])
+	twice := wiretest.ProtoField(wiretest.Enveloped("Pod", nil), 1, nil) // what comes twice is merged
+	f.Add(wiretest.ProtoFrameOf(watch.Added, twice))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		found, _, err := sameEitherWay(t, body, splitProtoWatch)
 		var events []metav1.WatchEvent
@@ -186,7 +205,8 @@ func FuzzSplitProtoWatch(f *testing.F) {
 }
 
 func FuzzSplitJSONWatch(f *testing.F) {
-	f.Add(append(jsonFrame(watch.Added, podAt("a", "3"), nil), jsonFrame(watch.Deleted, podAt("a", "4"), nil)...))
+	f.Add(append(wiretest.JSONFrame(watch.Added, podAt("a", "3"), nil),
+		wiretest.JSONFrame(watch.Deleted, podAt("a", "4"), nil)...))
 	f.Add([]byte(`{"object":{"a":[]},"type":"A\u0044DED","more":{}}{"type":"x","object":1}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		found, _, _ := sameEitherWay(t, body, splitJSONWatch)
@@ -217,10 +237,10 @@ func FuzzDecodeObject(f *testing.F) {
 	f.Add(encoded, true, false)
 	f.Add(inJSON, false, false)
 	f.Add(inJSON[:20], false, true)
-	c := codecOf[*corev1.PodList](f)
+	c := decoderOf[*corev1.PodList](f)
 	f.Fuzz(func(t *testing.T, data []byte, protobuf, cut bool) {
 		a := c.decode(raw{event: watch.Added, data: data, cut: cut}, protobuf)
-		require.NotNil(t, a.object)
+		require.NotNil(t, a.Object)
 		var model corev1.Pod
 		var failed error
 		if protobuf {
@@ -228,11 +248,11 @@ func FuzzDecodeObject(f *testing.F) {
 		} else {
 			failed = json.Unmarshal(data, &model)
 		}
-		if misplaced(model.APIVersion, model.Kind) == nil {
-			require.Equal(t, failed != nil || cut, a.err != nil)
+		if isObject(model.APIVersion, model.Kind) == nil {
+			require.Equal(t, failed != nil || cut, a.Err != nil)
 		}
 		if failed == nil {
-			o := a.object.(metav1.Object)
+			o := a.Object.(metav1.Object)
 			require.Contains(t, []string{"", model.Name}, o.GetName(), "what is left of it is of the same object")
 		}
 	})

@@ -1,0 +1,18 @@
+// Package wire turns the bytes of a list or watch response into objects, while they arrive.
+//
+//	response body --split--> Batch of raw objects --decode--> Batch of Events --> the reflector
+//	               reader.go                       decoder.go
+//
+// The caller makes one [Decoder] for a resource and calls [Decoder.Read] for each response. The [Reader] that it
+// returns delivers batches of [Event] values; [Reader.End] says how the response ended.
+//
+// An object that cannot be decoded, or is larger than 16 MB, is an Event with an error that names the object. Only
+// bytes that do not show where one object ends and the next begins end the response.
+//
+//	reader.go      Reader, Batch: the goroutines of one response
+//	json.go        where one object ends and the next begins, in JSON
+//	protobuf.go    the same in protobuf
+//	decoder.go     Decoder, Event: the bytes of one object into the object
+//	limits.go      how much is too much, and the errors
+//	intern         what objects have in common is in memory once
+package wire

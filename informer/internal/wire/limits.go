@@ -1,0 +1,44 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// These bounds hold whatever the server sends. They are far above what an API server sends (etcd takes objects of
+// 1.5 MB), so only a broken or hostile response meets them. Sizes are in bytes of the encoded form, after the transport
+// has unzipped it.
+const (
+	// maxObject bounds one object. A larger one is an Event with an error; the rest of the response goes on.
+	maxObject = 16 << 20
+	// maxListBytes bounds one response to a list. A larger one fails as a whole.
+	maxListBytes = 16 << 30
+	// maxHead bounds what is held of an object that is too large, and of whatever stands around the objects.
+	maxHead = 64 << 10
+	// maxKindlessBytes bounds the items that wait for the kind of their list.
+	maxKindlessBytes = 64 << 20
+	// maxQuoted bounds each name, or other string of the server's, in an error.
+	maxQuoted = 256
+)
+
+var (
+	// ErrTooLarge is wrapped by the errors of whatever exceeds a bound.
+	ErrTooLarge = errors.New("too large")
+	// ErrViolation is wrapped by the errors of responses that break the protocol of the Kubernetes API.
+	ErrViolation = errors.New("the server broke the protocol")
+	// ErrUndecodable is wrapped by the errors of bytes that are no object. It stands for the decoder's own error, which
+	// may quote the object, and the object may be a Secret.
+	ErrUndecodable = errors.New("the answer could not be read or decoded; the details are withheld, as they may " +
+		"quote the object")
+
+	errGarbled = fmt.Errorf("%w: not the protobuf or JSON of the Kubernetes API", ErrUndecodable)
+)
+
+// Brief returns what an error shows of a string of the server's: at most its first 256 bytes.
+func Brief[S ~string](s S) string {
+	if len(s) <= maxQuoted {
+		return string(s)
+	}
+	return strings.ToValidUTF8(string(s[:maxQuoted]), "") + "..."
+}

@@ -1,0 +1,340 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// Reader reads the response to one list or watch request. It has one goroutine that splits, and for a large response
+// one decoder for each processor. All of them end with Close.
+//
+// The splitter never holds objects back while it waits for more bytes. It decodes a small batch itself and leaves a
+// large one to the decoders. The channel of batches keeps the order of the response, and so the order of the events of
+// each key; its capacity bounds how far decoding runs ahead of the receiver.
+type Reader struct {
+	// Batches delivers the objects in the order of the response, and is closed at its end.
+	Batches <-chan *Batch
+
+	decoder *Decoder
+	body    io.ReadCloser
+	batches chan *Batch
+	// undecoded are the batches for the decoders; nil while there are no decoders. It belongs to the splitter.
+	undecoded chan *Batch
+	// head and err are what End returns. The splitter sets them before it closes batches.
+	head metav1.ListMeta
+	err  error
+
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+}
+
+// A batch is delivered when it has this many objects or bytes; one with fewer than minParallel objects is not worth
+// waking a decoder. The first object of a batch waits until the last one is decoded: batches of 128 objects made the
+// median latency of a busy watch a third longer, and lists no faster.
+const batchObjects, batchBytes, minParallel = 32, 256 << 10, 8
+
+// Batch is some objects that stand next to each other in a response.
+type Batch struct {
+	// List is the ListMeta of the list, or nil if the response has not shown it yet: it may stand behind the items.
+	List *metav1.ListMeta
+
+	raws     []raw
+	bytes    []byte // raws point into it
+	protobuf bool
+	decoded  chan struct{} // closed once events and err are final
+	events   []Event
+	err      error // why events are missing; nil if none is
+}
+
+// Events waits until the batch is decoded. The caller may keep the objects, but not the slice. An error says that
+// events are missing.
+func (b *Batch) Events() ([]Event, error) {
+	<-b.decoded
+	return b.events, b.err
+}
+
+// Read starts to read the body of the response to a list or, if list is false, a watch. The reading ends with ctx; the
+// caller must call Close in any case.
+func (d *Decoder) Read(ctx context.Context, body io.ReadCloser, list bool) *Reader {
+	ctx, cancel := context.WithCancel(ctx)
+	// Two for each decoder: one that is being decoded, and one that waits for the receiver.
+	batches := make(chan *Batch, 2*runtime.GOMAXPROCS(0))
+	r := &Reader{Batches: batches, decoder: d, body: body, batches: batches, cancel: cancel}
+	r.ended.Go(func() {
+		r.err = lifecycle.ErrExited // unless read returns
+		defer func() {
+			if r.err == lifecycle.ErrExited {
+				d.exits.Note()
+			}
+			if r.undecoded != nil {
+				close(r.undecoded)
+			}
+			close(batches)
+		}()
+		// The user's transport may have made the body.
+		if panicked := lifecycle.Try(func() { r.err = r.read(ctx, list) }); panicked != nil {
+			r.err = fmt.Errorf("reading the answer: %w", panicked)
+		}
+	})
+	return r
+}
+
+// End returns the ListMeta of a list that was read completely, and why the response ended: nil for a complete list,
+// io.EOF for a watch that ended between two events, ctx.Err() if ctx ended. It is valid once Batches is closed.
+func (r *Reader) End() (metav1.ListMeta, error) { return r.head, r.err }
+
+// Close ends the reading and waits for its goroutines.
+func (r *Reader) Close() {
+	r.cancel()
+	r.body.Close()
+	for range r.batches {
+		// drained, so that the splitter can end
+	}
+	r.ended.Wait()
+}
+
+// What one response used serves the next: a list in pages is hundreds of responses, and these were a quarter of all
+// that it allocated.
+var (
+	spareBatches = sync.Pool{New: func() any { return &Batch{} }}
+	spareBuffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 64<<10) }}
+)
+
+// Recycle takes back a batch whose events the caller no longer uses.
+func (r *Reader) Recycle(b *Batch) {
+	clear(b.events) // drop the references to the objects
+	clear(b.raws)   // and to buffers that the batch has outgrown
+	if cap(b.bytes) > 4*batchBytes {
+		b.bytes = nil // it has grown around an uncommonly large object
+	}
+	*b = Batch{raws: b.raws[:0], bytes: b.bytes[:0], events: b.events[:0]}
+	spareBatches.Put(b)
+}
+
+// read splits the response to its end.
+func (r *Reader) read(ctx context.Context, list bool) error {
+	limit := int64(0)
+	if list {
+		limit = maxListBytes
+	}
+	g := &gatherer{ctx: ctx, reader: r, list: list, batch: spareBatches.Get().(*Batch)}
+	g.response.add = g.add
+	from := spareBuffers.Get().(*bufio.Reader)
+	from.Reset(&flushing{from: r.body, flush: g.flush, limit: limit})
+	defer func() {
+		from.Reset(nil)
+		spareBuffers.Put(from)
+		if len(g.batch.raws) == 0 { // flush leaves it empty, unless a panic interrupted it
+			spareBatches.Put(g.batch)
+		}
+	}()
+	err := g.split(from)
+	if err == nil {
+		err = g.addKindless()
+	}
+	g.flush()
+	if list && err == nil {
+		r.head = *g.response.head
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// response is what the splitters find in a response.
+type response struct {
+	apiVersion, kind string           // of the list; in a protobuf watch those of the object of the latest event
+	head             *metav1.ListMeta // of the list; nil until it has been read
+	items, object    bool             // the response has items; it has a uid, so it is an object itself
+
+	add func(raw) // is called for each object; the bytes of the raw are valid until it returns
+}
+
+// isList returns an error unless the response, which has been read, is a list of objects. A resource may call its list
+// as it likes. A list has items, which may be left out if there are none, and no uid.
+func (r *response) isList() error {
+	if err := isObject(r.apiVersion, r.kind); err != nil {
+		return err
+	}
+	if r.kind == "" || r.object || !r.items && !strings.HasSuffix(r.kind, "List") {
+		return fmt.Errorf("%w: the answer is no list", ErrViolation)
+	}
+	return nil
+}
+
+// gatherer fills the batches of one response.
+type gatherer struct {
+	ctx            context.Context
+	reader         *Reader
+	response       response
+	list, protobuf bool
+	batch          *Batch
+	// kindless are the items of a list that take their kind from the list, and came before it. All servers send the
+	// kind first, but nothing says that they must.
+	kindless      []raw
+	kindlessBytes int
+}
+
+// split finds out the format of the response and calls the splitter for it.
+func (g *gatherer) split(from *bufio.Reader) error {
+	first, err := from.Peek(1)
+	switch {
+	case err != nil && g.list:
+		return truncated(err)
+	case err != nil:
+		return between(err)
+	}
+	// The first byte tells the format. In JSON it is a bracket or white space. In protobuf it is the first of the magic
+	// or, of a frame, the upper byte of a length, which is less than '\t' up to 150 MB. rest.Request does not pass on
+	// the Content-Type header.
+	g.protobuf = g.list && first[0] == protoMagic[0] || !g.list && first[0] < '\t'
+	switch {
+	case g.protobuf && !g.reader.decoder.protobuf:
+		return fmt.Errorf("%w: it answered in protobuf, which it was not asked for", ErrViolation)
+	case g.list && g.protobuf:
+		return splitProtoList(from, &g.response)
+	case g.list:
+		return splitJSONList(from, &g.response)
+	case g.protobuf:
+		return splitProtoWatch(from, &g.response)
+	default:
+		return splitJSONWatch(from, &g.response)
+	}
+}
+
+// add copies an object into the batch.
+func (g *gatherer) add(r raw) {
+	if g.list {
+		r.apiVersion, r.kind = g.response.apiVersion, g.response.kind
+		if r.kind == "" && g.reader.decoder.untyped() {
+			if g.kindlessBytes += len(r.data); g.kindlessBytes > maxKindlessBytes {
+				g.kindless = nil // addKindless returns the error
+			} else {
+				r.data = bytes.Clone(r.data)
+				g.kindless = append(g.kindless, r)
+			}
+			return
+		}
+	}
+	b := g.batch
+	start := len(b.bytes)
+	b.bytes = append(b.bytes, r.data...)
+	r.data = b.bytes[start:len(b.bytes):len(b.bytes)]
+	b.raws, b.protobuf = append(b.raws, r), g.protobuf
+	if len(b.raws) == batchObjects || len(b.bytes) >= batchBytes {
+		g.flush()
+	}
+}
+
+func (g *gatherer) addKindless() error {
+	if g.kindlessBytes > maxKindlessBytes {
+		return fmt.Errorf("%w: more than %d bytes of items before the kind of their list", ErrTooLarge,
+			maxKindlessBytes)
+	}
+	for _, r := range g.kindless {
+		g.add(r)
+	}
+	return nil
+}
+
+// flush delivers the batch, if there is anything in it, and begins another one.
+func (g *gatherer) flush() {
+	b := g.batch
+	if len(b.raws) == 0 {
+		return
+	}
+	b.List, b.decoded = g.response.head, make(chan struct{})
+	if len(b.raws) < minParallel {
+		g.reader.decode(b)
+	} else {
+		g.reader.decodeAside(g.ctx, b)
+	}
+	select {
+	case g.reader.batches <- b:
+	case <-g.ctx.Done():
+	}
+	g.batch = spareBatches.Get().(*Batch)
+}
+
+// decodeAside leaves a batch to the decoders. They start with the first batch that is worth it and live as long as the
+// response: a goroutine for each batch had to grow its stack each time. That, and room for two batches each, lets a
+// busy watch take in a tenth more.
+func (r *Reader) decodeAside(ctx context.Context, b *Batch) {
+	if r.undecoded == nil {
+		undecoded := make(chan *Batch, cap(r.batches))
+		r.undecoded = undecoded
+		for range runtime.GOMAXPROCS(0) {
+			r.ended.Go(func() {
+				for b := range undecoded {
+					r.decode(b)
+				}
+			})
+		}
+	}
+	select {
+	case r.undecoded <- b:
+	case <-ctx.Done():
+	}
+}
+
+// decode fills in the events of a batch.
+func (r *Reader) decode(b *Batch) {
+	b.err = lifecycle.ErrExited // unless the loop ends
+	defer func() {
+		if b.err != nil {
+			r.decoder.exits.Note()
+		}
+		close(b.decoded)
+	}()
+	for _, raw := range b.raws {
+		b.events = append(b.events, r.decoder.decode(raw, b.protobuf))
+	}
+	b.err = nil
+}
+
+// flushing is a stream that calls flush before each read that may have to wait.
+type flushing struct {
+	from  io.Reader
+	flush func()
+	read  int64
+	limit int64 // of what is read, in bytes; zero for none
+}
+
+func (f *flushing) Read(p []byte) (int, error) {
+	if f.limit > 0 && f.read > f.limit {
+		return 0, fmt.Errorf("%w: a list of more than %d bytes in one answer", ErrTooLarge, f.limit)
+	}
+	f.flush()
+	n, err := f.from.Read(p)
+	f.read += int64(n)
+	return n, err
+}
+
+// truncated makes the end of a stream in the middle of a value an error.
+func truncated(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// between makes the end of a watch between two events an ordinary one. The response to a watch has no length, so HTTP
+// reports each connection that is lost as an unexpected EOF.
+func between(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return io.EOF
+	}
+	return err
+}
