@@ -62,21 +62,21 @@ type legacy struct {
 	waited bool   // the Lease was not released: it stood unchanged for the whole wait
 }
 
-// Leave says what the next leader is to be told: the release of this tenure's Lease writes it into an annotation. The
+// SetHandover says what the next leader is to be told: the release of this tenure's Lease writes it into an annotation. The
 // lead function calls it before it returns; the last call counts, and one by anybody who does not lead does nothing. An
 // empty word, and one of more than 128 KiB, is none. No word is left by a leader that crashes or gets stuck, whose
-// Lease expires, or that never calls Leave: whoever wrote nothing leaves what [Elector.Left] returned.
-func (e *Elector) Leave(word string) {
+// Lease expires, or that never calls SetHandover: whoever wrote nothing leaves what [Elector.Handover] returned.
+func (e *Elector) SetHandover(word string) {
 	if t := e.tenure.Load(); t != nil {
 		t.leave(word)
 	}
 }
 
-// Left returns the word that the leader before this tenure has left, or "" if it has left none, if somebody else has
+// Handover returns the word that the leader before this tenure has left, or "" if it has left none, if somebody else has
 // led since, or if this candidate does not lead. Without a word, waited tells how the Lease was taken: true after it
 // had stood unchanged for its whole duration, false at once, as when its holder released it. Anybody who may write the
 // Lease may have written the word, too.
-func (e *Elector) Left() (word string, waited bool) {
+func (e *Elector) Handover() (word string, waited bool) {
 	t := e.tenure.Load()
 	if t == nil {
 		return "", false

@@ -17,9 +17,9 @@ func leadOnce(t *testing.T, e *Elector, words ...string) (found string, waited b
 	ctx, cancel := quiet(t)
 	defer cancel()
 	require.NoError(t, e.Run(ctx, func(context.Context) error {
-		found, waited = e.Left()
+		found, waited = e.Handover()
 		for _, word := range words {
-			e.Leave(word)
+			e.SetHandover(word)
 		}
 		return nil
 	}))
@@ -32,8 +32,8 @@ func TestALeaderLeavesWordForTheNext(t *testing.T) {
 		first, second := candidate(t, s.link("first")), candidate(t, s.link("second"))
 		leads := func(e *Elector, finds string, words ...string) {
 			t.Helper()
-			e.Leave("it does not lead yet")
-			found, waited := e.Left()
+			e.SetHandover("it does not lead yet")
+			found, waited := e.Handover()
 			require.Empty(t, found, "it does not lead yet")
 			require.False(t, waited)
 			found, waited = leadOnce(t, e, words...)
@@ -94,7 +94,7 @@ func TestALostTenureLeavesNoWordBehind(t *testing.T) {
 		require.ErrorIs(t, first.Run(ctx, func(ctx context.Context) error {
 			s.edit(wipe)
 			<-ctx.Done()
-			first.Leave("old")
+			first.SetHandover("old")
 			return nil
 		}), ErrLost)
 		found, waited := leadOnce(t, second, "new")

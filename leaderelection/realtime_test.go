@@ -53,8 +53,8 @@ func TestElectorsUnderLoadInRealTime(t *testing.T) {
 					e.Token()
 					e.Observed()
 					_ = e.Ready()
-					e.Leave("a word")
-					e.Left()
+					e.SetHandover("a word")
+					e.Handover()
 					wire := roundTrip(func(req *http.Request) (*http.Response, error) {
 						return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
 					})

@@ -48,7 +48,7 @@ func TestTheLeaseIsKeptWhileWorkGoesOn(t *testing.T) {
 					done := make(chan error, 1)
 					go func() {
 						done <- e.Run(ctx, func(ctx context.Context) error {
-							e.Leave("a word")
+							e.SetHandover("a word")
 							if cause != "by itself" {
 								<-ctx.Done()
 							}

@@ -27,7 +27,7 @@ type tenure struct {
 	sent, sentWall time.Time
 	// lastErr is why the last renewal failed; nil after an acknowledged one.
 	lastErr error
-	// word is what the release is to leave; see [Elector.Leave].
+	// word is what the release is to leave; see [Elector.SetHandover].
 	word string
 }
 

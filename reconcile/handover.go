@@ -31,8 +31,8 @@ import (
 // leader, and to read what the last one has left. Without a word, waited says that nobody has led for as long as a
 // crashed leader is waited for.
 type handover interface {
-	Leave(word string)
-	Left() (word string, waited bool)
+	SetHandover(word string)
+	Handover() (word string, waited bool)
 }
 
 // legacy is how far the writes to one resource have got: in one namespace, if its informer follows namespaces by
@@ -128,8 +128,8 @@ func encoded(all []legacy) string {
 
 // passOn leaves the next leader the word that was there for this process, which has written nothing.
 func passOn(h handover) {
-	word, _ := h.Left()
-	h.Leave(word)
+	word, _ := h.Handover()
+	h.SetHandover(word)
 }
 
 // inherit waits until the caches of all controllers are as far as the last leader's word says, or, without one, until
@@ -137,7 +137,7 @@ func passOn(h handover) {
 // false if ctx has ended before.
 func (m *Manager) inherit(ctx context.Context, h handover) (rest []legacy, ok bool) {
 	log, began := klog.FromContext(ctx), time.Now()
-	word, waited := h.Left()
+	word, waited := h.Handover()
 	var left []legacy
 	if word != "" {
 		if err := json.Unmarshal([]byte(word), &left); err != nil {

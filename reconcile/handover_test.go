@@ -27,13 +27,13 @@ type lease struct {
 	lost bool          // whoever leads cannot leave any, as after a crash, and has been waited for
 }
 
-func (l *lease) Leave(word string) {
+func (l *lease) SetHandover(word string) {
 	if !l.lost {
 		l.word = word
 	}
 }
 
-func (l *lease) Left() (string, bool) { return l.left, l.lost }
+func (l *lease) Handover() (string, bool) { return l.left, l.lost }
 
 func (l *lease) Run(ctx context.Context, lead func(context.Context) error) error {
 	select {

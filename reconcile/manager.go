@@ -30,11 +30,11 @@ var (
 // holds for this process only then, and not at all if lead returns an error that wraps [ErrStuck]: some reconcile goes
 // on.
 //
-// An Elector may have more methods, as *leaderelection.Elector does. With Leave(word string) and Left() (word string,
-// waited bool) it can hand over: what a leader leaves before lead returns is what the next one finds, and workers start
-// when the caches have seen what the last leader wrote; waited says, where no word was left, that nobody has led for as
-// long as a crashed leader is waited for. With Ready() error it says why this process could not lead, and /readyz says
-// so, too.
+// An Elector may have more methods, as *leaderelection.Elector does. With SetHandover(word string) and Handover() (word
+// string, waited bool) it can hand over: what a leader leaves before lead returns is what the next one finds, and
+// workers start when the caches have seen what the last leader wrote; waited says, where no word was left, that nobody
+// has led for as long as a crashed leader is waited for. With Ready() error it says why this process could not lead,
+// and /readyz says so, too.
 type Elector interface {
 	Run(ctx context.Context, lead func(ctx context.Context) error) error
 }
@@ -459,7 +459,7 @@ func (m *Manager) act(ctx, tenure context.Context) error {
 			passOn(h)
 			return nil
 		}
-		defer func() { h.Leave(m.leave(rest)) }()
+		defer func() { h.SetHandover(m.leave(rest)) }()
 	}
 	var workers lifecycle.Group
 	for _, c := range m.opts.Controllers {
