@@ -135,7 +135,7 @@ func (c *Controller) start(taking, acting context.Context, group *lifecycle.Grou
 	for range c.workers {
 		add()
 	}
-	group.Go("prober of controller "+c.name, func() { c.ledger.probe(taking, group, c.name) })
+	group.Go("prober of controller "+c.name, func() { c.ledger.runProber(taking, group, c.name) })
 }
 
 // putBack ends a claim on which no run has ended. The key waits for whoever leads next in this process, and its
@@ -149,7 +149,7 @@ func (c *Controller) putBack(claim workqueue.Claim[Key]) {
 func (w *worker) handle(claim workqueue.Claim[Key]) {
 	w.claim = claim
 	c, key := w.Controller, claim.Key()
-	if c.ledger.parks(key) {
+	if c.ledger.park(key) {
 		w.log.V(4).Info("Parked until the caches have seen what the last run wrote, and may be acted on", "key", key)
 		claim.Park(0) // what settles the last of its debts adds it, be that before this line
 		return

@@ -29,7 +29,7 @@ import (
 func probing(t *testing.T, l *ledger, ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group lifecycle.Group
-	group.Go("prober", func() { l.probe(ctx, &group, "test") })
+	group.Go("prober", func() { l.runProber(ctx, &group, "test") })
 	return func() {
 		cancel()
 		require.NoError(t, group.Wait(time.Minute))
@@ -43,9 +43,9 @@ func TestAnObjectThatTheServerIsStillDeletingIsNoProof(t *testing.T) {
 			return informer.Version{UID: "u", ResourceVersion: "9", Deleting: true}, true, nil
 		}})
 		l.wrote(klog.Background(), parent, podWrite("a", "9", true))
-		require.True(t, l.parks(parent))
-		probeIn(t, l, parkingTime)
-		require.True(t, l.parks(parent), "the server has the object, and the cache is at 5 and has not seen version 9")
+		require.True(t, l.park(parent))
+		probeIn(t, l, doubtAfter)
+		require.True(t, l.park(parent), "the server has the object, and the cache is at 5 and has not seen version 9")
 	})
 }
 
@@ -57,9 +57,9 @@ func TestVersionsThatCannotBeComparedAreNoProof(t *testing.T) {
 				return informer.Version{UID: "u", ResourceVersion: "v-c"}, true, nil
 			}})
 		l.wrote(klog.Background(), parent, podWrite("a", "v-b", false))
-		require.True(t, l.parks(parent))
-		probeIn(t, l, parkingTime)
-		require.True(t, l.parks(parent), "the server has the object, and the cache has none")
+		require.True(t, l.park(parent))
+		probeIn(t, l, doubtAfter)
+		require.True(t, l.park(parent), "the server has the object, and the cache has none")
 		require.Equal(t, 1, pods.relists, "a list is to tell")
 	})
 }
@@ -76,10 +76,10 @@ func TestAProbeThatEndsItsGoroutineIsFollowedByAnother(t *testing.T) {
 		}})
 		stop := probing(t, l, t.Context())
 		l.wrote(klog.Background(), parent, podWrite("pod", "7", false))
-		require.True(t, l.parks(parent))
+		require.True(t, l.park(parent))
 		time.Sleep(time.Minute)
 		stop()
-		require.False(t, l.parks(parent))
+		require.False(t, l.park(parent))
 	})
 }
 
@@ -96,12 +96,12 @@ func TestALogSinkThatPanicsEndsNoProber(t *testing.T) {
 		sink := funcr.New(func(_, _ string) { panic("the disk is full") }, funcr.Options{})
 		stop := probing(t, l, klog.NewContext(t.Context(), sink))
 		l.wrote(klog.Background(), parent, podWrite("pod", "7", false))
-		require.True(t, l.parks(parent))
+		require.True(t, l.park(parent))
 		time.Sleep(time.Minute)
 		up.Store(true)
 		time.Sleep(time.Minute)
 		stop()
-		require.False(t, l.parks(parent))
+		require.False(t, l.park(parent))
 	})
 }
 
@@ -133,11 +133,11 @@ func TestWhileAServerWantsToBeLeftAloneNothingIsQuiet(t *testing.T) {
 		sink := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
 		stop := probing(t, l, klog.NewContext(t.Context(), sink))
 		l.wrote(klog.Background(), parent, podWrite("pod", "7", false))
-		require.True(t, l.parks(parent))
+		require.True(t, l.park(parent))
 		time.Sleep(10 * time.Minute)
 		stop()
 		require.Len(t, lines, 1)
-		require.Contains(t, lines[0], unanswered)
+		require.Contains(t, lines[0], serverSilent)
 	})
 }
 

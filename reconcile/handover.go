@@ -158,13 +158,13 @@ func (m *Manager) inherit(ctx context.Context, h handover) (rest []legacy, ok bo
 			waiting = append(waiting, estate{c.ledger, settled})
 		}
 	}
-	waiting = settledWithin(ctx, waiting, parkingTime)
+	waiting = settledWithin(ctx, waiting, doubtAfter)
 	doubted := len(waiting) > 0 && ctx.Err() == nil
 	if doubted {
 		for _, e := range waiting {
 			e.ledger.doubtLegacies(log)
 		}
-		waiting = settledWithin(ctx, waiting, parkingTime)
+		waiting = settledWithin(ctx, waiting, doubtAfter)
 	}
 	for _, e := range waiting {
 		e.ledger.disinherit()
@@ -197,7 +197,7 @@ func (m *Manager) recognised(left []legacy) []legacy {
 	for _, c := range m.opts.Controllers {
 		for _, ca := range c.ledger.caches {
 			known[ca.Name()] = true
-			if !ca.learner.has() {
+			if !ca.learner.hasScope() {
 				named = append(named, legacy{Informer: ca.Name(), Relist: true})
 			}
 		}
@@ -238,8 +238,8 @@ func (l *ledger) legacies() (all []legacy) {
 	for _, c := range l.caches {
 		for _, left := range c.followed() {
 			part := left.Namespace
-			now := c.now(part)
-			if now.foreign {
+			now := c.progress(part)
+			if now.unfollowed {
 				continue
 			}
 			// What was written to one namespace may have been followed with all, or the other way round, by then.
@@ -259,7 +259,7 @@ func (l *ledger) legacies() (all []legacy) {
 			}
 			for _, a := range l.accounts {
 				left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {
-					return d.object.cache == c && (d.deleted || d.list > 0) && here(c.part(d.object.key.Namespace))
+					return d.object.cache == c && (d.deleted || d.list > 0) && here(c.scopeName(d.object.key.Namespace))
 				})
 			}
 			if left != left.place() {
@@ -273,7 +273,7 @@ func (l *ledger) legacies() (all []legacy) {
 // followed returns what the informer of a cache asks for, without a word about it. Of one whose requests do not pass
 // TrackWrites no more is known than its name.
 func (c *cache) followed() (all []legacy) {
-	for _, s := range c.learner.all() {
+	for _, s := range c.learner.allScopes() {
 		t := s.target
 		all = append(all, legacy{Host: t.host, Group: t.group, Resource: t.resource, Namespace: t.namespace})
 	}
@@ -285,8 +285,8 @@ func (c *cache) followed() (all []legacy) {
 
 // stands reports whether a mark of a namespace is of the cluster as it is, which has not gone back to an older state
 // since. now is that of the part to which it belongs if the namespace is followed no longer.
-func (c *cache) stands(m mark, namespace string, now moment) bool {
-	if own := c.now(namespace); !own.foreign {
+func (c *cache) stands(m mark, namespace string, now progress) bool {
+	if own := c.progress(namespace); !own.unfollowed {
 		now = own
 	}
 	return m.rewinds == now.rewinds
@@ -315,12 +315,12 @@ func (l *ledger) inherit(all []legacy, taken []bool) <-chan struct{} {
 			left := all[i]
 			taken[i] = true
 			d := &debt{owner: heir, object: object{c, Key{Namespace: namespace}}, resourceVersion: left.ResourceVersion}
-			now := c.now(namespace)
+			now := c.progress(namespace)
 			if left.Relist || left.Listed != "" && !atLeast(now.resourceVersion, left.Listed) {
 				d.list = c.Relist(namespace, nil)
 			} else {
 				l.mu.Lock()
-				c.shows(namespace, mark{left.Listed, now.rewinds})
+				c.noteShown(namespace, mark{left.Listed, now.rewinds})
 				l.mu.Unlock()
 			}
 			if d.list > 0 || d.resourceVersion != "" {
@@ -332,7 +332,7 @@ func (l *ledger) inherit(all []legacy, taken []bool) <-chan struct{} {
 				take(i, left.Namespace)
 			}
 		}
-		for _, s := range c.learner.all() {
+		for _, s := range c.learner.allScopes() {
 			// The other process may know the server under another name; but if this one knows several servers, the
 			// names have to do.
 			sameHost := slices.ContainsFunc(all,
@@ -350,8 +350,8 @@ func (l *ledger) inherit(all []legacy, taken []bool) <-chan struct{} {
 	if !ok {
 		return nil
 	}
-	a.settled = make(chan struct{})
-	return a.settled
+	a.allPaid = make(chan struct{})
+	return a.allPaid
 }
 
 // doubtLegacies lets the informers of caches that are behind list anew.
@@ -369,7 +369,7 @@ func (l *ledger) doubtLegacies(log klog.Logger) {
 		log.Error(nil, "The cache is behind what the last leader wrote; its informer lists anew, and the workers wait",
 			"informer", c.Name(),
 			"health", c.HealthIn(namespace))
-		l.doubt(c, namespace, fmt.Errorf("the cache has not seen for %s what the last leader wrote", parkingTime))
+		l.relistBehind(c, namespace, fmt.Errorf("the cache has not seen for %s what the last leader wrote", doubtAfter))
 	}
 }
 

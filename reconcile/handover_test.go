@@ -99,7 +99,7 @@ func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 	}{
 		"it is there already":  {does: creates, want: "1 child after 0s", lists: 1},
 		"it lags for a moment": {does: creates, heals: time.Second, want: "1 child after 1s", lists: 1},
-		"it lags until it is doubted": {does: creates, heals: parkingTime + time.Second, want: "1 child after 11s",
+		"it lags until it is doubted": {does: creates, heals: doubtAfter + time.Second, want: "1 child after 11s",
 			lists: 1},
 		"it lags for ever": {does: creates, heals: time.Hour, want: "0 child after 20s", lists: 1},
 		"a deletion that nobody has seen": {does: func(ctx context.Context,
@@ -174,7 +174,7 @@ func deletes(ctx context.Context, api *mapAPI) {
 // loses leaves at once after a write whose answer was lost, before its cache has listed anew.
 func loses(ctx context.Context, api *mapAPI) {
 	api.Hold()
-	ctx.Value(runKey{}).(*run).lost(ctx, target{host: "server", resource: "configmaps"})
+	ctx.Value(runKey{}).(*run).lostAnswer(ctx, target{host: "server", resource: "configmaps"})
 }
 
 func TestAWordThatCannotBeReadIsNoWord(t *testing.T) {
@@ -248,7 +248,7 @@ func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 		for i := range namespaces {
 			write(0, fmt.Sprintf("team-%d", i), "pods", 1000+i*7%namespaces) // the last is not the latest
 		}
-		c.ledger.lost(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "team-3"})
+		c.ledger.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "team-3"})
 		word := (&Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}).leave(nil)
 		require.LessOrEqual(t, len(word), maxWord)
 		var left []legacy
@@ -426,7 +426,7 @@ func TestAWordForgetsWhatTheClusterHasGoneBackFrom(t *testing.T) {
 	l := newController(t, keys(&journal{}), Options{}).ledger
 	pods := listing(l, &still{resourceVersion: "5"})
 	l.wrote(klog.Background(), parent, podWrite("a", "7", false))
-	l.lost(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
+	l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
 	pods.listed++
 	l.reached(l.caches[0], "")
 	require.Equal(t, []legacy{{Host: "server", Resource: "pods", ResourceVersion: "7", Listed: "5"}}, l.legacies())

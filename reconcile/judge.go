@@ -13,11 +13,11 @@ import (
 
 // target reads an address that is written to. It is exact, and followed is true, if one of the caches follows what is
 // there; if none does, it is good for names. What a user may take for tracked, and is not, is said once.
-func (l *ledger) target(log klog.Logger, address string) (t target, followed bool) {
+func (l *ledger) targetOf(log klog.Logger, address string) (t target, followed bool) {
 	passed := false
 	for _, c := range l.caches {
-		if t, ok := c.learner.read(address); ok {
-			if what := t.resource + "/" + t.subresource; separate[t.subresource] {
+		if t, ok := c.learner.targetOf(address); ok {
+			if what := t.resource + "/" + t.subresource; ownAnswer[t.subresource] {
 				l.once(what, func() {
 					log.Info("Writes to this subresource are not waited for: "+
 						"the answers do not tell what has become of the object", "resource", what)
@@ -25,10 +25,10 @@ func (l *ledger) target(log klog.Logger, address string) (t target, followed boo
 			}
 			return t, true
 		}
-		heard, _ := c.learner.heard()
+		heard, _ := c.learner.tracked()
 		passed = passed || heard
 	}
-	t = guess(address)
+	t = guessTarget(address)
 	if !passed {
 		l.once("", func() {
 			log.Error(nil, "Writes are tracked, but no informer of this controller makes its requests through "+
@@ -37,7 +37,7 @@ func (l *ledger) target(log klog.Logger, address string) (t target, followed boo
 		})
 	}
 	for _, c := range l.caches {
-		if at := c.learner.elsewhere(t); at != "" {
+		if at := c.learner.hostOf(t); at != "" {
 			l.once(t.host+" "+t.group+"/"+t.resource, func() {
 				log.Info("Writes to this resource are not waited for, as the informer follows it at another server. "+
 					"If that is the same server by another name, one name has to do for all clients",
@@ -50,7 +50,7 @@ func (l *ledger) target(log klog.Logger, address string) (t target, followed boo
 
 // once calls fn unless it has been called for something of that name.
 func (l *ledger) once(name string, fn func()) {
-	if _, before := l.said.LoadOrStore(name, true); !before {
+	if _, before := l.loggedOnce.LoadOrStore(name, true); !before {
 		fn()
 	}
 }
@@ -63,30 +63,30 @@ func (l *ledger) once(name string, fn func()) {
 // does, any of them may see it.
 func (l *ledger) wrote(log klog.Logger, key Key, w write) {
 	if w.object.Name == "" || w.resourceVersion == "" && !w.deleted {
-		l.lost(log, key, w.target) // the answer does not tell what has been written
+		l.lostAnswer(log, key, w.target) // the answer does not tell what has been written
 		return
 	}
 	var debts, others []*debt
 	known := false
 	for _, c := range l.caches {
-		s := c.learner.of(w.object.Namespace)
-		if s == nil || !s.about(w.target) || !s.names(w.object) {
+		s := c.learner.scopeOf(w.object.Namespace)
+		if s == nil || !s.sameResource(w.target) || !s.admitsName(w.object) {
 			continue
 		}
 		d := &debt{owner: key, object: object{c, w.object}, uid: w.uid, deleted: w.deleted}
 		d.resourceVersion = w.resourceVersion
-		knows := l.knows(d)
+		knows := l.hasOrExpects(d)
 		known = known || knows
 		switch {
 		case d.uid == "" && d.deleted:
-			l.lost(log, key, w.target) // the answer does not tell which object it was
+			l.lostAnswer(log, key, w.target) // the answer does not tell which object it was
 			return
-		case knows || s.labels.Empty() || w.labelled && s.labels.Matches(labels.Set(w.labels)):
+		case knows || s.labels.Empty() || w.labelsKnown && s.labels.Matches(labels.Set(w.labels)):
 			debts = append(debts, d)
-		case !w.labelled:
+		case !w.labelsKnown:
 			others = append(others, d)
 		}
-		if s.doubtful() {
+		if s.needsFields() {
 			l.once(c.Name()+" "+s.asked[1], func() {
 				log.Info("The answer to a write does not tell whether this informer will see it, so the key waits "+
 					"until the cache has passed its version, or the server has been asked",
@@ -104,7 +104,7 @@ func (l *ledger) wrote(log klog.Logger, key Key, w write) {
 
 // knows reports whether a cache has the object that was written, or is about to. If the answer has not told its UID,
 // the object in the cache does.
-func (l *ledger) knows(d *debt) bool {
+func (l *ledger) hasOrExpects(d *debt) bool {
 	l.mu.Lock()
 	about := func(other *debt) bool { return other.uid == d.uid && other.list == 0 }
 	owed := slices.ContainsFunc(l.objects[d.object], about)

@@ -70,7 +70,7 @@ func FuzzAddresses(f *testing.F) {
 		f.Add(path, strings.Replace(path, "/pods", "/namespaces/b/pods/p", 1))
 	}
 	f.Fuzz(func(t *testing.T, asked, written string) {
-		from, to := address(&url.URL{Host: "S", Path: asked}), address(&url.URL{Host: "s", Path: written})
+		from, to := addressOf(&url.URL{Host: "S", Path: asked}), addressOf(&url.URL{Host: "s", Path: written})
 		c, namespace, ok := collectionOf(from)
 		all := collections(strings.Split(strings.TrimSuffix(from, "/"), "/"))
 		require.Equal(t, len(all) > 0, ok, "%q was read as %+v, and may be any of %+v", from, c, all)
@@ -78,12 +78,12 @@ func FuzzAddresses(f *testing.F) {
 			return
 		}
 		require.Contains(t, all, shape{c.root, namespace, c.resource}, "%q", from)
-		own, in := c.read(from)
+		own, in := c.targetOf(from)
 		require.True(t, in, "%q is not of its own collection", from)
 		require.Equal(t, target{host: c.host, group: c.group, resource: c.resource, namespace: namespace}, own)
 
 		rest, under := strings.CutPrefix(to, c.root+"/")
-		got, in := c.read(to)
+		got, in := c.targetOf(to)
 		if !under {
 			require.False(t, in, "%q is not under %q", to, c.root)
 			return
@@ -94,7 +94,7 @@ func FuzzAddresses(f *testing.F) {
 			want := target{c.host, c.group, c.resource, space, name, subresource}
 			require.Equal(t, want, got, "%q of %+v", to, c)
 		}
-		_ = guess(to)
+		_ = guessTarget(to)
 	})
 }
 
@@ -109,7 +109,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind, version, name, uid, resourceVersion, field string, list bool, anything []byte) {
 		for _, media := range []string{"application/json", "application/cbor", "application/vnd.kubernetes.protobuf"} {
 			if !bytes.Contains(anything, []byte(metav1.DryRunAll)) {
-				require.False(t, dryDeletion(media, anything))
+				require.False(t, isDryDeletion(media, anything))
 			}
 			_, _ = decodeMetadata(media, anything)
 			if !bytes.Contains(anything, []byte("webhook")) && !bytes.Contains(anything, []byte("quota")) {

@@ -554,7 +554,7 @@ func TestADryRunIsKnownWhereverItIsSaid(t *testing.T) {
 	}
 	t.Run("a body that breaks", func(t *testing.T) {
 		b := newBench(t, "https://server/api/v1/pods")
-		broken := io.MultiReader(bytes.NewReader([]byte(`{"dryRun":["All"],`)), failing{errors.New("broken")})
+		broken := io.MultiReader(bytes.NewReader([]byte(`{"dryRun":["All"],`)), failingReader{errors.New("broken")})
 		var sent error
 		next := transport(func(got *http.Request) (*http.Response, error) {
 			_, sent = io.ReadAll(got.Body)
@@ -752,7 +752,7 @@ func TestWhatIsNotTrackedIsSaidOnce(t *testing.T) {
 			"server/api/v1/namespaces/default/pods/a/eviction",      // whose answer tells nothing of the pod
 			"server/apis/example.com/v1/namespaces/default/gadgets", // which nobody follows
 		} {
-			l.target(log, address)
+			l.targetOf(log, address)
 		}
 	}
 	require.Len(t, lines, 2)

@@ -28,28 +28,28 @@ import (
 // An informer may follow several namespaces, each by itself. A version is reached, a list complete, and the cluster
 // found to have gone back in one namespace; the namespace of an object, or of a key, tells which.
 type ledger struct {
-	wake   func(Key)                // puts a key into the queue; called without mu
-	waited func(Key, time.Duration) // is told how long a key was parked; called without mu
-	caches []*cache                 // complete before the Manager starts
+	enqueue  func(Key)                // puts a key into the queue; called without mu
+	unparked func(Key, time.Duration) // is told how long a key was parked; called without mu
+	caches   []*cache                 // complete before the Manager starts
 
 	// open is the number of debts, so that an event costs one load while there are none.
 	open atomic.Int64
 	// news holds a value if the prober has to look at the places before its alarm rings.
-	news chan struct{}
+	rescan chan struct{}
 	// said has the names of what the log has been told of once.
-	said sync.Map
+	loggedOnce sync.Map
 
 	mu sync.Mutex
 	// Guarded by mu. Each open debt is in one account and in one place, and, unless it is a list that settles it, under
 	// one object; neither map has an empty entry.
 	accounts map[Key]*account
 	objects  map[object][]*debt
-	alarm    time.Time // when the prober looks at the places next; zero: not before there is news
+	nextScan time.Time // when the prober looks at the places next; zero: not before there is news
 }
 
 // cache is an informer that a controller depends on, as its ledger sees it.
 type cache struct {
-	dependency
+	trackedInformer
 	learner *learner // set by the Manager before it starts the informer
 
 	// apart is true if the informer follows namespaces by themselves. It is changed with the ledger's mu held.
@@ -59,15 +59,15 @@ type cache struct {
 	// is listed and watched, see part: written is what the next leader's cache has to have seen; shown is how far the
 	// cache had come when it first showed what no version tells, which the next one has to have reached, too, or to
 	// list anew.
-	places  map[string]*place
-	gone    departed
-	written map[string]mark
-	shown   map[string]mark
+	partitions map[string]*partition
+	gone       recentlyGone
+	written    map[string]mark
+	shown      map[string]mark
 }
 
 // dependency is as much of an informer as the ledger uses; *[informer.SharedIndexInformer] is one for every type of
 // object.
-type dependency interface {
+type trackedInformer interface {
 	Informer
 	Version(Key) (informer.Version, bool)
 	Invalid(Key) error
@@ -86,22 +86,22 @@ type mark struct {
 
 // moment is how far a cache has come in a namespace. begun is the number of the latest list that was begun, and listed
 // that of the latest one that is complete.
-type moment struct {
-	foreign                bool // the informer does not follow the namespace
+type progress struct {
+	unfollowed             bool // the informer does not follow the namespace
 	resourceVersion        string
 	begun, listed, rewinds int
 }
 
 // now asks the informer; it may be called with the ledger's mu held.
-func (c *cache) now(namespace string) moment {
+func (c *cache) progress(namespace string) progress {
 	h := c.HealthIn(namespace)
-	return moment{h.State == "", c.ResourceVersion(namespace), h.Lists, h.Listed, h.Rewinds}
+	return progress{h.State == "", c.ResourceVersion(namespace), h.Lists, h.Listed, h.Rewinds}
 }
 
 // part returns what is listed and watched together with the objects of a namespace: that namespace alone, or none if it
 // is all of them.
-func (c *cache) part(namespace string) string {
-	if s := c.learner.of(namespace); s != nil {
+func (c *cache) scopeName(namespace string) string {
+	if s := c.learner.scopeOf(namespace); s != nil {
 		return s.target.namespace
 	}
 	return namespace
@@ -124,18 +124,18 @@ type debt struct {
 
 	// Set by owe, and not changed after. begun is the number of the latest list that had been begun: any later one
 	// shows the write. rewinds is of the cache.
-	noted   time.Time
-	begun   int
-	rewinds int
+	openedAt time.Time
+	begun    int
+	rewinds  int
 
 	// Guarded by the ledger's mu. met is true of a deletion if the cache has ever held the object: where it does not
 	// any more, it has seen the deletion. place is nil once the debt is settled; the rest says where it stands in the
 	// account, and in the place by age and by version: -1 if the version has been reached, or is no number.
-	met   bool
-	place *place
-	slot  int
-	age   *list.Element
-	rank  int
+	onceHeld  bool
+	partition *partition
+	slot      int
+	age       *list.Element
+	rank      int
 }
 
 const (
@@ -148,18 +148,18 @@ const (
 
 func newLedger(wake func(Key), waited func(Key, time.Duration)) *ledger {
 	return &ledger{
-		wake: wake, waited: waited, news: make(chan struct{}, 1),
+		enqueue: wake, unparked: waited, rescan: make(chan struct{}, 1),
 		accounts: make(map[Key]*account), objects: make(map[object][]*debt),
 	}
 }
 
 // cacheOf returns the ledger's view of an informer; there is one for each, however many sources use it.
-func (l *ledger) cacheOf(inf dependency) *cache {
+func (l *ledger) cacheOf(inf trackedInformer) *cache {
 	if c := l.find(inf); c != nil {
 		return c
 	}
 	c := &cache{
-		dependency: inf, places: make(map[string]*place), written: make(map[string]mark), shown: make(map[string]mark),
+		trackedInformer: inf, partitions: make(map[string]*partition), written: make(map[string]mark), shown: make(map[string]mark),
 	}
 	l.caches = append(l.caches, c)
 	return c
@@ -167,7 +167,7 @@ func (l *ledger) cacheOf(inf dependency) *cache {
 
 func (l *ledger) find(inf Informer) *cache {
 	for _, c := range l.caches {
-		if Informer(c.dependency) == inf {
+		if Informer(c.trackedInformer) == inf {
 			return c
 		}
 	}
@@ -176,10 +176,10 @@ func (l *ledger) find(inf Informer) *cache {
 
 // lost records a write that may have happened or not: the answer has been lost. Only a list that begins now can tell,
 // and the prober asks for it: those who want one share it.
-func (l *ledger) lost(log klog.Logger, key Key, t target) {
+func (l *ledger) lostAnswer(log klog.Logger, key Key, t target) {
 	for _, c := range l.caches {
-		for _, s := range c.learner.all() {
-			if !s.about(t) || !s.reaches(t) {
+		for _, s := range c.learner.allScopes() {
+			if !s.sameResource(t) || !s.mayHold(t) {
 				continue
 			}
 			log.V(4).Info("It is unknown whether a write has happened", "informer", c.Name(),
@@ -199,19 +199,19 @@ func (l *ledger) owe(d *debt) {
 	// finds the debt. It looks for one only if open says that there are any, so the debt is counted before the cache is
 	// looked at.
 	l.open.Add(1)
-	now := c.now(c.placeName(d.object.key.Namespace))
-	d.noted, d.begun, d.rewinds = time.Now(), now.begun, now.rewinds
+	now := c.progress(c.partitionName(d.object.key.Namespace))
+	d.openedAt, d.begun, d.rewinds = time.Now(), now.begun, now.rewinds
 	unknown := d.list == newList
 	if unknown {
 		d.list = now.begun + 1
 	}
-	c.passes(d.object.key.Namespace, mark{d.resourceVersion, now.rewinds})
+	c.noteWritten(d.object.key.Namespace, mark{d.resourceVersion, now.rewinds})
 	if d.deleted {
-		l.trace(d)
+		l.recall(d)
 	}
 	if d.settled(now) {
 		if d.deleted || d.list > 0 {
-			c.shows(d.object.key.Namespace, mark{now.resourceVersion, now.rewinds})
+			c.noteShown(d.object.key.Namespace, mark{now.resourceVersion, now.rewinds})
 		}
 		l.open.Add(-1)
 		return
@@ -226,30 +226,30 @@ func (l *ledger) owe(d *debt) {
 	if d.list == 0 {
 		l.objects[d.object] = append(l.objects[d.object], d)
 	}
-	p := c.placeOf(d.object.key.Namespace, now)
+	p := c.partitionOf(d.object.key.Namespace, now)
 	p.add(d)
 	if unknown {
-		p.wanted = max(p.wanted, d.list)
+		p.listWanted = max(p.listWanted, d.list)
 	}
-	if unknown || l.alarm.IsZero() || d.noted.Add(parkingTime).Before(l.alarm) {
-		l.ring()
+	if unknown || l.nextScan.IsZero() || d.openedAt.Add(doubtAfter).Before(l.nextScan) {
+		l.scanNow()
 	}
 }
 
 // ring lets the prober look at the places.
-func (l *ledger) ring() {
+func (l *ledger) scanNow() {
 	select {
-	case l.news <- struct{}{}:
+	case l.rescan <- struct{}{}:
 	default: // it has not taken the last news yet
 	}
 }
 
 // trace finds out what is known of an object that has been deleted: whether the cache has ever held it, and, if not, a
 // version at which it still was. The ledger's mu is held.
-func (l *ledger) trace(d *debt) {
+func (l *ledger) recall(d *debt) {
 	c := d.object.cache
 	h, held := c.Version(d.object.key)
-	d.met = held && h.UID == d.uid || c.gone.has(d.uid)
+	d.onceHeld = held && h.UID == d.uid || c.gone.has(d.uid)
 	for _, earlier := range l.objects[d.object] {
 		if earlier.uid == d.uid && !atLeast(d.resourceVersion, earlier.resourceVersion) {
 			d.resourceVersion = earlier.resourceVersion
@@ -258,13 +258,13 @@ func (l *ledger) trace(d *debt) {
 }
 
 // passes moves the mark of what was written in a namespace on. The ledger's mu is held.
-func (c *cache) passes(namespace string, m mark) { m.moves(c.written, c.part(namespace)) }
+func (c *cache) noteWritten(namespace string, m mark) { m.advance(c.written, c.scopeName(namespace)) }
 
 // shows moves the mark of what no version tells on. The ledger's mu is held.
-func (c *cache) shows(namespace string, m mark) { m.moves(c.shown, c.part(namespace)) }
+func (c *cache) noteShown(namespace string, m mark) { m.advance(c.shown, c.scopeName(namespace)) }
 
 // moves puts the mark in the place of an earlier one.
-func (m mark) moves(marks map[string]mark, part string) {
+func (m mark) advance(marks map[string]mark, part string) {
 	last := marks[part]
 	if m.resourceVersion != "" && (m.rewinds != last.rewinds || !atLeast(last.resourceVersion, m.resourceVersion)) {
 		marks[part] = m
@@ -273,9 +273,9 @@ func (m mark) moves(marks map[string]mark, part string) {
 
 // settled reports whether the cache, which has come this far, shows the write or something later. The ledger's mu is
 // held.
-func (d *debt) settled(now moment) bool {
+func (d *debt) settled(now progress) bool {
 	switch {
-	case now.foreign:
+	case now.unfollowed:
 		return true // it will never be seen
 	case now.rewinds != d.rewinds:
 		return true // what was written is in a future that the cluster has gone back from
@@ -290,7 +290,7 @@ func (d *debt) settled(now moment) bool {
 		return h.Deleting
 	case held && h.UID == d.uid && atLeast(h.ResourceVersion, d.resourceVersion):
 		return true
-	case d.met:
+	case d.onceHeld:
 		return true // and the cache does not hold it any more
 	}
 	// The cache shows nothing of the write. Either it has gone past it, or it has not got there yet.
@@ -299,24 +299,24 @@ func (d *debt) settled(now moment) bool {
 		passed = passed || atLeast(now.resourceVersion, d.resourceVersion) ||
 			held && atLeast(h.ResourceVersion, d.resourceVersion)
 	}
-	return passed && !d.rejected()
+	return passed && !d.invalid()
 }
 
 // rejected reports whether the cache knows of an object of that name whose present state it could not take. Then the
 // cache may have gone past the write, and still nobody who reads it sees what was written.
-func (d *debt) rejected() bool { return d.object.cache.Invalid(d.object.key) != nil }
+func (d *debt) invalid() bool { return d.object.cache.Invalid(d.object.key) != nil }
 
 // pay removes a debt that is settled, unless it has been removed before, of a place that has come as far as now says.
 // undone says that what was written is no more. It adds the key to those that are to go on, if this was the last debt
 // of a key that is parked, or that has to be reconciled since a write of its is undone. The ledger's mu is held.
-func (l *ledger) pay(keys []resumed, d *debt, now moment, undone bool) []resumed {
-	if d.place == nil {
+func (l *ledger) pay(keys []wokenKey, d *debt, now progress, undone bool) []wokenKey {
+	if d.partition == nil {
 		return keys
 	}
-	d.place.remove(d)
+	d.partition.remove(d)
 	l.open.Add(-1)
 	if d.list > 0 && now.listed >= d.list {
-		d.object.cache.shows(d.object.key.Namespace, mark{now.resourceVersion, now.rewinds})
+		d.object.cache.noteShown(d.object.key.Namespace, mark{now.resourceVersion, now.rewinds})
 	}
 	a := l.accounts[d.owner]
 	last := len(a.debts) - 1
@@ -324,14 +324,14 @@ func (l *ledger) pay(keys []resumed, d *debt, now moment, undone bool) []resumed
 	a.debts[d.slot].slot = d.slot
 	a.debts[last] = nil
 	a.debts = a.debts[:last]
-	a.undone = a.undone || undone || d.rewinds != now.rewinds
+	a.mustRun = a.mustRun || undone || d.rewinds != now.rewinds
 	if last == 0 {
 		delete(l.accounts, d.owner)
-		if a.settled != nil {
-			close(a.settled)
+		if a.allPaid != nil {
+			close(a.allPaid)
 		}
-		if d.owner != heir && (!a.since.IsZero() || a.undone) {
-			keys = append(keys, resumed{d.owner, a.since})
+		if d.owner != heir && (!a.parkedSince.IsZero() || a.mustRun) {
+			keys = append(keys, wokenKey{d.owner, a.parkedSince})
 		}
 	}
 	if d.list != 0 {
@@ -345,10 +345,10 @@ func (l *ledger) pay(keys []resumed, d *debt, now moment, undone bool) []resumed
 }
 
 // settle pays those of the debts that are settled, and returns the keys that are to go on. The ledger's mu is held.
-func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (keys []resumed) {
+func (l *ledger) settle(debts []*debt, settled func(*debt) bool) (keys []wokenKey) {
 	for _, d := range debts {
-		if d.place != nil && settled(d) {
-			keys = l.pay(keys, d, d.place.now(), false)
+		if d.partition != nil && settled(d) {
+			keys = l.pay(keys, d, d.partition.progress(), false)
 		}
 	}
 	return keys
@@ -369,20 +369,20 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 		l.mu.Unlock()
 		return
 	}
-	now := c.now(c.placeName(key.Namespace))
-	var keys []resumed
+	now := c.progress(c.partitionName(key.Namespace))
+	var keys []wokenKey
 	for _, d := range slices.Clone(debts) {
 		own := d.deleted && d.uid == uid
 		if own && deleted {
-			c.passes(key.Namespace, mark{resourceVersion, now.rewinds})
+			c.noteWritten(key.Namespace, mark{resourceVersion, now.rewinds})
 		}
-		d.met = d.met || own
+		d.onceHeld = d.onceHeld || own
 		if own && deleted || d.settled(now) {
 			keys = l.pay(keys, d, now, false)
 		}
 	}
 	l.mu.Unlock()
-	l.resume(keys)
+	l.wakeUp(keys)
 }
 
 // maxGone is how many of the objects that have left a cache are remembered: those of the time between the event of a
@@ -390,12 +390,12 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 const maxGone = 1024
 
 // departed are the UIDs of the objects that have left a cache last.
-type departed struct {
+type recentlyGone struct {
 	uids []types.UID
 	next int // where the next one is put once there are maxGone
 }
 
-func (g *departed) add(uid types.UID) {
+func (g *recentlyGone) add(uid types.UID) {
 	if len(g.uids) < maxGone {
 		g.uids = append(g.uids, uid)
 		return
@@ -404,7 +404,7 @@ func (g *departed) add(uid types.UID) {
 	g.next = (g.next + 1) % maxGone
 }
 
-func (g *departed) has(uid types.UID) bool { return slices.Contains(g.uids, uid) }
+func (g *recentlyGone) has(uid types.UID) bool { return slices.Contains(g.uids, uid) }
 
 // atLeast reports whether version a is b or later. Versions that are no numbers, as some aggregated API servers give,
 // can only be equal.

@@ -115,11 +115,11 @@ func newFamily(t *testing.T, tracked bool) *family {
 		has := children.Len() > 0
 		switch {
 		case f.neverHappens.Load():
-			ctx.Value(runKey{}).(*run).lost(ctx, target{host: "server", resource: "configmaps", namespace: "default"})
+			ctx.Value(runKey{}).(*run).lostAnswer(ctx, target{host: "server", resource: "configmaps", namespace: "default"})
 		case !has && !f.unwanted.Load() || f.always.Load():
 			child := f.api.Create(configMap(fmt.Sprintf("child-%d", f.created.Add(1))))
 			if f.answerLost.Load() {
-				ctx.Value(runKey{}).(*run).lost(ctx,
+				ctx.Value(runKey{}).(*run).lostAnswer(ctx,
 					target{host: "server", resource: "configmaps", namespace: "default"})
 				break
 			}
@@ -240,7 +240,7 @@ func TestAWriteThatIsGoneFromTheServerIsNotWaitedFor(t *testing.T) {
 		f.look()
 		f.api.Delete("default", "child-1") // by somebody else
 		f.look()
-		time.Sleep(parkingTime - time.Second)
+		time.Sleep(doubtAfter - time.Second)
 		synctest.Wait()
 		require.EqualValues(t, 1, f.runs.Load())
 		time.Sleep(2 * time.Second)
@@ -265,17 +265,17 @@ func TestAWriteThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
 				live:            func(context.Context, Key) (informer.Version, bool, error) { return there, true, nil },
 			})
 			l.wrote(klog.Background(), parent, podWrite("a", "100", false))
-			require.True(t, l.parks(parent))
-			require.Zero(t, probeIn(t, l, parkingTime-1))
-			require.True(t, l.parks(parent))
+			require.True(t, l.park(parent))
+			require.Zero(t, probeIn(t, l, doubtAfter-1))
+			require.True(t, l.park(parent))
 			require.Equal(t, 1, probeIn(t, l, 1))
 			require.Equal(t, lists, pods.relists)
 			if lists > 0 {
-				require.True(t, l.parks(parent), "a list has to tell")
+				require.True(t, l.park(parent), "a list has to tell")
 				pods.listed, pods.begun = pods.listed+1, pods.begun+1
 				l.reached(l.caches[0], "")
 			}
-			require.False(t, l.parks(parent), "parked for ever")
+			require.False(t, l.park(parent), "parked for ever")
 			require.Zero(t, l.open.Load())
 		})
 	}
@@ -378,7 +378,7 @@ func TestAnObjectThatTheCacheCannotTakeKeepsItsKeyParked(t *testing.T) {
 				lists := children.Health().Lists
 
 				end(api.mapAPI)
-				time.Sleep(2 * lastProbe)
+				time.Sleep(2 * maxProbePause)
 				synctest.Wait()
 				require.EqualValues(t, 1-children.Len(), c.ledger.open.Load(), "it is seen, or waited for")
 				require.Equal(t, lists, children.Health().Lists, "a list would not help")
@@ -405,7 +405,7 @@ func TestTheServerIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 			}})
 			ctx, cancel := context.WithCancel(t.Context())
 			var group lifecycle.Group
-			group.Go("prober", func() { l.probe(ctx, &group, "test") })
+			group.Go("prober", func() { l.runProber(ctx, &group, "test") })
 			for i := range 100 {
 				l.wrote(klog.Background(), parent, podWrite(fmt.Sprint("pod-", i), "7", false))
 			}
@@ -433,9 +433,9 @@ func TestADeletionThatTheServerHasForgottenIsNotWaitedFor(t *testing.T) {
 			live:    func(context.Context, Key) (informer.Version, bool, error) { return there, true, nil },
 		})
 		l.wrote(klog.Background(), parent, podWrite("a", "", true))
-		require.True(t, l.parks(parent))
-		require.Equal(t, 1, probeIn(t, l, parkingTime))
-		require.False(t, l.parks(parent), "parked for ever")
+		require.True(t, l.park(parent))
+		require.Equal(t, 1, probeIn(t, l, doubtAfter))
+		require.False(t, l.park(parent), "parked for ever")
 	})
 }
 
@@ -452,12 +452,12 @@ func TestAServerThatDoesNotAnswerIsAskedAboutOneWriteAtATime(t *testing.T) {
 			l.wrote(klog.Background(), parent, podWrite(name, "7", false))
 		}
 		began := time.Now()
-		require.Equal(t, 1, probeIn(t, l, parkingTime))
-		require.Equal(t, parkingTime+backoff.MaxRetryAfter, time.Since(began), "all three together")
+		require.Equal(t, 1, probeIn(t, l, doubtAfter))
+		require.Equal(t, doubtAfter+backoff.MaxRetryAfter, time.Since(began), "all three together")
 		require.Equal(t, 1, asked)
-		require.True(t, l.parks(parent))
+		require.True(t, l.park(parent))
 		require.Zero(t, probeIn(t, l, 0), "at once again")
-		require.Equal(t, 1, probeIn(t, l, firstProbe))
+		require.Equal(t, 1, probeIn(t, l, probePause))
 		require.Equal(t, 2, asked)
 	})
 }
@@ -466,9 +466,9 @@ func TestAServerThatDoesNotAnswerIsAskedAboutOneWriteAtATime(t *testing.T) {
 func probeIn(t *testing.T, l *ledger, after time.Duration) (probes int) {
 	t.Helper()
 	time.Sleep(after)
-	due, _, _ := l.turn()
+	due, _, _ := l.scan()
 	for _, p := range due {
-		l.examine(t.Context(), klog.Background(), p)
+		l.probe(t.Context(), klog.Background(), p)
 	}
 	return len(due)
 }
@@ -492,21 +492,21 @@ func TestACacheThatIsBehindIsAskedAboutOnce(t *testing.T) {
 		for i := range 500 {
 			l.wrote(klog.Background(), parent, podWrite(fmt.Sprint("pod-", i), "100", false))
 		}
-		require.True(t, l.parks(parent))
+		require.True(t, l.park(parent))
 		for range 3 {
-			require.Equal(t, 1, probeIn(t, l, parkingTime))
+			require.Equal(t, 1, probeIn(t, l, doubtAfter))
 		}
 		require.Equal(t, 1, asked)
 		require.Equal(t, 1, pods.relists, "one list is under way all the time")
 		require.ErrorContains(t, pods.doubt, "the cache has not seen for 10s what the server has of default/pod-")
 		n, longest := l.parked()
 		require.Equal(t, 1, n)
-		require.Equal(t, 3*parkingTime, longest)
+		require.Equal(t, 3*doubtAfter, longest)
 
 		pods.listed, pods.resourceVersion = 5, "100"
 		l.reached(l.caches[0], "")
 		require.Zero(t, l.open.Load())
-		require.False(t, l.parks(parent))
+		require.False(t, l.park(parent))
 	})
 }
 
@@ -545,16 +545,16 @@ func TestAListThatDoesNotComeKeepsTheKeyParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newController(t, keys(&journal{}), Options{}).ledger
 		pods := listing(l, &still{listed: 1})
-		l.lost(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
+		l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
 		require.Zero(t, pods.relists, "the prober asks for it, and nobody else")
 		for range 5 {
-			require.True(t, l.parks(parent))
-			probeIn(t, l, parkingTime)
+			require.True(t, l.park(parent))
+			probeIn(t, l, doubtAfter)
 		}
 		require.Equal(t, 1, pods.relists)
 		pods.listed = 2
 		l.reached(l.caches[0], "")
-		require.False(t, l.parks(parent))
+		require.False(t, l.park(parent))
 	})
 }
 
@@ -566,18 +566,18 @@ func TestACacheThatStaysBehindIsStale(t *testing.T) {
 		f.look()
 		f.look()
 		require.Equal(t, 1, f.controller.Stats().Parked)
-		time.Sleep(parkingTime + time.Second)
+		time.Sleep(doubtAfter + time.Second)
 		synctest.Wait()
 		h := f.children.Health()
 		require.Equal(t, informer.Stale, h.State)
 		require.ErrorContains(t, h.LastError, "the cache has not seen for 10s what the server has of default/child-1")
-		require.Equal(t, parkingTime+time.Second, f.controller.Stats().LongestParked)
+		require.Equal(t, doubtAfter+time.Second, f.controller.Stats().LongestParked)
 		f.api.Release()
 		time.Sleep(time.Minute)
 		require.Equal(t, informer.Live, f.children.Health().State)
 		require.EqualValues(t, 2, f.runs.Load())
 		require.Zero(t, f.controller.Stats().Parked)
-		require.Equal(t, []time.Duration{parkingTime + time.Second}, f.parked())
+		require.Equal(t, []time.Duration{doubtAfter + time.Second}, f.parked())
 	})
 }
 
@@ -602,7 +602,7 @@ func TestNothingFromBeforeARewindIsWaitedFor(t *testing.T) {
 		f.noWatches.Store(false)
 		time.Sleep(time.Second)
 		f.api.Create(configMap("of today")) // at a version that the informer has seen before
-		time.Sleep(parkingTime - 3*time.Second)
+		time.Sleep(doubtAfter - 3*time.Second)
 		synctest.Wait()
 		require.Equal(t, 1, f.children.Health().Rewinds)
 		require.EqualValues(t, 2, f.runs.Load(), "parked until the server is asked, at least")
@@ -697,7 +697,7 @@ func TestAListOfOneObjectTeachesNothing(t *testing.T) {
 	for _, query := range []string{"labelSelector=app%3Dx&watch=1", "limit=1"} {
 		l.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods", RawQuery: query}})
 	}
-	require.Equal(t, "app=x", l.of("default").asked[0])
+	require.Equal(t, "app=x", l.scopeOf("default").asked[0])
 }
 
 func TestVersionsAreNumbersOrCanOnlyBeEqual(t *testing.T) {
@@ -722,10 +722,10 @@ func TestADeletionIsNotSeenBeforeTheCreation(t *testing.T) {
 		key := Key{Namespace: "default", Name: "a"}
 		there, pods.resourceVersion = informer.Version{UID: "u", ResourceVersion: "7"}, "7"
 		l.saw(l.caches[0], key, "u", "7", false)
-		require.True(t, l.parks(parent), "the cache has the pod that the run has deleted")
+		require.True(t, l.park(parent), "the cache has the pod that the run has deleted")
 		there = informer.Version{}
 		l.saw(l.caches[0], key, "u", "8", true)
-		require.False(t, l.parks(parent))
+		require.False(t, l.park(parent))
 		require.Equal(t, "8", l.caches[0].written[""].resourceVersion, "what the next leader has to have seen")
 	})
 }
@@ -738,7 +738,7 @@ func TestAKeyWhoseWriteIsGoneIsReconciledAlthoughNobodyNamesIt(t *testing.T) {
 		f.api.Hold()
 		f.look()
 		f.api.Delete("default", "child-1")
-		time.Sleep(parkingTime)
+		time.Sleep(doubtAfter)
 		synctest.Wait()
 		require.EqualValues(t, 2, f.runs.Load())
 		require.EqualValues(t, 2, f.created.Load())
@@ -746,7 +746,7 @@ func TestAKeyWhoseWriteIsGoneIsReconciledAlthoughNobodyNamesIt(t *testing.T) {
 		time.Sleep(2 * quietTime)
 		f.controller.ledger.mu.Lock()
 		defer f.controller.ledger.mu.Unlock()
-		require.Empty(t, f.controller.ledger.caches[0].places, "what is quiet is forgotten")
+		require.Empty(t, f.controller.ledger.caches[0].partitions, "what is quiet is forgotten")
 	})
 }
 
@@ -815,7 +815,7 @@ func TestManyWritesThatAreGoneAreFewQuestions(t *testing.T) {
 				l.wrote(klog.Background(), Key{Name: fmt.Sprint(i)}, podWrite(fmt.Sprint("pod-", i), "100", false))
 			}
 			for range 10 {
-				probeIn(t, l, parkingTime)
+				probeIn(t, l, doubtAfter)
 			}
 			require.Equal(t, want.asked, asked)
 			require.Equal(t, want.relists, pods.relists, "a list tells what became of the rest")
@@ -835,27 +835,27 @@ func TestAfterAQuietTimeTroubleIsTheFirstAgain(t *testing.T) {
 		pods := listing(l, &still{listed: 1})
 		c := l.caches[0]
 		lose := func() (pause time.Duration) {
-			l.lost(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
+			l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
 			before := pods.relists
-			l.turn()
+			l.scan()
 			require.Equal(t, before+1, pods.relists)
 			pods.listed++
-			pause = time.Until(c.places[""].next)
+			pause = time.Until(c.partitions[""].notBefore)
 			l.reached(c, "")
 			require.Zero(t, l.open.Load())
 			return pause
 		}
 		for range 10 {
-			time.Sleep(lastProbe)
+			time.Sleep(maxProbePause)
 			lose()
 		}
-		time.Sleep(lastProbe)
-		require.Greater(t, lose(), lastProbe/2-1)
+		time.Sleep(maxProbePause)
+		require.Greater(t, lose(), maxProbePause/2-1)
 		time.Sleep(quietTime)
-		_, lines, _ := l.turn()
-		require.Equal(t, known, lines[0].trouble)
-		require.Empty(t, c.places)
-		require.LessOrEqual(t, lose(), firstProbe)
+		_, lines, _ := l.scan()
+		require.Equal(t, outcomesKnown, lines[0].trouble)
+		require.Empty(t, c.partitions)
+		require.LessOrEqual(t, lose(), probePause)
 	})
 }
 
@@ -875,8 +875,8 @@ func TestTheProberGoesOnInTheNextTenure(t *testing.T) {
 		for tenure := range 2 {
 			ctx, cancel := context.WithCancel(t.Context())
 			var group lifecycle.Group
-			group.Go("prober", func() { l.probe(ctx, &group, "test") })
-			time.Sleep(parkingTime + time.Second)
+			group.Go("prober", func() { l.runProber(ctx, &group, "test") })
+			time.Sleep(doubtAfter + time.Second)
 			cancel()
 			began := time.Now()
 			require.NoError(t, group.Wait(time.Minute))
@@ -969,19 +969,19 @@ func TestADeletionOfWhatTheCacheHasNotSeen(t *testing.T) {
 				}
 				l.wrote(klog.Background(), parent, podWrite("a", test.answer, true))
 				if test.proof != nil {
-					require.True(t, l.parks(parent), "the cache may be older than the object")
+					require.True(t, l.park(parent), "the cache may be older than the object")
 					test.proof(l, c, pods)
 				}
-				require.Equal(t, !test.atOnce, l.parks(parent))
+				require.Equal(t, !test.atOnce, l.park(parent))
 				require.Equal(t, test.written, c.written[""].resourceVersion)
 				if !test.atOnce {
-					probeIn(t, l, parkingTime)
+					probeIn(t, l, doubtAfter)
 					if name == "a later list that has it" {
-						require.True(t, l.parks(parent), "the server has not, so the cache is behind")
+						require.True(t, l.park(parent), "the server has not, so the cache is behind")
 						require.Equal(t, 1, pods.relists)
 						return
 					}
-					require.False(t, l.parks(parent), "the server, asked, says that it is gone, and the cache agrees")
+					require.False(t, l.park(parent), "the server, asked, says that it is gone, and the cache agrees")
 				}
 			})
 		})
@@ -996,7 +996,7 @@ func TestADeletionBesideAnotherObjectOfThatName(t *testing.T) {
 			return informer.Version{UID: "namesake", ResourceVersion: held}, true
 		}})
 		l.wrote(klog.Background(), parent, podWrite("a", "7", true))
-		require.Equal(t, !settled, l.parks(parent))
+		require.Equal(t, !settled, l.park(parent))
 	}
 }
 
@@ -1018,7 +1018,7 @@ func TestVersionsThatAreNoNumbers(t *testing.T) {
 	pods.listed = 4
 	l.reached(c, "")
 	require.Zero(t, l.open.Load())
-	require.Empty(t, c.places[""].byName)
+	require.Empty(t, c.partitions[""].byName)
 }
 
 // TestTheBooksAreInOrder notes and settles debts at random, and compares what is open with a plain walk.
@@ -1045,7 +1045,7 @@ func TestTheBooksAreInOrder(t *testing.T) {
 					l.reached(c, "")
 				case 3:
 					somewhere := target{host: "server", resource: "pods", namespace: "default"}
-					l.lost(klog.Background(), Key{Name: fmt.Sprint(random.IntN(5))}, somewhere)
+					l.lostAnswer(klog.Background(), Key{Name: fmt.Sprint(random.IntN(5))}, somewhere)
 				default:
 					if random.IntN(5) == 0 {
 						pods.listed++
@@ -1058,7 +1058,7 @@ func TestTheBooksAreInOrder(t *testing.T) {
 				}
 				requireInOrder(t, l)
 				for _, d := range openDebts(l) {
-					require.False(t, d.settled(d.place.now()), "seed %d: %+v is open", seed, d)
+					require.False(t, d.settled(d.partition.progress()), "seed %d: %+v is open", seed, d)
 				}
 			}
 			pods.rewinds++
@@ -1080,10 +1080,10 @@ func TestDebtsChangeTheirPlacesWithTheScope(t *testing.T) {
 		w.object.Namespace = namespace
 		l.wrote(klog.Background(), parent, w)
 	}
-	l.lost(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "two"})
+	l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "two"})
 	places := func() (names []string) {
 		requireInOrder(t, l)
-		return slices.Sorted(maps.Keys(c.places))
+		return slices.Sorted(maps.Keys(c.partitions))
 	}
 	require.Equal(t, []string{""}, places())
 	l.reached(c, "one")
@@ -1092,7 +1092,7 @@ func TestDebtsChangeTheirPlacesWithTheScope(t *testing.T) {
 	pods.resourceVersion = "9"
 	l.reached(c, "two")
 	require.EqualValues(t, 4, l.open.Load(), "what is in another namespace is not looked at")
-	_, lines, _ := l.turn()
+	_, lines, _ := l.scan()
 	require.Equal(t, 1, pods.relists, "the write of unknown outcome has gone with the others")
 	require.Len(t, lines, 1)
 	pods.resourceVersion = "10"
@@ -1134,13 +1134,13 @@ func requireInOrder(t *testing.T, l *ledger) {
 			require.Equal(t, slot, d.slot)
 			require.Same(t, d, d.age.Value)
 			if d.rank >= 0 {
-				require.Same(t, d, d.place.byVersion[d.rank])
+				require.Same(t, d, d.partition.byVersion[d.rank])
 			}
 		}
 	}
 	aged := 0
 	for _, c := range l.caches {
-		for name, p := range c.places {
+		for name, p := range c.partitions {
 			require.Equal(t, name, p.namespace)
 			aged += p.byAge.Len()
 			for i, d := range p.byVersion {
@@ -1154,7 +1154,7 @@ func requireInOrder(t *testing.T, l *ledger) {
 				}
 			}
 			for d := range p.forCache {
-				require.Same(t, p, d.place)
+				require.Same(t, p, d.partition)
 			}
 		}
 	}

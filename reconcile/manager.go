@@ -151,7 +151,7 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	for _, c := range opts.Controllers {
 		c.managed = true
 		for _, ca := range c.ledger.caches {
-			ca.learner = m.manage(ca.dependency).learner
+			ca.learner = m.manage(ca.trackedInformer).learner
 		}
 	}
 	for _, inf := range opts.Informers {
@@ -337,7 +337,7 @@ func (m *Manager) tracked(log klog.Logger) error {
 	seen := 0
 	for _, c := range m.opts.Controllers {
 		for _, ca := range c.ledger.caches {
-			passed, unread := ca.learner.heard()
+			passed, unread := ca.learner.tracked()
 			if !passed {
 				missing = append(missing, fmt.Errorf("controller %s depends on informer %s, whose requests do not "+
 					"pass TrackWrites as those of other informers do: call cfg.Wrap(reconcile.TrackWrites) on the "+
@@ -345,7 +345,7 @@ func (m *Manager) tracked(log klog.Logger) error {
 				continue
 			}
 			seen++
-			if !ca.learner.has() {
+			if !ca.learner.hasScope() {
 				log.Info("An informer asks for what is no collection of a Kubernetes API, so writes there are not "+
 					"waited for, unless Wrote and Deleted tell of them",
 					"controller", c.name, "informer", ca.Name(), "address", unread)

@@ -10,26 +10,26 @@ import (
 // itself, and nobody polls it: the prober asks for all keys whose debts are in one place.
 
 // parkingTime is how long a debt is open before the server is asked what became of the write.
-const parkingTime = 10 * time.Second
+const doubtAfter = 10 * time.Second
 
 // account is what one key waits for. It is guarded by the ledger's mu.
 type account struct {
 	debts []*debt // in no order
 	// since is when a worker first took the key and parked it; it is zero while none has.
-	since time.Time
+	parkedSince time.Time
 	// undone is true if a write of the key may have been undone, or never seen: then the key is reconciled again,
 	// whether anybody names it or not.
-	undone bool
+	mustRun bool
 	// settled, unless nil, is closed when there are no debts left.
-	settled chan struct{}
+	allPaid chan struct{}
 }
 
 // parks reports whether a key that a worker has taken has to wait. Then it is parked from now on. It is woken as soon
 // as it need not wait any more: so the worker ends its claim without a verdict, and without a time.
-func (l *ledger) parks(key Key) bool {
+func (l *ledger) park(key Key) bool {
 	for _, c := range l.caches {
 		if c.Fresh(key.Namespace) != nil {
-			l.await(key, c)
+			l.awaitReady(key, c)
 		}
 	}
 	if l.open.Load() == 0 {
@@ -38,8 +38,8 @@ func (l *ledger) parks(key Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, ok := l.accounts[key]
-	if ok && a.since.IsZero() {
-		a.since = time.Now()
+	if ok && a.parkedSince.IsZero() {
+		a.parkedSince = time.Now()
 	}
 	return ok
 }
@@ -47,7 +47,7 @@ func (l *ledger) parks(key Key) bool {
 // await lets a key owe, once, that a cache may be acted on in its namespace: that it is complete there, which it is not
 // yet if that namespace has been added or the selectors have been changed, and not older than MaxStaleness. A key
 // without a namespace needs all of them.
-func (l *ledger) await(key Key, c *cache) {
+func (l *ledger) awaitReady(key Key, c *cache) {
 	here := object{c, Key{Namespace: key.Namespace}}
 	awaits := func(d *debt) bool { return d.object == here && d.list == freshCache }
 	l.mu.Lock()
@@ -60,25 +60,25 @@ func (l *ledger) await(key Key, c *cache) {
 }
 
 // resumed is a key that has no debts left and is to be reconciled for that reason.
-type resumed struct {
-	key   Key
-	since time.Time // when it was parked; zero if it was not
+type wokenKey struct {
+	key         Key
+	parkedSince time.Time // when it was parked; zero if it was not
 }
 
 // report tells for how long the keys were parked.
-func (l *ledger) report(keys []resumed) {
+func (l *ledger) report(keys []wokenKey) {
 	for _, k := range keys {
-		if !k.since.IsZero() {
-			l.waited(k.key, time.Since(k.since))
+		if !k.parkedSince.IsZero() {
+			l.unparked(k.key, time.Since(k.parkedSince))
 		}
 	}
 }
 
 // resume lets the keys be reconciled.
-func (l *ledger) resume(keys []resumed) {
+func (l *ledger) wakeUp(keys []wokenKey) {
 	l.report(keys)
 	for _, k := range keys {
-		l.wake(k.key)
+		l.enqueue(k.key)
 	}
 }
 
@@ -88,9 +88,9 @@ func (l *ledger) parked() (n int, longest time.Duration) {
 	defer l.mu.Unlock()
 	now := time.Now()
 	for _, a := range l.accounts {
-		if !a.since.IsZero() {
+		if !a.parkedSince.IsZero() {
 			n++
-			longest = max(longest, now.Sub(a.since))
+			longest = max(longest, now.Sub(a.parkedSince))
 		}
 	}
 	return n, longest

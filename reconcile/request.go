@@ -43,7 +43,7 @@ type collection struct {
 }
 
 // address is what two requests to one server have in common however they are written, and the path.
-func address(u *url.URL) string {
+func addressOf(u *url.URL) string {
 	host := strings.ToLower(u.Host)
 	switch strings.ToLower(u.Scheme) {
 	case "https":
@@ -96,7 +96,7 @@ func cutLast(address string) (before, last string, ok bool) {
 }
 
 // read reads the address of a request to the collection, or to something in it.
-func (c *collection) read(address string) (t target, ok bool) {
+func (c *collection) targetOf(address string) (t target, ok bool) {
 	rest, ok := strings.CutPrefix(address, c.root)
 	if !ok {
 		return t, false
@@ -107,10 +107,10 @@ func (c *collection) read(address string) (t target, ok bool) {
 		return t, false
 	}
 	t = target{host: c.host, group: c.group}
-	t.resource, t.name, t.subresource = three(rest)
+	t.resource, t.name, t.subresource = cutTwo(rest)
 	if t.resource == "namespaces" && (c.resource != "namespaces" || !ofNamespace(t.subresource)) {
 		t.namespace = t.name
-		t.resource, t.name, t.subresource = three(t.subresource)
+		t.resource, t.name, t.subresource = cutTwo(t.subresource)
 	}
 	t.subresource, _, _ = strings.Cut(t.subresource, "/")
 	return t, t.resource == c.resource
@@ -121,7 +121,7 @@ func (c *collection) read(address string) (t target, ok bool) {
 func ofNamespace(rest string) bool { return rest == "" || rest == "status" || rest == "finalize" }
 
 // three cuts a path into two segments and the rest.
-func three(path string) (first, second, rest string) {
+func cutTwo(path string) (first, second, rest string) {
 	first, path, _ = strings.Cut(path, "/")
 	second, rest, _ = strings.Cut(path, "/")
 	return first, second, rest
@@ -129,7 +129,7 @@ func three(path string) (first, second, rest string) {
 
 // guess says what a request that is not read by any collection seems to be about. It is good for names, and nothing is
 // decided by it.
-func guess(address string) (t target) {
+func guessTarget(address string) (t target) {
 	parts := strings.Split(address, "/")
 	for i := 1; i < len(parts); i++ {
 		c := collection{target: target{host: strings.Join(parts[:i], "/")}}
@@ -147,7 +147,7 @@ func guess(address string) (t target) {
 		if inside := parts[version+1:]; c.resource == "namespaces" && len(inside) > 2 && !ofNamespace(inside[2]) {
 			c.resource = inside[2]
 		}
-		t, _ = c.read(address)
+		t, _ = c.targetOf(address)
 		return t
 	}
 	return t
@@ -166,16 +166,16 @@ func dryRun(req *http.Request) (*http.Request, bool) {
 	if req.Method != http.MethodDelete || req.Body == nil || req.Body == http.NoBody {
 		return req, asked
 	}
-	req, body, whole := peek(req)
+	req, body, whole := peekBody(req)
 	if whole && len(body) == 0 {
 		return req, asked
 	}
-	return req, whole && dryDeletion(req.Header.Get("Content-Type"), body)
+	return req, whole && isDryDeletion(req.Header.Get("Content-Type"), body)
 }
 
 // peek reads the body of a request, unless that is long: whole is false then. The request that it returns has the body
 // as it was.
-func peek(req *http.Request) (same *http.Request, body []byte, whole bool) {
+func peekBody(req *http.Request) (same *http.Request, body []byte, whole bool) {
 	from := req.Body
 	if req.GetBody != nil {
 		again, err := req.GetBody()
@@ -192,7 +192,7 @@ func peek(req *http.Request) (same *http.Request, body []byte, whole bool) {
 	}
 	rest := io.Reader(req.Body)
 	if err != nil {
-		rest = failing{err}
+		rest = failingReader{err}
 	}
 	same = new(http.Request)
 	*same = *req // as a RoundTripper may not change it
@@ -207,12 +207,12 @@ type readCloser struct {
 }
 
 // failing is the rest of a body that could not be read.
-type failing struct{ err error }
+type failingReader struct{ err error }
 
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
+func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
 // dryDeletion reports whether the body of a deletion asks for a dry run.
-func dryDeletion(contentType string, body []byte) bool {
+func isDryDeletion(contentType string, body []byte) bool {
 	if !bytes.Contains(body, []byte(metav1.DryRunAll)) {
 		return false // which is how the only value there is looks in every encoding
 	}
@@ -232,7 +232,7 @@ func dryDeletion(contentType string, body []byte) bool {
 	case runtime.ContentTypeProtobuf:
 		var envelope runtime.Unknown
 		var message metav1.DeleteOptions
-		raw, _ := bytes.CutPrefix(body, protobufMark)
+		raw, _ := bytes.CutPrefix(body, protobufPrefix)
 		if err = envelope.Unmarshal(raw); err == nil {
 			err = message.Unmarshal(envelope.Raw)
 		}

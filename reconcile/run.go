@@ -127,8 +127,8 @@ func (r *run) String() string { return fmt.Sprintf("reconcile %s", r.key) }
 // log is the worker's logger with the key. It is made for each line: most runs have none.
 func (r *run) log() klog.Logger { return r.worker.log.WithValues("key", r.key) }
 
-func (r *run) target(ctx context.Context, address string) (t target, followed bool) {
-	return r.worker.ledger.target(klog.FromContext(ctx), address)
+func (r *run) targetOf(ctx context.Context, address string) (t target, followed bool) {
+	return r.worker.ledger.targetOf(klog.FromContext(ctx), address)
 }
 
 func (r *run) wrote(ctx context.Context, verb string, w write) {
@@ -196,8 +196,8 @@ func (r *run) causes() (list []Cause, more int) {
 	return r.worker.causes.list(), r.worker.causes.more
 }
 
-func (r *run) lost(ctx context.Context, t target) {
-	r.worker.ledger.lost(klog.FromContext(ctx), r.key, t)
+func (r *run) lostAnswer(ctx context.Context, t target) {
+	r.worker.ledger.lostAnswer(klog.FromContext(ctx), r.key, t)
 }
 
 // Wrote tells the loop of an object that this run has created or changed, where [TrackWrites] cannot see it: a client

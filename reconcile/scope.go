@@ -19,10 +19,10 @@ type learner struct {
 	mu sync.RWMutex
 	// Guarded by mu. scopes are by namespace; collections are what they are of, and were: nearly always it is one.
 	// passed is true once a request has been seen, and unread is the address of one that is no collection's.
-	scopes      map[string]*scope
-	collections []collection
-	passed      bool
-	unread      string
+	scopes        map[string]*scope
+	collections   []collection
+	requested     bool
+	unreadAddress string
 }
 
 type learnerKey struct{}
@@ -35,13 +35,13 @@ func (l *learner) learn(req *http.Request) {
 	if req.Method != "" && req.Method != http.MethodGet || req.Context().Err() != nil {
 		return // that is nothing of the informer's, or it has left that namespace, or the selectors, already
 	}
-	at := address(req.URL)
+	at := addressOf(req.URL)
 	c, namespace, ok := collectionOf(at)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.passed = true
+	l.requested = true
 	if !ok {
-		l.unread = at
+		l.unreadAddress = at
 		return
 	}
 	query := req.URL.Query()
@@ -75,11 +75,11 @@ func (l *learner) learn(req *http.Request) {
 }
 
 // read reads the address of a request to what the informer follows.
-func (l *learner) read(address string) (t target, ok bool) {
+func (l *learner) targetOf(address string) (t target, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for i := range l.collections {
-		if t, ok = l.collections[i].read(address); ok {
+		if t, ok = l.collections[i].targetOf(address); ok {
 			return t, true
 		}
 	}
@@ -87,7 +87,7 @@ func (l *learner) read(address string) (t target, ok bool) {
 }
 
 // elsewhere returns the server at which the informer follows the resource of that name, or "" if it follows it nowhere.
-func (l *learner) elsewhere(t target) string {
+func (l *learner) hostOf(t target) string {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for _, c := range l.collections {
@@ -99,21 +99,21 @@ func (l *learner) elsewhere(t target) string {
 }
 
 // has reports whether anything has been learned.
-func (l *learner) has() bool {
+func (l *learner) hasScope() bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return len(l.scopes) > 0
 }
 
 // heard reports whether a request of the informer has been seen at all, and the address of one that is no collection's.
-func (l *learner) heard() (passed bool, unread string) {
+func (l *learner) tracked() (passed bool, unread string) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.passed, l.unread
+	return l.requested, l.unreadAddress
 }
 
 // of returns what the informer asks for that may hold objects of a namespace, or nil.
-func (l *learner) of(namespace string) *scope {
+func (l *learner) scopeOf(namespace string) *scope {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if s, ok := l.scopes[namespace]; ok {
@@ -124,7 +124,7 @@ func (l *learner) of(namespace string) *scope {
 
 // all returns whatever the informer asks for, or did once: of a namespace that it no longer follows that is not
 // forgotten, but there [cache.now] knows better.
-func (l *learner) all() []*scope {
+func (l *learner) allScopes() []*scope {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return slices.Collect(maps.Values(l.scopes))
@@ -139,22 +139,22 @@ type scope struct {
 }
 
 // about reports whether a request is about the resource that the informer lists.
-func (s *scope) about(t target) bool {
+func (s *scope) sameResource(t target) bool {
 	return s.target.host == t.host && s.target.group == t.group && s.target.resource == t.resource
 }
 
 // reaches reports whether a request may be about objects that the informer lists, as far as their namespace and name
 // say.
-func (s *scope) reaches(t target) bool {
+func (s *scope) mayHold(t target) bool {
 	if s.target.namespace != "" && t.namespace != "" && s.target.namespace != t.namespace {
 		return false
 	}
-	return t.name == "" || s.names(Key{Namespace: t.namespace, Name: t.name})
+	return t.name == "" || s.admitsName(Key{Namespace: t.namespace, Name: t.name})
 }
 
 // names reports whether the field selector lets an object of that namespace and name through, as far as it is about
 // them.
-func (s *scope) names(key Key) bool {
+func (s *scope) admitsName(key Key) bool {
 	for _, term := range s.fields.Requirements() {
 		var is string
 		switch term.Field {
@@ -173,7 +173,7 @@ func (s *scope) names(key Key) bool {
 }
 
 // doubtful reports whether it takes more to tell whether the informer lists an object than its metadata.
-func (s *scope) doubtful() bool {
+func (s *scope) needsFields() bool {
 	return slices.ContainsFunc(s.fields.Requirements(), func(term fields.Requirement) bool {
 		return term.Field != "metadata.name" && term.Field != "metadata.namespace"
 	})

@@ -48,11 +48,11 @@ func (t *tracker) RoundTrip(req *http.Request) (*http.Response, error) {
 		l.learn(req)
 	}
 	r, ok := ctx.Value(runKey{}).(*run)
-	if !ok || !writes(req.Method) {
+	if !ok || !isWrite(req.Method) {
 		return t.next.RoundTrip(req)
 	}
-	tgt, followed := r.target(ctx, address(req.URL))
-	if _, apart := separate[tgt.subresource]; apart || tgt.resource == "" {
+	tgt, followed := r.targetOf(ctx, addressOf(req.URL))
+	if _, apart := ownAnswer[tgt.subresource]; apart || tgt.resource == "" {
 		return t.next.RoundTrip(req)
 	}
 	req, dry := dryRun(req)
@@ -68,19 +68,19 @@ func (t *tracker) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(req)
 	if err != nil {
 		if !unsent(err) {
-			r.lost(ctx, tgt)
+			r.lostAnswer(ctx, tgt)
 		}
 		return resp, err
 	}
 	if resp.StatusCode/100 != 2 {
 		if followed && !refused(req.Method, tgt, resp) {
-			r.lost(ctx, tgt)
+			r.lostAnswer(ctx, tgt)
 		}
 		return resp, nil
 	}
 	body, err := readAnswer(resp)
 	if err != nil {
-		r.lost(ctx, tgt)
+		r.lostAnswer(ctx, tgt)
 		return resp, nil
 	}
 	objects, err := decodeMetadata(resp.Header.Get("Content-Type"), body)
@@ -89,7 +89,7 @@ func (t *tracker) RoundTrip(req *http.Request) (*http.Response, error) {
 			klog.FromContext(ctx).Error(err, "The answer to a write cannot be read", "method", req.Method,
 				"resource", tgt.resource, "object", Key{Namespace: tgt.namespace, Name: tgt.name})
 		}
-		r.lost(ctx, tgt)
+		r.lostAnswer(ctx, tgt)
 		return resp, nil
 	}
 	for _, o := range objects {
@@ -104,7 +104,7 @@ func readAnswer(resp *http.Response) (body []byte, err error) {
 	resp.Body.Close()
 	rest := io.Reader(bytes.NewReader(body))
 	if err != nil {
-		rest = io.MultiReader(rest, failing{err})
+		rest = io.MultiReader(rest, failingReader{err})
 	}
 	resp.Body = io.NopCloser(rest)
 	return body, err
@@ -121,7 +121,7 @@ func unsent(err error) bool {
 	return errors.As(err, &kept) && kept.NotSent()
 }
 
-func writes(method string) bool {
+func isWrite(method string) bool {
 	switch method {
 	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
 		return true
@@ -131,7 +131,7 @@ func writes(method string) bool {
 
 // separate has the subresources whose answer is not the object that an informer sees, and whether a write to one
 // changes that object.
-var separate = map[string]bool{
+var ownAnswer = map[string]bool{
 	"binding": true, "eviction": true, "scale": true,
 	"token": false, "exec": false, "attach": false, "portforward": false, "proxy": false,
 }

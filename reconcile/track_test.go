@@ -47,22 +47,22 @@ func TestAddressesAreReadByACollection(t *testing.T) {
 		"/clusters/c-1/apis/g.io/stable/things": {host: "/clusters/c-1", group: "g.io", resource: "things"},
 		"/k8s/clusters/c-1/api/v1/pods":         {host: "/k8s/clusters/c-1", resource: "pods"},
 	} {
-		at := address(&url.URL{Path: path})
-		require.Equal(t, want, guess(at), path)
+		at := addressOf(&url.URL{Path: path})
+		require.Equal(t, want, guessTarget(at), path)
 		root := want.host + "/api"
 		if want.group != "" {
 			root += "s/" + want.group
 		}
 		c, _, ok := collectionOf(root + "/v2beta9/" + want.resource)
 		require.True(t, ok)
-		got, ok := c.read(at)
+		got, ok := c.targetOf(at)
 		require.True(t, ok, path)
 		require.Equal(t, want, got, path)
 		for _, other := range []string{
 			root + "/v1/others", root + "x/v1/" + want.resource, "/elsewhere" + root + "/v1/" + want.resource,
 		} {
 			c, _, _ := collectionOf(other)
-			_, ok := c.read(at)
+			_, ok := c.targetOf(at)
 			require.False(t, ok, "%s is not of %s", path, other)
 		}
 	}
@@ -70,7 +70,7 @@ func TestAddressesAreReadByACollection(t *testing.T) {
 		"/", "/version", "/api", "/api/v1", "/apis/apps/v1", "/healthz", "/api/v1/nodes/n", "/api/v1/namespaces/a",
 		"/api/v1/namespaces/a/pods/p", "/apis/apps/v1/deployments/d",
 	} {
-		_, _, ok := collectionOf(address(&url.URL{Host: "server", Path: path}))
+		_, _, ok := collectionOf(addressOf(&url.URL{Host: "server", Path: path}))
 		require.False(t, ok, path)
 	}
 }
@@ -161,7 +161,7 @@ func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
 	body, err := json.Marshal(a.object)
 	var r io.Reader = bytes.NewReader(body)
 	if a.cut {
-		r = io.MultiReader(r, failing{io.ErrUnexpectedEOF})
+		r = io.MultiReader(r, failingReader{io.ErrUnexpectedEOF})
 	}
 	media := cmp.Or(a.media, "application/json")
 	return &http.Response{StatusCode: a.code, Header: http.Header{"Content-Type": {media}}, Body: io.NopCloser(r)}, err
@@ -211,7 +211,7 @@ func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
 			resp, err := TrackWrites(test.answer).RoundTrip(req)
 			require.Equal(t, test.answer.err, err)
 			require.EqualValues(t, test.want, l.open.Load())
-			l.turn() // the prober's
+			l.scan() // the prober's
 			require.Equal(t, test.relists, pods.relists)
 			if err == nil {
 				want, err := json.Marshal(test.answer.object)

@@ -23,7 +23,7 @@ type write struct {
 	resourceVersion string // of a deletion it says little: that is seen when the object is gone or going
 	deleted         bool
 	labels          map[string]string
-	labelled        bool // the answer has the object's labels, or that there are none
+	labelsKnown     bool // the answer has the object's labels, or that there are none
 }
 
 func newWrite(t target, deleted bool, o metadata) write {
@@ -32,7 +32,7 @@ func newWrite(t target, deleted bool, o metadata) write {
 	}
 	return write{
 		target: t, deleted: deleted, object: Key{Namespace: o.Namespace, Name: o.Name},
-		uid: o.UID, resourceVersion: o.ResourceVersion, labels: o.Labels, labelled: true,
+		uid: o.UID, resourceVersion: o.ResourceVersion, labels: o.Labels, labelsKnown: true,
 	}
 }
 
@@ -77,7 +77,7 @@ func decodeMetadata(contentType string, body []byte) ([]metadata, error) {
 	case bytes.HasPrefix(answer.Items, []byte("[")):
 		var items []metav1.PartialObjectMetadata
 		err := utiljson.Unmarshal(answer.Items, &items)
-		return each(items), err
+		return metadataOf(items), err
 	default:
 		return []metadata{{ObjectMeta: answer.Metadata}}, nil
 	}
@@ -103,7 +103,7 @@ func asJSON(media string, body []byte) ([]byte, error) {
 // isStatus reports whether something is an answer's Status, and not an object of a kind of that name.
 func isStatus(apiVersion, kind string) bool { return kind == "Status" && apiVersion == "v1" }
 
-func each(items []metav1.PartialObjectMetadata) (all []metadata) {
+func metadataOf(items []metav1.PartialObjectMetadata) (all []metadata) {
 	for _, item := range items {
 		all = append(all, metadata{ObjectMeta: item.ObjectMeta})
 	}
@@ -111,12 +111,12 @@ func each(items []metav1.PartialObjectMetadata) (all []metadata) {
 }
 
 // protobufMark is what Kubernetes' protobuf encoding begins with. A runtime.Unknown follows, whose Raw is the object.
-var protobufMark = []byte{'k', '8', 's', 0}
+var protobufPrefix = []byte{'k', '8', 's', 0}
 
 func openProtobuf(body []byte) (unknown runtime.Unknown, err error) {
-	raw, ok := bytes.CutPrefix(body, protobufMark)
+	raw, ok := bytes.CutPrefix(body, protobufPrefix)
 	if !ok {
-		return unknown, fmt.Errorf("the body does not start with protobuf's mark %q", protobufMark)
+		return unknown, fmt.Errorf("the body does not start with protobuf's mark %q", protobufPrefix)
 	}
 	return unknown, unknown.Unmarshal(raw)
 }
@@ -144,7 +144,7 @@ func decodeProtobuf(body []byte) ([]metadata, error) {
 	}
 	var list metav1.PartialObjectMetadataList
 	err = list.Unmarshal(unknown.Raw)
-	return each(list.Items), err
+	return metadataOf(list.Items), err
 }
 
 // refused reports whether an answer that is no success proves that nothing has been written.

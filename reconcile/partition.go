@@ -23,7 +23,7 @@ import (
 //	for a cache  keys that wait until the cache may be acted on
 //
 // Everything in it is guarded by the ledger's mu.
-type place struct {
+type partition struct {
 	cache     *cache
 	namespace string // NamespaceAll: of all that are not followed by themselves
 
@@ -35,11 +35,11 @@ type place struct {
 	// listed and rewinds are those of the cache when the debts were last looked through.
 	listed, rewinds int
 
-	probes
+	probeState
 }
 
 // placeName returns which place of a cache the objects of a namespace are in.
-func (c *cache) placeName(namespace string) string {
+func (c *cache) partitionName(namespace string) string {
 	if c.apart.Load() {
 		return namespace
 	}
@@ -47,26 +47,26 @@ func (c *cache) placeName(namespace string) string {
 }
 
 // placeOf returns the place of the objects of a namespace, which has come as far as now says.
-func (c *cache) placeOf(namespace string, now moment) *place {
-	name := c.placeName(namespace)
-	p, ok := c.places[name]
+func (c *cache) partitionOf(namespace string, now progress) *partition {
+	name := c.partitionName(namespace)
+	p, ok := c.partitions[name]
 	if !ok {
-		p = &place{
+		p = &partition{
 			cache: c, namespace: name, byName: make(map[string][]*debt), forCache: make(map[*debt]struct{}),
 			listed: now.listed, rewinds: now.rewinds,
-			probes: probes{pace: backoff.Backoff{Base: firstProbe, Cap: lastProbe, Costly: true},
-				said: make(map[trouble]bool)},
+			probeState: probeState{pace: backoff.Backoff{Base: probePause, Cap: maxProbePause, Costly: true},
+				logged: make(map[trouble]bool)},
 		}
-		c.places[name] = p
+		c.partitions[name] = p
 	}
 	return p
 }
 
-func (p *place) now() moment { return p.cache.now(p.namespace) }
+func (p *partition) progress() progress { return p.cache.progress(p.namespace) }
 
 // add takes a debt into the place.
-func (p *place) add(d *debt) {
-	d.place, d.rank = p, -1
+func (p *partition) add(d *debt) {
+	d.partition, d.rank = p, -1
 	d.age = p.byAge.PushBack(d)
 	switch {
 	case d.list == freshCache:
@@ -80,9 +80,9 @@ func (p *place) add(d *debt) {
 }
 
 // remove takes a debt out of the place.
-func (p *place) remove(d *debt) {
+func (p *partition) remove(d *debt) {
 	p.byAge.Remove(d.age)
-	d.place, d.age = nil, nil
+	d.partition, d.age = nil, nil
 	delete(p.forCache, d)
 	if d.rank >= 0 {
 		heap.Remove(&p.byVersion, d.rank)
@@ -96,7 +96,7 @@ func (p *place) remove(d *debt) {
 }
 
 // oldest returns the debts by age, up to the first that fn does not want.
-func (p *place) oldest(fn func(*debt) bool) (debts []*debt) {
+func (p *partition) oldest(fn func(*debt) bool) (debts []*debt) {
 	for e := p.byAge.Front(); e != nil; e = e.Next() {
 		d := e.Value.(*debt)
 		if !fn(d) {
@@ -124,29 +124,29 @@ func (l *ledger) reached(c *cache, namespace string) {
 	if regrouped {
 		c.regroup(apart)
 	}
-	var keys []resumed
+	var keys []wokenKey
 	if regrouped {
-		for _, p := range c.places {
-			keys = l.look(keys, p, true)
+		for _, p := range c.partitions {
+			keys = l.payReached(keys, p, true)
 		}
 	} else {
-		if p, ok := c.places[namespace]; ok && apart {
-			keys = l.look(keys, p, false)
+		if p, ok := c.partitions[namespace]; ok && apart {
+			keys = l.payReached(keys, p, false)
 		}
-		if p, ok := c.places[metav1.NamespaceAll]; ok {
-			keys = l.look(keys, p, false)
+		if p, ok := c.partitions[metav1.NamespaceAll]; ok {
+			keys = l.payReached(keys, p, false)
 		}
 	}
 	l.mu.Unlock()
-	l.resume(keys)
+	l.wakeUp(keys)
 }
 
 // look pays those debts of a place that are settled, and adds the keys that are to go on. Unless anew is true it looks
 // at those debts only that may have been settled since the last look. The ledger's mu is held.
-func (l *ledger) look(keys []resumed, p *place, anew bool) []resumed {
-	now := p.now()
+func (l *ledger) payReached(keys []wokenKey, p *partition, anew bool) []wokenKey {
+	now := p.progress()
 	var maybe []*debt
-	if anew || now.foreign || now.resourceVersion == "" || now.rewinds != p.rewinds {
+	if anew || now.unfollowed || now.resourceVersion == "" || now.rewinds != p.rewinds {
 		maybe = p.oldest(all)
 	} else {
 		if now.listed != p.listed {
@@ -163,19 +163,19 @@ func (l *ledger) look(keys []resumed, p *place, anew bool) []resumed {
 		}
 	}
 	p.listed, p.rewinds = now.listed, now.rewinds
-	return l.judge(keys, maybe, now)
+	return l.paySettled(keys, maybe, now)
 }
 
 // judge pays those of the debts, all of one place, that are settled, and adds the keys that are to go on. What the
 // cache has reached without being settled, for it could not be taken, or is still to be deleted, an event settles, a
 // list, or the prober. The ledger's mu is held.
-func (l *ledger) judge(keys []resumed, debts []*debt, now moment) []resumed {
+func (l *ledger) paySettled(keys []wokenKey, debts []*debt, now progress) []wokenKey {
 	for _, d := range debts {
-		if d.place == nil || !d.settled(now) {
+		if d.partition == nil || !d.settled(now) {
 			continue
 		}
 		if d.deleted {
-			d.object.cache.passes(d.object.key.Namespace, mark{now.resourceVersion, now.rewinds})
+			d.object.cache.noteWritten(d.object.key.Namespace, mark{now.resourceVersion, now.rewinds})
 		}
 		keys = l.pay(keys, d, now, false)
 	}
@@ -186,18 +186,18 @@ func (l *ledger) judge(keys []resumed, debts []*debt, now moment) []resumed {
 // longer. The ledger's mu is held.
 func (c *cache) regroup(apart bool) {
 	var debts []*debt
-	for _, p := range c.places {
+	for _, p := range c.partitions {
 		debts = append(debts, p.oldest(all)...)
 	}
-	slices.SortStableFunc(debts, func(a, b *debt) int { return a.noted.Compare(b.noted) })
-	clear(c.places)
+	slices.SortStableFunc(debts, func(a, b *debt) int { return a.openedAt.Compare(b.openedAt) })
+	clear(c.partitions)
 	c.apart.Store(apart)
 	for _, d := range debts {
-		d.place.remove(d)
-		p := c.placeOf(d.object.key.Namespace, moment{})
+		d.partition.remove(d)
+		p := c.partitionOf(d.object.key.Namespace, progress{})
 		p.add(d)
 		if d.list > 0 {
-			p.wanted = max(p.wanted, d.list)
+			p.listWanted = max(p.listWanted, d.list)
 		}
 	}
 }
