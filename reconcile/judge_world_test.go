@@ -36,8 +36,7 @@ func onlyChild[T informer.Object, L runtime.Object](
 		if resource.Group != "" {
 			options.Resources = []reconciletest.Resource{{GroupVersionResource: resource, Kind: kind}}
 		}
-		server, err := reconciletest.New(options)
-		require.NoError(t, err)
+		server := reconciletest.NewServer(t, options)
 		link := server.Link()
 		config := link.Config()
 		config.Wrap(reconcile.TrackWrites)

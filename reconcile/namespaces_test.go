@@ -42,8 +42,7 @@ type province struct {
 func inProvince(t *testing.T, namespaces []string, followed []string, fn func(t *testing.T, p *province)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		server, err := reconciletest.New(reconciletest.Options{Namespaces: namespaces})
-		require.NoError(t, err)
+		server := reconciletest.NewServer(t, reconciletest.Options{Namespaces: namespaces})
 		p := &province{
 			T: t, admin: kubernetes.NewForConfigOrDie(server.Config()), link: server.Link(),
 			runs: map[reconcile.Key]int{}, faults: map[string]reconciletest.Fault{},
@@ -59,6 +58,7 @@ func inProvince(t *testing.T, namespaces []string, followed []string, fn func(t 
 		config := p.link.Config()
 		config.Wrap(reconcile.TrackWrites)
 		clients := kubernetes.NewForConfigOrDie(config)
+		var err error
 		p.maps, err = informer.NewNamespaced[*corev1.ConfigMap](clients.CoreV1().ConfigMaps, followed,
 			informer.Options[*corev1.ConfigMap]{})
 		require.NoError(t, err)

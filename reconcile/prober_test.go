@@ -47,8 +47,7 @@ type parish struct {
 func inParish(t *testing.T, workers int, fn func(p *parish)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		server, err := reconciletest.New(reconciletest.Options{})
-		require.NoError(t, err)
+		server := reconciletest.NewServer(t, reconciletest.Options{})
 		p := &parish{T: t, link: server.Link(), ran: map[string]time.Time{}}
 		p.admin = kubernetes.NewForConfigOrDie(server.Link().Config())
 		p.link.Inject(func(r reconciletest.Request) reconciletest.Fault {

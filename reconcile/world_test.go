@@ -43,8 +43,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	server, err := reconciletest.New(reconciletest.Options{})
-	require.NoError(t, err)
+	server := reconciletest.NewServer(t, reconciletest.Options{})
 	w := &world{t: t, server: server, made: map[types.UID]bool{}, gone: map[types.UID]bool{},
 		live: map[types.UID]bool{}}
 	w.admin = w.clients(server.Link())

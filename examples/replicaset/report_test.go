@@ -78,8 +78,7 @@ type clockwork struct {
 }
 
 func newClockwork(t *testing.T, wrap ...transport.WrapperFunc) *clockwork {
-	server, err := reconciletest.New(reconciletest.Options{})
-	require.NoError(t, err)
+	server := reconciletest.NewServer(t, reconciletest.Options{})
 	client := func(change func(*rest.Config)) kubernetes.Interface {
 		cfg := server.Link().Config()
 		change(cfg)

@@ -1,7 +1,8 @@
 package reconciletest
 
 import (
-	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -53,6 +54,13 @@ subjects: [{kind: Group, name: "system:serviceaccounts:NS", apiGroup: rbac.autho
 `, "NS", namespace))
 }
 
+// manifestOf writes a manifest to a file.
+func manifestOf(t *testing.T, documents []byte) string {
+	file := filepath.Join(t.TempDir(), "manifest.yaml")
+	require.NoError(t, os.WriteFile(file, documents, 0o600))
+	return file
+}
+
 // accessCorpus are the requests of that service account.
 var accessCorpus = []step{
 	get("cm/a"), post("cm", "a", ``), merge("cm/a", `{"data":{"x":"1"}}`), put("cm/a", ``), put("cm/mine", ``),
@@ -77,11 +85,8 @@ func TestAccessAsOnARealServer(t *testing.T) {
 	config.Impersonate.UserName = ServiceAccount(namespace, "worker")
 	want := play(t, config, namespace, player{}, accessCorpus)
 
-	access, err := ReadAccess(rolesOf("in-memory"))
-	require.NoError(t, err)
-	memory, err := New(Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
-		Access: access})
-	require.NoError(t, err)
+	memory := NewServer(t, Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
+		Roles: []string{manifestOf(t, rolesOf("in-memory"))}})
 	link := memory.LinkAs(ServiceAccount("in-memory", "worker"))
 	got := play(t, link.Config(), "in-memory", player{}, accessCorpus)
 	require.Equal(t, want, got, "expected is what the real server does, actual what the server in memory does")
@@ -94,10 +99,7 @@ func TestAccessAsOnARealServer(t *testing.T) {
 
 func TestAccessThatIsReviewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		access, err := ReadAccess(rolesOf("default"))
-		require.NoError(t, err)
-		s, err := New(Options{Access: access})
-		require.NoError(t, err)
+		s := NewServer(t, Options{Roles: []string{manifestOf(t, rolesOf("default"))}})
 		clients, err := kubernetes.NewForConfig(s.LinkAs(ServiceAccount("default", "worker")).Config())
 		require.NoError(t, err)
 		for _, one := range []struct {
@@ -139,8 +141,8 @@ func TestManifestsThatCannotBeJudgedAreRefused(t *testing.T) {
 		"no YAML": "{",
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ReadAccess([]byte(manifest))
-			require.ErrorContains(t, err, "apiserver: roles: ", fmt.Sprint(manifest))
+			file := manifestOf(t, []byte(manifest))
+			require.Contains(t, refusal(t, Options{Roles: []string{file}}), "reconciletest.NewServer: roles: ")
 		})
 	}
 }

@@ -2,6 +2,7 @@ package reconciletest
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +23,8 @@ type collector struct {
 	after  time.Duration
 
 	mu      sync.Mutex
-	pending bool // guarded by mu: a pass is going to begin
+	pending *time.Timer // guarded by mu: begins a pass; nil: no pass is going to begin
+	stopped bool        // guarded by mu
 	// passing is held during a pass, so that there is one at a time.
 	passing sync.Mutex
 }
@@ -31,18 +33,30 @@ type collector struct {
 func (c *collector) wrote(o object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pending {
+	if c.pending != nil || c.stopped {
 		return
 	}
-	c.pending = true
-	time.AfterFunc(c.after, func() {
+	c.pending = time.AfterFunc(c.after, func() {
 		c.mu.Lock()
-		c.pending = false
+		c.pending = nil
+		stopped := c.stopped
 		c.mu.Unlock()
 		c.passing.Lock()
 		defer c.passing.Unlock()
-		c.pass()
+		if !stopped {
+			c.pass()
+		}
 	})
+}
+
+// stop ends the work of the collector.
+func (c *collector) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	if c.pending != nil {
+		c.pending.Stop()
+	}
 }
 
 // item is an object with its resource.
@@ -81,13 +95,10 @@ func (c *collector) pass() {
 
 // survey returns all objects, in a fixed order, and those which name each UID as their owner's.
 func (c *collector) survey() (items []item, dependents map[types.UID][]item) {
-	resources := c.server.Resources()
-	slices.SortFunc(resources, func(a, b schema.GroupVersionResource) int {
-		return strings.Compare(a.String(),
-			b.String())
-	})
 	dependents = make(map[types.UID][]item)
-	for _, gvr := range resources {
+	for _, gvr := range slices.SortedFunc(maps.Keys(c.server.resources), func(a, b schema.GroupVersionResource) int {
+		return strings.Compare(a.String(), b.String())
+	}) {
 		r := c.server.resources[gvr]
 		for _, o := range c.server.store.list(r.GroupResource(), c.server.Version()) {
 			i := item{o, r}

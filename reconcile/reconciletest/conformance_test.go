@@ -35,9 +35,8 @@ func TestConformance(t *testing.T) {
 	defineCustomResources(t, cluster.Config())
 	compare := func(t *testing.T, c conversation, namespace string, p player, collectAfter time.Duration) {
 		want := play(t, cluster.Config(), namespace, p, c.steps)
-		memory, err := New(Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
+		memory := NewServer(t, Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
 			CollectAfter: collectAfter})
-		require.NoError(t, err)
 		got := play(t, memory.Config(), "in-memory", p, c.steps)
 		require.Equal(t, want, got, "expected is what the real server does, actual what the server in memory does")
 	}

@@ -65,8 +65,7 @@ var (
 // does not go to the real one, so that
 // both hold the same afterwards.
 func generate(t *testing.T, real *rest.Config, namespace string, kind generatedKind, a *agreement) {
-	server, err := New(Options{Namespaces: []string{"default", "in-memory"}, CollectAfter: time.Hour})
-	require.NoError(t, err)
+	server := NewServer(t, Options{Namespaces: []string{"default", "in-memory"}, CollectAfter: time.Hour})
 	memory, cluster := player{quiet: true}, player{quiet: true}
 	memory.connect(t, server.Config(), "in-memory")
 	cluster.connect(t, real, namespace)

@@ -1,49 +1,59 @@
 package reconciletest
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// ReadCRDs reads CustomResourceDefinitions of apiextensions.k8s.io/v1 from YAML or JSON documents, for
-// [Options.Resources]: what a server does with their schemas is done here, too: defaults, pruning of unknown fields,
-// validation with its ratcheting on updates, and the merging of lists and maps by server-side apply. Documents of other
-// kinds are passed over.
+// ReadCRDs reads CustomResourceDefinitions of apiextensions.k8s.io/v1 from YAML or JSON documents, such as embedded
+// ones, for [Options.Resources]. The server does with their schemas what a real one does: it fills in defaults, prunes
+// unknown fields, validates, with ratcheting on updates, and merges lists and maps in server-side apply as they say.
+// Documents of other kinds are passed over.
 //
-// It returns an error for what is not modelled: more than one served version, conversion webhooks, embedded resources,
-// and rules in CEL (x-kubernetes-validations).
+// It returns an error for what is not modelled: more than one served version, conversion webhooks and embedded
+// resources. For rules in CEL see [Options.Rules].
 func ReadCRDs(documents []byte) ([]Resource, error) {
 	var all []Resource
-	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(documents)))
-	for {
-		document, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			return all, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("apiserver: custom resources: %w", err)
-		}
+	if err := eachDocument(documents, definitions(&all)); err != nil {
+		return nil, fmt.Errorf("reconciletest: custom resources: %w", err)
+	}
+	return all, nil
+}
+
+// readDefinitions is ReadCRDs for files and directories. There it is an error if there is no definition at all.
+func readDefinitions(paths []string) ([]Resource, error) {
+	var all []Resource
+	if err := eachManifest(paths, definitions(&all)); err != nil {
+		return nil, fmt.Errorf("custom resources: %w", err)
+	}
+	if len(paths) > 0 && len(all) == 0 {
+		return nil, fmt.Errorf("custom resources: there are no CustomResourceDefinitions in %s",
+			strings.Join(paths, ", "))
+	}
+	return all, nil
+}
+
+// definitions returns a function that adds the resource that a document defines.
+func definitions(all *[]Resource) func(document []byte) error {
+	return func(document []byte) error {
 		var d definition
 		if err := sigsyaml.Unmarshal(document, &d); err != nil {
-			return nil, fmt.Errorf("apiserver: custom resources: %w", err)
+			return err
 		}
 		if d.APIVersion != "apiextensions.k8s.io/v1" || d.Kind != "CustomResourceDefinition" {
-			continue
+			return nil
 		}
 		r, err := d.resource()
 		if err != nil {
-			return nil, fmt.Errorf("apiserver: CustomResourceDefinition %s: %w", d.Metadata.Name, err)
+			return fmt.Errorf("CustomResourceDefinition %s: %w", d.Metadata.Name, err)
 		}
-		all = append(all, r)
+		*all = append(*all, r)
+		return nil
 	}
 }
 

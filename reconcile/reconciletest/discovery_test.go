@@ -21,8 +21,7 @@ import (
 func TestDiscoveryAsOnARealServer(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	defineCustomResources(t, cluster.Config())
-	s, err := New(Options{Resources: customResources()})
-	require.NoError(t, err)
+	s := NewServer(t, Options{Resources: customResources()})
 	want := discovered(t, cluster.Config(), s)
 	got := discovered(t, s.Config(), s)
 	require.Contains(t, got, "apps/v1 deployments/scale")
@@ -41,7 +40,7 @@ func discovered(t *testing.T, config *rest.Config, s *Server) map[string]metav1.
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	require.NoError(t, err)
 	all := make(map[string]metav1.APIResource)
-	for _, gvr := range s.Resources() {
+	for gvr := range s.resources {
 		data, err := client.RESTClient().Get().AbsPath(rootOf(gvr.GroupVersion())).Do(t.Context()).Raw()
 		require.NoError(t, err)
 		var list metav1.APIResourceList
@@ -54,8 +53,7 @@ func discovered(t *testing.T, config *rest.Config, s *Server) map[string]metav1.
 }
 
 func TestARESTMapperFindsTheResources(t *testing.T) {
-	s, err := New(Options{Resources: customResources()})
-	require.NoError(t, err)
+	s := NewServer(t, Options{Resources: customResources()})
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(
 		memory.NewMemCacheClient(discovery.NewDiscoveryClientForConfigOrDie(s.Config())))
 	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: "corpus.example.com", Kind: "Gadget"})

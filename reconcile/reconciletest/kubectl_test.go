@@ -75,11 +75,8 @@ func (k kubectl) run(t *testing.T, args ...string) (string, int) {
 // TestKubectl runs commands of kubectl one after the other, and looks for texts in what they print. The table in doc.go
 // is made of it.
 func TestKubectl(t *testing.T) {
-	s, err := New(Options{Resources: customResources()})
-	require.NoError(t, err)
-	listener := s.Link().Listen()
-	defer listener.Close()
-	k := newKubectl(t, listener.URL())
+	s := NewServer(t, Options{Resources: customResources()})
+	k := newKubectl(t, s.Link().Listen().Host)
 	manifest := filepath.Join(t.TempDir(), "manifest.yaml")
 	require.NoError(t, os.WriteFile(manifest, []byte(kubectlManifest), 0o600))
 	changed := filepath.Join(t.TempDir(), "changed.yaml")
@@ -148,11 +145,8 @@ func TestKubectl(t *testing.T) {
 
 // TestKubectlWaits has kubectl watch while somebody else writes.
 func TestKubectlWaits(t *testing.T) {
-	s, err := New(Options{})
-	require.NoError(t, err)
-	listener := s.Link().Listen()
-	defer listener.Close()
-	k := newKubectl(t, listener.URL())
+	s := NewServer(t, Options{})
+	k := newKubectl(t, s.Link().Listen().Host)
 	clients := clientset(t, s.Config())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

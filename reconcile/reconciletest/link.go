@@ -5,55 +5,60 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 )
 
-// Link is the way of one client, or of one process, to the server. It is the place where things go wrong: each link has
-// faults of its own.
+// Link is the way of one client, or of one process, to the server. Each link has faults of its own. Safe for concurrent
+// use.
 type Link struct {
 	server *Server
-	user   string // who makes the requests; empty: somebody who may do everything
+	user   string // who makes the requests; empty: a user who may do everything
 
 	// Guarded by server.store.mu.
 	fault  func(Request) Fault
-	delays map[string]time.Duration // of what watches bring, by resource; negative: it does not come
+	delays map[schema.GroupResource]time.Duration // of what watches bring, by resource; negative: it does not come
 	closed bool
 	cuts   int // each ends the watches that were begun before
 	log    []Request
-	used   map[use]bool // the rights that were made use of
+	used   map[use]bool // the rights that the user has made use of
 }
 
-// Link returns a new way to the server, of somebody who may do everything.
+// Link returns a new way to the server, of a user who may do everything.
 func (s *Server) Link() *Link { return s.LinkAs("") }
 
-// LinkAs returns a new way to the server of a user, such as a [ServiceAccount], who may do what [Options.Access] says;
-// everything if that is nil.
+// LinkAs returns a new way to the server of a user, such as a [ServiceAccount], who may do what [Options.Roles] grant:
+// everything if there are none.
 func (s *Server) LinkAs(user string) *Link {
-	return &Link{server: s, user: user, delays: make(map[string]time.Duration), used: make(map[use]bool)}
+	return &Link{server: s, user: user, delays: make(map[schema.GroupResource]time.Duration), used: make(map[use]bool)}
 }
 
 // Config returns a configuration for clients of any kind that use the link. They have no rate limit.
 func (l *Link) Config() *rest.Config {
-	return &rest.Config{Host: "http://in-memory", Transport: l, QPS: -1}
+	return &rest.Config{Host: "http://in-memory", Transport: transport{l}, QPS: -1}
 }
 
-// Inject sets what is to happen to requests: fault is called for each, before it is served, and nil or a nil result
-// leaves it alone. It is called without a lock, by the goroutine that makes the request.
+// Inject sets what happens to requests from now on: the link calls fault for each request, before the server sees it. A
+// nil result leaves the request alone, and so does a nil fault. The goroutine that makes the request calls it, without a
+// lock.
 func (l *Link) Inject(fault func(Request) Fault) {
 	l.server.store.mu.Lock()
 	defer l.server.store.mu.Unlock()
 	l.fault = fault
 }
 
-// Never is a delay that does not end, until another is set.
+// Never is a delay that does not end until the test sets another one.
 const Never time.Duration = -1
 
-// DelayWatches makes whatever watches of a resource, such as "pods", bring from now on arrive that much later than it
-// happened, as on a slow network; or [Never]. Zero takes the delay away, and what was held back arrives at once.
+// DelayWatches makes the events of watches of a resource, such as "pods", arrive that much later than they happened, as
+// on a slow network; or [Never]. Zero takes the delay away, and the events that were held back arrive at once. It names
+// the resource as [Get] does, and fails the test if the server has no such resource.
 func (l *Link) DelayWatches(resource string, d time.Duration) {
+	l.server.t.Helper()
+	r := l.server.named(resource).GroupResource()
 	l.server.store.mu.Lock()
 	defer l.server.store.mu.Unlock()
-	l.delays[resource] = d
+	l.delays[r] = d
 	l.server.store.wakeLocked()
 }
 
@@ -65,8 +70,8 @@ func (l *Link) CutWatches() {
 	l.server.store.wakeLocked()
 }
 
-// Close breaks the link for good, as the end of a process does: no request comes through any more, and no answer.
-// Watches end.
+// Close breaks the link for good, as the end of a process does: no request and no answer comes through any more, and
+// watches end.
 func (l *Link) Close() {
 	l.server.store.mu.Lock()
 	defer l.server.store.mu.Unlock()
@@ -74,16 +79,28 @@ func (l *Link) Close() {
 	l.server.store.wakeLocked()
 }
 
-// Requests returns what has reached the server over the link, in order.
+// Requests returns the requests that have reached the server over the link, in order.
 func (l *Link) Requests() []Request {
 	l.server.store.mu.Lock()
 	defer l.server.store.mu.Unlock()
 	return append([]Request(nil), l.log...)
 }
 
-// RoundTrip makes a Link the transport of an HTTP client. The request is served on the caller's goroutine; the body of
+// closedLocked reports whether the link is broken for good. The caller holds server.store.mu.
+func (l *Link) closedLocked() bool { return l.closed || l.server.store.stopped }
+
+// open reports whether requests come through.
+func (l *Link) open() bool {
+	l.server.store.mu.Lock()
+	defer l.server.store.mu.Unlock()
+	return !l.closedLocked()
+}
+
+// transport makes a Link the transport of an HTTP client. The request is served on the caller's goroutine; the body of
 // a watch makes its events as it is read.
-func (l *Link) RoundTrip(req *http.Request) (*http.Response, error) {
+type transport struct{ *Link }
+
+func (l transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		defer req.Body.Close()
 	}
@@ -91,7 +108,7 @@ func (l *Link) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	l.server.store.mu.Lock()
-	fault, closed := l.fault, l.closed
+	inject, closed := l.fault, l.closedLocked()
 	l.server.store.mu.Unlock()
 	if closed {
 		return nil, errRefused
@@ -101,39 +118,44 @@ func (l *Link) RoundTrip(req *http.Request) (*http.Response, error) {
 		return l.server.answerError(req, err), nil
 	}
 	serve := func() (*http.Response, error) {
-		l.server.store.mu.Lock()
-		closed := l.closed
-		if !closed {
-			l.log = append(l.log, r)
-		}
-		l.server.store.mu.Unlock()
-		if closed {
+		if !l.record(r) {
 			return nil, errRefused
 		}
-		return l.server.serve(l, r, req)
+		return l.server.serve(l.Link, r, req)
 	}
+	var fault Fault
+	if inject != nil {
+		fault = inject(r)
+	}
+	var resp *http.Response
 	if fault != nil {
-		if f := fault(r); f != nil {
-			inner := serve
-			serve = func() (*http.Response, error) { return f(req.Context(), inner) }
-		}
+		resp, err = fault(req.Context(), serve)
+	} else {
+		resp, err = serve()
 	}
-	resp, err := serve()
-	l.server.store.mu.Lock()
-	closed = l.closed
-	l.server.store.mu.Unlock()
 	switch {
 	case err != nil:
 		return nil, err
-	case closed:
+	case !l.open():
 		resp.Body.Close()
 		return nil, errReset
-	case req.Context().Err() != nil: // the client does not wait any more, whatever has been done
+	case req.Context().Err() != nil: // the client does not wait any more, whatever the server has done
 		resp.Body.Close()
 		return nil, req.Context().Err()
 	}
 	resp.Request = req
 	return resp, nil
+}
+
+// record notes a request that has reached the server, and reports whether it could.
+func (l *Link) record(r Request) bool {
+	l.server.store.mu.Lock()
+	defer l.server.store.mu.Unlock()
+	if l.closedLocked() {
+		return false
+	}
+	l.log = append(l.log, r)
+	return true
 }
 
 // sleep waits, for no longer than ctx lives.

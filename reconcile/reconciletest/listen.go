@@ -9,31 +9,28 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Listener serves a link over HTTP, for what cannot be given a transport: processes, and programs in other languages.
-// It works in real time, so it does not belong into a bubble of testing/synctest: a socket does not count as waiting
-// there.
-type Listener struct{ server *httptest.Server }
-
-// Listen serves the link at a free port of the loopback interface until Close. The connection is plain HTTP; whoever
-// reaches the port may do what the link may do.
-func (l *Link) Listen() *Listener { return &Listener{httptest.NewServer(l)} }
-
-// URL is where the server is, such as http://127.0.0.1:37015.
-func (l *Listener) URL() string { return l.server.URL }
-
-// Config returns a configuration for clients over the socket. They have no rate limit.
-func (l *Listener) Config() *rest.Config { return &rest.Config{Host: l.server.URL, QPS: -1} }
-
-// Close breaks all connections, and returns when every request has ended.
-func (l *Listener) Close() {
-	l.server.CloseClientConnections()
-	l.server.Close()
+// Listen serves the link over HTTP, for what cannot be given a transport: processes, and programs in other languages. It
+// returns a configuration for clients; its Host is the URL, such as http://127.0.0.1:37015, of a free port of the
+// loopback interface. Every process on the machine that reaches the port may do what the link's user may do. The
+// listener ends with the test.
+//
+// Sockets work in real time, so Listen does not belong into a bubble of testing/synctest.
+func (l *Link) Listen() *rest.Config {
+	l.server.t.Helper()
+	server := httptest.NewServer(handler{l})
+	l.server.t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return &rest.Config{Host: server.URL, QPS: -1}
 }
 
-// ServeHTTP makes a Link an HTTP handler. A fault that breaks the connection breaks this one.
-func (l *Link) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+// handler makes a Link an HTTP handler. A fault that breaks the connection breaks this one.
+type handler struct{ *Link }
+
+func (l handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	req.URL.Scheme, req.URL.Host = "http", req.Host
-	resp, err := l.RoundTrip(req)
+	resp, err := transport{l.Link}.RoundTrip(req)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}

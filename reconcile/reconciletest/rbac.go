@@ -1,11 +1,7 @@
 package reconciletest
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -17,14 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/component-helpers/auth/rbac/validation"
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// Access is who may do what: the Roles, ClusterRoles and their bindings of manifests. It does not change once it is
-// made. See [ReadAccess].
-type Access struct {
+// access is who may do what: the Roles, ClusterRoles and their bindings of manifests. It does not change once it is
+// made.
+type access struct {
 	// roles by namespace and name; that of a ClusterRole is empty.
 	roles    map[[2]string][]rbacv1.PolicyRule
 	bindings []binding
@@ -37,34 +32,23 @@ type binding struct {
 	role        [2]string
 }
 
-// ReadAccess reads Roles, ClusterRoles, RoleBindings and ClusterRoleBindings from YAML or JSON documents. Objects of
-// other kinds are passed over, so the manifest by which a controller is installed can be given as it is. It returns an
-// error for a binding whose role is missing, and for what is not modelled: aggregated ClusterRoles.
-func ReadAccess(documents []byte) (*Access, error) {
-	a := &Access{roles: make(map[[2]string][]rbacv1.PolicyRule)}
-	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(documents)))
-	for {
-		document, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("apiserver: roles: %w", err)
-		}
-		if err := a.add(document); err != nil {
-			return nil, fmt.Errorf("apiserver: roles: %w", err)
-		}
+// readAccess reads the manifests of [Options.Roles]. It returns an error for a binding whose role is missing, and for
+// what is not modelled: aggregated ClusterRoles.
+func readAccess(paths []string) (*access, error) {
+	a := &access{roles: make(map[[2]string][]rbacv1.PolicyRule)}
+	if err := eachManifest(paths, a.add); err != nil {
+		return nil, fmt.Errorf("roles: %w", err)
 	}
 	for _, b := range a.bindings {
 		if _, ok := a.roles[b.role]; !ok {
-			return nil, fmt.Errorf("apiserver: roles: a binding of %s names the role %q of namespace %q, which is "+
-				"not in the manifests", b.user+b.group, b.role[1], b.role[0])
+			return nil, fmt.Errorf("roles: a binding of %s names the role %q of namespace %q, which is not in the "+
+				"manifests", b.user+b.group, b.role[1], b.role[0])
 		}
 	}
 	return a, nil
 }
 
-func (a *Access) add(document []byte) error {
+func (a *access) add(document []byte) error {
 	var head struct {
 		metav1.TypeMeta   `json:",inline"`
 		metav1.ObjectMeta `json:"metadata"`
@@ -122,7 +106,7 @@ func (a *Access) add(document []byte) error {
 	return nil
 }
 
-// ServiceAccount returns the user name of a service account.
+// ServiceAccount returns the user name of a service account, for [Server.LinkAs].
 func ServiceAccount(namespace, name string) string {
 	return "system:serviceaccount:" + namespace + ":" + name
 }
@@ -137,7 +121,7 @@ func groupsOf(user string) []string {
 }
 
 // allows reports whether a user may do what a rule of one verb, group and resource says, in a namespace.
-func (a *Access) allows(user, namespace string, asked rbacv1.PolicyRule) bool {
+func (a *access) allows(user, namespace string, asked rbacv1.PolicyRule) bool {
 	groups := groupsOf(user)
 	var rules []rbacv1.PolicyRule
 	for _, b := range a.bindings {

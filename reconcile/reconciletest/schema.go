@@ -24,7 +24,13 @@ import (
 //
 // An object that is written passes through it in this order: nulls that are not allowed are dropped, defaults filled
 // in, unknown fields pruned, and then the object is validated.
-type structure struct{ root *spec.Schema }
+type structure struct {
+	root *spec.Schema
+	// openAPI is what was read, and ruled whether there are rules in CEL in it, which check judges.
+	openAPI []byte
+	ruled   bool
+	check   RuleCheck
+}
 
 // document returns the schema as a tree of JSON.
 func (s *structure) document() map[string]any {
@@ -58,7 +64,7 @@ func readSchema(data []byte) (*structure, error) {
 	if err := prepare(root, ""); err != nil {
 		return nil, err
 	}
-	return &structure{root}, nil
+	return &structure{root: root, openAPI: data, ruled: hasRules(root)}, nil
 }
 
 // prepare checks a node and all below it, and turns what Kubernetes says by extensions into what the validator
@@ -71,8 +77,6 @@ func prepare(s *spec.Schema, path string) error {
 	isIntOrString, _ := s.Extensions.GetBool(intOrString)
 	preserves, _ := s.Extensions.GetBool(preserveUnknown)
 	switch {
-	case s.Extensions[validations] != nil:
-		return fmt.Errorf("not modelled: rules in CEL (%s) at %s", validations, at)
 	case s.Extensions[embeddedResource] != nil:
 		return fmt.Errorf("not modelled: embedded resources (%s) at %s", embeddedResource, at)
 	case s.Ref.String() != "" || len(s.PatternProperties) > 0 || len(s.Definitions) > 0 || len(s.Dependencies) > 0:
@@ -271,7 +275,7 @@ func (s *structure) validate(content, old map[string]any) field.ErrorList {
 	if old == nil || len(duplicates(nil, s.root, old)) == 0 {
 		errs = append(errs, duplicates(nil, s.root, content)...)
 	}
-	return errs
+	return s.judge(errs, content, old)
 }
 
 // ratchet validates a value of which an earlier one is known.

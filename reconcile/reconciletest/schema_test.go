@@ -1,6 +1,7 @@
 package reconciletest
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,7 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/dynamic"
 )
 
@@ -19,8 +22,7 @@ func TestWhatHasNotChangedIsNotJudgedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resources, err := ReadCRDs(backupsManifest)
 		require.NoError(t, err)
-		s, err := New(Options{Resources: resources})
-		require.NoError(t, err)
+		s := NewServer(t, Options{Resources: resources})
 		client, err := dynamic.NewForConfig(s.Config())
 		require.NoError(t, err)
 		backups := client.Resource(resources[0].GroupVersionResource).Namespace("default")
@@ -51,9 +53,6 @@ func TestWhatHasNotChangedIsNotJudgedAgain(t *testing.T) {
 func TestDefinitionsThatAreNotModelledAreRefused(t *testing.T) {
 	manifest := string(backupsManifest)
 	for name, c := range map[string]struct{ from, to, want string }{
-		"CEL": {"suspend: {type: boolean}",
-			`suspend: {type: boolean, x-kubernetes-validations: [{rule: "self"}]}`,
-			"rules in CEL (x-kubernetes-validations) at .spec.suspend"},
 		"two versions": {"  - name: v1\n",
 			"  - {name: v2, served: true, schema: {openAPIV3Schema: {type: object}}}\n  - name: v1\n",
 			"2 versions are served"},
@@ -82,4 +81,86 @@ func TestDefinitionsThatAreNotModelledAreRefused(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
+}
+
+const ruled = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: limits.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: limits, kind: Limit}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              low: {type: integer}
+              high: {type: integer, maximum: 10, allOf: [{x-kubernetes-validations: [{rule: "self > 0"}]}]}
+`
+
+// judge is a RuleCompiler that knows one rule.
+type judge struct{ t *testing.T }
+
+func (j judge) CompileRules(schema []byte) (RuleCheck, error) {
+	require.Contains(j.t, string(schema), `"rule":"self \u003e 0"`)
+	return func(object, old map[string]any) field.ErrorList {
+		high, _, _ := unstructured.NestedInt64(object, "spec", "high")
+		before, _, _ := unstructured.NestedInt64(old, "spec", "high")
+		if high <= before {
+			return field.ErrorList{field.Invalid(field.NewPath("spec", "high"), high, "is too low")}
+		}
+		return nil
+	}, nil
+}
+
+func TestRulesAreRefusedWithoutACompiler(t *testing.T) {
+	resources, err := ReadCRDs([]byte(ruled))
+	require.NoError(t, err)
+	message := refusal(t, Options{Resources: resources})
+	require.Contains(t, message, "example.com/v1, Resource=limits: its schema has rules in CEL")
+	require.Contains(t, message, "go get github.com/thermostat-go/thermostat/reconcile/reconciletest/cel")
+}
+
+func TestRulesAreAskedAboutWhatTheSchemaAllows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(t, Options{CRDs: []string{filepath.Dir(manifestOf(t, []byte(ruled)))}, Rules: judge{t}})
+		client, err := dynamic.NewForConfig(s.Config())
+		require.NoError(t, err)
+		limits := client.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1",
+			Resource: "limits"}).Namespace("default")
+		patch := func(spec string) string {
+			_, err := limits.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":`+spec+`}`),
+				metav1.PatchOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			return ""
+		}
+		_, err = limits.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/v1", "kind": "Limit", "metadata": map[string]any{"name": "a"},
+			"spec": map[string]any{"high": int64(1)},
+		}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.Empty(t, patch(`{"high":2}`))
+		require.Contains(t, patch(`{"high":1}`), "is too low")
+		require.Contains(t, patch(`{"high":"x"}`), "some validation rules were not checked")
+		require.NotContains(t, patch(`{"high":"x"}`), "is too low")
+		require.Contains(t, patch(`{"high":11}`), "should be less than or equal to 10")
+	})
+}
+
+func TestManifestsThatAreMissingAreSaid(t *testing.T) {
+	empty := t.TempDir()
+	require.Contains(t, refusal(t, Options{CRDs: []string{empty}}), "has no manifests")
+	require.Contains(t, refusal(t, Options{CRDs: []string{filepath.Join(empty, "none.yaml")}}), "no such file")
+	require.Contains(t, refusal(t, Options{CRDs: []string{manifestOf(t, []byte("kind: Secret"))}}),
+		"there are no CustomResourceDefinitions in")
 }

@@ -1,18 +1,22 @@
 package reconciletest
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -20,27 +24,37 @@ import (
 
 // Options may be left zero.
 type Options struct {
-	// Resources are custom resources to be served, beside the built-in ones.
+	// CRDs are files, or directories of them, with the manifests of CustomResourceDefinitions, such as "config/crd". See
+	// [ReadCRDs] for what the server does with them. Files in a directory whose names end in neither .yaml, .yml nor
+	// .json, and subdirectories, are passed over.
+	CRDs []string
+	// Resources are custom resources that are not read from files.
 	Resources []Resource
-	// Access says who may do what: see [ReadAccess] and [Server.LinkAs]. Nil: everybody everything.
-	Access *Access
-	// Seed makes the names that are generated, and the UIDs. The same seed and the same requests give the same.
+	// Rules compiles the rules in CEL (x-kubernetes-validations) of custom resources. Nil: a custom resource that has
+	// such rules is refused. Package github.com/thermostat-go/thermostat/reconcile/reconciletest/cel has one.
+	Rules RuleCompiler
+	// Roles are files, or directories of them, with the manifests of Roles, ClusterRoles, RoleBindings and
+	// ClusterRoleBindings: what the users of [Server.LinkAs] may do. Objects of other kinds in them are passed over, so
+	// the manifest that installs a controller can be given as it is. Empty: every user may do everything.
+	Roles []string
+	// Seed makes the names that the server generates, and the UIDs. The same seed and the same requests give the same.
 	Seed uint64
-	// Namespaces exist from the beginning. Zero: default.
+	// Namespaces exist from the beginning. Nil: default.
 	Namespaces []string
-	// CollectAfter is how long the garbage collector waits before it looks at what has happened. Zero: 10 ms.
+	// CollectAfter is how long the garbage collector waits after a write before it acts on it. Zero: 10 ms.
 	CollectAfter time.Duration
 }
 
-// Server is an API server with its storage. Make one with [New], and clients with [Server.Config] or [Server.Link].
-// Safe for concurrent use. It has no goroutine of its own, so there is nothing to close.
+// Server is an API server with its storage. Make one with [NewServer], and clients with [Server.Config] or
+// [Server.Link]. Safe for concurrent use; the methods that fail the test are for the test's own goroutine.
 type Server struct {
+	t         testing.TB
 	store     *store
 	resources map[schema.GroupVersionResource]*Resource
 	codecs    serializer.CodecFactory
 	scale     *Resource // of the subresources of that name
 	collector *collector
-	access    *Access
+	access    *access // nil: every user may do everything
 	direct    *Link
 
 	mu     sync.Mutex
@@ -48,51 +62,85 @@ type Server struct {
 	uids   uint64     // guarded by mu
 }
 
-// New makes a server that holds nothing but its namespaces.
-func New(o Options) (*Server, error) {
+// NewServer makes a server that holds nothing but its namespaces. An option that is wrong fails the test at once. In a
+// bubble of testing/synctest, call it inside the bubble.
+//
+// The server ends with the test, as a process that is killed: watches end, listeners close, and requests are refused.
+func NewServer(t testing.TB, o Options) *Server {
+	t.Helper()
+	s, err := newServer(o)
+	if err != nil {
+		t.Fatalf("reconciletest.NewServer: %v", err)
+	}
+	s.t = t
+	t.Cleanup(func() {
+		s.collector.stop()
+		s.store.stop()
+	})
+	return s
+}
+
+func newServer(o Options) (*Server, error) {
 	s := &Server{
 		store: newStore(), resources: make(map[schema.GroupVersionResource]*Resource),
-		codecs: serializer.NewCodecFactory(scheme.Scheme), access: o.Access,
+		codecs: serializer.NewCodecFactory(scheme.Scheme),
 		random: rand.New(rand.NewPCG(o.Seed, 0)),
 	}
-	if o.CollectAfter == 0 {
-		o.CollectAfter = 10 * time.Millisecond
-	}
-	s.collector = &collector{server: s, after: o.CollectAfter}
+	s.collector = &collector{server: s, after: cmp.Or(o.CollectAfter, 10*time.Millisecond)}
 	s.direct = s.Link()
-	types := applyconfigurations.NewTypeConverter(scheme.Scheme)
-	for _, r := range append(builtins(), o.Resources...) {
-		switch {
-		case r.GroupVersionResource.Resource == "" || r.Version == "" || r.Kind == "":
-			return nil, fmt.Errorf("apiserver: the resource %s of kind %q is to have a resource, a version and a kind",
-				r.GroupVersionResource, r.Kind)
-		case r.custom() && r.Group == "":
-			return nil, fmt.Errorf("apiserver: the resource %s has no group, as custom resources have",
-				r.GroupVersionResource)
-		case s.resources[r.GroupVersionResource] != nil:
-			return nil, fmt.Errorf("apiserver: the resource %s is there twice", r.GroupVersionResource)
-		}
-		if err := r.manageFields(types); err != nil {
-			return nil, fmt.Errorf("apiserver: resource %s: %w", r.GroupVersionResource, err)
-		}
-		s.resources[r.GroupVersionResource] = &r
-	}
 	var err error
+	if len(o.Roles) > 0 {
+		if s.access, err = readAccess(o.Roles); err != nil {
+			return nil, err
+		}
+	}
+	defined, err := readDefinitions(o.CRDs)
+	if err != nil {
+		return nil, err
+	}
+	types := applyconfigurations.NewTypeConverter(scheme.Scheme)
+	for _, r := range slices.Concat(builtins(), defined, o.Resources) {
+		if err := s.add(&r, o.Rules, types); err != nil {
+			return nil, err
+		}
+	}
 	if s.scale, err = newScaleResource(); err != nil {
-		return nil, fmt.Errorf("apiserver: scale: %w", err)
+		return nil, fmt.Errorf("scale: %w", err)
 	}
 	if o.Namespaces == nil {
-		o.Namespaces = []string{"default"}
+		o.Namespaces = []string{metav1.NamespaceDefault}
 	}
 	for _, name := range o.Namespaces {
 		if err := s.createNamespace(name); err != nil {
-			return nil, fmt.Errorf("apiserver: namespace %s: %w", name, err)
+			return nil, fmt.Errorf("namespace %s: %w", name, err)
 		}
 	}
 	return s, nil
 }
 
-// Config returns a configuration for clients of any kind, over a connection without faults.
+// add makes the server serve a resource.
+func (s *Server) add(r *Resource, rules RuleCompiler, types managedfields.TypeConverter) error {
+	switch {
+	case r.GroupVersionResource.Resource == "" || r.Version == "" || r.Kind == "":
+		return fmt.Errorf("the resource %s of kind %q needs a resource, a version and a kind", r.GroupVersionResource,
+			r.Kind)
+	case r.custom() && r.Group == "":
+		return fmt.Errorf("the resource %s has no group, as custom resources have", r.GroupVersionResource)
+	case s.resources[r.GroupVersionResource] != nil:
+		return fmt.Errorf("the resource %s is there twice", r.GroupVersionResource)
+	}
+	if err := r.compileRules(rules); err != nil {
+		return fmt.Errorf("resource %s: %w", r.GroupVersionResource, err)
+	}
+	if err := r.manageFields(types); err != nil {
+		return fmt.Errorf("resource %s: %w", r.GroupVersionResource, err)
+	}
+	s.resources[r.GroupVersionResource] = r
+	return nil
+}
+
+// Config returns a configuration for clients of any kind, over a connection without faults. The clients have no rate
+// limit and may do everything.
 func (s *Server) Config() *rest.Config { return s.direct.Config() }
 
 // Version returns the resourceVersion of the last write.
@@ -102,19 +150,20 @@ func (s *Server) Version() int64 {
 	return s.store.version
 }
 
-// Compact forgets what was before the present: lists at older versions, continued lists and watches from there are
-// answered with 410.
+// Compact forgets what was before the present: the server answers lists at older versions, continued lists and watches
+// from there with 410.
 func (s *Server) Compact() { s.store.compact() }
 
 // Restore takes the server back to a version that [Server.Version] returned, as a restore of etcd from a backup does:
-// every watch ends, and versions are given out a second time.
-func (s *Server) Restore(version int64) error {
+// every watch ends, and the server gives out versions a second time. It fails the test if the server has not had that
+// version.
+func (s *Server) Restore(version int64) {
+	s.t.Helper()
 	if now := s.Version(); version < firstVersion || version > now {
-		return fmt.Errorf("apiserver: restore to version %d: the server has had versions from %d to %d", version,
+		s.t.Fatalf("reconciletest: restore to version %d: the server has had versions from %d to %d", version,
 			firstVersion, now)
 	}
 	s.store.restore(version)
-	return nil
 }
 
 // CutWatches ends every watch, as a server does that is shut down.
@@ -123,15 +172,6 @@ func (s *Server) CutWatches() {
 	defer s.store.mu.Unlock()
 	s.store.epoch++
 	s.store.wakeLocked()
-}
-
-// Resources returns the resources that are served.
-func (s *Server) Resources() []schema.GroupVersionResource {
-	var all []schema.GroupVersionResource
-	for gvr := range maps.Keys(s.resources) {
-		all = append(all, gvr)
-	}
-	return all
 }
 
 // newUID returns a UID that was not used before.

@@ -43,6 +43,8 @@ type store struct {
 	changed chan struct{}
 	// Guarded by mu. A restore begins a new epoch, and no watch survives one.
 	epoch int
+	// Guarded by mu: the server has ended, and answers nothing any more.
+	stopped bool
 }
 
 // revision is an object from one version on until its next; nil: there is none.
@@ -171,6 +173,14 @@ func (s *store) restore(version int64) {
 		}
 	}
 	s.epoch++
+	s.wakeLocked()
+}
+
+// stop ends the server, and with it every watch.
+func (s *store) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
 	s.wakeLocked()
 }
 

@@ -174,7 +174,7 @@ func (w *stream) look() (*watch.Event, time.Time, <-chan struct{}, error) {
 	defer st.mu.Unlock()
 	now := time.Now()
 	switch {
-	case w.link.closed:
+	case w.link.closedLocked():
 		return nil, now, nil, errReset
 	case w.epoch != st.epoch || w.cuts != w.link.cuts || !now.Before(w.deadline):
 		return nil, now, nil, io.EOF
@@ -183,7 +183,7 @@ func (w *stream) look() (*watch.Event, time.Time, <-chan struct{}, error) {
 	if w.failed {
 		return nil, wake, st.changed, nil
 	}
-	delay := w.link.delays[w.filter.resource.GroupVersionResource.Resource]
+	delay := w.link.delays[w.filter.resource.GroupResource()]
 	for _, ev := range st.eventsAfterLocked(w.next) {
 		if delay < 0 {
 			return nil, wake, st.changed, nil
