@@ -143,16 +143,16 @@
 //	quarantine.go  what came and could not be taken
 //	deltafifo.go   what the store has not taken yet
 //	lane.go        one list-watch, with all that is its own
-//	indexer.go     the store, around the table of internal/store; index.go, its lookups; labels.go, lookups by label selector
-//	apply.go       how the one becomes the other, and who is told
-//	handler.go     Event, Handler; filter.go, a smaller world; listener.go, the buffer and goroutine of each
-//	redelivery.go  what a handler panicked on; resync.go and rota.go, what it wants to be reminded of
-//	mutation.go    who changed a cached object; verify.go, what a server has lost
+//	indexer.go     the store, around the table of internal/store; index.go, its lookups
+//	writer.go      how the one becomes the other, and who is told
+//	handler.go     Event, Handler, Filter; listener.go, the buffer and goroutine of each
+//	retry.go       what a handler panicked on; resync.go and rota.go, what it wants to be reminded of
+//	mutation.go    who changed a cached object
 //	informer.go    New, Run and the rest of the surface; scope.go, several namespaces, and how they and the selectors change
 //	health.go      what an informer knows about itself; calm.go, how little of it is logged; pulse.go, which of its goroutines no
 //	               longer moves
 //	gate.go        how long a server that has asked for it is left alone
-//	live.go        one question past the cache; relist.go, the cache anew
+//	live.go        questions past the cache, among them what a server has lost; relist.go, the cache anew
 //
 // What can go wrong, which test shows what then happens, and what client-go does on the same script, is printed by
 //
