@@ -67,7 +67,6 @@ type deltaFIFO[T any] struct {
 	// Guarded by mu. The rest of the next batch.
 	resourceVersion          string
 	sweep, complete, rewound uint64
-	added                    int64      // the encoded size of all that was added
 	spare                    []delta[T] // empty: the array of the batch before
 	small                    int        // batches in a row that needed little of the room that there is
 	dropped                  bool       // nothing is added any more
@@ -77,7 +76,6 @@ type deltaFIFO[T any] struct {
 	filled atomic.Bool
 	ready  chan<- struct{}
 
-	budget *budget
 	// every, which the FIFOs of all lanes share, is true while somebody wants each step.
 	every *atomic.Bool
 }
@@ -99,8 +97,6 @@ type batch[T any] struct {
 	// rewound, unless zero, is the epoch of a list of a cluster that has gone back in time: its versions, and those of
 	// what followed, are not to be compared with those from before.
 	rewound uint64
-	// bytes is the encoded size of all that was added since the batch before.
-	bytes int64
 }
 
 // next takes up to n more of the deltas, and none from behind the next cut. It returns none when there are no more.
@@ -114,8 +110,8 @@ func (b *batch[T]) next(n int) []delta[T] {
 	return some
 }
 
-func newDeltaFIFO[T any](ready chan<- struct{}, b *budget, every *atomic.Bool) *deltaFIFO[T] {
-	return &deltaFIFO[T]{places: make(map[Key]int), ready: ready, budget: b, every: every}
+func newDeltaFIFO[T any](ready chan<- struct{}, every *atomic.Bool) *deltaFIFO[T] {
+	return &deltaFIFO[T]{places: make(map[Key]int), ready: ready, every: every}
 }
 
 // add appends a step to the history of its key. With reached, everything up to that version has then been added.
@@ -125,13 +121,9 @@ func (f *deltaFIFO[T]) add(d delta[T], reached string) {
 		f.mu.Unlock()
 		return
 	}
-	if d.size != 0 { // most clients do not tell, and the lanes share the number
-		f.budget.waiting.Add(d.size)
-	}
 	if reached != "" {
 		f.resourceVersion = reached
 	}
-	f.added += d.size
 	place, queued := f.places[d.key]
 	if queued && d.repeated && !f.steps[place].endsAt(d.resourceVersion) { // what waits is later
 		f.mu.Unlock()
@@ -215,7 +207,7 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, complete: f.complete, rewound: f.rewound,
-		bytes: f.added, deltas: slices.Grow(f.spare, len(f.steps))}
+		deltas: slices.Grow(f.spare, len(f.steps))}
 	cuts := f.cuts // of the steps; they become those of the deltas
 	for i := range f.steps {
 		if len(cuts) > 0 && cuts[0] == i {
@@ -242,7 +234,7 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	clear(f.places)
 	clear(f.steps) // or they would keep objects alive
 	f.steps, f.cuts, f.spare = f.steps[:0], nil, nil
-	f.resourceVersion, f.sweep, f.complete, f.rewound, f.added = "", 0, 0, 0, 0
+	f.resourceVersion, f.sweep, f.complete, f.rewound = "", 0, 0, 0
 	return b, true
 }
 
@@ -259,11 +251,9 @@ func (f *deltaFIFO[T]) applied(b batch[T]) {
 		f.spare = b.deltas[:0]
 	}
 	f.mu.Unlock()
-	f.budget.applied(b.bytes)
 }
 
-// drop empties the FIFO for good. Whoever is still inside of somebody's code, and comes out with an object, takes no
-// room with it.
+// drop empties the FIFO for good: what a call of user code still returns after it is not kept.
 func (f *deltaFIFO[T]) drop() {
 	f.mu.Lock()
 	f.dropped = true

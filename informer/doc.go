@@ -139,7 +139,7 @@
 //	client.go      where it comes from
 //	reflector.go   list and watch, as a state machine; stream.go and pagedlist.go, the two ways to list, one of which goes on as the watch; page.go, a page
 //	               that is on its way
-//	rest.go        the same by the bytes, which internal/wire makes objects of; budget.go, how much is too much
+//	rest.go        the same by the bytes, which internal/wire makes objects of
 //	quarantine.go  what came and could not be taken
 //	deltafifo.go   what the store has not taken yet
 //	lane.go        one list-watch, with all that is its own

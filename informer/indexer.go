@@ -70,16 +70,6 @@ func (x *indexer[T]) item(row store.Row) item[T] {
 		size: f.weight.size(), value: x.Value(row)}
 }
 
-// sizeOf returns the size of the object of that key, in its encoded form; zero if there is none.
-func (x *indexer[T]) sizeOf(key Key) int64 {
-	x.RLock()
-	defer x.RUnlock()
-	if row, held := x.Find(key); held {
-		return x.Facts(row).weight.size()
-	}
-	return 0
-}
-
 // has reports whether an object of that key is held.
 func (x *indexer[T]) has(key Key) bool {
 	x.RLock()

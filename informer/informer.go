@@ -55,15 +55,6 @@ type Options[T any] struct {
 	Transform func(T) (T, error)
 	// PageSize is the number of objects in a page of a plain list. Zero: 500.
 	PageSize int64
-	// MaxBytes bounds what the informer holds, by the size of the objects in the form in which they come (protobuf or
-	// JSON): the objects in memory take some times as much, and what an index, a handler's buffer or a reader of All
-	// holds comes on top, as does what is on its way: a page (after its tokens have expired, the whole list), or up to
-	// 64 MiB of a streamed list. Only a client made by [REST] sees that size.
-	//
-	// If the first list needs more, it fails, and [SharedIndexInformer.WaitForSync] with it. What has no room later is
-	// rejected (see [SharedIndexInformer.Invalid]), the cache is Stale, and a new list every 5 minutes brings it as far
-	// as there is room. The errors wrap [ErrTooLarge]. Zero: no bound.
-	MaxBytes int64
 	// DisableWatchList lists by plain, paged lists from the start. Servers that cannot stream a list are found out by
 	// themselves; this saves the attempt. The fake clients of client-go, which never end the stream's list, are known
 	// without it.
@@ -111,7 +102,6 @@ type SharedIndexInformer[T any] struct {
 	course atomic.Pointer[course[T]] // replaced with the writer token held
 	store  *indexer[T]
 	health *health
-	budget *budget
 	log    klog.Logger // set by Run, with the writer token held
 	// ready holds a token whenever there may be something in a lane's FIFO.
 	ready chan struct{}
@@ -198,7 +188,6 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 		store: newIndexer[V](), health: &health{maxStaleness: opts.MaxStaleness},
 		ready: make(chan struct{}, 1), writer: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
-	inf.budget = &budget{max: opts.MaxBytes, stored: &inf.store.bytes}
 	if inf.pageSize == 0 {
 		inf.pageSize = 500
 	}
@@ -231,9 +220,6 @@ func (opts Options[T]) check() (wrong []error) {
 	}
 	if opts.VerifyEvery != 0 && opts.VerifyEvery < time.Minute {
 		bad("Options.VerifyEvery is %s; it is at least a minute, or zero for never", opts.VerifyEvery)
-	}
-	if opts.MaxBytes < 0 {
-		bad("Options.MaxBytes is %d; it is a number of bytes, or zero for no bound", opts.MaxBytes)
 	}
 	if opts.StopGrace < 0 {
 		bad("Options.StopGrace is %s; it is a duration, or zero for the default", opts.StopGrace)

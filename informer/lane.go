@@ -49,12 +49,12 @@ type lane[T any] struct {
 func (inf *SharedIndexInformer[T]) newLane(namespace string, from source, selector metav1.ListOptions) *lane[T] {
 	l := &lane[T]{
 		namespace: namespace,
-		fifo:      newDeltaFIFO[T](inf.ready, inf.budget, &inf.every),
+		fifo:      newDeltaFIFO[T](inf.ready, &inf.every),
 		health:    newLaneHealth(inf.health, namespace),
 	}
 	l.reflector = &reflector[T]{
 		source: from, namespace: namespace, pageSize: inf.pageSize, decode: inf.decode, fifo: l.fifo, store: inf.store,
-		budget: inf.budget, exits: &inf.exits, health: l.health,
+		exits: &inf.exits, health: l.health,
 		asked: make(chan error, 1),
 	}
 	if !inf.disableWatchList && !inf.health.plain.Load() && from.streams() {
@@ -82,10 +82,7 @@ func (inf *SharedIndexInformer[T]) start(ctx context.Context, l *lane[T]) {
 
 // run lists and watches until ctx ends.
 func (l *lane[T]) run(ctx context.Context) {
-	defer func() {
-		l.fifo.drop()
-		l.reflector.budget.freed.ring()
-	}()
+	defer l.fifo.drop()
 	for ctx.Err() == nil {
 		run, cancel := context.WithCancel(ctx)
 		l.restart.Store(&cancel)

@@ -71,7 +71,8 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 			return fmt.Errorf("list: %w: no resourceVersion", wire.ErrViolation)
 		case token == "":
 			r.lost = false
-			return r.complete(list.ResourceVersion)
+			r.complete(list.ResourceVersion)
+			return nil
 		// A server that runs in circles is caught by comparing each token with one from before, which moves on at page
 		// 1, 2, 4, 8 ...
 		case token == opts.Continue || token == landmark:
@@ -163,7 +164,7 @@ func (r *reflector[T]) takeListed(ctx context.Context, arrived []wire.Event) err
 				r.versioned = true
 			}
 		}
-		if err := r.take(ctx, a, "", false); err != nil {
+		if err := r.take(a, "", false); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {

@@ -32,7 +32,7 @@ func (a activity) String() string {
 		resting:   "waiting",
 		asking:    "in a method of the client or in the transport below it",
 		ending:    "at the end of a watch, in the client's Stop or in the transport below it",
-		receiving: "in a method of an object, in Options.Transform, or waiting for room in the store",
+		receiving: "in a method of an object or in Options.Transform",
 		storing:   "in an index function, an inline handler, or HandlerOptions.Reached",
 	}[a]
 }

@@ -1,9 +1,7 @@
 package informer
 
 import (
-	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,9 +19,8 @@ import (
 // It belongs to the reflector's goroutine. What the store, and so the user, knows of it is indexer.invalid.
 type quarantine struct {
 	patients map[Key]*patient
-	bytes    *atomic.Int64 // counts those of the patients, encoded, among others
-	due      *time.Timer   // fires at dueAt, when somebody's time has come
-	dueAt    time.Time     // zero: it is not running
+	due      *time.Timer // fires at dueAt, when somebody's time has come
+	dueAt    time.Time   // zero: it is not running
 }
 
 type patient struct {
@@ -37,17 +34,15 @@ type patient struct {
 // What failed is tried again after 1 s, 2 s, 4 s ... 5 min.
 const firstRetry, lastRetry = time.Second, 5 * time.Minute
 
-func newQuarantine(bytes *atomic.Int64) quarantine {
+func newQuarantine() quarantine {
 	due := time.NewTimer(0)
 	due.Stop()
-	return quarantine{patients: make(map[Key]*patient), bytes: bytes, due: due}
+	return quarantine{patients: make(map[Key]*patient), due: due}
 }
 
 func (q *quarantine) admit(key Key, a wire.Event, epoch uint64) {
 	now, p := time.Now(), &patient{object: a.Object, size: a.Size, epoch: epoch}
-	q.release(key)
 	q.patients[key] = p
-	q.bytes.Add(p.size)
 	p.postpone(now)
 	q.wake(now, p.next)
 }
@@ -57,12 +52,7 @@ func (q *quarantine) has(key Key) bool {
 	return ok
 }
 
-func (q *quarantine) release(key Key) {
-	if p, ok := q.patients[key]; ok {
-		q.bytes.Add(-p.size)
-		delete(q.patients, key)
-	}
-}
+func (q *quarantine) release(key Key) { delete(q.patients, key) }
 
 // sweep lets go of those that a complete list of that epoch did not contain.
 func (q *quarantine) sweep(epoch uint64) {
@@ -71,14 +61,6 @@ func (q *quarantine) sweep(epoch uint64) {
 			q.release(key)
 		}
 	}
-}
-
-// close lets go of everybody.
-func (q *quarantine) close() {
-	for key := range q.patients {
-		q.release(key)
-	}
-	q.due.Stop()
 }
 
 func (p *patient) postpone(now time.Time) {
@@ -123,26 +105,11 @@ func (r *reflector[T]) retry() {
 }
 
 // take puts an object that exists into the FIFO, or into quarantine; with reached, everything up to that version has
-// then been dealt with. For repeated see delta. The error is that the object belongs to another lane, or that ctx has
-// ended before there was room.
-func (r *reflector[T]) take(ctx context.Context, a wire.Event, reached string, repeated bool) error {
+// then been dealt with. For repeated see delta. The error is that the object belongs to another lane.
+func (r *reflector[T]) take(a wire.Event, reached string, repeated bool) error {
 	it, err := r.open(a)
 	if foreign := r.foreign(it.key); foreign != nil {
 		return foreign
-	}
-	if a.Err == nil { // what could not be decoded is not held
-		if full := r.room(ctx, it.key, a.Size); full != nil {
-			if ctx.Err() != nil {
-				return full
-			}
-			if r.full = true; !r.synced && r.store.sizeOf(it.key) == 0 {
-				// nobody misses it before the first list is complete, and to remember what it is called takes room, too
-				return nil
-			}
-			it.size, a.Err, err = 0, full, fmt.Errorf("%s: %w", briefKey(it.key), full)
-			var none T
-			it.value = none
-		}
 	}
 	switch {
 	case err == nil:

@@ -117,8 +117,8 @@ func TestOneBadObjectDoesNotSpoilTheList(t *testing.T) {
 					require.ErrorIs(t, inf.Invalid(named("c")), errPicky)
 					told.lines()
 
-					// Two that were good are bad in the next list, which is no reason to delete the one; the other is no
-					// longer the same.
+					// Two that were good are bad in the next list, which is no reason to delete the one; the other is
+					// no longer the same.
 					p.Cut()
 					p.Update("default", "a", spoil)
 					p.Delete("default", "b")

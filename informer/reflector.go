@@ -54,7 +54,6 @@ type reflector[T any] struct {
 	decode    decoder[T]
 	fifo      *deltaFIFO[T]
 	store     *indexer[T]
-	budget    *budget
 	exits     *lifecycle.Exits
 	health    *laneHealth
 	pulse     pulse
@@ -97,16 +96,11 @@ type reflector[T any] struct {
 	// versioned is true once anything that a list held or a watch brought had a resourceVersion, which tells a real
 	// server from a fake one. The version of a list itself does not: the fake clientset makes one up.
 	versioned bool
-	// full is true once something had to be left out of the store, in this list or the watch after it, for want of
-	// room.
-	full bool
 	// nameless is true once the present list had an object whose name could not be read: any of those that the store
 	// holds may be meant. Then again fires when it is time for another list, if the store keeps objects for that
 	// reason.
 	nameless bool
 	again    *time.Timer
-	// freed is closed if a namespace has left since the list began.
-	freed <-chan struct{}
 
 	reconnect, relist, unread backoff.Backoff
 
@@ -126,8 +120,8 @@ func (r *reflector[T]) run(ctx context.Context) {
 	r.again.Stop()
 	defer r.pulse.does(resting)
 	ctx = context.WithValue(ctx, pulseKey{}, &r.pulse)
-	r.quarantine = newQuarantine(&r.budget.quarantined)
-	defer r.quarantine.close()
+	r.quarantine = newQuarantine()
+	defer r.quarantine.due.Stop()
 	for ctx.Err() == nil {
 		r.pulse.does(asking)
 		var err error
@@ -139,11 +133,7 @@ func (r *reflector[T]) run(ctx context.Context) {
 		if errors.Is(panicked, lifecycle.ErrExited) {
 			r.exits.Note()
 		}
-		switch {
-		case err == nil || ctx.Err() != nil:
-		case errors.Is(err, errFull):
-			r.rest(ctx, r.failed(err))
-		default:
+		if err != nil && ctx.Err() == nil {
 			r.pause(ctx, r.failed(err))
 		}
 	}
@@ -167,21 +157,6 @@ func (r *reflector[T]) listOrWatch(ctx context.Context) error {
 		r.resourceVersion = ""
 	}
 	return err
-}
-
-// rest waits, for minutes, before what had no room is listed again, unless a namespace leaves meanwhile, or somebody
-// asks for the list.
-func (r *reflector[T]) rest(ctx context.Context, wait backoff.Delay) {
-	timer := time.NewTimer(wait.Max)
-	defer timer.Stop()
-	r.pulse.does(resting)
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	case <-r.freed:
-	case doubt := <-r.asked:
-		r.doubted(doubt)
-	}
 }
 
 // failed decides what an error means for the state and returns how long to wait.
@@ -213,11 +188,7 @@ func (r *reflector[T]) failed(err error) backoff.Delay {
 	if r.resourceVersion == "" {
 		pace = &r.relist
 	}
-	wait := pace.After(err)
-	if errors.Is(err, errFull) {
-		wait.Max += lastRetry // a list is much to ask for, and little will have gone meanwhile
-	}
-	return wait
+	return pace.After(err)
 }
 
 // doubtEvent notes that what follows the present version could not be read. A broken connection looks the same; if it
@@ -257,7 +228,7 @@ func (r *reflector[T]) list(ctx context.Context) error {
 // hitsPlainLists reports whether the error of a streamed list is one that a plain list would meet as well: the server
 // cannot be reached, refuses, knows no such resource, or wants to be asked later.
 func hitsPlainLists(err error) bool {
-	if errors.Is(err, errWentBack) || errors.Is(err, errFull) {
+	if errors.Is(err, errWentBack) {
 		return true
 	}
 	var network net.Error // that of a request which was not answered is one
@@ -292,15 +263,12 @@ func (r *reflector[T]) begin() metav1.ListOptions {
 	}
 	r.epoch = r.health.listing()
 	r.selector = *r.wanted.Load() // after it has its number: see lane.ask
-	r.full, r.nameless, r.freed = false, false, r.budget.freed.listen()
+	r.nameless = false
 	return r.selector
 }
 
-// complete records that a list has come to its end, at resourceVersion, and that, unless there was no room for all of
-// it, everything up to there is in the FIFO. A list that had no room is an error, but the store lets go of what it did
-// not contain: that may be what takes the room. So much, and no more, a first list is good for that does not fit; a
-// later one says also how far the store has got.
-func (r *reflector[T]) complete(resourceVersion string) error {
+// complete records that a list has come to its end, at resourceVersion, and that everything up to there is in the FIFO.
+func (r *reflector[T]) complete(resourceVersion string) {
 	r.again.Stop()
 	if r.nameless {
 		// What is kept for that reason may have been deleted: see SharedIndexInformer.withheld.
@@ -311,18 +279,11 @@ func (r *reflector[T]) complete(resourceVersion string) error {
 		r.fifo.swept(r.epoch)
 	}
 	r.health.progressed()
-	if r.full && !r.synced {
-		return errFull
-	}
 	r.fifo.listed(r.epoch, resourceVersion)
 	r.newest = resourceVersion
 	r.synced, r.doubts = true, 0
-	if r.full {
-		return errFull
-	}
 	r.resourceVersion, r.completed = resourceVersion, r.epoch
 	r.health.enter(Live, nil)
-	return nil
 }
 
 // goesBack reports whether a version is older than one that the store has had. The store never follows there lightly:

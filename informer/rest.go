@@ -24,7 +24,7 @@ import (
 // An informer on it takes lists and watches apart as they arrive, and decodes object by object, on several cores if
 // there is much to do. So a list is never held as a whole; an object that cannot be decoded, or is too large, is
 // quarantined alone (see [SharedIndexInformer.Invalid]), where any other Client fails with its whole page, or loses its
-// watch; and Options.MaxBytes can be kept.
+// watch.
 //
 // It asks for protobuf if the items of L can be decoded from that, and the REST client is not configured otherwise,
 // else for JSON: unstructured objects and those of custom resources are JSON. L may be

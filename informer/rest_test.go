@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -524,102 +523,6 @@ func TestAListThatFallsSilentIsGivenUp(t *testing.T) {
 	})
 }
 
-// B11: what has no room is an error and not the end of the process.
-func TestMaxBytes(t *testing.T) {
-	overREST(t, Options[*corev1.Pod]{MaxBytes: 1500}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
-		run(t, inf)
-		synced(t, inf)
-		one := inf.Health().Bytes / 3
-		require.NotZero(t, one)
-		fits := int(1500 / (one + 20)) // names of two letters, versions of two figures
-		for i := range fits + 2 - 3 {
-			s.api.Create(pod(fmt.Sprintf("p%d", i)))
-			synctest.Wait()
-		}
-		h := inf.Health()
-		require.Equal(t, Stale, h.State)
-		require.ErrorIs(t, h.LastError, ErrTooLarge)
-		require.LessOrEqual(t, h.Bytes, int64(1500))
-		held := inf.Len()
-		require.GreaterOrEqual(t, held, fits-1)
-		require.NotZero(t, h.Rejected)
-
-		// Somebody makes room, which the next list finds out.
-		s.api.Delete("default", "a")
-		s.api.Delete("default", "b")
-		s.api.Delete("default", "c")
-		time.Sleep(2 * (lastRetry + time.Minute))
-		synctest.Wait()
-		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
-		require.Zero(t, inf.Health().Rejected)
-		require.Equal(t, len(s.api.Objects()), inf.Len())
-	})
-}
-
-// What is in quarantine makes room for its next state.
-func TestAnObjectInQuarantineIsChargedOnce(t *testing.T) {
-	bad := func(p *corev1.Pod) (*corev1.Pod, error) {
-		if p.Name == "b" {
-			return nil, errors.New("not to my taste")
-		}
-		return p, nil
-	}
-	overREST(t, Options[*corev1.Pod]{Transform: bad, MaxBytes: 1 << 30},
-		func(t *testing.T, s *overHTTP, inf *informerOfPods) {
-			run(t, inf)
-			synced(t, inf)
-			inf.budget.max = inf.budget.stored.Load() + inf.budget.quarantined.Load()*3/2
-			s.api.Update("default", "b", func(*corev1.Pod) {})
-			s.api.Update("default", "b", func(*corev1.Pod) {})
-			time.Sleep(time.Second)
-			synctest.Wait()
-			require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
-			require.Equal(t, 1, inf.Health().Rejected)
-		})
-}
-
-func TestAFirstListLargerThanMaxBytesFails(t *testing.T) {
-	overREST(t, Options[*corev1.Pod]{MaxBytes: 100}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
-		run(t, inf)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		require.ErrorIs(t, inf.WaitForSync(ctx), ErrTooLarge)
-		require.LessOrEqual(t, inf.Health().Bytes, int64(100))
-		require.Less(t, inf.Health().Lists, 15, "a list every 5 minutes")
-	})
-}
-
-// What keeps a list from its room may have gone from the server long ago.
-func TestAFirstListLargerThanMaxBytesMakesRoomForTheNext(t *testing.T) {
-	overREST(t, Options[*corev1.Pod]{MaxBytes: 1500}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
-		told := &history{inf: inf, rounds: rounds{}}
-		_, err := inf.AddHandler(told.handle, HandlerOptions{})
-		require.NoError(t, err)
-		for i := range 20 {
-			s.api.Create(pod(fmt.Sprintf("p%02d", i)))
-		}
-		run(t, inf)
-		synctest.Wait()
-		held := inf.Len()
-		require.NotZero(t, held)
-		require.Zero(t, inf.Health().Rejected, "nor does it keep the names of all the others")
-		time.Sleep(30 * time.Minute)
-		synctest.Wait()
-		require.Equal(t, held, inf.Len(), "what exists stays")
-		for _, p := range s.api.Objects() {
-			s.api.Delete("default", p.Name)
-		}
-		s.api.Create(pod("z0"))
-		s.api.Create(pod("z1"))
-		time.Sleep(3 * (lastRetry + time.Minute))
-		synctest.Wait()
-		require.True(t, inf.HasSynced(), "%s", inf.Health())
-		require.Equal(t, []string{"z0", "z1"}, names(inf))
-		require.NoError(t, told.folded(s.api.Objects()))
-		require.NoError(t, told.err())
-	})
-}
-
 // A name may be as long as an object; what is written about it is not.
 func TestLongNamesAreCutInErrors(t *testing.T) {
 	long := strings.Repeat("é", 5000)
@@ -634,7 +537,7 @@ func TestLongNamesAreCutInErrors(t *testing.T) {
 		}
 		return p, nil
 	}
-	overREST(t, Options[*corev1.Pod]{MaxBytes: 3000, Transform: picky},
+	overREST(t, Options[*corev1.Pod]{Transform: picky},
 		func(t *testing.T, s *overHTTP, inf *informerOfPods) {
 			s.api.Create(pod("2" + long))
 			s.damage = wiretest.SpoilSpec("2" + long)
@@ -643,9 +546,6 @@ func TestLongNamesAreCutInErrors(t *testing.T) {
 			synctest.Wait()
 			requireBrief(t, inf.Invalid(named("2"+long)))
 			requireBrief(t, inf.Invalid(named("3"+long[:500])))
-			s.api.Create(pod("1" + long)) // too large
-			synctest.Wait()
-			requireBrief(t, inf.Invalid(named("1"+long)))
 		})
 	for _, event := range []watch.Event{
 		{Type: watch.EventType(long), Object: podAt("a", "9")},
@@ -663,46 +563,6 @@ func TestLongNamesAreCutInErrors(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeDecodedTakesNoRoom(t *testing.T) {
-	overREST(t, Options[*corev1.Pod]{MaxBytes: 2000}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
-		s.damage = wiretest.SpoilSpec("d")
-		large := pod("d")
-		large.Annotations = map[string]string{"large": strings.Repeat("x", 4000)}
-		s.api.Create(large)
-		run(t, inf)
-		synctest.Wait()
-		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
-		require.Equal(t, []string{"a", "b", "c"}, names(inf))
-		require.ErrorIs(t, inf.Invalid(named("d")), wire.ErrUndecodable)
-		s.damage = nil
-		s.api.Update("default", "d", func(*corev1.Pod) {})
-		synctest.Wait()
-		require.ErrorIs(t, inf.Invalid(named("d")), ErrTooLarge)
-	})
-}
-
-// The end of the informer, while it waits for room, is no fault of the object's.
-func TestWhoeverWaitsForRoomMayBeStopped(t *testing.T) {
-	overREST(t, Options[*corev1.Pod]{MaxBytes: 1500}, func(t *testing.T, s *overHTTP, inf *informerOfPods) {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- inf.Run(ctx) }()
-		synced(t, inf)
-		synctest.Wait()
-		inf.lockWriter()
-		for range 20 {
-			s.api.Update("default", "a", func(*corev1.Pod) {})
-		}
-		synctest.Wait()
-		require.NotZero(t, inf.budget.waiting.Load())
-		cancel()
-		synctest.Wait()
-		inf.unlockWriter()
-		require.NoError(t, <-done)
-		require.NoError(t, inf.Health().LastBadObject)
-	})
-}
-
 func TestNewSaysWhatIsWrongWithREST(t *testing.T) {
 	config := &rest.Config{Host: "http://server"}
 	core, err := typedcorev1.NewForConfigAndClient(config, http.DefaultClient)
@@ -717,10 +577,6 @@ func TestNewSaysWhatIsWrongWithREST(t *testing.T) {
 	require.ErrorContains(t, err, "a *v1.Pod has no field Items of objects")
 	_, err = New[*corev1.Secret](REST[*corev1.PodList](core.RESTClient(), "pods", ""), Options[*corev1.Secret]{})
 	require.ErrorContains(t, err, "the client lists *v1.Pod, but the informer was asked to hold *v1.Secret")
-	_, err = New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{MaxBytes: 1})
-	require.ErrorContains(t, err, "MaxBytes needs a client made by informer.REST")
-	_, err = New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{MaxBytes: -1})
-	require.ErrorContains(t, err, "Options.MaxBytes is -1")
 	_, err = REST[*corev1.Pod](core.RESTClient(), "pods", "").List(t.Context(), metav1.ListOptions{})
 	require.ErrorContains(t, err, "no field Items")
 	_, err = REST[*corev1.Pod](core.RESTClient(), "pods", "").Watch(t.Context(), metav1.ListOptions{})

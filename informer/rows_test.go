@@ -175,8 +175,6 @@ var rows = []row{
 		tests{TestAListForgetsWhatCameAndWentBeforeTheStoreLooked, TestAListBringsBackWhatTheStoreHasYetToDelete}},
 	{"B10", "somebody changes a cached object", nil, "", 0, "a panic, if an environment variable asks for it",
 		tests{TestAMutatedObjectIsNamed, TestAMutationIsFoundWhenTheObjectLeaves}},
-	{"B11", "more than memory holds", nil, "", 0, "all is held, nothing is counted",
-		tests{TestMaxBytes, TestAFirstListLargerThanMaxBytesFails}},
 	{"C1", "a handler panics once, on its first event", panickingHandler, "keys that it never took", 0,
 		"the process ends, unless told not to",
 		tests{TestAPanicOfAHandlerHurtsNobodyElse, TestAPanicIsFollowedByRedelivery, TestCrashOnPanicEndsTheProcess}},

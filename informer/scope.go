@@ -39,8 +39,8 @@ type Scope struct {
 //
 // The namespaces have nothing to do with each other: where one is refused, unreachable or restored, the others are
 // followed as ever. The informer is synced when it holds a complete list of each. [SharedIndexInformer.Rescope] changes
-// the set while it runs. A namespace need not exist. Options hold for all namespaces together: Options.MaxBytes bounds
-// their sum. Options.Transform is called for several of them at once.
+// the set while it runs. A namespace need not exist. Options hold for each namespace;
+// Options.Transform is called for several of them at once.
 //
 // It returns the errors of [New], and one that wraps [ErrScope] if there is no namespace, or one that is given twice or
 // cannot be a namespace's name.
@@ -144,7 +144,6 @@ func (inf *SharedIndexInformer[T]) leave(l *lane[T]) {
 	}
 	defer func() { // an inline handler that is told of the sweep may end the goroutine
 		l.fifo.drop()
-		inf.budget.freed.ring()
 		l.reached.move("")
 		lifecycle.Each(len(inf.listeners), func(i int) { inf.listeners[i].reach(inf.log, l.namespace, "") })
 	}()
@@ -185,10 +184,6 @@ func (inf *SharedIndexInformer[T]) newCourse(from *course[T], to Scope) (*course
 // source makes the source of a lane.
 func (inf *SharedIndexInformer[T]) source(namespace string) (source, error) {
 	src, err := inf.origin.source(namespace)
-	if _, bytes := src.(*rawSource); err == nil && inf.budget.max != 0 && !bytes {
-		err = errors.New("Options.MaxBytes needs a client made by informer.REST: others do not tell the size of an " +
-			"object")
-	}
 	if err != nil && namespace != metav1.NamespaceAll {
 		err = fmt.Errorf("namespace %s: %w", namespace, err)
 	}

@@ -183,7 +183,7 @@ func TestSeveralNamespacesInOneCache(t *testing.T) {
 				} else {
 					inf, err = NewNamespaced[*corev1.Pod](func(namespace string) Client[*corev1.PodList] {
 						return REST[*corev1.PodList](w.theirs.CoreV1().RESTClient(), "pods", namespace)
-					}, []string{"two", "one"}, Options[*corev1.Pod]{MaxBytes: 1 << 20})
+					}, []string{"two", "one"}, Options[*corev1.Pod]{})
 				}
 				require.NoError(t, err)
 				require.Equal(t, Scope{Namespaces: []string{"one", "two"}}, inf.Scope())
@@ -635,8 +635,6 @@ func TestRescopeSaysWhatIsWrong(t *testing.T) {
 		_, err = NewNamespaced[*corev1.Pod](func(string) *podAPI { return nil }, []string{"one"},
 			Options[*corev1.Pod]{})
 		require.ErrorContains(t, err, "namespace one: the client is nil")
-		_, err = NewNamespaced[*corev1.Pod](w.theirs.CoreV1().Pods, []string{"one"}, Options[*corev1.Pod]{MaxBytes: 1})
-		require.ErrorContains(t, err, "MaxBytes")
 
 		third, _ := w.namespaced(Options[*corev1.Pod]{}, "two")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -660,42 +658,14 @@ func TestObjectsOfAnotherNamespace(t *testing.T) {
 	}, "one", "two")
 }
 
-// Options.MaxBytes is for all namespaces together, and one that leaves makes room.
-func TestNamespacesShareABudget(t *testing.T) {
-	inLand(t, func(t *testing.T, w *land) {
-		inf, err := NewNamespaced[*corev1.Pod](func(namespace string) Client[*corev1.PodList] {
-			return REST[*corev1.PodList](w.theirs.CoreV1().RESTClient(), "pods", namespace)
-		}, []string{"one"}, Options[*corev1.Pod]{MaxBytes: 3000})
-		require.NoError(t, err)
-		told := w.listen(inf)
-		run(t, inf)
-		synced(t, inf)
-		require.Greater(t, inf.Health().Bytes, int64(300))
-		for range 5 {
-			w.create("two", fmt.Sprint("p", w.server.Version()))
-		}
-		w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"one", "two"} })
-		time.Sleep(time.Minute)
-		require.ErrorIs(t, inf.Health().LastError, ErrTooLarge)
-		require.ErrorContains(t, inf.Health().LastError, "namespace two")
-		require.LessOrEqual(t, inf.Health().Bytes, int64(3000))
-		require.Equal(t, Live, inf.HealthIn("one").State)
-		w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"one"} })
-		synctest.Wait()
-		w.agrees(inf, told)
-		require.Zero(t, inf.budget.waiting.Load())
-		require.Zero(t, inf.budget.quarantined.Load())
-	}, "one", "two")
-}
-
 // What a namespace that has left is stuck in is nobody else's business, nor is what it had on its way to the store.
-func TestANamespaceThatIsStuckLeavesItsRoom(t *testing.T) {
+func TestANamespaceThatIsStuckMayLeave(t *testing.T) {
 	inLand(t, func(t *testing.T, w *land) {
 		release := make(chan struct{})
 		stuck := sync.OnceFunc(func() { <-release })
 		inf, err := NewNamespaced[*corev1.Pod](func(namespace string) Client[*corev1.PodList] {
 			return REST[*corev1.PodList](w.theirs.CoreV1().RESTClient(), "pods", namespace)
-		}, []string{"one", "two"}, Options[*corev1.Pod]{MaxBytes: 1 << 20,
+		}, []string{"one", "two"}, Options[*corev1.Pod]{
 			Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
 				if p.Name == "stuck" {
 					stuck()
@@ -725,112 +695,13 @@ func TestANamespaceThatIsStuckLeavesItsRoom(t *testing.T) {
 			w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"two"} })
 		}()
 		synctest.Wait()
-		require.NotZero(t, inf.budget.waiting.Load())
 		close(busy)
 		<-rescoped
 		synctest.Wait()
-		require.Zero(t, inf.budget.waiting.Load())
 		close(release)
 		synctest.Wait()
-		require.Zero(t, inf.budget.waiting.Load())
 		w.agrees(inf, told)
 	}, "one", "two")
-}
-
-// Where there was no room, the next list is minutes away; but not if a namespace leaves, or somebody asks for it.
-func TestWhatHadNoRoomIsListedOnceThereIsSome(t *testing.T) {
-	inLand(t, func(t *testing.T, w *land) {
-		for i := range 10 {
-			w.create("one", fmt.Sprint("p", i))
-			w.create("two", fmt.Sprint("p", i))
-		}
-		client := func(namespace string) Client[*corev1.PodList] {
-			return REST[*corev1.PodList](w.theirs.CoreV1().RESTClient(), "pods", namespace)
-		}
-		whole, err := New[*corev1.Pod](client("one"), Options[*corev1.Pod]{})
-		require.NoError(t, err)
-		run(t, whole)
-		synced(t, whole)
-		inf, err := NewNamespaced[*corev1.Pod](client, []string{"one"},
-			Options[*corev1.Pod]{MaxBytes: whole.Health().Bytes * 3 / 2})
-		require.NoError(t, err)
-		told := w.listen(inf)
-		run(t, inf)
-		synced(t, inf)
-		soon := func(change func(s *Scope)) {
-			t.Helper()
-			began := time.Now()
-			w.rescope(inf, change)
-			synced(t, inf)
-			require.Less(t, time.Since(began), time.Minute)
-			synctest.Wait()
-			w.agrees(inf, told)
-		}
-		soon(func(s *Scope) { s.Namespaces = []string{"two"} })
-		for range 10 {
-			w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"one", "two"} })
-			time.Sleep(2 * time.Second)
-			require.ErrorIs(t, inf.HealthIn("one").LastError, ErrTooLarge)
-			soon(func(s *Scope) { s.Namespaces = []string{"one"} })
-
-			w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"one", "two"} })
-			time.Sleep(2 * time.Second)
-			lists := inf.HealthIn("two").Lists
-			for i := range 10 {
-				w.delete("one", fmt.Sprint("p", i))
-			}
-			time.Sleep(time.Minute)
-			require.Equal(t, lists, inf.HealthIn("two").Lists, "it rests")
-			inf.Relist("one", nil) // it may have met with the lack of room, too: a pod on its way out is larger
-			time.Sleep(time.Second)
-			number := inf.Relist("two", nil)
-			time.Sleep(time.Second)
-			synctest.Wait()
-			require.Equal(t, number, inf.HealthIn("two").Listed)
-			require.True(t, inf.HasSynced())
-			for i := range 10 {
-				w.create("one", fmt.Sprint("p", i))
-			}
-			soon(func(s *Scope) { s.Namespaces = []string{"two"} })
-		}
-	}, "one", "two")
-}
-
-// The old selection and the new one need not have room together.
-func TestAnotherSelectionTakesTheRoomOfTheOldOne(t *testing.T) {
-	x, y := labels.SelectorFromSet(labels.Set{"x": ""}), labels.SelectorFromSet(labels.Set{"y": ""})
-	for _, streaming := range []bool{true, false} {
-		t.Run(fmt.Sprintf("streaming=%t", streaming), func(t *testing.T) {
-			inLand(t, func(t *testing.T, w *land) {
-				for i := range 5 {
-					w.create("one", fmt.Sprint("x", i), "x")
-					w.create("one", fmt.Sprint("y", i), "y")
-				}
-				client := REST[*corev1.PodList](w.theirs.CoreV1().RESTClient(), "pods", "one")
-				whole, err := New[*corev1.Pod](client, Options[*corev1.Pod]{LabelSelector: x})
-				require.NoError(t, err)
-				run(t, whole)
-				synced(t, whole)
-				inf, err := New[*corev1.Pod](client,
-					Options[*corev1.Pod]{LabelSelector: x, MaxBytes: whole.Health().Bytes * 3 / 2,
-						DisableWatchList: !streaming})
-				require.NoError(t, err)
-				told := w.listen(inf)
-				run(t, inf)
-				synced(t, inf)
-				synctest.Wait()
-				told.lines()
-				w.rescope(inf, func(s *Scope) { s.LabelSelector = y })
-				ctx, cancel := context.WithTimeout(t.Context(), 3*(lastRetry+time.Minute))
-				defer cancel()
-				require.NoError(t, inf.WaitForSync(ctx))
-				synctest.Wait()
-				require.Equal(t, []string{"y0", "y1", "y2", "y3", "y4"}, names(inf))
-				require.Len(t, told.lines(), 10, "each is told once")
-				require.NoError(t, told.err())
-			}, "one")
-		})
-	}
 }
 
 // What could not be taken in one namespace is not forgotten when another is listed, but with its own.

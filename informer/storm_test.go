@@ -130,8 +130,8 @@ func stormScript(t *testing.T, script []byte) {
 				case kind == 36 && !snapped:
 					restore, snapped = p.Snapshot(), true
 				case kind == 37 && snapped && !restored && i%2 == 0:
-					// A cluster that has gone back and then beyond where it was, unseen, cannot be told from one that has
-					// not. So let it be seen.
+					// A cluster that has gone back and then beyond where it was, unseen, cannot be told from one that
+					// has not. So let it be seen.
 					p.set(func() { p.onList, p.onWatch = nil, nil })
 					time.Sleep(20 * time.Minute)
 					// or a watch may be about to end when it was asked to, with the restore, and nobody asks what came
@@ -158,8 +158,8 @@ func stormScript(t *testing.T, script []byte) {
 				add(handlers["late"].handle, HandlerOptions{})
 			}
 
-			// The longest of its waits: a silent watch of ten minutes, then a wait of 30 s, then what is left of a panic's
-			// five minutes.
+			// The longest of its waits: a silent watch of ten minutes, then a wait of 30 s, then what is left of a
+			// panic's five minutes.
 			p.set(func() { p.onList, p.onWatch = nil, nil })
 			create("healed" + strconv.Itoa(len(script)))
 			time.Sleep(20 * time.Minute)

@@ -310,13 +310,10 @@ func (r *reflector[T]) receive(ctx context.Context, a wire.Event) error {
 	}
 	if a.Type == watch.Bookmark {
 		r.fifo.reached(reached)
-	} else if err := r.put(ctx, a, reached, repeated); err != nil {
+	} else if err := r.put(a, reached, repeated); err != nil {
 		return err
 	}
 	r.resourceVersion, r.newest = reached, reached
-	if r.full {
-		return errFull
-	}
 	return nil
 }
 
@@ -331,26 +328,27 @@ func (r *reflector[T]) receiveListed(ctx context.Context, a wire.Event, object m
 		return wentBack(r.newest, version)
 	case a.Type == watch.Bookmark:
 		for _, a := range r.held.arrivals {
-			if err := r.put(ctx, a, "", false); err != nil {
+			if err := r.put(a, "", false); err != nil {
 				return err
 			}
 		}
 		r.held = heldBack{}
-		return r.complete(version)
+		r.complete(version)
+		return nil
 	// After a Rescope the store may yet let go of what it holds: the end of a list of another selection may be on its
 	// way there.
 	case r.held.has(key) || old && (!r.synced || a.Type == watch.Deleted || !r.store.holds(key, version) ||
 		r.store.rejected(key) != nil || r.quarantine.has(key)):
 		return r.held.add(key, a)
 	}
-	return r.put(ctx, a, "", old) // what is old and held may be older than what waits for the store
+	return r.put(a, "", old) // what is old and held may be older than what waits for the store
 }
 
 // put puts an event about an object into the FIFO; reached and repeated are as for take.
-func (r *reflector[T]) put(ctx context.Context, a wire.Event, reached string, repeated bool) error {
+func (r *reflector[T]) put(a wire.Event, reached string, repeated bool) error {
 	switch a.Type {
 	case watch.Added, watch.Modified:
-		return r.take(ctx, a, reached, repeated)
+		return r.take(a, reached, repeated)
 	case watch.Deleted:
 		r.takeDeletion(a, reached)
 		return nil
