@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // Client is where an informer gets its objects from. The typed, the dynamic and the metadata client of client-go have
@@ -73,7 +74,7 @@ func decoderOf[L runtime.Object](frozen bool) func() (*wire.Decoder, error) {
 // newSource makes the source of an informer that holds objects T, or what is made of them. The decoder is used by a
 // client made by [REST].
 func newSource[T Object, L runtime.Object](c Client[L], decoder func() (*wire.Decoder, error)) (source, error) {
-	if c == nil || isNil(c) {
+	if c == nil || kube.IsNil(c) {
 		return nil, errors.New("the client is nil")
 	}
 	if err := checkItemType[T, L](); err != nil {
@@ -99,7 +100,7 @@ func (s plainSource[L]) list(ctx context.Context, opts metav1.ListOptions) (page
 		return page{}, discreetList(err)
 	}
 	list, err := meta.ListAccessor(l)
-	if err != nil || isNil(l) {
+	if err != nil || kube.IsNil(l) {
 		return page{}, fmt.Errorf("%w: a %T is no list", wire.ErrViolation, l)
 	}
 	head := metav1.ListMeta{ResourceVersion: list.GetResourceVersion(), Continue: list.GetContinue()}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/testcluster"
 )
 
@@ -220,7 +221,7 @@ func followResource[T Object, L runtime.Object](t *testing.T, client Client[L], 
 	require.NoError(t, err)
 	told := &history{rounds: rounds{}}
 	metadataOf := func(o T) *corev1.Pod {
-		if isNil(o) {
+		if kube.IsNil(o) {
 			return nil
 		}
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/netproxy"
 )
 
@@ -68,7 +69,7 @@ func followOn(t *testing.T, name string, config *rest.Config, opts Options[*core
 	_, err = f.inf.AddHandler(f.told.handle, HandlerOptions{Reached: func(_, resourceVersion string) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if older(resourceVersion, f.reached) {
+		if kube.Older(resourceVersion, f.reached) {
 			f.fell = fmt.Errorf("the store's version went back from %s to %s", f.reached, resourceVersion)
 		}
 		f.reached = resourceVersion

@@ -149,8 +149,8 @@
 //	retry.go       what a handler panicked on; resync.go and rota.go, what it wants to be reminded of
 //	mutation.go    who changed a cached object
 //	informer.go    New, Run and the rest of the surface; scope.go, several namespaces, and how they and the selectors change
-//	health.go      what an informer knows about itself; calm.go, how little of it is logged; pulse.go, which of its goroutines no
-//	               longer moves
+//	health.go      what an informer knows about itself, and how little of it is logged; pulse.go, which of its goroutines
+//	               no longer moves
 //	gate.go        how long a server that has asked for it is left alone
 //	live.go        questions past the cache, among them what a server has lost; relist.go, the cache anew
 //

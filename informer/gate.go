@@ -8,7 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/thermostat-go/thermostat/internal/backoff"
+	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Gate lets nothing through to a server that has asked to be left alone. One refusal, a 429 or 503 with Retry-After,
@@ -77,7 +78,7 @@ func (g *Gate) pass(ctx context.Context, host string) error {
 	}
 	defer rests(ctx)()
 	for ; wait > 0; wait = g.wait(host) { // somebody who went before may have been refused again
-		if !backoff.Sleep(ctx, wait) {
+		if !lifecycle.Sleep(ctx, wait) {
 			return &notSent{context.Cause(ctx)}
 		}
 	}
@@ -116,7 +117,7 @@ func (g *Gate) close(host, retryAfter string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	wait := backoff.ParseRetryAfter(retryAfter, now)
+	wait := kube.ParseRetryAfter(retryAfter, now)
 	if wait == 0 {
 		return
 	}

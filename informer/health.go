@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 )
@@ -95,8 +96,8 @@ type health struct {
 
 	maxStaleness time.Duration
 
-	// changes calms the lines about states if there are many lanes, and complaints those about objects.
-	changes, complaints calm
+	// changes limits the lines about states, if there are many lanes, and complaints those about objects.
+	changes, complaints lifecycle.LogLimit
 }
 
 // laneHealth keeps the state of a lane and writes one log line for each change of it.
@@ -244,7 +245,7 @@ func (h *laneHealth) change(s State, err error) {
 	about := withStack([]any{"state", s, "before", from}, err)
 	if h.namespace != "" && (err != nil || recovers) {
 		// What befalls one namespace often befalls them all.
-		held, ok := h.changes.line()
+		held, ok := h.changes.Allow(linesPerMinute)
 		if !ok {
 			return
 		}
@@ -366,14 +367,14 @@ func (h *health) badObject(err error) {
 	h.mu.Lock()
 	h.lastBad = err
 	h.mu.Unlock()
-	if held, ok := h.complaints.line(); ok {
+	if held, ok := h.complaints.Allow(linesPerMinute); ok {
 		h.log.Error(err, "An object cannot be handled", withStack([]any{"notLogged", held}, err)...)
 	}
 }
 
 // goodObject reports an object that could not be taken before, and is in the cache now.
 func (h *health) goodObject(key Key) {
-	if held, ok := h.complaints.line(); ok {
+	if held, ok := h.complaints.Allow(linesPerMinute); ok {
 		h.log.Info("An object can be handled again", "key", briefKey(key), "notLogged", held)
 	}
 }
@@ -392,4 +393,15 @@ func (h Health) String() string {
 		s += ": " + h.LastError.Error()
 	}
 	return s
+}
+
+// linesPerMinute is how many lines about the same kind of trouble the log gets.
+const linesPerMinute = 5
+
+// withStack adds to what a log line says of err where it came from, if it is a panic of user code.
+func withStack(about []any, err error) []any {
+	if stack := lifecycle.StackOf(err); stack != "" {
+		about = append(about, "stack", stack)
+	}
+	return about
 }

@@ -267,8 +267,8 @@ func calmly(log []line) error {
 		}
 		k := kind{l.message, l.handler}
 		times[k] = append(times[k], l.at)
-		if n := len(times[k]) - 1 - 2*calmLines; n >= 0 && l.at.Sub(times[k][n]) < time.Minute {
-			return fmt.Errorf("%d lines %q of %q within a minute", 2*calmLines+1, l.message, l.handler)
+		if n := len(times[k]) - 1 - 2*linesPerMinute; n >= 0 && l.at.Sub(times[k][n]) < time.Minute {
+			return fmt.Errorf("%d lines %q of %q within a minute", 2*linesPerMinute+1, l.message, l.handler)
 		}
 	}
 	return nil
@@ -400,7 +400,7 @@ func TestTheValidatorsOfARunFindSeededBugs(t *testing.T) {
 	}
 	require.NoError(t, calmly(log))
 	require.Error(t, calmly(append(log, log[len(log)-1])), "a state that has not changed")
-	for range 2 * calmLines {
+	for range 2 * linesPerMinute {
 		log = append(log, line{at: now.Add(time.Hour), message: "bad", handler: "h"})
 	}
 	require.NoError(t, calmly(log), "in two minutes of the limit")

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/internal/store"
 )
@@ -462,7 +463,7 @@ func (inf *SharedIndexInformer[T]) ResourceVersion(namespace string) string {
 		if version == "" {
 			return ""
 		}
-		if i == 0 || older(version, lowest) {
+		if i == 0 || kube.Older(version, lowest) {
 			lowest = version
 		}
 	}
@@ -502,7 +503,7 @@ func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, n
 			if l.health.get().Rewinds != before {
 				return fail(ErrRewound)
 			}
-			if reached == "" || older(reached, resourceVersion) {
+			if reached == "" || kube.Older(reached, resourceVersion) {
 				moved = next
 				continue
 			}

@@ -53,7 +53,7 @@ type listener[T any] struct {
 	// synced is closed when the handler is through with the initial state; ended, when it will not be called again.
 	synced, ended chan struct{}
 
-	panics calm
+	panics lifecycle.LogLimit
 }
 
 // minBuffer is how many events may wait for a handler of a small store before they are merged.
@@ -81,7 +81,7 @@ func (l *listener[T]) reach(log klog.Logger, namespace, resourceVersion string) 
 		return
 	}
 	l.attempt(func() { l.reached(namespace, resourceVersion) }, func(err error) {
-		if held, ok := l.panics.line(); ok {
+		if held, ok := l.panics.Allow(linesPerMinute); ok {
 			about := withStack([]any{"handler", l.name, "notLogged", held}, err)
 			log.Error(err, "HandlerOptions.Reached panicked", about...)
 		}

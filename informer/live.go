@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
-	"github.com/thermostat-go/thermostat/internal/backoff"
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -109,7 +109,7 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 func (inf *SharedIndexInformer[T]) verify(ctx context.Context, l *lane[T], log klog.Logger) {
 	for ctx.Err() == nil {
 		// Lanes that were started together should not list together.
-		backoff.Sleep(ctx, inf.verifyEvery*9/10+rand.N(inf.verifyEvery/5))
+		lifecycle.Sleep(ctx, inf.verifyEvery*9/10+rand.N(inf.verifyEvery/5))
 		if ctx.Err() != nil || l.health.get().State != Live {
 			continue
 		}
@@ -229,7 +229,7 @@ func (inf *SharedIndexInformer[T]) stamps(ctx context.Context, l *lane[T]) (map[
 				if err != nil {
 					return err
 				}
-				if isNil(object) {
+				if kube.IsNil(object) {
 					stamps[Key{}] = stamp{} // as good as one without a readable name
 					continue
 				}

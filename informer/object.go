@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -46,7 +47,7 @@ type decoder[T any] func(runtime.Object) (item[T], error)
 func decodeObject[T Object](transform func(T) (T, error)) decoder[T] {
 	return func(raw runtime.Object) (item[T], error) {
 		meta, _ := raw.(metav1.Object)
-		if isNil(meta) {
+		if kube.IsNil(meta) {
 			return item[T]{}, fmt.Errorf("the client delivered a %T, which is no object", raw)
 		}
 		it := item[T]{key: KeyOf(meta), uid: meta.GetUID(), resourceVersion: meta.GetResourceVersion(),
@@ -109,4 +110,4 @@ func decodeProjection[T, V any](object decoder[T], fn func(T) (V, error)) decode
 var ErrTooLarge = wire.ErrTooLarge
 
 // briefKey is what an error shows of a key.
-func briefKey(key Key) string { return wire.Brief(key.String()) }
+func briefKey(key Key) string { return kube.Brief(key.String()) }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/thermostat-go/thermostat/internal/kube"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,7 +52,7 @@ func (r *reflector[T]) pagedList(ctx context.Context) error {
 			}
 			next.close()
 			next = nil
-			if r.pause(ctx, r.relist.After(err)); ctx.Err() != nil {
+			if r.pause(ctx, r.relist.After(kube.RetryAfter(err))); ctx.Err() != nil {
 				return ctx.Err()
 			}
 			opts = r.begin()
@@ -157,7 +158,7 @@ func (r *reflector[T]) follows(list *metav1.ListMeta) error {
 func (r *reflector[T]) takeListed(ctx context.Context, arrived []wire.Event) error {
 	for _, a := range arrived {
 		r.pulse.does(receiving)
-		if object, err := meta.Accessor(a.Object); err == nil && !isNil(a.Object) && a.Err == nil {
+		if object, err := meta.Accessor(a.Object); err == nil && !kube.IsNil(a.Object) && a.Err == nil {
 			if object.GetResourceVersion() == "" {
 				r.unversioned = true
 			} else {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -70,10 +71,7 @@ func (p *patient) postpone(now time.Time) {
 
 // retryDelay is how long to wait after that many failures before.
 func retryDelay(failures int) time.Duration {
-	if failures > 9 { // 2^9 s are more than 5 min
-		return lastRetry
-	}
-	return min(firstRetry<<failures, lastRetry)
+	return lifecycle.Doubled(firstRetry, failures, lastRetry)
 }
 
 // wake lets due fire at that time, if not before.
@@ -149,7 +147,7 @@ func (r *reflector[T]) foreign(key Key) error {
 		return nil
 	}
 	return fmt.Errorf("%w: an object of namespace %q in the list or watch of namespace %q", wire.ErrViolation,
-		wire.Brief(key.Namespace), r.namespace)
+		kube.Brief(key.Namespace), r.namespace)
 }
 
 // open makes an item of what has arrived, or says why it cannot, and fills in what is known.
@@ -173,7 +171,7 @@ func (r *reflector[T]) open(a wire.Event) (item[T], error) {
 func (r *reflector[T]) decodeApart(raw runtime.Object) (it item[T], err error) {
 	if exited := lifecycle.Apart(func() { it, err = r.decode(raw) }); exited != nil {
 		object, lost := meta.Accessor(raw)
-		if lost != nil || isNil(object) {
+		if lost != nil || kube.IsNil(object) {
 			return item[T]{}, exited
 		}
 		it = item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}

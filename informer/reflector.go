@@ -10,11 +10,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
-	"github.com/thermostat-go/thermostat/internal/backoff"
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -102,7 +101,7 @@ type reflector[T any] struct {
 	nameless bool
 	again    *time.Timer
 
-	reconnect, relist, unread backoff.Backoff
+	reconnect, relist, unread lifecycle.Backoff
 
 	// asked holds a token, and a doubt or nil, while somebody wants a list: see [SharedIndexInformer.Relist].
 	asked chan error
@@ -112,9 +111,9 @@ type reflector[T any] struct {
 func (r *reflector[T]) run(ctx context.Context) {
 	r.resourceVersion, r.synced = "", false
 	r.health.enter(Listing, nil)
-	r.reconnect = backoff.Backoff{Base: 50 * time.Millisecond, Cap: 30 * time.Second}
-	r.relist = backoff.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second, Costly: true}
-	r.unread = backoff.Backoff{Base: 10 * time.Second, Cap: lastRetry}
+	r.reconnect = lifecycle.Backoff{Base: 50 * time.Millisecond, Cap: 30 * time.Second}
+	r.relist = lifecycle.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second, Costly: true}
+	r.unread = lifecycle.Backoff{Base: 10 * time.Second, Cap: lastRetry}
 	r.again = time.NewTimer(0)
 	defer r.again.Stop()
 	r.again.Stop()
@@ -140,9 +139,9 @@ func (r *reflector[T]) run(ctx context.Context) {
 }
 
 // pause waits before the next try. A list that is asked for meanwhile ends the wait, once its minimum is over.
-func (r *reflector[T]) pause(ctx context.Context, wait backoff.Delay) {
+func (r *reflector[T]) pause(ctx context.Context, wait lifecycle.Delay) {
 	r.pulse.does(resting)
-	if doubt, woken := backoff.Wait(ctx, wait, r.asked); woken {
+	if doubt, woken := lifecycle.Pause(ctx, wait, r.asked); woken {
 		r.askedTo(doubt)
 	}
 	r.pulse.does(asking)
@@ -160,14 +159,14 @@ func (r *reflector[T]) listOrWatch(ctx context.Context) error {
 }
 
 // failed decides what an error means for the state and returns how long to wait.
-func (r *reflector[T]) failed(err error) backoff.Delay {
+func (r *reflector[T]) failed(err error) lifecycle.Delay {
 	if errors.Is(err, errShortLived) {
 		// An ordinary end, only early: the cache is as good as ever. But client-go makes the same of a server that
 		// hangs up on everybody.
 		if r.barren >= maxBarren {
 			r.health.failed(fmt.Errorf("%w, %d times in a row, before anything had come", err, r.barren), r.synced)
 		}
-		return r.reconnect.After(err)
+		return r.reconnect.After(kube.RetryAfter(err))
 	}
 	r.log.V(2).Info("List or watch failed", "err", err, "resourceVersion", r.resourceVersion)
 	r.health.failed(err, r.synced)
@@ -188,7 +187,7 @@ func (r *reflector[T]) failed(err error) backoff.Delay {
 	if r.resourceVersion == "" {
 		pace = &r.relist
 	}
-	return pace.After(err)
+	return pace.After(kube.RetryAfter(err))
 }
 
 // doubtEvent notes that what follows the present version could not be read. A broken connection looks the same; if it
@@ -293,18 +292,11 @@ func (r *reflector[T]) complete(resourceVersion string) {
 // nonetheless, it is refused, and a plain list decides. If that is older, too, the cluster itself has gone back,
 // restored from a backup, and the store goes with it: [reflector.rewind].
 func (r *reflector[T]) goesBack(resourceVersion string) bool {
-	return r.newest != "" && older(resourceVersion, r.newest)
+	return r.newest != "" && kube.Older(resourceVersion, r.newest)
 }
 
 func wentBack(from, to string) error {
-	return fmt.Errorf("%w from %s to %s", errWentBack, wire.Brief(from), wire.Brief(to))
-}
-
-// older compares two versions of one resource. Those that are no numbers, as some aggregated APIs have them, cannot be
-// compared: they are not older.
-func older(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order < 0
+	return fmt.Errorf("%w from %s to %s", errWentBack, kube.Brief(from), kube.Brief(to))
 }
 
 // ask finds out, once a lost connection has been replaced, whether the server has what the cache has seen. One that was

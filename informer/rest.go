@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // REST is a Client that reads the bytes itself: those of a resource, listed as L, in one namespace or, if that is
@@ -74,10 +75,10 @@ func (c *restClient[L]) source(decoder func() (*wire.Decoder, error)) (*rawSourc
 	if err != nil {
 		err = fmt.Errorf("REST: %w", err)
 	}
-	if isNil(c.client) {
+	if kube.IsNil(c.client) {
 		err = errors.Join(err, errors.New("REST: the REST client is nil"))
 	}
-	if !isNil(c.client) {
+	if !kube.IsNil(c.client) {
 		err = errors.Join(err, sameGroup(c.client.APIVersion(), reflect.TypeFor[L]()))
 	}
 	if c.resource == "" {

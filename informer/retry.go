@@ -131,7 +131,7 @@ func (l *listener[T]) call(log klog.Logger, e Event[T]) (returned bool) {
 // failed lets an event on which the handler has failed be owed.
 func (l *listener[T]) failed(log klog.Logger, e Event[T], err error) {
 	again := !l.inline && !l.crash
-	if held, ok := l.panics.line(); ok {
+	if held, ok := l.panics.Allow(linesPerMinute); ok {
 		log.Error(err, "A handler panicked", withStack([]any{"handler", l.name, "event", e.Type.String(), "key", e.Key,
 			"again", again, "notLogged", held}, err)...)
 	}

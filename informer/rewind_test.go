@@ -635,14 +635,6 @@ func TestAWatchGoesOnWhereNobodyMayAsk(t *testing.T) {
 	}
 }
 
-func TestVersionsThatAreNoNumbersAreNotCompared(t *testing.T) {
-	require.True(t, older("9", "10"))
-	require.False(t, older("10", "10"))
-	require.False(t, older("11", "10"))
-	require.False(t, older("a", "b"))
-	require.False(t, older("9", ""))
-}
-
 // Before the store looks, an object is deleted, and the cluster is restored from a backup that has it as the store
 // does: what follows the deletion is no repetition.
 func TestAnObjectThatARestoreBringsBackIsNotLost(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -359,7 +360,7 @@ func TestOneNamespaceIsRewound(t *testing.T) {
 		require.Equal(t, 1, inf.HealthIn("two").Rewinds)
 		require.Zero(t, inf.HealthIn("one").Rewinds)
 		require.ErrorIs(t, <-waiting, ErrRewound)
-		require.True(t, older(inf.ResourceVersion("two"), future))
+		require.True(t, kube.Older(inf.ResourceVersion("two"), future))
 		two := Scope{Namespaces: []string{"two"}}
 		for _, p := range w.inScope(two) {
 			held, _ := inf.Get(KeyOf(p))

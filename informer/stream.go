@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"reflect"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 const (
@@ -272,7 +272,7 @@ func (r *reflector[T]) receive(ctx context.Context, a wire.Event) error {
 		return a.Err
 	}
 	object, err := meta.Accessor(a.Object)
-	if err == nil && !isNil(object) {
+	if err == nil && !kube.IsNil(object) {
 		switch {
 		case object.GetResourceVersion() != "":
 			r.versioned = true
@@ -282,12 +282,12 @@ func (r *reflector[T]) receive(ctx context.Context, a wire.Event) error {
 			r.unversioned = true
 		}
 	}
-	if err != nil || isNil(object) || object.GetResourceVersion() == "" && !r.unversioned {
-		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", wire.ErrViolation, wire.Brief(a.Type),
+	if err != nil || kube.IsNil(object) || object.GetResourceVersion() == "" && !r.unversioned {
+		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", wire.ErrViolation, kube.Brief(a.Type),
 			a.Object)
 	}
 	if a.Err != nil && object.GetName() == "" {
-		return fmt.Errorf("%w: an event %q about nobody knows what: %w", wire.ErrViolation, wire.Brief(a.Type), a.Err)
+		return fmt.Errorf("%w: an event %q about nobody knows what: %w", wire.ErrViolation, kube.Brief(a.Type), a.Err)
 	}
 	if r.resourceVersion == "" {
 		return r.receiveListed(ctx, a, object)
@@ -297,7 +297,7 @@ func (r *reflector[T]) receive(ctx context.Context, a wire.Event) error {
 	switch {
 	case version == "": // it is neither before nor after anything
 		reached = r.resourceVersion
-	case older(version, r.resourceVersion):
+	case kube.Older(version, r.resourceVersion):
 		switch key := KeyOf(object); {
 		case r.store.holds(key, version):
 			repeated = true // the object's own version has not gone back: see delta.repeated
@@ -353,7 +353,7 @@ func (r *reflector[T]) put(a wire.Event, reached string, repeated bool) error {
 		r.takeDeletion(a, reached)
 		return nil
 	default:
-		return fmt.Errorf("%w: an event of the unknown type %q", wire.ErrViolation, wire.Brief(a.Type))
+		return fmt.Errorf("%w: an event of the unknown type %q", wire.ErrViolation, kube.Brief(a.Type))
 	}
 }
 
@@ -365,10 +365,4 @@ func statusError(o runtime.Object) error {
 		err = fmt.Errorf("%w: an ERROR event that holds a %T", wire.ErrViolation, o)
 	}
 	return discreet(err)
-}
-
-// isNil reports whether an event or list holds a nil pointer in place of an object.
-func isNil(o any) bool {
-	v := reflect.ValueOf(o)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/internal/store"
 )
@@ -173,7 +174,7 @@ func (inf *SharedIndexInformer[T]) stale(l *lane[T], d *delta[T]) bool {
 	f := inf.store.Facts(row)
 	related := (uint64(f.epoch) < l.rewound) == (d.epoch < l.rewound)
 	switch {
-	case related && older(d.resourceVersion, f.resourceVersion):
+	case related && kube.Older(d.resourceVersion, f.resourceVersion):
 		return true
 	case d.repeated && d.resourceVersion != f.resourceVersion:
 		return true

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/thermostat-go/thermostat/internal/backoff"
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -194,7 +194,7 @@ func (e *Elector) take(ctx context.Context, o observation) *tenure {
 	lease, err := write(try, claim)
 	if err == nil && value(lease.Spec.HolderIdentity) != e.identity {
 		err = fmt.Errorf("the server stored another holder than the one it was sent: %q",
-			clip(value(lease.Spec.HolderIdentity)))
+			kube.Brief(value(lease.Spec.HolderIdentity)))
 	}
 	switch {
 	case err == nil:
@@ -346,10 +346,8 @@ func (e *Elector) start(ctx context.Context, lead func(context.Context) error) <
 		}()
 		if p := lifecycle.Try(func() { err = lead(ctx) }); p != nil {
 			err = fmt.Errorf("leaderelection: the lead function: %w", p)
-			var panicked *lifecycle.PanicError
-			errors.As(p, &panicked)
 			klog.FromContext(ctx).Error(p, "The lead function panicked", "lease", e.String(), "stack",
-				string(panicked.Stack))
+				lifecycle.StackOf(p))
 		}
 	}()
 	return returned
@@ -405,7 +403,7 @@ func (e *Elector) release(ctx context.Context, lease *coordinationv1.Lease, toke
 			return
 		}
 		klog.FromContext(ctx).V(2).Info("Releasing the lease failed", "lease", e.String(), "err", err)
-		if !apierrors.IsConflict(err) && !backoff.Sleep(ctx, e.cfg.RetryPeriod/10) {
+		if !apierrors.IsConflict(err) && !lifecycle.Sleep(ctx, e.cfg.RetryPeriod/10) {
 			return
 		}
 		if current, err := e.look(ctx); err == nil {

@@ -11,15 +11,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/thermostat-go/thermostat/internal/backoff"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // answering is a wire that answers after a while, unless the request is given up.
 func answering(after time.Duration, status int, sent *int) http.RoundTripper {
 	return roundTrip(func(req *http.Request) (*http.Response, error) {
 		*sent++
-		if !backoff.Sleep(req.Context(), after) {
+		if !lifecycle.Sleep(req.Context(), after) {
 			return nil, req.Context().Err()
 		}
 		return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("ok")), Request: req}, nil

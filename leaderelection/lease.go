@@ -5,11 +5,11 @@ import (
 	"math"
 	"time"
 
+	"github.com/thermostat-go/thermostat/internal/kube"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // Token names one tenure. Of two tenures of one Lease the later one has the higher Transitions, unless somebody lowered
@@ -113,11 +113,7 @@ func sameRecord(a, b *coordinationv1.Lease) bool {
 
 // older reports that a is an earlier version of the Lease that b is a version of.
 func older(a, b *coordinationv1.Lease) bool {
-	if a == nil || b == nil || a.UID != b.UID {
-		return false
-	}
-	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
-	return err == nil && order < 0
+	return a != nil && b != nil && a.UID == b.UID && kube.Older(a.ResourceVersion, b.ResourceVersion)
 }
 
 // sameState reports whether two looks at the Lease showed the same: the same resourceVersion of the same object, or

@@ -7,12 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
-
-	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
 // An observation is what the Lease last looked like from here, and since when, on this process's monotonic clock.
@@ -222,7 +222,7 @@ func (e *Elector) observe(ctx context.Context) {
 				e.note(ctx, "watch", err)
 			}
 		}
-		backoff.Sleep(ctx, pause)
+		lifecycle.Sleep(ctx, pause)
 	}
 }
 
@@ -341,7 +341,7 @@ func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease, after st
 	if lease != nil && value(lease.Spec.HolderIdentity) != "" {
 		if holder := value(lease.Spec.HolderIdentity); before.lease == nil ||
 			value(before.lease.Spec.HolderIdentity) != holder {
-			logger.Info("The lease has a holder", "lease", e.String(), "holder", clip(holder), "transitions",
+			logger.Info("The lease has a holder", "lease", e.String(), "holder", kube.Brief(holder), "transitions",
 				value(lease.Spec.LeaseTransitions))
 		}
 		if asked := asked(lease); asked <= 0 || asked > e.cfg.MaxLeaseDuration {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	peer "k8s.io/client-go/tools/leaderelection"
@@ -19,8 +20,6 @@ import (
 	"k8s.io/klog/v2"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
 // A kind of elector to compare.
@@ -145,7 +144,7 @@ func spawn(t testing.TB, k kind, l *link, change ...func(*process)) *process {
 			if p.once || errors.Is(p.err, ErrStuck) {
 				break
 			}
-			backoff.Sleep(ctx, 10*time.Millisecond)
+			lifecycle.Sleep(ctx, 10*time.Millisecond)
 		}
 	}()
 	return p

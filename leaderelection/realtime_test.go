@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/thermostat-go/thermostat/internal/backoff"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // TestElectorsUnderLoadInRealTime has three electors contend while others ask them everything at once, on a clock that
@@ -25,7 +24,7 @@ func TestElectorsUnderLoadInRealTime(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		all = append(all, spawn(t, brief, s.link(name), func(p *process) {
 			// then the next one leads
-			p.act = func(ctx context.Context) error { backoff.Sleep(ctx, 200*time.Millisecond); return nil }
+			p.act = func(ctx context.Context) error { lifecycle.Sleep(ctx, 200*time.Millisecond); return nil }
 		}))
 	}
 	stop := make(chan struct{})

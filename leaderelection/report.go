@@ -246,11 +246,3 @@ func (t *troubles) worst(counts func(trouble) bool, whats ...string) (worst trou
 	}
 	return worst
 }
-
-// clip bounds a string that somebody else wrote.
-func clip(s string) string {
-	if len(s) > 256 {
-		return s[:256]
-	}
-	return s
-}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/thermostat-go/thermostat/internal/kube"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -183,6 +184,6 @@ func (e *Elector) foreign(t *tenure, lease *coordinationv1.Lease) error {
 	case lease == nil || lease.UID != t.token.LeaseUID:
 		return &LostError{Reason: ReasonDeleted, Lease: e.String()}
 	default:
-		return &LostError{Reason: ReasonHolder, Lease: e.String(), Holder: clip(value(lease.Spec.HolderIdentity))}
+		return &LostError{Reason: ReasonHolder, Lease: e.String(), Holder: kube.Brief(value(lease.Spec.HolderIdentity))}
 	}
 }

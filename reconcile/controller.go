@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
@@ -57,7 +58,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	if name == "" {
 		errs = append(errs, errors.New("the name is empty"))
 	}
-	if isNil(r) {
+	if kube.IsNil(r) {
 		errs = append(errs, errors.New("the Reconciler is nil"))
 	}
 	if opts.Workers < 0 {
@@ -67,7 +68,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	if opts.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("Options.Timeout is %s; it is a duration, or zero for 2 minutes", opts.Timeout))
 	}
-	if opts.RateLimiter != nil && isNil(opts.RateLimiter) {
+	if opts.RateLimiter != nil && kube.IsNil(opts.RateLimiter) {
 		errs = append(errs, fmt.Errorf("Options.RateLimiter is a nil %T; leave it out", opts.RateLimiter))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -83,7 +84,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	}
 	if opts.Metrics != nil {
 		told := opts.Metrics.Controller(name, c.Stats)
-		if isNil(told) {
+		if kube.IsNil(told) {
 			return nil, fmt.Errorf("NewController %q: Options.Metrics has returned no Recorder", name)
 		}
 		c.recorder = &guardedRecorder{guard{what: "Recorder", controller: name}, told}

@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -22,12 +21,8 @@ func (g *guard) broke(p error) {
 	if g.broken.Swap(true) {
 		return
 	}
-	stack := ""
-	if p, ok := p.(*lifecycle.PanicError); ok {
-		stack = string(p.Stack)
-	}
 	klog.Background().Error(p, "Panicked, and is not called again: its default takes its place", "controller",
-		g.controller, "what", g.what, "stack", stack)
+		g.controller, "what", g.what, "stack", lifecycle.StackOf(p))
 }
 
 // guardedRecorder is a Recorder that may break.
@@ -102,10 +97,4 @@ func (g *guardedLimiter) NumRequeues(key Key) (n int) {
 	}
 	lifecycle.Guard(func() { n = g.asked.NumRequeues(key) }, func(p *lifecycle.PanicError) { g.broke(p) })
 	return n
-}
-
-// isNil reports whether v is nil, or an interface that holds a nil pointer or function.
-func isNil(v any) bool {
-	r := reflect.ValueOf(v)
-	return !r.IsValid() || (r.Kind() == reflect.Pointer || r.Kind() == reflect.Func) && r.IsNil()
 }

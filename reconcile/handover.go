@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // A new leader's caches may lag behind what the old leader wrote just before it left: the very stale cache that
@@ -63,8 +64,8 @@ func (l legacy) and(other legacy) legacy {
 	type pair struct{ mine, others *string }
 	for _, v := range []pair{{&l.ResourceVersion, &other.ResourceVersion}, {&l.Listed, &other.Listed}} {
 		switch {
-		case *v.others == "" || atLeast(*v.mine, *v.others):
-		case *v.mine == "" || atLeast(*v.others, *v.mine):
+		case *v.others == "" || kube.AtLeast(*v.mine, *v.others):
+		case *v.mine == "" || kube.AtLeast(*v.others, *v.mine):
 			*v.mine = *v.others
 		default: // of two that cannot be compared nobody knows which one is later
 			l.Relist = true
@@ -316,7 +317,7 @@ func (l *ledger) inherit(all []legacy, taken []bool) <-chan struct{} {
 			taken[i] = true
 			d := &debt{owner: heir, object: object{c, Key{Namespace: namespace}}, resourceVersion: left.ResourceVersion}
 			now := c.progress(namespace)
-			if left.Relist || left.Listed != "" && !atLeast(now.resourceVersion, left.Listed) {
+			if left.Relist || left.Listed != "" && !kube.AtLeast(now.resourceVersion, left.Listed) {
 				d.list = c.Relist(namespace, nil)
 			} else {
 				l.mu.Lock()

@@ -128,7 +128,7 @@ func restAfter(level int) time.Duration {
 	if level <= hotAfter {
 		return 0
 	}
-	return min(hotFloor<<min(level-hotAfter-1, 30), hotCap)
+	return lifecycle.Doubled(hotFloor, level-hotAfter-1, hotCap)
 }
 
 // rest is how long the key rests after its last run.

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // ledger holds a controller's debts: what its runs have written and its caches have not seen. A key that has debts is
@@ -251,7 +251,7 @@ func (l *ledger) recall(d *debt) {
 	h, held := c.Version(d.object.key)
 	d.onceHeld = held && h.UID == d.uid || c.gone.has(d.uid)
 	for _, earlier := range l.objects[d.object] {
-		if earlier.uid == d.uid && !atLeast(d.resourceVersion, earlier.resourceVersion) {
+		if earlier.uid == d.uid && !kube.AtLeast(d.resourceVersion, earlier.resourceVersion) {
 			d.resourceVersion = earlier.resourceVersion
 		}
 	}
@@ -266,7 +266,7 @@ func (c *cache) noteShown(namespace string, m mark) { m.advance(c.shown, c.scope
 // moves puts the mark in the place of an earlier one.
 func (m mark) advance(marks map[string]mark, part string) {
 	last := marks[part]
-	if m.resourceVersion != "" && (m.rewinds != last.rewinds || !atLeast(last.resourceVersion, m.resourceVersion)) {
+	if m.resourceVersion != "" && (m.rewinds != last.rewinds || !kube.AtLeast(last.resourceVersion, m.resourceVersion)) {
 		marks[part] = m
 	}
 }
@@ -288,16 +288,16 @@ func (d *debt) settled(now progress) bool {
 	switch {
 	case held && h.UID == d.uid && d.deleted:
 		return h.Deleting
-	case held && h.UID == d.uid && atLeast(h.ResourceVersion, d.resourceVersion):
+	case held && h.UID == d.uid && kube.AtLeast(h.ResourceVersion, d.resourceVersion):
 		return true
 	case d.onceHeld:
 		return true // and the cache does not hold it any more
 	}
 	// The cache shows nothing of the write. Either it has gone past it, or it has not got there yet.
-	passed := now.listed > d.begun && (d.deleted || !ordered(now.resourceVersion, d.resourceVersion))
+	passed := now.listed > d.begun && (d.deleted || !kube.Ordered(now.resourceVersion, d.resourceVersion))
 	if d.resourceVersion != "" {
-		passed = passed || atLeast(now.resourceVersion, d.resourceVersion) ||
-			held && atLeast(h.ResourceVersion, d.resourceVersion)
+		passed = passed || kube.AtLeast(now.resourceVersion, d.resourceVersion) ||
+			held && kube.AtLeast(h.ResourceVersion, d.resourceVersion)
 	}
 	return passed && !d.invalid()
 }
@@ -405,19 +405,3 @@ func (g *recentlyGone) add(uid types.UID) {
 }
 
 func (g *recentlyGone) has(uid types.UID) bool { return slices.Contains(g.uids, uid) }
-
-// atLeast reports whether version a is b or later. Versions that are no numbers, as some aggregated API servers give,
-// can only be equal.
-func atLeast(a, b string) bool {
-	if a == b {
-		return true
-	}
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order > 0
-}
-
-// ordered reports whether one of two versions is known to be before the other, or the same.
-func ordered(a, b string) bool {
-	_, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil || a == b
-}

@@ -26,7 +26,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/internal/backoff"
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
@@ -394,7 +394,7 @@ func TestAnObjectThatTheCacheCannotTakeKeepsItsKeyParked(t *testing.T) {
 
 // TestTheServerIsLeftAloneForAsLongAsItAsks refuses all questions, with a time to wait.
 func TestTheServerIsLeftAloneForAsLongAsItAsks(t *testing.T) {
-	for seconds, want := range map[int]time.Duration{120: 2 * time.Minute, 1 << 30: backoff.MaxRetryAfter} {
+	for seconds, want := range map[int]time.Duration{120: 2 * time.Minute, 1 << 30: kube.MaxRetryAfter} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newController(t, keys(&journal{}), Options{}).ledger
 			var asked []time.Time
@@ -453,7 +453,7 @@ func TestAServerThatDoesNotAnswerIsAskedAboutOneWriteAtATime(t *testing.T) {
 		}
 		began := time.Now()
 		require.Equal(t, 1, probeIn(t, l, doubtAfter))
-		require.Equal(t, doubtAfter+backoff.MaxRetryAfter, time.Since(began), "all three together")
+		require.Equal(t, doubtAfter+kube.MaxRetryAfter, time.Since(began), "all three together")
 		require.Equal(t, 1, asked)
 		require.True(t, l.park(parent))
 		require.Zero(t, probeIn(t, l, 0), "at once again")
@@ -698,15 +698,6 @@ func TestAListOfOneObjectTeachesNothing(t *testing.T) {
 		l.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods", RawQuery: query}})
 	}
 	require.Equal(t, "app=x", l.scopeOf("default").asked[0])
-}
-
-func TestVersionsAreNumbersOrCanOnlyBeEqual(t *testing.T) {
-	require.True(t, atLeast("7", "7"))
-	require.True(t, atLeast("10", "9"))
-	require.False(t, atLeast("9", "10"))
-	require.False(t, atLeast("", "1"))
-	require.True(t, atLeast("abc", "abc"))
-	require.False(t, atLeast("abd", "abc"))
 }
 
 // TestADeletionIsNotSeenBeforeTheCreation deletes what the same run has created, and what the cache has seen neither
@@ -1145,7 +1136,7 @@ func requireInOrder(t *testing.T, l *ledger) {
 			aged += p.byAge.Len()
 			for i, d := range p.byVersion {
 				require.Equal(t, i, d.rank)
-				require.False(t, i > 0 && !atLeast(d.resourceVersion, p.byVersion[(i-1)/2].resourceVersion))
+				require.False(t, i > 0 && !kube.AtLeast(d.resourceVersion, p.byVersion[(i-1)/2].resourceVersion))
 			}
 			for version, of := range p.byName {
 				require.NotEmpty(t, of)

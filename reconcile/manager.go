@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -116,7 +117,7 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	if opts.StopGrace == 0 {
 		opts.StopGrace = 10 * time.Second
 	}
-	if opts.Elector != nil && isNil(opts.Elector) {
+	if opts.Elector != nil && kube.IsNil(opts.Elector) {
 		errs = append(errs, fmt.Errorf("ManagerOptions.Elector is a nil %T; leave it out", opts.Elector))
 	}
 	m := &Manager{opts: opts}
@@ -140,7 +141,7 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 		}
 	}
 	for i, inf := range opts.Informers {
-		if isNil(inf) {
+		if kube.IsNil(inf) {
 			errs = append(errs, fmt.Errorf("ManagerOptions.Informers[%d] is nil", i))
 		}
 	}

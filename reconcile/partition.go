@@ -5,10 +5,9 @@ import (
 	"container/list"
 	"slices"
 
+	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-
-	"github.com/thermostat-go/thermostat/internal/backoff"
 )
 
 // place is what one list-watch of a cache brings: the objects of a namespace that is followed by itself, or all of
@@ -54,7 +53,7 @@ func (c *cache) partitionOf(namespace string, now progress) *partition {
 		p = &partition{
 			cache: c, namespace: name, byName: make(map[string][]*debt), forCache: make(map[*debt]struct{}),
 			listed: now.listed, rewinds: now.rewinds,
-			probeState: probeState{pace: backoff.Backoff{Base: probePause, Cap: maxProbePause, Costly: true},
+			probeState: probeState{pace: lifecycle.Backoff{Base: probePause, Cap: maxProbePause, Costly: true},
 				logged: make(map[trouble]bool)},
 		}
 		c.partitions[name] = p
@@ -72,7 +71,7 @@ func (p *partition) add(d *debt) {
 	case d.list == freshCache:
 		p.forCache[d] = struct{}{}
 	case d.list > 0 || d.resourceVersion == "":
-	case ordered(d.resourceVersion, "1"):
+	case kube.Ordered(d.resourceVersion, "1"):
 		heap.Push(&p.byVersion, d)
 	default:
 		p.byName[d.resourceVersion] = append(p.byName[d.resourceVersion], d)
@@ -152,7 +151,7 @@ func (l *ledger) payReached(keys []wokenKey, p *partition, anew bool) []wokenKey
 		if now.listed != p.listed {
 			maybe = p.oldest(func(d *debt) bool { return d.begun < now.listed })
 		}
-		for len(p.byVersion) > 0 && atLeast(now.resourceVersion, p.byVersion[0].resourceVersion) {
+		for len(p.byVersion) > 0 && kube.AtLeast(now.resourceVersion, p.byVersion[0].resourceVersion) {
 			maybe = append(maybe, heap.Pop(&p.byVersion).(*debt))
 		}
 		maybe = append(maybe, p.byName[now.resourceVersion]...)
@@ -208,8 +207,7 @@ type versions []*debt
 func (v versions) Len() int { return len(v) }
 
 func (v versions) Less(i, j int) bool {
-	order, _ := resourceversion.CompareResourceVersion(v[i].resourceVersion, v[j].resourceVersion)
-	return order < 0
+	return kube.Older(v[i].resourceVersion, v[j].resourceVersion)
 }
 
 func (v versions) Swap(i, j int) {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/internal/backoff"
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -44,7 +44,7 @@ type probeState struct {
 	probing       bool      // a probe is under way
 	notBefore     time.Time // no probe before
 	lastTrouble   time.Time // when the last probe found something to do; zero: all is quiet
-	pace          backoff.Backoff
+	pace          lifecycle.Backoff
 	logged        map[trouble]bool // what has been logged since all was quiet
 }
 
@@ -293,7 +293,7 @@ func (a liveState) moot() bool {
 	if a.deleted {
 		return same && !a.Deleting
 	}
-	older := ordered(a.ResourceVersion, a.resourceVersion) && !atLeast(a.ResourceVersion, a.resourceVersion)
+	older := kube.Ordered(a.ResourceVersion, a.resourceVersion) && !kube.AtLeast(a.ResourceVersion, a.resourceVersion)
 	return !same || older
 }
 
@@ -306,7 +306,7 @@ func (a liveState) bothGone() bool {
 // ask asks the server about a few debts, up to the first that the cache is behind with. It waits for as long as a
 // server may ask to be left alone: client-go's clients do what it asks for before they return.
 func (p *partition) askServer(ctx context.Context, questions []*debt) (answers []liveState, err error) {
-	ctx, cancel := context.WithTimeout(ctx, backoff.MaxRetryAfter)
+	ctx, cancel := context.WithTimeout(ctx, kube.MaxRetryAfter)
 	defer cancel()
 	for _, d := range questions[:min(len(questions), maxQuestions)] {
 		h, exists, err := p.cache.LiveVersion(ctx, d.object.key)
@@ -344,7 +344,7 @@ func (l *ledger) conclude(p *partition, problems []problem, more bool, answers [
 	}
 	switch {
 	case len(problems) > 0:
-		lines = p.note(now, backoff.RetryAfter(err), problems...)
+		lines = p.note(now, kube.RetryAfter(err), problems...)
 	case more:
 		p.listRequested = p.cache.Relist(p.namespace, nil)
 		lines = p.note(now, 0)

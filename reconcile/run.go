@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // run is one call of Reconcile, and the ctx that it is given.
@@ -227,7 +228,7 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	if !ok {
 		return errors.New("the ctx is not that of a call of Reconcile")
 	}
-	if isNil(inf) {
+	if kube.IsNil(inf) {
 		return errors.New("the informer is nil")
 	}
 	c := r.worker.ledger.find(inf)
@@ -235,7 +236,7 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	case c == nil:
 		return fmt.Errorf("informer %s is no source of controller %s: call Reads or one of the others before "+
 			"NewManager", inf.Name(), r.worker.name)
-	case isNil(o):
+	case kube.IsNil(o):
 		return errors.New("the object is nil")
 	case o.GetUID() == "" || o.GetResourceVersion() == "" && !deleted:
 		return fmt.Errorf("%s/%s has no UID or no resourceVersion: give the object that the server has answered (a "+

@@ -152,7 +152,7 @@ func (w *worker) look() {
 	}
 	stuck := w.stuck.calls
 	w.stuck.mu.Unlock()
-	stack := stackOf(w.id) // until the lock is free the worker goes nowhere else
+	stack := goroutineStack(w.id) // until the lock is free the worker goes nowhere else
 	w.mu.Unlock()
 	r.log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service", "after",
 		w.timeout+patience,
@@ -214,9 +214,9 @@ func goroutineID() string {
 	return string(fields[1])
 }
 
-// stackOf returns the stack of the goroutine of that number. It stops the world for a moment, so it is for rare
+// goroutineStack returns the stack of the goroutine of that number. It stops the world for a moment, so it is for rare
 // occasions.
-func stackOf(id string) string {
+func goroutineStack(id string) string {
 	buf := make([]byte, 1<<20)
 	all := buf[:runtime.Stack(buf, true)]
 	for stack := range bytes.SplitSeq(all, []byte("\n\n")) {

@@ -104,8 +104,8 @@ func TestACallIsStuckAtItsOwnTime(t *testing.T) {
 }
 
 func TestAGoroutineIsFoundByItsID(t *testing.T) {
-	require.Contains(t, stackOf(goroutineID()), "TestAGoroutineIsFoundByItsID")
-	require.Equal(t, "not found", stackOf("0"))
+	require.Contains(t, goroutineStack(goroutineID()), "TestAGoroutineIsFoundByItsID")
+	require.Equal(t, "not found", goroutineStack("0"))
 }
 
 func TestAControllerIsNeverLeftWithoutWorkers(t *testing.T) {

@@ -2,7 +2,6 @@ package workqueue
 
 import (
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -52,38 +51,11 @@ func (q *Queue[K]) tellWorked(p Priority, d time.Duration) {
 // survive is deferred around a call of user code, and ends its panic.
 func (q *Queue[K]) survive(function string) {
 	if v := recover(); v != nil {
-		err := &lifecycle.PanicError{Value: v, Stack: debug.Stack()}
-		if silent, ok := q.panics.note(); ok {
-			klog.Background().Error(err, "user code of a work queue panicked",
-				"queue", q.opts.Name, "function", function, "silent", silent, "stack", string(err.Stack))
+		q.panics.Add(1)
+		if dropped, ok := q.panicLog.Allow(1); ok {
+			err := &lifecycle.PanicError{Value: v, Stack: debug.Stack()}
+			klog.Background().Error(err, "A function in the Options of a work queue panicked",
+				"queue", q.opts.Name, "function", function, "notLogged", dropped, "stack", string(err.Stack))
 		}
 	}
-}
-
-// panics counts the panics of user code, and keeps them from flooding the log: one a minute is written.
-type panics struct {
-	mu     sync.Mutex
-	total  uint64
-	silent int // since the last one that was written
-	next   time.Time
-}
-
-// note counts a panic, and says whether it is to be written, and how many before it were not.
-func (p *panics) note() (silent int, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.total++
-	now := time.Now()
-	if now.Before(p.next) {
-		p.silent++
-		return 0, false
-	}
-	silent, p.silent, p.next = p.silent, 0, now.Add(time.Minute)
-	return silent, true
-}
-
-func (p *panics) count() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.total
 }

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 )
 
 // faulty is everything that a queue has from its user, and all of it fails while fail is set. In each call it looks
@@ -224,20 +227,24 @@ func TestQuestionsThatFail(t *testing.T) {
 	require.False(t, f.locked)
 }
 
-// TestPanicsAreLoggedCalmly: one line a minute, which tells how many there were.
-func TestPanicsAreLoggedCalmly(t *testing.T) {
+// TestPanicsAreLoggedOnceAMinute: each line tells how many there were without one.
+func TestPanicsAreLoggedOnceAMinute(t *testing.T) {
+	var written []string
+	klog.SetLogger(funcr.New(func(_, line string) {
+		_, rest, _ := strings.Cut(line, `"notLogged"=`)
+		written = append(written, strings.Fields(rest)[0])
+	}, funcr.Options{}))
+	defer klog.ClearLogger()
 	synctest.Test(t, func(t *testing.T) {
-		var p panics
-		var written []int
-		for range 150 { // one a second
-			if silent, ok := p.note(); ok {
-				written = append(written, silent)
-			}
+		f := newFaulty()
+		f.fail = func() { panic("limiter") }
+		for range 150 {
+			f.q.Forget("a")
 			time.Sleep(time.Second)
 		}
-		require.Equal(t, []int{0, 59, 59}, written)
-		require.Equal(t, uint64(150), p.count())
+		require.Equal(t, uint64(150), f.q.Stats().Panics)
 	})
+	require.Equal(t, []string{"0", "59", "59"}, written)
 }
 
 // frail is a context that fails where it is told to.

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // RateLimiter says how long a key that failed has to wait. Its methods are those of client-go's TypedRateLimiter, so
@@ -47,7 +49,7 @@ func Exponential[K comparable](base, most time.Duration, jitter float64) RateLim
 	}
 	longest := after(int64(most), time.Duration(min(float64(most)*jitter, math.MaxInt64/2)))
 	return newPerKey[K](longest, func(failures int) time.Duration {
-		d := doubled(base, failures-1, most)
+		d := lifecycle.Doubled(base, failures-1, most)
 		if jitter == 0 {
 			return d
 		}
@@ -85,7 +87,7 @@ func ExponentialThenSlow[K comparable](base time.Duration, attempts int, slow ti
 		case failures == 1:
 			return 0
 		}
-		return doubled(base, failures-2, most)
+		return lifecycle.Doubled(base, failures-2, most)
 	})
 }
 
@@ -123,14 +125,6 @@ func WithMaxWait[K comparable](limiter RateLimiter[K], longest time.Duration) Ra
 		panic("workqueue: WithMaxWait needs a longest delay that is not negative")
 	}
 	return withMaxWait[K]{limiter, longest}
-}
-
-// doubled is d * 2^n, limited to most; it does not overflow.
-func doubled(d time.Duration, n int, most time.Duration) time.Duration {
-	if n >= 63 || d > most>>n {
-		return most
-	}
-	return d << n
 }
 
 // perKey is a limiter whose delay depends on how often the key failed in a row.

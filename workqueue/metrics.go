@@ -48,7 +48,7 @@ type PriorityStats struct {
 
 // Stats returns the figures of this moment. It takes time in proportion to the active keys and the waiting groups.
 func (q *Queue[K]) Stats() Stats {
-	failing, panics := failing(q.opts.RateLimiter), q.panics.count()
+	failing, panics := failing(q.opts.RateLimiter), q.panics.Load()
 	q.lock()
 	defer q.mu.Unlock()
 	now := q.now()

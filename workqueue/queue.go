@@ -6,7 +6,10 @@ import (
 	"hash/maphash"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // ErrShutDown is what [Queue.Take] returns once the queue is shut down and nothing is left in it to hand out.
@@ -47,7 +50,7 @@ type Queue[K comparable] struct {
 	opts Options[K]
 	born time.Time // zero point of all times below, which are nanoseconds since then and never 0
 
-	mu sync.Mutex // guards all fields below, except the tickets of turns and panics
+	mu sync.Mutex // guards all fields below, except the tickets of turns, panics and panicLog
 
 	// For every entry e and its turn t:
 	//   t is in ready  <=> t.state == waiting
@@ -77,8 +80,9 @@ type Queue[K comparable] struct {
 	idle    chan struct{} // closed when ready and active are both empty; nil unless a drain waits for it
 	hurried chan struct{} // closed by ShutDown to end ShutDownWithDrain; nil unless that was called
 
-	counts counts
-	panics panics // has a lock of its own
+	counts   counts
+	panics   atomic.Uint64 // of user code
+	panicLog lifecycle.LogLimit
 }
 
 // New returns an empty queue. It panics if an option makes no sense, as that is a mistake in the program.

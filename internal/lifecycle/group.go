@@ -1,5 +1,6 @@
-// Package lifecycle keeps the promise that Run returns last: it starts goroutines under a name, waits for them, and can
-// say which of them did not end in time.
+// Package lifecycle is what a package needs to run for months inside a process that it does not own: named goroutines
+// that Run waits for (group.go), user code that may panic or end its goroutine (guard.go, goexit.go), pauses between
+// tries that fail (backoff.go), and log lines that do not flood (loglimit.go). It knows nothing of Kubernetes.
 package lifecycle
 
 import (

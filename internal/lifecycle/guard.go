@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 )
@@ -26,6 +27,15 @@ func (e *PanicError) Unwrap() error {
 	}
 	err, _ := e.Value.(error)
 	return err
+}
+
+// StackOf returns where a panic came from that err is or wraps, or nothing for any other error.
+func StackOf(err error) string {
+	var panicked *PanicError
+	if errors.As(err, &panicked) {
+		return string(panicked.Stack)
+	}
+	return ""
 }
 
 // Guard calls fn and reports whether it has returned. If fn panics, Guard calls failed with the panic and returns

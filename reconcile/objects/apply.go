@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // Apply is a server-side apply: the server makes the fields in config what they are there, creates the object if there
@@ -37,7 +38,7 @@ func Apply[A, T any](ctx context.Context, apply func(context.Context, A, metav1.
 	switch problems := validation.ValidateFieldManager(opts.FieldManager, field.NewPath("FieldManager")); {
 	case apply == nil:
 		return none, errors.New("Apply: the function is nil")
-	case isNil(config):
+	case kube.IsNil(config):
 		return none, errors.New("Apply: the configuration is nil")
 	case opts.FieldManager == "":
 		return none, fmt.Errorf("Apply %s: ApplyOptions.FieldManager is empty: somebody has to own the fields",
@@ -74,7 +75,7 @@ func ApplyChanges[A, T any](ctx context.Context, apply func(context.Context, A, 
 	switch {
 	case extract == nil:
 		return none, errors.New("ApplyChanges: the function to extract with is nil")
-	case isNil(seen) || isNil(config) || opts.FieldManager == "":
+	case kube.IsNil(seen) || kube.IsNil(config) || opts.FieldManager == "":
 		return Apply(ctx, apply, config, opts)
 	}
 	has, err := extract(seen, opts.FieldManager)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,12 +98,6 @@ func replaceList[T informer.Object, E any](ctx context.Context, client Patcher[T
 
 // copyOf returns a copy of an object, which may come from a cache, to be changed.
 func copyOf[T informer.Object](o T) T { return o.DeepCopyObject().(T) }
-
-// isNil reports whether v is nil, or an interface that holds a nil pointer.
-func isNil(v any) bool {
-	r := reflect.ValueOf(v)
-	return !r.IsValid() || (r.Kind() == reflect.Pointer || r.Kind() == reflect.Func) && r.IsNil()
-}
 
 // dynamicResource is what the helpers use of client-go's dynamic.ResourceInterface.
 type dynamicResource interface {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // CreateOwned creates an object under a name of its own choice, controlled by the owner, and may be repeated: if the
@@ -28,7 +29,7 @@ func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Cr
 		return none, fmt.Errorf("CreateOwned: %w", err)
 	case client == nil:
 		return none, errors.New("CreateOwned: the client is nil")
-	case isNil(child):
+	case kube.IsNil(child):
 		return none, errors.New("CreateOwned: the object is nil")
 	case child.GetName() == "":
 		return none, fmt.Errorf("CreateOwned: the object for %s has no name (GenerateName %q): it would not be "+

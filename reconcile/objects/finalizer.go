@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // Finalize ties something outside of the cluster to an object, so that it is cleaned up before the object goes. It is
@@ -47,7 +48,7 @@ func Finalize[T informer.Object](ctx context.Context, client Patcher[T], o T, fi
 	switch problems := validation.IsQualifiedName(finalizer); {
 	case client == nil:
 		return fail("Finalize: the client is nil")
-	case isNil(o):
+	case kube.IsNil(o):
 		return fail("Finalize: the object is nil")
 	case cleanup == nil:
 		return fail("Finalize: the function is nil")

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // Owner is an object that controls others: each of these has an owner reference to it with controller: true, of which
@@ -34,7 +35,7 @@ type Owner struct {
 // mistake, such as an object without a UID, is reported by [Claim] and [CreateOwned].
 func NewOwner[T informer.Object](client Getter[T], seen T, kind schema.GroupVersionKind) *Owner {
 	switch {
-	case isNil(seen):
+	case kube.IsNil(seen):
 		return &Owner{mistake: errors.New("the owner is nil")}
 	case client == nil:
 		return &Owner{mistake: errors.New("the client of the owner is nil")}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // UpdateStatus writes the status of an object if it has to change, and returns the object as it is then.
@@ -37,7 +38,7 @@ func UpdateStatus[T informer.Object](ctx context.Context, client StatusUpdater[T
 	switch {
 	case client == nil:
 		return none, errors.New("UpdateStatus: the client is nil")
-	case isNil(seen):
+	case kube.IsNil(seen):
 		return none, errors.New("UpdateStatus: the object is nil")
 	case set == nil:
 		return none, errors.New("UpdateStatus: the function is nil")

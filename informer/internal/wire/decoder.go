@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire/intern"
+	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -117,7 +118,7 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 		}
 		key := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 		e.Object = id
-		e.Err = fmt.Errorf("%s: a %s of %d bytes: %w", Brief(key.String()), d.item, r.size, err)
+		e.Err = fmt.Errorf("%s: a %s of %d bytes: %w", kube.Brief(key.String()), d.item, r.size, err)
 		return e
 	}
 	if u, untyped := runtime.Object(o).(*unstructured.Unstructured); untyped {

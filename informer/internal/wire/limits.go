@@ -3,7 +3,6 @@ package wire
 import (
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // These bounds hold whatever the server sends. They are far above what an API server sends (etcd takes objects of
@@ -18,8 +17,6 @@ const (
 	maxHead = 64 << 10
 	// maxKindlessBytes bounds the items that wait for the kind of their list.
 	maxKindlessBytes = 64 << 20
-	// maxQuoted bounds each name, or other string of the server's, in an error.
-	maxQuoted = 256
 )
 
 var (
@@ -34,11 +31,3 @@ var (
 
 	errGarbled = fmt.Errorf("%w: not the protobuf or JSON of the Kubernetes API", ErrUndecodable)
 )
-
-// Brief returns what an error shows of a string of the server's: at most its first 256 bytes.
-func Brief[S ~string](s S) string {
-	if len(s) <= maxQuoted {
-		return string(s)
-	}
-	return strings.ToValidUTF8(string(s[:maxQuoted]), "") + "..."
-}

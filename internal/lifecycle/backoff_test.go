@@ -1,18 +1,13 @@
-package backoff
+package lifecycle
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestNextStaysWithinItsLimitAndNeverOverflows(t *testing.T) {
@@ -65,65 +60,52 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func tooMany(seconds int32) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
-		Details: &metav1.StatusDetails{RetryAfterSeconds: seconds},
-	}}
-}
-
-func TestAfterHonoursTheServerUpToABound(t *testing.T) {
+func TestAfterHonoursTheServer(t *testing.T) {
 	b := Backoff{Base: time.Second, Cap: 30 * time.Second}
-	for _, c := range []struct {
-		seconds int32
-		asked   time.Duration
-	}{{0, 0}, {-5, 0}, {7, 7 * time.Second}, {300, MaxRetryAfter}, {math.MaxInt32, MaxRetryAfter}} {
-		d := b.After(fmt.Errorf("list: %w", tooMany(c.seconds)))
-		require.Greater(t, d.Min, c.asked)
-		require.LessOrEqual(t, d.Min, c.asked+b.Base)
+	for _, asked := range []time.Duration{0, 0, 7 * time.Second, 5 * time.Minute, 5 * time.Minute} {
+		d := b.After(asked)
+		require.Greater(t, d.Min, asked)
+		require.LessOrEqual(t, d.Min, asked+b.Base)
 		require.GreaterOrEqual(t, d.Max, d.Min)
-		require.LessOrEqual(t, d.Max, c.asked+b.Cap)
+		require.LessOrEqual(t, d.Max, asked+b.Cap)
 	}
 	require.Equal(t, 5, b.Failures())
-	require.LessOrEqual(t, b.After(errors.New("connection refused")).Min, b.Base)
+	require.LessOrEqual(t, b.After(0).Min, b.Base)
 	b.Reset()
 	require.Zero(t, b.Failures())
 }
 
-func TestParseRetryAfter(t *testing.T) {
-	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	for value, want := range map[string]time.Duration{
-		"": 0, "soon": 0, "0": 0, "-3": 0, "7": 7 * time.Second, "9223372037": MaxRetryAfter,
-		"99999999999999999999": MaxRetryAfter, "-99999999999999999999": 0,
-		now.Add(time.Minute).Format(http.TimeFormat):      time.Minute,
-		now.Add(-time.Minute).Format(http.TimeFormat):     0,
-		now.AddDate(100, 0, 0).Format(http.TimeFormat):    MaxRetryAfter,
-		time.Unix(1<<40, 0).UTC().Format(http.TimeFormat): 0, // a year of five digits is no date of HTTP
-		"Fri, 31 Dec 9999 23:59:59 GMT":                   MaxRetryAfter,
-	} {
-		require.Equal(t, want, ParseRetryAfter(value, now), "%q", value)
+func TestDoubled(t *testing.T) {
+	for _, c := range []struct {
+		d    time.Duration
+		n    int
+		want time.Duration
+	}{{3, 0, 3}, {3, 1, 6}, {3, 5, 96}, {3, 6, 100}, {3, 62, 100}, {3, 1 << 40, 100}, {200, 0, 100}, {0, 80, 0}} {
+		require.Equal(t, c.want, Doubled(c.d, c.n, 100), "%d * 2^%d", c.d, c.n)
 	}
+	require.Equal(t, time.Duration(1<<62), Doubled(1, 62, math.MaxInt64))
+	require.Equal(t, time.Duration(math.MaxInt64), Doubled(1, 63, math.MaxInt64))
 }
 
-func TestWaitIsCutShortOnlyAfterItsMinimum(t *testing.T) {
+func TestAPauseIsCutShortOnlyAfterItsMinimum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := Delay{Min: time.Minute, Max: time.Hour}
 		start := time.Now()
-		_, woken := Wait[error](t.Context(), d, nil)
+		_, woken := Pause[error](t.Context(), d, nil)
 		require.False(t, woken)
 		require.Equal(t, d.Max, time.Since(start))
 
 		wake := make(chan string, 1)
 		wake <- "asked before"
 		start = time.Now()
-		token, woken := Wait(t.Context(), d, wake)
+		token, woken := Pause(t.Context(), d, wake)
 		require.True(t, woken)
 		require.Equal(t, "asked before", token)
 		require.Equal(t, d.Min, time.Since(start))
 
 		time.AfterFunc(2*time.Minute, func() { wake <- "asked meanwhile" })
 		start = time.Now()
-		token, woken = Wait(t.Context(), d, wake)
+		token, woken = Pause(t.Context(), d, wake)
 		require.True(t, woken)
 		require.Equal(t, "asked meanwhile", token)
 		require.Equal(t, 2*time.Minute, time.Since(start))
@@ -131,7 +113,7 @@ func TestWaitIsCutShortOnlyAfterItsMinimum(t *testing.T) {
 		for _, limit := range []time.Duration{time.Second, 2 * time.Minute} {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			start = time.Now()
-			_, woken = Wait(ctx, d, wake)
+			_, woken = Pause(ctx, d, wake)
 			require.False(t, woken)
 			require.Equal(t, limit, time.Since(start))
 			cancel()
