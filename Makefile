@@ -49,7 +49,7 @@ test-controlplane:
 # go test shows the output of a package only when its tests are done. Building first shows the progress.
 .PHONY: build
 build:
-	@go run ./internal/testcluster/build
+	@go run ./reconcile/reconciletest/cluster/build
 
 .PHONY: race
 race: build ## all tests with the race detector

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/thermostat-go/thermostat/internal/netproxy"
-	"github.com/thermostat-go/thermostat/internal/testcluster"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // Two API servers on one etcd. Changes are made on the first, which is always well; what the informers follow is the

@@ -31,7 +31,7 @@ import (
 	events "k8s.io/client-go/tools/record"
 
 	"github.com/thermostat-go/thermostat/internal/netproxy"
-	"github.com/thermostat-go/thermostat/internal/testcluster"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // TestHandOver measures how long nobody leads after the leader was asked to end, at the default periods. Fifty each:

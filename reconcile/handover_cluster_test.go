@@ -13,9 +13,9 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/netproxy"
-	"github.com/thermostat-go/thermostat/internal/testcluster"
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // candidate is one of several processes that run a controller for one key, as far as a test is concerned: a Manager

@@ -34,7 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 
-	"github.com/thermostat-go/thermostat/internal/testcluster"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // These tests are about deploy/. They do without a container engine what can be done with its files: apply the

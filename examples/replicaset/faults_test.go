@@ -10,8 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/thermostat-go/thermostat/internal/testcluster"
 	"github.com/thermostat-go/thermostat/reconcile"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // backTo waits until the controller has no more goroutines than before.

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
-	"github.com/thermostat-go/thermostat/internal/testcluster"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // A gateway is the way of processes to the API server. It counts what they ask for, and transports wrapped around its

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/transport"
 
-	"github.com/thermostat-go/thermostat/internal/testcluster"
 	"github.com/thermostat-go/thermostat/reconcile"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // TestMain lets the test binary be the command, for the tests of what a user sees of it.

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/internal/testcluster"
 	"github.com/thermostat-go/thermostat/reconcile"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // These tests call Reconcile themselves, once at a time, against a real API server, and look at the requests that it

@@ -11,8 +11,8 @@ import (
 	peer "k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/thermostat-go/thermostat/internal/testcluster"
 	"github.com/thermostat-go/thermostat/leaderelection"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // BenchmarkLeaderHandOver stops a leader, on a real API server with the default periods, and waits until the work of

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/thermostat-go/thermostat/internal/testcluster"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // TestConformance sends the requests of the corpus to the server in memory and to a real one, and compares the

@@ -30,7 +30,7 @@ type test struct {
 
 // outside are the packages that a test uses to start processes or to reach real sockets, the control plane among
 // them.
-var outside = []string{"os/exec", "net/http/httptest", "internal/testcluster", "internal/netproxy"}
+var outside = []string{"os/exec", "net/http/httptest", "reconciletest/cluster", "internal/netproxy"}
 
 // beyondProcess names the tests of a package that need more than their own process: those that use a package of
 // outside, or net.Listen or net.Dial, themselves or through a function of the package's tests.
@@ -50,7 +50,11 @@ func beyondProcess(dir string) (map[string]bool, error) {
 			whole, _ := strconv.Unquote(imported.Path.Value)
 			isImported := func(o string) bool { return whole == o || strings.HasSuffix(whole, "/"+o) }
 			if slices.ContainsFunc(outside, isImported) {
-				reach[path.Base(whole)] = true
+				name := path.Base(whole)
+				if imported.Name != nil {
+					name = imported.Name.Name
+				}
+				reach[name] = true
 			}
 		}
 		for _, d := range file.Decls {

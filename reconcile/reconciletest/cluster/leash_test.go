@@ -1,4 +1,4 @@
-package testcluster_test
+package cluster_test
 
 import (
 	"bufio"
@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/thermostat-go/thermostat/internal/testcluster"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // A process that is killed with -9 takes its cluster with it, at whatever point of the start it is killed.
@@ -52,9 +52,9 @@ func TestKilledProcessLeavesNoStoppedComponentBehind(t *testing.T) {
 }
 
 func TestUpIsForAPerson(t *testing.T) {
-	binary, err := testcluster.BuildControlPlane(t.Context(), os.Stderr)
+	binary, err := cluster.BuildControlPlane(t.Context(), os.Stderr)
 	require.NoError(t, err)
-	node, err := testcluster.BuildNode(t.Context(), os.Stderr)
+	node, err := cluster.BuildNode(t.Context(), os.Stderr)
 	require.NoError(t, err)
 	dir := temporary(t)
 	kubeconfig := t.TempDir() + "/kubeconfig"
@@ -107,9 +107,9 @@ func TestUpIsForAPerson(t *testing.T) {
 
 // buildBoth keeps the time of a build out of tests that measure.
 func buildBoth(t *testing.T) error {
-	if _, err := testcluster.BuildControlPlane(t.Context(), os.Stderr); err != nil {
+	if _, err := cluster.BuildControlPlane(t.Context(), os.Stderr); err != nil {
 		return err
 	}
-	_, err := testcluster.BuildNode(t.Context(), os.Stderr)
+	_, err := cluster.BuildNode(t.Context(), os.Stderr)
 	return err
 }

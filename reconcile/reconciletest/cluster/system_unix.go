@@ -1,6 +1,6 @@
 //go:build unix
 
-package testcluster
+package cluster
 
 import (
 	"errors"

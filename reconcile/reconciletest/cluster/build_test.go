@@ -1,4 +1,4 @@
-package testcluster
+package cluster
 
 import (
 	"bytes"
@@ -96,7 +96,7 @@ func TestProgress(t *testing.T) {
 func TestRepositoryIsFoundFromAnyPackage(t *testing.T) {
 	root, err := repository()
 	require.NoError(t, err)
-	require.FileExists(t, filepath.Join(root, "internal", "testcluster", "doc.go"))
+	require.FileExists(t, filepath.Join(root, "reconcile", "reconciletest", "cluster", "doc.go"))
 
 	t.Chdir(filepath.Join(root, "internal", "controlplane", "plane"))
 	again, err := repository()

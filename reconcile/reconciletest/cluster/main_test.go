@@ -1,4 +1,4 @@
-package testcluster_test
+package cluster_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/thermostat-go/thermostat/internal/testcluster"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // With this variable set the test binary starts a cluster, says so, and waits to be killed.
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(startOnly) == "" {
 		os.Exit(m.Run())
 	}
-	c, err := testcluster.Start(context.Background(), testcluster.Options{})
+	c, err := cluster.Start(context.Background(), cluster.Options{})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -1,8 +1,8 @@
-// Package testcluster gives tests and demonstrations a real Kubernetes control plane: etcd, kube-apiserver and
+// Package cluster gives tests and demonstrations a real Kubernetes control plane: etcd, kube-apiserver and
 // kube-controller-manager (without its ReplicaSet controller), and a stand-in for a node, all on this machine.
 //
 //	func TestSomething(t *testing.T) {
-//		c := testcluster.Shared(t)
+//		c := cluster.Shared(t)
 //		namespace := c.Namespace(t)
 //		pods := c.Client().CoreV1().Pods(namespace)
 //		...
@@ -22,4 +22,4 @@
 // The supervisor ends everything, its folder included, when its standard input does. Nothing therefore outlives the
 // process that started it, not even after kill -9, a timeout of go test, or a panic; and nobody has to call Close for
 // that.
-package testcluster
+package cluster

@@ -1,4 +1,4 @@
-package testcluster_test
+package cluster_test
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/thermostat-go/thermostat/internal/testcluster"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 func TestComponentsCanBeDisturbed(t *testing.T) {
-	c := testcluster.Private(t)
+	c := cluster.Private(t)
 	ctx := t.Context()
 	namespace := c.Namespace(t)
 	host := c.Config().Host
@@ -32,7 +32,7 @@ func TestComponentsCanBeDisturbed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, read())
 
-	for _, component := range []testcluster.Component{testcluster.APIServer, testcluster.Etcd} {
+	for _, component := range []cluster.Component{cluster.APIServer, cluster.Etcd} {
 		require.NoError(t, c.Stop(ctx, component))
 		require.Error(t, readWithin(time.Second), "%s is stopped", component)
 		require.NoError(t, c.Continue(ctx, component))
@@ -53,22 +53,22 @@ func TestComponentsCanBeDisturbed(t *testing.T) {
 	}
 	require.Equal(t, host, c.Config().Host)
 
-	require.NoError(t, c.Kill(ctx, testcluster.ControllerManager))
+	require.NoError(t, c.Kill(ctx, cluster.ControllerManager))
 	_, err = c.Client().AppsV1().Deployments(namespace).Create(ctx, deployment("web"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Never(t, func() bool { return replicaSets(t, c.Client(), namespace) > 0 }, time.Second,
 		100*time.Millisecond)
-	require.NoError(t, c.Restart(ctx, testcluster.ControllerManager))
+	require.NoError(t, c.Restart(ctx, cluster.ControllerManager))
 	require.Eventually(t, func() bool { return replicaSets(t, c.Client(), namespace) == 1 }, time.Minute,
 		50*time.Millisecond)
 
-	require.NoError(t, c.Terminate(ctx, testcluster.Node))
-	require.NoError(t, c.Restart(ctx, testcluster.Node))
+	require.NoError(t, c.Terminate(ctx, cluster.Node))
+	require.NoError(t, c.Restart(ctx, cluster.Node))
 }
 
 // The ReplicaSet controller is ours to write: the control plane has none.
 func TestNobodyMakesPodsOfReplicaSets(t *testing.T) {
-	c := testcluster.Shared(t)
+	c := cluster.Shared(t)
 	namespace := c.Namespace(t)
 	_, err := c.Client().AppsV1().Deployments(namespace).Create(t.Context(), deployment("web"), metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -81,18 +81,18 @@ func TestNobodyMakesPodsOfReplicaSets(t *testing.T) {
 }
 
 func TestCloseTakesEverything(t *testing.T) {
-	c, err := testcluster.Start(t.Context(), testcluster.Options{DisableNode: true})
+	c, err := cluster.Start(t.Context(), cluster.Options{DisableNode: true})
 	require.NoError(t, err)
-	p, err := c.Run(t.Context(), testcluster.Command{Name: "sleeper", Path: "/bin/sleep", Args: []string{"1000"}})
+	p, err := c.Run(t.Context(), cluster.Command{Name: "sleeper", Path: "/bin/sleep", Args: []string{"1000"}})
 	require.NoError(t, err)
-	require.NoError(t, c.Stop(t.Context(), testcluster.APIServer))
+	require.NoError(t, c.Stop(t.Context(), cluster.APIServer))
 	require.NoError(t, c.Close())
 	require.NoError(t, c.Close(), "once is enough, twice does no harm")
 	require.NoDirExists(t, c.Dir())
 	status, err := p.Wait(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "signal: killed", status)
-	require.Error(t, c.Stop(t.Context(), testcluster.Etcd))
+	require.Error(t, c.Stop(t.Context(), cluster.Etcd))
 }
 
 func deployment(name string) *appsv1.Deployment {

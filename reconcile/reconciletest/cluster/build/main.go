@@ -9,14 +9,14 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/thermostat-go/thermostat/internal/testcluster"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	for _, build := range []func(context.Context, io.Writer) (string, error){testcluster.BuildControlPlane,
-		testcluster.BuildNode} {
+	for _, build := range []func(context.Context, io.Writer) (string, error){cluster.BuildControlPlane,
+		cluster.BuildNode} {
 		binary, err := build(ctx, os.Stderr)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "build:", err)

@@ -1,4 +1,4 @@
-package testcluster_test
+package cluster_test
 
 import (
 	"context"
@@ -15,11 +15,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/thermostat-go/thermostat/internal/testcluster"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 func TestSharedIsOneCluster(t *testing.T) {
-	a, b := testcluster.Shared(t), testcluster.Shared(t)
+	a, b := cluster.Shared(t), cluster.Shared(t)
 	require.Same(t, a, b)
 	require.NotEqual(t, a.Namespace(t), b.Namespace(t), "each call gives a fresh namespace")
 
@@ -29,7 +29,7 @@ func TestSharedIsOneCluster(t *testing.T) {
 }
 
 func TestNodeRunsPods(t *testing.T) {
-	c := testcluster.Shared(t)
+	c := cluster.Shared(t)
 	pods := c.Client().CoreV1().Pods(c.Namespace(t))
 	_, err := pods.Create(t.Context(), pod("web"), metav1.CreateOptions{})
 	require.NoError(t, err, "the default service account is there, so the pod is admitted")
@@ -40,7 +40,7 @@ func TestNodeRunsPods(t *testing.T) {
 }
 
 func TestServiceAccountMayDoWhatItsRulesSay(t *testing.T) {
-	c := testcluster.Shared(t)
+	c := cluster.Shared(t)
 	mine, other := c.Namespace(t), c.Namespace(t)
 	rule := rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}}
 	list := func(client kubernetes.Interface, namespace string) error {
@@ -61,7 +61,7 @@ func TestServiceAccountMayDoWhatItsRulesSay(t *testing.T) {
 	config, err = c.ClusterServiceAccount(t.Context(), mine, rule)
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, testcluster.WriteKubeconfig(path, config))
+	require.NoError(t, cluster.WriteKubeconfig(path, config))
 	config, err = clientcmd.BuildConfigFromFlags("", path)
 	require.NoError(t, err)
 	client, err = kubernetes.NewForConfig(config)
@@ -73,8 +73,8 @@ func TestServiceAccountMayDoWhatItsRulesSay(t *testing.T) {
 }
 
 func TestCommandsRunBelowTheCluster(t *testing.T) {
-	c := testcluster.Shared(t)
-	p, err := c.Run(t.Context(), testcluster.Command{
+	c := cluster.Shared(t)
+	p, err := c.Run(t.Context(), cluster.Command{
 		Name: "greeter", Path: "/bin/sh", Args: []string{"-c",
 			"trap 'exit 7' TERM; echo hello $WHO; sleep 1000 & wait"}, Env: []string{"WHO=you"},
 	})
