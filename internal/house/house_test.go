@@ -27,7 +27,7 @@ const (
 
 // packages are what users import.
 var packages = []string{"informer", "workqueue", "reconcile", "reconcile/objects", "reconcile/metrics",
-	"leaderelection"}
+	"reconcile/reconciletest", "leaderelection"}
 
 func TestTheProgramInTheReadmeIsTheExample(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -105,6 +105,8 @@ func TestImportsRunOneWay(t *testing.T) {
 		"reconcile":         {"informer", "workqueue"},
 		"reconcile/objects": {"informer"},
 		"reconcile/metrics": {"informer", "workqueue", "reconcile"},
+		// It serves controllers of every library, and is no client of itself.
+		"reconcile/reconciletest": {},
 	}
 	for _, p := range packages {
 		for _, dep := range strings.Fields(run(t, root, nil, "go", "list", "-deps", "./"+p)) {
@@ -117,6 +119,24 @@ func TestImportsRunOneWay(t *testing.T) {
 		prometheus := strings.Contains(run(t, root, nil, "go", "list", "-deps", "./"+p),
 			"github.com/prometheus/client_golang")
 		require.Equal(t, p == "reconcile/metrics", prometheus, "package %s and the Prometheus client", p)
+	}
+}
+
+// TestNothingBringsTheRealServerIn keeps CEL and the code of the real API server out of the binaries and the go.sum of
+// users: package reconcile/reconciletest/cel, which needs them, is a module of its own.
+func TestNothingBringsTheRealServerIn(t *testing.T) {
+	heavy := []string{"github.com/google/cel-go", "k8s.io/apiserver", "k8s.io/apiextensions-apiserver"}
+	for _, p := range packages {
+		for _, dep := range strings.Fields(run(t, root, nil, "go", "list", "-deps", "./"+p)) {
+			for _, bad := range heavy {
+				require.False(t, dep == bad || strings.HasPrefix(dep, bad+"/"), "%s depends on %s", p, dep)
+			}
+		}
+	}
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	require.NoError(t, err)
+	for _, bad := range heavy {
+		require.NotContains(t, string(sums), bad+" ")
 	}
 }
 
