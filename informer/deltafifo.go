@@ -71,12 +71,12 @@ type deltaFIFO[T any] struct {
 	small                    int        // batches in a row that needed little of the room that there is
 	dropped                  bool       // nothing is added any more
 
-	// filled is true if there may be something to pop; then ready, which the FIFOs of all lanes share, holds a token,
-	// or its receiver is about to look.
+	// filled is true if there may be something to pop; then ready, which the FIFOs of all list-watches share, holds a
+	// token, or its receiver is about to look.
 	filled atomic.Bool
 	ready  chan<- struct{}
 
-	// every, which the FIFOs of all lanes share, is true while somebody wants each step.
+	// every, which the FIFOs of all list-watches share, is true while somebody wants each step.
 	every *atomic.Bool
 }
 

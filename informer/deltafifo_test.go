@@ -28,13 +28,13 @@ func fifoScript(t *testing.T, script []byte) {
 
 	truth := map[Key]*corev1.Pod{}
 	now, epoch, order, reached := 1, uint64(1), []Key{}, "1"
-	theLane(inf).fifo.listed(epoch, reached) // a list of nothing
+	theListWatch(inf).fifo.listed(epoch, reached) // a list of nothing
 	for _, op := range script {
 		now++
 		key := Key{Namespace: "default", Name: string(rune('a' + op%3))}
 		held, exists := truth[key]
 		queued := func() {
-			if _, waiting := theLane(inf).fifo.places[key]; !waiting {
+			if _, waiting := theListWatch(inf).fifo.places[key]; !waiting {
 				order = append(order, key)
 			}
 		}
@@ -46,7 +46,7 @@ func fifoScript(t *testing.T, script []byte) {
 		live := func(p *corev1.Pod) {
 			queued()
 			truth[key] = p
-			theLane(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, false, 0,
+			theListWatch(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, false, 0,
 				p}, epoch: epoch}, p.ResourceVersion)
 			reached = p.ResourceVersion
 		}
@@ -70,7 +70,7 @@ func fifoScript(t *testing.T, script []byte) {
 			if kind == 3 {
 				d.value = next(held.UID)
 			}
-			theLane(inf).fifo.add(d, strconv.Itoa(now))
+			theListWatch(inf).fifo.add(d, strconv.Itoa(now))
 			reached = strconv.Itoa(now)
 		case 5: // a list, in which a key has gone missing, is begun; sometimes it is complete
 			if now%5 > 0 {
@@ -78,28 +78,28 @@ func fifoScript(t *testing.T, script []byte) {
 			}
 			epoch++
 			for k, p := range truth {
-				if _, waiting := theLane(inf).fifo.places[k]; !waiting {
+				if _, waiting := theListWatch(inf).fifo.places[k]; !waiting {
 					order = append(order, k)
 				}
-				theLane(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, false, 0,
+				theListWatch(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, false, 0,
 					p}, epoch: epoch}, "")
 			}
 			if now%5 > 0 {
-				theLane(inf).fifo.swept(epoch)
-				theLane(inf).fifo.listed(epoch, strconv.Itoa(now))
+				theListWatch(inf).fifo.swept(epoch)
+				theListWatch(inf).fifo.listed(epoch, strconv.Itoa(now))
 				reached = strconv.Itoa(now)
 			}
 		case 6: // a bookmark
-			theLane(inf).fifo.reached(strconv.Itoa(now))
+			theListWatch(inf).fifo.reached(strconv.Itoa(now))
 			reached = strconv.Itoa(now)
 		case 7: // empty the FIFO
-			b, _ := theLane(inf).fifo.pop()
+			b, _ := theListWatch(inf).fifo.pop()
 			requireBatch(t, b, order)
 			order = order[:0]
 			inf.lockWriter()
-			inf.apply(theLane(inf), b.deltas)
+			inf.apply(theListWatch(inf), b.deltas)
 			inf.tell(klog.Background())
-			inf.finish(theLane(inf), b, klog.Background())
+			inf.finish(theListWatch(inf), b, klog.Background())
 			inf.tell(klog.Background())
 			inf.unlockWriter()
 			require.Equal(t, len(truth), inf.Len())
@@ -108,7 +108,7 @@ func fifoScript(t *testing.T, script []byte) {
 				require.True(t, ok, "%s is missing", k)
 				require.Equal(t, p.ResourceVersion, got.ResourceVersion, "%s", k)
 			}
-			require.Empty(t, theLane(inf).fifo.steps)
+			require.Empty(t, theListWatch(inf).fifo.steps)
 			require.Equal(t, reached, inf.ResourceVersion(metav1.NamespaceAll))
 		}
 	}

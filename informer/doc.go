@@ -87,7 +87,7 @@
 // # Several namespaces
 //
 // [New] makes an informer of what one client lists. One that [NewNamespaced] has made follows several namespaces, each
-// by a list and a watch of its own, in what is called a lane, for a program that may not list the whole cluster. They
+// by a list-watch of its own, for a program that may not list the whole cluster. They
 // share the store, the handlers and the bounds, and otherwise have nothing to do with each other: a namespace that is
 // refused, behind or restored from a backup leaves the others alone. So versions are reached, lists are complete and
 // caches are fresh in a namespace, and the methods that tell of that take one. Of two namespaces there is no common
@@ -142,11 +142,11 @@
 //	rest.go        the same by the bytes, which internal/wire makes objects of
 //	quarantine.go  what came and could not be taken
 //	deltafifo.go   what the store has not taken yet
-//	lane.go        one list-watch, with all that is its own
+//	listwatch.go   one list-watch, with all that is its own
 //	indexer.go     the store, around the table of internal/store; index.go, its lookups
 //	writer.go      how the one becomes the other, and who is told
 //	handler.go     Event, Handler, Filter; listener.go, the buffer and goroutine of each
-//	retry.go       what a handler panicked on; resync.go and rota.go, what it wants to be reminded of
+//	retry.go       what a handler panicked on; resync.go and rotation.go, what it wants to be reminded of
 //	mutation.go    who changed a cached object
 //	informer.go    New, Run and the rest of the surface; scope.go, several namespaces, and how they and the selectors change
 //	health.go      what an informer knows about itself, and how little of it is logged; pulse.go, which of its goroutines

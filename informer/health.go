@@ -79,14 +79,14 @@ type Health struct {
 // severity orders the states that a namespace may be in: the cache as a whole is in the worst.
 var severity = []State{Live, Listing, Stale, Missing, Denied, Failed}
 
-// health is what the lanes of an informer have in common: numbers that are counted across them, and complaints about
-// single objects.
+// health is what the list-watches of an informer have in common: numbers that are counted across them, and complaints
+// about single objects.
 type health struct {
 	log klog.Logger // set before anything is reported; a logger is not ours, so it is never called with mu held
 
-	// lists is the number of the latest list that was begun: each list of each lane takes the next one.
+	// lists is the number of the latest list that was begun: each list of each list-watch takes the next one.
 	lists, rewinds atomic.Int64
-	// plain is true once a lane has found that the server does not stream lists.
+	// plain is true once a list-watch has found that the server does not stream lists.
 	plain atomic.Bool
 
 	mu sync.Mutex
@@ -96,22 +96,22 @@ type health struct {
 
 	maxStaleness time.Duration
 
-	// changes limits the lines about states, if there are many lanes, and complaints those about objects.
+	// changes limits the lines about states, if there are many list-watches, and complaints those about objects.
 	changes, complaints lifecycle.LogLimit
 }
 
-// laneHealth keeps the state of a lane and writes one log line for each change of it.
-type laneHealth struct {
+// listWatchHealth keeps the state of a list-watch and writes one log line for each change of it.
+type listWatchHealth struct {
 	*health
 	namespace string
 	log       klog.Logger // see health
 
 	mu sync.Mutex
-	// Guarded by mu. Only what is the lane's own is set.
+	// Guarded by mu. Only what is the list-watch's own is set.
 	now      Health
 	failedAt time.Time // when LastError was
-	// Guarded by mu. What is known to be wrong though the reflector thinks that all is well: the lane is not Live as
-	// long as one of them is not nil.
+	// Guarded by mu. What is known to be wrong though the reflector thinks that all is well: the list-watch is not Live
+	// as long as one of them is not nil.
 	wrongs [wrongs]error
 }
 
@@ -125,17 +125,17 @@ const (
 	wrongs
 )
 
-func newLaneHealth(h *health, namespace string) *laneHealth {
-	return &laneHealth{health: h, namespace: namespace, now: Health{State: Listing, Since: time.Now()}}
+func newListWatchHealth(h *health, namespace string) *listWatchHealth {
+	return &listWatchHealth{health: h, namespace: namespace, now: Health{State: Listing, Since: time.Now()}}
 }
 
-func (h *laneHealth) get() Health {
+func (h *listWatchHealth) get() Health {
 	now, _ := h.getWithFailure()
 	return now
 }
 
 // getWithFailure returns also when LastError was.
-func (h *laneHealth) getWithFailure() (now Health, failedAt time.Time) {
+func (h *listWatchHealth) getWithFailure() (now Health, failedAt time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now, failedAt = h.now, h.failedAt
@@ -145,14 +145,14 @@ func (h *laneHealth) getWithFailure() (now Health, failedAt time.Time) {
 	return now, failedAt
 }
 
-// worst returns the Health of some lanes together.
-func worst[T any](lanes []*lane[T]) (all Health) {
-	if len(lanes) == 1 {
-		return lanes[0].health.get()
+// worst returns the Health of some list-watches together.
+func worst[T any](listWatches []*listWatch[T]) (all Health) {
+	if len(listWatches) == 1 {
+		return listWatches[0].health.get()
 	}
 	var latest time.Time
 	var lastError error
-	for i, l := range lanes {
+	for i, l := range listWatches {
 		h, failedAt := l.health.getWithFailure()
 		if failedAt.After(latest) {
 			latest, lastError = failedAt, h.LastError
@@ -179,7 +179,7 @@ func worst[T any](lanes []*lane[T]) (all Health) {
 }
 
 // named adds to an error the namespace that it is about, if there may be others.
-func (h *laneHealth) named(err error) error {
+func (h *listWatchHealth) named(err error) error {
 	if h.namespace == "" || err == nil {
 		return err
 	}
@@ -187,12 +187,12 @@ func (h *laneHealth) named(err error) error {
 }
 
 // silent reports whether the server has told nothing for too long. The caller holds mu.
-func (h *laneHealth) silent() bool {
+func (h *listWatchHealth) silent() bool {
 	return h.maxStaleness > 0 && time.Since(h.now.LastProgress) > h.maxStaleness
 }
 
 // fresh says why the cache should not be acted on.
-func (h *laneHealth) fresh() error {
+func (h *listWatchHealth) fresh() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var err error
@@ -213,13 +213,13 @@ func (h *laneHealth) fresh() error {
 }
 
 // enter changes the state, if it is another one, and logs that. err is the reason, nil if all is well.
-func (h *laneHealth) enter(s State, err error) {
+func (h *listWatchHealth) enter(s State, err error) {
 	h.mu.Lock()
 	h.change(s, h.named(err))
 }
 
 // change is enter for whoever holds mu, which it gives back.
-func (h *laneHealth) change(s State, err error) {
+func (h *listWatchHealth) change(s State, err error) {
 	if h.now.State == Stopped {
 		h.mu.Unlock()
 		return // somebody who was stuck has come back after all
@@ -261,8 +261,8 @@ func (h *laneHealth) change(s State, err error) {
 	}
 }
 
-// knownWrong returns what keeps the lane from a state in which all is well. The caller holds mu.
-func (h *laneHealth) knownWrong(s State) error {
+// knownWrong returns what keeps the list-watch from a state in which all is well. The caller holds mu.
+func (h *listWatchHealth) knownWrong(s State) error {
 	switch s {
 	case Listing:
 		return cmp.Or(h.wrongs[stuckReflector], h.wrongs[stuckStore])
@@ -273,14 +273,14 @@ func (h *laneHealth) knownWrong(s State) error {
 }
 
 // is reports whether something is known to be wrong.
-func (h *laneHealth) is(what wrong) bool {
+func (h *listWatchHealth) is(what wrong) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.wrongs[what] != nil
 }
 
 // knows says that something is wrong, or, with nil, that it no longer is.
-func (h *laneHealth) knows(what wrong, why error) {
+func (h *listWatchHealth) knows(what wrong, why error) {
 	why = h.named(why)
 	h.mu.Lock()
 	before := h.wrongs[what]
@@ -288,7 +288,7 @@ func (h *laneHealth) knows(what wrong, why error) {
 	state := h.now.State
 	switch {
 	case state == Live || state == Listing:
-	case before != nil && h.now.LastError == before: // it was nothing else that kept the lane from being so
+	case before != nil && h.now.LastError == before: // it was nothing else that kept the list-watch from being so
 		if state = Live; h.now.Listed == 0 {
 			state = Listing
 		}
@@ -300,7 +300,7 @@ func (h *laneHealth) knows(what wrong, why error) {
 }
 
 // failed files an error of a list or watch under its state.
-func (h *laneHealth) failed(err error, synced bool) {
+func (h *listWatchHealth) failed(err error, synced bool) {
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
 		h.enter(Denied, err)
@@ -313,14 +313,14 @@ func (h *laneHealth) failed(err error, synced bool) {
 	}
 }
 
-func (h *laneHealth) progressed() {
+func (h *listWatchHealth) progressed() {
 	h.mu.Lock()
 	h.now.LastProgress = time.Now()
 	h.mu.Unlock()
 }
 
 // listing numbers a list that is about to begin.
-func (h *laneHealth) listing() (number uint64) {
+func (h *listWatchHealth) listing() (number uint64) {
 	number = uint64(h.lists.Add(1))
 	h.mu.Lock()
 	h.now.Lists = int(number)
@@ -329,20 +329,20 @@ func (h *laneHealth) listing() (number uint64) {
 }
 
 // listed says that the store holds the list of that number; zero: what it holds is no longer what is wanted.
-func (h *laneHealth) listed(number uint64) {
+func (h *listWatchHealth) listed(number uint64) {
 	h.mu.Lock()
 	h.now.Listed = int(number)
 	h.mu.Unlock()
 }
 
 // complete reports whether the store holds a list of what is wanted.
-func (h *laneHealth) complete() bool {
+func (h *listWatchHealth) complete() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.now.Listed > 0
 }
 
-func (h *laneHealth) rewound() {
+func (h *listWatchHealth) rewound() {
 	h.rewinds.Add(1)
 	h.mu.Lock()
 	h.now.Rewinds++

@@ -94,21 +94,21 @@ type Options[T any] struct {
 type SharedIndexInformer[T any] struct {
 	name                   string
 	stopGrace, verifyEvery time.Duration
-	// What lanes are made of and with.
+	// What list-watches are made of and with.
 	origin           origin
 	decode           decoder[T]
 	pageSize         int64
 	disableWatchList bool
 
-	course atomic.Pointer[course[T]] // replaced with the writer token held
-	store  *indexer[T]
-	health *health
-	log    klog.Logger // set by Run, with the writer token held
-	// ready holds a token whenever there may be something in a lane's FIFO.
+	followed atomic.Pointer[followed[T]] // replaced with the writer token held
+	store    *indexer[T]
+	health   *health
+	log      klog.Logger // set by Run, with the writer token held
+	// ready holds a token whenever there may be something in a list-watch's FIFO.
 	ready chan struct{}
 
-	// writer is a token, held by whoever changes the store, the list of indexes, the list of listeners or the course.
-	// It is no mutex, because handlers and index functions, the user's code, run while it is held: see
+	// writer is a token, held by whoever changes the store, the list of indexes, the list of listeners or what is
+	// followed. It is no mutex, because handlers and index functions, the user's code, run while it is held: see
 	// HandlerOptions.Inline and AddIndex for what they may not do.
 	writer chan struct{}
 	// Held with the writer token: who is told of changes, and the scratch space for what they are told.
@@ -117,9 +117,9 @@ type SharedIndexInformer[T any] struct {
 	recovered       []Key // which could not be taken, and now have been
 	// every is true while one of the listeners wants every change. It is set with the writer token held.
 	every atomic.Bool
-	// What process has taken from a lane's FIFO and not applied as a whole; taking is nil if there is nothing. It alone
-	// looks at them.
-	taking *lane[T]
+	// What process has taken from a list-watch's FIFO and not applied as a whole; taking is nil if there is nothing. It
+	// alone looks at them.
+	taking *listWatch[T]
 	taken  batch[T]
 	// Held with the writer token; nil unless Options.DetectMutations.
 	detector *detector[T]
@@ -140,7 +140,7 @@ type SharedIndexInformer[T any] struct {
 	// Guarded by mu. listen and follow are set, and group used, from the start of Run until its end begins; then ending
 	// is.
 	listen func(*listener[T])
-	follow func(*lane[T])
+	follow func(*listWatch[T])
 	ending bool
 	group  lifecycle.Group
 }
@@ -168,7 +168,7 @@ func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V,
 	return build(only(client, opts), nil, opts, decodeProjection(decodeObject(opts.Transform), fn))
 }
 
-// origin is where the lanes of an informer get their sources from.
+// origin is where the list-watches of an informer get their sources from.
 type origin struct {
 	source     func(namespace string) (source, error)
 	namespaced bool // it has one for each namespace
@@ -198,7 +198,7 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 	if opts.DetectMutations {
 		inf.detector = newDetector[V]()
 	}
-	first, err := inf.newCourse(&course[V]{}, Scope{namespaces, opts.LabelSelector, opts.FieldSelector})
+	first, err := inf.newFollowed(&followed[V]{}, Scope{namespaces, opts.LabelSelector, opts.FieldSelector})
 	wrong := append(opts.check(), err)
 	if decode == nil {
 		wrong = append(wrong, errors.New("Project: the function is nil"))
@@ -206,7 +206,7 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 	if err := errors.Join(wrong...); err != nil {
 		return nil, fmt.Errorf("informer %s: %w", inf.name, err)
 	}
-	inf.course.Store(first)
+	inf.followed.Store(first)
 	return inf, nil
 }
 
@@ -263,8 +263,8 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	for _, l := range inf.listeners {
 		inf.listen(l)
 	}
-	inf.follow = func(l *lane[T]) { inf.start(ctx, l) }
-	for _, l := range inf.course.Load().lanes {
+	inf.follow = func(l *listWatch[T]) { inf.start(ctx, l) }
+	for _, l := range inf.followed.Load().listWatches {
 		inf.follow(l)
 	}
 	inf.watchStore(ctx)
@@ -280,7 +280,7 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	if l := inf.inside.Load(); err != nil && l != nil {
 		err = fmt.Errorf("%w, inside its inline handler %s", err, l.name)
 	}
-	for _, l := range inf.course.Load().lanes {
+	for _, l := range inf.followed.Load().listWatches {
 		l.health.enter(Stopped, nil)
 	}
 	close(inf.stopped)
@@ -381,10 +381,10 @@ func (inf *SharedIndexInformer[T]) removeListener(ctx context.Context, l *listen
 // Synced is closed once the store holds a complete list: in each namespace, if there are several.
 // [SharedIndexInformer.Rescope] may mean that it does so no longer, and then there is another channel; what has been
 // closed stays closed.
-func (inf *SharedIndexInformer[T]) Synced() <-chan struct{} { return inf.course.Load().synced }
+func (inf *SharedIndexInformer[T]) Synced() <-chan struct{} { return inf.followed.Load().synced }
 
 // HasSynced reports whether the store holds a complete list.
-func (inf *SharedIndexInformer[T]) HasSynced() bool { return closed(inf.course.Load().synced) }
+func (inf *SharedIndexInformer[T]) HasSynced() bool { return closed(inf.followed.Load().synced) }
 
 func closed(c <-chan struct{}) bool {
 	select {
@@ -410,7 +410,7 @@ func (inf *SharedIndexInformer[T]) WaitForSync(ctx context.Context) error {
 		return fmt.Errorf("informer %s: %w before its first list was complete", inf.name, ErrStopped)
 	case <-ctx.Done():
 	}
-	missing := incomplete(inf.course.Load().lanes)
+	missing := incomplete(inf.followed.Load().listWatches)
 	if len(missing) == 0 {
 		return nil // at the last moment
 	}
@@ -428,7 +428,7 @@ func (inf *SharedIndexInformer[T]) WaitForSync(ctx context.Context) error {
 // something within Options.MaxStaleness. Otherwise the error says why not: it wraps what keeps the list from being
 // complete, or [ErrStale] and the latest trouble, if there was any. Of a namespace out of scope nothing is missing.
 func (inf *SharedIndexInformer[T]) Fresh(namespace string) error {
-	for _, l := range inf.course.Load().in(namespace) {
+	for _, l := range inf.followed.Load().in(namespace) {
 		if err := l.health.fresh(); err != nil {
 			return fmt.Errorf("informer %s: %w", inf.name, err)
 		}
@@ -458,7 +458,7 @@ func (inf *SharedIndexInformer[T]) All() iter.Seq[T] {
 // Empty: no list of what is in scope has been completed.
 func (inf *SharedIndexInformer[T]) ResourceVersion(namespace string) string {
 	lowest := ""
-	for i, l := range inf.course.Load().in(namespace) {
+	for i, l := range inf.followed.Load().in(namespace) {
 		version := l.reached.get()
 		if version == "" {
 			return ""
@@ -486,14 +486,14 @@ func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, n
 	if _, err := resourceversion.CompareResourceVersion(resourceVersion, resourceVersion); err != nil {
 		return fail(err)
 	}
-	rewinds := make(map[*lane[T]]int) // of each lane, when it was first looked at
+	rewinds := make(map[*listWatch[T]]int) // of each list-watch, when it was first looked at
 	for {
-		lanes := inf.course.Load().in(namespace)
-		if len(lanes) == 0 {
+		listWatches := inf.followed.Load().in(namespace)
+		if len(listWatches) == 0 {
 			return fail(ErrOutOfScope)
 		}
 		var moved <-chan struct{} // closed when it is worth another look; nil: nobody is behind
-		for _, l := range lanes {
+		for _, l := range listWatches {
 			before, known := rewinds[l]
 			if !known {
 				before = l.health.get().Rewinds
@@ -535,11 +535,11 @@ func (inf *SharedIndexInformer[T]) Health() Health { return inf.HealthIn(metav1.
 // HealthIn tells how the cache of a namespace is doing; for one that is out of scope its State is empty. What is
 // counted of objects, from Rejected on, is counted for all namespaces.
 func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
-	lanes := inf.course.Load().in(namespace)
-	if len(lanes) == 0 {
+	listWatches := inf.followed.Load().in(namespace)
+	if len(listWatches) == 0 {
 		return Health{}
 	}
-	h := worst(lanes)
+	h := worst(listWatches)
 	if namespace == metav1.NamespaceAll { // namespaces that have left count, too
 		h.Lists, h.Rewinds = int(inf.health.lists.Load()), int(inf.health.rewinds.Load())
 	}

@@ -17,7 +17,9 @@ import (
 )
 
 // theLane is the only one of an informer of one client.
-func theLane[T any](inf *SharedIndexInformer[T]) *lane[T] { return inf.course.Load().lanes[0] }
+func theListWatch[T any](inf *SharedIndexInformer[T]) *listWatch[T] {
+	return inf.followed.Load().listWatches[0]
+}
 
 type podAPI = fakeapi.Resource[*corev1.Pod, *corev1.PodList]
 

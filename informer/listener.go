@@ -22,7 +22,7 @@ type listener[T any] struct {
 	every   bool                                    // nothing is merged
 	crash   bool                                    // a panic is nobody's to recover
 	reached func(namespace, resourceVersion string) // nil if nobody wants to know
-	resync  *rota                                   // nil if nobody wants it; the writer's
+	resync  *rotation                               // nil if nobody wants it; the writer's
 
 	mu sync.Mutex
 	// Guarded by mu. batches[head:] are the events that the handler's goroutine has not taken yet, waiting of them,
@@ -70,7 +70,7 @@ func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 		l.name = "handler"
 	}
 	if opts.Resync > 0 {
-		l.resync = newRota(opts.Resync)
+		l.resync = newRotation(opts.Resync)
 	}
 	return l
 }

@@ -59,8 +59,8 @@ func (inf *SharedIndexInformer[T]) LiveVersion(ctx context.Context, key Key) (Ve
 
 // live lists the one object of that key. invalid is why it cannot be decoded.
 func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found item[T], exists bool, invalid, err error) {
-	c := inf.course.Load()
-	l := c.lane(key.Namespace)
+	c := inf.followed.Load()
+	l := c.listWatch(key.Namespace)
 	if l == nil {
 		return found, false, nil, nil
 	}
@@ -104,11 +104,11 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 	return found, exists, invalid, nil
 }
 
-// verify compares a lane's part of the store with the server from time to time: see Options.VerifyEvery. It returns
-// when ctx has ended.
-func (inf *SharedIndexInformer[T]) verify(ctx context.Context, l *lane[T], log klog.Logger) {
+// verify compares a list-watch's part of the store with the server from time to time: see Options.VerifyEvery. It
+// returns when ctx has ended.
+func (inf *SharedIndexInformer[T]) verify(ctx context.Context, l *listWatch[T], log klog.Logger) {
 	for ctx.Err() == nil {
-		// Lanes that were started together should not list together.
+		// List-watches that were started together should not list together.
 		lifecycle.Sleep(ctx, inf.verifyEvery*9/10+rand.N(inf.verifyEvery/5))
 		if ctx.Err() != nil || l.health.get().State != Live {
 			continue
@@ -138,7 +138,8 @@ type stamp struct {
 // Events are always under way, so a difference proves nothing by itself. But if the store has reached the version of
 // the list, and a key has not been touched since before the list was asked for, then the store must hold what the list
 // says.
-func (inf *SharedIndexInformer[T]) differences(ctx context.Context, l *lane[T]) (found int, example Key, err error) {
+func (inf *SharedIndexInformer[T]) differences(ctx context.Context, l *listWatch[T]) (found int, example Key,
+	err error) {
 	var due uint64
 	begun := inf.asWriter(ctx, func() { l.touched, due = make(map[Key]struct{}), l.due })
 	if !begun {
@@ -163,7 +164,7 @@ func (inf *SharedIndexInformer[T]) differences(ctx context.Context, l *lane[T]) 
 
 // touch takes note that a key's turn in the pipeline has come, even if nothing came of it: an object may be created and
 // deleted on its way to the store. The caller holds the writer token.
-func (l *lane[T]) touch(key Key) {
+func (l *listWatch[T]) touch(key Key) {
 	if l.touched != nil {
 		l.touched[key] = struct{}{}
 	}
@@ -182,7 +183,7 @@ func (inf *SharedIndexInformer[T]) asWriter(ctx context.Context, fn func()) bool
 }
 
 // compare is the last part of differences. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) compare(l *lane[T], listed map[Key]stamp) (found int, example Key) {
+func (inf *SharedIndexInformer[T]) compare(l *listWatch[T], listed map[Key]stamp) (found int, example Key) {
 	differs := func(key Key) {
 		if _, touched := l.touched[key]; !touched {
 			found, example = found+1, key
@@ -214,7 +215,7 @@ func (inf *SharedIndexInformer[T]) compare(l *lane[T], listed map[Key]stamp) (fo
 
 // stamps lists the objects as they were at the version that the store has reached. If the server answers with another
 // version, it waits for the store to reach that.
-func (inf *SharedIndexInformer[T]) stamps(ctx context.Context, l *lane[T]) (map[Key]stamp, error) {
+func (inf *SharedIndexInformer[T]) stamps(ctx context.Context, l *listWatch[T]) (map[Key]stamp, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	opts := *l.reflector.wanted.Load()

@@ -17,9 +17,9 @@ import (
 //
 // It belongs to whoever holds the writer token.
 type detector[T any] struct {
-	seed   maphash.Seed
-	prints map[Key]fingerprint[T]
-	rota   *rota
+	seed     maphash.Seed
+	prints   map[Key]fingerprint[T]
+	rotation *rotation
 }
 
 type fingerprint[T any] struct {
@@ -30,7 +30,8 @@ type fingerprint[T any] struct {
 const detectPeriod = time.Minute
 
 func newDetector[T any]() *detector[T] {
-	return &detector[T]{seed: maphash.MakeSeed(), prints: make(map[Key]fingerprint[T]), rota: newRota(detectPeriod)}
+	return &detector[T]{seed: maphash.MakeSeed(), prints: make(map[Key]fingerprint[T]),
+		rotation: newRotation(detectPeriod)}
 }
 
 // saw takes note of a change of the store.

@@ -103,7 +103,7 @@ func (r *reflector[T]) retry() {
 }
 
 // take puts an object that exists into the FIFO, or into quarantine; with reached, everything up to that version has
-// then been dealt with. For repeated see delta. The error is that the object belongs to another lane.
+// then been dealt with. For repeated see delta. The error is that the object belongs to another list-watch.
 func (r *reflector[T]) take(a wire.Event, reached string, repeated bool) error {
 	it, err := r.open(a)
 	if foreign := r.foreign(it.key); foreign != nil {
@@ -140,8 +140,8 @@ func (r *reflector[T]) takeDeletion(a wire.Event, reached string) {
 	r.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, epoch: r.epoch}, reached)
 }
 
-// foreign returns an error if an object, unless its key is not known, is another lane's: two lanes that write one key
-// would undo each other.
+// foreign returns an error if an object, unless its key is not known, is another list-watch's: two list-watches that
+// write one key would undo each other.
 func (r *reflector[T]) foreign(key Key) error {
 	if r.namespace == "" || key.Namespace == r.namespace || key.Name == "" {
 		return nil

@@ -21,7 +21,7 @@ import (
 // ends by itself unless a wake-up is lost.
 func TestInRealTime(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
-		"rota": rotaInRealTime, "quarantine": quarantineInRealTime, "gate": gateInRealTime,
+		"rotation": rotationInRealTime, "quarantine": quarantineInRealTime, "gate": gateInRealTime,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -33,11 +33,11 @@ func TestInRealTime(t *testing.T) {
 // soon is far more than anything here takes, also on a busy machine.
 const soon = 20 * time.Second
 
-// rotaInRealTime lets a rota be driven by a timer as an informer does it, and take turns that last longer than they
-// are apart. No turn may be early, and when none is due the timer is set for the next.
-func rotaInRealTime(t *testing.T) {
+// rotationInRealTime lets a rotation be driven by a timer as an informer does it, and take turns that last longer than
+// they are apart. No turn may be early, and when none is due the timer is set for the next.
+func rotationInRealTime(t *testing.T) {
 	const period, keys = 100 * time.Millisecond, 1000
-	r := newRota(period)
+	r := newRotation(period)
 	all := func() (all []Key) {
 		for i := range keys {
 			all = append(all, named(fmt.Sprint("p", i)))

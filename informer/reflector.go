@@ -54,7 +54,7 @@ type reflector[T any] struct {
 	fifo      *deltaFIFO[T]
 	store     *indexer[T]
 	exits     *lifecycle.Exits
-	health    *laneHealth
+	health    *listWatchHealth
 	pulse     pulse
 	log       klog.Logger
 
@@ -261,7 +261,7 @@ func (r *reflector[T]) begin() metav1.ListOptions {
 	default:
 	}
 	r.epoch = r.health.listing()
-	r.selector = *r.wanted.Load() // after it has its number: see lane.ask
+	r.selector = *r.wanted.Load() // after it has its number: see listWatch.ask
 	r.nameless = false
 	return r.selector
 }

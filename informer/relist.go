@@ -12,7 +12,7 @@ import "cmp"
 // unless it has never been complete, or is worse than Stale. Of several doubts the last one counts.
 func (inf *SharedIndexInformer[T]) Relist(namespace string, doubt error) (list int) {
 	list = int(inf.health.lists.Load()) + 1
-	for _, l := range inf.course.Load().in(namespace) {
+	for _, l := range inf.followed.Load().in(namespace) {
 		l.reflector.want(doubt)
 	}
 	return list

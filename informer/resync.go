@@ -6,7 +6,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// With minResync a turn of the rota takes 4 ms.
+// With minResync a turn of the rotation takes 4 ms.
 const minResync = time.Second
 
 // remind tells the listeners that want a resync of the objects whose turn has come, looks for mutated ones among those
@@ -19,7 +19,7 @@ func (inf *SharedIndexInformer[T]) remind(log klog.Logger) {
 	// makes at once: otherwise turns that take longer than they are apart would keep the writer token for good.
 	now := time.Now()
 	var soonest time.Time
-	takeTurns := func(r *rota, do func(keys []Key)) {
+	takeTurns := func(r *rotation, do func(keys []Key)) {
 		for {
 			keys, due := r.next(now, inf.store.Keys)
 			if !due {
@@ -52,7 +52,7 @@ func (inf *SharedIndexInformer[T]) remind(log klog.Logger) {
 		})
 	}
 	if inf.detector != nil {
-		takeTurns(inf.detector.rota, func(keys []Key) {
+		takeTurns(inf.detector.rotation, func(keys []Key) {
 			for _, key := range keys {
 				inf.detector.check(key, inf.health)
 			}

@@ -217,7 +217,7 @@ func TestWhatIsHeldBackKeepsItsOrder(t *testing.T) {
 		older, _ := inf.Get(named("older"))
 		require.Equal(t, "6", older.ResourceVersion)
 		require.Equal(t, []string{"a", "b", "new", "older"}, names(inf))
-		require.Empty(t, theLane(inf).reflector.held.keys)
+		require.Empty(t, theListWatch(inf).reflector.held.keys)
 	})
 }
 
@@ -254,7 +254,7 @@ func TestALargeListIsNotHeldBack(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
 		require.Nil(t, inf.Health().LastError)
-		require.Empty(t, theLane(inf).reflector.held.keys)
+		require.Empty(t, theListWatch(inf).reflector.held.keys)
 		inf.Relist(metav1.NamespaceAll, nil)
 		time.Sleep(time.Second)
 		require.NotContains(t, p.verbs(), "LIST", "the next one is streamed again")
@@ -639,7 +639,7 @@ func TestAWatchGoesOnWhereNobodyMayAsk(t *testing.T) {
 // does: what follows the deletion is no repetition.
 func TestAnObjectThatARestoreBringsBackIsNotLost(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-		held, l := p.Objects()[0], theLane(inf)
+		held, l := p.Objects()[0], theListWatch(inf)
 		state := item[*corev1.Pod]{key: KeyOf(held), uid: held.UID, resourceVersion: held.ResourceVersion, value: held}
 		later := state
 		later.resourceVersion = "9"

@@ -69,7 +69,7 @@ func each[T Object, L runtime.Object, C Client[L]](client func(namespace string)
 
 // Scope returns what the informer holds, or is about to.
 func (inf *SharedIndexInformer[T]) Scope() Scope {
-	s := inf.course.Load().scope
+	s := inf.followed.Load().scope
 	s.Namespaces = slices.Clone(s.Namespaces)
 	return s
 }
@@ -104,8 +104,8 @@ func (inf *SharedIndexInformer[T]) rescope(to Scope) error {
 		return err
 	}
 	defer inf.unlockWriter()
-	from := inf.course.Load()
-	next, err := inf.newCourse(from, to)
+	from := inf.followed.Load()
+	next, err := inf.newFollowed(from, to)
 	if err != nil {
 		return err
 	}
@@ -114,10 +114,10 @@ func (inf *SharedIndexInformer[T]) rescope(to Scope) error {
 		inf.mu.Unlock()
 		return ErrStopped
 	}
-	inf.course.Store(next)
-	for _, l := range next.lanes {
+	inf.followed.Store(next)
+	for _, l := range next.listWatches {
 		switch {
-		case slices.Contains(from.lanes, l):
+		case slices.Contains(from.listWatches, l):
 			if next.selector != from.selector {
 				l.ask(next.selector)
 			}
@@ -126,8 +126,8 @@ func (inf *SharedIndexInformer[T]) rescope(to Scope) error {
 		}
 	}
 	inf.mu.Unlock()
-	for _, l := range from.lanes {
-		if !slices.Contains(next.lanes, l) {
+	for _, l := range from.listWatches {
+		if !slices.Contains(next.listWatches, l) {
 			inf.leave(l)
 		}
 	}
@@ -135,9 +135,9 @@ func (inf *SharedIndexInformer[T]) rescope(to Scope) error {
 	return nil
 }
 
-// leave takes a lane that is no longer on the course, and all that came by it, out of the informer. The caller holds
+// leave takes a list-watch that is no longer followed, and all that came by it, out of the informer. The caller holds
 // the writer token.
-func (inf *SharedIndexInformer[T]) leave(l *lane[T]) {
+func (inf *SharedIndexInformer[T]) leave(l *listWatch[T]) {
 	l.left = true
 	if l.stop != nil {
 		l.stop() // its goroutines are waited for by Run: whatever they hang in, nobody else has to wait
@@ -150,24 +150,24 @@ func (inf *SharedIndexInformer[T]) leave(l *lane[T]) {
 	inf.sweep(l, math.MaxUint64, inf.log)
 }
 
-// newCourse plans the course to a scope. The lanes that the present one has already are the same, and nothing has been
-// changed yet.
-func (inf *SharedIndexInformer[T]) newCourse(from *course[T], to Scope) (*course[T], error) {
+// newFollowed returns what is to be followed for a scope. The list-watches that are followed already are the same, and
+// nothing has been changed yet.
+func (inf *SharedIndexInformer[T]) newFollowed(from *followed[T], to Scope) (*followed[T], error) {
 	namespaces, err := to.namespaces(inf.origin.namespaced)
 	selector, unselectable := to.selector()
 	err = errors.Join(err, unselectable)
-	next := &course[T]{scope: to, selector: selector, synced: from.synced}
+	next := &followed[T]{scope: to, selector: selector, synced: from.synced}
 	news := next.selector != from.selector
 	for _, namespace := range namespaces {
-		l := from.lane(namespace)
+		l := from.listWatch(namespace)
 		if l == nil || l.namespace != namespace {
 			src, sourceless := inf.source(namespace)
 			if sourceless != nil { // that of one namespace will do: it is mostly the same for all
 				return nil, errors.Join(err, sourceless)
 			}
-			l, news = inf.newLane(namespace, src, next.selector), true
+			l, news = inf.newListWatch(namespace, src, next.selector), true
 		}
-		next.lanes = append(next.lanes, l)
+		next.listWatches = append(next.listWatches, l)
 	}
 	if err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (inf *SharedIndexInformer[T]) newCourse(from *course[T], to Scope) (*course
 	return next, nil
 }
 
-// source makes the source of a lane.
+// source makes the source of a list-watch.
 func (inf *SharedIndexInformer[T]) source(namespace string) (source, error) {
 	src, err := inf.origin.source(namespace)
 	if err != nil && namespace != metav1.NamespaceAll {
@@ -190,7 +190,7 @@ func (inf *SharedIndexInformer[T]) source(namespace string) (source, error) {
 	return src, err
 }
 
-// namespaces returns those of the lanes for a scope, in order, or what is wrong with them.
+// namespaces returns those of the list-watches for a scope, in order, or what is wrong with them.
 func (s Scope) namespaces(namespaced bool) ([]string, error) {
 	switch {
 	case !namespaced && len(s.Namespaces) > 0:

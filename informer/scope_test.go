@@ -508,7 +508,7 @@ func TestAVersionIsReachedOfWhatIsSelected(t *testing.T) {
 	}, "one")
 }
 
-// Whatever a namespace's lane is at, taking it away does not wait, and Run ends at once.
+// Whatever a namespace's list-watch is at, taking it away does not wait, and Run ends at once.
 func TestANamespaceIsTakenAwayInEveryPhase(t *testing.T) {
 	for name, fault := range map[string]reconciletest.Fault{
 		"listing": hang, "refused": forbidden, "answering slowly": reconciletest.Delay(0, time.Second),

@@ -178,7 +178,7 @@ func stormScript(t *testing.T, script []byte) {
 			}
 			require.Equal(t, len(p.Objects()), inf.Len())
 			require.Equal(t, Live, inf.Health().State)
-			require.Empty(t, theLane(inf).reflector.quarantine.patients)
+			require.Empty(t, theListWatch(inf).reflector.quarantine.patients)
 			if !restored {
 				require.Zero(t, inf.Health().Rewinds)
 				require.NotEmpty(t, readings)

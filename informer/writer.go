@@ -28,7 +28,7 @@ func (inf *SharedIndexInformer[T]) process(ctx context.Context, log klog.Logger)
 		if inf.taking != nil { // the goroutine before this one did not get through with it
 			inf.take(ctx, log)
 		}
-		for _, l := range inf.course.Load().lanes {
+		for _, l := range inf.followed.Load().listWatches {
 			if b, any := l.fifo.pop(); any {
 				inf.taking, inf.taken = l, b
 				inf.take(ctx, log)
@@ -53,7 +53,7 @@ func (inf *SharedIndexInformer[T]) write(fn func()) {
 	fn()
 }
 
-// take applies what has been taken from a lane, unless ctx ends or the lane leaves before.
+// take applies what has been taken from a list-watch, unless ctx ends or the list-watch leaves before.
 func (inf *SharedIndexInformer[T]) take(ctx context.Context, log klog.Logger) {
 	l, b := inf.taking, &inf.taken
 	l.rewound = max(l.rewound, b.rewound)
@@ -86,9 +86,9 @@ func (inf *SharedIndexInformer[T]) take(ctx context.Context, log klog.Logger) {
 	})
 }
 
-// apply changes the store by a few deltas of a lane and leaves in inf.events what there is to tell. The caller holds
-// the writer token.
-func (inf *SharedIndexInformer[T]) apply(l *lane[T], deltas []delta[T]) {
+// apply changes the store by a few deltas of a list-watch and leaves in inf.events what there is to tell. The caller
+// holds the writer token.
+func (inf *SharedIndexInformer[T]) apply(l *listWatch[T], deltas []delta[T]) {
 	defer inf.commit(l, deltas)
 	// First the users' index functions, without a lock: this goroutine is the only writer, so what it sees now is what
 	// it will find then. Of two deltas of one key, which stand next to each other, the first is a deletion: unless that
@@ -104,7 +104,7 @@ func (inf *SharedIndexInformer[T]) apply(l *lane[T], deltas []delta[T]) {
 }
 
 // commit is what apply does once the index functions have been called.
-func (inf *SharedIndexInformer[T]) commit(l *lane[T], deltas []delta[T]) {
+func (inf *SharedIndexInformer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 	s := inf.store
 	initial := !l.health.complete()
 	inf.events = slices.Grow(inf.events, len(deltas))
@@ -166,7 +166,7 @@ func (inf *SharedIndexInformer[T]) commit(l *lane[T], deltas []delta[T]) {
 // In a list, the version says whether it is the same state. It need not be where a watch calls it a change, for there
 // are servers that change an object and not its version, nor if one of the versions is from before a rewind, and the
 // other from after it: then the values are compared, which is rare.
-func (inf *SharedIndexInformer[T]) stale(l *lane[T], d *delta[T]) bool {
+func (inf *SharedIndexInformer[T]) stale(l *listWatch[T], d *delta[T]) bool {
 	row, held := inf.store.Find(d.key)
 	if !held || d.resourceVersion == "" {
 		return d.repeated
@@ -189,7 +189,7 @@ func (inf *SharedIndexInformer[T]) stale(l *lane[T], d *delta[T]) bool {
 
 // removed takes a row out of the store. d is the deletion if the server has told of one, of that object, with its last
 // state. The store's lock is held.
-func (inf *SharedIndexInformer[T]) removed(l *lane[T], row store.Row, d *delta[T]) {
+func (inf *SharedIndexInformer[T]) removed(l *listWatch[T], row store.Row, d *delta[T]) {
 	it := inf.store.item(row)
 	event := Event[T]{Type: Deleted, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, Old: it.value,
 		FinalStateUnknown: true}
@@ -209,7 +209,7 @@ func repeated[T any](it item[T]) Event[T] {
 
 // finish makes true what a batch says once all of its deltas have been applied: a list is complete, a version has been
 // reached. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) finish(l *lane[T], b batch[T], log klog.Logger) {
+func (inf *SharedIndexInformer[T]) finish(l *listWatch[T], b batch[T], log klog.Logger) {
 	defer inf.settle(log)
 	defer func() {
 		if b.complete >= l.due {
@@ -233,8 +233,8 @@ func (inf *SharedIndexInformer[T]) finish(l *lane[T], b batch[T], log klog.Logge
 
 // settle says, once it is so, that the store is complete. The caller holds the writer token.
 func (inf *SharedIndexInformer[T]) settle(log klog.Logger) {
-	c := inf.course.Load()
-	if closed(c.synced) || len(incomplete(c.lanes)) > 0 {
+	c := inf.followed.Load()
+	if closed(c.synced) || len(incomplete(c.listWatches)) > 0 {
 		return
 	}
 	close(c.synced)
@@ -243,8 +243,8 @@ func (inf *SharedIndexInformer[T]) settle(log klog.Logger) {
 	inf.tell(log)
 }
 
-// sweep removes what a lane's list of that epoch did not contain. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) sweep(l *lane[T], epoch uint64, log klog.Logger) {
+// sweep removes what a list-watch's list of that epoch did not contain. The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) sweep(l *listWatch[T], epoch uint64, log klog.Logger) {
 	s := inf.store
 	s.Lock()
 	maps.DeleteFunc(s.invalid, func(key Key, r rejection) bool { return r.epoch < epoch && l.has(key) })
@@ -272,9 +272,9 @@ func (inf *SharedIndexInformer[T]) sweep(l *lane[T], epoch uint64, log klog.Logg
 	})
 }
 
-// withheld returns why what a lane's complete list of that epoch did not contain is kept, or nil if nothing is. The
-// caller holds the writer token.
-func (inf *SharedIndexInformer[T]) withheld(l *lane[T], epoch uint64) error {
+// withheld returns why what a list-watch's complete list of that epoch did not contain is kept, or nil if nothing is.
+// The caller holds the writer token.
+func (inf *SharedIndexInformer[T]) withheld(l *listWatch[T], epoch uint64) error {
 	if l.swept >= epoch {
 		return nil
 	}
@@ -292,10 +292,10 @@ func (inf *SharedIndexInformer[T]) withheld(l *lane[T], epoch uint64) error {
 		"though they may have been deleted", kept)
 }
 
-// watchStore lets the lanes know, until ctx ends, when the goroutine that feeds the store is stuck.
+// watchStore lets the list-watches know, until ctx ends, when the goroutine that feeds the store is stuck.
 func (inf *SharedIndexInformer[T]) watchStore(ctx context.Context) {
 	know := func(err error) {
-		for _, l := range inf.course.Load().lanes {
+		for _, l := range inf.followed.Load().listWatches {
 			l.health.knows(stuckStore, err)
 		}
 	}

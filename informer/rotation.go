@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// rota lets each key of the store have a turn once in a period. A period is cut into turns, and the hash of a key says
-// which turn is its own, always the same: so a period lies between any two of them, and no moment has to bear many
+// rotation lets each key of the store have a turn once in a period. A period is cut into turns, and the hash of a key
+// says which turn is its own, always the same: so a period lies between any two of them, and no moment has to bear many
 // keys. What joins the store during a period takes its first turn in the next one.
 //
 // It costs a second list of the keys, and belongs to whoever holds the writer token.
-type rota struct {
+type rotation struct {
 	period time.Duration
 	seed   maphash.Seed
 	turns  [turns][]Key // the keys of this period, by turn; those that had theirs are forgotten
@@ -20,8 +20,8 @@ type rota struct {
 
 const turns = 256
 
-func newRota(period time.Duration) *rota {
-	return &rota{period: period, seed: maphash.MakeSeed()}
+func newRotation(period time.Duration) *rotation {
+	return &rotation{period: period, seed: maphash.MakeSeed()}
 }
 
 // next returns the keys whose turn has come by now, and true; or nothing and false if none is due, and then the next
@@ -29,7 +29,7 @@ func newRota(period time.Duration) *rota {
 // made up for.
 //
 // Whoever takes several turns at once asks with one now, so that it comes to an end.
-func (r *rota) next(now time.Time, all func() []Key) ([]Key, bool) {
+func (r *rotation) next(now time.Time, all func() []Key) ([]Key, bool) {
 	if r.due.IsZero() || now.Sub(r.due) > r.period {
 		r.due = now.Add(r.period / turns)
 	}

@@ -1,0 +1,191 @@
+package informer
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// listWatch is one list-watch and what belongs to it alone. Most informers have one, for whatever the client lists. One
+// that [NewNamespaced] has made has a list-watch for each namespace of its scope, and they meet in one store:
+//
+//	reflector -> DeltaFIFO --+
+//	reflector -> DeltaFIFO --+--> store -> handlers
+//	reflector -> DeltaFIFO --+
+//
+// Each object belongs to one list-watch, which the namespace in its key tells. So list-watches have nothing to do with
+// each other: each lists, falls behind, is refused and goes back in time alone, and what a list of one list-watch does
+// not contain is removed from its own part of the store.
+type listWatch[T any] struct {
+	namespace string // NamespaceAll: it is the only list-watch, and has every object
+	reflector *reflector[T]
+	fifo      *deltaFIFO[T]
+	health    *listWatchHealth
+	reached   milestone
+
+	// rewound is the epoch from which on versions count, see batch, and swept that of the latest list that was swept
+	// after. Only the goroutine that feeds the store knows them.
+	rewound, swept uint64
+	// stop ends the list-watch; nil before it runs. Held with the writer token, as are the next three.
+	stop context.CancelFunc
+	// left is true once the list-watch is no longer one of the informer's: nothing of it may come into the store.
+	left bool
+	// due is the number from which on lists ask for what is wanted now. The list-watch is complete once the store holds
+	// one of them.
+	due uint64
+	// touched holds the keys of all that has come in since a comparison with the server began; nil while there is none.
+	// See verify.
+	touched map[Key]struct{}
+
+	// restart ends the present run of the reflector, which is followed by another one.
+	restart atomic.Pointer[context.CancelFunc]
+}
+
+// newListWatch makes a list-watch, which costs nothing before it runs.
+func (inf *SharedIndexInformer[T]) newListWatch(namespace string, from source,
+	selector metav1.ListOptions) *listWatch[T] {
+	l := &listWatch[T]{
+		namespace: namespace,
+		fifo:      newDeltaFIFO[T](inf.ready, &inf.every),
+		health:    newListWatchHealth(inf.health, namespace),
+	}
+	l.reflector = &reflector[T]{
+		source: from, namespace: namespace, pageSize: inf.pageSize, decode: inf.decode, fifo: l.fifo, store: inf.store,
+		exits: &inf.exits, health: l.health,
+		asked: make(chan error, 1),
+	}
+	if !inf.disableWatchList && !inf.health.plain.Load() && from.streams() {
+		l.reflector.streamsLeft = streamTries
+	}
+	l.ask(selector)
+	return l
+}
+
+// start starts the goroutines of a list-watch, which end when ctx does or the list-watch leaves.
+func (inf *SharedIndexInformer[T]) start(ctx context.Context, l *listWatch[T]) {
+	ctx, l.stop = context.WithCancel(ctx)
+	log, where := inf.log, ""
+	if l.namespace != metav1.NamespaceAll {
+		log, where = log.WithValues("namespace", l.namespace), ", namespace "+l.namespace
+	}
+	l.health.log, l.reflector.log = log, log
+	know := func(err error) { l.health.knows(stuckReflector, err) }
+	l.reflector.pulse.watch(ctx, "reflector", know, func() { know(nil) })
+	inf.group.Go("reflector of informer "+inf.name+where, func() { l.run(ctx) })
+	if inf.verifyEvery > 0 {
+		inf.group.Go("verifier of informer "+inf.name+where, func() { inf.verify(ctx, l, log) })
+	}
+}
+
+// run lists and watches until ctx ends.
+func (l *listWatch[T]) run(ctx context.Context) {
+	defer l.fifo.drop()
+	for ctx.Err() == nil {
+		run, cancel := context.WithCancel(ctx)
+		l.restart.Store(&cancel)
+		l.reflector.run(run)
+		cancel()
+	}
+}
+
+// ask lets the list-watch begin anew, with other selectors. The caller holds the writer token, unless nobody else knows
+// the list-watch.
+//
+// A list that is due takes its number, and then reads what is wanted, after that was written here: whatever was under
+// way, it asks for the right thing.
+func (l *listWatch[T]) ask(selector metav1.ListOptions) {
+	l.reflector.wanted.Store(&selector)
+	l.due = uint64(l.health.lists.Load()) + 1
+	l.health.listed(0)
+	l.reached.move("") // it was that of another selection
+	if cancel := l.restart.Load(); cancel != nil {
+		(*cancel)()
+	}
+}
+
+// has reports whether an object of that key belongs to the list-watch.
+func (l *listWatch[T]) has(key Key) bool {
+	return l.namespace == metav1.NamespaceAll || key.Namespace == l.namespace
+}
+
+// followed is what an informer follows: a scope, and the list-watches that it takes, at least one, ordered by their
+// namespaces. It is immutable: Rescope replaces it.
+type followed[T any] struct {
+	scope       Scope
+	selector    metav1.ListOptions // the scope's
+	listWatches []*listWatch[T]
+	// synced is closed when all of the list-watches are complete. A replacement that is made before
+	// takes it over.
+	synced chan struct{}
+}
+
+// in returns the list-watches that a namespace stands for in the methods that take one: all of them, its own, or none.
+func (c *followed[T]) in(namespace string) []*listWatch[T] {
+	if namespace == metav1.NamespaceAll || len(c.listWatches) == 1 && c.listWatches[0].namespace == metav1.NamespaceAll {
+		return c.listWatches
+	}
+	i, found := slices.BinarySearchFunc(c.listWatches, namespace,
+		func(l *listWatch[T], namespace string) int { return cmp.Compare(l.namespace, namespace) })
+	if !found {
+		return nil
+	}
+	return c.listWatches[i : i+1]
+}
+
+// listWatch returns the list-watch that has the objects of a namespace, or nil if that is out of scope.
+func (c *followed[T]) listWatch(namespace string) *listWatch[T] {
+	if listWatches := c.in(namespace); len(listWatches) == 1 && listWatches[0].has(Key{Namespace: namespace}) {
+		return listWatches[0]
+	}
+	return nil
+}
+
+// incomplete returns the list-watches whose part of the store is not complete.
+func incomplete[T any](listWatches []*listWatch[T]) (missing []*listWatch[T]) {
+	for _, l := range listWatches {
+		if !l.health.complete() {
+			missing = append(missing, l)
+		}
+	}
+	return missing
+}
+
+// milestone is the version that a list-watch's part of the store has reached: that of the list or bookmark or object
+// that was applied last.
+type milestone struct {
+	mu sync.Mutex
+	// Guarded by mu. resourceVersion is empty as long as the list-watch is not complete. moved is closed, and
+	// forgotten, when it changes or the list-watch leaves; nil while nobody waits for that.
+	resourceVersion string
+	moved           chan struct{}
+}
+
+func (m *milestone) get() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.resourceVersion
+}
+
+// getAndMove returns the present version and a channel that is closed when there is another.
+func (m *milestone) getAndMove() (string, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.moved == nil {
+		m.moved = make(chan struct{})
+	}
+	return m.resourceVersion, m.moved
+}
+
+func (m *milestone) move(resourceVersion string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.resourceVersion = resourceVersion
+	if m.moved != nil {
+		close(m.moved)
+		m.moved = nil
+	}
+}
