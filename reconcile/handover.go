@@ -18,7 +18,7 @@ import (
 // TrackWrites guards against, across two processes. So the old one leaves word, in the Lease that it releases, of how
 // far the writes have got in each resource: its own and, as it may have written nothing, those that it was told of in
 // the same way. The new one starts its workers when its own caches are there. A cache that is not there within
-// parkingTime lists anew; after as long again the workers start all the same, the log says so, and what was not seen is
+// doubtAfter lists anew; after as long again the workers start all the same, the log says so, and what was not seen is
 // passed on to the next leader once more.
 //
 // Without a word it depends on how the Lease was taken. Where it was free at once, as when a leader of another kind has
@@ -260,7 +260,8 @@ func (l *ledger) legacies() (all []legacy) {
 			}
 			for _, a := range l.accounts {
 				left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {
-					return d.object.cache == c && (d.deleted || d.list > 0) && here(c.scopeName(d.object.key.Namespace))
+					return d.object.cache == c && (d.kind == unseenDeletion || d.kind == unknownOutcome) &&
+						here(c.scopeName(d.object.key.Namespace))
 				})
 			}
 			if left != left.place() {
@@ -318,13 +319,13 @@ func (l *ledger) inherit(all []legacy, taken []bool) <-chan struct{} {
 			d := &debt{owner: heir, object: object{c, Key{Namespace: namespace}}, resourceVersion: left.ResourceVersion}
 			now := c.progress(namespace)
 			if left.Relist || left.Listed != "" && !kube.AtLeast(now.resourceVersion, left.Listed) {
-				d.list = c.Relist(namespace, nil)
+				d.kind, d.list = unknownOutcome, c.Relist(namespace, nil)
 			} else {
 				l.mu.Lock()
 				c.noteShown(namespace, mark{left.Listed, now.rewinds})
 				l.mu.Unlock()
 			}
-			if d.list > 0 || d.resourceVersion != "" {
+			if d.kind == unknownOutcome || d.resourceVersion != "" {
 				l.owe(d)
 			}
 		}
@@ -379,6 +380,8 @@ func (l *ledger) disinherit() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a, ok := l.accounts[heir]; ok {
-		l.settle(slices.Clone(a.debts), func(*debt) bool { return true })
+		for _, d := range slices.Clone(a.debts) {
+			l.pay(nil, d, d.partition.progress(), false)
+		}
 	}
 }

@@ -88,7 +88,7 @@ func (b *bench) send(method, url string, body io.Reader, next http.RoundTripper)
 // unknown counts the debts for what may have been written or not.
 func (b *bench) unknown() (n int) {
 	for _, d := range openDebts(b.ledger) {
-		if d.list != 0 {
+		if !d.ofObject() {
 			n++
 		}
 	}

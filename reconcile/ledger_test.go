@@ -697,7 +697,7 @@ func TestAListOfOneObjectTeachesNothing(t *testing.T) {
 	for _, query := range []string{"labelSelector=app%3Dx&watch=1", "limit=1"} {
 		l.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods", RawQuery: query}})
 	}
-	require.Equal(t, "app=x", l.scopeOf("default").asked[0])
+	require.Equal(t, "app=x", l.scopeOf("default").labelSelector)
 }
 
 // TestADeletionIsNotSeenBeforeTheCreation deletes what the same run has created, and what the cache has seen neither
@@ -1112,11 +1112,11 @@ func requireInOrder(t *testing.T, l *ledger) {
 		require.NotEmpty(t, of)
 		for _, d := range of {
 			require.Equal(t, o, d.object)
-			require.Zero(t, d.list, "no event of an object settles it")
+			require.True(t, d.ofObject(), "no event of an object settles it")
 			byObject++
 		}
 	}
-	known := slices.DeleteFunc(slices.Clone(debts), func(d *debt) bool { return d.list != 0 })
+	known := slices.DeleteFunc(slices.Clone(debts), func(d *debt) bool { return !d.ofObject() })
 	require.Len(t, known, byObject)
 	for owner, a := range l.accounts {
 		require.NotEmpty(t, a.debts)
@@ -1144,7 +1144,7 @@ func requireInOrder(t *testing.T, l *ledger) {
 					require.Equal(t, version, d.resourceVersion)
 				}
 			}
-			for d := range p.forCache {
+			for d := range p.unready {
 				require.Same(t, p, d.partition)
 			}
 		}

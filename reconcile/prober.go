@@ -14,52 +14,59 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// The prober finds out what becomes of debts that no event and no version settles. It works for places, not for keys:
-// in each it does one thing at a time, and pauses after it, so that a server, which may be in trouble just then, is
-// asked as seldom for a thousand keys as for one. It does the first of these that there is a reason for:
+// The prober finds out what has become of debts that neither an event nor a version settles. There is one for each
+// controller, and it works by partition, not by key: in each it does one thing at a time and pauses after it, so the
+// server, which may be in trouble just then, gets as few requests for a thousand parked keys as for one. Controllers
+// that share an informer each have their own prober: ten of them ask ten times as often.
 //
-//	there are writes of unknown outcome  it lets the informer list anew: one list is for all of them
-//	a list that it has asked for is      it waits. The list settles all, and the informer sees to it that it comes
-//	not complete
-//	debts are older than parkingTime     it asks the server about a few. What is gone, replaced, out of the informer's
-//	                                     sight, or undone by a restore is waited for no longer. If the server has what
-//	                                     the cache has not, that is behind: it is Stale, and its informer lists anew
+// In each partition it does the first of these for which there is a reason:
 //
-// The pauses grow, and are as long as the server asks for. When nothing has been wrong in a place for quietTime, the
-// next trouble is the first again, and only then is it logged again.
+//	there are writes of unknown outcome     it makes the informer list anew: one list settles all of them
+//	a list that it asked for is incomplete  it waits: the informer repeats a list that fails
+//	debts are older than doubtAfter         it asks the server about a few of their objects. An object that is gone,
+//	                                        replaced, outside of the selectors, or older than the write after a
+//	                                        restore settles its debt. If the server has what the cache has not, the
+//	                                        cache is behind: it is Stale, and its informer lists anew
+//
+// The pauses grow up to maxProbePause, and are at least as long as the server asks for with Retry-After. A trouble is
+// logged when it begins, and again only after nothing has been wrong in the partition for quietTime.
 
 const (
-	// The pauses are about 1 s, 2 s, 4 s ... 30 s.
+	// doubtAfter is how long a debt is open before the server is asked about it, and how long a new leader's cache may
+	// be behind the last leader's writes before it lists anew.
+	doubtAfter = 10 * time.Second
+	// The pauses are random, about 1 s, 2 s, 4 s ... 30 s.
 	probePause, maxProbePause = 2 * time.Second, 30 * time.Second
 	quietTime                 = 2 * maxProbePause
-	// So many debts are asked about in one probe. If the answers have settled all of these, and there are more, a list
-	// tells what became of the rest.
+	// maxQuestions is how many objects one probe asks about. If the answers settle all of them and there are more debts,
+	// a new list settles the rest.
 	maxQuestions = 10
 )
 
-// probes is what the prober knows of a place. It is guarded by the ledger's mu.
+// probeState is what the prober knows of a partition. The ledger's mu guards it.
 type probeState struct {
-	listWanted    int       // the list with the highest number that a write of unknown outcome waits for
-	listRequested int       // the number of the last list that was asked for
+	listWanted    int       // the highest number of a list that a write of unknown outcome waits for
+	listRequested int       // the number of the last list that the ledger asked for
 	probing       bool      // a probe is under way
-	notBefore     time.Time // no probe before
-	lastTrouble   time.Time // when the last probe found something to do; zero: all is quiet
+	notBefore     time.Time // the earliest time of the next request
+	lastTrouble   time.Time // when something was wrong last; zero: all is quiet
 	pace          lifecycle.Backoff
 	logged        map[trouble]bool // what has been logged since all was quiet
 }
 
-// trouble is what a probe may find: the line that says so.
+// trouble is what may be wrong in a partition: the message of the log line that says so.
 type trouble string
 
 const (
-	allQuiet        trouble = "Keys have not been parked for long any more"
-	outcomesKnown   trouble = "It is known what became of all writes"
-	outcomesUnknown trouble = "It is unknown whether writes have happened; the informer lists anew before their keys go on"
-	listOverdue     trouble = "Keys are parked: the informer has not been able to list since it was asked to"
-	serverSilent    trouble = "Keys are parked: the server does not say what became of their writes"
-	cacheBehind     trouble = "Keys are parked: the cache is behind their writes; its informer lists anew"
-	objectInvalid   trouble = "Keys are parked: the cache cannot take what they have written; until it can, or that is gone"
-	cacheNotReady   trouble = "Keys are parked: the cache may not be acted on"
+	allQuiet       trouble = "Keys are no longer parked for long"
+	outcomesKnown  trouble = "The outcome of all writes is known"
+	outcomeUnclear trouble = "It is unknown whether writes have happened; the informer lists anew before their keys go on"
+	listOverdue    trouble = "Keys are parked: the informer has not completed the list that it was asked for"
+	serverSilent   trouble = "Keys are parked: the server does not say what has become of their writes"
+	cacheBehind    trouble = "Keys are parked: the cache is behind their writes; its informer lists anew"
+	objectInvalid  trouble = "Keys are parked: the cache cannot take what they have written; " +
+		"they wait until it can, or the object is gone"
+	cacheNotReady trouble = "Keys are parked: the cache may not be acted on"
 )
 
 // problem is a trouble, and an object that it is about.
@@ -68,34 +75,10 @@ type problem struct {
 	object object
 }
 
-// line is what is to be said of a place.
+// logLine is what is to be logged about a partition.
 type logLine struct {
 	*partition
 	problem
-}
-
-// probe is the prober: it looks after the places until ctx ends. Each probe is a goroutine of the group.
-func (l *ledger) runProber(ctx context.Context, group *lifecycle.Group, controller string) {
-	log := klog.FromContext(ctx).WithValues("controller", controller)
-	for ctx.Err() == nil {
-		due, lines, next := l.scan()
-		for _, line := range lines {
-			line.write(log, nil)
-		}
-		for _, p := range due {
-			name := "probe of informer " + p.cache.Name() + " for controller " + controller
-			group.Go(name, func() { l.probe(ctx, log, p) })
-		}
-		var alarm <-chan time.Time
-		if !next.IsZero() {
-			alarm = time.After(time.Until(next))
-		}
-		select {
-		case <-l.rescan:
-		case <-alarm:
-		case <-ctx.Done():
-		}
-	}
 }
 
 // write writes the line. A log sink may be the user's code, and must not end the prober.
@@ -108,15 +91,47 @@ func (l logLine) print(log klog.Logger, err error) {
 	if l.namespace != metav1.NamespaceAll {
 		log = log.WithValues("namespace", l.namespace)
 	}
-	if l.trouble == outcomesUnknown || l.trouble == outcomesKnown {
+	if l.trouble == outcomeUnclear || l.trouble == outcomesKnown {
 		log.Info(string(l.trouble))
 	} else {
 		log.Error(err, string(l.trouble), "object", l.object.key)
 	}
 }
 
-// turn asks for the lists that are due, and returns the places whose probe is, what is to be logged, and when there
-// will be more of all this; zero: there is nothing to wait for. It forgets the places that are quiet and have no debts.
+// runProber is the prober's goroutine. It runs until ctx ends. Each probe is a goroutine of the group.
+func (l *ledger) runProber(ctx context.Context, group *lifecycle.Group, controller string) {
+	log := klog.FromContext(ctx).WithValues("controller", controller)
+	for ctx.Err() == nil {
+		due, lines, next := l.scan()
+		for _, line := range lines {
+			line.write(log, nil)
+		}
+		for _, p := range due {
+			name := "probe of informer " + p.cache.Name() + " for controller " + controller
+			group.Go(name, func() { l.probe(ctx, log, p) })
+		}
+		var timer <-chan time.Time
+		if !next.IsZero() {
+			timer = time.After(time.Until(next))
+		}
+		select {
+		case <-l.rescan:
+		case <-timer:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// scanNow makes the prober scan the partitions before nextScan.
+func (l *ledger) scanNow() {
+	select {
+	case l.rescan <- struct{}{}:
+	default: // it is told already
+	}
+}
+
+// scan asks for the lists that are due. It returns the partitions in which a probe is due, what is to be logged, and
+// when the next scan is: zero if there is nothing to wait for. It drops the partitions that have no debts and are quiet.
 func (l *ledger) scan() (due []*partition, lines []logLine, next time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +151,7 @@ func (l *ledger) scan() (due []*partition, lines []logLine, next time.Time) {
 				lines = append(lines, p.relistUnknown(now)...)
 			}
 			if p.probing {
-				continue // its end is news
+				continue // its end calls scanNow
 			}
 			at, ok := p.dueAt()
 			if ok && !later(at) {
@@ -159,22 +174,21 @@ func (l *ledger) scan() (due []*partition, lines []logLine, next time.Time) {
 	return due, lines, next
 }
 
-// list lets the informer list anew for the writes of unknown outcome, unless it has, or none is open. The ledger's mu
-// is held.
+// relistUnknown makes the informer list anew for the writes of unknown outcome, unless that list is complete, or no debt
+// is open. The ledger's mu is held.
 func (p *partition) relistUnknown(now time.Time) []logLine {
 	if p.byAge.Len() == 0 || p.progress().listed >= p.listWanted {
 		p.listRequested = p.listWanted
 		return nil
 	}
 	p.listRequested = p.cache.Relist(p.namespace, nil)
-	return p.note(now, 0, problem{trouble: outcomesUnknown})
+	return p.note(now, 0, problem{trouble: outcomeUnclear})
 }
 
-// found takes note of problems, lets the next probe wait for as long as there should be between two, or for longer if
-// the server has asked for it, and returns what is to be said: nothing is said twice until all is quiet. The ledger's
-// mu is held.
-func (p *partition) note(now time.Time, atLeast time.Duration, problems ...problem) (lines []logLine) {
-	p.lastTrouble, p.notBefore = now, now.Add(max(p.pace.Next(), atLeast))
+// note records problems, and begins the pause before the next request, which is at least as long as given. It returns
+// what is to be logged: each trouble once until all is quiet. The ledger's mu is held.
+func (p *partition) note(now time.Time, pause time.Duration, problems ...problem) (lines []logLine) {
+	p.lastTrouble, p.notBefore = now, now.Add(max(p.pace.Next(), pause))
 	for _, problem := range problems {
 		if !p.logged[problem.trouble] {
 			p.logged[problem.trouble] = true
@@ -184,7 +198,7 @@ func (p *partition) note(now time.Time, atLeast time.Duration, problems ...probl
 	return lines
 }
 
-// due returns when the server is to be asked next, if there is something to ask. The ledger's mu is held.
+// dueAt returns when the next probe is due; ok is false if there are no debts. The ledger's mu is held.
 func (p *partition) dueAt() (at time.Time, ok bool) {
 	first := p.byAge.Front()
 	if first == nil {
@@ -197,8 +211,8 @@ func (p *partition) dueAt() (at time.Time, ok bool) {
 	return at, true
 }
 
-// quiet returns when all is quiet if nothing is found before: not while a server wants to be left alone. The ledger's
-// mu is held.
+// quietAt returns when all is quiet if nothing goes wrong before: not as long as the server has asked for a pause. The
+// ledger's mu is held.
 func (p *probeState) quietAt() time.Time {
 	at := p.lastTrouble.Add(quietTime)
 	if p.notBefore.After(at) {
@@ -207,28 +221,28 @@ func (p *probeState) quietAt() time.Time {
 	return at
 }
 
-// over returns the line that says that all is quiet again, at the level of what was said before. The ledger's mu is
-// held.
+// recovery returns the line that says that all is quiet again, at the level of what was logged before. The ledger's mu
+// is held.
 func (p *probeState) recovery() trouble {
-	if len(p.logged) == 1 && p.logged[outcomesUnknown] {
+	if len(p.logged) == 1 && p.logged[outcomeUnclear] {
 		return outcomesKnown
 	}
 	return allQuiet
 }
 
-// calm lets the next trouble be the first again. The ledger's mu is held.
+// reset makes the next trouble the first one again. The ledger's mu is held.
 func (p *probeState) reset() {
 	p.lastTrouble, p.logged = time.Time{}, make(map[trouble]bool)
 	p.pace.Reset()
 }
 
-// examine is one probe of a place.
+// probe asks the server about the oldest debts of a partition, and acts on the answers.
 func (l *ledger) probe(ctx context.Context, log klog.Logger, p *partition) {
 	defer l.probeEnded(p)
 	questions, problems := l.questions(p)
 	answers, err := p.askServer(ctx, questions)
 	if ctx.Err() != nil {
-		err = nil // it is we who have given up
+		err = nil // the prober is told to end: that is no trouble of the server's
 	}
 	if err != nil {
 		problems = append(problems, problem{serverSilent, questions[len(answers)].object})
@@ -238,7 +252,7 @@ func (l *ledger) probe(ctx context.Context, log klog.Logger, p *partition) {
 	}
 }
 
-// examined is the end of a probe, in every case: one that did not come to a conclusion is tried again later.
+// probeEnded runs at the end of each probe. One that has panicked, and so has not concluded, is repeated after a pause.
 func (l *ledger) probeEnded(p *partition) {
 	l.mu.Lock()
 	if p.probing {
@@ -249,27 +263,27 @@ func (l *ledger) probeEnded(p *partition) {
 	l.scanNow()
 }
 
-// consider pays what is settled, and returns the debts that the server is to be asked about, or the first of them, and
-// what else has kept debts open for long.
+// questions pays what is settled. It returns the oldest debts that the server must be asked about, one more than
+// maxQuestions if there are more, and what else keeps debts open for longer than doubtAfter.
 func (l *ledger) questions(p *partition) (questions []*debt, problems []problem) {
 	l.mu.Lock()
-	begun, now := time.Now(), p.progress()
-	overdue := func(d *debt) bool { return !begun.Before(d.openedAt.Add(doubtAfter)) }
-	keys := l.paySettled(nil, p.oldest(overdue), now)
-	note := func(t trouble, d *debt) {
+	now, at := time.Now(), p.progress()
+	overdue := func(d *debt) bool { return !now.Before(d.openedAt.Add(doubtAfter)) }
+	keys := l.paySettled(nil, p.oldest(overdue), at)
+	add := func(t trouble, d *debt) {
 		if !slices.ContainsFunc(problems, func(other problem) bool { return other.trouble == t }) {
 			problems = append(problems, problem{t, d.object})
 		}
 	}
 	for _, d := range p.oldest(overdue) {
 		switch {
-		case now.listed < p.listRequested:
-			note(listOverdue, d)
-		case d.list > 0:
-		case d.list == freshCache:
-			note(cacheNotReady, d)
+		case at.listed < p.listRequested:
+			add(listOverdue, d)
+		case d.kind == unknownOutcome:
+		case d.kind == unreadyCache:
+			add(cacheNotReady, d)
 		case d.invalid():
-			note(objectInvalid, d)
+			add(objectInvalid, d)
 		case len(questions) <= maxQuestions:
 			questions = append(questions, d)
 		}
@@ -279,67 +293,69 @@ func (l *ledger) questions(p *partition) (questions []*debt, problems []problem)
 	return questions, problems
 }
 
-// answer is what the server says of the object of a debt.
+// liveState is what the server says of the object of a debt.
 type liveState struct {
 	*debt
 	informer.Version
 	exists bool
 }
 
-// void reports whether nobody will ever see the write. It is gone, replaced, or not what the informer asks for; or the
-// server was restored from before it. Where versions cannot be compared a list has to tell.
-func (a liveState) moot() bool {
-	same := a.exists && a.UID == a.uid
-	if a.deleted {
-		return same && !a.Deleting
+// undone reports whether the cache will never show the write: the object is gone, replaced or outside of the informer's
+// selectors, or the server was restored from before the write. Where versions cannot be compared only a list can tell.
+func (s liveState) undone() bool {
+	same := s.exists && s.UID == s.uid
+	if s.kind == unseenDeletion {
+		return same && !s.Deleting
 	}
-	older := kube.Ordered(a.ResourceVersion, a.resourceVersion) && !kube.AtLeast(a.ResourceVersion, a.resourceVersion)
+	older := kube.Ordered(s.ResourceVersion, s.resourceVersion) && !kube.AtLeast(s.ResourceVersion, s.resourceVersion)
 	return !same || older
 }
 
-// agrees reports whether neither the server nor the cache has an object that has been deleted.
-func (a liveState) bothGone() bool {
-	h, held := a.object.cache.Version(a.object.key)
-	return a.deleted && !(a.exists && a.UID == a.uid) && (!held || h.UID != a.uid)
+// bothGone reports whether an object that was deleted is neither at the server nor in the cache.
+func (s liveState) bothGone() bool {
+	has, held := s.object.cache.Version(s.object.key)
+	return s.kind == unseenDeletion && !(s.exists && s.UID == s.uid) && (!held || has.UID != s.uid)
 }
 
-// ask asks the server about a few debts, up to the first that the cache is behind with. It waits for as long as a
-// server may ask to be left alone: client-go's clients do what it asks for before they return.
+// askServer asks the server about the first maxQuestions debts, or up to the first that shows the cache to be behind.
+// Its timeout is the longest pause that a server may ask for, since client-go's clients wait for that before they
+// return.
 func (p *partition) askServer(ctx context.Context, questions []*debt) (answers []liveState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.MaxRetryAfter)
 	defer cancel()
 	for _, d := range questions[:min(len(questions), maxQuestions)] {
-		h, exists, err := p.cache.LiveVersion(ctx, d.object.key)
+		version, exists, err := p.cache.LiveVersion(ctx, d.object.key)
 		if err != nil {
 			return answers, err
 		}
-		a := liveState{d, h, exists}
-		answers = append(answers, a)
-		if !a.moot() && !a.bothGone() {
+		s := liveState{d, version, exists}
+		answers = append(answers, s)
+		if !s.undone() && !s.bothGone() {
 			break
 		}
 	}
 	return answers, nil
 }
 
-// conclude pays what the answers settle, lets the informer list anew if the cache is behind, or if there are more
-// questions, and returns what is to be logged.
-func (l *ledger) conclude(p *partition, problems []problem, more bool, answers []liveState, err error) (lines []logLine) {
+// conclude pays what the answers settle. It makes the informer list anew if the cache is behind, or if there are more
+// debts to ask about, and returns what is to be logged.
+func (l *ledger) conclude(p *partition, problems []problem, more bool, answers []liveState,
+	err error) (lines []logLine) {
 	l.mu.Lock()
-	now, come := time.Now(), p.progress()
+	now, at := time.Now(), p.progress()
 	p.probing = false
 	var keys []wokenKey
-	for _, a := range answers {
+	for _, s := range answers {
 		switch {
-		case a.partition == nil: // settled meanwhile
-		case a.moot():
-			keys = l.pay(keys, a.debt, come, true)
-		case a.bothGone():
-			keys = l.pay(keys, a.debt, come, false)
+		case s.partition == nil: // paid meanwhile
+		case s.undone():
+			keys = l.pay(keys, s.debt, at, true)
+		case s.bothGone():
+			keys = l.pay(keys, s.debt, at, false)
 		default:
-			problems = append(problems, problem{cacheBehind, a.object})
+			problems = append(problems, problem{cacheBehind, s.object})
 			p.listRequested = p.cache.Relist(p.namespace,
-				fmt.Errorf("the cache has not seen for %s what the server has of %s", doubtAfter, a.object.key))
+				fmt.Errorf("the cache has not seen for %s what the server has of %s", doubtAfter, s.object.key))
 		}
 	}
 	switch {
@@ -356,12 +372,12 @@ func (l *ledger) conclude(p *partition, problems []problem, more bool, answers [
 	return lines
 }
 
-// doubt makes the informer of a cache that is behind list anew, unless it is about to.
+// relistBehind makes the informer of a cache that is behind list anew, unless it has been asked to.
 func (l *ledger) relistBehind(c *cache, namespace string, reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := c.progress(c.partitionName(namespace))
-	if p := c.partitionOf(namespace, now); now.listed >= p.listRequested {
+	at := c.progress(c.partitionName(namespace))
+	if p := c.partitionOf(namespace, at); at.listed >= p.listRequested {
 		p.listRequested = c.Relist(p.namespace, reason)
 	}
 }

@@ -249,7 +249,7 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	}
 	r.remember(act{verb, target{resource: inf.Name(), namespace: key.Namespace, name: key.Name}}, o.GetUID(),
 		o.GetResourceVersion(), deleted)
-	r.worker.ledger.owe(&debt{owner: r.key, object: object{c, key}, uid: o.GetUID(),
-		resourceVersion: o.GetResourceVersion(), deleted: deleted})
+	r.worker.ledger.owe(&debt{owner: r.key, kind: unseen(deleted), object: object{c, key}, uid: o.GetUID(),
+		resourceVersion: o.GetResourceVersion()})
 	return nil
 }

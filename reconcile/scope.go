@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -11,18 +12,146 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/klog/v2"
 )
 
-// learner finds out what an informer asks for, from its requests: in each namespace that it follows by itself, or in
-// all of them at once.
+// This file decides which caches must show a write before its key runs again. A learner knows from an informer's own
+// requests which collection and which selectors the informer asks for; the answer to the write tells the rest. Where
+// that is not enough the key waits all the same: an event, the version that the cache reaches, or the server, when it
+// is asked, settles the debt.
+
+// wrote opens the debts of a write that a run of the key has made: one in each cache that will show the write, or may.
+//
+// If the object does not match an informer's label selector now, it may have matched before: then the cache has the
+// object, or is about to, and must show that it leaves. Otherwise the informer has never seen the object. The answer to
+// a deletion may be a Status without labels. Then the caches that have the object must show that it leaves, and if none
+// has it, all of them must.
+func (l *ledger) wrote(log klog.Logger, key Key, w write) {
+	if w.object.Name == "" || w.resourceVersion == "" && !w.deleted {
+		l.lostAnswer(log, key, w.target) // the answer does not tell what has been written
+		return
+	}
+	var debts, withoutLabels []*debt
+	anyExpects := false
+	for _, c := range l.caches {
+		s := c.learner.scopeOf(w.object.Namespace)
+		if s == nil || !s.sameResource(w.target) || !s.admitsName(w.object) {
+			continue
+		}
+		d := &debt{owner: key, kind: unseen(w.deleted), object: object{c, w.object}, uid: w.uid}
+		d.resourceVersion = w.resourceVersion
+		expects := l.hasOrExpects(d)
+		anyExpects = anyExpects || expects
+		switch {
+		case d.uid == "" && w.deleted:
+			l.lostAnswer(log, key, w.target) // the answer does not tell which object it was
+			return
+		case expects || s.labels.Empty() || w.labelsKnown && s.labels.Matches(labels.Set(w.labels)):
+			debts = append(debts, d)
+		case !w.labelsKnown:
+			withoutLabels = append(withoutLabels, d)
+		}
+		if s.needsFields() {
+			l.once(c.Name()+" "+s.fieldSelector, func() {
+				log.Info("The answer to a write does not tell whether it matches the informer's field selector, so the "+
+					"key waits until the cache has passed the write's version, or the server has been asked",
+					"resource", w.resource, "informer", c.Name(), "fieldSelector", s.fieldSelector)
+			})
+		}
+	}
+	if !anyExpects {
+		debts = append(debts, withoutLabels...)
+	}
+	for _, d := range debts {
+		l.owe(d)
+	}
+}
+
+// hasOrExpects reports whether the cache of a debt has the object that was written, or is about to, as another debt for
+// it says. If the answer has not told the object's UID, the object in the cache does.
+func (l *ledger) hasOrExpects(d *debt) bool {
+	l.mu.Lock()
+	owed := slices.ContainsFunc(l.objects[d.object], func(other *debt) bool { return other.uid == d.uid })
+	l.mu.Unlock()
+	if owed {
+		return true // asked before the cache: when a debt is paid the cache has the object already
+	}
+	has, held := d.object.cache.Version(d.object.key)
+	if held && d.uid == "" && d.kind == unseenDeletion {
+		d.uid = has.UID
+	}
+	return held && has.UID == d.uid
+}
+
+// lostAnswer opens the debts of a write that may have happened or not, since its answer was lost. Only a list that
+// begins from now on can tell. The prober asks for one list, which all such debts of a partition share.
+func (l *ledger) lostAnswer(log klog.Logger, key Key, t target) {
+	for _, c := range l.caches {
+		for _, s := range c.learner.allScopes() {
+			if !s.sameResource(t) || !s.mayHold(t) {
+				continue
+			}
+			log.V(4).Info("It is unknown whether a write has happened", "informer", c.Name(),
+				"resource", t.resource, "namespace", t.namespace, "name", t.name)
+			where := Key{Namespace: cmp.Or(t.namespace, s.target.namespace), Name: t.name}
+			l.owe(&debt{owner: key, kind: unknownOutcome, object: object{c, where}})
+		}
+	}
+}
+
+// targetOf reads the address of a write. If an informer of the controller follows the resource, followed is true and the
+// target exact; otherwise the target is a guess that is good enough for logs. What a user might expect to be tracked,
+// and is not, is logged once.
+func (l *ledger) targetOf(log klog.Logger, address string) (t target, followed bool) {
+	requested := false
+	for _, c := range l.caches {
+		if t, ok := c.learner.targetOf(address); ok {
+			if what := t.resource + "/" + t.subresource; ownAnswer[t.subresource] {
+				l.once(what, func() {
+					log.Info("Writes to this subresource are not waited for: "+
+						"the answers do not tell what has become of the object", "resource", what)
+				})
+			}
+			return t, true
+		}
+		seen, _ := c.learner.tracked()
+		requested = requested || seen
+	}
+	t = guessTarget(address)
+	if !requested {
+		l.once("", func() {
+			log.Error(nil, "Writes are tracked, but no informer of this controller makes its requests through "+
+				"TrackWrites, so no write is waited for: call cfg.Wrap(reconcile.TrackWrites) on the rest.Config of "+
+				"the informers' clients, too")
+		})
+	}
+	for _, c := range l.caches {
+		if host := c.learner.hostOf(t); host != "" {
+			l.once(t.host+" "+t.group+"/"+t.resource, func() {
+				log.Info("Writes to this resource are not waited for, as the informer follows it at another server. "+
+					"If both names are of one server, use the same name in all clients",
+					"resource", t.resource, "group", t.group, "server", t.host, "informer", c.Name(), "follows", host)
+			})
+		}
+	}
+	return t, false
+}
+
+// once calls fn unless it has been called under this name before.
+func (l *ledger) once(name string, fn func()) {
+	if _, before := l.loggedOnce.LoadOrStore(name, true); !before {
+		fn()
+	}
+}
+
+// learner finds out from an informer's requests what the informer asks for.
 type learner struct {
 	mu sync.RWMutex
-	// Guarded by mu. scopes are by namespace; collections are what they are of, and were: nearly always it is one.
-	// passed is true once a request has been seen, and unread is the address of one that is no collection's.
-	scopes        map[string]*scope
-	collections   []collection
-	requested     bool
-	unreadAddress string
+	// Guarded by mu.
+	scopes        map[string]*scope // by namespace: those that are followed by themselves, or only NamespaceAll
+	collections   []collection      // of all scopes that have ever been; nearly always one
+	requested     bool              // a request has been seen
+	unreadAddress string            // of a request that is not about a collection
 }
 
 type learnerKey struct{}
@@ -31,38 +160,41 @@ func withLearner(ctx context.Context, l *learner) context.Context {
 	return context.WithValue(ctx, learnerKey{}, l)
 }
 
+// learn reads a request of the informer.
 func (l *learner) learn(req *http.Request) {
 	if req.Method != "" && req.Method != http.MethodGet || req.Context().Err() != nil {
-		return // that is nothing of the informer's, or it has left that namespace, or the selectors, already
+		return // not a list or watch; or one of a namespace, or of selectors, that the informer has just given up
 	}
-	at := addressOf(req.URL)
-	c, namespace, ok := collectionOf(at)
+	address := addressOf(req.URL)
+	c, namespace, ok := collectionOf(address)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.requested = true
 	if !ok {
-		l.unreadAddress = at
+		l.unreadAddress = address
 		return
 	}
 	query := req.URL.Query()
-	s := &scope{target: c.target, asked: [2]string{query.Get("labelSelector"), query.Get("fieldSelector")}}
+	s := &scope{
+		target: c.target, labelSelector: query.Get("labelSelector"), fieldSelector: query.Get("fieldSelector"),
+	}
 	s.target.namespace = namespace
-	// A list of one object asks for the server's version, whatever is followed.
-	known := l.scopes[namespace]
-	if known != nil && (known.target == s.target && known.asked == s.asked || query.Get("limit") == "1") {
-		return
+	if last := l.scopes[namespace]; last != nil {
+		same := last.target == s.target && last.labelSelector == s.labelSelector && last.fieldSelector == s.fieldSelector
+		if same || query.Get("limit") == "1" { // a list of one object only asks for the server's version
+			return
+		}
 	}
 	var err error
-	if s.labels, err = labels.Parse(s.asked[0]); err != nil {
+	if s.labels, err = labels.Parse(s.labelSelector); err != nil {
 		return // the server refuses it, too
 	}
-	if s.fields, err = fields.ParseSelector(s.asked[1]); err != nil {
+	if s.fields, err = fields.ParseSelector(s.fieldSelector); err != nil {
 		return
 	}
 	if l.scopes == nil {
 		l.scopes = make(map[string]*scope)
 	}
-	// All of them are followed in one list, or some by themselves.
 	if namespace == metav1.NamespaceAll {
 		clear(l.scopes)
 	} else {
@@ -74,7 +206,7 @@ func (l *learner) learn(req *http.Request) {
 	}
 }
 
-// read reads the address of a request to what the informer follows.
+// targetOf reads the address of a request to a collection that the informer follows.
 func (l *learner) targetOf(address string) (t target, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -86,7 +218,7 @@ func (l *learner) targetOf(address string) (t target, ok bool) {
 	return t, false
 }
 
-// elsewhere returns the server at which the informer follows the resource of that name, or "" if it follows it nowhere.
+// hostOf returns the server at which the informer follows the resource of that name, or "" if it does not follow it.
 func (l *learner) hostOf(t target) string {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -98,21 +230,22 @@ func (l *learner) hostOf(t target) string {
 	return ""
 }
 
-// has reports whether anything has been learned.
+// hasScope reports whether it is known what the informer asks for.
 func (l *learner) hasScope() bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return len(l.scopes) > 0
 }
 
-// heard reports whether a request of the informer has been seen at all, and the address of one that is no collection's.
-func (l *learner) tracked() (passed bool, unread string) {
+// tracked reports whether a request of the informer has passed TrackWrites, and returns the address of one that is not
+// about a collection.
+func (l *learner) tracked() (requested bool, unreadAddress string) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.requested, l.unreadAddress
 }
 
-// of returns what the informer asks for that may hold objects of a namespace, or nil.
+// scopeOf returns the scope that may hold objects of a namespace, or nil.
 func (l *learner) scopeOf(namespace string) *scope {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -122,29 +255,28 @@ func (l *learner) scopeOf(namespace string) *scope {
 	return l.scopes[metav1.NamespaceAll]
 }
 
-// all returns whatever the informer asks for, or did once: of a namespace that it no longer follows that is not
-// forgotten, but there [cache.now] knows better.
+// allScopes returns the scopes. They include those of namespaces that the informer no longer follows, of which
+// [cache.progress] says so.
 func (l *learner) allScopes() []*scope {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return slices.Collect(maps.Values(l.scopes))
 }
 
-// scope is what an informer asks for, in one namespace or in all.
+// scope is what an informer asks for, in one namespace or in all. It does not change.
 type scope struct {
-	target target
-	asked  [2]string // the selectors, as the request has them
-	labels labels.Selector
-	fields fields.Selector
+	target                       target
+	labelSelector, fieldSelector string // as in the request
+	labels                       labels.Selector
+	fields                       fields.Selector
 }
 
-// about reports whether a request is about the resource that the informer lists.
+// sameResource reports whether a request is about the resource that the informer follows.
 func (s *scope) sameResource(t target) bool {
 	return s.target.host == t.host && s.target.group == t.group && s.target.resource == t.resource
 }
 
-// reaches reports whether a request may be about objects that the informer lists, as far as their namespace and name
-// say.
+// mayHold reports whether the namespace and name of a request allow that it is about an object of the scope.
 func (s *scope) mayHold(t target) bool {
 	if s.target.namespace != "" && t.namespace != "" && s.target.namespace != t.namespace {
 		return false
@@ -152,8 +284,7 @@ func (s *scope) mayHold(t target) bool {
 	return t.name == "" || s.admitsName(Key{Namespace: t.namespace, Name: t.name})
 }
 
-// names reports whether the field selector lets an object of that namespace and name through, as far as it is about
-// them.
+// admitsName reports whether the field selector's terms about namespace and name admit an object.
 func (s *scope) admitsName(key Key) bool {
 	for _, term := range s.fields.Requirements() {
 		var is string
@@ -172,7 +303,7 @@ func (s *scope) admitsName(key Key) bool {
 	return true
 }
 
-// doubtful reports whether it takes more to tell whether the informer lists an object than its metadata.
+// needsFields reports whether the field selector is about more than an object's namespace and name.
 func (s *scope) needsFields() bool {
 	return slices.ContainsFunc(s.fields.Requirements(), func(term fields.Requirement) bool {
 		return term.Field != "metadata.name" && term.Field != "metadata.namespace"

@@ -1,0 +1,280 @@
+package reconcile
+
+import (
+	"container/heap"
+	"container/list"
+	"context"
+	"slices"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// trackedInformer is the part of an informer that the ledger uses; *[informer.SharedIndexInformer] implements it for
+// every type of object.
+type trackedInformer interface {
+	Informer
+	Version(Key) (informer.Version, bool)
+	Invalid(Key) error
+	LiveVersion(context.Context, Key) (informer.Version, bool, error)
+	ResourceVersion(namespace string) string
+	HealthIn(namespace string) informer.Health
+	Relist(namespace string, doubt error) int
+	Fresh(namespace string) error
+}
+
+// cache is an informer that a controller depends on, as the controller's ledger sees it. Its debts lie in partitions.
+type cache struct {
+	// Not changed once the Manager has started.
+	trackedInformer
+	learner *learner // set by the Manager before it starts the informer
+
+	// byNamespace reports whether the informer lists and watches each namespace by itself. It is read without a lock,
+	// and written with the ledger's mu held.
+	byNamespace atomic.Bool
+
+	// Guarded by the ledger's mu.
+	partitions map[string]*partition // those with debts, or with something left for the prober to do; by partitionName
+	gone       recentlyGone
+	// Both are for the next leader, and by scopeName. written is the latest version that this process wrote. shown is
+	// how far the cache had come when it first showed something that has no version, such as a deletion: the next
+	// leader's cache must have come as far, or list anew.
+	written, shown map[string]mark
+}
+
+// mark is a version of a resource, and how often the cluster had gone back to an older state by then.
+type mark struct {
+	resourceVersion string
+	rewinds         int
+}
+
+// progress says how far a cache has come in one partition. begun is the number of the latest list that the informer has
+// begun, and listed that of the latest one that it has completed.
+type progress struct {
+	unfollowed             bool // the informer does not follow the namespace
+	resourceVersion        string
+	begun, listed, rewinds int
+}
+
+// progress asks the informer. The caller may hold the ledger's mu.
+func (c *cache) progress(namespace string) progress {
+	h := c.HealthIn(namespace)
+	return progress{h.State == "", c.ResourceVersion(namespace), h.Lists, h.Listed, h.Rewinds}
+}
+
+// scopeName returns the namespace that the informer asks for to see the objects of this one: itself, or all of them.
+func (c *cache) scopeName(namespace string) string {
+	if s := c.learner.scopeOf(namespace); s != nil {
+		return s.target.namespace
+	}
+	return c.partitionName(namespace) // the informer's requests do not pass TrackWrites
+}
+
+// noteWritten records that this process has written a version in a namespace. The ledger's mu is held.
+func (c *cache) noteWritten(namespace string, m mark) { m.advance(c.written, c.scopeName(namespace)) }
+
+// noteShown records a version at which the cache shows something that has none. The ledger's mu is held.
+func (c *cache) noteShown(namespace string, m mark) { m.advance(c.shown, c.scopeName(namespace)) }
+
+// advance replaces an earlier mark.
+func (m mark) advance(marks map[string]mark, scope string) {
+	last := marks[scope]
+	if m.resourceVersion != "" && (m.rewinds != last.rewinds || !kube.AtLeast(last.resourceVersion, m.resourceVersion)) {
+		marks[scope] = m
+	}
+}
+
+// maxGone is how many UIDs recentlyGone keeps. They bridge the time from the event of a deletion to the answer.
+const maxGone = 1024
+
+// recentlyGone has the UIDs of the objects that have left a cache last.
+type recentlyGone struct {
+	uids []types.UID
+	next int // where the next one is put once there are maxGone
+}
+
+func (g *recentlyGone) add(uid types.UID) {
+	if len(g.uids) < maxGone {
+		g.uids = append(g.uids, uid)
+		return
+	}
+	g.uids[g.next] = uid
+	g.next = (g.next + 1) % maxGone
+}
+
+func (g *recentlyGone) has(uid types.UID) bool { return slices.Contains(g.uids, uid) }
+
+// partition is the part of a cache that one list and watch fill: all objects, or those of one namespace where the
+// informer follows namespaces by themselves. There, keys without a namespace have their debts in a partition of their
+// own, whose progress is that of the partition that has come least far.
+//
+// The debts of a partition are in order, so that a new version costs as much as the debts that it settles, however many
+// are open:
+//
+//	byAge       all debts. A list settles those that are older than the list, and the prober asks about the oldest
+//	byVersion   writes whose version is a number, which the cache reaches in order
+//	byName      writes whose version is no number: the cache settles them when it is at exactly that version
+//	unready     keys that wait until the cache may be acted on
+//
+// The ledger's mu guards all of it.
+type partition struct {
+	cache     *cache
+	namespace string // NamespaceAll: all objects, or keys without a namespace
+
+	byAge     list.List
+	byVersion versionHeap
+	byName    map[string][]*debt
+	unready   map[*debt]struct{}
+
+	// listed and rewinds are from the progress at which payReached last looked at the debts.
+	listed, rewinds int
+
+	probeState
+}
+
+// partitionName returns the name of the partition that has the objects of a namespace.
+func (c *cache) partitionName(namespace string) string {
+	if c.byNamespace.Load() {
+		return namespace
+	}
+	return metav1.NamespaceAll
+}
+
+// partitionOf returns the partition that has the objects of a namespace. One that is new begins at this progress. The
+// ledger's mu is held.
+func (c *cache) partitionOf(namespace string, at progress) *partition {
+	name := c.partitionName(namespace)
+	p, ok := c.partitions[name]
+	if !ok {
+		p = &partition{
+			cache: c, namespace: name, byName: make(map[string][]*debt), unready: make(map[*debt]struct{}),
+			listed: at.listed, rewinds: at.rewinds,
+			probeState: probeState{pace: lifecycle.Backoff{Base: probePause, Cap: maxProbePause, Costly: true},
+				logged: make(map[trouble]bool)},
+		}
+		c.partitions[name] = p
+	}
+	return p
+}
+
+func (p *partition) progress() progress { return p.cache.progress(p.namespace) }
+
+// add puts a debt into the partition. The ledger's mu is held.
+func (p *partition) add(d *debt) {
+	d.partition, d.rank = p, -1
+	d.age = p.byAge.PushBack(d)
+	switch {
+	case d.kind == unreadyCache:
+		p.unready[d] = struct{}{}
+	case d.kind == unknownOutcome || d.resourceVersion == "":
+	case kube.Ordered(d.resourceVersion, "1"):
+		heap.Push(&p.byVersion, d)
+	default:
+		p.byName[d.resourceVersion] = append(p.byName[d.resourceVersion], d)
+	}
+}
+
+// remove takes a debt out of the partition. The ledger's mu is held.
+func (p *partition) remove(d *debt) {
+	p.byAge.Remove(d.age)
+	d.partition, d.age = nil, nil
+	delete(p.unready, d)
+	if d.rank >= 0 {
+		heap.Remove(&p.byVersion, d.rank)
+	}
+	if same, ok := p.byName[d.resourceVersion]; ok {
+		same = slices.DeleteFunc(same, func(other *debt) bool { return other == d })
+		if p.byName[d.resourceVersion] = same; len(same) == 0 {
+			delete(p.byName, d.resourceVersion)
+		}
+	}
+}
+
+// oldest returns the debts by age, up to the first that include does not accept. The ledger's mu is held.
+func (p *partition) oldest(include func(*debt) bool) (debts []*debt) {
+	for e := p.byAge.Front(); e != nil; e = e.Next() {
+		d := e.Value.(*debt)
+		if !include(d) {
+			break
+		}
+		debts = append(debts, d)
+	}
+	return debts
+}
+
+func all(*debt) bool { return true }
+
+// perhapsSettled returns the debts that the progress since the last call may have settled. The ledger's mu is held.
+func (p *partition) perhapsSettled(at progress) (debts []*debt) {
+	listed, rewound := at.listed != p.listed, at.rewinds != p.rewinds
+	p.listed, p.rewinds = at.listed, at.rewinds
+	if at.unfollowed || at.resourceVersion == "" || rewound {
+		return p.oldest(all)
+	}
+	if listed {
+		debts = p.oldest(func(d *debt) bool { return d.begun < at.listed })
+	}
+	for len(p.byVersion) > 0 && kube.AtLeast(at.resourceVersion, p.byVersion[0].resourceVersion) {
+		debts = append(debts, heap.Pop(&p.byVersion).(*debt))
+	}
+	debts = append(debts, p.byName[at.resourceVersion]...)
+	if len(p.unready) > 0 && p.cache.Fresh(p.namespace) == nil {
+		for d := range p.unready {
+			debts = append(debts, d)
+		}
+	}
+	return debts
+}
+
+// repartition moves the debts into other partitions after the informer has begun to follow namespaces by themselves, or
+// has stopped to. The ledger's mu is held.
+func (c *cache) repartition(byNamespace bool) {
+	var debts []*debt
+	for _, p := range c.partitions {
+		debts = append(debts, p.oldest(all)...)
+	}
+	slices.SortStableFunc(debts, func(a, b *debt) int { return a.openedAt.Compare(b.openedAt) })
+	clear(c.partitions)
+	c.byNamespace.Store(byNamespace)
+	for _, d := range debts {
+		d.partition.remove(d)
+		p := c.partitionOf(d.object.key.Namespace, progress{})
+		p.add(d)
+		if d.kind == unknownOutcome {
+			p.listWanted = max(p.listWanted, d.list)
+		}
+	}
+}
+
+// versionHeap is a heap of debts: the one with the lowest version is the first.
+type versionHeap []*debt
+
+func (v versionHeap) Len() int { return len(v) }
+
+func (v versionHeap) Less(i, j int) bool {
+	return kube.Older(v[i].resourceVersion, v[j].resourceVersion)
+}
+
+func (v versionHeap) Swap(i, j int) {
+	v[i], v[j] = v[j], v[i]
+	v[i].rank, v[j].rank = i, j
+}
+
+func (v *versionHeap) Push(d any) {
+	d.(*debt).rank = len(*v)
+	*v = append(*v, d.(*debt))
+}
+
+func (v *versionHeap) Pop() any {
+	last := len(*v) - 1
+	d := (*v)[last]
+	(*v)[last] = nil
+	*v = (*v)[:last]
+	d.rank = -1
+	return d
+}
