@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 )
 
 // fifoScript plays a history of three keys, coded in bytes, into a FIFO that is emptied now and then, and the same
@@ -96,12 +95,12 @@ func fifoScript(t *testing.T, script []byte) {
 			b, _ := theListWatch(inf).fifo.pop()
 			requireBatch(t, b, order)
 			order = order[:0]
-			inf.lockWriter()
-			inf.apply(theListWatch(inf), b.deltas)
-			inf.tell(klog.Background())
-			inf.finish(theListWatch(inf), b, klog.Background())
-			inf.tell(klog.Background())
-			inf.unlockWriter()
+			inf.token <- struct{}{}
+			inf.writer.apply(theListWatch(inf), b.deltas)
+			inf.writer.tell()
+			inf.writer.finish(theListWatch(inf), b)
+			inf.writer.tell()
+			<-inf.token
 			require.Equal(t, len(truth), inf.Len())
 			for k, p := range truth {
 				got, ok := inf.Get(k)
@@ -313,12 +312,12 @@ func TestEveryChangeIsToldToThoseWhoWantIt(t *testing.T) {
 		_, err = inf.AddHandler(count(&seen), HandlerOptions{Inline: true})
 		require.NoError(t, err)
 		seen = 0
-		inf.lockWriter() // the store is busy
+		inf.token <- struct{}{} // the store is busy
 		for range 100 {
 			p.Update("default", "a", func(*corev1.Pod) {})
 		}
 		time.Sleep(time.Second)
-		inf.unlockWriter()
+		<-inf.token
 		synctest.Wait()
 		require.LessOrEqual(t, seen, 2, "one that the store had taken before, and the newest")
 		healed(t, p, inf, told)

@@ -178,7 +178,7 @@ func TestAListDoesNotCompareWhatHasTheSameVersion(t *testing.T) {
 func TestWithoutVersionsTheEndOfAWatchMeansAList(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
 		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-			inf.listeners = nil // it knows objects by their version
+			inf.writer.listeners = nil // it knows objects by their version
 			p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
 				list, err := p.podAPI.List(ctx, opts)
 				for i := range list.Items {

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -99,6 +100,46 @@ type HandlerOptions struct {
 	// would rather be restarted than run with whatever the panic has left behind. An event on which such a handler ends
 	// its goroutine is lost on it.
 	CrashOnPanic bool
+}
+
+// AddHandler lets h be told of every change. It may be called before Run and while it runs; then h is first told of
+// everything that the store holds, as Added with Initial set, and misses nothing that follows. An inline handler is
+// told so before AddHandler returns, by this goroutine. Once Run ends, the error is [ErrStopped].
+func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions) (*Registration, error) {
+	fail := func(err error) (*Registration, error) {
+		return nil, fmt.Errorf("informer %s: AddHandler: %w", inf.name, err)
+	}
+	switch {
+	case h == nil:
+		return fail(errors.New("the handler is nil"))
+	case opts.Resync != 0 && opts.Resync < minResync:
+		return fail(fmt.Errorf("HandlerOptions.Resync is %s; it is at least %s, or zero for never", opts.Resync,
+			minResync))
+	}
+	l := newListener(h, opts)
+	var err error
+	if stopped := inf.write(func(w *writer[T]) { err = w.join(l) }); stopped != nil {
+		err = stopped
+	}
+	if err != nil {
+		return fail(err)
+	}
+	remove := func(ctx context.Context) error {
+		l.remove()
+		if l.inline { // once the writer is to be had, the handler has returned; the next tell forgets it
+			if !inf.writeUnless(ctx.Done(), func(*writer[T]) {}) {
+				return ctx.Err()
+			}
+			return nil
+		}
+		select {
+		case <-l.ended:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return &Registration{synced: l.synced, pending: l.pending, merged: l.mergedAway, done: l.ended, remove: remove}, nil
 }
 
 // Registration is a handler that has been added to an informer.

@@ -144,7 +144,7 @@ func TestARemovedHandlerIsDeafAtOnce(t *testing.T) {
 				require.Equal(t, 1, calls, "what waited was dropped")
 				require.Zero(t, added.Pending())
 				require.NoError(t, added.Remove(t.Context()), "once more does no harm")
-				require.Len(t, inf.listeners, 1, "nothing of it is left")
+				require.Len(t, inf.writer.listeners, 1, "nothing of it is left")
 				healed(t, p, inf, told)
 			})
 		})
@@ -197,7 +197,7 @@ func TestComingAndGoingLeavesNothingBehind(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, added.Remove(t.Context()))
 		}
-		require.LessOrEqual(t, len(inf.listeners), 2)
+		require.LessOrEqual(t, len(inf.writer.listeners), 2)
 	})
 }
 

@@ -276,12 +276,11 @@ func calmly(log []line) error {
 
 // mutations is what the detector has found, and what it finds now in everything that is held (B10).
 func mutations[T any](inf *SharedIndexInformer[T]) error {
-	if inf.becomeWriter() == nil { // or somebody is stuck, who has the token
-		for key := range inf.detector.prints {
-			inf.detector.check(key, inf.health)
+	_ = inf.write(func(w *writer[T]) { // or somebody is stuck, who has the token
+		for key := range w.detector.prints {
+			w.detector.check(key, inf.health)
 		}
-		inf.unlockWriter()
-	}
+	})
 	if h := inf.Health(); h.Mutated > 0 {
 		return h.LastBadObject
 	}
@@ -362,7 +361,7 @@ func TestTheValidatorsFindSeededBugs(t *testing.T) {
 
 	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
 	require.NoError(t, err)
-	inf.store.put(item[*corev1.Pod]{key: KeyOf(pod("a")), uid: "u", resourceVersion: "5", value: at("u", 5)}, 0)
+	inf.store.putLocked(item[*corev1.Pod]{key: KeyOf(pod("a")), uid: "u", resourceVersion: "5", value: at("u", 5)}, 0)
 	require.NoError(t, cacheBeforeNotice(inf, add))
 	require.Error(t, cacheBeforeNotice(inf, event(Updated, at("u", 5), at("u", 6))))
 	require.Error(t, cacheBeforeNotice(inf, event(Deleted, at("u", 6), nil)))

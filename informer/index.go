@@ -53,11 +53,12 @@ func addIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func([]V, T) 
 	if inf == nil {
 		return nil, errors.New("informer: an index needs an informer, which is nil")
 	}
-	if err := inf.becomeWriter(); err != nil {
+	ix := new(Index[V, T])
+	err := inf.write(func(w *writer[T]) { ix.index = store.AddIndex(w.store.Store, fn, w.health.badObject) })
+	if err != nil {
 		return nil, fmt.Errorf("informer %s: AddIndex: %w", inf.name, err)
 	}
-	defer inf.unlockWriter()
-	return &Index[V, T]{store.AddIndex(inf.store.Store, fn, inf.health.badObject)}, nil
+	return ix, nil
 }
 
 // Get returns the objects found under v: one consistent snapshot, taken when the loop starts, in no particular order.

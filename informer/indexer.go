@@ -9,9 +9,7 @@ import (
 )
 
 // indexer is what an informer holds: the objects, in a table with indexes over it, and what is known of them as a
-// whole.
-//
-// Its writer is whoever holds the informer's writer token, see [SharedIndexInformer].
+// whole. Only the [writer] changes it, and may read it without the lock.
 type indexer[T any] struct {
 	*store.Store[Key, facts, T] // its lock guards the rest, too
 
@@ -86,8 +84,8 @@ func (x *indexer[T]) holds(key Key, resourceVersion string) bool {
 	return held && x.Facts(row).resourceVersion == resourceVersion
 }
 
-// put stores an item whose value was planned. The caller is the writer, and holds the lock.
-func (x *indexer[T]) put(it item[T], epoch uint64) {
+// putLocked stores an item whose value was planned. Only the writer calls it.
+func (x *indexer[T]) putLocked(it item[T], epoch uint64) {
 	if it.size != 0 { // with one client all objects have a size, or none has
 		grown := it.size
 		if row, held := x.Find(it.key); held {
@@ -99,8 +97,8 @@ func (x *indexer[T]) put(it item[T], epoch uint64) {
 		weight: weigh(it.size, it.deleting)}, it.value)
 }
 
-// remove takes a row out of the store. The caller is the writer, and holds the lock.
-func (x *indexer[T]) remove(row store.Row) {
+// removeLocked takes a row out of the store. Only the writer calls it.
+func (x *indexer[T]) removeLocked(row store.Row) {
 	x.bytes.Add(-x.Facts(row).weight.size())
 	x.Remove(row)
 }

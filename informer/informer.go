@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +19,6 @@ import (
 
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
-	"github.com/thermostat-go/thermostat/internal/store"
 )
 
 var (
@@ -92,57 +90,36 @@ type Options[T any] struct {
 // All methods are safe for concurrent use. Objects that it gives out are shared by everybody: read them, and copy one
 // before you change it.
 type SharedIndexInformer[T any] struct {
+	// These never change. ready holds a token whenever there may be something in a FIFO; stopped is closed when Run
+	// returns.
 	name                   string
 	stopGrace, verifyEvery time.Duration
-	// What list-watches are made of and with.
-	origin           origin
-	decode           decoder[T]
-	pageSize         int64
-	disableWatchList bool
+	pageSize               int64
+	disableWatchList       bool
+	origin                 origin
+	decode                 decoder[T]
+	store                  *indexer[T]
+	health                 *health
+	ready                  chan struct{}
+	stopped                chan struct{}
 
-	followed atomic.Pointer[followed[T]] // replaced with the writer token held
-	store    *indexer[T]
-	health   *health
-	log      klog.Logger // set by Run, with the writer token held
-	// ready holds a token whenever there may be something in a list-watch's FIFO.
-	ready chan struct{}
+	// The goroutine that has the token, which is the one slot of that channel, has the writer: see write.
+	token  chan struct{}
+	writer writer[T]
 
-	// writer is a token, held by whoever changes the store, the list of indexes, the list of listeners or what is
-	// followed. It is no mutex, because handlers and index functions, the user's code, run while it is held: see
-	// HandlerOptions.Inline and AddIndex for what they may not do.
-	writer chan struct{}
-	// Held with the writer token: who is told of changes, and the scratch space for what they are told.
-	listeners       []*listener[T]
-	events, repeats []Event[T]
-	recovered       []Key // which could not be taken, and now have been
-	// every is true while one of the listeners wants every change. It is set with the writer token held.
-	every atomic.Bool
-	// What process has taken from a list-watch's FIFO and not applied as a whole; taking is nil if there is nothing. It
-	// alone looks at them.
-	taking *listWatch[T]
-	taken  batch[T]
-	// Held with the writer token; nil unless Options.DetectMutations.
-	detector *detector[T]
-	// reminder fires when somebody's turn may have come, see remind. It is set by Run, and after that reset with the
-	// writer token held.
-	reminder *time.Timer
-	// inside is the inline listener whose handler is being called, so that Run can name it if it never returns.
-	inside atomic.Pointer[listener[T]]
-
-	exits lifecycle.Exits // of what the reflectors call
-	// pulse is that of the goroutine which feeds the store.
-	pulse pulse
-
-	stopped chan struct{} // closed when Run returns
-	started atomic.Bool   // by Run, once
+	// These guard themselves. Only the writer replaces followed.
+	followed atomic.Pointer[followed[T]]
+	started  atomic.Bool     // by Run, once
+	exits    lifecycle.Exits // of what the reflectors call
+	feeder   feeder[T]
+	group    lifecycle.Group // used while listen and follow are set
 
 	mu sync.Mutex
-	// Guarded by mu. listen and follow are set, and group used, from the start of Run until its end begins; then ending
-	// is.
+	// Guarded by mu. listen and follow start the goroutines of a handler and of a list-watch. They are set from the
+	// start of Run until its end begins; then ending is.
 	listen func(*listener[T])
 	follow func(*listWatch[T])
 	ending bool
-	group  lifecycle.Group
 }
 
 // New makes an informer for the objects that client lists. T is their pointer type; L follows from the client:
@@ -187,8 +164,10 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 		name: opts.name(), stopGrace: opts.StopGrace, verifyEvery: opts.VerifyEvery,
 		origin: from, decode: decode, pageSize: opts.PageSize, disableWatchList: opts.DisableWatchList,
 		store: newIndexer[V](), health: &health{maxStaleness: opts.MaxStaleness},
-		ready: make(chan struct{}, 1), writer: make(chan struct{}, 1), stopped: make(chan struct{}),
+		ready: make(chan struct{}, 1), token: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
+	inf.feeder.inf = inf
+	inf.writer.inf, inf.writer.store, inf.writer.health = inf, inf.store, inf.health
 	if inf.pageSize == 0 {
 		inf.pageSize = 500
 	}
@@ -196,7 +175,7 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 		inf.stopGrace = 10 * time.Second
 	}
 	if opts.DetectMutations {
-		inf.detector = newDetector[V]()
+		inf.writer.detector = newDetector[V]()
 	}
 	first, err := inf.newFollowed(&followed[V]{}, Scope{namespaces, opts.LabelSelector, opts.FieldSelector})
 	wrong := append(opts.check(), err)
@@ -250,34 +229,14 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	defer cancel()
 	log := klog.FromContext(ctx).WithValues("informer", inf.name)
 
-	inf.lockWriter()
-	inf.reminder = time.NewTimer(0)
-	inf.reminder.Stop()
-	inf.mu.Lock()
-	inf.log, inf.health.log = log, log
-	inf.listen = func(l *listener[T]) {
-		if !l.inline && l.start() {
-			inf.group.Keep("handler "+l.name+" of informer "+inf.name, func() { l.run(ctx, log) })
-		}
-	}
-	for _, l := range inf.listeners {
-		inf.listen(l)
-	}
-	inf.follow = func(l *listWatch[T]) { inf.start(ctx, l) }
-	for _, l := range inf.followed.Load().listWatches {
-		inf.follow(l)
-	}
-	inf.watchStore(ctx)
-	inf.group.Keep("store of informer "+inf.name, func() { inf.process(ctx, log) })
-	inf.mu.Unlock()
-	inf.unlockWriter()
+	_ = inf.write(func(w *writer[T]) { w.start(ctx, log) }) // it fails only when Run has returned
 
 	<-ctx.Done()
 	inf.mu.Lock()
 	inf.listen, inf.follow, inf.ending = nil, nil, true
 	inf.mu.Unlock()
 	err := inf.group.Wait(inf.stopGrace)
-	if l := inf.inside.Load(); err != nil && l != nil {
+	if l := inf.writer.inside.Load(); err != nil && l != nil {
 		err = fmt.Errorf("%w, inside its inline handler %s", err, l.name)
 	}
 	for _, l := range inf.followed.Load().listWatches {
@@ -287,95 +246,28 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	return err
 }
 
-func (inf *SharedIndexInformer[T]) lockWriter()   { inf.writer <- struct{}{} }
-func (inf *SharedIndexInformer[T]) unlockWriter() { <-inf.writer }
-
-// becomeWriter is lockWriter for whoever must not wait for ever: somebody's code may have kept the token past the end
-// of Run.
-func (inf *SharedIndexInformer[T]) becomeWriter() error {
-	select {
-	case inf.writer <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case inf.writer <- struct{}{}:
-		return nil
-	case <-inf.stopped:
-		return ErrStopped
-	}
-}
-
-// AddHandler lets h be told of every change. It may be called before Run and while it runs; then h is first told of
-// everything that the store holds, as Added with Initial set, and misses nothing that follows. An inline handler is
-// told so before AddHandler returns, by this goroutine. Once Run ends, the error is [ErrStopped].
-func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions) (*Registration, error) {
-	switch {
-	case h == nil:
-		return nil, fmt.Errorf("informer %s: AddHandler: the handler is nil", inf.name)
-	case opts.Resync != 0 && opts.Resync < minResync:
-		return nil, fmt.Errorf("informer %s: AddHandler: HandlerOptions.Resync is %s; it is at least %s, or zero "+
-			"for never", inf.name, opts.Resync, minResync)
-	}
-	if err := inf.becomeWriter(); err != nil {
-		return nil, fmt.Errorf("informer %s: AddHandler: %w", inf.name, err)
-	}
-	defer inf.unlockWriter()
-	l := newListener(h, opts)
+// start starts the informer's goroutines, which end when ctx does.
+func (w *writer[T]) start(ctx context.Context, log klog.Logger) {
+	inf := w.inf
+	w.log, inf.health.log = log, log
+	w.reminder = time.NewTimer(0)
+	w.reminder.Stop()
 	inf.mu.Lock()
-	if inf.ending {
-		inf.mu.Unlock()
-		return nil, fmt.Errorf("informer %s: AddHandler: %w", inf.name, ErrStopped)
+	defer inf.mu.Unlock()
+	inf.listen = func(l *listener[T]) {
+		if !l.inline && l.start() {
+			inf.group.Keep("handler "+l.name+" of informer "+inf.name, func() { l.run(ctx, log) })
+		}
 	}
-	if inf.listen != nil {
+	for _, l := range w.listeners {
 		inf.listen(l)
 	}
-	inf.mu.Unlock()
-
-	// The store stands still while the writer token is held, so the snapshot and the events that follow meet without a
-	// gap.
-	stored := inf.store.Rows()
-	var joined []Event[T]
-	for row := range store.Row(stored) {
-		it := inf.store.item(row)
-		joined = append(joined, Event[T]{Type: Added, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion,
-			New: it.value, Initial: true})
-		if len(joined) == chunk {
-			inf.push(l, inf.log, stored, joined)
-			joined = nil
-		}
+	inf.follow = func(l *listWatch[T]) { l.start(ctx, inf, log) }
+	for _, l := range inf.followed.Load().listWatches {
+		inf.follow(l)
 	}
-	if inf.HasSynced() {
-		joined = append(joined, Event[T]{})
-	}
-	inf.push(l, inf.log, stored, joined)
-	// Those that have been removed are forgotten here, too: when nothing changes, nobody else would.
-	inf.listeners = append(slices.DeleteFunc(inf.listeners, (*listener[T]).isRemoved), l)
-	inf.countEvery()
-	if l.resync != nil && inf.HasSynced() {
-		inf.reminder.Reset(0)
-	}
-	return &Registration{synced: l.synced, pending: l.pending, merged: l.mergedAway, done: l.ended,
-		remove: func(ctx context.Context) error { return inf.removeListener(ctx, l) }}, nil
-}
-
-func (inf *SharedIndexInformer[T]) removeListener(ctx context.Context, l *listener[T]) error {
-	l.remove()
-	if !l.inline {
-		select {
-		case <-l.ended:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	select {
-	case inf.writer <- struct{}{}: // nobody is inside the handler now, and the next tell forgets it
-		inf.unlockWriter()
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	inf.feeder.watch(ctx)
+	inf.group.Keep("store of informer "+inf.name, func() { inf.feeder.run(ctx) })
 }
 
 // Synced is closed once the store holds a complete list: in each namespace, if there are several.

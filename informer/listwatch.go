@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 )
 
 // listWatch is one list-watch and what belongs to it alone. Most informers have one, for whatever the client lists. One
@@ -50,7 +51,7 @@ func (inf *SharedIndexInformer[T]) newListWatch(namespace string, from source,
 	selector metav1.ListOptions) *listWatch[T] {
 	l := &listWatch[T]{
 		namespace: namespace,
-		fifo:      newDeltaFIFO[T](inf.ready, &inf.every),
+		fifo:      newDeltaFIFO[T](inf.ready, &inf.writer.every),
 		health:    newListWatchHealth(inf.health, namespace),
 	}
 	l.reflector = &reflector[T]{
@@ -65,10 +66,10 @@ func (inf *SharedIndexInformer[T]) newListWatch(namespace string, from source,
 	return l
 }
 
-// start starts the goroutines of a list-watch, which end when ctx does or the list-watch leaves.
-func (inf *SharedIndexInformer[T]) start(ctx context.Context, l *listWatch[T]) {
+// start starts the goroutines of a list-watch, which end when ctx does or the list-watch leaves the scope.
+func (l *listWatch[T]) start(ctx context.Context, inf *SharedIndexInformer[T], log klog.Logger) {
 	ctx, l.stop = context.WithCancel(ctx)
-	log, where := inf.log, ""
+	where := ""
 	if l.namespace != metav1.NamespaceAll {
 		log, where = log.WithValues("namespace", l.namespace), ", namespace "+l.namespace
 	}
@@ -77,7 +78,7 @@ func (inf *SharedIndexInformer[T]) start(ctx context.Context, l *listWatch[T]) {
 	l.reflector.pulse.watch(ctx, "reflector", know, func() { know(nil) })
 	inf.group.Go("reflector of informer "+inf.name+where, func() { l.run(ctx) })
 	if inf.verifyEvery > 0 {
-		inf.group.Go("verifier of informer "+inf.name+where, func() { inf.verify(ctx, l, log) })
+		inf.group.Go("verifier of informer "+inf.name+where, func() { (&verifier[T]{inf, l, log}).run(ctx) })
 	}
 }
 

@@ -104,108 +104,95 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 	return found, exists, invalid, nil
 }
 
-// verify compares a list-watch's part of the store with the server from time to time: see Options.VerifyEvery. It
-// returns when ctx has ended.
-func (inf *SharedIndexInformer[T]) verify(ctx context.Context, l *listWatch[T], log klog.Logger) {
+// verifier compares a list-watch's part of the store with the server from time to time: see Options.VerifyEvery.
+type verifier[T any] struct {
+	inf *SharedIndexInformer[T]
+	l   *listWatch[T]
+	log klog.Logger
+}
+
+// run returns when ctx has ended.
+func (v *verifier[T]) run(ctx context.Context) {
+	every := v.inf.verifyEvery
 	for ctx.Err() == nil {
-		// List-watches that were started together should not list together.
-		lifecycle.Sleep(ctx, inf.verifyEvery*9/10+rand.N(inf.verifyEvery/5))
-		if ctx.Err() != nil || l.health.get().State != Live {
+		lifecycle.Sleep(ctx, every*9/10+rand.N(every/5)) // list-watches that started together should not list together
+		if ctx.Err() != nil || v.l.health.get().State != Live {
 			continue
 		}
-		found, example, err := inf.differences(ctx, l)
+		found, example, err := v.differences(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			log.V(1).Info("The cache could not be compared with the server", "err", err)
+			v.log.V(1).Info("The cache could not be compared with the server", "err", err)
 		case found > 0:
-			inf.health.differs(found)
-			inf.Relist(l.namespace, fmt.Errorf(
+			v.inf.health.differs(found)
+			v.inf.Relist(v.l.namespace, fmt.Errorf(
 				"compared with the server, the cache is wrong about %d objects, %s for one: events must have been lost",
 				found, example))
 		}
 	}
 }
 
-// stamp is what is compared of an object.
-type stamp struct {
-	uid             types.UID
-	resourceVersion string
-}
-
 // differences counts the objects that the server lists in another state than the store has, and names one.
 //
 // Events are always under way, so a difference proves nothing by itself. But if the store has reached the version of
-// the list, and a key has not been touched since before the list was asked for, then the store must hold what the list
+// the list, and a key has not been touched since before the list was requested, then the store must hold what the list
 // says.
-func (inf *SharedIndexInformer[T]) differences(ctx context.Context, l *listWatch[T]) (found int, example Key,
-	err error) {
+func (v *verifier[T]) differences(ctx context.Context) (found int, example Key, err error) {
 	var due uint64
-	begun := inf.asWriter(ctx, func() { l.touched, due = make(map[Key]struct{}), l.due })
+	begun := v.inf.writeUnless(ctx.Done(), func(*writer[T]) { v.l.touched, due = make(map[Key]struct{}), v.l.due })
 	if !begun {
 		return 0, example, ctx.Err()
 	}
-	before := l.health.get()
-	var listed map[Key]stamp
-	if panicked := lifecycle.Apart(func() { listed, err = inf.stamps(ctx, l) }); panicked != nil {
+	before := v.l.health.get()
+	var listed map[Key]Version
+	if panicked := lifecycle.Apart(func() { listed, err = v.list(ctx) }); panicked != nil {
 		err = fmt.Errorf("a method of an object: %w", panicked)
 	}
-	inf.asWriter(ctx, func() {
+	v.inf.writeUnless(ctx.Done(), func(w *writer[T]) {
 		// A list that was under way, or is due since, lets the store leap over what has happened; and it is a
 		// comparison by itself.
-		if h := l.health.get(); err == nil && h.Lists == before.Lists && before.Listed == before.Lists &&
-			l.due == due && !l.left {
-			found, example = inf.compare(l, listed)
+		if h := v.l.health.get(); err == nil && h.Lists == before.Lists && before.Listed == before.Lists &&
+			v.l.due == due && !v.l.left {
+			found, example = w.compare(v.l, listed)
 		}
-		l.touched = nil
+		v.l.touched = nil
 	})
 	return found, example, err
 }
 
-// touch takes note that a key's turn in the pipeline has come, even if nothing came of it: an object may be created and
-// deleted on its way to the store. The caller holds the writer token.
+// touch notes that the writer has dealt with a key, even if nothing came of it: an object may be created and deleted on
+// its way to the store. Only the writer calls it.
 func (l *listWatch[T]) touch(key Key) {
 	if l.touched != nil {
 		l.touched[key] = struct{}{}
 	}
 }
 
-// asWriter calls fn with the writer token, unless ctx ends before it is to be had.
-func (inf *SharedIndexInformer[T]) asWriter(ctx context.Context, fn func()) bool {
-	select {
-	case inf.writer <- struct{}{}:
-		defer inf.unlockWriter()
-		fn()
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// compare is the last part of differences. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) compare(l *listWatch[T], listed map[Key]stamp) (found int, example Key) {
+// compare is the last part of differences.
+func (w *writer[T]) compare(l *listWatch[T], listed map[Key]Version) (found int, example Key) {
 	differs := func(key Key) {
 		if _, touched := l.touched[key]; !touched {
 			found, example = found+1, key
 		}
 	}
 	nameless := false
-	for key, s := range listed {
-		if key.Name == "" { // it could not be read: see quarantine
+	for key, v := range listed {
+		if key.Name == "" { // it could not be read: see reflector.receive
 			nameless = true
 			continue
 		}
-		row, held := inf.store.Find(key)
-		_, invalid := inf.store.invalid[key]
-		if !invalid && (!held || s.uid != inf.store.Facts(row).uid ||
-			s.resourceVersion != inf.store.Facts(row).resourceVersion) {
+		row, held := w.store.Find(key)
+		_, invalid := w.store.invalid[key]
+		if !invalid && (!held || v.UID != w.store.Facts(row).uid ||
+			v.ResourceVersion != w.store.Facts(row).resourceVersion) {
 			differs(key)
 		}
 	}
 	if nameless {
 		return found, example // each of those that seem to be missing may be the one
 	}
-	for _, key := range inf.store.Keys() {
+	for _, key := range w.store.Keys() {
 		if _, exists := listed[key]; !exists && l.has(key) {
 			differs(key)
 		}
@@ -213,28 +200,28 @@ func (inf *SharedIndexInformer[T]) compare(l *listWatch[T], listed map[Key]stamp
 	return found, example
 }
 
-// stamps lists the objects as they were at the version that the store has reached. If the server answers with another
+// list requests the objects as they were at the version that the store has reached. If the server answers with another
 // version, it waits for the store to reach that.
-func (inf *SharedIndexInformer[T]) stamps(ctx context.Context, l *listWatch[T]) (map[Key]stamp, error) {
+func (v *verifier[T]) list(ctx context.Context) (map[Key]Version, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	opts := *l.reflector.wanted.Load()
-	opts.Limit = inf.pageSize
-	at := l.reached.get()
+	opts := *v.l.reflector.wanted.Load()
+	opts.Limit = v.inf.pageSize
+	at := v.l.reached.get()
 	opts.ResourceVersion, opts.ResourceVersionMatch = at, metav1.ResourceVersionMatchExact
-	stamps := make(map[Key]stamp)
+	listed := make(map[Key]Version)
 	for {
-		list, err := l.reflector.page(ctx, opts, pageTimeout, func(_ *metav1.ListMeta, arrived []wire.Event) error {
+		list, err := v.l.reflector.page(ctx, opts, pageTimeout, func(_ *metav1.ListMeta, arrived []wire.Event) error {
 			for _, a := range arrived {
 				object, err := meta.Accessor(a.Object)
 				if err != nil {
 					return err
 				}
 				if kube.IsNil(object) {
-					stamps[Key{}] = stamp{} // as good as one without a readable name
+					listed[Key{}] = Version{} // as good as one without a readable name
 					continue
 				}
-				stamps[KeyOf(object)] = stamp{object.GetUID(), object.GetResourceVersion()}
+				listed[KeyOf(object)] = Version{UID: object.GetUID(), ResourceVersion: object.GetResourceVersion()}
 			}
 			return nil
 		})
@@ -246,9 +233,9 @@ func (inf *SharedIndexInformer[T]) stamps(ctx context.Context, l *listWatch[T]) 
 			continue
 		}
 		if list.ResourceVersion != at {
-			err = inf.WaitForResourceVersion(ctx, l.namespace, list.ResourceVersion)
+			err = v.inf.WaitForResourceVersion(ctx, v.l.namespace, list.ResourceVersion)
 		}
-		return stamps, err
+		return listed, err
 	}
 }
 

@@ -38,8 +38,8 @@ func richPod(name string) *corev1.Pod {
 // tamper changes a cached object while nobody compares it, so that the race detector, which finds such changes in its
 // own way, has nothing to say.
 func tamper[T any](inf *SharedIndexInformer[T], change func()) {
-	inf.lockWriter()
-	defer inf.unlockWriter()
+	inf.token <- struct{}{}
+	defer func() { <-inf.token }()
 	change()
 }
 

@@ -142,9 +142,9 @@ func TestNothingIsMadeUpForAfterALongSleep(t *testing.T) {
 		require.NoError(t, err)
 		run(t, inf)
 		synctest.Wait()
-		inf.lockWriter() // a writer that is held up stands for a machine that is
+		inf.token <- struct{}{} // a writer that is held up stands for a machine that is
 		time.Sleep(time.Hour)
-		inf.unlockWriter()
+		<-inf.token
 		synctest.Wait()
 		require.LessOrEqual(t, resyncs.Load(), int64(2))
 		time.Sleep(time.Minute)

@@ -138,7 +138,7 @@ func TestAStreamOfThePastBringsNothingBack(t *testing.T) {
 				synctest.Wait()
 				told.lines()
 				if busy {
-					inf.lockWriter()
+					inf.token <- struct{}{}
 				}
 				p.Delete("default", "a")
 				p.Update("default", "b", func(*corev1.Pod) {})
@@ -159,7 +159,7 @@ func TestAStreamOfThePastBringsNothingBack(t *testing.T) {
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if busy {
-					inf.unlockWriter()
+					<-inf.token
 					synctest.Wait()
 					require.Equal(t, []string{"Deleted a", "Updated b"}, slices.Compact(told.lines()))
 				}
@@ -242,7 +242,7 @@ func TestALargeListIsNotHeldBack(t *testing.T) {
 			p.Update("default", o.Name, func(*corev1.Pod) {})
 		}
 		synctest.Wait()
-		inf.lockWriter()
+		inf.token <- struct{}{}
 		for _, o := range p.Objects() {
 			p.Update("default", o.Name, func(*corev1.Pod) {})
 		}
@@ -250,7 +250,7 @@ func TestALargeListIsNotHeldBack(t *testing.T) {
 		inf.Relist(metav1.NamespaceAll, nil)
 		time.Sleep(time.Second)
 		require.Contains(t, p.verbs(), "LIST")
-		inf.unlockWriter()
+		<-inf.token
 		synctest.Wait()
 		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
 		require.Nil(t, inf.Health().LastError)
@@ -643,12 +643,12 @@ func TestAnObjectThatARestoreBringsBackIsNotLost(t *testing.T) {
 		state := item[*corev1.Pod]{key: KeyOf(held), uid: held.UID, resourceVersion: held.ResourceVersion, value: held}
 		later := state
 		later.resourceVersion = "9"
-		inf.lockWriter()
-		defer inf.unlockWriter()
-		inf.apply(l, []delta[*corev1.Pod]{{item: state, epoch: 1}})
+		inf.token <- struct{}{}
+		defer func() { <-inf.token }()
+		inf.writer.apply(l, []delta[*corev1.Pod]{{item: state, epoch: 1}})
 		l.rewound = 2
-		inf.apply(l, []delta[*corev1.Pod]{{item: later, deleted: true, epoch: 1}, {item: state, epoch: 2}})
-		inf.events = nil // the history is of an informer that runs
+		inf.writer.apply(l, []delta[*corev1.Pod]{{item: later, deleted: true, epoch: 1}, {item: state, epoch: 2}})
+		inf.writer.events = nil // the history is of an informer that runs
 		require.Equal(t, []string{"a"}, names(inf))
 	})
 }

@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Scope is what an informer holds, of what its client can see.
@@ -93,17 +91,18 @@ func (inf *SharedIndexInformer[T]) Scope() Scope {
 // The error wraps [ErrScope] if the scope makes no sense, or is what the function given to NewNamespaced says of a
 // namespace; it is [ErrStopped] once Run has ended. Then nothing has changed.
 func (inf *SharedIndexInformer[T]) Rescope(to Scope) error {
-	if err := inf.rescope(to); err != nil {
+	var err error
+	if stopped := inf.write(func(w *writer[T]) { err = w.rescope(to) }); stopped != nil {
+		err = stopped
+	}
+	if err != nil {
 		return fmt.Errorf("informer %s: Rescope: %w", inf.name, err)
 	}
 	return nil
 }
 
-func (inf *SharedIndexInformer[T]) rescope(to Scope) error {
-	if err := inf.becomeWriter(); err != nil {
-		return err
-	}
-	defer inf.unlockWriter()
+func (w *writer[T]) rescope(to Scope) error {
+	inf := w.inf
 	from := inf.followed.Load()
 	next, err := inf.newFollowed(from, to)
 	if err != nil {
@@ -128,26 +127,24 @@ func (inf *SharedIndexInformer[T]) rescope(to Scope) error {
 	inf.mu.Unlock()
 	for _, l := range from.listWatches {
 		if !slices.Contains(next.listWatches, l) {
-			inf.leave(l)
+			w.leave(l)
 		}
 	}
-	inf.settle(inf.log) // it may have been complete but for those that have left
+	w.sync() // it may have been complete but for those that have left
 	return nil
 }
 
-// leave takes a list-watch that is no longer followed, and all that came by it, out of the informer. The caller holds
-// the writer token.
-func (inf *SharedIndexInformer[T]) leave(l *listWatch[T]) {
+// leave takes a list-watch that is no longer followed, and all that came by it, out of the informer.
+func (w *writer[T]) leave(l *listWatch[T]) {
 	l.left = true
 	if l.stop != nil {
 		l.stop() // its goroutines are waited for by Run: whatever they hang in, nobody else has to wait
 	}
 	defer func() { // an inline handler that is told of the sweep may end the goroutine
 		l.fifo.drop()
-		l.reached.move("")
-		lifecycle.Each(len(inf.listeners), func(i int) { inf.listeners[i].reach(inf.log, l.namespace, "") })
+		w.reach(l, "")
 	}()
-	inf.sweep(l, math.MaxUint64, inf.log)
+	w.sweep(l, math.MaxUint64)
 }
 
 // newFollowed returns what is to be followed for a scope. The list-watches that are followed already are the same, and

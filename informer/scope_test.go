@@ -160,7 +160,7 @@ func (w *land) agrees(inf *informerOfPods, handlers ...*history) {
 		require.NoError(w, told.folded(want))
 		require.NoError(w, told.err())
 	}
-	if inf.detector != nil {
+	if inf.writer.detector != nil {
 		require.NoError(w, mutations(inf))
 	}
 }
@@ -491,10 +491,10 @@ func TestAVersionIsReachedOfWhatIsSelected(t *testing.T) {
 		now := inf.ResourceVersion("one")
 		require.NotEmpty(t, now)
 		waits := make(chan error, 1)
-		inf.lockWriter()
+		inf.token <- struct{}{}
 		w.create("one", "x0", "x") // which is on its way to the store when the selection changes
 		synctest.Wait()
-		inf.unlockWriter()
+		<-inf.token
 		w.fail("one", hang)
 		w.rescope(inf, func(s *Scope) { s.LabelSelector = y })
 		go func() { waits <- inf.WaitForResourceVersion(t.Context(), "one", now) }()
@@ -586,10 +586,10 @@ func TestAnOldListDoesNotCompleteANewScope(t *testing.T) {
 			}
 			run(t, inf)
 			synctest.Wait()
-			inf.lockWriter() // nothing is applied yet
+			inf.token <- struct{}{} // nothing is applied yet
 			close(asked)
 			synctest.Wait()
-			inf.unlockWriter()
+			<-inf.token
 			require.NoError(t, inf.Rescope(Scope{LabelSelector: labels.SelectorFromSet(labels.Set{"x": ""})}))
 			synctest.Wait()
 			require.False(t, inf.HasSynced())

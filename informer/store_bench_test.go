@@ -52,7 +52,7 @@ func BenchmarkStoreUpdate(b *testing.B) {
 				resourceVersion: p.ResourceVersion, value: p}
 			s.Plan(it.key, p, func(err error) { require.NoError(b, err) })
 			s.Lock()
-			s.put(it, 1)
+			s.putLocked(it, 1)
 			s.Unlock()
 		}
 		for _, p := range versions[0] {

@@ -217,7 +217,7 @@ func (c laterNil) List(ctx context.Context, opts metav1.ListOptions) (*pointers,
 func TestVerifyingNeedsVersions(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Minute},
 		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-			inf.listeners = nil // it knows objects by their version
+			inf.writer.listeners = nil // it knows objects by their version
 			p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
 				list, err := p.podAPI.List(ctx, opts)
 				for i := range list.Items {

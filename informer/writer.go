@@ -6,6 +6,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -17,60 +19,117 @@ import (
 // chunk is how many changes are made under one lock: readers wait for no more.
 const chunk = 256
 
-// process applies to the store whatever the reflector has put into the FIFO, and tells the listeners. It is the writer
-// of the store but for AddHandler and AddIndex, which borrow the token.
+// writer changes the store and tells the handlers what has changed. There is one, and [SharedIndexInformer.write] is
+// the only way to it: one goroutine at a time has it. That is no mutex, because handlers and index functions, the
+// user's code, run meanwhile: see HandlerOptions.Inline and AddIndex for what they may not do.
 //
-// Index functions and inline handlers run on its goroutine. If one ends it (runtime.Goexit) the chunk in hand is
-// brought to its end first, by what is deferred and by lifecycle.Each, and another goroutine calls process again.
-func (inf *SharedIndexInformer[T]) process(ctx context.Context, log klog.Logger) {
-	defer inf.pulse.does(resting)
-	for {
-		if inf.taking != nil { // the goroutine before this one did not get through with it
-			inf.take(ctx, log)
+// Index functions and inline handlers may end the goroutine that has the writer (runtime.Goexit). What is deferred, and
+// lifecycle.Each, then bring the chunk in hand to its end first.
+type writer[T any] struct {
+	// These never change.
+	inf    *SharedIndexInformer[T]
+	store  *indexer[T]
+	health *health
+
+	// These belong to the goroutine that has the writer. events, repeats and recovered are what is still to be told:
+	// changes, states that came again without a change, and keys of objects that could not be taken and now have been.
+	// detector is nil unless Options.DetectMutations.
+	listeners       []*listener[T]
+	events, repeats []Event[T]
+	recovered       []Key
+	detector        *detector[T]
+	// Run sets these two before other goroutines use them. reminder fires when the turn of a key may have come, and
+	// only the goroutine that has the writer resets it: see remind.
+	log      klog.Logger
+	reminder *time.Timer
+
+	// The goroutine that has the writer sets these; every goroutine may read them. every is true while one of the
+	// listeners wants every change; inside is the inline listener whose handler is being called, which Run names if it
+	// never returns.
+	every  atomic.Bool
+	inside atomic.Pointer[listener[T]]
+}
+
+// write calls fn with the writer. The error is [ErrStopped], and fn is not called, if Run returned while another
+// goroutine had the writer: user code may keep it for ever.
+func (inf *SharedIndexInformer[T]) write(fn func(*writer[T])) error {
+	if !inf.writeUnless(inf.stopped, fn) {
+		return ErrStopped
+	}
+	return nil
+}
+
+// writeUnless calls fn with the writer and returns true, or returns false if another goroutine has the writer until
+// ended is closed.
+func (inf *SharedIndexInformer[T]) writeUnless(ended <-chan struct{}, fn func(*writer[T])) bool {
+	select {
+	case inf.token <- struct{}{}:
+	default:
+		select {
+		case inf.token <- struct{}{}:
+		case <-ended:
+			return false
 		}
-		for _, l := range inf.followed.Load().listWatches {
-			if b, any := l.fifo.pop(); any {
-				inf.taking, inf.taken = l, b
-				inf.take(ctx, log)
+	}
+	defer func() { <-inf.token }()
+	fn(&inf.writer)
+	return true
+}
+
+// feeder is the goroutine that applies to the store what the reflectors have put into the FIFOs. If user code ends that
+// goroutine, another one calls run again.
+type feeder[T any] struct {
+	inf   *SharedIndexInformer[T]
+	pulse pulse
+	// The goroutine alone looks at these: a batch that is not in the store as a whole, and the FIFO's list-watch; nil if
+	// there is none.
+	batch batch[T]
+	from  *listWatch[T]
+}
+
+// run returns when ctx has ended.
+func (f *feeder[T]) run(ctx context.Context) {
+	defer f.pulse.does(resting)
+	for {
+		if f.from != nil { // the goroutine before this one did not get through with it
+			f.apply(ctx)
+		}
+		for _, l := range f.inf.followed.Load().listWatches {
+			if b, filled := l.fifo.pop(); filled {
+				f.batch, f.from = b, l
+				f.apply(ctx)
 			}
 		}
-		inf.pulse.does(resting)
+		f.pulse.does(resting)
 		select {
 		case <-ctx.Done():
 			return
-		case <-inf.reminder.C:
-			inf.pulse.does(storing)
-			inf.write(func() { inf.remind(log) })
-		case <-inf.ready:
+		case <-f.inf.writer.reminder.C:
+			f.pulse.does(storing)
+			_ = f.inf.write((*writer[T]).remind) // it fails only when Run has given this goroutine up, as below
+		case <-f.inf.ready:
 		}
 	}
 }
 
-// write calls fn with the writer token.
-func (inf *SharedIndexInformer[T]) write(fn func()) {
-	inf.lockWriter()
-	defer inf.unlockWriter()
-	fn()
-}
-
-// take applies what has been taken from a list-watch, unless ctx ends or the list-watch leaves before.
-func (inf *SharedIndexInformer[T]) take(ctx context.Context, log klog.Logger) {
-	l, b := inf.taking, &inf.taken
+// apply applies the batch, unless ctx ends or the list-watch leaves the scope before.
+func (f *feeder[T]) apply(ctx context.Context) {
+	l, b := f.from, &f.batch
 	l.rewound = max(l.rewound, b.rewound)
 	for ctx.Err() == nil {
 		deltas := b.next(chunk)
 		if len(deltas) == 0 {
 			break
 		}
-		inf.pulse.does(storing)
-		inf.write(func() {
+		f.pulse.does(storing)
+		_ = f.inf.write(func(w *writer[T]) {
 			if !l.left {
-				defer inf.tell(log)
-				inf.apply(l, deltas)
+				defer w.tell()
+				w.apply(l, deltas)
 			}
 		})
 	}
-	inf.taking = nil
+	f.from = nil
 	defer func() {
 		l.fifo.applied(*b)
 		*b = batch[T]{}
@@ -78,85 +137,99 @@ func (inf *SharedIndexInformer[T]) take(ctx context.Context, log klog.Logger) {
 	if ctx.Err() != nil {
 		return
 	}
-	inf.pulse.does(storing)
-	inf.write(func() {
+	f.pulse.does(storing)
+	_ = f.inf.write(func(w *writer[T]) {
 		if !l.left {
-			inf.finish(l, *b, log)
+			w.finish(l, *b)
 		}
 	})
 }
 
-// apply changes the store by a few deltas of a list-watch and leaves in inf.events what there is to tell. The caller
-// holds the writer token.
-func (inf *SharedIndexInformer[T]) apply(l *listWatch[T], deltas []delta[T]) {
-	defer inf.commit(l, deltas)
-	// First the users' index functions, without a lock: this goroutine is the only writer, so what it sees now is what
-	// it will find then. Of two deltas of one key, which stand next to each other, the first is a deletion: unless that
+// watch lets the list-watches know, until ctx ends, when the goroutine is stuck.
+func (f *feeder[T]) watch(ctx context.Context) {
+	know := func(err error) {
+		for _, l := range f.inf.followed.Load().listWatches {
+			l.health.knows(stuckStore, err)
+		}
+	}
+	f.pulse.watch(ctx, "store", know, func() { know(nil) })
+}
+
+// apply changes the store by a few deltas of a list-watch, and leaves in events what there is to tell.
+func (w *writer[T]) apply(l *listWatch[T], deltas []delta[T]) {
+	defer w.commit(l, deltas)
+	// First the users' index functions, without a lock: nobody else changes the store, so what is seen now is what
+	// commit will find. Of two deltas of one key, which stand next to each other, the first is a deletion: unless that
 	// is stale, there is nothing to compare the second with.
 	lifecycle.Each(len(deltas), func(i int) {
 		d := &deltas[i]
 		l.touch(d.key)
-		d.stale = inf.stale(l, d) && (i == 0 || deltas[i-1].key != d.key || deltas[i-1].stale)
+		d.stale = w.stale(l, d) && (i == 0 || deltas[i-1].key != d.key || deltas[i-1].stale)
 		if !d.deleted && !d.stale && d.invalid == nil {
-			inf.store.Plan(d.key, d.value, inf.health.badObject)
+			w.store.Plan(d.key, d.value, w.health.badObject)
 		}
 	})
 }
 
-// commit is what apply does once the index functions have been called.
-func (inf *SharedIndexInformer[T]) commit(l *listWatch[T], deltas []delta[T]) {
-	s := inf.store
+// commit makes the changes of apply, all of them under one lock.
+func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 	initial := !l.health.complete()
-	inf.events = slices.Grow(inf.events, len(deltas))
-	s.Lock()
-	defer s.Unlock()
+	w.events = slices.Grow(w.events, len(deltas))
+	w.store.Lock()
+	defer w.store.Unlock()
 	for i := range deltas {
 		d := &deltas[i]
-		row, held := s.Find(d.key)
+		row, held := w.store.Find(d.key)
 		switch {
-		case d.stale && !held:
-			continue
 		case d.stale:
-			f := s.Facts(row)
-			f.epoch = max(f.epoch, uint32(d.epoch))
-			if f.resourceVersion == d.resourceVersion {
-				delete(s.invalid, d.key)
-				if !d.deleted && inf.every.Load() {
-					inf.repeats = append(inf.repeats, repeated(s.item(row)))
-				}
-			}
-			continue
-		case d.deleted:
-			delete(s.invalid, d.key)
 			if held {
-				inf.removed(l, row, d)
+				w.seenAgainLocked(row, d)
 			}
-			continue
+		case d.deleted:
+			delete(w.store.invalid, d.key)
+			if held {
+				w.removeLocked(l, row, d)
+			}
 		case d.invalid != nil:
-			// It exists, so it is not deleted, and nobody is told anything: the last good state of this object stays.
-			s.invalid[d.key] = rejection{d.invalid, d.epoch}
+			// It exists, so it is not deleted, and no handler is told anything: the last good state of this object
+			// stays.
+			w.store.invalid[d.key] = rejection{d.invalid, d.epoch}
 			switch {
-			case held && d.uid != "" && s.Facts(row).uid != d.uid:
-				inf.removed(l, row, nil)
+			case held && d.uid != "" && w.store.Facts(row).uid != d.uid:
+				w.removeLocked(l, row, nil)
 			case held:
-				s.Facts(row).epoch = uint32(d.epoch)
+				w.store.Facts(row).epoch = uint32(d.epoch)
 			}
-			continue
-		case held && s.Facts(row).uid != d.uid:
-			inf.removed(l, row, nil)
-			held = false
+		default:
+			if held && w.store.Facts(row).uid != d.uid {
+				w.removeLocked(l, row, nil)
+				held = false
+			}
+			event := Event[T]{Type: Added, Key: d.key, UID: d.uid, ResourceVersion: d.resourceVersion, New: d.value,
+				Initial: initial}
+			if held {
+				event.Type, event.Old, event.Initial = Updated, w.store.Value(row), false
+			}
+			if _, was := w.store.invalid[d.key]; was {
+				delete(w.store.invalid, d.key)
+				w.recovered = append(w.recovered, d.key)
+			}
+			w.store.putLocked(d.item, d.epoch)
+			w.events = append(w.events, event)
 		}
-		event := Event[T]{Type: Added, Key: d.key, UID: d.uid, ResourceVersion: d.resourceVersion, New: d.value,
-			Initial: initial}
-		if held {
-			event.Type, event.Old, event.Initial = Updated, s.Value(row), false
-		}
-		if _, was := s.invalid[d.key]; was {
-			delete(s.invalid, d.key)
-			inf.recovered = append(inf.recovered, d.key)
-		}
-		s.put(d.item, d.epoch)
-		inf.events = append(inf.events, event)
+	}
+}
+
+// seenAgainLocked notes that a list or watch has repeated the state in that row, or has told of an older one.
+func (w *writer[T]) seenAgainLocked(row store.Row, d *delta[T]) {
+	f := w.store.Facts(row)
+	f.epoch = max(f.epoch, uint32(d.epoch))
+	if f.resourceVersion != d.resourceVersion {
+		return
+	}
+	delete(w.store.invalid, d.key)
+	if !d.deleted && w.every.Load() {
+		w.repeats = append(w.repeats, repeated(w.store.item(row)))
 	}
 }
 
@@ -166,95 +239,183 @@ func (inf *SharedIndexInformer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 // In a list, the version says whether it is the same state. It need not be where a watch calls it a change, for there
 // are servers that change an object and not its version, nor if one of the versions is from before a rewind, and the
 // other from after it: then the values are compared, which is rare.
-func (inf *SharedIndexInformer[T]) stale(l *listWatch[T], d *delta[T]) bool {
-	row, held := inf.store.Find(d.key)
+func (w *writer[T]) stale(l *listWatch[T], d *delta[T]) bool {
+	row, held := w.store.Find(d.key)
 	if !held || d.resourceVersion == "" {
 		return d.repeated
 	}
-	f := inf.store.Facts(row)
-	related := (uint64(f.epoch) < l.rewound) == (d.epoch < l.rewound)
+	f := w.store.Facts(row)
+	comparable := (uint64(f.epoch) < l.rewound) == (d.epoch < l.rewound)
 	switch {
-	case related && kube.Older(d.resourceVersion, f.resourceVersion):
+	case comparable && kube.Older(d.resourceVersion, f.resourceVersion):
 		return true
 	case d.repeated && d.resourceVersion != f.resourceVersion:
 		return true
 	case d.deleted || f.uid != d.uid || f.resourceVersion != d.resourceVersion:
 		return false
-	case related && !d.changed || d.invalid != nil:
+	case comparable && !d.changed || d.invalid != nil:
 		return true
 	default:
-		return reflect.DeepEqual(inf.store.Value(row), d.value)
+		return reflect.DeepEqual(w.store.Value(row), d.value)
 	}
 }
 
-// removed takes a row out of the store. d is the deletion if the server has told of one, of that object, with its last
-// state. The store's lock is held.
-func (inf *SharedIndexInformer[T]) removed(l *listWatch[T], row store.Row, d *delta[T]) {
-	it := inf.store.item(row)
+// removeLocked takes a row out of the store. d is the deletion of that object, with its last state, if the server has
+// sent one.
+func (w *writer[T]) removeLocked(l *listWatch[T], row store.Row, d *delta[T]) {
+	it := w.store.item(row)
 	event := Event[T]{Type: Deleted, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, Old: it.value,
 		FinalStateUnknown: true}
 	if d != nil && !d.unseen && d.uid == it.uid {
 		event.ResourceVersion, event.Old, event.FinalStateUnknown = d.resourceVersion, d.value, false
 	}
 	l.touch(event.Key)
-	inf.store.remove(row)
-	inf.events = append(inf.events, event)
+	w.store.removeLocked(row)
+	w.events = append(w.events, event)
 }
 
-// repeated is what there is to tell of an object that has not changed.
+// repeated is the event of an object that has not changed.
 func repeated[T any](it item[T]) Event[T] {
 	return Event[T]{Type: Updated, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, Old: it.value,
 		New: it.value, Resync: true}
 }
 
+// tell hands events to every listener, and repeats to those that want every change. No key is in both. It also logs
+// which objects can be taken again.
+func (w *writer[T]) tell() {
+	for _, key := range w.recovered {
+		w.health.goodObject(key)
+	}
+	w.recovered = w.recovered[:0]
+	if len(w.events)+len(w.repeats) == 0 {
+		return
+	}
+	if w.detector != nil {
+		for _, e := range w.events {
+			w.detector.saw(e, w.health)
+		}
+	}
+	stored := w.store.Len()
+	// Listeners keep the events, even one that is removed while it is told. Inline ones do not: if all are inline, the
+	// array is used again.
+	kept := slices.ContainsFunc(w.listeners, func(l *listener[T]) bool { return !l.inline })
+	defer func() {
+		w.forgetRemoved()
+		if kept {
+			w.events = nil
+		}
+		clear(w.events) // or they would keep objects alive
+		w.events, w.repeats = w.events[:0], nil
+	}()
+	if len(w.repeats) > 0 {
+		defer lifecycle.Each(len(w.listeners), func(i int) {
+			if l := w.listeners[i]; l.every {
+				w.push(l, stored, w.repeats)
+			}
+		})
+	}
+	lifecycle.Each(len(w.listeners), func(i int) { w.push(w.listeners[i], stored, w.events) })
+}
+
+// push hands events to one listener.
+func (w *writer[T]) push(l *listener[T], stored int, events []Event[T]) {
+	if l.inline {
+		w.inside.Store(l)
+		defer w.inside.Store(nil)
+	}
+	l.push(w.log, stored, events...)
+}
+
+// join tells a listener of everything that the store holds, which it adds to those that are told of changes. The store
+// does not change meanwhile, so there is neither a gap nor a repeat between the two.
+func (w *writer[T]) join(l *listener[T]) error {
+	w.inf.mu.Lock()
+	ending := w.inf.ending
+	if w.inf.listen != nil {
+		w.inf.listen(l)
+	}
+	w.inf.mu.Unlock()
+	if ending {
+		return ErrStopped
+	}
+	stored := w.store.Rows()
+	var joined []Event[T]
+	for row := range store.Row(stored) {
+		it := w.store.item(row)
+		joined = append(joined, Event[T]{Type: Added, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion,
+			New: it.value, Initial: true})
+		if len(joined) == chunk {
+			w.push(l, stored, joined)
+			joined = nil
+		}
+	}
+	if w.inf.HasSynced() {
+		joined = append(joined, Event[T]{}) // the mark: see listener
+	}
+	w.push(l, stored, joined)
+	w.forgetRemoved() // where nothing changes, tell does not do it
+	w.listeners = append(w.listeners, l)
+	w.every.Store(w.every.Load() || l.every)
+	if l.resync != nil && w.inf.HasSynced() {
+		w.reminder.Reset(0)
+	}
+	return nil
+}
+
+// forgetRemoved forgets the listeners that have been removed.
+func (w *writer[T]) forgetRemoved() {
+	listening := len(w.listeners)
+	w.listeners = slices.DeleteFunc(w.listeners, (*listener[T]).isRemoved)
+	if len(w.listeners) != listening {
+		w.every.Store(slices.ContainsFunc(w.listeners, func(l *listener[T]) bool { return l.every }))
+	}
+}
+
 // finish makes true what a batch says once all of its deltas have been applied: a list is complete, a version has been
-// reached. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) finish(l *listWatch[T], b batch[T], log klog.Logger) {
-	defer inf.settle(log)
+// reached.
+func (w *writer[T]) finish(l *listWatch[T], b batch[T]) {
+	defer w.sync()
 	defer func() {
 		if b.complete >= l.due {
 			l.health.listed(b.complete)
 		}
 		if b.complete != 0 {
-			l.health.knows(withheldSweep, inf.withheld(l, b.complete))
+			l.health.knows(withheldSweep, w.withheld(l, b.complete))
 		}
 		if b.resourceVersion != "" && l.health.complete() {
-			l.reached.move(b.resourceVersion)
-			lifecycle.Each(len(inf.listeners), func(i int) {
-				inf.listeners[i].reach(log, l.namespace, b.resourceVersion)
-			})
+			w.reach(l, b.resourceVersion)
 		}
 	}()
 	if b.sweep != 0 {
-		inf.sweep(l, b.sweep, log)
+		w.sweep(l, b.sweep)
 		l.swept = b.sweep
 	}
 }
 
-// settle says, once it is so, that the store is complete. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) settle(log klog.Logger) {
-	c := inf.followed.Load()
+// reach makes known that the store has reached that version of a list-watch; empty: it holds nothing of it any more.
+func (w *writer[T]) reach(l *listWatch[T], resourceVersion string) {
+	l.reached.move(resourceVersion)
+	lifecycle.Each(len(w.listeners), func(i int) { w.listeners[i].reach(w.log, l.namespace, resourceVersion) })
+}
+
+// sync closes Synced, and tells the listeners the mark, once every list-watch is complete in the store.
+func (w *writer[T]) sync() {
+	c := w.inf.followed.Load()
 	if closed(c.synced) || len(incomplete(c.listWatches)) > 0 {
 		return
 	}
 	close(c.synced)
-	inf.events = append(inf.events, Event[T]{}) // the mark: see listener
-	defer inf.remind(log)
-	inf.tell(log)
+	w.events = append(w.events, Event[T]{}) // the mark: see listener
+	defer w.remind()
+	w.tell()
 }
 
-// sweep removes what a list-watch's list of that epoch did not contain. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) sweep(l *listWatch[T], epoch uint64, log klog.Logger) {
-	s := inf.store
-	s.Lock()
-	maps.DeleteFunc(s.invalid, func(key Key, r rejection) bool { return r.epoch < epoch && l.has(key) })
-	s.Unlock()
-	var swept []store.Row
-	for row := range store.Row(s.Rows()) {
-		if uint64(s.Facts(row).epoch) < epoch && l.has(s.Key(row)) {
-			swept = append(swept, row)
-		}
-	}
+// sweep removes what a list-watch's list of that epoch did not contain.
+func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
+	w.store.Lock()
+	maps.DeleteFunc(w.store.invalid, func(key Key, r rejection) bool { return r.epoch < epoch && l.has(key) })
+	w.store.Unlock()
+	swept := w.unseenSince(l, epoch)
 	slices.Reverse(swept) // what moves into the gap of a row that was removed stood behind it, and stays
 	lifecycle.Loop(func() bool {
 		if len(swept) == 0 {
@@ -262,97 +423,35 @@ func (inf *SharedIndexInformer[T]) sweep(l *listWatch[T], epoch uint64, log klog
 		}
 		rows := swept[:min(chunk, len(swept))]
 		swept = swept[len(rows):]
-		s.Lock()
+		w.store.Lock()
 		for _, row := range rows {
-			inf.removed(l, row, nil)
+			w.removeLocked(l, row, nil)
 		}
-		s.Unlock()
-		inf.tell(log)
+		w.store.Unlock()
+		w.tell()
 		return true
 	})
 }
 
-// withheld returns why what a list-watch's complete list of that epoch did not contain is kept, or nil if nothing is.
-// The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) withheld(l *listWatch[T], epoch uint64) error {
+// unseenSince returns the rows of a list-watch that no list from that epoch on, or the watch after it, has seen.
+func (w *writer[T]) unseenSince(l *listWatch[T], epoch uint64) (rows []store.Row) {
+	for row := range store.Row(w.store.Rows()) {
+		if uint64(w.store.Facts(row).epoch) < epoch && l.has(w.store.Key(row)) {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// withheld returns why the store keeps what a complete list of that epoch did not contain, or nil if it keeps nothing.
+func (w *writer[T]) withheld(l *listWatch[T], epoch uint64) error {
 	if l.swept >= epoch {
 		return nil
 	}
-	kept := 0
-	for row := range store.Row(inf.store.Rows()) {
-		if uint64(inf.store.Facts(row).epoch) < epoch && l.has(inf.store.Key(row)) {
-			kept++
-		}
-	}
+	kept := len(w.unseenSince(l, epoch))
 	if kept == 0 {
 		return nil
 	}
 	return fmt.Errorf("the latest list held objects whose names could not be read; so %d that it did not name are "+
-		"kept, "+
-		"though they may have been deleted", kept)
-}
-
-// watchStore lets the list-watches know, until ctx ends, when the goroutine that feeds the store is stuck.
-func (inf *SharedIndexInformer[T]) watchStore(ctx context.Context) {
-	know := func(err error) {
-		for _, l := range inf.followed.Load().listWatches {
-			l.health.knows(stuckStore, err)
-		}
-	}
-	inf.pulse.watch(ctx, "store", know, func() { know(nil) })
-}
-
-// tell hands inf.events to every listener, and inf.repeats to those that want them. No key is in both. It also logs
-// which objects can be taken again. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) tell(log klog.Logger) {
-	for _, key := range inf.recovered {
-		inf.health.goodObject(key)
-	}
-	inf.recovered = inf.recovered[:0]
-	if len(inf.events)+len(inf.repeats) == 0 {
-		return
-	}
-	if inf.detector != nil {
-		for _, e := range inf.events {
-			inf.detector.saw(e, inf.health)
-		}
-	}
-	stored := inf.store.Len()
-	// Listeners keep them, even one that is removed while it is told. Where all are inline nobody does, and the space
-	// is used again.
-	kept := slices.ContainsFunc(inf.listeners, func(l *listener[T]) bool { return !l.inline })
-	defer func() {
-		listening := len(inf.listeners)
-		inf.listeners = slices.DeleteFunc(inf.listeners, (*listener[T]).isRemoved)
-		if len(inf.listeners) != listening {
-			inf.countEvery()
-		}
-		if kept {
-			inf.events = nil
-		}
-		clear(inf.events) // or they would keep objects alive
-		inf.events, inf.repeats = inf.events[:0], nil
-	}()
-	if len(inf.repeats) > 0 {
-		defer lifecycle.Each(len(inf.listeners), func(i int) {
-			if l := inf.listeners[i]; l.every {
-				inf.push(l, log, stored, inf.repeats)
-			}
-		})
-	}
-	lifecycle.Each(len(inf.listeners), func(i int) { inf.push(inf.listeners[i], log, stored, inf.events) })
-}
-
-// countEvery notes whether some listener wants every change. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) countEvery() {
-	inf.every.Store(slices.ContainsFunc(inf.listeners, func(l *listener[T]) bool { return l.every }))
-}
-
-// push hands events to one listener. The caller holds the writer token.
-func (inf *SharedIndexInformer[T]) push(l *listener[T], log klog.Logger, stored int, events []Event[T]) {
-	if l.inline {
-		inf.inside.Store(l)
-		defer inf.inside.Store(nil)
-	}
-	l.push(log, stored, events...)
+		"kept, though they may have been deleted", kept)
 }
