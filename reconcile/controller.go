@@ -143,7 +143,7 @@ func (c *Controller) start(taking, acting context.Context, group *lifecycle.Grou
 // failures stay counted.
 func (c *Controller) putBack(claim workqueue.Claim[Key]) {
 	c.queue.Add(claim.Key())
-	claim.Park(0)
+	claim.Rest(0)
 }
 
 // handle reconciles one key and ends its claim, in every case.
@@ -152,7 +152,7 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 	c, key := w.Controller, claim.Key()
 	if c.ledger.park(key) {
 		w.log.V(4).Info("Parked until the caches have seen what the last run wrote, and may be acted on", "key", key)
-		claim.Park(0) // what settles the last of its debts adds it, be that before this line
+		claim.Rest(0) // what settles the last of its debts adds it, be that before this line
 		return
 	}
 	if w.taking.Err() != nil || w.acting.Err() != nil {
@@ -162,7 +162,7 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 	w.began = time.Now()
 	r := &run{worker: w, key: key}
 	if rest := c.trail.begin(r); rest > 0 {
-		claim.Park(rest)
+		claim.Rest(rest)
 		return
 	}
 	defer w.finish(r) // even if Reconcile ends the goroutine

@@ -18,7 +18,7 @@ import (
 //	DoneAfter   succeeded        are forgotten        after a delay that it chose
 //	Retry       failed           are one more         when the rate limiter says so
 //	RetryAfter  failed           are one more         after a delay that it chose
-//	Park        left it open     stay what they are   no, or after the longest wait for somebody to add it
+//	Rest        left it open     stay what they are   no, or after the longest wait for somebody to add it
 //
 // After a shutdown nothing is queued again by an outcome; what it asked for is reported by [Queue.Drain].
 type Claim[K comparable] struct {
@@ -78,11 +78,11 @@ func (c Claim[K]) RetryAfter(d time.Duration) {
 	}
 }
 
-// Park ends the claim without a verdict: the key rests until somebody adds it, or until longest has passed if that is
+// Rest ends the claim without a verdict: the key rests until somebody adds it, or until longest has passed if that is
 // positive, and its failures stay counted.
-func (c Claim[K]) Park(longest time.Duration) {
+func (c Claim[K]) Rest(longest time.Duration) {
 	if c.use() {
-		c.q.end(c.turn, outcome{again: longest > 0, after: longest, parked: true})
+		c.q.end(c.turn, outcome{again: longest > 0, after: longest, rests: true})
 	}
 }
 
@@ -107,16 +107,16 @@ func (q *Queue[K]) end(t *turn[K], o outcome) {
 
 // outcome is how a run ended.
 type outcome struct {
-	again  bool          // the run itself asks for another one
-	after  time.Duration // with again: how long from now
-	parked bool          // with again: no verdict, so no retry
+	again bool          // the run itself asks for another one
+	after time.Duration // with again: how long from now
+	rests bool          // with again: no verdict, so no retry
 }
 
 // finish ends the hand-out of t. It is called with the lock held and returns without it.
 func (q *Queue[K]) finish(t *turn[K], o outcome) {
 	e, priority, started := t.entry, t.priority, t.started
 	if o.again {
-		if !o.parked {
+		if !o.rests {
 			q.counts.retries++
 		}
 		if o.after > 0 || q.down {
@@ -131,7 +131,7 @@ func (q *Queue[K]) finish(t *turn[K], o outcome) {
 		t.dirty, t.priority = false, t.dirtyPriority
 		q.enqueue(t)
 	} else {
-		q.rest(e)
+		q.release(e)
 	}
 	q.settle()
 	if q.opts.Metrics == nil {

@@ -113,7 +113,7 @@ func TestOutcomesAndFailures(t *testing.T) {
 		require.Equal(t, 3, q.NumRequeues("a"))
 		take1(t, q, "a").RetryAfter(time.Hour)
 		require.Equal(t, 4, q.NumRequeues("a"), "a failure with a delay of its own")
-		take1(t, q, "a").Park(0)
+		take1(t, q, "a").Rest(0)
 		require.Equal(t, 4, q.NumRequeues("a"), "no verdict")
 		require.Equal(t, 1, q.Stats().Failing, "also of a key that is not in the queue")
 		require.Zero(t, q.entries.n)

@@ -25,7 +25,7 @@ func (q *Queue[K]) Cancel(key K) bool {
 	q.clearAlarm(e, asked)
 	q.clearAlarm(e, left)
 	if e.turn == nil || e.turn.state == idle {
-		q.rest(e)
+		q.release(e)
 	}
 	return true
 }

@@ -138,8 +138,8 @@ func TestOutcomeReplacesOutcome(t *testing.T) {
 		"Retry":   {func(c Claim[string]) { c.Retry() }, runs{5 * ms}, runs{5 * ms, 30 * time.Minute}},
 		"RetryAfter": {func(c Claim[string]) { c.RetryAfter(2 * time.Hour) }, runs{2 * time.Hour},
 			runs{30 * time.Minute}},
-		"Park":             {func(c Claim[string]) { c.Park(0) }, nil, runs{30 * time.Minute}},
-		"Park for a while": {func(c Claim[string]) { c.Park(time.Hour) }, runs{time.Hour}, runs{30 * time.Minute}},
+		"Rest":             {func(c Claim[string]) { c.Rest(0) }, nil, runs{30 * time.Minute}},
+		"Rest for a while": {func(c Claim[string]) { c.Rest(time.Hour) }, runs{time.Hour}, runs{30 * time.Minute}},
 	} {
 		for others, want := range map[bool]runs{false: test.alone, true: test.others} {
 			t.Run(name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestOutcomeReplacesOutcome(t *testing.T) {
 					began, got := time.Now(), runs(nil)
 					for c, err := q.Take(ctx); err == nil; c, err = q.Take(ctx) {
 						got = append(got, time.Since(began))
-						c.Park(0)
+						c.Rest(0)
 					}
 					require.Equal(t, want, got)
 				})

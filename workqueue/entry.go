@@ -153,8 +153,8 @@ func (q *Queue[K]) enter(key K, hash uint32, groupName string) *entry[K] {
 	return e
 }
 
-// rest is called when e has no turn any more: an entry that has no alarm either leaves.
-func (q *Queue[K]) rest(e *entry[K]) {
+// release is called when e has no turn any more: an entry that has no alarm either leaves.
+func (q *Queue[K]) release(e *entry[K]) {
 	t := e.turn
 	if e.delayed() {
 		if t != nil && t.group == nil {

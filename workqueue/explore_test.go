@@ -160,7 +160,7 @@ func (w *world) stray(i int) bool {
 		return false
 	}
 	me.claim.Done()
-	me.claim.Park(0)
+	me.claim.Rest(0)
 	w.q.Done(me.claim.Key())
 	return true
 }

@@ -100,7 +100,7 @@ func TestFaultD3StrayDone(t *testing.T) {
 	one.DoneAfter(0)
 	one.Retry()
 	one.RetryAfter(0)
-	one.Park(0)
+	one.Rest(0)
 	require.Equal(t, 1, q.Stats().Active, "the second claim is untouched")
 	require.Zero(t, q.NumRequeues("a"))
 	two.Done()

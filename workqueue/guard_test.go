@@ -90,7 +90,7 @@ func TestUserCodeThatPanicsOrExits(t *testing.T) {
 		"DoneAfter":  {func(c Claim[string]) { c.DoneAfter(time.Hour) }, 2, time.Hour},
 		"Retry":      {func(c Claim[string]) { c.Retry() }, 2, defaultMost},
 		"RetryAfter": {func(c Claim[string]) { c.RetryAfter(time.Minute) }, 2, time.Minute},
-		"Park":       {func(c Claim[string]) { c.Park(time.Minute) }, 1, time.Minute},
+		"Rest":       {func(c Claim[string]) { c.Rest(time.Minute) }, 1, time.Minute},
 	}
 	for how, fail := range map[string]func(){"panic": panics, "Goexit": runtime.Goexit} {
 		for name, test := range calls {

@@ -29,7 +29,7 @@ type Stats struct {
 	LongestActive time.Duration // the longest of them: longest_running_processor_seconds
 
 	Adds    uint64 // times that a key began to wait; adding a waiting key does not count: adds_total
-	Retries uint64 // times that a key was to come back, after a delay or rate-limited, other than parked: retries_total
+	Retries uint64 // times that a key was to come back, after a delay or rate-limited, other than by Claim.Rest: retries_total
 	Strays  uint64 // calls that would have ended a hand-out that was not there
 	Panics  uint64 // calls of the functions and interfaces in Options that panicked
 

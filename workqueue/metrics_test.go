@@ -64,7 +64,7 @@ func TestAParkedKeyIsNoRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options[string]{})
 		q.Add("a")
-		take(t, q).Park(time.Second)
+		take(t, q).Rest(time.Second)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.Zero(t, q.Stats().Retries)

@@ -282,7 +282,7 @@ func play(script []byte, bug string) error {
 				c.RetryAfter(d)
 				m.end(c.key, i+1, outcome{again: true, after: d})
 			case 4:
-				c.Park(0)
+				c.Rest(0)
 				m.end(c.key, i+1, outcome{})
 			}
 		case 11:

@@ -190,7 +190,7 @@ func TestOneTimeUnderOneHoldOfTheLock(t *testing.T) {
 		q.setAlarm(q.enter(1, q.entries.hash(1), ""), asked, time.Hour, 0)
 		require.Equal(t, now, q.now())
 		q.clearAlarm(q.entries.get(1, q.entries.hash(1)), asked)
-		q.rest(q.entries.get(1, q.entries.hash(1)))
+		q.release(q.entries.get(1, q.entries.hash(1)))
 		q.mu.Unlock()
 		last = now
 	}
