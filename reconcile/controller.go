@@ -90,7 +90,10 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 		c.recorder = &guardedRecorder{guard{what: "Recorder", controller: name}, told}
 		queue.Metrics = c.recorder
 	}
-	c.queue = workqueue.New(queue)
+	var err error
+	if c.queue, err = workqueue.New(queue); err != nil {
+		return nil, fmt.Errorf("NewController %q: %w", name, err)
+	}
 	if c.workers == 0 {
 		c.workers = 1
 	}

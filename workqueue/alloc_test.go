@@ -15,7 +15,7 @@ import (
 // TestNoAllocations is about the steady state: keys come and go, workers wait and are woken.
 func TestNoAllocations(t *testing.T) {
 	keys := manyKeys(100)
-	q := New(Options[name]{})
+	q := newQueue(Options[name]{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for label, cycle := range map[string]func(k name){
@@ -56,7 +56,7 @@ func TestNoAllocations(t *testing.T) {
 	})), "a worker that waits")
 	cancel()
 	<-woken
-	priorities := New(Options[name]{Group: func(k name) string { return k.namespace }})
+	priorities := newQueue(Options[name]{Group: func(k name) string { return k.namespace }})
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
 		priorities.AddWith(keys[0], AddOptions{Priority: -1})
 		c, _ := priorities.Take(t.Context())

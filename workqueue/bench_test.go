@@ -24,7 +24,7 @@ func manyKeys(n int) []name {
 
 func eachQueue(b *testing.B, run func(b *testing.B, make func() clientgo.TypedRateLimitingInterface[name])) {
 	b.Run("thermostat", func(b *testing.B) {
-		run(b, func() clientgo.TypedRateLimitingInterface[name] { return New(Options[name]{}) })
+		run(b, func() clientgo.TypedRateLimitingInterface[name] { return newQueue(Options[name]{}) })
 	})
 	b.Run("client-go", func(b *testing.B) {
 		run(b, func() clientgo.TypedRateLimitingInterface[name] {
@@ -50,7 +50,7 @@ func BenchmarkOneKey(b *testing.B) {
 	})
 	variant := func(label string, o Options[name], add AddOptions) {
 		b.Run(label, func(b *testing.B) {
-			q := New(o)
+			q := newQueue(o)
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {

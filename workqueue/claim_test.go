@@ -12,7 +12,7 @@ import (
 
 func TestTakeHearsItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		ctx, cancel := timeout(t, time.Second)
 		defer cancel()
 		began := time.Now()
@@ -31,7 +31,7 @@ func TestTakeHearsItsContext(t *testing.T) {
 func TestNobodySleepsThroughAnAdd(t *testing.T) {
 	for range 300 {
 		synctest.Test(t, func(t *testing.T) {
-			q := New(Options[int]{})
+			q := newQueue(Options[int]{})
 			ctx, cancel := context.WithCancel(t.Context())
 			var workers sync.WaitGroup
 			served := make(chan int, 1)
@@ -67,7 +67,7 @@ func TestNobodySleepsThroughAnAdd(t *testing.T) {
 func TestAWorkerForEachKey(t *testing.T) {
 	for quits := range 4 { // the first, the second, the third, or none
 		synctest.Test(t, func(t *testing.T) {
-			q := New(Options[int]{})
+			q := newQueue(Options[int]{})
 			var cancels []context.CancelFunc
 			wait := func() {
 				ctx, cancel := context.WithCancel(t.Context())
@@ -102,7 +102,7 @@ func TestAWorkerForEachKey(t *testing.T) {
 
 func TestOutcomesAndFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		fail := func(times int) Claim[string] {
 			for range times {
 				take1(t, q, "a").Retry()
@@ -137,7 +137,7 @@ func TestOutcomeAfterShutdown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := New(Options[string]{})
+				q := newQueue(Options[string]{})
 				c := take1(t, q, "a")
 				q.ShutDown()
 				end(c)
@@ -154,7 +154,7 @@ func TestOutcomeAfterShutdown(t *testing.T) {
 // TestUnendedClaim: a claim that nobody ends keeps its key away from everybody, and nothing else.
 func TestUnendedClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		take1(t, q, "stuck")
 		for range 10 {
 			q.Add("stuck")
@@ -171,7 +171,7 @@ func TestUnendedClaim(t *testing.T) {
 // TestShutDownReleasesDrains: several may wait, each for what it was told to wait for.
 func TestShutDownReleasesDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		c := take1(t, q, "a")
 		var drains sync.WaitGroup
 		start := time.Now()
@@ -203,7 +203,7 @@ func TestDrainOfAnIdleQueue(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 50 { // of two channels that are ready a select takes either
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		q.AddAfter("delayed", time.Hour)
 		undone, err := q.Drain(ended)
 		require.NoError(t, err)
@@ -214,7 +214,7 @@ func TestDrainOfAnIdleQueue(t *testing.T) {
 // TestNothingRingsAfterTheShutdown, not even what was due when it came.
 func TestNothingRingsAfterTheShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		q.AddAfter("a", time.Second)
 		q.ShutDown()
 		time.Sleep(time.Minute)
@@ -236,7 +236,7 @@ func (c curious) Err() error { c.look(); return c.Context.Err() }
 // TestNothingOfTheUsersUnderTheLock: a context may call the queue, and one that panics leaves no lock behind.
 func TestNothingOfTheUsersUnderTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		looks := 0
 		look := func() {
 			require.True(t, q.mu.TryLock(), "the lock is held")

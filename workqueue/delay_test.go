@@ -13,7 +13,7 @@ import (
 // TestTimersAreExact is I10: with a worker at hand, a run begins at the very time that was asked for.
 func TestTimersAreExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[time.Duration]{})
+		q := newQueue(Options[time.Duration]{})
 		start := time.Now()
 		var late []time.Duration
 		stopped := make(chan struct{})
@@ -47,7 +47,7 @@ func TestTimersAreExact(t *testing.T) {
 
 // TestManyAlarms sets and cancels alarms at random, and checks the heap and the index as it goes.
 func TestManyAlarms(t *testing.T) {
-	q := New(Options[int]{})
+	q := newQueue(Options[int]{})
 	defer q.ShutDown()
 	r := rand.New(rand.NewPCG(1, 0))
 	for i := range many(20_000) {
@@ -75,7 +75,7 @@ func TestManyAlarms(t *testing.T) {
 // TestManyDueAtOnce rings more alarms than ring handles at a time.
 func TestManyDueAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[int]{})
+		q := newQueue(Options[int]{})
 		for i := range 3500 {
 			q.AddAfter(i, time.Second)
 		}
@@ -89,7 +89,7 @@ func TestManyDueAtOnce(t *testing.T) {
 
 func TestAddDuringDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		q.AddAfter("a", time.Minute)
 		q.Add("a")
 		take(t, q).Done()
@@ -144,7 +144,7 @@ func TestOutcomeReplacesOutcome(t *testing.T) {
 		for others, want := range map[bool]runs{false: test.alone, true: test.others} {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					q := New(Options[string]{})
+					q := newQueue(Options[string]{})
 					take1(t, q, "a").DoneAfter(10 * time.Minute) // an earlier run, of which nothing may be left
 					if others {
 						q.AddAfter("a", 31*time.Minute)
@@ -168,7 +168,7 @@ func TestOutcomeReplacesOutcome(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{Group: func(k string) string { return k }})
+		q := newQueue(Options[string]{Group: func(k string) string { return k }})
 		require.False(t, q.Cancel("never seen"))
 		q.AddAfter("a", time.Minute)
 		require.True(t, q.Cancel("a"))

@@ -12,7 +12,10 @@ import (
 
 // A worker takes keys until its context ends, and ends each claim with the outcome of its work.
 func Example() {
-	q := workqueue.New(workqueue.Options[string]{})
+	q, err := workqueue.New(workqueue.Options[string]{})
+	if err != nil {
+		panic(err)
+	}
 	q.Add("default/web")
 	q.Add("default/db")
 	q.Add("default/web") // is there already
@@ -39,7 +42,10 @@ func Example() {
 
 // The outcome of a run says whether and when the key comes back.
 func ExampleClaim() {
-	q := workqueue.New(workqueue.Options[string]{})
+	q, err := workqueue.New(workqueue.Options[string]{})
+	if err != nil {
+		panic(err)
+	}
 	reconcile := func(key string) error {
 		if q.NumRequeues(key) < 3 {
 			return errors.New("not yet")
@@ -69,7 +75,10 @@ func ExampleClaim() {
 
 // A claim is ended in every case: a panic is a failure, too, and delays the key as one.
 func ExampleClaim_Retry() {
-	q := workqueue.New(workqueue.Options[string]{})
+	q, err := workqueue.New(workqueue.Options[string]{})
+	if err != nil {
+		panic(err)
+	}
 	work := func(claim workqueue.Claim[string], reconcile func(key string) error) {
 		failed := true
 		defer func() {
@@ -98,7 +107,10 @@ func ExampleClaim_Retry() {
 
 // Code that was written for client-go's queue needs no change.
 func ExampleQueue_Get() {
-	q := workqueue.New(workqueue.Options[string]{})
+	q, err := workqueue.New(workqueue.Options[string]{})
+	if err != nil {
+		panic(err)
+	}
 	q.Add("default/web")
 	q.ShutDown()
 	for {
@@ -115,7 +127,10 @@ func ExampleQueue_Get() {
 
 // To put a key off that is delayed already, cancel its delay first: of two delays the shorter one counts.
 func ExampleQueue_Cancel() {
-	q := workqueue.New(workqueue.Options[string]{})
+	q, err := workqueue.New(workqueue.Options[string]{})
+	if err != nil {
+		panic(err)
+	}
 	q.AddAfter("default/web", time.Minute)
 	fmt.Println(q.Cancel("default/web"), q.Cancel("default/web"))
 	q.AddAfter("default/web", time.Hour)
@@ -124,7 +139,10 @@ func ExampleQueue_Cancel() {
 
 // Keys that a restart brings can wait for those that somebody changed just now.
 func ExampleQueue_AddWith() {
-	q := workqueue.New(workqueue.Options[string]{})
+	q, err := workqueue.New(workqueue.Options[string]{})
+	if err != nil {
+		panic(err)
+	}
 	q.AddWith("default/old", workqueue.AddOptions{Priority: -10})
 	q.AddWith("default/older", workqueue.AddOptions{Priority: -10})
 	q.Add("default/changed")
@@ -141,12 +159,15 @@ func ExampleQueue_AddWith() {
 
 // With groups the namespaces are served in turn, however many keys one of them has.
 func ExampleOptions_group() {
-	q := workqueue.New(workqueue.Options[string]{
+	q, err := workqueue.New(workqueue.Options[string]{
 		Group: func(key string) string {
 			namespace, _, _ := strings.Cut(key, "/")
 			return namespace
 		},
 	})
+	if err != nil {
+		panic(err)
+	}
 	for _, key := range []string{"big/1", "big/2", "big/3", "big/4", "small/1"} {
 		q.Add(key)
 	}
@@ -165,7 +186,10 @@ func ExampleOptions_group() {
 
 // Drain lets the workers finish what is queued, and says what they could not.
 func ExampleQueue_Drain() {
-	q := workqueue.New(workqueue.Options[string]{})
+	q, err := workqueue.New(workqueue.Options[string]{})
+	if err != nil {
+		panic(err)
+	}
 	q.Add("default/web")
 	q.AddAfter("default/later", time.Hour)
 	go func() {
@@ -181,7 +205,10 @@ func ExampleQueue_Drain() {
 
 // Why has this key not been worked on?
 func ExampleQueue_Snapshot() {
-	q := workqueue.New(workqueue.Options[string]{})
+	q, err := workqueue.New(workqueue.Options[string]{})
+	if err != nil {
+		panic(err)
+	}
 	q.Add("default/web")
 	q.Take(context.Background())
 	q.Add("default/web")

@@ -17,7 +17,7 @@ import (
 // The faults that queues of this kind are known for, one test each.
 
 func TestFaultD1AddedTenThousandTimesWhileActive(t *testing.T) {
-	q := New(Options[string]{})
+	q := newQueue(Options[string]{})
 	q.Add("a")
 	c := take(t, q)
 	for range 10_000 {
@@ -47,14 +47,14 @@ func TestFaultD2MillionKeysInABurst(t *testing.T) {
 	each := func(bytes int64) int64 { return bytes / int64(million) }
 	keys := manyKeys(million)
 	burst, q := heap(func() any {
-		q := New(Options[name]{})
+		q := newQueue(Options[name]{})
 		for _, k := range keys {
 			q.Add(k)
 		}
 		return q
 	})
 	delayed, later := heap(func() any {
-		q := New(Options[name]{})
+		q := newQueue(Options[name]{})
 		for i, k := range keys {
 			q.AddAfter(k, time.Hour+time.Duration(i*7919%million)*time.Microsecond)
 		}
@@ -85,7 +85,7 @@ func TestFaultD2MillionKeysInABurst(t *testing.T) {
 }
 
 func TestFaultD3StrayDone(t *testing.T) {
-	q := New(Options[string]{})
+	q := newQueue(Options[string]{})
 	q.Done("never seen")
 	q.Add("a")
 	q.Done("a")
@@ -118,7 +118,7 @@ func TestFaultD3StrayDone(t *testing.T) {
 }
 
 func TestFaultD4WorkerPanics(t *testing.T) {
-	q := New(Options[string]{})
+	q := newQueue(Options[string]{})
 	work := func() (err any) {
 		c := take(t, q)
 		defer func() {
@@ -129,7 +129,7 @@ func TestFaultD4WorkerPanics(t *testing.T) {
 		panic("no such pod")
 	}
 	synctest.Test(t, func(t *testing.T) {
-		q = New(Options[string]{})
+		q = newQueue(Options[string]{})
 		q.Add("a")
 		require.Equal(t, "no such pod", work())
 		time.Sleep(5 * ms)
@@ -141,7 +141,7 @@ func TestFaultD4WorkerPanics(t *testing.T) {
 func TestFaultD5EarlierDeadlineWins(t *testing.T) {
 	for _, delays := range [][]time.Duration{{time.Minute, 10 * time.Minute}, {10 * time.Minute, time.Minute}} {
 		synctest.Test(t, func(t *testing.T) {
-			q := New(Options[string]{})
+			q := newQueue(Options[string]{})
 			for _, d := range delays {
 				q.AddAfter("a", d)
 			}
@@ -160,7 +160,7 @@ func TestFaultD5EarlierDeadlineWins(t *testing.T) {
 
 func TestFaultD6HotKeyDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		for range 10_000 {
 			q.AddRateLimited("hot")
 		}
@@ -176,7 +176,7 @@ func TestFaultD6HotKeyDelaysNobody(t *testing.T) {
 
 func TestFaultD7ForgetNotCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[int]{})
+		q := newQueue(Options[int]{})
 		defer q.ShutDown()
 		limiter := q.opts.RateLimiter.(*perKey[int])
 		const each = 100
@@ -209,7 +209,7 @@ func TestFaultD7ForgetNotCalled(t *testing.T) {
 
 func TestFaultD8Drain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		for _, k := range []string{"running", "dirty", "ready"} {
 			q.Add(k)
 		}
@@ -247,7 +247,7 @@ func TestFaultD8Drain(t *testing.T) {
 
 func TestFaultD8DrainWithDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		q.Add("stuck")
 		take(t, q)
 		q.Add("ready")
@@ -260,7 +260,7 @@ func TestFaultD8DrainWithDeadline(t *testing.T) {
 }
 
 func TestFaultD9LowPriorityDoesNotStarve(t *testing.T) {
-	q := New(Options[string]{})
+	q := newQueue(Options[string]{})
 	q.AddWith("low", AddOptions{Priority: -100})
 	for i := range 100 {
 		q.AddWith(fmt.Sprint("high", i), AddOptions{Priority: 100})
@@ -277,7 +277,7 @@ func TestFaultD9LowPriorityDoesNotStarve(t *testing.T) {
 
 func TestFaultD10ShutdownWhileHandingOut(t *testing.T) {
 	for range 200 {
-		q := New(Options[int]{})
+		q := newQueue(Options[int]{})
 		var workers sync.WaitGroup
 		done := make([]int, 4)
 		for w := range done {
@@ -330,7 +330,7 @@ func TestAMapShrinksWhenAnEighthIsLeft(t *testing.T) {
 func TestAMapThatWasLargeIsReplaced(t *testing.T) {
 	replaced := func(keys int) (counts, expired, groups, flows bool) {
 		limiter := Exponential[int](time.Hour, time.Hour, 0).(*perKey[int])
-		q := New(Options[int]{RateLimiter: limiter, Group: strconv.Itoa})
+		q := newQueue(Options[int]{RateLimiter: limiter, Group: strconv.Itoa})
 		address := func(m any) uintptr { return reflect.ValueOf(m).Pointer() }
 
 		before := address(limiter.counts)

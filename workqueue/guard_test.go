@@ -43,7 +43,7 @@ func (f *faulty) group(string) string            { f.call(); return "g" }
 
 func newFaulty() *faulty {
 	f := &faulty{}
-	f.q = New(Options[string]{RateLimiter: f, Metrics: f, Group: f.group})
+	f.q = newQueue(Options[string]{RateLimiter: f, Metrics: f, Group: f.group})
 	return f
 }
 
@@ -201,7 +201,7 @@ func (*done) Worked(Priority, time.Duration) {}
 // TestHandOutThatHasEndedIsNotEndedAgain, although its metrics fail.
 func TestHandOutThatHasEndedIsNotEndedAgain(t *testing.T) {
 	d := &done{}
-	q := New(Options[string]{Metrics: d})
+	q := newQueue(Options[string]{Metrics: d})
 	d.q = q
 	q.Add("a")
 	require.False(t, apart(func() { q.Get() }))
@@ -272,7 +272,7 @@ func (f frail) Err() error {
 // where a key that is added would wake it instead of another one.
 func TestContextThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		served := make(chan string, 1)
 		for name, ctx := range map[string]func(context.Context) context.Context{
 			"Done": func(ctx context.Context) context.Context { return frail{Context: ctx, done: runtime.Goexit} },
@@ -320,8 +320,8 @@ func TestKeysThatAreNotEqualToThemselves(t *testing.T) {
 		t.Helper()
 		require.PanicsWithValue(t, "workqueue: a key that is not equal to itself; does it contain a NaN?", do)
 	}
-	floats, pairs := New(Options[float64]{}), New(Options[pair]{})
-	anything := New(Options[any]{RateLimiter: FastSlow[any](0, 0, 0)})
+	floats, pairs := newQueue(Options[float64]{}), newQueue(Options[pair]{})
+	anything := newQueue(Options[any]{RateLimiter: FastSlow[any](0, 0, 0)})
 	refuses(func() { floats.Add(nan) })
 	refuses(func() { floats.AddAfter(nan, time.Hour) })
 	refuses(func() { pairs.AddRateLimited(pair{1, nan}) })

@@ -26,9 +26,6 @@ type RateLimiter[K comparable] interface {
 }
 
 const (
-	defaultBase = 5 * time.Millisecond
-	defaultMost = 1000 * time.Second
-
 	// idleAfter is how long the count of a key outlives the delay that it led to. Success forgets a key at once; this
 	// is for keys that are given up without a word.
 	idleAfter = time.Hour

@@ -177,7 +177,6 @@ func TestConstructorsRefuseNonsense(t *testing.T) {
 		"longest":            {"WithMaxWait", func() { WithMaxWait(Bucket[int](1, 1), -1) }},
 		"longest of nothing": {"WithMaxWait", func() { WithMaxWait[int](nil, 1) }},
 		"most of a nil":      {"MaxOf needs limiters, and number 1 is nil", func() { MaxOf(Bucket[int](1, 1), nil) }},
-		"option overtaken":   {"Options.MaxOvertaken", func() { New(Options[int]{MaxOvertaken: -1}) }},
 		"a limiter of none":  {"MaxOf", func() { MaxOf[int]() }},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -132,7 +132,7 @@ func concurrently(q doer, seed uint64) []call {
 
 func TestHistoriesAreLinear(t *testing.T) {
 	for seed := range uint64(500) {
-		calls := concurrently(New(Options[string]{}), seed)
+		calls := concurrently(newQueue(Options[string]{}), seed)
 		require.True(t, linear(calls), "seed %d: %v", seed, calls)
 	}
 }
@@ -257,7 +257,7 @@ func TestValidatorsNoticeBugs(t *testing.T) {
 
 // TestStorm lets many goroutines use everything at once, and validates the history.
 func TestStorm(t *testing.T) {
-	q := New(Options[string]{Group: func(k string) string { return k[:1] }})
+	q := newQueue(Options[string]{Group: func(k string) string { return k[:1] }})
 	var mu sync.Mutex
 	var history []event
 	record := func(what, key string) {

@@ -35,7 +35,7 @@ func (r *recorder) note(to *[]measured, p Priority, d time.Duration) {
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{limit: 10}
-		q := New(Options[string]{Metrics: r})
+		q := newQueue(Options[string]{Metrics: r})
 		q.Add("a")
 		q.Add("a")
 		time.Sleep(time.Second)
@@ -62,7 +62,7 @@ func TestMetrics(t *testing.T) {
 
 func TestAParkedKeyIsNoRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		q.Add("a")
 		take(t, q).Rest(time.Second)
 		time.Sleep(time.Second)
@@ -75,7 +75,7 @@ func TestAParkedKeyIsNoRetry(t *testing.T) {
 
 func TestStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{RateLimiter: FastSlow[string](0, 0, 0), Metrics: &recorder{}})
+		q := newQueue(Options[string]{RateLimiter: FastSlow[string](0, 0, 0), Metrics: &recorder{}})
 		require.Zero(t, q.Stats())
 		q.Add("first")
 		q.Add("second")
@@ -110,7 +110,7 @@ func TestStats(t *testing.T) {
 // TestCoarseTimes is about a queue whose times nobody is told: it reads the clock ten times a second.
 func TestCoarseTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[int]{})
+		q := newQueue(Options[int]{})
 		for i := range 100 {
 			q.Add(i)
 			q.lock()
@@ -130,7 +130,7 @@ func TestCoarseTimes(t *testing.T) {
 // TestTimesAfterTheShutdown: the timer, which reads the clock anew for times that are only shown, rests then.
 func TestTimesAfterTheShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[int]{})
+		q := newQueue(Options[int]{})
 		q.Add(1)
 		q.Add(2)
 		q.ShutDown()
@@ -145,7 +145,7 @@ func TestTimesAfterTheShutdown(t *testing.T) {
 
 func TestSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{
+		q := newQueue(Options[string]{
 			RateLimiter: FastSlow[string](0, 0, 0), Group: func(k string) string { return k[:1] }, Name: "pods",
 		})
 		require.Equal(t, "pods", q.Name())

@@ -196,7 +196,7 @@ func play(script []byte, bug string) error {
 	limiter := odd{&op, map[string]int{}}
 	o := Options[string]{RateLimiter: limiter}
 	m := &model{bug: bug, keys: map[string]*modelKey{}}
-	q := New(o)
+	q := newQueue(o)
 	defer q.ShutDown()
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -235,7 +235,7 @@ func TestBehaviour(t *testing.T) {
 				})
 				return log
 			}
-			ours := watch(func() clientGoView { return New(Options[string]{}) })
+			ours := watch(func() clientGoView { return newQueue(Options[string]{}) })
 			theirs := watch(func() clientGoView {
 				return clientgo.NewTypedRateLimitingQueue(clientgo.DefaultTypedControllerRateLimiter[string]())
 			})

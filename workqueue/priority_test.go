@@ -61,7 +61,7 @@ func fair(handouts []job, maxOvertaken, priorities, flows int) error {
 // handOut keeps every priority and group supplied, and takes n jobs.
 func handOut(o Options[job], priorities []Priority, groups []string, n int, seed uint64) (handouts []job) {
 	o.Group = groupOf
-	q := New(o)
+	q := newQueue(o)
 	added := map[job]int{}
 	add := func(p Priority, g string) {
 		at := job{p, g, 0}
@@ -110,7 +110,7 @@ func TestFairness(t *testing.T) {
 
 // TestHighestGoesFirst: aging aside, the order is that of the priorities.
 func TestHighestGoesFirst(t *testing.T) {
-	q := New(Options[int]{})
+	q := newQueue(Options[int]{})
 	for i := range 7 {
 		q.AddWith(i, AddOptions{Priority: Priority(i*3%7 - 3)})
 	}
@@ -124,7 +124,7 @@ func TestHighestGoesFirst(t *testing.T) {
 
 func TestPriorityOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		priority := func(key string) Priority {
 			for _, i := range q.Snapshot() {
 				if i.Key == key {
@@ -166,7 +166,7 @@ func TestPriorityOfAKey(t *testing.T) {
 
 // TestRaisedKeyTakesNoAgeAlong: a priority that becomes empty is forgotten, and so is how often it was passed over.
 func TestRaisedKeyTakesNoAgeAlong(t *testing.T) {
-	q := New(Options[int]{MaxOvertaken: 3})
+	q := newQueue(Options[int]{MaxOvertaken: 3})
 	serve := func(n, from int) {
 		for i := range n {
 			q.Add(from + i)
@@ -194,7 +194,7 @@ func TestNoisyNeighbour(t *testing.T) {
 	backlog := many(100_000)
 	worst := func(o Options[string]) (worst time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
-			q := New(o)
+			q := newQueue(o)
 			added := map[string]time.Time{}
 			for i := range backlog {
 				q.Add(fmt.Sprint("noisy/", i))
@@ -232,7 +232,7 @@ func TestNoisyNeighbour(t *testing.T) {
 // TestGroupsComeAndGo: what is known about a group leaves with its last key.
 func TestGroupsComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[int]{Group: func(i int) string { return fmt.Sprint(i / 3) }})
+		q := newQueue(Options[int]{Group: func(i int) string { return fmt.Sprint(i / 3) }})
 		for i := range 300 {
 			q.AddWith(i, AddOptions{Priority: Priority(i % 5), After: time.Duration(i%2) * time.Hour})
 		}
@@ -251,7 +251,7 @@ func TestGroupsComeAndGo(t *testing.T) {
 // TestPriorityOfADelay: what one alarm brings does not have the priority of the other.
 func TestPriorityOfADelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{})
+		q := newQueue(Options[string]{})
 		q.AddAfter("a", time.Hour)
 		q.AddWith("a", AddOptions{Priority: 9})
 		take(t, q).DoneAfter(time.Second)

@@ -3,6 +3,7 @@ package workqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"runtime"
 	"sync"
@@ -14,6 +15,13 @@ import (
 
 // ErrShutDown is what [Queue.Take] returns once the queue is shut down and nothing is left in it to hand out.
 var ErrShutDown = errors.New("workqueue: queue is shut down")
+
+// Defaults of the Options.
+const (
+	defaultBase         = 5 * time.Millisecond // of the RateLimiter
+	defaultMost         = 1000 * time.Second   // of the RateLimiter
+	defaultMaxOvertaken = 10
+)
 
 // Options shape a [Queue]. The zero value is a plain first-in-first-out queue with back-off for each key.
 type Options[K comparable] struct {
@@ -36,12 +44,6 @@ type Options[K comparable] struct {
 
 	// Metrics is told how long keys waited and how long they were worked on. nil means nobody is.
 	Metrics Metrics
-}
-
-func (o Options[K]) check() {
-	if o.MaxOvertaken < 0 {
-		panic("workqueue: Options.MaxOvertaken is negative; use 0 for the default of 10")
-	}
 }
 
 // Queue holds the keys that need attention and hands each of them to one worker at a time. See the package's doc for
@@ -85,21 +87,24 @@ type Queue[K comparable] struct {
 	panicLog lifecycle.LogLimit
 }
 
-// New returns an empty queue. It panics if an option makes no sense, as that is a mistake in the program.
-func New[K comparable](o Options[K]) *Queue[K] {
-	o.check()
+// New returns an empty queue, or an error that names the option which makes no sense. The zero Options are valid.
+func New[K comparable](o Options[K]) (*Queue[K], error) {
+	if o.MaxOvertaken < 0 {
+		return nil, fmt.Errorf("workqueue: Options.MaxOvertaken is %d; it is how often a priority can be passed over, "+
+			"or zero for %d", o.MaxOvertaken, defaultMaxOvertaken)
+	}
 	if o.RateLimiter == nil {
 		o.RateLimiter = Exponential[K](defaultBase, defaultMost, 0)
 	}
 	if o.MaxOvertaken == 0 {
-		o.MaxOvertaken = 10
+		o.MaxOvertaken = defaultMaxOvertaken
 	}
 	q := &Queue[K]{opts: o, born: time.Now(), entries: index[K]{seed: maphash.MakeSeed()}}
 	if o.Group != nil {
 		q.groups = map[string]*group{}
 	}
 	q.ready.maxOvertaken = o.MaxOvertaken
-	return q
+	return q, nil
 }
 
 // Name returns Options.Name.

@@ -17,6 +17,21 @@ var (
 	_ RateLimiter[string]                         = clientgo.TypedRateLimiter[string](nil)
 )
 
+// newQueue is New for options that are valid.
+func newQueue[K comparable](o Options[K]) *Queue[K] {
+	q, err := New(o)
+	if err != nil {
+		panic(err)
+	}
+	return q
+}
+
+func TestOptionsAreValidated(t *testing.T) {
+	q, err := New(Options[int]{MaxOvertaken: -1})
+	require.Nil(t, q)
+	require.ErrorContains(t, err, "Options.MaxOvertaken is -1")
+}
+
 // take claims the next key, which has to be there.
 func take[K comparable](t *testing.T, q *Queue[K]) Claim[K] {
 	t.Helper()
@@ -30,7 +45,7 @@ func take[K comparable](t *testing.T, q *Queue[K]) Claim[K] {
 
 func TestClaimLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options[string]{Name: "pods"})
+		q := newQueue(Options[string]{Name: "pods"})
 		q.Add("a")
 		q.Add("a")
 		require.Equal(t, 1, q.Len())

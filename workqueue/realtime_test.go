@@ -92,7 +92,7 @@ func batch(t *testing.T, seed uint64, keys, retries int, give time.Duration, opt
 	add func(*Queue[int], *rand.Rand, []time.Time),
 ) {
 	durations := &plausible{began: time.Now()}
-	q := New(options(durations))
+	q := newQueue(options(durations))
 	var left atomic.Int64
 	left.Store(int64(keys * (1 + retries)))
 	served := make(chan struct{})
@@ -178,7 +178,7 @@ func (p *plausible) note(d time.Duration) {
 
 // TestOneTimeUnderOneHoldOfTheLock: the clock goes on, and the queue's time does so from one hold to the next.
 func TestOneTimeUnderOneHoldOfTheLock(t *testing.T) {
-	q := New(Options[int]{})
+	q := newQueue(Options[int]{})
 	last := int64(0)
 	for range 100 {
 		q.lock()

@@ -27,7 +27,6 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
-	"github.com/thermostat-go/thermostat/workqueue"
 )
 
 const (
@@ -98,7 +97,7 @@ func endToEnd(b *testing.B, rate int) {
 func ourWorkers(b *testing.B, c *rest.Config, work func(*corev1.Pod)) {
 	inf, err := informer.New[*corev1.Pod](podClient(b, c), informer.Options[*corev1.Pod]{})
 	must(b, err)
-	q := workqueue.New(workqueue.Options[informer.Key]{})
+	q := newQueue[informer.Key](b)
 	_, err = inf.AddHandler(func(e informer.Event[*corev1.Pod]) { q.Add(e.Key) }, informer.HandlerOptions{Inline: true})
 	must(b, err)
 	workers(b, q, func(k informer.Key) {

@@ -24,10 +24,16 @@ func keys(n int) []key {
 	return keys
 }
 
+func newQueue[K comparable](b *testing.B) *workqueue.Queue[K] {
+	q, err := workqueue.New(workqueue.Options[K]{})
+	must(b, err)
+	return q
+}
+
 // eachQueue runs a benchmark on both queues. Each has its default back-off and no name, and so no metrics.
 func eachQueue(b *testing.B, run func(b *testing.B, make func() peer.TypedRateLimitingInterface[key])) {
 	b.Run("thermostat", func(b *testing.B) {
-		run(b, func() peer.TypedRateLimitingInterface[key] { return workqueue.New(workqueue.Options[key]{}) })
+		run(b, func() peer.TypedRateLimitingInterface[key] { return newQueue[key](b) })
 	})
 	b.Run("client-go", func(b *testing.B) {
 		run(b, func() peer.TypedRateLimitingInterface[key] {
@@ -57,7 +63,7 @@ func BenchmarkQueueOneKey(b *testing.B) {
 func BenchmarkQueuePriority(b *testing.B) {
 	keys := keys(10_000)
 	b.Run("thermostat", func(b *testing.B) {
-		q := workqueue.New(workqueue.Options[key]{})
+		q := newQueue[key](b)
 		defer q.ShutDown()
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
