@@ -74,35 +74,54 @@
 //
 // # The life of a debt
 //
-// What a run has written, and a cache has not seen, is a debt of its key.
+// A write of a call that a cache does not show yet is a debt of the call's key. A key with debts is not reconciled,
+// although sources name it: it is parked. A parked key holds no worker, nothing polls it, and it is put back into the
+// queue when its last debt is paid.
 //
-//	a write (wrote, Wrote, Deleted)    its answer was lost (lost)    the cache is too old, or incomplete (await)
-//	                    |                        |                             |
-//	                    +------------------------+---- owe --------------------+
-//	                                                    |
-//	            the cache shows it already: no debt <---+---> open: listed under its key, its object, and its place
-//	                                                            |
-//	a worker takes the key: it parks it (parks)                 |   settled, by whatever comes first:
-//	and goes on with others; nobody polls                       |     an event of the object             saw
-//	                                                            |     a version, or a list, of the cache reached
-//	                                                            |     the server, asked after 10 s       examine
-//	                                                            |       "I have it": list anew, and wait for that
-//	                                                            v
-//	                         the last debt of a parked key wakes it (pay, resume)
+//	a request that Reconcile makes with its ctx                            tracker.RoundTrip
+//	  |
+//	  +- it is a dry run, or refused ---------------------> no debt        dryRun, refused
+//	  +- answered: in each cache that will show the object --+             ledger.wrote
+//	  +- the answer is lost: in each cache of the resource --+             ledger.lostAnswer
+//	                                                         |
+//	       the cache shows the write already: no debt <------+             ledger.owe
+//	                                                         v
+//	  a worker takes the key and parks it --------------> open             ledger.park
+//	                                                         |
+//	  an event shows the object, or that it has left --------+             ledger.saw
+//	  the cache reaches the version, or completes a list, ---+             ledger.reached
+//	    and holds the object, or a selector rules it out     |
+//	  the outcome is unknown: the informer lists anew, ------+             partition.relistUnknown
+//	    at once, and reached settles the debt                |
+//	  10 s have passed: the prober asks the server ----------+             ledger.probe
+//	    gone, replaced, ruled out, undone: paid              |
+//	    the server has it: the cache is Stale, its informer  |
+//	    lists anew, and reached settles the debt             v
+//	                                                       paid            debt.settled, ledger.pay
+//	                                                         |
+//	  the key is queued, and runs <----- it was the last ----+             ledger.wakeUp
 //
-// Each kind of debt has its proof (settled):
+// What holds a key back, and for how long:
 //
-//	a creation or a change   the cache holds the object at that version or a later one; or it has reached the version
-//	                         as a whole, and knows of no present state of the object that it could not take
-//	a deletion               the cache holds the object with a deletionTimestamp; or it held it once, and does not
-//	                         any more; or it does not hold it, and has reached a version at which the object still
-//	                         was, or has listed since; or neither has the server, when asked
-//	an unknown outcome       a list that began after it
-//	a cache not to act on    the cache is complete, and not too old
-//	any of them              the cluster has gone back to an older state, or the namespace is followed no longer
+//	a creation or a change   until the cache holds the object at that version or a later one, or has reached the version
+//	                         without the object: it came and went, or is outside of the informer's selectors
+//	a deletion               until the cache holds the object with a deletionTimestamp, or has held it and no longer
+//	                         does; if the cache has never held it, until it reaches a version at which the object still
+//	                         existed, or completes a list that began later, or the server does not have it either
+//	an unknown outcome       until a list that began after the write is complete
+//	an unready cache         until the cache is complete, and no older than its informer's MaxStaleness; no write is
+//	                         needed for this one
 //
-// A place is what one list and watch of a cache bring: all of it, or one namespace. Versions that are no numbers can
-// only be equal: then a list that began after the write does, too.
+// Any of them ends, too, when the cluster has gone back to an older state, and when the informer no longer follows the
+// namespace. Mostly the wait is as long as the watch takes to bring the write: milliseconds. Where the watch is broken
+// it is 10 s and the time of a new list. No time limit ends it: a call that cannot see what the last one wrote would do
+// it again. So a key stays parked as long as the server cannot be asked, the new list fails, or the cache cannot take
+// the object; the log says which of these it is, [Stats] counts the keys in Parked, and its LongestParked says for how
+// long the first of them has waited.
+//
+// A version is reached, and a list complete, in one partition of a cache: in a namespace that the informer follows by
+// itself, or in all of them. Versions that are not numbers can only be compared for equality: there a list that began
+// after the write settles the debt, too.
 //
 // # What you owe
 //
@@ -147,7 +166,7 @@
 //
 // # Reading order
 //
-// reconciler.go, source.go, controller.go, worker.go with guard.go, run.go, ledger.go with place.go, parking.go and
-// prober.go; track.go with request.go, answer.go, scope.go and judge.go; causes.go, hotloop.go with recurrence.go and
+// reconciler.go, source.go, controller.go, worker.go with guard.go, run.go; track.go with request.go, response.go and
+// scope.go; debt.go, ledger.go with cache.go, prober.go; causes.go, hotloop.go with recurrence.go and
 // fields.go, manager.go, handover.go, stats.go.
 package reconcile
