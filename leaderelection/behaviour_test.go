@@ -93,11 +93,11 @@ func TestTheTransportIsOurOwn(t *testing.T) {
 	}
 	e, err := New(Config{REST: cfg, Namespace: "ns", Name: "lock"})
 	require.NoError(t, err)
-	first := e.client.lane.base
+	first := e.client.transport.base
 	require.Equal(t, []string{"http/1.1"}, first.TLSClientConfig.NextProtos)
 	_, err = e.client.get(t.Context())
 	require.ErrorContains(t, err, "dialled")
-	require.NotSame(t, first, e.client.lane.base, "a failed try gives the next one a fresh connection")
+	require.NotSame(t, first, e.client.transport.base, "a failed try gives the next one a fresh connection")
 	require.Equal(t, 0, len(cfg.NextProtos), "the caller's configuration is not touched")
 
 	for err, fresh := range map[error]bool{
@@ -106,16 +106,16 @@ func TestTheTransportIsOurOwn(t *testing.T) {
 		apierrors.NewConflict(leases, "lock", errors.New("changed")):    false,
 		apierrors.NewNotFound(leases, "lock"):                           false,
 	} {
-		before := e.client.lane.base
+		before := e.client.transport.base
 		require.Error(t, e.client.done("update", time.Now(), err))
-		require.Equal(t, fresh, before != e.client.lane.base, "%v", err)
+		require.Equal(t, fresh, before != e.client.transport.base, "%v", err)
 	}
 
-	e.client.lane.config.TLSClientConfig.CAData,
-		e.client.lane.config.TLSClientConfig.Insecure = []byte("no certificate"), false
-	before := e.client.lane.base
-	e.client.lane.fresh()
-	require.Same(t, before, e.client.lane.base, "certificates that cannot be read just now leave the old ones in use")
+	e.client.transport.config.TLSClientConfig.CAData,
+		e.client.transport.config.TLSClientConfig.Insecure = []byte("no certificate"), false
+	before := e.client.transport.base
+	e.client.transport.fresh()
+	require.Same(t, before, e.client.transport.base, "certificates that cannot be read just now leave the old ones in use")
 
 	closed := false
 	shared := &wrapped{&closing{roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("no") }),
@@ -181,7 +181,7 @@ func TestHooksAreToldAndMayPanic(t *testing.T) {
 		require.True(t, a.IsLeader())
 		stats := a.Stats()
 		require.True(t, stats.Leading)
-		require.Greater(t, stats.Left, 7*time.Second)
+		require.Greater(t, stats.Remaining, 7*time.Second)
 		require.InDelta(t, 30, stats.Renewals, 2)
 		require.NoError(t, a.stop())
 		b := start(t, a.Elector, 0)
@@ -439,7 +439,7 @@ func slowFor(verb string, d time.Duration) func(string) time.Duration {
 
 func heldBy(holder string) func(*coordinationv1.Lease) *coordinationv1.Lease {
 	return func(l *coordinationv1.Lease) *coordinationv1.Lease {
-		return claimed(l, metav1.ObjectMeta{}, holder, 15*time.Second, time.Now())
+		return acquired(l, metav1.ObjectMeta{}, holder, 15*time.Second, time.Now())
 	}
 }
 
@@ -511,10 +511,10 @@ func TestAPausedLeaderInTheMiddleOfThings(t *testing.T) {
 		sent := ten.sent
 		lease, _ := ten.last()
 		settle(500 * time.Millisecond)
-		ten.extend(stamp{sent.Add(-time.Hour), sent.Add(-time.Hour)}, lease)
+		ten.extend(instant{sent.Add(-time.Hour), sent.Add(-time.Hour)}, lease)
 		require.False(t, a.IsLeader(), "the wall says that it is over")
 		require.ErrorIs(t, a.wait(), ErrLost)
-		ten.extend(a.stamp(), lease)
+		ten.extend(a.now(), lease)
 		require.False(t, ten.valid(), "an answer after the end brings nothing back")
 	})
 }
@@ -546,7 +546,7 @@ func TestAServerThatChangesWhatItIsSent(t *testing.T) {
 }
 
 func TestOddRecords(t *testing.T) {
-	require.Equal(t, int32(0), *claimed(
+	require.Equal(t, int32(0), *acquired(
 		&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{LeaseTransitions: new(int32(1<<31 - 1))}},
 		metav1.ObjectMeta{}, "a", time.Second, time.Now()).Spec.LeaseTransitions)
 	synctest.Test(t, func(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 // know when each try was sent.
 type client struct {
 	rest            rest.Interface
-	lane            *lane
+	transport       *ownTransport
 	namespace, name string
 	observe         func(verb string, took time.Duration, err error)
 }
@@ -48,15 +48,15 @@ func newClient(cfg Config, observe func(string, time.Duration, error)) (*client,
 	if rc.UserAgent == "" {
 		rc.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
-	lane, err := newLane(rc)
+	own, err := newOwnTransport(rc)
 	if err != nil {
 		return nil, err
 	}
-	rc2, err := rest.RESTClientForConfigAndClient(rc, &http.Client{Transport: lane})
+	rc2, err := rest.RESTClientForConfigAndClient(rc, &http.Client{Transport: own})
 	if err != nil {
 		return nil, err
 	}
-	return &client{rest: rc2, lane: lane, namespace: cfg.Namespace, name: cfg.Name, observe: observe}, nil
+	return &client{rest: rc2, transport: own, namespace: cfg.Namespace, name: cfg.Name, observe: observe}, nil
 }
 
 // get returns nil and no error when the Lease does not exist: to an election that is an answer.
@@ -111,7 +111,7 @@ func (c *client) done(verb string, start time.Time, err error) error {
 		return nil
 	}
 	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
-		c.lane.fresh() // a refusal, too, may be this connection's: its client certificate has expired
+		c.transport.fresh() // a refusal, too, may be this connection's: its client certificate has expired
 	}
 	if apierrors.IsForbidden(err) {
 		return &DeniedError{Verb: verb, Namespace: c.namespace, Name: c.name, Err: err}
@@ -124,7 +124,7 @@ func (c *client) done(verb string, start time.Time, err error) error {
 // and by every try, until a ping gives it up (about 30 s, kubernetes issue 125530). After a failed try even the healthy
 // idle connections are dropped, and the certificates read again: behind a load balancer the next try may then meet
 // another API server.
-type lane struct {
+type ownTransport struct {
 	config *rest.Config
 
 	mu sync.Mutex
@@ -134,8 +134,8 @@ type lane struct {
 	base *http.Transport
 }
 
-func newLane(config *rest.Config) (*lane, error) {
-	l := &lane{config: config}
+func newOwnTransport(config *rest.Config) (*ownTransport, error) {
+	l := &ownTransport{config: config}
 	rt, base, err := l.build()
 	if err != nil {
 		return nil, fmt.Errorf("leaderelection: the client configuration is not usable: %w", err)
@@ -144,7 +144,7 @@ func newLane(config *rest.Config) (*lane, error) {
 	return l, nil
 }
 
-func (l *lane) build() (http.RoundTripper, *http.Transport, error) {
+func (l *ownTransport) build() (http.RoundTripper, *http.Transport, error) {
 	tc, err := l.config.TransportConfig()
 	if err != nil {
 		return nil, nil, err
@@ -179,7 +179,7 @@ func (l *lane) build() (http.RoundTripper, *http.Transport, error) {
 // dialTimeout bounds a dial that net/http goes on with after the request that wanted it has given up.
 const dialTimeout = 10 * time.Second
 
-func (l *lane) RoundTrip(req *http.Request) (*http.Response, error) {
+func (l *ownTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	l.mu.Lock()
 	rt := l.rt
 	l.mu.Unlock()
@@ -187,7 +187,7 @@ func (l *lane) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // fresh makes the next request dial. If the certificates cannot be read just now, the old ones stay in use.
-func (l *lane) fresh() {
+func (l *ownTransport) fresh() {
 	l.close()
 	if l.config.Transport != nil {
 		return
@@ -199,7 +199,7 @@ func (l *lane) fresh() {
 	}
 }
 
-func (l *lane) close() {
+func (l *ownTransport) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.base != nil {

@@ -27,16 +27,16 @@ type Elector struct {
 	client     *client
 	view       *view
 	stats      counters
-	troubles   troubles
+	failures   failures
 	wall       func() time.Time // time.Now; a test of clock jumps has another one
 	random     func() float64   // rand.Float64; a test that can be repeated has another one
 
-	running  atomic.Bool            // between the beginning and the end of Run
-	working  atomic.Bool            // between the beginning and the end of the lead function, which may outlive Run
-	stuck    atomic.Bool            // the lead function was given up
-	allowed  atomic.Bool            // the server's last answer about it was that this candidate may write the Lease
-	leftover atomic.Bool            // a lead function has returned while some of its work goes on
-	tenure   atomic.Pointer[tenure] // of the lead function that Run is waiting for; nil at all other times
+	running    atomic.Bool            // between the beginning and the end of Run
+	working    atomic.Bool            // between the beginning and the end of the lead function, which may outlive Run
+	stuck      atomic.Bool            // the lead function was given up
+	mayWrite   atomic.Bool            // the server's last answer about it was that this candidate may write the Lease
+	unfinished atomic.Bool            // a lead function has returned while some of its work goes on
+	tenure     atomic.Pointer[tenure] // of the lead function that Run is waiting for; nil at all other times
 }
 
 // New checks the configuration and makes a candidate of it. It talks to nobody yet.
@@ -91,15 +91,15 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	if lead == nil {
 		return errors.New("leaderelection: Run: lead is nil")
 	}
-	if e.leftover.Load() {
+	if e.unfinished.Load() {
 		return fmt.Errorf("leaderelection: %s: work of an earlier Run's lead function %w", e, ErrStuck)
 	}
 	if e.working.Load() {
 		return fmt.Errorf("leaderelection: %s: the lead function of an earlier Run %w and still runs", e, ErrStuck)
 	}
 	e.stuck.Store(false)
-	e.troubles.forget()
-	e.allowed.Store(false)
+	e.failures.forget()
+	e.mayWrite.Store(false)
 
 	var observer sync.WaitGroup
 	observing, stop := context.WithCancel(context.WithoutCancel(ctx)) // a drain outlives ctx, and so does the observer
@@ -107,7 +107,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	defer func() {
 		stop()
 		observer.Wait()
-		e.client.lane.close()
+		e.client.transport.close()
 	}()
 
 	t, err := e.campaign(ctx)
@@ -123,16 +123,16 @@ func (e *Elector) campaign(ctx context.Context) (*tenure, error) {
 	var notBefore, askAgain time.Time
 	for ctx.Err() == nil {
 		o, now, pause := e.view.get(), time.Now(), e.cfg.RetryPeriod
-		if refusal := e.troubles.denied(); e.cfg.DeniedTimeout > 0 && refusal.lasts(now) >= e.cfg.DeniedTimeout {
+		if refusal := e.failures.denied(); e.cfg.DeniedTimeout > 0 && refusal.lasts(now) >= e.cfg.DeniedTimeout {
 			return nil, refusal.err
 		}
 		if o.known {
-			pause = max(o.takeIn(e.cfg, now), notBefore.Sub(now))
+			pause = max(o.acquireIn(e.cfg, now), notBefore.Sub(now))
 		}
 		if pause > 0 {
-			if o.lease != nil && o.wait(e.cfg) > 0 && !e.allowed.Load() && !now.Before(askAgain) {
+			if o.lease != nil && o.wait(e.cfg) > 0 && !e.mayWrite.Load() && !now.Before(askAgain) {
 				askAgain = now.Add(e.pace())
-				e.mayTake(ctx, o.lease)
+				e.checkPermission(ctx, o.lease)
 			}
 			idle, cancel := context.WithTimeout(ctx, min(pause, e.cfg.RetryPeriod))
 			select {
@@ -143,8 +143,8 @@ func (e *Elector) campaign(ctx context.Context) (*tenure, error) {
 			continue
 		}
 		if o.absent() && !o.trusted(e.cfg) {
-			e.found(ctx, o)
-		} else if t := e.take(ctx, o); t != nil && t.valid() && ctx.Err() == nil {
+			e.createFree(ctx, o)
+		} else if t := e.acquire(ctx, o); t != nil && t.valid() && ctx.Err() == nil {
 			return t, nil // if it is over already, the process was paused, or a hook was slow
 		}
 		notBefore = time.Now().Add(e.pace())
@@ -154,12 +154,12 @@ func (e *Elector) campaign(ctx context.Context) (*tenure, error) {
 
 // found makes a Lease that nobody holds, where there was none, so that there is a version to wait for. It says how long
 // to wait, if that is known of the Leases before, for those who have not seen them.
-func (e *Elector) found(ctx context.Context, o observation) {
+func (e *Elector) createFree(ctx context.Context, o observation) {
 	try, cancel := context.WithTimeout(ctx, e.tryTimeout)
 	defer cancel()
 	klog.FromContext(ctx).Info("There is no lease: making one, and waiting as long as if it were held, since one "+
 		"may have been deleted under a leader",
-		"lease", e.String(), "wait", o.patience(e.cfg))
+		"lease", e.String(), "wait", o.fullWait(e.cfg))
 	free := &coordinationv1.Lease{ObjectMeta: e.meta()}
 	if o.longest > 0 {
 		free.Spec.LeaseDurationSeconds = new(int32(o.longest / time.Second))
@@ -180,12 +180,12 @@ func (e *Elector) meta() metav1.ObjectMeta {
 
 // take tries to make the Lease ours, once, provided that it still is what was observed. It is not cut short by the end
 // of ctx: then nobody would know whether the server did it.
-func (e *Elector) take(ctx context.Context, o observation) *tenure {
+func (e *Elector) acquire(ctx context.Context, o observation) *tenure {
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.tryTimeout)
 	defer cancel()
-	sent := e.stamp()
-	claim := claimed(o.lease, e.meta(), e.identity, e.cfg.LeaseDuration, sent.wall)
-	left := e.view.claiming(claim, o, e.cfg)
+	sent := e.now()
+	claim := acquired(o.lease, e.meta(), e.identity, e.cfg.LeaseDuration, sent.wall)
+	received := e.view.attempting(claim, o, e.cfg)
 
 	write := e.client.update
 	if o.lease == nil {
@@ -198,39 +198,39 @@ func (e *Elector) take(ctx context.Context, o observation) *tenure {
 	}
 	switch {
 	case err == nil:
-		e.noteTake(ctx, nil)
+		e.noteWrite(ctx, nil)
 		e.see(ctx, lease, "")
-		return e.newTenure(ctx, sent, lease, left)
+		return e.newTenure(ctx, sent, lease, received)
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || o.lease != nil && apierrors.IsNotFound(err):
 		// somebody else was faster, which is no trouble; the wait starts again with what is there now
-		e.noteTake(ctx, err)
-		e.stats.count(func(s *Stats) { s.LostTakes++ })
+		e.noteWrite(ctx, err)
+		e.stats.count(func(s *Stats) { s.LostRaces++ })
 		_, _ = e.look(try)
 	default:
-		e.noteTake(ctx, err)
+		e.noteWrite(ctx, err)
 	}
 	return nil
 }
 
-// mayTake asks the server whether this candidate may write the Lease, by a dry run, while there is no other reason to
+// checkPermission asks the server whether this candidate may write the Lease, by a dry run, while there is no other reason to
 // try. A standby that may not is not ready, and must not find out when it is needed.
-func (e *Elector) mayTake(ctx context.Context, lease *coordinationv1.Lease) {
+func (e *Elector) checkPermission(ctx context.Context, lease *coordinationv1.Lease) {
 	try, cancel := context.WithTimeout(ctx, e.cfg.RetryPeriod/2) // the Lease may become free meanwhile
 	defer cancel()
-	e.noteTake(try, e.client.dryRun(try, lease))
+	e.noteWrite(try, e.client.dryRun(try, lease))
 }
 
-// noteTake notes the outcome of a try to write the Lease, or of a dry run. An answer that has to do with what the Lease
+// noteWrite notes the outcome of a try to write the Lease, or of a dry run. An answer that has to do with what the Lease
 // is like comes from a server that has let the request pass.
-func (e *Elector) noteTake(ctx context.Context, err error) {
+func (e *Elector) noteWrite(ctx context.Context, err error) {
 	var denied *DeniedError
 	switch {
 	case err == nil, apierrors.IsConflict(err), apierrors.IsAlreadyExists(err),
 		apierrors.IsNotFound(err), apierrors.IsBadRequest(err):
-		e.allowed.Store(true)
+		e.mayWrite.Store(true)
 		err = nil
 	case errors.As(err, &denied):
-		e.allowed.Store(false)
+		e.mayWrite.Store(false)
 	}
 	e.note(ctx, "take", err)
 }
@@ -238,7 +238,7 @@ func (e *Elector) noteTake(ctx context.Context, err error) {
 // hold leads: it runs lead and the renewals, and ends the tenure when one of four things happens, whichever is first.
 func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context) error) error {
 	e.tenure.Store(t)
-	e.view.working()
+	e.view.forgetHandover()
 	var renewals sync.WaitGroup
 	renewals.Go(func() { // the hooks that are told, too, may make renewals late, but not the deadline
 		e.began(ctx, t)
@@ -252,7 +252,7 @@ func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context
 	deadline := time.NewTimer(0)
 	for {
 		if over != nil {
-			deadline.Reset(min(t.left(t.now()), clockCheck))
+			deadline.Reset(min(t.remaining(t.now()), clockCheck))
 		}
 		var result outcome
 		select {
@@ -339,7 +339,7 @@ func (e *Elector) start(ctx context.Context, lead func(context.Context) error) <
 		defer func() {
 			result := judge(err)
 			if result.stuck {
-				e.leftover.Store(true)
+				e.unfinished.Store(true)
 			}
 			e.working.Store(false)
 			returned <- result
@@ -369,7 +369,7 @@ func (e *Elector) ended(ctx context.Context, t *tenure, work outcome) error {
 	}
 	if lost == nil || lost.Reason == ReasonDeadline || lost.Reason == ReasonClock {
 		lease, _ := t.last()
-		e.release(ctx, lease, t.token, t.bequest())
+		e.release(ctx, lease, t.token, t.nextWord())
 	}
 	switch {
 	case lost == nil && ctx.Err() != nil && work.canceled:
@@ -396,7 +396,7 @@ func (e *Elector) release(ctx context.Context, lease *coordinationv1.Lease, toke
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.StopGrace)
 	defer cancel()
 	for token.names(lease) {
-		answer, err := e.client.update(ctx, bequeath(released(lease, e.wall()), token, word))
+		answer, err := e.client.update(ctx, withHandover(released(lease, e.wall()), token, word))
 		if err == nil {
 			e.stats.count(func(s *Stats) { s.Releases++ })
 			e.see(ctx, answer, "")
@@ -416,17 +416,17 @@ func (e *Elector) release(ctx context.Context, lease *coordinationv1.Lease, toke
 // succeeded all the same. It is released with the word that it was to begin with, for nothing was done since.
 func (e *Elector) neverLed(ctx context.Context) error {
 	if o := e.view.get(); o.mine {
-		e.release(ctx, o.lease, tokenOf(o.lease), e.view.inherited())
+		e.release(ctx, o.lease, tokenOf(o.lease), e.view.receivedWord())
 	} else if e.view.uncertain() {
 		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if lease, err := e.look(brief); err == nil && e.view.get().mine {
-			e.release(ctx, lease, tokenOf(lease), e.view.inherited())
+			e.release(ctx, lease, tokenOf(lease), e.view.receivedWord())
 		}
 	}
-	t := e.troubles.denied()
+	t := e.failures.denied()
 	if t.err == nil && !e.view.get().known {
-		t = e.troubles.any()
+		t = e.failures.any()
 	}
 	if t.err == nil {
 		return nil

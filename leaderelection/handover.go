@@ -18,7 +18,7 @@ const maxWord = 128 << 10
 // A bequest is the value of that annotation. It counts for the released record that it was written with and for no
 // other: the two name the same Lease, term and moment of release. The next take removes it, so a leader that crashes
 // leaves nothing; and a tenure of client-go's elector in between, which leaves annotations alone, has raised the term.
-type bequest struct {
+type handoverRecord struct {
 	LeaseUID    types.UID        `json:"lease"`
 	Transitions int32            `json:"transitions"`
 	Holder      string           `json:"holder"` // whose tenure it was, for people: the released record names nobody
@@ -26,13 +26,13 @@ type bequest struct {
 	Word        string           `json:"word"`
 }
 
-// bequeath adds the word of the tenure of that token, if there is one, to a Lease that is about to be released.
-func bequeath(lease *coordinationv1.Lease, token Token, word string) *coordinationv1.Lease {
+// withHandover adds the word of the tenure of that token, if there is one, to a Lease that is about to be released.
+func withHandover(lease *coordinationv1.Lease, token Token, word string) *coordinationv1.Lease {
 	delete(lease.Annotations, handoverAnnotation)
 	if word == "" || len(word) > maxWord {
 		return lease
 	}
-	value, err := json.Marshal(bequest{token.LeaseUID, token.Transitions, token.Holder, *lease.Spec.RenewTime, word})
+	value, err := json.Marshal(handoverRecord{token.LeaseUID, token.Transitions, token.Holder, *lease.Spec.RenewTime, word})
 	if err != nil {
 		return lease // the next leader then finds no word, and knows what that means
 	}
@@ -43,9 +43,9 @@ func bequeath(lease *coordinationv1.Lease, token Token, word string) *coordinati
 	return lease
 }
 
-// bequeathed returns the word that a released Lease was released with, or "".
-func bequeathed(lease *coordinationv1.Lease) string {
-	var b bequest
+// handoverOf returns the word that a released Lease was released with, or "".
+func handoverOf(lease *coordinationv1.Lease) string {
+	var b handoverRecord
 	if !isReleased(lease) || json.Unmarshal([]byte(lease.Annotations[handoverAnnotation]), &b) != nil {
 		return ""
 	}
@@ -57,7 +57,7 @@ func bequeathed(lease *coordinationv1.Lease) string {
 }
 
 // A legacy is what a tenure begins with.
-type legacy struct {
+type handover struct {
 	word   string // of the last leader; empty if there is none that counts
 	waited bool   // the Lease was not released: it stood unchanged for the whole wait
 }
@@ -68,7 +68,7 @@ type legacy struct {
 // Lease expires, or that never calls SetHandover: whoever wrote nothing leaves what [Elector.Handover] returned.
 func (e *Elector) SetHandover(word string) {
 	if t := e.tenure.Load(); t != nil {
-		t.leave(word)
+		t.setHandover(word)
 	}
 }
 
@@ -81,5 +81,5 @@ func (e *Elector) Handover() (word string, waited bool) {
 	if t == nil {
 		return "", false
 	}
-	return t.legacy.word, t.legacy.waited
+	return t.received.word, t.received.waited
 }

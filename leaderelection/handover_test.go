@@ -56,7 +56,7 @@ func TestAWordIsForTheRecordThatItWasReleasedWith(t *testing.T) {
 	for name, change := range map[string]func(*coordinationv1.Lease) *coordinationv1.Lease{
 		"a leader that knows nothing of words": func(l *coordinationv1.Lease) *coordinationv1.Lease {
 			word := l.Annotations[handoverAnnotation] // client-go's elector keeps the annotations of the Lease
-			l = released(claimed(l, l.ObjectMeta, "client-go", 15*time.Second, time.Now()), time.Now())
+			l = released(acquired(l, l.ObjectMeta, "client-go", 15*time.Second, time.Now()), time.Now())
 			l.Annotations = map[string]string{handoverAnnotation: word}
 			return l
 		},
@@ -74,7 +74,7 @@ func TestAWordIsForTheRecordThatItWasReleasedWith(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer()
 				_, _ = leadOnce(t, candidate(t, s.link("first")), "seven")
-				require.Equal(t, "seven", bequeathed(s.get()))
+				require.Equal(t, "seven", handoverOf(s.get()))
 				s.edit(change)
 				found, waited := leadOnce(t, candidate(t, s.link("second")))
 				require.Empty(t, found)
@@ -111,9 +111,9 @@ func TestACrashLeavesNoWord(t *testing.T) {
 	base := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
 	base.Annotations = map[string]string{"whose": "theirs"}
 	base.Spec = record("a leader", 15*time.Second, 7, time.Now(), time.Now())
-	free := bequeath(released(base, time.Now()), tokenOf(base), "seven")
-	require.Equal(t, "seven", bequeathed(free))
-	taken := claimed(free, metav1.ObjectMeta{}, "the next", 15*time.Second, time.Now())
+	free := withHandover(released(base, time.Now()), tokenOf(base), "seven")
+	require.Equal(t, "seven", handoverOf(free))
+	taken := acquired(free, metav1.ObjectMeta{}, "the next", 15*time.Second, time.Now())
 	require.Equal(t, map[string]string{"whose": "theirs"}, taken.Annotations, "it is the next leader's alone")
 }
 

@@ -37,7 +37,7 @@ func tokenOf(lease *coordinationv1.Lease) Token {
 // writes. base is nil when there is no Lease yet. Everything that is not the record (labels, annotations, owners) is
 // kept, but for the last leader's word: it is for this take alone. The two times differ, if only by the smallest step
 // there is, so that edits by hand of the other fields do not make a mark of a release out of it.
-func claimed(base *coordinationv1.Lease, meta metav1.ObjectMeta, holder string, duration time.Duration,
+func acquired(base *coordinationv1.Lease, meta metav1.ObjectMeta, holder string, duration time.Duration,
 	now time.Time) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{ObjectMeta: meta}
 	term := int32(0)
@@ -98,8 +98,8 @@ func record(holder string, duration time.Duration, term int32, acquired, renewed
 	}
 }
 
-// asked is how long a record asks challengers to wait; zero if there is no Lease.
-func asked(lease *coordinationv1.Lease) time.Duration {
+// durationOf is how long a record asks challengers to wait; zero if there is no Lease.
+func durationOf(lease *coordinationv1.Lease) time.Duration {
 	if lease == nil {
 		return 0
 	}

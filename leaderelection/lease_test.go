@@ -14,7 +14,7 @@ import (
 
 func TestRenewTimeAlwaysMovesByASecond(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 999_999_999, time.UTC)
-	lease := claimed(nil, metav1.ObjectMeta{}, "a", 15*time.Second, now)
+	lease := acquired(nil, metav1.ObjectMeta{}, "a", 15*time.Second, now)
 	for _, step := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, 3 * time.Second, -time.Hour,
 		time.Millisecond} {
 		now = now.Add(step)
@@ -30,7 +30,7 @@ func TestRenewTimeAlwaysMovesByASecond(t *testing.T) {
 }
 
 func TestToken(t *testing.T) {
-	lease := claimed(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u",
+	lease := acquired(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u",
 		Labels: map[string]string{"kept": "yes"}}}, metav1.ObjectMeta{}, "a", time.Second, time.Now())
 	require.Equal(t, "u/1/a", tokenOf(lease).String())
 	require.Equal(t, "yes", lease.Labels["kept"])
@@ -46,30 +46,30 @@ func FuzzRecord(f *testing.F) {
 	f.Add("", int32(15), int32(7), int64(1), int64(2), true)
 	f.Add("x", int32(math.MaxInt32), int32(math.MaxInt32), int64(5), int64(5), false)
 	cfg := Config{}.withDefaults()
-	f.Fuzz(func(t *testing.T, holder string, seconds, term int32, acquired, renewedAt int64, times bool) {
+	f.Fuzz(func(t *testing.T, holder string, seconds, term int32, acquiredAt, renewedAt int64, times bool) {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "1"},
 			Spec: coordinationv1.LeaseSpec{
 				HolderIdentity: &holder, LeaseDurationSeconds: &seconds, LeaseTransitions: new(max(term, 0)),
 			}}
 		if times {
-			lease.Spec.AcquireTime = &metav1.MicroTime{Time: time.UnixMicro(acquired)}
+			lease.Spec.AcquireTime = &metav1.MicroTime{Time: time.UnixMicro(acquiredAt)}
 			lease.Spec.RenewTime = &metav1.MicroTime{Time: time.UnixMicro(renewedAt)}
 		}
 		v := newView()
 		require.True(t, v.see(lease, "", 0.5))
 		require.False(t, v.see(lease.DeepCopy(), "", 0.1), "the same version is no news")
 		wait := v.get().wait(cfg)
-		if holder == "" && seconds == 1 && times && acquired == renewedAt {
+		if holder == "" && seconds == 1 && times && acquiredAt == renewedAt {
 			require.Zero(t, wait)
 		} else {
 			require.GreaterOrEqual(t, wait, cfg.LeaseDuration)
 			require.LessOrEqual(t, wait, cfg.MaxLeaseDuration)
 		}
-		claim := claimed(lease, metav1.ObjectMeta{}, "me", cfg.LeaseDuration, time.UnixMicro(renewedAt))
+		claim := acquired(lease, metav1.ObjectMeta{}, "me", cfg.LeaseDuration, time.UnixMicro(renewedAt))
 		require.NotEqual(t, value(lease.Spec.LeaseTransitions), value(claim.Spec.LeaseTransitions))
 		require.GreaterOrEqual(t, value(claim.Spec.LeaseTransitions), int32(0))
 		require.Positive(t, value(claim.Spec.LeaseDurationSeconds))
-		v.claiming(claim, v.get(), cfg)
+		v.attempting(claim, v.get(), cfg)
 		back := claim.DeepCopy()
 		back.ResourceVersion = "2"
 		require.True(t, v.see(back, "", 0))
@@ -82,7 +82,7 @@ func FuzzRecord(f *testing.F) {
 // TestEditsDoNotMakeAReleaseOfAClaim: seed 6770 of the random runs wiped the holder out and then set the duration to a
 // second.
 func TestEditsDoNotMakeAReleaseOfAClaim(t *testing.T) {
-	claim := claimed(nil, metav1.ObjectMeta{}, "a", time.Second, time.Now())
+	claim := acquired(nil, metav1.ObjectMeta{}, "a", time.Second, time.Now())
 	require.False(t, isReleased(wipe(claim.DeepCopy())))
 	require.False(t, isReleased(wipe(renewed(claim, time.Second, time.Now()))))
 	require.True(t, isReleased(released(claim, time.Now())))

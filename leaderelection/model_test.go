@@ -149,7 +149,7 @@ func (r rules) wait(s sight) int {
 		o.lease = released(&coordinationv1.Lease{}, time.Unix(0, 0))
 	default:
 		o.mine = s.names == first
-		o.lease = claimed(nil, metav1.ObjectMeta{}, holder, duration(s.asks), time.Unix(0, 0))
+		o.lease = acquired(nil, metav1.ObjectMeta{}, holder, duration(s.asks), time.Unix(0, 0))
 		if r.takeWiped && s.names == stranger {
 			return 0
 		}

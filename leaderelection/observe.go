@@ -45,13 +45,13 @@ func (o observation) wait(cfg Config) time.Duration {
 	case o.mine || o.trusted(cfg) || isReleased(o.lease):
 		return 0
 	default:
-		return o.patience(cfg)
+		return o.fullWait(cfg)
 	}
 }
 
 // patience is the wait for whoever may be at work.
-func (o observation) patience(cfg Config) time.Duration {
-	return max(cfg.LeaseDuration, min(max(asked(o.lease), o.longest), cfg.MaxLeaseDuration))
+func (o observation) fullWait(cfg Config) time.Duration {
+	return max(cfg.LeaseDuration, min(max(durationOf(o.lease), o.longest), cfg.MaxLeaseDuration))
 }
 
 // absent reports that there is no Lease. That is no state that could stand unchanged: it has no version, so nobody can
@@ -67,7 +67,7 @@ func (o observation) trusted(cfg Config) bool {
 // takeIn says in how much time this challenger should try to take the Lease. The jitter spares the server N writes at
 // one moment; it only ever adds to the wait. (What is free at once is handed over in milliseconds, so there it is
 // short.)
-func (o observation) takeIn(cfg Config, now time.Time) time.Duration {
+func (o observation) acquireIn(cfg Config, now time.Time) time.Duration {
 	wait := o.wait(cfg)
 	spread := cfg.RetryPeriod / 4
 	if wait == 0 {
@@ -86,8 +86,8 @@ type view struct {
 	// claim is the last record that this process wrote, or tried to write, to take the Lease; nil once the Lease was
 	// seen to have gone beyond it. legacy is what its tenure has, or would have, begun with; nothing once its lead
 	// function was called.
-	claim  *coordinationv1.Lease
-	legacy legacy
+	attempt  *coordinationv1.Lease
+	handover handover
 }
 
 func newView() *view {
@@ -105,39 +105,39 @@ func (v *view) get() observation {
 // claiming notes that this process is about to write lease, whether or not it will learn what became of it. It returns
 // the legacy that comes with what was observed: that of an earlier claim of our own, if nobody has worked under it, is
 // still there to be had.
-func (v *view) claiming(lease *coordinationv1.Lease, o observation, cfg Config) legacy {
+func (v *view) attempting(lease *coordinationv1.Lease, o observation, cfg Config) handover {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
 	case o.mine: // the legacy stays
 	case o.lease != nil && isReleased(o.lease):
-		v.legacy = legacy{word: bequeathed(o.lease)}
+		v.handover = handover{word: handoverOf(o.lease)}
 	default:
-		v.legacy = legacy{waited: !o.trusted(cfg)}
+		v.handover = handover{waited: !o.trusted(cfg)}
 	}
-	v.claim = lease
-	return v.legacy
+	v.attempt = lease
+	return v.handover
 }
 
 // working notes that the claim's lead function is about to be called: what it does, no legacy knows.
-func (v *view) working() {
+func (v *view) forgetHandover() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.legacy = legacy{}
+	v.handover = handover{}
 }
 
 // inherited returns the word that comes with the claim.
-func (v *view) inherited() string {
+func (v *view) receivedWord() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.legacy.word
+	return v.handover.word
 }
 
 // uncertain reports whether a claim was made of which it is not known what became of it.
 func (v *view) uncertain() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.claim != nil && !v.now.mine
+	return v.attempt != nil && !v.now.mine
 }
 
 // see notes what an answer from the server showed and reports whether that is another state than before. An unchanged
@@ -163,12 +163,12 @@ func (v *view) see(lease *coordinationv1.Lease, after string, jitter float64) bo
 			lease:  lease,
 			since:  time.Now(),
 			others: last.others || last.known && last.lease != nil && !isPristine(last.lease),
-			mine:   v.isClaimLocked(lease),
+			mine:   v.isAttemptLocked(lease),
 			jitter: jitter,
 		}
 		over := v.now.mine || lease != nil && isReleased(lease) // whoever worked before has stopped
 		if !over || older(lease, last.lease) {
-			v.now.longest = max(last.longest, asked(lease))
+			v.now.longest = max(last.longest, durationOf(lease))
 		}
 	}
 	close(v.stale)
@@ -185,20 +185,20 @@ func (v *view) passed(lease *coordinationv1.Lease) bool {
 	return older(lease, v.now.lease)
 }
 
-// isClaimLocked tells our own claim from a record in which somebody wrote our name by hand: the claim also has its
+// isAttemptLocked tells our own claim from a record in which somebody wrote our name by hand: the claim also has its
 // acquireTime. A record at or beyond the claim's term that is not the claim ends it for good, even if somebody restores
 // it later.
-func (v *view) isClaimLocked(lease *coordinationv1.Lease) bool {
-	if v.claim == nil || lease == nil {
+func (v *view) isAttemptLocked(lease *coordinationv1.Lease) bool {
+	if v.attempt == nil || lease == nil {
 		return false
 	}
-	seen, claim := lease.Spec, v.claim.Spec
+	seen, claim := lease.Spec, v.attempt.Spec
 	if value(seen.HolderIdentity) == *claim.HolderIdentity && value(seen.LeaseTransitions) == *claim.LeaseTransitions &&
-		seen.AcquireTime.Equal(claim.AcquireTime) && (v.claim.UID == "" || v.claim.UID == lease.UID) {
+		seen.AcquireTime.Equal(claim.AcquireTime) && (v.attempt.UID == "" || v.attempt.UID == lease.UID) {
 		return true
 	}
-	if value(seen.LeaseTransitions) >= *claim.LeaseTransitions || v.claim.UID != "" && v.claim.UID != lease.UID {
-		v.claim = nil
+	if value(seen.LeaseTransitions) >= *claim.LeaseTransitions || v.attempt.UID != "" && v.attempt.UID != lease.UID {
+		v.attempt = nil
 	}
 	return false
 }
@@ -344,7 +344,7 @@ func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease, after st
 			logger.Info("The lease has a holder", "lease", e.String(), "holder", kube.Brief(holder), "transitions",
 				value(lease.Spec.LeaseTransitions))
 		}
-		if asked := asked(lease); asked <= 0 || asked > e.cfg.MaxLeaseDuration {
+		if duration := durationOf(lease); duration <= 0 || duration > e.cfg.MaxLeaseDuration {
 			e.stats.count(func(s *Stats) { s.OddDurations++ })
 			logger.Info("The lease asks for an odd duration, which is not obeyed", "lease", e.String(), "seconds",
 				value(lease.Spec.LeaseDurationSeconds))
@@ -352,7 +352,7 @@ func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease, after st
 	}
 	if t := e.tenure.Load(); t != nil && !t.token.names(lease) {
 		select {
-		case t.hint <- struct{}{}:
+		case t.renewNow <- struct{}{}:
 		default: // one is waiting already
 		}
 	}

@@ -324,7 +324,7 @@ func TestRandomRunsFindSeededBugs(t *testing.T) {
 						time.AfterFunc(time.Millisecond, func() { // right after the renewal has set what is right
 							if t := e.tenure.Load(); t != nil {
 								lease, _ := t.last()
-								t.extend(e.stamp(), lease)
+								t.extend(e.now(), lease)
 							}
 						})
 					}

@@ -101,7 +101,7 @@ func TestARoleThatComesLate(t *testing.T) {
 	require.NoError(t, err)
 	a := start(t, e, 0)
 	var denied *DeniedError
-	require.Eventually(t, func() bool { return e.troubles.refused().err != nil }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return e.failures.refused().err != nil }, time.Minute, 10*time.Millisecond)
 	require.ErrorAs(t, e.Ready(), &denied)
 
 	roles := cluster.Client().RbacV1().Roles(namespace)

@@ -43,8 +43,8 @@ func TestElectorsUnderLoadInRealTime(t *testing.T) {
 					if e == nil {
 						continue
 					}
-					if stats := e.Stats(); stats.Leading != (stats.Left > 0) {
-						t.Errorf("leading: %t, with %s left", stats.Leading, stats.Left)
+					if stats := e.Stats(); stats.Leading != (stats.Remaining > 0) {
+						t.Errorf("leading: %t, with %s left", stats.Leading, stats.Remaining)
 					}
 					if err := e.Check(nil); err != nil {
 						t.Error(err)

@@ -31,14 +31,14 @@ type Metrics interface {
 // Stats is what an elector has done since it was made, in numbers: the same as [Metrics], for a collector that asks.
 type Stats struct {
 	Leading         bool
-	Left            time.Duration // until the present tenure ends, if no further renewal is acknowledged
+	Remaining       time.Duration // until the present tenure ends, if no further renewal is acknowledged
 	Requests        uint64        // all of them, answered or not
 	Tenures         uint64        // how often the Lease was taken
 	Losses          uint64        // how many tenures were lost
 	Releases        uint64        // how many were released
 	Renewals        uint64        // acknowledged
 	RenewalFailures uint64        // tries that were not
-	LostTakes       uint64        // takes that came too late: somebody else was faster
+	LostRaces       uint64        // takes that came too late: somebody else was faster
 	OddDurations    uint64        // records seen whose duration is not obeyed: zero, or above MaxLeaseDuration
 }
 
@@ -48,8 +48,8 @@ func (e *Elector) Stats() Stats {
 	s := e.stats.now
 	e.stats.mu.Unlock()
 	if t := e.tenure.Load(); t != nil && t.ctx.Err() == nil {
-		if left := t.left(t.now()); left > 0 {
-			s.Leading, s.Left = true, left
+		if left := t.remaining(t.now()); left > 0 {
+			s.Leading, s.Remaining = true, left
 		}
 	}
 	return s
@@ -75,7 +75,7 @@ func (e *Elector) Name() string { return "leaderelection" }
 // or cannot reach the server, is healthy; a restart would not help it.
 func (e *Elector) Check(*http.Request) error {
 	t := e.tenure.Load()
-	if e.leftover.Load() || e.working.Load() && (e.stuck.Load() || t != nil && t.left(t.now()) < -e.cfg.StopGrace) {
+	if e.unfinished.Load() || e.working.Load() && (e.stuck.Load() || t != nil && t.remaining(t.now()) < -e.cfg.StopGrace) {
 		return fmt.Errorf("leaderelection: %s: the work of the lead function %w: it goes on without the lease", e,
 			ErrStuck)
 	}
@@ -87,17 +87,17 @@ func (e *Elector) Check(*http.Request) error {
 // while access is refused. What was refused is asked for again within two RetryPeriods. A process that can never lead
 // must not replace one that does.
 func (e *Elector) Ready() error {
-	if refusal := e.troubles.refused(); refusal.err != nil {
+	if refusal := e.failures.refused(); refusal.err != nil {
 		return refusal.err
 	}
 	if t := e.tenure.Load(); t != nil {
 		return nil
 	}
-	if o := e.view.get(); o.known && e.allowed.Load() {
+	if o := e.view.get(); o.known && e.mayWrite.Load() {
 		return nil
 	}
 	err := fmt.Errorf("leaderelection: %s: it is not known yet whether this candidate may lead", e)
-	if trouble := e.troubles.any(); trouble.err != nil {
+	if trouble := e.failures.any(); trouble.err != nil {
 		return fmt.Errorf("%w: %w", err, trouble.err)
 	}
 	return err
@@ -157,7 +157,7 @@ func guard(logger klog.Logger, hook func()) {
 
 // troubles remembers what fails at present, by what was tried, so that a failure is logged when it begins and when it
 // ends and not each time between, and so that Run can say why it never led.
-type troubles struct {
+type failures struct {
 	mu  sync.Mutex
 	now map[string]trouble // guarded by mu; an entry is there while the last try of its kind failed
 }
@@ -184,22 +184,22 @@ func (e *Elector) note(ctx context.Context, what string, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
-	e.troubles.mu.Lock()
-	last, failing := e.troubles.now[what]
+	e.failures.mu.Lock()
+	last, failing := e.failures.now[what]
 	next := trouble{err: err, since: time.Now()}
 	news := failing != (err != nil) || failing && last.denied() != next.denied()
 	if !news {
 		next.since = last.since
 	}
 	if err == nil {
-		delete(e.troubles.now, what)
+		delete(e.failures.now, what)
 	} else {
-		if e.troubles.now == nil {
-			e.troubles.now = map[string]trouble{}
+		if e.failures.now == nil {
+			e.failures.now = map[string]trouble{}
 		}
-		e.troubles.now[what] = next
+		e.failures.now[what] = next
 	}
-	e.troubles.mu.Unlock()
+	e.failures.mu.Unlock()
 
 	logger := klog.FromContext(ctx)
 	switch {
@@ -219,28 +219,28 @@ func (e *Elector) note(ctx context.Context, what string, err error) {
 }
 
 // forget is for a new campaign: what an earlier one was refused may have been granted since.
-func (t *troubles) forget() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	clear(t.now)
+func (f *failures) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.now)
 }
 
 // denied returns the longest lasting trouble that is a refusal and keeps a candidate from leading. A forbidden watch
 // does not.
-func (t *troubles) denied() trouble { return t.worst(trouble.denied, "look", "take") }
+func (f *failures) denied() trouble { return f.worst(trouble.denied, "look", "take") }
 
 // refused is the same, for a leader, too.
-func (t *troubles) refused() trouble { return t.worst(trouble.denied, "look", "take", "renew") }
+func (f *failures) refused() trouble { return f.worst(trouble.denied, "look", "take", "renew") }
 
-func (t *troubles) any() trouble {
-	return t.worst(func(trouble) bool { return true }, "look", "take")
+func (f *failures) any() trouble {
+	return f.worst(func(trouble) bool { return true }, "look", "take")
 }
 
-func (t *troubles) worst(counts func(trouble) bool, whats ...string) (worst trouble) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (f *failures) worst(counts func(trouble) bool, whats ...string) (worst trouble) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, what := range whats {
-		if now, failing := t.now[what]; failing && counts(now) && (worst.err == nil || now.since.Before(worst.since)) {
+		if now, failing := f.now[what]; failing && counts(now) && (worst.err == nil || now.since.Before(worst.since)) {
 			worst = now
 		}
 	}

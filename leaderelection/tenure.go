@@ -13,13 +13,13 @@ import (
 // A tenure is one time of leading, from a take that was acknowledged to the deadline that no acknowledged renewal has
 // moved on.
 type tenure struct {
-	token  Token
-	legacy legacy           // what the leader before has left
-	length time.Duration    // RenewDeadline
-	wall   func() time.Time // the wall clock, without a monotonic reading
-	ctx    context.Context  // ends when the tenure does; its cause is a *LostError or errReturned
-	cancel context.CancelCauseFunc
-	hint   chan struct{} // holds one: somebody saw a Lease that is not ours, renew at once
+	token    Token
+	received handover         // what the leader before has left
+	length   time.Duration    // RenewDeadline
+	wall     func() time.Time // the wall clock, without a monotonic reading
+	ctx      context.Context  // ends when the tenure does; its cause is a *LostError or errReturned
+	cancel   context.CancelCauseFunc
+	renewNow chan struct{} // holds one: somebody saw a Lease that is not ours, renew at once
 
 	mu sync.Mutex
 	// Guarded by mu. lease is the Lease as of the last acknowledged write; sent and sentWall say, on two clocks, when
@@ -36,13 +36,13 @@ type tenure struct {
 type tenureKey struct{ *Elector }
 
 // A stamp is a moment on both clocks.
-type stamp struct{ mono, wall time.Time }
+type instant struct{ mono, wall time.Time }
 
-func (e *Elector) stamp() stamp { return stamp{mono: time.Now(), wall: e.wall().Round(0)} }
+func (e *Elector) now() instant { return instant{mono: time.Now(), wall: e.wall().Round(0)} }
 
-func (e *Elector) newTenure(ctx context.Context, sent stamp, lease *coordinationv1.Lease, left legacy) *tenure {
+func (e *Elector) newTenure(ctx context.Context, sent instant, lease *coordinationv1.Lease, received handover) *tenure {
 	t := &tenure{
-		token: tokenOf(lease), legacy: left, length: e.cfg.RenewDeadline, wall: e.wall, hint: make(chan struct{}, 1),
+		token: tokenOf(lease), received: received, length: e.cfg.RenewDeadline, wall: e.wall, renewNow: make(chan struct{}, 1),
 		lease: lease, sent: sent.mono, sentWall: sent.wall,
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), tenureKey{e}, t))
@@ -53,26 +53,26 @@ func (e *Elector) newTenure(ctx context.Context, sent stamp, lease *coordination
 // sent, on whichever of the two clocks is there first. The monotonic clock is the one that counts; it can not be set.
 // But on Linux it stands still while the machine sleeps, and the wall clock does not. Set back, the wall clock changes
 // nothing.
-func (t *tenure) left(now stamp) time.Duration {
+func (t *tenure) remaining(now instant) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.leftLocked(now)
+	return t.remainingLocked(now)
 }
 
-func (t *tenure) leftLocked(now stamp) time.Duration {
+func (t *tenure) remainingLocked(now instant) time.Duration {
 	return t.length - max(now.mono.Sub(t.sent), now.wall.Sub(t.sentWall))
 }
 
-func (t *tenure) now() stamp { return stamp{mono: time.Now(), wall: t.wall().Round(0)} }
+func (t *tenure) now() instant { return instant{mono: time.Now(), wall: t.wall().Round(0)} }
 
-func (t *tenure) valid() bool { return t.ctx.Err() == nil && t.left(t.now()) > 0 }
+func (t *tenure) valid() bool { return t.ctx.Err() == nil && t.remaining(t.now()) > 0 }
 
 // extend moves the deadline after a renewal that was sent at a moment was acknowledged. The answer may come late, so
 // the moment of the answer says nothing; and an answer that comes after the deadline does not bring the tenure back.
-func (t *tenure) extend(sent stamp, lease *coordinationv1.Lease) {
+func (t *tenure) extend(sent instant, lease *coordinationv1.Lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ctx.Err() != nil || t.leftLocked(t.now()) <= 0 {
+	if t.ctx.Err() != nil || t.remainingLocked(t.now()) <= 0 {
 		return
 	}
 	t.lease, t.sent, t.sentWall, t.lastErr = lease, sent.mono, sent.wall, nil
@@ -90,24 +90,24 @@ func (t *tenure) last() (*coordinationv1.Lease, error) {
 	return t.lease, t.lastErr
 }
 
-func (t *tenure) leave(word string) {
+func (t *tenure) setHandover(word string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.word = word
 }
 
-func (t *tenure) bequest() string {
+func (t *tenure) nextWord() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.word
 }
 
 // expired reports that nothing is left of the tenure at a moment, and why.
-func (t *tenure) expired(now stamp) (over bool, reason Reason, err error) {
+func (t *tenure) expired(now instant) (over bool, reason Reason, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.leftLocked(now) > 0:
+	case t.remainingLocked(now) > 0:
 		return false, "", nil
 	case now.mono.Sub(t.sent) < t.length:
 		return true, ReasonClock, nil
@@ -123,7 +123,7 @@ func (e *Elector) renew(t *tenure) {
 		timer := time.NewTimer(time.Until(sent.Add(e.cfg.RetryPeriod)))
 		select {
 		case <-timer.C:
-		case <-t.hint:
+		case <-t.renewNow:
 		case <-t.ctx.Done():
 		}
 		timer.Stop()
@@ -142,10 +142,10 @@ func (e *Elector) renewOnce(t *tenure) {
 	defer cancel()
 	base, _ := t.last()
 	for {
-		sent := e.stamp()
+		sent := e.now()
 		lease, err := e.client.update(ctx, renewed(base, e.cfg.LeaseDuration, sent.wall))
 		if err == nil {
-			if lost := e.foreign(t, lease); lost != nil { // an admission webhook, say
+			if lost := e.lossOf(t, lease); lost != nil { // an admission webhook, say
 				t.cancel(lost)
 				return
 			}
@@ -159,7 +159,7 @@ func (e *Elector) renewOnce(t *tenure) {
 			var current *coordinationv1.Lease
 			if current, err = e.client.get(ctx); err == nil {
 				e.see(ctx, current, "")
-				if lost := e.foreign(t, current); lost != nil {
+				if lost := e.lossOf(t, current); lost != nil {
 					t.cancel(lost)
 					return
 				}
@@ -177,7 +177,7 @@ func (e *Elector) renewOnce(t *tenure) {
 }
 
 // foreign says how a Lease that is not the tenure's own shows that the tenure is lost; nil if it is its own.
-func (e *Elector) foreign(t *tenure, lease *coordinationv1.Lease) error {
+func (e *Elector) lossOf(t *tenure, lease *coordinationv1.Lease) error {
 	switch {
 	case t.token.names(lease):
 		return nil

@@ -50,10 +50,10 @@ func TestOneFailedRenewalEndsNoTenure(t *testing.T) {
 func TestALateAnswerDoesNotReviveATenure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := candidate(t, newServer().link("a"))
-		lease := claimed(nil, metav1.ObjectMeta{UID: "u"}, e.identity, 15*time.Second, time.Now())
-		ten := e.newTenure(t.Context(), e.stamp(), lease, legacy{})
+		lease := acquired(nil, metav1.ObjectMeta{UID: "u"}, e.identity, 15*time.Second, time.Now())
+		ten := e.newTenure(t.Context(), e.now(), lease, handover{})
 		time.Sleep(8 * time.Second)
-		sent := e.stamp()
+		sent := e.now()
 		time.Sleep(2*time.Second - 1)
 		require.True(t, ten.valid())
 		time.Sleep(time.Nanosecond)
@@ -67,7 +67,7 @@ func TestALateAnswerDoesNotReviveATenure(t *testing.T) {
 func TestAClaimIsKnownByAllThatItSays(t *testing.T) {
 	base := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "1"}}
 	now := time.Now()
-	claim := claimed(base, metav1.ObjectMeta{}, "me", 15*time.Second, now)
+	claim := acquired(base, metav1.ObjectMeta{}, "me", 15*time.Second, now)
 	see := func(v *view, version string, change func(*coordinationv1.Lease)) bool {
 		lease := claim.DeepCopy()
 		lease.ResourceVersion = version
@@ -78,7 +78,7 @@ func TestAClaimIsKnownByAllThatItSays(t *testing.T) {
 	fresh := func() *view {
 		v := newView()
 		v.see(base, "", 0)
-		v.claiming(claim, v.get(), Config{}.withDefaults())
+		v.attempting(claim, v.get(), Config{}.withDefaults())
 		return v
 	}
 	same := func(*coordinationv1.Lease) {}
@@ -172,7 +172,7 @@ func TestAWatchThatOpensTooLateIsNone(t *testing.T) {
 		}
 		require.Greater(t, opened, 50)
 		require.LessOrEqual(t, lines(), 4, "it fails, and goes on to fail")
-		require.Equal(t, e.troubles.worst(func(trouble) bool { return true }, "watch").err, context.DeadlineExceeded)
+		require.Equal(t, e.failures.worst(func(trouble) bool { return true }, "watch").err, context.DeadlineExceeded)
 		cancel()
 		require.NoError(t, <-done)
 		settle(time.Minute)
