@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 var (

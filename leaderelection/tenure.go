@@ -7,7 +7,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/internal/kube"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
 )
 
 // A tenure is one time of leading, from a take that was acknowledged to the deadline that no acknowledged renewal has
@@ -115,75 +115,57 @@ func (t *tenure) expired(now instant) (over bool, reason Reason, err error) {
 	return true, ReasonDeadline, t.lastErr
 }
 
-// renew keeps the tenure going until it ends: a renewal every RetryPeriod, at once when somebody saw a foreign Lease,
-// and at once after a try that used up its period in waiting for an answer.
-func (e *Elector) renew(t *tenure) {
-	sent := time.Now()
+// hold leads: it runs lead and the renewals, and ends the tenure when one of four things happens, whichever is first.
+func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context) error) error {
+	e.tenure.Store(t)
+	e.view.forgetHandover()
+	var renewals sync.WaitGroup
+	renewals.Go(func() { // the hooks that are told, too, may make renewals late, but not the deadline
+		e.began(ctx, t)
+		e.renew(t)
+	})
+	work, stopWork := context.WithCancelCause(t.ctx)
+	returned := e.start(work, lead)
+
+	asked, over := ctx.Done(), t.ctx.Done()
+	var tooLate <-chan time.Time
+	deadline := time.NewTimer(0)
 	for {
-		timer := time.NewTimer(time.Until(sent.Add(e.cfg.RetryPeriod)))
+		if over != nil {
+			deadline.Reset(min(t.remaining(t.now()), clockCheck))
+		}
+		var result outcome
 		select {
-		case <-timer.C:
-		case <-t.renewNow:
-		case <-t.ctx.Done():
-		}
-		timer.Stop()
-		if t.ctx.Err() != nil {
-			return
-		}
-		sent = time.Now()
-		e.renewOnce(t)
-	}
-}
+		case result = <-returned: // 1. the work is done, or as much of it as can be stopped
 
-// renewOnce is one try. The server may have applied an earlier one whose answer was lost; then it answers with a
-// conflict, and a look tells whether the Lease is still ours to renew.
-func (e *Elector) renewOnce(t *tenure) {
-	ctx, cancel := context.WithTimeout(t.ctx, e.tryTimeout)
-	defer cancel()
-	base, _ := t.last()
-	for {
-		sent := e.now()
-		lease, err := e.client.update(ctx, renewed(base, e.cfg.LeaseDuration, sent.wall))
-		if err == nil {
-			if lost := e.lossOf(t, lease); lost != nil { // an admission webhook, say
-				t.cancel(lost)
-				return
+		case <-asked: // 2. we are asked to end: the tenure goes on, until the work has ended
+			stopWork(context.Cause(ctx))
+			if asked = nil; over != nil { // a tenure that is lost has its own, shorter, time
+				tooLate = time.After(e.cfg.DrainTimeout)
 			}
-			t.extend(sent, lease)
-			e.note(ctx, "renew", nil)
-			e.see(ctx, lease, "")
-			e.stats.count(func(s *Stats) { s.Renewals++ })
-			return
-		}
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			var current *coordinationv1.Lease
-			if current, err = e.client.get(ctx); err == nil {
-				e.see(ctx, current, "")
-				if lost := e.lossOf(t, current); lost != nil {
-					t.cancel(lost)
-					return
-				}
-				base = current
-				continue // bounded by ctx and by our own rate limiter
-			}
-		}
-		if t.ctx.Err() == nil {
-			t.failed(err)
-			e.stats.count(func(s *Stats) { s.RenewalFailures++ })
-			e.note(ctx, "renew", err)
-		}
-		return
-	}
-}
+			continue
 
-// foreign says how a Lease that is not the tenure's own shows that the tenure is lost; nil if it is its own.
-func (e *Elector) lossOf(t *tenure, lease *coordinationv1.Lease) error {
-	switch {
-	case t.token.names(lease):
-		return nil
-	case lease == nil || lease.UID != t.token.LeaseUID:
-		return &LostError{Reason: ReasonDeleted, Lease: e.String()}
-	default:
-		return &LostError{Reason: ReasonHolder, Lease: e.String(), Holder: kube.Brief(value(lease.Spec.HolderIdentity))}
+		case <-deadline.C: // 3. nobody acknowledged a renewal in time
+			if over, reason, err := t.expired(t.now()); over {
+				t.cancel(&LostError{Reason: reason, Lease: e.String(), Err: err})
+			}
+			continue
+
+		case <-over: // 4. lost, by its deadline or to somebody else
+			klog.FromContext(ctx).Info("Lost the lease", "lease", e.String(), "cause", context.Cause(t.ctx))
+			deadline.Stop()
+			over, tooLate = nil, time.After(e.cfg.StopGrace)
+			continue
+
+		case <-tooLate:
+			e.stuck.Store(true)
+			result = outcome{err: e.overdue(over == nil), stuck: true}
+		}
+		deadline.Stop()
+		t.cancel(errReturned)
+		stopWork(nil)
+		renewals.Wait()
+		e.tenure.Store(nil)
+		return e.ended(ctx, t, result)
 	}
 }
