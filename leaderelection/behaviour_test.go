@@ -81,7 +81,6 @@ func TestConfigIsChecked(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, e.Identity(), other.Identity())
 	require.Equal(t, "ns/lock", e.String())
-	require.Equal(t, "leaderelection", e.Name())
 }
 
 func TestTheTransportIsOurOwn(t *testing.T) {
@@ -107,7 +106,7 @@ func TestTheTransportIsOurOwn(t *testing.T) {
 		apierrors.NewNotFound(leases, "lock"):                           false,
 	} {
 		before := e.client.transport.base
-		require.Error(t, e.client.done("update", time.Now(), err))
+		require.Error(t, e.client.done("update", err))
 		require.Equal(t, fresh, before != e.client.transport.base, "%v", err)
 	}
 
@@ -138,45 +137,26 @@ type wrapped struct{ http.RoundTripper }
 
 func (w *wrapped) WrappedRoundTripper() http.RoundTripper { return w.RoundTripper }
 
-// hooks records what it is told, and panics after it.
-type hooks struct {
-	mu      sync.Mutex
-	verbs   map[string]int
-	tenures []string
-	events  []string
+// recorder keeps each event, and panics after it.
+type recorder struct {
+	mu  sync.Mutex
+	all []string
 }
 
-func (h *hooks) Request(verb string, _ time.Duration, _ error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.verbs == nil {
-		h.verbs = map[string]int{}
-	}
-	h.verbs[verb]++
-	panic("in a hook")
-}
-
-func (h *hooks) Tenure(leading bool, _ Token, lost *LostError) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.tenures = append(h.tenures, fmt.Sprintf("%v %v", leading, lost != nil))
-	panic("in a hook")
-}
-
-func (h *hooks) Eventf(object runtime.Object, eventType, reason, message string, args ...any) {
+func (h *recorder) Eventf(object runtime.Object, eventType, reason, message string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	lease := object.(*coordinationv1.Lease)
-	h.events = append(h.events, fmt.Sprintf("%s %s %s: %s", eventType, reason, lease.Name,
+	h.all = append(h.all, fmt.Sprintf("%s %s %s: %s", eventType, reason, lease.Name,
 		fmt.Sprintf(message, args...)))
-	panic("in a hook")
+	panic("in Eventf")
 }
 
-func TestHooksAreToldAndMayPanic(t *testing.T) {
+func TestEventsAreRecordedAndMayPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, h := newServer(), &hooks{}
+		s, h := newServer(), &recorder{}
 		l := s.link("a")
-		a := start(t, candidate(t, l, func(c *Config) { c.Metrics, c.Events = h, h }), 0)
+		a := start(t, candidate(t, l, func(c *Config) { c.Events = h }), 0)
 		settle(time.Minute)
 		require.True(t, a.IsLeader())
 		stats := a.Stats()
@@ -191,46 +171,49 @@ func TestHooksAreToldAndMayPanic(t *testing.T) {
 		require.ErrorIs(t, err, ErrLost)
 		require.ErrorIs(t, err, context.DeadlineExceeded, "the loss says why the last renewal failed")
 		require.ErrorContains(t, err, "no renewal was acknowledged within RenewDeadline")
-		require.Equal(t, []string{"true false", "false false", "true false", "false true"}, h.tenures)
 		require.Equal(t, []string{
 			"Normal LeaderElection lock: " + a.Identity() + " became leader",
 			"Normal LeaderElection lock: " + a.Identity() + " stopped leading",
 			"Normal LeaderElection lock: " + a.Identity() + " became leader",
 			"Warning LeaderElection lock: " + a.Identity() + " lost the lease: deadline",
-		}, h.events)
-		require.NotZero(t, h.verbs["watch"])
+		}, h.all)
 		stats = a.Stats()
 		require.False(t, stats.Leading)
+		require.Equal(t, uint64(2), stats.Tenures)
 		require.Equal(t, uint64(1), stats.Losses)
+		require.Equal(t, uint64(1), stats.Releases)
+		require.Greater(t, stats.Requests, stats.Renewals+stats.RenewalFailures)
 		require.NotZero(t, stats.RenewalFailures)
 	})
 }
 
-// slowHooks is a hook that takes its time with one thing.
-type slowHooks struct {
-	at   string // "tenure", or a verb
+// slowEvents is a recorder that takes its time with the first event that says so.
+type slowEvents struct {
+	at   string
 	once sync.Once
 }
 
-func (h *slowHooks) Request(verb string, _ time.Duration, _ error) { h.tell(verb) }
-func (h *slowHooks) Tenure(leading bool, _ Token, _ *LostError)    { h.tell("tenure") }
-
-func (h *slowHooks) tell(what string) {
-	if what == h.at {
-		h.once.Do(func() { time.Sleep(20 * time.Second) })
+func (s *slowEvents) Eventf(_ runtime.Object, _, _, message string, args ...any) {
+	if strings.Contains(fmt.Sprintf(message, args...), s.at) {
+		s.once.Do(func() { time.Sleep(20 * time.Second) })
 	}
 }
 
-// TestASlowHookMakesNoTenureLonger: not even when it holds up the beginning of the work until a successor works.
-func TestASlowHookMakesNoTenureLonger(t *testing.T) {
-	for _, at := range []string{"tenure", "create", "update"} {
+// TestASlowRecorderMakesNoTenureLonger: not even when it holds up the first renewal until a successor works.
+func TestASlowRecorderMakesNoTenureLonger(t *testing.T) {
+	for _, at := range []string{"became leader", "lost the lease"} {
 		t.Run(at, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer()
-				slow := ours(func(c *Config) { c.Metrics = &slowHooks{at: at} })
-				a := spawn(t, slow, s.link("a"), func(p *process) { p.linger = time.Second })
+				slow := ours(func(c *Config) { c.Events = &slowEvents{at: at} })
+				l := s.link("a")
+				a := spawn(t, slow, l, func(p *process) { p.linger = time.Second })
 				time.Sleep(time.Second)
 				b := spawn(t, ours(), s.link("b"))
+				if at == "lost the lease" {
+					l.cut(true)
+					time.AfterFunc(30*time.Second, func() { l.cut(false) })
+				}
 				settle(18 * time.Second)
 				require.True(t, b.leads(), "a's tenure has expired")
 				settle(time.Minute)
@@ -509,9 +492,9 @@ func TestAPausedLeaderInTheMiddleOfThings(t *testing.T) {
 		settle(time.Second)
 		ten := a.tenure.Load()
 		sent := ten.sent
-		lease, _ := ten.last()
+		lease := ten.lastLease()
 		settle(500 * time.Millisecond)
-		ten.extend(instant{sent.Add(-time.Hour), sent.Add(-time.Hour)}, lease)
+		ten.extend(instant{sent.mono.Add(-time.Hour), sent.wall.Add(-time.Hour)}, lease)
 		require.False(t, a.IsLeader(), "the wall says that it is over")
 		require.ErrorIs(t, a.wait(), ErrLost)
 		ten.extend(a.now(), lease)
@@ -560,19 +543,6 @@ func TestOddRecords(t *testing.T) {
 		settle(time.Second)
 		require.Equal(t, uint64(1), a.Stats().OddDurations)
 		require.NoError(t, a.stop())
-	})
-}
-
-func TestObservedBeforeAndWithoutALease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer()
-		e := candidate(t, s.link("a"), func(c *Config) { c.SkipFirstWait = false })
-		_, ok := e.Observed()
-		require.False(t, ok)
-		e.view.see(nil, "", 0)
-		o, ok := e.Observed()
-		require.True(t, ok)
-		require.False(t, o.Exists)
 	})
 }
 

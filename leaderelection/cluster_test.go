@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -140,19 +141,21 @@ type requests struct {
 	made, denied map[string]int
 }
 
-func (r *requests) Request(verb string, _ time.Duration, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.made == nil {
-		r.made, r.denied = map[string]int{}, map[string]int{}
-	}
-	r.made[verb]++
-	if status, ok := err.(interface{ Status() metav1.Status }); ok && status.Status().Code == 403 {
-		r.denied[verb]++
-	}
+func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTrip(func(req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.made == nil {
+			r.made, r.denied = map[string]int{}, map[string]int{}
+		}
+		r.made[verbOf(req)]++
+		if err == nil && resp.StatusCode == http.StatusForbidden {
+			r.denied[verbOf(req)]++
+		}
+		return resp, err
+	})
 }
-
-func (r *requests) Tenure(bool, Token, *LostError) {}
 
 // TestPermissions runs with exactly the documented Role: nothing is denied and nothing of it is unused. Then with each
 // verb missing.
@@ -161,8 +164,9 @@ func TestPermissions(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	elect := func(t *testing.T, namespace string, cfg *rest.Config, seen *requests) (e *Elector, led chan struct{},
 		stop func() error) {
-		e, err := New(Config{REST: cfg, Namespace: namespace, Name: "my-controller", SkipFirstWait: true,
-			Metrics: seen})
+		cfg = rest.CopyConfig(cfg)
+		cfg.Wrap(seen.wrap)
+		e, err := New(Config{REST: cfg, Namespace: namespace, Name: "my-controller", SkipFirstWait: true})
 		require.NoError(t, err)
 		ctx, cancel := quiet(t)
 		led, done := make(chan struct{}), make(chan error, 1)

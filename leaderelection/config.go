@@ -14,31 +14,31 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Config says which Lease to campaign for, as whom, and how patiently. REST, Namespace and Name are required; the zero
-// value of every other field is right for nearly everybody. [New] checks the whole of it and changes nothing in it.
+// Config configures an [Elector]. REST, Namespace and Name are required; the zero value of every other field is right
+// for most users. [New] checks the whole of it and does not change it.
 type Config struct {
-	// REST says how to reach and authenticate to the API server. The elector copies it and makes a transport and a rate
-	// limiter of its own from the copy, so that no other traffic of the process can starve a renewal; QPS, Burst,
-	// RateLimiter and Timeout are not used. A REST.Transport, if set, is used as it is, and shared. Take REST before it
-	// is wrapped with [Elector.Fence].
+	// REST says how to reach the API server and authenticate to it. The elector makes a transport and a rate limiter of
+	// its own from a copy, so that no other traffic of the process delays a renewal; QPS, Burst, RateLimiter and
+	// Timeout are not used. A REST.Transport, if set, is used as it is, and shared. Do not wrap REST with
+	// [Elector.Fence].
 	REST *rest.Config
 
 	// Namespace and Name are the Lease's. All candidates for one job name the same Lease.
 	Namespace, Name string
 
-	// Identity is the human part of this candidate's name in the Lease; empty means the host name, which is the pod's
-	// name. A random part is always added, so that two processes that were given one identity are still two candidates.
+	// Identity is the readable part of this candidate's name in the Lease; empty means the host name, which is the
+	// pod's name. A random part is always added, so two processes with one Identity are still two candidates.
 	Identity string
 
-	// LeaseDuration is how long a challenger sees an unchanged Lease before it takes it: whole seconds, as the API has
-	// whole seconds. Zero means 15 s.
+	// LeaseDuration is how long a challenger sees an unchanged Lease before it acquires it, in whole seconds, as the
+	// API records it. Zero means 15 s.
 	LeaseDuration time.Duration
 
-	// RenewDeadline is the length of a tenure, counted from when the last acknowledged renewal was sent. Zero means 10
-	// s.
+	// RenewDeadline is the length of a tenure, counted from when the last acknowledged renewal was sent. Zero means
+	// 10 s.
 	RenewDeadline time.Duration
 
-	// RetryPeriod is the pace: from one renewal to the next, and between the looks of a candidate that may not watch.
+	// RetryPeriod is the time from one renewal to the next, and between the looks of a candidate that may not watch.
 	// Zero means 2 s.
 	RetryPeriod time.Duration
 
@@ -50,18 +50,18 @@ type Config struct {
 	// meanwhile. Zero means 30 s.
 	DrainTimeout time.Duration
 
-	// ClockDrift is by what fraction the rates of two machines' clocks may differ from true time. RenewDeadline +
-	// StopGrace on a slow clock must end before LeaseDuration on a fast one. Zero means 0.05, that is 5 %.
+	// ClockDrift is by what fraction the rate of a machine's clock may differ from true time. RenewDeadline + StopGrace
+	// on a slow clock must end before LeaseDuration on a fast one. Zero means 0.05, that is 5 %.
 	ClockDrift float64
 
-	// MaxLeaseDuration bounds how long a record can make this candidate wait, since a record may ask for more than
-	// LeaseDuration: a holder with another configuration, or a slip of somebody's hand. No candidate's LeaseDuration
+	// MaxLeaseDuration bounds how long a record can make this candidate wait. A record may ask for more than
+	// LeaseDuration: its holder has another configuration, or it was edited by mistake. No candidate's LeaseDuration
 	// may be above it. Zero means 5 minutes, or LeaseDuration if that is longer.
 	MaxLeaseDuration time.Duration
 
-	// SkipFirstWait takes a Lease that does not exist, or that nobody ever held, without waiting. By default a
-	// candidate waits LeaseDuration there, once in the life of a Lease: another one may have been deleted under a
-	// leader that is still at work. A candidate that saw the Lease held before it was deleted waits in any case.
+	// SkipFirstWait acquires a Lease that does not exist, or was never held, without waiting. By default a candidate
+	// waits LeaseDuration there, once in the life of a Lease: an earlier one may have been deleted under a leader that
+	// still works. A candidate that saw the Lease held before it was deleted waits in any case.
 	SkipFirstWait bool
 
 	// DeniedTimeout makes Run give up, with a *[DeniedError], when the API server has refused access to the Lease for
@@ -70,12 +70,9 @@ type Config struct {
 	DeniedTimeout time.Duration
 
 	// Events, if set, receives an event on the Lease when a tenure begins and when it ends. client-go's
-	// record.EventRecorder fits.
+	// record.EventRecorder fits. It is called without a lock; while it does not return, renewals and Run are late, but
+	// no tenure lasts longer.
 	Events EventRecorder
-
-	// Metrics, if set, is told of every request and every tenure. [Elector.Stats] has the same in numbers, for whoever
-	// would rather ask.
-	Metrics Metrics
 }
 
 // EventRecorder is the one method of client-go's record.EventRecorder that is needed.
@@ -83,7 +80,7 @@ type EventRecorder interface {
 	Eventf(object runtime.Object, eventType, reason, message string, args ...any)
 }
 
-// withDefaults is the one place where the defaults are.
+// withDefaults returns c with its defaults.
 func (c Config) withDefaults() Config {
 	c.LeaseDuration = orElse(c.LeaseDuration, 15*time.Second)
 	c.RenewDeadline = orElse(c.RenewDeadline, 10*time.Second)
@@ -103,7 +100,7 @@ func orElse[T comparable](value, otherwise T) T {
 	return value
 }
 
-// validate returns everything that is wrong with a Config that has its defaults, in one error.
+// validate returns all mistakes of a Config that has its defaults, in one error.
 func (c Config) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("leaderelection: "+format, args...)) }
@@ -118,15 +115,15 @@ func (c Config) validate() error {
 		bad("Name %q: %s", c.Name, strings.Join(problems, ", "))
 	}
 	if len(c.Identity) > maxIdentity || strings.ContainsFunc(c.Identity, unprintable) {
-		bad("Identity has to be printable and at most %d bytes long", maxIdentity)
+		bad("Identity must be printable and at most %d bytes long", maxIdentity)
 	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
 	}{
 		{"LeaseDuration", c.LeaseDuration}, {"RenewDeadline", c.RenewDeadline}, {"RetryPeriod", c.RetryPeriod},
-		{"StopGrace", c.StopGrace},
-		{"DrainTimeout", c.DrainTimeout}, {"MaxLeaseDuration", c.MaxLeaseDuration}, {"DeniedTimeout", c.DeniedTimeout},
+		{"StopGrace", c.StopGrace}, {"DrainTimeout", c.DrainTimeout}, {"MaxLeaseDuration", c.MaxLeaseDuration},
+		{"DeniedTimeout", c.DeniedTimeout},
 	} {
 		if d.value < 0 {
 			bad("%s is negative: %v", d.name, d.value)
@@ -135,23 +132,23 @@ func (c Config) validate() error {
 		}
 	}
 	if c.LeaseDuration%time.Second != 0 || c.LeaseDuration > math.MaxInt32*time.Second {
-		bad("LeaseDuration %v has to be whole seconds, since that is what a Lease records, and fit into 32 bits of "+
-			"them", c.LeaseDuration)
+		bad("LeaseDuration %v must be a whole number of seconds, at most %d: a Lease records it so", c.LeaseDuration,
+			math.MaxInt32)
 	}
 	if c.MaxLeaseDuration < c.LeaseDuration {
 		bad("MaxLeaseDuration %v is below LeaseDuration %v", c.MaxLeaseDuration, c.LeaseDuration)
 	}
 	if c.RetryPeriod >= c.RenewDeadline/2 {
-		bad("RetryPeriod %v has to fit twice into RenewDeadline %v, or one failed renewal ends the tenure",
+		bad("RetryPeriod %v must be less than half of RenewDeadline %v, or one failed renewal ends the tenure",
 			c.RetryPeriod, c.RenewDeadline)
 	}
-	if !(c.ClockDrift >= 0 && c.ClockDrift < 0.5) { // written so that NaN is refused, too
+	if !(c.ClockDrift >= 0 && c.ClockDrift < 0.5) { // refuses NaN, too
 		bad("ClockDrift %v is not within 0 and 0.5", c.ClockDrift)
 	} else if slow, fast := (c.RenewDeadline.Seconds()+c.StopGrace.Seconds())*(1+c.ClockDrift),
 		c.LeaseDuration.Seconds()*(1-c.ClockDrift); slow >= fast {
 		bad("RenewDeadline %v + StopGrace %v can take %.4gs on a slow clock, and LeaseDuration %v only %.4gs on a "+
-			"fast one: a successor could "+
-			"start before the work has ended", c.RenewDeadline, c.StopGrace, slow, c.LeaseDuration, fast)
+			"fast one: the next leader could start before this one has stopped", c.RenewDeadline, c.StopGrace, slow,
+			c.LeaseDuration, fast)
 	}
 	return errors.Join(errs...)
 }
@@ -162,7 +159,7 @@ func unprintable(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }
 
 func scale(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by) }
 
-// identity returns the name that goes into the Lease: the given one, or the host's, and a random part.
+// identity returns the holder's name for the Lease: the given one, or the host's, and a random part.
 func (c Config) identity() (string, error) {
 	name := c.Identity
 	if name == "" {

@@ -133,13 +133,12 @@ func TestOneLeadsAndHandsOver(t *testing.T) {
 		settle(time.Minute)
 		require.True(t, a.IsLeader())
 		require.False(t, b.IsLeader())
-		seen, ok := b.Observed()
-		require.True(t, ok)
-		require.Equal(t, a.Identity(), seen.Token.Holder)
-		require.Less(t, seen.Unchanged, 3*time.Second)
+		seen := b.view.get()
+		require.Equal(t, a.Identity(), *seen.lease.Spec.HolderIdentity)
+		require.Less(t, time.Since(seen.since), 3*time.Second)
 		token, ok := a.Token()
 		require.True(t, ok)
-		require.Equal(t, seen.Token, token)
+		require.Equal(t, tokenOf(seen.lease), token)
 
 		handover := lasted(func() {
 			require.NoError(t, a.stop())

@@ -15,7 +15,7 @@ var (
 	// called again.
 	ErrLost = errors.New("leaderelection: the lease was lost")
 
-	// ErrStuck is wrapped by what Run returns when the lead function did not return in time. It still runs. The Lease
+	// ErrStuck is wrapped by what Run returns when the lead function did not return in time, and still runs. The Lease
 	// is not released, but it will expire: the process should exit before it does. See [ExitIfStuck].
 	ErrStuck = lifecycle.ErrStuck
 
@@ -34,7 +34,7 @@ type Reason string
 const (
 	ReasonDeadline Reason = "deadline" // no renewal was acknowledged in time
 	ReasonHolder   Reason = "holder"   // the Lease names another holder, or another term
-	ReasonDeleted  Reason = "deleted"  // the Lease was deleted, or deleted and made anew
+	ReasonDeleted  Reason = "deleted"  // the Lease was deleted, or deleted and created again
 	ReasonClock    Reason = "clock"    // the wall clock ran ahead: the machine slept, or its clock was set forward
 )
 
@@ -43,7 +43,7 @@ const (
 type LostError struct {
 	Reason Reason
 	Lease  string // namespace/name
-	Holder string // who is named in the Lease, for ReasonHolder
+	Holder string // whom the Lease names, for ReasonHolder
 	Err    error  // why the last renewal failed, for ReasonDeadline
 }
 
@@ -67,7 +67,7 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() []error { return []error{ErrLost, e.Err} }
 
-// DeniedError is a request that the API server forbade, nearly always because a Role is missing. It wraps the server's
+// DeniedError says that the API server forbade a request, nearly always because a Role is missing. It wraps the server's
 // answer.
 type DeniedError struct {
 	Verb, Namespace, Name string
@@ -75,21 +75,20 @@ type DeniedError struct {
 }
 
 func (e *DeniedError) Error() string {
-	return fmt.Sprintf("leaderelection: not allowed to %s leases.coordination.k8s.io %q in namespace %q (a Role has "+
-		"to grant create on "+
-		"leases, and get, update and watch on this one): %v", e.Verb, e.Name, e.Namespace, e.Err)
+	return fmt.Sprintf("leaderelection: not allowed to %s leases.coordination.k8s.io %q in namespace %q (a Role must "+
+		"grant create on leases, and get, update and watch on this one): %v", e.Verb, e.Name, e.Namespace, e.Err)
 }
 
 func (e *DeniedError) Unwrap() error { return e.Err }
 
-// ExitIfStuck ends the process with exit code 1 if err wraps [ErrStuck], and returns err otherwise. Wrap Run in it
-// where returning through the rest of the program could take long: the abandoned lead function may act until then, and
-// the Lease is about to expire.
+// ExitIfStuck ends the process with exit code 1 if err wraps [ErrStuck], and returns err otherwise. Wrap Run in it if
+// the rest of the program could take long to return: the lead function may act until then, and the Lease is about to
+// expire.
 //
 //	err = leaderelection.ExitIfStuck(elector.Run(ctx, lead))
 func ExitIfStuck(err error) error {
 	if errors.Is(err, ErrStuck) {
-		klog.ErrorS(err, "The work of a leader did not stop: exiting before its lease expires")
+		klog.ErrorS(err, "The leader's work did not stop. Exiting before its lease expires")
 		klog.Flush()
 		os.Exit(1)
 	}

@@ -9,26 +9,25 @@ import (
 	"strings"
 )
 
-// Fence wraps a transport so that it writes only while this elector leads. A write is refused with [ErrNotLeading] just
-// before it would be sent, and one that still waits for a connection or for its answer is cut off when the tenure ends.
-// Writes are
+// Fence wraps a transport so that it writes only while this elector leads. A write at any other time fails with
+// [ErrNotLeading] and is not sent. A write that still waits for a connection or for its answer is cut off when the
+// tenure ends. Writes are
 //
-//   - every method but GET, HEAD and OPTIONS,
+//   - every method except GET, HEAD and OPTIONS,
 //   - every request for an upgrade, to WebSocket or SPDY, whatever its method: exec, attach and portforward are such,
-//   - every request for the subresources exec, attach, portforward and proxy, whatever its method: what lies behind a
-//     proxy is no API, and a GET may do anything there. So a standby cannot read through a proxy either; give what has
-//     to a client without a fence.
+//   - every request for the subresources exec, attach, portforward and proxy, whatever its method: behind a proxy a GET
+//     may do anything. So a standby cannot read through a proxy either; use a client without a fence for that.
 //
-// A connection that was upgraded is closed when the tenure ends, if its client uses it through the answer's Body. A
-// request whose context comes from a lead function belongs to that function's tenure: once it is over such a request is
+// An upgraded connection is closed when the tenure ends, if its client uses it through the answer's Body. A request
+// whose context comes from a lead function belongs to that function's tenure: when the tenure is over the request is
 // refused even if the elector leads again.
 //
 //	cfg := rest.CopyConfig(restConfig)
 //	cfg.Wrap(elector.Fence)
 //	clients, err := kubernetes.NewForConfig(cfg)
 //
-// The error of a request that was refused has a method NotSent() bool; that of one that was cut off has not, unless the
-// transport below says so.
+// The error of a request that was refused has a method NotSent() bool. That of a request that was cut off does not have
+// it, unless the transport below adds it.
 //
 // What was sent before the tenure ended may still be applied after it: a process that is paused at the worst moment has
 // one request in flight on each of its connections. The API server checks no tokens, so give updates a resourceVersion
@@ -53,7 +52,7 @@ func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if t == nil || !t.valid() {
 		if req.Body != nil {
-			_ = req.Body.Close() // as a RoundTripper has to
+			_ = req.Body.Close() // as a RoundTripper must
 		}
 		return nil, refusal{req.Method, req.URL.Path}
 	}
@@ -72,7 +71,7 @@ func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		response.Body = &fencedBody{response.Body, end}
-	} else if connection, ok := response.Body.(io.ReadWriteCloser); ok { // otherwise its life is the client's
+	} else if connection, ok := response.Body.(io.ReadWriteCloser); ok { // otherwise the client owns it
 		closing := context.AfterFunc(t.ctx, func() { _ = connection.Close() })
 		response.Body = &fencedConnection{connection, func() { closing(); end() }}
 	}
@@ -88,11 +87,11 @@ func writes(req *http.Request) bool {
 	return true
 }
 
-// reachesThrough reports whether a path asks for a subresource behind which there is something else than the API:
+// reachesThrough reports whether a path names a subresource that leads to something else than the API:
 //
 //	[prefix] /api/v1 or /apis/group/version [/namespaces/namespace] /resource/name/subresource ...
 //
-// The oldest form of a proxy's path has /proxy in the place of a resource.
+// The oldest form of a proxy's path has /proxy instead of a resource.
 func reachesThrough(path string) bool {
 	rest := strings.Split(strings.Trim(path, "/"), "/")
 	begin := slices.IndexFunc(rest, func(s string) bool { return s == "api" || s == "apis" })
@@ -120,8 +119,8 @@ func reachesThrough(path string) bool {
 	return false
 }
 
-// refusal is the error of a request that was not sent. It says so to a transport around the fence, which else has to
-// think that the write may have happened.
+// refusal is the error of a request that was not sent. NotSent tells a transport around the fence so, which would
+// otherwise have to assume that the write may have happened.
 type refusal struct{ method, path string }
 
 func (r refusal) Error() string {

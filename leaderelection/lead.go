@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,49 +13,17 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// overdue is the error of a lead function that has not returned in time.
-func (e *Elector) overdue(lost bool) error {
-	after := e.cfg.DrainTimeout
-	if lost {
-		after = e.cfg.StopGrace
-	}
-	return fmt.Errorf("the lead function %w: it had %v", ErrStuck, after)
-}
-
-// An outcome is what a lead function has returned, and what that says.
+// An outcome is the error that a lead function returned, and what the error means.
 type outcome struct {
 	err      error
-	canceled bool // it says that its context had ended
-	yielded  bool // it says that leading had ended
+	canceled bool // the function's context had ended
+	yielded  bool // the function stopped because it had ceased to lead
 	stuck    bool // some of its work goes on
 }
 
-// judge says what an error of a lead function means. Its methods are the user's, and may panic. Then nobody can tell
-// whether work goes on.
-func judge(err error) (o outcome) {
-	p := lifecycle.Apart(func() {
-		canceled := errors.Is(err, context.Canceled)
-		o = outcome{
-			err:      err,
-			canceled: canceled,
-			yielded:  canceled || errors.Is(err, ErrLost) || errors.Is(err, ErrNotLeading),
-			stuck:    errors.Is(err, ErrStuck),
-		}
-	})
-	if p != nil {
-		err := fmt.Errorf("the lead function %w, for all that is known: its error cannot be read: %w", ErrStuck, p)
-		return outcome{err: err, stuck: true}
-	}
-	return o
-}
-
-// clockCheck is how often the wall clock is looked at: after a sleep of the machine, timers are late by as long as it
-// slept.
-const clockCheck = time.Second
-
-// start runs lead on a goroutine of its own and sends what it returned.
+// start calls lead on a goroutine of its own and sends the outcome.
 func (e *Elector) start(ctx context.Context, lead func(context.Context) error) <-chan outcome {
-	returned := make(chan outcome, 1) // so that a lead function that nobody waits for any more can end
+	returned := make(chan outcome, 1) // buffered: Run may have given the function up
 	e.working.Store(true)
 	go func() {
 		err := errors.New("leaderelection: the lead function ended its goroutine")
@@ -79,23 +46,42 @@ func (e *Elector) start(ctx context.Context, lead func(context.Context) error) <
 	return returned
 }
 
-// ended is what remains to be done when a tenure is over: release the Lease, unless some of its work still runs or the
-// Lease is not ours any more, and find the words for it.
-func (e *Elector) ended(ctx context.Context, t *tenure, work outcome) error {
+// judge finds out what a lead function's error means. The error's methods are user code and may panic; then it is
+// unknown whether work goes on, and judge takes it that it does.
+func judge(err error) (o outcome) {
+	p := lifecycle.Apart(func() {
+		canceled := errors.Is(err, context.Canceled)
+		o = outcome{
+			err:      err,
+			canceled: canceled,
+			yielded:  canceled || errors.Is(err, ErrLost) || errors.Is(err, ErrNotLeading),
+			stuck:    errors.Is(err, ErrStuck),
+		}
+	})
+	if p != nil {
+		err := fmt.Errorf("the lead function %w, as far as is known: its error cannot be read: %w", ErrStuck, p)
+		return outcome{err: err, stuck: true}
+	}
+	return o
+}
+
+// endTenure releases the Lease, unless some of the work goes on or the Lease is no longer the tenure's, and returns the
+// error of Run.
+func (e *Elector) endTenure(ctx context.Context, t *tenure, work outcome) error {
 	var lost *LostError
-	errors.As(context.Cause(t.ctx), &lost)
-	if lost != nil {
-		// here, for work that returned at once may have hidden the loss from Run
+	if errors.As(context.Cause(t.ctx), &lost) {
 		e.stats.count(func(s *Stats) { s.Losses++ })
 	}
-	defer e.finished(ctx, t, lost)
+	defer e.announceEnd(ctx, t, lost)
 	if work.stuck {
 		err := fmt.Errorf("leaderelection: %s: the lease was not released, since work goes on: %w", e, work.err)
-		return errors.Join(err, asError(lost))
+		if lost != nil {
+			err = errors.Join(err, lost)
+		}
+		return err
 	}
 	if lost == nil || lost.Reason == ReasonDeadline || lost.Reason == ReasonClock {
-		lease, _ := t.last()
-		e.release(ctx, lease, t.token, t.nextWord())
+		e.release(ctx, t.lastLease(), t.token, t.nextWord())
 	}
 	switch {
 	case lost == nil && ctx.Err() != nil && work.canceled:
@@ -103,21 +89,13 @@ func (e *Elector) ended(ctx context.Context, t *tenure, work outcome) error {
 	case lost == nil:
 		return work.err
 	case work.err == nil || work.yielded:
-		return lost // the work ended because of the loss
+		return lost // the loss is why the work ended
 	}
 	return errors.Join(lost, work.err)
 }
 
-// asError keeps a nil *LostError from becoming an error that is not nil.
-func asError(lost *LostError) error {
-	if lost == nil {
-		return nil
-	}
-	return lost
-}
-
-// release gives the Lease up, if it is still the token's, and leaves a word. It must not be called while the work of
-// that token runs. It tries for StopGrace at most; a Lease that it could not release expires.
+// release releases the Lease, if it is still the token's, with a word for the next leader. It must not be called while
+// the work of that token runs. It tries for StopGrace at most; a Lease that it could not release expires.
 func (e *Elector) release(ctx context.Context, lease *coordinationv1.Lease, token Token, word string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.StopGrace)
 	defer cancel()

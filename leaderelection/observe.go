@@ -14,13 +14,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// observe keeps the view up to date until ctx ends: one look, then the watch, again and again; looks alone while the
-// watch is forbidden.
+// observe keeps the view up to date until ctx ends: one look, then a watch, again and again. While the watch is
+// forbidden it only looks.
 func (e *Elector) observe(ctx context.Context) {
 	var mayWatch time.Time
 	for ctx.Err() == nil {
 		pause, watches := e.pace(), !time.Now().Before(mayWatch)
-		if e.tenure.Load() == nil || watches { // without a watch a leader's own renewals are its looks
+		if e.tenure.Load() == nil || watches { // a leader's renewals are its looks
 			lease, err := e.look(ctx)
 			if err == nil && watches {
 				var lived time.Duration
@@ -37,15 +37,15 @@ func (e *Elector) observe(ctx context.Context) {
 	}
 }
 
-// watchAgain is how long a forbidden watch is not asked for again. A Role may be corrected while we run.
-const watchAgain = time.Minute
+const (
+	watchAgain = time.Minute      // how long a forbidden watch is not tried again: the Role may be corrected
+	watchFor   = 10 * time.Minute // the longest time that one watch is asked to last
+)
 
 // pace is the time between two tries of a candidate.
-func (e *Elector) pace() time.Duration {
-	return time.Duration(float64(e.cfg.RetryPeriod) * (1 + 0.2*e.random()))
-}
+func (e *Elector) pace() time.Duration { return scale(e.cfg.RetryPeriod, 1+0.2*e.random()) }
 
-// look reads the Lease once.
+// look reads the Lease once. It returns nil and no error if the Lease does not exist.
 func (e *Elector) look(ctx context.Context) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.tryTimeout)
 	defer cancel()
@@ -59,8 +59,8 @@ func (e *Elector) look(ctx context.Context) (*coordinationv1.Lease, error) {
 
 var errSilent = errors.New("the watch was silent while the lease changed")
 
-// follow watches the Lease from the state that was just seen. It returns when the stream ends, or has been silent for
-// so long that it is doubted and a look proves it dead: a holder renews every few seconds.
+// follow watches the Lease from the state that was just seen. It returns when the stream ends. A holder renews every
+// few seconds, so a stream that is silent for longer is doubted: follow returns, too, when a look then shows a change.
 func (e *Elector) follow(ctx context.Context, from *coordinationv1.Lease) (lived time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,17 +93,15 @@ func (e *Elector) follow(ctx context.Context, from *coordinationv1.Lease) (lived
 			if !ok {
 				return time.Since(start), nil
 			}
-			if resourceVersion, err = e.watched(ctx, event, resourceVersion); err != nil {
+			if resourceVersion, err = e.handle(ctx, event, resourceVersion); err != nil {
 				return time.Since(start), err
 			}
 		case <-doubt.C:
-			// a leader would hear the echo of its own renewals, if they and the watch were well
-			if e.tenure.Load() != nil {
+			if e.tenure.Load() != nil { // the watch should have shown the leader's own renewals
 				return time.Since(start), nil
 			}
 			before := e.view.get()
-			lease, err := e.look(ctx)
-			if err == nil && !sameState(before.lease, lease) {
+			if lease, err := e.look(ctx); err == nil && !sameState(before.lease, lease) {
 				return time.Since(start), errSilent
 			}
 		case <-ctx.Done():
@@ -112,12 +110,8 @@ func (e *Elector) follow(ctx context.Context, from *coordinationv1.Lease) (lived
 	}
 }
 
-// watchFor is the longest time that one watch is asked to last.
-const watchFor = 10 * time.Minute
-
-// watched takes an event of a watch that has told of everything up to a resourceVersion, and returns up to which one it
-// has now.
-func (e *Elector) watched(ctx context.Context, event watch.Event, after string) (upTo string, err error) {
+// handle processes an event of a watch that has shown all versions up to after, and returns up to which one it has now.
+func (e *Elector) handle(ctx context.Context, event watch.Event, after string) (upTo string, err error) {
 	switch event.Type {
 	case watch.Error:
 		return after, apierrors.FromObject(event.Object)
@@ -127,7 +121,7 @@ func (e *Elector) watched(ctx context.Context, event watch.Event, after string) 
 			return after, fmt.Errorf("the watch of a lease sent a %T", event.Object)
 		}
 		if lease.Name != e.cfg.Name || lease.Namespace != e.cfg.Namespace {
-			return after, nil // a server, or a proxy, that ignores the field selector
+			return after, nil // from a server, or a proxy, that ignores the field selector
 		}
 		upTo = lease.ResourceVersion
 		if event.Type == watch.Deleted {
@@ -141,8 +135,8 @@ func (e *Elector) watched(ctx context.Context, event watch.Event, after string) 
 	return after, nil
 }
 
-// see updates the view. What is news to a leader is only a hint: it may be out of date, so the next renewal, made at
-// once, decides. For after see [view.see].
+// see updates the view; for after see [view.see]. A leader that sees another tenure's Lease does not believe it, since
+// the event may be out of date: it renews at once, and the answer decides.
 func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease, after string) {
 	before := e.view.get()
 	if !e.view.see(lease, after, e.random()) {
@@ -152,19 +146,19 @@ func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease, after st
 	if lease != nil && value(lease.Spec.HolderIdentity) != "" {
 		if holder := value(lease.Spec.HolderIdentity); before.lease == nil ||
 			value(before.lease.Spec.HolderIdentity) != holder {
-			logger.Info("The lease has a holder", "lease", e.String(), "holder", kube.Brief(holder), "transitions",
+			logger.Info("The lease has a new holder", "lease", e.String(), "holder", clip(holder), "transitions",
 				value(lease.Spec.LeaseTransitions))
 		}
-		if duration := durationOf(lease); duration <= 0 || duration > e.cfg.MaxLeaseDuration {
+		if d := durationOf(lease); d <= 0 || d > e.cfg.MaxLeaseDuration {
 			e.stats.count(func(s *Stats) { s.OddDurations++ })
-			logger.Info("The lease asks for an odd duration, which is not obeyed", "lease", e.String(), "seconds",
-				value(lease.Spec.LeaseDurationSeconds))
+			logger.Info("The lease records a duration that is zero or above MaxLeaseDuration; not obeying it", "lease",
+				e.String(), "duration", d)
 		}
 	}
 	if t := e.tenure.Load(); t != nil && !t.token.names(lease) {
 		select {
 		case t.renewNow <- struct{}{}:
-		default: // one is waiting already
+		default: // the renewal is due already
 		}
 	}
 }

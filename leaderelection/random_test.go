@@ -323,7 +323,7 @@ func TestRandomRunsFindSeededBugs(t *testing.T) {
 					if e := p.elector.Load(); e != nil && verb == "update" {
 						time.AfterFunc(time.Millisecond, func() { // right after the renewal has set what is right
 							if t := e.tenure.Load(); t != nil {
-								lease, _ := t.last()
+								lease := t.lastLease()
 								t.extend(e.now(), lease)
 							}
 						})
@@ -345,7 +345,7 @@ func TestRandomRunsFindSeededBugs(t *testing.T) {
 					<-ctx.Done()
 					e := p.elector.Load()
 					if t := e.tenure.Load(); t != nil {
-						lease, _ := t.last()
+						lease := t.lastLease()
 						e.release(ctx, lease, t.token, "")
 					}
 					time.Sleep(p.linger)

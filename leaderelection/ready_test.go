@@ -1,7 +1,7 @@
 package leaderelection
 
 import (
-	"runtime"
+	goruntime "runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
@@ -122,15 +123,14 @@ func TestARoleThatComesLate(t *testing.T) {
 	require.NoError(t, a.stop())
 }
 
-// exits is a hook that ends its goroutine.
-type exits struct{ hooks }
+// exits is a recorder that ends its goroutine.
+type exits struct{}
 
-func (*exits) Request(string, time.Duration, error) { runtime.Goexit() }
-func (*exits) Tenure(bool, Token, *LostError)       { runtime.Goexit() }
+func (exits) Eventf(runtime.Object, string, string, string, ...any) { goruntime.Goexit() }
 
-func TestAHookMayEndItsGoroutine(t *testing.T) {
+func TestARecorderMayEndItsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := start(t, candidate(t, newServer().link("a"), func(c *Config) { c.Metrics = &exits{} }), 0)
+		a := start(t, candidate(t, newServer().link("a"), func(c *Config) { c.Events = exits{} }), 0)
 		settle(time.Minute)
 		require.True(t, a.IsLeader())
 		require.NotZero(t, a.Stats().Renewals)

@@ -50,7 +50,6 @@ func TestElectorsUnderLoadInRealTime(t *testing.T) {
 						t.Error(err)
 					}
 					e.Token()
-					e.Observed()
 					_ = e.Ready()
 					e.SetHandover("a word")
 					e.Handover()

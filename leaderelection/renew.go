@@ -8,8 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// renew keeps the tenure going until it ends: a renewal every RetryPeriod, at once when somebody saw a foreign Lease,
-// and at once after a try that used up its period in waiting for an answer.
+// renew renews the Lease until the tenure ends: every RetryPeriod, counted from when the last try was sent, and at once
+// when a Lease was seen that is not the tenure's.
 func (e *Elector) renew(t *tenure) {
 	sent := time.Now()
 	for {
@@ -24,21 +24,21 @@ func (e *Elector) renew(t *tenure) {
 			return
 		}
 		sent = time.Now()
-		e.renewOnce(t)
+		e.tryRenew(t)
 	}
 }
 
-// renewOnce is one try. The server may have applied an earlier one whose answer was lost; then it answers with a
-// conflict, and a look tells whether the Lease is still ours to renew.
-func (e *Elector) renewOnce(t *tenure) {
+// tryRenew is one try. If the server has applied an earlier one whose answer was lost, it answers with a conflict, and
+// a read tells whether the Lease is still this tenure's.
+func (e *Elector) tryRenew(t *tenure) {
 	ctx, cancel := context.WithTimeout(t.ctx, e.tryTimeout)
 	defer cancel()
-	base, _ := t.last()
+	base := t.lastLease()
 	for {
 		sent := e.now()
 		lease, err := e.client.update(ctx, renewed(base, e.cfg.LeaseDuration, sent.wall))
 		if err == nil {
-			if lost := e.lossOf(t, lease); lost != nil { // an admission webhook, say
+			if lost := e.lossBy(t, lease); lost != nil { // an admission webhook, say
 				t.cancel(lost)
 				return
 			}
@@ -52,12 +52,12 @@ func (e *Elector) renewOnce(t *tenure) {
 			var current *coordinationv1.Lease
 			if current, err = e.client.get(ctx); err == nil {
 				e.see(ctx, current, "")
-				if lost := e.lossOf(t, current); lost != nil {
+				if lost := e.lossBy(t, current); lost != nil {
 					t.cancel(lost)
 					return
 				}
 				base = current
-				continue // bounded by ctx and by our own rate limiter
+				continue // bounded by ctx and by the elector's rate limiter
 			}
 		}
 		if t.ctx.Err() == nil {
@@ -69,8 +69,8 @@ func (e *Elector) renewOnce(t *tenure) {
 	}
 }
 
-// foreign says how a Lease that is not the tenure's own shows that the tenure is lost; nil if it is its own.
-func (e *Elector) lossOf(t *tenure, lease *coordinationv1.Lease) error {
+// lossBy returns the loss of the tenure that a Lease shows: nil if the Lease is the tenure's.
+func (e *Elector) lossBy(t *tenure, lease *coordinationv1.Lease) error {
 	switch {
 	case t.token.names(lease):
 		return nil

@@ -106,7 +106,7 @@ func TestAClaimIsKnownByAllThatItSays(t *testing.T) {
 // and by a look where the answer never comes.
 func TestAClaimIsGivenBackByWhateverKnowsOfIt(t *testing.T) {
 	deaf := map[string]bool{"watch": true} // no watch tells of it, either
-	for name, trouble := range map[string]func(s *linkState){
+	for name, failure := range map[string]func(s *linkState){
 		"the answer alone": func(s *linkState) {
 			s.deny, s.back = deaf, slowFor("create", 2*time.Second)
 		},
@@ -118,7 +118,7 @@ func TestAClaimIsGivenBackByWhateverKnowsOfIt(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer()
 				l := s.link("a")
-				l.set(trouble)
+				l.set(failure)
 				e := candidate(t, l)
 				// so that it takes the Lease at once, and the observer looks every 2 s
 				e.random = func() float64 { return 0 }
@@ -140,7 +140,7 @@ func TestAClaimIsGivenBackByWhateverKnowsOfIt(t *testing.T) {
 	}
 }
 
-// TestAWatchThatOpensTooLateIsNone: it is given up, and that it was answered at last does not make the trouble end.
+// TestAWatchThatOpensTooLateIsNone: it is given up, and that it was answered at last does not make the failure end.
 func TestAWatchThatOpensTooLateIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -172,7 +172,7 @@ func TestAWatchThatOpensTooLateIsNone(t *testing.T) {
 		}
 		require.Greater(t, opened, 50)
 		require.LessOrEqual(t, lines(), 4, "it fails, and goes on to fail")
-		require.Equal(t, e.failures.worst(func(trouble) bool { return true }, "watch").err, context.DeadlineExceeded)
+		require.Equal(t, e.failures.oldest(func(failure) bool { return true }, "watch").err, context.DeadlineExceeded)
 		cancel()
 		require.NoError(t, <-done)
 		settle(time.Minute)

@@ -137,7 +137,7 @@ func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elec
 	numbers.Informer(r.pods)
 	if elector != nil {
 		options.Elector = elector
-		numbers.Elector(o.leaseName, elector.IsLeader)
+		numbers.Elector(o.leaseName, elector.Stats)
 	}
 	m, err := reconcile.NewManager(options)
 	if err != nil {

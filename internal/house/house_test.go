@@ -104,9 +104,7 @@ func TestImportsRunOneWay(t *testing.T) {
 		"informer": {}, "workqueue": {}, "leaderelection": {},
 		"reconcile":         {"informer", "workqueue"},
 		"reconcile/objects": {"informer"},
-		"reconcile/metrics": {"informer", "workqueue", "reconcile"},
-		// It serves controllers of every library, and is no client of itself.
-		"reconcile/reconciletest": {},
+		"reconcile/metrics": {"informer", "workqueue", "reconcile", "leaderelection"},
 	}
 	for _, p := range packages {
 		for _, dep := range strings.Fields(run(t, root, nil, "go", "list", "-deps", "./"+p)) {

@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
@@ -56,8 +57,8 @@ type handler struct {
 }
 
 type elector struct {
-	name     string
-	isLeader func() bool
+	name  string
+	stats func() leaderelection.Stats
 }
 
 // Informer is what there is to see of an informer; *informer.SharedIndexInformer is one for every type of object.
@@ -128,12 +129,12 @@ func (c *Collector) Handler(informer, name string, r Registration) {
 	c.handlers = append(c.handlers, handler{informer, name, r})
 }
 
-// Elector lets the collector show whether this process leads; isLeader is the method of an elector, and name that of
-// its Lease.
-func (c *Collector) Elector(name string, isLeader func() bool) {
+// Elector lets the collector show whether this process leads and how its elections go. name is that of the Lease, and
+// stats the method of an elector. Names have to differ, or the scrape fails.
+func (c *Collector) Elector(name string, stats func() leaderelection.Stats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.electors = append(c.electors, elector{name, isLeader})
+	c.electors = append(c.electors, elector{name, stats})
 }
 
 type recorder struct {
@@ -191,7 +192,12 @@ var (
 	merged = desc("thermostat_handler_merged_events_total",
 		"Events that a handler was not called with because it was too far behind: they were merged with others of "+
 			"their object.", "informer", "handler")
-	master = desc("leader_election_master_status", "1 while this process leads.", "name")
+	master    = desc("leader_election_master_status", "1 while this process leads.", "name")
+	remaining = desc("thermostat_leader_tenure_remaining_seconds",
+		"How long this process may still lead if no further renewal is acknowledged; 0 if it does not lead.", "name")
+	tenures         = desc("thermostat_leader_tenures_total", "Times that this process began to lead.", "name")
+	losses          = desc("thermostat_leader_losses_total", "Times that it lost the Lease while it led.", "name")
+	renewalFailures = desc("thermostat_leader_renewal_failures_total", "Tries to renew the Lease that failed.", "name")
 )
 
 // Describe implements prometheus.Collector.
@@ -199,7 +205,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{depth, adds, retries, unfinished, longest, oldest, delayed, failing, workers,
 		parked,
 		parkedMost, circling, circles, stuck, objects, state, stale, rewinds, progress, lists, rejected, pending,
-		merged, master} {
+		merged, master, remaining, tenures, losses, renewalFailures} {
 		ch <- d
 	}
 	for _, v := range c.vecs() {
@@ -259,11 +265,16 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		counter(merged, float64(h.registration.Merged()), h.informer, h.name)
 	}
 	for _, e := range electors {
+		s := e.stats()
 		leading := 0.0
-		if e.isLeader() {
+		if s.Leading {
 			leading = 1
 		}
 		gauge(master, leading, e.name)
+		gauge(remaining, s.Remaining.Seconds(), e.name)
+		counter(tenures, float64(s.Tenures), e.name)
+		counter(losses, float64(s.Losses), e.name)
+		counter(renewalFailures, float64(s.RenewalFailures), e.name)
 	}
 	for _, v := range c.vecs() {
 		v.Collect(ch)

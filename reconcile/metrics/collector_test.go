@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/fakeapi"
+	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
@@ -45,7 +47,9 @@ func TestARunningControllerIsShown(t *testing.T) {
 			informer.HandlerOptions{Name: "audit"})
 		require.NoError(t, err)
 		collector.Handler(maps.Name(), "audit", quick)
-		collector.Elector("my-lease", func() bool { return true })
+		collector.Elector("my-lease", func() leaderelection.Stats {
+			return leaderelection.Stats{Leading: true, Remaining: 9 * time.Second, Tenures: 3, Losses: 2, RenewalFailures: 5}
+		})
 
 		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.NoError(t, err)
@@ -66,6 +70,18 @@ thermostat_informer_objects{informer="configmaps"} 3
 # HELP thermostat_informer_state 1 for the state that the cache is in.
 # TYPE thermostat_informer_state gauge
 thermostat_informer_state{informer="configmaps",state="Live"} 1
+# HELP thermostat_leader_losses_total Times that it lost the Lease while it led.
+# TYPE thermostat_leader_losses_total counter
+thermostat_leader_losses_total{name="my-lease"} 2
+# HELP thermostat_leader_renewal_failures_total Tries to renew the Lease that failed.
+# TYPE thermostat_leader_renewal_failures_total counter
+thermostat_leader_renewal_failures_total{name="my-lease"} 5
+# HELP thermostat_leader_tenure_remaining_seconds How long this process may still lead if no further renewal is acknowledged; 0 if it does not lead.
+# TYPE thermostat_leader_tenure_remaining_seconds gauge
+thermostat_leader_tenure_remaining_seconds{name="my-lease"} 9
+# HELP thermostat_leader_tenures_total Times that this process began to lead.
+# TYPE thermostat_leader_tenures_total counter
+thermostat_leader_tenures_total{name="my-lease"} 3
 # HELP thermostat_reconcile_total Calls of Reconcile, by what they came to.
 # TYPE thermostat_reconcile_total counter
 thermostat_reconcile_total{controller="test",result="success"} 2
@@ -76,7 +92,7 @@ workqueue_adds_total{name="test"} 3
 # HELP workqueue_depth Keys that wait for a worker.
 # TYPE workqueue_depth gauge
 workqueue_depth{name="test"} 0
-`), "leader_election_master_status", "thermostat_informer_objects", "thermostat_informer_state", "thermostat_reconcile_total", "workqueue_adds_total", "workqueue_depth"))
+`), "leader_election_master_status", "thermostat_informer_objects", "thermostat_informer_state", "thermostat_leader_losses_total", "thermostat_leader_renewal_failures_total", "thermostat_leader_tenure_remaining_seconds", "thermostat_leader_tenures_total", "thermostat_reconcile_total", "workqueue_adds_total", "workqueue_depth"))
 
 		families, err := registry.Gather()
 		require.NoError(t, err)
