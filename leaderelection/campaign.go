@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // campaign waits until the Lease is free, or has stood unchanged for long enough, and acquires it.
@@ -88,7 +90,7 @@ func (e *Elector) acquire(ctx context.Context, o observation) *tenure {
 	lease, err := write(try, attempt)
 	if err == nil && value(lease.Spec.HolderIdentity) != e.identity {
 		err = fmt.Errorf("the server stored another holder than the one it was sent: %q",
-			clip(value(lease.Spec.HolderIdentity)))
+			kube.Brief(value(lease.Spec.HolderIdentity)))
 	}
 	e.noteWrite(ctx, err)
 	switch {

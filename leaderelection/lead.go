@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
-	"github.com/thermostat-go/thermostat/internal/backoff"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -37,10 +36,8 @@ func (e *Elector) start(ctx context.Context, lead func(context.Context) error) <
 		}()
 		if p := lifecycle.Try(func() { err = lead(ctx) }); p != nil {
 			err = fmt.Errorf("leaderelection: the lead function: %w", p)
-			var panicked *lifecycle.PanicError
-			errors.As(p, &panicked)
 			klog.FromContext(ctx).Error(p, "The lead function panicked", "lease", e.String(), "stack",
-				string(panicked.Stack))
+				lifecycle.StackOf(p))
 		}
 	}()
 	return returned
@@ -107,7 +104,7 @@ func (e *Elector) release(ctx context.Context, lease *coordinationv1.Lease, toke
 			return
 		}
 		klog.FromContext(ctx).V(2).Info("Releasing the lease failed", "lease", e.String(), "err", err)
-		if !apierrors.IsConflict(err) && !backoff.Sleep(ctx, e.cfg.RetryPeriod/10) {
+		if !apierrors.IsConflict(err) && !lifecycle.Sleep(ctx, e.cfg.RetryPeriod/10) {
 			return
 		}
 		if current, err := e.look(ctx); err == nil {

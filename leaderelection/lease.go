@@ -5,11 +5,12 @@ import (
 	"math"
 	"time"
 
-	"github.com/thermostat-go/thermostat/internal/kube"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // Token names one tenure. Of two tenures of one Lease the later one has the higher Transitions, unless they were lowered

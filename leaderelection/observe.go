@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/thermostat-go/thermostat/internal/kube"
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // observe keeps the view up to date until ctx ends: one look, then a watch, again and again. While the watch is
@@ -146,7 +147,7 @@ func (e *Elector) see(ctx context.Context, lease *coordinationv1.Lease, after st
 	if lease != nil && value(lease.Spec.HolderIdentity) != "" {
 		if holder := value(lease.Spec.HolderIdentity); before.lease == nil ||
 			value(before.lease.Spec.HolderIdentity) != holder {
-			logger.Info("The lease has a new holder", "lease", e.String(), "holder", clip(holder), "transitions",
+			logger.Info("The lease has a new holder", "lease", e.String(), "holder", kube.Brief(holder), "transitions",
 				value(lease.Spec.LeaseTransitions))
 		}
 		if d := durationOf(lease); d <= 0 || d > e.cfg.MaxLeaseDuration {

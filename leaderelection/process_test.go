@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	peer "k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 

@@ -6,6 +6,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // renew renews the Lease until the tenure ends: every RetryPeriod, counted from when the last try was sent, and at once
@@ -77,6 +79,6 @@ func (e *Elector) lossBy(t *tenure, lease *coordinationv1.Lease) error {
 	case lease == nil || lease.UID != t.token.LeaseUID:
 		return &LostError{Reason: ReasonDeleted, Lease: e.String()}
 	default:
-		return &LostError{Reason: ReasonHolder, Lease: e.String(), Holder: clip(value(lease.Spec.HolderIdentity))}
+		return &LostError{Reason: ReasonHolder, Lease: e.String(), Holder: kube.Brief(value(lease.Spec.HolderIdentity))}
 	}
 }

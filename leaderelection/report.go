@@ -217,6 +217,3 @@ func (f *failures) oldest(counts func(failure) bool, whats ...string) (oldest fa
 	}
 	return oldest
 }
-
-// clip bounds a string that came with the Lease.
-func clip(s string) string { return s[:min(len(s), 256)] }

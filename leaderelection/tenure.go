@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/thermostat-go/thermostat/internal/kube"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/klog/v2"
 )
