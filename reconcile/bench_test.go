@@ -36,11 +36,11 @@ func BenchmarkReconcile(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			defer cancel()
 			w := newWorker(c, ctx, ctx, nil)
-			defer w.leave()
+			defer w.stopTimer()
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				c.Enqueue(keys[i%len(keys)])
-				w.turn()
+				w.handleNext()
 			}
 		})
 	}

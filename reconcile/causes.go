@@ -12,7 +12,7 @@ import (
 
 // Cause is one reason why a key is reconciled: a source has named it because of an object.
 type Cause struct {
-	// Source is the function that made the source, and what it was given: "Owns pods", "Receives webhook"; or
+	// Source is the function that made the source, and what it was given: "Owns pods", "WatchesChan webhook"; or
 	// "Enqueue".
 	Source string
 	// Object is what changed, in its ResourceVersion after the latest of the changes. Both are empty if it was no
@@ -107,7 +107,7 @@ func (cs *causes) at(i int) *cause {
 }
 
 // take moves the causes to whoever asks, and leaves none.
-func (cs *causes) take() causes {
+func (cs *causes) moveOut() causes {
 	taken := *cs
 	*cs = causes{}
 	return taken
@@ -133,82 +133,82 @@ func (cs *causes) String() string {
 
 // echo is what a write is recognised by when it comes back as a change: the object and its version, or the object alone
 // if that was deleted.
-type echo struct {
+type writeID struct {
 	uid             types.UID
 	resourceVersion string
 }
 
 // trail follows the keys of one controller from what names them to what they do: who has named a key that waits, and
 // whether that was the key itself.
-type trail struct {
+type keyHistory struct {
 	mu sync.Mutex
 	// Guarded by mu. A key is in it while it has causes, while it is reconciled, and for as long as its loop has
 	// something to remember.
-	keys  map[Key]*step
-	spare []*step // for reuse, so that naming a key allocates nothing as a rule
-	swept int     // how many keys there were after the last sweep
+	keys    map[Key]*keyEntry
+	spare   []*keyEntry // for reuse, so that naming a key allocates nothing as a rule
+	sweptTo int         // how many keys there were after the last sweep
 	// What is known of circles: the keys that are slowed down, how many have been, ever, and what was written lately.
-	hot    map[*step]struct{}
-	loops  int
-	rivals rivals
+	hotKeys   map[*keyEntry]struct{}
+	hotLoops  int
+	contested contestedObjects
 
-	off  bool         // keys may go in circles
-	seed maphash.Seed // of all hashes
+	allowHotLoops bool         // keys may go in circles
+	seed          maphash.Seed // of all hashes
 }
 
-func newTrail(off bool) *trail {
-	return &trail{keys: make(map[Key]*step), hot: make(map[*step]struct{}), off: off, seed: maphash.MakeSeed()}
+func newKeyHistory(off bool) *keyHistory {
+	return &keyHistory{keys: make(map[Key]*keyEntry), hotKeys: make(map[*keyEntry]struct{}), allowHotLoops: off, seed: maphash.MakeSeed()}
 }
 
 // step is what the trail has of one key.
-type step struct {
+type keyEntry struct {
 	causes causes
 	// foreign is true if one of the causes is not a write of the key's last run.
-	foreign bool
-	loop    *loop // of a key that is reconciled, or was a moment ago
+	othersActed bool
+	stats       *repeatStats // of a key that is reconciled, or was a moment ago
 }
 
 // note records that a source names a key because of a change of an object. It reports whether explain shall find out
 // what has changed.
-func (t *trail) note(key Key, source string, object Key, resourceVersion string, v sight) (explain bool) {
+func (t *keyHistory) recordCause(key Key, source string, object Key, resourceVersion string, v sighting) (explain bool) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.stepOf(key, now)
+	s := t.entryOf(key, now)
 	s.causes.add(source, object, resourceVersion, now.UnixNano())
-	return t.sees(s, v)
+	return t.observe(s, v)
 }
 
 // stepOf returns the key's step. mu is held.
-func (t *trail) stepOf(key Key, now time.Time) *step {
+func (t *keyHistory) entryOf(key Key, now time.Time) *keyEntry {
 	if s, ok := t.keys[key]; ok {
 		return s
 	}
-	if len(t.keys) >= max(2*t.swept, 1024) {
+	if len(t.keys) >= max(2*t.sweptTo, 1024) {
 		t.sweep(now)
 	}
-	var s *step
+	var s *keyEntry
 	if n := len(t.spare); n > 0 {
 		s, t.spare = t.spare[n-1], t.spare[:n-1]
 	} else {
-		s = &step{}
+		s = &keyEntry{}
 	}
 	t.keys[key] = s
 	return s
 }
 
 // drop forgets the key. mu is held.
-func (t *trail) drop(key Key, s *step) {
+func (t *keyHistory) forget(key Key, s *keyEntry) {
 	delete(t.keys, key)
-	delete(t.hot, s)
-	if s.loop != nil {
-		*s.loop = loop{} // which is as good as none, and spares the next key the allocation
+	delete(t.hotKeys, s)
+	if s.stats != nil {
+		*s.stats = repeatStats{} // which is as good as none, and spares the next key the allocation
 	}
-	*s = step{loop: s.loop}
+	*s = keyEntry{stats: s.stats}
 	if len(t.spare) < 1024 {
 		t.spare = append(t.spare, s)
 	}
-	if len(t.keys) == 0 && t.swept > 1024 { // a map keeps the size that it once had
-		t.keys, t.swept = make(map[Key]*step), 0
+	if len(t.keys) == 0 && t.sweptTo > 1024 { // a map keeps the size that it once had
+		t.keys, t.sweptTo = make(map[Key]*keyEntry), 0
 	}
 }

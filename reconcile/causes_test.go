@@ -58,7 +58,7 @@ func TestCausesTellWhoHasNamedTheKey(t *testing.T) {
 		require.Equal(t, []string{"[] +0"}, taken(&log), "it came back by itself")
 		c.Enqueue(parent)
 		require.Equal(t, []string{"[Enqueue] +0"}, taken(&log))
-		require.Empty(t, c.trail.keys, "a key that rests leaves nothing behind")
+		require.Empty(t, c.history.keys, "a key that rests leaves nothing behind")
 	})
 	causes, more := Causes(t.Context())
 	require.Empty(t, causes)
@@ -108,9 +108,9 @@ func TestALineOfTheLogKeepsTheCausesOfItsRun(t *testing.T) {
 	acting := klog.NewContext(t.Context(), logr.New(keeper{&lines}))
 	c := newController(t, func(context.Context, Key) (Result, error) { return Result{}, errors.New("no") }, Options{})
 	w := newWorker(c, acting, acting, nil)
-	defer w.leave()
+	defer w.stopTimer()
 	for _, name := range []string{"a", "b"} {
-		c.named(Key{Name: name}, "Owns "+name)
+		c.enqueueFor(Key{Name: name}, "Owns "+name)
 		claim, err := c.queue.Take(acting)
 		require.NoError(t, err)
 		w.handle(claim)
@@ -123,14 +123,14 @@ func TestALineOfTheLogKeepsTheCausesOfItsRun(t *testing.T) {
 // BenchmarkNote is what it costs to name a key: one that waits, and one that is reconciled each time, its begin and end
 // included.
 func BenchmarkNote(b *testing.B) {
-	t := newTrail(false)
+	t := newKeyHistory(false)
 	keys := make([]Key, 10_000)
 	for i := range keys {
 		keys[i] = Key{Namespace: "default", Name: fmt.Sprint("object-", i)}
 	}
 	b.Run("waiting", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
-			t.note(keys[i%len(keys)], "For objects", keys[i%len(keys)], "7", sight{echo: echo{"u", "7"}})
+			t.recordCause(keys[i%len(keys)], "For objects", keys[i%len(keys)], "7", sighting{writeID: writeID{"u", "7"}})
 		}
 		b.ReportAllocs()
 	})
@@ -138,10 +138,10 @@ func BenchmarkNote(b *testing.B) {
 		w := &worker{}
 		for i := 0; b.Loop(); i++ {
 			k := keys[i%len(keys)]
-			t.note(k, "For objects", k, "7", sight{echo: echo{"u", "7"}})
+			t.recordCause(k, "For objects", k, "7", sighting{writeID: writeID{"u", "7"}})
 			r := &run{worker: w, key: k}
-			t.begin(r)
-			t.end(r, outcome{}, time.Now())
+			t.beginRun(r)
+			t.endRun(r, outcome{}, time.Now())
 		}
 		b.ReportAllocs()
 	})

@@ -177,7 +177,7 @@ func lagBehind(t *testing.T, c *testcluster.Cluster, parents, runs int, configur
 	// Somebody else has a reason to look at some parents all the time, at fewer than there are workers, and at others
 	// after a while.
 	hints := make(chan int)
-	reconcile.Receives(controller, "hints", hints, func(i int) []reconcile.Key {
+	reconcile.WatchesChan(controller, "hints", hints, func(i int) []reconcile.Key {
 		return []reconcile.Key{{Namespace: namespace, Name: fmt.Sprintf("parent-%d", i)}}
 	})
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{controller}})

@@ -23,16 +23,16 @@ type Options struct {
 	// RateLimiter says how long a key rests after a failure. Nil: 5 ms, doubled with each failure in a row, up to 1,000
 	// s. That takes the place of one that panics or ends its goroutine, too, which the log names.
 	RateLimiter workqueue.RateLimiter[Key]
-	// AllowCircles lets keys go in circles at full speed: see the package's doc for what a circle is, and how a key in
+	// AllowHotLoops lets keys go in circles at full speed: see the package's doc for what a circle is, and how a key in
 	// one is slowed down.
-	AllowCircles bool
+	AllowHotLoops bool
 	// Metrics collects what the controller does. Nil: nobody does.
 	Metrics Metrics
 }
 
 // Controller calls a Reconciler for each key that one of its sources names: at most one call for a key at a time, and
 // none for a key whose last run wrote something that the caches have not seen. Make one with [NewController], give it
-// sources with [For], [Owns], [Watches] and [Receives], and hand it to a [Manager], which runs it.
+// sources with [For], [Owns], [Watches] and [WatchesChan], and hand it to a [Manager], which runs it.
 type Controller struct {
 	name       string
 	reconciler Reconciler
@@ -40,15 +40,15 @@ type Controller struct {
 	timeout    time.Duration
 	queue      *workqueue.Queue[Key]
 	ledger     *ledger
-	trail      *trail
+	history    *keyHistory
 	recorder   Recorder
 	stuck      stuckCalls
 
 	// Set before the Manager starts, by For and its like.
-	sources  []source
-	channels []channel
-	mistakes []error
-	managed  bool // a Manager has it: too late for more
+	sources    []source
+	channels   []channel
+	mistakes   []error
+	hasManager bool // a Manager has it: too late for more
 }
 
 // NewController makes a controller. Its name stands in logs, errors and metrics. It returns every mistake in its
@@ -76,7 +76,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	}
 	c := &Controller{
 		name: name, reconciler: r, workers: opts.Workers, timeout: opts.Timeout,
-		recorder: mute{}, trail: newTrail(opts.AllowCircles),
+		recorder: noRecorder{}, history: newKeyHistory(opts.AllowHotLoops),
 	}
 	queue := workqueue.Options[Key]{Name: name}
 	if opts.RateLimiter != nil {
@@ -100,7 +100,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	if c.timeout == 0 {
 		c.timeout = 2 * time.Minute
 	}
-	c.ledger = newLedger(c.queue.Add, c.resumed)
+	c.ledger = newLedger(c.queue.Add, c.unparked)
 	return c, nil
 }
 
@@ -108,17 +108,17 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 func (c *Controller) Name() string { return c.name }
 
 // Enqueue adds a key from outside: for triggers that are neither objects of an informer nor values of a channel. The
-// controller needs a source even so: what its Reconcile looks at, by [Reads] if by nothing else.
-func (c *Controller) Enqueue(key Key) { c.named(key, "Enqueue") }
+// controller needs a source even so: what its Reconcile looks at, by [DependsOn] if by nothing else.
+func (c *Controller) Enqueue(key Key) { c.enqueueFor(key, "Enqueue") }
 
 // named adds a key that a source has named because of no object.
-func (c *Controller) named(key Key, source string) {
-	c.trail.note(key, source, Key{}, "", sight{})
+func (c *Controller) enqueueFor(key Key, source string) {
+	c.history.recordCause(key, source, Key{}, "", sighting{})
 	c.queue.Add(key)
 }
 
 // resumed is told by the ledger that a key is parked no longer.
-func (c *Controller) resumed(key Key, parked time.Duration) {
+func (c *Controller) unparked(key Key, parked time.Duration) {
 	c.recorder.Parked(parked)
 	klog.Background().V(4).Info("No longer parked", "controller", c.name, "key", key, "for", parked)
 }
@@ -158,13 +158,13 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 		claim.Rest(0) // what settles the last of its debts adds it, be that before this line
 		return
 	}
-	if w.taking.Err() != nil || w.acting.Err() != nil {
+	if w.takeCtx.Err() != nil || w.runCtx.Err() != nil {
 		c.putBack(claim) // nothing begins any more
 		return
 	}
 	w.began = time.Now()
 	r := &run{worker: w, key: key}
-	if rest := c.trail.begin(r); rest > 0 {
+	if rest := c.history.beginRun(r); rest > 0 {
 		claim.Rest(rest)
 		return
 	}
@@ -176,7 +176,7 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 // return because the Reconciler has ended the goroutine. It does by itself what lifecycle.Guard does: that saves 5 % of
 // a key's time.
 func (w *worker) call(r *run) {
-	w.watch(r)
+	w.callBegins(r)
 	returned := false
 	defer func() {
 		var p *lifecycle.PanicError
@@ -185,7 +185,7 @@ func (w *worker) call(r *run) {
 			w.outcome = outcome{kind: retry, err: p, panicked: true}
 		}
 		r.end()
-		w.returned()
+		w.callReturned()
 		if p != nil {
 			r.log().Error(p, "Reconcile panicked", "stack", string(p.Stack))
 		}
@@ -199,12 +199,12 @@ func (w *worker) call(r *run) {
 func (w *worker) finish(r *run) {
 	c, claim, o := w.Controller, &w.claim, &w.outcome
 	took := time.Since(w.began)
-	c.trail.end(r, *o, w.began.Add(took))
+	c.history.endRun(r, *o, w.began.Add(took))
 	if log := w.log.V(4); log.Enabled() {
-		log.Info("Reconciled", "key", r.key, "took", took, "err", o.err, "causes", w.why())
+		log.Info("Reconciled", "key", r.key, "took", took, "err", o.err, "causes", w.causesOfRun())
 	}
 
-	if o.err != nil && w.acting.Err() != nil {
+	if o.err != nil && w.runCtx.Err() != nil {
 		// Stopped half-way, which is nobody's failure.
 		c.recorder.Reconciled("stopped", took)
 		c.putBack(*claim)
@@ -217,12 +217,12 @@ func (w *worker) finish(r *run) {
 	case doneAfter:
 		claim.DoneAfter(o.after)
 	case retry:
-		r.log().Error(o.err, "Reconcile failed", "retryAfter", claim.Retry(), "causes", w.why())
+		r.log().Error(o.err, "Reconcile failed", "retryAfter", claim.Retry(), "causes", w.causesOfRun())
 	case retryAfter:
 		claim.RetryAfter(o.after)
-		r.log().Error(o.err, "Reconcile failed", "retryAfter", o.after, "causes", w.why())
+		r.log().Error(o.err, "Reconcile failed", "retryAfter", o.after, "causes", w.causesOfRun())
 	case terminal:
 		claim.Done()
-		r.log().Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes", w.why())
+		r.log().Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes", w.causesOfRun())
 	}
 }

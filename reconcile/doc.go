@@ -23,7 +23,7 @@
 //
 // A [Controller] has one Reconciler, a queue of keys and a number of workers. Its sources are informers whose changes
 // name keys: [For] the object's own key, [Owns] its owner's, [Watches] whatever a function of yours says; of one that
-// is only read, [Reads], no key is named. [Receives] is a source that is a channel. A [Manager] runs the informers of
+// is only read, [DependsOn], no key is named. [WatchesChan] is a source that is a channel. A [Manager] runs the informers of
 // its controllers, waits until the caches are complete, campaigns for leadership if there is an elector, and runs the
 // workers while it leads. The example of the package has it all in one program.
 //
@@ -64,7 +64,7 @@
 //     fields of the same objects again and again, deletes what it has made, or asks for RequeueAfter below 100 ms. Or
 //     somebody else undoes what it writes, and it writes that again. To make objects, to delete them, or to move
 //     numbers step by step is progress, however many runs it takes. Whatever else anybody does brings the key up at
-//     once. [Options].AllowCircles switches this off.
+//     once. [Options].AllowHotLoops switches this off.
 //   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine. Neither loses
 //     a key or a worker, wherever the loop calls your code: in functions of sources, in methods of errors, a
 //     RateLimiter or a Recorder. The last two are replaced by their defaults then.
@@ -158,7 +158,7 @@
 //	probe of informer Y for X  prober        the server has answered, or the prober is to end  Manager.act
 //
 // Calls of your code that may end their goroutine have one of their own, which the caller waits for: functions of
-// Watches and Receives, a RateLimiter or Recorder of yours, a log sink.
+// Watches and WatchesChan, a RateLimiter or Recorder of yours, a log sink.
 //
 // They stop in this order: workers first, so that none looks at a cache which nobody keeps up to date. When the Manager
 // is told to stop, calls that are under way may finish, within DrainTimeout, and the lease is kept for them; when

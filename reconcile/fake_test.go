@@ -57,7 +57,7 @@ func TestAReconcilerWithAFakeClientset(t *testing.T) {
 		maps, err = informer.New[*corev1.ConfigMap](client, informer.Options[*corev1.ConfigMap]{DisableWatchList: true})
 		require.NoError(t, err)
 		c := newController(t, r, Options{})
-		Reads(c, maps)
+		DependsOn(c, maps)
 		c.Enqueue(parent)
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		synctest.Wait()

@@ -28,25 +28,25 @@ func (g *guard) broke(p error) {
 // guardedRecorder is a Recorder that may break.
 type guardedRecorder struct {
 	guard
-	told Recorder
+	recorder Recorder
 }
 
 // tell is for workers, which are replaced if the Recorder ends their goroutine.
-func (g *guardedRecorder) tell(fn func()) {
+func (g *guardedRecorder) call(fn func()) {
 	if !g.broken.Load() {
 		lifecycle.Guard(fn, func(p *lifecycle.PanicError) { g.broke(p) })
 	}
 }
 
 func (g *guardedRecorder) Waited(p workqueue.Priority, d time.Duration) {
-	g.tell(func() { g.told.Waited(p, d) })
+	g.call(func() { g.recorder.Waited(p, d) })
 }
 func (g *guardedRecorder) Worked(p workqueue.Priority, d time.Duration) {
-	g.tell(func() { g.told.Worked(p, d) })
+	g.call(func() { g.recorder.Worked(p, d) })
 }
 
 func (g *guardedRecorder) Reconciled(result string, took time.Duration) {
-	g.tell(func() { g.told.Reconciled(result, took) })
+	g.call(func() { g.recorder.Reconciled(result, took) })
 }
 
 // Parked is called by informers, too, which are not replaced.
@@ -54,7 +54,7 @@ func (g *guardedRecorder) Parked(d time.Duration) {
 	if g.broken.Load() {
 		return
 	}
-	if err := lifecycle.Apart(func() { g.told.Parked(d) }); err != nil {
+	if err := lifecycle.Apart(func() { g.recorder.Parked(d) }); err != nil {
 		g.broke(err)
 	}
 }
@@ -62,7 +62,7 @@ func (g *guardedRecorder) Parked(d time.Duration) {
 // guardedLimiter is a RateLimiter that may break.
 type guardedLimiter struct {
 	guard
-	asked, standIn workqueue.RateLimiter[Key]
+	limiter, fallback workqueue.RateLimiter[Key]
 }
 
 func newGuardedLimiter(controller string, asked workqueue.RateLimiter[Key]) *guardedLimiter {
@@ -74,27 +74,27 @@ func newGuardedLimiter(controller string, asked workqueue.RateLimiter[Key]) *gua
 // ends that.
 func (g *guardedLimiter) When(key Key) (d time.Duration) {
 	if !g.broken.Load() {
-		err := lifecycle.Apart(func() { d = g.asked.When(key) })
+		err := lifecycle.Apart(func() { d = g.limiter.When(key) })
 		if err == nil {
 			return d
 		}
 		g.broke(err)
 	}
-	return g.standIn.When(key)
+	return g.fallback.When(key)
 }
 
 // Forget is called by workers, which are replaced.
 func (g *guardedLimiter) Forget(key Key) {
-	g.standIn.Forget(key)
+	g.fallback.Forget(key)
 	if !g.broken.Load() {
-		lifecycle.Guard(func() { g.asked.Forget(key) }, func(p *lifecycle.PanicError) { g.broke(p) })
+		lifecycle.Guard(func() { g.limiter.Forget(key) }, func(p *lifecycle.PanicError) { g.broke(p) })
 	}
 }
 
 func (g *guardedLimiter) NumRequeues(key Key) (n int) {
 	if g.broken.Load() {
-		return g.standIn.NumRequeues(key)
+		return g.fallback.NumRequeues(key)
 	}
-	lifecycle.Guard(func() { n = g.asked.NumRequeues(key) }, func(p *lifecycle.PanicError) { g.broke(p) })
+	lifecycle.Guard(func() { n = g.limiter.NumRequeues(key) }, func(p *lifecycle.PanicError) { g.broke(p) })
 	return n
 }

@@ -31,14 +31,14 @@ import (
 // handover is what an [Elector] may have beside Run, as *leaderelection.Elector does: a way to leave word for the next
 // leader, and to read what the last one has left. Without a word, waited says that nobody has led for as long as a
 // crashed leader is waited for.
-type handover interface {
+type handoverElector interface {
 	SetHandover(word string)
 	Handover() (word string, waited bool)
 }
 
 // legacy is how far the writes to one resource have got: in one namespace, if its informer follows namespaces by
 // themselves, or in all.
-type legacy struct {
+type handoverEntry struct {
 	Host      string `json:"host,omitempty"`
 	Group     string `json:"group,omitempty"`
 	Resource  string `json:"resource,omitempty"`
@@ -54,12 +54,12 @@ type legacy struct {
 }
 
 // place is what a legacy is about.
-func (l legacy) place() legacy {
-	return legacy{Host: l.Host, Group: l.Group, Resource: l.Resource, Namespace: l.Namespace, Informer: l.Informer}
+func (l handoverEntry) subject() handoverEntry {
+	return handoverEntry{Host: l.Host, Group: l.Group, Resource: l.Resource, Namespace: l.Namespace, Informer: l.Informer}
 }
 
 // and returns what two legacies of one place say together.
-func (l legacy) and(other legacy) legacy {
+func (l handoverEntry) merge(other handoverEntry) handoverEntry {
 	l.Relist = l.Relist || other.Relist
 	type pair struct{ mine, others *string }
 	for _, v := range []pair{{&l.ResourceVersion, &other.ResourceVersion}, {&l.Listed, &other.Listed}} {
@@ -74,7 +74,7 @@ func (l legacy) and(other legacy) legacy {
 	return l
 }
 
-func (l legacy) about(s *scope) bool {
+func (l handoverEntry) concerns(s *scope) bool {
 	return l.Group == s.target.group && l.Resource == s.target.resource &&
 		(l.Namespace == s.target.namespace || l.Namespace == "" || s.target.namespace == "")
 }
@@ -85,41 +85,41 @@ const steadyTime = 5 * time.Second
 
 // maxWord is the length of a word, in bytes, that every Lease has room for: package leaderelection drops one above 128
 // KiB. Where the legacies take more, the word does not tell in which namespaces they are.
-const maxWord = 100 << 10
+const maxHandoverBytes = 100 << 10
 
 // leave returns the word to be left, which is never empty: what the ledgers know of, and what was inherited beside.
-func (m *Manager) leave(inherited []legacy) string {
-	all := []legacy{}
-	add := func(l legacy) {
-		i := slices.IndexFunc(all, func(other legacy) bool { return l.place() == other.place() })
+func (m *Manager) handoverText(inherited []handoverEntry) string {
+	all := []handoverEntry{}
+	add := func(l handoverEntry) {
+		i := slices.IndexFunc(all, func(other handoverEntry) bool { return l.subject() == other.subject() })
 		if i < 0 {
 			all = append(all, l)
 			return
 		}
-		all[i] = all[i].and(l)
+		all[i] = all[i].merge(l)
 	}
 	for _, l := range inherited {
 		add(l)
 	}
 	for _, c := range m.opts.Controllers {
-		for _, l := range c.ledger.legacies() {
+		for _, l := range c.ledger.handoverEntries() {
 			add(l)
 		}
 	}
-	word := encoded(all)
-	if len(word) > maxWord {
+	word := encodeHandover(all)
+	if len(word) > maxHandoverBytes {
 		apart := all
-		all = []legacy{}
+		all = []handoverEntry{}
 		for _, l := range apart {
 			l.Namespace = ""
 			add(l)
 		}
-		word = encoded(all)
+		word = encodeHandover(all)
 	}
 	return word
 }
 
-func encoded(all []legacy) string {
+func encodeHandover(all []handoverEntry) string {
 	word, err := json.Marshal(all)
 	if err != nil {
 		panic(err) // there is nothing in it that cannot be encoded
@@ -128,7 +128,7 @@ func encoded(all []legacy) string {
 }
 
 // passOn leaves the next leader the word that was there for this process, which has written nothing.
-func passOn(h handover) {
+func passHandoverOn(h handoverElector) {
 	word, _ := h.Handover()
 	h.SetHandover(word)
 }
@@ -136,10 +136,10 @@ func passOn(h handover) {
 // inherit waits until the caches of all controllers are as far as the last leader's word says, or, without one, until
 // they have caught up with the server. It returns what of that the ledgers do not know of, for the next leader, and
 // false if ctx has ended before.
-func (m *Manager) inherit(ctx context.Context, h handover) (rest []legacy, ok bool) {
+func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []handoverEntry, ok bool) {
 	log, began := klog.FromContext(ctx), time.Now()
 	word, waited := h.Handover()
-	var left []legacy
+	var left []handoverEntry
 	if word != "" {
 		if err := json.Unmarshal([]byte(word), &left); err != nil {
 			log.Error(err, "What the last leader has left in the Lease cannot be read; all caches list anew")
@@ -151,24 +151,24 @@ func (m *Manager) inherit(ctx context.Context, h handover) (rest []legacy, ok bo
 			left = append(left, c.ledger.unsteady(waited)...)
 		}
 	}
-	left = m.recognised(left)
+	left = m.withUnknownInformers(left)
 	taken := make([]bool, len(left))
-	var waiting []estate
+	var waiting []pendingHandover
 	for _, c := range m.opts.Controllers {
-		if settled := c.ledger.inherit(left, taken); settled != nil {
-			waiting = append(waiting, estate{c.ledger, settled})
+		if settled := c.ledger.oweHandover(left, taken); settled != nil {
+			waiting = append(waiting, pendingHandover{c.ledger, settled})
 		}
 	}
-	waiting = settledWithin(ctx, waiting, doubtAfter)
+	waiting = waitForHandover(ctx, waiting, doubtAfter)
 	doubted := len(waiting) > 0 && ctx.Err() == nil
 	if doubted {
 		for _, e := range waiting {
-			e.ledger.doubtLegacies(log)
+			e.ledger.relistForHandover(log)
 		}
-		waiting = settledWithin(ctx, waiting, doubtAfter)
+		waiting = waitForHandover(ctx, waiting, doubtAfter)
 	}
 	for _, e := range waiting {
-		e.ledger.disinherit()
+		e.ledger.dropHandover()
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -192,31 +192,31 @@ func (m *Manager) inherit(ctx context.Context, h handover) (rest []legacy, ok bo
 
 // recognised returns the legacies, and where one is of an informer that no controller here knows, since it may have had
 // another name in the last leader's process, that all caches have to list anew that are known by name only.
-func (m *Manager) recognised(left []legacy) []legacy {
-	var named []legacy
+func (m *Manager) withUnknownInformers(left []handoverEntry) []handoverEntry {
+	var named []handoverEntry
 	known := make(map[string]bool)
 	for _, c := range m.opts.Controllers {
 		for _, ca := range c.ledger.caches {
 			known[ca.Name()] = true
 			if !ca.learner.hasScope() {
-				named = append(named, legacy{Informer: ca.Name(), Relist: true})
+				named = append(named, handoverEntry{Informer: ca.Name(), Relist: true})
 			}
 		}
 	}
-	if slices.ContainsFunc(left, func(l legacy) bool { return l.Informer != "" && !known[l.Informer] }) {
+	if slices.ContainsFunc(left, func(l handoverEntry) bool { return l.Informer != "" && !known[l.Informer] }) {
 		return append(left, named...)
 	}
 	return left
 }
 
 // estate is what a controller has inherited, and when that is settled.
-type estate struct {
+type pendingHandover struct {
 	ledger  *ledger
 	settled <-chan struct{}
 }
 
 // settledWithin waits until all are settled, d has passed or ctx has ended, and returns those that are not.
-func settledWithin(ctx context.Context, waiting []estate, d time.Duration) (left []estate) {
+func waitForHandover(ctx context.Context, waiting []pendingHandover, d time.Duration) (left []pendingHandover) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	for _, e := range waiting {
@@ -229,15 +229,15 @@ func settledWithin(ctx context.Context, waiting []estate, d time.Duration) (left
 	return left
 }
 
-// heir owns the debts that a leader takes over. No object has this name.
-var heir = Key{Name: "\x00the last leader"}
+// handoverOwner owns the debts that a leader takes over. No object has this name.
+var handoverOwner = Key{Name: "\x00the last leader"}
 
 // legacies returns what is to be left to the next leader.
-func (l *ledger) legacies() (all []legacy) {
+func (l *ledger) handoverEntries() (all []handoverEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.caches {
-		for _, left := range c.followed() {
+		for _, left := range c.followedScopes() {
 			part := left.Namespace
 			now := c.progress(part)
 			if now.unfollowed {
@@ -249,13 +249,13 @@ func (l *ledger) legacies() (all []legacy) {
 					part == metav1.NamespaceAll
 			}
 			for of, written := range c.written {
-				if here(of) && c.stands(written, of, now) {
-					left = left.and(legacy{ResourceVersion: written.resourceVersion})
+				if here(of) && c.stillValid(written, of, now) {
+					left = left.merge(handoverEntry{ResourceVersion: written.resourceVersion})
 				}
 			}
 			for of, shown := range c.shown {
-				if here(of) && c.stands(shown, of, now) {
-					left = left.and(legacy{Listed: shown.resourceVersion})
+				if here(of) && c.stillValid(shown, of, now) {
+					left = left.merge(handoverEntry{Listed: shown.resourceVersion})
 				}
 			}
 			for _, a := range l.accounts {
@@ -264,7 +264,7 @@ func (l *ledger) legacies() (all []legacy) {
 						here(c.scopeName(d.object.key.Namespace))
 				})
 			}
-			if left != left.place() {
+			if left != left.subject() {
 				all = append(all, left)
 			}
 		}
@@ -274,20 +274,20 @@ func (l *ledger) legacies() (all []legacy) {
 
 // followed returns what the informer of a cache asks for, without a word about it. Of one whose requests do not pass
 // TrackWrites no more is known than its name.
-func (c *cache) followed() (all []legacy) {
+func (c *cache) followedScopes() (all []handoverEntry) {
 	for _, s := range c.learner.allScopes() {
 		t := s.target
-		all = append(all, legacy{Host: t.host, Group: t.group, Resource: t.resource, Namespace: t.namespace})
+		all = append(all, handoverEntry{Host: t.host, Group: t.group, Resource: t.resource, Namespace: t.namespace})
 	}
 	if len(all) == 0 {
-		return []legacy{{Informer: c.Name()}}
+		return []handoverEntry{{Informer: c.Name()}}
 	}
 	return all
 }
 
 // stands reports whether a mark of a namespace is of the cluster as it is, which has not gone back to an older state
 // since. now is that of the part to which it belongs if the namespace is followed no longer.
-func (c *cache) stands(m mark, namespace string, now progress) bool {
+func (c *cache) stillValid(m mark, namespace string, now progress) bool {
 	if own := c.progress(namespace); !own.unfollowed {
 		now = own
 	}
@@ -296,9 +296,9 @@ func (c *cache) stands(m mark, namespace string, now progress) bool {
 
 // unsteady returns, for want of a word, what caches may have missed: all of them, or, if the Lease was waited for,
 // those that have not followed the server for that long.
-func (l *ledger) unsteady(waited bool) (all []legacy) {
+func (l *ledger) unsteady(waited bool) (all []handoverEntry) {
 	for _, c := range l.caches {
-		for _, place := range c.followed() {
+		for _, place := range c.followedScopes() {
 			h := c.HealthIn(place.Namespace)
 			if !waited || h.State != informer.Live || time.Since(h.Since) < steadyTime {
 				place.Relist = true
@@ -311,12 +311,12 @@ func (l *ledger) unsteady(waited bool) (all []legacy) {
 
 // inherit takes the last leader's debts over, and returns a channel that is closed when they are settled; nil if they
 // are. It notes in taken which of them are about caches of this ledger, which then knows of them.
-func (l *ledger) inherit(all []legacy, taken []bool) <-chan struct{} {
+func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} {
 	for _, c := range l.caches {
 		take := func(i int, namespace string) {
 			left := all[i]
 			taken[i] = true
-			d := &debt{owner: heir, object: object{c, Key{Namespace: namespace}}, resourceVersion: left.ResourceVersion}
+			d := &debt{owner: handoverOwner, object: object{c, Key{Namespace: namespace}}, resourceVersion: left.ResourceVersion}
 			now := c.progress(namespace)
 			if left.Relist || left.Listed != "" && !kube.AtLeast(now.resourceVersion, left.Listed) {
 				d.kind, d.list = unknownOutcome, c.Relist(namespace, nil)
@@ -338,9 +338,9 @@ func (l *ledger) inherit(all []legacy, taken []bool) <-chan struct{} {
 			// The other process may know the server under another name; but if this one knows several servers, the
 			// names have to do.
 			sameHost := slices.ContainsFunc(all,
-				func(left legacy) bool { return left.about(s) && left.Host == s.target.host })
+				func(left handoverEntry) bool { return left.concerns(s) && left.Host == s.target.host })
 			for i, left := range all {
-				if left.about(s) && !(sameHost && left.Host != s.target.host) {
+				if left.concerns(s) && !(sameHost && left.Host != s.target.host) {
 					take(i, s.target.namespace)
 				}
 			}
@@ -348,7 +348,7 @@ func (l *ledger) inherit(all []legacy, taken []bool) <-chan struct{} {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, ok := l.accounts[heir]
+	a, ok := l.accounts[handoverOwner]
 	if !ok {
 		return nil
 	}
@@ -357,10 +357,10 @@ func (l *ledger) inherit(all []legacy, taken []bool) <-chan struct{} {
 }
 
 // doubtLegacies lets the informers of caches that are behind list anew.
-func (l *ledger) doubtLegacies(log klog.Logger) {
+func (l *ledger) relistForHandover(log klog.Logger) {
 	l.mu.Lock()
 	var behind []object
-	if a, ok := l.accounts[heir]; ok {
+	if a, ok := l.accounts[handoverOwner]; ok {
 		for _, d := range a.debts {
 			behind = append(behind, d.object)
 		}
@@ -376,10 +376,10 @@ func (l *ledger) doubtLegacies(log klog.Logger) {
 }
 
 // disinherit waits for the last leader's writes no longer.
-func (l *ledger) disinherit() {
+func (l *ledger) dropHandover() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a, ok := l.accounts[heir]; ok {
+	if a, ok := l.accounts[handoverOwner]; ok {
 		for _, d := range slices.Clone(a.debts) {
 			l.pay(nil, d, d.partition.progress(), false)
 		}

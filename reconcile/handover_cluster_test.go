@@ -47,7 +47,7 @@ func newCandidate(t *testing.T, namespace, identity string, cfg, reading *rest.C
 			return r(ctx, c, kube)
 		}), reconcile.Options{})
 	require.NoError(t, err)
-	reconcile.Reads(controller, c.maps)
+	reconcile.DependsOn(controller, c.maps)
 	controller.Enqueue(reconcile.Key{Namespace: namespace, Name: "parent"})
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{controller},
 		Elector: elector})

@@ -76,7 +76,7 @@ func replicaOf(t *testing.T, l Elector, api informer.Client[*corev1.ConfigMapLis
 		r(ctx, children)
 		return Result{}, nil
 	}, Options{})
-	Reads(c, children)
+	DependsOn(c, children)
 	c.Enqueue(parent)
 	return start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
 }
@@ -197,15 +197,15 @@ func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
 		c.learner = &learner{}
 		c.learner.learn(&http.Request{URL: &url.URL{Host: host, Path: "/api/v1/pods"}})
 	}
-	inherit := func(left ...legacy) <-chan struct{} { return l.inherit(left, make([]bool, len(left))) }
-	at := func(host, version string) legacy {
-		return legacy{Host: host, Resource: "pods", ResourceVersion: version}
+	inherit := func(left ...handoverEntry) <-chan struct{} { return l.oweHandover(left, make([]bool, len(left))) }
+	at := func(host, version string) handoverEntry {
+		return handoverEntry{Host: host, Resource: "pods", ResourceVersion: version}
 	}
 	require.Nil(t, inherit(at("a", "10"), at("b", "20")))
 	require.NotNil(t, inherit(at("a", "11"), at("b", "20")))
-	l.disinherit()
+	l.dropHandover()
 	require.Zero(t, l.open.Load())
-	require.ElementsMatch(t, []legacy{at("a", "11"), at("b", "20")}, l.legacies(), "what was inherited is passed on")
+	require.ElementsMatch(t, []handoverEntry{at("a", "11"), at("b", "20")}, l.handoverEntries(), "what was inherited is passed on")
 	require.NotNil(t, inherit(at("elsewhere", "12")), "the same server, by another name")
 }
 
@@ -218,13 +218,13 @@ func TestAWordOutlivesTheScope(t *testing.T) {
 	follow := func(path string) { c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}}) }
 	follow("/api/v1/namespaces/default/pods")
 	l.wrote(klog.Background(), parent, podWrite("a", "7", false))
-	require.Equal(t, []legacy{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}},
-		l.legacies())
+	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}},
+		l.handoverEntries())
 	follow("/api/v1/pods")
-	require.Equal(t, []legacy{{Host: "server", Resource: "pods", ResourceVersion: "7"}}, l.legacies())
+	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "7"}}, l.handoverEntries())
 	follow("/api/v1/namespaces/default/pods")
-	require.Equal(t, []legacy{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}},
-		l.legacies())
+	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}},
+		l.handoverEntries())
 }
 
 // A Lease has no room for any number of namespaces. Of too many the next leader is told how far the furthest has got,
@@ -249,15 +249,15 @@ func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 			write(0, fmt.Sprintf("team-%d", i), "pods", 1000+i*7%namespaces) // the last is not the latest
 		}
 		c.ledger.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "team-3"})
-		word := (&Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}).leave(nil)
-		require.LessOrEqual(t, len(word), maxWord)
-		var left []legacy
+		word := (&Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}).handoverText(nil)
+		require.LessOrEqual(t, len(word), maxHandoverBytes)
+		var left []handoverEntry
 		require.NoError(t, json.Unmarshal([]byte(word), &left))
 		if namespaces == 500 {
 			require.Len(t, left, namespaces+1)
 			continue
 		}
-		require.ElementsMatch(t, []legacy{
+		require.ElementsMatch(t, []handoverEntry{
 			{Host: "server", Resource: "pods", ResourceVersion: fmt.Sprint(1000 + namespaces - 1), Relist: true},
 			{Host: "server", Resource: "configmaps", ResourceVersion: "7"},
 		}, left)
@@ -429,23 +429,23 @@ func TestAWordForgetsWhatTheClusterHasGoneBackFrom(t *testing.T) {
 	l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
 	pods.listed++
 	l.reached(l.caches[0], "")
-	require.Equal(t, []legacy{{Host: "server", Resource: "pods", ResourceVersion: "7", Listed: "5"}}, l.legacies())
+	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "7", Listed: "5"}}, l.handoverEntries())
 	pods.rewinds++
-	require.Empty(t, l.legacies())
+	require.Empty(t, l.handoverEntries())
 	l.wrote(klog.Background(), parent, podWrite("a", "6", false))
-	require.Equal(t, []legacy{{Host: "server", Resource: "pods", ResourceVersion: "6"}}, l.legacies())
+	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "6"}}, l.handoverEntries())
 }
 
 // TestAListThatHasShownItAllNeedNotBeRepeated by a cache that has come as far since.
 func TestAListThatHasShownItAllNeedNotBeRepeated(t *testing.T) {
-	word := legacy{Host: "server", Resource: "pods", Listed: "5"}
+	word := handoverEntry{Host: "server", Resource: "pods", Listed: "5"}
 	for version, lists := range map[string]int{"4": 1, "5": 0, "6": 0} {
 		l := newController(t, keys(&journal{}), Options{}).ledger
 		pods := listing(l, &still{resourceVersion: version})
-		settled := l.inherit([]legacy{word}, make([]bool, 1))
+		settled := l.oweHandover([]handoverEntry{word}, make([]bool, 1))
 		require.Equal(t, lists, pods.relists, version)
 		require.Equal(t, lists > 0, settled != nil)
-		left := l.legacies()
+		left := l.handoverEntries()
 		require.Len(t, left, 1, "and the next one is told")
 		require.Equal(t, lists > 0, left[0].Relist)
 		require.True(t, left[0].Relist || left[0].Listed == "5")
@@ -457,21 +457,21 @@ func TestAnInformerOfAnotherName(t *testing.T) {
 	c := newController(t, keys(&journal{}), Options{})
 	c.ledger.cacheOf(&still{}).learner = &learner{}
 	m := &Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}
-	known := []legacy{{Informer: "still", ResourceVersion: "7"}}
-	require.Equal(t, known, m.recognised(known))
-	renamed := []legacy{{Informer: "lively", ResourceVersion: "7"}}
-	require.Equal(t, append(renamed, legacy{Informer: "still", Relist: true}), m.recognised(renamed))
-	require.Equal(t, `[{"informer":"lively","resourceVersion":"7"}]`, m.leave(renamed), "it is passed on")
+	known := []handoverEntry{{Informer: "still", ResourceVersion: "7"}}
+	require.Equal(t, known, m.withUnknownInformers(known))
+	renamed := []handoverEntry{{Informer: "lively", ResourceVersion: "7"}}
+	require.Equal(t, append(renamed, handoverEntry{Informer: "still", Relist: true}), m.withUnknownInformers(renamed))
+	require.Equal(t, `[{"informer":"lively","resourceVersion":"7"}]`, m.handoverText(renamed), "it is passed on")
 }
 
 // TestTwoWordsAboutOnePlaceSayMore than either, and what cannot be compared is listed.
 func TestTwoWordsAboutOnePlaceSayMore(t *testing.T) {
-	at := func(v string) legacy { return legacy{ResourceVersion: v} }
-	require.Equal(t, at("10"), at("9").and(at("10")))
-	require.Equal(t, at("10"), at("10").and(at("9")))
-	require.Equal(t, at("10"), at("").and(at("10")))
-	require.Equal(t, at("10"), at("10").and(at("")))
-	require.True(t, at("a").and(at("b")).Relist)
-	require.True(t, at("9").and(legacy{Relist: true}).Relist)
-	require.Equal(t, "7", legacy{Listed: "7"}.and(legacy{Listed: "6"}).Listed)
+	at := func(v string) handoverEntry { return handoverEntry{ResourceVersion: v} }
+	require.Equal(t, at("10"), at("9").merge(at("10")))
+	require.Equal(t, at("10"), at("10").merge(at("9")))
+	require.Equal(t, at("10"), at("").merge(at("10")))
+	require.Equal(t, at("10"), at("10").merge(at("")))
+	require.True(t, at("a").merge(at("b")).Relist)
+	require.True(t, at("9").merge(handoverEntry{Relist: true}).Relist)
+	require.Equal(t, "7", handoverEntry{Listed: "7"}.merge(handoverEntry{Listed: "6"}).Listed)
 }

@@ -37,91 +37,91 @@ const (
 )
 
 // loop is how far a key is in such a circle. A key that has not been reconciled for a while has a zero one, or none.
-type loop struct {
+type repeatStats struct {
 	run *run // that is going on; nil in between. While there is one nobody forgets the step
 	// unjudged is what named the key while the run went on: the event may be faster than the answer, so that only the
 	// end of the run tells whose doing it was.
-	unjudged []sight
+	undecided []sighting
 	// of the last run, while nothing else has come to pass: true for objects that are seen to be new
-	writes map[echo]bool
+	lastWrites map[writeID]bool
 	// those of the run before it: an event may come when the cache has had its object for a moment
-	before  map[echo]bool
-	folded  bool      // they are in seen
-	acts    []act     // the writes of the last run by name
-	bySelf  bool      // the run, or the last, was brought about by nobody but the run before it
-	wrote   bool      // the last run has changed something
-	soon    bool      // the last run has asked for another at once
-	judged  bool      // the last run has been counted
-	runs    int       // that have been judged
-	turns   int       // runs that count, less those with progress
-	undone  int       // runs that deleted what the key had made
-	fights  int       // runs that brought back what somebody else had undone
-	seen    traces    // what such runs have written
-	changes string    // an object, and its fields that change in the circle; empty while nobody knows
-	hot     bool      // the key is slowed down
-	told    bool      // and the log says so
-	rests   time.Time // until when
-	ended   time.Time // when the last run did
+	earlierWrites  map[writeID]bool
+	earlierCounted bool           // they are in seen
+	writeNames     []writeName    // the writes of the last run by name
+	selfCaused     bool           // the run, or the last, was brought about by nobody but the run before it
+	changed        bool           // the last run has changed something
+	requeuedSoon   bool           // the last run has asked for another at once
+	counted        bool           // the last run has been counted
+	countedRuns    int            // that have been judged
+	repeats        int            // runs that count, less those with progress
+	replacements   int            // runs that deleted what the key had made
+	reverts        int            // runs that brought back what somebody else had undone
+	written        writtenObjects // what such runs have written
+	changingFields string         // an object, and its fields that change in the circle; empty while nobody knows
+	hot            bool           // the key is slowed down
+	logged         bool           // and the log says so
+	restsUntil     time.Time      // until when
+	endedAt        time.Time      // when the last run did
 }
 
 // sight is a change of an object that names the key.
-type sight struct {
-	echo
-	made    bool     // it is new
-	updated bool     // it was there before, so that there are two states to compare
-	asked   bool     // explain is about to compare them
-	found   *finding // nil until explain has compared them
+type sighting struct {
+	writeID
+	created    bool        // it is new
+	updated    bool        // it was there before, so that there are two states to compare
+	comparing  bool        // explain is about to compare them
+	comparison *comparison // nil until explain has compared them
 }
 
 // finding is what explain has to say of a change.
-type finding struct {
+type comparison struct {
 	object  string   // by name
 	changes []change // where its two states differ
 	failed  bool     // nobody can tell
 }
 
 // owner says whose doing a change is.
-type owner uint8
+type author uint8
 
 const (
-	foreign owner = iota
-	own
+	byOther author = iota
+	byKey
 	unclear // until the run ends
 )
 
 // maxUnjudged bounds what a run has to judge at its end; with more, somebody else is taken to be at work.
-const maxUnjudged = 64
+const maxUndecided = 64
 
 // whose says who has brought about a change.
-func (l *loop) whose(v echo) owner {
+func (l *repeatStats) authorOf(v writeID) author {
 	if l == nil {
-		return foreign
+		return byOther
 	}
-	_, isLast := l.writes[v]
-	_, isOlder := l.before[v]
+	_, isLast := l.lastWrites[v]
+	_, isOlder := l.earlierWrites[v]
 	switch {
-	case isLast, isOlder, l.run != nil && l.run.has(v):
-		return own
+	case isLast, isOlder, l.run != nil && l.run.hasWritten(v):
+		return byKey
 	case l.run == nil:
-		return foreign
+		return byOther
 	default:
 		return unclear
 	}
 }
 
 // isNew takes note of an own write whose object is seen to be new.
-func (l *loop) isNew(v echo) {
-	for _, writes := range []map[echo]bool{l.writes, l.before} {
+func (l *repeatStats) markCreated(v writeID) {
+	for _, writes := range []map[writeID]bool{l.lastWrites, l.earlierWrites} {
 		if _, ok := writes[v]; ok {
 			writes[v] = true
 			return
 		}
 	}
-	l.run.isNew(v)
+	l.run.markCreated(v)
 }
 
 // level is how far the key has gone.
-func (l *loop) level() int { return max(l.turns, l.undone, l.fights) }
+func (l *repeatStats) level() int { return max(l.repeats, l.replacements, l.reverts) }
 
 // restAfter is how long a key of that level rests after a run that has written.
 func restAfter(level int) time.Duration {
@@ -132,138 +132,138 @@ func restAfter(level int) time.Duration {
 }
 
 // rest is how long the key rests after its last run.
-func (l *loop) rest() time.Duration {
-	if l.wrote {
+func (l *repeatStats) rest() time.Duration {
+	if l.changed {
 		return restAfter(l.level())
 	}
 	return min(restAfter(l.level()), hotFloor)
 }
 
 // id is what is kept of a UID.
-func (t *trail) id(v echo) uint64 { return maphash.String(t.seed, string(v.uid)) }
+func (t *keyHistory) hashUID(v writeID) uint64 { return maphash.String(t.seed, string(v.uid)) }
 
 // sees takes note of a change that names the key, and says whether explain shall find out what has changed. mu is held.
-func (t *trail) sees(s *step, v sight) (explain bool) {
-	if t.off {
+func (t *keyHistory) observe(s *keyEntry, v sighting) (explain bool) {
+	if t.allowHotLoops {
 		return false
 	}
-	l := s.loop
-	whose := l.whose(v.echo)
-	r := t.rivals.find(t, v.echo)
-	explain = v.updated && (whose != foreign && l.turns >= wary || r != nil && r.rounds >= wary)
+	l := s.stats
+	whose := l.authorOf(v.writeID)
+	r := t.contested.find(t, v.writeID)
+	explain = v.updated && (whose != byOther && l.repeats >= compareAfter || r != nil && r.rounds >= compareAfter)
 	switch whose {
-	case own:
-		if v.made {
-			l.isNew(v.echo)
+	case byKey:
+		if v.created {
+			l.markCreated(v.writeID)
 		}
 	case unclear:
-		if len(l.unjudged) == maxUnjudged {
-			t.clear(s)
+		if len(l.undecided) == maxUndecided {
+			t.resolveUndecided(s)
 		}
-		if len(l.unjudged) < maxUnjudged {
-			v.asked = explain
-			l.unjudged = append(l.unjudged, v)
+		if len(l.undecided) < maxUndecided {
+			v.comparing = explain
+			l.undecided = append(l.undecided, v)
 			return explain
 		}
-		s.foreign = true
+		s.othersActed = true
 		return false
-	case foreign:
+	case byOther:
 		if r != nil {
-			r.touched = true
+			r.touchedByOther = true
 		}
 		// If the key is slowed down because somebody else undoes what it does, explain tells whether this is more of
 		// the same.
-		s.foreign = s.foreign || !explain || l == nil || l.fights <= hotAfter
+		s.othersActed = s.othersActed || !explain || l == nil || l.reverts <= hotAfter
 	}
 	return explain
 }
 
 // explain finds out what has changed in an object that a key may go in circles about.
-func explain[T any](t *trail, key Key, source string, v sight, e informer.Event[T]) {
-	f := &finding{object: fmt.Sprintf("%s %s", source, e.Key)}
+func compareStates[T any](t *keyHistory, key Key, source string, v sighting, e informer.Event[T]) {
+	f := &comparison{object: fmt.Sprintf("%s %s", source, e.Key)}
 	err := lifecycle.Apart(func() { f.changes = changesOf(t.seed, e.Old, e.New) }) // the types are the user's
-	v.found, f.failed = f, err != nil
+	v.comparison, f.failed = f, err != nil
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s, ok := t.keys[key]
-	if !ok || s.loop == nil {
+	if !ok || s.stats == nil {
 		return // forgotten in between
 	}
-	switch s.loop.whose(v.echo) {
-	case own:
-		t.learn(s, v)
-	case foreign:
-		t.hear(s, v)
+	switch s.stats.authorOf(v.writeID) {
+	case byKey:
+		t.comparedOwn(s, v)
+	case byOther:
+		t.comparedOther(s, v)
 	case unclear:
-		for i, u := range s.loop.unjudged {
-			if u.echo == v.echo {
-				s.loop.unjudged[i] = v
+		for i, u := range s.stats.undecided {
+			if u.writeID == v.writeID {
+				s.stats.undecided[i] = v
 			}
 		}
 	}
 }
 
 // learn is told what an own write has changed. mu is held.
-func (t *trail) learn(s *step, v sight) {
-	l, id := s.loop, t.id(v.echo)
-	if v.found.failed {
+func (t *keyHistory) comparedOwn(s *keyEntry, v sighting) {
+	l, id := s.stats, t.hashUID(v.writeID)
+	if v.comparison.failed {
 		return // the write is a repetition as long as nobody knows better
 	}
-	text := fmt.Sprintf("%s: %s", v.found.object, strings.Join(names(v.found.changes), ", "))
-	if tr := l.seen[id]; tr != nil && l.turns >= wary {
-		if tr.look(v.found.changes); !tr.moved {
-			l.changes = text
+	text := fmt.Sprintf("%s: %s", v.comparison.object, strings.Join(names(v.comparison.changes), ", "))
+	if tr := l.written[id]; tr != nil && l.repeats >= compareAfter {
+		if tr.addChanges(v.comparison.changes); !tr.progressed {
+			l.changingFields = text
 		}
 	}
-	if r := t.rivals.of[id]; r != nil && r.rounds >= wary && r.hold(v.found.changes) {
-		r.fights++
-		l.fights, l.changes = max(l.fights, r.fights), text
-		t.heat(s, l.ended)
+	if r := t.contested.byUID[id]; r != nil && r.rounds >= compareAfter && r.ownChanges(v.comparison.changes) {
+		r.reverts++
+		l.reverts, l.changingFields = max(l.reverts, r.reverts), text
+		t.updateHot(s, l.endedAt)
 	}
 }
 
 // hear is told what somebody else has changed. mu is held.
-func (t *trail) hear(s *step, v sight) {
-	r := t.rivals.of[t.id(v.echo)]
-	more := r != nil && !v.found.failed && r.undo(v.found.changes) // of the same
-	s.foreign = s.foreign || !more || s.loop.fights <= hotAfter
+func (t *keyHistory) comparedOther(s *keyEntry, v sighting) {
+	r := t.contested.byUID[t.hashUID(v.writeID)]
+	more := r != nil && !v.comparison.failed && r.otherChanges(v.comparison.changes) // of the same
+	s.othersActed = s.othersActed || !more || s.stats.reverts <= hotAfter
 }
 
 // judge counts the last run, once, when the sources have shown what it wrote. mu is held.
-func (t *trail) judge(s *step) {
-	l := s.loop
-	if l.judged || !l.bySelf || !l.wrote && !l.soon {
+func (t *keyHistory) countLastRun(s *keyEntry) {
+	l := s.stats
+	if l.counted || !l.selfCaused || !l.changed && !l.requeuedSoon {
 		return
 	}
-	l.judged = true
-	l.runs++
-	if l.seen == nil {
-		l.seen = make(traces)
+	l.counted = true
+	l.countedRuns++
+	if l.written == nil {
+		l.written = make(writtenObjects)
 	}
-	for v, made := range l.before {
-		if l.folded {
+	for v, made := range l.earlierWrites {
+		if l.earlierCounted {
 			break
 		}
-		if tr, _ := l.seen.of(t.id(v), made, l.runs); tr != nil && v.resourceVersion != "" {
+		if tr, _ := l.written.of(t.hashUID(v), made, l.countedRuns); tr != nil && v.resourceVersion != "" {
 			tr.version = maphash.String(t.seed, v.resourceVersion)
 		}
 	}
-	again, undone, progress := !l.wrote, false, false
-	for v, made := range l.writes {
-		id := t.id(v)
+	again, undone, progress := !l.changed, false, false
+	for v, made := range l.lastWrites {
+		id := t.hashUID(v)
 		if v.resourceVersion == "" { // deleted
-			if tr := l.seen[id]; tr != nil && tr.made {
+			if tr := l.written[id]; tr != nil && tr.created {
 				undone = true
 			} else {
 				progress = true
 			}
-			delete(l.seen, id)
+			delete(l.written, id)
 			continue
 		}
-		if _, gone := l.writes[echo{uid: v.uid}]; gone {
+		if _, gone := l.lastWrites[writeID{uid: v.uid}]; gone {
 			continue // the deletion's answer has a version, too
 		}
-		tr, isNew := l.seen.of(id, made, l.runs)
+		tr, isNew := l.written.of(id, made, l.countedRuns)
 		if tr == nil {
 			progress = progress || made
 			continue
@@ -274,74 +274,74 @@ func (t *trail) judge(s *step) {
 			continue // nothing was changed
 		case isNew:
 			progress = progress || made
-		case tr.made && tr.updates == 0:
+		case tr.created && tr.updates == 0:
 			tr.updates++
 		default:
 			tr.updates++
-			again = again || !tr.moved
-			progress = progress || tr.moved
+			again = again || !tr.progressed
+			progress = progress || tr.progressed
 		}
-		tr.version, tr.run, tr.moved = version, l.runs, false
+		tr.version, tr.lastRun, tr.progressed = version, l.countedRuns, false
 	}
 	switch {
 	case undone:
-		l.undone++
+		l.replacements++
 	case progress:
-		l.turns = min(l.turns, wary)
+		l.repeats = min(l.repeats, compareAfter)
 	case again:
-		l.turns++
+		l.repeats++
 	}
-	t.heat(s, l.ended)
+	t.updateHot(s, l.endedAt)
 }
 
 // heat slows the key down, or no longer. now is when its last run has ended. mu is held.
-func (t *trail) heat(s *step, now time.Time) {
-	l := s.loop
+func (t *keyHistory) updateHot(s *keyEntry, now time.Time) {
+	l := s.stats
 	was := l.hot
 	l.hot = l.level() > hotAfter
 	switch {
 	case l.hot:
-		if rests := now.Add(l.rest()); rests.After(l.rests) {
-			l.rests = rests
+		if rests := now.Add(l.rest()); rests.After(l.restsUntil) {
+			l.restsUntil = rests
 		}
 		if !was {
-			t.hot[s] = struct{}{}
-			t.loops++
+			t.hotKeys[s] = struct{}{}
+			t.hotLoops++
 		}
 	case was:
-		delete(t.hot, s)
+		delete(t.hotKeys, s)
 	}
 }
 
 // makePeace forgets a quarrel that nobody has gone on with for a while. mu is held.
-func (t *trail) makePeace(s *step, now time.Time) {
-	if l := s.loop; l.fights > 0 && now.Sub(l.ended) > keepsPace {
-		l.fights = 0
-		t.heat(s, l.ended)
+func (t *keyHistory) endOldContest(s *keyEntry, now time.Time) {
+	if l := s.stats; l.reverts > 0 && now.Sub(l.endedAt) > slowContestWindow {
+		l.reverts = 0
+		t.updateHot(s, l.endedAt)
 	}
 }
 
 // begin is the start of a run, which is given the causes; unless the key has to rest because it goes in circles: then
 // it says for how long, and nothing begins.
-func (t *trail) begin(r *run) (rest time.Duration) {
+func (t *keyHistory) beginRun(r *run) (rest time.Duration) {
 	now := r.worker.began
 	t.mu.Lock()
-	s := t.stepOf(r.key, now)
-	if s.loop == nil {
-		s.loop = &loop{}
+	s := t.entryOf(r.key, now)
+	if s.stats == nil {
+		s.stats = &repeatStats{}
 	}
-	l := s.loop
-	t.makePeace(s, now)
-	t.judge(s)
-	if l.hot && !s.foreign {
-		rest = max(l.rests.Sub(now), 0)
+	l := s.stats
+	t.endOldContest(s, now)
+	t.countLastRun(s)
+	if l.hot && !s.othersActed {
+		rest = max(l.restsUntil.Sub(now), 0)
 	}
-	tell := t.report(s, rest)
+	tell := t.dueLine(s, rest)
 	if rest == 0 {
-		l.bySelf = !s.foreign && (s.causes.n > 0 || l.soon)
-		r.worker.step, r.worker.causes = s, s.causes.take()
-		s.foreign, l.run = false, r
-		l.before, l.writes, l.folded = l.writes, nil, l.judged
+		l.selfCaused = !s.othersActed && (s.causes.n > 0 || l.requeuedSoon)
+		r.worker.entry, r.worker.causes = s, s.causes.moveOut()
+		s.othersActed, l.run = false, r
+		l.earlierWrites, l.lastWrites, l.earlierCounted = l.lastWrites, nil, l.counted
 	}
 	t.mu.Unlock()
 	if tell != nil {
@@ -351,24 +351,24 @@ func (t *trail) begin(r *run) (rest time.Duration) {
 }
 
 // end is the end of a run.
-func (t *trail) end(r *run, o outcome, now time.Time) {
+func (t *keyHistory) endRun(r *run, o outcome, now time.Time) {
 	t.mu.Lock()
-	s := r.worker.step
-	l := s.loop
-	l.run, l.ended, l.judged = nil, now, false
-	l.writes, l.acts = r.written()
-	l.wrote, l.soon = t.changed(l, now), !t.off && o.kind == doneAfter && o.after < hotSoon
-	if len(l.unjudged) > 0 {
-		t.clear(s)
+	s := r.worker.entry
+	l := s.stats
+	l.run, l.endedAt, l.counted = nil, now, false
+	l.lastWrites, l.writeNames = r.written()
+	l.changed, l.requeuedSoon = t.noteWrites(l, now), !t.allowHotLoops && o.kind == doneAfter && o.after < soonDelay
+	if len(l.undecided) > 0 {
+		t.resolveUndecided(s)
 	}
-	quiet := !l.wrote && !l.soon
+	quiet := !l.changed && !l.requeuedSoon
 	if quiet {
-		l.turns, l.undone, l.seen, l.before, l.acts = 0, 0, nil, nil, nil
+		l.repeats, l.replacements, l.written, l.earlierWrites, l.writeNames = 0, 0, nil, nil, nil
 	}
-	t.heat(s, now)
-	tell := t.report(s, 0)
+	t.updateHot(s, now)
+	tell := t.dueLine(s, 0)
 	if s.causes.n == 0 && quiet && !l.hot {
-		t.drop(r.key, s)
+		t.forget(r.key, s)
 	}
 	t.mu.Unlock()
 	if tell != nil {
@@ -377,26 +377,26 @@ func (t *trail) end(r *run, o outcome, now time.Time) {
 }
 
 // clear judges what was unclear, as far as that is possible by now: at the end of the run all of it. mu is held.
-func (t *trail) clear(s *step) {
-	l := s.loop
-	l.unjudged = slices.DeleteFunc(l.unjudged, func(v sight) bool {
-		switch l.whose(v.echo) {
-		case own:
-			if v.made {
-				l.isNew(v.echo)
+func (t *keyHistory) resolveUndecided(s *keyEntry) {
+	l := s.stats
+	l.undecided = slices.DeleteFunc(l.undecided, func(v sighting) bool {
+		switch l.authorOf(v.writeID) {
+		case byKey:
+			if v.created {
+				l.markCreated(v.writeID)
 			}
-			if v.found != nil {
-				t.learn(s, v)
+			if v.comparison != nil {
+				t.comparedOwn(s, v)
 			}
-		case foreign:
-			if r := t.rivals.find(t, v.echo); r != nil {
-				r.touched = true
+		case byOther:
+			if r := t.contested.find(t, v.writeID); r != nil {
+				r.touchedByOther = true
 			}
 			switch {
-			case v.found != nil:
-				t.hear(s, v)
-			case !v.asked: // otherwise explain says so, soon
-				s.foreign = true
+			case v.comparison != nil:
+				t.comparedOther(s, v)
+			case !v.comparing: // otherwise explain says so, soon
+				s.othersActed = true
 			}
 		case unclear:
 			return false
@@ -406,77 +406,76 @@ func (t *trail) clear(s *step) {
 }
 
 // changed reports whether the last run has changed anything, and takes note of it for the rivals. mu is held.
-func (t *trail) changed(l *loop, now time.Time) (wrote bool) {
-	if t.off || len(l.writes) == 0 {
+func (t *keyHistory) noteWrites(l *repeatStats, now time.Time) (wrote bool) {
+	if t.allowHotLoops || len(l.lastWrites) == 0 {
 		return false
 	}
-	for v := range l.writes {
-		if _, same := l.before[v]; same && v.resourceVersion != "" {
+	for v := range l.lastWrites {
+		if _, same := l.earlierWrites[v]; same && v.resourceVersion != "" {
 			continue
 		}
-		id := t.id(v)
-		if tr := l.seen[id]; tr != nil && tr.version == maphash.String(t.seed, v.resourceVersion) {
+		id := t.hashUID(v)
+		if tr := l.written[id]; tr != nil && tr.version == maphash.String(t.seed, v.resourceVersion) {
 			continue
 		}
 		wrote = true
-		t.rivals.wrote(id, now)
+		t.contested.noteWrite(id, now)
 	}
 	return wrote
 }
 
 // report returns the line of the log that is due, or nil. mu is held.
-func (t *trail) report(s *step, rest time.Duration) func(klog.Logger) {
-	l := s.loop
+func (t *keyHistory) dueLine(s *keyEntry, rest time.Duration) func(klog.Logger) {
+	l := s.stats
 	switch {
-	case l.hot && !l.told && rest > 0:
-		l.told = true
-		message := "This key goes in circles: nobody but its own runs brings it up, and it is slowed down"
-		if l.fights > max(l.turns, l.undone) {
-			message = "This key goes in circles: somebody else undoes what its runs write, each time, and it is " +
-				"slowed down"
+	case l.hot && !l.logged && rest > 0:
+		l.logged = true
+		message := "Hot loop: only its own runs bring this key up, so it is slowed down"
+		if l.reverts > max(l.repeats, l.replacements) {
+			message = "Hot loop: another writer undoes each write of this key's runs, so it is slowed down"
 		}
-		line := []any{"runs", hotAfter + 1, "writes", fmt.Sprint(l.acts), "changes", l.changes, "causes",
+		line := []any{"runs", hotAfter + 1, "writes", fmt.Sprint(l.writeNames), "changes", l.changingFields, "causes",
 			s.causes.String(),
 			"rests", rest, "atMost", hotCap}
 		return func(log klog.Logger) { log.Error(nil, message, line...) }
-	case !l.hot && l.told:
-		l.told, l.changes = false, ""
-		return func(log klog.Logger) { log.Error(nil, "This key goes in circles no longer") }
+	case !l.hot && l.logged:
+		l.logged, l.changingFields = false, ""
+		return func(log klog.Logger) { log.Error(nil, "The hot loop of this key has ended") }
 	default:
 		return nil
 	}
 }
 
 // circles counts the keys that are slowed down, and those that ever were.
-func (t *trail) circles() (now, ever int) {
+func (t *keyHistory) hotCounts() (now, ever int) {
 	at := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for s := range t.hot {
-		if s.loop.run == nil {
-			t.makePeace(s, at)
+	for s := range t.hotKeys {
+		if s.stats.run == nil {
+			t.endOldContest(s, at)
 		}
 	}
-	return len(t.hot), t.loops
+	return len(t.hotKeys), t.hotLoops
 }
 
 // sweep forgets the keys that wrote something last, some time ago, and were never named again. mu is held.
-func (t *trail) sweep(now time.Time) {
+func (t *keyHistory) sweep(now time.Time) {
 	for key, s := range t.keys {
-		if l := s.loop; s.causes.n == 0 && l != nil && l.run == nil && now.Sub(l.ended) > forgotten {
-			t.drop(key, s)
+		if l := s.stats; s.causes.n == 0 && l != nil && l.run == nil && now.Sub(l.endedAt) > forgetAfter {
+			t.forget(key, s)
 		}
 	}
-	t.swept = len(t.keys)
+	t.sweptTo = len(t.keys)
 }
 
 // act is a write as a person would name it.
-type act struct {
+type writeName struct {
 	verb string
 	target
 }
 
-func (a act) String() string {
+func (a writeName) String() string {
 	s := a.verb + " " + a.resource
 	if a.subresource != "" {
 		s += "/" + a.subresource

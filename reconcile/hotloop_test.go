@@ -81,12 +81,12 @@ func TestAKeyThatWritesInCirclesIsSlowedDown(t *testing.T) {
 				synctest.Wait()
 				require.EqualValues(t, hotAfter+2, c.runs.Load(),
 					"the first is somebody else's doing, %d are free, and one is the last straw", hotAfter)
-				require.Equal(t, 1, c.controller.Stats().Circling)
+				require.Equal(t, 1, c.controller.Stats().HotKeys)
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				require.Less(t, c.runs.Load(), int32(hotAfter+30), "1 s, 2 s, 4 s ... 5 min")
 				require.Greater(t, c.runs.Load(), int32(hotAfter+10), "slowed down, not stopped")
-				require.Equal(t, 1, c.controller.Stats().Circles, "one circle all the time")
+				require.Equal(t, 1, c.controller.Stats().HotLoops, "one circle all the time")
 
 				runs := c.runs.Load()
 				c.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Labels = map[string]string{"k": "v"} })
@@ -109,9 +109,9 @@ func TestAKeyThatComesToRestIsNotSlowedDownAnyMore(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, hotAfter+6, c.runs.Load())
 		s := c.controller.Stats()
-		require.Equal(t, 0, s.Circling)
-		require.Equal(t, 1, s.Circles)
-		require.Empty(t, c.controller.trail.keys)
+		require.Equal(t, 0, s.HotKeys)
+		require.Equal(t, 1, s.HotLoops)
+		require.Empty(t, c.controller.history.keys)
 	})
 }
 
@@ -150,7 +150,7 @@ func TestACircleIsNamedWithWhatChangesInIt(t *testing.T) {
 				synctest.Wait()
 				var named []string
 				for _, line := range c.log.take() {
-					if strings.Contains(line, "This key goes in circles") {
+					if strings.Contains(line, "Hot loop: only its own runs bring this key up") {
 						named = append(named, line)
 					}
 				}
@@ -181,8 +181,8 @@ func TestWhatOthersDoIsNoCircle(t *testing.T) {
 			synctest.Wait()
 		}
 		require.GreaterOrEqual(t, c.runs.Load(), int32(20*hotAfter))
-		require.Zero(t, c.controller.Stats().Circles)
-		require.Empty(t, c.controller.trail.keys)
+		require.Zero(t, c.controller.Stats().HotLoops)
+		require.Empty(t, c.controller.history.keys)
 	})
 }
 
@@ -198,7 +198,7 @@ func TestAnEventThatIsFasterThanTheAnswerIsStillTheKeysOwn(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, 1, c.controller.Stats().Circling)
+		require.Equal(t, 1, c.controller.Stats().HotKeys)
 	})
 }
 
@@ -222,20 +222,20 @@ func TestDeletingInCirclesIsFoundToo(t *testing.T) {
 		c.Enqueue(parent)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, 1, c.Stats().Circling)
+		require.Equal(t, 1, c.Stats().HotKeys)
 	})
 }
 
 // TestTheTrailForgetsKeysThatNobodyNames has a million objects that are written once each, and never named again.
 func TestTheTrailForgetsKeysThatNobodyNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := newTrail(false)
+		tr := newKeyHistory(false)
 		for i := range 50_000 {
 			r := &run{worker: &worker{began: time.Now()}, key: Key{Name: fmt.Sprint(i)}}
-			tr.note(r.key, "For x", r.key, "1", sight{echo: echo{"u", "1"}})
-			tr.begin(r)
-			r.remember(act{}, "u", "2", false)
-			tr.end(r, outcome{}, time.Now())
+			tr.recordCause(r.key, "For x", r.key, "1", sighting{writeID: writeID{"u", "1"}})
+			tr.beginRun(r)
+			r.remember(writeName{}, "u", "2", false)
+			tr.endRun(r, outcome{}, time.Now())
 			time.Sleep(time.Second)
 		}
 		require.Less(t, len(tr.keys), 3000, "about ten minutes' worth, twice")

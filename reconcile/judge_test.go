@@ -214,7 +214,7 @@ func TestAnInformerOfAnyVersionIsSeenByTrackWrites(t *testing.T) {
 			opts := informer.Options[*corev1.ConfigMap]{Name: path}
 			maps, err := informer.New[*corev1.ConfigMap](asking{newMapAPI(), path}, opts)
 			require.NoError(t, err)
-			Reads(c, maps)
+			DependsOn(c, maps)
 		}
 		stop := startIn(ctx, t, ManagerOptions{Controllers: []*Controller{c}})
 		time.Sleep(time.Minute)

@@ -55,8 +55,8 @@ func onlyChild[T informer.Object, L runtime.Object](
 				return reconcile.Result{}, create(ctx, config, n)
 			}), reconcile.Options{})
 		require.NoError(t, err)
-		reconcile.Reads(c, cache)
-		reconcile.Reads(c, maps) // one whose requests nobody has ever misread
+		reconcile.DependsOn(c, cache)
+		reconcile.DependsOn(c, maps) // one whose requests nobody has ever misread
 		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())

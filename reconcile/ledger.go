@@ -275,7 +275,7 @@ func (l *ledger) pay(keys []wokenKey, d *debt, at progress, undone bool) []woken
 		if a.allPaid != nil {
 			close(a.allPaid)
 		}
-		if d.owner != heir && (!a.parkedSince.IsZero() || a.mustRun) {
+		if d.owner != handoverOwner && (!a.parkedSince.IsZero() || a.mustRun) {
 			keys = append(keys, wokenKey{d.owner, a.parkedSince})
 		}
 	}

@@ -625,7 +625,7 @@ func TestWhatIsOnlyReadIsWaitedFor(t *testing.T) {
 			return Result{}, nil
 		}, Options{})
 		For(c, newMaps(t, parents))
-		Reads(c, children)
+		DependsOn(c, children)
 		api.BeforeWatch = func(metav1.ListOptions) error { api.Hold(); return nil }
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		synctest.Wait()
@@ -679,7 +679,7 @@ func TestAWriteThatCannotBeWaitedForIsAnError(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{
 			"Wrote: the informer is nil",
-			"Deleted: informer configmaps is no source of controller test: call Reads or one of the others before " +
+			"Deleted: informer configmaps is no source of controller test: call DependsOn or one of the others before " +
 				"NewManager",
 			"Wrote: the object is nil",
 			"Wrote: default/a has no UID or no resourceVersion: give the object that the server has answered (a " +

@@ -71,7 +71,7 @@ type ManagerOptions struct {
 // already warm; the workers, while it leads. Make one with [NewManager].
 type Manager struct {
 	opts      ManagerOptions
-	informers []*managed
+	informers []*managedInformer
 	started   atomic.Bool
 	// ready is nil once every controller has seen the first state of all its sources; until then it tells what is
 	// missing.
@@ -80,7 +80,7 @@ type Manager struct {
 }
 
 // managed is an informer that the Manager runs.
-type managed struct {
+type managedInformer struct {
 	Informer
 	learner *learner
 }
@@ -132,12 +132,12 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 		}
 		names[c.name] = true
 		errs = append(errs, c.mistakes...)
-		if c.managed {
+		if c.hasManager {
 			errs = append(errs, fmt.Errorf("controller %q belongs to another Manager already", c.name))
 		}
 		if len(c.sources)+len(c.channels) == 0 && len(c.mistakes) == 0 {
-			errs = append(errs, fmt.Errorf("controller %q has no source: call For, Owns, Watches or Receives, or "+
-				"Reads if its keys are named by Enqueue alone", c.name))
+			errs = append(errs, fmt.Errorf("controller %q has no source: call For, Owns, Watches or WatchesChan, or "+
+				"DependsOn if its keys are named by Enqueue alone", c.name))
 		}
 	}
 	for i, inf := range opts.Informers {
@@ -150,7 +150,7 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	}
 	// From here on nothing fails: a Manager that was refused has no controllers.
 	for _, c := range opts.Controllers {
-		c.managed = true
+		c.hasManager = true
 		for _, ca := range c.ledger.caches {
 			ca.learner = m.manage(ca.trackedInformer).learner
 		}
@@ -164,13 +164,13 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 }
 
 // manage adds an informer to those that the Manager runs, unless it is one of them.
-func (m *Manager) manage(inf Informer) *managed {
+func (m *Manager) manage(inf Informer) *managedInformer {
 	for _, other := range m.informers {
 		if other.Informer == inf {
 			return other
 		}
 	}
-	added := &managed{inf, &learner{}}
+	added := &managedInformer{inf, &learner{}}
 	m.informers = append(m.informers, added)
 	return added
 }
@@ -239,7 +239,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 	}
 
-	err := m.observe(ctx)
+	err := m.waitForCaches(ctx)
 	if err == nil {
 		err = m.campaign(ctx)
 	}
@@ -264,7 +264,7 @@ func (m *Manager) Address() string {
 
 // observe waits until every informer is synced and every source's handler has seen the first state. It returns nil if
 // ctx ended before: campaign finds out.
-func (m *Manager) observe(ctx context.Context) error {
+func (m *Manager) waitForCaches(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	wait := ctx
 	if m.opts.SyncTimeout > 0 {
@@ -290,7 +290,7 @@ func (m *Manager) observe(ctx context.Context) error {
 				return err
 			}
 			if wait.Err() != nil {
-				if err := m.incomplete(wait); err != nil {
+				if err := m.missingCaches(wait); err != nil {
 					return fmt.Errorf("the caches were not complete within SyncTimeout (%s): %w", m.opts.SyncTimeout,
 						err)
 				}
@@ -310,7 +310,7 @@ func (m *Manager) observe(ctx context.Context) error {
 			}
 		}
 	}
-	if err := m.tracked(log); err != nil {
+	if err := m.checkTracking(log); err != nil {
 		return err
 	}
 	m.ready.Store(nil)
@@ -322,7 +322,7 @@ func (m *Manager) observe(ctx context.Context) error {
 }
 
 // incomplete says of each cache that is not complete what is in the way, or returns nil. ctx has ended.
-func (m *Manager) incomplete(ctx context.Context) error {
+func (m *Manager) missingCaches(ctx context.Context) error {
 	var errs []error
 	for _, inf := range m.informers {
 		errs = append(errs, inf.WaitForSync(ctx))
@@ -333,7 +333,7 @@ func (m *Manager) incomplete(ctx context.Context) error {
 // tracked returns an error if some of the informers that controllers depend on make their requests through TrackWrites
 // and some do not: a mistake that would show as duplicates, some day. Without any that do, nobody has asked for
 // TrackWrites.
-func (m *Manager) tracked(log klog.Logger) error {
+func (m *Manager) checkTracking(log klog.Logger) error {
 	var missing []error
 	seen := 0
 	for _, c := range m.opts.Controllers {
@@ -374,20 +374,20 @@ func (m *Manager) campaign(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return m.act(ctx, context.WithoutCancel(ctx))
+		return m.runWorkers(ctx, context.WithoutCancel(ctx))
 	}
 	log := klog.FromContext(ctx)
 	for ctx.Err() == nil {
 		electing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 		standby := context.AfterFunc(ctx, giveUp)
-		var work leading
+		var work tenure
 		err := m.opts.Elector.Run(electing, func(tenure context.Context) error {
 			return work.run(func() error {
 				if standby() {
-					return m.act(ctx, tenure)
+					return m.runWorkers(ctx, tenure)
 				}
-				if h, ok := m.opts.Elector.(handover); ok { // ctx ended just before
-					passOn(h)
+				if h, ok := m.opts.Elector.(handoverElector); ok { // ctx ended just before
+					passHandoverOn(h)
 				}
 				return nil
 			})
@@ -411,13 +411,13 @@ func (m *Manager) campaign(ctx context.Context) error {
 
 // leading is one call of the function that an Elector calls to lead. What has become of it the Manager knows by itself:
 // whatever the Elector makes of it, nobody campaigns again beside work that goes on.
-type leading struct {
+type tenure struct {
 	mu           sync.Mutex
 	began, ended bool  // guarded by mu
 	err          error // guarded by mu
 }
 
-func (l *leading) run(lead func() error) (err error) {
+func (l *tenure) run(lead func() error) (err error) {
 	l.mu.Lock()
 	l.began = true
 	l.mu.Unlock()
@@ -433,7 +433,7 @@ func (l *leading) run(lead func() error) (err error) {
 }
 
 // result reports whether the call was made, and an error that wraps ErrStuck if some of its work goes on.
-func (l *leading) result() (led bool, stuck error) {
+func (l *tenure) result() (led bool, stuck error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -447,20 +447,20 @@ func (l *leading) result() (led bool, stuck error) {
 
 // act runs the workers of all controllers until ctx or tenure ends and they have returned. When it was ctx, calls that
 // are under way may go on for DrainTimeout.
-func (m *Manager) act(ctx, tenure context.Context) error {
+func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	acting, stopActing := context.WithCancel(tenure)
 	defer stopActing()
 	taking, stopTaking := context.WithCancel(ctx)
 	defer stopTaking()
 	defer context.AfterFunc(tenure, stopTaking)()
 
-	if h, ok := m.opts.Elector.(handover); ok {
-		rest, ok := m.inherit(taking, h)
+	if h, ok := m.opts.Elector.(handoverElector); ok {
+		rest, ok := m.awaitHandover(taking, h)
 		if !ok {
-			passOn(h)
+			passHandoverOn(h)
 			return nil
 		}
-		defer func() { h.SetHandover(m.leave(rest)) }()
+		defer func() { h.SetHandover(m.handoverText(rest)) }()
 	}
 	var workers lifecycle.Group
 	for _, c := range m.opts.Controllers {

@@ -44,10 +44,10 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 	For[*corev1.ConfigMap](c, nil)
 	Owns[*corev1.ConfigMap](c, nil, schema.GroupVersionKind{})
 	Watches(c, newMaps(t, newMapAPI()), nil)
-	Receives(c, "nothing", nil, func(Key) []Key { return nil })
-	Receives[Key](c, "pointless", make(chan Key), nil)
-	Receives(c, "", make(chan Key), func(Key) []Key { return nil })
-	Reads[*corev1.ConfigMap](c, nil)
+	WatchesChan(c, "nothing", nil, func(Key) []Key { return nil })
+	WatchesChan[Key](c, "pointless", make(chan Key), nil)
+	WatchesChan(c, "", make(chan Key), func(Key) []Key { return nil })
+	DependsOn[*corev1.ConfigMap](c, nil)
 	sourceless, err := NewController("sourceless", Func(nothing), Options{})
 	require.NoError(t, err)
 	_, err = NewManager(ManagerOptions{
@@ -59,9 +59,9 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 	for _, want := range []string{
 		`controller "test": For: the informer is nil`, `controller "test": Owns: the owner has no kind`,
 		`controller "test": Owns: the informer is nil`,
-		`controller "test": Watches: the function is nil`, `controller "test": Receives nothing: the channel is nil`,
-		`controller "test": Receives pointless: the function is nil`, `controller "test": Receives: the name is empty`,
-		`controller "test": Reads: the informer is nil`, `two controllers are called "test"`, `Controllers[2] is nil`,
+		`controller "test": Watches: the function is nil`, `controller "test": WatchesChan nothing: the channel is nil`,
+		`controller "test": WatchesChan pointless: the function is nil`, `controller "test": WatchesChan: the name is empty`,
+		`controller "test": DependsOn: the informer is nil`, `two controllers are called "test"`, `Controllers[2] is nil`,
 		`controller "sourceless" has no source`,
 		`Informers[0] is nil`, `Informers[1] is nil`, `Elector is a nil *reconcile.scripted; leave it out`,
 		`SyncTimeout is -1ns`, `DrainTimeout is -1ns`, `StopGrace is -1ns`, `HTTPAddress is not`,
@@ -78,7 +78,7 @@ func TestAControllerBelongsToOneManager(t *testing.T) {
 	opts := ManagerOptions{Controllers: []*Controller{c}}
 	_, err := NewManager(ManagerOptions{Controllers: opts.Controllers, StopGrace: -1})
 	require.ErrorContains(t, err, "StopGrace is -1ns")
-	Reads(c, newMaps(t, newMapAPI())) // not too late: no Manager has it
+	DependsOn(c, newMaps(t, newMapAPI())) // not too late: no Manager has it
 	first, err := NewManager(opts)
 	require.NoError(t, err)
 	_, err = NewManager(opts)
@@ -94,9 +94,9 @@ func TestReadsIsASourceOfAControllerWhoseKeysAreEnqueued(t *testing.T) {
 		log := &journal{}
 		c := newController(t, keys(log), Options{})
 		_, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
-		require.ErrorContains(t, err, `controller "test" has no source: call For, Owns, Watches or Receives, or `+
-			`Reads if its keys are named by Enqueue alone`)
-		Reads(c, newMaps(t, newMapAPI()))
+		require.ErrorContains(t, err, `controller "test" has no source: call For, Owns, Watches or WatchesChan, or `+
+			`DependsOn if its keys are named by Enqueue alone`)
+		DependsOn(c, newMaps(t, newMapAPI()))
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		c.Enqueue(parent)
 		require.Equal(t, []string{"default/parent"}, taken(log))
@@ -441,10 +441,10 @@ func TestASourceThatComesTooLateIsNamed(t *testing.T) {
 	m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
 	require.NoError(t, err)
 	For(c, newMaps(t, newMapAPI()))
-	Receives(c, "late", make(chan Key), func(Key) []Key { return nil })
+	WatchesChan(c, "late", make(chan Key), func(Key) []Key { return nil })
 	err = m.Run(t.Context())
 	require.ErrorContains(t, err, `controller "test": For was called after NewManager`)
-	require.ErrorContains(t, err, `controller "test": Receives late was called after NewManager`)
+	require.ErrorContains(t, err, `controller "test": WatchesChan late was called after NewManager`)
 }
 
 func TestAnElectorThatNeverLetsAnybodyLeadIsAnError(t *testing.T) {
@@ -463,7 +463,7 @@ func TestAnInformerThatTrackWritesNeverSawEndsTheManager(t *testing.T) {
 		require.NoError(t, err)
 		c := newController(t, keys(&journal{}), Options{})
 		For(c, seen)
-		Reads(c, newMaps(t, newMapAPI()))
+		DependsOn(c, newMaps(t, newMapAPI()))
 		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

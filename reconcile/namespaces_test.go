@@ -81,7 +81,7 @@ func inProvince(t *testing.T, namespaces []string, followed []string, fn func(t 
 			}), reconcile.Options{})
 		require.NoError(t, err)
 		reconcile.For(c, p.maps)
-		reconcile.Reads(c, p.secrets)
+		reconcile.DependsOn(c, p.secrets)
 		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())

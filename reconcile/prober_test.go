@@ -88,7 +88,7 @@ func inParish(t *testing.T, workers int, fn func(p *parish)) {
 		require.NoError(t, err)
 		p.stats = c.Stats
 		reconcile.For(c, maps)
-		reconcile.Reads(c, p.secrets)
+		reconcile.DependsOn(c, p.secrets)
 		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), funcr.New(func(_, args string) {

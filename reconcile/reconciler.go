@@ -114,15 +114,15 @@ func decide(result Result, err error) outcome {
 	switch {
 	case result.RequeueAfter < 0:
 		err = errors.Join(fmt.Errorf("Result.RequeueAfter is negative (%s)", result.RequeueAfter), err)
-		return outcome{kind: retry, err: textOf(err)}
+		return outcome{kind: retry, err: frozen(err)}
 	case err == nil && result.RequeueAfter > 0:
 		return outcome{kind: doneAfter, after: result.RequeueAfter}
 	case err == nil:
 		return outcome{kind: done}
 	}
-	w := wishes{requeueAfter: result.RequeueAfter}
-	w.judge(err, false, 0)
-	o := outcome{kind: terminal, err: textOf(err), panicked: w.panicked}
+	w := retryWishes{requeueAfter: result.RequeueAfter}
+	w.visit(err, false, 0)
+	o := outcome{kind: terminal, err: frozen(err), panicked: w.panicked}
 	switch {
 	case w.grows:
 		o.kind = retry
@@ -134,7 +134,7 @@ func decide(result Result, err error) outcome {
 
 // wishes are what the leaves of an error's tree ask for, all together. As long as each of them is below a Terminal they
 // ask for nothing.
-type wishes struct {
+type retryWishes struct {
 	requeueAfter time.Duration // what leaves without a mark ask for, if it is positive
 	grows        bool          // a leaf leaves the delay to the rate limiter
 	after        time.Duration // the shortest delay that a leaf asks for, or zero
@@ -147,7 +147,7 @@ const mostErrors = 1000
 
 // judge walks down the tree. final is true below a Terminal, and after is the delay of the outermost RetryAfter above,
 // or zero.
-func (w *wishes) judge(err error, final bool, after time.Duration) {
+func (w *retryWishes) visit(err error, final bool, after time.Duration) {
 	if w.met++; w.met > mostErrors {
 		w.grows = true // the rest may need another try
 		return
@@ -156,7 +156,7 @@ func (w *wishes) judge(err error, final bool, after time.Duration) {
 	below := func(err error) {
 		if err != nil {
 			leaf = false
-			w.judge(err, final, after)
+			w.visit(err, final, after)
 		}
 	}
 	switch e := err.(type) {
@@ -187,12 +187,12 @@ func (w *wishes) judge(err error, final bool, after time.Duration) {
 
 // textOf returns an error that says what err says now, and does not ask err again: that may panic, where nobody expects
 // it.
-func textOf(err error) error { return &failure{err.Error(), err} }
+func frozen(err error) error { return &frozenError{err.Error(), err} }
 
-type failure struct {
+type frozenError struct {
 	text string
 	err  error
 }
 
-func (f *failure) Error() string { return f.text }
-func (f *failure) Unwrap() error { return f.err }
+func (f *frozenError) Error() string { return f.text }
+func (f *frozenError) Unwrap() error { return f.err }

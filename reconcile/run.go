@@ -32,18 +32,18 @@ type run struct {
 	mu sync.Mutex
 	// Guarded by mu. more is made when it is first needed; nothing in it changes once ended is true, which is when the
 	// call has returned.
-	more  *more
-	ended bool
+	details *runDetails
+	ended   bool
 }
 
 // more is what most runs have no use for. It is guarded by the run's mu until the run has ended.
-type more struct {
+type runDetails struct {
 	// Both are set when somebody first asks for the context, and not changed again.
 	ctx    context.Context
 	cancel context.CancelFunc
 	// What the run has written, and the first few acts of it as a person would name them.
-	writes map[echo]bool // true for those whose object is seen to be new
-	acts   []act
+	writes     map[writeID]bool // true for those whose object is seen to be new
+	writeNames []writeName
 }
 
 type runKey struct{}
@@ -57,14 +57,14 @@ func (r *run) context() context.Context {
 		return ctx
 	}
 	w := r.worker
-	ctx, cancel := context.WithDeadline(klog.NewContext(w.acting, r.log()), began.Add(w.timeout))
+	ctx, cancel := context.WithDeadline(klog.NewContext(w.runCtx, r.log()), began.Add(w.timeout))
 	r.mu.Lock()
 	if first := r.known(); first != nil {
 		r.mu.Unlock()
 		cancel()
 		return first
 	}
-	m := r.needed()
+	m := r.needDetails()
 	m.ctx, m.cancel = ctx, cancel
 	r.mu.Unlock()
 	return ctx
@@ -83,28 +83,28 @@ func (r *run) made() (ctx context.Context, began time.Time) {
 // known returns the context if there is one, and after the call one that has ended. mu is held.
 func (r *run) known() context.Context {
 	switch {
-	case r.more != nil && r.more.ctx != nil:
-		return r.more.ctx
+	case r.details != nil && r.details.ctx != nil:
+		return r.details.ctx
 	case r.ended:
-		return r.worker.over
+		return r.worker.endedCtx
 	default:
 		return nil
 	}
 }
 
 // needed makes the rest of the run. mu is held.
-func (r *run) needed() *more {
-	if r.more == nil {
-		r.more = &more{}
+func (r *run) needDetails() *runDetails {
+	if r.details == nil {
+		r.details = &runDetails{}
 	}
-	return r.more
+	return r.details
 }
 
 // end is the end of the call.
 func (r *run) end() {
 	r.mu.Lock()
 	r.ended = true
-	m := r.more
+	m := r.details
 	r.mu.Unlock()
 	if m != nil && m.cancel != nil {
 		m.cancel()
@@ -133,58 +133,58 @@ func (r *run) targetOf(ctx context.Context, address string) (t target, followed 
 }
 
 func (r *run) wrote(ctx context.Context, verb string, w write) {
-	r.remember(act{verb, w.target}, w.uid, w.resourceVersion, w.deleted)
+	r.remember(writeName{verb, w.target}, w.uid, w.resourceVersion, w.deleted)
 	r.worker.ledger.wrote(klog.FromContext(ctx), r.key, w)
 }
 
 // remember keeps what the events of a write are recognised by.
-func (r *run) remember(a act, uid types.UID, resourceVersion string, deleted bool) {
+func (r *run) remember(a writeName, uid types.UID, resourceVersion string, deleted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if uid == "" || r.ended {
 		return
 	}
-	m := r.needed()
+	m := r.needDetails()
 	if m.writes == nil {
-		m.writes = make(map[echo]bool)
+		m.writes = make(map[writeID]bool)
 	}
 	if resourceVersion != "" {
-		m.writes[echo{uid, resourceVersion}] = false
+		m.writes[writeID{uid, resourceVersion}] = false
 	}
 	if deleted {
-		m.writes[echo{uid, ""}] = false
+		m.writes[writeID{uid, ""}] = false
 	}
-	if len(m.acts) < maxCauses {
-		m.acts = append(m.acts, a)
+	if len(m.writeNames) < maxCauses {
+		m.writeNames = append(m.writeNames, a)
 	}
 }
 
 // has reports whether the run is known to have written this version, or to have deleted the object.
-func (r *run) has(v echo) bool {
+func (r *run) hasWritten(v writeID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.more == nil {
+	if r.details == nil {
 		return false
 	}
-	_, own := r.more.writes[v]
+	_, own := r.details.writes[v]
 	return own
 }
 
 // isNew takes note that a write of the run has made its object.
-func (r *run) isNew(v echo) {
+func (r *run) markCreated(v writeID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.more.writes[v] = true // has has found it
+	r.details.writes[v] = true // has has found it
 }
 
 // written returns what the run, which has ended, has written, and the beginning of it as a person would name it.
-func (r *run) written() (map[echo]bool, []act) {
+func (r *run) written() (map[writeID]bool, []writeName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.more == nil {
+	if r.details == nil {
 		return nil, nil
 	}
-	return r.more.writes, r.more.acts
+	return r.details.writes, r.details.writeNames
 }
 
 // causes returns what has named the key for this run, while it goes on.
@@ -234,7 +234,7 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	c := r.worker.ledger.find(inf)
 	switch {
 	case c == nil:
-		return fmt.Errorf("informer %s is no source of controller %s: call Reads or one of the others before "+
+		return fmt.Errorf("informer %s is no source of controller %s: call DependsOn or one of the others before "+
 			"NewManager", inf.Name(), r.worker.name)
 	case kube.IsNil(o):
 		return errors.New("the object is nil")
@@ -247,7 +247,7 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	if deleted {
 		verb = "Deleted"
 	}
-	r.remember(act{verb, target{resource: inf.Name(), namespace: key.Namespace, name: key.Name}}, o.GetUID(),
+	r.remember(writeName{verb, target{resource: inf.Name(), namespace: key.Namespace, name: key.Name}}, o.GetUID(),
 		o.GetResourceVersion(), deleted)
 	r.worker.ledger.owe(&debt{owner: r.key, kind: unseen(deleted), object: object{c, key}, uid: o.GetUID(),
 		resourceVersion: o.GetResourceVersion()})

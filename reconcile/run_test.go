@@ -26,7 +26,7 @@ func inRun(t *testing.T, f func(ctx context.Context, stop func()) (after func())
 			return Result{}, nil
 		}, Options{Timeout: time.Minute})
 		w := newWorker(c, acting, acting, nil)
-		defer w.leave()
+		defer w.stopTimer()
 		c.Enqueue(parent)
 		claim, err := c.queue.Take(acting)
 		require.NoError(t, err)

@@ -28,7 +28,7 @@ type source struct {
 
 // For lets each change of an object name the object's own key.
 //
-// Like [Owns], [Watches] and [Reads] it is called before [NewManager], and returns no error: a mistake, such as an
+// Like [Owns], [Watches] and [DependsOn] it is called before [NewManager], and returns no error: a mistake, such as an
 // informer that is nil, is reported by NewManager, or by Run if it comes later.
 func For[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 	addSource(c, "For", inf, lifecycle.Try,
@@ -75,35 +75,35 @@ func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys fu
 	addSource(c, "Watches", inf, lifecycle.Apart, both(keys))
 }
 
-// Reads lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile writes to
+// DependsOn lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile writes to
 // it is waited for. It is a source like the others, so a controller whose keys are named by [Controller.Enqueue] alone
 // needs no other.
-func Reads[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
-	addSource(c, "Reads", inf, lifecycle.Try, func(_ informer.Event[T], named []Key) []Key { return named })
+func DependsOn[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
+	addSource(c, "DependsOn", inf, lifecycle.Try, func(_ informer.Event[T], named []Key) []Key { return named })
 }
 
-// Receives lets each value that comes out of a channel name the keys that keys returns for it: for triggers that are no
+// WatchesChan lets each value that comes out of a channel name the keys that keys returns for it: for triggers that are no
 // objects, such as a webhook or a timer. name stands for the channel in logs and causes, and must not be empty. The
 // Manager reads it from its start to its end, whether it leads or not, until the channel is closed; a sender must not
 // wait for it after that. A panic of keys is logged, and no key is named.
 //
-//	reconcile.Receives(c, "webhook", names, func(name string) []reconcile.Key { return []reconcile.Key{{Name: name}} })
-func Receives[E any](c *Controller, name string, events <-chan E, keys func(E) []Key) {
+//	reconcile.WatchesChan(c, "webhook", names, func(name string) []reconcile.Key { return []reconcile.Key{{Name: name}} })
+func WatchesChan[E any](c *Controller, name string, events <-chan E, keys func(E) []Key) {
 	switch {
 	case name == "":
-		c.mistake("Receives: the name is empty")
+		c.mistake("WatchesChan: the name is empty")
 		return
 	case events == nil:
-		c.mistake("Receives %s: the channel is nil", name)
+		c.mistake("WatchesChan %s: the channel is nil", name)
 		return
 	case keys == nil:
-		c.mistake("Receives %s: the function is nil", name)
+		c.mistake("WatchesChan %s: the function is nil", name)
 		return
-	case c.managed:
-		c.mistake("Receives %s was called after NewManager", name)
+	case c.hasManager:
+		c.mistake("WatchesChan %s was called after NewManager", name)
 		return
 	}
-	cause := "Receives " + name
+	cause := "WatchesChan " + name
 	c.channels = append(c.channels, channel{name, func(ctx context.Context) {
 		for {
 			select {
@@ -115,7 +115,7 @@ func Receives[E any](c *Controller, name string, events <-chan E, keys func(E) [
 				}
 				if err := lifecycle.Apart(func() {
 					for _, key := range keys(e) {
-						c.named(key, cause)
+						c.enqueueFor(key, cause)
 					}
 				}); err != nil {
 					klog.FromContext(ctx).Error(err, "Naming the keys of a value panicked; they are not reconciled "+
@@ -161,7 +161,7 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 	case inf == nil:
 		c.mistake("%s: the informer is nil", verb)
 		return
-	case c.managed:
+	case c.hasManager:
 		c.mistake("%s was called after NewManager", verb)
 		return
 	}
@@ -175,14 +175,14 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 				"change", "controller", c.name,
 				"informer", inf.Name(), "object", e.Key)
 		}
-		v := sight{echo: echo{e.UID, e.ResourceVersion}, made: e.Type == informer.Added,
+		v := sighting{writeID: writeID{e.UID, e.ResourceVersion}, created: e.Type == informer.Added,
 			updated: e.Type == informer.Updated}
 		if e.Type == informer.Deleted {
 			v.resourceVersion = "" // whoever deletes an object does not learn the version of its end
 		}
 		for _, key := range named {
-			if c.trail.note(key, cause, e.Key, e.ResourceVersion, v) {
-				explain(c.trail, key, cause, v, e)
+			if c.history.recordCause(key, cause, e.Key, e.ResourceVersion, v) {
+				compareStates(c.history, key, cause, v, e)
 			}
 			c.queue.Add(key)
 		}

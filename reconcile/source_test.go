@@ -111,7 +111,7 @@ func TestClusterOwnsNamesAnOwnerWithoutANamespace(t *testing.T) {
 	})
 }
 
-func TestReceivesNamesWhatComesOutOfAChannel(t *testing.T) {
+func TestWatchesChanNamesWhatComesOutOfAChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &journal{}
 		names, plain := make(chan string), make(chan Key)
@@ -120,22 +120,22 @@ func TestReceivesNamesWhatComesOutOfAChannel(t *testing.T) {
 			log.note("%s: %v", key, causes)
 			return Result{}, nil
 		}, Options{})
-		Receives(c, "names", names, func(name string) []Key {
+		WatchesChan(c, "names", names, func(name string) []Key {
 			if name == "bad" {
 				panic("ouch")
 			}
 			return []Key{{Name: name + "-1"}, {Name: name + "-2"}}
 		})
-		Receives(c, "keys", plain, func(k Key) []Key { return []Key{k} })
+		WatchesChan(c, "keys", plain, func(k Key) []Key { return []Key{k} })
 		stop := start(t, ManagerOptions{Controllers: []*Controller{c}})
 		names <- "a"
 		names <- "bad"
 		plain <- parent
-		require.Equal(t, []string{"/a-1: [Receives names]", "/a-2: [Receives names]",
-			"default/parent: [Receives keys]"}, taken(log))
+		require.Equal(t, []string{"/a-1: [WatchesChan names]", "/a-2: [WatchesChan names]",
+			"default/parent: [WatchesChan keys]"}, taken(log))
 		close(names)
 		plain <- parent
-		require.Equal(t, []string{"default/parent: [Receives keys]"}, taken(log), "one that is closed bothers nobody")
+		require.Equal(t, []string{"default/parent: [WatchesChan keys]"}, taken(log), "one that is closed bothers nobody")
 		require.NoError(t, stop())
 	})
 }

@@ -36,26 +36,26 @@ type Stats struct {
 	LongestParked time.Duration
 	// Stuck counts the calls of Reconcile that have not returned although their context ended at least 10 s ago.
 	Stuck int
-	// Circling counts the keys that go in circles and are slowed down: nobody but their own runs brings them up, or
-	// somebody else undoes what they write, each time. Circles counts how often that began.
-	Circling, Circles int
+	// HotKeys counts the keys that go in circles and are slowed down: nobody but their own runs brings them up, or
+	// somebody else undoes what they write, each time. HotLoops counts how often that began.
+	HotKeys, HotLoops int
 }
 
 // Stats returns the figures of this moment.
 func (c *Controller) Stats() Stats {
 	s := Stats{Queue: c.queue.Stats(), Workers: c.workers, Stuck: c.Stuck()}
 	s.Parked, s.LongestParked = c.ledger.parked()
-	s.Circling, s.Circles = c.trail.circles()
+	s.HotKeys, s.HotLoops = c.history.hotCounts()
 	return s
 }
 
 // mute is the Recorder of a controller that has no metrics.
-type mute struct{}
+type noRecorder struct{}
 
-func (mute) Waited(workqueue.Priority, time.Duration) {}
-func (mute) Worked(workqueue.Priority, time.Duration) {}
-func (mute) Reconciled(string, time.Duration)         {}
-func (mute) Parked(time.Duration)                     {}
+func (noRecorder) Waited(workqueue.Priority, time.Duration) {}
+func (noRecorder) Worked(workqueue.Priority, time.Duration) {}
+func (noRecorder) Reconciled(string, time.Duration)         {}
+func (noRecorder) Parked(time.Duration)                     {}
 
 // result is what a Recorder is told of the outcome.
 func (o outcome) result() string {

@@ -45,7 +45,7 @@ func BenchmarkTrackWrites(b *testing.B) {
 			cache.learner.learn(&http.Request{URL: pods})
 			w := newWorker(c, b.Context(), b.Context(), nil)
 			w.began = time.Now()
-			defer w.leave()
+			defer w.stopTimer()
 			tracked := TrackWrites(answer)
 			url := &url.URL{Scheme: "https", Host: "server:6443", Path: kind.path}
 			b.ReportAllocs()

@@ -55,7 +55,7 @@ func (h *hostile) Parked(time.Duration)                     { h.at("Parked") }
 // it happens to is reconciled again, and so are all others, by the one worker that there is.
 func TestUserCodeTakesNobodyDown(t *testing.T) {
 	for _, where := range []string{"Reconcile", "Error", "As", "Is", "Unwrap", "When", "Forget", "Waited", "Worked",
-		"Reconciled", "Parked", "Watches", "Receives"} {
+		"Reconciled", "Parked", "Watches", "WatchesChan"} {
 		for how, fail := range violently {
 			t.Run(where+" "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestUserCodeTakesNobodyDown(t *testing.T) {
 					}, Options{Metrics: h, RateLimiter: h})
 					Watches(c, inf, func(m *corev1.ConfigMap) []Key { h.at("Watches"); return []Key{{Name: m.Name}} })
 					values := make(chan Key)
-					Receives(c, "values", values, func(k Key) []Key { h.at("Receives"); return []Key{k} })
+					WatchesChan(c, "values", values, func(k Key) []Key { h.at("WatchesChan"); return []Key{k} })
 					stop := start(t, ManagerOptions{Controllers: []*Controller{c}})
 					synctest.Wait()
 
@@ -202,7 +202,7 @@ func TestFailuresOutliveAClaimThatNeverRan(t *testing.T) {
 				stop()
 			}
 			w.handle(claim)
-			w.leave()
+			w.stopTimer()
 			require.Equal(t, 1, limiter.NumRequeues(parent), name)
 			time.Sleep(time.Millisecond)
 			require.Equal(t, 1, c.queue.Len(), "%s: the key waits for whoever leads next", name)

@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long a call of Reconcile may go on after its context has ended before it counts as stuck.
-const patience = 10 * time.Second
+const stuckAfter = 10 * time.Second
 
 // worker is one goroutine that reconciles one key at a time.
 //
@@ -25,19 +25,19 @@ const patience = 10 * time.Second
 // [Controller.Stuck]), and a restart of the process is the only way on.
 type worker struct {
 	*Controller
-	log            klog.Logger
-	taking, acting context.Context // no key is taken when the first has ended, and calls end with the second
-	over           context.Context // is acting, and has ended
-	id             string          // of its goroutine, as stacks name it
-	replace        func()          // starts another worker
-	retired        bool            // somebody else has its place
+	log              klog.Logger
+	takeCtx, runCtx  context.Context // no key is taken when the first has ended, and calls end with the second
+	endedCtx         context.Context // is acting, and has ended
+	id               string          // of its goroutine, as stacks name it
+	startReplacement func()          // starts another worker
+	replaced         bool            // somebody else has its place
 
 	// Of the run that goes on: when it began, why, and what the trail has of its key. They are written by the worker's
 	// goroutine, while none goes on. Others read the first two, with the run's mu held, and only as long as the run has
 	// not ended: so the next one's come after that. step is the trail's again at the end.
 	began  time.Time
 	causes causes
-	step   *step
+	entry  *keyEntry
 
 	// The latest claim, and what its run has come to.
 	claim   workqueue.Claim[Key]
@@ -50,10 +50,10 @@ type worker struct {
 	// found it so. While there is one that look has not, the alarm is set, for due or earlier. It is not stopped when a
 	// call returns, for the next one to find it set: that saves a quarter of what the loop costs for a key
 	// (BenchmarkReconcile).
-	run   *run
-	due   time.Time
-	found bool
-	alarm *time.Timer // nil unless it is set, or rings at this moment
+	run        *run
+	stuckAt    time.Time
+	foundStuck bool
+	stuckTimer *time.Timer // nil unless it is set, or rings at this moment
 }
 
 // newWorker makes a worker of the goroutine that calls it.
@@ -62,8 +62,8 @@ func newWorker(c *Controller, taking, acting context.Context, replace func()) *w
 	acting = klog.NewContext(acting, log)
 	over, end := context.WithCancel(acting)
 	end()
-	return &worker{Controller: c, log: log, taking: taking, acting: acting, over: over, id: goroutineID(),
-		replace: replace}
+	return &worker{Controller: c, log: log, takeCtx: taking, runCtx: acting, endedCtx: over, id: goroutineID(),
+		startReplacement: replace}
 }
 
 // work takes keys until taking ends, or until another worker has its place. That is so, too, if code of the user's ends
@@ -71,23 +71,23 @@ func newWorker(c *Controller, taking, acting context.Context, replace func()) *w
 func (w *worker) work() {
 	over := false
 	defer func() {
-		w.leave()
-		if !over && !w.retired {
-			w.replace()
+		w.stopTimer()
+		if !over && !w.replaced {
+			w.startReplacement()
 		}
 	}()
 	for !over {
 		lifecycle.Guard(func() {
 			for !over {
-				over = !w.turn() || w.retired
+				over = !w.handleNext() || w.replaced
 			}
-		}, w.failed)
+		}, w.turnPanicked)
 	}
 }
 
 // turn takes one key and handles it. It reports whether there may be more.
-func (w *worker) turn() (more bool) {
-	claim, err := w.queue.Take(w.taking)
+func (w *worker) handleNext() (more bool) {
+	claim, err := w.queue.Take(w.takeCtx)
 	if err != nil {
 		return false // taking has ended: the queue is never shut down, so that this controller can lead again
 	}
@@ -97,56 +97,56 @@ func (w *worker) turn() (more bool) {
 
 // failed ends the claim when a turn has not. Reconcile is guarded by itself, see call; this is other code of the user's
 // that has a part in a run, such as a sink of log lines, or a bug of the library's.
-func (w *worker) failed(p *lifecycle.PanicError) {
+func (w *worker) turnPanicked(p *lifecycle.PanicError) {
 	w.claim.Retry() // does nothing if the claim has ended
 	klog.Background().Error(p, "A worker panicked", "controller", w.name, "key", w.claim.Key(), "stack",
 		string(p.Stack))
 }
 
 // why returns the causes of the latest run, for a line of the log: who writes it may do so when there is another run.
-func (w *worker) why() *causes {
+func (w *worker) causesOfRun() *causes {
 	why := w.causes
 	return &why
 }
 
 // leave stops the alarm, which nobody needs any more.
-func (w *worker) leave() {
+func (w *worker) stopTimer() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.alarm != nil {
-		w.alarm.Stop()
+	if w.stuckTimer != nil {
+		w.stuckTimer.Stop()
 	}
 }
 
 // watch is told of a call that begins.
-func (w *worker) watch(r *run) {
+func (w *worker) callBegins(r *run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.run, w.due = r, w.began.Add(w.timeout+patience)
-	if w.alarm == nil {
-		w.alarm = time.AfterFunc(w.timeout+patience, w.look)
+	w.run, w.stuckAt = r, w.began.Add(w.timeout+stuckAfter)
+	if w.stuckTimer == nil {
+		w.stuckTimer = time.AfterFunc(w.timeout+stuckAfter, w.checkStuck)
 	}
 }
 
 // look is what the alarm does when it rings: it finds out whether the call that goes on is stuck.
-func (w *worker) look() {
+func (w *worker) checkStuck() {
 	w.mu.Lock()
 	r := w.run
 	if r == nil {
-		w.alarm = nil
+		w.stuckTimer = nil
 		w.mu.Unlock()
 		return
 	}
-	if early := time.Until(w.due); early > 0 {
-		w.alarm.Reset(early) // it was set for an earlier call
+	if early := time.Until(w.stuckAt); early > 0 {
+		w.stuckTimer.Reset(early) // it was set for an earlier call
 		w.mu.Unlock()
 		return
 	}
-	w.alarm, w.found = nil, true
+	w.stuckTimer, w.foundStuck = nil, true
 	w.stuck.mu.Lock()
 	w.stuck.calls++
-	if w.stuck.calls <= w.workers && w.acting.Err() == nil {
-		w.replace()
+	if w.stuck.calls <= w.workers && w.runCtx.Err() == nil {
+		w.startReplacement()
 	} else {
 		w.stuck.missing++
 	}
@@ -155,15 +155,15 @@ func (w *worker) look() {
 	stack := goroutineStack(w.id) // until the lock is free the worker goes nowhere else
 	w.mu.Unlock()
 	r.log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service", "after",
-		w.timeout+patience,
+		w.timeout+stuckAfter,
 		"stuckCalls", stuck, "stack", stack)
 }
 
 // returned is told that the call has returned.
-func (w *worker) returned() {
+func (w *worker) callReturned() {
 	w.mu.Lock()
-	r, stuck := w.run, w.found
-	w.run, w.found = nil, false
+	r, stuck := w.run, w.foundStuck
+	w.run, w.foundStuck = nil, false
 	w.mu.Unlock()
 	if !stuck {
 		return
@@ -173,7 +173,7 @@ func (w *worker) returned() {
 	if w.stuck.missing > 0 {
 		w.stuck.missing-- // this one takes a place that nobody has taken
 	} else {
-		w.retired = true
+		w.replaced = true
 	}
 	w.stuck.mu.Unlock()
 	r.log().Error(nil, "A stuck Reconcile has returned after all") // at the level of the loss

@@ -33,7 +33,7 @@ func TestAStuckCallKeepsItsKeyButNotItsPlace(t *testing.T) {
 		name("stuck-1")
 		name("healthy")
 		require.Equal(t, []string{"stuck-1"}, taken(log))
-		time.Sleep(time.Minute + patience - 1)
+		time.Sleep(time.Minute + stuckAfter - 1)
 		require.Empty(t, taken(log))
 		time.Sleep(time.Nanosecond)
 		require.Equal(t, []string{"healthy"}, taken(log), "another worker has taken the place")
@@ -89,7 +89,7 @@ func TestACallIsStuckAtItsOwnTime(t *testing.T) {
 		for range 2 {
 			c.Enqueue(Key{Name: "slow"})
 			c.Enqueue(Key{Name: "stuck"})
-			time.Sleep(40*time.Second + time.Minute + patience - 1)
+			time.Sleep(40*time.Second + time.Minute + stuckAfter - 1)
 			synctest.Wait()
 			require.Zero(t, c.Stuck())
 			time.Sleep(time.Nanosecond)

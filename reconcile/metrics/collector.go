@@ -171,10 +171,10 @@ var (
 		"controller")
 	parkedMost = desc("thermostat_parked_longest_seconds", "How long the longest of them has been waiting.",
 		"controller")
-	circling = desc("thermostat_circling_keys",
-		"Keys that are slowed down because nobody but their own runs brings them up.", "controller")
-	circles = desc("thermostat_circles_total", "Times that a key was found to go in circles.", "controller")
-	stuck   = desc("thermostat_stuck_reconciles",
+	hotKeys = desc("thermostat_hot_keys",
+		"Keys in a hot loop: they are slowed down, since their own runs alone bring them up.", "controller")
+	hotLoops = desc("thermostat_hot_loops_total", "Hot loops that have begun.", "controller")
+	stuck    = desc("thermostat_stuck_reconciles",
 		"Calls of Reconcile that do not return although their context has ended.", "controller")
 	objects = desc("thermostat_informer_objects", "Objects in the cache.", "informer")
 	state   = desc("thermostat_informer_state", "1 for the state that the cache is in.", "informer", "state")
@@ -204,7 +204,7 @@ var (
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{depth, adds, retries, unfinished, longest, oldest, delayed, failing, workers,
 		parked,
-		parkedMost, circling, circles, stuck, objects, state, stale, rewinds, progress, lists, rejected, pending,
+		parkedMost, hotKeys, hotLoops, stuck, objects, state, stale, rewinds, progress, lists, rejected, pending,
 		merged, master, remaining, tenures, losses, renewalFailures} {
 		ch <- d
 	}
@@ -240,8 +240,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(workers, float64(s.Workers), ctl.name)
 		gauge(parked, float64(s.Parked), ctl.name)
 		gauge(parkedMost, s.LongestParked.Seconds(), ctl.name)
-		gauge(circling, float64(s.Circling), ctl.name)
-		counter(circles, float64(s.Circles), ctl.name)
+		gauge(hotKeys, float64(s.HotKeys), ctl.name)
+		counter(hotLoops, float64(s.HotLoops), ctl.name)
 		gauge(stuck, float64(s.Stuck), ctl.name)
 	}
 	for _, inf := range informers {

@@ -190,13 +190,13 @@ func TestProgressIsNoCircle(t *testing.T) {
 				s := newStage(t, test.maps, Options{}, test.turn)
 				s.Enqueue(parent)
 				synctest.Wait()
-				require.Zero(t, s.Stats().Circles)
+				require.Zero(t, s.Stats().HotLoops)
 				require.GreaterOrEqual(t, s.runs(), test.runs)
 				runs := s.runs()
 				time.Sleep(24 * time.Hour)
 				synctest.Wait()
 				require.Equal(t, runs, s.runs(), "it was at its end")
-				require.Empty(t, s.trail.keys, "and nothing is remembered of it")
+				require.Empty(t, s.history.keys, "and nothing is remembered of it")
 			})
 		})
 	}
@@ -214,7 +214,7 @@ func TestAnApplyThatChangesNothingIsNoWrite(t *testing.T) {
 			time.Sleep(1000 * after)
 			synctest.Wait()
 			require.Equal(t, before+1000, s.runs(), "it is not slowed down")
-			require.Zero(t, s.Stats().Circles)
+			require.Zero(t, s.Stats().HotLoops)
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestTwoWritersThatUndoEachOtherAreSlowedDown(t *testing.T) {
 		require.Greater(t, d.runs()[0]-before[0], 5, "slowed down, not stopped")
 		slow := -1
 		for i, c := range d.cs {
-			if c.Stats().Circling == 1 {
+			if c.Stats().HotKeys == 1 {
 				slow = i
 			}
 		}
@@ -297,7 +297,7 @@ func TestTwoWritersThatUndoEachOtherAreSlowedDown(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, "cat", d.api.Objects()[0].Data["pet"])
 		for _, c := range d.cs {
-			require.Zero(t, c.Stats().Circling, "it is over")
+			require.Zero(t, c.Stats().HotKeys, "it is over")
 		}
 	})
 }
@@ -320,7 +320,7 @@ func TestAUserWhoGoesBackAndForthIsNoRival(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		require.Zero(t, c.controller.Stats().Circles)
+		require.Zero(t, c.controller.Stats().HotLoops)
 		require.Equal(t, "1", c.api.Objects()[0].Data["is"])
 	})
 }
@@ -336,7 +336,7 @@ func TestSomebodyWhoUndoesAWriteNowAndThenIsNoRival(t *testing.T) {
 			require.Equal(t, "cat", d.api.Objects()[0].Data["pet"])
 			time.Sleep(2 * time.Minute)
 		}
-		require.Zero(t, d.cs[0].Stats().Circles)
+		require.Zero(t, d.cs[0].Stats().HotLoops)
 	})
 }
 
@@ -351,7 +351,7 @@ func TestCirclesOfManyKindsAreFound(t *testing.T) {
 		}, runs: hotAfter + 5},
 		"a number that rises without end": {turn: func(ctx context.Context, s *stage) (Result, error) {
 			return Result{}, s.scale(ctx, "new", 1)
-		}, runs: maxClimb + 2*hotAfter},
+		}, runs: maxRises + 2*hotAfter},
 		"a number that falls below zero": {turn: func(ctx context.Context, s *stage) (Result, error) {
 			return Result{}, s.scale(ctx, "old", -1)
 		}, runs: 60 + 2*hotAfter},
@@ -390,7 +390,7 @@ func TestCirclesOfManyKindsAreFound(t *testing.T) {
 				require.LessOrEqual(t, s.runs(), test.runs)
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				require.Equal(t, 1, s.Stats().Circling)
+				require.Equal(t, 1, s.Stats().HotKeys)
 				require.LessOrEqual(t, s.runs(), test.runs+60)
 			})
 		})
@@ -399,7 +399,7 @@ func TestCirclesOfManyKindsAreFound(t *testing.T) {
 
 func TestCirclesMayBeAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, 0, Options{AllowCircles: true}, func(ctx context.Context, s *stage) (Result, error) {
+		s := newStage(t, 0, Options{AllowHotLoops: true}, func(ctx context.Context, s *stage) (Result, error) {
 			if s.runs() < 5000 {
 				return Result{RequeueAfter: time.Microsecond}, s.scale(ctx, "new", int32(1-2*(s.runs()%2)))
 			}
@@ -411,7 +411,7 @@ func TestCirclesMayBeAllowed(t *testing.T) {
 		synctest.Wait()
 		require.GreaterOrEqual(t, s.runs(), 5000)
 		require.Less(t, time.Since(began), time.Second)
-		require.Zero(t, s.Stats().Circles)
+		require.Zero(t, s.Stats().HotLoops)
 	})
 }
 
@@ -420,23 +420,23 @@ func TestCirclesMayBeAllowed(t *testing.T) {
 func TestWhatCannotBeJudgedIsSomebodyElses(t *testing.T) {
 	for name, stranger := range map[string]bool{"all are its own": false, "one is not": true} {
 		synctest.Test(t, func(t *testing.T) {
-			tr := newTrail(false)
+			tr := newKeyHistory(false)
 			r := &run{worker: &worker{began: time.Now()}, key: parent}
-			tr.note(parent, "For x", parent, "", sight{})
-			require.Zero(t, tr.begin(r))
-			write := func(i int) echo { return echo{"u", fmt.Sprint(i)} }
-			for i := range maxUnjudged {
-				tr.note(parent, "For x", parent, "", sight{echo: write(i)})
+			tr.recordCause(parent, "For x", parent, "", sighting{})
+			require.Zero(t, tr.beginRun(r))
+			write := func(i int) writeID { return writeID{"u", fmt.Sprint(i)} }
+			for i := range maxUndecided {
+				tr.recordCause(parent, "For x", parent, "", sighting{writeID: write(i)})
 			}
 			if stranger {
-				tr.note(parent, "For x", parent, "", sight{echo: echo{"stranger", "1"}})
+				tr.recordCause(parent, "For x", parent, "", sighting{writeID: writeID{"stranger", "1"}})
 			}
-			for i := range maxUnjudged {
-				r.remember(act{}, "u", write(i).resourceVersion, false)
+			for i := range maxUndecided {
+				r.remember(writeName{}, "u", write(i).resourceVersion, false)
 			}
 			r.end()
-			tr.end(r, outcome{}, time.Now())
-			require.Equal(t, stranger, tr.keys[parent].foreign, name)
+			tr.endRun(r, outcome{}, time.Now())
+			require.Equal(t, stranger, tr.keys[parent].othersActed, name)
 		})
 	}
 }
@@ -444,26 +444,26 @@ func TestWhatCannotBeJudgedIsSomebodyElses(t *testing.T) {
 // TestWhatIsKnownOfCirclesHasALimit lets one key write a new object in each of many runs, and somebody else touch it.
 func TestWhatIsKnownOfCirclesHasALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := newTrail(false)
-		for i := range 5 * maxRivals {
+		tr := newKeyHistory(false)
+		for i := range 5 * maxContested {
 			r := &run{worker: &worker{began: time.Now()}, key: parent}
-			tr.note(parent, "For x", parent, "", sight{echo: echo{types.UID(fmt.Sprint(i - 1)), "1"}})
-			require.Zero(t, tr.begin(r))
-			r.remember(act{}, types.UID(fmt.Sprint(i)), "1", false)
+			tr.recordCause(parent, "For x", parent, "", sighting{writeID: writeID{types.UID(fmt.Sprint(i - 1)), "1"}})
+			require.Zero(t, tr.beginRun(r))
+			r.remember(writeName{}, types.UID(fmt.Sprint(i)), "1", false)
 			r.end()
-			tr.end(r, outcome{kind: doneAfter, after: 1}, time.Now())
+			tr.endRun(r, outcome{kind: doneAfter, after: 1}, time.Now())
 		}
 		require.Len(t, tr.keys, 1)
-		require.LessOrEqual(t, len(tr.keys[parent].loop.seen), maxTraces)
-		require.Len(t, tr.rivals.of, maxRivals)
-		require.Len(t, tr.rivals.ring, maxRivals)
+		require.LessOrEqual(t, len(tr.keys[parent].stats.written), maxWrittenObjects)
+		require.Len(t, tr.contested.byUID, maxContested)
+		require.Len(t, tr.contested.ring, maxContested)
 	})
-	tr, r := &trace{}, &rival{}
+	tr, r := &writtenObject{}, &contestedObject{}
 	for i := range 100 {
 		changes := []change{{path: uint64(i), now: 1}}
-		tr.look(changes)
-		r.hold(changes)
+		tr.addChanges(changes)
+		r.ownChanges(changes)
 	}
-	require.Len(t, tr.fields, maxPaths)
-	require.Len(t, r.fields, maxPaths)
+	require.Len(t, tr.fields, maxFieldsKept)
+	require.Len(t, r.fields, maxFieldsKept)
 }
