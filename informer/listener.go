@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -12,48 +13,47 @@ import (
 )
 
 // listener stands between the writer of the store and one handler: a buffer, and the goroutine that empties it. However
-// slow a handler is, it delays nobody else, and what waits for it is bounded by what the store holds.
+// slow a handler is, it delays no other handler, and what waits for it is bounded by what the store holds.
 //
-// An inline listener has neither: the writer calls its handler.
+// An inline listener has neither: the goroutine that has the writer calls its handler.
 type listener[T any] struct {
-	name    string
-	handler Handler[T]
-	inline  bool
-	every   bool                                    // nothing is merged
-	crash   bool                                    // a panic is nobody's to recover
-	reached func(namespace, resourceVersion string) // nil if nobody wants to know
-	resync  *rotation                               // nil if nobody wants it; the writer's
-
-	mu sync.Mutex
-	// Guarded by mu. batches[head:] are the events that the handler's goroutine has not taken yet, waiting of them,
-	// oldest first; what stands before head is nil. A batch is shared with the other listeners, so nobody changes it:
-	// copying each event for each of ten handlers took a third of the time of an update. An event of no type is a mark:
-	// all of the initial state stands before it.
-	batches [][]Event[T]
-	head    int
-	waiting int
-	// Guarded by mu. The number of events from which on they are merged, unless the store holds more than half as many
-	// objects: twice what the last merge left, so that the cost of merging stays in proportion to the events.
-	limit int
-	// Written with mu held. Once removed is true, nothing is buffered and the goroutine ends; ended is closed by it, or
-	// by remove if it never started.
-	started bool
-	removed atomic.Bool
-	// hand is what the goroutine has taken and not called the handler with; it alone looks at it, and everybody at the
-	// number, which is inHand.
-	hand   []Event[T]
-	inHand atomic.Int64
-	// Guarded by mu: how many keys stand in redelivery, and how many events were merged away.
-	owed, merged int
-
-	redelivery redelivery[T]
-
-	// wake holds a token whenever there may be something to do.
-	wake chan struct{}
-	// synced is closed when the handler is through with the initial state; ended, when it will not be called again.
+	// These never change. every: no events are merged. crash: a panic ends the process.
+	name                 string
+	handler              Handler[T]
+	inline, every, crash bool
+	reached              func(namespace, resourceVersion string) // may be nil
+	// wake holds a token whenever there may be something to do. synced is closed when the handler is through with the
+	// initial state; ended, when it will not be called again.
+	wake          chan struct{}
 	synced, ended chan struct{}
 
-	panics lifecycle.LogLimit
+	// This belongs to the writer: whose turn it is; nil unless the handler wants a resync.
+	resync *rotation
+
+	// These belong to the handler's goroutine, or to the writer's if it is inline. hand is the rest of the batch that
+	// the goroutine took last.
+	hand    []Event[T]
+	retries retries[T]
+
+	// These guard themselves. inHand is len(hand); removed is written with mu held.
+	inHand  atomic.Int64
+	removed atomic.Bool
+	panics  lifecycle.LogLimit
+
+	mu sync.Mutex
+	// Guarded by mu. batches[head:] are what the handler's goroutine has not taken yet, oldest first; what stands before
+	// head is nil. They hold the number waiting of events. A batch is shared with the other listeners, so no listener
+	// changes it: copying each event for each of ten handlers took a third of the time of an update. An event of no type
+	// is a mark: all of the initial state stands before it.
+	batches       [][]Event[T]
+	head, waiting int
+	// Guarded by mu. When more than limit events wait, and more than two for each object of the store, they are merged.
+	// It is twice what the last merge left, so that the cost of merging stays in proportion to the events.
+	limit int
+	// Guarded by mu: events that were merged away, and whether run has been or will be called. Once removed is true,
+	// nothing is buffered and the goroutine ends; it closes ended, or remove does if it was never started.
+	merged  int
+	started bool
 }
 
 // minBuffer is how many events may wait for a handler of a small store before they are merged.
@@ -61,13 +61,9 @@ const minBuffer = 1024
 
 func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 	l := &listener[T]{
-		name: opts.Name, handler: h, inline: opts.Inline, every: opts.Every, crash: opts.CrashOnPanic,
-		reached: opts.Reached, limit: minBuffer,
+		name: cmp.Or(opts.Name, "handler"), handler: h, inline: opts.Inline, every: opts.Every, crash: opts.CrashOnPanic,
+		reached: opts.Reached, limit: minBuffer, retries: newRetries[T](),
 		wake: make(chan struct{}, 1), synced: make(chan struct{}), ended: make(chan struct{}),
-		redelivery: newRedelivery[T](),
-	}
-	if l.name == "" {
-		l.name = "handler"
 	}
 	if opts.Resync > 0 {
 		l.resync = newRotation(opts.Resync)
@@ -75,37 +71,21 @@ func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 	return l
 }
 
-// reach tells the listener that the store has reached a version in a namespace. The writer calls it.
-func (l *listener[T]) reach(log klog.Logger, namespace, resourceVersion string) {
-	if l.reached == nil || l.isRemoved() {
-		return
-	}
-	l.attempt(func() { l.reached(namespace, resourceVersion) }, func(err error) {
-		if held, ok := l.panics.Allow(linesPerMinute); ok {
-			about := withStack([]any{"handler", l.name, "notLogged", held}, err)
-			log.Error(err, "HandlerOptions.Reached panicked", about...)
-		}
-	})
-}
-
-// push hands events to the listener and reports whether it still wants more. They are the listener's from now on, and
-// may be those of others, too: nobody changes them. The writer calls it; stored is how many objects the store holds.
-func (l *listener[T]) push(log klog.Logger, stored int, events ...Event[T]) bool {
+// push hands events to the listener, which keeps the slice and shares it with others: it is not changed any more. The
+// writer calls it; stored is how many objects the store holds.
+func (l *listener[T]) push(log klog.Logger, stored int, events ...Event[T]) {
 	if l.inline {
 		lifecycle.Each(len(events), func(i int) {
 			if !l.isRemoved() {
 				l.deliver(log, events[i])
 			}
 		})
-		return !l.isRemoved()
+		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isRemoved() {
-		return false
-	}
-	if len(events) == 0 {
-		return true
+	if l.isRemoved() || len(events) == 0 {
+		return
 	}
 	if l.head > len(l.batches)/2 {
 		// Most of it has been taken: move the rest to the front, or a handler that is never quite done would let the
@@ -117,15 +97,14 @@ func (l *listener[T]) push(log klog.Logger, stored int, events ...Event[T]) bool
 	l.batches = append(l.batches, events)
 	l.waiting += len(events)
 	if l.waiting > max(l.limit, 2*stored) && !l.every {
-		l.merge()
+		l.mergeLocked()
 		l.limit = max(minBuffer, 2*l.waiting)
 	}
 	l.signal()
-	return true
 }
 
-// merge merges what waits. mu is held.
-func (l *listener[T]) merge() {
+// mergeLocked merges what waits.
+func (l *listener[T]) mergeLocked() {
 	merged := merge(slices.Concat(l.batches[l.head:]...))
 	l.merged += l.waiting - len(merged)
 	l.batches, l.head, l.waiting = nil, 0, len(merged)
@@ -135,7 +114,7 @@ func (l *listener[T]) merge() {
 	}
 }
 
-// next takes the oldest batch in hand, and reports whether there was one.
+// next takes the oldest batch into hand, and reports whether there was one.
 func (l *listener[T]) next() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,7 +141,7 @@ func (l *listener[T]) signal() {
 	}
 }
 
-// start claims the right to run, which a listener that has been removed no longer has.
+// start reports whether run is to be called: not for a listener that has been removed.
 func (l *listener[T]) start() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,8 +149,8 @@ func (l *listener[T]) start() bool {
 	return l.started
 }
 
-// run calls the handler until ctx ends or the listener is removed. If the handler ends the goroutine, it is to be
-// called again, on another one.
+// run calls the handler until ctx ends or the listener is removed. If the handler ends the goroutine, another one calls
+// run again.
 func (l *listener[T]) run(ctx context.Context, log klog.Logger) {
 	for {
 		l.work(ctx, log)
@@ -185,20 +164,20 @@ func (l *listener[T]) run(ctx context.Context, log klog.Logger) {
 		select {
 		case <-ctx.Done():
 		case <-l.wake:
-		case <-l.redelivery.due.C:
-			l.redeliver(ctx, log)
+		case <-l.retries.due.C:
+			l.retry(ctx, log)
 		}
 	}
 }
 
-// work calls the handler with what is in hand, and in between with what it owes, until ctx ends or the listener is
-// removed.
+// work calls the handler with what is in hand, and in between with what it is time to try again, until ctx ends or the
+// listener is removed.
 func (l *listener[T]) work(ctx context.Context, log klog.Logger) {
 	for len(l.hand) > 0 {
-		if len(l.redelivery.failing) > 0 { // asking the timer takes longer than all the rest
+		if len(l.retries.failing) > 0 { // looking at the timer takes longer than all the rest
 			select {
-			case <-l.redelivery.due.C:
-				l.redeliver(ctx, log)
+			case <-l.retries.due.C:
+				l.retry(ctx, log)
 			default:
 			}
 		}
@@ -212,6 +191,60 @@ func (l *listener[T]) work(ctx context.Context, log klog.Logger) {
 		l.deliver(log, e)
 	}
 	l.inHand.Store(0)
+}
+
+// deliver calls the handler with an event, unless it is to be called again with an earlier one of the same key: then the
+// event waits behind that.
+func (l *listener[T]) deliver(log klog.Logger, e Event[T]) {
+	if e.Type == 0 {
+		if !closed(l.synced) { // a mark may come again, after a Rescope
+			close(l.synced) // with or without panics, the handler has been called with everything before
+		}
+		return
+	}
+	if f, failing := l.retries.failing[e.Key]; failing {
+		l.retries.addBehind(f, e)
+		return
+	}
+	l.call(log, e)
+}
+
+// call calls the handler, and reports whether it has returned. If it has not, it is called again later, unless it is
+// inline.
+func (l *listener[T]) call(log klog.Logger, e Event[T]) (returned bool) {
+	return l.guard(func() { l.handler(e) }, func(err error) {
+		again := !l.inline && !l.crash
+		if dropped, ok := l.panics.Allow(linesPerMinute); ok {
+			log.Error(err, "A handler panicked", withStack([]any{"handler", l.name, "event", e.Type.String(), "key", e.Key,
+				"again", again, "notLogged", dropped}, err)...)
+		}
+		if _, failing := l.retries.failing[e.Key]; again && !failing {
+			l.retries.add(e)
+		}
+	})
+}
+
+// guard calls the user's code and reports whether it has returned; if not, it calls failed with the reason. With crash,
+// a panic is left to end the process.
+func (l *listener[T]) guard(fn func(), failed func(error)) (returned bool) {
+	if !l.crash {
+		return lifecycle.Guard(fn, func(p *lifecycle.PanicError) { failed(p) })
+	}
+	lifecycle.OrExit(fn, func() { failed(lifecycle.ErrExited) })
+	return true
+}
+
+// reach tells the listener that the store has reached a version in a namespace. The writer calls it.
+func (l *listener[T]) reach(log klog.Logger, namespace, resourceVersion string) {
+	if l.reached == nil || l.isRemoved() {
+		return
+	}
+	l.guard(func() { l.reached(namespace, resourceVersion) }, func(err error) {
+		if dropped, ok := l.panics.Allow(linesPerMinute); ok {
+			log.Error(err, "HandlerOptions.Reached panicked",
+				withStack([]any{"handler", l.name, "notLogged", dropped}, err)...)
+		}
+	})
 }
 
 // remove makes the listener deaf. It does not wait for a call of the handler that is under way.
@@ -228,29 +261,19 @@ func (l *listener[T]) remove() {
 
 func (l *listener[T]) isRemoved() bool { return l.removed.Load() }
 
-// isOver reports whether the handler is not to be called any more. Its goroutine looks before each call.
+// isOver reports whether the handler must not be called any more. Its goroutine looks before each call.
 func (l *listener[T]) isOver(ctx context.Context) bool { return ctx.Err() != nil || l.isRemoved() }
 
 func (l *listener[T]) pending() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.waiting + int(l.inHand.Load()) + l.owed
+	return l.waiting + int(l.inHand.Load()+l.retries.keys.Load())
 }
 
 func (l *listener[T]) mergedAway() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.merged
-}
-
-// attempt calls the user's code and reports whether it has returned; if not, failed is told why. A panic is the end, if
-// the user wants that.
-func (l *listener[T]) attempt(fn func(), failed func(error)) bool {
-	if !l.crash {
-		return lifecycle.Guard(fn, func(p *lifecycle.PanicError) { failed(p) })
-	}
-	lifecycle.OrExit(fn, func() { failed(lifecycle.ErrExited) })
-	return true
 }
 
 // merge reduces events to at most two per key, and keeps the promise of [Event]. Per key only the outermost states

@@ -225,7 +225,7 @@ func TestWhoRemovesItselfInRedeliveryIsDeafToWhatWaits(t *testing.T) {
 		l.remove()
 	}, HandlerOptions{})
 	synctest.Test(t, func(t *testing.T) {
-		l.redelivery = newRedelivery[int]() // its timer is of this time
+		l.retries = newRetries[int]() // its timer is of this time
 		l.hand = []Event[int]{{Type: Added, Key: named("a")}}
 		l.work(t.Context(), klog.Logger{})
 		owing = false
