@@ -131,7 +131,9 @@
 // clientset of client-go will do. It cannot stream a list. A client that says so, by a method
 // IsWatchListSemanticsUnSupported as client-go's reflector looks for, is believed, and so is the client of one resource
 // that is of a package named fake; others need Options.DisableWatchList. The objects of a fake have no versions, or
-// such as the test has set, so what it creates is taken as it comes.
+// such as the test has set, so what it creates is taken as it comes. The server in memory of package
+// reconcile/reconciletest has all that the fakes lack. Without a bubble, [SharedIndexInformer.WaitUntil] waits until the
+// cache shows what the test has written.
 //
 // # Reading order
 //
