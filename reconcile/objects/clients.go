@@ -48,6 +48,12 @@ type Patcher[T informer.Object] interface {
 // object under the same name. The cache will say so soon, so there is nothing to try again.
 var ErrGone = errors.New("the object is gone")
 
+// errNotRead is the error of an object that lacks what every server gives it: "UID" or "resourceVersion".
+func errNotRead(object, lacks string) error {
+	return fmt.Errorf("%s has no %[2]s, so it was not read from a server; client-go's fake clients give none: a test "+
+		"that uses one sets the %[2]s itself", object, lacks)
+}
+
 // gone marks an error that says that the object of that name does not exist. A server answers 404, too, if it does not
 // know the resource or the subresource, and so does a proxy that does not know the server: but neither names the
 // object. That is nobody's death but a mistake which has to be seen.
@@ -74,6 +80,10 @@ func replaced(was, is types.UID) error {
 // condition does not hold the answer is 422, Invalid.
 func replaceList[T informer.Object, E any](ctx context.Context, client Patcher[T], o T, field string, seen,
 	want []E) (T, error) {
+	if o.GetUID() == "" {
+		var none T
+		return none, errNotRead("the object", "UID")
+	}
 	type op struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`

@@ -57,7 +57,7 @@ func Finalize[T informer.Object](ctx context.Context, client Patcher[T], o T, fi
 	case !strings.Contains(finalizer, "/"):
 		return fail("Finalize: the finalizer %q has no domain in front, as in example.com/%s", finalizer, finalizer)
 	case o.GetUID() == "":
-		return fail("Finalize: %s has no UID, so it was not read from a server", informer.KeyOf(o))
+		return fail("Finalize: %w", errNotRead(informer.KeyOf(o).String(), "UID"))
 	}
 	key, seen := informer.KeyOf(o), o.GetFinalizers()
 	present := slices.Contains(seen, finalizer)

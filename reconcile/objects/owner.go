@@ -41,9 +41,10 @@ func NewOwner[T informer.Object](client Getter[T], seen T, kind schema.GroupVers
 		return &Owner{mistake: errors.New("the client of the owner is nil")}
 	case kind.Version == "" || kind.Kind == "":
 		return &Owner{mistake: fmt.Errorf("the owner's kind %q is incomplete", kind)}
-	case seen.GetUID() == "" || seen.GetName() == "":
-		return &Owner{mistake: fmt.Errorf("the owner %s has no UID or no name, so it was not read from a server",
-			informer.KeyOf(seen))}
+	case seen.GetName() == "":
+		return &Owner{mistake: errors.New("the owner has no name")}
+	case seen.GetUID() == "":
+		return &Owner{mistake: errNotRead("the owner "+informer.KeyOf(seen).String(), "UID")}
 	}
 	return &Owner{
 		key:       informer.KeyOf(seen),

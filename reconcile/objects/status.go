@@ -47,8 +47,7 @@ func UpdateStatus[T informer.Object](ctx context.Context, client StatusUpdater[T
 		return none, fmt.Errorf("update the status of %s: %w", informer.KeyOf(seen), err)
 	}
 	if seen.GetResourceVersion() == "" {
-		return fail(errors.New("the object has no resourceVersion, so it was not read from a server, and what is " +
-			"there would be overwritten unseen"))
+		return fail(errNotRead("the object", "resourceVersion")) // a write would overwrite whatever is there, unseen
 	}
 
 	newest := seen
