@@ -50,7 +50,7 @@ func TestWaitUntilTheCacheShowsIt(t *testing.T) {
 		}
 		_, err = inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{})
 		require.NoError(t, err)
-		require.LessOrEqual(t, len(inf.listeners), 2, "nobody else listens any more")
+		require.LessOrEqual(t, len(inf.writer.listeners), 2, "nobody else listens any more")
 	})
 }
 
@@ -108,6 +108,7 @@ func fakeIsKnown[T Object, L runtime.Object](t *testing.T, client Client[L], cli
 	ended := make(chan error)
 	go func() { ended <- inf.Run(ctx) }()
 	require.NoError(t, inf.WaitForSync(t.Context()))
+	synctest.Wait() // a fake tells its watches of nothing that was before them
 	require.NoError(t, clientset.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", "a"))
 	require.NoError(t, inf.WaitUntil(t.Context(), func() bool { return inf.Len() == 0 }))
 	watches := 0

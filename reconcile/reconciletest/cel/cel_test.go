@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/thermostat-go/thermostat/internal/testcluster"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 //go:embed testdata/ranges.yaml
