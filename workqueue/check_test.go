@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// check verifies every invariant that the comments on the fields of Queue, entry, line, waiters and alarms state. It
+// check verifies every invariant that the comments on the fields of core, entry, line, waiters and alarms state. It
 // is the one place where a test looks inside.
 func (q *Queue[K]) check() error {
-	q.lock()
-	defer q.mu.Unlock()
+	q.core.lock()
+	defer q.core.mu.Unlock()
 	where := map[*turn[K]]state{}
 	put := func(l *list[K], s state) (err error) {
 		n := 0
@@ -29,15 +29,15 @@ func (q *Queue[K]) check() error {
 		}
 		return err
 	}
-	if err := put(&q.active, active); err != nil {
+	if err := put(&q.core.active, active); err != nil {
 		return err
 	}
-	if err := q.ready.check(func(keys *list[K]) error { return put(keys, waiting) }); err != nil {
+	if err := q.core.ready.check(func(keys *list[K]) error { return put(keys, waiting) }); err != nil {
 		return err
 	}
 
 	refs, alarms, delayed := map[string]int{}, 0, 0
-	for e := range q.entries.all {
+	for e := range q.core.entries.all {
 		k, t := e.key, e.turn
 		if e.delayed() {
 			delayed++
@@ -47,7 +47,7 @@ func (q *Queue[K]) check() error {
 				continue
 			}
 			alarms++
-			if int(i) >= len(q.alarms) || q.alarms[i].entry != e || e.kind(i) != kind {
+			if int(i) >= len(q.core.alarms) || q.core.alarms[i].entry != e || e.kind(i) != kind {
 				return fmt.Errorf("%v has an alarm that is not in the heap", k)
 			}
 		}
@@ -55,7 +55,7 @@ func (q *Queue[K]) check() error {
 			if !e.delayed() {
 				return fmt.Errorf("%v is kept for nothing", k)
 			}
-			if q.opts.Group != nil {
+			if q.user.opts.Group != nil {
 				return fmt.Errorf("%v has lost its group", k)
 			}
 			continue
@@ -73,15 +73,15 @@ func (q *Queue[K]) check() error {
 			return fmt.Errorf("%v is held by Get, and not active", k)
 		case t.ticket.Load() != 0 && (t.state != active || t.byGet):
 			return fmt.Errorf("%v has a ticket, and no claim", k)
-		case t.state == active && !t.byGet && e.alarm[left] != 0:
+		case t.state == active && !t.byGet && e.alarm[ofOutcome] != 0:
 			return fmt.Errorf("%v is claimed, and the outcome of its last run still stands", k)
-		case (t.group != nil) != (q.opts.Group != nil):
+		case (t.group != nil) != (q.user.opts.Group != nil):
 			return fmt.Errorf("%v has the wrong kind of group", k)
 		}
 		delete(where, t)
 		if t.group != nil {
 			refs[t.group.name]++
-			if q.groups[t.group.name] != t.group {
+			if q.core.groups[t.group.name] != t.group {
 				return fmt.Errorf("%v belongs to a group that is gone", k)
 			}
 		}
@@ -89,68 +89,63 @@ func (q *Queue[K]) check() error {
 	if len(where) > 0 {
 		return fmt.Errorf("%d turns are listed, and have no entry", len(where))
 	}
-	if alarms != max(len(q.alarms)-1, 0) || delayed != q.delayed {
+	if alarms != max(len(q.core.alarms)-1, 0) || delayed != q.core.delayed {
 		return fmt.Errorf("%d entries have %d alarms, the heap has %d places and counts %d", delayed, alarms,
-			len(q.alarms), q.delayed)
+			len(q.core.alarms), q.core.delayed)
 	}
-	for name, g := range q.groups {
+	for name, g := range q.core.groups {
 		if g.refs != refs[name] || g.refs == 0 {
 			return fmt.Errorf("group %q has %d entries, counted as %d", name, refs[name], g.refs)
 		}
 	}
-	if err := q.entries.check(); err != nil {
+	if err := q.core.entries.check(); err != nil {
 		return err
 	}
 
-	for i, a := range q.alarms {
-		if q.alarms[i/2].at > a.at {
+	for i, a := range q.core.alarms {
+		if q.core.alarms[i/2].at > a.at {
 			return fmt.Errorf("alarm %d rings before its parent", i)
 		}
 		if (i == 0) != (a.entry == nil) {
 			return fmt.Errorf("alarm %d belongs to %v", i, a.entry)
 		}
 	}
-	for i, a := range q.alarms[len(q.alarms):cap(q.alarms)] {
+	for i, a := range q.core.alarms[len(q.core.alarms):cap(q.core.alarms)] {
 		if a != (alarm[K]{}) {
-			return fmt.Errorf("the place of alarm %d remembers the last one", len(q.alarms)+i)
+			return fmt.Errorf("the place of alarm %d remembers the last one", len(q.core.alarms)+i)
 		}
 	}
-	if next := q.alarms.next(); !q.down && next != never && (q.armed == 0 || q.armed > next) {
-		return fmt.Errorf("the timer is set to %d, after the first alarm at %d", q.armed, next)
+	if next := q.core.alarms.next(); !q.core.down && next != never && (q.core.armed == 0 || q.core.armed > next) {
+		return fmt.Errorf("the timer is set to %d, after the first alarm at %d", q.core.armed, next)
 	}
 
-	n := 0
-	var last *waiter
-	for w := q.waiters.head; w != nil; last, w = w, w.next {
-		if n++; !w.listed || len(w.woken) != 0 {
+	n := len(q.core.waiters.asleep)
+	for i, w := range q.core.waiters.asleep {
+		if len(w) != 0 {
 			return fmt.Errorf("a waiter in the list was woken")
 		}
-		if w.prev != last {
-			return fmt.Errorf("the links of a waiter disagree")
+		if slices.Contains(q.core.waiters.asleep[:i], w) || slices.Contains(q.core.waiters.free, w) {
+			return fmt.Errorf("a waiter is in the list twice")
 		}
 	}
 	switch {
-	case q.waiters.tail != last:
-		return fmt.Errorf("the list of waiters has a wrong tail")
-	case n != q.waiters.n:
-		return fmt.Errorf("%d waiters, counted as %d", n, q.waiters.n)
-	case n > 0 && q.waiters.waking < q.ready.n:
-		return fmt.Errorf("%d keys are ready, %d workers sleep and only %d are awake", q.ready.n, n, q.waiters.waking)
-	case q.down && n > 0:
+	case n > 0 && q.core.waiters.waking < q.core.ready.n:
+		return fmt.Errorf("%d keys are ready, %d workers sleep and only %d are awake", q.core.ready.n, n, q.core.waiters.waking)
+	case q.core.down && n > 0:
 		return fmt.Errorf("%d workers sleep after the shutdown", n)
 	}
-	for _, t := range q.pool.turns {
+	for _, t := range q.core.pool.turns {
 		if t.state != idle || t.entry != nil || t.group != nil || t.next != nil || t.prev != nil ||
 			t.dirty || t.byGet || t.ticket.Load() != 0 {
 			return fmt.Errorf("a spare turn remembers its last key")
 		}
 	}
-	for _, e := range q.pool.entries {
+	for _, e := range q.core.pool.entries {
 		if *e != (entry[K]{}) {
 			return fmt.Errorf("a spare entry remembers its last key")
 		}
 	}
-	if len(q.pool.entries) > poolSize || len(q.pool.turns) > poolSize {
+	if len(q.core.pool.entries) > poolSize || len(q.core.pool.turns) > poolSize {
 		return fmt.Errorf("too many spares")
 	}
 	return nil
@@ -204,7 +199,7 @@ func (l *line[K]) check(list func(*list[K]) error) error {
 	}
 	for _, c := range l.classes {
 		inClass, ring := 0, 0
-		for f := c.turn; ring == 0 || f != c.turn; f = f.next {
+		for f := c.next; ring == 0 || f != c.next; f = f.next {
 			ring++
 			inClass += f.keys.n
 			if f.keys.n == 0 || c.flows[f.group] != f || f.next.prev != f {

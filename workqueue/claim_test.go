@@ -91,7 +91,7 @@ func TestAWorkerForEachKey(t *testing.T) {
 			}
 			synctest.Wait()
 			require.Equal(t, 3, q.Stats().Active)
-			require.Zero(t, q.waiters.waking)
+			require.Zero(t, q.core.waiters.waking)
 			require.NoError(t, q.check())
 			for _, cancel := range cancels {
 				cancel()
@@ -116,7 +116,7 @@ func TestOutcomesAndFailures(t *testing.T) {
 		take1(t, q, "a").Rest(0)
 		require.Equal(t, 4, q.NumRequeues("a"), "no verdict")
 		require.Equal(t, 1, q.Stats().Failing, "also of a key that is not in the queue")
-		require.Zero(t, q.entries.n)
+		require.Zero(t, q.core.entries.n)
 		take1(t, q, "a").Done()
 		require.Zero(t, q.NumRequeues("a"))
 		fail(2).DoneAfter(time.Hour)
@@ -218,7 +218,7 @@ func TestNothingRingsAfterTheShutdown(t *testing.T) {
 		q.AddAfter("a", time.Second)
 		q.ShutDown()
 		time.Sleep(time.Minute)
-		q.ring() // as a timer does that fired before it was stopped, and had to wait for the lock
+		q.core.ring() // as a timer does that fired before it was stopped, and had to wait for the lock
 		require.Zero(t, q.Len())
 		require.Equal(t, 1, q.Stats().Delayed)
 		require.NoError(t, q.check())
@@ -239,8 +239,8 @@ func TestNothingOfTheUsersUnderTheLock(t *testing.T) {
 		q := newQueue(Options[string]{})
 		looks := 0
 		look := func() {
-			require.True(t, q.mu.TryLock(), "the lock is held")
-			q.mu.Unlock()
+			require.True(t, q.core.mu.TryLock(), "the lock is held")
+			q.core.mu.Unlock()
 			looks++
 		}
 		q.Add("a")

@@ -7,111 +7,92 @@ import (
 
 // A key has two alarms. Each is set to the earliest time asked for, and rings once.
 const (
-	asked = 0 // by AddAfter and its like: stands until it rings or is cancelled
-	left  = 1 // by the outcome of the key's latest run: the next claim clears it
+	ofAdd     = 0 // set by AddAfter and its like; stands until it rings or is cancelled
+	ofOutcome = 1 // set by the outcome of the key's latest run; the next claim clears it
 )
 
-// Cancel takes back every delay of key: what AddAfter and AddRateLimited asked for and what an outcome left. It says
-// whether there was one. A key that is ready or held is not affected, nor what the rate limiter counts: Cancel never
-// loses an Add.
-func (q *Queue[K]) Cancel(key K) bool {
-	hash := q.entries.hash(key)
-	q.lock()
-	defer q.mu.Unlock()
-	e := q.entries.get(key, hash)
-	if e == nil || !e.delayed() {
-		return false
-	}
-	q.clearAlarm(e, asked)
-	q.clearAlarm(e, left)
-	if e.turn == nil || e.turn.state == idle {
-		q.release(e)
-	}
-	return true
-}
-
 // setAlarm lets e's alarm ring after d, unless it rings earlier anyway.
-func (q *Queue[K]) setAlarm(e *entry[K], kind int, d time.Duration, p Priority) {
-	at := after(q.now(), d)
+func (c *core[K]) setAlarm(e *entry[K], kind int, d time.Duration, p Priority) {
+	at := later(c.now(), d)
 	if e.alarm[kind] != 0 {
 		p = max(p, e.priority[kind])
-		q.alarms.hasten(e, kind, at)
+		c.alarms.hasten(e, kind, at)
 	} else {
 		if !e.delayed() {
-			q.delayed++
+			c.delayed++
 		}
-		q.alarms.add(e, kind, at)
+		c.alarms.add(e, kind, at)
 	}
 	e.priority[kind] = p
-	q.arm(q.alarms.next())
+	c.arm(c.alarms.next())
 }
 
-func (q *Queue[K]) clearAlarm(e *entry[K], kind int) {
+func (c *core[K]) clearAlarm(e *entry[K], kind int) {
 	if e.alarm[kind] == 0 {
 		return
 	}
-	q.alarms.remove(e, kind)
+	c.alarms.remove(e, kind)
 	if !e.delayed() {
-		q.delayed--
+		c.delayed--
 	}
 }
 
-// arm makes sure that the queue wakes by the time at. Waking too early is harmless, so the timer is never set back.
-func (q *Queue[K]) arm(at int64) {
-	if q.down || q.armed != 0 && q.armed <= at {
+// arm lets ring run at the time at or before. To run too early is harmless, so the timer is never set back.
+func (c *core[K]) arm(at int64) {
+	if c.down || c.armed != 0 && c.armed <= at {
 		return
 	}
-	q.armed = at
-	d := time.Duration(at - q.now())
-	if q.timer == nil {
-		q.timer = time.AfterFunc(d, q.ring)
+	c.armed = at
+	d := time.Duration(at - c.now())
+	if c.timer == nil {
+		c.timer = time.AfterFunc(d, c.ring)
 	} else {
-		q.timer.Reset(d)
+		c.timer.Reset(d)
 	}
 }
 
-// ring runs when the timer fires: the keys whose alarm is due become wanted, and the timer is set anew.
-func (q *Queue[K]) ring() {
-	q.lock()
-	defer q.mu.Unlock()
-	q.armed = 1 // nothing is earlier: whoever sets an alarm between the steps does not start a second one of these
-	for !q.ringSome() {
-		// A million keys that are due at once must not keep everybody else from the lock.
-		q.mu.Unlock()
-		q.lock()
+// ring runs when the timer fires: it wants the keys whose alarm is due, and sets the timer anew.
+func (c *core[K]) ring() {
+	c.lock()
+	defer c.mu.Unlock()
+	c.armed = 1 // nothing is earlier, so an alarm that is set between the steps does not set the timer
+	for !c.ringSome() {
+		// A million keys that are due at once must not keep the workers from the lock.
+		c.mu.Unlock()
+		c.lock()
 	}
-	q.armed = 0
-	if q.down {
+	c.armed = 0
+	if c.down {
 		return
 	}
-	if next := q.alarms.next(); next != never {
-		q.arm(next)
+	if next := c.alarms.next(); next != never {
+		c.arm(next)
 	}
-	if q.coarse != 0 {
-		if q.coarse = 0; q.stamped {
-			q.coarse, q.stamped = q.now(), false
-			q.arm(q.coarse + int64(granularity))
+	if c.rough != 0 {
+		if c.rough = 0; c.roughUsed {
+			c.rough, c.roughUsed = c.now(), false
+			c.arm(c.rough + int64(granularity))
 		}
 	}
 }
 
-// ringSome lets up to a thousand alarms ring, and says whether that was all that are due.
-func (q *Queue[K]) ringSome() (all bool) {
-	now := q.now()
+// ringSome lets up to a thousand alarms ring, and reports whether no more are due.
+func (c *core[K]) ringSome() (all bool) {
+	now := c.now()
 	for range 1000 {
-		if q.down || q.alarms.next() > now {
+		if c.down || c.alarms.next() > now {
 			return true
 		}
-		e := q.alarms[1].entry
-		kind := q.alarms.first(e)
-		q.clearAlarm(e, kind)
-		q.want(e, e.priority[kind])
+		e := c.alarms[1].entry
+		kind := c.alarms.first(e)
+		c.clearAlarm(e, kind)
+		c.want(e, e.priority[kind])
 	}
 	return false
 }
 
-// after is now+d, or the end of time.
-func after(now int64, d time.Duration) int64 {
+// later is now+d, or the end of time.
+func later(now int64, d time.Duration) int64 {
 	if at := now + int64(max(d, 0)); at > 0 {
 		return at
 	}
@@ -142,10 +123,10 @@ func (h alarms[K]) next() int64 {
 
 // first returns which alarm of e, which is delayed, rings first.
 func (h alarms[K]) first(e *entry[K]) (kind int) {
-	if e.alarm[asked] == 0 || e.alarm[left] != 0 && h[e.alarm[left]].at < h[e.alarm[asked]].at {
-		return left
+	if e.alarm[ofAdd] == 0 || e.alarm[ofOutcome] != 0 && h[e.alarm[ofOutcome]].at < h[e.alarm[ofAdd]].at {
+		return ofOutcome
 	}
-	return asked
+	return ofAdd
 }
 
 func (h *alarms[K]) add(e *entry[K], kind int, at int64) {
@@ -153,13 +134,13 @@ func (h *alarms[K]) add(e *entry[K], kind int, at int64) {
 		*h = append(*h, alarm[K]{at: math.MinInt64})
 	}
 	*h = append(*h, alarm[K]{})
-	h.settle(int32(len(*h)-1), alarm[K]{at, e}, kind)
+	h.sift(int32(len(*h)-1), alarm[K]{at, e}, kind)
 }
 
 // hasten lets the alarm of e ring at the time at, unless it rings earlier anyway.
 func (h alarms[K]) hasten(e *entry[K], kind int, at int64) {
 	if i := e.alarm[kind]; at < h[i].at {
-		h.settle(i, alarm[K]{at, e}, kind)
+		h.sift(i, alarm[K]{at, e}, kind)
 	}
 }
 
@@ -170,15 +151,15 @@ func (h *alarms[K]) remove(e *entry[K], kind int) {
 	(*h)[last] = alarm[K]{} // the key may hold memory
 	*h = (*h)[:last]
 	if free != last {
-		h.settle(free, moved, moved.entry.kind(last))
+		h.sift(free, moved, moved.entry.kind(last))
 	}
 	if cap(*h) > 1024 && int(last) < cap(*h)/4 { // after a burst
 		*h = append(make(alarms[K], 0, cap(*h)/2), *h...)
 	}
 }
 
-// settle puts a where it belongs, from the free place i upwards or downwards.
-func (h alarms[K]) settle(i int32, a alarm[K], kind int) {
+// sift puts a where it belongs, from the free place i upwards or downwards.
+func (h alarms[K]) sift(i int32, a alarm[K], kind int) {
 	for a.at < h[i/2].at {
 		h.move(i/2, i)
 		i /= 2
@@ -203,8 +184,8 @@ func (h alarms[K]) move(from, to int32) {
 
 // kind returns which of the alarms of e, which has one there, is at i.
 func (e *entry[K]) kind(i int32) int {
-	if e.alarm[asked] == i {
-		return asked
+	if e.alarm[ofAdd] == i {
+		return ofAdd
 	}
-	return left
+	return ofOutcome
 }

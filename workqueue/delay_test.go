@@ -69,7 +69,7 @@ func TestManyAlarms(t *testing.T) {
 		q.Cancel(key)
 		require.NoError(t, q.check())
 	}
-	require.Zero(t, q.entries.n)
+	require.Zero(t, q.core.entries.n)
 }
 
 // TestManyDueAtOnce rings more alarms than ring handles at a time.
@@ -83,7 +83,7 @@ func TestManyDueAtOnce(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 3500, q.Len())
 		require.NoError(t, q.check())
-		require.Less(t, cap(q.alarms), 3500, "the heap gives its memory back")
+		require.Less(t, cap(q.core.alarms), 3500, "the heap gives its memory back")
 	})
 }
 
@@ -173,7 +173,7 @@ func TestCancel(t *testing.T) {
 		q.AddAfter("a", time.Minute)
 		require.True(t, q.Cancel("a"))
 		require.False(t, q.Cancel("a"))
-		require.Zero(t, q.entries.n)
+		require.Zero(t, q.core.entries.n)
 
 		take1(t, q, "b").DoneAfter(time.Minute)
 		q.AddAfter("b", 2*time.Minute)

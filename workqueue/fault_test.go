@@ -28,7 +28,7 @@ func TestFaultD1AddedTenThousandTimesWhileActive(t *testing.T) {
 	require.Equal(t, 1, q.Len(), "exactly one more run")
 	take(t, q).Done()
 	require.Zero(t, q.Len())
-	require.Zero(t, q.entries.n)
+	require.Zero(t, q.core.entries.n)
 }
 
 // heap returns the bytes that f leaves allocated, and what it returned, which has to stay alive for that.
@@ -178,7 +178,7 @@ func TestFaultD7ForgetNotCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Options[int]{})
 		defer q.ShutDown()
-		limiter := q.opts.RateLimiter.(*perKey[int])
+		limiter := q.user.opts.RateLimiter.(*perKey[int])
 		const each = 100
 		most := 0
 		for hour := range 50 { // keys that fail once and are given up without a word, new ones every hour
@@ -203,7 +203,7 @@ func TestFaultD7ForgetNotCalled(t *testing.T) {
 		require.Equal(t, 1, q.NumRequeues(-1))
 		c.Done()
 		require.Zero(t, q.NumRequeues(-1))
-		require.Zero(t, q.entries.n, "nothing is left of any key")
+		require.Zero(t, q.core.entries.n, "nothing is left of any key")
 	})
 }
 
@@ -351,9 +351,9 @@ func TestAMapThatWasLargeIsReplaced(t *testing.T) {
 		require.Zero(t, limiter.failing())
 		expired = address(limiter.counts) != before
 
-		before = address(q.groups)
+		before = address(q.core.groups)
 		q.Add(0)
-		flowsBefore := address(q.ready.classes[0].flows)
+		flowsBefore := address(q.core.ready.classes[0].flows)
 		for k := range keys {
 			q.Add(k)
 		}
@@ -362,8 +362,8 @@ func TestAMapThatWasLargeIsReplaced(t *testing.T) {
 			require.NoError(t, err)
 			c.Done()
 		}
-		groups = address(q.groups) != before
-		flows = q.ready.spareClass == nil || address(q.ready.spareClass.flows) != flowsBefore
+		groups = address(q.core.groups) != before
+		flows = q.core.ready.spareClass == nil || address(q.core.ready.spareClass.flows) != flowsBefore
 		require.NoError(t, q.check())
 		return
 	}

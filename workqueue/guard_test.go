@@ -24,11 +24,11 @@ type faulty struct {
 }
 
 func (f *faulty) call() {
-	if !f.q.mu.TryLock() {
+	if !f.q.core.mu.TryLock() {
 		f.locked = true
 		return
 	}
-	f.q.mu.Unlock()
+	f.q.core.mu.Unlock()
 	if f.fail != nil {
 		f.fail()
 	}
@@ -135,7 +135,7 @@ func TestUserCodeThatPanicsOrExits(t *testing.T) {
 					}
 					require.Zero(t, f.q.Stats().Active)
 					if test.delay < 0 {
-						require.Zero(t, f.q.entries.n)
+						require.Zero(t, f.q.core.entries.n)
 						return
 					}
 					time.Sleep(test.delay - 1)
@@ -181,7 +181,7 @@ func TestHandOutWhoseMetricsFail(t *testing.T) {
 			require.Equal(t, uint64(map[string]int{"Take": 3, "Get": 2}[name]), f.q.Stats().Panics)
 			f.fail = nil
 			require.NoError(t, f.q.check())
-			require.Zero(t, f.q.entries.n)
+			require.Zero(t, f.q.core.entries.n)
 			require.False(t, f.locked)
 		})
 	}
@@ -207,7 +207,7 @@ func TestHandOutThatHasEndedIsNotEndedAgain(t *testing.T) {
 	require.False(t, apart(func() { q.Get() }))
 	require.Zero(t, q.Len())
 	require.NoError(t, q.check())
-	require.Zero(t, q.entries.n)
+	require.Zero(t, q.core.entries.n)
 	q.Add("a")
 	q.Add("b")
 	d.q = nil

@@ -44,7 +44,7 @@ func Exponential[K comparable](base, most time.Duration, jitter float64) RateLim
 	case !(jitter >= 0 && jitter <= 1):
 		panic("workqueue: Exponential needs a jitter from 0 to 1")
 	}
-	longest := after(int64(most), time.Duration(min(float64(most)*jitter, math.MaxInt64/2)))
+	longest := later(int64(most), time.Duration(min(float64(most)*jitter, math.MaxInt64/2)))
 	return newPerKey[K](longest, func(failures int) time.Duration {
 		d := lifecycle.Doubled(base, failures-1, most)
 		if jitter == 0 {
@@ -153,7 +153,7 @@ type count[K comparable] struct {
 }
 
 func newPerKey[K comparable](longest int64, delay func(int) time.Duration) *perKey[K] {
-	p := &perKey[K]{delay: delay, keep: after(longest, idleAfter), born: time.Now(), counts: map[K]*count[K]{}}
+	p := &perKey[K]{delay: delay, keep: later(longest, idleAfter), born: time.Now(), counts: map[K]*count[K]{}}
 	p.oldest.next, p.oldest.prev = &p.oldest, &p.oldest
 	return p
 }
@@ -194,7 +194,7 @@ func (p *perKey[K]) schedule(now int64, pause time.Duration) {
 	if p.set || len(p.counts) == 0 {
 		return
 	}
-	last := after(p.oldest.next.last, time.Duration(p.keep)) // the last moment at which the oldest one counts
+	last := later(p.oldest.next.last, time.Duration(p.keep)) // the last moment at which the oldest one counts
 	if last == never {
 		return
 	}
@@ -357,6 +357,6 @@ func newBucket(rate float64, burst int) bucket {
 // reserve takes the next token that nobody has, and returns how long it is until then.
 func (b *bucket) reserve(now int64) time.Duration {
 	wait := max(b.full-b.slack-now, 0)
-	b.full = after(max(b.full, now), time.Duration(b.interval))
+	b.full = later(max(b.full, now), time.Duration(b.interval))
 	return time.Duration(wait)
 }

@@ -133,9 +133,9 @@ func TestExponentialJitter(t *testing.T) {
 }
 
 func TestAfter(t *testing.T) {
-	require.Equal(t, int64(15), after(10, 5))
-	require.Equal(t, int64(10), after(10, -50), "no time is before now")
-	require.Equal(t, int64(never), after(10, math.MaxInt64))
+	require.Equal(t, int64(15), later(10, 5))
+	require.Equal(t, int64(10), later(10, -50), "no time is before now")
+	require.Equal(t, int64(never), later(10, math.MaxInt64))
 }
 
 func TestBucket(t *testing.T) {

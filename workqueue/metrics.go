@@ -48,25 +48,26 @@ type PriorityStats struct {
 
 // Stats returns the figures of this moment. It takes time in proportion to the active keys and the waiting groups.
 func (q *Queue[K]) Stats() Stats {
-	failing, panics := failing(q.opts.RateLimiter), q.panics.Load()
-	q.lock()
-	defer q.mu.Unlock()
-	now := q.now()
+	failing, panics := failing(q.user.opts.RateLimiter), q.user.panics.Load()
+	c := &q.core
+	c.lock()
+	defer c.mu.Unlock()
+	now := c.now()
 	s := Stats{
-		Ready: q.ready.n, Active: q.active.n, Delayed: q.delayed, Failing: failing,
-		Adds: q.counts.adds, Retries: q.counts.retries, Strays: q.counts.strays, Panics: panics,
+		Ready: c.ready.n, Active: c.active.n, Delayed: c.delayed, Failing: failing,
+		Adds: c.counts.adds, Retries: c.counts.retries, Strays: c.counts.strays, Panics: panics,
 	}
-	for t := q.active.head; t != nil; t = t.next {
+	for t := c.active.head; t != nil; t = t.next {
 		age := time.Duration(now - t.started)
 		s.UnfinishedSum += age
 		s.LongestActive = max(s.LongestActive, age)
 	}
-	if t := q.ready.plain.head; t != nil {
+	if t := c.ready.plain.head; t != nil {
 		s.OldestReady = time.Duration(now - t.since)
 	}
-	for _, c := range q.ready.classes {
-		p := PriorityStats{Priority: c.priority, Ready: c.n}
-		for _, f := range c.flows {
+	for _, class := range c.ready.classes {
+		p := PriorityStats{Priority: class.priority, Ready: class.n}
+		for _, f := range class.flows {
 			p.Oldest = max(p.Oldest, time.Duration(now-f.keys.head.since))
 		}
 		s.Priorities = append(s.Priorities, p)
@@ -101,20 +102,21 @@ type Item[K comparable] struct {
 func (q *Queue[K]) Snapshot() []Item[K] {
 	items := q.copyItems()
 	for i := range items {
-		items[i].Failures = q.failures(items[i].Key)
+		items[i].Failures = q.user.failures(items[i].Key)
 	}
 	return items
 }
 
 func (q *Queue[K]) copyItems() []Item[K] {
-	q.lock()
-	defer q.mu.Unlock()
-	items := make([]Item[K], 0, q.entries.n)
-	for e := range q.entries.all {
+	c := &q.core
+	c.lock()
+	defer c.mu.Unlock()
+	items := make([]Item[K], 0, c.entries.n)
+	for e := range c.entries.all {
 		item := Item[K]{Key: e.key, State: Delayed}
 		if e.delayed() {
-			kind := q.alarms.first(e)
-			item.Next, item.Priority = q.wall(q.alarms[e.alarm[kind]].at), e.priority[kind]
+			kind := c.alarms.first(e)
+			item.Next, item.Priority = c.wall(c.alarms[e.alarm[kind]].at), e.priority[kind]
 		}
 		if t := e.turn; t != nil {
 			if t.group != nil {
@@ -125,9 +127,9 @@ func (q *Queue[K]) copyItems() []Item[K] {
 			}
 			switch t.state {
 			case waiting:
-				item.State, item.Since = Ready, q.wall(t.since)
+				item.State, item.Since = Ready, c.wall(t.since)
 			case active:
-				item.State, item.Since = Active, q.wall(t.started)
+				item.State, item.Since = Active, c.wall(t.started)
 			}
 		}
 		items = append(items, item)

@@ -113,17 +113,17 @@ func TestCoarseTimes(t *testing.T) {
 		q := newQueue(Options[int]{})
 		for i := range 100 {
 			q.Add(i)
-			q.lock()
-			exact := q.now()
-			q.mu.Unlock()
-			off := exact - q.entries.get(i, q.entries.hash(i)).turn.since
+			q.core.lock()
+			exact := q.core.now()
+			q.core.mu.Unlock()
+			off := exact - q.core.entries.get(i, q.core.entries.hash(i)).turn.since
 			require.True(t, off >= 0 && off <= int64(granularity), "it is off by %s", time.Duration(off))
 			require.NoError(t, q.check())
 			time.Sleep(time.Duration(i) * 7 * ms)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Zero(t, q.armed, "the timer rests when nothing happens")
+		require.Zero(t, q.core.armed, "the timer rests when nothing happens")
 	})
 }
 

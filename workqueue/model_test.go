@@ -60,7 +60,7 @@ func (m *model) add(k string, d time.Duration) {
 	switch {
 	case m.down && m.bug != "add after shutdown":
 	case d > 0:
-		m.alarm(k, asked, d)
+		m.alarm(k, ofAdd, d)
 	default:
 		m.want(k)
 	}
@@ -76,7 +76,7 @@ func (m *model) next(claim int) (string, bool) {
 	x := m.key(k)
 	x.active, x.claim = true, claim
 	if claim > 0 && m.bug != "keep the delay of an earlier outcome" {
-		x.at[left] = nil
+		x.at[ofOutcome] = nil
 	}
 	return k, true
 }
@@ -88,7 +88,7 @@ func (m *model) end(k string, claim int, o outcome) {
 		return
 	}
 	if o.again && (o.after > 0 || m.down) {
-		m.alarm(k, left, max(o.after, 0))
+		m.alarm(k, ofOutcome, max(o.after, 0))
 	} else if o.again {
 		m.want(k)
 	}
@@ -100,7 +100,7 @@ func (m *model) end(k string, claim int, o outcome) {
 
 func (m *model) cancel(k string) bool {
 	x := m.keys[k]
-	had := x != nil && (x.at[asked] != nil || x.at[left] != nil)
+	had := x != nil && (x.at[ofAdd] != nil || x.at[ofOutcome] != nil)
 	if had {
 		x.at = [2]*time.Duration{}
 		if m.bug == "cancel what is ready" {
@@ -165,7 +165,7 @@ func describe(q *Queue[string]) string {
 	for _, i := range q.Snapshot() {
 		next := time.Duration(-1)
 		if !i.Next.IsZero() {
-			next = i.Next.Sub(q.born)
+			next = i.Next.Sub(q.core.born)
 		}
 		all = append(all, fmt.Sprint(i.Key, " ", i.State, " ", i.Again, " ", next))
 	}

@@ -31,7 +31,7 @@ type class[K comparable] struct {
 	priority  Priority
 	n         int
 	overtaken int                 // keys of other classes handed out since the last one of this
-	turn      *flow[K]            // the flow to serve next, in a ring of those that have keys
+	next      *flow[K]            // the flow to serve next, in a ring of those that have keys
 	flows     map[*group]*flow[K] // the same flows
 	peak      int                 // the most that flows has held; see roomy
 }
@@ -68,8 +68,8 @@ func (l *line[K]) pop() *turn[K] {
 		c.overtaken++
 	}
 	best.overtaken = 0
-	f := best.turn
-	best.turn = f.next
+	f := best.next
+	best.next = f.next
 	t := f.keys.head
 	l.drop(best, f, t)
 	return t
@@ -116,8 +116,8 @@ func (l *line[K]) drop(c *class[K], f *flow[K], t *turn[K]) {
 	delete(c.flows, f.group)
 	c.flows, c.peak = shrunk(c.flows, c.peak)
 	f.prev.next, f.next.prev = f.next, f.prev
-	if c.turn == f {
-		c.turn = f.next
+	if c.next == f {
+		c.next = f.next
 	}
 	*f = flow[K]{}
 	l.spareFlow = f
@@ -126,7 +126,7 @@ func (l *line[K]) drop(c *class[K], f *flow[K], t *turn[K]) {
 	}
 	i, _ := l.search(c.priority)
 	l.classes = slices.Delete(l.classes, i, i+1)
-	c.turn = nil
+	c.next = nil
 	l.spareClass = c
 }
 
@@ -156,10 +156,10 @@ func (c *class[K]) flow(l *line[K], g *group) *flow[K] {
 			f = new(flow[K])
 		}
 		l.spareFlow, f.group = nil, g
-		if c.turn == nil {
-			f.next, f.prev, c.turn = f, f, f
+		if c.next == nil {
+			f.next, f.prev, c.next = f, f, f
 		} else {
-			f.next, f.prev = c.turn, c.turn.prev
+			f.next, f.prev = c.next, c.next.prev
 			f.prev.next, f.next.prev = f, f
 		}
 		c.flows[g] = f

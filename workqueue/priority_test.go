@@ -236,15 +236,15 @@ func TestGroupsComeAndGo(t *testing.T) {
 		for i := range 300 {
 			q.AddWith(i, AddOptions{Priority: Priority(i % 5), After: time.Duration(i%2) * time.Hour})
 		}
-		require.Len(t, q.groups, 100)
+		require.Len(t, q.core.groups, 100)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		for q.Len() > 0 {
 			take(t, q).Done()
 		}
-		require.Empty(t, q.groups)
-		require.Empty(t, q.ready.classes)
-		require.Zero(t, q.entries.n)
+		require.Empty(t, q.core.groups)
+		require.Empty(t, q.core.ready.classes)
+		require.Zero(t, q.core.entries.n)
 	})
 }
 

@@ -72,7 +72,7 @@ func TestClaimLife(t *testing.T) {
 		require.Zero(t, q.NumRequeues("a"))
 		require.Equal(t, uint64(2), q.Stats().Strays)
 		require.NoError(t, q.check())
-		require.Zero(t, q.entries.n)
+		require.Zero(t, q.core.entries.n)
 		q.ShutDown()
 		_, err := q.Take(t.Context())
 		require.ErrorIs(t, err, ErrShutDown)

@@ -181,17 +181,17 @@ func TestOneTimeUnderOneHoldOfTheLock(t *testing.T) {
 	q := newQueue(Options[int]{})
 	last := int64(0)
 	for range 100 {
-		q.lock()
-		now := q.now()
+		q.core.lock()
+		now := q.core.now()
 		require.Greater(t, now, last)
 		for began := time.Now(); time.Since(began) < time.Microsecond; {
 		}
-		require.Equal(t, now, q.now())
-		q.setAlarm(q.enter(1, q.entries.hash(1), ""), asked, time.Hour, 0)
-		require.Equal(t, now, q.now())
-		q.clearAlarm(q.entries.get(1, q.entries.hash(1)), asked)
-		q.release(q.entries.get(1, q.entries.hash(1)))
-		q.mu.Unlock()
+		require.Equal(t, now, q.core.now())
+		q.core.setAlarm(q.core.enter(1, q.core.entries.hash(1), ""), ofAdd, time.Hour, 0)
+		require.Equal(t, now, q.core.now())
+		q.core.clearAlarm(q.core.entries.get(1, q.core.entries.hash(1)), ofAdd)
+		q.core.release(q.core.entries.get(1, q.core.entries.hash(1)))
+		q.core.mu.Unlock()
 		last = now
 	}
 	q.ShutDown()
