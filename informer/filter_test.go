@@ -13,10 +13,17 @@ import (
 
 func wanted(p *corev1.Pod) bool { _, ok := p.Labels["wanted"]; return ok }
 
+func onlyWanted(t *testing.T, h Handler[*corev1.Pod]) Handler[*corev1.Pod] {
+	t.Helper()
+	filtered, err := Filter(wanted, h)
+	require.NoError(t, err)
+	return filtered
+}
+
 func TestFilterTellsOfASmallerWorld(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		few := &history{inf: inf, smaller: true, rounds: rounds{}}
-		_, err := inf.AddHandler(Filter(wanted, few.handle), HandlerOptions{})
+		_, err := inf.AddHandler(onlyWanted(t, few.handle), HandlerOptions{})
 		require.NoError(t, err)
 		run(t, inf)
 		synctest.Wait()
@@ -48,7 +55,7 @@ func TestFilterKeepsThePromisesOfEvents(t *testing.T) {
 		bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 			random, chance := rand.New(rand.NewPCG(seed, 5)), rand.New(rand.NewPCG(seed, 6))
 			few := &history{inf: inf, smaller: true, rounds: rounds{}}
-			_, err := inf.AddHandler(Filter(wanted, func(e Event[*corev1.Pod]) {
+			_, err := inf.AddHandler(onlyWanted(t, func(e Event[*corev1.Pod]) {
 				if chance.IntN(4) == 0 {
 					panic("now")
 				}
@@ -93,7 +100,8 @@ func TestFilterKeepsThePromisesOfEvents(t *testing.T) {
 
 func TestFilterRefusesWhatIsNil(t *testing.T) {
 	handler := func(Event[*corev1.Pod]) {}
-	require.PanicsWithValue(t, "informer: Filter needs a function that says which objects to keep; it is nil",
-		func() { Filter(nil, handler) })
-	require.PanicsWithValue(t, "informer: Filter needs a handler; it is nil", func() { Filter(wanted, nil) })
+	_, err := Filter(nil, handler)
+	require.EqualError(t, err, "informer: Filter: the function that says which objects to keep is nil")
+	_, err = Filter(wanted, nil)
+	require.EqualError(t, err, "informer: Filter: the handler is nil")
 }

@@ -174,18 +174,18 @@ func (r *Registration) Done() <-chan struct{} { return r.done }
 // wait for itself, so it passes a context that has ended.
 func (r *Registration) Remove(ctx context.Context) error { return r.remove(ctx) }
 
-// Filter wraps a handler that wants to be told of some objects only. An object becomes wanted when keep says so of it:
-// for h it is Added then, Updated as long as it stays wanted, and Deleted when it is no longer wanted or no longer
-// there. So h sees the rounds that [Event] promises, of a smaller world.
+// Filter wraps a handler that wants to be told of some objects only. An object becomes wanted when keep returns true:
+// then h is told Added, Updated as long as the object stays wanted, and Deleted when keep returns false or the object
+// is deleted. So h sees the rounds that [Event] promises, of fewer objects.
 //
-// keep must depend on the object alone and must not change it. Use one Filter for one AddHandler: it remembers the keys
-// that h knows of. Filter panics if keep or h is nil.
-func Filter[T any](keep func(T) bool, h Handler[T]) Handler[T] {
+// keep must depend on the object alone and must not change it. The Handler remembers which keys h knows of, so use it
+// for one AddHandler. The error says which of the two arguments is nil.
+func Filter[T any](keep func(T) bool, h Handler[T]) (Handler[T], error) {
 	switch {
 	case keep == nil:
-		panic("informer: Filter needs a function that says which objects to keep; it is nil")
+		return nil, errors.New("informer: Filter: the function that says which objects to keep is nil")
 	case h == nil:
-		panic("informer: Filter needs a handler; it is nil")
+		return nil, errors.New("informer: Filter: the handler is nil")
 	}
 	// The last state of a deleted object does not tell whether an earlier one was wanted, so that has to be remembered.
 	// A handler is never called twice at once, hence no lock. A panic of h leaves known as it was, because the event
@@ -209,5 +209,5 @@ func Filter[T any](keep func(T) bool, h Handler[T]) Handler[T] {
 		} else {
 			delete(known, e.Key)
 		}
-	}
+	}, nil
 }

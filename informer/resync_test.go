@@ -103,7 +103,7 @@ func TestResyncKeepsThePromisesOfEvents(t *testing.T) {
 			}
 			panics.handle(e)
 		}, time.Minute)
-		add(Filter(wanted, few.handle), time.Minute)
+		add(onlyWanted(t, few.handle), time.Minute)
 		run(t, inf)
 		for i := range 1800 {
 			p.Update("default", "a", func(o *corev1.Pod) {

@@ -51,7 +51,7 @@ func stormScript(t *testing.T, script []byte) {
 				}
 				handlers["panics"].handle(e)
 			}, HandlerOptions{})
-			add(Filter(wanted, handlers["filtered"].handle), HandlerOptions{})
+			add(onlyWanted(t, handlers["filtered"].handle), HandlerOptions{})
 			add(handlers["resync"].handle, HandlerOptions{Resync: time.Minute})
 			add(handlers["every"].handle, HandlerOptions{Every: true})
 			happened := func(o *corev1.Pod, exists bool) {
