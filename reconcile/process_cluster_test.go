@@ -149,7 +149,7 @@ func TestTheNextProcessWaitsForAReconcileThatHangs(t *testing.T) {
 	await(second, "starts")
 	require.Eventually(t, func() bool { // it sees the Lease, and so would take it at once
 		log, err := os.ReadFile(second.Log)
-		return err == nil && regexp.MustCompile("The lease has a holder").Match(log)
+		return err == nil && regexp.MustCompile("The lease has a new holder").Match(log)
 	}, time.Minute, 20*time.Millisecond)
 	require.NoError(t, first.Terminate(t.Context()))
 	told := await(first, "is told to stop")
