@@ -18,20 +18,21 @@ import (
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
-// Apply is a server-side apply: the server makes the fields in config what they are there, creates the object if there
-// is none, and remembers that these fields are managed by opts.FieldManager. Fields that the manager has applied before
-// and that are not in config any more are removed. The fields of others stay as they are.
+// Apply makes a server-side apply: the server gives the fields in config the values that they have there, creates the
+// object if there is none, and records opts.FieldManager as the manager of these fields. It removes fields that the
+// manager has applied before and that are no longer in config. Fields of other managers stay as they are.
 //
 // apply is a method of a client, Apply or ApplyStatus:
 //
 //	config := corev1ac.ConfigMap(name, namespace).WithData(data)
-//	_, err := objects.Apply(ctx, clientset.CoreV1().ConfigMaps(namespace).Apply, config, metav1.ApplyOptions{FieldManager: "gadget-controller"})
+//	maps := clientset.CoreV1().ConfigMaps(namespace)
+//	_, err := objects.Apply(ctx, maps.Apply, config, metav1.ApplyOptions{FieldManager: "gadget-controller"})
 //
-// If another manager has set one of the fields to something else, nothing is written, and the error is a
-// [*ApplyConflictError] that names the fields and managers. A controller that is the one to decide sets opts.Force, and
-// takes the fields over; two that do so over one field fight for ever.
+// If another manager has set one of the fields to another value, nothing is written, and the error is an
+// [*ApplyConflictError] that names the fields and managers. A controller that has the last word sets opts.Force and
+// takes the fields over; two controllers that do so for one field overwrite each other without end.
 //
-// An apply may be repeated: after a timeout the next attempt finds what the lost one has done, and changes nothing.
+// An apply may be repeated: after a timeout the next one finds what the lost one has done, and changes nothing.
 func Apply[A, T any](ctx context.Context, apply func(context.Context, A, metav1.ApplyOptions) (T, error), config A,
 	opts metav1.ApplyOptions) (T, error) {
 	var none T
@@ -41,7 +42,7 @@ func Apply[A, T any](ctx context.Context, apply func(context.Context, A, metav1.
 	case kube.IsNil(config):
 		return none, errors.New("Apply: the configuration is nil")
 	case opts.FieldManager == "":
-		return none, fmt.Errorf("Apply %s: ApplyOptions.FieldManager is empty: somebody has to own the fields",
+		return none, fmt.Errorf("Apply %s: ApplyOptions.FieldManager is empty, so the fields would have no manager",
 			nameOf(config))
 	case len(problems) > 0:
 		return none, fmt.Errorf("Apply %s: %w", nameOf(config), problems.ToAggregate())
@@ -57,40 +58,40 @@ func Apply[A, T any](ctx context.Context, apply func(context.Context, A, metav1.
 	return none, fmt.Errorf("%s: %w", operation, err)
 }
 
-// ApplyChanges is Apply without the requests that change nothing. An apply costs the server more than other writes do,
-// so a controller should not repeat one in each Reconcile.
+// ApplyChanges is Apply without the requests that change nothing. An apply costs the server more than other writes, so
+// a controller should not repeat it in each Reconcile.
 //
-// seen is the object from a cache; if it is nil there is none yet. extract is the function that is generated next to
-// the type of config: it returns the fields of seen that the manager has applied, with the values that they have.
+// seen is the object from a cache, nil if there is none yet. extract is the function that is generated next to the type
+// of config: it returns the fields of seen that the manager has applied, with their values.
 //
-//	_, err := objects.ApplyChanges(ctx, maps.Apply, corev1ac.ExtractConfigMap, seen, config, metav1.ApplyOptions{FieldManager: "gadget-controller"})
+//	_, err := objects.ApplyChanges(ctx, maps.Apply, corev1ac.ExtractConfigMap, seen, config,
+//		metav1.ApplyOptions{FieldManager: "gadget-controller"})
 //
-// If they are exactly those of config, an apply would set each to what it is, take none over and remove none: seen is
-// returned, and nothing is sent. If there is any doubt, the apply is sent; so it always is if a Transform of the
-// informer removes managedFields.
+// If these fields and values are exactly those of config, nothing is sent, and seen is returned. Otherwise the apply is
+// sent. It is always sent if a Transform of the informer removes managedFields.
 func ApplyChanges[A, T any](ctx context.Context, apply func(context.Context, A, metav1.ApplyOptions) (T, error),
 	extract func(seen T, fieldManager string) (A, error),
 	seen T, config A, opts metav1.ApplyOptions) (T, error) {
 	var none T
 	switch {
 	case extract == nil:
-		return none, errors.New("ApplyChanges: the function to extract with is nil")
+		return none, errors.New("ApplyChanges: the extract function is nil")
 	case kube.IsNil(seen) || kube.IsNil(config) || opts.FieldManager == "":
 		return Apply(ctx, apply, config, opts)
 	}
 	has, err := extract(seen, opts.FieldManager)
 	if err != nil {
-		return none, fmt.Errorf("find out what %s has applied to %s: %w", opts.FieldManager, nameOf(config), err)
+		return none, fmt.Errorf("extract what %s has applied to %s: %w", opts.FieldManager, nameOf(config), err)
 	}
 	if same, err := sameJSON(has, config); err != nil {
-		return none, fmt.Errorf("compare %s with what is there: %w", nameOf(config), err)
+		return none, fmt.Errorf("compare %s with the cached object: %w", nameOf(config), err)
 	} else if same {
 		return seen, nil
 	}
 	return Apply(ctx, apply, config, opts)
 }
 
-// sameJSON reports whether a and b are the same on the wire, which is all that the server would see.
+// sameJSON reports whether a and b are encoded alike: the server would see no difference.
 func sameJSON(a, b any) (bool, error) {
 	left, err := json.Marshal(a)
 	if err != nil {
@@ -123,11 +124,11 @@ func nameOf(config any) string {
 	return key.String()
 }
 
-// ApplyConflictError says that nothing was applied because others manage some of the fields and want them different.
+// ApplyConflictError says that nothing was applied, because other managers have set some of the fields to other values.
 type ApplyConflictError struct {
 	Operation string
 	Conflicts []FieldConflict
-	Err       error // of the server: Conflict
+	Err       error // the server's: Conflict
 }
 
 // FieldConflict is a field that another manager has set.
@@ -147,8 +148,8 @@ func (e *ApplyConflictError) Error() string {
 // Unwrap returns the server's error.
 func (e *ApplyConflictError) Unwrap() error { return e.Err }
 
-// conflictsOf reads the causes of a conflict: each names the field, and the manager in a sentence that starts with
-// conflict with "manager".
+// conflictsOf reads the causes of a conflict. Each has the name of the field, and a message that begins with: conflict
+// with "manager".
 func conflictsOf(err error) (conflicts []FieldConflict) {
 	var status apierrors.APIStatus
 	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {

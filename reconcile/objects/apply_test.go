@@ -135,7 +135,7 @@ func TestApplyRefusesMistakes(t *testing.T) {
 			return objects.Apply(testCtx(t), server.Apply, config("v"),
 				metav1.ApplyOptions{FieldManager: strings.Repeat("x", 129)})
 		},
-		"extract with is nil": func() (*corev1.ConfigMap, error) {
+		"the extract function is nil": func() (*corev1.ConfigMap, error) {
 			return objects.ApplyChanges(testCtx(t), server.Apply, nil, &corev1.ConfigMap{}, config("v"), asMe)
 		},
 	} {

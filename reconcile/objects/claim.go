@@ -12,37 +12,34 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// Claim finds out which of the candidates are the owner's, and returns them. Which ones the owner wants is what wanted
-// says, mostly by labels; which ones it has is what their owner references say. Where the two disagree, Claim changes
-// the reference:
+// Claim returns those of the candidates that are the owner's. wanted tells which ones the owner wants, mostly by their
+// labels; their owner references tell which ones it has. Where the two disagree, Claim changes the reference:
 //
 //	controlled by   wanted     not wanted
 //	the owner       kept       released
-//	nobody          adopted    -
+//	nothing         adopted    -
 //	another         -          -
 //
-// So nobody takes from another, and what nobody wants is let go for others to adopt. An owner that is being deleted
-// neither adopts nor releases, since the garbage collector goes by the references that it finds; what it controls and
-// wants is kept. Neither is something adopted that is being deleted itself, or that lives in another namespace than its
-// owner.
+// So no owner takes an object from another, and an object that its owner does not want is free for others to adopt. An
+// owner that is being deleted neither adopts nor releases, since the garbage collector goes by the references that it
+// finds; what it controls and wants is kept. A candidate that is being deleted, or lives in another namespace than the
+// owner, is not adopted.
 //
-//	mine, err := objects.Claim(ctx, owner, clientset.CoreV1().Pods(rs.Namespace), podsByOwner.Get(rs.UID), func(p *corev1.Pod) bool {
-//		return selector.Matches(labels.Set(p.Labels))
-//	})
+//	mine, err := objects.Claim(ctx, owner, clientset.CoreV1().Pods(rs.Namespace), podsByOwner.Get(rs.UID),
+//		func(p *corev1.Pod) bool { return selector.Matches(labels.Set(p.Labels)) })
 //
-// Leave out candidates that should stay whose they are, such as pods that have ended: nothing is done about what Claim
-// does not see.
+// Leave out candidates whose references should stay as they are, such as pods that have ended.
 //
-// The cache may still show an owner that is gone, and whoever adopts for the dead hands the adopted to the garbage
-// collector. So before the first adoption the server is asked, once in each call. Each write is conditional on the UID
-// of the candidate and on the references that were seen, so it changes neither a namesake nor a reference that somebody
-// else has set meanwhile.
+// The cache may still show an owner that is gone, and the garbage collector deletes what is adopted for a deleted
+// owner. So Claim asks the server for the owner before the first adoption, once in each call. Each write holds only for
+// the UID of the candidate and the references that were seen, so it changes neither a namesake nor a reference that
+// another client has set meanwhile.
 //
-// All candidates get their turn, whatever happens to one; but if anything went wrong there is an error and no result,
-// because acting on half of what one has is how too much is created. What was gone before it could be adopted or
-// released is not an error, and neither is a release that came too late; an adoption that did is one, 422 Invalid.
-// Repeating the call is harmless, after a timeout as well. The candidates are not changed; those adopted are returned
-// as the server has them now.
+// Claim tries all candidates, even if one fails. But after any failure it returns an error and no result: a caller that
+// saw only a part of what it has would create too much. A candidate that was gone before it could be adopted or
+// released is not a failure, and neither is a release that came too late; an adoption that came too late is one, 422
+// Invalid. Repeating the call is harmless, after a timeout as well. The candidates are not changed; adopted ones are
+// returned as the server has them now.
 func Claim[T informer.Object](ctx context.Context, owner *Owner, client Patcher[T], candidates iter.Seq[T],
 	wanted func(T) bool) ([]T, error) {
 	switch err := owner.check(); {
@@ -56,23 +53,23 @@ func Claim[T informer.Object](ctx context.Context, owner *Owner, client Patcher[
 		return nil, errors.New("Claim: the function is nil")
 	}
 	var (
-		mine      []T
-		failures  []error
-		asked     bool
-		confirmed error // of use once asked
+		mine     []T
+		failures []error
+		checked  bool  // the server was asked for the owner
+		alive    error // nil if the owner may adopt; set once checked
 	)
 	for o := range candidates {
 		switch owner.judge(o, wanted(o)) {
 		case kept:
 			mine = append(mine, o)
 		case adopted:
-			if !asked {
-				asked = true
-				if confirmed = owner.confirm(ctx); confirmed != nil {
-					failures = append(failures, fmt.Errorf("adopt for %s: %w", owner, confirmed))
+			if !checked {
+				checked = true
+				if alive = owner.confirmAlive(ctx); alive != nil {
+					failures = append(failures, fmt.Errorf("adopt for %s: %w", owner, alive))
 				}
 			}
-			if confirmed != nil {
+			if alive != nil {
 				continue
 			}
 			refs := o.GetOwnerReferences()
@@ -86,8 +83,7 @@ func Claim[T informer.Object](ctx context.Context, owner *Owner, client Patcher[
 		case released:
 			refs := o.GetOwnerReferences()
 			_, err := replaceList(ctx, client, o, "ownerReferences", refs, owner.removed(refs))
-			// Invalid says that the candidate or its references are not what was seen. An event will tell what they
-			// are.
+			// Invalid: the candidate or its references have changed. An event will show how.
 			if err != nil && !errors.Is(gone(o.GetName(), err), ErrGone) && !apierrors.IsInvalid(err) {
 				failures = append(failures, fmt.Errorf("release %s from %s: %w", informer.KeyOf(o), owner, err))
 			}
@@ -99,7 +95,7 @@ func Claim[T informer.Object](ctx context.Context, owner *Owner, client Patcher[
 	return mine, nil
 }
 
-// verdict is what becomes of a candidate.
+// verdict is what Claim does with a candidate.
 type verdict uint8
 
 const (

@@ -14,8 +14,8 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// The helpers ask for as much of a client as they use. A typed client of client-go has it all, under these names, so it
-// is handed over as it stands, and its type says what T is:
+// The helpers accept any client with the methods that they call. A typed client of client-go has them all, under these
+// names, and determines T:
 //
 //	objects.UpdateStatus(ctx, clientset.AppsV1().ReplicaSets(namespace), replicaSet, ...)
 //
@@ -26,13 +26,13 @@ type Getter[T informer.Object] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
 }
 
-// Creator creates objects, and reads those that are there already.
+// Creator creates objects, and reads those that exist already.
 type Creator[T informer.Object] interface {
 	Getter[T]
 	Create(ctx context.Context, o T, opts metav1.CreateOptions) (T, error)
 }
 
-// StatusUpdater writes the status of objects, and reads those that have changed meanwhile.
+// StatusUpdater writes the status of objects, and reads them again after a conflict.
 type StatusUpdater[T informer.Object] interface {
 	Getter[T]
 	UpdateStatus(ctx context.Context, o T, opts metav1.UpdateOptions) (T, error)
@@ -44,19 +44,13 @@ type Patcher[T informer.Object] interface {
 		subresources ...string) (T, error)
 }
 
-// ErrGone is wrapped by the error of a helper whose object is gone: deleted, or deleted and made anew, which is another
-// object under the same name. The cache will say so soon, so there is nothing to try again.
+// ErrGone is wrapped by the error of a helper whose object was deleted, or was deleted and created again, which makes
+// it another object under the same name. The cache will show that soon, so there is nothing to retry.
 var ErrGone = errors.New("the object is gone")
 
-// errNotRead is the error of an object that lacks what every server gives it: "UID" or "resourceVersion".
-func errNotRead(object, lacks string) error {
-	return fmt.Errorf("%s has no %[2]s, so it was not read from a server; client-go's fake clients give none: a test "+
-		"that uses one sets the %[2]s itself", object, lacks)
-}
-
-// gone marks an error that says that the object of that name does not exist. A server answers 404, too, if it does not
-// know the resource or the subresource, and so does a proxy that does not know the server: but neither names the
-// object. That is nobody's death but a mistake which has to be seen.
+// gone marks an error that says that the object of that name does not exist. A server also answers 404 if it does not
+// know the resource or the subresource, and a proxy if it does not know the server. These do not name the object: they
+// are mistakes that must stay visible.
 func gone(name string, err error) error {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) ||
@@ -69,15 +63,15 @@ func gone(name string, err error) error {
 	return fmt.Errorf("%w: %w", ErrGone, err)
 }
 
-// replaced is the error of an object that has the name, but not the UID, of the one in question.
+// replaced is the error for an object that has the expected name and another UID.
 func replaced(was, is types.UID) error {
 	return fmt.Errorf("%w and another has its name: UID %s is now %s", ErrGone, was, is)
 }
 
-// replaceList replaces a list in the object's metadata, provided that it is still the object, by UID, and the list that
-// the caller has seen. So no change that somebody else has made to the list can be undone; changes to anything else do
-// not matter. It takes no list apart, as a strategic merge patch would: custom resources know no such patches. When the
-// condition does not hold the answer is 422, Invalid.
+// replaceList replaces a list in the object's metadata, provided that the object's UID and the list are still those
+// that the caller has seen. So it cannot undo a change that another client has made to the list; changes to anything
+// else do not matter. If the condition does not hold, the answer is 422 Invalid. It is a JSON patch, since custom
+// resources do not support strategic merge patches.
 func replaceList[T informer.Object, E any](ctx context.Context, client Patcher[T], o T, field string, seen,
 	want []E) (T, error) {
 	if o.GetUID() == "" {
@@ -92,12 +86,12 @@ func replaceList[T informer.Object, E any](ctx context.Context, client Patcher[T
 	path := "/metadata/" + field
 	test := op{"test", path, seen}
 	if len(seen) == 0 {
-		test.Value = nil // the server leaves an empty list out, and what is not there equals null
+		test.Value = nil // the server omits an empty list, and what is missing equals null
 	}
 	if want == nil {
 		want = []E{}
 	}
-	// add replaces what is there
+	// "add" replaces an existing value.
 	patch, err := json.Marshal([]op{{"test", "/metadata/uid", o.GetUID()}, test, {"add", path, want}})
 	if err != nil {
 		var none T
@@ -106,10 +100,10 @@ func replaceList[T informer.Object, E any](ctx context.Context, client Patcher[T
 	return client.Patch(ctx, o.GetName(), types.JSONPatchType, patch, metav1.PatchOptions{})
 }
 
-// copyOf returns a copy of an object, which may come from a cache, to be changed.
+// copyOf returns a copy, to be changed, of an object that may come from a cache.
 func copyOf[T informer.Object](o T) T { return o.DeepCopyObject().(T) }
 
-// dynamicResource is what the helpers use of client-go's dynamic.ResourceInterface.
+// dynamicResource has the methods of client-go's dynamic.ResourceInterface that the helpers use.
 type dynamicResource interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions, subresources ...string) (*unstructured.Unstructured,
 		error)
@@ -121,10 +115,10 @@ type dynamicResource interface {
 		subresources ...string) (*unstructured.Unstructured, error)
 }
 
-// DynamicClient is a dynamic client with the methods of a typed one. Make one with [Dynamic].
+// DynamicClient has the methods of a typed client. Make one with [Dynamic].
 type DynamicClient struct{ dynamicResource }
 
-// Dynamic lets the helpers use a resource of a dynamic client:
+// Dynamic turns a resource of a dynamic client into a client for the helpers:
 //
 //	gadgets := objects.Dynamic(dynamicClient.Resource(gvr).Namespace(namespace))
 func Dynamic(resource dynamicResource) DynamicClient { return DynamicClient{resource} }

@@ -10,20 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// SetCondition puts a condition into a list, in place of the one of that type if there is one:
+// SetCondition puts a condition into a list, and replaces the one of that type if there is one:
 //
 //	err := objects.SetCondition(&gadget.Status.Conditions, gadget.Generation, metav1.Condition{
 //		Type: "Ready", Status: metav1.ConditionFalse, Reason: "Starting", Message: "2 of 3 pods are ready",
 //	})
 //
-// generation is that of the object which the condition is about, as it was looked at; it becomes ObservedGeneration, by
-// which readers tell whether the condition already speaks of what they have asked for. LastTransitionTime moves only
-// when Status changes: to now, or to that of c if it has one. So a condition that is set again as it is does not
-// change, and nothing has to be written.
+// generation is that of the object that the condition describes, as it was seen. It becomes ObservedGeneration, which
+// tells readers whether the condition is about the spec that they see. LastTransitionTime changes only when Status
+// does: to now, or to that of c if c has one. So a condition that is set again does not change, and needs no write.
 //
-// The list is replaced, never changed: others may share it, as they do when the status that it belongs to was copied
-// from a cached object by a mere assignment. A condition that the server would refuse, such as one without a Reason, is
-// an error, and the list stays as it was.
+// The list is replaced, not changed: a cached object may share it, if the status was copied from it by assignment. A
+// condition that the server would refuse, such as one without a Reason, is an error, and the list stays as it was.
 func SetCondition(conditions *[]metav1.Condition, generation int64, c metav1.Condition) error {
 	if conditions == nil {
 		return errors.New("SetCondition: the pointer to the conditions is nil")
@@ -50,14 +48,14 @@ func SetCondition(conditions *[]metav1.Condition, generation int64, c metav1.Con
 	return nil
 }
 
-// RemoveCondition takes the condition of that type out of the list. Like SetCondition, it replaces the list.
+// RemoveCondition removes the condition of that type. Like SetCondition, it replaces the list.
 func RemoveCondition(conditions *[]metav1.Condition, conditionType string) {
 	if i := index(*conditions, conditionType); i >= 0 {
 		*conditions = slices.Delete(slices.Clone(*conditions), i, i+1)
 	}
 }
 
-// FindCondition returns the condition of that type.
+// FindCondition returns the condition of that type, and whether there is one.
 func FindCondition(conditions []metav1.Condition, conditionType string) (metav1.Condition, bool) {
 	if i := index(conditions, conditionType); i >= 0 {
 		return conditions[i], true
@@ -65,8 +63,8 @@ func FindCondition(conditions []metav1.Condition, conditionType string) (metav1.
 	return metav1.Condition{}, false
 }
 
-// ConditionTrue reports whether the condition of that type is True and was so for the given generation of the object,
-// or a later one. A True that is about an earlier generation says nothing of what is asked for now.
+// ConditionTrue reports whether the condition of that type is True for the given generation of the object, or a later
+// one. A condition that is True for an earlier generation says nothing about the current spec.
 func ConditionTrue(conditions []metav1.Condition, conditionType string, generation int64) bool {
 	c, _ := FindCondition(conditions, conditionType)
 	return c.Status == metav1.ConditionTrue && c.ObservedGeneration >= generation

@@ -12,16 +12,16 @@ import (
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
-// CreateOwned creates an object under a name of its own choice, controlled by the owner, and may be repeated: if the
-// object is there already, and is the owner's, that is a success.
+// CreateOwned creates an object under a fixed name, controlled by the owner, and may be repeated: if the object exists
+// already, and the owner controls it, that is a success.
 //
-// That makes it safe to create something although nobody knows whether it has been created: after a timeout, after a
-// restart, or when the cache does not show it yet. It needs a name that the next attempt will arrive at again, such as
-// the owner's with a suffix; what is created under a GenerateName is created twice.
+// So it is safe to call when it is unknown whether the object was created: after a timeout, after a restart, or before
+// the cache shows it. It needs a name that the next call uses again, such as the owner's with a suffix; with a
+// GenerateName the object would be created twice.
 //
-// It returns the object as the server has it: what was created now, or what was created before, which may differ from
-// what is wanted by now, or be on its way out. If the name belongs to an object that the owner does not control, the
-// error is a [*TakenError]. child is not changed.
+// It returns the object as the server has it: the one just created, or the existing one, which may differ from child or
+// be in deletion. If the name belongs to an object that the owner does not control, the error is a [*TakenError]. child
+// is not changed.
 func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Creator[T], child T) (T, error) {
 	var none T
 	switch err := owner.check(); {
@@ -32,8 +32,8 @@ func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Cr
 	case kube.IsNil(child):
 		return none, errors.New("CreateOwned: the object is nil")
 	case child.GetName() == "":
-		return none, fmt.Errorf("CreateOwned: the object for %s has no name (GenerateName %q): it would not be "+
-			"known again", owner, child.GetGenerateName())
+		return none, fmt.Errorf("CreateOwned: the object for %s has no name (GenerateName %q), so the "+
+			"next call could not find it again", owner, child.GetGenerateName())
 	}
 	child = copyOf(child)
 	if child.GetNamespace() == "" {
@@ -43,8 +43,8 @@ func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Cr
 	fail := func(err error) (T, error) { return none, fmt.Errorf("create %s for %s: %w", key, owner, err) }
 	switch ours, taken := owner.controls(child); {
 	case !owner.reaches(key.Namespace):
-		return fail(errors.New("an owner in another namespace is not found by the garbage collector, which would " +
-			"delete the object"))
+		return fail(errors.New("its owner is in another namespace, where the garbage collector does not find it: it " +
+			"would delete the object"))
 	case taken && !ours:
 		return fail(fmt.Errorf("it has a controller: %s", metav1.GetControllerOfNoCopy(child).Name))
 	}
@@ -59,7 +59,7 @@ func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Cr
 	}
 	existing, getErr := client.Get(ctx, key.Name, metav1.GetOptions{})
 	if getErr != nil {
-		// a NotFound says that it has just gone, so the next attempt will do
+		// NotFound: it has just been deleted, so the next call succeeds.
 		return fail(fmt.Errorf("it exists already, but: %w", getErr))
 	}
 	if ours, _ := owner.controls(existing); !ours {
@@ -69,13 +69,13 @@ func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Cr
 	return existing, nil
 }
 
-// TakenError says that an object could not be created because one that is not the owner's has its name. Trying again is
-// useless until somebody removes the object, or, if it has no controller, adopts it (see [Claim]).
+// TakenError says that an object could not be created because another one, which the owner does not control, has its
+// name. A retry is useless until that object is removed or, if it has no controller, adopted (see [Claim]).
 type TakenError struct {
 	Key        informer.Key
 	Owner      string
-	Controller *metav1.OwnerReference // of the object that is there; nil if it has none
-	Err        error                  // of the server: AlreadyExists
+	Controller *metav1.OwnerReference // of the object with that name; nil if it has none
+	Err        error                  // the server's: AlreadyExists
 }
 
 func (e *TakenError) Error() string {

@@ -1,4 +1,48 @@
-// Package objects has what most Reconcilers do to objects: set conditions, write a status, finalize, claim, create and
-// apply. The loop (package reconcile) does not need it, and it does not need the loop: each function is called with a
-// context and a client, and sends its requests with both.
+// Package objects has helpers for what most Reconcilers do to objects: set conditions, write a status, hold an object
+// back until something is cleaned up, claim and create what an object owns, apply. It does not use the loop of package
+// reconcile, and works without it: each function takes a context and a client, and makes all of its requests with them.
+//
+//	mine, err := objects.Claim(ctx, owner, pods, candidates, wanted)
+//	_, err = objects.UpdateStatus(ctx, clientset.AppsV1().ReplicaSets(rs.Namespace), rs, setStatus)
+//
+// # What is promised
+//
+// Every helper may be called again, after an error, a timeout or a restart: it finds what the last call has done. None
+// changes an object that it was given, which may come from a cache. None retries by itself, except [UpdateStatus],
+// once, after a conflict. When ctx ends, the request under way fails, and the error wraps what the client returned.
+//
+//	helper         sends                                                            sends nothing if
+//	SetCondition   nothing; FindCondition, RemoveCondition, ConditionTrue neither
+//	UpdateStatus   PUT of the status; after a conflict GET and one more PUT         the status is right already
+//	Finalize       PATCH of metadata.finalizers                                     the finalizer is as it should be
+//	Claim          GET of the owner, once, before the first adoption;               labels and references agree
+//	               PATCH of metadata.ownerReferences for each candidate
+//	CreateOwned    POST; GET if the name is taken
+//	Apply          PATCH, a server-side apply
+//	ApplyChanges   PATCH, a server-side apply                                       the fields are as applied before
+//	SlowStart      what its function sends, in batches that double
+//
+// A JSON patch of Finalize or Claim holds only for the object, by UID, and the list that were seen: it never changes a
+// namesake, or undoes what another client has written to the list.
+//
+// # Rights
+//
+// What a Role has to grant, beside what the informers need (get, list, watch):
+//
+//	helper                resource                         verbs
+//	UpdateStatus          the object's                     get
+//	                      its subresource status           update
+//	Finalize              the object's                     patch
+//	Claim                 the candidates'                  patch
+//	                      the owner's                      get
+//	CreateOwned           the child's                      create, get
+//	Apply, ApplyChanges   the object's, or its status      patch, and create if it may be missing
+//
+// Where the admission plugin OwnerReferencesPermissionEnforcement is on, Claim and CreateOwned also need update on the
+// owner's subresource finalizers.
+//
+// # Reading order
+//
+// clients.go (what the helpers need of a client), conditions.go, status.go, finalizer.go, owner.go with claim.go and
+// create.go, apply.go, slowstart.go.
 package objects

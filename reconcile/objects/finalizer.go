@@ -13,32 +13,30 @@ import (
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
-// Finalize ties something outside of the cluster to an object, so that it is cleaned up before the object goes. It is
-// called at the beginning of every Reconcile:
+// Finalize ties something outside of the cluster to an object: it is cleaned up before the object goes. Call it at the
+// beginning of every Reconcile:
 //
-//	bucket, alive, err := objects.Finalize(ctx, client, bucket, "example.com/bucket", func(ctx context.Context) (bool, error) {
-//		return true, cloud.Delete(ctx, bucket.Spec.Name)
-//	})
+//	bucket, alive, err := objects.Finalize(ctx, client, bucket, "example.com/bucket",
+//		func(ctx context.Context) (bool, error) { return true, cloud.Delete(ctx, bucket.Spec.Name) })
 //	if err != nil || !alive {
 //		return reconcile.Result{}, err
 //	}
-//	// From here on the finalizer is in place: make the bucket.
+//	// From here on the finalizer is in place: create the bucket.
 //
-// While the object lives, Finalize sees to it that it has the finalizer, by a write of its own if need be, and returns
-// true with the object as it is then. So whatever is made afterwards cannot outlive the object. Once the object is
-// being deleted, Finalize returns false. It calls cleanup, as long as the finalizer is there, and removes the finalizer
-// once cleanup has returned true. When cleanup returns false there is more to wait for: the finalizer stays, and the
-// next Reconcile calls cleanup again; bring the key back with Result.RequeueAfter, unless an event will.
+// While the object is not being deleted, Finalize adds the finalizer if it is missing, and returns true and the object
+// as it is then. So nothing that is made afterwards can outlive the object. Once the object is being deleted, Finalize
+// returns false. As long as the finalizer is there it calls cleanup, and removes the finalizer when cleanup returns
+// true. If cleanup returns false, the finalizer stays, and the next Reconcile calls cleanup again: return
+// Result.RequeueAfter, unless an event will bring the key back.
 //
-// cleanup must be idempotent, and succeed if there is nothing to clean up: it is called again after an error of its
-// own, when the finalizer could not be removed, when the process died before that, and when the cache does not show the
-// removal yet.
+// cleanup must be idempotent, and succeed if there is nothing to clean up. It is called again after an error of its
+// own, when the finalizer could not be removed, when the process ended before that, and until the cache shows the
+// removal.
 //
-// A write holds only if the object is the one that was seen and its finalizers are those that were seen; the finalizers
-// of others are never touched. If somebody was faster the error is 422, Invalid, and the key is to be retried; that
-// does not happen when something else in the object has changed. An object that is gone when the finalizer is to be
-// removed is a success; when the finalizer is to be added it is [ErrGone]. The same goes for an unknown outcome, such
-// as a timeout: the next run sees whether the finalizer is there.
+// A write holds only if the object and its finalizers are those that were seen; finalizers of others are never touched.
+// If they have changed the error is 422 Invalid, and the key should be retried; changes of anything else do not matter.
+// If the object is gone when the finalizer is to be removed, that is a success; when it is to be added, the error is
+// [ErrGone]. After a timeout the next call sees whether the finalizer is there.
 func Finalize[T informer.Object](ctx context.Context, client Patcher[T], o T, finalizer string,
 	cleanup func(context.Context) (done bool, err error)) (T, bool, error) {
 	fail := func(format string, args ...any) (T, bool, error) {
@@ -63,14 +61,13 @@ func Finalize[T informer.Object](ctx context.Context, client Patcher[T], o T, fi
 	present := slices.Contains(seen, finalizer)
 	switch deleting := o.GetDeletionTimestamp() != nil; {
 	case deleting && present:
-		// The one case that is left below.
+		// clean up, below
 	case deleting:
 		return o, false, nil
 	case present:
 		return o, true, nil
 	default:
-		// If a deletion has come meanwhile, the server refuses: an object that is being deleted takes no new
-		// finalizers.
+		// The server refuses if the object is being deleted by now: then it takes no new finalizers.
 		marked, err := replaceList(ctx, client, o, "finalizers", seen, append(slices.Clip(seen), finalizer))
 		if err != nil {
 			return fail("add the finalizer %s to %s: %w", finalizer, key, gone(key.Name, err))

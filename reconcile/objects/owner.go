@@ -14,25 +14,26 @@ import (
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
-// Owner is an object that controls others: each of these has an owner reference to it with controller: true, of which
-// an object can have one only. The garbage collector deletes them after their owner, or, because of blockOwnerDeletion,
-// before, if a foreground deletion asks for that.
+// Owner is an object that controls others: each of these has an owner reference to it with controller: true. An object
+// can have only one such reference. The garbage collector deletes the controlled objects after their owner or, if a
+// foreground deletion asks for that, before it (blockOwnerDeletion is set).
 //
-// Make one with [NewOwner], for each Reconcile anew: it is the object as it was seen then. Safe for concurrent use.
+// Make one with [NewOwner] in each Reconcile: it holds the object as it was seen then. Safe for concurrent use.
 type Owner struct {
 	key       informer.Key
 	deleting  bool
 	reference metav1.OwnerReference
 	live      func(context.Context) (metav1.Object, error)
-	mistake   error // reported by those who use the Owner
+	mistake   error // what NewOwner found; Claim and CreateOwned return it
 }
 
-// NewOwner makes the Owner for an object and its kind, which objects from a typed client do not know themselves:
+// NewOwner makes the Owner for an object and its kind. Objects from a typed client do not carry their kind.
 //
-//	owner := objects.NewOwner(clientset.AppsV1().ReplicaSets(rs.Namespace), rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+//	owner := objects.NewOwner(clientset.AppsV1().ReplicaSets(rs.Namespace), rs,
+//		appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 //
-// The client is used by [Claim], to ask the server whether the object still exists. NewOwner returns no error: a
-// mistake, such as an object without a UID, is reported by [Claim] and [CreateOwned].
+// [Claim] uses the client to ask the server whether the object still exists. NewOwner returns no error: [Claim] and
+// [CreateOwned] report a mistake, such as an object without a UID.
 func NewOwner[T informer.Object](client Getter[T], seen T, kind schema.GroupVersionKind) *Owner {
 	switch {
 	case kube.IsNil(seen):
@@ -71,19 +72,19 @@ func (o *Owner) check() error {
 	return o.mistake
 }
 
-// controls reports whether the object is controlled by the owner; taken, whether it is by anybody.
+// controls reports whether the owner controls the object (ours), and whether any owner does (taken).
 func (o *Owner) controls(child metav1.Object) (ours, taken bool) {
 	ref := metav1.GetControllerOfNoCopy(child)
 	return ref != nil && ref.UID == o.uid(), ref != nil
 }
 
-// reaches reports whether the owner can own something in that namespace: its own, or any if it has none itself.
+// reaches reports whether the owner can own objects in that namespace: its own, or any if it is cluster-scoped.
 func (o *Owner) reaches(namespace string) bool {
 	return o.key.Namespace == "" || o.key.Namespace == namespace
 }
 
-// added returns the references with the owner's: in place of one that made it an owner without control, or at the end.
-// Those of others stay.
+// added returns the references with the owner's: instead of one to it without controller: true, or at the end. Other
+// references stay.
 func (o *Owner) added(refs []metav1.OwnerReference) []metav1.OwnerReference {
 	refs = slices.Clone(refs)
 	if i := slices.IndexFunc(refs, o.isReference); i >= 0 {
@@ -100,8 +101,8 @@ func (o *Owner) removed(refs []metav1.OwnerReference) []metav1.OwnerReference {
 
 func (o *Owner) isReference(ref metav1.OwnerReference) bool { return ref.UID == o.uid() }
 
-// confirm asks the server whether the owner is alive.
-func (o *Owner) confirm(ctx context.Context) error {
+// confirmAlive returns nil if the server has the owner, and it is not being deleted.
+func (o *Owner) confirmAlive(ctx context.Context) error {
 	live, err := o.live(ctx)
 	switch {
 	case err != nil:
@@ -113,5 +114,5 @@ func (o *Owner) confirm(ctx context.Context) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("look whether the owner %s is still there: %w", o, err)
+	return fmt.Errorf("check that the owner %s still exists: %w", o, err)
 }

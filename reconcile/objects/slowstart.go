@@ -11,20 +11,20 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// SlowStart makes n calls, numbered from 0, in batches of 1, 2, 4, 8 and so on. The calls of a batch run in parallel;
-// the next batch starts when all of one have returned, and only if all have succeeded. What is wrong with one creation
-// is usually wrong with all of them, a quota or a webhook, and this way a controller that wants to create 500 finds
-// that out with one request, and bothers the server with few.
+// SlowStart makes n calls, numbered from 0, in batches of 1, 2, 4, 8 and so on. The calls of a batch run in parallel.
+// The next batch starts when all calls of one have returned, and only if all have succeeded. If one creation fails,
+// most others would fail for the same reason, such as a quota or a webhook: a controller that wants to create 500
+// objects learns that from one request.
 //
 //	made, err := objects.SlowStart(ctx, missing, func(int) error {
 //		_, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 //		return err
 //	})
 //
-// It returns how many calls have succeeded, and, of those of the last batch that have not, the error of the one with
-// the lowest number, as it is. A call that timed out counts as failed, although what it asked for may have happened.
-// When ctx has ended no batch is started, and the error says so; the calls look after ctx themselves. A call that
-// panics or ends its goroutine is logged with its stack, and has failed.
+// It returns how many calls have succeeded and, if some of the last batch failed, the error of the one with the lowest
+// number, as it is. A call that timed out counts as failed, although its request may have been served. When ctx has
+// ended no further batch starts, and the error wraps the cause; calls under way have to observe ctx themselves. A call
+// that panics or ends its goroutine has failed, and is logged with its stack.
 func SlowStart(ctx context.Context, n int, call func(i int) error) (made int, err error) {
 	switch {
 	case call == nil:
@@ -58,8 +58,7 @@ func SlowStart(ctx context.Context, n int, call func(i int) error) (made int, er
 	return made, nil
 }
 
-// survive makes a call on a goroutine that nobody else watches over, so that its panic does not take the process down,
-// and its end is no success.
+// survive makes a call whose panic must not end the process, and whose Goexit must not count as success.
 func survive(ctx context.Context, err *error, call func() error) {
 	lifecycle.Guard(func() { *err = call() }, func(p *lifecycle.PanicError) {
 		*err = p

@@ -15,23 +15,24 @@ import (
 
 // UpdateStatus writes the status of an object if it has to change, and returns the object as it is then.
 //
-//	_, err := objects.UpdateStatus(ctx, clientset.AppsV1().ReplicaSets(rs.Namespace), rs, func(rs *appsv1.ReplicaSet) error {
-//		rs.Status.Replicas, rs.Status.ObservedGeneration = n, rs.Generation
-//		return nil
-//	})
+//	_, err := objects.UpdateStatus(ctx, clientset.AppsV1().ReplicaSets(rs.Namespace), rs,
+//		func(rs *appsv1.ReplicaSet) error {
+//			rs.Status.Replicas, rs.Status.ObservedGeneration = n, rs.Generation
+//			return nil
+//		})
 //
-// seen is the object that was looked at, usually from a cache; it is not changed. set is given a copy, puts in what the
-// status should be, and leaves the rest alone, which the server would ignore. What it leaves of the status stays:
-// others may have conditions there. If set changes nothing, nothing is sent, and if it returns an error, neither.
+// seen is the object that was reconciled, usually from a cache; it is not changed. set is given a copy and changes its
+// status; the server ignores changes of anything else. Parts of the status that set leaves alone stay, such as the
+// conditions of others. If set changes nothing or returns an error, nothing is sent.
 //
-// The write holds only if the object is still at the version of seen. If it is not, the object is read from the server
-// and set is called once more, for the newest version; so set may be called twice, and must depend on nothing but its
-// argument and what was observed. The generation that it finds there is in both cases that of seen, because that is the
-// one which was acted upon: a status must not claim to be about a spec that nobody has looked at.
+// The write holds only if the object is still at the version of seen. After a conflict UpdateStatus reads the object
+// and calls set again for the newest version. So set may be called twice, and must depend only on its argument and on
+// what was observed. In both calls the argument has the generation of seen, because that is the spec which was
+// reconciled: a status must not claim to be about a spec that was not.
 //
-// If the second write finds another change, the error is a conflict ([apierrors.IsConflict]); coming back after a while
-// is the way on. If the object does not exist any more, or another one has its name, the error is [ErrGone]. After a
-// timeout nobody knows whether the status was written; the next call compares, and writes it if need be.
+// If the second write conflicts, too, the error is a conflict ([apierrors.IsConflict]); retry later. If the object does
+// not exist any more, or another one has its name, the error wraps [ErrGone]. After a timeout it is unknown whether the
+// status was written; the next call compares, and writes it if needed.
 func UpdateStatus[T informer.Object](ctx context.Context, client StatusUpdater[T], seen T, set func(T) error) (T,
 	error) {
 	var none T
@@ -47,7 +48,8 @@ func UpdateStatus[T informer.Object](ctx context.Context, client StatusUpdater[T
 		return none, fmt.Errorf("update the status of %s: %w", informer.KeyOf(seen), err)
 	}
 	if seen.GetResourceVersion() == "" {
-		return fail(errNotRead("the object", "resourceVersion")) // a write would overwrite whatever is there, unseen
+		return fail(errors.New("the object has no resourceVersion, so it was not read from a server, and the " +
+			"write would overwrite a status that was not seen"))
 	}
 
 	newest := seen
