@@ -48,6 +48,12 @@ type Patcher[T informer.Object] interface {
 // it another object under the same name. The cache will show that soon, so there is nothing to retry.
 var ErrGone = errors.New("the object is gone")
 
+// errNotRead is the error for an object that lacks what every server gives it: "UID" or "resourceVersion".
+func errNotRead(object, lacks string) error {
+	return fmt.Errorf("%s has no %[2]s, so it was not read from a server; client-go's fake clients give none: a test "+
+		"that uses one sets the %[2]s itself", object, lacks)
+}
+
 // gone marks an error that says that the object of that name does not exist. A server also answers 404 if it does not
 // know the resource or the subresource, and a proxy if it does not know the server. These do not name the object: they
 // are mistakes that must stay visible.

@@ -48,8 +48,8 @@ func UpdateStatus[T informer.Object](ctx context.Context, client StatusUpdater[T
 		return none, fmt.Errorf("update the status of %s: %w", informer.KeyOf(seen), err)
 	}
 	if seen.GetResourceVersion() == "" {
-		return fail(errors.New("the object has no resourceVersion, so it was not read from a server, and the " +
-			"write would overwrite a status that was not seen"))
+		// A write would overwrite a status that was not seen.
+		return fail(errNotRead("the object", "resourceVersion"))
 	}
 
 	newest := seen
