@@ -33,12 +33,18 @@ import (
 func TestConformance(t *testing.T) {
 	cluster := testcluster.Private(t, testcluster.Options{DisableNode: true}) // a node would act on the pods
 	defineCustomResources(t, cluster.Config())
+	written, agreement := newAgreement(), newAgreement()
 	compare := func(t *testing.T, c conversation, namespace string, p player, collectAfter time.Duration) {
 		want := play(t, cluster.Config(), namespace, p, c.steps)
 		memory := NewServer(t, Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
 			CollectAfter: collectAfter})
+		var requests []sent
+		p.sent = &requests
 		got := play(t, memory.Config(), "in-memory", p, c.steps)
 		require.Equal(t, want, got, "expected is what the real server does, actual what the server in memory does")
+		for _, r := range requests {
+			written.count(r.kind, r.verb, agreed)
+		}
 	}
 	t.Run("controllers", func(t *testing.T) {
 		for _, c := range slices.Concat(corpus, scaleCorpus, strictCorpus, crdCorpus) {
@@ -64,7 +70,6 @@ func TestConformance(t *testing.T) {
 			})
 		}
 	})
-	agreement := newAgreement()
 	t.Run("generated", func(t *testing.T) {
 		for _, kind := range generatedKinds {
 			t.Run(kind.resource, func(t *testing.T) {
@@ -73,7 +78,8 @@ func TestConformance(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("requests that both servers answered alike, and those that the server in memory refused:\n%s", agreement)
+	t.Logf("requests of the corpus that both servers answered alike:\n%s", written)
+	t.Logf("generated requests that both servers answered alike, and those that the server in memory refused:\n%s", agreement)
 }
 
 // shorthand is what the corpus calls a resource.
@@ -113,6 +119,47 @@ type player struct {
 	watches   map[string]*bufio.Reader
 	log       []entry
 	quiet     bool // there are no controllers, so that what they do is compared, too
+	sent      *[]sent
+}
+
+// sent is a request that was sent, as the table of agreement names it.
+type sent struct{ kind, verb string }
+
+// sentOf names a request.
+func sentOf(method, short, contentType string) sent {
+	name, rest, _ := strings.Cut(strings.TrimPrefix(short, "/"), "/")
+	name, query, _ := strings.Cut(name, "?")
+	kind := name
+	if r, ok := shorthand[name]; ok {
+		kind = r.path[strings.LastIndex(r.path, "/")+1:]
+	} else if i := strings.LastIndex(short, "/"); i >= 0 {
+		kind, _, _ = strings.Cut(short[i+1:], "?")
+		rest = ""
+	}
+	object, ofObject, _ := strings.Cut(rest, "?")
+	_, subresource, _ := strings.Cut(object, "/")
+	verb := map[string]string{"POST": "create", "PUT": "update", "GET": "get", "DELETE": "delete"}[method]
+	switch {
+	case contentType == "application/apply-patch+yaml":
+		verb = "apply"
+	case method == "PATCH":
+		verb = strings.TrimSuffix(strings.TrimPrefix(contentType, "application/"), "-patch+json") + " patch"
+		verb = strings.ReplaceAll(strings.ReplaceAll(verb, "strategic-merge", "strategic"), "json ", "JSON ")
+	case method == "GET" && strings.Contains(query+ofObject, "watch=true"):
+		verb = "watch"
+	case method == "GET" && object == "":
+		verb = "list"
+	case method == "DELETE" && object == "":
+		verb = "delete collection"
+	}
+	switch subresource {
+	case "":
+	case "scale":
+		verb = "scale"
+	default:
+		verb += " " + subresource
+	}
+	return sent{kind, verb}
 }
 
 // entry is a line of the transcript: what was asked, and what came back.
@@ -174,6 +221,9 @@ func (p *player) fill(s string) string {
 }
 
 func (p *player) do(ctx context.Context, method, short, contentType, accept, body string) *http.Response {
+	if p.sent != nil {
+		*p.sent = append(*p.sent, sentOf(method, short, contentType))
+	}
 	req, err := http.NewRequestWithContext(ctx, method, p.fill(p.path(short)), strings.NewReader(p.fill(body)))
 	require.NoError(p.t, err)
 	if body == "" {
