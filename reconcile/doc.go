@@ -140,11 +140,11 @@
 //     nothing, and [Wrote] and [Deleted] return an error, since the ctx is not that of a call by the loop. So the test
 //     itself waits, before the next call, until the cache shows what this one wrote: by synctest.Wait in a bubble, or
 //     by the informer's WaitUntil.
-//   - The server in memory, reconciletest.NewServer, answers as a real server does, with conflicts, defaults, server-side
-//     apply, garbage collection and the rights of your manifests, or says that it does not model what was asked for. The
-//     whole loop runs against it, as in main, in the time of a testing/synctest bubble; and the test decides which
-//     request fails, and how, which watch is late, and when the process dies. This is where a controller shows that it
-//     is level-triggered and idempotent.
+//   - The server in memory, reconciletest.NewServer, answers as a real server does, with conflicts, defaults,
+//     server-side apply, garbage collection and the rights of your manifests, or says that it does not model what was
+//     asked for. The whole loop runs against it, as in main, in the time of a testing/synctest bubble; and the test
+//     decides which request fails, and how, which watch is late, and when the process dies. This is where a controller
+//     shows that it is level-triggered and idempotent.
 //   - A real control plane, of package reconcile/reconciletest/cluster, runs in real time. It is for what only a real
 //     server does: its other controllers, admission, validation of every field.
 //

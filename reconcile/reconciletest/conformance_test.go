@@ -364,8 +364,10 @@ func apply(short, fields string) step {
 // until repeats a GET until it has that code, which needs others to act; then it is written down.
 func until(code int, short string) step {
 	return func(p *player) {
+		polls := *p
+		polls.sent = nil // how many it takes says nothing
 		require.Eventually(p.t, func() bool {
-			resp := p.do(p.t.Context(), "GET", short, "application/json", "application/json", "")
+			resp := polls.do(p.t.Context(), "GET", short, "application/json", "application/json", "")
 			resp.Body.Close()
 			return resp.StatusCode == code
 		}, time.Minute, 20*time.Millisecond, "GET %s is %d", short, code)
