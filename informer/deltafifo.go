@@ -16,10 +16,10 @@ type delta[T any] struct {
 	invalid error
 	// unseen marks a deletion that came without the object's last state. The value is not set.
 	unseen bool
-	// changed marks a state that a watch has told of as a change, not as a part of a list.
+	// changed marks a state that a watch has sent as a change, not as a part of a list.
 	changed bool
-	// repeated marks a state, changed or not, without a new version: it is one of the state that the store held when
-	// this was received, and of no later one.
+	// repeated marks a state that has the version which the store held when it was received. If the store holds another
+	// version by now, this state is older.
 	repeated bool
 	// epoch is the number of the list that was the latest to begin when this was received.
 	epoch uint64
@@ -39,45 +39,44 @@ type pending[T any] struct {
 	alive bool
 }
 
-// endsAt reports whether the last of it is a live state of that version.
+// endsAt reports whether the last step is a live state of that version.
 func (p *pending[T]) endsAt(resourceVersion string) bool {
 	return p.alive && p.live.resourceVersion == resourceVersion
 }
 
 // deltaFIFO is the buffer between the reflector, which must keep reading so that the server does not close its watch,
 // and the store. It keeps the keys in the order of their first pending step, merges the steps of each (see [pending]),
-// and is emptied whole: its size is bounded by the number of keys, not by how long nobody has popped.
+// and is emptied whole: its size is bounded by the number of keys, not by how long the store has been busy.
 //
 // While a handler wants every change (see HandlerOptions.Every) nothing is merged: the steps stay as they came, and
-// their number is bounded by nothing but how fast the store is.
+// only the speed of the store bounds their number.
 //
 // Lists end and bookmarks arrive in the same order as the deltas around them. They have no key, so they travel as the
 // state of the batch: sweep, complete and resourceVersion say what is true once all of the batch's deltas have been
 // applied.
 type deltaFIFO[T any] struct {
-	mu sync.Mutex
-
-	// Guarded by mu. The steps of key k are steps[places[k]], in the order of the keys' first steps. They stand in
-	// place, and their array is used again: an allocation for each step was a third of what an update costs.
-	steps  []pending[T]
-	places map[Key]int
-	// Guarded by mu. If steps are not merged, several may be of one key: then places tells the latest. Between two of
-	// them there is a cut, which is the number of the steps before it.
-	cuts []int
-	// Guarded by mu. The rest of the next batch.
-	resourceVersion          string
-	sweep, complete, rewound uint64
-	spare                    []delta[T] // empty: the array of the batch before
-	small                    int        // batches in a row that needed little of the room that there is
-	dropped                  bool       // nothing is added any more
-
-	// filled is true if there may be something to pop; then ready, which the FIFOs of all list-watches share, holds a
-	// token, or its receiver is about to look.
-	filled atomic.Bool
-	ready  chan<- struct{}
-
-	// every, which the FIFOs of all list-watches share, is true while somebody wants each step.
+	// These never change. The FIFOs of all list-watches share them. ready holds a token whenever there may be something
+	// in one of them; every is true while a handler wants each step.
+	ready chan<- struct{}
 	every *atomic.Bool
+
+	// filled is true if there may be something to pop; then ready holds a token, or its receiver is about to look.
+	filled atomic.Bool
+
+	mu sync.Mutex
+	// Guarded by mu. The steps of key k are steps[positions[k]], in the order of the keys' first steps. The array is
+	// used again: an allocation for each step was a third of what an update costs.
+	steps     []pending[T]
+	positions map[Key]int
+	// Guarded by mu. If steps are not merged, several may be of one key: then positions tells the latest. Between two of
+	// them there is a cut, which is the number of the steps before it.
+	cuts    []int
+	outcome // Guarded by mu: that of the next batch.
+	// Guarded by mu. spare is the array of the batch before, empty; small counts batches in a row that needed little of
+	// the room that there is. Once dropped is true, nothing is added any more.
+	spare   []delta[T]
+	small   int
+	dropped bool
 }
 
 // batch is everything that was in the FIFO at once.
@@ -85,33 +84,38 @@ type batch[T any] struct {
 	deltas []delta[T]
 	// cuts are numbers of deltas, rising. Between two of them no key has more than a deletion and a live state that
 	// follows it.
-	cuts  []int
-	taken int // by next
-	// resourceVersion, unless empty, is the version that the store has reached once deltas are applied.
+	cuts []int
+	done int // how many deltas next has returned
+	outcome
+}
+
+// outcome is what becomes true once the deltas of a batch are applied. Each field may be zero, and then says nothing.
+type outcome struct {
+	// resourceVersion is the version that the store has reached.
 	resourceVersion string
-	// sweep, unless zero, is the epoch of a list that came to its end: what the store holds from an older epoch is no
-	// longer on the server.
+	// sweep is the epoch of a list that came to its end: what the store holds from an older epoch is no longer on the
+	// server.
 	sweep uint64
-	// complete, unless zero, is the epoch of a list that has been added as a whole.
+	// complete is the epoch of a list that has been added as a whole.
 	complete uint64
-	// rewound, unless zero, is the epoch of a list of a cluster that has gone back in time: its versions, and those of
-	// what followed, are not to be compared with those from before.
+	// rewound is the epoch of a list of a cluster that has gone back in time: its versions, and those of what followed,
+	// cannot be compared with those from before. It is true before the deltas are applied.
 	rewound uint64
 }
 
-// next takes up to n more of the deltas, and none from behind the next cut. It returns none when there are no more.
+// next returns up to n more of the deltas, and none from behind the next cut. It returns none when there are no more.
 func (b *batch[T]) next(n int) []delta[T] {
-	end := min(b.taken+n, len(b.deltas))
+	end := min(b.done+n, len(b.deltas))
 	if len(b.cuts) > 0 && b.cuts[0] <= end {
 		end, b.cuts = b.cuts[0], b.cuts[1:]
 	}
-	some := b.deltas[b.taken:end]
-	b.taken = end
+	some := b.deltas[b.done:end]
+	b.done = end
 	return some
 }
 
 func newDeltaFIFO[T any](ready chan<- struct{}, every *atomic.Bool) *deltaFIFO[T] {
-	return &deltaFIFO[T]{places: make(map[Key]int), ready: ready, every: every}
+	return &deltaFIFO[T]{positions: make(map[Key]int), ready: ready, every: every}
 }
 
 // add appends a step to the history of its key. With reached, everything up to that version has then been added.
@@ -124,24 +128,24 @@ func (f *deltaFIFO[T]) add(d delta[T], reached string) {
 	if reached != "" {
 		f.resourceVersion = reached
 	}
-	place, queued := f.places[d.key]
-	if queued && d.repeated && !f.steps[place].endsAt(d.resourceVersion) { // what waits is later
+	position, queued := f.positions[d.key]
+	if queued && d.repeated && !f.steps[position].endsAt(d.resourceVersion) { // what waits is later
 		f.mu.Unlock()
 		f.signal()
 		return
 	}
 	if queued && f.every.Load() {
-		if len(f.cuts) == 0 || place >= f.cuts[len(f.cuts)-1] {
+		if len(f.cuts) == 0 || position >= f.cuts[len(f.cuts)-1] {
 			f.cuts = append(f.cuts, len(f.steps))
 		}
 		queued = false
 	}
 	if !queued {
-		place = len(f.steps)
-		f.places[d.key] = place
+		position = len(f.steps)
+		f.positions[d.key] = position
 		f.steps = append(f.steps, pending[T]{})
 	}
-	switch p := &f.steps[place]; {
+	switch p := &f.steps[position]; {
 	case !d.deleted:
 		d.repeated = d.repeated && (p.live.repeated || !queued)
 		d.changed = d.changed || p.live.changed
@@ -198,16 +202,15 @@ func (f *deltaFIFO[T]) signal() {
 	}
 }
 
-// pop empties the FIFO, or returns false if there is nothing in it. It does not wait: receive from ready first. The
-// batch is to be given back to applied.
+// pop empties the FIFO, or returns false if there is nothing in it. It does not wait: receive from ready first. Give the
+// batch back with applied.
 func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	if !f.filled.Swap(false) {
 		return batch[T]{}, false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := batch[T]{resourceVersion: f.resourceVersion, sweep: f.sweep, complete: f.complete, rewound: f.rewound,
-		deltas: slices.Grow(f.spare, len(f.steps))}
+	b := batch[T]{outcome: f.outcome, deltas: slices.Grow(f.spare, len(f.steps))}
 	cuts := f.cuts // of the steps; they become those of the deltas
 	for i := range f.steps {
 		if len(cuts) > 0 && cuts[0] == i {
@@ -221,26 +224,24 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 			b.deltas = append(b.deltas, p.live)
 		}
 	}
-	// A map keeps the buckets of its largest size for ever, so one that a first list has blown up is let go, and so are
-	// the arrays. What a burst has blown up is used again, as long as there are more of the kind: until nothing comes
-	// but a bookmark, or little for a while.
+	// A map keeps the buckets of its largest size for ever, so the map of a first list is dropped, and so are the arrays.
+	// Those of a burst are used again as long as more bursts come: until a batch is empty, or many in a row are small.
 	n := len(f.steps)
 	if f.small++; n >= cap(f.steps)/4 || cap(f.steps) <= leastSpare {
 		f.small = 0
 	}
 	if n > mostSpare || f.small == mostSmall || n == 0 && f.small > 0 {
-		f.places, f.steps, f.small = make(map[Key]int), nil, 0
+		f.positions, f.steps, f.small = make(map[Key]int), nil, 0
 	}
-	clear(f.places)
+	clear(f.positions)
 	clear(f.steps) // or they would keep objects alive
-	f.steps, f.cuts, f.spare = f.steps[:0], nil, nil
-	f.resourceVersion, f.sweep, f.complete, f.rewound = "", 0, 0, 0
+	f.steps, f.cuts, f.spare, f.outcome = f.steps[:0], nil, nil, outcome{}
 	return b, true
 }
 
-// Memory for so many steps is always kept, for more than so many it never is, and for a number in between it is kept
-// until so many batches in a row have needed little of it: a burst has small ones, too, and to grow anew each time was
-// a twentieth of all that it allocated.
+// Memory for leastSpare steps is always kept, for more than mostSpare never, and for a number in between until mostSmall
+// batches in a row have needed little of it: a burst has small ones, too, and growing anew each time was a twentieth of
+// all that it allocated.
 const leastSpare, mostSpare, mostSmall = 512, 1024, 64
 
 // applied says that a batch is in the store, or dropped.

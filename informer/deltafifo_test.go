@@ -33,7 +33,7 @@ func fifoScript(t *testing.T, script []byte) {
 		key := Key{Namespace: "default", Name: string(rune('a' + op%3))}
 		held, exists := truth[key]
 		queued := func() {
-			if _, waiting := theListWatch(inf).fifo.places[key]; !waiting {
+			if _, waiting := theListWatch(inf).fifo.positions[key]; !waiting {
 				order = append(order, key)
 			}
 		}
@@ -77,7 +77,7 @@ func fifoScript(t *testing.T, script []byte) {
 			}
 			epoch++
 			for k, p := range truth {
-				if _, waiting := theListWatch(inf).fifo.places[k]; !waiting {
+				if _, waiting := theListWatch(inf).fifo.positions[k]; !waiting {
 					order = append(order, k)
 				}
 				theListWatch(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, false, 0,
