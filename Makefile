@@ -46,17 +46,17 @@ test-rest: build
 	cd reconcile/reconciletest/cel && $(TEST) ./...
 	cd internal/controllerruntime && $(TEST) ./...
 test-controlplane:
-	cd internal/controlplane && $(TEST) $(RACE) -timeout 5m ./plane ./supervisor
+	cd internal/controlplane && $(TEST) $(RACE) -timeout 5m ./plane ./supervisor && $(TEST) ./node
 
 # go test shows the output of a package only when its tests are done. Building first shows the progress.
 .PHONY: build
 build:
-	@go run ./reconcile/reconciletest/cluster/build
+	@go run ./reconcile/reconciletest/cluster/assets > /dev/null
 
 .PHONY: race
 race: build ## all tests with the race detector
 	$(TEST) -race -timeout 30m $(LIBRARY) $(REST)
-	cd internal/controlplane && $(TEST) -race -timeout 5m ./plane ./supervisor
+	cd internal/controlplane && $(TEST) -race -timeout 5m ./plane ./supervisor ./node
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (20s)
@@ -91,15 +91,15 @@ lint: ## gofmt, go vet (also as on macOS and Windows), staticcheck
 	GOOS=darwin go vet $(LIBRARY)
 	GOOS=windows go vet $(LIBRARY)
 	go tool -modfile=internal/tools/go.mod staticcheck ./...
-	cd internal/controlplane && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./plane ./supervisor
+	cd internal/controlplane && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./plane ./supervisor ./node
 	cd internal/tools && go vet ./... && go tool staticcheck ./...
 	cd internal/bench && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	cd internal/controllerruntime && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	cd reconcile/reconciletest/cel && go vet ./... && go tool -modfile=../../../internal/tools/go.mod staticcheck ./...
 
 .PHONY: controlplane
-controlplane: build ## a control plane with a node stand-in, for kubectl; Ctrl-C ends it; ARGS="--kubeconfig PATH"
-	@exec .build/controlplane up --node-standin .build/standin $(ARGS)
+controlplane: ## a control plane with a node stand-in and no ReplicaSet controller, for kubectl; Ctrl-C ends it; ARGS="--kubeconfig PATH"
+	@programs=$$(go run ./reconcile/reconciletest/cluster/assets) && exec $$programs/controlplane up --controllers='*,-replicaset-controller' $(ARGS)
 
 .PHONY: clean
 clean: ## remove what was built

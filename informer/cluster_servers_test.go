@@ -1,8 +1,8 @@
 package informer
 
 import (
-	"context"
 	"errors"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -22,10 +22,10 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 	// A client finds out by itself that its connection is dead; by default that takes 45 seconds.
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1")
 	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "1")
-	cluster := testcluster.Private(t, testcluster.Options{DisableNode: true})
+	cluster := testcluster.New(t, testcluster.Options{DisableNode: true})
 	first := cluster.Config()
-	etcd := netproxy.New(t, "unix", cluster.EtcdSocket())
-	process, second := cluster.RunAPIServer(t, "second", etcd.Address())
+	etcd := netproxy.New(t, "unix", filepath.Join(cluster.Dir(), "etcd", "client"))
+	process, second := runAPIServer(t, cluster, "second", etcd.Address())
 	tenantIn := func(t *testing.T) (tenant, string) {
 		namespace := cluster.Namespace(t)
 		tn := tenant{t, kubernetes.NewForConfigOrDie(first).CoreV1().Pods(namespace)}
@@ -168,9 +168,7 @@ func TestBesideAnAPIServerThatIsWell(t *testing.T) {
 		disturb(tn)
 		_, err := process.Restart(t.Context())
 		require.NoError(t, err)
-		ready, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		require.NoError(t, cluster.AwaitAPIServer(ready, second))
+		awaitAPIServer(t, second)
 		agree(t, followers, tn.pods)
 		toldOnly(t, followers, "Updated changes", "Deleted goes unknown", "Deleted replaced unknown", "Added comes",
 			"Added replaced")

@@ -506,7 +506,7 @@ func TestChaos(t *testing.T) {
 	if soak() {
 		length = 10 * time.Minute
 	}
-	cluster := testcluster.Private(t, testcluster.Options{DisableNode: true})
+	cluster := testcluster.New(t, testcluster.Options{DisableNode: true})
 	g := newGroup(t, cluster, true, "thermostat", "thermostat", "thermostat")
 	g.await(func(*member) bool { return true }, time.Minute)
 	did := g.disturb(length, func(m *member, r *rand.Rand) string {

@@ -269,7 +269,7 @@ func (c *crew) revive() {
 
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	cluster := testcluster.Private(t)
+	cluster := testcluster.New(t, withoutBuiltIn)
 	length, sets, size, pause := 50*time.Second, 8, 8, 50*time.Millisecond
 	if soak {
 		length, sets, size = 10*time.Minute, 100, 30
@@ -369,7 +369,7 @@ func TestChaos(t *testing.T) {
 // the chronicle tells. There is no need for any fault.
 func TestChaosWithABrokenController(t *testing.T) {
 	t.Parallel()
-	cluster := testcluster.Shared(t)
+	cluster := shared(t)
 	c, _ := newChaos(t, cluster, 4, 8)
 	chronicle, stop := keepChronicle(t, c.client, c.namespace)
 	stopController := c.controlWith(beLate(200 * time.Millisecond)) // and no TrackWrites

@@ -15,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // These tests run the controller against a real API server. Each has a namespace, a controller and an overseer of its
@@ -24,7 +22,7 @@ import (
 
 func TestPodsAreMadeAndReported(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	rs := w.create("web", 5, func(rs *appsv1.ReplicaSet) {
 		rs.Spec.Template.Annotations = map[string]string{"note": "from the template"}
@@ -56,7 +54,7 @@ func TestPodsAreMadeAndReported(t *testing.T) {
 
 func TestDeletedPodIsReplaced(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	w.create("web", 3)
 	w.settled("web", 3)
@@ -79,7 +77,7 @@ func TestDeletedPodIsReplaced(t *testing.T) {
 
 func TestScale(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	w.create("web", 2)
 	w.settled("web", 2)
@@ -98,7 +96,7 @@ func TestScale(t *testing.T) {
 
 func TestRelabelledPodIsReleased(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	w.create("web", 3)
 	w.settled("web", 3)
@@ -142,7 +140,7 @@ func (w *world) createPod(pod *corev1.Pod) *corev1.Pod {
 
 func TestOrphansAreAdopted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	stop := w.control()
 	before := w.createPod(orphan("before", map[string]string{"app": "web"}))
 	other := w.createPod(orphan("other", map[string]string{"app": "db"}))
@@ -173,7 +171,7 @@ func TestOrphansAreAdopted(t *testing.T) {
 // Two ReplicaSets that want the same pods end up with their number each, and do not take pods from each other.
 func TestOverlappingSelectors(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	for i := range 4 {
 		w.createPod(orphan(fmt.Sprintf("orphan-%d", i), map[string]string{"app": "same"}))
@@ -191,7 +189,7 @@ func TestOverlappingSelectors(t *testing.T) {
 // it.
 func TestFinishedAndTerminatingPods(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	w.create("web", 2, func(rs *appsv1.ReplicaSet) {
 		grace := int64(60)
@@ -219,7 +217,7 @@ func TestFinishedAndTerminatingPods(t *testing.T) {
 
 func TestMinReadySeconds(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	w.create("web", 2, func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = 10 })
 	require.Eventually(t, func() bool { return w.get("web").Status.ReadyReplicas == 2 }, 20*time.Second,
@@ -232,7 +230,7 @@ func TestMinReadySeconds(t *testing.T) {
 // is room.
 func TestQuota(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	_, err := w.client.CoreV1().ResourceQuotas(w.namespace).Create(t.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "q"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}},
@@ -274,7 +272,7 @@ func TestQuota(t *testing.T) {
 // More events than people can read become one.
 func TestManyEventsAreCombined(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	w.create("web", 20)
 	w.settled("web", 20)
@@ -291,7 +289,7 @@ func TestManyEventsAreCombined(t *testing.T) {
 // Where a pod changes hands, both hands notice.
 func TestAPodChangesHands(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	w.create("from", 2)
 	to := w.create("to", 2, func(rs *appsv1.ReplicaSet) {
@@ -314,7 +312,7 @@ func TestAPodChangesHands(t *testing.T) {
 // not its own.
 func TestMadeAnewUnderTheSameName(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	w.create("web", 3)
 	w.settled("web", 3)
@@ -334,7 +332,7 @@ func TestMadeAnewUnderTheSameName(t *testing.T) {
 // A controller that starts while pods are on their way out neither counts them nor waits for them.
 func TestStartedWhilePodsEnd(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	stop := w.control()
 	w.create("web", 5, func(rs *appsv1.ReplicaSet) {
 		grace := int64(60)
@@ -356,7 +354,7 @@ func TestStartedWhilePodsEnd(t *testing.T) {
 // Whoever scales may do it by the scale subresource, and reads there what the controller has reported.
 func TestScaleSubresource(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	w.create("web", 1)
 	w.settled("web", 1)
@@ -378,7 +376,7 @@ func TestScaleSubresource(t *testing.T) {
 // A pod that no node has taken yet is gone the moment it is deleted, without a time on its way out.
 func TestPodsWithoutANode(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	w.create("web", 5, calm)
 	has := func(n int32) {
@@ -409,7 +407,7 @@ func TestTheLongestName(t *testing.T) {
 // A ReplicaSet that is deleted with its pods orphaned leaves them to the next one that wants them.
 func TestOrphanedPodsFindANewOwner(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	w.create("web", 3)
 	w.settled("web", 3)
@@ -438,7 +436,7 @@ func uidsOf(pods []*corev1.Pod) (uids []types.UID) {
 // While the namespace goes, no pod can be made in it; that is not worth an event or a condition.
 func TestNamespaceGoes(t *testing.T) {
 	t.Parallel()
-	cluster := testcluster.Shared(t)
+	cluster := shared(t)
 	w := &world{t: t, cluster: cluster, client: cluster.Client()}
 	var err error
 	w.namespace, err = cluster.CreateNamespace(t.Context(), t.Name())
@@ -457,7 +455,7 @@ func TestNamespaceGoes(t *testing.T) {
 // A controller that is asked to end finishes what it has begun.
 func TestStoppedInMidScale(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	stop := w.control(slowPosts(50 * time.Millisecond))
 	w.create("web", 120)
 	require.Eventually(t, func() bool { return len(w.pods("web")) > 0 }, 20*time.Second, 2*time.Millisecond)
@@ -471,7 +469,7 @@ func TestStoppedInMidScale(t *testing.T) {
 // few.
 func TestKilledInMidScale(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.create("web", 120)
 	killed := 0
 	for made := 0; made < 100; killed++ {

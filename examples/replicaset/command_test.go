@@ -80,7 +80,7 @@ func TestCommandRefusesABadElectionBeforeItAsksAnybody(t *testing.T) {
 
 func TestCommandDoesNotWaitForAServerItDoesNotTrust(t *testing.T) {
 	t.Parallel()
-	trusted := testcluster.Shared(t).Config()
+	trusted := shared(t).Config()
 	trusted.CAData = nil
 	r := runCommand(t, "--kubeconfig", kubeconfigOf(t, trusted))
 	require.Equal(t, 1, r.code)
@@ -158,7 +158,7 @@ func kubeconfigWith(t *testing.T, cluster *testcluster.Cluster, namespace string
 
 func TestCommandNamesMissingRules(t *testing.T) {
 	t.Parallel()
-	cluster := testcluster.Shared(t)
+	cluster := shared(t)
 	namespace := cluster.Namespace(t)
 	for name, c := range map[string]struct {
 		drop func([]rbacv1.PolicyRule) []rbacv1.PolicyRule
@@ -203,7 +203,7 @@ func TestCommandNamesMissingRules(t *testing.T) {
 // lets the lease go.
 func TestCommandWithMinimalRules(t *testing.T) {
 	t.Parallel()
-	cluster := testcluster.Shared(t)
+	cluster := shared(t)
 	w := newWorld(t, cluster)
 	kubeconfig := kubeconfigWith(t, cluster, w.namespace, minimalRules())
 	metricsAddress := freeAddress(t)

@@ -133,7 +133,7 @@ func granted(rules []rbacv1.PolicyRule) (all []string) {
 // for is refused, and each right is used.
 func TestDeployment(t *testing.T) {
 	t.Parallel()
-	cluster := testcluster.Private(t)
+	cluster := testcluster.New(t, withoutBuiltIn)
 	objects := manifests(t)
 	require.NoError(t, cluster.Apply(t.Context(), objects...))
 	bootstrap, err := os.ReadFile("deploy/bootstrap.yaml")
@@ -349,13 +349,13 @@ func TestKindConfig(t *testing.T) {
 	}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(cluster.KubeadmConfigPatches[0]), &patch))
 	require.Equal(t, "ClusterConfiguration", patch.Kind)
-	binary, err := testcluster.BuildControlPlane(t.Context(), t.Output())
+	programs, err := testcluster.Assets(t.Context())
 	require.NoError(t, err)
 	startsWith := func(controllers string) string {
 		// Its API server is not there; but first it looks at what it was told.
 		kubeconfig := kubeconfigOf(t, &rest.Config{Host: "https://127.0.0.1:1"})
-		cmd := exec.CommandContext(t.Context(), binary, "controller-manager", "--secure-port=0", "--leader-elect=false",
-			"--kubeconfig="+kubeconfig, "--controllers="+controllers)
+		cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "kube-controller-manager"), "--secure-port=0",
+			"--leader-elect=false", "--kubeconfig="+kubeconfig, "--controllers="+controllers)
 		output, err := cmd.CombinedOutput()
 		require.Error(t, err)
 		return string(output)

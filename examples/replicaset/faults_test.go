@@ -32,7 +32,7 @@ func (w *world) backTo(before int) {
 // The API server is away for half a minute. What happened just before and just after is made good.
 func TestAPIServerAway(t *testing.T) {
 	t.Parallel()
-	cluster := testcluster.Private(t)
+	cluster := testcluster.New(t, withoutBuiltIn)
 	w := newWorld(t, cluster)
 	w.control()
 	w.create("web", 10)
@@ -62,7 +62,7 @@ func TestAPIServerAway(t *testing.T) {
 // The API server holds its breath: it answers nobody and closes no connection.
 func TestAPIServerFrozen(t *testing.T) {
 	t.Parallel()
-	cluster := testcluster.Private(t)
+	cluster := testcluster.New(t, withoutBuiltIn)
 	w := newWorld(t, cluster)
 	w.control()
 	w.create("web", 10)
@@ -84,7 +84,7 @@ func TestAPIServerFrozen(t *testing.T) {
 // Every watch is cut each second, while pods are deleted and ReplicaSets are scaled.
 func TestWatchesAreCut(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	cutter := &cutter{}
 	w.control(cutter.wrap)
 	names := []string{"a", "b", "c"}
@@ -143,7 +143,7 @@ func TestWatchesAreCut(t *testing.T) {
 // The caches lag behind: nevertheless no pod is made twice.
 func TestWatchesAreLate(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control(beLate(200 * time.Millisecond))
 	w.create("web", 30)
 	w.settled("web", 30)
@@ -159,7 +159,7 @@ func TestWatchesAreLate(t *testing.T) {
 // notices.
 func TestWatchesAreLateForABrokenController(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	stop := w.controlWith(beLate(200 * time.Millisecond))
 	w.create("web", 30)
 	var noted []string
@@ -177,7 +177,7 @@ func TestWatchesAreLateForABrokenController(t *testing.T) {
 // another before a new list has told, so not even these three are made twice.
 func TestCreatesWhoseAnswersAreLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	lossy := &lossy{left: 3}
 	w.controlWith(lossy.wrap, reconcile.TrackWrites)
 	w.create("web", 20)
@@ -192,7 +192,7 @@ func TestManyReplicaSets(t *testing.T) {
 	if soak {
 		sets, pods = 100, 30
 	}
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	names := make([]string, sets)
 	began := time.Now()

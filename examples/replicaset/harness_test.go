@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime/pprof"
 	"strconv"
@@ -36,6 +37,36 @@ func TestMain(m *testing.M) {
 
 // soak is set for the long variants.
 var soak = os.Getenv("THERMOSTAT_SOAK") != ""
+
+// The clusters of these tests leave the work of the ReplicaSet controller to us.
+var withoutBuiltIn = testcluster.Options{Controllers: []string{"*", "-replicaset-controller"}}
+
+var startShared = sync.OnceValues(func() (*testcluster.Cluster, error) {
+	return testcluster.Start(context.Background(), withoutBuiltIn)
+})
+
+// shared returns the cluster of all tests that leave its components alone.
+func shared(t testing.TB) *testcluster.Cluster {
+	t.Helper()
+	cluster, err := startShared()
+	require.NoError(t, err)
+	return cluster
+}
+
+// runBuiltIn runs the built-in ReplicaSet controller in a process of its own, with these flags added to its command
+// line.
+func runBuiltIn(t testing.TB, cluster *testcluster.Cluster, name string, flags ...string) *testcluster.Process {
+	t.Helper()
+	programs, err := testcluster.Assets(t.Context())
+	require.NoError(t, err)
+	p, err := cluster.Run(t.Context(), testcluster.Command{
+		Name: name, Path: filepath.Join(programs, "kube-controller-manager"),
+		Args: append([]string{"--kubeconfig=" + cluster.Kubeconfig(), "--controllers=replicaset-controller",
+			"--leader-elect=false", "--secure-port=0"}, flags...),
+	})
+	require.NoError(t, err)
+	return p
+}
 
 // world is a namespace with a controller at work in it, and somebody who keeps an eye on it.
 type world struct {

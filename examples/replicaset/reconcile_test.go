@@ -20,7 +20,6 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
-	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // These tests call Reconcile themselves, once at a time, against a real API server, and look at the requests that it
@@ -35,7 +34,7 @@ type stepper struct {
 }
 
 func newStepper(t *testing.T, answer func(request) *http.Response) *stepper {
-	cluster := testcluster.Shared(t)
+	cluster := shared(t)
 	w := newWorld(t, cluster)
 	cfg := cluster.Config()
 	s := &stepper{world: w, tap: &tap{answer: answer}, events: record.NewFakeRecorder(10_000)}

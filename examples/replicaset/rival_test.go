@@ -53,10 +53,9 @@ func TestRival(t *testing.T) {
 // ends and says what to do.
 func TestCommandEndsWhenTheBuiltInControllerIsAtWorkToo(t *testing.T) {
 	t.Parallel()
-	cluster := testcluster.Private(t)
+	cluster := testcluster.New(t, withoutBuiltIn)
 	w := newWorld(t, cluster)
-	builtIn, err := cluster.RunControllers(t.Context(), "built-in", []string{"replicaset-controller"})
-	require.NoError(t, err)
+	builtIn := runBuiltIn(t, cluster, "built-in")
 	w.create("web", 3)
 	w.settled("web", 3)
 	require.NoError(t, builtIn.Kill(t.Context()))
@@ -76,8 +75,7 @@ func TestCommandEndsWhenTheBuiltInControllerIsAtWorkToo(t *testing.T) {
 	case <-time.After(time.Second):
 	}
 
-	_, err = cluster.RunControllers(t.Context(), "built-in-again", []string{"replicaset-controller"})
-	require.NoError(t, err)
+	runBuiltIn(t, cluster, "built-in-again")
 	w.overseer.allow("web", 100) // this is what comes of two at work
 	for n := 5; ; n++ {
 		w.scaleFreely("web", int32(n%7))

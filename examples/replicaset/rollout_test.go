@@ -14,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
-
-	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // These tests put Kubernetes' own Deployment controller on top: it works with nothing but the ReplicaSets' numbers and
@@ -40,7 +38,7 @@ type rollout struct {
 
 // newRollout creates the Deployment and waits until it is complete.
 func newRollout(t *testing.T, replicas, surge, unavailable int) *rollout {
-	w := newWorld(t, testcluster.Shared(t))
+	w := newWorld(t, shared(t))
 	w.control()
 	r := &rollout{world: w, deployment: "web", replicas: map[types.UID]int{}, available: map[types.UID]bool{},
 		most: replicas}

@@ -51,10 +51,8 @@ func (s *sideBySide) ours(name string) *testcluster.Process {
 }
 
 func (s *sideBySide) builtIn(name string) *testcluster.Process {
-	p, err := s.cluster.RunControllers(s.t.Context(), name, []string{"replicaset-controller"},
-		"--kubeconfig="+s.gateway.kubeconfig, "--concurrent-replicaset-syncs=5", "--kube-api-qps=500",
-		"--kube-api-burst=1000")
-	require.NoError(s.t, err)
+	p := runBuiltIn(s.t, s.cluster, name, "--kubeconfig="+s.gateway.kubeconfig, "--concurrent-replicaset-syncs=5",
+		"--kube-api-qps=500", "--kube-api-burst=1000")
 	s.t.Cleanup(func() { _ = p.Kill(context.Background()) }) // see startCommand
 	return p
 }
@@ -223,7 +221,7 @@ var contenders = []struct {
 // This is the small form of BenchmarkReplicaSets, and holds what does not depend on the clock. How many changes of its
 // pods one status tells of is a matter of luck in it, and on a busy machine.
 func TestSideBySideWithTheBuiltInController(t *testing.T) {
-	cluster := testcluster.Private(t)
+	cluster := testcluster.New(t, withoutBuiltIn)
 	s := &sideBySide{t: t, cluster: cluster, gateway: newGateway(t, cluster.Config()), sets: 10, pods: 10,
 		deletions: 20}
 	requests := map[string]map[string]int{}
@@ -244,7 +242,7 @@ func BenchmarkReplicaSets(b *testing.B) {
 	for _, c := range contenders {
 		b.Run(c.name, func(b *testing.B) {
 			for range b.N {
-				cluster := testcluster.Private(b)
+				cluster := testcluster.New(b, withoutBuiltIn)
 				s := &sideBySide{t: b, cluster: cluster, gateway: newGateway(b, cluster.Config()), sets: 100, pods: 30,
 					deletions: 200}
 				done := s.round(c.name, c.start)

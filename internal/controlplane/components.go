@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
@@ -27,6 +28,12 @@ func runControllerManager(args []string) int {
 func runCommand(command *cobra.Command, args []string) int {
 	command.SetArgs(args)
 	return cli.Run(command)
+}
+
+// runPlainEtcd is the etcd that everybody knows, with all its flags.
+func runPlainEtcd([]string) int {
+	etcdmain.Main(os.Args) // exits by itself
+	return 0
 }
 
 // runEtcd runs a one-member etcd in the folder args[0] until SIGTERM or SIGINT. It listens on sockets in that folder

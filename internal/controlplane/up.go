@@ -25,7 +25,8 @@ func runUp(args []string) int {
 	flags := flag.NewFlagSet("controlplane up", flag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "",
 		"write the administrator's kubeconfig to this `path` (default: in the data folder)")
-	node := flags.String("node-standin", "", "run this `binary` in place of a node")
+	controllers := flags.String("controllers", "*",
+		"which controllers of kube-controller-manager run, as its flag of this name takes them")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -34,14 +35,14 @@ func runUp(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := up(ctx, *kubeconfig, *node); err != nil {
+	if err := up(ctx, *kubeconfig, strings.Split(*controllers, ",")); err != nil {
 		fmt.Fprintln(os.Stderr, "controlplane up:", err)
 		return 1
 	}
 	return 0
 }
 
-func up(ctx context.Context, kubeconfig, node string) (err error) {
+func up(ctx context.Context, kubeconfig string, controllers []string) (err error) {
 	if kubeconfig != "" {
 		if kubeconfig, err = filepath.Abs(kubeconfig); err != nil {
 			return err
@@ -57,7 +58,7 @@ func up(ctx context.Context, kubeconfig, node string) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 
-	cluster, err := s.call(ctx, supervisor.Request{Op: "up"})
+	cluster, err := s.call(ctx, supervisor.Request{Op: "up", Controllers: controllers})
 	if err != nil {
 		return interrupted(ctx, err)
 	}
@@ -73,14 +74,13 @@ func up(ctx context.Context, kubeconfig, node string) (err error) {
 		}
 		defer os.Remove(kubeconfig)
 	}
-	if node != "" {
-		if node, err = filepath.Abs(node); err != nil {
-			return err
-		}
-		command := []string{node, "--kubeconfig", cluster.Kubeconfig}
-		if _, err := s.call(ctx, supervisor.Request{Op: "start", Name: "node", Command: command}); err != nil {
-			return interrupted(ctx, err)
-		}
+	binary, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find the own binary: %w", err)
+	}
+	command := []string{binary, "node", "--kubeconfig", cluster.Kubeconfig}
+	if _, err := s.call(ctx, supervisor.Request{Op: "start", Name: "node", Command: command}); err != nil {
+		return interrupted(ctx, err)
 	}
 	fmt.Printf(`The control plane is ready after %.1f s, at %s. To use it:
 
@@ -106,7 +106,7 @@ Logs are in %s. Ctrl-C ends the control plane and removes all its files.
 	}
 }
 
-// ours refuses to write over a kubeconfig that somebody else wrote: a slip of the hand must not cost anybody their
+// ours refuses to write over a kubeconfig that another program wrote: a typing error must not cost a person their
 // clusters.
 func ours(path string) error {
 	content, err := os.ReadFile(path)

@@ -17,10 +17,13 @@ import (
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
+// withoutBuiltIn leaves the work of the ReplicaSet controller to ours.
+var withoutBuiltIn = testcluster.Options{Controllers: []string{"*", "-replicaset-controller"}}
+
 // The demo in a cluster, where this test is the kubelet of the controller's pods: it starts a process for each, and
 // ends it when the pod is deleted.
 func TestDemoInACluster(t *testing.T) {
-	cluster := testcluster.Private(t)
+	cluster := testcluster.New(t, withoutBuiltIn)
 	kustomize, err := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../tools/go.mod", "-n",
 		"kustomize").Output()
 	require.NoError(t, err)
@@ -96,7 +99,7 @@ func beKubelet(ctx context.Context, cluster *testcluster.Cluster, binary string)
 
 // Without the controller the demo says what is missing.
 func TestDemoInAClusterWithoutTheController(t *testing.T) {
-	cluster := testcluster.Shared(t)
+	cluster := testcluster.New(t, withoutBuiltIn)
 	say := &narrator{out: &bytes.Buffer{}}
 	s := &inCluster{narrator: say, kubeconfig: cluster.Kubeconfig()}
 	err := run(t.Context(), say, s, false)

@@ -31,7 +31,7 @@ import (
 // what watches bring. The first part is about what the garbage collector does, among others; for the others there are
 // no controllers on the real server, since there are none in memory.
 func TestConformance(t *testing.T) {
-	cluster := testcluster.Private(t, testcluster.Options{DisableNode: true}) // a node would act on the pods
+	cluster := testcluster.New(t, testcluster.Options{DisableNode: true}) // a node would act on the pods
 	defineCustomResources(t, cluster.Config())
 	written, agreement := newAgreement(), newAgreement()
 	compare := func(t *testing.T, c conversation, namespace string, p player, collectAfter time.Duration) {

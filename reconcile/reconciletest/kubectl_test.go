@@ -45,16 +45,16 @@ type kubectl struct {
 }
 
 func newKubectl(t *testing.T, server string) kubectl {
-	binary, err := testcluster.BuildControlPlane(t.Context(), os.Stderr)
+	programs, err := testcluster.Assets(t.Context())
 	require.NoError(t, err)
-	return kubectl{binary, server, t.TempDir()}
+	return kubectl{filepath.Join(programs, "kubectl"), server, t.TempDir()}
 }
 
 func (k kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(
 		ctx,
 		k.binary,
-		append([]string{"kubectl", "--server", k.server, "--kubeconfig", os.DevNull}, args...)...)
+		append([]string{"--server", k.server, "--kubeconfig", os.DevNull}, args...)...)
 	c.Env = append(os.Environ(), "HOME="+k.home, "KUBERC=off")
 	return c
 }

@@ -1,9 +1,27 @@
-package main
+// Package node stands in for a node: it does to the API server what a scheduler and a kubelet do, and runs no
+// containers.
+//
+// It registers a Node and keeps it Ready, binds the pods that have no node yet, reports them as Running and Ready, and
+// ends those that are deleted. As far as its objects can tell, a control plane without machines is then a cluster.
+//
+// [Options] say how long each step takes for all pods. Annotations say it for one pod, and can make it fail:
+//
+//	standin/start-after: 2s          from bound to Running; "never" is a duration, too
+//	standin/ready-after: 5s          from Running to Ready
+//	standin/end-after: 30s           from the delete request to the end of the pod
+//	standin/outcome: Failed          how the pod ends by itself: Failed or Succeeded
+//	standin/outcome-after: 3s        from Running to that end; without it at once
+//
+// Timestamps in the API have whole seconds, so a step may come up to a second early.
+//
+// It is written on client-go alone. What it is a test bed for, it must not be made of.
+package node
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -13,79 +31,106 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
-
-	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/reconcile"
 )
+
+// Options are the name of the node and the durations of a pod's steps.
+type Options struct {
+	Name       string
+	StartAfter time.Duration // from bound to Running
+	ReadyAfter time.Duration // from Running to Ready
+	EndAfter   time.Duration // from the delete request to the end of the pod
+}
 
 const (
-	heartbeat     = 10 * time.Second // between two renewals of the node's Lease
-	leaseDuration = 40               // seconds, as a kubelet says
+	lookEvery     = time.Second      // between two looks at the Node
+	heartbeat     = 10 * time.Second // between two renewals of its Lease
+	leaseDuration = 40               // seconds, as a kubelet writes it
+	retryAfter    = 200 * time.Millisecond
 )
 
-// nodeReconciler keeps one Node in existence, Ready and renewed. Its heartbeat is a reconcile that asks for the next
-// one.
-type nodeReconciler struct {
-	name   string
-	client kubernetes.Interface
-	nodes  *informer.SharedIndexInformer[*corev1.Node]
+// Run plays the node until ctx ends. What fails is written to standard error and tried again.
+func Run(ctx context.Context, client kubernetes.Interface, o Options) {
+	n := &node{name: o.Name, client: client}
+	p := newPods(o, client)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.run(ctx)
+	}()
+	n.run(ctx)
+	<-done
 }
 
-func (r *nodeReconciler) Reconcile(ctx context.Context, key informer.Key) (reconcile.Result, error) {
-	node, ok := r.nodes.Get(key)
-	if !ok {
-		// its arrival in the cache brings us back here
-		return reconcile.Result{}, ignoreExists(create(ctx, r.client, r.name))
+// complain writes what failed to standard error. What fails after the end of ctx fails because of it.
+func complain(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		fmt.Fprintf(os.Stderr, "%s node: %v\n", time.Now().Format("15:04:05.000"), err)
 	}
-	if !isReady(node) {
-		if err := r.reportReady(ctx); err != nil {
-			return reconcile.Result{}, err
-		}
-	}
-	return reconcile.Result{RequeueAfter: heartbeat}, r.renew(ctx, node)
 }
 
-// register makes the Node, however long the API server takes to answer: without an object there is no key to reconcile.
-func register(ctx context.Context, client kubernetes.Interface, name string) error {
-	for {
-		err := ignoreExists(create(ctx, client, name))
-		if err == nil || ctx.Err() != nil {
-			return nil
+// sleep returns after d, or when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// node keeps one Node in existence, Ready and its Lease renewed.
+type node struct {
+	name    string
+	client  kubernetes.Interface
+	renewed time.Time
+}
+
+func (n *node) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := n.look(ctx); err != nil {
+			complain(ctx, err)
 		}
-		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) {
+		sleep(ctx, lookEvery)
+	}
+}
+
+// look creates the Node if it is missing, reports it as ready if it is not, and renews its Lease in time.
+func (n *node) look(ctx context.Context) error {
+	o, err := n.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		o, err = n.client.CoreV1().Nodes().Create(ctx, n.object(), metav1.CreateOptions{})
+		n.renewed = time.Time{} // the Lease belongs to the Node that is gone
+	}
+	if err != nil {
+		return fmt.Errorf("read or create node %s: %w", n.name, err)
+	}
+	if !isReady(o) {
+		if err := n.reportReady(ctx); err != nil {
 			return err
 		}
-		klog.FromContext(ctx).Error(err, "Trying again in a second", "node", name)
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
 	}
+	if time.Since(n.renewed) < heartbeat {
+		return nil
+	}
+	return n.renew(ctx, o)
 }
 
-func create(ctx context.Context, client kubernetes.Interface, name string) error {
+func (n *node) object() *corev1.Node {
 	room := corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("1000"),
 		corev1.ResourceMemory:           resource.MustParse("1Ti"),
 		corev1.ResourceEphemeralStorage: resource.MustParse("1Ti"),
 		corev1.ResourcePods:             resource.MustParse("10000"),
 	}
-	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-			corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{
+			corev1.LabelHostname: n.name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 		}},
 		Status: corev1.NodeStatus{
 			Capacity: room, Allocatable: room, Conditions: readyConditions(),
-			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name}},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.name}},
 			NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64",
 				KubeletVersion: "v0.0.0-standin"},
 		},
 	}
-	if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create node %s: %w", name, err)
-	}
-	return nil
 }
 
 func isReady(node *corev1.Node) bool {
@@ -111,45 +156,39 @@ func readyConditions() []corev1.NodeCondition {
 	}
 }
 
-// reportReady takes back what the node controller concluded while nothing was heard of the node.
-func (r *nodeReconciler) reportReady(ctx context.Context) error {
+// reportReady takes back what the node controller wrote while the node was silent.
+func (n *node) reportReady(ctx context.Context) error {
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": readyConditions()}})
 	if err != nil {
 		return err
 	}
-	if _, err := r.client.CoreV1().Nodes().PatchStatus(ctx, r.name, patch); err != nil {
-		return fmt.Errorf("report node %s as ready: %w", r.name, err)
+	if _, err := n.client.CoreV1().Nodes().PatchStatus(ctx, n.name, patch); err != nil {
+		return fmt.Errorf("report node %s as ready: %w", n.name, err)
 	}
 	return nil
 }
 
-// renew says that the node is alive. Where nobody does, the node controller has all its pods evicted.
-func (r *nodeReconciler) renew(ctx context.Context, node *corev1.Node) error {
-	leases := r.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+// renew shows that the node is alive. The node controller evicts the pods of a node whose Lease is not renewed.
+func (n *node) renew(ctx context.Context, o *corev1.Node) error {
+	leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	now := metav1.NowMicro()
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"holderIdentity": r.name, "renewTime": now}})
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"holderIdentity": n.name, "renewTime": now}})
 	if err != nil {
 		return err
 	}
-	_, err = leases.Patch(ctx, r.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = leases.Patch(ctx, n.name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		seconds := int32(leaseDuration)
 		_, err = leases.Create(ctx, &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: r.name, OwnerReferences: []metav1.OwnerReference{
-				{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
+			ObjectMeta: metav1.ObjectMeta{Name: n.name, OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Node", Name: o.Name, UID: o.UID},
 			}},
-			Spec: coordinationv1.LeaseSpec{HolderIdentity: &r.name, LeaseDurationSeconds: &seconds, RenewTime: &now},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &n.name, LeaseDurationSeconds: &seconds, RenewTime: &now},
 		}, metav1.CreateOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("renew the lease of node %s: %w", r.name, err)
+		return fmt.Errorf("renew the lease of node %s: %w", n.name, err)
 	}
+	n.renewed = now.Time
 	return nil
-}
-
-func ignoreExists(err error) error {
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
 }

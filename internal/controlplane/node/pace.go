@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"fmt"
@@ -8,16 +8,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// pace is how long the steps of a pod's life take, and how that life ends by itself.
+// pace is how long the steps of a pod's life take, and how the pod ends by itself.
 type pace struct {
 	startAfter, readyAfter, endAfter time.Duration
-	outcome                          corev1.PodPhase // empty: it runs for ever
+	outcome                          corev1.PodPhase // empty: the pod runs until it is deleted
 	outcomeAfter                     time.Duration
 }
 
 const never = time.Duration(math.MaxInt64)
 
-// of is the pace of one pod: its annotations go before p.
+// of returns the pace of one pod: its annotations override p.
 func (p pace) of(pod *corev1.Pod) (pace, error) {
 	for name, d := range map[string]*time.Duration{
 		"standin/start-after":   &p.startAfter,
@@ -57,10 +57,10 @@ const (
 	start                 // report it as Running
 	makeReady             // report it as Ready
 	finish                // report its outcome
-	end                   // it was deleted: let it go
+	end                   // it was deleted: report its end and remove the object
 )
 
-// next is the step that a pod is to take, and how long it has to wait for that yet.
+// next returns the next step of a pod, and how long the pod still has to wait for it.
 func (p pace) next(pod *corev1.Pod, now time.Time) (step, time.Duration) {
 	running := pod.Status.Phase == corev1.PodRunning
 	switch {
@@ -71,7 +71,7 @@ func (p pace) next(pod *corev1.Pod, now time.Time) (step, time.Duration) {
 		return bind, 0
 	case pod.DeletionTimestamp != nil:
 		if pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0 {
-			return rest, 0 // let go already; a finalizer of somebody keeps the object
+			return rest, 0 // it has ended; a finalizer keeps the object
 		}
 		return end, left(p.endAfter, deletedAt(pod), now)
 	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
@@ -95,7 +95,7 @@ func (p pace) next(pod *corev1.Pod, now time.Time) (step, time.Duration) {
 	return nextStep, wait
 }
 
-// left is what remains at now of a delay that began at since. An unknown beginning counts as now.
+// left returns what remains at now of a delay that began at since. The zero since means now.
 func left(delay time.Duration, since, now time.Time) time.Duration {
 	if delay == never {
 		return never
@@ -106,7 +106,7 @@ func left(delay time.Duration, since, now time.Time) time.Duration {
 	return max(0, delay-now.Sub(since))
 }
 
-// deletedAt is when the deletion was asked for: the API server notes when it has to be over.
+// deletedAt returns the time of the delete request: deletionTimestamp is that time plus the grace period.
 func deletedAt(pod *corev1.Pod) time.Time {
 	if pod.DeletionGracePeriodSeconds == nil {
 		return pod.DeletionTimestamp.Time

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/thermostat-go/thermostat/internal/controlplane/supervisor"
 )
@@ -19,6 +21,9 @@ var components = []string{Etcd, APIServer, ControllerManager}
 
 // Services get addresses that nothing routes: no node runs here. The first one is the API server's own.
 const serviceRange = "10.96.0.0/16"
+
+// needed are the controllers that make a namespace fit for pods. Without them no control plane is ready: see probes.
+var needed = []string{"serviceaccount-controller", "root-ca-certificate-publisher-controller"}
 
 const frontProxy = "front-proxy-client"
 
@@ -73,8 +78,7 @@ func (p *Plane) spec(name string) supervisor.Spec {
 			"--cluster-signing-cert-file=" + in("pki", "ca.crt"),
 			"--cluster-signing-key-file=" + in("pki", "ca.key"),
 			"--use-service-account-credentials=true",
-			// The ReplicaSet controller is the one job left open: examples/replicaset does it.
-			"--controllers=*,-replicaset-controller",
+			"--controllers=" + strings.Join(append(slices.Clip(needed), p.controllers...), ","),
 			// There is one, and a test that kills it should not wait for its lease to run out.
 			"--leader-elect=false",
 			// The default folder is in /usr, and it would be created.

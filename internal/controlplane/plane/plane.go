@@ -22,8 +22,9 @@ type Plane struct {
 	mu sync.Mutex
 	up bool
 
-	// Written by Up before it starts the first process, read by nobody before that.
+	// Written by Up before it starts the first process, and read only after that.
 	apiserver, controllerManager *port
+	controllers                  []string
 }
 
 // New returns a control plane that keeps its data in dir.
@@ -33,12 +34,13 @@ func New(dir, binary string, s *supervisor.Supervisor) *Plane {
 
 // Handlers are the operations that a control plane adds to its supervisor's:
 //
-//	up     make keys, choose ports, start the three components, wait until they are ready
+//	up     make keys, choose ports, start the three components, of which the controller manager runs Controllers (none
+//	       named: all that are on by default), wait until they are ready
 //	ready  wait until the component Name is ready, or, without Name, all three
 func (p *Plane) Handlers() map[string]supervisor.Handler {
 	return map[string]supervisor.Handler{
-		"up": func(ctx context.Context, _ supervisor.Request) (supervisor.Message, error) {
-			if err := p.Up(ctx); err != nil {
+		"up": func(ctx context.Context, r supervisor.Request) (supervisor.Message, error) {
+			if err := p.Up(ctx, r.Controllers); err != nil {
 				return supervisor.Message{}, err
 			}
 			return supervisor.Message{Dir: p.dir, Server: p.server(), Kubeconfig: p.kubeconfig("admin")}, nil
@@ -49,12 +51,15 @@ func (p *Plane) Handlers() map[string]supervisor.Handler {
 	}
 }
 
-// Up starts the control plane and waits until it is ready.
-func (p *Plane) Up(ctx context.Context) error {
+// Up starts the control plane and waits until it is ready. The controllers are those of [supervisor.Request].
+func (p *Plane) Up(ctx context.Context, controllers []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.up {
 		return errors.New("this control plane is up already")
+	}
+	if p.controllers = controllers; len(controllers) == 0 {
+		p.controllers = []string{"*"}
 	}
 	a, err := p.issueAll()
 	if err != nil {

@@ -30,7 +30,7 @@ func script(t *testing.T, text string) *Plane {
 
 func TestUpShowsWhyAComponentEnded(t *testing.T) {
 	p := script(t, "echo out of luck; exit 9")
-	err := p.Up(t.Context())
+	err := p.Up(t.Context(), nil)
 	require.ErrorContains(t, err, "etcd is not running (exit status 9)")
 	require.ErrorContains(t, err, "etcd.log:\nout of luck")
 }
@@ -38,12 +38,12 @@ func TestUpShowsWhyAComponentEnded(t *testing.T) {
 func TestUpWithABinaryThatCannotRun(t *testing.T) {
 	p := script(t, "")
 	p.binary = filepath.Join(p.dir, "missing")
-	require.ErrorContains(t, p.Up(t.Context()), "start etcd: ")
+	require.ErrorContains(t, p.Up(t.Context(), nil), "start etcd: ")
 }
 
 func TestUpTriesOtherPorts(t *testing.T) {
 	p := script(t, "echo attempt >> attempts; echo 'listen tcp 127.0.0.1:1: bind: address already in use'; exit 1")
-	require.ErrorContains(t, p.Up(t.Context()), "address already in use")
+	require.ErrorContains(t, p.Up(t.Context(), nil), "address already in use")
 	attempts, err := os.ReadFile(filepath.Join(p.dir, "attempts"))
 	require.NoError(t, err)
 	require.Equal(t, 3, strings.Count(string(attempts), "attempt"))
@@ -53,7 +53,7 @@ func TestUpEndsWithItsContext(t *testing.T) {
 	p := script(t, "echo thinking; exec sleep 1000")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := p.Up(ctx)
+	err := p.Up(ctx, nil)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "etcd did not become ready")
 }

@@ -17,6 +17,8 @@ type Request struct {
 	Command []string `json:"command,omitempty"`
 	Env     []string `json:"env,omitempty"` // added to the supervisor's own environment
 	Dir     string   `json:"dir,omitempty"`
+
+	Controllers []string `json:"controllers,omitempty"` // up: as --controllers of kube-controller-manager takes them
 }
 
 // Message is one line of the supervisor's output: the reply to the request with the same ID, or, without an ID, the

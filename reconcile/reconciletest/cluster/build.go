@@ -3,107 +3,187 @@ package cluster
 import (
 	"context"
 	"crypto/sha256"
+	"embed"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
+	"time"
 )
 
-// BuildControlPlane brings the control plane up to date and returns the path of its binary. It tells log about it when
-// that takes long. Any number of processes may call it at the same time: one compiles, the others wait.
-func BuildControlPlane(ctx context.Context, log io.Writer) (binary string, err error) {
-	return build(ctx, log, "controlplane", buildControlPlane)
-}
+//go:generate go run ./source
 
-// BuildNode does the same for the node stand-in, which is made of this repository's own library.
-func BuildNode(ctx context.Context, log io.Writer) (binary string, err error) {
-	return build(ctx, log, "standin", buildNode)
-}
+// embedded is a copy of internal/controlplane in this repository. That is a module of its own, so that the
+// dependencies of the control plane are not those of the library; and a module is not part of the module around it, so
+// that only a copy reaches the users of the library.
+//
+//go:embed source/*.txt source/*/*.txt
+var embedded embed.FS
 
-func build(ctx context.Context, log io.Writer, name string,
-	with func(ctx context.Context, log io.Writer, root, binary string) error) (string, error) {
-	root, err := repository()
+const (
+	binaryName = "controlplane"
+	// keepUnused is how long a control plane of other sources stays in the cache after its last use.
+	keepUnused = 30 * 24 * time.Hour
+)
+
+// programs are the names under which the binary is a program of the control plane.
+var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"}
+
+// Assets builds the control plane, unless this machine has it already, and returns the folder with its programs: etcd,
+// kube-apiserver, kube-controller-manager and kubectl. It writes its progress to standard error.
+//
+// The folder is what the variable KUBEBUILDER_ASSETS names for tests that use envtest of controller-runtime. It stays
+// in the cache of the user; nothing in it may be changed.
+//
+// Any number of processes may call Assets at the same time: one of them builds, the others wait for it. When ctx ends
+// the build is given up, and the next call begins a new one.
+func Assets(ctx context.Context) (dir string, err error) { return assets(ctx, os.Stderr) }
+
+func assets(ctx context.Context, log io.Writer) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find the folder to keep the control plane in: %w", err)
+	}
+	source, err := fs.Sub(embedded, "source")
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(root, ".build")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	return build(ctx, log, source, filepath.Join(cache, "thermostat"))
+}
+
+// build returns the folder below cache with the programs made of a source. Its name is a hash of all that they depend
+// on, and it gets this name when it is complete: a folder of this name needs no further look.
+func build(ctx context.Context, log io.Writer, source fs.FS, cache string) (string, error) {
+	flags, err := versionFlags(source)
+	if err != nil {
 		return "", err
 	}
-	binary := filepath.Join(dir, name)
-	unlock, err := lock(ctx, log, binary+".lock")
+	print, err := fingerprint(source, flags)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "controlplane-"+print)
+	if inUse(dir) {
+		return dir, nil
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lock(ctx, log, filepath.Join(cache, "lock"))
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	if err := with(ctx, log, root, binary); err != nil {
-		return "", fmt.Errorf("build %s: %w", name, err)
+	if inUse(dir) { // another process has built it in the meantime
+		return dir, nil
 	}
-	return binary, nil
+	if err := clean(cache, time.Now().Add(-keepUnused)); err != nil {
+		return "", err
+	}
+	if err := compile(ctx, log, source, flags, dir); err != nil {
+		return "", fmt.Errorf("build the control plane: %w", err)
+	}
+	return dir, nil
 }
 
-// buildControlPlane compiles only if the sources differ from those that the binary was made of. Asking the go command
-// instead would take seconds for 2,200 packages, in each test binary.
-func buildControlPlane(ctx context.Context, log io.Writer, root, binary string) error {
-	source := filepath.Join(root, "internal", "controlplane")
-	flags, err := versionFlags(filepath.Join(source, "go.mod"))
+// inUse says whether a folder is there, and if it is, notes that it was used now.
+func inUse(dir string) bool {
+	now := time.Now()
+	return os.Chtimes(dir, now, now) == nil
+}
+
+// clean removes what an interrupted build has left, and the control planes that were used last before a time. A
+// cluster that runs keeps the files that it has open.
+func clean(cache string, before time.Time) error {
+	entries, err := os.ReadDir(cache)
 	if err != nil {
 		return err
 	}
-	want, err := fingerprint(source, flags)
-	if err != nil {
-		return err
-	}
-	note := binary + ".sha256"
-	have, _ := os.ReadFile(note) // missing: not built yet
-	if _, err := os.Stat(binary); err == nil && string(have) == want {
-		return nil
-	}
-
-	// Running clusters keep the old file: it is replaced, not overwritten. The note goes first and comes last, so it
-	// never vouches for the wrong binary.
-	fresh := binary + ".new"
-	fmt.Fprintf(log, "testcluster: compiling etcd, kube-apiserver and kube-controller-manager; the first time this "+
-		"takes several minutes\n")
-	command := exec.CommandContext(ctx, "go", "build", "-v", "-ldflags", flags, "-o", fresh, ".")
-	command.Dir = source
-	command.Env = append(os.Environ(), "GOWORK=off")
-	if err := runWithProgress(command, log); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(note); err != nil {
-		return err
-	}
-	if err := os.Rename(fresh, binary); err != nil {
-		return err
-	}
-	return os.WriteFile(note, []byte(want), 0o644)
-}
-
-// buildNode leaves the question of what changed to the go command, which answers it quickly for a small program.
-func buildNode(ctx context.Context, _ io.Writer, root, binary string) error {
-	command := exec.CommandContext(ctx, "go", "build", "-o", binary, "./internal/standin")
-	command.Dir = root
-	if output, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build ./internal/standin: %w\n%s", err, output)
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		old := strings.HasPrefix(entry.Name(), "controlplane-") && info.ModTime().Before(before)
+		if old || strings.HasPrefix(entry.Name(), "building-") {
+			if err := os.RemoveAll(filepath.Join(cache, entry.Name())); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
+// compile makes the folder dir. It works in a folder beside it that has a new name each time, so that a go command that
+// outlives this process by a moment cannot spoil the next attempt.
+func compile(ctx context.Context, log io.Writer, source fs.FS, flags, dir string) error {
+	work, err := os.MkdirTemp(filepath.Dir(dir), "building-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	sources, result := filepath.Join(work, "source"), filepath.Join(work, "result")
+	if err := unpack(source, sources); err != nil {
+		return err
+	}
+	fmt.Fprintf(log, "cluster: compiling etcd, kube-apiserver and kube-controller-manager for %s; the first time this "+
+		"takes several minutes\n", dir)
+	// The environment is for the code under test: flags like -mod=vendor and a workspace are not meant for this build.
+	command := exec.CommandContext(ctx, "go", "build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags", flags,
+		"-o", filepath.Join(result, binaryName), ".")
+	command.Dir = sources
+	command.Env = append(os.Environ(), "GOWORK=off", "GO111MODULE=on", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
+	if err := runWithProgress(command, log); err != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	for _, name := range programs {
+		if err := os.Symlink(binaryName, filepath.Join(result, name)); err != nil {
+			return err
+		}
+	}
+	return os.Rename(result, dir)
+}
+
+// unpack writes a source to a folder, each file under the name that it had before it was copied.
+func unpack(source fs.FS, dir string) error {
+	return eachFile(source, func(name string, content []byte) error {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(path, content, 0o644)
+	})
+}
+
+func eachFile(source fs.FS, do func(name string, content []byte) error) error {
+	return fs.WalkDir(source, ".", func(p string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path.Ext(p) != ".txt" {
+			return err
+		}
+		content, err := fs.ReadFile(source, p)
+		if err != nil {
+			return err
+		}
+		return do(strings.TrimSuffix(p, ".txt"), content)
+	})
+}
+
 // versionFlags has the linker set the version that the API server reports: kubectl refuses one that has none.
-func versionFlags(gomod string) (string, error) {
-	content, err := os.ReadFile(gomod)
+func versionFlags(source fs.FS) (string, error) {
+	content, err := fs.ReadFile(source, "go.mod.txt")
 	if err != nil {
 		return "", err
 	}
 	match := regexp.MustCompile(`k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`).FindSubmatch(content)
 	if match == nil {
-		return "", fmt.Errorf("%s requires no version of k8s.io/kubernetes", gomod)
+		return "", errors.New("the go.mod of the control plane requires no version of k8s.io/kubernetes")
 	}
 	const variable = " -X k8s.io/component-base/version."
 	return fmt.Sprintf("-s -w"+variable+"gitVersion=%s"+variable+"gitMajor=%s"+variable+"gitMinor=%s"+variable+
@@ -112,32 +192,44 @@ func versionFlags(gomod string) (string, error) {
 }
 
 // fingerprint is a hash of all that the binary depends on: the go.sum stands for the modules.
-func fingerprint(source, flags string) (string, error) {
+func fingerprint(source fs.FS, flags string) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, runtime.Version(), runtime.GOOS, runtime.GOARCH, flags)
-	err := filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		name := entry.Name()
-		isSource := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
-		if !isSource && name != "go.mod" && name != "go.sum" {
-			return nil
-		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		relative, err := filepath.Rel(source, path)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(hash, relative, len(content))
+	err := eachFile(source, func(name string, content []byte) error {
+		fmt.Fprintln(hash, name, len(content))
 		hash.Write(content)
 		return nil
 	})
 	if err != nil {
 		return "", fmt.Errorf("read the sources: %w", err)
 	}
-	return fmt.Sprintf("%x\n", hash.Sum(nil)), nil
+	return fmt.Sprintf("%x", hash.Sum(nil)[:8]), nil
+}
+
+// lock takes a lock that all processes of this user share. The system frees it when its holder dies.
+func lock(ctx context.Context, log io.Writer, path string) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for told := false; ; {
+		locked, err := tryLock(file)
+		if err != nil {
+			file.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if locked {
+			return func() { file.Close() }, nil
+		}
+		if !told {
+			fmt.Fprintf(log, "cluster: another process is building the control plane; waiting for it\n")
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			file.Close()
+			return nil, fmt.Errorf("wait for %s, which another process holds while it builds: %w", path, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }

@@ -6,40 +6,139 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestFingerprintFollowsTheSources(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, content string) {
-		path := filepath.Join(dir, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+// small is a program that compiles in a moment.
+func small() fstest.MapFS {
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	return fstest.MapFS{
+		"go.mod.txt":       file("module example.com/small // as if: k8s.io/kubernetes v1.37.1\n\ngo 1.26.0\n"),
+		"main.go.txt":      file("package main\n\nimport \"example.com/small/deep\"\n\nfunc main() { deep.Hello() }\n"),
+		"deep/down.go.txt": file("package deep\n\nfunc Hello() { println(\"hello\") }\n"),
+		"main.go":          file("is no part of it"),
 	}
+}
+
+func TestBuildOnce(t *testing.T) {
+	cache := filepath.Join(t.TempDir(), "cache")
+	t.Setenv("GOFLAGS", "-mod=vendor")
+	t.Setenv("GOWORK", filepath.Join(t.TempDir(), "go.work"))
+	var log bytes.Buffer
+	dir, err := build(t.Context(), &log, small(), cache)
+	require.NoError(t, err)
+	require.Contains(t, log.String(), "compiling etcd")
+	require.Equal(t, cache, filepath.Dir(dir))
+	for _, name := range append([]string{"controlplane"}, programs...) {
+		out, err := exec.Command(filepath.Join(dir, name)).CombinedOutput()
+		require.NoError(t, err)
+		require.Equal(t, "hello\n", string(out))
+	}
+
+	log.Reset()
+	t.Setenv("PATH", "")
+	again, err := build(t.Context(), &log, small(), cache)
+	require.NoError(t, err)
+	require.Equal(t, dir, again)
+	require.Empty(t, log.String())
+}
+
+func TestManyBuildAtOnce(t *testing.T) {
+	cache := t.TempDir()
+	var logs [4]bytes.Buffer
+	var dirs [4]string
+	var callers sync.WaitGroup
+	for i := range dirs {
+		callers.Go(func() {
+			dir, err := build(t.Context(), &logs[i], small(), cache)
+			if err != nil {
+				t.Error(err)
+			}
+			dirs[i] = dir
+		})
+	}
+	callers.Wait()
+	built := 0
+	for i := range dirs {
+		require.Equal(t, dirs[0], dirs[i])
+		built += bytes.Count(logs[i].Bytes(), []byte("compiling etcd"))
+	}
+	require.Equal(t, 1, built)
+}
+
+func TestBuildSaysWhyItFails(t *testing.T) {
+	cache := t.TempDir()
+	broken := small()
+	broken["main.go.txt"].Data = []byte("package main\n\nfunc main() { nothing() }\n")
+	_, err := build(t.Context(), t.Output(), broken, cache)
+	require.ErrorContains(t, err, "build the control plane: go build")
+	require.ErrorContains(t, err, "undefined: nothing")
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = build(ended, t.Output(), small(), cache)
+	require.ErrorIs(t, err, context.Canceled)
+
+	t.Setenv("PATH", "")
+	_, err = build(t.Context(), t.Output(), small(), cache)
+	require.ErrorIs(t, err, exec.ErrNotFound)
+	require.ErrorContains(t, err, "the go command, which has to be in the PATH")
+
+	left, err := filepath.Glob(filepath.Join(cache, "*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(cache, "lock")}, left, "a failed build leaves nothing")
+}
+
+func TestBuildCleansTheCache(t *testing.T) {
+	cache := t.TempDir()
+	dir, err := build(t.Context(), t.Output(), small(), cache)
+	require.NoError(t, err)
+	for name, days := range map[string]int{"controlplane-old": 31, "controlplane-new": 29, "building-1": 0} {
+		path := filepath.Join(cache, name)
+		require.NoError(t, os.Mkdir(path, 0o755))
+		used := time.Now().AddDate(0, 0, -days)
+		require.NoError(t, os.Chtimes(path, used, used))
+	}
+	long := time.Now().AddDate(0, 0, -100)
+	require.NoError(t, os.Chtimes(dir, long, long))
+	_, err = build(t.Context(), t.Output(), small(), cache) // notes the use
+	require.NoError(t, err)
+
+	changed := small()
+	changed["main.go.txt"].Data = append(changed["main.go.txt"].Data, '\n')
+	_, err = build(t.Context(), t.Output(), changed, cache)
+	require.NoError(t, err)
+	require.NoDirExists(t, filepath.Join(cache, "controlplane-old"))
+	require.NoDirExists(t, filepath.Join(cache, "building-1"))
+	require.DirExists(t, filepath.Join(cache, "controlplane-new"))
+	require.DirExists(t, dir, "it was used a moment ago")
+}
+
+func TestFingerprintFollowsTheSources(t *testing.T) {
+	source := small()
 	print := func(flags string) string {
-		sum, err := fingerprint(dir, flags)
+		sum, err := fingerprint(source, flags)
 		require.NoError(t, err)
 		return sum
 	}
-	write("go.mod", "module m")
-	write("main.go", "package main")
 	first := print("-s")
 	require.Equal(t, first, print("-s"))
-	write("main_test.go", "package main")
-	write("notes.txt", "hello")
-	require.Equal(t, first, print("-s"), "neither is part of the binary")
+	source["notes"] = &fstest.MapFile{Data: []byte("hello")}
+	require.Equal(t, first, print("-s"), "it is no part of the binary")
 	require.NotEqual(t, first, print("-s -w"))
 
 	seen := map[string]bool{first: true}
 	for _, change := range []func(){
-		func() { write("main.go", "package main // changed") },
-		func() { write("go.mod", "module n") },
-		func() { write("go.sum", "sum") },
-		func() { write("deep/down.go", "package deep") },
-		func() { require.NoError(t, os.Rename(filepath.Join(dir, "main.go"), filepath.Join(dir, "other.go"))) },
+		func() { source["main.go.txt"].Data = []byte("package main // changed") },
+		func() { source["go.mod.txt"].Data = []byte("module n") },
+		func() { source["go.sum.txt"] = &fstest.MapFile{Data: []byte("sum")} },
+		func() { source["deep/down.go.txt"].Data = []byte("package deep // changed") },
+		func() { source["other.go.txt"] = source["main.go.txt"]; delete(source, "main.go.txt") },
 	} {
 		change()
 		sum := print("-s")
@@ -49,15 +148,14 @@ func TestFingerprintFollowsTheSources(t *testing.T) {
 }
 
 func TestVersionFlags(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "go.mod")
-	require.NoError(t, os.WriteFile(path, []byte("require (\n\tk8s.io/kubernetes v1.37.1\n)\n"), 0o600))
-	flags, err := versionFlags(path)
+	source := small()
+	flags, err := versionFlags(source)
 	require.NoError(t, err)
 	for _, want := range []string{"gitVersion=v1.37.1 ", "gitMajor=1 ", "gitMinor=37 "} {
 		require.Contains(t, flags, "-X k8s.io/component-base/version."+want)
 	}
-	require.NoError(t, os.WriteFile(path, []byte("require k8s.io/api v1.37.1\n"), 0o600))
-	_, err = versionFlags(path)
+	source["go.mod.txt"].Data = []byte("require k8s.io/api v1.37.1\n")
+	_, err = versionFlags(source)
 	require.ErrorContains(t, err, "requires no version of k8s.io/kubernetes")
 }
 
@@ -85,25 +183,10 @@ func TestProgress(t *testing.T) {
 	script := "echo 'go: downloading example.com/a v1.0.0' >&2; echo example.com/a >&2; echo example.com/a/b >&2; " +
 		"echo '# example.com/a/b' >&2; exit "
 	require.NoError(t, runWithProgress(exec.Command("sh", "-c", script+"0"), &log))
-	require.Contains(t, log.String(), "1 modules downloaded, 2 of about 2,200 packages compiled")
+	require.Contains(t, log.String(), "1 modules downloaded, 2 of about 2,700 packages compiled")
 
 	err := runWithProgress(exec.Command("sh", "-c", script+"1"), &log)
 	require.ErrorContains(t, err, "exit status 1\n# example.com/a/b", "what is no progress is shown when it fails")
 
-	require.ErrorContains(t, runWithProgress(exec.Command("no-such-command"), &log), "needed in the PATH")
-}
-
-func TestRepositoryIsFoundFromAnyPackage(t *testing.T) {
-	root, err := repository()
-	require.NoError(t, err)
-	require.FileExists(t, filepath.Join(root, "reconcile", "reconciletest", "cluster", "doc.go"))
-
-	t.Chdir(filepath.Join(root, "internal", "controlplane", "plane"))
-	again, err := repository()
-	require.NoError(t, err)
-	require.Equal(t, root, again, "a module below is not the root")
-
-	t.Chdir("/")
-	_, err = repository()
-	require.ErrorContains(t, err, "run this inside a clone of it")
+	require.ErrorContains(t, runWithProgress(exec.Command("no-such-command"), &log), "has to be in the PATH")
 }

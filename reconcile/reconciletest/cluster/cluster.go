@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,18 +18,21 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Options change what [Start] starts.
+// Options change what [Start] and [New] start. The zero value is a whole cluster.
 type Options struct {
+	// Controllers are the controllers of kube-controller-manager that run, as its flag --controllers takes them: "*"
+	// for all that are on by default, a name, or "-" and a name to leave one out. Default: "*". Two run in every case,
+	// because no pod can be created without them: serviceaccount-controller and
+	// root-ca-certificate-publisher-controller.
+	Controllers []string
 	// DisableNode leaves out the node stand-in: pods then stay Pending.
 	DisableNode bool
-	// NodeArgs are given to the node stand-in, after --kubeconfig.
-	NodeArgs []string
-	// Log takes progress while binaries are built, and the ends of processes that nobody asked for. Default: standard
-	// error.
+	// Log takes progress while the control plane is built, and a line when a component ends that no test has ended.
+	// Default: standard error.
 	Log io.Writer
 }
 
-// Cluster is a running control plane.
+// Cluster is a running control plane. Its methods may be called by several goroutines at the same time.
 type Cluster struct {
 	supervisor *supervisor
 	exits      *exits
@@ -42,38 +46,65 @@ type Cluster struct {
 	close func() error
 }
 
-// Start builds what is missing, starts a control plane and waits until it is ready. It ends with Close, or with this
-// process.
+// shared starts the cluster that all tests of this process use. It ends when the process does.
+var shared = sync.OnceValues(func() (*Cluster, error) { return Start(context.Background(), Options{}) })
+
+// Shared returns the cluster of this test process, and starts it on the first call, with all controllers and a node.
+// Tests keep out of each other's way with [Cluster.Namespace] and leave the components alone. A failure to start is
+// fatal to each test that asks for it.
+func Shared(t testing.TB) *Cluster {
+	t.Helper()
+	c, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// New starts a cluster that is the test's own, for tests that stop or kill components. It ends with the test. A failure
+// to start is fatal to the test.
+func New(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	c, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.private = true
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// Start builds the control plane if this machine has none (see [Assets]), starts it and waits until it is ready, which
+// takes seconds. The cluster ends with [Cluster.Close], or with this process. When ctx ends before the cluster is
+// ready, Start ends what it has started and returns an error; after that ctx has no meaning for the cluster.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Log == nil {
 		o.Log = os.Stderr
 	}
-	binary, err := BuildControlPlane(ctx, o.Log)
+	dir, err := assets(ctx, o.Log)
 	if err != nil {
 		return nil, err
 	}
-	node := ""
-	if !o.DisableNode {
-		if node, err = BuildNode(ctx, o.Log); err != nil {
-			return nil, err
-		}
-	}
-	c := &Cluster{binary: binary, exits: &exits{known: map[exitKey]*exit{}}}
-	c.supervisor, err = startSupervisor(binary, func(m message) {
+	c := &Cluster{binary: filepath.Join(dir, binaryName), exits: &exits{known: map[exitKey]*exit{}}}
+	c.supervisor, err = startSupervisor(c.binary, func(m message) {
 		e := c.exits.of(m.Name, m.PID)
 		e.status = m.Status
 		close(e.ended)
 		if !m.Asked && isComponent(m.Name) {
-			fmt.Fprintf(o.Log, "testcluster: %s (pid %d) ended and nobody had asked it to: %s; its log was %s\n",
-				m.Name, m.PID, m.Status, m.Log)
+			fmt.Fprintf(o.Log, "cluster: %s (pid %d) ended by itself: %s; its log was %s\n", m.Name, m.PID, m.Status,
+				m.Log)
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	c.close = sync.OnceValue(c.supervisor.close)
-	if err := c.start(ctx, node, o.NodeArgs); err != nil {
-		return nil, errors.Join(fmt.Errorf("start a test cluster: %w", err), c.Close())
+	if err := c.start(ctx, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("start a cluster: %w", err), c.Close())
 	}
 	return c, nil
 }
@@ -87,9 +118,9 @@ func isComponent(name string) bool {
 	}
 }
 
-// start brings up the control plane and, unless its binary is "", the node.
-func (c *Cluster) start(ctx context.Context, node string, nodeArgs []string) error {
-	up, err := c.supervisor.call(ctx, request{Op: "up"})
+// start brings up the control plane and the node.
+func (c *Cluster) start(ctx context.Context, o Options) error {
+	up, err := c.supervisor.call(ctx, request{Op: "up", Controllers: o.Controllers})
 	if err != nil {
 		return err
 	}
@@ -101,15 +132,11 @@ func (c *Cluster) start(ctx context.Context, node string, nodeArgs []string) err
 	if c.client, err = kubernetes.NewForConfig(c.config); err != nil {
 		return err
 	}
-	if node == "" {
+	if o.DisableNode {
 		return nil
 	}
-	_, err = c.Run(ctx, Command{
-		Name: string(Node),
-		Path: node,
-		Args: append([]string{"--kubeconfig", c.kubeconfig}, nodeArgs...),
-	})
-	if err != nil {
+	node := Command{Name: string(Node), Path: c.binary, Args: []string{"node", "--kubeconfig", c.kubeconfig}}
+	if _, err = c.Run(ctx, node); err != nil {
 		return err
 	}
 	return c.nodeReady(ctx)
@@ -133,22 +160,24 @@ func (c *Cluster) nodeReady(ctx context.Context) error {
 	})
 }
 
-// Close ends the control plane and every command that runs in it, and removes its files.
+// Close ends the control plane and every process that runs in the cluster, and removes its files. A second call does
+// nothing.
 func (c *Cluster) Close() error { return c.close() }
 
-// Config is the configuration of an administrator without a client-side rate limit. It is a copy: change it freely.
+// Config returns the configuration of an administrator without a client-side rate limit. It is a copy: change it
+// freely.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Client is an administrator's clientset.
+// Client returns an administrator's clientset.
 func (c *Cluster) Client() kubernetes.Interface { return c.client }
 
-// Kubeconfig is the path of an administrator's kubeconfig. The file goes with the cluster.
+// Kubeconfig returns the path of an administrator's kubeconfig, which is removed with the cluster.
 func (c *Cluster) Kubeconfig() string { return c.kubeconfig }
 
-// Dir is a folder that goes with the cluster: the logs of all processes are in it.
+// Dir returns a folder that is removed with the cluster. The logs of all processes are in it.
 func (c *Cluster) Dir() string { return c.dir }
 
-// LogFile is the path of the file that takes the output of a component.
+// LogFile returns the path of the file that takes the output of a component.
 func (c *Cluster) LogFile(component Component) string {
 	return filepath.Join(c.dir, string(component)+".log")
 }

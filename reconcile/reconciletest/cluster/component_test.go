@@ -15,7 +15,7 @@ import (
 )
 
 func TestComponentsCanBeDisturbed(t *testing.T) {
-	c := cluster.Private(t)
+	c := cluster.New(t, cluster.Options{})
 	ctx := t.Context()
 	namespace := c.Namespace(t)
 	host := c.Config().Host
@@ -66,9 +66,8 @@ func TestComponentsCanBeDisturbed(t *testing.T) {
 	require.NoError(t, c.Restart(ctx, cluster.Node))
 }
 
-// The ReplicaSet controller is ours to write: the control plane has none.
-func TestNobodyMakesPodsOfReplicaSets(t *testing.T) {
-	c := cluster.Shared(t)
+func TestControllersCanBeChosen(t *testing.T) {
+	c := cluster.New(t, cluster.Options{Controllers: []string{"*", "-replicaset-controller"}})
 	namespace := c.Namespace(t)
 	_, err := c.Client().AppsV1().Deployments(namespace).Create(t.Context(), deployment("web"), metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -10,13 +10,11 @@ import (
 	"path/filepath"
 )
 
-// EtcdSocket is the path of the socket on which etcd serves.
-func (c *Cluster) EtcdSocket() string { return filepath.Join(c.dir, "etcd", "client") }
-
-// Compact makes etcd forget all history up to now. An API server keeps what it remembers by itself.
+// Compact makes etcd forget all history up to now, so that a watch or a list that goes on from an older version gets
+// the error 410 Gone. An API server still answers from what it keeps in memory, until it is restarted.
 func (c *Cluster) Compact(ctx context.Context) error {
 	socket := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", c.EtcdSocket())
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(c.dir, "etcd", "client"))
 	}}
 	defer socket.CloseIdleConnections()
 	call := func(method string, request, answer any) error {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +20,7 @@ import (
 
 // A process that is killed with -9 takes its cluster with it, at whatever point of the start it is killed.
 func TestKilledProcessLeavesNothingBehind(t *testing.T) {
-	require.NoError(t, buildBoth(t))
+	keepTheBuildOut(t)
 	dir := temporary(t)
 	for _, delay := range []time.Duration{50, 200, 500, 1000, 1500, 2000, 3000} {
 		command := in(t, dir, exec.Command(os.Args[0]), startOnly+"=1")
@@ -33,7 +34,7 @@ func TestKilledProcessLeavesNothingBehind(t *testing.T) {
 
 // A stopped process can hear no signal but SIGKILL and reads no end of input.
 func TestKilledProcessLeavesNoStoppedComponentBehind(t *testing.T) {
-	require.NoError(t, buildBoth(t))
+	keepTheBuildOut(t)
 	dir := temporary(t)
 	command := in(t, dir, exec.Command(os.Args[0]), startOnly+"=1")
 	out, err := command.StdoutPipe()
@@ -52,14 +53,13 @@ func TestKilledProcessLeavesNoStoppedComponentBehind(t *testing.T) {
 }
 
 func TestUpIsForAPerson(t *testing.T) {
-	binary, err := cluster.BuildControlPlane(t.Context(), os.Stderr)
+	programs, err := cluster.Assets(t.Context())
 	require.NoError(t, err)
-	node, err := cluster.BuildNode(t.Context(), os.Stderr)
-	require.NoError(t, err)
+	binary := filepath.Join(programs, "controlplane")
 	dir := temporary(t)
 	kubeconfig := t.TempDir() + "/kubeconfig"
 	up := func() (command *exec.Cmd, said string) {
-		command = in(t, dir, exec.Command(binary, "up", "--kubeconfig", kubeconfig, "--node-standin", node))
+		command = in(t, dir, exec.Command(binary, "up", "--kubeconfig", kubeconfig))
 		out, err := command.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, command.Start())
@@ -105,11 +105,8 @@ func TestUpIsForAPerson(t *testing.T) {
 	require.Equal(t, "apiVersion: v1\n", string(content))
 }
 
-// buildBoth keeps the time of a build out of tests that measure.
-func buildBoth(t *testing.T) error {
-	if _, err := cluster.BuildControlPlane(t.Context(), os.Stderr); err != nil {
-		return err
-	}
-	_, err := cluster.BuildNode(t.Context(), os.Stderr)
-	return err
+// keepTheBuildOut builds before a test measures.
+func keepTheBuildOut(t *testing.T) {
+	_, err := cluster.Assets(t.Context())
+	require.NoError(t, err)
 }

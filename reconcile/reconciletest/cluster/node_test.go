@@ -1,7 +1,9 @@
-package main
+package cluster_test
 
 import (
 	"context"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
-// These tests run a node of their own beside the one that every test cluster has.
+// These tests run a node of their own beside the one that every cluster has.
 
 type world struct {
 	t         *testing.T
@@ -24,15 +26,21 @@ type world struct {
 	node      string
 }
 
-func newWorld(t *testing.T, pace pace) *world {
-	cluster := testcluster.Shared(t)
-	w := &world{t: t, client: cluster.Client(), namespace: cluster.Namespace(t), node: strings.ToLower(t.Name())}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, options{kubeconfig: cluster.Kubeconfig(), name: w.node, pace: pace}) }()
+func newWorld(t *testing.T, flags ...string) *world {
+	c := cluster.Shared(t)
+	programs, err := cluster.Assets(t.Context())
+	require.NoError(t, err)
+	w := &world{t: t, client: c.Client(), namespace: c.Namespace(t), node: strings.ToLower(t.Name())}
+	node, err := c.Run(t.Context(), cluster.Command{
+		Name: w.node, Path: filepath.Join(programs, "controlplane"),
+		Args: append([]string{"node", "--kubeconfig", c.Kubeconfig(), "--name", w.node}, flags...),
+	})
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
+		require.NoError(t, node.Terminate(context.Background()))
+		status, err := node.Wait(context.Background())
+		require.NoError(t, err)
+		require.Equal(t, "exit status 0", status)
 		require.NoError(t, w.client.CoreV1().Nodes().Delete(context.Background(), w.node, metav1.DeleteOptions{}))
 	})
 	return w
@@ -72,23 +80,33 @@ func (w *world) delete(pod string) {
 	require.NoError(w.t, w.client.CoreV1().Pods(w.namespace).Delete(w.t.Context(), pod, metav1.DeleteOptions{}))
 }
 
-func isPodReady(pod *corev1.Pod) bool { return conditionTrue(pod, corev1.PodReady) }
+func isPodReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func isNodeReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
 
 func TestNode(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, pace{})
+	w := newWorld(t)
 	var first *corev1.Node
 	ready := func() bool {
 		node, err := w.client.CoreV1().Nodes().Get(t.Context(), w.node, metav1.GetOptions{})
 		first = node
-		return err == nil && isReady(node) && len(node.Spec.Taints) == 0
+		return err == nil && isNodeReady(node) && len(node.Spec.Taints) == 0
 	}
 	require.Eventually(t, ready, time.Minute, 20*time.Millisecond,
 		"ready, and the node controller has taken the taint of new nodes away")
 	require.Eventually(t, func() bool {
 		lease, err := w.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), w.node,
 			metav1.GetOptions{})
-		return err == nil && time.Since(lease.Spec.RenewTime.Time) < heartbeat+5*time.Second
+		return err == nil && time.Since(lease.Spec.RenewTime.Time) < 15*time.Second
 	}, time.Minute, 20*time.Millisecond)
 
 	// Somebody declares it dead, or deletes it: neither lasts.
@@ -103,7 +121,7 @@ func TestNode(t *testing.T) {
 
 func TestPodLife(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, pace{})
+	w := newWorld(t)
 	w.create("plain", nil)
 	w.eventually("Running and Ready", func(p *corev1.Pod) bool {
 		return p.Spec.NodeName == w.node && p.Status.Phase == corev1.PodRunning && isPodReady(p) &&
@@ -130,7 +148,7 @@ func TestPodLife(t *testing.T) {
 
 func TestSlowNode(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, pace{startAfter: 2 * time.Second, readyAfter: 2 * time.Second, endAfter: 3 * time.Second})
+	w := newWorld(t, "--start-after=2s", "--ready-after=2s", "--end-after=3s")
 	began := time.Now()
 	w.create("slow", nil)
 	w.create("quick", map[string]string{"standin/start-after": "0s", "standin/ready-after": "0s",
@@ -155,7 +173,7 @@ func TestSlowNode(t *testing.T) {
 // Whoever holds a finalizer on a pod learns of its end, and the pod goes when the finalizer does.
 func TestFinalizer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, pace{})
+	w := newWorld(t)
 	w.create("held", nil)
 	w.eventually("Ready", isPodReady, "held")
 	pods := w.client.CoreV1().Pods(w.namespace)
@@ -177,7 +195,7 @@ func TestFinalizer(t *testing.T) {
 // Pods that may run anywhere are bound once, whoever is faster. No other test runs beside it: its node would take some
 // of the pods, and go with them.
 func TestTwoNodes(t *testing.T) {
-	w := newWorld(t, pace{})
+	w := newWorld(t)
 	for range 20 {
 		_, err := w.client.CoreV1().Pods(w.namespace).Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "any-"},

@@ -20,7 +20,7 @@ func runWithProgress(command *exec.Cmd, log io.Writer) error {
 	}
 	began := time.Now()
 	if err := command.Start(); err != nil {
-		return fmt.Errorf("start the go command, which is needed in the PATH: %w", err)
+		return fmt.Errorf("start the go command, which has to be in the PATH to build the control plane: %w", err)
 	}
 	lines := make(chan string)
 	go func() { // ends when the command has closed its output, which is when the loop below ends
@@ -35,7 +35,7 @@ func runWithProgress(command *exec.Cmd, log io.Writer) error {
 	var packages, modules int
 	var rest []string
 	show := func() {
-		fmt.Fprintf(log, "testcluster: %4.0f s, %d modules downloaded, %d of about 2,200 packages compiled\n",
+		fmt.Fprintf(log, "cluster: %4.0f s, %d modules downloaded, %d of about 2,700 packages compiled\n",
 			time.Since(began).Seconds(), modules, packages)
 	}
 	for open := true; open; {

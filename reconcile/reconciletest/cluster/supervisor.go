@@ -21,6 +21,8 @@ type request struct {
 	Command []string `json:"command,omitempty"`
 	Env     []string `json:"env,omitempty"`
 	Dir     string   `json:"dir,omitempty"`
+
+	Controllers []string `json:"controllers,omitempty"`
 }
 
 type message struct {
@@ -37,7 +39,7 @@ type message struct {
 	Kubeconfig string `json:"kubeconfig"`
 }
 
-var errSupervisorEnded = errors.New("the supervisor of the test cluster has ended")
+var errSupervisorEnded = errors.New("the supervisor of the cluster has ended")
 
 // supervisor is our end of the pipes to a "controlplane supervise". Its one goroutine reads the supervisor's output; it
 // ends when the supervisor does, and close waits for it.
@@ -137,7 +139,7 @@ func (s *supervisor) close() error {
 	s.in.Close()
 	<-s.ended
 	if err := s.command.Wait(); err != nil {
-		return fmt.Errorf("the supervisor of the test cluster: %w", err)
+		return fmt.Errorf("the supervisor of the cluster: %w", err)
 	}
 	return nil
 }

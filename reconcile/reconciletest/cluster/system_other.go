@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 )
@@ -11,7 +12,7 @@ import (
 // The library compiles everywhere, and so must its tests. The control plane is run by Unix signals.
 
 func tryLock(*os.File) (locked bool, err error) {
-	return false, errors.New("a test cluster needs a Unix system")
+	return false, fmt.Errorf("a cluster needs a Unix system: %w", errors.ErrUnsupported)
 }
 
 func ownGroup(*exec.Cmd) {}
