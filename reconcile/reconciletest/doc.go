@@ -1,20 +1,32 @@
-// Package reconciletest is a Kubernetes API server in memory, for unit tests in virtual time. Clients of every kind (typed,
-// dynamic, metadata, REST) talk to it through their own transport, in JSON or protobuf, and cannot tell it from a real
-// one:
+// Package reconciletest is a Kubernetes API server in memory, for tests of controllers, in virtual time. Clients of
+// every kind (typed, dynamic, metadata, REST; of controller-runtime, too) talk to it through their own transport, in
+// JSON or protobuf:
 //
 //	synctest.Test(t, func(t *testing.T) {
-//		server, err := reconciletest.New(reconciletest.Options{})
+//		server := reconciletest.NewServer(t, reconciletest.Options{CRDs: []string{"config/crd"}})
 //		clients := kubernetes.NewForConfigOrDie(server.Config())
 //		...
+//		made, ok := reconciletest.Get[*corev1.Pod](server, "pods", "default", "a")
 //	})
+//
+// The examples show the three ways to test a controller: a unit test with client-go's fakes, this server, and a real
+// control plane, which package reconciletest/cluster starts.
+//
+// # The parts
+//
+//   - [NewServer] and [Options]: a server that ends with its test, with custom resources and roles
+//   - [Server]: clients without faults, and the faults that all clients see
+//   - [Link] and [Fault]: the way of one client or process to the server, and what goes wrong on it
+//   - [Get] and [List]: what the server holds, for assertions, past every link
+//   - [Resource] and [ReadCRDs]: custom resources that are not read from files, or have hooks in place of webhooks
 //
 // # What it promises
 //
-// It is no approximation. What it answers, a real server would have answered: codes and reasons, resourceVersions and
-// their order, generations, managed fields, the events of watches. The corpus (corpus_test.go) is a list of requests
-// that the tests send to both, and compare the answers; more requests are made up of the modelled fields of each kind
-// (corpus_generated_test.go). What the server does not model it refuses, with code 501 and a message that begins with
-// "not modelled"; so a test that passes has not passed by accident.
+// What the server answers, a real server would have answered: codes and reasons, resourceVersions and their order,
+// generations, managed fields, the events of watches. The tests send the requests of a corpus (corpus_test.go) to both
+// and compare the answers; more requests are generated from the modelled fields of each kind
+// (corpus_generated_test.go). The server refuses what it does not model, with code 501 and a message that begins with
+// "not modelled". So a test does not pass because the server has guessed.
 //
 // Modelled are
 //
@@ -25,10 +37,10 @@
 //   - writes: conflicts, preconditions, generated names, dry runs, writes that change nothing, generations, the status
 //     subresource, finalizers, pods that take time to go, JSON, merge and strategic merge patches, server-side apply
 //   - the scale subresource, and field validation, strict or with warnings
-//   - custom resources, which are registered in [Options]; [ReadCRDs] makes them from their manifests, with the
-//     defaults, the pruning and the validation that their schemas ask for
+//   - custom resources, by the manifests of their definitions, with the defaults, the pruning and the validation that
+//     their schemas ask for; rules in CEL with package reconciletest/cel, see [Options.Rules]
 //   - discovery, and of OpenAPI as much as kubectl needs
-//   - authorization by the roles of manifests: [ReadAccess], [Server.LinkAs]
+//   - authorization by the roles of manifests: [Options.Roles], [Server.LinkAs]
 //   - garbage collection by owner references, and the deletion of namespaces: some time after the write that is the
 //     reason for it
 //   - of the built-in kinds the fields that modelled.go lists, with all of their defaults and checks; an object that
@@ -37,7 +49,8 @@
 // The built-in kinds are
 //
 //	v1                      ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod, Secret, ServiceAccount
-//	apps/v1                 Deployment, ReplicaSet, StatefulSet (no volumeClaimTemplates, status of a rollout or ordinals)
+//	apps/v1                 Deployment, ReplicaSet,
+//	                        StatefulSet (no volumeClaimTemplates, status of a rollout or ordinals)
 //	autoscaling/v2          HorizontalPodAutoscaler (not served at v1)
 //	batch/v1                CronJob, Job (no podFailurePolicy, successPolicy, managedBy, completedIndexes)
 //	coordination.k8s.io/v1  Lease
@@ -49,38 +62,51 @@
 // tolerations are refused.
 //
 // Of admission there are namespaces and the protection and size of PersistentVolumeClaims. There is no controller but
-// the garbage collector: no scheduler, no kubelet. A [Listener] serves processes and other languages over HTTP.
+// the garbage collector: no scheduler, no kubelet.
 //
 // # kubectl
 //
-// kubectl works against a [Listener] (kubectl_test.go):
+// kubectl works against the server, over [Link.Listen] (kubectl_test.go):
 //
-//	get, get --watch, wait, describe, -o yaml/json/name/jsonpath         work; tables have the columns NAME and AGE, since the server makes no Table
-//	apply, apply --server-side, diff, create, patch, label, annotate     work
-//	scale, autoscale, set image, rollout status/pause/resume/history     work, as far as there is a controller that rolls out
-//	create job --from, delete, delete --all, delete -f                   work
-//	api-resources, api-versions, version, auth can-i                     work
-//	explain                                                              works for custom resources; of built-in kinds it knows no fields
-//	logs, exec, attach, port-forward, cp, drain, top, cluster-info       do not work: there are no Services, metrics and subresources of pods for them
+//	get, get --watch, wait, describe, -o     work; tables have the columns NAME and AGE: the server makes no Table
+//	apply, apply --server-side, diff         work
+//	create, patch, label, annotate           work
+//	scale, autoscale, set image              work
+//	rollout status/pause/resume/history      work, as far as there is a controller that rolls out
+//	create job --from, delete, delete --all  work
+//	api-resources, api-versions, version     work
+//	auth can-i                               works
+//	explain                                  works for custom resources; it knows no fields of built-in kinds
+//	logs, exec, attach, port-forward, cp     do not work: the server has no such subresources of pods
+//	drain, top, cluster-info                 do not work: the server has no evictions, metrics and Services
 //
 // # Time
 //
-// Nothing happens by itself but by the clock of the bubble. The server has no goroutine and no buffer: a request is
-// served on the goroutine of the client, and a watch finds its next event in the history when somebody reads. Only the
-// garbage collector is started by a timer. So a test decides what happens when, and the same test does the same each
-// time.
+// Only the test moves time. The server reads the clock of package time, and has no goroutine and no buffer: it serves a
+// request on the goroutine of the client, and a watch looks for its next event in the history when the client reads.
+// Only the garbage collector is started by a timer. In a bubble of testing/synctest that is virtual time: time.Sleep of
+// a minute in the test lets a minute pass for the server, its watches and the controller, and takes no real time;
+// synctest.Wait returns when all of them wait for something. With the same [Options.Seed], and requests in the same
+// order, each run is the same. Outside of a bubble time is real.
+//
+// [Link.Listen] serves processes and programs in other languages over HTTP, and is for real time only.
 //
 // # Faults
 //
-// A [Link] is the way of one client to the server, and has the faults: requests that are delayed, refused, or served
-// without an answer ([Link.Inject]), watches that bring everything late or never ([Link.DelayWatches]) or end
-// ([Link.CutWatches]), a process that dies ([Link.Close]). The [Server] has those that all clients see:
-// [Server.Compact], [Server.Restore], [Server.CutWatches].
+// A [Link] has the faults of one client: requests that are delayed, refused, or served without an answer
+// ([Link.Inject]), watches that bring every event late or never ([Link.DelayWatches]) or end ([Link.CutWatches]), a
+// process that dies ([Link.Close]). The [Server] has the faults that all clients see: [Server.Compact], [Server.Restore],
+// [Server.CutWatches].
 //
 // # Reading order
 //
-// store.go, resource.go; request.go, link.go with fault.go, serve.go, codec.go; list.go, watch.go; write.go, patch.go
-// with managers.go, delete.go; strict.go, scale.go, crd.go with schema.go; collector.go; rbac.go, discovery.go with
-// openapi.go, listen.go; builtin.go, deployment.go, batch.go, autoscaling.go, claim.go and disruption.go, pod.go with
-// podspec.go, and modelled.go.
+//	the surface        server.go (NewServer), link.go with fault.go and request.go, listen.go, contents.go (Get, List)
+//	storage            store.go: versions, history, compaction; resource.go: what tells kinds apart
+//	a request          serve.go, codec.go, errors.go; strict.go: unknown and repeated fields
+//	reading            list.go, watch.go
+//	writing            write.go, patch.go with managers.go, delete.go, scale.go
+//	custom resources   manifest.go, crd.go, schema.go, rules.go
+//	around requests    rbac.go: rights; collector.go: garbage collection; discovery.go with openapi.go
+//	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go,
+//	                   pod.go with podspec.go; modelled.go: the fields that are modelled
 package reconciletest

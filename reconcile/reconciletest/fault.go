@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Fault is what happens to a request: it calls serve to have it served, or does not, and decides what the client gets
-// to see. See [Link.Inject].
+// Fault is what happens to a request. It calls serve to let the server answer, or does not, and returns what the client
+// gets to see. An error is one of the connection. See [Link.Inject].
 type Fault func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error)
 
 // Reset breaks the connection before the server has seen the request.
@@ -24,15 +24,15 @@ func LoseAnswer(_ context.Context, serve func() (*http.Response, error)) (*http.
 	return nil, errReset
 }
 
-// Refuse answers with an error, such as one that package apierrors makes, and does nothing.
+// Refuse answers with an error, such as one that package apierrors makes; the server does not see the request.
 func Refuse(err error) Fault {
 	return func(context.Context, func() (*http.Response, error)) (*http.Response, error) {
 		return encodedStatus(statusOf(err)), nil
 	}
 }
 
-// AnswerWith does what was asked for and answers with an error all the same, as a server does whose own time has run
-// out.
+// AnswerWith lets the server do what the request asks for, and answers with an error all the same, as a server does
+// whose own time has run out.
 func AnswerWith(err error) Fault {
 	return func(_ context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
 		if resp, err := serve(); err == nil {
@@ -42,7 +42,8 @@ func AnswerWith(err error) Fault {
 	}
 }
 
-// Delay holds a request back for a while before it is served, and its answer for a while after.
+// Delay holds a request back for a time before the server sees it, and the answer for a time after. If the client gives
+// up before, the server does not see the request.
 func Delay(before, after time.Duration) Fault {
 	return func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
 		if err := sleep(ctx, before); err != nil {
@@ -60,8 +61,8 @@ func Delay(before, after time.Duration) Fault {
 	}
 }
 
-// Do calls a function once the request has been served, before its answer is on its way: the moment at which a process
-// is killed, or somebody else interferes.
+// Do calls fn when the server has done what the request asks for, and before the client gets the answer: the moment to
+// kill a process, or to write as another user.
 func Do(fn func()) Fault {
 	return func(_ context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
 		resp, err := serve()
