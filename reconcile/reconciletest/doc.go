@@ -95,8 +95,8 @@
 //
 // A [Link] has the faults of one client: requests that are delayed, refused, or served without an answer
 // ([Link.Inject]), watches that bring every event late or never ([Link.DelayWatches]) or end ([Link.CutWatches]), a
-// process that dies ([Link.Close]). The [Server] has the faults that all clients see: [Server.Compact], [Server.Restore],
-// [Server.CutWatches].
+// process that dies ([Link.Close]). The [Server] has the faults that all clients see: [Server.Compact],
+// [Server.Restore], [Server.CutWatches].
 //
 // # Reading order
 //

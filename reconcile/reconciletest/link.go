@@ -38,9 +38,9 @@ func (l *Link) Config() *rest.Config {
 	return &rest.Config{Host: "http://in-memory", Transport: transport{l}, QPS: -1}
 }
 
-// Inject sets what happens to requests from now on: the link calls fault for each request, before the server sees it. A
-// nil result leaves the request alone, and so does a nil fault. The goroutine that makes the request calls it, without a
-// lock.
+// Inject sets what happens to requests from now on: the link calls fault for each request, before the server sees it,
+// on the goroutine that makes the request and without a lock. A nil result leaves the request alone, and so does a nil
+// fault.
 func (l *Link) Inject(fault func(Request) Fault) {
 	l.server.store.mu.Lock()
 	defer l.server.store.mu.Unlock()

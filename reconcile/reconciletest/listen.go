@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Listen serves the link over HTTP, for what cannot be given a transport: processes, and programs in other languages. It
-// returns a configuration for clients; its Host is the URL, such as http://127.0.0.1:37015, of a free port of the
+// Listen serves the link over HTTP, for what cannot be given a transport: processes, and programs in other languages.
+// It returns a configuration for clients; its Host is the URL, such as http://127.0.0.1:37015, of a free port of the
 // loopback interface. Every process on the machine that reaches the port may do what the link's user may do. The
 // listener ends with the test.
 //

@@ -101,7 +101,8 @@ var customType = sync.OnceValue(func() typed.ParseableType {
     - {name: annotations, type: {map: {elementType: {scalar: string}}}}
     - {name: labels, type: {map: {elementType: {scalar: string}}}}
     - {name: finalizers, type: {list: {elementType: {scalar: string}, elementRelationship: associative}}}
-    - {name: ownerReferences, type: {list: {elementType: {namedType: owner}, elementRelationship: associative, keys: [uid]}}}
+    - name: ownerReferences
+      type: {list: {elementType: {namedType: owner}, elementRelationship: associative, keys: [uid]}}
     - {name: managedFields, type: {namedType: any}}
     elementType: {namedType: any}
 - name: owner

@@ -24,9 +24,9 @@ import (
 
 // Options may be left zero.
 type Options struct {
-	// CRDs are files, or directories of them, with the manifests of CustomResourceDefinitions, such as "config/crd". See
-	// [ReadCRDs] for what the server does with them. Files in a directory whose names end in neither .yaml, .yml nor
-	// .json, and subdirectories, are passed over.
+	// CRDs are files, or directories of them, with the manifests of CustomResourceDefinitions, such as "config/crd".
+	// See [ReadCRDs] for what the server does with them. In a directory, subdirectories and files whose names end in
+	// neither .yaml, .yml nor .json are passed over.
 	CRDs []string
 	// Resources are custom resources that are not read from files.
 	Resources []Resource
