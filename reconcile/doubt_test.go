@@ -141,6 +141,36 @@ func TestWhileAServerWantsToBeLeftAloneNothingIsQuiet(t *testing.T) {
 	})
 }
 
+// TestTheProberSaysWhereKeysAreParked looks at whole lines: of a cache that follows namespaces by themselves, and of one
+// that does not.
+func TestTheProberSaysWhereKeysAreParked(t *testing.T) {
+	for namespace, where := range map[string]string{"": "", "default": ` "namespace"="default"`} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newController(t, keys(&journal{}), Options{}).ledger
+			pods := listing(l, &still{listed: 1, live: func(context.Context, Key) (informer.Version, bool, error) {
+				return informer.Version{}, false, errors.New("down")
+			}})
+			l.reached(l.caches[0], namespace)
+			var lines []string
+			sink := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+			stop := probing(t, l, klog.NewContext(t.Context(), sink))
+			l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
+			synctest.Wait()
+			pods.listed = 2
+			l.reached(l.caches[0], namespace)
+			l.wrote(klog.Background(), parent, podWrite("pod", "7", false))
+			time.Sleep(doubtAfter)
+			synctest.Wait()
+			stop()
+			const about = ` "controller"="test" "informer"="still" "health"="Live since 0001-01-01T00:00:00Z"`
+			require.Equal(t, []string{
+				`"level"=0 "msg"="` + string(outcomeUnclear) + `"` + about + where,
+				`"msg"="` + string(serverSilent) + `" "error"="down"` + about + where + ` "object"={"name"="pod" "namespace"="default"}`,
+			}, lines)
+		})
+	}
+}
+
 // A request that a Gate has kept until its ctx ended was not sent, so it leaves no debt.
 func TestARequestThatAGateHasKeptLeavesNoDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -116,7 +116,7 @@ func (l *ledger) owe(d *debt) {
 	p := c.partitionOf(namespace, at)
 	p.add(d)
 	if newList {
-		p.listWanted = max(p.listWanted, d.list)
+		p.listWanted = d.list // the informer numbers its lists upwards
 	}
 	if newList || l.nextScan.IsZero() || d.openedAt.Add(doubtAfter).Before(l.nextScan) {
 		l.scanNow()

@@ -1012,6 +1012,21 @@ func TestVersionsThatAreNoNumbers(t *testing.T) {
 	require.Empty(t, c.partitions[""].byName)
 }
 
+// TestMarksDoNotGrowWithTheNamespaces: what is written in each namespace is noted for the next leader, of an informer
+// whose requests do not pass TrackWrites, too. It lists all namespaces at once.
+func TestMarksDoNotGrowWithTheNamespaces(t *testing.T) {
+	l := newController(t, keys(&journal{}), Options{}).ledger
+	c := l.cacheOf(&still{resourceVersion: "7"})
+	c.learner = &learner{}
+	for i := range 100 {
+		pod := object{c, Key{Namespace: fmt.Sprint("namespace-", i), Name: "a"}}
+		l.owe(&debt{owner: parent, kind: unseenChange, object: pod, uid: "u", resourceVersion: fmt.Sprint(8 + i)})
+		l.owe(&debt{owner: parent, kind: unseenDeletion, object: pod, uid: "v", resourceVersion: "6"})
+	}
+	require.Equal(t, map[string]mark{"": {resourceVersion: "107"}}, c.written)
+	require.Equal(t, map[string]mark{"": {resourceVersion: "7"}}, c.shown)
+}
+
 // TestTheBooksAreInOrder notes and settles debts at random, and compares what is open with a plain walk.
 func TestTheBooksAreInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -15,11 +15,11 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// target is what a request to a Kubernetes API is about.
+// target is what a request to a Kubernetes API is about, as its URL says.
 type target struct {
-	host, group, resource string // host has the prefix of a proxy, which tells a server from the others behind it
+	host, group, resource string // host includes the path prefix of a proxy, behind which there may be several servers
 	namespace, name       string // name is empty for a whole collection and for a create
-	subresource           string // one segment: proxy may be followed by a path, which is left out
+	subresource           string // without the path that may follow proxy
 }
 
 // The path of a request has one of these shapes, with the prefix of a proxy in front of it (Kubernetes API Concepts,
@@ -32,17 +32,17 @@ type target struct {
 // in a namespace.
 //
 // No segment tells by itself what it is: a version may be any label, a prefix may contain "api", and a namespace may be
-// called "pods". But an informer asks for a whole collection, so its path ends in a resource, and is read from its end.
-// It says where the group of that resource begins; each write there is read from its beginning. A path of which no
-// informer has told is not understood, and need not be: nobody waits for it.
+// called "pods". But an informer asks for a whole collection, so its path ends in a resource and can be read from its
+// end. It shows where the group of that resource begins, and from there each write to the resource can be read. A path
+// to a resource that no informer follows need not be understood: no cache will show that write.
 
-// collection is a resource on a server, as the requests of an informer tell of it.
+// collection is a resource on a server, as an informer's requests show it.
 type collection struct {
 	target        // host, group and resource
-	root   string // what stands in front of the version: the host, and the path of the group
+	root   string // what comes before the version: the host, and the path of the group
 }
 
-// address is what two requests to one server have in common however they are written, and the path.
+// addressOf returns the host and path of a URL in one spelling: with no default port, and a clean path.
 func addressOf(u *url.URL) string {
 	host := strings.ToLower(u.Host)
 	switch strings.ToLower(u.Scheme) {
@@ -58,7 +58,8 @@ func addressOf(u *url.URL) string {
 	return host + path.Clean(absolute)
 }
 
-// collectionOf reads an address that an informer asks, from its end. The namespace is empty if it asks for all of them.
+// collectionOf reads the address of an informer's request, from its end. The namespace is empty if the request is for
+// all namespaces.
 func collectionOf(address string) (c collection, namespace string, ok bool) {
 	rest, resource, _ := cutLast(address)
 	if before, name, ok := cutLast(rest); ok {
@@ -86,7 +87,7 @@ func groupOf(address string) (c collection, ok bool) {
 	return c, ok && last == "api"
 }
 
-// cutLast cuts the last segment off an address; ok is false if nothing but the host is left of it.
+// cutLast cuts the last segment off an address; ok is false if the address is only a host.
 func cutLast(address string) (before, last string, ok bool) {
 	i := strings.LastIndexByte(address, '/')
 	if i < 0 {
@@ -95,14 +96,14 @@ func cutLast(address string) (before, last string, ok bool) {
 	return address[:i], address[i+1:], true
 }
 
-// read reads the address of a request to the collection, or to something in it.
+// targetOf reads the address of a request to the collection or to an object in it.
 func (c *collection) targetOf(address string) (t target, ok bool) {
 	rest, ok := strings.CutPrefix(address, c.root)
 	if !ok {
 		return t, false
 	}
 	rest, ok = strings.CutPrefix(rest, "/")
-	_, rest, more := strings.Cut(rest, "/") // whatever the version: it is the same object in each
+	_, rest, more := strings.Cut(rest, "/") // without the version: an object is the same in all
 	if !ok || !more {
 		return t, false
 	}
@@ -116,19 +117,17 @@ func (c *collection) targetOf(address string) (t target, ok bool) {
 	return t, t.resource == c.resource
 }
 
-// ofNamespace reports whether namespaces/NAME/rest is about the namespace itself, and not about something that lives in
-// it.
+// ofNamespace reports whether namespaces/NAME/rest is about the namespace itself, and not about an object in it.
 func ofNamespace(rest string) bool { return rest == "" || rest == "status" || rest == "finalize" }
 
-// three cuts a path into two segments and the rest.
+// cutTwo cuts a path into two segments and the rest.
 func cutTwo(path string) (first, second, rest string) {
 	first, path, _ = strings.Cut(path, "/")
 	second, rest, _ = strings.Cut(path, "/")
 	return first, second, rest
 }
 
-// guess says what a request that is not read by any collection seems to be about. It is good for names, and nothing is
-// decided by it.
+// guessTarget says what a request that no collection can read seems to be about. The result is for logs only.
 func guessTarget(address string) (t target) {
 	parts := strings.Split(address, "/")
 	for i := 1; i < len(parts); i++ {
@@ -153,28 +152,27 @@ func guessTarget(address string) (t target) {
 	return t
 }
 
-// maxOptions bounds how much of a request's body is looked at. Options have a few hundred bytes.
+// maxOptions is how much of a request's body dryRun reads, in bytes. DeleteOptions take a few hundred.
 const maxOptions = 64 << 10
 
-// dryRun reports whether a request asks for nothing to be changed. It returns the request that is to be sent: its body
-// may have been read. What cannot be read is no dry run.
+// dryRun reports whether a request is a dry run. The caller must send the request that it returns, since the body of the
+// given one may have been read. A body that cannot be read is not taken for a dry run.
 //
-// Options are in the query, but those of a deletion are in its body, if it has one: then the server takes no notice of
-// the query.
+// Options are in the query. A deletion may have them in its body instead, and then the server ignores the query.
 func dryRun(req *http.Request) (*http.Request, bool) {
-	asked := strings.Contains(req.URL.RawQuery, "dryRun") && req.URL.Query().Has("dryRun")
+	inQuery := strings.Contains(req.URL.RawQuery, "dryRun") && req.URL.Query().Has("dryRun")
 	if req.Method != http.MethodDelete || req.Body == nil || req.Body == http.NoBody {
-		return req, asked
+		return req, inQuery
 	}
 	req, body, whole := peekBody(req)
 	if whole && len(body) == 0 {
-		return req, asked
+		return req, inQuery
 	}
 	return req, whole && isDryDeletion(req.Header.Get("Content-Type"), body)
 }
 
-// peek reads the body of a request, unless that is long: whole is false then. The request that it returns has the body
-// as it was.
+// peekBody reads the body of a request. It returns a request that has the same body, still unread; whole is false if the
+// body is longer than maxOptions or cannot be read.
 func peekBody(req *http.Request) (same *http.Request, body []byte, whole bool) {
 	from := req.Body
 	if req.GetBody != nil {
@@ -200,21 +198,21 @@ func peekBody(req *http.Request) (same *http.Request, body []byte, whole bool) {
 	return same, body, whole
 }
 
-// readCloser reads here and closes there.
+// readCloser reads from one value and closes another.
 type readCloser struct {
 	io.Reader
 	io.Closer
 }
 
-// failing is the rest of a body that could not be read.
+// failingReader takes the place of the rest of a body that could not be read.
 type failingReader struct{ err error }
 
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
-// dryDeletion reports whether the body of a deletion asks for a dry run.
+// isDryDeletion reports whether the body of a deletion asks for a dry run.
 func isDryDeletion(contentType string, body []byte) bool {
 	if !bytes.Contains(body, []byte(metav1.DryRunAll)) {
-		return false // which is how the only value there is looks in every encoding
+		return false // the only value of the option is spelled like this in every encoding
 	}
 	var options struct {
 		DryRun []string `json:"dryRun"`
@@ -224,7 +222,7 @@ func isDryDeletion(contentType string, body []byte) bool {
 	case "", runtime.ContentTypeJSON:
 		err = utiljson.Unmarshal(body, &options)
 	case runtime.ContentTypeCBOR:
-		var everything map[string]any // the decoder refuses fields that are not asked for
+		var everything map[string]any // the decoder refuses fields that its target does not have
 		err = direct.Unmarshal(body, &everything)
 		if values, ok := everything["dryRun"].([]any); ok && len(values) > 0 {
 			return err == nil

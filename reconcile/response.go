@@ -15,19 +15,19 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// write is what the server says of one object that it has written or begun to delete.
+// write is what an answer tells about one object that the server has written, deleted or begun to delete.
 type write struct {
 	target
 	object          Key
 	uid             types.UID
-	resourceVersion string // of a deletion it says little: that is seen when the object is gone or going
+	resourceVersion string // a deletion is seen when the object is gone or terminating, whatever its version
 	deleted         bool
 	labels          map[string]string
 	labelsKnown     bool // the answer has the object's labels, or that there are none
 }
 
 func newWrite(t target, deleted bool, o metadata) write {
-	if o.Details != nil { // a Status, as answers a deletion that was completed at once
+	if o.Details != nil { // a Status: it answers a deletion that was completed at once
 		return write{target: t, deleted: deleted, object: Key{Namespace: t.namespace, Name: t.name}, uid: o.Details.UID}
 	}
 	return write{
@@ -36,15 +36,15 @@ func newWrite(t target, deleted bool, o metadata) write {
 	}
 }
 
-// metadata is as much as the ledger reads of an answer: an object's metadata, or a Status's details.
+// metadata is the part of an answer that the ledger reads: an object's metadata, or the details of a Status.
 type metadata struct {
 	metav1.ObjectMeta
 	Details *metav1.StatusDetails
 }
 
-// decodeMetadata reads the metadata of the object, or of the objects of the list, that an answer holds. What it is, the
-// contents tell: there are kinds of objects called AllowList or Status, with fields called items or details, and lists
-// of any kind. What has a UID is an object; what has items and no UID is a list.
+// decodeMetadata reads the metadata of the object, or of each object of the list, that an answer holds. The kind's name
+// does not tell which of them it is: objects may be called AllowList or Status and have fields called items or details,
+// and lists may have any name. So what has a UID is an object, and what has items and no UID is a list.
 func decodeMetadata(contentType string, body []byte) ([]metadata, error) {
 	media, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -53,7 +53,7 @@ func decodeMetadata(contentType string, body []byte) ([]metadata, error) {
 	if media == runtime.ContentTypeProtobuf {
 		return decodeProtobuf(body)
 	}
-	// Every encoding is read into the same few fields; what else there is, is skipped.
+	// All encodings but protobuf are read into these fields; everything else in the body is skipped.
 	var answer struct {
 		metav1.TypeMeta `json:",inline"`
 		Metadata        metav1.ObjectMeta `json:"metadata"`
@@ -83,13 +83,13 @@ func decodeMetadata(contentType string, body []byte) ([]metadata, error) {
 	}
 }
 
-// asJSON returns a body as JSON.
+// asJSON returns a body in JSON or CBOR as JSON.
 func asJSON(media string, body []byte) ([]byte, error) {
 	switch media {
 	case runtime.ContentTypeJSON:
 		return body, nil
 	case runtime.ContentTypeCBOR:
-		// The decoder refuses fields that are not asked for, so everything is decoded, and what matters picked from it.
+		// The decoder refuses fields that its target does not have, so it decodes everything first.
 		var everything map[string]any
 		if err := direct.Unmarshal(body, &everything); err != nil {
 			return nil, err
@@ -100,7 +100,7 @@ func asJSON(media string, body []byte) ([]byte, error) {
 	}
 }
 
-// isStatus reports whether something is an answer's Status, and not an object of a kind of that name.
+// isStatus tells the Status of the API machinery from an object whose kind is called Status, too.
 func isStatus(apiVersion, kind string) bool { return kind == "Status" && apiVersion == "v1" }
 
 func metadataOf(items []metav1.PartialObjectMetadata) (all []metadata) {
@@ -110,20 +110,21 @@ func metadataOf(items []metav1.PartialObjectMetadata) (all []metadata) {
 	return all
 }
 
-// protobufMark is what Kubernetes' protobuf encoding begins with. A runtime.Unknown follows, whose Raw is the object.
+// protobufPrefix begins each message in Kubernetes' protobuf encoding. A runtime.Unknown follows, whose Raw is the
+// object.
 var protobufPrefix = []byte{'k', '8', 's', 0}
 
 func openProtobuf(body []byte) (unknown runtime.Unknown, err error) {
 	raw, ok := bytes.CutPrefix(body, protobufPrefix)
 	if !ok {
-		return unknown, fmt.Errorf("the body does not start with protobuf's mark %q", protobufPrefix)
+		return unknown, fmt.Errorf("the body does not start with the prefix of Kubernetes' protobuf encoding, %q", protobufPrefix)
 	}
 	return unknown, unknown.Unmarshal(raw)
 }
 
-// decodeProtobuf reads an answer in Kubernetes' protobuf encoding. Each API object has its metadata in field 1, and
-// each list its items in field 2, so the messages of PartialObjectMetadata read them all. The metadata of a list, read
-// as that of an object, has neither UID nor name, or cannot be read at all.
+// decodeProtobuf reads an answer in Kubernetes' protobuf encoding. Every API object has its metadata in field 1, and
+// every list its items in field 2, so PartialObjectMetadata and its list can read all of them. The metadata of a list,
+// read as that of an object, has neither UID nor name, or cannot be read at all.
 func decodeProtobuf(body []byte) ([]metadata, error) {
 	unknown, err := openProtobuf(body)
 	if err != nil {
@@ -147,17 +148,17 @@ func decodeProtobuf(body []byte) ([]metadata, error) {
 	return metadataOf(list.Items), err
 }
 
-// refused reports whether an answer that is no success proves that nothing has been written.
+// refused reports whether an answer that is not a success proves that nothing has been written.
 //
-// A 4xx does, but for the deletion of a collection: that deletes one object after the other until one is refused. Of a
-// 5xx only what an API server says of admission does, which comes before it writes, but for a deletion: that may write
-// twice, with admission before each.
+// A 4xx proves it, except of the deletion of a collection, which deletes one object after the other until one is
+// refused. A 5xx proves it only if the API server says that admission has failed, since admission comes before the
+// write; and not of a deletion, which may write twice, with admission before each write.
 func refused(method string, t target, resp *http.Response) bool {
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusMethodNotAllowed:
 		return true
 	case method == http.MethodDelete && t.name == "":
-		return resp.StatusCode < 400 // it has been sent elsewhere
+		return resp.StatusCode < 400 // a redirect
 	case resp.StatusCode < 500:
 		return true
 	case method == http.MethodDelete:
@@ -167,13 +168,12 @@ func refused(method string, t target, resp *http.Response) bool {
 	return err == nil && admissionFailed(statusMessage(resp.Header.Get("Content-Type"), body))
 }
 
-// admissionFailed reports whether the message of a Status says that admission has failed or refused the write. The
-// texts are those of k8s.io/apiserver, in pkg/admission/plugin and pkg/util/webhook; there is nothing else in such an
-// answer that says so.
+// admissionFailed reports whether the message of a Status says that admission has failed or denied the write. The texts
+// are those of k8s.io/apiserver, in pkg/admission/plugin and pkg/util/webhook; nothing else in such an answer tells.
 func admissionFailed(message string) bool {
 	if denied, ok := strings.CutPrefix(message, `admission webhook "`); ok {
 		_, after, _ := strings.Cut(denied, `"`)
-		return strings.HasPrefix(after, " denied the request") // with a code of the webhook's own
+		return strings.HasPrefix(after, " denied the request") // with a status code that the webhook chose
 	}
 	failed, ok := strings.CutPrefix(message, "Internal error occurred: ")
 	if !ok {
@@ -183,7 +183,7 @@ func admissionFailed(message string) bool {
 		failed == "resource quota evaluation timed out"
 }
 
-// statusMessage returns the message of the Status that an answer holds, or "".
+// statusMessage returns the message of the Status in an answer, or "" if there is none.
 func statusMessage(contentType string, body []byte) string {
 	media, _, _ := mime.ParseMediaType(contentType)
 	var status metav1.Status

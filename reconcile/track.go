@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -10,33 +11,36 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TrackWrites makes controllers consistent with their own writes. One line on the configuration that all clients are
-// made from is enough:
+// TrackWrites makes controllers consistent with their own writes. It takes one line, on the rest.Config that all clients
+// are made from:
 //
 //	config.Wrap(reconcile.TrackWrites)
 //
 // From then on every create, update, patch, apply and delete that a Reconcile makes with its ctx, through any kind of
 // client, is recorded for the key, and the key is not reconciled again before the informers of its controller have seen
-// it. Without it, a controller that creates a pod and is called again a millisecond later, by a change that has nothing
-// to do with it, finds no pod in the cache and creates a second one.
+// the write. Without it, a controller creates a pod, is called again a millisecond later because of an unrelated change,
+// finds no pod in the cache and creates a second one. The package's doc has a picture of all of this.
 //
-// A write is waited for if an informer of the controller may see it: its answer tells namespace, labels and UID, and
-// what an informer asks for is learned from its own requests, which is why informers need the same configuration: Run
-// fails if some of them have it and some have not. Where an answer does not tell, as of a field selector on anything
-// but name and namespace, the write is waited for all the same: until the informer has come as far as its version, or,
-// after 10 s, the server says that the object is none of the informer's. Dry runs are not waited for, and neither are
-// subresources that answer with something else than the object (binding, eviction, scale, token). For clients that have
-// no transport to be wrapped there are [Wrote] and [Deleted].
+// A write is waited for in each informer of the controller that may see it. The answer to the write tells the object's
+// namespace, labels and UID; the informer's own requests tell what it selects. That is why the informers' clients need
+// the same configuration: Run fails if some of them have it and some have not. Where the answer does not tell whether
+// the informer selects the object, as with a field selector on anything but name and namespace, the key waits all the
+// same: until the informer has reached the version of the write, or until the server, asked after 10 s, says that the
+// informer does not select the object. Dry runs are not waited for, and neither are subresources that answer with
+// something else than the object: binding, eviction, scale and token. For clients that have no transport to wrap there
+// are [Wrote] and [Deleted].
 //
-// An answer that was lost (a timeout, a broken connection, a 5xx) leaves open whether the write has happened. Nothing
-// is assumed: the informers of that resource list anew, once, and then the key runs. A request that the server carries
-// out later still than that is nobody's to see, so what must not exist twice needs a name that is not generated: see
-// [CreateOwned]. Nothing is left open by a refusal: a 4xx, unless it ends the deletion of a whole collection; an answer
-// which says that a webhook has failed or denied, unless the write is a deletion; an error from before there was a
-// connection, or of a transport below that has not sent the request and says so by a method NotSent() bool, as the
-// error of leaderelection's Fence does: so the two may be wrapped in either order.
+// A lost answer (a timeout, a broken connection, a 5xx) leaves open whether the write has happened. TrackWrites assumes
+// neither: the informers of that resource list anew, once, and then the key runs. A write that the server carries out
+// even later than that cannot be detected, so an object that must not exist twice needs a name that is not generated:
+// see [github.com/thermostat-go/thermostat/reconcile/objects.CreateOwned]. These outcomes prove that nothing was written, and leave nothing open: a 4xx, unless it ends
+// the deletion of a whole collection; an answer that says that an admission webhook has failed or denied the request,
+// unless the request is a deletion; an error from before there was a connection; and an error of a transport below that
+// has not sent the request and says so with a method NotSent() bool, as the error of leaderelection's Fence does.
+// TrackWrites and Fence may wrap a transport in either order.
 func TrackWrites(next http.RoundTripper) http.RoundTripper { return &tracker{next} }
 
+// tracker sends a request, and records what its answer says in the ledger of the run whose ctx the request carries.
 type tracker struct{ next http.RoundTripper }
 
 // WrappedRoundTripper lets client-go find the transport below.
@@ -51,54 +55,57 @@ func (t *tracker) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !ok || !isWrite(req.Method) {
 		return t.next.RoundTrip(req)
 	}
-	tgt, followed := r.targetOf(ctx, addressOf(req.URL))
-	if _, apart := ownAnswer[tgt.subresource]; apart || tgt.resource == "" {
+	to, followed := r.targetOf(ctx, addressOf(req.URL))
+	if _, other := ownAnswer[to.subresource]; other || to.resource == "" {
 		return t.next.RoundTrip(req)
 	}
 	req, dry := dryRun(req)
 	if dry {
 		return t.next.RoundTrip(req)
 	}
-	if err := ctx.Err(); err != nil { // now it is certain that it was not sent
+	if err := ctx.Err(); err != nil { // now it is certain that the request was not sent
 		if req.Body != nil {
 			_ = req.Body.Close() // as a RoundTripper has to
 		}
 		return nil, err
 	}
 	resp, err := t.next.RoundTrip(req)
-	if err != nil {
+	switch {
+	case err != nil:
 		if !unsent(err) {
-			r.lostAnswer(ctx, tgt)
+			r.lostAnswer(ctx, to)
 		}
-		return resp, err
+	case resp.StatusCode/100 == 2:
+		record(ctx, r, req, to, followed, resp)
+	case followed && !refused(req.Method, to, resp):
+		r.lostAnswer(ctx, to)
 	}
-	if resp.StatusCode/100 != 2 {
-		if followed && !refused(req.Method, tgt, resp) {
-			r.lostAnswer(ctx, tgt)
-		}
-		return resp, nil
-	}
+	return resp, err
+}
+
+// record records what a successful answer says has been written. The run's informers follow the resource if followed is
+// true; otherwise it is only kept for the run's history.
+func record(ctx context.Context, r *run, req *http.Request, to target, followed bool, resp *http.Response) {
 	body, err := readAnswer(resp)
 	if err != nil {
-		r.lostAnswer(ctx, tgt)
-		return resp, nil
+		r.lostAnswer(ctx, to)
+		return
 	}
 	objects, err := decodeMetadata(resp.Header.Get("Content-Type"), body)
 	if err != nil {
 		if followed {
 			klog.FromContext(ctx).Error(err, "The answer to a write cannot be read", "method", req.Method,
-				"resource", tgt.resource, "object", Key{Namespace: tgt.namespace, Name: tgt.name})
+				"resource", to.resource, "object", Key{Namespace: to.namespace, Name: to.name})
 		}
-		r.lostAnswer(ctx, tgt)
-		return resp, nil
+		r.lostAnswer(ctx, to)
+		return
 	}
 	for _, o := range objects {
-		r.wrote(ctx, req.Method, newWrite(tgt, req.Method == http.MethodDelete, o))
+		r.wrote(ctx, req.Method, newWrite(to, req.Method == http.MethodDelete, o))
 	}
-	return resp, nil
 }
 
-// readAnswer reads the body of an answer to its end, and leaves it as it was.
+// readAnswer reads the body of an answer to its end. The caller of the client finds the same body, or the same error.
 func readAnswer(resp *http.Response) (body []byte, err error) {
 	body, err = io.ReadAll(resp.Body)
 	resp.Body.Close()
@@ -110,15 +117,15 @@ func readAnswer(resp *http.Response) (body []byte, err error) {
 	return body, err
 }
 
-// unsent reports whether a request has certainly not reached the server: there was no connection to send it on, or a
-// transport that has kept it says so.
+// unsent reports whether an error proves that the request has not reached the server: there was no connection, or a
+// transport that has not sent it says so.
 func unsent(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
 		return true
 	}
-	var kept interface{ NotSent() bool }
-	return errors.As(err, &kept) && kept.NotSent()
+	var notSent interface{ NotSent() bool }
+	return errors.As(err, &notSent) && notSent.NotSent()
 }
 
 func isWrite(method string) bool {
@@ -129,8 +136,8 @@ func isWrite(method string) bool {
 	return false
 }
 
-// separate has the subresources whose answer is not the object that an informer sees, and whether a write to one
-// changes that object.
+// ownAnswer has the subresources whose answer is not the object that an informer sees. The value is true if a write to
+// the subresource changes that object.
 var ownAnswer = map[string]bool{
 	"binding": true, "eviction": true, "scale": true,
 	"token": false, "exec": false, "attach": false, "portforward": false, "proxy": false,

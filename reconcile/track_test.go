@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"testing"
 	"time"
 
@@ -143,6 +144,11 @@ func TestAnswersAreReadInEveryEncoding(t *testing.T) {
 	}
 	_, err := decodeMetadata("text/html", nil)
 	require.ErrorContains(t, err, "text/html")
+	broken := &runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Status"}, Raw: []byte("\xff")}
+	raw, err := broken.Marshal()
+	require.NoError(t, err)
+	_, err = decodeMetadata("application/vnd.kubernetes.protobuf", append(slices.Clone(protobufPrefix), raw...))
+	require.Error(t, err, "a Status that cannot be read is not one without details")
 }
 
 // answering is a transport that answers with one object, or fails.
