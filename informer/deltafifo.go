@@ -18,8 +18,8 @@ type delta[T any] struct {
 	unseen bool
 	// changed marks a state that a watch has sent as a change, not as a part of a list.
 	changed bool
-	// repeated marks a state that has the version which the store held when it was received. If the store holds another
-	// version by now, this state is older.
+	// repeated marks a state that has the version which the store held when it was received. If the store holds
+	// another version by now, this state is older.
 	repeated bool
 	// epoch is the number of the list that was the latest to begin when this was received.
 	epoch uint64
@@ -29,9 +29,9 @@ type delta[T any] struct {
 // state.
 //
 // Two steps are enough for every history. A live state replaces the live state before it: of several updates only the
-// newest matters. A deletion cancels the live state before it. A deletion that follows a deletion belongs to an object
-// that was created and deleted in between, which the store has never held; the first one describes the object that it
-// does hold.
+// newest matters. A deletion cancels the live state before it. A deletion that follows a deletion belongs to an
+// object that was created and deleted in between, which the store has never held; the first one describes the object
+// that it does hold.
 type pending[T any] struct {
 	gone *delta[T] // rare, or it would stand here itself: it doubles the memory
 	live delta[T]  // means something if alive
@@ -45,8 +45,9 @@ func (p *pending[T]) endsAt(resourceVersion string) bool {
 }
 
 // deltaFIFO is the buffer between the reflector, which must keep reading so that the server does not close its watch,
-// and the store. It keeps the keys in the order of their first pending step, merges the steps of each (see [pending]),
-// and is emptied whole: its size is bounded by the number of keys, not by how long the store has been busy.
+// and the store. It keeps the keys in the order of their first pending step, merges the steps of each (see
+// [pending]), and is emptied whole: its size is bounded by the number of keys, not by how long the store has been
+// busy.
 //
 // While a handler wants every change (see HandlerOptions.Every) nothing is merged: the steps stay as they came, and
 // only the speed of the store bounds their number.
@@ -55,8 +56,8 @@ func (p *pending[T]) endsAt(resourceVersion string) bool {
 // state of the batch: sweep, complete and resourceVersion say what is true once all of the batch's deltas have been
 // applied.
 type deltaFIFO[T any] struct {
-	// These never change. The FIFOs of all list-watches share them. ready holds a token whenever there may be something
-	// in one of them; every is true while a handler wants each step.
+	// These never change. The FIFOs of all list-watches share them. ready holds a token whenever there may be
+	// something in one of them; every is true while a handler wants each step.
 	ready chan<- struct{}
 	every *atomic.Bool
 
@@ -68,12 +69,12 @@ type deltaFIFO[T any] struct {
 	// used again: an allocation for each step was a third of what an update costs.
 	steps     []pending[T]
 	positions map[Key]int
-	// Guarded by mu. If steps are not merged, several may be of one key: then positions tells the latest. Between two of
-	// them there is a cut, which is the number of the steps before it.
+	// Guarded by mu. If steps are not merged, several may be of one key: then positions tells the latest. Between two
+	// of them there is a cut, which is the number of the steps before it.
 	cuts    []int
 	outcome // Guarded by mu: that of the next batch.
-	// Guarded by mu. spare is the array of the batch before, empty; small counts batches in a row that needed little of
-	// the room that there is. Once dropped is true, nothing is added any more.
+	// Guarded by mu. spare is the array of the batch before, empty; small counts batches in a row that needed little
+	// of the room that there is. Once dropped is true, nothing is added any more.
 	spare   []delta[T]
 	small   int
 	dropped bool
@@ -98,8 +99,8 @@ type outcome struct {
 	sweep uint64
 	// complete is the epoch of a list that has been added as a whole.
 	complete uint64
-	// rewound is the epoch of a list of a cluster that has gone back in time: its versions, and those of what followed,
-	// cannot be compared with those from before. It is true before the deltas are applied.
+	// rewound is the epoch of a list of a cluster that has gone back in time: its versions, and those of what
+	// followed, cannot be compared with those from before. It is true before the deltas are applied.
 	rewound uint64
 }
 
@@ -184,8 +185,8 @@ func (f *deltaFIFO[T]) listed(epoch uint64, resourceVersion string) {
 	f.signal()
 }
 
-// rewind says that the cluster was found to have gone back in time by the list of that epoch, before anything of it is
-// added.
+// rewind says that the cluster was found to have gone back in time by the list of that epoch, before anything of it
+// is added.
 func (f *deltaFIFO[T]) rewind(epoch uint64) {
 	f.mu.Lock()
 	f.rewound = epoch
@@ -202,8 +203,8 @@ func (f *deltaFIFO[T]) signal() {
 	}
 }
 
-// pop empties the FIFO, or returns false if there is nothing in it. It does not wait: receive from ready first. Give the
-// batch back with applied.
+// pop empties the FIFO, or returns false if there is nothing in it. It does not wait: receive from ready first. Give
+// the batch back with applied.
 func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	if !f.filled.Swap(false) {
 		return batch[T]{}, false
@@ -224,8 +225,9 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 			b.deltas = append(b.deltas, p.live)
 		}
 	}
-	// A map keeps the buckets of its largest size for ever, so the map of a first list is dropped, and so are the arrays.
-	// Those of a burst are used again as long as more bursts come: until a batch is empty, or many in a row are small.
+	// A map keeps the buckets of its largest size for ever, so the map of a first list is dropped, and so are the
+	// arrays. Those of a burst are used again as long as more bursts come: until a batch is empty, or many in a row
+	// are small.
 	n := len(f.steps)
 	if f.small++; n >= cap(f.steps)/4 || cap(f.steps) <= leastSpare {
 		f.small = 0
@@ -239,9 +241,9 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	return b, true
 }
 
-// Memory for leastSpare steps is always kept, for more than mostSpare never, and for a number in between until mostSmall
-// batches in a row have needed little of it: a burst has small ones, too, and growing anew each time was a twentieth of
-// all that it allocated.
+// Memory for leastSpare steps is always kept, for more than mostSpare never, and for a number in between until
+// mostSmall batches in a row have needed little of it: a burst has small ones, too, and growing anew each time was a
+// twentieth of all that it allocated.
 const leastSpare, mostSpare, mostSmall = 512, 1024, 64
 
 // applied says that a batch is in the store, or dropped.

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,60 +23,60 @@ import (
 )
 
 var (
-	// ErrStarted is returned by a second Run: an informer runs once.
+	// ErrStarted is returned by a second Run. An informer runs once.
 	ErrStarted = errors.New("the informer has been started before")
-	// ErrStopped is returned by whatever waits for an informer whose Run has returned.
+	// ErrStopped is returned by methods that need Run, once Run has returned.
 	ErrStopped = errors.New("the informer has stopped")
-	// ErrRewound is returned by whatever waits for a version that lies in a future which the cluster has gone back
-	// from.
+	// ErrRewound is returned by WaitForResourceVersion if the cluster goes back in time, as after a restore: then it
+	// may never reach the version.
 	ErrRewound = errors.New("the cluster has gone back to an older state")
-	// ErrStale is wrapped by what Fresh says of a cache that is older than Options.MaxStaleness.
+	// ErrStale is wrapped by the error of Fresh for a cache that is older than Options.MaxStaleness.
 	ErrStale = errors.New("the server has been silent for longer than Options.MaxStaleness")
-	// ErrScope is wrapped by what New and Rescope say of a scope that makes no sense.
+	// ErrScope is wrapped by the errors of New and Rescope for a scope that cannot be followed.
 	ErrScope = errors.New("the scope cannot be followed")
-	// ErrOutOfScope is returned by whatever waits for a namespace that the informer does not follow.
+	// ErrOutOfScope is returned by WaitForResourceVersion for a namespace that the informer does not follow.
 	ErrOutOfScope = errors.New("the namespace is out of the informer's scope")
-	// ErrStuck is wrapped by Run's error when a handler had not returned StopGrace after the end of its context. The
-	// error names it.
+	// ErrStuck is wrapped by Run's error if a goroutine has not ended Options.StopGrace after Run's context. The
+	// error names the goroutine, and with it the handler.
 	ErrStuck = lifecycle.ErrStuck
 )
 
 // Options may be left zero: everything that the client lists, held as it is.
 type Options[T any] struct {
-	// Name stands for the informer in logs and errors. Empty: the type of its objects.
+	// Name is the informer's name in logs and errors. Empty: the type of its objects.
 	Name string
 	// LabelSelector and FieldSelector restrict what is listed and watched. Nil: everything.
 	LabelSelector labels.Selector
 	FieldSelector fields.Selector
-	// Transform changes each object before it is stored, to drop what nobody reads. It owns the object and may change
-	// it in place. If it fails, panics or ends its goroutine, the key is invalid (see [SharedIndexInformer.Invalid]),
-	// the rest goes on, and Transform is tried again on the object as it left it, after 1 s, 2 s, 4 s ... 5 min. It may
-	// be called by several goroutines at once. Nil: objects are stored as they come.
+	// Transform changes each object before it is stored, for instance to drop fields that the program does not read.
+	// It owns the object and may change it in place. If it fails, panics or ends its goroutine, the key is invalid
+	// (see [SharedIndexInformer.Invalid]), other objects are not affected, and Transform is called again with the
+	// object as it left it, after 1 s, 2 s, 4 s ... 5 min. Several goroutines may call it at once. Nil: objects are
+	// stored as they come.
 	Transform func(T) (T, error)
 	// PageSize is the number of objects in a page of a plain list. Zero: 500.
 	PageSize int64
-	// DisableWatchList lists by plain, paged lists from the start. Servers that cannot stream a list are found out by
-	// themselves; this saves the attempt. The fake clients of client-go, which never end the stream's list, are known
-	// without it.
+	// DisableWatchList lists by plain, paged lists from the start. It is not needed: the informer detects a server
+	// that cannot stream a list, and the fake clients of client-go. It saves the attempt.
 	DisableWatchList bool
-	// DetectMutations looks for code that changes objects of the cache, which are shared: a bug that shows far away
-	// from where it is. Each object is compared with what it was once a minute, and when it leaves the cache or is
-	// replaced; a change is logged, with the object's key and the field, and counted in Health.Mutated. The cache stays
-	// as it was changed. Made for tests, where it should be on. Elsewhere it takes 8 bytes for each scalar of each
-	// object, 2 kB for a pod of two containers, and tens of microseconds for each comparison of such a pod, on the
-	// goroutine that feeds the store. For a Project it sees what fn returns.
+	// DetectMutations looks for code that changes objects of the cache, which are shared. The informer compares each
+	// object with its state when it was stored: once a minute, and when the object is replaced or leaves the cache.
+	// It logs a change, with the object's key and the field, counts it in Health.Mutated, and does not undo it. Turn
+	// it on in tests. In production consider the cost: 8 bytes for each scalar of each object, 2 kB for a pod of two
+	// containers, and tens of microseconds for each comparison of such a pod, on the goroutine that feeds the store.
+	// For a Project it compares what fn returned.
 	DetectMutations bool
-	// MaxStaleness is how old the cache may be, counted from when the server last told something, for
-	// [SharedIndexInformer.Fresh] to vouch for it and for Health to call it Live. A server with nothing to tell says so
-	// about once a minute, so it is at least two minutes. Zero: any age.
+	// MaxStaleness is the longest time since the server last sent anything. When it has passed, the cache is Stale
+	// and [SharedIndexInformer.Fresh] returns an error. A server without news sends a bookmark about once a minute,
+	// so the least value is two minutes. Zero: the cache may have any age.
 	MaxStaleness time.Duration
-	// VerifyEvery compares the cache with the server about this often (10 % more or less), in case that the server
-	// loses an event, which nobody would notice before the next list. It costs a list each time, and a second list of
-	// the keys meanwhile. Objects that differ although no event of theirs can be under way are counted in
-	// Health.Differences, and logged in one line; the cache is Stale then, and is listed again. Zero: never. Otherwise
-	// at least a minute.
+	// VerifyEvery is how often the cache is compared with the server (10 % more or less): an event that the server
+	// has lost would otherwise go unnoticed until the next list. Each comparison costs a list, and meanwhile the
+	// memory for a second list of the keys. Objects that differ although no event of theirs can be under way are
+	// counted in Health.Differences and logged in one line; then the cache is Stale and is listed again. Zero: never.
+	// The least value is a minute.
 	VerifyEvery time.Duration
-	// StopGrace is how long Run waits, once its context has ended, for handlers to return. Zero: 10 s.
+	// StopGrace is how long Run waits for handlers to return once its context has ended. Zero: 10 s.
 	StopGrace time.Duration
 }
 
@@ -84,11 +85,11 @@ type Options[T any] struct {
 // make one of several namespaces. Its zero value is not useful.
 //
 // Some methods take a namespace, because a cache of several namespaces follows each of them by itself. It is one of
-// these, or NamespaceAll for all of them together. For an informer of one client any namespace means the same: whatever
-// that client lists.
+// these, or NamespaceAll for all of them together. For an informer of one client any namespace means the same: all
+// that the client lists.
 //
-// All methods are safe for concurrent use. Objects that it gives out are shared by everybody: read them, and copy one
-// before you change it.
+// All methods are safe for concurrent use. The objects that they return are the cache's own: copy one before you
+// change it.
 type SharedIndexInformer[T any] struct {
 	// These never change. ready holds a token whenever there may be something in a FIFO; stopped is closed when Run
 	// returns.
@@ -126,20 +127,21 @@ type SharedIndexInformer[T any] struct {
 //
 //	pods, err := informer.New[*corev1.Pod](clientset.CoreV1().Pods(metav1.NamespaceAll), informer.Options[*corev1.Pod]{})
 //
-// It returns an error if the client is nil, lists objects of another type than T, or if an option has no meaning; it
-// names all that is wrong. Nothing is requested before Run.
+// The error names everything that is wrong: a nil client, a client that lists objects of another type than T, options
+// that have no meaning. New sends no request; Run does.
 func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*SharedIndexInformer[T], error) {
 	return build(only(client, opts), nil, opts, decodeObject(opts.Transform))
 }
 
-// Project makes an informer that holds, of each object, only what fn makes of it: a value of any type, such as a struct
-// of the few fields that a controller reads.
+// Project makes an informer that holds, of each object, only what fn makes of it: a value of any type, such as a
+// struct of the few fields that a controller reads.
 //
 //	facts, err := informer.Project[*corev1.Pod](client, func(p *corev1.Pod) (podFacts, error) { ... }, informer.Options[*corev1.Pod]{})
 //
 // T is the pointer type of the objects that client lists; V and L follow. Keys, UIDs and resourceVersions are kept
-// apart from the values, so everything else is as with [New]. fn runs after Options.Transform, also by several
-// goroutines at once, and its failure is treated like one of that. It must neither keep nor change the object.
+// apart from the values, so everything else is as with [New]. fn is called after Options.Transform, under the same
+// rules: several goroutines may call it at once, and its failure makes the key invalid. It must neither keep nor
+// change the object.
 func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V, error),
 	opts Options[T]) (*SharedIndexInformer[V], error) {
 	return build(only(client, opts), nil, opts, decodeProjection(decodeObject(opts.Transform), fn))
@@ -161,19 +163,14 @@ func only[T Object, L runtime.Object](client Client[L], opts Options[T]) origin 
 func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 	decode decoder[V]) (*SharedIndexInformer[V], error) {
 	inf := &SharedIndexInformer[V]{
-		name: opts.name(), stopGrace: opts.StopGrace, verifyEvery: opts.VerifyEvery,
-		origin: from, decode: decode, pageSize: opts.PageSize, disableWatchList: opts.DisableWatchList,
+		name: cmp.Or(opts.Name, reflect.TypeFor[T]().String()), verifyEvery: opts.VerifyEvery,
+		stopGrace: cmp.Or(opts.StopGrace, 10*time.Second),
+		origin:    from, decode: decode, pageSize: cmp.Or(opts.PageSize, 500), disableWatchList: opts.DisableWatchList,
 		store: newIndexer[V](), health: &health{maxStaleness: opts.MaxStaleness},
 		ready: make(chan struct{}, 1), token: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
 	inf.feeder.inf = inf
 	inf.writer.inf, inf.writer.store, inf.writer.health = inf, inf.store, inf.health
-	if inf.pageSize == 0 {
-		inf.pageSize = 500
-	}
-	if inf.stopGrace == 0 {
-		inf.stopGrace = 10 * time.Second
-	}
 	if opts.DetectMutations {
 		inf.writer.detector = newDetector[V]()
 	}
@@ -189,7 +186,7 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 	return inf, nil
 }
 
-// check returns everything that is wrong with the numbers.
+// check returns an error for each number that has no meaning.
 func (opts Options[T]) check() (wrong []error) {
 	bad := func(format string, value any) { wrong = append(wrong, fmt.Errorf(format, value)) }
 	if opts.PageSize < 0 {
@@ -207,20 +204,13 @@ func (opts Options[T]) check() (wrong []error) {
 	return wrong
 }
 
-func (opts Options[T]) name() string {
-	if opts.Name != "" {
-		return opts.Name
-	}
-	return reflect.TypeFor[T]().String()
-}
-
-// Name returns Options.Name, or what stands for it.
+// Name returns Options.Name, or the type of the objects if that is empty.
 func (inf *SharedIndexInformer[T]) Name() string { return inf.name }
 
-// Run lists, watches and tells handlers until ctx ends, and returns when every goroutine that it started has ended. It
-// returns nil then, an error that wraps [ErrStuck] if a handler did not return in time, or [ErrStarted] at once when it
-// is called again. Whatever the server does is no reason to return: Run keeps trying, and [SharedIndexInformer.Health]
-// tells. Events that wait for a handler at the end are dropped.
+// Run lists, watches and tells handlers until ctx ends. It returns nil when every goroutine that it started has
+// ended, or, after Options.StopGrace, an error that wraps [ErrStuck]. A second Run returns [ErrStarted] at once. No
+// error of the server ends Run: it keeps trying, and [SharedIndexInformer.Health] tells. When ctx ends, events that
+// wait for a handler are dropped.
 func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	if inf.started.Swap(true) {
 		return fmt.Errorf("%w: %s runs once; a Manager that has it runs it", ErrStarted, inf.name)
@@ -270,9 +260,9 @@ func (w *writer[T]) start(ctx context.Context, log klog.Logger) {
 	inf.group.Keep("store of informer "+inf.name, func() { inf.feeder.run(ctx) })
 }
 
-// Synced is closed once the store holds a complete list: in each namespace, if there are several.
-// [SharedIndexInformer.Rescope] may mean that it does so no longer, and then there is another channel; what has been
-// closed stays closed.
+// Synced is closed once the store holds a complete list, of each namespace if there are several. After a
+// [SharedIndexInformer.Rescope] that adds something to list, Synced returns another channel, which is open; the one
+// before stays closed.
 func (inf *SharedIndexInformer[T]) Synced() <-chan struct{} { return inf.followed.Load().synced }
 
 // HasSynced reports whether the store holds a complete list.
@@ -287,9 +277,9 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// WaitForSync waits until the store holds a complete list. If ctx ends before, the error wraps the reason why there is
-// none yet, such as the server's 403, and the cause of ctx; of several namespaces without a list it is the worst one's
-// reason, and names it. If Run returns before, it is [ErrStopped].
+// WaitForSync waits until the store holds a complete list. If ctx ends before, the error wraps the cause of ctx and
+// the reason why there is no list yet, such as the server's 403; of several namespaces without a list it names one,
+// in the worst state. If Run returns before, the error wraps [ErrStopped].
 func (inf *SharedIndexInformer[T]) WaitForSync(ctx context.Context) error {
 	synced := inf.Synced()
 	if closed(synced) {
@@ -316,9 +306,9 @@ func (inf *SharedIndexInformer[T]) WaitForSync(ctx context.Context) error {
 	return fmt.Errorf("informer %s: no complete list yet: %w%s", inf.name, context.Cause(ctx), others)
 }
 
-// Fresh returns nil if the cache of a namespace may be acted on: it holds a complete list, and the server has told
-// something within Options.MaxStaleness. Otherwise the error says why not: it wraps what keeps the list from being
-// complete, or [ErrStale] and the latest trouble, if there was any. Of a namespace out of scope nothing is missing.
+// Fresh returns nil if the cache of a namespace may be acted on: it holds a complete list, and the server has sent
+// something within Options.MaxStaleness. Otherwise the error wraps the reason: what keeps the list from being
+// complete, or [ErrStale] and the latest failure, if there was one. For a namespace out of scope Fresh returns nil.
 func (inf *SharedIndexInformer[T]) Fresh(namespace string) error {
 	for _, l := range inf.followed.Load().in(namespace) {
 		if err := l.health.fresh(); err != nil {
@@ -345,9 +335,9 @@ func (inf *SharedIndexInformer[T]) All() iter.Seq[T] {
 	}
 }
 
-// ResourceVersion returns the version of the server that the store has reached in a namespace: everything that happened
-// there up to it is in the store. Bookmarks move it, too. For all of several namespaces it is the lowest of theirs.
-// Empty: no list of what is in scope has been completed.
+// ResourceVersion returns the version that the store has reached in a namespace: everything that happened there up to
+// that version is in the store. Bookmarks move it, too. For NamespaceAll, if the informer follows several namespaces,
+// it is the lowest of theirs. Empty: no list of what is in scope has been completed.
 func (inf *SharedIndexInformer[T]) ResourceVersion(namespace string) string {
 	lowest := ""
 	for i, l := range inf.followed.Load().in(namespace) {
@@ -362,13 +352,12 @@ func (inf *SharedIndexInformer[T]) ResourceVersion(namespace string) string {
 	return lowest
 }
 
-// WaitForResourceVersion waits until the store has reached a version in a namespace: that of an object which has just
-// been written, say. By then handlers that are inline have been told of it; the others soon will be.
+// WaitForResourceVersion waits until the store has reached a version in a namespace, for instance that of an object
+// which has just been written. Inline handlers have been told of it by then; the others are told soon after.
 //
-// It returns [ErrStopped] if Run returns before, [ErrRewound] if the cluster goes back in time meanwhile, so that the
-// version may never come, and at once [ErrOutOfScope] if the informer does not follow the namespace, or an error if the
-// version is no number, as those of some aggregated APIs: then there is no before and after. If ctx ends, the error
-// wraps its cause.
+// The error wraps [ErrStopped] if Run returns before, [ErrRewound] if the cluster goes back in time meanwhile,
+// [ErrOutOfScope] if the informer does not follow the namespace, or the cause of ctx if that ends. A version that is
+// no number, as those of some aggregated APIs, is an error at once: such versions have no order.
 func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, namespace,
 	resourceVersion string) error {
 	fail := func(err error) error {
@@ -384,7 +373,7 @@ func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, n
 		if len(listWatches) == 0 {
 			return fail(ErrOutOfScope)
 		}
-		var moved <-chan struct{} // closed when it is worth another look; nil: nobody is behind
+		var moved <-chan struct{} // closed when it is worth another look; nil: no list-watch is behind
 		for _, l := range listWatches {
 			before, known := rewinds[l]
 			if !known {
@@ -416,16 +405,15 @@ func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, n
 	}
 }
 
-// Invalid returns why the present state of that object, as it is on the server, could not be taken into the store, or
-// nil. Such an object exists: nobody is told that it was deleted. Get answers with its last good state, if there was
-// one.
+// Invalid returns why the object's present state on the server could not be taken into the store, or nil. Such an
+// object exists: no handler is told that it was deleted, and Get returns its last good state, if there was one.
 func (inf *SharedIndexInformer[T]) Invalid(key Key) error { return inf.store.rejected(key) }
 
 // Health tells how the cache is doing.
 func (inf *SharedIndexInformer[T]) Health() Health { return inf.HealthIn(metav1.NamespaceAll) }
 
-// HealthIn tells how the cache of a namespace is doing; for one that is out of scope its State is empty. What is
-// counted of objects, from Rejected on, is counted for all namespaces.
+// HealthIn tells how the cache of a namespace is doing; State is empty if the namespace is out of scope. Rejected and
+// the fields after it are counted for all namespaces together.
 func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
 	listWatches := inf.followed.Load().in(namespace)
 	if len(listWatches) == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// listener stands between the writer of the store and one handler: a buffer, and the goroutine that empties it. However
-// slow a handler is, it delays no other handler, and what waits for it is bounded by what the store holds.
+// listener stands between the writer of the store and one handler: a buffer, and the goroutine that empties it.
+// However slow a handler is, it delays no other handler, and what waits for it is bounded by what the store holds.
 //
 // An inline listener has neither: the goroutine that has the writer calls its handler.
 type listener[T any] struct {
@@ -41,14 +41,14 @@ type listener[T any] struct {
 	panics  lifecycle.LogLimit
 
 	mu sync.Mutex
-	// Guarded by mu. batches[head:] are what the handler's goroutine has not taken yet, oldest first; what stands before
-	// head is nil. They hold the number waiting of events. A batch is shared with the other listeners, so no listener
-	// changes it: copying each event for each of ten handlers took a third of the time of an update. An event of no type
-	// is a mark: all of the initial state stands before it.
+	// Guarded by mu. batches[head:] are what the handler's goroutine has not taken yet, oldest first; what stands
+	// before head is nil. They hold the number waiting of events. A batch is shared with the other listeners, so no
+	// listener changes it: copying each event for each of ten handlers took a third of the time of an update. An
+	// event of no type is a mark: all of the initial state stands before it.
 	batches       [][]Event[T]
 	head, waiting int
-	// Guarded by mu. When more than limit events wait, and more than two for each object of the store, they are merged.
-	// It is twice what the last merge left, so that the cost of merging stays in proportion to the events.
+	// Guarded by mu. When more than limit events wait, and more than two for each object of the store, they are
+	// merged. It is twice what the last merge left, so that the cost of merging stays in proportion to the events.
 	limit int
 	// Guarded by mu: events that were merged away, and whether run has been or will be called. Once removed is true,
 	// nothing is buffered and the goroutine ends; it closes ended, or remove does if it was never started.
@@ -149,8 +149,8 @@ func (l *listener[T]) start() bool {
 	return l.started
 }
 
-// run calls the handler until ctx ends or the listener is removed. If the handler ends the goroutine, another one calls
-// run again.
+// run calls the handler until ctx ends or the listener is removed. If the handler ends the goroutine, another one
+// calls run again.
 func (l *listener[T]) run(ctx context.Context, log klog.Logger) {
 	for {
 		l.work(ctx, log)
@@ -170,8 +170,8 @@ func (l *listener[T]) run(ctx context.Context, log klog.Logger) {
 	}
 }
 
-// work calls the handler with what is in hand, and in between with what it is time to try again, until ctx ends or the
-// listener is removed.
+// work calls the handler with what is in hand, and in between with what it is time to try again, until ctx ends or
+// the listener is removed.
 func (l *listener[T]) work(ctx context.Context, log klog.Logger) {
 	for len(l.hand) > 0 {
 		if len(l.retries.failing) > 0 { // looking at the timer takes longer than all the rest
@@ -193,8 +193,8 @@ func (l *listener[T]) work(ctx context.Context, log klog.Logger) {
 	l.inHand.Store(0)
 }
 
-// deliver calls the handler with an event, unless it is to be called again with an earlier one of the same key: then the
-// event waits behind that.
+// deliver calls the handler with an event, unless it is to be called again with an earlier one of the same key: then
+// the event waits behind that.
 func (l *listener[T]) deliver(log klog.Logger, e Event[T]) {
 	if e.Type == 0 {
 		if !closed(l.synced) { // a mark may come again, after a Rescope
@@ -224,8 +224,8 @@ func (l *listener[T]) call(log klog.Logger, e Event[T]) (returned bool) {
 	})
 }
 
-// guard calls the user's code and reports whether it has returned; if not, it calls failed with the reason. With crash,
-// a panic is left to end the process.
+// guard calls the user's code and reports whether it has returned; if not, it calls failed with the reason. With
+// crash, a panic is left to end the process.
 func (l *listener[T]) guard(fn func(), failed func(error)) (returned bool) {
 	if !l.crash {
 		return lifecycle.Guard(fn, func(p *lifecycle.PanicError) { failed(p) })

@@ -14,8 +14,8 @@ import (
 // key is tried again after 1 s, 2 s, 4 s ... 5 min. What happens to the key meanwhile waits behind and is merged, so
 // that the handler sees the rounds and the Old of [Event] as if the failed calls had not been made.
 //
-// A Deleted that the handler fails on every time would wait for ever, and so would that of the next object of the same
-// name: so a Deleted is given up after maxTries.
+// A Deleted that the handler fails on every time would wait for ever, and so would that of the next object of the
+// same name: so a Deleted is given up after maxTries.
 type retries[T any] struct {
 	// These belong to the listener's goroutine.
 	failing map[Key]*failure[T]

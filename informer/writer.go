@@ -23,8 +23,8 @@ const chunk = 256
 // the only way to it: one goroutine at a time has it. That is no mutex, because handlers and index functions, the
 // user's code, run meanwhile: see HandlerOptions.Inline and AddIndex for what they may not do.
 //
-// Index functions and inline handlers may end the goroutine that has the writer (runtime.Goexit). What is deferred, and
-// lifecycle.Each, then bring the chunk in hand to its end first.
+// Index functions and inline handlers may end the goroutine that has the writer (runtime.Goexit). What is deferred,
+// and lifecycle.Each, then bring the chunk in hand to its end first.
 type writer[T any] struct {
 	// These never change.
 	inf    *SharedIndexInformer[T]
@@ -32,8 +32,8 @@ type writer[T any] struct {
 	health *health
 
 	// These belong to the goroutine that has the writer. events, repeats and recovered are what is still to be told:
-	// changes, states that came again without a change, and keys of objects that could not be taken and now have been.
-	// detector is nil unless Options.DetectMutations.
+	// changes, states that came again without a change, and keys of objects that could not be taken and now have
+	// been. detector is nil unless Options.DetectMutations.
 	listeners       []*listener[T]
 	events, repeats []Event[T]
 	recovered       []Key
@@ -44,8 +44,8 @@ type writer[T any] struct {
 	reminder *time.Timer
 
 	// The goroutine that has the writer sets these; every goroutine may read them. every is true while one of the
-	// listeners wants every change; inside is the inline listener whose handler is being called, which Run names if it
-	// never returns.
+	// listeners wants every change; inside is the inline listener whose handler is being called, which Run names if
+	// it never returns.
 	every  atomic.Bool
 	inside atomic.Pointer[listener[T]]
 }
@@ -76,13 +76,13 @@ func (inf *SharedIndexInformer[T]) writeUnless(ended <-chan struct{}, fn func(*w
 	return true
 }
 
-// feeder is the goroutine that applies to the store what the reflectors have put into the FIFOs. If user code ends that
-// goroutine, another one calls run again.
+// feeder is the goroutine that applies to the store what the reflectors have put into the FIFOs. If user code ends
+// that goroutine, another one calls run again.
 type feeder[T any] struct {
 	inf   *SharedIndexInformer[T]
 	pulse pulse
-	// The goroutine alone looks at these: a batch that is not in the store as a whole, and the FIFO's list-watch; nil if
-	// there is none.
+	// The goroutine alone looks at these: a batch that is not in the store as a whole, and the FIFO's list-watch; nil
+	// if there is none.
 	batch batch[T]
 	from  *listWatch[T]
 }
@@ -159,8 +159,8 @@ func (f *feeder[T]) watch(ctx context.Context) {
 func (w *writer[T]) apply(l *listWatch[T], deltas []delta[T]) {
 	defer w.commit(l, deltas)
 	// First the users' index functions, without a lock: nobody else changes the store, so what is seen now is what
-	// commit will find. Of two deltas of one key, which stand next to each other, the first is a deletion: unless that
-	// is stale, there is nothing to compare the second with.
+	// commit will find. Of two deltas of one key, which stand next to each other, the first is a deletion: unless
+	// that is stale, there is nothing to compare the second with.
 	lifecycle.Each(len(deltas), func(i int) {
 		d := &deltas[i]
 		l.touch(d.key)
@@ -296,8 +296,8 @@ func (w *writer[T]) tell() {
 		}
 	}
 	stored := w.store.Len()
-	// Listeners keep the events, even one that is removed while it is told. Inline ones do not: if all are inline, the
-	// array is used again.
+	// Listeners keep the events, even one that is removed while it is told. Inline ones do not: if all are inline,
+	// the array is used again.
 	kept := slices.ContainsFunc(w.listeners, func(l *listener[T]) bool { return !l.inline })
 	defer func() {
 		w.forgetRemoved()
@@ -326,8 +326,8 @@ func (w *writer[T]) push(l *listener[T], stored int, events []Event[T]) {
 	l.push(w.log, stored, events...)
 }
 
-// join tells a listener of everything that the store holds, which it adds to those that are told of changes. The store
-// does not change meanwhile, so there is neither a gap nor a repeat between the two.
+// join tells a listener of everything that the store holds, which it adds to those that are told of changes. The
+// store does not change meanwhile, so there is neither a gap nor a repeat between the two.
 func (w *writer[T]) join(l *listener[T]) error {
 	w.inf.mu.Lock()
 	ending := w.inf.ending
@@ -371,8 +371,8 @@ func (w *writer[T]) forgetRemoved() {
 	}
 }
 
-// finish makes true what a batch says once all of its deltas have been applied: a list is complete, a version has been
-// reached.
+// finish makes true what a batch says once all of its deltas have been applied: a list is complete, a version has
+// been reached.
 func (w *writer[T]) finish(l *listWatch[T], b batch[T]) {
 	defer w.sync()
 	defer func() {
@@ -443,7 +443,8 @@ func (w *writer[T]) unseenSince(l *listWatch[T], epoch uint64) (rows []store.Row
 	return rows
 }
 
-// withheld returns why the store keeps what a complete list of that epoch did not contain, or nil if it keeps nothing.
+// withheld returns why the store keeps what a complete list of that epoch did not contain, or nil if it keeps
+// nothing.
 func (w *writer[T]) withheld(l *listWatch[T], epoch uint64) error {
 	if l.swept >= epoch {
 		return nil
