@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -140,89 +139,4 @@ func (c *Controller) start(taking, acting context.Context, group *lifecycle.Grou
 		add()
 	}
 	group.Go("prober of controller "+c.name, func() { c.ledger.runProber(taking, group, c.name) })
-}
-
-// putBack ends a claim on which no run has ended. The key waits for whoever leads next in this process, and its
-// failures stay counted.
-func (c *Controller) putBack(claim workqueue.Claim[Key]) {
-	c.queue.Add(claim.Key())
-	claim.Rest(0)
-}
-
-// handle reconciles one key and ends its claim, in every case.
-func (w *worker) handle(claim workqueue.Claim[Key]) {
-	w.claim = claim
-	c, key := w.Controller, claim.Key()
-	if c.ledger.park(key) {
-		w.log.V(4).Info("Parked until the caches have seen what the last run wrote, and may be acted on", "key", key)
-		claim.Rest(0) // what settles the last of its debts adds it, be that before this line
-		return
-	}
-	if w.takeCtx.Err() != nil || w.runCtx.Err() != nil {
-		c.putBack(claim) // nothing begins any more
-		return
-	}
-	w.began = time.Now()
-	r := &run{worker: w, key: key}
-	if rest := c.history.beginRun(r); rest > 0 {
-		claim.Rest(rest)
-		return
-	}
-	defer w.finish(r) // even if Reconcile ends the goroutine
-	w.call(r)
-}
-
-// call runs the Reconciler once, within its time, and survives its panic. The outcome is decided even if call does not
-// return because the Reconciler has ended the goroutine. It does by itself what lifecycle.Guard does: that saves 5 % of
-// a key's time.
-func (w *worker) call(r *run) {
-	w.callBegins(r)
-	returned := false
-	defer func() {
-		var p *lifecycle.PanicError
-		if !returned {
-			p = &lifecycle.PanicError{Value: recover(), Stack: debug.Stack()}
-			w.outcome = outcome{kind: retry, err: p, panicked: true}
-		}
-		r.end()
-		w.callReturned()
-		if p != nil {
-			r.log().Error(p, "Reconcile panicked", "stack", string(p.Stack))
-		}
-	}()
-	result, err := w.reconciler.Reconcile(r, r.key)
-	w.outcome = decide(result, err)
-	returned = true
-}
-
-// finish ends the claim as the outcome says, and tells of it.
-func (w *worker) finish(r *run) {
-	c, claim, o := w.Controller, &w.claim, &w.outcome
-	took := time.Since(w.began)
-	c.history.endRun(r, *o, w.began.Add(took))
-	if log := w.log.V(4); log.Enabled() {
-		log.Info("Reconciled", "key", r.key, "took", took, "err", o.err, "causes", w.causesOfRun())
-	}
-
-	if o.err != nil && w.runCtx.Err() != nil {
-		// Stopped half-way, which is nobody's failure.
-		c.recorder.Reconciled("stopped", took)
-		c.putBack(*claim)
-		return
-	}
-	c.recorder.Reconciled(o.result(), took)
-	switch o.kind {
-	case done:
-		claim.Done()
-	case doneAfter:
-		claim.DoneAfter(o.after)
-	case retry:
-		r.log().Error(o.err, "Reconcile failed", "retryAfter", claim.Retry(), "causes", w.causesOfRun())
-	case retryAfter:
-		claim.RetryAfter(o.after)
-		r.log().Error(o.err, "Reconcile failed", "retryAfter", o.after, "causes", w.causesOfRun())
-	case terminal:
-		claim.Done()
-		r.log().Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes", w.causesOfRun())
-	}
 }

@@ -139,9 +139,6 @@ func (l *repeatStats) rest() time.Duration {
 	return min(restAfter(l.level()), hotFloor)
 }
 
-// id is what is kept of a UID.
-func (t *keyHistory) hashUID(v writeID) uint64 { return maphash.String(t.seed, string(v.uid)) }
-
 // sees takes note of a change that names the key, and says whether explain shall find out what has changed. mu is held.
 func (t *keyHistory) observe(s *keyEntry, v sighting) (explain bool) {
 	if t.allowHotLoops {
@@ -321,61 +318,6 @@ func (t *keyHistory) endOldContest(s *keyEntry, now time.Time) {
 	}
 }
 
-// begin is the start of a run, which is given the causes; unless the key has to rest because it goes in circles: then
-// it says for how long, and nothing begins.
-func (t *keyHistory) beginRun(r *run) (rest time.Duration) {
-	now := r.worker.began
-	t.mu.Lock()
-	s := t.entryOf(r.key, now)
-	if s.stats == nil {
-		s.stats = &repeatStats{}
-	}
-	l := s.stats
-	t.endOldContest(s, now)
-	t.countLastRun(s)
-	if l.hot && !s.othersActed {
-		rest = max(l.restsUntil.Sub(now), 0)
-	}
-	tell := t.dueLine(s, rest)
-	if rest == 0 {
-		l.selfCaused = !s.othersActed && (s.causes.n > 0 || l.requeuedSoon)
-		r.worker.entry, r.worker.causes = s, s.causes.moveOut()
-		s.othersActed, l.run = false, r
-		l.earlierWrites, l.lastWrites, l.earlierCounted = l.lastWrites, nil, l.counted
-	}
-	t.mu.Unlock()
-	if tell != nil {
-		tell(r.log())
-	}
-	return rest
-}
-
-// end is the end of a run.
-func (t *keyHistory) endRun(r *run, o outcome, now time.Time) {
-	t.mu.Lock()
-	s := r.worker.entry
-	l := s.stats
-	l.run, l.endedAt, l.counted = nil, now, false
-	l.lastWrites, l.writeNames = r.written()
-	l.changed, l.requeuedSoon = t.noteWrites(l, now), !t.allowHotLoops && o.kind == doneAfter && o.after < soonDelay
-	if len(l.undecided) > 0 {
-		t.resolveUndecided(s)
-	}
-	quiet := !l.changed && !l.requeuedSoon
-	if quiet {
-		l.repeats, l.replacements, l.written, l.earlierWrites, l.writeNames = 0, 0, nil, nil, nil
-	}
-	t.updateHot(s, now)
-	tell := t.dueLine(s, 0)
-	if s.causes.n == 0 && quiet && !l.hot {
-		t.forget(r.key, s)
-	}
-	t.mu.Unlock()
-	if tell != nil {
-		tell(r.log())
-	}
-}
-
 // clear judges what was unclear, as far as that is possible by now: at the end of the run all of it. mu is held.
 func (t *keyHistory) resolveUndecided(s *keyEntry) {
 	l := s.stats
@@ -457,28 +399,4 @@ func (t *keyHistory) hotCounts() (now, ever int) {
 		}
 	}
 	return len(t.hotKeys), t.hotLoops
-}
-
-// sweep forgets the keys that wrote something last, some time ago, and were never named again. mu is held.
-func (t *keyHistory) sweep(now time.Time) {
-	for key, s := range t.keys {
-		if l := s.stats; s.causes.n == 0 && l != nil && l.run == nil && now.Sub(l.endedAt) > forgetAfter {
-			t.forget(key, s)
-		}
-	}
-	t.sweptTo = len(t.keys)
-}
-
-// act is a write as a person would name it.
-type writeName struct {
-	verb string
-	target
-}
-
-func (a writeName) String() string {
-	s := a.verb + " " + a.resource
-	if a.subresource != "" {
-		s += "/" + a.subresource
-	}
-	return fmt.Sprintf("%s %s", s, strings.TrimPrefix(a.namespace+"/"+a.name, "/"))
 }

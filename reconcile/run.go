@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -252,4 +253,18 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	r.worker.ledger.owe(&debt{owner: r.key, kind: unseen(deleted), object: object{c, key}, uid: o.GetUID(),
 		resourceVersion: o.GetResourceVersion()})
 	return nil
+}
+
+// act is a write as a person would name it.
+type writeName struct {
+	verb string
+	target
+}
+
+func (a writeName) String() string {
+	s := a.verb + " " + a.resource
+	if a.subresource != "" {
+		s += "/" + a.subresource
+	}
+	return fmt.Sprintf("%s %s", s, strings.TrimPrefix(a.namespace+"/"+a.name, "/"))
 }

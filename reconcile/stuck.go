@@ -1,0 +1,130 @@
+package reconcile
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// patience is how long a call of Reconcile may go on after its context has ended before it counts as stuck.
+const stuckAfter = 10 * time.Second
+
+// leave stops the alarm, which nobody needs any more.
+func (w *worker) stopTimer() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stuckTimer != nil {
+		w.stuckTimer.Stop()
+	}
+}
+
+// watch is told of a call that begins.
+func (w *worker) callBegins(r *run) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.run, w.stuckAt = r, w.began.Add(w.timeout+stuckAfter)
+	if w.stuckTimer == nil {
+		w.stuckTimer = time.AfterFunc(w.timeout+stuckAfter, w.checkStuck)
+	}
+}
+
+// look is what the alarm does when it rings: it finds out whether the call that goes on is stuck.
+func (w *worker) checkStuck() {
+	w.mu.Lock()
+	r := w.run
+	if r == nil {
+		w.stuckTimer = nil
+		w.mu.Unlock()
+		return
+	}
+	if early := time.Until(w.stuckAt); early > 0 {
+		w.stuckTimer.Reset(early) // it was set for an earlier call
+		w.mu.Unlock()
+		return
+	}
+	w.stuckTimer, w.foundStuck = nil, true
+	w.stuck.mu.Lock()
+	w.stuck.calls++
+	if w.stuck.calls <= w.workers && w.runCtx.Err() == nil {
+		w.startReplacement()
+	} else {
+		w.stuck.missing++
+	}
+	stuck := w.stuck.calls
+	w.stuck.mu.Unlock()
+	stack := goroutineStack(w.id) // until the lock is free the worker goes nowhere else
+	w.mu.Unlock()
+	r.log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service", "after",
+		w.timeout+stuckAfter,
+		"stuckCalls", stuck, "stack", stack)
+}
+
+// returned is told that the call has returned.
+func (w *worker) callReturned() {
+	w.mu.Lock()
+	r, stuck := w.run, w.foundStuck
+	w.run, w.foundStuck = nil, false
+	w.mu.Unlock()
+	if !stuck {
+		return
+	}
+	w.stuck.mu.Lock()
+	w.stuck.calls--
+	if w.stuck.missing > 0 {
+		w.stuck.missing-- // this one takes a place that nobody has taken
+	} else {
+		w.replaced = true
+	}
+	w.stuck.mu.Unlock()
+	r.log().Error(nil, "A stuck Reconcile has returned after all") // at the level of the loss
+}
+
+// stuckCalls counts a controller's calls of Reconcile that do not return, and the workers that it lacks because of
+// them.
+type stuckCalls struct {
+	mu sync.Mutex
+	// Guarded by mu. Of the workers in stuck calls, all but missing have been replaced: missing <= calls, and
+	// calls-missing <= Options.Workers.
+	calls, missing int
+}
+
+// Stuck returns how many calls of Reconcile have not returned although their context ended at least 10 s ago.
+func (c *Controller) Stuck() int {
+	c.stuck.mu.Lock()
+	defer c.stuck.mu.Unlock()
+	return c.stuck.calls
+}
+
+// alive reports whether the controller still has as many workers as it should have.
+func (c *Controller) alive() error {
+	c.stuck.mu.Lock()
+	defer c.stuck.mu.Unlock()
+	if c.stuck.missing > 0 {
+		return fmt.Errorf("controller %s: %d calls of Reconcile are stuck, and %d of %d workers are missing", c.name,
+			c.stuck.calls, c.stuck.missing, c.workers)
+	}
+	return nil
+}
+
+// goroutineID returns the number of the calling goroutine, the way stacks spell it: they begin with "goroutine 7
+// [running]:".
+func goroutineID() string {
+	buf := make([]byte, 64)
+	fields := bytes.Fields(buf[:runtime.Stack(buf, false)])
+	return string(fields[1])
+}
+
+// goroutineStack returns the stack of the goroutine of that number. It stops the world for a moment, so it is for rare
+// occasions.
+func goroutineStack(id string) string {
+	buf := make([]byte, 1<<20)
+	all := buf[:runtime.Stack(buf, true)]
+	for stack := range bytes.SplitSeq(all, []byte("\n\n")) {
+		if bytes.HasPrefix(stack, []byte("goroutine "+id+" ")) {
+			return string(stack)
+		}
+	}
+	return "not found"
+}
