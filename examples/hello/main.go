@@ -1,4 +1,5 @@
-// Command hello is a thermostat for Deployments: annotate one with hello/replicas, and whoever scales it, it goes back.
+// Command hello is a thermostat for Deployments: it keeps the number of replicas at the value of the annotation
+// hello/replicas.
 package main
 
 import (
@@ -36,7 +37,7 @@ func main() {
 		if err != nil || *d.Spec.Replicas == int32(want) { // diff
 			return reconcile.Result{}, nil
 		}
-		log.Printf("%s has %d replicas, %d it shall be", key, *d.Spec.Replicas, want)
+		log.Printf("scaling %s from %d to %d replicas", key, *d.Spec.Replicas, want)
 		patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, want) // act
 		_, err = deployments.Deployments(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, patch,
 			metav1.PatchOptions{})

@@ -77,5 +77,5 @@ func TestItGoesBack(t *testing.T) {
 
 	require.NoError(t, program.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, program.Wait(), output.String())
-	require.Contains(t, output.String(), "kept has 7 replicas, 3 it shall be")
+	require.Contains(t, output.String(), "kept from 7 to 3 replicas")
 }

@@ -16,12 +16,11 @@ import (
 
 // Which pods are mine?
 //
-// Labels say which pods a ReplicaSet wants, the controller owner reference says which ones it has. Where the two
-// disagree one of them has to move, and objects.Claim moves it: a pod that matches and belongs to nobody is adopted,
-// a pod that belongs to us and no longer matches is released. A pod of somebody else is never touched.
+// Labels tell which pods a ReplicaSet wants, and controller references which ones it has. Where the two disagree,
+// objects.Claim changes the reference: it adopts a pod that matches and has no controller, and releases a pod of ours
+// that no longer matches. It never touches a pod of another controller.
 
-// claim returns the active pods of rs. With an error nothing is known for sure, so the caller must neither scale nor
-// report.
+// claim returns the active pods of rs. After an error some may be unknown, so the caller must neither scale nor report.
 func (r *replicaSetReconciler) claim(ctx context.Context, rs *appsv1.ReplicaSet, owner *objects.Owner,
 	selector labels.Selector,
 	candidates map[types.UID]*corev1.Pod,
@@ -31,12 +30,12 @@ func (r *replicaSetReconciler) claim(ctx context.Context, rs *appsv1.ReplicaSet,
 		matches)
 }
 
-// candidates are the pods that rs has and the ones that nobody has, at the places where in looks. Orphans are looked up
-// first: a pod that is adopted between the two lookups is then found twice, not missed and made again, and its newer
-// version counts.
-func candidates(rs *appsv1.ReplicaSet, in func(place) iter.Seq[*corev1.Pod]) map[types.UID]*corev1.Pod {
+// candidates looks up the pods of rs and the orphans of its namespace. It looks up the orphans first: a pod that is
+// adopted between the two lookups is then found twice, and its newer version counts. The other way round it would be
+// missed, and created again.
+func candidates(rs *appsv1.ReplicaSet, in func(ownerKey) iter.Seq[*corev1.Pod]) map[types.UID]*corev1.Pod {
 	found := map[types.UID]*corev1.Pod{}
-	for _, p := range []place{{namespace: rs.Namespace}, {rs.Namespace, kind.Kind, rs.Name, rs.UID}} {
+	for _, p := range []ownerKey{{namespace: rs.Namespace}, {rs.Namespace, kind.Kind, rs.Name, rs.UID}} {
 		for pod := range in(p) {
 			found[pod.UID] = pod
 		}
@@ -44,8 +43,8 @@ func candidates(rs *appsv1.ReplicaSet, in func(place) iter.Seq[*corev1.Pod]) map
 	return found
 }
 
-// active pods do the work that replicas are counted for. The others are on their way out or have ended: they are
-// neither taken nor let go, and stay whose they are.
+// active reports whether a pod counts as a replica. A pod that is being deleted or has ended does not: it is neither
+// adopted nor released.
 func active(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && !finished(pod)
 }
@@ -64,7 +63,7 @@ func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// terminating counts the pods of rs that were told to end and have not ended yet.
+// terminating counts the pods of rs that are being deleted and have not ended yet.
 func terminating(rs *appsv1.ReplicaSet, selector labels.Selector, candidates map[types.UID]*corev1.Pod) (n int32) {
 	for _, pod := range candidates {
 		if metav1.IsControlledBy(pod, rs) && selector.Matches(labels.Set(pod.Labels)) &&

@@ -159,22 +159,22 @@ func TestWhatIsClaimed(t *testing.T) {
 }
 
 // Where a pod is looked for is decided by what its controller reference says of us: kind, name and UID, not the group.
-func TestPlace(t *testing.T) {
+func TestOwnerKey(t *testing.T) {
 	rs := testRS()
-	home := place{"ns", "ReplicaSet", "web", "rs-uid"}
+	home := ownerKey{"ns", "ReplicaSet", "web", "rs-uid"}
 	change := func(f func(*metav1.OwnerReference)) *corev1.Pod {
 		return testPod("p", ownedBy("rs-uid"), func(pod *corev1.Pod) { f(&pod.OwnerReferences[0]) })
 	}
-	require.Equal(t, []place{home}, placeOf(testPod("p", ownedBy("rs-uid"))))
-	require.Equal(t, []place{home}, placeOf(
+	require.Equal(t, []ownerKey{home}, ownerKeyOf(testPod("p", ownedBy("rs-uid"))))
+	require.Equal(t, []ownerKey{home}, ownerKeyOf(
 		change(func(ref *metav1.OwnerReference) { ref.APIVersion = "extensions/v1beta1" })))
-	require.NotEqual(t, []place{home}, placeOf(
+	require.NotEqual(t, []ownerKey{home}, ownerKeyOf(
 		change(func(ref *metav1.OwnerReference) { ref.Kind = "ReplicationController" })))
-	require.NotEqual(t, []place{home}, placeOf(change(func(ref *metav1.OwnerReference) { ref.Name = "db" })))
-	require.NotEqual(t, []place{home}, placeOf(change(func(ref *metav1.OwnerReference) { ref.UID = "other" })))
-	require.Equal(t, []place{{namespace: "ns"}}, placeOf(testPod("p", alsoListing("rs-uid"))),
+	require.NotEqual(t, []ownerKey{home}, ownerKeyOf(change(func(ref *metav1.OwnerReference) { ref.Name = "db" })))
+	require.NotEqual(t, []ownerKey{home}, ownerKeyOf(change(func(ref *metav1.OwnerReference) { ref.UID = "other" })))
+	require.Equal(t, []ownerKey{{namespace: "ns"}}, ownerKeyOf(testPod("p", alsoListing("rs-uid"))),
 		"who is no controller does not count")
-	require.Equal(t, []place{{namespace: "ns"}}, placeOf(rs))
+	require.Equal(t, []ownerKey{{namespace: "ns"}}, ownerKeyOf(rs))
 }
 
 // A pod that is adopted between the two looks at the cache is neither missed nor taken for an orphan still.
@@ -184,13 +184,13 @@ func TestCandidates(t *testing.T) {
 	adopted := testPod("orphan", ownedBy("rs-uid"))
 	pods := []*corev1.Pod{ours, foreign, orphan}
 	looks := 0
-	found := candidates(rs, func(p place) iter.Seq[*corev1.Pod] {
+	found := candidates(rs, func(p ownerKey) iter.Seq[*corev1.Pod] {
 		if looks++; looks == 2 {
 			pods[2] = adopted
 		}
 		return func(yield func(*corev1.Pod) bool) {
 			for _, pod := range pods {
-				if slices.Contains(placeOf(pod), p) && !yield(pod) {
+				if slices.Contains(ownerKeyOf(pod), p) && !yield(pod) {
 					return
 				}
 			}

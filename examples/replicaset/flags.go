@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// options is what the command line says.
+// options has the values of the flags.
 type options struct {
 	kubeconfig     string
 	namespace      string
@@ -41,11 +41,11 @@ func parseFlags(args []string) (options, error) {
 		fmt.Printf("replicaset keeps the wanted number of pods for each ReplicaSet.\n\nFlags:\n%s", fs.FlagUsages())
 	}
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
-		"file that says how to reach the API server; empty: the pod's service account, else $KUBECONFIG, else "+
+		"file with the API server and credentials; empty: the pod's service account, else $KUBECONFIG, else "+
 			"~/.kube/config")
-	fs.StringVar(&o.namespace, "namespace", "", "namespace to look after; empty: all of them")
-	fs.IntVar(&o.workers, "workers", 5, "how many ReplicaSets are reconciled at the same time")
-	fs.Float32Var(&o.qps, "kube-api-qps", 20, "requests to the API server per second, in the long run")
+	fs.StringVar(&o.namespace, "namespace", "", "namespace whose ReplicaSets are reconciled; empty: all namespaces")
+	fs.IntVar(&o.workers, "workers", 5, "number of ReplicaSets that are reconciled at the same time")
+	fs.Float32Var(&o.qps, "kube-api-qps", 20, "average number of requests to the API server per second")
 	fs.IntVar(&o.burst, "kube-api-burst", 30, "requests to the API server that may be made at once")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", "0",
 		"host:port that serves /metrics, /healthz and /readyz, on the loopback address if there is no host; 0: none")
@@ -58,11 +58,11 @@ func parseFlags(args []string) (options, error) {
 	fs.StringVar(&o.identity, "leader-elect-identity", "",
 		"name of this replica in the lease; empty: the host name, which is a pod's name")
 	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second,
-		"how long others wait before they take over from a leader that fell silent")
+		"how long a standby sees an unchanged lease before it takes over")
 	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second,
 		"how long a leader that cannot renew its lease still leads")
 	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second,
-		"time between two tries to renew or take the lease")
+		"time between two tries to renew or acquire the lease")
 
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logging)
@@ -82,21 +82,21 @@ func (o options) validate(rest []string) error {
 		return fmt.Errorf("--namespace=%s: %s", o.namespace, validation.IsDNS1123Label(o.namespace)[0])
 	case o.workers < 1:
 		return fmt.Errorf("--workers=%d: at least 1 is needed", o.workers)
-	case !(o.qps > 0): // and not what is no number, either
-		return fmt.Errorf("--kube-api-qps=%v: has to be more than 0", o.qps)
+	case !(o.qps > 0): // refuses NaN, too
+		return fmt.Errorf("--kube-api-qps=%v: must be more than 0", o.qps)
 	case o.burst < 1:
 		return fmt.Errorf("--kube-api-burst=%d: at least 1 is needed", o.burst)
 	case o.startupTimeout <= 0:
-		return fmt.Errorf("--startup-timeout=%v: has to be more than 0", o.startupTimeout)
+		return fmt.Errorf("--startup-timeout=%v: must be more than 0", o.startupTimeout)
 	}
 	if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil && o.metricsAddress != "0" {
-		return fmt.Errorf("--metrics-bind-address=%s: has to be host:port, or 0 for none", o.metricsAddress)
+		return fmt.Errorf("--metrics-bind-address=%s: must be host:port, or 0 for none", o.metricsAddress)
 	}
 	return nil
 }
 
-// restConfig finds the API server: where the flag says, or else the cluster that the process runs in, or else where
-// kubectl looks.
+// restConfig returns the configuration of --kubeconfig or, without the flag, of the cluster that the process runs in
+// or, outside of one, the one that kubectl would use.
 func (o options) restConfig() (*rest.Config, error) {
 	cfg, err := rest.InClusterConfig()
 	if o.kubeconfig != "" || errors.Is(err, rest.ErrNotInCluster) {
@@ -111,7 +111,7 @@ func (o options) restConfig() (*rest.Config, error) {
 		return nil, fmt.Errorf("client configuration: %w", err)
 	}
 	cfg.QPS, cfg.Burst = o.qps, o.burst
-	cfg.ContentType = runtime.ContentTypeProtobuf // half the work of JSON, at both ends
+	cfg.ContentType = runtime.ContentTypeProtobuf // half the work of JSON, for client and server
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	return cfg, nil
 }

@@ -1,17 +1,18 @@
 // Command replicaset keeps the wanted number of pods for each ReplicaSet: the job of the controller of that name in
-// kube-controller-manager, whose place it can take (started there with --controllers=*,-replicaset-controller).
+// kube-controller-manager, which it can replace (switch that off with --controllers=*,-replicaset-controller).
 //
-// To read it, begin with Reconcile in replicaset.go: observe, diff, act, report. Each of the questions on the way
-// has a file of its own:
+// To read it, begin with Reconcile in replicaset.go: observe, diff, act, report. Each question on the way has a file of
+// its own:
 //
 //	claim.go      which pods are mine?
-//	scale.go      how many are missing or too much, and how are they made and deleted?
-//	victims.go    which of them go first?
-//	status.go     what is there to report?
-//	report.go     when?
-//	rival.go      is somebody else at work?
+//	scale.go      how many pods are missing or surplus, and how are they created and deleted?
+//	victims.go    which pods go first?
+//	status.go     what is the status?
+//	report.go     when is the status written?
+//	rival.go      does another ReplicaSet controller run?
 //
-// The rest is the command: flags.go, preflight.go (can this work at all?), and here, how it all runs.
+// The rest is the command: flags.go, preflight.go (can the API server be reached, and do the rights suffice?), and this
+// file, which starts everything.
 package main
 
 import (
@@ -48,7 +49,7 @@ func main() {
 	case errors.Is(err, pflag.ErrHelp):
 		return
 	case err != nil:
-		complain(err)
+		printError(err)
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -57,17 +58,17 @@ func main() {
 	stop()
 	klog.Flush()
 	if err != nil {
-		complain(err)
+		printError(err)
 		os.Exit(1)
 	}
 }
 
-// complain keeps to one line: that is what people read, and what ends up in a pod's status.
-func complain(err error) {
+// printError writes err as one line, which also ends up in the pod's status.
+func printError(err error) {
 	fmt.Fprintln(os.Stderr, "replicaset:", strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// run works until ctx ends; that is no error.
+// run runs the command until ctx ends, and returns nil then.
 func run(ctx context.Context, o options) error {
 	cfg, err := o.restConfig()
 	if err != nil {
@@ -85,20 +86,20 @@ func run(ctx context.Context, o options) error {
 	}
 	if err := preflight(ctx, cfg, o); err != nil {
 		if ctx.Err() != nil {
-			return nil // stopped while it waited
+			return nil // told to stop
 		}
 		return err
 	}
-	// With this line, a run for a ReplicaSet begins only when the caches show what the run before it wrote.
+	// A run for a ReplicaSet begins only when the caches show what the last run wrote.
 	cfg.Wrap(reconcile.TrackWrites)
 	if elector != nil {
-		// And with this one, a process that was paused until its lease was lost does not write when it wakes.
+		// A process that was paused until its lease was lost does not write when it continues.
 		cfg.Wrap(elector.Fence)
 	}
 	return operate(ctx, cfg, elector, o)
 }
 
-// operate runs the controller against the API server of cfg, while elector lets it or, without one, at once.
+// operate runs the controller against the API server of cfg: while elector leads or, without one, at once.
 func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elector, o options) error {
 	cfg.UserAgent = manager + "/" + rest.DefaultKubernetesUserAgent()
 	client, err := kubernetes.NewForConfig(cfg)
@@ -110,10 +111,10 @@ func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elec
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	events := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "replicaset-controller"})
 
-	numbers := metrics.New()
+	collector := metrics.New()
 	r, c, err := newController(client, events, o.namespace, reconcile.Options{
-		Workers: o.workers, Metrics: numbers, RateLimiter: backoff(),
-		// All workers share the client's rate, and each may have a whole burst of pods to make.
+		Workers: o.workers, Metrics: collector, RateLimiter: backoff(),
+		// All workers share the client's rate limit, and each may have a whole burst of pods to create.
 		Timeout: 2*time.Minute + time.Duration(float64(o.workers*burst)/float64(o.qps)*float64(time.Second)),
 	})
 	if err != nil {
@@ -128,16 +129,16 @@ func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elec
 	options := reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}}
 	if o.metricsAddress != "0" {
 		registry := prometheus.NewRegistry()
-		numbers.RESTClients()
-		registry.MustRegister(numbers, collectors.NewGoCollector(),
+		collector.RESTClients()
+		registry.MustRegister(collector, collectors.NewGoCollector(),
 			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		options.HTTPAddress, options.Metrics = o.metricsAddress, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	}
-	numbers.Informer(r.replicaSets)
-	numbers.Informer(r.pods)
+	collector.Informer(r.replicaSets)
+	collector.Informer(r.pods)
 	if elector != nil {
 		options.Elector = elector
-		numbers.Elector(o.leaseName, elector.Stats)
+		collector.Elector(o.leaseName, elector.Stats)
 	}
 	m, err := reconcile.NewManager(options)
 	if err != nil {
@@ -145,13 +146,13 @@ func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elec
 	}
 	err = m.Run(ctx)
 	if found := (*rivalError)(nil); errors.As(context.Cause(ctx), &found) {
-		return errors.Join(found, err) // with what has not ended in time, if anything has not
+		return errors.Join(found, err) // err names what has not ended in time
 	}
 	return err
 }
 
-// backoff is how long what fails rests: for longer each time, and all that fails together may not come back more often
-// than 10 times a second.
+// backoff returns the rate limiter for failed keys: the delay of a key doubles with each failure, and all failed keys
+// together come back at most 10 times a second.
 func backoff() workqueue.RateLimiter[reconcile.Key] {
 	return workqueue.MaxOf(workqueue.Exponential[reconcile.Key](5*time.Millisecond, 1000*time.Second, 0),
 		workqueue.Bucket[reconcile.Key](10, 100))

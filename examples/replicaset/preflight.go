@@ -18,14 +18,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Can this work at all?
+// Can the API server be reached, and do the rights suffice?
 //
-// Better one clear line at the start than a controller that runs, is refused every pod, and says so in its log only.
+// One clear line at the start is better than a controller that runs, and whose every request for a pod is refused.
 
 // access is one verb on one resource.
 type access = authorizationv1.ResourceAttributes
 
-// needs is all that RBAC has to grant.
+// needs returns all rights that RBAC has to grant.
 func (o options) needs() (needs []access) {
 	need := func(on access, verbs ...string) {
 		for _, on.Verb = range verbs {
@@ -59,10 +59,10 @@ func describe(a access) string {
 	return text + " in namespace " + a.Namespace
 }
 
-// preflight waits until the API server answers, for at most the startup timeout, and checks all needs.
+// preflight waits until the API server answers, at most for the startup timeout, and checks that all needs are granted.
 func preflight(ctx context.Context, cfg *rest.Config, o options) error {
 	ownPace := rest.CopyConfig(cfg)
-	ownPace.QPS = -1 // a dozen small questions, once: no need to slow the first pods down for them
+	ownPace.QPS = -1 // these dozen requests must not use up the burst for the first pods
 	client, err := kubernetes.NewForConfig(ownPace)
 	if err != nil {
 		return fmt.Errorf("client configuration: %w", err)
@@ -88,10 +88,11 @@ func preflight(ctx context.Context, cfg *rest.Config, o options) error {
 	}
 }
 
-// missing asks about each of the needs on its own, as the answer has to name what is missing.
+// missing returns which of the needs are not granted. It asks for each, since the answer has to name them.
 func missing(ctx context.Context, client kubernetes.Interface, needs []access) (denied []string, err error) {
 	for _, a := range needs {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
+		review := &authorizationv1.SelfSubjectAccessReview{}
+		review.Spec.ResourceAttributes = &a
 		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
 			return nil, err
@@ -103,8 +104,8 @@ func missing(ctx context.Context, client kubernetes.Interface, needs []access) (
 	return denied, nil
 }
 
-// worthRetrying is true for a server that is not there, or not there yet; an answer that says no is final, and so is
-// a server that we do not trust.
+// worthRetrying reports whether the server may answer later. A refusal is final, and so is a certificate that is not
+// trusted.
 func worthRetrying(err error) bool {
 	var network net.Error
 	var request *url.Error

@@ -44,7 +44,7 @@ func newStepper(t *testing.T, answer func(request) *http.Response) *stepper {
 	require.NoError(t, err)
 	s.r, _, err = newController(client, s.events, w.namespace, reconcile.Options{})
 	require.NoError(t, err)
-	s.r.patience = 0 // what there is to say is said by the run that finds it
+	s.r.statusDelay = 0 // what there is to say is said by the run that finds it
 	watching(t, s.r)
 	return s
 }
@@ -273,7 +273,7 @@ func TestStatusIsWrittenAlsoWhenScalingFails(t *testing.T) {
 		}
 		return nil
 	})
-	s.r.patience = time.Hour
+	s.r.statusDelay = time.Hour
 	s.create("web", 2, calm)
 	_, err := s.step("web")
 	require.ErrorContains(t, err, "refused by the test")
@@ -359,9 +359,9 @@ func TestForegroundDeletion(t *testing.T) {
 		"neither created, nor deleted, nor adopted, nor released")
 }
 
-// The pods of all revisions of one Deployment count together when it comes to who stands in a crowd; those of others do
+// The pods of all revisions of one Deployment count together per node; those of others do
 // not.
-func TestCrowd(t *testing.T) {
+func TestPodsPerNode(t *testing.T) {
 	t.Parallel()
 	s := newStepper(t, nil)
 	// It does not matter what the owner is, but it has to exist: the garbage collector looks.
@@ -397,10 +397,10 @@ func TestCrowd(t *testing.T) {
 		metav1.DeleteOptions{GracePeriodSeconds: &zero}))
 	t.Cleanup(func() { s.letGo("calm-old-9") })
 	s.catchUp()
-	require.Equal(t, map[string]int{"busy": 4, "calm": 1}, s.r.crowd(s.get("old")))
-	require.Equal(t, map[string]int{"busy": 4, "calm": 1}, s.r.crowd(s.get("new")))
-	require.Equal(t, map[string]int{"calm": 1}, s.r.crowd(s.get("stranger")))
-	require.Nil(t, s.r.crowd(s.get("single")), "who has no Deployment has no crowd")
+	require.Equal(t, map[string]int{"busy": 4, "calm": 1}, s.r.podsPerNode(s.get("old")))
+	require.Equal(t, map[string]int{"busy": 4, "calm": 1}, s.r.podsPerNode(s.get("new")))
+	require.Equal(t, map[string]int{"calm": 1}, s.r.podsPerNode(s.get("stranger")))
+	require.Nil(t, s.r.podsPerNode(s.get("single")), "without a Deployment there are no related pods")
 }
 
 // letGo takes a pod's finalizers away, also after the test.

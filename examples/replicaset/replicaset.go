@@ -23,58 +23,57 @@ import (
 
 // replicaSetReconciler keeps the wanted number of pods for each ReplicaSet.
 //
-// It remembers nothing between two runs that would matter if it was lost. What it knows is in the caches, and
-// reconcile.TrackWrites sees to it that a run starts only when they show what the run before has written: a pod that
-// was created is counted.
+// It keeps no state between two runs whose loss would matter. What it knows is in the caches. reconcile.TrackWrites
+// lets a run start only when they show what the last run has written: a pod that was created is counted.
 type replicaSetReconciler struct {
 	client kubernetes.Interface
 	events record.EventRecorder
 
 	replicaSets            *informer.SharedIndexInformer[*appsv1.ReplicaSet]
 	replicaSetsByNamespace *informer.Index[string, *appsv1.ReplicaSet]
-	replicaSetsByOwner     *informer.Index[place, *appsv1.ReplicaSet]
+	replicaSetsByOwner     *informer.Index[ownerKey, *appsv1.ReplicaSet]
 
 	pods            *informer.SharedIndexInformer[*corev1.Pod]
 	podsByNamespace *informer.Index[string, *corev1.Pod]
-	podsByOwner     *informer.Index[place, *corev1.Pod]
+	podsByOwner     *informer.Index[ownerKey, *corev1.Pod]
 
-	patience time.Duration
-	unsaid   sync.Map // since when, a time.Time, there is a status that waits, by informer.Key
+	statusDelay time.Duration
+	waiting     sync.Map // by informer.Key, the time.Time since which a status waits to be written
 }
 
-// kind is what the controller owner reference of a pod says when the pod is ours.
+// kind is the kind of a pod's controller if the pod is ours.
 var kind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 
-// place is where an object is looked for: its namespace, and in there its controller, by all that identifies one. The
-// group of its API is not part of that: there have been several for ReplicaSets. Orphans have no controller.
-type place struct {
+// ownerKey is what objects are indexed by: the namespace, and all that identifies the controller, except for its API
+// group: there have been several for ReplicaSets. An orphan's has the namespace only.
+type ownerKey struct {
 	namespace, kind, name string
 	uid                   types.UID
 }
 
-func placeOf[T metav1.Object](obj T) []place {
+func ownerKeyOf[T metav1.Object](obj T) []ownerKey {
 	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
-		return []place{{obj.GetNamespace(), owner.Kind, owner.Name, owner.UID}}
+		return []ownerKey{{obj.GetNamespace(), owner.Kind, owner.Name, owner.UID}}
 	}
-	return []place{{namespace: obj.GetNamespace()}}
+	return []ownerKey{{namespace: obj.GetNamespace()}}
 }
 
 func namespaceOf[T metav1.Object](obj T) []string { return []string{obj.GetNamespace()} }
 
-// newController says what the reconciler looks at, and which key each change of it wakes.
+// newController makes the reconciler with its caches, and the controller that maps their changes to keys.
 func newController(client kubernetes.Interface, events record.EventRecorder, namespace string,
 	options reconcile.Options) (
 	*replicaSetReconciler, *reconcile.Controller, error,
 ) {
-	r := &replicaSetReconciler{client: client, events: events, patience: patience}
+	r := &replicaSetReconciler{client: client, events: events, statusDelay: statusDelay}
 	var errs [7]error
 	r.replicaSets, errs[0] = informer.New[*appsv1.ReplicaSet](client.AppsV1().ReplicaSets(namespace),
 		informer.Options[*appsv1.ReplicaSet]{})
 	r.replicaSetsByNamespace, errs[1] = informer.AddIndex(r.replicaSets, namespaceOf)
-	r.replicaSetsByOwner, errs[2] = informer.AddIndex(r.replicaSets, placeOf)
+	r.replicaSetsByOwner, errs[2] = informer.AddIndex(r.replicaSets, ownerKeyOf)
 	r.pods, errs[3] = informer.New[*corev1.Pod](client.CoreV1().Pods(namespace), informer.Options[*corev1.Pod]{})
 	r.podsByNamespace, errs[4] = informer.AddIndex(r.pods, namespaceOf)
-	r.podsByOwner, errs[5] = informer.AddIndex(r.pods, placeOf)
+	r.podsByOwner, errs[5] = informer.AddIndex(r.pods, ownerKeyOf)
 
 	var c *reconcile.Controller
 	c, errs[6] = reconcile.NewController("replicaset", r, options)
@@ -82,12 +81,12 @@ func newController(client kubernetes.Interface, events record.EventRecorder, nam
 		return nil, nil, err
 	}
 	reconcile.For(c, r.replicaSets)
-	reconcile.Watches(c, r.pods, r.concerned) // as it was and as it is: where a pod changes hands, both
+	reconcile.Watches(c, r.pods, r.concerned) // called for the old and the new pod: both of its controllers get a run
 	return r, c, nil
 }
 
-// concerned names the ReplicaSets that have something to do with a pod: its controller, or, if it has none, all that
-// want it.
+// concerned returns the keys of the ReplicaSets that a change of a pod concerns: its controller or, if it has none, all
+// whose selectors match it.
 func (r *replicaSetReconciler) concerned(pod *corev1.Pod) (keys []informer.Key) {
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
 		if owner.Kind != kind.Kind {
@@ -111,8 +110,8 @@ func (r *replicaSetReconciler) concerned(pod *corev1.Pod) (keys []informer.Key) 
 func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) (reconcile.Result, error) {
 	rs, ok := r.replicaSets.Get(key)
 	if !ok {
-		r.unsaid.Delete(key)
-		return reconcile.Result{}, nil // its pods are the garbage collector's now
+		r.waiting.Delete(key)
+		return reconcile.Result{}, nil // the garbage collector deletes its pods
 	}
 	selector, err := selectorOf(rs)
 	if err != nil {
@@ -120,7 +119,7 @@ func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) 
 	}
 	now := time.Now() // one clock reading for all decisions of this run
 
-	// Observe: the pods that are ours, once those that should come or go have done so.
+	// Observe: find the pods that are ours, adopting and releasing where needed.
 	candidates := candidates(rs, r.podsByOwner.Get)
 	owner := objects.NewOwner(r.client.AppsV1().ReplicaSets(rs.Namespace), rs, kind)
 	mine, err := r.claim(ctx, rs, owner, selector, candidates)
@@ -128,13 +127,13 @@ func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) 
 		return reconcile.Result{}, err
 	}
 
-	// Diff and act: create what is missing, delete what is too much.
+	// Diff and act: create the missing pods, delete the surplus.
 	var failure error
 	if rs.DeletionTimestamp == nil {
 		failure = r.scale(ctx, rs, owner, mine, now)
 	}
 
-	// Report: also when scaling failed, and then just that.
+	// Report: write the status, also when scaling failed.
 	wait, err := r.report(ctx, rs, statusOf(rs, mine, terminating(rs, selector, candidates), now), failure, now)
 	switch {
 	case err != nil:
@@ -146,8 +145,8 @@ func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) 
 		nil
 }
 
-// selectorOf reads the selector of rs. An empty one would match every pod; the API server lets none in, and here it
-// matches nothing.
+// selectorOf returns the selector of rs. An empty one would match every pod: the API server refuses it, and here it
+// matches none.
 func selectorOf(rs *appsv1.ReplicaSet) (labels.Selector, error) {
 	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 	if err != nil {

@@ -13,24 +13,24 @@ import (
 
 // When is the status written?
 //
-// Pods come and go in groups, and the counts change with each step of each of them. What others wait for is written at
-// once: that all is as wanted, that there are fewer pods to rely on, that scaling fails or works again. Everything else
-// is on its way to one of these. It waits a moment, so that one write tells of all that happens meanwhile.
+// Pods come and go in groups, and each step of each pod changes the counts. Changes that others wait for are written at
+// once: all replicas are available, fewer pods are available, scaling fails or works again. Other changes lead to one
+// of these, and wait for a moment, so that one write reports several.
 
-// patience is how long the oldest of the changes waits that a status tells of. Next to the time that a pod takes to be
-// ready it is nothing.
-const patience = 50 * time.Millisecond
+// statusDelay is the longest time that a change waits to be reported. It is short against the time that a pod needs to
+// become Ready.
+const statusDelay = 50 * time.Millisecond
 
-// report writes the status, unless the API server has it already, or returns for how long that may wait. Should
-// somebody have changed the ReplicaSet meanwhile, it is written onto the newest version: the pods were counted all the
-// same, and observedGeneration says for which spec.
+// report writes the status if it has changed, or returns how long the write may wait. If the ReplicaSet has changed
+// meanwhile, it writes onto the newest version: the counts hold all the same, and observedGeneration tells for which
+// spec.
 func (r *replicaSetReconciler) report(ctx context.Context, rs *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus,
 	failure error, now time.Time) (wait time.Duration, err error) {
 	key := informer.KeyOf(rs)
 	status.Conditions = conditionsAfter(rs.Status.Conditions, rs, status.Replicas, failure, now)
 	if failure == nil && !apiequality.Semantic.DeepEqual(rs.Status, status) && !urgent(rs, status) {
-		since, _ := r.unsaid.LoadOrStore(key, time.Now())
-		if wait := r.patience - time.Since(since.(time.Time)); wait > 0 {
+		since, _ := r.waiting.LoadOrStore(key, time.Now())
+		if wait := r.statusDelay - time.Since(since.(time.Time)); wait > 0 {
 			return wait, nil
 		}
 	}
@@ -40,14 +40,15 @@ func (r *replicaSetReconciler) report(ctx context.Context, rs *appsv1.ReplicaSet
 			newest.Status = status
 			return nil
 		})
-	// or it has waited enough: to wait once more would be a run that went well, and the failures be forgotten
+	// After a failure the entry stays, so that the retry writes at once. To wait again would end the run without an
+	// error, and reset the backoff.
 	if err == nil {
-		r.unsaid.Delete(key)
+		r.waiting.Delete(key)
 	}
 	return 0, err
 }
 
-// urgent is true if somebody may wait for what status says of rs, which says something else.
+// urgent reports whether status, which differs from that of rs, has a change that others may wait for.
 func urgent(rs *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) bool {
 	return asWanted(rs, status) && !asWanted(rs, rs.Status) ||
 		status.AvailableReplicas < rs.Status.AvailableReplicas ||
@@ -59,7 +60,7 @@ func asWanted(rs *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) bool {
 		int(status.AvailableReplicas) == wanted(rs)
 }
 
-// sooner is the shorter one of two waits, of which 0 is none.
+// sooner returns the shorter of two waits; 0 means no wait.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)

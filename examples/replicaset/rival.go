@@ -10,15 +10,15 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// Is somebody else at work?
+// Does another ReplicaSet controller run?
 //
-// Two ReplicaSet controllers on one cluster adopt each other's orphans, both refill what is missing, and both delete
-// what is then too much, for ever. So the first status that another one writes ends this process.
+// Two ReplicaSet controllers on one cluster would both create the missing pods, and both delete the surplus, without
+// end. So the first status that another controller writes ends this process.
 
-// manager is the name under which the API server notes what we write. It takes it from the user agent.
+// manager is the field manager of our writes, which the API server takes from the user agent.
 const manager = "thermostat-replicaset"
 
-// rivalError says who else is at work, and what to do about it.
+// rivalError names the other controller, and says what to do.
 type rivalError struct {
 	manager    string
 	replicaSet informer.Key
@@ -26,14 +26,13 @@ type rivalError struct {
 
 func (e *rivalError) Error() string {
 	return fmt.Sprintf("%q wrote the status of ReplicaSet %s: another ReplicaSet controller is at work, and the two "+
-		"would fight; switch it off "+
-		"with kube-controller-manager --controllers=*,-replicaset-controller (for kind: "+
-		"examples/replicaset/deploy/kind.yaml)", e.manager, e.replicaSet)
+		"would undo each other's changes; switch it off with kube-controller-manager "+
+		"--controllers=*,-replicaset-controller (for kind: examples/replicaset/deploy/kind.yaml)",
+		e.manager, e.replicaSet)
 }
 
-// watchForRivals calls found, maybe several times, when somebody else writes the status of a ReplicaSet. What was
-// written before the first list does not count: that is how a controller that has been switched off leaves its
-// ReplicaSets.
+// watchForRivals calls found, possibly several times, when another controller writes the status of a ReplicaSet. What
+// was written before the first list does not count: it may be from a controller that has been switched off.
 func watchForRivals(replicaSets *informer.SharedIndexInformer[*appsv1.ReplicaSet], found func(error)) error {
 	_, err := replicaSets.AddHandler(func(e informer.Event[*appsv1.ReplicaSet]) {
 		if e.Type == informer.Deleted || e.Initial {
@@ -46,9 +45,9 @@ func watchForRivals(replicaSets *informer.SharedIndexInformer[*appsv1.ReplicaSet
 	return err
 }
 
-// rival names whoever else has written the status between two versions of a ReplicaSet; before may be nil. The times
-// are the server's own, so no clock is trusted but that one. What is older than the ReplicaSet itself came with it,
-// from a backup.
+// rival returns the other manager that has written the status between two versions of a ReplicaSet, or ""; before may
+// be nil. All times that it compares are of the server's clock. An entry that is older than the ReplicaSet itself came
+// with it from a backup.
 func rival(before, after *appsv1.ReplicaSet) string {
 	var known []metav1.ManagedFieldsEntry
 	if before != nil {

@@ -17,12 +17,12 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
-// How many are missing or too much, and how are they made and deleted?
+// How many pods are missing or surplus, and how are they created and deleted?
 
 // burst bounds what one run creates or deletes, so that one huge ReplicaSet does not hold its worker for minutes.
 const burst = 500
 
-// wanted is the set-point. The API server fills it in, so nil is only seen in tests.
+// wanted returns spec.replicas. The API server sets a default, so it is nil only in tests.
 func wanted(rs *appsv1.ReplicaSet) int {
 	if rs.Spec.Replicas == nil {
 		return 1
@@ -37,11 +37,11 @@ func (r *replicaSetReconciler) scale(ctx context.Context, rs *appsv1.ReplicaSet,
 	case missing > 0:
 		_, err := objects.SlowStart(ctx, min(missing, burst), func(int) error { return r.createPod(ctx, rs, owner) })
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return nil // the ReplicaSet goes the same way soon: nothing to retry, nobody to tell
+			return nil // the ReplicaSet will be deleted, too: no retry, no event
 		}
 		return err
 	case missing < 0:
-		return r.deletePods(ctx, rs, victims(mine, min(-missing, burst), r.crowd(rs), now))
+		return r.deletePods(ctx, rs, victims(mine, min(-missing, burst), r.podsPerNode(rs), now))
 	}
 	return nil
 }
@@ -61,16 +61,16 @@ func (r *replicaSetReconciler) createPod(ctx context.Context, rs *appsv1.Replica
 	return err
 }
 
-// deletePods deletes them all at once. A deletion that fails says nothing about the next one, so there is no slow
-// start.
+// deletePods deletes all pods in parallel. It needs no slow start: one failed deletion does not mean that the others
+// fail.
 func (r *replicaSetReconciler) deletePods(ctx context.Context, rs *appsv1.ReplicaSet, pods []*corev1.Pod) error {
-	failures := make([]error, len(pods)) // each deletion has its own place
+	failures := make([]error, len(pods)) // of each deletion
 	var deletions sync.WaitGroup
 	for i, pod := range pods {
 		deletions.Go(func() { failures[i] = r.deletePod(ctx, rs, pod) })
 	}
 	deletions.Wait()
-	if err := cmp.Or(failures...); err != nil { // one will do: they are alike, or the next run meets the others
+	if err := cmp.Or(failures...); err != nil { // one is enough; the next run reports the others
 		return fmt.Errorf("unable to delete pods: %w", err)
 	}
 	return nil
@@ -83,14 +83,14 @@ func (r *replicaSetReconciler) deletePod(ctx context.Context, rs *appsv1.Replica
 		r.events.Eventf(rs, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %s", pod.Name)
 		return nil
 	case apierrors.IsNotFound(err):
-		return nil // somebody was faster
+		return nil // it is gone already
 	default:
 		r.events.Eventf(rs, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 		return err
 	}
 }
 
-// podFor is the pod that the template describes, owned by rs and named by the API server.
+// podFor returns a pod made from the template, owned by rs. The API server completes its name.
 func podFor(rs *appsv1.ReplicaSet, owner *objects.Owner) (*corev1.Pod, error) {
 	template := rs.Spec.Template.DeepCopy()
 	if len(template.Labels) == 0 {
@@ -109,26 +109,26 @@ func podFor(rs *appsv1.ReplicaSet, owner *objects.Owner) (*corev1.Pod, error) {
 	}, nil
 }
 
-// crowd counts the active pods on each node that serve the same end as those of rs: the pods of every ReplicaSet
-// with the same controller, which for a Deployment are all its revisions. Without a controller nothing is related.
-func (r *replicaSetReconciler) crowd(rs *appsv1.ReplicaSet) map[string]int {
+// podsPerNode counts on each node the active pods that are related to those of rs: the pods of every ReplicaSet with
+// the same controller, which for a Deployment are all its revisions. Without a controller there are none.
+func (r *replicaSetReconciler) podsPerNode(rs *appsv1.ReplicaSet) map[string]int {
 	if metav1.GetControllerOfNoCopy(rs) == nil {
 		return nil
 	}
 	var selectors []labels.Selector
-	for sibling := range r.replicaSetsByOwner.Get(placeOf(rs)[0]) {
+	for sibling := range r.replicaSetsByOwner.Get(ownerKeyOf(rs)[0]) {
 		if selector, err := selectorOf(sibling); err == nil {
 			selectors = append(selectors, selector)
 		}
 	}
-	crowd := map[string]int{}
+	podsPerNode := map[string]int{}
 	for pod := range r.podsByNamespace.Get(rs.Namespace) {
 		for _, selector := range selectors {
 			if active(pod) && selector.Matches(labels.Set(pod.Labels)) {
-				crowd[pod.Spec.NodeName]++
+				podsPerNode[pod.Spec.NodeName]++
 				break
 			}
 		}
 	}
-	return crowd
+	return podsPerNode
 }

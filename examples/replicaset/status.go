@@ -12,10 +12,10 @@ import (
 
 // What is the status?
 //
-// It describes the pods as they were found, before this run created or deleted any: those show up in the caches
-// soon, wake the key, and are reported then. Reporting them now would be a guess.
+// It describes the pods as they were found, before this run created or deleted any. The caches will show these soon,
+// and bring the key back; the status reports them then.
 
-// statusOf counts. now decides who is available.
+// statusOf counts the pods. now decides which ones are available.
 func statusOf(rs *appsv1.ReplicaSet, mine []*corev1.Pod, terminating int32, now time.Time) appsv1.ReplicaSetStatus {
 	status := appsv1.ReplicaSetStatus{
 		Replicas:            int32(len(mine)),
@@ -37,8 +37,9 @@ func statusOf(rs *appsv1.ReplicaSet, mine []*corev1.Pod, terminating int32, now 
 	return status
 }
 
-// conditionsAfter keeps ReplicaFailure for as long as scaling fails; have is how many pods there were. It tells how the
-// trouble began, so a failure that goes on does not rewrite it. Conditions of other types belong to others.
+// conditionsAfter returns the conditions with ReplicaFailure if scaling failed, and without it otherwise; have is how
+// many pods there were. The condition describes the first failure, and further ones do not change it. Conditions of
+// other types stay.
 func conditionsAfter(before []appsv1.ReplicaSetCondition, rs *appsv1.ReplicaSet, have int32, failure error,
 	now time.Time) []appsv1.ReplicaSetCondition {
 	isFailure := func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }
@@ -71,7 +72,8 @@ func ready(pod *corev1.Pod) (bool, time.Time) {
 	return false, time.Time{}
 }
 
-// untilAvailable is how long a pod has to stay Ready to be available: 0 if it is, negative if waiting does not help.
+// untilAvailable returns how long a pod has to stay Ready until it is available: 0 if it is, negative if it is not
+// Ready.
 func untilAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) time.Duration {
 	isReady, since := ready(pod)
 	minReady := time.Duration(minReadySeconds) * time.Second
@@ -87,8 +89,8 @@ func untilAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) time.
 	}
 }
 
-// nextAvailable is how long, from later on, until a pod that is Ready but was not available now becomes so, as no event
-// will tell. It is 0 if there is none, and positive if the time has passed since.
+// nextAvailable returns how long after later the next pod becomes available of those that were Ready but not available
+// at now; no event will announce that. It is 0 if there is none, and positive even if that moment has passed.
 func nextAvailable(mine []*corev1.Pod, minReadySeconds int32, now, later time.Time) (next time.Duration) {
 	for _, pod := range mine {
 		if d := untilAvailable(pod, minReadySeconds, now); d > 0 && (next == 0 || d < next) {

@@ -12,21 +12,20 @@ import (
 
 // Which pods go first?
 //
-// The ones that would be missed least. Each rule below compares two pods; a rule that sees no difference leaves the
-// decision to the next one.
+// Those whose loss matters least. Each rule below compares two pods; if it sees no difference, the next rule decides.
 
-// victims picks n of pods to delete. crowd says how many related pods run on a node.
-func victims(pods []*corev1.Pod, n int, crowd map[string]int, now time.Time) []*corev1.Pod {
+// victims returns the n pods to delete. podsPerNode has the number of related pods on each node.
+func victims(pods []*corev1.Pod, n int, podsPerNode map[string]int, now time.Time) []*corev1.Pod {
 	if n >= len(pods) {
 		return pods
 	}
 	sorted := slices.Clone(pods)
-	slices.SortStableFunc(sorted, func(a, b *corev1.Pod) int { return leastMissed(a, b, crowd, now) })
+	slices.SortStableFunc(sorted, func(a, b *corev1.Pod) int { return leastMissed(a, b, podsPerNode, now) })
 	return sorted[:n]
 }
 
-// leastMissed is negative if a goes before b.
-func leastMissed(a, b *corev1.Pod, crowd map[string]int, now time.Time) int {
+// leastMissed is negative if a is deleted before b.
+func leastMissed(a, b *corev1.Pod, podsPerNode map[string]int, now time.Time) int {
 	aReady, aSince := ready(a)
 	bReady, bSince := ready(b)
 	byReadiness := func() int {
@@ -40,7 +39,7 @@ func leastMissed(a, b *corev1.Pod, crowd map[string]int, now time.Time) int {
 		cmp.Compare(progress(a), progress(b)),
 		falseFirst(aReady, bReady),
 		cmp.Compare(deletionCost(a), deletionCost(b)),
-		cmp.Compare(crowd[b.Spec.NodeName], crowd[a.Spec.NodeName]), // spread what remains over the nodes
+		cmp.Compare(podsPerNode[b.Spec.NodeName], podsPerNode[a.Spec.NodeName]), // the rest is spread over the nodes
 		byReadiness(),
 		compareRestarts(b, a),
 		youngerFirst(a.CreationTimestamp.Time, b.CreationTimestamp.Time, a, b, now),
@@ -69,8 +68,8 @@ func progress(pod *corev1.Pod) int {
 	}
 }
 
-// deletionCost is what the pod's annotation says. What is not an int32, or begins with a plus or a zero to no purpose,
-// counts as not said.
+// deletionCost returns the value of the pod's annotation. A value that is not an int32, or has a plus sign or a leading
+// zero, counts as missing.
 func deletionCost(pod *corev1.Pod) int32 {
 	text := pod.Annotations[corev1.PodDeletionCost]
 	cost, err := strconv.ParseInt(text, 10, 32)
@@ -80,8 +79,8 @@ func deletionCost(pod *corev1.Pod) int32 {
 	return int32(cost)
 }
 
-// youngerFirst compares in powers of two, then by UID: exact times would always hit the pods of the last scale-up,
-// and with them the zone or the node that was the last to have room. A time that is not known counts as now.
+// youngerFirst compares ages in powers of two, then UIDs. By exact ages the pods of the last scale-up would always go
+// first, and with them the zone or node that had room last. An unknown time counts as now.
 func youngerFirst(aSince, bSince time.Time, a, b *corev1.Pod, now time.Time) int {
 	switch {
 	case aSince.Equal(bSince):
@@ -93,16 +92,16 @@ func youngerFirst(aSince, bSince time.Time, a, b *corev1.Pod, now time.Time) int
 	}
 	return cmp.Or(
 		cmp.Compare(magnitude(now.Sub(aSince)), magnitude(now.Sub(bSince))),
-		cmp.Compare(a.UID, b.UID), // random, and the same at every look
+		cmp.Compare(a.UID, b.UID), // random, but the same in each run
 	)
 }
 
-// magnitude is the age's binary logarithm, rounded down; -1 for what is not in the past.
+// magnitude returns the binary logarithm of an age, rounded down; -1 if the age is not positive.
 func magnitude(age time.Duration) int {
 	return bits.Len64(uint64(max(age, 0))) - 1
 }
 
-// compareRestarts goes by the container that restarted most; sidecars are looked at only when that is a draw.
+// compareRestarts compares the containers that restarted most; if these are equal, the sidecars.
 func compareRestarts(a, b *corev1.Pod) int {
 	aMain, aSidecar := restarts(a)
 	bMain, bSidecar := restarts(b)

@@ -73,7 +73,7 @@ func setupRestarted(n int32) func(*corev1.Pod) {
 
 // In every case the first pod goes before the second, and the UIDs alone would say the opposite.
 func TestWhoGoesFirst(t *testing.T) {
-	crowd := map[string]int{"busy": 3, "calm": 1}
+	podsPerNode := map[string]int{"busy": 3, "calm": 1}
 	type pod = func(*corev1.Pod)
 	for name, c := range map[string]struct{ first, second []pod }{
 		"a: no node": {[]pod{readyFor(time.Hour)},
@@ -101,7 +101,7 @@ func TestWhoGoesFirst(t *testing.T) {
 			[]pod{costing("1"), readyFor(time.Second)}},
 		"d: beyond int32 is not a cost": {[]pod{costing("3000000000"), readyFor(time.Hour)},
 			[]pod{costing("1"), readyFor(time.Second)}},
-		"d: a cost before a crowd": {[]pod{costing("-1"), onNode("calm")}, []pod{onNode("busy")}},
+		"d: a cost before a crowded node": {[]pod{costing("-1"), onNode("calm")}, []pod{onNode("busy")}},
 		"e: on the busier node": {[]pod{onNode("busy"), readyFor(time.Hour)},
 			[]pod{onNode("calm"), readyFor(time.Second)}},
 		"f: ready for a shorter time": {[]pod{readyFor(time.Second)},
@@ -124,9 +124,9 @@ func TestWhoGoesFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, second := testPod("z", c.first...), testPod("a", c.second...)
-			require.Negative(t, leastMissed(first, second, crowd, testNow))
-			require.Positive(t, leastMissed(second, first, crowd, testNow))
-			require.Equal(t, []*corev1.Pod{first}, victims([]*corev1.Pod{second, first}, 1, crowd, testNow))
+			require.Negative(t, leastMissed(first, second, podsPerNode, testNow))
+			require.Positive(t, leastMissed(second, first, podsPerNode, testNow))
+			require.Equal(t, []*corev1.Pod{first}, victims([]*corev1.Pod{second, first}, 1, podsPerNode, testNow))
 		})
 	}
 }
@@ -149,7 +149,7 @@ func TestAgesAreComparedRoughly(t *testing.T) {
 // more than one that stays.
 func TestVictimsDoNotDependOnTheOrderOfThePods(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	crowd := map[string]int{"busy": 3, "calm": 1}
+	podsPerNode := map[string]int{"busy": 3, "calm": 1}
 	traits := [][]func(*corev1.Pod){
 		{onNode("busy"), onNode("calm"), onNode("")},
 		{inPhase(corev1.PodRunning), inPhase(corev1.PodPending), inPhase(corev1.PodUnknown)},
@@ -168,14 +168,14 @@ func TestVictimsDoNotDependOnTheOrderOfThePods(t *testing.T) {
 		}
 		n := random.IntN(len(pods) + 1)
 		random.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
-		gone := victims(pods, n, crowd, testNow)
+		gone := victims(pods, n, podsPerNode, testNow)
 		require.Len(t, gone, n)
 		for _, stays := range pods {
 			if slices.Contains(gone, stays) {
 				continue
 			}
 			for _, goes := range gone {
-				require.LessOrEqual(t, leastMissed(goes, stays, crowd, testNow), 0)
+				require.LessOrEqual(t, leastMissed(goes, stays, podsPerNode, testNow), 0)
 			}
 		}
 	}

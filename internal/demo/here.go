@@ -22,7 +22,7 @@ type here struct {
 	processes map[string]*testcluster.Process // by name: replica-a, which is the first to lead, and replica-b
 }
 
-// The lease is shorter than by default (15 s, 10 s, 2 s), so that nobody has to wait that long for the standby.
+// The lease is shorter than by default (15 s, 10 s, 2 s), so that the standby takes over sooner.
 const leaseDuration, renewDeadline, retryPeriod = 8 * time.Second, 4 * time.Second, time.Second
 
 func (h *here) what() string {
@@ -78,8 +78,8 @@ func (h *here) start(ctx context.Context) (string, error) {
 		}
 		h.processes[name] = process
 		if len(h.processes) == 1 { // the first one is to lead, so that the story has one order
-			h.narrator.count(fmt.Sprintf("waiting for the lease: a new one is not taken before %v, in case somebody "+
-				"still leads by an old one", leaseDuration))
+			h.narrator.count(fmt.Sprintf("waiting for the lease: a new one is not acquired before %v, in case an earlier "+
+				"leader still works", leaseDuration))
 			if _, err := awaitLeader(ctx, h.cluster.Client(), h, ""); err != nil {
 				return "", err
 			}
@@ -89,7 +89,7 @@ func (h *here) start(ctx context.Context) (string, error) {
 		seconds(time.Since(began)-built)), nil
 }
 
-// running finds a controller that has ended though nobody asked it to.
+// running returns an error if a controller has ended by itself.
 func (h *here) running(context.Context) error {
 	for name, process := range h.processes {
 		select {
@@ -110,7 +110,7 @@ func (h *here) endLeader(ctx context.Context, holder string) (result string, wit
 		return "", 0, err
 	}
 	delete(h.processes, leader.Name)
-	return fmt.Sprintf("kill -9 %d: %s is dead, and its lease lasts up to %v more", leader.PID, leader.Name,
+	return fmt.Sprintf("kill -9 %d: %s has ended, and its lease expires within %v", leader.PID, leader.Name,
 		leaseDuration), leaseDuration + 2*retryPeriod, nil
 }
 
@@ -126,13 +126,13 @@ func (h *here) end(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if !strings.Contains(status, "exit status 0") {
-		return "", fmt.Errorf("%s was asked to end and did so with %s", left.Name, status)
+		return "", fmt.Errorf("%s was told to end and did so with %s", left.Name, status)
 	}
 	return fmt.Sprintf("%s ended cleanly within %s of a SIGTERM", left.Name, seconds(time.Since(began))), nil
 }
 
 func (h *here) hint(namespace string) string {
-	return fmt.Sprintf(`It all keeps running, two controllers included, until Ctrl-C. In another terminal:
+	return fmt.Sprintf(`Everything keeps running, with two controllers, until Ctrl-C. In another terminal:
 
   export KUBECONFIG=%s
   kubectl config set-context --current --namespace %s
@@ -141,10 +141,11 @@ func (h *here) hint(namespace string) string {
   kubectl delete pod --all --wait=false
   kubectl get events --field-selector reason=SuccessfulCreate
 
-The logs of the controllers, the API server and all others are in %s`, h.cluster.Kubeconfig(), namespace, app, h.cluster.Dir())
+The logs of the controllers, the API server and all others are in %s`,
+		h.cluster.Kubeconfig(), namespace, app, h.cluster.Dir())
 }
 
-// showLogs gives the last words of the controllers, as their files go with the cluster.
+// showLogs prints the end of the controllers' logs, whose files are deleted with the cluster.
 func (h *here) showLogs() {
 	if h.cluster == nil {
 		return

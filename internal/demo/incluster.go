@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// inCluster is the stage in a cluster of somebody else's, to which examples/replicaset/deploy has been applied: the
-// controller is a Deployment, and makes its own pods.
+// inCluster is the stage in an existing cluster, to which examples/replicaset/deploy has been applied: the controller
+// is a Deployment, and creates its own pods.
 type inCluster struct {
 	narrator   *narrator
 	kubeconfig string
@@ -34,12 +34,12 @@ func (c *inCluster) replicas() string                { return "a Deployment of t
 func (c *inCluster) howItEnds() string               { return "delete the leader's own pod" }
 func (c *inCluster) lease() (namespace, name string) { return deployedIn, deployed }
 
-// images do nothing, and are small.
+// images are small, and do nothing.
 func (c *inCluster) images() (older, newer string) {
 	return "registry.k8s.io/pause:3.9", "registry.k8s.io/pause:3.10"
 }
 
-// crowd leaves room for the other pods of a single node, which takes 110.
+// crowd leaves room for the other pods of a single node, which takes at most 110.
 func (c *inCluster) crowd() int { return 80 }
 
 func (c *inCluster) open(ctx context.Context) (client kubernetes.Interface, namespace, result string, err error) {
@@ -67,7 +67,7 @@ func (c *inCluster) open(ctx context.Context) (client kubernetes.Interface, name
 func (c *inCluster) start(ctx context.Context) (string, error) {
 	began := time.Now()
 	c.narrator.count("waiting for the Deployment " + deployedIn + "/" + deployed)
-	for deadline := began.Add(2 * patience); ; {
+	for deadline := began.Add(2 * timeout); ; {
 		d, err := c.client.AppsV1().Deployments(deployedIn).Get(ctx, deployed, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -85,7 +85,7 @@ func (c *inCluster) start(ctx context.Context) (string, error) {
 		}
 		break
 	}
-	// Who has made the two may go now.
+	// The bootstrap pod, which has created the two, is not needed any more.
 	err := c.client.CoreV1().Pods(deployedIn).Delete(ctx, bootstrap, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("delete the pod %s: %w", bootstrap, err)
@@ -96,7 +96,7 @@ func (c *inCluster) start(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("the controller has made its own two pods; %s leads after %s.", holder,
+	return fmt.Sprintf("the controller has created its own two pods; %s leads after %s.", holder,
 		seconds(time.Since(began))), nil
 }
 
@@ -109,7 +109,7 @@ func sleep(ctx context.Context) error {
 	}
 }
 
-// pods are those of the controller that are not on their way out.
+// pods returns the pods of the controller that are not being deleted.
 func (c *inCluster) pods(ctx context.Context) ([]corev1.Pod, error) {
 	list, err := c.client.CoreV1().Pods(deployedIn).List(ctx,
 		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + deployed})
@@ -119,11 +119,11 @@ func (c *inCluster) pods(ctx context.Context) ([]corev1.Pod, error) {
 	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil }), nil
 }
 
-// running finds a replica that starts over and over.
+// running returns an error if a replica restarts again and again.
 func (c *inCluster) running(ctx context.Context) error {
 	pods, err := c.pods(ctx)
 	if err != nil {
-		return nil // the next look tells
+		return nil // the next call finds out
 	}
 	for _, pod := range pods {
 		for _, s := range pod.Status.ContainerStatuses {
@@ -142,19 +142,19 @@ func (c *inCluster) endLeader(ctx context.Context, holder string) (result string
 	}
 	for _, pod := range pods {
 		if strings.HasPrefix(holder, pod.Name) {
-			// It finishes the run that it is in, and lets the lease go.
+			// It finishes the run that it is in, and releases the lease.
 			return pod.Name + " is deleted", 45 * time.Second,
 				c.client.CoreV1().Pods(deployedIn).Delete(ctx, pod.Name, metav1.DeleteOptions{})
 		}
 	}
-	return "", 0, fmt.Errorf("the leader %s is none of the controller's pods", holder)
+	return "", 0, fmt.Errorf("the leader %s is not one of the controller's pods", holder)
 }
 
 func (c *inCluster) end(ctx context.Context) (string, error) {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(timeout); ; {
 		pods, err := c.pods(ctx)
 		if err == nil && len(pods) == 2 {
-			return "the controller has two pods again, by its own doing", nil
+			return "the controller has created its second pod again", nil
 		}
 		if time.Now().After(deadline) {
 			return "", errors.Join(fmt.Errorf("the controller has %d pods", len(pods)), err)

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// look is what the API server says at one moment about the pods of the demo. Nothing of the library is asked: it is
-// what is shown here.
+// look is the state of the demo's pods at one moment, read from the API server without this library, since the demo
+// checks the library.
 type look struct {
-	owned       []*corev1.Pod // by a ReplicaSet, and not on their way out
+	owned       []*corev1.Pod // by a ReplicaSet, and not being deleted
 	ready       int           // of these
 	terminating int
-	released    []*corev1.Pod // by nobody
+	released    []*corev1.Pod // without a controller
 }
 
 const app = "web"
@@ -71,7 +71,7 @@ func (l look) has(name string) bool {
 	return slices.ContainsFunc(l.owned, func(pod *corev1.Pod) bool { return pod.Name == name })
 }
 
-// images counts the pods by what they run.
+// images counts the pods by their images.
 func (l look) images() string {
 	count := map[string]int{}
 	for _, pod := range l.owned {
@@ -90,14 +90,14 @@ func (l look) allRun(image string) bool {
 }
 
 const (
-	patience = 90 * time.Second
+	timeout  = 90 * time.Second
 	pollTime = 40 * time.Millisecond
 )
 
-// until looks at the pods, and shows the count, until what is wanted is there, and says how long that took.
+// until looks at the pods and shows the counts until there returns true, and returns how long that took.
 func (d *demo) until(ctx context.Context, wanted string, there func(look) bool) (time.Duration, error) {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var last look
 	for {
@@ -117,7 +117,7 @@ func (d *demo) until(ctx context.Context, wanted string, there func(look) bool) 
 	}
 }
 
-// settled is n pods, all Ready, and none on its way out.
+// settled reports n pods, all Ready, and none being deleted.
 func settled(n int) func(look) bool {
 	return func(l look) bool { return len(l.owned) == n && l.ready == n && l.terminating == 0 }
 }

@@ -1,10 +1,9 @@
 // Command demo shows the ReplicaSet controller of examples/replicaset at work on a real control plane, and checks
 // everything that it says.
 //
-// It is what "make demo" runs. It needs the Go toolchain and nothing else: etcd, kube-apiserver and
-// kube-controller-manager are compiled the first time, run on this machine only, and end with it, as do all their
-// files. With -kubeconfig it is given on a cluster to which examples/replicaset/deploy has been applied: see "make
-// kind-demo".
+// It is what "make demo" runs, and needs only the Go toolchain. It compiles etcd, kube-apiserver and
+// kube-controller-manager the first time, runs them on this machine, and removes them and their files when it ends.
+// With -kubeconfig it runs on a cluster to which examples/replicaset/deploy has been applied: see "make kind-demo".
 package main
 
 import (
@@ -19,7 +18,7 @@ import (
 )
 
 func main() {
-	keep := flag.Bool("keep", false, "stay up at the end, until Ctrl-C, and say how to play with kubectl")
+	keep := flag.Bool("keep", false, "stay up at the end until Ctrl-C, for kubectl")
 	kubeconfig := flag.String("kubeconfig", "",
 		"the demo's cluster, in which the controller has been deployed; empty: one on this machine")
 	flag.Parse()
@@ -62,7 +61,7 @@ func run(ctx context.Context, say *narrator, s stage, keep bool) (err error) {
 		}
 		say.result(result)
 	}
-	say.text("All of it took %s.", seconds(time.Since(began)))
+	say.text("All steps took %s.", seconds(time.Since(began)))
 	if keep {
 		return d.stay(ctx)
 	}

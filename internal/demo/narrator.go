@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// narrator tells what happens. On a terminal the newest count replaces the one before it; into a pipe every line stays,
-// so counts are written there at most twice a second.
+// narrator prints what happens. On a terminal the newest count replaces the last one. In a pipe every line stays, so it
+// writes counts there at most twice a second.
 type narrator struct {
 	out      io.Writer
 	terminal bool
@@ -38,7 +38,7 @@ func (n *narrator) text(format string, args ...any) {
 	n.line("\n" + fmt.Sprintf(format, args...))
 }
 
-// count shows how far things are.
+// count shows the current counts.
 func (n *narrator) count(text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -63,7 +63,7 @@ func (n *narrator) line(text string) {
 	fmt.Fprintln(n.out, text)
 }
 
-// Write takes the progress of a build, line by line.
+// Write prints the progress of a build, line by line.
 func (n *narrator) Write(p []byte) (int, error) {
 	for line := range strings.Lines(string(p)) {
 		n.line("      " + strings.TrimRight(line, "\n"))

@@ -21,7 +21,8 @@ type demo struct {
 	client    kubernetes.Interface
 	namespace string
 
-	most, mostOfOne, fewestReady int // pods, those of one ReplicaSet, and Ready ones, at any look since these were set
+	// The extremes of all looks since they were reset: pods, pods of one ReplicaSet, Ready pods.
+	most, mostOfOne, fewestReady int
 }
 
 type step struct {
@@ -32,23 +33,23 @@ type step struct {
 func (d *demo) steps() []step {
 	return []step{
 		{d.stage.what(), d.startControlPlane},
-		{"Our ReplicaSet controller takes the empty place: " + d.stage.replicas() +
+		{"Start our ReplicaSet controller in its place: " + d.stage.replicas() +
 			", of which one leads and one stands by.", d.startController},
-		{"A Deployment of 3. Kubernetes' own Deployment controller makes a ReplicaSet of it, and ours makes the pods.",
+		{"Create a Deployment of 3. Kubernetes' Deployment controller creates a ReplicaSet, and ours creates the pods.",
 			d.createDeployment},
-		{"Drift: a pod is deleted by hand.", d.deletePod},
-		{"A pod gets another label, so it is none of ours any more: it is released, not deleted, and replaced.",
+		{"Delete a pod by hand.", d.deletePod},
+		{"Change a pod's label, so that its ReplicaSet does not match it: it is released, not deleted, and replaced.",
 			d.relabelPod},
-		{"A new image. The Deployment controller rolls over from one ReplicaSet to the next, and ours follows both.",
+		{"Change the image. The Deployment controller moves the pods from one ReplicaSet to the next, and ours scales both.",
 			d.changeImage},
 		{"Scale to 10.", d.scaleUp},
 		{"Scale to 0.", d.scaleDown},
 		{fmt.Sprintf("Scale to %d, and %s half-way.", d.stage.crowd(), d.stage.howItEnds()), d.endLeader},
-		{"Clean up: scale to 0, and an end.", d.cleanUp},
+		{"Clean up: scale to 0, and end.", d.cleanUp},
 	}
 }
 
-// stage is where the demo is given, and who plays the controller.
+// stage is the environment of the demo: the cluster, and how the controller runs there.
 type stage interface {
 	// Words for the titles of steps.
 	what() string
@@ -61,19 +62,19 @@ type stage interface {
 
 	// open finds or starts the control plane. The namespace is the demo's own.
 	open(context.Context) (client kubernetes.Interface, namespace, result string, err error)
-	// start sees to it that two replicas run, of which one leads.
+	// start starts two replicas of the controller, and waits until one leads.
 	start(context.Context) (result string, err error)
-	// lease is where the lease is, and running an error if a replica is not.
+	// lease names the lease. running returns an error if a replica does not run.
 	lease() (namespace, name string)
 	running(context.Context) error
-	// endLeader ends the replica that leads. The other may be expected to lead within patience.
-	endLeader(ctx context.Context, holder string) (result string, patience time.Duration, err error)
-	// end ends what is left of the replicas.
+	// endLeader ends the replica that leads. The other one should lead within the time that it returns.
+	endLeader(ctx context.Context, holder string) (result string, within time.Duration, err error)
+	// end ends the remaining replicas.
 	end(context.Context) (result string, err error)
-	// showLogs gives their last words, and close removes what open and start have brought.
+	// showLogs prints the end of their logs, and close removes what open and start have created.
 	showLogs()
 	close() error
-	// hint says how to play with it all.
+	// hint tells how to use the cluster with kubectl.
 	hint(namespace string) string
 }
 
@@ -84,9 +85,9 @@ func (d *demo) startControlPlane(ctx context.Context) (result string, err error)
 
 func (d *demo) startController(ctx context.Context) (string, error) { return d.stage.start(ctx) }
 
-// awaitLeader waits until somebody other than the holder before holds the lease of the stage.
+// awaitLeader waits until the lease of the stage has another holder than before.
 func awaitLeader(ctx context.Context, client kubernetes.Interface, s stage, before string) (holder string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	namespace, name := s.lease()
 	for {
@@ -100,7 +101,7 @@ func awaitLeader(ctx context.Context, client kubernetes.Interface, s stage, befo
 		}
 		select {
 		case <-ctx.Done():
-			return "", fmt.Errorf("nobody took the lease %s/%s within %s", namespace, name, patience)
+			return "", fmt.Errorf("no replica acquired the lease %s/%s within %s", namespace, name, timeout)
 		case <-time.After(pollTime):
 		}
 	}
@@ -132,14 +133,14 @@ func (d *demo) createDeployment(ctx context.Context) (string, error) {
 	return fmt.Sprintf("3 pods Ready %s after the Deployment was created.", seconds(took)), d.statusSays(ctx, 3)
 }
 
-// statusSays checks the Deployment's status, which its controller adds up from the status that ours reports on
-// ReplicaSets.
+// statusSays checks the Deployment's status, which the Deployment controller sums up from the statuses that ours writes
+// for ReplicaSets.
 func (d *demo) statusSays(ctx context.Context, available int32) error {
 	var status appsv1.DeploymentStatus
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(pollTime) {
 		deployment, err := d.client.AppsV1().Deployments(d.namespace).Get(ctx, app, metav1.GetOptions{})
 		if err != nil {
-			return fmt.Errorf("look at the Deployment: %w", err)
+			return fmt.Errorf("get the Deployment: %w", err)
 		}
 		status = deployment.Status
 		if status.ObservedGeneration == deployment.Generation && status.Replicas == available &&
@@ -213,12 +214,12 @@ func (d *demo) changeImage(ctx context.Context) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	// In all there may be more than the 4 that maxSurge allows for, for a moment: the Deployment controller goes by
-	// what it has asked the ReplicaSets for, and the one that is to have fewer may be slower than the other one.
+	// Both together may exceed the 4 that maxSurge allows for a moment: the Deployment controller counts the replicas
+	// that it has asked the ReplicaSets for, and one of these may scale up before the other one has scaled down.
 	case d.mostOfOne > 3:
-		return "", fmt.Errorf("a ReplicaSet had %d pods at once, and none was asked for more than 3", d.mostOfOne)
+		return "", fmt.Errorf("a ReplicaSet had %d pods at once, and no more than 3 were asked for", d.mostOfOne)
 	case d.fewestReady < 3:
-		return "", fmt.Errorf("there were only %d Ready pods at a time; the Deployment wants 3 always "+
+		return "", fmt.Errorf("there were only %d Ready pods at a time; the Deployment always wants 3 "+
 			"(maxUnavailable 25%%, rounded down)", d.fewestReady)
 	}
 	return fmt.Sprintf("all 3 run %s after %s, with never fewer than %d Ready and never more than %d in all.", newer,
@@ -248,7 +249,7 @@ func (d *demo) scaleUp(ctx context.Context) (string, error) {
 	if d.most > 10 {
 		return "", fmt.Errorf("there were %d pods at a time, and 10 were asked for", d.most)
 	}
-	return fmt.Sprintf("10 pods Ready after %s, and at no time more than that.", seconds(took)), d.statusSays(ctx, 10)
+	return fmt.Sprintf("10 pods Ready after %s, and never more than 10.", seconds(took)), d.statusSays(ctx, 10)
 }
 
 func (d *demo) scaleDown(ctx context.Context) (string, error) {
@@ -281,14 +282,14 @@ func (d *demo) endLeader(ctx context.Context) (string, error) {
 		return "", err
 	}
 	atEnd := time.Now()
-	left, err := d.look(ctx)
+	atEndLook, err := d.look(ctx)
 	if err != nil {
 		return "", err
 	}
-	if len(left.owned) >= crowd {
-		return "", fmt.Errorf("the leader was done before it could be ended: there are %s", left)
+	if len(atEndLook.owned) >= crowd {
+		return "", fmt.Errorf("the leader was done before it could be ended: there are %s", atEndLook)
 	}
-	d.narrator.line(fmt.Sprintf("      %s; it leaves %s", ended, left))
+	d.narrator.line(fmt.Sprintf("      %s; there are %s", ended, atEndLook))
 	if _, err := awaitLeader(ctx, d.client, d.stage, holder); err != nil {
 		return "", err
 	}
@@ -300,12 +301,12 @@ func (d *demo) endLeader(ctx context.Context) (string, error) {
 	case d.most > crowd:
 		return "", fmt.Errorf("there were %d pods at a time, and %d were asked for", d.most, crowd)
 	case tookOver > within:
-		return "", fmt.Errorf("the standby took the lease after %s; %s was to be expected", seconds(tookOver),
+		return "", fmt.Errorf("the standby acquired the lease after %s; at most %s was expected", seconds(tookOver),
 			seconds(within))
 	}
-	return fmt.Sprintf("the leader ended at %d of %d pods; the other one took over %s later and made the rest, %s "+
+	return fmt.Sprintf("the leader ended at %d of %d pods; the other one took over %s later and created the rest, %s "+
 		"after the start, with never more than %d in all.",
-		len(left.owned), crowd, seconds(tookOver), seconds(time.Since(began)), crowd), d.statusSays(ctx, int32(crowd))
+		len(atEndLook.owned), crowd, seconds(tookOver), seconds(time.Since(began)), crowd), d.statusSays(ctx, int32(crowd))
 }
 
 func (d *demo) cleanUp(ctx context.Context) (string, error) {
@@ -320,7 +321,7 @@ func (d *demo) cleanUp(ctx context.Context) (string, error) {
 	return fmt.Sprintf("no pods after %s; %s.", seconds(took), ended), err
 }
 
-// stay keeps it all running for somebody who wants to play.
+// stay keeps everything running until ctx ends.
 func (d *demo) stay(ctx context.Context) error {
 	d.narrator.text("Starting both controllers again ...")
 	started, err := d.stage.start(ctx)
