@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/kube"
@@ -277,35 +276,6 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// WaitForSync waits until the store holds a complete list. If ctx ends before, the error wraps the cause of ctx and
-// the reason why there is no list yet, such as the server's 403; of several namespaces without a list it names one,
-// in the worst state. If Run returns before, the error wraps [ErrStopped].
-func (inf *SharedIndexInformer[T]) WaitForSync(ctx context.Context) error {
-	synced := inf.Synced()
-	if closed(synced) {
-		return nil
-	}
-	select {
-	case <-synced:
-		return nil
-	case <-inf.stopped:
-		return fmt.Errorf("informer %s: %w before its first list was complete", inf.name, ErrStopped)
-	case <-ctx.Done():
-	}
-	missing := incomplete(inf.followed.Load().listWatches)
-	if len(missing) == 0 {
-		return nil // at the last moment
-	}
-	others := ""
-	if len(missing) > 1 {
-		others = fmt.Sprintf(", and %d more namespaces", len(missing)-1)
-	}
-	if err := worst(missing).LastError; err != nil {
-		return fmt.Errorf("informer %s: no complete list yet (%w): %w%s", inf.name, context.Cause(ctx), err, others)
-	}
-	return fmt.Errorf("informer %s: no complete list yet: %w%s", inf.name, context.Cause(ctx), others)
-}
-
 // Fresh returns nil if the cache of a namespace may be acted on: it holds a complete list, and the server has sent
 // something within Options.MaxStaleness. Otherwise the error wraps the reason: what keeps the list from being
 // complete, or [ErrStale] and the latest failure, if there was one. For a namespace out of scope Fresh returns nil.
@@ -350,59 +320,6 @@ func (inf *SharedIndexInformer[T]) ResourceVersion(namespace string) string {
 		}
 	}
 	return lowest
-}
-
-// WaitForResourceVersion waits until the store has reached a version in a namespace, for instance that of an object
-// which has just been written. Inline handlers have been told of it by then; the others are told soon after.
-//
-// The error wraps [ErrStopped] if Run returns before, [ErrRewound] if the cluster goes back in time meanwhile,
-// [ErrOutOfScope] if the informer does not follow the namespace, or the cause of ctx if that ends. A version that is
-// no number, as those of some aggregated APIs, is an error at once: such versions have no order.
-func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, namespace,
-	resourceVersion string) error {
-	fail := func(err error) error {
-		return fmt.Errorf("informer %s: waiting for resourceVersion %q, at %q: %w", inf.name, resourceVersion,
-			inf.ResourceVersion(namespace), err)
-	}
-	if _, err := resourceversion.CompareResourceVersion(resourceVersion, resourceVersion); err != nil {
-		return fail(err)
-	}
-	rewinds := make(map[*listWatch[T]]int) // of each list-watch, when it was first looked at
-	for {
-		listWatches := inf.followed.Load().in(namespace)
-		if len(listWatches) == 0 {
-			return fail(ErrOutOfScope)
-		}
-		var moved <-chan struct{} // closed when it is worth another look; nil: no list-watch is behind
-		for _, l := range listWatches {
-			before, known := rewinds[l]
-			if !known {
-				before = l.health.get().Rewinds
-				rewinds[l] = before
-			}
-			reached, next := l.reached.getAndMove()
-			if l.health.get().Rewinds != before {
-				return fail(ErrRewound)
-			}
-			if reached == "" || kube.Older(reached, resourceVersion) {
-				moved = next
-				continue
-			}
-			if _, err := resourceversion.CompareResourceVersion(reached, resourceVersion); err != nil {
-				return fail(err)
-			}
-		}
-		if moved == nil {
-			return nil
-		}
-		select {
-		case <-moved:
-		case <-inf.stopped:
-			return fail(ErrStopped)
-		case <-ctx.Done():
-			return fail(context.Cause(ctx))
-		}
-	}
 }
 
 // Invalid returns why the object's present state on the server could not be taken into the store, or nil. Such an
