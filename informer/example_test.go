@@ -7,25 +7,40 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/internal/fakeapi"
 )
 
-// podClient stands for clientset.CoreV1().Pods(metav1.NamespaceAll): two pods on two nodes.
-func podClient() *fakeapi.Resource[*corev1.Pod, *corev1.PodList] {
-	pods := fakeapi.New[*corev1.Pod](func() *corev1.PodList { return &corev1.PodList{} })
-	for name, node := range map[string]string{"web": "node-1", "db": "node-2"} {
-		pods.Create(&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-			Spec:       corev1.PodSpec{NodeName: node},
-		})
-	}
-	return pods
+// newClientset makes a fake one of client-go, with two pods on two nodes. A program has kubernetes.NewForConfig there.
+func newClientset() *fake.Clientset {
+	return fake.NewClientset(newPod("default", "web", "node-1"), newPod("default", "db", "node-2"))
+}
+
+func newPod(namespace, name, node string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PodSpec{NodeName: node}}
+}
+
+// watching returns a channel that is closed when a watch of pods begins: a fake tells a watch of nothing that was
+// before it.
+func watching(clientset *fake.Clientset) <-chan struct{} {
+	begun := make(chan struct{})
+	clientset.PrependWatchReactor("pods", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		w, err := clientset.Tracker().Watch(a.GetResource(), a.GetNamespace())
+		close(begun)
+		return true, w, err
+	})
+	return begun
 }
 
 func ExampleNew() {
-	pods, err := informer.New[*corev1.Pod](podClient(), informer.Options[*corev1.Pod]{
+	clientset := newClientset()
+	pods, err := informer.New[*corev1.Pod](clientset.CoreV1().Pods(metav1.NamespaceAll), informer.Options[*corev1.Pod]{
 		// Nobody here reads who owns which field, and it is often half of an object.
 		Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
 			p.ManagedFields = nil
@@ -53,7 +68,9 @@ func ExampleNew() {
 }
 
 func ExampleAddIndex() {
-	pods, err := informer.New[*corev1.Pod](podClient(), informer.Options[*corev1.Pod]{})
+	clientset := newClientset()
+	pods, err := informer.New[*corev1.Pod](clientset.CoreV1().Pods(metav1.NamespaceAll),
+		informer.Options[*corev1.Pod]{})
 	if err != nil {
 		panic(err)
 	}
@@ -81,8 +98,10 @@ func ExampleAddIndex() {
 }
 
 func ExampleSharedIndexInformer_AddHandler() {
-	client := podClient()
-	pods, err := informer.New[*corev1.Pod](client, informer.Options[*corev1.Pod]{})
+	clientset := newClientset()
+	watched := watching(clientset)
+	pods, err := informer.New[*corev1.Pod](clientset.CoreV1().Pods(metav1.NamespaceAll),
+		informer.Options[*corev1.Pod]{})
 	if err != nil {
 		panic(err)
 	}
@@ -100,7 +119,10 @@ func ExampleSharedIndexInformer_AddHandler() {
 	go func() { stopped <- pods.Run(ctx) }()
 	<-printer.Synced()
 
-	client.Delete("default", "web")
+	<-watched
+	if err := clientset.CoreV1().Pods("default").Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
+		panic(err)
+	}
 	e := <-told
 	fmt.Println(e.Type, e.Key)
 	_, held := pods.Get(e.Key)
@@ -115,15 +137,9 @@ func ExampleSharedIndexInformer_AddHandler() {
 
 // A program that may not list the whole cluster follows some namespaces, in one cache, and changes them while it runs.
 func ExampleNewNamespaced() {
-	// clientset.CoreV1().Pods
-	clients := map[string]*fakeapi.Resource[*corev1.Pod, *corev1.PodList]{}
-	for namespace, name := range map[string]string{"team-a": "web", "team-b": "db", "team-c": "cache"} {
-		clients[namespace] = fakeapi.New[*corev1.Pod](func() *corev1.PodList { return &corev1.PodList{} })
-		clients[namespace].Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
-	}
-	podsIn := func(namespace string) *fakeapi.Resource[*corev1.Pod, *corev1.PodList] { return clients[namespace] }
-
-	pods, err := informer.NewNamespaced[*corev1.Pod](podsIn, []string{"team-a", "team-b"},
+	clientset := fake.NewClientset(newPod("team-a", "web", ""), newPod("team-b", "db", ""),
+		newPod("team-c", "cache", ""))
+	pods, err := informer.NewNamespaced[*corev1.Pod](clientset.CoreV1().Pods, []string{"team-a", "team-b"},
 		informer.Options[*corev1.Pod]{})
 	if err != nil {
 		panic(err)
@@ -166,13 +182,17 @@ func ExampleNewNamespaced() {
 // An informer of metadata alone holds no specs and no statuses: enough for owners, labels and finalizers, of any
 // resource.
 func ExampleNew_metadata() {
-	// metadata.NewForConfigOrDie(config).Resource(corev1.SchemeGroupVersion.WithResource("pods"))
-	client := fakeapi.New[*metav1.PartialObjectMetadata](
-		func() *metav1.PartialObjectMetadataList { return &metav1.PartialObjectMetadataList{} })
-	client.Create(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web",
-		Labels: map[string]string{"app": "web"}}})
+	scheme := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		panic(err)
+	}
+	client := metadatafake.NewSimpleMetadataClient(scheme, &metav1.PartialObjectMetadata{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web",
+			Labels: map[string]string{"app": "web"}}}) // a program has metadata.NewForConfig there
 
-	pods, err := informer.New[*metav1.PartialObjectMetadata](client,
+	pods, err := informer.New[*metav1.PartialObjectMetadata](
+		client.Resource(corev1.SchemeGroupVersion.WithResource("pods")),
 		informer.Options[*metav1.PartialObjectMetadata]{Name: "pods"})
 	if err != nil {
 		panic(err)

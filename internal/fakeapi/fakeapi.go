@@ -2,8 +2,11 @@
 // of a typed client, with resourceVersions, paging, streamed lists, bookmarks and a history that can be compacted, and
 // hooks to make each of them go wrong.
 //
-// It stands at the level of the client's methods. Whatever is about HTTP, authorization or writes by clients is tested
-// on a real server.
+// It stands at the level of the client's methods, below which there is no HTTP. It is for the tests of the cache and of
+// the loop themselves, which need what no real server does, and so package reconciletest does not either: events out of
+// order, repeated, or without a version ([Resource.Inject]), bookmarks at a chosen moment, answers of List and Watch
+// that a test makes up; and for benchmarks of the cache, in which a server would take most of the time. Every other test
+// uses package reconcile/reconciletest.
 package fakeapi
 
 import (

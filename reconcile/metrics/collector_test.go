@@ -15,21 +15,32 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/internal/fakeapi"
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
+
+// configMaps returns a client of a server in memory with ConfigMaps of these names.
+func configMaps(t *testing.T, names ...string) typedcorev1.ConfigMapInterface {
+	server := reconciletest.NewServer(t, reconciletest.Options{})
+	client := kubernetes.NewForConfigOrDie(server.Config()).CoreV1().ConfigMaps("default")
+	for _, name := range names {
+		_, err := client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	return client
+}
 
 // TestARunningControllerIsShown runs a controller over three objects, one of which it cannot reconcile, and reads what
 // a scrape would.
 func TestARunningControllerIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := fakeapi.New[*corev1.ConfigMap](func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} })
-		for _, name := range []string{"a", "b", "bad"} {
-			api.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
-		}
+		api := configMaps(t, "a", "b", "bad")
 		maps, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: "configmaps"})
 		require.NoError(t, err)
 		collector := New()
@@ -110,8 +121,7 @@ workqueue_depth{name="test"} 0
 // are kept apart.
 func TestAHandlerThatLagsIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := fakeapi.New[*corev1.ConfigMap](func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} })
-		api.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}})
+		api := configMaps(t, "a")
 		maps, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: "configmaps"})
 		require.NoError(t, err)
 		returns := make(chan struct{})
@@ -140,8 +150,10 @@ thermostat_handler_pending_events{handler="audit",informer="configmaps"} %d
 		synctest.Wait()
 		shows(1, 0) // it is at work on the first event
 		const updates = 1500
-		for range updates {
-			api.Update("default", "a", func(*corev1.ConfigMap) {})
+		for i := range updates {
+			_, err := api.Update(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+				Data: map[string]string{"update": fmt.Sprint(i)}}, metav1.UpdateOptions{})
+			require.NoError(t, err)
 			synctest.Wait()
 		}
 		require.Positive(t, slow.Pending())
