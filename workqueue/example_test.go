@@ -221,13 +221,13 @@ func ExampleQueue_Snapshot() {
 // The rate limiters say how long a key that failed has to wait.
 func ExampleRateLimiter() {
 	limiter := workqueue.MaxOf(
-		workqueue.ExponentialThenSlow[string](5*time.Millisecond, 5, 10*time.Second),
-		workqueue.FastSlow[string](time.Millisecond, time.Millisecond, 0),
+		workqueue.Exponential[string](5*time.Millisecond, time.Second, 0),
+		workqueue.FastSlow[string](time.Millisecond, 10*time.Second, 5),
 	)
-	for range 7 {
+	for range 6 {
 		fmt.Print(limiter.When("default/web"), " ")
 	}
 	limiter.Forget("default/web")
 	fmt.Println(limiter.When("default/web"))
-	// Output: 1ms 5ms 10ms 20ms 40ms 10s 10s 1ms
+	// Output: 5ms 10ms 20ms 40ms 80ms 10s 5ms
 }

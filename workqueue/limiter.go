@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,11 +12,12 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// RateLimiter says how long a key that failed has to wait. Its methods are those of client-go's TypedRateLimiter, so
-// either fits where the other is asked for. They are called from many goroutines, and never under a queue's lock.
+// RateLimiter decides how long a key that failed has to wait. Its methods are those of client-go's TypedRateLimiter, so
+// each can be used as the other. A queue calls them from many goroutines, and never with its lock held.
 //
-// Those of this package that count failures keep a count for an hour after the longest delay that they can ask for, and
-// free its memory within a further minute, by a timer: nobody needs to call them for that, and they need not be closed.
+// The limiters of this package that count failures keep a count for an hour after the longest delay that they can return
+// and free its memory within a further minute, by a timer, so they need not be closed. Their constructors panic on
+// arguments that make no sense, as those are constants of the program.
 type RateLimiter[K comparable] interface {
 	// When counts one more failure of key and returns the delay before the next attempt.
 	When(key K) time.Duration
@@ -27,10 +29,9 @@ type RateLimiter[K comparable] interface {
 
 const (
 	// idleAfter is how long the count of a key outlives the delay that it led to. Success forgets a key at once; this
-	// is for keys that are given up without a word.
+	// is for keys that no caller forgets.
 	idleAfter = time.Hour
-
-	// sweepEvery is how far apart the sweeps are that free the memory of such counts, at least.
+	// sweepEvery is the shortest time between two sweeps that free the memory of such counts.
 	sweepEvery = time.Minute
 )
 
@@ -68,29 +69,9 @@ func FastSlow[K comparable](fast, slow time.Duration, attempts int) RateLimiter[
 	})
 }
 
-// ExponentialThenSlow lets the first retry of a key go at once, delays the following ones by base, 2*base, 4*base and
-// so on, until attempts retries were made, and all further ones by slow. The doubling ends at 1000 s, or at base or
-// slow if that is longer. The usual arguments are 5 ms, 5 and 10 s: 0, 5, 10, 20, 40 ms and then 10 s each. It panics
-// if one of the three is negative.
-func ExponentialThenSlow[K comparable](base time.Duration, attempts int, slow time.Duration) RateLimiter[K] {
-	if base < 0 || attempts < 0 || slow < 0 {
-		panic("workqueue: ExponentialThenSlow needs delays and attempts that are not negative")
-	}
-	most := max(base, slow, defaultMost)
-	return newPerKey[K](int64(most), func(failures int) time.Duration {
-		switch {
-		case failures > attempts:
-			return slow
-		case failures == 1:
-			return 0
-		}
-		return lifecycle.Doubled(base, failures-2, most)
-	})
-}
-
 // Bucket lets rate failures a second pass, over all keys together, and burst of them at once after a pause. It delays
-// the others until it is their turn; it knows no single keys. It reserves at the time of the failure, so one key that
-// fails without end delays all that fail after it. It panics unless rate > 0 and burst >= 1.
+// each other failure until the bucket has a token for it. The token is reserved at the time of the failure, so one key
+// that fails without end delays all that fail after it. It panics unless rate > 0 and burst >= 1.
 func Bucket[K comparable](rate float64, burst int) RateLimiter[K] {
 	if !(rate > 0) || burst < 1 {
 		panic("workqueue: Bucket needs rate > 0 and burst >= 1")
@@ -98,22 +79,19 @@ func Bucket[K comparable](rate float64, burst int) RateLimiter[K] {
 	return &bucketLimiter[K]{born: time.Now(), tokens: newBucket(rate, burst)}
 }
 
-// MaxOf asks all limiters and returns the longest delay, and the highest count. It panics if there is none to ask, or
-// if one is nil.
+// MaxOf returns the longest delay, and the highest count, of several limiters. It panics if there is none, or if one is
+// nil.
 func MaxOf[K comparable](limiters ...RateLimiter[K]) RateLimiter[K] {
 	if len(limiters) == 0 {
 		panic("workqueue: MaxOf needs a limiter")
 	}
-	for i, l := range limiters {
-		if l == nil {
-			panic(fmt.Sprintf("workqueue: MaxOf needs limiters, and number %d is nil", i))
-		}
+	if i := slices.Index(limiters, nil); i >= 0 {
+		panic(fmt.Sprintf("workqueue: MaxOf needs limiters, and number %d is nil", i))
 	}
 	return maxOf[K](limiters)
 }
 
-// WithMaxWait returns what limiter says, but never more than longest. It panics if limiter is nil or longest is
-// negative.
+// WithMaxWait returns the delays of limiter, but at most longest. It panics if limiter is nil or longest is negative.
 func WithMaxWait[K comparable](limiter RateLimiter[K], longest time.Duration) RateLimiter[K] {
 	switch {
 	case limiter == nil:
@@ -126,21 +104,23 @@ func WithMaxWait[K comparable](limiter RateLimiter[K], longest time.Duration) Ra
 
 // perKey is a limiter whose delay depends on how often the key failed in a row.
 type perKey[K comparable] struct {
+	// Never changed.
 	delay func(failures int) time.Duration // for failures >= 1
 	keep  int64                            // how long a count is kept without a further failure, ns
 	born  time.Time
 
-	mu     sync.Mutex
+	size atomic.Int64 // len(counts), so that to forget a key costs nothing as long as none fails
+
+	mu sync.Mutex // guards the fields below
+
+	// oldest is the head of a ring of all counts: oldest.next is the one whose last failure is longest ago.
+	oldest count[K]
 	counts map[K]*count[K]
 	peak   int // the most that counts has held; see roomy
-	// All counts, by the time of their last failure: oldest.next is the one that failed longest ago.
-	oldest count[K]
-	size   atomic.Int64 // len(counts), so that forgetting a key costs nothing as long as none fails
 
-	// The sweeper drops the counts that have expired, whether or not anything fails or succeeds again. It is set as
-	// long as there are counts, for the time at which the oldest of them expires or, if that is later, sweepEvery after
-	// the sweep before. So a limiter has no goroutine and need not be closed: one that nobody uses any more is freed
-	// when its last count has expired.
+	// The sweeper drops the counts that have expired, whether or not another key fails or succeeds. As long as there
+	// are counts it is set for the time at which the oldest of them expires or, if that is later, sweepEvery after the
+	// sweep before. So a limiter has no goroutine, and one that is not used any more is freed with its last count.
 	sweeper *time.Timer // runs sweep; made when first needed
 	set     bool
 }
@@ -189,7 +169,7 @@ func (p *perKey[K]) fail(key K, now int64) int {
 	return c.failures
 }
 
-// schedule sets the sweeper, for no sooner than after the pause, unless it is set or there is nothing to sweep, ever.
+// schedule sets the sweeper, for the end of pause at the earliest, unless it is set or no count will ever expire.
 func (p *perKey[K]) schedule(now int64, pause time.Duration) {
 	if p.set || len(p.counts) == 0 {
 		return
@@ -217,7 +197,7 @@ func (p *perKey[K]) sweep() {
 }
 
 // dropExpired drops all counts that have expired, and returns the time at which none was left. It lets go of the lock
-// in between, so that a million of them keep nobody from it.
+// in between, so that a million of them keep no other goroutine from it.
 func (p *perKey[K]) dropExpired() (now int64) {
 	for {
 		now = int64(time.Since(p.born))
@@ -229,7 +209,7 @@ func (p *perKey[K]) dropExpired() (now int64) {
 	}
 }
 
-// dropSome drops up to a thousand expired counts, and says whether that was all.
+// dropSome drops up to a thousand expired counts, and reports whether that was all.
 func (p *perKey[K]) dropSome(now int64) (all bool) {
 	for range 1000 {
 		if p.oldest.next == &p.oldest || !p.expired(p.oldest.next, now) {
@@ -267,7 +247,7 @@ func (p *perKey[K]) failing() int {
 	return len(p.counts)
 }
 
-// expired says whether c counts no more, be it still there or not.
+// expired reports whether c no longer counts, even if it has not been dropped.
 func (p *perKey[K]) expired(c *count[K], now int64) bool { return now-c.last > p.keep }
 
 func (p *perKey[K]) drop(c *count[K]) {
@@ -317,7 +297,7 @@ func (w withMaxWait[K]) When(key K) time.Duration { return min(w.RateLimiter.Whe
 
 func (w withMaxWait[K]) failing() int { return failing(w.RateLimiter) }
 
-// failing is how many keys l counts failures of, as far as it can tell.
+// failing is how many keys l counts failures of; 0 if l is not of this package.
 func failing[K comparable](l RateLimiter[K]) int {
 	if l, ok := l.(interface{ failing() int }); ok {
 		return l.failing()
@@ -340,7 +320,7 @@ func (b *bucketLimiter[K]) Forget(K)          {}
 func (b *bucketLimiter[K]) NumRequeues(K) int { return 0 }
 
 // bucket is a token bucket, kept as the one number of the generic cell rate algorithm (ITU-T I.371): full, the time at
-// which it will be full again if nobody takes anything. Each token puts that off by interval.
+// which it will be full again if no token is reserved. Each token puts that off by interval.
 type bucket struct {
 	interval, slack int64 // slack: how far ahead of now full may be for a token to be there, ns
 	full            int64
@@ -354,7 +334,7 @@ func newBucket(rate float64, burst int) bucket {
 	return bucket{interval: interval, slack: int64(burst-1) * interval}
 }
 
-// reserve takes the next token that nobody has, and returns how long it is until then.
+// reserve reserves the next free token, and returns how long it takes until the bucket has it.
 func (b *bucket) reserve(now int64) time.Duration {
 	wait := max(b.full-b.slack-now, 0)
 	b.full = later(max(b.full, now), time.Duration(b.interval))

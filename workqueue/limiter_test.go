@@ -23,8 +23,6 @@ func TestLimiterDelays(t *testing.T) {
 				time.Second}},
 		"FastSlow": {FastSlow[string](5*ms, 10*time.Second, 3),
 			[]time.Duration{5 * ms, 5 * ms, 5 * ms, 10 * time.Second, 10 * time.Second}},
-		"ExponentialThenSlow": {ExponentialThenSlow[string](5*ms, 5, 10*time.Second),
-			[]time.Duration{0, 5 * ms, 10 * ms, 20 * ms, 40 * ms, 10 * time.Second, 10 * time.Second}},
 		"MaxOf": {MaxOf(FastSlow[string](7*ms, 30*ms, 3), Exponential[string](5*ms, time.Second, 0)),
 			[]time.Duration{7 * ms, 10 * ms, 20 * ms, 40 * ms}},
 		"WithMaxWait": {WithMaxWait(Exponential[string](5*ms, time.Second, 0), 15*ms),
@@ -171,7 +169,7 @@ func TestConstructorsRefuseNonsense(t *testing.T) {
 		"jitter":             {"jitter", func() { Exponential[int](ms, time.Second, 1.1) }},
 		"jitter NaN":         {"jitter", func() { Exponential[int](ms, time.Second, math.NaN()) }},
 		"fast":               {"FastSlow", func() { FastSlow[int](-1, 0, 0) }},
-		"attempts":           {"ExponentialThenSlow", func() { ExponentialThenSlow[int](0, -1, 0) }},
+		"attempts":           {"FastSlow", func() { FastSlow[int](0, 0, -1) }},
 		"rate":               {"Bucket", func() { Bucket[int](0, 1) }},
 		"burst":              {"Bucket", func() { Bucket[int](1, 0) }},
 		"longest":            {"WithMaxWait", func() { WithMaxWait(Bucket[int](1, 1), -1) }},
@@ -196,10 +194,6 @@ func TestCountsExpire(t *testing.T) {
 			1000 * time.Second},
 		"FastSlow": {func() RateLimiter[string] { return FastSlow[string](5*ms, 3*time.Hour, 3) },
 			3 * time.Hour},
-		"ExponentialThenSlow": {func() RateLimiter[string] {
-			return ExponentialThenSlow[string](5*ms, 50,
-				time.Second)
-		}, 1000 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -315,11 +309,11 @@ func TestManyCountsExpireInSteps(t *testing.T) {
 	require.Zero(t, failing(RateLimiter[int](p)), "all of them, in the end")
 }
 
-// TestExponentialThenSlowIsBounded: the doubling ends somewhere, and no count expires before the delay that it led to.
-func TestExponentialThenSlowIsBounded(t *testing.T) {
+// TestADelayedCountStands: no count expires before the delay that it led to is over.
+func TestADelayedCountStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, base := range []time.Duration{5 * ms, time.Hour} {
-			l := ExponentialThenSlow[string](base, 100, 10*time.Second)
+			l := Exponential[string](base, max(base, 1000*time.Second), 0)
 			for n := range 120 {
 				d := l.When("a")
 				require.LessOrEqual(t, d, max(base, 1000*time.Second))

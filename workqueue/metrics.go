@@ -32,18 +32,6 @@ type Stats struct {
 	Retries uint64 // times that a key was to come back, after a delay or rate-limited, other than by Claim.Rest: retries_total
 	Strays  uint64 // calls that would have ended a hand-out that was not there
 	Panics  uint64 // calls of the functions and interfaces in Options that panicked
-
-	// Priorities has an element for each priority with ready keys, the highest first. It is nil while the ready keys
-	// are one plain list; they are sorted by priority once one with a priority other than 0 or a group is among them,
-	// and stay so until none is ready.
-	Priorities []PriorityStats
-}
-
-// PriorityStats is the part of [Stats] that belongs to one priority.
-type PriorityStats struct {
-	Priority Priority
-	Ready    int
-	Oldest   time.Duration
 }
 
 // Stats returns the figures of this moment. It takes time in proportion to the active keys and the waiting groups.
@@ -66,12 +54,9 @@ func (q *Queue[K]) Stats() Stats {
 		s.OldestReady = time.Duration(now - t.since)
 	}
 	for _, class := range c.ready.classes {
-		p := PriorityStats{Priority: class.priority, Ready: class.n}
 		for _, f := range class.flows {
-			p.Oldest = max(p.Oldest, time.Duration(now-f.keys.head.since))
+			s.OldestReady = max(s.OldestReady, time.Duration(now-f.keys.head.since))
 		}
-		s.Priorities = append(s.Priorities, p)
-		s.OldestReady = max(s.OldestReady, p.Oldest)
 	}
 	return s
 }
