@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// entry is what a queue knows about one key. A delayed key has one or two alarms; a ready or active key has a turn; a key
-// may have all of these. An unknown key has no entry.
+// entry is what a queue knows about one key. A delayed key has one or two alarms; a ready or active key has a turn; a
+// key may have all of these. An unknown key has no entry.
 type entry[K comparable] struct {
 	key  K
 	turn *turn[K] // nil iff the key is neither ready nor active; with Options.Group never nil

@@ -10,10 +10,10 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// userCode calls the functions and interfaces in the Options of a queue; the queue calls them in no other way, and never
-// with its lock held. A panic of theirs ends here: it is counted and logged, and the queue goes on with an answer that
-// harms no key. Nothing can stop runtime.Goexit, which ends the goroutine that called the queue, so each caller defers
-// what must happen to the key.
+// userCode calls the functions and interfaces in the Options of a queue; the queue calls them in no other way, and
+// never with its lock held. A panic of theirs ends here: it is counted and logged, and the queue goes on with an answer
+// that harms no key. Nothing can stop runtime.Goexit, which ends the goroutine that called the queue, so each caller
+// defers what must happen to the key.
 type userCode[K comparable] struct {
 	opts     Options[K] // with all defaults
 	panics   atomic.Uint64

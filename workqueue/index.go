@@ -2,12 +2,14 @@ package workqueue
 
 import "hash/maphash"
 
-// index finds the entry of a key. It does what a map[K]*entry[K] would, in a quarter of the memory, as it does not keep
-// a second copy of each key; it is searched with a hash that was computed before the lock was taken; and it gives
-// memory back when keys leave, which a map does not.
+// index finds the entry of a key. It does what a map[K]*entry[K] would, in a quarter of the memory, as it has no second
+// copy of each key. Its callers compute the hash before they take the lock. It gives memory back when keys leave, which
+// a map does not.
 //
-// It is 64 hash tables with linear probing, of which a key's hash selects one. They grow one by one, so no add has to
-// wait until a million entries have moved: a 64th of them at most.
+// It is 64 hash tables with linear probing, of which a key's hash selects one. They grow one by one, so an add waits
+// for the move of a 64th of the entries at most. The table of internal/store is another one: it numbers its rows
+// without gaps, and moves two chains at a time, as it would have to hash each key anew; here an entry keeps its hash
+// and its address.
 type index[K comparable] struct {
 	seed   maphash.Seed
 	n      int
@@ -15,11 +17,11 @@ type index[K comparable] struct {
 }
 
 // table has at most three quarters of its slots in use, or vacated. From the home of an entry, which its hash selects,
-// to the slot where the entry is, going up and around, no slot is empty. One whose entry leaves in the midst of others
-// is vacated: to move these up, each would have to be looked at, and they are far away in memory.
+// up and around to the slot of the entry, no slot is empty. A slot that an entry leaves between others is vacated: to
+// move the others up, each would have to be read, and they are far away in memory.
 //
-// tags[i] is empty or vacated if slots[i] is nil, else the tag of the entry's hash: a key that is new is compared with
-// eight others until an empty slot is found, and nearly all can be passed by without a look at the entry.
+// tags[i] is empty or vacated if slots[i] is nil, and otherwise the tag of the entry's hash. A lookup of a new key
+// passes about eight slots before it finds an empty one; for nearly all of them the tag is enough, without the entry.
 type table[K comparable] struct {
 	slots   []*entry[K]
 	tags    []uint8

@@ -15,9 +15,9 @@ import (
 // RateLimiter decides how long a key that failed has to wait. Its methods are those of client-go's TypedRateLimiter, so
 // each can be used as the other. A queue calls them from many goroutines, and never with its lock held.
 //
-// The limiters of this package that count failures keep a count for an hour after the longest delay that they can return
-// and free its memory within a further minute, by a timer, so they need not be closed. Their constructors panic on
-// arguments that make no sense, as those are constants of the program.
+// The limiters of this package that count failures keep a count for an hour after the longest delay that they can
+// return and free its memory within a further minute, by a timer, so they need not be closed. Their constructors panic
+// on arguments that make no sense, as those are constants of the program.
 type RateLimiter[K comparable] interface {
 	// When counts one more failure of key and returns the delay before the next attempt.
 	When(key K) time.Duration

@@ -2,24 +2,24 @@ package workqueue
 
 import "time"
 
-// Metrics is told how long things took, as only the moment can tell that; all else is in [Stats], to be read when
-// somebody asks. The methods are called without a lock, by the goroutine of the worker, and should be quick.
+// Metrics receives the durations of a queue; all other figures are in [Stats]. The queue calls the methods without a
+// lock, from the goroutine of the worker, so they should be quick.
 type Metrics interface {
-	// Waited: a key was handed out, this long after it was added. client-go: queue_duration_seconds.
+	// Waited is called when a key is handed out, with the time since it was added. client-go: queue_duration_seconds.
 	Waited(Priority, time.Duration)
-	// Worked: a key was given back, this long after it was handed out. client-go: work_duration_seconds.
+	// Worked is called when a run ends, with the time since the key was handed out. client-go: work_duration_seconds.
 	Worked(Priority, time.Duration)
 }
 
-// Stats is what a queue looks like at one moment. Where client-go has a metric with the same meaning, its name is
-// given. Without Options.Metrics the durations may be up to 100 ms too long.
+// Stats are the figures of a queue at one moment. Where client-go has a metric with the same meaning, its name stands
+// after the colon. Without Options.Metrics the durations may be up to 100 ms too long.
 type Stats struct {
 	Ready   int // keys that can be handed out, as Len: depth
-	Active  int // keys in the hands of workers
-	Delayed int // keys with a delay that has not ended; some are in one of the above as well
+	Active  int // keys that workers hold
+	Delayed int // keys with a delay that has not ended; some of them are ready or active as well
 
-	// Failing is how many keys the rate limiter counts failures of, also those that are not in the queue now. It is 0
-	// if the limiter is not from this package and so cannot tell.
+	// Failing is how many keys the rate limiter counts failures of, including keys that are not in the queue now. It is
+	// 0 if the limiter is not of this package.
 	Failing int
 
 	// OldestReady is the longest wait of a key that is first in line, in its priority and group. A key further back may
@@ -28,13 +28,14 @@ type Stats struct {
 	UnfinishedSum time.Duration // how long the active keys have been worked on, together: unfinished_work_seconds
 	LongestActive time.Duration // the longest of them: longest_running_processor_seconds
 
-	Adds    uint64 // times that a key began to wait; adding a waiting key does not count: adds_total
-	Retries uint64 // times that a key was to come back, after a delay or rate-limited, other than by Claim.Rest: retries_total
-	Strays  uint64 // calls that would have ended a hand-out that was not there
+	Adds    uint64 // times that a key became ready or dirty; adding a ready or dirty key does not count: adds_total
+	Retries uint64 // adds with a delay or a rate limit, and outcomes but Done and Rest: retries_total
+	Strays  uint64 // calls of Done, or of a claim's methods, for a run that had ended or never began
 	Panics  uint64 // calls of the functions and interfaces in Options that panicked
 }
 
-// Stats returns the figures of this moment. It takes time in proportion to the active keys and the waiting groups.
+// Stats returns the figures of this moment, in time proportional to the number of active keys and of groups with ready
+// keys.
 func (q *Queue[K]) Stats() Stats {
 	failing, panics := failing(q.user.opts.RateLimiter), q.user.panics.Load()
 	c := &q.core
@@ -61,13 +62,13 @@ func (q *Queue[K]) Stats() Stats {
 	return s
 }
 
-// State is where a key is in its life.
+// State is the state of a key, as the package's doc draws them.
 type State string
 
 const (
-	Delayed State = "delayed" // only its delay keeps it in the queue
+	Delayed State = "delayed" // waits for the end of a delay only
 	Ready   State = "ready"   // waits for a worker
-	Active  State = "active"  // a worker has it
+	Active  State = "active"  // a worker holds it
 )
 
 // Item is one key of a [Queue.Snapshot].
@@ -75,15 +76,15 @@ type Item[K comparable] struct {
 	Key      K
 	State    State
 	Since    time.Time // Ready: since it was added; Active: since it was handed out; Delayed: zero
-	Again    bool      // Active: added meanwhile, so it will be ready when the worker is done
+	Again    bool      // Active: added meanwhile, so it becomes ready when its run ends
 	Next     time.Time // when its delay ends; zero if it has none. A key in any state can have one.
 	Failures int       // according to the rate limiter
 	Priority Priority
 	Group    string
 }
 
-// Snapshot lists all keys in the queue as they are at one moment, in no particular order. It is meant for people who
-// look for a reason: it holds the lock for as long as it takes to copy them.
+// Snapshot returns all keys in the queue as they are at one moment, in no particular order. It is meant for debugging:
+// it holds the lock for as long as it takes to copy them.
 func (q *Queue[K]) Snapshot() []Item[K] {
 	items := q.copyItems()
 	for i := range items {

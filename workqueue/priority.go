@@ -2,20 +2,18 @@ package workqueue
 
 import "slices"
 
-// Priority orders the keys that wait: those of a higher one go first. 0 is where keys are that nobody gave another.
+// Priority orders the ready keys: the queue hands out those of a higher one first. The default is 0.
 type Priority int8
 
-// line is where keys wait for their turn.
-//
-// As long as all of them have priority 0 and no group it is one list, first in, first out. Otherwise it has a class
-// for each priority and in it a flow for each group. pop serves the highest class, its flows in turn, one key each,
-// which is deficit round robin with every key costing one; but a class that was passed over maxOvertaken times goes
-// first, the one passed over most often if there are several. So, while P classes have keys,
+// line holds the ready keys. As long as all of them have priority 0 and no group it is one list, first in, first out.
+// Otherwise it has a class for each priority and in it a flow for each group. pop serves the highest class, and its
+// flows in turn, one key each: deficit round robin in which every key costs one. But a class that was passed over
+// maxOvertaken times goes first; of several, the one passed over most often. So, while P classes have keys,
 //
 //   - a class is passed over at most maxOvertaken+P-2 times before one of its keys is handed out, and
 //   - a flow is passed over at most once by each other flow of its class before one of its own keys is handed out.
 //
-// A class counts keys handed out, not time: what a key is owed does not depend on how fast the workers are.
+// A class counts keys handed out, not time, so these bounds do not depend on how fast the workers are.
 type line[K comparable] struct {
 	n            int
 	plain        list[K]     // empty if there are classes
@@ -55,7 +53,7 @@ func (l *line[K]) push(t *turn[K]) {
 	c.flow(l, t.group).keys.push(t)
 }
 
-// pop takes out the turn that is next, and counts it as handed out.
+// pop removes the turn that is next, and counts it as handed out.
 func (l *line[K]) pop() *turn[K] {
 	l.n--
 	if len(l.classes) == 0 {
@@ -106,7 +104,7 @@ func (l *line[K]) remove(t *turn[K]) {
 	l.drop(c, c.flows[t.group], t)
 }
 
-// drop takes t out of f, and the flow and the class with it if it was their last key.
+// drop removes t from f, and the flow and the class with it if it was their last key.
 func (l *line[K]) drop(c *class[K], f *flow[K], t *turn[K]) {
 	f.keys.remove(t)
 	c.n--

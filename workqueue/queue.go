@@ -17,8 +17,8 @@ const (
 	defaultMaxOvertaken = 10
 )
 
-// Options configure a [Queue]. The zero value is a first-in-first-out queue with exponential back-off per key. The queue
-// calls the functions and interfaces in it without a lock, from many goroutines.
+// Options configure a [Queue]. The zero value is a first-in-first-out queue with exponential back-off per key. The
+// queue calls the functions and interfaces in it without a lock, from many goroutines.
 type Options[K comparable] struct {
 	// Name identifies the queue in log lines. Empty means unnamed.
 	Name string
@@ -244,9 +244,9 @@ func (q *Queue[K]) ShuttingDown() bool {
 	return q.core.down
 }
 
-// Drain is ShutDown, and waits until the workers have ended the runs of all ready and active keys, or until ctx ends. It
-// returns the keys that were left undone, in no particular order: those that are delayed or that an outcome asked for,
-// and if ctx ended, whose error Drain then returns, those that are ready or active.
+// Drain is ShutDown, and waits until the workers have ended the runs of all ready and active keys, or until ctx ends.
+// It returns the keys that were left undone, in no particular order: those that are delayed or that an outcome asked
+// for, and if ctx ended, whose error Drain then returns, those that are ready or active.
 func (q *Queue[K]) Drain(ctx context.Context) (undone []K, err error) {
 	c := &q.core
 	c.lock()
