@@ -6,19 +6,21 @@ import (
 	"time"
 )
 
-// Backoff gives growing delays with full jitter: the nth delay is uniform in (0, min(Cap, Base*2^n)]. Full jitter
+// Backoff returns growing delays with full jitter: the nth delay is uniform in (0, min(Cap, Base*2^n)]. Full jitter
 // spreads the clients of a server that comes back over the whole period, where a fixed delay plus a little noise would
-// let them arrive together (Marc Brooker, "Exponential Backoff And Jitter", 2015). Not safe for concurrent use: one
-// owner, who tries one thing.
+// let them arrive together (Marc Brooker, "Exponential Backoff And Jitter", 2015). It is not safe for concurrent use.
+//
+// It paces each retry of package informer, and the prober of package reconcile. An elector has a pace of its own, as
+// that is part of what it promises.
 type Backoff struct {
 	Base, Cap time.Duration
-	// Costly is for tries that cost a server so much that their number has to be bounded, such as lists: half of each
-	// delay is fixed then, and it is uniform in (limit/2, limit].
+	// Costly is for tries that cost a server so much that their number has to be bounded, such as lists. Half of each
+	// delay is fixed then: it is uniform in (limit/2, limit].
 	Costly   bool
 	failures int
 }
 
-// Delay is how long to wait before the next try: no less than Min, and until Max unless something ends the wait early.
+// Delay is how long to wait before the next try: at least Min, and until Max unless something ends the wait early.
 type Delay struct{ Min, Max time.Duration }
 
 // After counts a failure and returns how long to wait after it, if the server asked for a pause of retryAfter (zero: it
@@ -30,7 +32,7 @@ func (b *Backoff) After(retryAfter time.Duration) Delay {
 	return Delay{Min: retryAfter + min(own, b.Base), Max: retryAfter + own}
 }
 
-// Next counts a failure and returns how long to wait after it, for failures that are no answer of a server.
+// Next is After for failures that are no answer of a server.
 func (b *Backoff) Next() time.Duration {
 	limit := Doubled(b.Base, b.failures, b.Cap)
 	b.failures++
@@ -49,14 +51,11 @@ func Doubled(d time.Duration, n int, most time.Duration) time.Duration {
 	return d << n
 }
 
-// Failures returns how many failures were counted since the last Reset.
-func (b *Backoff) Failures() int { return b.failures }
-
 // Reset makes the next delay a first one again.
 func (b *Backoff) Reset() { b.failures = 0 }
 
-// Pause waits for d, and returns what came from wake if that ended the wait: after d.Min and before d.Max. A wake that
-// is nil never does. When ctx ends, Pause returns at once; ask ctx.
+// Pause waits for d, and returns what came from wake if that ended the wait, after d.Min and before d.Max. A nil wake
+// never does. When ctx ends, Pause returns at once; the caller checks ctx.
 func Pause[T any](ctx context.Context, d Delay, wake <-chan T) (token T, woken bool) {
 	if !Sleep(ctx, d.Min) {
 		return token, false
@@ -72,7 +71,7 @@ func Pause[T any](ctx context.Context, d Delay, wake <-chan T) (token T, woken b
 	return token, false
 }
 
-// Sleep waits for d or for the end of ctx, whichever comes first, and reports whether ctx is still alive.
+// Sleep waits for d or for the end of ctx, whichever is first, and reports whether ctx has not ended.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -69,10 +69,10 @@ func TestAfterHonoursTheServer(t *testing.T) {
 		require.GreaterOrEqual(t, d.Max, d.Min)
 		require.LessOrEqual(t, d.Max, asked+b.Cap)
 	}
-	require.Equal(t, 5, b.Failures())
+	require.Equal(t, 5, b.failures)
 	require.LessOrEqual(t, b.After(0).Min, b.Base)
 	b.Reset()
-	require.Zero(t, b.Failures())
+	require.Zero(t, b.failures)
 }
 
 func TestDoubled(t *testing.T) {

@@ -1,5 +1,5 @@
 // Package lifecycle is what a package needs to run for months inside a process that it does not own: named goroutines
-// that Run waits for (group.go), user code that may panic or end its goroutine (guard.go, goexit.go), pauses between
+// that Run waits for (group.go), user code that may panic or end its goroutine (guard.go), pauses between
 // tries that fail (backoff.go), and log lines that do not flood (loglimit.go). It knows nothing of Kubernetes.
 package lifecycle
 
@@ -12,17 +12,15 @@ import (
 	"time"
 )
 
-// ErrStuck is wrapped by the error of a Run whose goroutines, or some of them, had not ended when the grace period was
-// over. Nearly always they are inside code of the user's that ignores the end of its context.
+// ErrStuck is wrapped by the error of a Run that returns although some of its goroutines have not ended within the
+// grace period. Nearly always these are in user code that ignores the end of its context.
 var ErrStuck = errors.New("did not stop in time")
 
-// Group is a set of named goroutines with one owner, who calls Wait. The zero value is ready for use.
+// Group is a set of named goroutines with one owner, which calls Wait. The zero value is ready for use.
 type Group struct {
-	mu sync.Mutex
-	// Guarded by mu. running holds the names of the goroutines that have not returned; two may have one name.
-	running []string
-	// Guarded by mu. idle is non-nil while somebody waits, and closed when running becomes empty.
-	idle chan struct{}
+	mu      sync.Mutex    // guards the fields below
+	running []string      // names of the goroutines that have not returned; two may have one name
+	idle    chan struct{} // closed when running becomes empty; nil unless Done was called since
 }
 
 // Go runs fn on a goroutine of the group. It must not be called once Wait has returned.

@@ -4,10 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 )
 
-// PanicError is a panic of user code, or its call of runtime.Goexit, turned into an error. Its text names the type of
-// the panic's value, never the value itself: that may be, or hold, a Secret.
+// ErrExited is the error of user code that has ended its goroutine by runtime.Goexit, as t.FailNow does. It is treated
+// like a panic.
+var ErrExited = errors.New("the call ended its goroutine (runtime.Goexit)")
+
+// PanicError is the error of user code that panicked or called runtime.Goexit. Its text names the type of the panic's
+// value, never the value itself: that may be, or hold, a Secret.
 type PanicError struct {
 	Value any // nil if the code has ended its goroutine
 	Stack []byte
@@ -20,7 +25,7 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("panic of type %T", e.Value)
 }
 
-// Unwrap gives the panic's value when that is an error, and ErrExited when there was none.
+// Unwrap returns the panic's value if that is an error, and ErrExited after a runtime.Goexit.
 func (e *PanicError) Unwrap() error {
 	if e.Value == nil {
 		return ErrExited
@@ -29,7 +34,7 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// StackOf returns where a panic came from that err is or wraps, or nothing for any other error.
+// StackOf returns the stack of the *PanicError that err is or wraps, or "" for any other error.
 func StackOf(err error) string {
 	var panicked *PanicError
 	if errors.As(err, &panicked) {
@@ -39,7 +44,7 @@ func StackOf(err error) string {
 }
 
 // Guard calls fn and reports whether it has returned. If fn panics, Guard calls failed with the panic and returns
-// false. If fn ends the goroutine by runtime.Goexit, Guard calls failed, too, but cannot return: the goroutine ends
+// false. If fn ends the goroutine by runtime.Goexit, Guard also calls failed, but cannot return: the goroutine ends
 // when its deferred functions have run.
 func Guard(fn func(), failed func(*PanicError)) (returned bool) {
 	defer func() {
@@ -58,8 +63,8 @@ func Try(fn func()) (err error) {
 	return err
 }
 
-// Apart is Try on a goroutine of fn's own, which fn may end: that is a *PanicError as well. It costs half a microsecond
-// more than Try.
+// Apart is Try on a goroutine of its own: if fn ends that, Apart returns a *PanicError as well. It takes half a
+// microsecond longer than Try.
 func Apart(fn func()) error {
 	done := make(chan error, 1)
 	go func() {
@@ -68,4 +73,72 @@ func Apart(fn func()) error {
 		Guard(fn, func(p *PanicError) { err = p })
 	}()
 	return <-done
+}
+
+// OrExit calls fn. If fn ends the goroutine, OrExit calls exited before it ends. A panic of fn goes on as it was.
+func OrExit(fn, exited func()) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			panic(v)
+		}
+		exited()
+	}()
+	fn()
+	returned = true
+}
+
+// Keep is Go for an fn that calls user code. If that ends the goroutine, Keep calls fn again on another one; so fn
+// keeps what it needs to go on outside of itself.
+func (g *Group) Keep(name string, fn func()) {
+	g.Go(name, func() { OrExit(fn, func() { g.Keep(name, fn) }) })
+}
+
+// Loop calls step until it returns false. If a call ends the goroutine, Loop still makes the calls that follow before
+// it ends; code behind Loop has to be deferred. It is for a few hundred calls at most that end the goroutine: they
+// nest.
+func Loop(step func() bool) {
+	OrExit(func() {
+		for step() {
+		}
+	}, func() { Loop(step) })
+}
+
+// Each calls fn with each number below n, as Loop does.
+func Each(n int, fn func(i int)) {
+	if n == 0 {
+		return
+	}
+	i := 0
+	Loop(func() bool {
+		if i == n {
+			return false
+		}
+		i++
+		fn(i - 1)
+		return true
+	})
+}
+
+// Exits remembers whether user code has ended its goroutine. Nothing can keep that goroutine alive, and a goroutine for
+// each call would take longer than most calls. So the first exit costs the goroutine: the caller notes it, goes on in
+// another one, and repeats what was interrupted. From then on Try gives each call a goroutine of its own, so that only
+// the call which exits fails. The zero value has seen none. Safe for concurrent use.
+type Exits struct{ seen atomic.Bool }
+
+// Note records an exit.
+func (e *Exits) Note() { e.seen.Store(true) }
+
+// Seen reports whether an exit has been noted.
+func (e *Exits) Seen() bool { return e.seen.Load() }
+
+// Try is [Try] for a call that may end its goroutine.
+func (e *Exits) Try(fn func()) error {
+	if e.Seen() {
+		return Apart(fn)
+	}
+	return Try(fn)
 }

@@ -1,13 +1,13 @@
 package store
 
-// page is how many elements a column allocates at once, but for its first page, which grows until it has that size.
+// page is how many elements a column allocates at once. Only its first page grows to that size step by step.
 const (
 	pageBits = 10
 	page     = 1 << pageBits
 )
 
-// column is an array that grows without being copied: however much it holds, a push takes the same time, and nothing is
-// allocated that is not soon used. The zero value is empty.
+// column is an array that grows without being copied: a push takes the same time however much it holds, and allocates
+// little that is not soon used. The zero value is empty.
 type column[T any] struct {
 	// pages hold the elements in order. All but the last two are full; the last may be empty, so that a pop and a push
 	// on the border of two pages, again and again, do not allocate.

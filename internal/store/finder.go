@@ -5,22 +5,22 @@ import (
 	"math/bits"
 )
 
-// finder is a hash table of rows. It knows nothing of the keys: who looks for one compares it with those of the rows of
-// its chain, and hash tells the hash of a row's key.
+// finder is a hash table of rows. It does not know the keys: [Store.find] compares a key with those of the rows of its
+// chain, and hash returns the hash of a row's key.
 //
-// It has twice as many chains as rows, so they are short: with as many, a Get among a million took a fifth longer, on
-// its way along the chain. With each row that comes, two chains are split, and with each that goes, two are joined with
-// others (linear hashing: Litwin 1980). So there is never a moment at which everything is moved to a larger table while
-// readers wait, and the memory is twelve bytes for each row.
+// It has twice as many chains as rows, so they are short: with one chain per row, a Get among a million took a fifth
+// longer. Each row that is added splits two chains, and each that is removed joins two with others (linear hashing,
+// Litwin 1980). So readers never wait while everything moves to a larger table, and the memory is twelve bytes a row.
+// The hash table of package workqueue is another one: its entries keep their hash and their address, so it can move
+// many at once, and needs no numbers without gaps.
 type finder struct {
 	heads column[ref] // the first row of each chain, or none
 	rest  column[ref] // for each row, the next of its chain, or none
 	hash  func(Row) uint32
 }
 
-// ref refers to a row and holds the highest bits of its hash besides: of the rows of a chain that are not the one
-// looked for, nearly all can be passed by without a look at their keys, which are far away in memory (measured: a Get
-// takes half of the time).
+// ref is the number of a row, with the highest bits of its hash. A lookup passes nearly all other rows of a chain
+// without reading their keys, which are far away in memory (measured: a Get takes half of the time).
 type ref uint32
 
 const (
@@ -36,8 +36,8 @@ const (
 func (r ref) row() Row               { return Row(r &^ tagMask) }
 func (r ref) suits(hash uint32) bool { return (r^ref(hash))&tagMask == 0 }
 
-// chain returns the number of the chain of a hash, out of n: its lowest bits, as many as number n chains. A chain that
-// is not there yet is still part of the one whose number lacks the first bit.
+// chain returns the number of the chain of a hash, of n chains: as many of its lowest bits as it takes to number them.
+// A chain that does not exist yet is still part of the one whose number lacks the first bit.
 func chain(hash uint32, n int) Row {
 	width := bits.Len(uint(n - 1))
 	if c := hash & (1<<width - 1); int(c) < n {
@@ -67,7 +67,7 @@ func (f *finder) push() {
 	f.put(row)
 }
 
-// split adds a chain, which takes from the one whose number lacks its first bit.
+// split adds a chain, which gets its rows from the one whose number lacks its first bit.
 func (f *finder) split() {
 	added := Row(f.heads.len)
 	f.heads.push(none)
@@ -86,7 +86,7 @@ func (f *finder) join() {
 	f.putAll(rows)
 }
 
-// remove takes a row out and gives its number to the last one. The keys still stand as they stood.
+// remove removes a row and gives its number to the last one. It is called before the keys move.
 func (f *finder) remove(row Row) {
 	*f.pointer(row) = *f.rest.at(row)
 	for range chainsPerRow {
@@ -100,7 +100,7 @@ func (f *finder) remove(row Row) {
 	f.rest.remove(row)
 }
 
-// put lets a row be the first of its chain.
+// put makes a row the first of its chain.
 func (f *finder) put(row Row) {
 	hash := f.hash(row)
 	head := f.heads.at(chain(hash, f.heads.len))

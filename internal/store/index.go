@@ -9,8 +9,9 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// Index finds the values of a store by something that a function computes from each of them. Make one with [AddIndex].
+// Index finds the values of a store by what a function computes from each of them. Make one with [AddIndex].
 type Index[X, K comparable, F, V any] struct {
+	// Never changed.
 	store *Store[K, F, V]
 	fn    func([]X, V) ([]X, error)
 
@@ -20,7 +21,7 @@ type Index[X, K comparable, F, V any] struct {
 	//	buckets[s.bucket].members[s.place] == r for each slot s of r; a bucket has no other members
 	//	byValue[buckets[b].value] == b; no bucket is empty
 	//
-	// All of it follows what the store holds now, not what it once held.
+	// The memory of all of it is bounded by what the store holds now, not by what it once held.
 	slots   column[slot]
 	more    sparse[[]slot]
 	buckets bag[bucket[X]]
@@ -28,8 +29,8 @@ type Index[X, K comparable, F, V any] struct {
 	most    int   // the most that byValue has held since it was made
 	err     error // the last failure of fn
 
-	// What fn said of the values that the writer is about to store, in order: all in one array, which is used again and
-	// again, and the end of each one's part. Only the writer touches it.
+	// Belongs to the writer: what fn returned for the values that it is about to store, in order, all in one array, and
+	// where the part of each value ends.
 	planned []X
 	ends    []int
 	next    int
@@ -48,22 +49,22 @@ type bucket[X any] struct {
 
 // index is an Index whose value type has been forgotten.
 type index[V any] interface {
-	// plan computes the index values of a value. No lock is held. If it fails, or ends the goroutine, the value will be
-	// found under none.
+	// plan computes the index values of a value, without the lock. If it fails, or ends the goroutine, the value will
+	// be found under none.
 	plan(V) error
-	// failed records that; the store's lock is held, as it is for the next two.
-	failed(err error)
-	commit(Row) // let the row belong to exactly the buckets planned for it
-	remove(Row) // let it belong to none and give its number to the last one
+
+	// The methods below are called with the store's lock held.
+	failed(err error) // records a failure of plan
+	commit(Row)       // puts the row into exactly the buckets planned for it
+	remove(Row)       // removes it from its buckets, and gives its number to the last one
 }
 
-// AddIndex adds an index to a store. fn appends the values under which a value is to be found: none, one or several.
-// What it does wrong, an error, a panic, a value that is not equal to itself, is told to complain. The caller is the
-// writer.
+// AddIndex adds an index to a store; the writer calls it. fn appends the index values of a value: none, one or several.
+// AddIndex calls complain if fn returns an error, panics, or returns a value that is not equal to itself.
 func AddIndex[X, K comparable, F, V any](s *Store[K, F, V], fn func([]X, V) ([]X, error),
 	complain func(error)) *Index[X, K, F, V] {
 	ix := &Index[X, K, F, V]{store: s, fn: fn, byValue: map[X]uint32{}}
-	// The rows stand still for the writer, and nobody knows the index yet.
+	// Only the writer moves rows, and no reader has the index yet.
 	for row := range Row(s.Rows()) {
 		if err := ix.plan(s.Value(row)); err != nil {
 			complain(s.failed(ix, s.Key(row), err))
@@ -76,21 +77,21 @@ func AddIndex[X, K comparable, F, V any](s *Store[K, F, V], fn func([]X, V) ([]X
 	return ix
 }
 
-// Get copies the values found under x, one consistent snapshot, in no particular order.
+// Get returns the values found under x, one consistent snapshot, in no particular order.
 func (ix *Index[X, K, F, V]) Get(x X) []V {
 	ix.store.RLock()
 	defer ix.store.RUnlock()
 	return pick(&ix.store.values, ix.members(x))
 }
 
-// GetAny copies the values found under at least one of xs, each once.
+// GetAny returns the values found under at least one of xs, each once.
 func (ix *Index[X, K, F, V]) GetAny(xs []X) []V {
 	ix.store.RLock()
 	defer ix.store.RUnlock()
 	return pick(&ix.store.values, ix.union(xs))
 }
 
-// GetFewest copies what GetAny finds for one of several choices: the one for which the index has least.
+// GetFewest returns what GetAny returns for one of several choices: the one for which the index has the fewest values.
 func (ix *Index[X, K, F, V]) GetFewest(choices [][]X) []V {
 	ix.store.RLock()
 	defer ix.store.RUnlock()
@@ -103,14 +104,14 @@ func (ix *Index[X, K, F, V]) GetFewest(choices [][]X) []V {
 	return pick(&ix.store.values, ix.union(slices.MinFunc(choices, func(a, b []X) int { return size(a) - size(b) })))
 }
 
-// Keys copies the keys of what is found under x, in no particular order.
+// Keys returns the keys of the values found under x, in no particular order.
 func (ix *Index[X, K, F, V]) Keys(x X) []K {
 	ix.store.RLock()
 	defer ix.store.RUnlock()
 	return pick(&ix.store.keys, ix.members(x))
 }
 
-// Values copies the values under which at least one value of the store is found, in no particular order.
+// Values returns the index values under which at least one value is found, in no particular order.
 func (ix *Index[X, K, F, V]) Values() []X {
 	ix.store.RLock()
 	defer ix.store.RUnlock()
@@ -160,7 +161,7 @@ var errOddValue = errors.New("it returned a value that is not equal to itself")
 func (ix *Index[X, K, F, V]) plan(value V) (err error) {
 	begin, returned := len(ix.planned), false
 	defer func() {
-		if !returned { // a panic; or the goroutine ends, and nobody is given the error
+		if !returned { // a panic, or the goroutine ends, and then no caller gets the error
 			err = &lifecycle.PanicError{Value: recover(), Stack: debug.Stack()}
 		}
 		if err != nil {
@@ -182,8 +183,8 @@ func (ix *Index[X, K, F, V]) plan(value V) (err error) {
 
 func (ix *Index[X, K, F, V]) failed(err error) { ix.err = err }
 
-// take returns the values of the next one that was planned.
-func (ix *Index[X, K, F, V]) take() []X {
+// nextPlanned returns the index values of the value that was planned next.
+func (ix *Index[X, K, F, V]) nextPlanned() []X {
 	begin := 0
 	if ix.next > 0 {
 		begin = ix.ends[ix.next-1]
@@ -197,7 +198,7 @@ func (ix *Index[X, K, F, V]) take() []X {
 }
 
 func (ix *Index[X, K, F, V]) commit(row Row) {
-	xs := ix.take()
+	xs := ix.nextPlanned()
 	if int(row) == ix.slots.len {
 		ix.slots.push(empty)
 	}
@@ -245,7 +246,7 @@ func (ix *Index[X, K, F, V]) remove(row Row) {
 	ix.slots.pop()
 }
 
-// slotsOf copies the slots of a row; the copy is good until the next one.
+// slotsOf copies the slots of a row. The copy is valid until the next call.
 func (ix *Index[X, K, F, V]) slotsOf(row Row) []slot {
 	ix.scratch = ix.scratch[:0]
 	if first := *ix.slots.at(row); first != empty {
@@ -273,7 +274,7 @@ func (ix *Index[X, K, F, V]) setSlots(row Row, slots []slot) {
 	}
 }
 
-// leave takes a row out of a bucket. The last member moves into the gap.
+// leave removes a row from a bucket. The last member moves into the gap.
 func (ix *Index[X, K, F, V]) leave(row Row, s slot) {
 	b := ix.buckets.at(s.bucket)
 	last := len(b.members) - 1
@@ -308,8 +309,8 @@ func (ix *Index[X, K, F, V]) newBucket(x X) uint32 {
 	return b
 }
 
-// shrink copies the map of the values into a smaller one when an eighth of the most that it has held is left, as a map
-// does not give back memory by itself. Readers wait meanwhile: some 60 ns for each value that is left.
+// shrink copies byValue into a smaller map when an eighth of the most that it has held is left, as a map does not give
+// back memory by itself. Readers wait meanwhile, about 60 ns for each value that is left.
 func (ix *Index[X, K, F, V]) shrink() {
 	if ix.most <= page || len(ix.byValue) > ix.most/8 {
 		return

@@ -2,10 +2,10 @@ package store
 
 import "math/bits"
 
-// sparse is an array with gaps, the memory of which follows the elements that are there: 64 neighbours share a leaf,
-// and a leaf of which none is there is given back, but for one that is kept, so that an element that comes and goes
-// does not allocate. What stays is a pointer for 64 places of the longest that the array has been. No element is ever
-// moved, so no change takes longer than another. The zero value is empty.
+// sparse is an array with gaps whose memory is bounded by the elements that it has: 64 neighbours share a leaf, and an
+// empty leaf is given back. One empty leaf is kept, so that an element that comes and goes does not allocate. One
+// pointer for each 64 places of the greatest length so far stays. No element is ever moved, so no change takes longer
+// than another. The zero value is empty.
 //
 //	leaves[i/64].used has bit i%64 <=> element i is there
 //	leaves[n] is nil               <=> none of its elements is there
@@ -37,7 +37,7 @@ func (s *sparse[T]) find(i uint32) *T {
 	return s.at(i)
 }
 
-// used tells which elements of leaf n are there.
+// used returns the bits of the elements of leaf n that are there.
 func (s *sparse[T]) used(n uint32) uint64 {
 	if int(n) >= len(s.leaves) || s.leaves[n] == nil {
 		return 0
@@ -45,7 +45,7 @@ func (s *sparse[T]) used(n uint32) uint64 {
 	return s.leaves[n].used
 }
 
-// put lets v be the element i.
+// put sets the element i to v.
 func (s *sparse[T]) put(i uint32, v T) {
 	n := i >> leafBits
 	for int(n) >= len(s.leaves) {
@@ -62,7 +62,7 @@ func (s *sparse[T]) put(i uint32, v T) {
 	l.elements[i%leafSize] = v
 }
 
-// drop takes out the element i, if it is there.
+// drop removes the element i, if it is there.
 func (s *sparse[T]) drop(i uint32) {
 	if s.find(i) == nil {
 		return
@@ -78,8 +78,7 @@ func (s *sparse[T]) drop(i uint32) {
 // bag is a sparse array in which an element may be anywhere. The zero value is empty.
 type bag[T any] struct {
 	elements sparse[T]
-	// The numbers of the leaves with a gap, those that are not there included, each once. An element goes into the
-	// last.
+	// The numbers of the leaves with a gap, given back ones included, each once. add uses the last one.
 	open []uint32
 }
 
@@ -99,7 +98,7 @@ func (b *bag[T]) add(v T) uint32 {
 
 func (b *bag[T]) at(i uint32) *T { return b.elements.at(i) }
 
-// drop takes out the element i, which is there.
+// drop removes the element i, which is there.
 func (b *bag[T]) drop(i uint32) {
 	if n := i >> leafBits; b.elements.used(n) == full {
 		b.open = append(b.open, n)

@@ -1,26 +1,26 @@
-// Package store is the memory of an informer: values by key, and indexes over them. It asks nothing of keys and values,
-// so that a cache of API objects, of projections, or of things that are no API objects, is the same code.
+// Package store is the memory of an informer: values by key, and indexes over them. It requires nothing of keys and
+// values, so it holds API objects and projections alike.
 //
-// A store is a table. Its rows are numbered from zero, without a gap; its columns are plain arrays: keys, what the
-// owner wants to know beside the values (its facts), values, and, in each index, the bucket that the row belongs to and
-// its place there.
+// A store is a table. Its rows are numbered from zero, without a gap. Its columns are plain arrays: keys, facts (what
+// the owner wants to know beside the values), values, and, in each index, the bucket that the row belongs to and its
+// place there.
 //
 //	            keys        facts   values       an Index: slots           its buckets: members
 //	row 0       ns/web      ...     *Pod         "node-1", place 0         "node-1": 0, 2
 //	row 1       ns/db       ...     *Pod         "node-2", place 0         "node-2": 1
 //	row 2       ns/cache    ...     *Pod         "node-1", place 1
 //
-// What refers to a row, here and in a bucket, is its number: four bytes, not the sixteen of a string or the eight of a
-// pointer, and nothing that the garbage collector has to follow. A snapshot of everything is the values column, copied;
-// a lookup goes from the bucket to the values and meets no map on the way. In exchange, a removal moves the last row
+// The table and the buckets refer to a row by its number. That takes four bytes, not the sixteen of a string or the
+// eight of a pointer, and the garbage collector does not follow it. A snapshot of everything is a copy of the values
+// column. A lookup goes from the bucket to the values, and through no map. In exchange, a removal moves the last row
 // into the gap.
 //
 // # Reading order
 //
-//	store.go   the table
-//	finder.go  which row a key is in
-//	index.go   which rows a value is found under
-//	column.go  an array that grows without being copied
+//	store.go   the table: Store
+//	finder.go  the hash table: which row a key is in
+//	index.go   Index: the rows under each index value
+//	column.go  an array that grows without being copied; sparse.go, one with gaps
 package store
 
 import (
@@ -36,25 +36,23 @@ type Row = uint32
 
 // Store holds a value of type V, and facts of type F about it, for each of its keys. Make one with [New].
 //
-// Readers come at any time. There is one writer at a time, by an arrangement of the owner's: only so can it look at the
-// table, and run the users' index functions, without the lock, and then take the lock for the change alone.
+// Readers may come at any time. The owner makes sure that there is one writer at a time. So the writer can read the
+// table, and run the users' index functions, without the lock, and take the lock for the change alone.
 type Store[K comparable, F, V any] struct {
-	// RWMutex guards the table against readers while the writer, who holds it, changes it. The owner may guard what is
-	// its own with it, too.
-	sync.RWMutex
+	seed maphash.Seed // never changed
 
-	// Guarded by RWMutex; written with it held by the one writer, which may therefore read without it.
+	// RWMutex guards the fields below, and what else the owner guards with it. The writer changes them with the lock
+	// held; as there is no other writer, it may read them without.
 	//
 	//	keys, facts and values, and the slots of each index, have the same length: the number of rows
 	//	finder finds each row under the hash of its key
 	//	the rest of the invariant: see Index
+	sync.RWMutex
 	keys    column[K]
 	facts   column[F]
 	values  column[V]
 	finder  finder
 	indexes []index[V]
-
-	seed maphash.Seed
 }
 
 // New makes an empty store.
@@ -97,7 +95,7 @@ func (s *Store[K, F, V]) Keys() []K {
 	return s.keys.snapshot()
 }
 
-// What follows is for whoever holds the lock, for reading at least, and for the writer.
+// The methods below are for callers that hold the lock, at least for reading, and for the writer.
 
 // Find returns the row of a key.
 func (s *Store[K, F, V]) Find(key K) (Row, bool) { return s.find(key, s.hash(key)) }
@@ -105,20 +103,21 @@ func (s *Store[K, F, V]) Find(key K) (Row, bool) { return s.find(key, s.hash(key
 // Rows returns the number of rows.
 func (s *Store[K, F, V]) Rows() int { return s.values.len }
 
-// Key, Facts and Value return what stands in a row. The writer may change the facts, with the lock held.
+// Key, Facts and Value return the columns of a row. The writer may change the facts, with the lock held.
 func (s *Store[K, F, V]) Key(row Row) K    { return *s.keys.at(row) }
 func (s *Store[K, F, V]) Facts(row Row) *F { return s.facts.at(row) }
 func (s *Store[K, F, V]) Value(row Row) V  { return *s.values.at(row) }
 
-// What follows is for the writer alone.
+// The methods below are for the writer. Put and Remove are called with the lock held, Plan without it, as it runs user
+// code.
 
-// Plan runs the index functions on a value that Put will store, after those that were planned before it, and tells
-// complain about each that failed. They are the user's code: the lock is not held.
+// Plan runs the index functions on a value that Put will store, after those that were planned before it. It calls
+// complain for each that failed.
 func (s *Store[K, F, V]) Plan(key K, value V, complain func(error)) {
 	s.plan(0, key, value, complain)
 }
 
-// plan runs the index functions from the ith on. If one ends the goroutine those behind it are run before it ends.
+// plan runs the index functions from the ith on. If one ends the goroutine, plan runs those behind it before it ends.
 func (s *Store[K, F, V]) plan(i int, key K, value V, complain func(error)) {
 	defer func() {
 		if i < len(s.indexes) {
@@ -133,7 +132,7 @@ func (s *Store[K, F, V]) plan(i int, key K, value V, complain func(error)) {
 	}
 }
 
-// failed remembers that an index function has failed. The lock is not held.
+// failed records that an index function has failed. It takes the lock.
 func (s *Store[K, F, V]) failed(ix index[V], key K, err error) error {
 	s.Lock()
 	defer s.Unlock()
@@ -142,7 +141,7 @@ func (s *Store[K, F, V]) failed(ix index[V], key K, err error) error {
 	return err
 }
 
-// Put stores a planned value. The lock is held.
+// Put stores the value that was planned first of those not stored yet.
 func (s *Store[K, F, V]) Put(key K, facts F, value V) {
 	hash := s.hash(key)
 	row, held := s.find(key, hash)
@@ -160,7 +159,7 @@ func (s *Store[K, F, V]) Put(key K, facts F, value V) {
 	}
 }
 
-// Remove takes a row out of the table and moves the last one, if that is another, into the gap. The lock is held.
+// Remove removes a row, and moves the last one, if that is another, into the gap.
 func (s *Store[K, F, V]) Remove(row Row) {
 	for _, ix := range s.indexes {
 		ix.remove(row)
