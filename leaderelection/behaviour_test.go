@@ -114,7 +114,7 @@ func TestTheTransportIsOurOwn(t *testing.T) {
 		e.client.transport.config.TLSClientConfig.Insecure = []byte("no certificate"), false
 	before := e.client.transport.base
 	e.client.transport.fresh()
-	require.Same(t, before, e.client.transport.base, "certificates that cannot be read just now leave the old ones in use")
+	require.Same(t, before, e.client.transport.base, "unreadable certificates leave the old ones in use")
 
 	closed := false
 	shared := &wrapped{&closing{roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("no") }),

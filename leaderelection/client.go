@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// client makes the requests of an election, all for one Lease. It retries nothing by itself: an elector has to know when
-// each try was sent.
+// client makes the requests of an election, all for one Lease. It retries nothing by itself: an elector has to know
+// when each try was sent.
 type client struct {
 	rest            rest.Interface
 	transport       *ownTransport
@@ -207,7 +207,7 @@ func (t *ownTransport) close() {
 		t.base.CloseIdleConnections()
 		return
 	}
-	for rt := t.config.Transport; ; {
+	for rt := t.config.Transport; ; { // utilnet.CloseIdleConnectionsFor would log a warning about other transports
 		if closer, ok := rt.(interface{ CloseIdleConnections() }); ok {
 			closer.CloseIdleConnections()
 			return

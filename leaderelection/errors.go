@@ -67,8 +67,8 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() []error { return []error{ErrLost, e.Err} }
 
-// DeniedError says that the API server forbade a request, nearly always because a Role is missing. It wraps the server's
-// answer.
+// DeniedError says that the API server forbade a request, nearly always because a Role is missing. It wraps the
+// server's answer.
 type DeniedError struct {
 	Verb, Namespace, Name string
 	Err                   error

@@ -13,10 +13,10 @@ import (
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
-// Token names one tenure. Of two tenures of one Lease the later one has the higher Transitions, unless they were lowered
-// by hand between the two; a Lease that was deleted and created again has another LeaseUID. A store that keeps the
-// highest token it has seen can refuse the writes of an earlier leader. That is the only complete protection there is,
-// and the Kubernetes API server does not offer it.
+// Token names one tenure. Of two tenures of one Lease the later one has the higher Transitions, unless they were
+// lowered by hand between the two; a Lease that was deleted and created again has another LeaseUID. A store that keeps
+// the highest token it has seen can refuse the writes of an earlier leader. That is the only complete protection there
+// is, and the Kubernetes API server does not offer it.
 type Token struct {
 	LeaseUID    types.UID
 	Transitions int32
@@ -34,10 +34,10 @@ func tokenOf(lease *coordinationv1.Lease) Token {
 		Holder: value(lease.Spec.HolderIdentity)}
 }
 
-// acquired returns the Lease as a candidate writes it to acquire it: field by field what client-go's elector writes. base
-// is nil when there is no Lease yet. What is not the record (labels, annotations, owners) is kept, except for the last
-// leader's word, which is for this acquisition only. The two times differ by the smallest step there is, so that no edit
-// by hand of the other fields makes it look released.
+// acquired returns the Lease as a candidate writes it to acquire it: field by field what client-go's elector writes.
+// base is nil when there is no Lease yet. What is not the record (labels, annotations, owners) is kept, except for the
+// last leader's word, which is for this acquisition only. The two times differ by the smallest step there is, so that
+// no edit by hand of the other fields makes it look released.
 func acquired(base *coordinationv1.Lease, meta metav1.ObjectMeta, holder string, duration time.Duration,
 	now time.Time) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{ObjectMeta: meta}
@@ -117,7 +117,8 @@ func older(a, b *coordinationv1.Lease) bool {
 	return a != nil && b != nil && a.UID == b.UID && kube.Older(a.ResourceVersion, b.ResourceVersion)
 }
 
-// sameState reports whether two looks at the Lease showed the same resourceVersion of the same object, or both no Lease.
+// sameState reports whether two looks at the Lease showed the same resourceVersion of the same object, or both no
+// Lease.
 func sameState(a, b *coordinationv1.Lease) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -15,7 +15,7 @@ type observation struct {
 	since  time.Time             // when the answer arrived that first showed this state
 	others bool                  // an earlier look showed a Lease that had been held
 	mine   bool                  // this process wrote it, to acquire the Lease
-	jitter float64               // in [0, 1), drawn once for each state, so that two challengers rarely act at one moment
+	jitter float64               // in [0, 1), drawn for each state, so that two challengers rarely act at one moment
 	// longest is the longest duration that a record has asked for since the Lease was last released or this process's
 	// own. A holder that asked for it may still work although the Lease does not name it any more.
 	longest time.Duration

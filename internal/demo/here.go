@@ -78,8 +78,8 @@ func (h *here) start(ctx context.Context) (string, error) {
 		}
 		h.processes[name] = process
 		if len(h.processes) == 1 { // the first one is to lead, so that the story has one order
-			h.narrator.count(fmt.Sprintf("waiting for the lease: a new one is not acquired before %v, in case an earlier "+
-				"leader still works", leaseDuration))
+			h.narrator.count(fmt.Sprintf("waiting for the lease: a new one is not acquired before %v, in case an "+
+				"earlier leader still works", leaseDuration))
 			if _, err := awaitLeader(ctx, h.cluster.Client(), h, ""); err != nil {
 				return "", err
 			}

@@ -40,7 +40,7 @@ func (d *demo) steps() []step {
 		{"Delete a pod by hand.", d.deletePod},
 		{"Change a pod's label, so that its ReplicaSet does not match it: it is released, not deleted, and replaced.",
 			d.relabelPod},
-		{"Change the image. The Deployment controller moves the pods from one ReplicaSet to the next, and ours scales both.",
+		{"Change the image. The Deployment controller moves from one ReplicaSet to the next, and ours scales both.",
 			d.changeImage},
 		{"Scale to 10.", d.scaleUp},
 		{"Scale to 0.", d.scaleDown},
@@ -282,14 +282,14 @@ func (d *demo) endLeader(ctx context.Context) (string, error) {
 		return "", err
 	}
 	atEnd := time.Now()
-	atEndLook, err := d.look(ctx)
+	last, err := d.look(ctx)
 	if err != nil {
 		return "", err
 	}
-	if len(atEndLook.owned) >= crowd {
-		return "", fmt.Errorf("the leader was done before it could be ended: there are %s", atEndLook)
+	if len(last.owned) >= crowd {
+		return "", fmt.Errorf("the leader was done before it could be ended: there are %s", last)
 	}
-	d.narrator.line(fmt.Sprintf("      %s; there are %s", ended, atEndLook))
+	d.narrator.line(fmt.Sprintf("      %s; there are %s", ended, last))
 	if _, err := awaitLeader(ctx, d.client, d.stage, holder); err != nil {
 		return "", err
 	}
@@ -306,7 +306,7 @@ func (d *demo) endLeader(ctx context.Context) (string, error) {
 	}
 	return fmt.Sprintf("the leader ended at %d of %d pods; the other one took over %s later and created the rest, %s "+
 		"after the start, with never more than %d in all.",
-		len(atEndLook.owned), crowd, seconds(tookOver), seconds(time.Since(began)), crowd), d.statusSays(ctx, int32(crowd))
+		len(last.owned), crowd, seconds(tookOver), seconds(time.Since(began)), crowd), d.statusSays(ctx, int32(crowd))
 }
 
 func (d *demo) cleanUp(ctx context.Context) (string, error) {

@@ -4,7 +4,7 @@
 //	registry.MustRegister(collector)
 //	c, err := reconcile.NewController("replicaset", r, reconcile.Options{Metrics: collector})
 //	collector.Informer(pods)
-//	collector.Handler(pods.Name(), "audit", registration) // of a handler of your own; those of controllers have no buffer
+//	collector.Handler(pods.Name(), "audit", registration) // of a handler of your own
 //	collector.RESTClients()
 //	m, err := reconcile.NewManager(reconcile.ManagerOptions{
 //		Controllers: []*reconcile.Controller{c},

@@ -59,7 +59,8 @@ func TestARunningControllerIsShown(t *testing.T) {
 		require.NoError(t, err)
 		collector.Handler(maps.Name(), "audit", quick)
 		collector.Elector("my-lease", func() leaderelection.Stats {
-			return leaderelection.Stats{Leading: true, Remaining: 9 * time.Second, Tenures: 3, Losses: 2, RenewalFailures: 5}
+			return leaderelection.Stats{Leading: true, Remaining: 9 * time.Second, Tenures: 3, Losses: 2,
+				RenewalFailures: 5}
 		})
 
 		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
@@ -103,7 +104,10 @@ workqueue_adds_total{name="test"} 3
 # HELP workqueue_depth Keys that wait for a worker.
 # TYPE workqueue_depth gauge
 workqueue_depth{name="test"} 0
-`), "leader_election_master_status", "thermostat_informer_objects", "thermostat_informer_state", "thermostat_leader_losses_total", "thermostat_leader_renewal_failures_total", "thermostat_leader_tenure_remaining_seconds", "thermostat_leader_tenures_total", "thermostat_reconcile_total", "workqueue_adds_total", "workqueue_depth"))
+`), "leader_election_master_status", "thermostat_informer_objects", "thermostat_informer_state",
+			"thermostat_leader_losses_total", "thermostat_leader_renewal_failures_total",
+			"thermostat_leader_tenure_remaining_seconds", "thermostat_leader_tenures_total", "thermostat_reconcile_total",
+			"workqueue_adds_total", "workqueue_depth"))
 
 		families, err := registry.Gather()
 		require.NoError(t, err)

@@ -28,12 +28,13 @@ func TestHelpersSayWhatAFakeObjectLacks(t *testing.T) {
 	done := func(context.Context) (bool, error) { return true, nil }
 	ready := func(s *appsv1.ReplicaSet) error { s.Status.Replicas = 1; return nil }
 	every := func(*corev1.Pod) bool { return true }
-	const noUID = " has no UID, so it was not read from a server; client-go's fake clients give none: a test that uses " +
-		"one sets the UID itself"
+	const noUID = " has no UID, so it was not read from a server; client-go's fake clients give none: a test that " +
+		"uses one sets the UID itself"
 
 	_, err = objects.CreateOwned(t.Context(), objects.NewOwner(sets, set, kind), pods, &corev1.Pod{ObjectMeta: meta})
 	require.EqualError(t, err, "CreateOwned: the owner default/a"+noUID)
-	_, err = objects.Claim(t.Context(), objects.NewOwner(sets, set, kind), pods, slices.Values([]*corev1.Pod{pod}), every)
+	_, err = objects.Claim(t.Context(), objects.NewOwner(sets, set, kind), pods, slices.Values([]*corev1.Pod{pod}),
+		every)
 	require.EqualError(t, err, "Claim: the owner default/a"+noUID)
 	_, _, err = objects.Finalize(t.Context(), pods, pod, "example.com/f", done)
 	require.EqualError(t, err, "Finalize: default/a"+noUID)
