@@ -34,8 +34,8 @@ func (t EventType) String() string {
 	return fmt.Sprintf("EventType(%d)", uint8(t))
 }
 
-// Event is one change of the store, told after the store has changed: a handler that calls Get sees this state of the
-// key, or a later one.
+// Event is one change of the store. Handlers are told of it after the store has changed: a handler that calls Get sees
+// this state of the key, or a later one.
 //
 // A handler sees, for each key, a subsequence of the object's true states, in order: Added Updated* Deleted, then Added
 // again, and so on. What lies between two states that it sees may have been merged, and the Old of an Updated is the
@@ -54,57 +54,57 @@ type Event[T any] struct {
 	// under its key, or taken out of scope. Old is then the last state that the store held, not necessarily the
 	// object's last.
 	FinalStateUnknown bool
-	// Resync marks an Updated that is no news: Old and New are the same state, and the handler knows it. See
-	// HandlerOptions.Resync and HandlerOptions.Every.
+	// Resync marks an Updated that tells no change: Old and New are the same state, which the handler was told before.
+	// See HandlerOptions.Resync and HandlerOptions.Every.
 	Resync bool
 }
 
 // Handler is told of every change of the store that it is fast enough to see. It must not change the objects of the
 // event: they are the store's own.
 //
-// A panic is recovered and logged, and the event is delivered again after 1 s, 2 s, 4 s ... 5 min. Later events of its
-// key wait until then and are merged with it, so that Old is what the handler has last returned from; an object that is
-// gone by then is not mentioned any more if the handler has never returned from its Added. A Deleted is given up after
-// ten more tries. A handler that ends its goroutine (runtime.Goexit, and so t.FailNow) is treated as if it had
-// panicked. HandlerOptions.CrashOnPanic is the other choice.
+// A panic is recovered and logged, and the handler is called again with the event after 1 s, 2 s, 4 s ... 5 min. Later
+// events of its key wait until then and are merged with it, so that Old is the state that the handler last returned
+// from; if the handler never returned from the Added of an object that has been deleted since, it is not called again
+// for it. A Deleted is given up after ten more tries. A handler that ends its goroutine (runtime.Goexit, and so
+// t.FailNow) is treated as if it had panicked. With HandlerOptions.CrashOnPanic a panic ends the process instead.
 type Handler[T any] func(Event[T])
 
 // HandlerOptions may be left zero.
 type HandlerOptions struct {
-	// Name stands for the handler in logs and errors. Empty: "handler".
+	// Name is the handler's name in logs and errors. Empty: "handler".
 	Name string
-	// Inline calls the handler on the informer's own goroutine, right after the change and with no buffer in between,
-	// so that it sees every change of the store. It then holds up the informer and its other handlers: it must be
-	// quick, and must not call AddHandler, AddIndex or Rescope. An event on which it panics, or calls runtime.Goexit,
-	// is lost on it. This is what package reconcile uses to turn objects into keys.
+	// Inline calls the handler on the informer's own goroutine, right after the change and without a buffer, so that
+	// it sees every change of the store. While it runs, the informer and its other handlers wait: it must be quick,
+	// and must not call AddHandler, AddIndex or Rescope. If it panics on an event, or calls runtime.Goexit, it is not
+	// called again with that event. Package reconcile uses inline handlers to turn objects into keys.
 	Inline bool
 	// Reached is called on the informer's own goroutine each time the store has reached a resourceVersion in a
-	// namespace, NamespaceAll if there are not several, after everything up to it has been applied; see
-	// [SharedIndexInformer.ResourceVersion]. An empty version says that the namespace has been taken out of scope. It
-	// is under the same rules as an inline handler. Nil: nobody wants to know.
+	// namespace (NamespaceAll if the informer does not follow several), after everything up to it has been applied; see
+	// [SharedIndexInformer.ResourceVersion]. An empty version says that the namespace has been taken out of scope. The
+	// rules of an inline handler hold for it. Nil: it is not called.
 	Reached func(namespace, resourceVersion string)
-	// Resync tells the handler of each object once in this time, news or not, as an Updated with Event.Resync set. The
-	// objects take turns, by a hash of their keys, so that no moment has to bear them all. A controller that follows
-	// the rules has no use for it: it is for a handler that compares the objects with something outside of the cluster,
-	// which changes without a word. While it is on, the informer keeps a second list of the keys. Zero: never.
-	// Otherwise at least a second.
+	// Resync tells the handler of each object once in this time, changed or not, as an Updated with Event.Resync set.
+	// The objects take turns, by a hash of their keys, so that they do not come all at once. It is for a handler that
+	// compares the objects with something outside of the cluster, which sends no events; other handlers do not need it.
+	// It costs the memory for a second list of the keys. Zero: never. The least value is a second.
 	Resync time.Duration
-	// Every lets the handler have each change that the server tells of. Nothing is merged, neither on the way to the
-	// store, which goes through each state, nor in front of the handler, but for what follows an event that it panicked
-	// on: so if the store or the handler is slow, what waits grows WITHOUT BOUND. Other handlers are told more than
-	// without it, too; what waits for them is merged as always. The handler is also told, as an Updated with
-	// Event.Resync set, when a list or watch repeats a state that the store holds. For code that counts on that, as
-	// client-go's informers let it; what a state is made of is known without.
+	// Every tells the handler of each change that the server sends. Nothing is merged, neither on the way to the
+	// store nor in front of the handler, except behind an event on which the handler panicked: so if the store or the
+	// handler is slow, what waits grows WITHOUT BOUND. Other handlers are told more changes than without it, too;
+	// what waits for them is merged as always. The handler is also told, as an Updated with Event.Resync set, when a
+	// list or watch repeats a state that the store holds. It is for code that counts on each change, as client-go's
+	// informers allow.
 	Every bool
-	// CrashOnPanic lets a panic of the handler, or of Reached, end the process, as any other panic does. For those who
-	// would rather be restarted than run with whatever the panic has left behind. An event on which such a handler ends
-	// its goroutine is lost on it.
+	// CrashOnPanic lets a panic of the handler, or of Reached, end the process, as any other panic does: a restart is
+	// safer than a program that goes on with what the panic has left behind. If such a handler ends its goroutine on an
+	// event, it is not called again with that event.
 	CrashOnPanic bool
 }
 
-// AddHandler lets h be told of every change. It may be called before Run and while it runs; then h is first told of
-// everything that the store holds, as Added with Initial set, and misses nothing that follows. An inline handler is
-// told so before AddHandler returns, by this goroutine. Once Run ends, the error is [ErrStopped].
+// AddHandler lets h be told of every change. You may call it before Run and while the informer runs; then h is first
+// told of everything that the store holds, as Added with Initial set, and of each change after that. An inline handler
+// is told of what the store holds on this goroutine, before AddHandler returns. The error wraps [ErrStopped] once Run's
+// context has ended.
 func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions) (*Registration, error) {
 	fail := func(err error) (*Registration, error) {
 		return nil, fmt.Errorf("informer %s: AddHandler: %w", inf.name, err)
@@ -155,23 +155,21 @@ type Registration struct {
 // list, or what the store held when the handler joined.
 func (r *Registration) Synced() <-chan struct{} { return r.synced }
 
-// Pending returns how many events are waiting for the handler, one for each key on which it panicked included: how far
-// it lags behind.
+// Pending returns how many events are waiting for the handler, including one for each key on which it panicked.
 func (r *Registration) Pending() int { return r.pending() }
 
-// Merged returns how many events the handler has not been called with because it was too far behind: more than 1024
-// were waiting, and more than two for each object of the store. They were merged with others of their key, so that what
-// it is told is still true, only less of it. A number that grows means that the handler is too slow for what happens.
-// It stays 0 with HandlerOptions.Every.
+// Merged returns how many events the handler has not been called with because they were merged with later ones of
+// their key. That happens when more than 1024 are waiting, and more than two for each object of the store. A number
+// that grows means that the handler is too slow. It stays 0 with HandlerOptions.Every.
 func (r *Registration) Merged() int { return r.merged() }
 
 // Done is closed once the handler has been removed, or Run's context has ended, and the handler has returned for the
 // last time. For an inline handler, which Remove waits for, it says only that it has been removed.
 func (r *Registration) Done() <-chan struct{} { return r.done }
 
-// Remove takes the handler away and waits until it has returned for the last time, or until ctx ends, whose error it
-// then returns. The handler is deaf at once: events that are waiting for it are dropped. One that removes itself would
-// wait for itself, so it passes a context that has ended.
+// Remove removes the handler and waits until it has returned for the last time. If ctx ends before, it returns the
+// error of ctx. No call of the handler begins after Remove was called: events that are waiting for it are dropped. A
+// handler that removes itself would wait for itself, so it passes a context that has ended.
 func (r *Registration) Remove(ctx context.Context) error { return r.remove(ctx) }
 
 // Filter wraps a handler that wants to be told of some objects only. An object becomes wanted when keep returns true:

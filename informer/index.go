@@ -14,8 +14,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/store"
 )
 
-// Index looks objects up by something that a function computes from each: the UID of an owner, a node's name, a label.
-// It is a handle, made by [AddIndex] or [AddSingleIndex]: there is no name to mistype and no type to assert.
+// Index looks objects up by values that a function computes from each: the UID of an owner, a node's name, a label.
+// Make one with [AddIndex] or [AddSingleIndex].
 type Index[V comparable, T any] struct {
 	index *store.Index[V, Key, facts, T]
 }
@@ -23,11 +23,11 @@ type Index[V comparable, T any] struct {
 // AddIndex adds an index to an informer, before or after Run; after, the objects that it holds are indexed before
 // AddIndex returns.
 //
-// fn returns the values under which an object is to be found: none, one or several. It runs on the informer's goroutine
-// each time an object changes, so it must be quick, must not call AddIndex or AddHandler, and, as ever with a cached
-// object, must not change it. An object on which fn panics, or ends its goroutine, or for which it returns a value that
-// equals nothing (a NaN, a slice in an interface), is found under no value of this index; Err and [Health] then say so.
-// After Run has returned with a goroutine stuck, AddIndex returns [ErrStopped].
+// fn returns the values under which an object is found: none, one or several. It is called on the informer's goroutine
+// each time an object changes, so it must be quick, and must not call AddIndex or AddHandler. As with every cached
+// object, it must not change it. An object on which fn panics or ends its goroutine, or for which it returns a value
+// that does not equal itself (a NaN) or cannot be compared (a slice in an interface), is found under no value of this
+// index; Err and [Health] then say so. The error wraps [ErrStopped] if Run has returned with a goroutine stuck.
 func AddIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T) []V) (*Index[V, T], error) {
 	if fn == nil {
 		return nil, errors.New("informer: AddIndex: the function is nil")
@@ -35,8 +35,8 @@ func AddIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T) []V) 
 	return addIndex(inf, func(values []V, object T) ([]V, error) { return append(values, fn(object)...), nil })
 }
 
-// AddSingleIndex is AddIndex for what has one value at most, which is the usual case: fn returns it, or false for none,
-// and need not allocate a slice.
+// AddSingleIndex is AddIndex for objects that have at most one value each: fn returns it, or false for none, and does
+// not allocate a slice.
 func AddSingleIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T) (V, bool)) (*Index[V, T], error) {
 	if fn == nil {
 		return nil, errors.New("informer: AddSingleIndex: the function is nil")
@@ -89,8 +89,8 @@ type LabelIndex[T Object] struct {
 type label struct{ key, value string }
 
 // AddLabelIndex indexes the objects of an informer by the values of some labels, before or after Run. A selector that
-// asks for values of one of them, with = or in, looks at the objects with these values only; any other looks at all
-// objects. So the error says if there is no key, or one that no label can have.
+// requires values of one of them, with = or in, looks only at the objects with these values; any other selector looks
+// at all objects. It is an error to give no key, or one that no label can have.
 func AddLabelIndex[T Object](inf *SharedIndexInformer[T], keys ...string) (*LabelIndex[T], error) {
 	if len(keys) == 0 {
 		return nil, errors.New("informer: AddLabelIndex: no label key is given; without one every Select would look " +
