@@ -23,9 +23,9 @@ const (
 	Listing State = "Listing"
 	// Live: the cache follows the server.
 	Live State = "Live"
-	// Stale: the cache was complete once and still answers, but the server cannot be reached, does not let it resume,
-	// or has been silent for longer than Options.MaxStaleness; or the cache holds objects that may be gone, because the
-	// list that would tell cannot be read; or the goroutine that feeds it no longer moves.
+	// Stale: the cache was complete once and still answers, but the server cannot be reached, does not let the watch
+	// resume, or has been silent for longer than Options.MaxStaleness; or the cache holds objects that may have been
+	// deleted, because the list that would tell cannot be read; or a goroutine that feeds it no longer moves.
 	Stale State = "Stale"
 	// Denied: the server refuses, 401 or 403. The informer keeps asking, so a Role that arrives late is enough.
 	Denied State = "Denied"
@@ -38,41 +38,42 @@ const (
 	Stopped State = "Stopped"
 )
 
-// Health is what an informer knows about its own cache. If that is one of several namespaces, see [NewNamespaced], each
-// is in a state of its own, which [SharedIndexInformer.HealthIn] tells; the cache as a whole is in the worst of them,
-// in the order Live, Listing, Stale, Missing, Denied, Failed.
+// Health is what an informer knows about its own cache. If the informer follows several namespaces (see
+// [NewNamespaced]) each is in a state of its own, which [SharedIndexInformer.HealthIn] returns; the cache as a whole
+// is in the worst of them, in the order Live, Listing, Stale, Missing, Denied, Failed.
 type Health struct {
 	State State
 	// Since is when State was entered.
 	Since time.Time
-	// LastError is the latest failure of a list or of a watch. It stays when the trouble is over. Of several namespaces
-	// it is that of the one that is in State, or the latest if all are Live, and names it.
+	// LastError is the latest failure of a list or of a watch. It stays when lists and watches succeed again. Of
+	// several namespaces it is that of the one that is in State, or the latest if all are Live, and names the
+	// namespace.
 	LastError error
-	// LastProgress is when the server last told something, a bookmark ("nothing new") included. Zero: never. Of several
-	// namespaces it is that of the one that has waited for longest.
+	// LastProgress is when the server last sent anything, a bookmark included. Zero: never. Of several namespaces it is
+	// the earliest of theirs.
 	LastProgress time.Time
-	// Lists counts the lists that were begun, in all namespaces. When it grows, watches cannot be resumed or lists do
-	// not succeed. Of one namespace it is the number, in that count, of the latest list that was begun.
+	// Lists counts the lists that were begun, in all namespaces. When it grows, watches cannot be resumed or lists
+	// fail. For one namespace it is the number, in that count, of the latest list that was begun.
 	Lists int
 	// Listed is the number, as Lists counts them, of the latest list that is complete in the store; of several
-	// namespaces, the lowest of their numbers. Zero: there is none yet of what is now in scope.
+	// namespaces, the lowest of their numbers. Zero: no list of what is now in scope is complete yet.
 	Listed int
-	// Rewinds counts how often the cluster has gone back to an older state, as after a restore from a backup, and the
-	// cache with it. Each namespace finds out by itself, and counts.
+	// Rewinds counts how often the cache has followed a cluster that went back to an older state, as after a restore
+	// from a backup. Each namespace counts by itself.
 	Rewinds int
 	// Rejected counts the objects whose present state could not be taken into the store: see
 	// [SharedIndexInformer.Invalid].
 	Rejected int
 	// Differences counts the objects that the cache was found to be wrong about: see Options.VerifyEvery.
 	Differences int
-	// Mutated counts how often an object of the cache was found to have been changed by somebody: see
+	// Mutated counts how often an object of the cache was found to have been changed by user code: see
 	// Options.DetectMutations.
 	Mutated int
 	// Bytes is the size of the objects that the store holds, in the form in which they came. Zero if the client is not
 	// one of [REST].
 	Bytes int64
-	// LastBadObject is the latest complaint about a single object: it could not be taken into the store, or into an
-	// index, or was changed there.
+	// LastBadObject is the latest error about a single object: it could not be stored, or not be indexed, or was
+	// changed by user code.
 	LastBadObject error
 }
 
@@ -110,7 +111,7 @@ type listWatchHealth struct {
 	// Guarded by mu. Only what is the list-watch's own is set.
 	now      Health
 	failedAt time.Time // when LastError was
-	// Guarded by mu. What is known to be wrong though the reflector thinks that all is well: the list-watch is not Live
+	// Guarded by mu. What is wrong although lists and watches succeed: the list-watch is not Live
 	// as long as one of them is not nil.
 	wrongs [wrongs]error
 }
@@ -139,7 +140,7 @@ func (h *listWatchHealth) getWithFailure() (now Health, failedAt time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now, failedAt = h.now, h.failedAt
-	if now.State == Live && h.silent() {
+	if now.State == Live && h.silentLocked() {
 		now.State, now.Since, now.LastError = Stale, now.LastProgress.Add(h.maxStaleness), h.named(ErrStale)
 	}
 	return now, failedAt
@@ -186,8 +187,8 @@ func (h *listWatchHealth) named(err error) error {
 	return fmt.Errorf("namespace %s: %w", h.namespace, err)
 }
 
-// silent reports whether the server has told nothing for too long. The caller holds mu.
-func (h *listWatchHealth) silent() bool {
+// silentLocked reports whether the server has sent nothing for longer than MaxStaleness.
+func (h *listWatchHealth) silentLocked() bool {
 	return h.maxStaleness > 0 && time.Since(h.now.LastProgress) > h.maxStaleness
 }
 
@@ -201,7 +202,7 @@ func (h *listWatchHealth) fresh() error {
 		err = errors.New("no complete list yet")
 	case h.wrongs[withheldSweep] != nil:
 		return h.wrongs[withheldSweep]
-	case h.silent():
+	case h.silentLocked():
 		err = fmt.Errorf("%w: since %s", ErrStale, h.now.LastProgress.Format(time.RFC3339))
 	default:
 		return nil
@@ -215,16 +216,16 @@ func (h *listWatchHealth) fresh() error {
 // enter changes the state, if it is another one, and logs that. err is the reason, nil if all is well.
 func (h *listWatchHealth) enter(s State, err error) {
 	h.mu.Lock()
-	h.change(s, h.named(err))
+	h.changeAndUnlock(s, h.named(err))
 }
 
-// change is enter for whoever holds mu, which it gives back.
-func (h *listWatchHealth) change(s State, err error) {
+// changeAndUnlock is enter with mu held; it unlocks mu.
+func (h *listWatchHealth) changeAndUnlock(s State, err error) {
 	if h.now.State == Stopped {
 		h.mu.Unlock()
-		return // somebody who was stuck has come back after all
+		return // a goroutine that was stuck has come back after all
 	}
-	if known := h.knownWrong(s); known != nil {
+	if known := h.knownWrongLocked(s); known != nil {
 		if s, err = Stale, known; h.now.Listed == 0 {
 			s = Failed
 		}
@@ -254,15 +255,15 @@ func (h *listWatchHealth) change(s State, err error) {
 	switch {
 	case err != nil:
 		h.log.Error(err, "The cache does not follow the server", about...)
-	case recovers: // whoever was told of the loss is told of the recovery
+	case recovers: // the loss was logged as an error, so the recovery is logged, too
 		h.log.Info("The cache follows the server again", about...)
 	default:
 		h.log.V(1).Info("Health changed", about...)
 	}
 }
 
-// knownWrong returns what keeps the list-watch from a state in which all is well. The caller holds mu.
-func (h *listWatchHealth) knownWrong(s State) error {
+// knownWrongLocked returns what keeps the list-watch from a state in which nothing is wrong.
+func (h *listWatchHealth) knownWrongLocked(s State) error {
 	switch s {
 	case Listing:
 		return cmp.Or(h.wrongs[stuckReflector], h.wrongs[stuckStore])
@@ -296,7 +297,7 @@ func (h *listWatchHealth) knows(what wrong, why error) {
 		h.mu.Unlock()
 		return
 	}
-	h.change(state, nil)
+	h.changeAndUnlock(state, nil)
 }
 
 // failed files an error of a list or watch under its state.
@@ -379,7 +380,7 @@ func (h *health) goodObject(key Key) {
 	}
 }
 
-// mutated reports an object that somebody has changed in the cache.
+// mutated reports an object that user code has changed in the cache.
 func (h *health) mutated(err error) {
 	h.mu.Lock()
 	h.mutations++

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// detector finds out who changes what the store holds: see Options.DetectMutations. Of each value it keeps a
-// fingerprint, a number for everything that can be reached from it, and compares when the value leaves the store and
-// once in detectPeriod.
+// detector finds out which objects of the store user code has changed: see Options.DetectMutations. Of each value it
+// keeps a fingerprint, a number for everything that can be reached from it, and compares when the value leaves the
+// store and once in detectPeriod.
 //
-// It belongs to whoever holds the writer token.
+// It belongs to the writer.
 type detector[T any] struct {
 	seed     maphash.Seed
 	prints   map[Key]fingerprint[T]
@@ -34,7 +34,7 @@ func newDetector[T any]() *detector[T] {
 		rotation: newRotation(detectPeriod)}
 }
 
-// saw takes note of a change of the store.
+// saw records a change of the store.
 func (d *detector[T]) saw(e Event[T], h *health) {
 	if e.Type == 0 {
 		return
@@ -48,7 +48,7 @@ func (d *detector[T]) saw(e Event[T], h *health) {
 }
 
 func (d *detector[T]) print(value T) fingerprint[T] {
-	w := walk{seed: d.seed, taking: true}
+	w := walk{seed: d.seed, recording: true}
 	w.value(reflect.ValueOf(&value).Elem())
 	return fingerprint[T]{value, w.leaves}
 }
@@ -63,21 +63,21 @@ func (d *detector[T]) check(key Key, h *health) {
 	w.value(reflect.ValueOf(&p.value).Elem())
 	if w.changed != "" {
 		d.prints[key] = d.print(p.value)
-		h.mutated(fmt.Errorf("%s: somebody has changed %s of the %T in the cache, which is shared; copy an object "+
+		h.mutated(fmt.Errorf("%s: user code has changed %s of the %T in the cache, which is shared; copy an object "+
 			"before you change it", key, w.changed, p.value))
 	}
 }
 
-// walk goes through everything that can be reached from a value, always in the same order, and takes its leaves down or
+// walk goes through everything that can be reached from a value, always in the same order, and records its leaves or
 // compares them. The number of a collection's elements is a leaf that stands before them, so the first leaf that
 // differs stands in what was changed.
 type walk struct {
-	seed   maphash.Seed
-	taking bool
-	leaves []uint64 // taken, or to be compared with
-	at     int
-	path   []step
-	seen   map[visit]struct{} // pointers that were followed: they may run in a circle
+	seed      maphash.Seed
+	recording bool
+	leaves    []uint64 // recorded, or to be compared with
+	at        int
+	path      []step
+	seen      map[visit]struct{} // pointers that were followed: they may run in a circle
 
 	changed string // the path of the first difference; empty: none
 }
@@ -89,7 +89,7 @@ type visit struct {
 
 func (w *walk) leaf(number uint64) {
 	switch {
-	case w.taking:
+	case w.recording:
 		w.leaves = append(w.leaves, number)
 	case w.changed != "":
 	case w.leaves[w.at] != number:
@@ -161,7 +161,7 @@ func (w *walk) value(v reflect.Value) {
 		w.leaf(maphash.String(w.seed, v.Elem().Type().String()))
 		w.value(v.Elem())
 	case reflect.Struct:
-		if v.Type() == typeOfTime { // its third field is the time zone, which everybody shares
+		if v.Type() == typeOfTime { // its third field is the time zone, which all times share
 			w.leaf(v.Field(0).Uint())
 			w.leaf(uint64(v.Field(1).Int()))
 			return
@@ -208,7 +208,7 @@ func (w *walk) entries(v reflect.Value) {
 	}
 	sorted := make([]entry, 0, v.Len())
 	for i := v.MapRange(); i.Next(); {
-		key := walk{seed: w.seed, taking: true}
+		key := walk{seed: w.seed, recording: true}
 		key.value(i.Key())
 		hash := uint64(0)
 		for _, leaf := range key.leaves {
@@ -229,5 +229,5 @@ func (w *walk) entries(v reflect.Value) {
 	}
 }
 
-// dataMaps are the maps of unstructured objects whose keys somebody has chosen freely.
+// dataMaps are the maps of unstructured objects whose keys are data.
 var dataMaps = []string{"data", "stringData", "binaryData", "labels", "annotations"}

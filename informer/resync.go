@@ -7,8 +7,9 @@ import (
 // With minResync a turn of the rotation takes 4 ms.
 const minResync = time.Second
 
-// remind tells the listeners that want a resync of the objects whose turn has come, looks for mutated ones among those
-// that are due, and sets the timer for the next turn. The store is complete.
+// remind tells the listeners that want a resync of the objects whose turn has come, looks for mutated ones among
+// those that are due, and sets the timer for the next turn. The store is complete. A resync is told after every
+// change that was told before it, and shows the same state, since only the writer tells of either.
 func (w *writer[T]) remind() {
 	// The clock is read once. What becomes due while turns are taken has to wait for the next call, which the timer
 	// makes at once: otherwise turns that take longer than they are apart would keep the writer for good.

@@ -138,7 +138,7 @@ func (w *writer[T]) rescope(to Scope) error {
 func (w *writer[T]) leave(l *listWatch[T]) {
 	l.left = true
 	if l.stop != nil {
-		l.stop() // its goroutines are waited for by Run: whatever they hang in, nobody else has to wait
+		l.stop() // Run waits for its goroutines, and Rescope does not: they may be stuck
 	}
 	defer func() { // an inline handler that is told of the sweep may end the goroutine
 		l.fifo.drop()

@@ -158,9 +158,9 @@ func (f *feeder[T]) watch(ctx context.Context) {
 // apply changes the store by a few deltas of a list-watch, and leaves in events what there is to tell.
 func (w *writer[T]) apply(l *listWatch[T], deltas []delta[T]) {
 	defer w.commit(l, deltas)
-	// First the users' index functions, without a lock: nobody else changes the store, so what is seen now is what
-	// commit will find. Of two deltas of one key, which stand next to each other, the first is a deletion: unless
-	// that is stale, there is nothing to compare the second with.
+	// First the users' index functions, without a lock: no other goroutine changes the store, so what is seen now is
+	// what commit will find. Of two deltas of one key, which stand next to each other, the first is a deletion:
+	// unless that is stale, there is nothing to compare the second with.
 	lifecycle.Each(len(deltas), func(i int) {
 		d := &deltas[i]
 		l.touch(d.key)

@@ -49,7 +49,7 @@ func NewSharedIndexInformerWithOptions(lw cache.ListerWatcher, exampleObject run
 }
 
 // sharedInformer is a cache.SharedIndexInformer around an informer of ours. Its first handler, an inline one, writes
-// the store, so everybody else is told of what is in the store already.
+// the store, so the other handlers are told of what is in the store already.
 type sharedInformer struct {
 	core        *informer.SharedIndexInformer[any]
 	store       *indexer
@@ -84,7 +84,7 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object,
 		s.store.versions = options.InformerMetricsProvider.NewStoreResourceVersionMetric(options.Identifier)
 	}
 	client := &reporting{Client: NewClient(lw), informer: s}
-	core, err := informer.Project[informer.Object](client, s.take, informer.Options[informer.Object]{
+	core, err := informer.Project[informer.Object](client, s.project, informer.Options[informer.Object]{
 		Name:             s.description,
 		DisableWatchList: watchlist.DoesClientNotSupportWatchListSemantics(lw),
 		StopGrace:        math.MaxInt64, // Run returns when every handler has
@@ -100,8 +100,8 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object,
 	return s
 }
 
-// take makes what is stored of what came.
-func (s *sharedInformer) take(object informer.Object) (any, error) {
+// project returns what is stored of an object that has arrived.
+func (s *sharedInformer) project(object informer.Object) (any, error) {
 	if want, got := reflect.TypeOf(s.example), reflect.TypeOf(object); want != nil && want != got {
 		return nil, fmt.Errorf("a %v where a %v was expected", got, want)
 	}
@@ -268,7 +268,7 @@ func (s *sharedInformer) AddIndexers(indexers cache.Indexers) error {
 	return s.store.AddIndexers(indexers)
 }
 
-// stoppedBefore is the error of whoever comes too late.
+// stoppedBefore is the error of a call that comes too late.
 func (s *sharedInformer) stoppedBefore(what string) error {
 	return fmt.Errorf("the informer of %s has stopped already, and does not take %s", s.description, what)
 }

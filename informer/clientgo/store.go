@@ -38,11 +38,11 @@ type indexer struct {
 	keyFunc   cache.KeyFunc
 	transform cache.TransformFunc // nil: objects are stored as they come
 
-	// writer is held by whoever changes the table. The index functions, the user's code, run meanwhile: they may read
-	// the store but not write to it.
+	// A goroutine that changes the table holds writer. The index functions, the user's code, run meanwhile: they may
+	// read the store but not write to it.
 	writer sync.Mutex
 	table  *store.Store[string, struct{}, any]
-	// Guarded by writer; nil unless the store is an informer's: the keys that somebody else has written to or deleted,
+	// Guarded by writer; nil unless the store is an informer's: the keys that were written or deleted by hand,
 	// each with the number of the list, as lists tells it, that was the latest to begin then.
 	byHand map[string]int
 	lists  func() int
@@ -51,7 +51,7 @@ type indexer struct {
 	funcs           cache.Indexers
 	indexes         map[string]*index
 	resourceVersion string
-	// versions is told of each resourceVersion; nil: nobody wants to know.
+	// versions is told of each resourceVersion; nil: no metric is wanted.
 	versions cache.GaugeMetric
 }
 
