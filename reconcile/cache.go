@@ -83,8 +83,11 @@ func (c *cache) noteShown(namespace string, m mark) { m.advance(c.shown, c.scope
 
 // advance replaces an earlier mark.
 func (m mark) advance(marks map[string]mark, scope string) {
+	if m.resourceVersion == "" {
+		return
+	}
 	last := marks[scope]
-	if m.resourceVersion != "" && (m.rewinds != last.rewinds || !kube.AtLeast(last.resourceVersion, m.resourceVersion)) {
+	if m.rewinds != last.rewinds || !kube.AtLeast(last.resourceVersion, m.resourceVersion) {
 		marks[scope] = m
 	}
 }
@@ -209,15 +212,15 @@ func (p *partition) oldest(include func(*debt) bool) (debts []*debt) {
 
 func all(*debt) bool { return true }
 
-// perhapsSettled returns the debts that the progress since the last call may have settled. The ledger's mu is held.
-func (p *partition) perhapsSettled(at progress) (debts []*debt) {
+// perhapsSettled appends the debts that the progress since the last call may have settled. The ledger's mu is held.
+func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
 	listed, rewound := at.listed != p.listed, at.rewinds != p.rewinds
 	p.listed, p.rewinds = at.listed, at.rewinds
 	if at.unfollowed || at.resourceVersion == "" || rewound {
-		return p.oldest(all)
+		return append(debts, p.oldest(all)...)
 	}
 	if listed {
-		debts = p.oldest(func(d *debt) bool { return d.begun < at.listed })
+		debts = append(debts, p.oldest(func(d *debt) bool { return d.begun < at.listed })...)
 	}
 	for len(p.byVersion) > 0 && kube.AtLeast(at.resourceVersion, p.byVersion[0].resourceVersion) {
 		debts = append(debts, heap.Pop(&p.byVersion).(*debt))

@@ -20,22 +20,22 @@ const (
 	maxChanges = 16 // how many are told apart
 )
 
-// change is a field in which two states of an object differ. It holds no value, as the object may be a Secret: hashes
-// with a seed of the process's are all that is kept of one.
+// change is a field in which two states of an object differ. The object may be a Secret, so a change holds no value,
+// only hashes with a seed of this process.
 type change struct {
-	// as its JSON has it: "status.conditions[0].reason"; without the keys of maps whose keys somebody has chosen
+	// as in the object's JSON: "status.conditions[0].reason"; without the keys of maps in which keys are data
 	name string
-	path uint64 // the hash of the name, and of the key that it leaves out
+	path uint64 // the hash of the name and of the key that the name leaves out
 	now  uint64 // the hash of the value
 	old  uint64 // the same of the value before
-	// step is which way an integer has gone: 1, -1, or 0 if this is none. below says that it is negative now.
+	// step is 1 if an integer has grown, -1 if it has shrunk, and 0 for other values. below says that it is negative
+	// now.
 	step  int8
 	below bool
 }
 
-// changesOf finds out where two states of an object differ. What the server changes by itself is left out.
-//
-// It looks at everything, so it is for rare occasions.
+// changesOf returns the fields in which two states of an object differ, except those that the server sets with every
+// write. It walks through the whole object, so it is for rare occasions.
 func changesOf(seed maphash.Seed, old, now any) []change {
 	if u, ok := old.(runtime.Unstructured); ok {
 		old = u.UnstructuredContent()
@@ -48,7 +48,7 @@ func changesOf(seed maphash.Seed, old, now any) []change {
 	return d.changes
 }
 
-// names are the fields that have changed, each once, as a line of the log shows them.
+// names returns the first maxFields names of changed fields, each once, for a log line.
 func names(changes []change) (fields []string) {
 	for _, c := range changes {
 		if len(fields) < maxFields && !slices.Contains(fields, c.name) {
@@ -62,8 +62,8 @@ func names(changes []change) (fields []string) {
 type difference struct {
 	seed    maphash.Seed
 	changes []change
-	// walked are the pairs that have been met. Values of the user's may run in circles, and be reached on very many
-	// ways, so each pair is walked once: if it is in several fields, the first is named.
+	// walked has the pairs that have been walked. A user's values may be cyclic, or be reached by very many paths, so
+	// each pair is walked once: of several fields that have it, the first is named.
 	walked map[pair]struct{}
 }
 
@@ -74,7 +74,7 @@ type pair struct {
 	n    int
 }
 
-// again reports whether a pair has been walked, and takes note of it.
+// again records a pair, and reports whether it has been walked before.
 func (d *difference) again(a, b reflect.Value) bool {
 	p := pair{of: a.Type(), a: a.Pointer(), b: b.Pointer()}
 	if a.Kind() == reflect.Slice {
@@ -88,12 +88,12 @@ func (d *difference) again(a, b reflect.Value) bool {
 var (
 	// byServer are the fields that the server changes with every write.
 	byServer = []string{"metadata.resourceVersion", "metadata.managedFields", "metadata.generation"}
-	// chosenKeys are the maps of unstructured objects whose keys are data. In typed objects, all maps are such.
+	// chosenKeys are the maps of unstructured objects in which keys are data. In typed objects, all maps are.
 	chosenKeys = []string{"data", "stringData", "binaryData", "labels", "annotations"}
 
 	marshaler   = reflect.TypeFor[json.Marshaler]()
 	untypedMap  = reflect.TypeFor[map[string]any]()
-	deepestPath = 32 // of an object of the API; a chain of the user's may be long
+	deepestPath = 32 // enough for objects of the API; a user's type may be a long chain
 )
 
 func (d *difference) walk(path []string, a, b reflect.Value) {
@@ -111,7 +111,7 @@ func (d *difference) walk(path []string, a, b reflect.Value) {
 		}
 	case a.Kind() == reflect.Interface:
 		d.walk(path, a.Elem(), b.Elem())
-	case a.Type().Implements(marshaler): // a time, a quantity: one value, however it is made up
+	case a.Type().Implements(marshaler): // one value, such as a time or a quantity
 		differ = !bytes.Equal(marshalled(a), marshalled(b))
 	case len(path) > deepestPath:
 		differ = !reflect.DeepEqual(a.Interface(), b.Interface())
@@ -148,7 +148,7 @@ func (d *difference) walk(path []string, a, b reflect.Value) {
 	}
 }
 
-// found takes note of a field, or of each entry of a map by itself.
+// found records a changed field, or each changed entry of a map.
 func (d *difference) found(name string, a, b reflect.Value) {
 	if a.IsValid() && b.IsValid() && a.Type() == b.Type() && a.Kind() == reflect.Map &&
 		a.Type().Key().Kind() == reflect.String {
@@ -172,7 +172,7 @@ func (d *difference) found(name string, a, b reflect.Value) {
 	d.changes = append(d.changes, c)
 }
 
-// hash is that of a value's JSON.
+// hash returns the hash of a value's JSON.
 func (d *difference) hash(v reflect.Value) uint64 {
 	if !v.IsValid() {
 		return 0
@@ -180,7 +180,7 @@ func (d *difference) hash(v reflect.Value) uint64 {
 	return maphash.Bytes(d.seed, marshalled(v))
 }
 
-// integer returns the value of an integer; one that is not there is zero.
+// integer returns the value of an integer, and zero for a field that is not there.
 func integer(v reflect.Value) (n int64, ok bool) {
 	switch {
 	case !v.IsValid():
@@ -193,7 +193,7 @@ func integer(v reflect.Value) (n int64, ok bool) {
 	return 0, false
 }
 
-// jsonName returns the step that leads to a field of a struct in JSON: none if the field is inlined.
+// jsonName returns the name of a struct's field in JSON as a path: an empty one if the field is inlined.
 func jsonName(field reflect.StructField) []string {
 	name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 	switch {

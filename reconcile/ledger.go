@@ -123,8 +123,8 @@ func (l *ledger) owe(d *debt) {
 	}
 }
 
-// recall finds out what the ledger knows of an object that has been deleted: whether the cache has ever held it, and, if
-// the answer did not tell, a version at which it still existed. The ledger's mu is held.
+// recall finds out what the ledger knows of an object that has been deleted: whether the cache has ever held it, and,
+// if the answer did not tell, a version at which it still existed. The ledger's mu is held.
 func (l *ledger) recall(d *debt) {
 	c := d.object.cache
 	has, held := c.Version(d.object.key)
@@ -136,8 +136,8 @@ func (l *ledger) recall(d *debt) {
 	}
 }
 
-// park reports whether a key that a worker has taken must wait. If so, it is parked from now on, and wakeUp puts it back
-// into the queue as soon as it need not wait any more: the worker ends its claim without an outcome.
+// park reports whether a key that a worker has taken must wait. If so, it is parked from now on, and wakeUp puts it
+// back into the queue as soon as it need not wait any more: the worker ends its claim without an outcome.
 func (l *ledger) park(key Key) bool {
 	for _, c := range l.caches {
 		if c.Fresh(key.Namespace) != nil {
@@ -163,7 +163,8 @@ func (l *ledger) awaitReady(key Key, c *cache) {
 	here := object{c, Key{Namespace: key.Namespace}}
 	l.mu.Lock()
 	a, ok := l.accounts[key]
-	waits := ok && slices.ContainsFunc(a.debts, func(d *debt) bool { return d.kind == unreadyCache && d.object == here })
+	same := func(d *debt) bool { return d.kind == unreadyCache && d.object == here }
+	waits := ok && slices.ContainsFunc(a.debts, same)
 	l.mu.Unlock()
 	if !waits {
 		l.owe(&debt{owner: key, kind: unreadyCache, object: here})
@@ -231,13 +232,14 @@ func (l *ledger) reached(c *cache, namespace string) {
 // payReached pays what the latest progress of a partition has settled, and adds the keys to wake. The ledger's mu is
 // held.
 func (l *ledger) payReached(keys []wokenKey, p *partition) []wokenKey {
+	var few [4]*debt // so that most versions cost no allocation
 	at := p.progress()
-	return l.paySettled(keys, p.perhapsSettled(at), at)
+	return l.paySettled(keys, p.perhapsSettled(few[:0], at), at)
 }
 
-// paySettled pays those of the debts, all of one partition, that are settled, and adds the keys to wake. A debt may stay
-// open although the cache has reached its version: the store could not take the object, or the object is still to be
-// deleted. Then an event, a list or the prober settles it. The ledger's mu is held.
+// paySettled pays those of the debts, all of one partition, that are settled, and adds the keys to wake. A debt may
+// stay open although the cache has reached its version: the store could not take the object, or the object is still
+// to be deleted. Then an event, a list or the prober settles it. The ledger's mu is held.
 func (l *ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []wokenKey {
 	for _, d := range debts {
 		if d.partition == nil || !d.settled(at) {
@@ -251,9 +253,9 @@ func (l *ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []woken
 	return keys
 }
 
-// pay removes a debt, unless it has been removed before. at is the progress of its partition, and undone says that what
-// was written does not exist any more. If this was the key's last debt, pay adds the key to those to wake, provided that
-// it is parked, or must run because a write of its is undone. The ledger's mu is held.
+// pay removes a debt, unless it has been removed before. at is the progress of its partition, and undone says that
+// what was written does not exist any more. If this was the key's last debt, pay adds the key to those to wake,
+// provided that it is parked, or must run because a write of its is undone. The ledger's mu is held.
 func (l *ledger) pay(keys []wokenKey, d *debt, at progress, undone bool) []wokenKey {
 	if d.partition == nil {
 		return keys

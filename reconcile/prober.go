@@ -38,8 +38,8 @@ const (
 	// The pauses are random, about 1 s, 2 s, 4 s ... 30 s.
 	probePause, maxProbePause = 2 * time.Second, 30 * time.Second
 	quietTime                 = 2 * maxProbePause
-	// maxQuestions is how many objects one probe asks about. If the answers settle all of them and there are more debts,
-	// a new list settles the rest.
+	// maxQuestions is how many objects one probe asks about. If the answers settle all of them and there are more
+	// debts, a new list settles the rest.
 	maxQuestions = 10
 )
 
@@ -60,7 +60,7 @@ type trouble string
 const (
 	allQuiet       trouble = "Keys are no longer parked for long"
 	outcomesKnown  trouble = "The outcome of all writes is known"
-	outcomeUnclear trouble = "It is unknown whether writes have happened; the informer lists anew before their keys go on"
+	outcomeUnclear trouble = "It is unknown whether writes have happened; the informer lists anew and their keys wait"
 	listOverdue    trouble = "Keys are parked: the informer has not completed the list that it was asked for"
 	serverSilent   trouble = "Keys are parked: the server does not say what has become of their writes"
 	cacheBehind    trouble = "Keys are parked: the cache is behind their writes; its informer lists anew"
@@ -131,7 +131,8 @@ func (l *ledger) scanNow() {
 }
 
 // scan asks for the lists that are due. It returns the partitions in which a probe is due, what is to be logged, and
-// when the next scan is: zero if there is nothing to wait for. It drops the partitions that have no debts and are quiet.
+// when the next scan is: zero if there is nothing to wait for. It drops the partitions that have no debts and are
+// quiet.
 func (l *ledger) scan() (due []*partition, lines []logLine, next time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,8 +175,8 @@ func (l *ledger) scan() (due []*partition, lines []logLine, next time.Time) {
 	return due, lines, next
 }
 
-// relistUnknown makes the informer list anew for the writes of unknown outcome, unless that list is complete, or no debt
-// is open. The ledger's mu is held.
+// relistUnknown makes the informer list anew for the writes of unknown outcome, unless that list is complete, or no
+// debt is open. The ledger's mu is held.
 func (p *partition) relistUnknown(now time.Time) []logLine {
 	if p.byAge.Len() == 0 || p.progress().listed >= p.listWanted {
 		p.listRequested = p.listWanted

@@ -155,8 +155,8 @@ func guessTarget(address string) (t target) {
 // maxOptions is how much of a request's body dryRun reads, in bytes. DeleteOptions take a few hundred.
 const maxOptions = 64 << 10
 
-// dryRun reports whether a request is a dry run. The caller must send the request that it returns, since the body of the
-// given one may have been read. A body that cannot be read is not taken for a dry run.
+// dryRun reports whether a request is a dry run. The caller must send the request that it returns, since the body of
+// the given one may have been read. A body that cannot be read is not taken for a dry run.
 //
 // Options are in the query. A deletion may have them in its body instead, and then the server ignores the query.
 func dryRun(req *http.Request) (*http.Request, bool) {
@@ -171,8 +171,8 @@ func dryRun(req *http.Request) (*http.Request, bool) {
 	return req, whole && isDryDeletion(req.Header.Get("Content-Type"), body)
 }
 
-// peekBody reads the body of a request. It returns a request that has the same body, still unread; whole is false if the
-// body is longer than maxOptions or cannot be read.
+// peekBody reads the body of a request. It returns a request that has the same body, still unread; whole is false if
+// the body is longer than maxOptions or cannot be read.
 func peekBody(req *http.Request) (same *http.Request, body []byte, whole bool) {
 	from := req.Body
 	if req.GetBody != nil {

@@ -117,7 +117,8 @@ var protobufPrefix = []byte{'k', '8', 's', 0}
 func openProtobuf(body []byte) (unknown runtime.Unknown, err error) {
 	raw, ok := bytes.CutPrefix(body, protobufPrefix)
 	if !ok {
-		return unknown, fmt.Errorf("the body does not start with the prefix of Kubernetes' protobuf encoding, %q", protobufPrefix)
+		return unknown, fmt.Errorf("the body does not start with %q, as Kubernetes' protobuf encoding does",
+			protobufPrefix)
 	}
 	return unknown, unknown.Unmarshal(raw)
 }

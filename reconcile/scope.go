@@ -53,8 +53,8 @@ func (l *ledger) wrote(log klog.Logger, key Key, w write) {
 		}
 		if s.needsFields() {
 			l.once(c.Name()+" "+s.fieldSelector, func() {
-				log.Info("The answer to a write does not tell whether it matches the informer's field selector, so the "+
-					"key waits until the cache has passed the write's version, or the server has been asked",
+				log.Info("The answer to a write does not tell whether it matches the informer's field selector, so "+
+					"the key waits until the cache has passed the write's version, or the server has been asked",
 					"resource", w.resource, "informer", c.Name(), "fieldSelector", s.fieldSelector)
 			})
 		}
@@ -99,9 +99,9 @@ func (l *ledger) lostAnswer(log klog.Logger, key Key, t target) {
 	}
 }
 
-// targetOf reads the address of a write. If an informer of the controller follows the resource, followed is true and the
-// target exact; otherwise the target is a guess that is good enough for logs. What a user might expect to be tracked,
-// and is not, is logged once.
+// targetOf reads the address of a write. If an informer of the controller follows the resource, followed is true and
+// the target exact; otherwise the target is a guess that is good enough for logs. What a user might expect to be
+// tracked, and is not, is logged once.
 func (l *ledger) targetOf(log klog.Logger, address string) (t target, followed bool) {
 	requested := false
 	for _, c := range l.caches {
@@ -180,9 +180,9 @@ func (l *learner) learn(req *http.Request) {
 	}
 	s.target.namespace = namespace
 	if last := l.scopes[namespace]; last != nil {
-		same := last.target == s.target && last.labelSelector == s.labelSelector && last.fieldSelector == s.fieldSelector
-		if same || query.Get("limit") == "1" { // a list of one object only asks for the server's version
-			return
+		selectors := last.labelSelector == s.labelSelector && last.fieldSelector == s.fieldSelector
+		if last.target == s.target && selectors || query.Get("limit") == "1" {
+			return // nothing new; a list of one object only asks for the server's version
 		}
 	}
 	var err error

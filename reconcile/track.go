@@ -11,15 +11,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TrackWrites makes controllers consistent with their own writes. It takes one line, on the rest.Config that all clients
-// are made from:
+// TrackWrites makes controllers consistent with their own writes. It takes one line, on the rest.Config that all
+// clients are made from:
 //
 //	config.Wrap(reconcile.TrackWrites)
 //
 // From then on every create, update, patch, apply and delete that a Reconcile makes with its ctx, through any kind of
-// client, is recorded for the key, and the key is not reconciled again before the informers of its controller have seen
-// the write. Without it, a controller creates a pod, is called again a millisecond later because of an unrelated change,
-// finds no pod in the cache and creates a second one. The package's doc has a picture of all of this.
+// client, is recorded for the key, and the key is not reconciled again before the informers of its controller have
+// seen the write. Without it, a controller creates a pod, is called again a millisecond later because of an unrelated
+// change, finds no pod in the cache and creates a second one. The package's doc has a picture of all of this.
 //
 // A write is waited for in each informer of the controller that may see it. The answer to the write tells the object's
 // namespace, labels and UID; the informer's own requests tell what it selects. That is why the informers' clients need
@@ -30,14 +30,15 @@ import (
 // something else than the object: binding, eviction, scale and token. For clients that have no transport to wrap there
 // are [Wrote] and [Deleted].
 //
-// A lost answer (a timeout, a broken connection, a 5xx) leaves open whether the write has happened. TrackWrites assumes
-// neither: the informers of that resource list anew, once, and then the key runs. A write that the server carries out
-// even later than that cannot be detected, so an object that must not exist twice needs a name that is not generated:
-// see [github.com/thermostat-go/thermostat/reconcile/objects.CreateOwned]. These outcomes prove that nothing was written, and leave nothing open: a 4xx, unless it ends
-// the deletion of a whole collection; an answer that says that an admission webhook has failed or denied the request,
-// unless the request is a deletion; an error from before there was a connection; and an error of a transport below that
-// has not sent the request and says so with a method NotSent() bool, as the error of leaderelection's Fence does.
-// TrackWrites and Fence may wrap a transport in either order.
+// A lost answer (a timeout, a broken connection, a 5xx) leaves open whether the write has happened. TrackWrites
+// assumes neither: the informers of that resource list anew, once, and then the key runs. A write that the server
+// carries out even later than that cannot be detected, so an object that must not exist twice needs a name that is
+// not generated: see [github.com/thermostat-go/thermostat/reconcile/objects.CreateOwned]. These outcomes prove that
+// nothing was written, and leave nothing open: a 4xx, unless it ends the deletion of a whole collection; an answer
+// that says that an admission webhook has failed or denied the request, unless the request is a deletion; an error
+// from before there was a connection; and an error of a transport below that has not sent the request and says so
+// with a method NotSent() bool, as the error of leaderelection's Fence does. TrackWrites and Fence may wrap a
+// transport in either order.
 func TrackWrites(next http.RoundTripper) http.RoundTripper { return &tracker{next} }
 
 // tracker sends a request, and records what its answer says in the ledger of the run whose ctx the request carries.
