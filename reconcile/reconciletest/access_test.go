@@ -74,9 +74,8 @@ var accessCorpus = []step{
 	raw("GET", "nodes", "", "application/json", ""), get("nodes/x"), get("pods"), get("api/v1/configmaps"),
 }
 
-// TestAccessAsOnARealServer sends the same requests of the same service account, under the same roles, to both servers.
-func TestAccessAsOnARealServer(t *testing.T) {
-	cluster := testcluster.Shared(t)
+// compareAccess sends the same requests of the same service account, under the same roles, to both servers.
+func compareAccess(t *testing.T, cluster *testcluster.Cluster) {
 	namespace := cluster.Namespace(t)
 	objects, err := testcluster.Decode(rolesOf(namespace))
 	require.NoError(t, err)

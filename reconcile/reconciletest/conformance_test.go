@@ -31,7 +31,9 @@ import (
 // what watches bring. The first part is about what the garbage collector does, among others; for the others there are
 // no controllers on the real server, since there are none in memory.
 func TestConformance(t *testing.T) {
-	cluster := testcluster.New(t, testcluster.Options{DisableNode: true}) // a node would act on the pods
+	// A node would act on the pods, and the controller of ReplicaSets on their status.
+	cluster := testcluster.New(t, testcluster.Options{DisableNode: true,
+		Controllers: []string{"*", "-replicaset-controller"}})
 	defineCustomResources(t, cluster.Config())
 	written, agreement := newAgreement(), newAgreement()
 	compare := func(t *testing.T, c conversation, namespace string, p player, collectAfter time.Duration) {
@@ -54,6 +56,7 @@ func TestConformance(t *testing.T) {
 			})
 		}
 	})
+	t.Run("access", func(t *testing.T) { compareAccess(t, cluster) })
 	namespaces := make(map[string]string) // a pod needs a service account, which a controller makes
 	for _, c := range kindsCorpus {
 		namespaces[c.name] = cluster.Namespace(t)

@@ -30,7 +30,7 @@ type handler struct{ *Link }
 
 func (l handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	req.URL.Scheme, req.URL.Host = "http", req.Host
-	resp, err := transport{l.Link}.RoundTrip(req)
+	resp, err := transport(l).RoundTrip(req)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
