@@ -215,68 +215,83 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-	}
-	counter := func(d *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
-	}
 	// Copied, because their methods are not called with a lock held.
 	c.mu.Lock()
 	controllers, informers, handlers, electors := c.controllers, c.informers, c.handlers, c.electors
 	c.mu.Unlock()
 
+	out := sink(ch)
 	for _, ctl := range controllers {
-		s := ctl.stats()
-		q := s.Queue
-		gauge(depth, float64(q.Ready), ctl.name)
-		counter(adds, float64(q.Adds), ctl.name)
-		counter(retries, float64(q.Retries), ctl.name)
-		gauge(unfinished, q.UnfinishedSum.Seconds(), ctl.name)
-		gauge(longest, q.LongestActive.Seconds(), ctl.name)
-		gauge(oldest, q.OldestReady.Seconds(), ctl.name)
-		gauge(delayed, float64(q.Delayed), ctl.name)
-		gauge(failing, float64(q.Failing), ctl.name)
-		gauge(workers, float64(s.Workers), ctl.name)
-		gauge(parked, float64(s.Parked), ctl.name)
-		gauge(parkedMost, s.LongestParked.Seconds(), ctl.name)
-		gauge(hotKeys, float64(s.HotKeys), ctl.name)
-		counter(hotLoops, float64(s.HotLoops), ctl.name)
-		gauge(stuck, float64(s.Stuck), ctl.name)
+		out.controller(ctl.name, ctl.stats())
 	}
 	for _, inf := range informers {
-		h := inf.Health()
-		gauge(objects, float64(inf.Len()), inf.Name())
-		gauge(state, 1, inf.Name(), string(h.State))
-		notLive := 0.0
-		if h.State != informer.Live {
-			notLive = time.Since(h.Since).Seconds()
-		}
-		gauge(stale, notLive, inf.Name())
-		counter(rewinds, float64(h.Rewinds), inf.Name())
-		if !h.LastProgress.IsZero() {
-			gauge(progress, float64(h.LastProgress.UnixMilli())/1000, inf.Name())
-		}
-		counter(lists, float64(h.Lists), inf.Name())
-		gauge(rejected, float64(h.Rejected), inf.Name())
+		out.informer(inf.Name(), inf.Len(), inf.Health())
 	}
 	for _, h := range handlers {
-		gauge(pending, float64(h.registration.Pending()), h.informer, h.name)
-		counter(merged, float64(h.registration.Merged()), h.informer, h.name)
+		out.gauge(pending, float64(h.registration.Pending()), h.informer, h.name)
+		out.counter(merged, float64(h.registration.Merged()), h.informer, h.name)
 	}
 	for _, e := range electors {
-		s := e.stats()
-		leading := 0.0
-		if s.Leading {
-			leading = 1
-		}
-		gauge(master, leading, e.name)
-		gauge(remaining, s.Remaining.Seconds(), e.name)
-		counter(tenures, float64(s.Tenures), e.name)
-		counter(losses, float64(s.Losses), e.name)
-		counter(renewalFailures, float64(s.RenewalFailures), e.name)
+		out.elector(e.name, e.stats())
 	}
 	for _, v := range c.vecs() {
 		v.Collect(ch)
 	}
+}
+
+// A sink takes the metrics of a scrape.
+type sink chan<- prometheus.Metric
+
+func (out sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+}
+
+func (out sink) counter(d *prometheus.Desc, value float64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
+}
+
+func (out sink) controller(name string, s reconcile.Stats) {
+	q := s.Queue
+	out.gauge(depth, float64(q.Ready), name)
+	out.counter(adds, float64(q.Adds), name)
+	out.counter(retries, float64(q.Retries), name)
+	out.gauge(unfinished, q.UnfinishedSum.Seconds(), name)
+	out.gauge(longest, q.LongestActive.Seconds(), name)
+	out.gauge(oldest, q.OldestReady.Seconds(), name)
+	out.gauge(delayed, float64(q.Delayed), name)
+	out.gauge(failing, float64(q.Failing), name)
+	out.gauge(workers, float64(s.Workers), name)
+	out.gauge(parked, float64(s.Parked), name)
+	out.gauge(parkedMost, s.LongestParked.Seconds(), name)
+	out.gauge(hotKeys, float64(s.HotKeys), name)
+	out.counter(hotLoops, float64(s.HotLoops), name)
+	out.gauge(stuck, float64(s.Stuck), name)
+}
+
+func (out sink) informer(name string, length int, h informer.Health) {
+	out.gauge(objects, float64(length), name)
+	out.gauge(state, 1, name, string(h.State))
+	notLive := 0.0
+	if h.State != informer.Live {
+		notLive = time.Since(h.Since).Seconds()
+	}
+	out.gauge(stale, notLive, name)
+	out.counter(rewinds, float64(h.Rewinds), name)
+	if !h.LastProgress.IsZero() {
+		out.gauge(progress, float64(h.LastProgress.UnixMilli())/1000, name)
+	}
+	out.counter(lists, float64(h.Lists), name)
+	out.gauge(rejected, float64(h.Rejected), name)
+}
+
+func (out sink) elector(name string, s leaderelection.Stats) {
+	leading := 0.0
+	if s.Leading {
+		leading = 1
+	}
+	out.gauge(master, leading, name)
+	out.gauge(remaining, s.Remaining.Seconds(), name)
+	out.counter(tenures, float64(s.Tenures), name)
+	out.counter(losses, float64(s.Losses), name)
+	out.counter(renewalFailures, float64(s.RenewalFailures), name)
 }
