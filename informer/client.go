@@ -51,10 +51,19 @@ func cannotStream(client any) bool {
 
 // source is a Client whose list type has been forgotten: what follows looks at objects only.
 type source interface {
-	// list asks for a list, or a page of one, and returns once the server has begun to answer.
-	list(context.Context, metav1.ListOptions) (page, error)
+	// list requests a list, or a page of one, and returns once the response has begun.
+	list(context.Context, metav1.ListOptions) (response, error)
 	watch(context.Context, metav1.ListOptions) (stream, error)
 	streams() bool // unless it is known that it cannot stream a list
+}
+
+// response is the response to a list request, which has begun.
+type response struct {
+	// each calls visit with some of the objects at a time, in order, until visit returns an error; each returns that
+	// error. visit may keep the objects, but not the slice. The ListMeta is nil as long as it is not known. each is
+	// called once.
+	each func(visit func(*metav1.ListMeta, []wire.Event) error) (metav1.ListMeta, error)
+	stop func() // ends the response, and waits for its end
 }
 
 // stream is a watch that has been answered. What it brings comes from one of the two channels; the other is nil.
@@ -94,14 +103,14 @@ type plainSource[L runtime.Object] struct {
 
 func (s plainSource[L]) streams() bool { return !s.unstreamed }
 
-func (s plainSource[L]) list(ctx context.Context, opts metav1.ListOptions) (page, error) {
+func (s plainSource[L]) list(ctx context.Context, opts metav1.ListOptions) (response, error) {
 	l, err := s.client.List(ctx, opts)
 	if err != nil {
-		return page{}, discreetList(err)
+		return response{}, discreetList(err)
 	}
 	list, err := meta.ListAccessor(l)
 	if err != nil || kube.IsNil(l) {
-		return page{}, fmt.Errorf("%w: a %T is no list", wire.ErrViolation, l)
+		return response{}, fmt.Errorf("%w: a %T is no list", wire.ErrViolation, l)
 	}
 	head := metav1.ListMeta{ResourceVersion: list.GetResourceVersion(), Continue: list.GetContinue()}
 	each := func(visit func(*metav1.ListMeta, []wire.Event) error) (metav1.ListMeta, error) {
@@ -111,7 +120,7 @@ func (s plainSource[L]) list(ctx context.Context, opts metav1.ListOptions) (page
 			return visit(&head, one)
 		})
 	}
-	return page{each: each, stop: func() {}}, nil
+	return response{each: each, stop: func() {}}, nil
 }
 
 func (s plainSource[L]) watch(ctx context.Context, opts metav1.ListOptions) (stream, error) {

@@ -12,35 +12,34 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// Gate lets nothing through to a server that has asked to be left alone. One refusal, a 429 or 503 with Retry-After,
-// holds back whatever else goes to that host through the same Gate: every informer, and the requests of the workers,
-// too.
+// Gate holds requests back from a server that has asked for a pause. One refusal, a 429 or 503 with Retry-After, holds
+// back all requests to that host that go through the same Gate: those of every informer, and those of the workers, too.
 //
 //	var gate informer.Gate
 //	config.Wrap(gate.Wrap) // before clients are made from it
 //
-// Each request that is held back goes on by itself at a moment of its own, within half as much time again after what
-// the server asked for, at most 5 minutes, so that they do not all come back at once. If the context of a request ends
-// before, the request fails with its cause. What is under way, a watch for one, is left alone. Informers do not count
-// the time at the gate as the server's silence; the Timeout of a rest.Config does.
+// After the pause, at most 5 minutes, the requests go on at random moments within half as much time again, so that they
+// do not all come back at once. If the context of a request ends before that, the request fails with the context's
+// cause, and the error has a method NotSent() bool that returns true. Requests that the server has answered already,
+// such as watches, go on. Informers do not count the time at the Gate as the server's silence; the Timeout of a
+// rest.Config does.
 //
-// An elector is not to be held back: package leaderelection makes a transport of its own, from a configuration without
+// An elector must not be held back: package leaderelection makes a transport of its own, from a configuration without
 // the Gate's wrapper.
 //
 // The zero value lets everything through. Safe for concurrent use; it must not be copied after first use.
 type Gate struct {
-	mu sync.Mutex
-	// Guarded by mu: for each host that has asked for it, until when it is left alone, and the time after that within
-	// which requests go on.
-	closed map[string]closure
+	mu     sync.Mutex
+	closed map[string]closure // guarded by mu; by host
 }
 
+// closure is a pause that a host has asked for. Requests go on within spread after its end.
 type closure struct {
 	until  time.Time
 	spread time.Duration
 }
 
-// Wrap returns a RoundTripper that goes to next through the gate.
+// Wrap returns a RoundTripper that holds requests back as the Gate says, and then passes them on to next.
 func (g *Gate) Wrap(next http.RoundTripper) http.RoundTripper { return &gated{gate: g, next: next} }
 
 type gated struct {
@@ -72,12 +71,12 @@ func (g *Gate) pass(ctx context.Context, host string) error {
 	if wait == 0 {
 		return nil
 	}
-	if p, ok := ctx.Value(patienceKey{}).(patience); ok {
-		p.Stop()
-		defer p.Reset(p.limit)
+	if t, ok := ctx.Value(answerTimerKey{}).(answerTimer); ok {
+		t.Stop()
+		defer t.Reset(t.limit)
 	}
 	defer rests(ctx)()
-	for ; wait > 0; wait = g.wait(host) { // somebody who went before may have been refused again
+	for ; wait > 0; wait = g.wait(host) { // the server may have refused a request that went before
 		if !lifecycle.Sleep(ctx, wait) {
 			return &notSent{context.Cause(ctx)}
 		}
@@ -85,18 +84,18 @@ func (g *Gate) pass(ctx context.Context, host string) error {
 	return nil
 }
 
-// notSent is the error of a request that a Gate has kept until its context ended.
+// notSent is the error of a request whose context ended at the Gate.
 type notSent struct{ cause error }
 
 func (e *notSent) Error() string {
-	return fmt.Sprintf("the server has asked to be left alone: %v", e.cause)
+	return fmt.Sprintf("the server has asked for a pause: %v", e.cause)
 }
 func (e *notSent) Unwrap() error { return e.cause }
 
-// NotSent says that the server has not seen the request, to whoever has to know whether a write may have happened.
+// NotSent reports that the server has not seen the request, so that the caller knows that no write has happened.
 func (e *notSent) NotSent() bool { return true }
 
-// wait returns how long a request has to wait; zero: not at all.
+// wait returns how long a request has to wait from now.
 func (g *Gate) wait(host string) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,15 +103,15 @@ func (g *Gate) wait(host string) time.Duration {
 	if !closed {
 		return 0
 	}
-	left := time.Until(c.until)
-	if left <= 0 {
+	wait := time.Until(c.until)
+	if wait <= 0 {
 		delete(g.closed, host)
 		return 0
 	}
-	return left + rand.N(c.spread)
+	return wait + rand.N(c.spread)
 }
 
-// close closes the gate for as long as the server has asked for, in the words of its Retry-After header.
+// close holds requests back for as long as a Retry-After header says.
 func (g *Gate) close(host, retryAfter string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -129,16 +128,15 @@ func (g *Gate) close(host, retryAfter string) {
 	}
 }
 
-// patience is a timer that ends a request which has not been answered within limit. A Gate stops it while it keeps the
-// request.
-type patience struct {
+// answerTimer ends a request that has not been answered within limit. A Gate stops it while it holds the request back.
+type answerTimer struct {
 	*time.Timer
 	limit time.Duration
 }
 
-type patienceKey struct{}
+type answerTimerKey struct{}
 
-// withPatience lets a Gate know of the patience that a request with ctx has.
-func withPatience(ctx context.Context, timer *time.Timer, limit time.Duration) context.Context {
-	return context.WithValue(ctx, patienceKey{}, patience{timer, limit})
+// withAnswerTimer shows a Gate the timer of the request with ctx.
+func withAnswerTimer(ctx context.Context, timer *time.Timer, limit time.Duration) context.Context {
+	return context.WithValue(ctx, answerTimerKey{}, answerTimer{timer, limit})
 }

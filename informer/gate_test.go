@@ -92,7 +92,7 @@ func TestTheGateHoldsEverybodyBack(t *testing.T) {
 		}
 		impatient, cancel := context.WithTimeoutCause(t.Context(), time.Second, errPicky)
 		defer cancel()
-		require.ErrorContains(t, get(impatient, "http://one/"), "asked to be left alone")
+		require.ErrorContains(t, get(impatient, "http://one/"), "asked for a pause")
 		require.Equal(t, time.Second, time.Since(began), "the context ends the wait")
 		wg.Wait()
 		mu.Lock()

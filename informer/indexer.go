@@ -68,20 +68,16 @@ func (x *indexer[T]) item(row store.Row) item[T] {
 		size: f.weight.size(), value: x.Value(row)}
 }
 
-// has reports whether an object of that key is held.
-func (x *indexer[T]) has(key Key) bool {
+// stored returns what the store has of a key.
+func (x *indexer[T]) stored(key Key) (s stored) {
 	x.RLock()
 	defer x.RUnlock()
-	_, held := x.Find(key)
-	return held
-}
-
-// holds reports whether the object of that key is held in that version.
-func (x *indexer[T]) holds(key Key, resourceVersion string) bool {
-	x.RLock()
-	defer x.RUnlock()
+	_, s.rejected = x.invalid[key]
 	row, held := x.Find(key)
-	return held && x.Facts(row).resourceVersion == resourceVersion
+	if s.held = held; held {
+		s.resourceVersion = x.Facts(row).resourceVersion
+	}
+	return s
 }
 
 // putLocked stores an item whose value was planned. Only the writer calls it.

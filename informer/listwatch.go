@@ -18,35 +18,34 @@ import (
 //	reflector -> DeltaFIFO --+--> store -> handlers
 //	reflector -> DeltaFIFO --+
 //
-// Each object belongs to one list-watch, which the namespace in its key tells. So list-watches have nothing to do with
-// each other: each lists, falls behind, is refused and goes back in time alone, and what a list of one list-watch does
-// not contain is removed from its own part of the store.
+// The namespace of an object's key says to which list-watch it belongs. So list-watches do not affect each other: each
+// lists, falls behind, is refused and goes back in time alone, and the end of a list removes only objects of its own.
 type listWatch[T any] struct {
 	namespace string // NamespaceAll: it is the only list-watch, and has every object
 	reflector *reflector[T]
 	fifo      *deltaFIFO[T]
 	health    *listWatchHealth
 	reached   milestone
+	// restart ends the present run of the reflector; another one follows.
+	restart atomic.Pointer[context.CancelFunc]
 
-	// rewound is the epoch from which on versions count, see batch, and swept that of the latest list that was swept
-	// after. Only the goroutine that feeds the store knows them.
+	// These belong to the goroutine that feeds the store: the epoch from which on versions count, see batch, and that
+	// of the latest list that was swept after.
 	rewound, swept uint64
-	// stop ends the list-watch; nil before it runs. Held with the writer token, as are the next three.
-	stop context.CancelFunc
-	// left is true once the list-watch is no longer one of the informer's: nothing of it may come into the store.
-	left bool
-	// due is the number from which on lists ask for what is wanted now. The list-watch is complete once the store holds
-	// one of them.
+
+	// The rest is used with the writer token held.
+
+	stop context.CancelFunc // ends the list-watch; nil before it runs
+	left bool               // it has left the scope: nothing of it may come into the store
+	// due is the number of the first list with the present selectors. The list-watch is complete once the store holds
+	// that list or a later one.
 	due uint64
 	// touched holds the keys of all that has come in since a comparison with the server began; nil while there is none.
 	// See verify.
 	touched map[Key]struct{}
-
-	// restart ends the present run of the reflector, which is followed by another one.
-	restart atomic.Pointer[context.CancelFunc]
 }
 
-// newListWatch makes a list-watch, which costs nothing before it runs.
+// newListWatch makes a list-watch. It has no goroutines before start.
 func (inf *SharedIndexInformer[T]) newListWatch(namespace string, from source,
 	selector metav1.ListOptions) *listWatch[T] {
 	l := &listWatch[T]{
@@ -55,14 +54,13 @@ func (inf *SharedIndexInformer[T]) newListWatch(namespace string, from source,
 		health:    newListWatchHealth(inf.health, namespace),
 	}
 	l.reflector = &reflector[T]{
-		source: from, namespace: namespace, pageSize: inf.pageSize, decode: inf.decode, fifo: l.fifo, store: inf.store,
-		exits: &inf.exits, health: l.health,
-		asked: make(chan error, 1),
+		source: from, namespace: namespace, pageSize: inf.pageSize, decode: inf.decode, fifo: l.fifo,
+		stored: inf.store.stored, exits: &inf.exits, health: l.health, relistWanted: make(chan error, 1),
 	}
 	if !inf.disableWatchList && !inf.health.plain.Load() && from.streams() {
 		l.reflector.streamsLeft = streamTries
 	}
-	l.ask(selector)
+	l.listAnew(selector)
 	return l
 }
 
@@ -93,12 +91,12 @@ func (l *listWatch[T]) run(ctx context.Context) {
 	}
 }
 
-// ask lets the list-watch begin anew, with other selectors. The caller holds the writer token, unless nobody else knows
-// the list-watch.
+// listAnew lets the list-watch begin again, with these selectors. The caller holds the writer token, or is the only one
+// that knows the list-watch.
 //
-// A list that is due takes its number, and then reads what is wanted, after that was written here: whatever was under
-// way, it asks for the right thing.
-func (l *listWatch[T]) ask(selector metav1.ListOptions) {
+// A list takes its number first and reads its selectors then, and this writes the selectors first and reads the number
+// then. So a list with the number due, or a higher one, has these selectors.
+func (l *listWatch[T]) listAnew(selector metav1.ListOptions) {
 	l.reflector.wanted.Store(&selector)
 	l.due = uint64(l.health.lists.Load()) + 1
 	l.health.listed(0)
@@ -124,9 +122,10 @@ type followed[T any] struct {
 	synced chan struct{}
 }
 
-// in returns the list-watches that a namespace stands for in the methods that take one: all of them, its own, or none.
+// in returns the list-watches that a namespace stands for as an argument: all of them, its own, or none.
 func (c *followed[T]) in(namespace string) []*listWatch[T] {
-	if namespace == metav1.NamespaceAll || len(c.listWatches) == 1 && c.listWatches[0].namespace == metav1.NamespaceAll {
+	whole := len(c.listWatches) == 1 && c.listWatches[0].namespace == metav1.NamespaceAll
+	if namespace == metav1.NamespaceAll || whole {
 		return c.listWatches
 	}
 	i, found := slices.BinarySearchFunc(c.listWatches, namespace,
@@ -137,7 +136,7 @@ func (c *followed[T]) in(namespace string) []*listWatch[T] {
 	return c.listWatches[i : i+1]
 }
 
-// listWatch returns the list-watch that has the objects of a namespace, or nil if that is out of scope.
+// listWatch returns the list-watch of the objects of a namespace, or nil if the namespace is out of scope.
 func (c *followed[T]) listWatch(namespace string) *listWatch[T] {
 	if listWatches := c.in(namespace); len(listWatches) == 1 && listWatches[0].has(Key{Namespace: namespace}) {
 		return listWatches[0]
@@ -155,14 +154,12 @@ func incomplete[T any](listWatches []*listWatch[T]) (missing []*listWatch[T]) {
 	return missing
 }
 
-// milestone is the version that a list-watch's part of the store has reached: that of the list or bookmark or object
-// that was applied last.
+// milestone is the version that a list-watch's part of the store has reached: that of the list, bookmark or object that
+// was applied last.
 type milestone struct {
-	mu sync.Mutex
-	// Guarded by mu. resourceVersion is empty as long as the list-watch is not complete. moved is closed, and
-	// forgotten, when it changes or the list-watch leaves; nil while nobody waits for that.
-	resourceVersion string
-	moved           chan struct{}
+	mu              sync.Mutex
+	resourceVersion string        // guarded by mu; empty while the list-watch is not complete
+	moved           chan struct{} // guarded by mu; closed when resourceVersion changes; nil while nothing waits for it
 }
 
 func (m *milestone) get() string {

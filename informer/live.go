@@ -85,7 +85,7 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 				a.Object = a.Object.DeepCopyObject() // it may have parts in common with objects in the cache: see REST
 			}
 			// The key is compared, for the server may not know the selector.
-			if it, decoding := l.reflector.open(a); it.key == key {
+			if it, decoding := l.reflector.itemOf(a); it.key == key {
 				found, exists, invalid = it, true, decoding
 			}
 		}
@@ -94,7 +94,7 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 	// Apart: who asks must not be ended by an object of his.
 	if panicked := lifecycle.Apart(func() {
 		_,
-			err = l.reflector.page(ctx, opts, pageTimeout, visit)
+			err = l.reflector.fetch(ctx, opts, listTimeout, visit)
 	}); panicked != nil {
 		err = fmt.Errorf("a method of an object: %w", panicked)
 	}
@@ -211,7 +211,7 @@ func (v *verifier[T]) list(ctx context.Context) (map[Key]Version, error) {
 	opts.ResourceVersion, opts.ResourceVersionMatch = at, metav1.ResourceVersionMatchExact
 	listed := make(map[Key]Version)
 	for {
-		list, err := v.l.reflector.page(ctx, opts, pageTimeout, func(_ *metav1.ListMeta, arrived []wire.Event) error {
+		list, err := v.l.reflector.fetch(ctx, opts, listTimeout, func(_ *metav1.ListMeta, arrived []wire.Event) error {
 			for _, a := range arrived {
 				object, err := meta.Accessor(a.Object)
 				if err != nil {

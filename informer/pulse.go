@@ -55,7 +55,7 @@ func rests(ctx context.Context) (on func()) {
 	return func() { p.does(asking) }
 }
 
-// A goroutine that has done the same thing for stuckAfter is stuck. Requests are given up before, see pageTimeout.
+// A goroutine that has done the same thing for stuckAfter is stuck. Requests are given up before, see listTimeout.
 const stuckEvery, stuckAfter = time.Minute, 3 * time.Minute
 
 var errStuck = errors.New("the cache stands still")

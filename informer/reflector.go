@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// With this many doubts a plain list has the last word: see [reflector.goesBack].
+	// After this many doubts a plain list decides: see [reflector.goesBack].
 	maxDoubts = 3
-	// With this many watches in a row that ended soon, and brought nothing, the cache follows nobody.
+	// After this many watches in a row that ended soon and brought nothing, the cache is Stale.
 	maxBarren = 3
-	// So often in a row, which takes about half a minute, a server that fails when it is asked for its version is asked
-	// before each watch: see [reflector.ask].
+	// After this many failures in a row to learn the server's version, which take about half a minute, the watch goes
+	// on without it: see [reflector.checkVersion].
 	maxUnanswered = 10
 )
 
@@ -34,77 +34,77 @@ var (
 	errWentBack   = fmt.Errorf("%w: its version went back", wire.ErrViolation)
 )
 
-// reflector keeps a DeltaFIFO fed with what happens to one resource. It is in one of two states, each with a wait
-// before it is tried again:
+// reflector feeds a DeltaFIFO with what happens to one resource. It is in one of two states. After a failure it waits
+// before it tries again.
 //
 //	listing ---- the list is complete ----> watching <--+
 //	   ^                                     |  |       |
 //	   +--- 410 Gone, protocol violation ----+  +-------+ any other end of the watch: resume at resourceVersion
 //
 // A streamed list (the WatchList protocol, KEP-3157) is both at once: a watch that begins with the objects that exist
-// and goes on with what happens to them. A plain list, paged, is used where the server does not stream.
-//
-// Every field that changes belongs to the goroutine of run, or to the one that lists or watches for it, which user code
-// may end.
+// and goes on with what happens to them. A plain list, in pages, is used where the server does not stream.
 type reflector[T any] struct {
+	// These are set before run and do not change.
 	source    source
-	namespace string // of all its objects; NamespaceAll: they may be of any, or of none
+	namespace string // of all its objects; NamespaceAll: of any namespace, or of none
 	pageSize  int64
 	decode    decoder[T]
 	fifo      *deltaFIFO[T]
-	store     *indexer[T]
-	exits     *lifecycle.Exits
-	health    *listWatchHealth
-	pulse     pulse
+	stored    func(Key) stored // what the store has of a key; the reflector sees no more of the store
 	log       klog.Logger
 
-	// wanted is what the next list will ask for, and selector what the latest asked for, as do the watches after it.
-	// Only their selectors are set.
-	wanted   atomic.Pointer[metav1.ListOptions]
-	selector metav1.ListOptions
+	// These are safe for concurrent use.
+	exits  *lifecycle.Exits
+	health *listWatchHealth
+	pulse  pulse
+	wanted atomic.Pointer[metav1.ListOptions] // the selectors of the next list; nothing else is set
+	// relistWanted holds a token, which is a doubt or nil, while a list is asked for: see [SharedIndexInformer.Relist].
+	relistWanted chan error
 
-	quarantine quarantine
+	// The rest belongs to the goroutine of run, and to those that list or watch for it while it waits.
+
 	// resourceVersion is where the watch resumes. Empty is the state listing, else watching.
 	resourceVersion string
-	// epoch numbers the lists; see deltaFIFO. completed is that of the latest one that was complete.
+	selector        metav1.ListOptions // the selectors of the latest list, and so of the watches after it
+	// epoch is the number of the latest list, see deltaFIFO; completed that of the latest complete one. synced is true
+	// once a list is complete.
 	epoch, completed uint64
-	// streamsLeft is how many streamed lists may still fail where a plain one does not, before plain ones are used for
-	// good.
+	synced           bool
+	quarantine       quarantine
+	held             heldBack // empty unless a list is being streamed
+	// nameless is true once the present list had an object without a readable name, which may be any object of the
+	// store. While the store keeps objects for that reason, namelessTimer fires when it is time for another list.
+	nameless      bool
+	namelessTimer *time.Timer
+
+	// streamsLeft is how many streamed lists may still fail where a plain one succeeds. At zero, all lists are plain.
 	streamsLeft int
-	// synced is true once a list has been completed.
-	synced bool
-	// newest is the highest version that the store has been told of. doubts grows while the server seems not to have
-	// reached it: see [reflector.goesBack].
+	// newest is the highest version that the store has been told of. doubts counts the failures which suggest that the
+	// server has not reached it: see [reflector.goesBack].
 	newest string
 	doubts int
-	// held is empty unless a list is being streamed.
-	held heldBack
+	// lost is true unless the latest watch ended when the server was asked to end it. If it is lost, the next watch may
+	// reach another server, or the same one after a restore.
+	lost bool
 	// garbledAt is the version after which the watch brought something that could not be decoded.
 	garbledAt string
-	// lost is true unless the latest watch ended when it was asked to: what answers the next one may be another server,
-	// or the same one after a restore.
-	lost bool
-	// barren counts the watches in a row that ended soon, and brought nothing.
-	barren int
-	// unanswered counts how often in a row the server has failed when it was asked for its version.
-	unanswered int
-	// unversioned is true once a list held an object without a resourceVersion, or an event did before anything was
-	// versioned. No real server does that, but the fake clientset of client-go does: its events have none, either, so
-	// they are taken as they come, and a watch that has ended cannot be resumed.
-	unversioned bool
-	// versioned is true once anything that a list held or a watch brought had a resourceVersion, which tells a real
-	// server from a fake one. The version of a list itself does not: the fake clientset makes one up.
-	versioned bool
-	// nameless is true once the present list had an object whose name could not be read: any of those that the store
-	// holds may be meant. Then again fires when it is time for another list, if the store keeps objects for that
-	// reason.
-	nameless bool
-	again    *time.Timer
+	// barren counts the watches in a row that ended soon and brought nothing, and unanswered the failures in a row of
+	// [reflector.checkVersion].
+	barren, unanswered int
+	// versioned is true once an object of a list or watch had a resourceVersion. (The version of a list does not count:
+	// the fake clientset of client-go makes one up.) unversioned is true once an object of a list had none, or an
+	// object of a watch before anything was versioned. Only a fake sends such objects: the reflector takes its events
+	// as they come, and cannot resume its watches.
+	versioned, unversioned bool
 
-	reconnect, relist, unread lifecycle.Backoff
+	reconnect, relist, namelessPace lifecycle.Backoff
+}
 
-	// asked holds a token, and a doubt or nil, while somebody wants a list: see [SharedIndexInformer.Relist].
-	asked chan error
+// stored is what the store has of a key.
+type stored struct {
+	held            bool
+	resourceVersion string // of the object that is held
+	rejected        bool   // its present state could not be taken
 }
 
 // run begins with a list, and returns when ctx has ended. It may be called again then.
@@ -113,10 +113,10 @@ func (r *reflector[T]) run(ctx context.Context) {
 	r.health.enter(Listing, nil)
 	r.reconnect = lifecycle.Backoff{Base: 50 * time.Millisecond, Cap: 30 * time.Second}
 	r.relist = lifecycle.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second, Costly: true}
-	r.unread = lifecycle.Backoff{Base: 10 * time.Second, Cap: lastRetry}
-	r.again = time.NewTimer(0)
-	defer r.again.Stop()
-	r.again.Stop()
+	r.namelessPace = lifecycle.Backoff{Base: 10 * time.Second, Cap: lastRetry}
+	r.namelessTimer = time.NewTimer(0)
+	defer r.namelessTimer.Stop()
+	r.namelessTimer.Stop()
 	defer r.pulse.does(resting)
 	ctx = context.WithValue(ctx, pulseKey{}, &r.pulse)
 	r.quarantine = newQuarantine()
@@ -124,7 +124,7 @@ func (r *reflector[T]) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		r.pulse.does(asking)
 		var err error
-		// The methods of the client and of its objects are user code. No lock is held where they are called.
+		// The methods of the client and of its objects are user code. No lock is held while they run.
 		panicked := lifecycle.Apart(func() { err = r.listOrWatch(ctx) })
 		if panicked != nil {
 			err = fmt.Errorf("a method of the client or of an object, or Options.Transform: %w", panicked)
@@ -138,11 +138,11 @@ func (r *reflector[T]) run(ctx context.Context) {
 	}
 }
 
-// pause waits before the next try. A list that is asked for meanwhile ends the wait, once its minimum is over.
+// pause waits before the next try. Relist ends the wait once its minimum is over.
 func (r *reflector[T]) pause(ctx context.Context, wait lifecycle.Delay) {
 	r.pulse.does(resting)
-	if doubt, woken := lifecycle.Pause(ctx, wait, r.asked); woken {
-		r.askedTo(doubt)
+	if doubt, woken := lifecycle.Pause(ctx, wait, r.relistWanted); woken {
+		r.relistNow(doubt)
 	}
 	r.pulse.does(asking)
 }
@@ -158,11 +158,11 @@ func (r *reflector[T]) listOrWatch(ctx context.Context) error {
 	return err
 }
 
-// failed decides what an error means for the state and returns how long to wait.
+// failed records an error, decides on the state after it, and returns how long to wait.
 func (r *reflector[T]) failed(err error) lifecycle.Delay {
 	if errors.Is(err, errShortLived) {
-		// An ordinary end, only early: the cache is as good as ever. But client-go makes the same of a server that
-		// hangs up on everybody.
+		// The watch only ended early, and the cache is up to date. But a server that closes every watch at once looks
+		// the same.
 		if r.barren >= maxBarren {
 			r.health.failed(fmt.Errorf("%w, %d times in a row, before anything had come", err, r.barren), r.synced)
 		}
@@ -190,8 +190,8 @@ func (r *reflector[T]) failed(err error) lifecycle.Delay {
 	return pace.After(kube.RetryAfter(err))
 }
 
-// doubtEvent notes that what follows the present version could not be read. A broken connection looks the same; if it
-// is the event itself, it comes again: then a list goes past it.
+// doubtEvent records that the event after the present version could not be read. A broken connection looks the same. If
+// it happens twice at one version, it is the event itself, and a list goes past it.
 func (r *reflector[T]) doubtEvent() {
 	if r.garbledAt == r.resourceVersion {
 		r.resourceVersion = ""
@@ -199,18 +199,18 @@ func (r *reflector[T]) doubtEvent() {
 	r.garbledAt = r.resourceVersion
 }
 
-// list brings the store to the state of the server, and, if the server streams the list, goes on watching.
+// list brings the store to the state of the server and, if the server streams the list, goes on watching.
 //
-// A server that cannot stream a list may say so in any words, or fall silent. So whatever comes of a streamed list,
-// unless a plain one would fare no better, is followed by a plain one: at once if it is an answer, and after a second
-// try if it is not. If the plain list succeeds, the fault lay in the streaming.
+// A server that cannot stream a list may answer with any error, or not at all. So after a streamed list has failed, a
+// plain list follows, unless it would meet the same error: at once if the server has answered, after a second try if it
+// has not. If the plain list succeeds, the streaming was at fault.
 func (r *reflector[T]) list(ctx context.Context) error {
 	if r.streamsLeft == 0 || r.doubts >= maxDoubts {
 		return r.pagedList(ctx)
 	}
 	err := r.streamedList(ctx)
 	if r.completed == r.epoch || ctx.Err() != nil || hitsPlainLists(err) {
-		return err // if the list is complete, it is the watch after it that has ended
+		return err // of the watch after the list, if the list is complete
 	}
 	noAnswer := errors.Is(err, errSilent) || errors.Is(err, errIncomplete) || errors.Is(err, wire.ErrViolation)
 	if noAnswer && r.streamsLeft > 1 {
@@ -224,13 +224,13 @@ func (r *reflector[T]) list(ctx context.Context) error {
 	return plain
 }
 
-// hitsPlainLists reports whether the error of a streamed list is one that a plain list would meet as well: the server
-// cannot be reached, refuses, knows no such resource, or wants to be asked later.
+// hitsPlainLists reports whether a plain list would meet the error of a streamed list as well: the server cannot be
+// reached, refuses, does not know the resource, or asks for a later try.
 func hitsPlainLists(err error) bool {
 	if errors.Is(err, errWentBack) {
 		return true
 	}
-	var network net.Error // that of a request which was not answered is one
+	var network net.Error // a request without an answer has such an error
 	if errors.As(err, &network) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
@@ -240,8 +240,8 @@ func hitsPlainLists(err error) bool {
 		apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
 
-// cannotStream notes that a streamed list has failed with err where a plain one did not. A server that does not know
-// the protocol is believed at once; anything else may have been an accident, once.
+// cannotStream records that a streamed list has failed with err and a plain one has not. An error which says that the
+// server does not know the protocol is believed at once; any other may have been an accident, once.
 func (r *reflector[T]) cannotStream(err error) {
 	if r.streamsLeft--; apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err) {
 		r.streamsLeft = 0
@@ -252,45 +252,44 @@ func (r *reflector[T]) cannotStream(err error) {
 	}
 }
 
-// begin opens a list, and returns what it is to ask for: what the store holds from an older epoch when the list is
-// complete is gone.
+// begin begins a list, and returns its selectors. When the list is complete, the store drops the objects of an older
+// epoch.
 func (r *reflector[T]) begin() metav1.ListOptions {
 	select {
-	case doubt := <-r.asked: // this is the list that was asked for
-		r.doubted(doubt)
+	case doubt := <-r.relistWanted: // this list serves the request
+		r.showDoubt(doubt)
 	default:
 	}
 	r.epoch = r.health.listing()
-	r.selector = *r.wanted.Load() // after it has its number: see listWatch.ask
+	r.selector = *r.wanted.Load() // after the list has its number: see listWatch.listAnew
 	r.nameless = false
 	return r.selector
 }
 
-// complete records that a list has come to its end, at resourceVersion, and that everything up to there is in the FIFO.
+// complete records that a list is complete, at resourceVersion, and that the FIFO has all of it.
 func (r *reflector[T]) complete(resourceVersion string) {
-	r.again.Stop()
+	r.namelessTimer.Stop()
 	if r.nameless {
-		// What is kept for that reason may have been deleted: see SharedIndexInformer.withheld.
-		r.again.Reset(r.unread.Base + r.unread.Next())
+		// The store keeps what may have been deleted: see SharedIndexInformer.withheld.
+		r.namelessTimer.Reset(r.namelessPace.Base + r.namelessPace.Next())
 	} else {
-		r.unread.Reset()
+		r.namelessPace.Reset()
 		r.quarantine.sweep(r.epoch)
 		r.fifo.swept(r.epoch)
 	}
 	r.health.progressed()
 	r.fifo.listed(r.epoch, resourceVersion)
-	r.newest = resourceVersion
-	r.synced, r.doubts = true, 0
-	r.resourceVersion, r.completed = resourceVersion, r.epoch
+	r.resourceVersion, r.newest = resourceVersion, resourceVersion
+	r.completed, r.synced, r.doubts = r.epoch, true, 0
 	r.health.enter(Live, nil)
 }
 
-// goesBack reports whether a version is older than one that the store has had. The store never follows there lightly:
-// what a controller has seen deleted would exist again, and it would act on that.
+// goesBack reports whether a version is older than one that the store has had. The store does not follow there easily:
+// objects that a controller has seen deleted would exist again, and it would act on them.
 //
-// Each list asks for the most recent state, which no server can answer from a cache that lags. So if one is older
+// Each list asks for the most recent state, which no server may answer from a cache that lags. If a list is older
 // nonetheless, it is refused, and a plain list decides. If that is older, too, the cluster itself has gone back,
-// restored from a backup, and the store goes with it: [reflector.rewind].
+// restored from a backup, and the store follows it: see [reflector.rewind].
 func (r *reflector[T]) goesBack(resourceVersion string) bool {
 	return r.newest != "" && kube.Older(resourceVersion, r.newest)
 }
@@ -299,34 +298,32 @@ func wentBack(from, to string) error {
 	return fmt.Errorf("%w from %s to %s", errWentBack, kube.Brief(from), kube.Brief(to))
 }
 
-// ask finds out, once a lost connection has been replaced, whether the server has what the cache has seen. One that was
-// restored from a backup has not: it accepts a watch that begins in its future, and says nothing, bookmarks included,
-// until it gets there.
+// checkVersion asks the server for its version, once a new watch has replaced a lost one: a server that was restored
+// from a backup may be older than the cache. Such a server accepts a watch that begins in its future, and sends
+// nothing, not even bookmarks, until it gets there.
 //
-// It is asked for one object, for the sake of the list's version. The most recent one, since a server that lags would
-// make the others wait, and client-go ask ten times over; and not "0", for then API servers take no notice of the
-// limit. Most answer from memory, and ask etcd for its version only. It is any object: to find one that is selected a
-// server may have to look at all of them, which is much to ask of one that reads them from etcd, as it does those it
-// has no cache of, such as Events, and all of them until that cache is complete. Only where the right to list depends
-// on the selectors, or any object is one that cannot be read, they are said.
+// The request is a list of one object, for the sake of the list's version. It asks for the most recent state, since a
+// server that lags would make any other version wait, and not for "0", for which API servers ignore the limit. Most
+// servers answer from memory and ask etcd for its version only. The list has no selectors, since a server without a
+// cache of the resource may have to read all objects to find a selected one. If the right to list depends on the
+// selectors, or the object cannot be read, they are used.
 //
-// There is one such request for each connection that was replaced, behind the watch: a server that takes no watches is
-// not asked, and all the informers of a cluster, when their server has gone, come back spread out by their backoff, or
-// the [Gate].
+// There is one such request for each watch that was replaced, after the watch: a server that accepts no watches is not
+// asked, and the informers of a cluster whose server has come back are spread out by their backoff, or the [Gate].
 //
-// Without an answer there is no watch: the connection may have led to the past. But where a list cannot be had at all,
-// because of one object that nobody can read, the watch goes on, and the question is put again to the next one:
-// answered is false.
-func (r *reflector[T]) ask(ctx context.Context) (answered bool, err error) {
+// The watch fails with the request, since it may have reached a server of the past. But if the resource cannot be
+// listed at all because of an object that nothing can decode, the watch goes on, and checked is false: the next watch
+// asks again.
+func (r *reflector[T]) checkVersion(ctx context.Context) (checked bool, err error) {
 	opts := metav1.ListOptions{Limit: 1}
 	first := func() (metav1.ListMeta, error) {
-		return r.page(ctx, opts, answerTimeout, func(*metav1.ListMeta, []wire.Event) error { return nil })
+		return r.fetch(ctx, opts, answerTimeout, func(*metav1.ListMeta, []wire.Event) error { return nil })
 	}
 	unreadable := func(err error) bool { return errors.Is(err, wire.ErrUndecodable) || apierrors.IsInternalError(err) }
 	list, err := first()
 	selected, unselected := r.selector, err
-	// What cannot be read may be the trouble of the server or of a connection, which passes, and is not to be added to;
-	// so that is asked a few times.
+	// An unreadable answer may be a fault of the server or a connection that passes. So one request is sent for each of
+	// the first watches, and two only after that.
 	if selected != (metav1.ListOptions{}) &&
 		(apierrors.IsForbidden(err) || unreadable(err) && r.unanswered >= maxUnanswered-1) {
 		opts.LabelSelector, opts.FieldSelector = selected.LabelSelector, selected.FieldSelector
@@ -338,31 +335,30 @@ func (r *reflector[T]) ask(ctx context.Context) (answered bool, err error) {
 			return false, nil
 		}
 		if errors.Is(err, wire.ErrUndecodable) {
-			err = errors.New(err.Error()) // for it is not the watch that has brought it
+			err = errors.New(err.Error()) // failed must not take it for an error of the watch
 		}
 	case err == nil || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err):
 		if !unreadable(unselected) {
 			r.unanswered = 0
 		}
 		if err != nil || !r.goesBack(list.ResourceVersion) {
-			return true, nil // who may watch, and not list, has to do without
+			return true, nil // with an error: a client that may watch and not list has no such check
 		}
 		err = wentBack(r.newest, list.ResourceVersion)
 	}
 	return false, fmt.Errorf("list of one object: %w", err)
 }
 
-// tooLarge reports whether the server has not reached the version that was asked for, or that it asked its own storage
-// for.
+// tooLarge reports whether an error says that the server, or its storage, has not reached a version yet.
 func tooLarge(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// rewind lets the store follow a cluster that has gone back: what comes in from now on is compared with nothing that
-// came before.
+// rewind lets the store follow a cluster that has gone back: the store does not compare versions of this list, and of
+// what comes after it, with earlier ones.
 func (r *reflector[T]) rewind(resourceVersion string) {
-	r.log.Error(nil, "The cluster has gone back to an older state, as after a restore; the cache follows it", "from",
-		r.newest, "to", resourceVersion)
+	r.log.Error(nil, "The cluster has gone back to an older state, as after a restore; the cache follows it",
+		"from", r.newest, "to", resourceVersion)
 	r.health.rewound()
 	r.fifo.rewind(r.epoch)
 	r.newest = ""

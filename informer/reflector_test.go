@@ -656,7 +656,7 @@ func TestALateAnswerToAListIsSilence(t *testing.T) {
 				return nil, ctx.Err()
 			}
 			run(t, inf)
-			time.Sleep(pageTimeout)
+			time.Sleep(listTimeout)
 			synctest.Wait()
 			require.Equal(t, Failed, inf.Health().State)
 			require.ErrorIs(t, inf.Health().LastError, errSilent)

@@ -134,7 +134,8 @@ func (s *rawSource) request(opts metav1.ListOptions) *rest.Request {
 	if opts.Watch {
 		r.Throttle(nil) // one that lives for minutes is no load
 	}
-	const forms = "application/vnd.kubernetes.protobuf;as=%[1]s;g=meta.k8s.io;v=v1,application/json;as=%[1]s;g=meta.k8s.io;v=v1"
+	const forms = "application/vnd.kubernetes.protobuf;as=%[1]s;g=meta.k8s.io;v=v1," +
+		"application/json;as=%[1]s;g=meta.k8s.io;v=v1"
 	switch {
 	case !s.metadata:
 	case opts.Watch:
@@ -148,10 +149,10 @@ func (s *rawSource) request(opts metav1.ListOptions) *rest.Request {
 	return r.SetHeader("Accept", runtime.ContentTypeJSON)
 }
 
-func (s *rawSource) list(ctx context.Context, opts metav1.ListOptions) (page, error) {
+func (s *rawSource) list(ctx context.Context, opts metav1.ListOptions) (response, error) {
 	body, err := s.request(opts).Stream(ctx)
 	if err != nil {
-		return page{}, discreet(err)
+		return response{}, discreet(err)
 	}
 	reader := s.decoder.Read(ctx, body, true)
 	each := func(visit func(*metav1.ListMeta, []wire.Event) error) (metav1.ListMeta, error) {
@@ -167,7 +168,7 @@ func (s *rawSource) list(ctx context.Context, opts metav1.ListOptions) (page, er
 		}
 		return reader.End()
 	}
-	return page{each: each, stop: reader.Close}, nil
+	return response{each: each, stop: reader.Close}, nil
 }
 
 func (s *rawSource) watch(ctx context.Context, opts metav1.ListOptions) (stream, error) {

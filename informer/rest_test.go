@@ -503,7 +503,7 @@ func TestAListThatFallsSilentIsGivenUp(t *testing.T) {
 					}
 					body = body[end:]
 					select {
-					case <-time.After(pageTimeout - time.Second):
+					case <-time.After(listTimeout - time.Second):
 					case <-r.Context().Done():
 					}
 				}
@@ -513,10 +513,10 @@ func TestAListThatFallsSilentIsGivenUp(t *testing.T) {
 		inf, err := New[*corev1.Pod](podsOver(t, serve), Options[*corev1.Pod]{DisableWatchList: true})
 		require.NoError(t, err)
 		run(t, inf)
-		time.Sleep(3*pageTimeout - 5*time.Second)
+		time.Sleep(3*listTimeout - 5*time.Second)
 		synctest.Wait()
 		require.Equal(t, Listing, inf.Health().State, "%s", inf.Health())
-		time.Sleep(pageTimeout)
+		time.Sleep(listTimeout)
 		synctest.Wait()
 		require.ErrorIs(t, inf.Health().LastError, errSilent)
 		require.Equal(t, []string{"a", "b", "c"}, names(inf), "%s %v", inf.Health(), inf.Invalid(named("b")))

@@ -118,7 +118,7 @@ func (w *writer[T]) rescope(to Scope) error {
 		switch {
 		case slices.Contains(from.listWatches, l):
 			if next.selector != from.selector {
-				l.ask(next.selector)
+				l.listAnew(next.selector)
 			}
 		case inf.follow != nil:
 			inf.follow(l)

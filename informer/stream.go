@@ -8,62 +8,27 @@ import (
 	"math/rand/v2"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
-	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 const (
-	// A watch must be answered, if only with headers, within this time.
+	// The server must answer a watch request, if only with headers, within this time.
 	answerTimeout = 30 * time.Second
-	// The server is asked to end each watch after 5 to 10 minutes, so that watches spread over its replicas again after
-	// one of them was replaced. A watch that is silent for longer than it was asked to live, and a little, hangs: the
-	// connection is dead and nobody noticed. The server's clock may be a little faster than ours.
+	// The server is asked to end each watch after 5 to 10 minutes, so that the watches spread over its replicas again
+	// after one of them was replaced. A watch that is silent for longer than it was asked to live, and a little, hangs:
+	// the connection is dead. The server's clock may be a little faster than ours.
 	minWatch, watchSlack, clockSkew = 5 * time.Minute, 10 * time.Second, time.Second
-	// A streamed list must begin, and go on, within these times; after two that did not, plain lists are used for good.
+	// A streamed list must begin, and go on, within these times. After two failures the reflector uses plain lists for
+	// good.
 	streamBegins, streamGoesOn, streamTries = 5 * time.Second, 60 * time.Second, 2
-	// No more objects than these, and bytes where they are known, are held back while a list is streamed: see
-	// [heldBack].
-	maxHeldBack, maxHeldBytes = 4096, 64 << 20
-	// No more events than these are taken from a channel at once.
-	maxDrained = 32
 	// Only a watch that has lived this long is followed by the next one at once.
 	longLived = 5 * time.Second
+	// No more events than these are received from a channel at once.
+	maxDrained = 32
 )
-
-// heldBack is what must not come into the store before it is known that a streamed list is not from before the store's
-// time: see [reflector.goesBack]. That is known at the end of the list. Until then what the store holds already may
-// come, and what is newer than the store; but of the rest there is little, as the store has been told of everything up
-// to its newest version.
-type heldBack struct {
-	arrivals []wire.Event
-	bytes    int64            // of the arrivals
-	keys     map[Key]struct{} // of the arrivals: what follows of one of these has to wait, too, for the order's sake
-}
-
-// errHeldBack is the error of a list with more than that, as after a Rescope. A plain list says first how old it is.
-var errHeldBack = fmt.Errorf("more than %d objects, or %d bytes, that may be out of date", maxHeldBack, maxHeldBytes)
-
-func (h *heldBack) add(key Key, a wire.Event) error {
-	if h.bytes += a.Size; len(h.arrivals) == maxHeldBack || h.bytes > maxHeldBytes {
-		return errHeldBack
-	}
-	if h.keys == nil {
-		h.keys = make(map[Key]struct{})
-	}
-	h.arrivals, h.keys[key] = append(h.arrivals, a), struct{}{}
-	return nil
-}
-
-func (h *heldBack) has(key Key) bool {
-	_, held := h.keys[key]
-	return held
-}
 
 // streamedList asks for the list as a watch that begins with it, and stays with that watch once the list is complete.
 func (r *reflector[T]) streamedList(ctx context.Context) error {
@@ -91,150 +56,117 @@ func (r *reflector[T]) watchOptions() metav1.ListOptions {
 	return opts
 }
 
-// stream reads one watch to its end. It returns nil if another may follow at once.
+// watching is one watch that the server has answered.
+type watching[T any] struct {
+	*reflector[T]
+	stream   stream
+	began    time.Time
+	lifetime time.Duration // as the server was asked
+	checked  bool          // the server has this version, as far as it can be asked: see reflector.checkVersion
+
+	// watchdog fires after silence, the time within which the next event must come.
+	watchdog *time.Timer
+	silence  time.Duration
+	// proven fires when the watch has lived for long enough to be trusted: the server accepted it and did not take that
+	// back.
+	proven         *time.Timer
+	trusted, heard bool         // proven has fired; an event has come
+	drained        []wire.Event // scratch space of receiveEvents
+}
+
+// stream reads one watch to its end. It returns nil if another one may follow at once.
 func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.pulse.does(asking)
-	began, replacesLost, answered := time.Now(), r.lost, true
-	r.lost = true // until this one is seen to end in time
-	unanswered := time.AfterFunc(answerTimeout, cancel)
-	w, err := r.source.watch(withPatience(ctx, unanswered, answerTimeout), opts)
-	// The request ends before the watch does: a transport may heed the one and not the other.
-	stop := func() {
-		r.pulse.does(ending)
-		cancel()
-		w.stop()
-	}
-	if !unanswered.Stop() && err == nil {
-		stop()
-		err = context.Canceled
-	}
-	if errors.Is(err, context.Canceled) {
-		err = errSilent // or the end of the caller's ctx: then nobody looks
-	}
-	if err != nil {
+	replacesLost := r.lost
+	r.lost = true // until this watch ends in time
+	w := watching[T]{reflector: r, began: time.Now(), lifetime: time.Duration(*opts.TimeoutSeconds) * time.Second,
+		checked: true}
+	var err error
+	if w.stream, err = r.connect(ctx, cancel, opts); err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	defer stop()
+	defer r.disconnect(cancel, w.stream)
 	if replacesLost && r.resourceVersion != "" {
-		if answered, err = r.ask(ctx); err != nil {
+		if w.checked, err = r.checkVersion(ctx); err != nil {
 			return err
 		}
 	}
-
-	var (
-		lifetime = time.Duration(*opts.TimeoutSeconds)*time.Second + watchSlack
-		patience = lifetime
-		// proven fires when the watch has lived for long enough to be trusted: the server took it, and did not take it
-		// back.
-		proven = time.NewTimer(longLived)
-	)
-	defer proven.Stop()
+	w.proven = time.NewTimer(longLived)
+	defer w.proven.Stop()
+	w.silence = w.lifetime + watchSlack
 	if r.resourceVersion == "" {
-		patience = streamBegins
-		proven.Stop()
+		w.silence = streamBegins
+		w.proven.Stop()
 	}
-	trusted, heard := false, false
-	watchdog := time.NewTimer(patience)
-	defer watchdog.Stop()
-	var some []wire.Event
-	received := func(arrived []wire.Event) error {
-		listing := r.resourceVersion == ""
-		heard = true
-		for _, a := range arrived {
-			r.pulse.does(receiving)
-			if err := r.receive(ctx, a); err != nil {
-				return err
-			}
-		}
-		r.health.progressed()
-		switch {
-		case r.resourceVersion == "":
-			patience = streamGoesOn
-		case listing:
-			patience = lifetime
-			proven.Reset(longLived)
-			r.streamsLeft = streamTries
-		case !trusted:
-			r.health.enter(Live, nil)
-		}
-		watchdog.Reset(patience)
-		return nil
+	w.watchdog = time.NewTimer(w.silence)
+	defer w.watchdog.Stop()
+	return w.run(ctx)
+}
+
+// connect sends a watch request and waits until the response begins.
+func (r *reflector[T]) connect(ctx context.Context, cancel context.CancelFunc,
+	opts metav1.ListOptions) (stream, error) {
+	unanswered := time.AfterFunc(answerTimeout, cancel)
+	s, err := r.source.watch(withAnswerTimer(ctx, unanswered, answerTimeout), opts)
+	if !unanswered.Stop() && err == nil {
+		r.disconnect(cancel, s)
+		err = context.Canceled
 	}
-	ended := func(err error) error {
-		inTime := time.Since(began) >= time.Duration(*opts.TimeoutSeconds)*time.Second-clockSkew
-		r.lost = !inTime || !answered
-		if r.barren++; heard || trusted {
-			r.barren = 0
-		}
-		return r.ended(err, trusted)
+	if errors.Is(err, context.Canceled) {
+		err = errSilent // or the caller's ctx has ended, and run ignores the error
 	}
+	return s, err
+}
+
+// disconnect ends the request before it stops the stream, since a transport may obey only the one or the other.
+func (r *reflector[T]) disconnect(cancel context.CancelFunc, s stream) {
+	r.pulse.does(ending)
+	cancel()
+	s.stop()
+}
+
+// run receives the events of the watch until it ends.
+func (w *watching[T]) run(ctx context.Context) error {
 	for {
-		asked := r.asked
-		if r.resourceVersion == "" {
-			asked = nil // a list that is under way is not disturbed
+		relistWanted := w.relistWanted
+		if w.resourceVersion == "" {
+			relistWanted = nil // a list that is under way is completed
 		}
-		r.pulse.does(resting)
+		var err error
+		w.pulse.does(resting)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-watchdog.C:
-			if r.resourceVersion == "" {
-				return fmt.Errorf("watch: %w for %s in a streamed list; a client that cannot stream one, as a fake, "+
-					"may need "+
-					"Options.DisableWatchList", errSilent, patience)
+		case <-w.watchdog.C:
+			return w.silent()
+		case <-w.quarantine.due.C:
+			w.retry()
+		case <-w.namelessTimer.C:
+			if w.health.is(withheldSweep) {
+				w.relistNow(nil)
+				return nil
 			}
-			return fmt.Errorf("watch: %w for %s", errSilent, patience)
-		case <-r.quarantine.due.C:
-			r.retry()
-		case <-r.again.C:
-			if !r.health.is(withheldSweep) {
-				continue
-			}
-			r.askedTo(nil)
+		case doubt := <-relistWanted:
+			w.relistNow(doubt)
 			return nil
-		case doubt := <-asked:
-			r.askedTo(doubt)
-			return nil
-		case <-proven.C:
-			trusted = true
-			r.reconnect.Reset()
-			r.relist.Reset()
-			r.health.enter(Live, nil)
-		case event, open := <-w.events:
+		case <-w.proven.C:
+			w.trusted = true
+			w.reconnect.Reset()
+			w.relist.Reset()
+			w.health.enter(Live, nil)
+		case event, open := <-w.stream.events:
 			if !open {
-				return ended(nil)
+				return w.ended(nil)
 			}
-			some = append(some[:0], wire.Event{Type: event.Type, Object: event.Object})
-			// Whatever has come meanwhile goes with it: to wait for one event among six channels takes longer than all
-			// the rest that is done with it here.
-			for more := true; more && len(some) < maxDrained; {
-				select {
-				case event, more = <-w.events:
-					if more {
-						some = append(some, wire.Event{Type: event.Type, Object: event.Object})
-					}
-				default:
-					more = false
-				}
-			}
-			err = received(some)
-			clear(some)
-		case b, open := <-w.batches:
+			err = w.receiveEvents(event)
+		case batch, open := <-w.stream.batches:
 			if !open {
-				_, err := w.reader.End()
-				return ended(err)
+				_, err := w.stream.reader.End()
+				return w.ended(err)
 			}
-			r.pulse.does(receiving)
-			events, err := b.Events()
-			if err == nil {
-				err = received(events)
-			}
-			if err != nil {
-				return fmt.Errorf("watch: %w", err)
-			}
-			w.reader.Recycle(b)
+			err = w.receiveBatch(batch)
 		}
 		if err != nil {
 			return fmt.Errorf("watch: %w", err)
@@ -242,127 +174,88 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	}
 }
 
-// ended sorts the end of a watch: what the bytes were, or how long it lived. A connection that breaks, in the midst of
-// an event too, is just an end.
-func (r *reflector[T]) ended(err error, trusted bool) error {
-	switch {
-	case errors.Is(err, wire.ErrUndecodable) || errors.Is(err, wire.ErrViolation) || errors.Is(err, ErrTooLarge):
-		return fmt.Errorf("watch: %w", err)
-	case r.resourceVersion == "":
-		return fmt.Errorf("watch: %w", errIncomplete)
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		r.doubtEvent()
-		return errShortLived
-	case trusted:
-		return nil
-	default:
-		return errShortLived
+// receiveEvents receives an event and those that wait behind it. To wait for a single event among seven channels takes
+// longer than everything else that the reflector does with it.
+func (w *watching[T]) receiveEvents(event watch.Event) error {
+	w.drained = append(w.drained[:0], wire.Event{Type: event.Type, Object: event.Object})
+	for more := true; more && len(w.drained) < maxDrained; {
+		select {
+		case event, more = <-w.stream.events:
+			if more {
+				w.drained = append(w.drained, wire.Event{Type: event.Type, Object: event.Object})
+			}
+		default:
+			more = false
+		}
 	}
+	err := w.received(w.drained)
+	clear(w.drained) // drop the references to the objects
+	return err
 }
 
-// receive takes one event of a watch. While the state is listing, the events are those of a streamed list.
-func (r *reflector[T]) receive(ctx context.Context, a wire.Event) error {
-	if a.Type == watch.Error {
-		if a.Err != nil {
-			return a.Err
-		}
-		return statusError(a.Object)
-	}
-	if errors.Is(a.Err, wire.ErrViolation) {
-		return a.Err
-	}
-	object, err := meta.Accessor(a.Object)
-	if err == nil && !kube.IsNil(object) {
-		switch {
-		case object.GetResourceVersion() != "":
-			r.versioned = true
-		// It is an object, not a bookmark. The list before this watch was empty, and so could not tell; or it had
-		// versions that somebody set by hand.
-		case (!r.versioned || !r.source.streams()) && r.resourceVersion != "" && object.GetName() != "":
-			r.unversioned = true
-		}
-	}
-	if err != nil || kube.IsNil(object) || object.GetResourceVersion() == "" && !r.unversioned {
-		return fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", wire.ErrViolation, kube.Brief(a.Type),
-			a.Object)
-	}
-	if a.Err != nil && object.GetName() == "" {
-		return fmt.Errorf("%w: an event %q about nobody knows what: %w", wire.ErrViolation, kube.Brief(a.Type), a.Err)
-	}
-	if r.resourceVersion == "" {
-		return r.receiveListed(ctx, a, object)
-	}
-	version := object.GetResourceVersion()
-	reached, repeated := version, false
-	switch {
-	case version == "": // it is neither before nor after anything
-		reached = r.resourceVersion
-	case kube.Older(version, r.resourceVersion):
-		switch key := KeyOf(object); {
-		case r.store.holds(key, version):
-			repeated = true // the object's own version has not gone back: see delta.repeated
-		// A fake lets objects be created with versions that were set by hand. From a server it may be one that is long
-		// gone.
-		case r.source.streams() || a.Type != watch.Added || r.store.has(key):
-			return wentBack(r.resourceVersion, version)
-		}
-		reached = r.resourceVersion
-	}
-	if a.Type == watch.Bookmark {
-		r.fifo.reached(reached)
-	} else if err := r.put(a, reached, repeated); err != nil {
+func (w *watching[T]) receiveBatch(batch *wire.Batch) error {
+	w.pulse.does(receiving)
+	events, err := batch.Events()
+	if err != nil {
 		return err
 	}
-	r.resourceVersion, r.newest = reached, reached
+	err = w.received(events)
+	w.stream.reader.Recycle(batch)
+	return err
+}
+
+// received puts some events into the FIFO and resets the watchdog.
+func (w *watching[T]) received(events []wire.Event) error {
+	listing := w.resourceVersion == ""
+	w.heard = true
+	for _, e := range events {
+		w.pulse.does(receiving)
+		if err := w.receive(e); err != nil {
+			return err
+		}
+	}
+	w.health.progressed()
+	switch {
+	case w.resourceVersion == "":
+		w.silence = streamGoesOn
+	case listing: // the streamed list is complete
+		w.silence = w.lifetime + watchSlack
+		w.proven.Reset(longLived)
+		w.streamsLeft = streamTries
+	case !w.trusted:
+		w.health.enter(Live, nil)
+	}
+	w.watchdog.Reset(w.silence)
 	return nil
 }
 
-// receiveListed takes one event of a streamed list.
-func (r *reflector[T]) receiveListed(ctx context.Context, a wire.Event, object metav1.Object) error {
-	key, version := KeyOf(object), object.GetResourceVersion()
-	old := r.goesBack(version)
-	switch {
-	case a.Type == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true":
-		return nil
-	case a.Type == watch.Bookmark && old:
-		return wentBack(r.newest, version)
-	case a.Type == watch.Bookmark:
-		for _, a := range r.held.arrivals {
-			if err := r.put(a, "", false); err != nil {
-				return err
-			}
-		}
-		r.held = heldBack{}
-		r.complete(version)
-		return nil
-	// After a Rescope the store may yet let go of what it holds: the end of a list of another selection may be on its
-	// way there.
-	case r.held.has(key) || old && (!r.synced || a.Type == watch.Deleted || !r.store.holds(key, version) ||
-		r.store.rejected(key) != nil || r.quarantine.has(key)):
-		return r.held.add(key, a)
+func (w *watching[T]) silent() error {
+	if w.resourceVersion == "" {
+		return fmt.Errorf("watch: %w for %s in a streamed list; a client that cannot stream one, such as a fake, may "+
+			"need Options.DisableWatchList", errSilent, w.silence)
 	}
-	return r.put(a, "", old) // what is old and held may be older than what waits for the store
+	return fmt.Errorf("watch: %w for %s", errSilent, w.silence)
 }
 
-// put puts an event about an object into the FIFO; reached and repeated are as for take.
-func (r *reflector[T]) put(a wire.Event, reached string, repeated bool) error {
-	switch a.Type {
-	case watch.Added, watch.Modified:
-		return r.take(a, reached, repeated)
-	case watch.Deleted:
-		r.takeDeletion(a, reached)
+// ended returns what the end of the watch means: the bytes were wrong, or the watch was too short. A connection that
+// breaks, even in the middle of an event, is an ordinary end. The error is that of the bytes, if they were seen.
+func (w *watching[T]) ended(err error) error {
+	inTime := time.Since(w.began) >= w.lifetime-clockSkew
+	w.lost = !inTime || !w.checked
+	if w.barren++; w.heard || w.trusted {
+		w.barren = 0
+	}
+	switch {
+	case errors.Is(err, wire.ErrUndecodable) || errors.Is(err, wire.ErrViolation) || errors.Is(err, ErrTooLarge):
+		return fmt.Errorf("watch: %w", err)
+	case w.resourceVersion == "":
+		return fmt.Errorf("watch: %w", errIncomplete)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		w.doubtEvent()
+		return errShortLived
+	case w.trusted:
 		return nil
 	default:
-		return fmt.Errorf("%w: an event of the unknown type %q", wire.ErrViolation, kube.Brief(a.Type))
+		return errShortLived
 	}
-}
-
-// statusError is the error that an ERROR event stands for.
-func statusError(o runtime.Object) error {
-	err := apierrors.FromObject(o)
-	if odd := (*apierrors.UnexpectedObjectError)(nil); errors.As(err, &odd) {
-		// the error itself would show the object
-		err = fmt.Errorf("%w: an ERROR event that holds a %T", wire.ErrViolation, o)
-	}
-	return discreet(err)
 }

@@ -64,7 +64,7 @@ func TestTheNextPageIsOnItsWayMeanwhile(t *testing.T) {
 			case "2":
 				second := pageOf("3", podAt("e", "5"), podAt("b", "6"))
 				return streaming(r, io.MultiReader(bytes.NewReader(second[:len(second)-1]),
-					pause{r.Context(), 2 * pageTimeout}, bytes.NewReader(second[len(second)-1:]))), nil
+					pause{r.Context(), 2 * listTimeout}, bytes.NewReader(second[len(second)-1:]))), nil
 			default:
 				return streaming(r, bytes.NewReader(pageOf("", podAt("f", "7")))), nil
 			}
@@ -78,7 +78,7 @@ func TestTheNextPageIsOnItsWayMeanwhile(t *testing.T) {
 			_, err = in.Write(first[:end])
 			require.NoError(t, err)
 			first = first[end:]
-			time.Sleep(pageTimeout * 2 / 3)
+			time.Sleep(listTimeout * 2 / 3)
 		}
 		synctest.Wait()
 		require.Equal(t, []string{"", "2"}, server.tokens())
@@ -158,7 +158,7 @@ func TestANextPageThatIsNotAnswered(t *testing.T) {
 		inf, err := New[*corev1.Pod](podsOver(t, server), Options[*corev1.Pod]{DisableWatchList: true, PageSize: 1})
 		require.NoError(t, err)
 		run(t, inf)
-		time.Sleep(pageTimeout - time.Second)
+		time.Sleep(listTimeout - time.Second)
 		synctest.Wait()
 		require.NoError(t, inf.Health().LastError)
 		require.Equal(t, []string{"a"}, names(inf))
