@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -239,5 +240,96 @@ func TestTheTrailForgetsKeysThatNobodyNames(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		require.Less(t, len(tr.keys), 3000, "about ten minutes' worth, twice")
+	})
+}
+
+// TestTheThresholdsOfHotLoops has each of them on both sides.
+func TestTheThresholdsOfHotLoops(t *testing.T) {
+	const uid = types.UID("uid")
+	change := []change{{path: 1, now: 2, old: 1}}
+	fresh := func(st repeatStats, r contestedObject) (*keyHistory, *keyEntry) {
+		h, e := newKeyHistory(false), &keyEntry{stats: &st}
+		h.keys[parent] = e
+		h.contested.byUID = map[uint64]*contestedObject{h.hashUID(writeID{uid: uid}): &r}
+		return h, e
+	}
+	t.Run("rest", func(t *testing.T) {
+		for level, want := range map[int]time.Duration{0: 0, hotAfter: 0, hotAfter + 1: time.Second,
+			hotAfter + 2: 2 * time.Second, hotAfter + 9: 256 * time.Second, hotAfter + 10: hotCap, 1000: hotCap} {
+			require.Equal(t, want, restAfter(level), level)
+			require.Equal(t, want, (&repeatStats{repeats: level, changed: true}).rest(), level)
+			require.Equal(t, min(want, hotFloor), (&repeatStats{repeats: level}).rest(), level)
+			require.Equal(t, want > 0, (&repeatStats{repeats: level}).hot(), level)
+		}
+	})
+	t.Run("comparing", func(t *testing.T) {
+		own, other := writeID{uid, "2"}, writeID{uid, "3"}
+		for _, test := range []struct {
+			repeats, rounds int
+			v               sighting
+			want            bool
+		}{
+			{repeats: compareAfter - 1, v: sighting{writeID: own, updated: true}},
+			{repeats: compareAfter, v: sighting{writeID: own, updated: true}, want: true},
+			{repeats: compareAfter, v: sighting{writeID: own}},
+			{repeats: compareAfter, v: sighting{writeID: other, updated: true}},
+			{rounds: compareAfter - 1, v: sighting{writeID: other, updated: true}},
+			{rounds: compareAfter, v: sighting{writeID: other, updated: true}, want: true},
+			{rounds: compareAfter, v: sighting{writeID: own, updated: true}, want: true},
+		} {
+			h, e := fresh(repeatStats{repeats: test.repeats, last: pastRun{writes: map[writeID]bool{own: false}}},
+				contestedObject{rounds: test.rounds})
+			require.Equal(t, test.want, h.observe(e, test.v), "%+v", test)
+		}
+	})
+	t.Run("undoing", func(t *testing.T) {
+		for _, test := range []struct {
+			name    string
+			reverts int
+			held    heldField
+			want    bool
+		}{
+			{"not yet a hot loop", hotAfter, heldField{path: 1, value: 1}, true},
+			{"a hot loop, and one more undoing", hotAfter + 1, heldField{path: 1, value: 1}, false},
+			{"a hot loop, and another change", hotAfter + 1, heldField{path: 2, value: 1}, true},
+		} {
+			h, e := fresh(repeatStats{reverts: test.reverts}, contestedObject{fields: []heldField{test.held}})
+			v := sighting{writeID: writeID{uid, "3"}, comparison: &comparison{changes: change}}
+			h.comparedOther(e, v)
+			require.Equal(t, test.want, e.othersActed, test.name)
+		}
+	})
+	t.Run("objects beyond those that are remembered", func(t *testing.T) {
+		for created, want := range map[bool]int{true: compareAfter, false: hotAfter - 1} {
+			st := repeatStats{repeats: hotAfter - 1, selfCaused: true, changed: true, written: writtenObjects{}}
+			h, e := fresh(st, contestedObject{})
+			st = *e.stats
+			for id := range uint64(maxWrittenObjects) {
+				st.written[id] = &writtenObject{updates: 1}
+			}
+			e.stats.last.writes = map[writeID]bool{{uid, "2"}: created}
+			h.countLastRun(e)
+			require.NotContains(t, e.stats.written, h.hashUID(writeID{uid: uid}))
+			require.Equal(t, want, e.stats.repeats, "to create one is progress: %t", created)
+		}
+	})
+	t.Run("forgetting", func(t *testing.T) {
+		now := time.Now()
+		for name, test := range map[string]struct {
+			entry keyEntry
+			kept  bool
+		}{
+			"just old enough to stay": {keyEntry{stats: &repeatStats{endedAt: now.Add(-forgetAfter)}}, true},
+			"too old":                 {keyEntry{stats: &repeatStats{endedAt: now.Add(-forgetAfter - 1)}}, false},
+			"it waits":                {keyEntry{stats: &repeatStats{}, causes: causes{n: 1}}, true},
+			"it runs":                 {keyEntry{stats: &repeatStats{run: &run{}}}, true},
+			"it has never run":        {keyEntry{}, true},
+		} {
+			h := newKeyHistory(false)
+			h.keys[parent] = &test.entry
+			h.sweep(now)
+			require.Equal(t, test.kept, len(h.keys) == 1, name)
+			require.Equal(t, len(h.keys), h.sweptTo, name)
+		}
 	})
 }

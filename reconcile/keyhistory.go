@@ -8,152 +8,155 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// trail follows the keys of one controller from what names them to what they do: who has named a key that waits, and
-// whether that was the key itself.
+// keyHistory follows the keys of one controller: which sources have named a waiting key, who caused that, and whether
+// the key is in a hot loop (see hotloop.go). recordCause is called for each change that names a key, beginRun and
+// endRun around each call of Reconcile.
 type keyHistory struct {
-	mu sync.Mutex
-	// Guarded by mu. A key is in it while it has causes, while it is reconciled, and for as long as its loop has
-	// something to remember.
-	keys    map[Key]*keyEntry
-	spare   []*keyEntry // for reuse, so that naming a key allocates nothing as a rule
-	sweptTo int         // how many keys there were after the last sweep
-	// What is known of circles: the keys that are slowed down, how many have been, ever, and what was written lately.
-	hotKeys   map[*keyEntry]struct{}
-	hotLoops  int
-	contested contestedObjects
-
-	allowHotLoops bool         // keys may go in circles
+	// Never changed.
+	allowHotLoops bool
 	seed          maphash.Seed // of all hashes
+
+	mu sync.Mutex
+	// Guarded by mu. An entry exists while its key has causes or runs, and for as long as its stats matter.
+	keys      map[Key]*keyEntry
+	spare     []*keyEntry // for reuse, so that naming a key rarely allocates
+	sweptTo   int         // the number of keys after the last sweep
+	hotKeys   map[*keyEntry]struct{}
+	hotLoops  int // that have ever begun
+	contested contestedObjects
 }
 
-func newKeyHistory(off bool) *keyHistory {
-	return &keyHistory{keys: make(map[Key]*keyEntry), hotKeys: make(map[*keyEntry]struct{}), allowHotLoops: off, seed: maphash.MakeSeed()}
+func newKeyHistory(allowHotLoops bool) *keyHistory {
+	return &keyHistory{allowHotLoops: allowHotLoops, seed: maphash.MakeSeed(), keys: make(map[Key]*keyEntry),
+		hotKeys: make(map[*keyEntry]struct{})}
 }
 
-// step is what the trail has of one key.
+// keyEntry is the history of one key, guarded by the keyHistory's mu.
 type keyEntry struct {
-	causes causes
-	// foreign is true if one of the causes is not a write of the key's last run.
-	othersActed bool
-	stats       *repeatStats // of a key that is reconciled, or was a moment ago
+	causes      causes
+	othersActed bool         // one of the causes is not a write of the key's own last runs
+	stats       *repeatStats // nil before the key's first run
 }
 
-// echo is what a write is recognised by when it comes back as a change: the object and its version, or the object alone
-// if that was deleted.
+// writeID identifies a write in the change that it brings about: the object and its new version, or the object alone if
+// the write deleted it.
 type writeID struct {
 	uid             types.UID
 	resourceVersion string
 }
 
-// note records that a source names a key because of a change of an object. It reports whether explain shall find out
-// what has changed.
-func (t *keyHistory) recordCause(key Key, source string, object Key, resourceVersion string, v sighting) (explain bool) {
+// recordCause records that a source names a key because of a change of an object. It reports whether the caller must
+// call compareStates.
+func (h *keyHistory) recordCause(key Key, source string, object Key, resourceVersion string,
+	v sighting) (compare bool) {
 	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s := t.entryOf(key, now)
-	s.causes.add(source, object, resourceVersion, now.UnixNano())
-	return t.observe(s, v)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.entryOf(key, now)
+	e.causes.add(source, object, resourceVersion, now.UnixNano())
+	return h.observe(e, v)
 }
 
-// stepOf returns the key's step. mu is held.
-func (t *keyHistory) entryOf(key Key, now time.Time) *keyEntry {
-	if s, ok := t.keys[key]; ok {
-		return s
-	}
-	if len(t.keys) >= max(2*t.sweptTo, 1024) {
-		t.sweep(now)
-	}
-	var s *keyEntry
-	if n := len(t.spare); n > 0 {
-		s, t.spare = t.spare[n-1], t.spare[:n-1]
-	} else {
-		s = &keyEntry{}
-	}
-	t.keys[key] = s
-	return s
-}
-
-// drop forgets the key. mu is held.
-func (t *keyHistory) forget(key Key, s *keyEntry) {
-	delete(t.keys, key)
-	delete(t.hotKeys, s)
-	if s.stats != nil {
-		*s.stats = repeatStats{} // which is as good as none, and spares the next key the allocation
-	}
-	*s = keyEntry{stats: s.stats}
-	if len(t.spare) < 1024 {
-		t.spare = append(t.spare, s)
-	}
-	if len(t.keys) == 0 && t.sweptTo > 1024 { // a map keeps the size that it once had
-		t.keys, t.sweptTo = make(map[Key]*keyEntry), 0
-	}
-}
-
-// begin is the start of a run, which is given the causes; unless the key has to rest because it goes in circles: then
-// it says for how long, and nothing begins.
-func (t *keyHistory) beginRun(r *run) (rest time.Duration) {
+// beginRun starts a run and moves the key's causes to its worker. If the key is in a hot loop and must rest, beginRun
+// returns for how long, and no run has started.
+func (h *keyHistory) beginRun(r *run) (rest time.Duration) {
 	now := r.worker.began
-	t.mu.Lock()
-	s := t.entryOf(r.key, now)
-	if s.stats == nil {
-		s.stats = &repeatStats{}
+	h.mu.Lock()
+	e := h.entryOf(r.key, now)
+	if e.stats == nil {
+		e.stats = &repeatStats{}
 	}
-	l := s.stats
-	t.endOldContest(s, now)
-	t.countLastRun(s)
-	if l.hot && !s.othersActed {
-		rest = max(l.restsUntil.Sub(now), 0)
+	st := e.stats
+	h.endOldContest(e, now)
+	h.countLastRun(e)
+	if st.hot() && !e.othersActed {
+		rest = max(st.restsUntil.Sub(now), 0)
 	}
-	tell := t.dueLine(s, rest)
+	write := h.dueLine(e, rest)
 	if rest == 0 {
-		l.selfCaused = !s.othersActed && (s.causes.n > 0 || l.requeuedSoon)
-		r.worker.entry, r.worker.causes = s, s.causes.moveOut()
-		s.othersActed, l.run = false, r
-		l.earlierWrites, l.lastWrites, l.earlierCounted = l.lastWrites, nil, l.counted
+		st.selfCaused = !e.othersActed && (e.causes.n > 0 || st.requeuedSoon)
+		r.worker.entry, r.worker.causes = e, e.causes.moveOut()
+		e.othersActed, st.run = false, r
+		st.earlier, st.last = st.last, pastRun{}
 	}
-	t.mu.Unlock()
-	if tell != nil {
-		tell(r.log())
+	h.mu.Unlock()
+	if write != nil {
+		write(r.log())
 	}
 	return rest
 }
 
-// end is the end of a run.
-func (t *keyHistory) endRun(r *run, o outcome, now time.Time) {
-	t.mu.Lock()
-	s := r.worker.entry
-	l := s.stats
-	l.run, l.endedAt, l.counted = nil, now, false
-	l.lastWrites, l.writeNames = r.written()
-	l.changed, l.requeuedSoon = t.noteWrites(l, now), !t.allowHotLoops && o.kind == doneAfter && o.after < soonDelay
-	if len(l.undecided) > 0 {
-		t.resolveUndecided(s)
+// endRun ends a run that beginRun started.
+func (h *keyHistory) endRun(r *run, o outcome, now time.Time) {
+	h.mu.Lock()
+	e := r.worker.entry
+	st := e.stats
+	st.run, st.endedAt = nil, now
+	st.last.writes, st.writeNames = r.written()
+	st.changed = h.noteWrites(st, now)
+	st.requeuedSoon = !h.allowHotLoops && o.kind == doneAfter && o.after < soonDelay
+	if len(st.undecided) > 0 {
+		h.resolveUndecided(e)
 	}
-	quiet := !l.changed && !l.requeuedSoon
+	quiet := !st.changed && !st.requeuedSoon
 	if quiet {
-		l.repeats, l.replacements, l.written, l.earlierWrites, l.writeNames = 0, 0, nil, nil, nil
+		st.repeats, st.replacements, st.written, st.earlier.writes, st.writeNames = 0, 0, nil, nil, nil
 	}
-	t.updateHot(s, now)
-	tell := t.dueLine(s, 0)
-	if s.causes.n == 0 && quiet && !l.hot {
-		t.forget(r.key, s)
+	h.updateHot(e)
+	write := h.dueLine(e, 0)
+	if e.causes.n == 0 && quiet && !st.hot() {
+		h.forget(r.key, e)
 	}
-	t.mu.Unlock()
-	if tell != nil {
-		tell(r.log())
+	h.mu.Unlock()
+	if write != nil {
+		write(r.log())
 	}
 }
 
-// sweep forgets the keys that wrote something last, some time ago, and were never named again. mu is held.
-func (t *keyHistory) sweep(now time.Time) {
-	for key, s := range t.keys {
-		if l := s.stats; s.causes.n == 0 && l != nil && l.run == nil && now.Sub(l.endedAt) > forgetAfter {
-			t.forget(key, s)
+// entryOf returns the key's entry, and adds one if there is none. mu is held.
+func (h *keyHistory) entryOf(key Key, now time.Time) *keyEntry {
+	if e, ok := h.keys[key]; ok {
+		return e
+	}
+	if len(h.keys) >= max(2*h.sweptTo, 1024) {
+		h.sweep(now)
+	}
+	var e *keyEntry
+	if n := len(h.spare); n > 0 {
+		e, h.spare = h.spare[n-1], h.spare[:n-1]
+	} else {
+		e = &keyEntry{}
+	}
+	h.keys[key] = e
+	return e
+}
+
+// forget removes the key. mu is held.
+func (h *keyHistory) forget(key Key, e *keyEntry) {
+	delete(h.keys, key)
+	delete(h.hotKeys, e)
+	if e.stats != nil {
+		*e.stats = repeatStats{} // reused: it spares the next key the allocation
+	}
+	*e = keyEntry{stats: e.stats}
+	if len(h.spare) < 1024 {
+		h.spare = append(h.spare, e)
+	}
+	if len(h.keys) == 0 && h.sweptTo > 1024 { // a map never shrinks
+		h.keys, h.sweptTo = make(map[Key]*keyEntry), 0
+	}
+}
+
+// sweep forgets keys whose last run wrote something, ended more than forgetAfter ago, and was followed by no cause. mu
+// is held.
+func (h *keyHistory) sweep(now time.Time) {
+	for key, e := range h.keys {
+		if st := e.stats; e.causes.n == 0 && st != nil && st.run == nil && now.Sub(st.endedAt) > forgetAfter {
+			h.forget(key, e)
 		}
 	}
-	t.sweptTo = len(t.keys)
+	h.sweptTo = len(h.keys)
 }
 
-// id is what is kept of a UID.
-func (t *keyHistory) hashUID(v writeID) uint64 { return maphash.String(t.seed, string(v.uid)) }
+// hashUID returns what is kept of a UID.
+func (h *keyHistory) hashUID(v writeID) uint64 { return maphash.String(h.seed, string(v.uid)) }

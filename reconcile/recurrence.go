@@ -5,42 +5,41 @@ import (
 	"time"
 )
 
-// What a key that may go in circles has written is remembered by hashes: of the UIDs of objects, of the names of their
-// fields, and of values. How many are kept has a limit, for each key and for each controller; past it the detector
-// knows less, and takes up no more room.
+// What the runs of a key write is remembered by hashes: of the UIDs of objects, of the names of their fields, and of
+// values. Each key and each controller remembers a limited number of them. Beyond it, hot loops may go undetected, but
+// memory does not grow.
 const (
-	maxWrittenObjects = 64             // objects that a key has written
-	maxRises          = 1000           // steps that a rising number may take before it counts as one that never ends
-	maxContested      = 1024           // objects that a controller has written, and somebody else perhaps
+	maxWrittenObjects = 64             // objects remembered for a key
+	maxContested      = 1024           // objects remembered for a controller, which another writer may write, too
 	maxFieldsKept     = 2 * maxChanges // fields of one object
-	contestWindow     = time.Minute    // how long after a write somebody else may undo it for the two to be a circle
-	// how far a key goes in a circle before each of its writes is looked at field by field
-	compareAfter      = hotAfter / 2
-	soonDelay         = hotFloor / 10            // a RequeueAfter below this is one of nearly nothing
-	forgetAfter       = 2 * hotCap               // after that long without a run nothing is known of a key any more
-	slowContestWindow = contestWindow + 2*hotCap // the same for two that are slowed down: each rests after the other
+	maxRises          = 1000           // steps up of a number that count as progress
+
+	// contestWindow is how long after a write its undoing by another writer makes the two a loop. When they are slowed
+	// down, each in turn, it is slowContestWindow.
+	contestWindow     = time.Minute
+	slowContestWindow = contestWindow + 2*hotCap
 )
 
-// trace is what is known of one object that the key has written in a row of runs that nobody else has brought about.
+// writtenObject is an object that a key has written in runs that only the runs before them caused.
 type writtenObject struct {
-	version    uint64 // the hash of what the last write has made it
+	version    uint64 // the hash of the resourceVersion after the last write
 	lastRun    int    // the number of the last run that wrote it
-	created    bool   // by the key itself, and not deleted since
-	updates    int    // how often it was written, its creation aside
+	created    bool   // by the key, and not deleted since
+	updates    int    // the number of writes after its creation
 	fields     []changingField
-	progressed bool // there has been progress in them since the last verdict
+	progressed bool // a field has shown progress since a run was counted last
 }
 
-// moving is a field that changes.
+// changingField is a field that changes.
 type changingField struct {
 	path      uint64
-	direction int8 // which way an integer moves
-	rises     int  // how often it has risen in a row
+	direction int8 // of an integer: 1, -1, or 0
+	rises     int  // steps up in a row
 }
 
-// look compares a write with the ones before it. There is progress in fields that have not changed before, in numbers
-// that fall towards zero, and, for a while, in those that rise. A field that changes again in any other way is none,
-// whatever its new value is: the time of day has a new one each time.
+// addChanges compares a write with the ones before it. A field that changes for the first time, a number that falls
+// towards zero, and, for maxRises steps, a number that rises are progress. Any other change of a field that has changed
+// before is not, even to a value that it never had: the time of day has a new one each time.
 func (t *writtenObject) addChanges(changes []change) {
 	first := t.fields == nil
 	for _, c := range changes {
@@ -65,21 +64,20 @@ func (t *writtenObject) addChanges(changes []change) {
 	}
 }
 
-// traces are those of one key, by the hashes of the objects' UIDs.
+// writtenObjects are those of one key, by the hashes of their UIDs.
 type writtenObjects map[uint64]*writtenObject
 
-// of returns the trace of an object, and whether it is new. If there are too many, the ones that were not written
-// lately go first, then those that were only made, and of equal ones those with the largest hash: so what is written
-// again and again in one run after the other is kept, or a sample of it. It returns nil if the new one is what has to
-// go.
-func (ts writtenObjects) of(id uint64, made bool, run int) (t *writtenObject, isNew bool) {
-	if t, ok := ts[id]; ok {
+// of returns the entry of an object, and whether it is new. If there are too many, objects go that were not written
+// lately, then those that were only created, and among equals the one with the largest hash: so the objects that each
+// run writes stay, or a sample of them. It returns nil if the new object is the one to go.
+func (ws writtenObjects) of(id uint64, created bool, run int) (t *writtenObject, isNew bool) {
+	if t, ok := ws[id]; ok {
 		return t, false
 	}
-	t = &writtenObject{lastRun: run, created: made}
-	if len(ts) >= maxWrittenObjects {
+	t = &writtenObject{lastRun: run, created: created}
+	if len(ws) >= maxWrittenObjects {
 		out, worst := id, t
-		for other, o := range ts {
+		for other, o := range ws {
 			if o.worth(run) < worst.worth(run) || o.worth(run) == worst.worth(run) && other > out {
 				out, worst = other, o
 			}
@@ -87,9 +85,9 @@ func (ts writtenObjects) of(id uint64, made bool, run int) (t *writtenObject, is
 		if out == id {
 			return nil, true
 		}
-		delete(ts, out)
+		delete(ws, out)
 	}
-	ts[id] = t
+	ws[id] = t
 	return t, true
 }
 
@@ -104,22 +102,23 @@ func (t *writtenObject) worth(run int) int {
 	}
 }
 
-// rival is an object that the controller has written, and perhaps somebody else as well.
+// contestedObject is an object that the controller has written, and that another writer may write, too.
 type contestedObject struct {
 	lastWrite      time.Time // when the controller wrote it
-	touchedByOther bool      // somebody else has written it since
-	rounds         int       // how often the controller has written what somebody else had touched
-	reverts        int       // how often it has thereby set a field to the value that it had given it before
+	touchedByOther bool      // another writer has written it since
+	rounds         int       // writes by the controller after one by another writer
+	reverts        int       // of these, how many set a field to a value that the other had undone
 	fields         []heldField
 }
 
-// claimed is a field that the controller has written.
+// heldField is a field that the controller has set.
 type heldField struct {
 	path, value uint64
-	undone      bool // somebody else has given it another value since
+	undone      bool // another writer has changed it since
 }
 
-// hold is told what an own write has changed. It reports whether it has brought back what somebody else had undone.
+// ownChanges takes what an own write has changed. It reports whether the write brought back what another writer had
+// undone.
 func (r *contestedObject) ownChanges(changes []change) (again bool) {
 	for _, c := range changes {
 		i := slices.IndexFunc(r.fields, func(f heldField) bool { return f.path == c.path })
@@ -134,7 +133,7 @@ func (r *contestedObject) ownChanges(changes []change) (again bool) {
 	return again
 }
 
-// undo is told what somebody else has changed. It reports whether that was nothing but what the controller had written.
+// otherChanges takes what another writer has changed, and reports whether that only undoes what the controller has set.
 func (r *contestedObject) otherChanges(changes []change) (only bool) {
 	only = true
 	for _, c := range changes {
@@ -148,14 +147,14 @@ func (r *contestedObject) otherChanges(changes []change) (only bool) {
 	return only
 }
 
-// rivals are those of one controller, by the hashes of their UIDs.
+// contestedObjects are those of one controller, by the hashes of their UIDs.
 type contestedObjects struct {
 	byUID map[uint64]*contestedObject
-	ring  []uint64 // the same, in the order in which they came
-	next  int      // the place in the ring that is given away next
+	ring  []uint64 // the same, in the order in which they were added
+	next  int      // the index in the ring of the next one to be replaced
 }
 
-// find returns the rival of that UID, or nil.
+// find returns the object of that UID, or nil.
 func (rs *contestedObjects) find(t *keyHistory, v writeID) *contestedObject {
 	if len(rs.byUID) == 0 {
 		return nil
@@ -163,18 +162,18 @@ func (rs *contestedObjects) find(t *keyHistory, v writeID) *contestedObject {
 	return rs.byUID[t.hashUID(v)]
 }
 
-// wrote takes note of an own write.
+// noteWrite records an own write.
 func (rs *contestedObjects) noteWrite(id uint64, now time.Time) {
 	r, ok := rs.byUID[id]
 	if !ok {
 		r = &contestedObject{}
 		rs.add(id, r, now)
 	}
-	patience := contestWindow
+	window := contestWindow
 	if r.reverts > hotAfter {
-		patience = slowContestWindow // both of the two may be resting
+		window = slowContestWindow // both writers may be resting
 	}
-	if now.Sub(r.lastWrite) > patience {
+	if now.Sub(r.lastWrite) > window {
 		*r = contestedObject{}
 	}
 	if r.touchedByOther {
@@ -184,7 +183,8 @@ func (rs *contestedObjects) noteWrite(id uint64, now time.Time) {
 	r.lastWrite = now
 }
 
-// add gives a new one a place. One that somebody else keeps writing, too, is passed over a few times.
+// add adds an object, and drops an old one if there are too many. Objects that another writer keeps writing, too, are
+// passed over, at most eight of them.
 func (rs *contestedObjects) add(id uint64, r *contestedObject, now time.Time) {
 	if rs.byUID == nil {
 		rs.byUID = make(map[uint64]*contestedObject)

@@ -1,0 +1,190 @@
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// Who has caused a change that names a key: the key's own runs, or anyone else? TrackWrites, Wrote and Deleted report
+// what a run writes, and a change is compared with that. While a run goes on, the event of a write may arrive before
+// the answer to it: such a change stays undecided until the run ends.
+
+// sighting is a change of an object that names the key.
+type sighting struct {
+	writeID
+	created    bool        // the object is new
+	updated    bool        // the object existed before: there are two states to compare
+	comparing  bool        // compareStates has yet to compare them
+	comparison *comparison // nil until it has
+}
+
+// comparison is what compareStates has found.
+type comparison struct {
+	object  string   // by name
+	changes []change // the fields in which the states differ
+	failed  bool     // comparing panicked
+}
+
+// author says who has caused a change.
+type author uint8
+
+const (
+	byOther author = iota
+	byKey
+	unclear // until the run ends
+)
+
+// maxUndecided bounds the changes that wait for the end of a run. One more counts as caused by others.
+const maxUndecided = 64
+
+// authorOf compares a change with the writes of the run that goes on and of the two before it. A nil receiver is the
+// stats of a key that has not run.
+func (st *repeatStats) authorOf(v writeID) author {
+	if st == nil {
+		return byOther
+	}
+	_, inLast := st.last.writes[v]
+	_, inEarlier := st.earlier.writes[v]
+	switch {
+	case inLast, inEarlier, st.run != nil && st.run.hasWritten(v):
+		return byKey
+	case st.run == nil:
+		return byOther
+	default:
+		return unclear
+	}
+}
+
+// markCreated records that a write of the key, which authorOf has found, created its object.
+func (st *repeatStats) markCreated(v writeID) {
+	for _, past := range []pastRun{st.last, st.earlier} {
+		if _, ok := past.writes[v]; ok {
+			past.writes[v] = true
+			return
+		}
+	}
+	st.run.markCreated(v)
+}
+
+// observe records a change that names the key, and reports whether compareStates must compare the object's two states:
+// only a key that is half-way to a hot loop is worth that. mu is held.
+func (h *keyHistory) observe(e *keyEntry, v sighting) (compare bool) {
+	if h.allowHotLoops {
+		return false
+	}
+	st := e.stats
+	author := st.authorOf(v.writeID)
+	r := h.contested.find(h, v.writeID)
+	compare = v.updated &&
+		(author != byOther && st.repeats >= compareAfter || r != nil && r.rounds >= compareAfter)
+	switch author {
+	case byKey:
+		if v.created {
+			st.markCreated(v.writeID)
+		}
+	case unclear:
+		if len(st.undecided) == maxUndecided {
+			h.resolveUndecided(e)
+		}
+		if len(st.undecided) == maxUndecided {
+			e.othersActed = true
+			return false
+		}
+		v.comparing = compare
+		st.undecided = append(st.undecided, v)
+	case byOther:
+		if r != nil {
+			r.touchedByOther = true
+		}
+		// If the key is in a hot loop because another writer undoes its writes, compareStates decides whether this
+		// change is one more undoing.
+		e.othersActed = e.othersActed || !compare || st == nil || st.reverts <= hotAfter
+	}
+	return compare
+}
+
+// compareStates compares an object's states before and after a change that observe was called with.
+func compareStates[T any](h *keyHistory, key Key, source string, v sighting, event informer.Event[T]) {
+	found := &comparison{object: fmt.Sprintf("%s %s", source, event.Key)}
+	// Apart, because methods of the user's types are called.
+	err := lifecycle.Apart(func() { found.changes = changesOf(h.seed, event.Old, event.New) })
+	v.comparison, found.failed = found, err != nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, ok := h.keys[key]
+	if !ok || e.stats == nil {
+		return // forgotten in between
+	}
+	switch e.stats.authorOf(v.writeID) {
+	case byKey:
+		h.comparedOwn(e, v)
+	case byOther:
+		h.comparedOther(e, v)
+	case unclear:
+		for i, u := range e.stats.undecided {
+			if u.writeID == v.writeID {
+				e.stats.undecided[i] = v
+			}
+		}
+	}
+}
+
+// comparedOwn takes the comparison of a change that the key caused. mu is held.
+func (h *keyHistory) comparedOwn(e *keyEntry, v sighting) {
+	if v.comparison.failed {
+		return // without a comparison the write counts as a repetition
+	}
+	st, uid := e.stats, h.hashUID(v.writeID)
+	text := fmt.Sprintf("%s: %s", v.comparison.object, strings.Join(names(v.comparison.changes), ", "))
+	if o := st.written[uid]; o != nil && st.repeats >= compareAfter {
+		if o.addChanges(v.comparison.changes); !o.progressed {
+			st.changingFields = text
+		}
+	}
+	if r := h.contested.byUID[uid]; r != nil && r.rounds >= compareAfter && r.ownChanges(v.comparison.changes) {
+		r.reverts++
+		st.reverts, st.changingFields = max(st.reverts, r.reverts), text
+		h.updateHot(e)
+	}
+}
+
+// comparedOther takes the comparison of a change that another writer caused. If it does no more than undo a write of
+// the key, a key in a hot loop keeps resting. mu is held.
+func (h *keyHistory) comparedOther(e *keyEntry, v sighting) {
+	r := h.contested.byUID[h.hashUID(v.writeID)]
+	undoing := r != nil && !v.comparison.failed && r.otherChanges(v.comparison.changes)
+	e.othersActed = e.othersActed || !undoing || e.stats.reverts <= hotAfter
+}
+
+// resolveUndecided decides the undecided changes whose author is known by now: after the run all of them. mu is held.
+func (h *keyHistory) resolveUndecided(e *keyEntry) {
+	st := e.stats
+	st.undecided = slices.DeleteFunc(st.undecided, func(v sighting) bool {
+		switch st.authorOf(v.writeID) {
+		case byKey:
+			if v.created {
+				st.markCreated(v.writeID)
+			}
+			if v.comparison != nil {
+				h.comparedOwn(e, v)
+			}
+		case byOther:
+			if r := h.contested.find(h, v.writeID); r != nil {
+				r.touchedByOther = true
+			}
+			switch {
+			case v.comparison != nil:
+				h.comparedOther(e, v)
+			case !v.comparing: // otherwise compareStates calls comparedOther soon
+				e.othersActed = true
+			}
+		case unclear:
+			return false
+		}
+		return true
+	})
+}
