@@ -1,3 +1,4 @@
 // Package controllerruntime tests that programs of sigs.k8s.io/controller-runtime run unchanged against the API server
-// in memory of package reconciletest. It is a module of its own, so that nothing else needs controller-runtime.
+// in memory of package reconciletest, and that envtest works with the programs of package cluster. It is a module of
+// its own, so that nothing else needs controller-runtime.
 package controllerruntime

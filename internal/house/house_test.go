@@ -27,7 +27,7 @@ const (
 
 // packages are what users import.
 var packages = []string{"informer", "workqueue", "reconcile", "reconcile/objects", "reconcile/metrics",
-	"reconcile/reconciletest", "leaderelection"}
+	"reconcile/reconciletest", "reconcile/reconciletest/cluster", "leaderelection"}
 
 func TestTheProgramInTheReadmeIsTheExample(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -106,7 +106,8 @@ func TestImportsRunOneWay(t *testing.T) {
 		"reconcile/objects": {"informer"},
 		"reconcile/metrics": {"informer", "workqueue", "reconcile", "leaderelection"},
 		// It serves controllers of every library, and is no client of itself.
-		"reconcile/reconciletest": {},
+		"reconcile/reconciletest":         {},
+		"reconcile/reconciletest/cluster": {},
 	}
 	for _, p := range packages {
 		for _, dep := range strings.Fields(run(t, root, nil, "go", "list", "-deps", "./"+p)) {

@@ -31,6 +31,8 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
+func TestExample(t *testing.T) { testDeployment(t) }
+
 // temporary returns a folder for temporary files with a path that is short enough for sockets in it, which the one of
 // t.TempDir may not be.
 func temporary(t *testing.T) string {
