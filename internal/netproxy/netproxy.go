@@ -1,6 +1,6 @@
-// Package netproxy is a way to a server that a test can disturb: connections that break, at once or in the midst of an
-// answer, that fall silent without any end, as with a cut cable or a stopped process, that are slow, and that lead to
-// another server than before.
+// Package netproxy is a proxy in front of a server that a test can disturb. It breaks connections, at once or in the
+// middle of an answer, lets them fall silent without an end, as a cut cable or a stopped process does, slows them down,
+// and leads them to another server.
 package netproxy
 
 import (
@@ -15,14 +15,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Proxy copies bytes both ways between whoever connects to it and a server. It ends with the test. Its methods are safe
-// for concurrent use.
+// Proxy copies bytes both ways between its clients and a server. It ends with the test. Its methods are safe for
+// concurrent use.
 type Proxy struct {
 	listener net.Listener
 	copies   sync.WaitGroup
 
-	mu sync.Mutex
-	// Guarded by mu.
+	mu sync.Mutex // guards the fields below; methods named ...Locked are called with it held
+
 	server   string
 	conns    map[net.Conn]struct{} // both ends of each connection
 	accepted int
@@ -32,8 +32,8 @@ type Proxy struct {
 	delay    time.Duration
 }
 
-// New starts a proxy to a server. The network is that of package net, "tcp" or "unix", of the proxy and the server
-// both.
+// New starts a proxy to a server. network is "tcp" or "unix", as in package net, and holds for both the proxy and the
+// server.
 func New(t testing.TB, network, server string) *Proxy {
 	t.Helper()
 	address := "127.0.0.1:0"
@@ -53,15 +53,15 @@ func New(t testing.TB, network, server string) *Proxy {
 	p.copies.Go(p.accept)
 	t.Cleanup(func() {
 		l.Close()
-		p.Cut(true) // for what has been accepted meanwhile, too
+		p.Cut(true) // also what was accepted meanwhile
 		p.Stall(false)
 		p.copies.Wait()
 	})
 	return p
 }
 
-// ForConfig starts a proxy to an API server, and returns the configuration of a client that goes through it. Clients of
-// other configurations share no connection with it.
+// ForConfig starts a proxy to an API server, and returns the configuration of a client that goes through it. Clients
+// with other configurations share no connection with that client.
 func ForConfig(t testing.TB, config *rest.Config) (*Proxy, *rest.Config) {
 	t.Helper()
 	p := New(t, "tcp", hostOf(t, config))
@@ -92,7 +92,7 @@ func (p *Proxy) Lead(t testing.TB, config *rest.Config) {
 	p.breakLocked()
 }
 
-// LeadNew is [Proxy.Lead] for new connections only: those that exist stay where they are.
+// LeadNew is [Proxy.Lead] for new connections only: existing ones stay where they are.
 func (p *Proxy) LeadNew(t testing.TB, config *rest.Config) {
 	t.Helper()
 	host := hostOf(t, config)
@@ -125,28 +125,28 @@ func (p *Proxy) Cut(cut bool) {
 	}
 }
 
-// Break breaks all connections; new ones are as good as ever.
+// Break breaks all connections. New ones work.
 func (p *Proxy) Break() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.breakLocked()
 }
 
-// BreakAfter breaks all connections once so many more bytes have come from the server.
+// BreakAfter breaks all connections once this many more bytes have come from the server.
 func (p *Proxy) BreakAfter(bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.quota = bytes
 }
 
-// Delay lets everything arrive later by so much.
+// Delay delays all bytes in both directions by d.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Accepted is the number of connections that have been made so far.
+// Accepted returns the number of connections accepted so far.
 func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
