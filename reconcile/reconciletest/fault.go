@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Fault is what happens to a request. It calls serve to let the server answer, or does not, and returns what the client
@@ -46,16 +48,16 @@ func AnswerWith(err error) Fault {
 // up before, the server does not see the request.
 func Delay(before, after time.Duration) Fault {
 	return func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
-		if err := sleep(ctx, before); err != nil {
-			return nil, err
+		if !lifecycle.Sleep(ctx, before) {
+			return nil, ctx.Err()
 		}
 		resp, err := serve()
 		if err != nil {
 			return nil, err
 		}
-		if err := sleep(ctx, after); err != nil {
+		if !lifecycle.Sleep(ctx, after) {
 			resp.Body.Close()
-			return nil, err
+			return nil, ctx.Err()
 		}
 		return resp, nil
 	}

@@ -1,7 +1,6 @@
 package reconciletest
 
 import (
-	"context"
 	"net/http"
 	"time"
 
@@ -156,16 +155,4 @@ func (l *Link) record(r Request) bool {
 	}
 	l.log = append(l.log, r)
 	return true
-}
-
-// sleep waits, for no longer than ctx lives.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
