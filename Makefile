@@ -39,6 +39,7 @@ kind-demo: ## the same on a kind cluster, with the controller in a Deployment; n
 test: test-library test-rest test-controlplane ## all tests, those against a real control plane included
 test-library: build
 	$(TEST) $(RACE) -timeout 15m $(LIBRARY)
+	$(TEST) -tags purego ./informer/internal/wire/...
 	$(TEST) -run NoAllocations ./workqueue
 test-rest: build
 	$(TEST) -timeout 15m $(REST)

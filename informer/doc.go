@@ -8,7 +8,7 @@
 //	       |                                                               |  workqueue        reconcile
 //	API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key---------> Queue --key-> worker -> Reconcile(ctx, key)
 //	server -watch->  (1)              (2)     |           (3)              |                   (4)            |
-//	  ^    |                                  +------------------ Get / index lookups ------------------------+
+//	  ^    |          '<-- stored(key) -------+------------------ Get / index lookups ------------------------+
 //	  |    '---------------------------------------------------------------'                                  |
 //	  +------------------------------- create / update / patch / delete --------------------------------------+
 //

@@ -14,5 +14,5 @@
 //	protobuf.go    the same in protobuf
 //	decoder.go     Decoder, Event: the bytes of one object into the object
 //	limits.go      how much is too much, and the errors
-//	intern         what objects have in common is in memory once
+//	intern         what objects have in common is in memory once; built with the tag purego, nothing is shared
 package wire

@@ -1,20 +1,5 @@
-// Package intern lets objects that come one by one have in common what is the same in them: the strings, maps,
-// tolerations, field sets that the pods of a ReplicaSet, of a namespace, of an image repeat.
-//
-// A decoder makes a new string of each "app.kubernetes.io/name", and a new map around it. Of 150,000 realistic pods,
-// more than half of the memory is such repetitions. There are two ways to be rid of them: what somebody else has
-// decoded is gone through (Object), and of protobuf what is known is not decoded in the first place (Unmarshal).
-//
-// Both reach the fields of an object by their offsets, with package unsafe: reflect would allocate for each field that
-// it sets, which is what there is to save. The offsets and types come from reflect when a type is first seen, and
-// whatever is not encoded as Kubernetes does it is left to the type's own Unmarshal. No other package of the library is
-// unsafe.
-//
-//	intern.go     Interner, and the tables in which it remembers
-//	plan.go       where in objects of a type there is something to share
-//	share.go      how each kind of value is shared
-//	message.go    what the fields of a type are in protobuf
-//	unmarshal.go  protobuf into objects that share
+//go:build !purego
+
 package intern
 
 import (

@@ -1,3 +1,5 @@
+//go:build !purego
+
 package intern
 
 import (
@@ -72,8 +74,6 @@ func (f *field) wire() uint64 {
 	}
 	return wireBytes
 }
-
-type unmarshaler interface{ Unmarshal([]byte) error }
 
 var (
 	unmarshalerType = reflect.TypeFor[unmarshaler]()

@@ -1,0 +1,106 @@
+package intern
+
+import (
+	"cmp"
+	classic "math/rand"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// These tests hold for the Interner and for its twin, with the build tag purego.
+
+// bySelf is the model: what the type's own Unmarshal makes of the bytes, or nil if it refuses them.
+func bySelf(t reflect.Type, data []byte) any {
+	o := reflect.New(t).Interface()
+	if o.(unmarshaler).Unmarshal(data) != nil {
+		return nil
+	}
+	return o
+}
+
+func byInterner(s *Interner, data []byte) any {
+	o := reflect.New(s.object.Elem()).Interface()
+	if s.Unmarshal(data, o.(unmarshaler)) != nil {
+		return nil
+	}
+	return o
+}
+
+// kinds are the types of k8s.io/api that decode protobuf, in a fixed order.
+func kinds() (types []reflect.Type) {
+	unmarshalerType := reflect.TypeFor[unmarshaler]()
+	for kind, of := range scheme.Scheme.AllKnownTypes() {
+		if reflect.PointerTo(of).Implements(unmarshalerType) && kind.Version != runtime.APIVersionInternal {
+			types = append(types, of)
+		}
+	}
+	slices.SortFunc(types, func(a, b reflect.Type) int {
+		return cmp.Or(cmp.Compare(a.PkgPath(), b.PkgPath()), cmp.Compare(a.Name(), b.Name()))
+	})
+	return slices.Compact(types)
+}
+
+// generated returns some objects of a type in protobuf, each filled at random.
+func generated(t *testing.T, of reflect.Type, seed int64, count int) (encoded [][]byte) {
+	fill := fuzzer.FuzzerFor(metafuzzer.Funcs, classic.NewSource(seed), serializer.NewCodecFactory(scheme.Scheme))
+	for range count {
+		o := reflect.New(of).Interface()
+		fill.Fill(o)
+		data, err := o.(interface{ Marshal() ([]byte, error) }).Marshal()
+		require.NoError(t, err)
+		encoded = append(encoded, data)
+	}
+	return encoded
+}
+
+// sameByBoth decodes messages several times, so that they share, and compares each with what its own Unmarshal makes.
+func sameByBoth(t *testing.T, of reflect.Type, encoded [][]byte) {
+	for _, whole := range []bool{true, false} {
+		s := New(of, whole)
+		var decoded []any
+		for range 5 {
+			for _, data := range encoded {
+				decoded = append(decoded, byInterner(s, data))
+			}
+		}
+		for i, o := range decoded { // after all are decoded: sharing must not change the earlier ones
+			if want := bySelf(of, encoded[i%len(encoded)]); !reflect.DeepEqual(want, o) {
+				require.Equal(t, want, o, "%v: %x", of, encoded[i%len(encoded)])
+			}
+		}
+	}
+}
+
+func TestEveryKindIsDecodedAsItDecodesItself(t *testing.T) {
+	types := kinds()
+	require.Greater(t, len(types), 300)
+	for _, of := range types {
+		sameByBoth(t, of, generated(t, of, rand.Int64(), 10))
+	}
+}
+
+func FuzzEveryKind(f *testing.F) {
+	types := kinds()
+	for i := range types {
+		f.Add(uint(i), int64(i), uint(0), byte(0))
+	}
+	f.Fuzz(func(t *testing.T, kind uint, seed int64, at uint, damage byte) {
+		of := types[kind%uint(len(types))]
+		encoded := generated(t, of, seed, 3)
+		if first := encoded[0]; damage != 0 && len(first) > 0 {
+			damaged := slices.Clone(first)
+			damaged[at%uint(len(damaged))] ^= damage
+			encoded = append(encoded, damaged)
+		}
+		sameByBoth(t, of, encoded)
+	})
+}

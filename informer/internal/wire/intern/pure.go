@@ -1,0 +1,27 @@
+//go:build purego
+
+package intern
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// Interner decodes objects of one type. With the build tag purego it lets them share nothing.
+type Interner struct{ object reflect.Type }
+
+// New makes an Interner for objects of type t.
+func New(t reflect.Type, _ bool) *Interner { return &Interner{object: reflect.PointerTo(t)} }
+
+// Object leaves *o as it is. It panics if *o is not of the Interner's type.
+func (s *Interner) Object(o any) {
+	if reflect.TypeOf(o) != s.object {
+		panic(fmt.Sprintf("intern: a %T, not a %s", o, s.object))
+	}
+}
+
+// Unmarshal decodes a message into *o with o's own Unmarshal. It panics if *o is not of the Interner's type.
+func (s *Interner) Unmarshal(data []byte, o unmarshaler) error {
+	s.Object(o)
+	return o.Unmarshal(data)
+}
