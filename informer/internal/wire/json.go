@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// jsonReader finds the ends of JSON values in a stream. It looks at quotes and brackets only: whether what is between
-// them is JSON is found out by who decodes it, object by object.
+// jsonReader finds the ends of JSON values in a stream. It looks at quotes and brackets only: the decoder of each
+// object finds out whether the bytes between them are JSON.
 type jsonReader struct {
 	from *bufio.Reader
-	buf  []byte // scratch space for what value returns, if it was not in that of from as a whole
+	buf  []byte // scratch space of value, for values that from does not hold as a whole
 }
 
-// next returns the next byte that is no white space, and leaves it there.
+// next returns the next byte that is no white space, and does not consume it.
 func (j *jsonReader) next() (byte, error) {
 	for {
 		c, err := j.from.ReadByte()
@@ -30,8 +30,8 @@ func (j *jsonReader) next() (byte, error) {
 	}
 }
 
-// take consumes the next byte that is no white space, which must be there.
-func (j *jsonReader) take() (byte, error) {
+// consume reads the next byte that is no white space. The end of the stream is an error.
+func (j *jsonReader) consume() (byte, error) {
 	c, err := j.next()
 	if err != nil {
 		return 0, truncated(err)
@@ -40,8 +40,8 @@ func (j *jsonReader) take() (byte, error) {
 	return c, err
 }
 
-// value reads one value, and no more than limit of it; the rest is skipped. What it returns is valid until something
-// else is read.
+// value reads one value. It returns at most limit bytes of it and skips the rest; cut says so. The bytes are valid
+// until the next read.
 func (j *jsonReader) value(limit int) (value []byte, size int64, cut bool, err error) {
 	first, err := j.next()
 	if err != nil {
@@ -56,7 +56,7 @@ func (j *jsonReader) value(limit int) (value []byte, size int64, cut bool, err e
 		chunk, _ := j.from.Peek(j.from.Buffered())
 		n := scan.advance(chunk)
 		if scan.done && size == 0 && 0 < n && n <= limit {
-			// It is there as a whole and can stay where it is: nothing is read until the caller does.
+			// from holds it as a whole: return it without a copy.
 			_, err := j.from.Discard(n)
 			return chunk[:n], int64(n), false, err
 		}
@@ -75,15 +75,15 @@ func (j *jsonReader) value(limit int) (value []byte, size int64, cut bool, err e
 	return j.buf, size, cut, nil
 }
 
-// jsonScan is where in a value the reader is.
+// jsonScan is the state of a scan for the end of a value.
 type jsonScan struct {
 	depth                         int
 	quoted, escaped, scalar, done bool
 }
 
-// advance looks at more of the value and returns how much of it belongs to the value.
+// advance scans more bytes and returns how many of them belong to the value.
 func (s *jsonScan) advance(chunk []byte) int {
-	quote := -1 // the one that comes next; once i has passed it, it has to be looked for
+	quote := -1 // the next quote, as long as it is not before i
 	for i := 0; i < len(chunk); i++ {
 		c := chunk[i]
 		switch {
@@ -96,7 +96,7 @@ func (s *jsonScan) advance(chunk []byte) int {
 		case s.escaped:
 			s.escaped = false
 		case s.quoted:
-			// Most of an object is inside of quotes: go to their end in one step, or from one escape to the next.
+			// Most of an object is inside of quotes: skip to the closing quote, or to the next escape.
 			if quote < i {
 				if quote = bytes.IndexByte(chunk[i:], '"'); quote < 0 {
 					quote = len(chunk)
@@ -142,7 +142,7 @@ func (j *jsonReader) eachMember(fn func(name string) error) error {
 		if !ok {
 			return errGarbled
 		}
-		switch c, err := j.take(); {
+		switch c, err := j.consume(); {
 		case err != nil:
 			return err
 		case c != ':':
@@ -152,9 +152,9 @@ func (j *jsonReader) eachMember(fn func(name string) error) error {
 	})
 }
 
-// each calls fn at the beginning of each member of an object or element of an array; fn reads it.
+// each calls fn for each member of an object, or element of an array; fn reads it.
 func (j *jsonReader) each(open, end byte, fn func() error) error {
-	switch c, err := j.take(); {
+	switch c, err := j.consume(); {
 	case err != nil:
 		return err
 	case c != open:
@@ -164,14 +164,14 @@ func (j *jsonReader) each(open, end byte, fn func() error) error {
 	case err != nil:
 		return truncated(err)
 	case c == end:
-		_, err = j.take()
+		_, err = j.consume()
 		return err
 	}
 	for {
 		if err := fn(); err != nil {
 			return err
 		}
-		switch c, err := j.take(); {
+		switch c, err := j.consume(); {
 		case err != nil:
 			return err
 		case c == end:
@@ -206,14 +206,14 @@ func (j *jsonReader) text() (string, error) {
 	return s, nil
 }
 
-// skip reads a value that nobody asked for.
+// skip skips a value.
 func (j *jsonReader) skip() error {
 	_, _, _, err := j.value(0)
 	return err
 }
 
-// splitJSONList hands on the items of a list in JSON, each as soon as it has arrived. The members may stand in any
-// order: what the server has made from a custom resource says its version after the items.
+// splitJSONList adds the items of a list in JSON, each as soon as it has arrived. The members may stand in any order:
+// the list of a custom resource has its metadata after the items.
 func splitJSONList(from *bufio.Reader, out *response) error {
 	j := &jsonReader{from: from}
 	var head *metav1.ListMeta
@@ -274,7 +274,7 @@ func splitJSONItems(j *jsonReader, out *response) error {
 	})
 }
 
-// splitJSONWatch hands on the events of a watch in JSON: a sequence of objects, each with a type and an object.
+// splitJSONWatch adds the events of a watch in JSON: a sequence of objects, each with a type and an object.
 func splitJSONWatch(from *bufio.Reader, out *response) error {
 	j, object := &jsonReader{from: from}, []byte(nil)
 	for {

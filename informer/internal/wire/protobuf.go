@@ -32,20 +32,20 @@ const (
 // protoReader reads the fields of one message off a stream.
 type protoReader struct {
 	from *bufio.Reader
-	left int64  // how much of the message has not been read
+	rest int64  // bytes of the message that have not been read
 	open bool   // it ends where the stream does
-	buf  []byte // scratch space for what bytes returns, if it does not fit into that of from
+	buf  []byte // scratch space of bytes, for fields that are longer than the buffer of from
 }
 
 // openProtoReader returns a reader of a message that ends where the stream does.
 func openProtoReader(from *bufio.Reader) protoReader {
-	return protoReader{from: from, left: math.MaxInt64, open: true}
+	return protoReader{from: from, rest: math.MaxInt64, open: true}
 }
 
-// field reads the next field's number and, of a length-delimited one, its length; fields of other types are skipped. At
-// the end of the message it returns io.EOF.
+// field reads the number and length of the next length-delimited field; it skips fields of other types. At the end of
+// the message it returns io.EOF.
 func (p *protoReader) field() (number uint64, length int64, err error) {
-	for p.left > 0 {
+	for p.rest > 0 {
 		if _, err := p.from.Peek(1); err == io.EOF && p.open {
 			return 0, 0, io.EOF
 		}
@@ -59,7 +59,7 @@ func (p *protoReader) field() (number uint64, length int64, err error) {
 			switch {
 			case err != nil:
 				return 0, 0, err
-			case n > uint64(p.left):
+			case n > uint64(p.rest):
 				return 0, 0, errGarbled
 			}
 			return tag >> 3, int64(n), nil
@@ -81,14 +81,14 @@ func (p *protoReader) field() (number uint64, length int64, err error) {
 
 func (p *protoReader) varint() (v uint64, err error) {
 	for shift := 0; shift < 64; shift += 7 {
-		if p.left == 0 {
+		if p.rest == 0 {
 			return 0, errGarbled
 		}
 		b, err := p.from.ReadByte()
 		if err != nil {
 			return 0, truncated(err)
 		}
-		p.left--
+		p.rest--
 		v |= uint64(b&0x7f) << shift
 		if b < 0x80 {
 			return v, nil
@@ -97,21 +97,21 @@ func (p *protoReader) varint() (v uint64, err error) {
 	return 0, errGarbled
 }
 
-// bytes reads a field of that length, and no more than limit of it; the rest is skipped. What it returns is valid until
-// something else is read.
+// bytes reads the content of a field. Of a field longer than limit it returns at most maxHead bytes and skips the rest;
+// cut says so. The bytes are valid until the next read.
 func (p *protoReader) bytes(length int64, limit int64) (b []byte, cut bool, err error) {
-	if length > p.left {
+	if length > p.rest {
 		return nil, false, errGarbled
 	}
 	held := length
 	if cut = length > limit; cut {
 		held = min(limit, maxHead)
 	} else if length <= int64(p.from.Size()) {
-		// It can stay where it is: nothing is read until the caller does.
+		// The buffer of from holds it: return it without a copy.
 		if b, err = p.from.Peek(int(length)); err != nil {
 			return nil, false, truncated(err)
 		}
-		p.left -= length
+		p.rest -= length
 		_, err = p.from.Discard(len(b))
 		return b, false, err
 	}
@@ -122,20 +122,20 @@ func (p *protoReader) bytes(length int64, limit int64) (b []byte, cut bool, err 
 	if _, err := io.ReadFull(p.from, b); err != nil {
 		return nil, false, truncated(err)
 	}
-	p.left -= held
+	p.rest -= held
 	return b, cut, p.skip(length - held)
 }
 
 func (p *protoReader) skip(n int64) error {
-	if n > p.left {
+	if n > p.rest {
 		return errGarbled
 	}
-	p.left -= n
+	p.rest -= n
 	_, err := io.CopyN(io.Discard, p.from, n)
 	return truncated(err)
 }
 
-// splitProtoList hands on the items of a list in protobuf, each as soon as it has arrived.
+// splitProtoList adds the items of a list in protobuf, each as soon as it has arrived.
 func splitProtoList(from *bufio.Reader, out *response) error {
 	envelope := openProtoReader(from)
 	if magic, _, err := envelope.bytes(int64(len(protoMagic)), maxHead); err != nil || string(magic) != protoMagic {
@@ -161,14 +161,14 @@ func splitProtoList(from *bufio.Reader, out *response) error {
 			}
 		case number == 2 && !listed:
 			listed = true
-			list := protoReader{from: from, left: length, buf: envelope.buf}
-			if err := out.isList(); err != nil { // lists in protobuf are made of types in Go, and called so
+			list := protoReader{from: from, rest: length, buf: envelope.buf}
+			if err := out.isList(); err != nil { // the kind of a list in protobuf always ends in "List"
 				return err
 			}
 			if err := splitProtoItems(&list, out); err != nil {
 				return err
 			}
-			envelope.left -= length
+			envelope.rest -= length
 		default:
 			if err := envelope.skip(length); err != nil {
 				return err
@@ -182,7 +182,7 @@ func splitProtoItems(list *protoReader, out *response) error {
 		number, length, err := list.field()
 		switch {
 		case err == io.EOF:
-			// A ListMeta without any content may be left out.
+			// An empty ListMeta may be missing.
 			if out.head == nil {
 				out.head = &metav1.ListMeta{}
 			}
@@ -213,7 +213,7 @@ func splitProtoItems(list *protoReader, out *response) error {
 	}
 }
 
-// splitProtoWatch hands on the events of a watch in protobuf.
+// splitProtoWatch adds the events of a watch in protobuf.
 func splitProtoWatch(from *bufio.Reader, out *response) error {
 	frames := openProtoReader(from)
 	for {
@@ -236,11 +236,11 @@ func splitProtoWatch(from *bufio.Reader, out *response) error {
 		}
 		out.apiVersion, out.kind = event.apiVersion, event.kind
 		out.add(event)
-		frames.left = math.MaxInt64
+		frames.rest = math.MaxInt64
 	}
 }
 
-// eventOf takes a WatchEvent apart. Of one that has been cut the object is what is there of it.
+// eventOf decodes a WatchEvent, except for its object. If the frame was cut, so is the object.
 func eventOf(frame []byte, event *raw) (object []byte, ok bool) {
 	err := eachField(frame, event.cut, func(number uint64, b []byte) error {
 		switch number {
@@ -259,7 +259,7 @@ func eventOf(frame []byte, event *raw) (object []byte, ok bool) {
 	return object, err == nil
 }
 
-// eventType makes no string of the types that there are.
+// eventType returns an event type, without an allocation for the known ones.
 func eventType(b []byte) watch.EventType {
 	for _, known := range []watch.EventType{watch.Modified, watch.Added, watch.Deleted, watch.Bookmark, watch.Error} {
 		if string(known) == string(b) {
@@ -269,7 +269,7 @@ func eventType(b []byte) watch.EventType {
 	return watch.EventType(b)
 }
 
-// unwrap takes the envelope off an object. It is most likely of the kind of the one before.
+// unwrap takes the envelope off an object. Its kind is most likely that of the object before.
 func unwrap(object []byte, event *raw, before *response) bool {
 	if len(object) < len(protoMagic) || string(object[:len(protoMagic)]) != protoMagic {
 		return false
@@ -285,8 +285,8 @@ func unwrap(object []byte, event *raw, before *response) bool {
 	}) == nil
 }
 
-// typeMeta reads a TypeMeta of package runtime. What it does not say stays as it is: a message that comes twice is
-// merged. Where it says the same as the one before, no new string is made.
+// typeMeta reads a TypeMeta of package runtime. A field that is missing stays as it is: protobuf merges a message that
+// comes twice. A field with the same value as before shares its string.
 func typeMeta(b []byte, apiVersion, kind *string, before *response) error {
 	return eachField(b, false, func(number uint64, b []byte) error {
 		switch number {
@@ -299,7 +299,7 @@ func typeMeta(b []byte, apiVersion, kind *string, before *response) error {
 	})
 }
 
-// again returns b as a string, which is s if they are the same.
+// again returns b as a string: s itself if they are equal.
 func again(s string, b []byte) string {
 	if s == string(b) {
 		return s
@@ -307,8 +307,8 @@ func again(s string, b []byte) string {
 	return string(b)
 }
 
-// eachField calls fn for each length-delimited field of a message that is in memory. If it has been cut, its last field
-// may be, too, and those in it.
+// eachField calls fn for each length-delimited field of a message in memory. If the message was cut, its last field may
+// be cut as well.
 func eachField(message []byte, cut bool, fn func(number uint64, b []byte) error) error {
 	for len(message) > 0 {
 		tag, n := binary.Uvarint(message)

@@ -16,13 +16,13 @@ import (
 
 // Interner shares between the objects of one type that it is shown. It is safe for concurrent use.
 //
-// What it has seen it remembers in tables of a fixed size, in which the latest displaces what was in its place. So it
-// needs no lock, it forgets what no longer comes, and it keeps little alive that nobody else does: 30 MB if all that it
-// sees is as long as it remembers, usually a tenth of that or less. What is displaced before it comes again is there
-// more than once, no worse than without an Interner.
+// It remembers values in tables of a fixed size, in which the latest value replaces the one in its slot. So it needs no
+// lock, it forgets values that no longer come, and it keeps little memory alive: at most 30 MB, if all values are as
+// long as the longest that it remembers, and usually a tenth of that or less. A value that is replaced before it comes
+// again is in memory twice, as without an Interner.
 //
-// Of each place in the objects it learns whether what is there ever repeats. Where it does not, as with addresses, it
-// looks at few objects only.
+// For each place in the objects it learns whether its values repeat. Where they do not, as with addresses, it looks at
+// one object of 16 only.
 type Interner struct {
 	object reflect.Type // a pointer to what the plan and the message are for
 	whole  bool
@@ -40,25 +40,24 @@ type Interner struct {
 	parts     table[part]
 }
 
-// In objects that have been decoded, shorter strings, of which there are many, are not worth a look: the allocator puts
-// several of them into 16 bytes.
+// Object skips shorter strings: the allocator puts several of them into 16 bytes.
 const minString = 16
 
-// What is larger repeats less, and would let the tables keep more alive.
+// Larger values repeat less, and would let the tables keep more memory alive.
 const maxString, maxFields, maxTexts, maxResources, maxPart, maxMade = 1 << 10, 8 << 10, 2 << 10, 16, 4 << 10, 16 << 10
 
-// One object in so many is looked at everywhere.
+// The Interner looks at all places of one object in so many.
 const seldom = 16
 
 // New makes an Interner for objects of type t, a struct or map[string]any. With whole, objects share maps and field
-// sets, too, and of protobuf slices and whatever pointers point to: nobody may change them afterwards. Otherwise they
-// share only strings, which nobody can change.
+// sets and, decoded from protobuf, slices and what pointers point to; then the objects must not be changed. Otherwise
+// they share only strings.
 func New(t reflect.Type, whole bool) *Interner {
 	return &Interner{object: reflect.PointerTo(t), whole: whole}
 }
 
-// Object lets *o share with the objects before it, and those after it with it. Nobody else has seen it yet. It panics
-// if *o is not of the Interner's type.
+// Object lets *o share with the objects before and after it. The caller is the only one that has *o. It panics if *o is
+// not of the Interner's type.
 func (s *Interner) Object(o any) {
 	s.prepare(o)
 	s.plan.visit(s, reflect.ValueOf(o).UnsafePointer(), rand.Uint32()%seldom == 0)

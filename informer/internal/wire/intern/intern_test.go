@@ -273,14 +273,14 @@ func TestWhatNeverRepeatsIsSeldomLookedAt(t *testing.T) {
 		s.Object(o)
 		return o.Address
 	}
-	for i := range 10 * seldom * patience {
+	for i := range 10 * seldom * maxMisses {
 		show(fmt.Sprintf("the address of number %d", i))
 	}
 	require.False(t, address.worth(false))
 	require.True(t, address.worth(true))
 	require.True(t, image.worth(false))
 
-	for range 10 * seldom * patience {
+	for range 10 * seldom * maxMisses {
 		show("the address of all")
 	}
 	require.True(t, address.worth(false))

@@ -12,15 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// habit is whether what is at a place repeats, as far as the objects that were looked at everywhere tell: the rest is
-// not counted, for goroutines that write at the same address wait for each other.
+// habit records whether the values of a place repeat. Only the objects whose places are all looked at count: goroutines
+// that write to one address wait for each other.
 type habit struct{ misses atomic.Int32 }
 
-// After so many objects in a row in which something was new, the place is taken for one that never repeats, until it is
-// seen to.
-const patience = 16
+// After so many objects in a row with a new value, the Interner skips the place, until a value repeats.
+const maxMisses = 16
 
-func (h *habit) worth(curious bool) bool { return curious || h.misses.Load() < patience }
+func (h *habit) worth(curious bool) bool { return curious || h.misses.Load() < maxMisses }
 
 func (h *habit) learn(known, curious bool) {
 	switch {
