@@ -11,24 +11,23 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Elector lets one of several processes lead; *leaderelection.Elector is one. Run waits until this process leads, calls
-// lead with a context that ends when it does no longer, waits for lead to return, and returns. It gives up what it
-// holds for this process only then, and not at all if lead returns an error that wraps [ErrStuck]: some reconcile goes
-// on.
+// Elector lets one of several processes lead; *leaderelection.Elector is one. Run waits until this process leads,
+// calls lead with a context that ends when the process no longer leads, waits for lead to return, releases the Lease,
+// and returns. It does not release the Lease if lead returns an error that wraps [ErrStuck]: some reconcile goes on.
 //
-// An Elector may have more methods, as *leaderelection.Elector does. With SetHandover(word string) and Handover() (word
-// string, waited bool) it can hand over: what a leader leaves before lead returns is what the next one finds, and
-// workers start when the caches have seen what the last leader wrote; waited says, where no word was left, that nobody
-// has led for as long as a crashed leader is waited for. With Ready() error it says why this process could not lead,
-// and /readyz says so, too.
+// An Elector may have more methods, as *leaderelection.Elector does. With SetHandover(word string) and Handover()
+// (word string, waited bool) one leader hands over to the next: Handover returns what the last leader has given to
+// SetHandover before its lead returned, and workers start when the caches have seen what that leader wrote. If word is
+// empty, waited says that there was no leader for as long as an elector waits for a crashed one. With Ready() error
+// the Elector says why this process could not lead, and /readyz reports it.
 type Elector interface {
 	Run(ctx context.Context, lead func(ctx context.Context) error) error
 }
 
 // campaign leads, again and again, until ctx ends.
 //
-// The elector must not learn of the end of ctx while this process leads: the lease is to be kept for as long as
-// reconciles are draining. It is given up by act's return.
+// The elector's context does not end with ctx while this process leads: the Lease must be kept while reconciles drain.
+// The elector releases it when runWorkers returns.
 func (m *Manager) campaign(ctx context.Context) error {
 	if m.opts.Elector == nil {
 		if ctx.Err() != nil {
@@ -69,20 +68,20 @@ func (m *Manager) campaign(ctx context.Context) error {
 	return nil
 }
 
-// leading is one call of the function that an Elector calls to lead. What has become of it the Manager knows by itself:
-// whatever the Elector makes of it, nobody campaigns again beside work that goes on.
+// tenure is one call of the function that an Elector calls to lead. The Manager records its outcome itself: whatever
+// the Elector returns, the Manager does not campaign again while work goes on.
 type tenure struct {
-	mu           sync.Mutex
-	began, ended bool  // guarded by mu
-	err          error // guarded by mu
+	mu sync.Mutex
+	// Guarded by mu.
+	began, ended bool
+	err          error
 }
 
 func (l *tenure) run(lead func() error) (err error) {
 	l.mu.Lock()
 	l.began = true
 	l.mu.Unlock()
-	// A log sink, or an elector's hand-over, may panic or end the goroutine. Then nobody can tell whether workers go
-	// on.
+	// A log sink, or the elector's SetHandover, may panic or end the goroutine. Then workers may go on.
 	if failed := lifecycle.Apart(func() { err = lead() }); failed != nil {
 		err = fmt.Errorf("the workers %w, as far as can be told: %w", ErrStuck, failed)
 	}
@@ -105,17 +104,17 @@ func (l *tenure) result() (led bool, stuck error) {
 	return l.began, nil
 }
 
-// act runs the workers of all controllers until ctx or tenure ends and they have returned. When it was ctx, calls that
-// are under way may go on for DrainTimeout.
+// runWorkers runs the workers of all controllers until ctx or tenure ends and they have returned. If it is ctx, calls
+// that are under way may go on for DrainTimeout.
 func (m *Manager) runWorkers(ctx, tenure context.Context) error {
-	acting, stopActing := context.WithCancel(tenure)
-	defer stopActing()
-	taking, stopTaking := context.WithCancel(ctx)
-	defer stopTaking()
-	defer context.AfterFunc(tenure, stopTaking)()
+	runCtx, stopRuns := context.WithCancel(tenure)
+	defer stopRuns()
+	takeCtx, stopIntake := context.WithCancel(ctx)
+	defer stopIntake()
+	defer context.AfterFunc(tenure, stopIntake)()
 
 	if h, ok := m.opts.Elector.(handoverElector); ok {
-		rest, ok := m.awaitHandover(taking, h)
+		rest, ok := m.awaitHandover(takeCtx, h)
 		if !ok {
 			passHandoverOn(h)
 			return nil
@@ -124,9 +123,9 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	}
 	var workers lifecycle.Group
 	for _, c := range m.opts.Controllers {
-		c.start(taking, acting, &workers)
+		c.start(takeCtx, runCtx, &workers)
 	}
-	<-taking.Done()
+	<-takeCtx.Done()
 	drain := time.NewTimer(m.opts.DrainTimeout)
 	defer drain.Stop()
 	select {
@@ -134,6 +133,6 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	case <-tenure.Done():
 	case <-drain.C:
 	}
-	stopActing()
+	stopRuns()
 	return workers.Wait(m.opts.StopGrace)
 }

@@ -37,17 +37,17 @@ func (c Cause) String() string {
 // maxCauses is how many causes of one run are kept apart.
 const maxCauses = 4
 
-// Causes tells, to whom has the ctx of a call of Reconcile, what has named the key since the call before it: the first
-// four causes that differ in source or object, and how many changes there were beside those. Several changes of one
-// object are one Cause. There are none if nobody has named the key, and it came back because its last run asked for
-// that, and none any more when the call has returned.
+// Causes reports why the current call was triggered: what has named the key since the call before it. ctx must be the
+// one that Reconcile was given. It returns the first four causes that differ in source or object, and how many changes
+// there were besides. Several changes of one object are one Cause. There are no causes if no source has named the key,
+// and the last run asked for this one; and after the call has returned.
 //
-// This is for logs, where somebody wonders why a key is reconciled so often; the lines of the loop itself have them at
-// verbosity 4, and with errors. It is nothing to branch on: changes are merged and may be missing, and after a restart
-// all causes are new. A Reconcile looks at the state.
+// Causes is for logs, to find out why a key is reconciled so often. The loop itself logs causes at verbosity 4, and
+// with errors. Do not branch on them: changes are merged and may be missing, and after a restart all causes are new. A
+// Reconcile looks at the state.
 //
-// What it costs: a fraction of a microsecond, and no allocation, for a change that names a key; some 200 bytes for a
-// key that waits.
+// The cost: a fraction of a microsecond and no allocation for a change that names a key; about 200 bytes for a waiting
+// key.
 func Causes(ctx context.Context) (causes []Cause, more int) {
 	r, ok := ctx.Value(runKey{}).(*run)
 	if !ok {
@@ -56,9 +56,9 @@ func Causes(ctx context.Context) (causes []Cause, more int) {
 	return r.causes()
 }
 
-// causes are those of one key. Of a key that waits there is nearly always one.
+// causes are those of one key. A waiting key nearly always has one.
 type causes struct {
-	n     int // of those that are kept apart
+	n     int // the causes in first and rest
 	more  int
 	first cause
 	rest  []cause
@@ -102,7 +102,7 @@ func (cs *causes) at(i int) *cause {
 	return &cs.rest[i-1]
 }
 
-// take moves the causes to whoever asks, and leaves none.
+// moveOut returns the causes, and leaves none.
 func (cs *causes) moveOut() causes {
 	taken := *cs
 	*cs = causes{}

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,13 +20,13 @@ type Options struct {
 	Workers int
 	// Timeout is how long a call of Reconcile may take: its ctx ends then. Zero: 2 minutes.
 	Timeout time.Duration
-	// RateLimiter says how long a key rests after a failure. Nil: 5 ms, doubled with each failure in a row, up to 1,000
-	// s. That takes the place of one that panics or ends its goroutine, too, which the log names.
+	// RateLimiter says how long a key rests after a failure. Nil: 5 ms, doubled with each failure in a row, up to
+	// 1,000 s. That is used, too, after RateLimiter has panicked or ended its goroutine, which is logged.
 	RateLimiter workqueue.RateLimiter[Key]
-	// AllowHotLoops lets keys go in circles at full speed: see the package's doc for what a circle is, and how a key in
-	// one is slowed down.
+	// AllowHotLoops switches the detection of hot loops off: keys that repeat themselves are not slowed down. The
+	// package's doc says what a hot loop is.
 	AllowHotLoops bool
-	// Metrics collects what the controller does. Nil: nobody does.
+	// Metrics collects what the controller does. Nil: nothing is collected.
 	Metrics Metrics
 }
 
@@ -33,6 +34,7 @@ type Options struct {
 // none for a key whose last run wrote something that the caches have not seen. Make one with [NewController], give it
 // sources with [For], [Owns], [Watches] and [WatchesChan], and hand it to a [Manager], which runs it.
 type Controller struct {
+	// Never changed after NewController. What it points to has locks of its own.
 	name       string
 	reconciler Reconciler
 	workers    int
@@ -43,14 +45,14 @@ type Controller struct {
 	recorder   Recorder
 	stuck      stuckCalls
 
-	// Set before the Manager starts, by For and its like.
+	// Changed by For and its like, and by NewManager, in one goroutine; not after the Manager has started.
 	sources    []source
 	channels   []channel
 	mistakes   []error
-	hasManager bool // a Manager has it: too late for more
+	hasManager bool // no more sources can be added
 }
 
-// NewController makes a controller. Its name stands in logs, errors and metrics. It returns every mistake in its
+// NewController makes a controller. Its name stands in logs, errors and metrics. The error joins every mistake in the
 // arguments.
 func NewController(name string, r Reconciler, opts Options) (*Controller, error) {
 	var errs []error
@@ -74,7 +76,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 		return nil, fmt.Errorf("NewController %q: %w", name, err)
 	}
 	c := &Controller{
-		name: name, reconciler: r, workers: opts.Workers, timeout: opts.Timeout,
+		name: name, reconciler: r, workers: cmp.Or(opts.Workers, 1), timeout: cmp.Or(opts.Timeout, 2*time.Minute),
 		recorder: noRecorder{}, history: newKeyHistory(opts.AllowHotLoops),
 	}
 	queue := workqueue.Options[Key]{Name: name}
@@ -93,12 +95,6 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	if c.queue, err = workqueue.New(queue); err != nil {
 		return nil, fmt.Errorf("NewController %q: %w", name, err)
 	}
-	if c.workers == 0 {
-		c.workers = 1
-	}
-	if c.timeout == 0 {
-		c.timeout = 2 * time.Minute
-	}
 	c.ledger = newLedger(c.queue.Add, c.unparked)
 	return c, nil
 }
@@ -110,33 +106,33 @@ func (c *Controller) Name() string { return c.name }
 // controller needs a source even so: what its Reconcile looks at, by [DependsOn] if by nothing else.
 func (c *Controller) Enqueue(key Key) { c.enqueueFor(key, "Enqueue") }
 
-// named adds a key that a source has named because of no object.
+// enqueueFor adds a key that a source without objects has named.
 func (c *Controller) enqueueFor(key Key, source string) {
 	c.history.recordCause(key, source, Key{}, "", sighting{})
 	c.queue.Add(key)
 }
 
-// resumed is told by the ledger that a key is parked no longer.
+// unparked is called by the ledger when a key is no longer parked.
 func (c *Controller) unparked(key Key, parked time.Duration) {
 	c.recorder.Parked(parked)
 	klog.Background().V(4).Info("No longer parked", "controller", c.name, "key", key, "for", parked)
 }
 
-// mistake keeps an error of a function that returns none, for NewManager to report.
+// mistake keeps an error of a function that returns none. NewManager returns it.
 func (c *Controller) mistake(format string, args ...any) {
 	c.mistakes = append(c.mistakes, fmt.Errorf("controller %q: "+format, append([]any{c.name}, args...)...))
 }
 
-// start adds the controller's workers to a group. They take keys until taking ends, and reconcile within acting, which
-// lasts longer.
-func (c *Controller) start(taking, acting context.Context, group *lifecycle.Group) {
-	klog.FromContext(acting).V(1).Info("Workers start", "controller", c.name, "workers", c.workers)
+// start adds the controller's workers and its prober to a group. They take keys until takeCtx ends, and reconcile
+// within runCtx, which lasts longer.
+func (c *Controller) start(takeCtx, runCtx context.Context, group *lifecycle.Group) {
+	klog.FromContext(runCtx).V(1).Info("Workers start", "controller", c.name, "workers", c.workers)
 	var add func()
 	add = func() {
-		group.Go("worker of controller "+c.name, func() { newWorker(c, taking, acting, add).work() })
+		group.Go("worker of controller "+c.name, func() { newWorker(c, takeCtx, runCtx, add).work() })
 	}
 	for range c.workers {
 		add()
 	}
-	group.Go("prober of controller "+c.name, func() { c.ledger.runProber(taking, group, c.name) })
+	group.Go("prober of controller "+c.name, func() { c.ledger.runProber(takeCtx, group, c.name) })
 }

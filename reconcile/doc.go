@@ -1,5 +1,5 @@
-// Package reconcile makes it so: it calls a function of yours, a [Reconciler], for every object that may not be as it
-// should be, until it is.
+// Package reconcile calls a function of yours, a [Reconciler], for every object whose state may differ from the
+// desired one, until the two agree.
 //
 //	            informer                                          workqueue        reconcile  <- you are here
 //	API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key-> Queue --key-> worker -> Reconcile(ctx, key)
@@ -22,55 +22,60 @@
 // # The parts
 //
 // A [Controller] has one Reconciler, a queue of keys and a number of workers. Its sources are informers whose changes
-// name keys: [For] the object's own key, [Owns] its owner's, [Watches] whatever a function of yours says; of one that
-// is only read, [DependsOn], no key is named. [WatchesChan] is a source that is a channel. A [Manager] runs the informers of
-// its controllers, waits until the caches are complete, campaigns for leadership if there is an elector, and runs the
-// workers while it leads. The example of the package has it all in one program.
+// name keys: [For] names the object's own key, [Owns] the key of its owner, [Watches] the keys that a function of
+// yours returns, and [DependsOn] none, for an informer that is only read. [WatchesChan] makes a source of a channel. A
+// [Manager] runs the informers of its controllers, waits until the caches are complete, campaigns for leadership if
+// there is an [Elector], and runs the workers while it leads. The package's example shows all of it in one program.
 //
 // What most Reconcilers do to objects (conditions, status, finalizers, owner references, creations, server-side apply)
 // is in package objects, which is below this one in the tree and imports none of it.
 //
 // # What is promised
 //
-//   - No two calls for one key at a time, and no call before the caches are complete, after the context has ended, or
-//     without leadership.
-//   - After the last change of an object, a call for its key begins that sees this change or something later.
-//   - With [TrackWrites]: no call for a key before the caches that its controller depends on have seen what the last
-//     call wrote. Such a key is parked, and holds no worker. When a cache has not seen a write for 10 s the server is
-//     asked, whether anything names the key or not: if the object is gone, replaced or out of the informer's sight, or
-//     the server was restored from before the write, the wait is over; if not, the cache is behind: it is Stale, its
-//     informer lists anew, and the key stays parked until then, since acting on it could do harm. A write whose answer
-//     was lost is waited for in the same way: a new list tells whether it has happened. There is no bookkeeping of
-//     expectations in your code.
-//   - The server is asked, and new lists are asked for, once for each cache and namespace of a controller, with pauses
-//     that grow to 30 s and are as long as it asks for: however many keys are parked there.
-//   - A key whose write has become an object that a cache cannot take, see [informer.SharedIndexInformer.Invalid],
-//     stays parked until the cache can, or nothing of that name is left: no call for it could see what the last one
-//     wrote, and the next would do it again. The log says so.
-//   - A new leader's workers start when its caches have seen what the leaders before it wrote, if the last one released
-//     its Lease and left word: see [Elector]. Without word from it all caches are listed anew first. After a crash the
-//     time for which the Lease is waited for has to do, under the assumption that watches lag by less than
-//     LeaseDuration; caches that do not follow the server then, or have only just begun to, are listed anew first.
-//   - No call while a cache is older than its informer's MaxStaleness, where that is set: the key is parked.
-//   - Of an informer that follows several namespaces by themselves, see [informer.NewNamespaced], all this holds in the
-//     namespace of the key, and of what was written: one that is refused or behind keeps only its own keys waiting, and
-//     those that have no namespace. A namespace that is added while the controller runs is complete in each cache that
-//     has it before a key there is called for; so add it to those first whose objects name no keys. What was written in
-//     one that has been taken away is waited for no longer.
-//   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets that. See
-//     [Reconciler] for the table.
-//   - A key that goes in circles is slowed down and named in the log after twenty runs: by a second and more, up to
-//     five minutes. In a circle what it does recurs, and nobody but its own runs brings it up: it writes the same
-//     fields of the same objects again and again, deletes what it has made, or asks for RequeueAfter below 100 ms. Or
-//     somebody else undoes what it writes, and it writes that again. To make objects, to delete them, or to move
-//     numbers step by step is progress, however many runs it takes. Whatever else anybody does brings the key up at
-//     once. [Options].AllowHotLoops switches this off.
-//   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine. Neither loses
-//     a key or a worker, wherever the loop calls your code: in functions of sources, in methods of errors, a
-//     RateLimiter or a Recorder. The last two are replaced by their defaults then.
-//   - A call that takes longer than Options.Timeout finds its context ended. One that does not return even so keeps its
-//     key, and another worker takes its place; /healthz fails when there are more of those than workers.
-//   - Run returns when everything that it started has ended, and if something has not, it says what.
+// The functions that keep a promise stand in parentheses.
+//
+//   - Calls for one key never overlap (workqueue.Queue.Take). No call begins before the caches are complete
+//     (Manager.waitForCaches), after the context has ended (worker.handle), or without leadership (Manager.campaign).
+//   - After the last change of an object, a call for its key begins that sees this change or a later one (addSource).
+//   - With [TrackWrites], no call for a key begins before the caches that its controller depends on have seen what the
+//     last call wrote (ledger.park). Such a key is parked and holds no worker. If a cache has not seen a write for 10
+//     s, the prober asks the server, whether a source names the key or not (ledger.probe). The wait ends if the object
+//     is gone, replaced or no longer matched by the informer's selectors, or if the server was restored to a state
+//     from before the write. Otherwise the cache is behind: it becomes Stale, its informer lists anew, and the key
+//     stays parked until then, since to act on it could do harm. A write whose answer was lost is waited for in the
+//     same way: a new list shows whether it has happened. Your code needs no expectations.
+//   - The prober asks the server, and for new lists, once for each cache and namespace of a controller, however many
+//     keys are parked there. Its pauses grow to 30 s, and are as long as the server asks for (ledger.scan).
+//   - A key that has written an object which a cache cannot take, see [informer.SharedIndexInformer.Invalid], stays
+//     parked until the cache can take it, or the object is gone: no call could see what the last one wrote, and the
+//     next one would write it again. The log says so.
+//   - If the last leader released its Lease with a handover, see [Elector], a new leader's workers start when its
+//     caches have seen what the leaders before it wrote (Manager.awaitHandover). Without a handover all caches are
+//     listed anew first. After a crash there is none, but the Lease was waited for: that is enough if watches lag by
+//     less than LeaseDuration. Caches that do not follow the server then, or do so only for a short time, are listed
+//     anew first.
+//   - No call begins while a cache is older than its informer's MaxStaleness, if that is set: the key is parked
+//     (ledger.park).
+//   - If an informer follows several namespaces one by one, see [informer.NewNamespaced], all this holds for the
+//     namespace of the key and of what was written: a namespace that is refused or behind holds back only its own
+//     keys, and keys without a namespace. No call is made for a key in an added namespace before it is complete in
+//     each cache that has it; so add it first to caches whose objects name no keys. The loop no longer waits for
+//     writes in a namespace that has been removed.
+//   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets the delay
+//     (worker.finish). See [Reconciler] for the table.
+//   - A key in a hot loop is slowed down, and named in the log, after twenty repetitions: by 1 s and more, up to 5
+//     minutes (keyHistory.beginRun, countLastRun). In a hot loop only the key's own runs bring it up, and they repeat
+//     themselves: they write the same fields of the same objects again, delete what they created, or ask for a
+//     RequeueAfter below 100 ms. Or another writer undoes what the key writes, and it writes that again. To create
+//     objects, to delete them, or to move numbers step by step is progress, however many runs it takes. Any other
+//     change that names the key brings it up at once. [Options].AllowHotLoops switches the detection off.
+//   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine (worker.call).
+//     Neither loses a key or a worker, wherever the loop calls your code: in functions of sources, in methods of
+//     errors, in a RateLimiter or a Recorder (guard). The last two are replaced by their defaults then.
+//   - The context of a call ends after Options.Timeout. A call that does not return even so keeps its key, and another
+//     worker takes over (worker.checkStuck). /healthz fails when there are more such calls than workers.
+//   - [Manager.Run] returns when everything that it started has ended. If something does not end in time, Run's error
+//     says what.
 //
 // # The life of a debt
 //
@@ -114,10 +119,10 @@
 //
 // Any of them ends, too, when the cluster has gone back to an older state, and when the informer no longer follows the
 // namespace. Mostly the wait is as long as the watch takes to bring the write: milliseconds. Where the watch is broken
-// it is 10 s and the time of a new list. No time limit ends it: a call that cannot see what the last one wrote would do
-// it again. So a key stays parked as long as the server cannot be asked, the new list fails, or the cache cannot take
-// the object; the log says which of these it is, [Stats] counts the keys in Parked, and its LongestParked says for how
-// long the first of them has waited.
+// it is 10 s and the time of a new list. No time limit ends it: a call that cannot see what the last one wrote would
+// do it again. So a key stays parked as long as the server cannot be asked, the new list fails, or the cache cannot
+// take the object; the log says which of these it is, [Stats] counts the keys in Parked, and its LongestParked says
+// for how long the first of them has waited.
 //
 // A version is reached, and a list complete, in one partition of a cache: in a namespace that the informer follows by
 // itself, or in all of them. Versions that are not numbers can only be compared for equality: there a list that began
@@ -126,35 +131,25 @@
 // # What you owe
 //
 // Objects from an informer are shared: copy one (DeepCopy) before you change it. Make requests with the ctx of the
-// call. Do not hold what you have read for the next call: read it again. And put what others must see into the cluster,
-// not into the memory of the process. Why a key has been called up, [Causes] tells: for logs, not for decisions.
+// call. Do not keep what you have read for the next call: read it again. Store state in the cluster, not in the memory
+// of the process. [Causes] reports why a key is reconciled: for logs, not for decisions.
 //
 // # How to test
 //
-// There are three ways, and most controllers need the first two. Package reconcile/reconciletest has a complete example
-// of each, to be pasted into a test file: unit, in memory, and cluster.
-//
-//   - A unit test calls Reconcile with a plain ctx. Its client is a fake clientset of client-go, and its informers are
-//     made from that and run. It tests decisions: what Reconcile asks for in a given state. A fake clientset has no
-//     conflicts, no defaults, no garbage collection and no rights. It has no transport either, so [TrackWrites] sees
-//     nothing, and [Wrote] and [Deleted] return an error, since the ctx is not that of a call by the loop. So the test
-//     itself waits, before the next call, until the cache shows what this one wrote: by synctest.Wait in a bubble, or
-//     by the informer's WaitUntil.
-//   - The server in memory, reconciletest.NewServer, answers as a real server does, with conflicts, defaults,
-//     server-side apply, garbage collection and the rights of your manifests, or says that it does not model what was
-//     asked for. The whole loop runs against it, as in main, in the time of a testing/synctest bubble; and the test
-//     decides which request fails, and how, which watch is late, and when the process dies. This is where a controller
-//     shows that it is level-triggered and idempotent.
-//   - A real control plane, of package reconcile/reconciletest/cluster, runs in real time. It is for what only a real
-//     server does: its other controllers, admission, validation of every field.
+// A Reconciler is tested without a loop: call Reconcile with a plain ctx, with a fake clientset of client-go as its
+// client and with informers that are made from the clientset and run (see package informer's doc), and check what the
+// clientset was asked to do. Writes are not waited for there: a fake clientset has no transport, so [TrackWrites] sees
+// nothing, and [Wrote] and [Deleted] return an error, since the ctx is not that of a call by the loop. In a loop, too,
+// Wrote refuses what a fake clientset returns: it has no UID or no resourceVersion. So before the next call the test
+// waits until the cache shows what this one wrote. To test with the loop, conflicts, defaulted fields and garbage
+// collection, use an API server: package reconciletest has one in memory, and a kube-apiserver with an etcd is enough.
 //
 // # Logging
 //
-// The loop logs with klog, and with the logger that the ctx of [Manager.Run] carries, if there is one. Reconcile finds
-// its own by klog.FromContext(ctx): it has the names of the controller and the key. A failure is logged as an error
-// each time, with what comes next; what is lost for a while, such as a cache's connection or a key that goes in
-// circles, when it begins and when it ends, at one level; each run and its causes at verbosity 4. No line shows an
-// object or a value of one.
+// The loop logs with klog, and with the logger in the ctx of [Manager.Run], if there is one. Reconcile finds its own
+// with klog.FromContext(ctx): it has the names of the controller and the key. Each failure is logged as an error, with
+// what comes next. A condition that lasts, such as a lost connection or a hot loop, is logged when it begins and when
+// it ends, at one level. Each run and its causes are logged at verbosity 4. No line shows an object or a value of one.
 //
 // # The goroutines
 //
@@ -162,20 +157,22 @@
 //	informer X (and its own)   Manager.Run   everything below it has ended                     Manager.Run
 //	HTTP server                Manager.Run   the same                                          Manager.Run
 //	channel X of controller Y  Manager.Run   the Manager is told to stop, or X is closed       Manager.Run
-//	worker of controller X     Manager.act   leadership ends, or the Manager is told to stop   Manager.act
-//	prober of controller X     Manager.act   the same                                          Manager.act
-//	probe of informer Y for X  prober        the server has answered, or the prober is to end  Manager.act
+//	worker of controller X     runWorkers    leadership ends, or the Manager is told to stop   runWorkers
+//	prober of controller X     runWorkers    the same                                          runWorkers
+//	probe of informer Y for X  prober        the server has answered, or the prober must end   runWorkers
 //
 // Calls of your code that may end their goroutine have one of their own, which the caller waits for: functions of
 // Watches and WatchesChan, a RateLimiter or Recorder of yours, a log sink.
 //
-// They stop in this order: workers first, so that none looks at a cache which nobody keeps up to date. When the Manager
-// is told to stop, calls that are under way may finish, within DrainTimeout, and the lease is kept for them; when
-// leadership is lost their context ends at once.
+// Workers stop before informers, so that none reads a cache that is no longer updated. When the Manager is told to
+// stop, calls that are under way may go on for DrainTimeout, and the Lease is kept for them. When leadership is lost,
+// their context ends at once.
 //
 // # Reading order
 //
-// reconciler.go, source.go, controller.go, worker.go with guard.go, run.go; track.go with request.go, response.go and
-// scope.go; debt.go, ledger.go with cache.go, prober.go; causes.go, hotloop.go with recurrence.go and
-// fields.go, manager.go, handover.go, stats.go.
+// The way of a key: reconciler.go, source.go, controller.go, worker.go with stuck.go and guard.go, run.go. Own writes:
+// track.go with request.go, response.go and scope.go; debt.go, ledger.go with cache.go, prober.go. What a key has
+// done: causes.go, keyhistory.go, authorship.go, hotloop.go with recurrence.go and fields.go. The process: manager.go,
+// campaign.go, handover.go, http.go, stats.go. Package objects, with a reading order of its own, comes last: the loop
+// does not need it, and most Reconcilers do.
 package reconcile

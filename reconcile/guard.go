@@ -10,8 +10,8 @@ import (
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
-// guard stands before an object of the user's that the loop needs, and whose methods must not panic. If one does, or
-// ends its goroutine, that is logged once, and the object is not called again: its default takes its place.
+// guard protects the loop from an object of the user's whose methods must not panic. If one does, or ends its
+// goroutine, that is logged once, and the object is not called again: its default takes its place.
 type guard struct {
 	what, controller string
 	broken           atomic.Bool
@@ -31,7 +31,7 @@ type guardedRecorder struct {
 	recorder Recorder
 }
 
-// tell is for workers, which are replaced if the Recorder ends their goroutine.
+// call is for workers, which are replaced if the Recorder ends their goroutine.
 func (g *guardedRecorder) call(fn func()) {
 	if !g.broken.Load() {
 		lifecycle.Guard(fn, func(p *lifecycle.PanicError) { g.broke(p) })

@@ -21,10 +21,10 @@ import (
 // doubtAfter lists anew; after as long again the workers start all the same, the log says so, and what was not seen is
 // passed on to the next leader once more.
 //
-// Without a word it depends on how the Lease was taken. Where it was free at once, as when a leader of another kind has
-// released it, the last write may have happened a moment ago: every cache lists anew before the workers start. A leader
-// that crashes leaves no word, either, but then the Lease has stood unchanged for LeaseDuration, 15 s, in which the
-// caches of a standby have caught up, if its watches lag by less. What took the leader away may have taken the
+// Without a word it depends on how the Lease was taken. Where it was free at once, as when a leader of another kind
+// has released it, the last write may have happened a moment ago: every cache lists anew before the workers start. A
+// leader that crashes leaves no word, either, but then the Lease has stood unchanged for LeaseDuration, 15 s, in which
+// the caches of a standby have caught up, if its watches lag by less. What took the leader away may have taken the
 // standby's watches, too, an API server that was killed, for one: so a cache that does not follow the server, or has
 // not for [steadyTime], lists anew here as well.
 
@@ -46,8 +46,8 @@ type handoverEntry struct {
 	// Informer is the name of an informer whose requests do not pass TrackWrites, in place of the resource.
 	Informer        string `json:"informer,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Relist says that there is something that no version tells: a deletion that was not seen, or a write whose outcome
-	// is unknown.
+	// Relist says that there is something that no version tells: a deletion that was not seen, or a write whose
+	// outcome is unknown.
 	Relist bool `json:"relist,omitempty"`
 	// Listed is the version of a list that has shown such a thing. A cache that has not got there lists anew.
 	Listed string `json:"listed,omitempty"`
@@ -79,8 +79,8 @@ func (l handoverEntry) concerns(s *scope) bool {
 		(l.Namespace == s.target.namespace || l.Namespace == "" || s.target.namespace == "")
 }
 
-// steadyTime is how long a cache has to follow the server without a break, until nobody doubts that it has been told of
-// what happened before.
+// steadyTime is how long a cache has to follow the server without a break, until nobody doubts that it has been told
+// of what happened before.
 const steadyTime = 5 * time.Second
 
 // maxWord is the length of a word, in bytes, that every Lease has room for: package leaderelection drops one above 128
@@ -190,8 +190,8 @@ func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []
 	return rest, true
 }
 
-// recognised returns the legacies, and where one is of an informer that no controller here knows, since it may have had
-// another name in the last leader's process, that all caches have to list anew that are known by name only.
+// recognised returns the legacies, and where one is of an informer that no controller here knows, since it may have
+// had another name in the last leader's process, that all caches have to list anew that are known by name only.
 func (m *Manager) withUnknownInformers(left []handoverEntry) []handoverEntry {
 	var named []handoverEntry
 	known := make(map[string]bool)

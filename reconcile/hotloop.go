@@ -17,8 +17,8 @@ import (
 //     field that has not changed before, a number that keeps falling towards zero, or one that keeps rising, for at
 //     most maxRises times. A write that does not change the resourceVersion is not counted.
 //
-// A run also counts, whatever caused it, if it sets fields to the values that it had given them before and that another
-// writer has undone within contestWindow.
+// A run also counts, whatever caused it, if it sets fields to the values that it had given them before and that
+// another writer has undone within contestWindow.
 //
 // A few repetitions are how a Reconcile converges, so hotAfter of them are free. After that the key rests after each
 // run: for hotFloor, then, as long as it writes, for twice as long each time, up to hotCap. A change by anyone else,

@@ -59,8 +59,8 @@ func (m *Manager) serve(ctx context.Context, listener net.Listener) {
 	closing.Wait(time.Second)
 }
 
-// notReady says why this process is not ready, or "": a first list is missing, a cache does not follow its server, or
-// the Elector says that this process could not lead.
+// notReady returns why this process is not ready, or "": a first list is missing, a cache does not follow its server,
+// or the Elector reports that this process could not lead.
 func (m *Manager) notReady() string {
 	if missing := m.ready.Load(); missing != nil {
 		return *missing
@@ -91,8 +91,8 @@ func checkAddress(address string) error {
 	return err
 }
 
-// listen takes an address without a host for one of the loopback interface: who wants the world to see it has to say
-// so.
+// listen listens on the loopback interface if the address has no host: there is no authentication, so a wider audience
+// must be asked for.
 func listen(address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -38,8 +38,8 @@ type keyEntry struct {
 	stats       *repeatStats // nil before the key's first run
 }
 
-// writeID identifies a write in the change that it brings about: the object and its new version, or the object alone if
-// the write deleted it.
+// writeID identifies a write in the change that it brings about: the object and its new version, or the object alone
+// if the write deleted it.
 type writeID struct {
 	uid             types.UID
 	resourceVersion string

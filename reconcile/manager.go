@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,9 +41,9 @@ type ManagerOptions struct {
 	// DrainTimeout is how long running reconciles may go on when the Manager is told to stop, before their context
 	// ends. New ones do not begin. Zero: 30 s. When leadership is lost their context ends at once.
 	DrainTimeout time.Duration
-	// StopGrace is how long running reconciles have to return once their context has ended. Zero: 10 s. An Elector that
-	// gives up on them sooner when leadership is lost, as package leaderelection's does after its own StopGrace of 3 s,
-	// ends Run with an error that wraps ErrStuck.
+	// StopGrace is how long running reconciles have to return once their context has ended. Zero: 10 s. An Elector
+	// that gives up on them sooner when leadership is lost, as package leaderelection's does after its own StopGrace
+	// of 3 s, ends Run with an error that wraps ErrStuck.
 	StopGrace time.Duration
 	// HTTPAddress, host:port, is where /healthz, /readyz and, with Metrics, /metrics are served. There is no
 	// authentication, so without a host it is the loopback address; a kubelet that probes needs 0.0.0.0:port or
@@ -55,57 +56,82 @@ type ManagerOptions struct {
 // Manager runs controllers: the informers that they need, once each; the campaign for leadership, with the caches
 // already warm; the workers, while it leads. Make one with [NewManager].
 type Manager struct {
+	// Never changed after NewManager.
 	opts      ManagerOptions
 	informers []*managedInformer
-	started   atomic.Bool
-	// ready is nil once every controller has seen the first state of all its sources; until then it tells what is
-	// missing.
-	ready   atomic.Pointer[string]
+
+	// Any goroutine may use these.
+	started atomic.Bool
+	ready   atomic.Pointer[string] // what the first sync still waits for; nil when it is complete
 	address atomic.Pointer[string]
 }
 
-// managed is an informer that the Manager runs.
+// managedInformer is an informer that the Manager runs.
 type managedInformer struct {
 	Informer
 	learner *learner
 }
 
-// NewManager makes a Manager. It returns every mistake in opts, and every one that [For] and its like have kept.
+// NewManager makes a Manager. Its error joins every mistake in opts, and every one that [For] and its like have kept.
 func NewManager(opts ManagerOptions) (*Manager, error) {
-	var errs []error
+	if err := errors.Join(append(opts.mistakes(), opts.sourceMistakes()...)...); err != nil {
+		return nil, fmt.Errorf("NewManager: %w", err)
+	}
+	opts.DrainTimeout = cmp.Or(opts.DrainTimeout, 30*time.Second)
+	opts.StopGrace = cmp.Or(opts.StopGrace, 10*time.Second)
+	// From here on nothing fails: a Manager that was refused has no controllers.
+	m := &Manager{opts: opts}
+	for _, c := range opts.Controllers {
+		c.hasManager = true
+		for _, ca := range c.ledger.caches {
+			ca.learner = m.manage(ca.trackedInformer).learner
+		}
+	}
+	for _, inf := range opts.Informers {
+		m.manage(inf)
+	}
+	starting := "not started"
+	m.ready.Store(&starting)
+	return m, nil
+}
+
+// mistakes returns what is wrong with the options by themselves.
+func (opts ManagerOptions) mistakes() (errs []error) {
+	mistake := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("ManagerOptions."+format, args...))
+	}
 	if len(opts.Controllers) == 0 {
-		errs = append(errs, errors.New("ManagerOptions.Controllers is empty"))
+		mistake("Controllers is empty")
 	}
 	if opts.SyncTimeout < 0 {
-		errs = append(errs, fmt.Errorf("ManagerOptions.SyncTimeout is %s; it is a duration, or zero to wait for as "+
-			"long as it takes", opts.SyncTimeout))
+		mistake("SyncTimeout is %s; it is a duration, or zero to wait for as long as it takes", opts.SyncTimeout)
 	}
 	if opts.DrainTimeout < 0 {
-		errs = append(errs, fmt.Errorf("ManagerOptions.DrainTimeout is %s; it is a duration, or zero for 30 s",
-			opts.DrainTimeout))
-	}
-	if opts.DrainTimeout == 0 {
-		opts.DrainTimeout = 30 * time.Second
+		mistake("DrainTimeout is %s; it is a duration, or zero for 30 s", opts.DrainTimeout)
 	}
 	if opts.StopGrace < 0 {
-		errs = append(errs, fmt.Errorf("ManagerOptions.StopGrace is %s; it is a duration, or zero for 10 s",
-			opts.StopGrace))
+		mistake("StopGrace is %s; it is a duration, or zero for 10 s", opts.StopGrace)
 	}
 	if err := checkAddress(opts.HTTPAddress); err != nil {
-		errs = append(errs, fmt.Errorf("ManagerOptions.HTTPAddress is %q; it is host:port, such as \":8080\" for "+
-			"port 8080 "+
-			"of the loopback address: %w", opts.HTTPAddress, err))
+		mistake("HTTPAddress is %q; it is host:port, such as \":8080\" for port 8080 of the loopback address: %w",
+			opts.HTTPAddress, err)
 	}
 	if opts.Metrics != nil && opts.HTTPAddress == "" {
-		errs = append(errs, errors.New("ManagerOptions.Metrics is set, but HTTPAddress is not"))
-	}
-	if opts.StopGrace == 0 {
-		opts.StopGrace = 10 * time.Second
+		mistake("Metrics is set, but HTTPAddress is not")
 	}
 	if opts.Elector != nil && kube.IsNil(opts.Elector) {
-		errs = append(errs, fmt.Errorf("ManagerOptions.Elector is a nil %T; leave it out", opts.Elector))
+		mistake("Elector is a nil %T; leave it out", opts.Elector)
 	}
-	m := &Manager{opts: opts}
+	for i, inf := range opts.Informers {
+		if kube.IsNil(inf) {
+			mistake("Informers[%d] is nil", i)
+		}
+	}
+	return errs
+}
+
+// sourceMistakes returns what is wrong with the controllers and their sources.
+func (opts ManagerOptions) sourceMistakes() (errs []error) {
 	names := make(map[string]bool)
 	for i, c := range opts.Controllers {
 		if c == nil {
@@ -125,27 +151,7 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 				"DependsOn if its keys are named by Enqueue alone", c.name))
 		}
 	}
-	for i, inf := range opts.Informers {
-		if kube.IsNil(inf) {
-			errs = append(errs, fmt.Errorf("ManagerOptions.Informers[%d] is nil", i))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("NewManager: %w", err)
-	}
-	// From here on nothing fails: a Manager that was refused has no controllers.
-	for _, c := range opts.Controllers {
-		c.hasManager = true
-		for _, ca := range c.ledger.caches {
-			ca.learner = m.manage(ca.trackedInformer).learner
-		}
-	}
-	for _, inf := range opts.Informers {
-		m.manage(inf)
-	}
-	starting := "not started"
-	m.ready.Store(&starting)
-	return m, nil
+	return errs
 }
 
 // manage adds an informer to those that the Manager runs, unless it is one of them.
@@ -162,16 +168,18 @@ func (m *Manager) manage(inf Informer) *managedInformer {
 
 // Run does, in this order,
 //
-//	serve     listen on HTTPAddress
-//	observe   run all informers, and wait until each controller has seen the first state of every source
-//	campaign  run the Elector
-//	act       when the caches have seen what the last leader wrote, run the workers, for as long as this process leads; then wait for them, and campaign again
+//	serve          listen on HTTPAddress
+//	waitForCaches  run all informers, and wait until each controller has seen the first state of every source
+//	campaign       run the Elector
+//	runWorkers     while this process leads: wait until the caches have seen what the last leader wrote, then run the
+//	               workers; afterwards wait for them to end, and campaign again
 //
 // until ctx ends, and then undoes it in reverse, waiting for each: no more keys are taken, reconciles that are under
 // way have DrainTimeout to finish, the lease is released, the informers end. It returns
 //
 //	nil                    ctx has ended and everything has ended
-//	an error               of listening, of the Elector, of an informer that ended by itself; or the first lists took longer than SyncTimeout
+//	an error               of listening, of the Elector, of an informer that ended by itself; or the first lists took
+//	                       longer than SyncTimeout
 //	one wrapping ErrStuck  something has not ended in time; it is named
 //	one wrapping ErrStarted at once, if it is called again
 func (m *Manager) Run(ctx context.Context) error {
@@ -184,8 +192,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 	}
 	var background lifecycle.Group
-	// The context of everything that outlives the workers, so that a Reconcile that is still running does not look at a
-	// dead cache.
+	// The context of everything that outlives the workers, so that a Reconcile that is still running does not look at
+	// a dead cache.
 	under, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 
@@ -200,15 +208,14 @@ func (m *Manager) Run(ctx context.Context) error {
 		background.Go("HTTP server", func() { m.serve(under, listener) })
 	}
 
-	// An informer returns an error if it cannot be run, since somebody else runs it, or if a handler of its is stuck.
-	// Either ends everything.
+	// An informer returns an error if it runs already, or if one of its handlers is stuck. Either ends everything.
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	failed := make(chan error, len(m.informers))
 	for _, inf := range m.informers {
 		background.Go("informer "+inf.Name(), func() {
 			if err := inf.Run(withLearner(under, inf.learner)); err != nil {
-				// as some errors of package informer begin
+				// Some errors of package informer begin with the name.
 				if name := "informer " + inf.Name(); !strings.HasPrefix(err.Error(), name) {
 					err = fmt.Errorf("%s: %w", name, err)
 				}
@@ -238,8 +245,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// observe waits until every informer is synced and every source's handler has seen the first state. It returns nil if
-// ctx ended before: campaign finds out.
+// waitForCaches waits until every informer is synced and every source's handler has seen the first state. It returns
+// nil if ctx ends before, which campaign checks.
 func (m *Manager) waitForCaches(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	wait := ctx
@@ -253,8 +260,8 @@ func (m *Manager) waitForCaches(ctx context.Context) error {
 		missing := "waiting for the first list of informer " + inf.Name()
 		m.ready.Store(&missing)
 		for {
-			patience, cancel := context.WithTimeout(wait, 10*time.Second)
-			err := inf.WaitForSync(patience)
+			logPause, cancel := context.WithTimeout(wait, 10*time.Second)
+			err := inf.WaitForSync(logPause)
 			cancel()
 			if err == nil {
 				break
@@ -270,7 +277,7 @@ func (m *Manager) waitForCaches(ctx context.Context) error {
 					return fmt.Errorf("the caches were not complete within SyncTimeout (%s): %w", m.opts.SyncTimeout,
 						err)
 				}
-				break // all of them are, at the last moment
+				break // they have become complete at the last moment
 			}
 			waited = true
 			log.Info("Waiting for a first list", "informer", inf.Name(), "health", inf.Health().String(), "for",
@@ -297,7 +304,7 @@ func (m *Manager) waitForCaches(ctx context.Context) error {
 	return nil
 }
 
-// incomplete says of each cache that is not complete what is in the way, or returns nil. ctx has ended.
+// missingCaches says what keeps each incomplete cache from being complete, or returns nil. ctx has ended.
 func (m *Manager) missingCaches(ctx context.Context) error {
 	var errs []error
 	for _, inf := range m.informers {
@@ -306,9 +313,9 @@ func (m *Manager) missingCaches(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// tracked returns an error if some of the informers that controllers depend on make their requests through TrackWrites
-// and some do not: a mistake that would show as duplicates, some day. Without any that do, nobody has asked for
-// TrackWrites.
+// checkTracking returns an error if some of the informers that controllers depend on make their requests through
+// TrackWrites and others do not: the mistake would show as duplicate objects some day. If none does, the program does
+// not use TrackWrites.
 func (m *Manager) checkTracking(log klog.Logger) error {
 	var missing []error
 	seen := 0

@@ -17,13 +17,13 @@ type Key = informer.Key
 // Reconciler makes the world match the object of a key.
 //
 // Reconcile is told which object to look at, never what happened to it: it observes (from caches), compares with what
-// is wanted, acts, and reports. It must be idempotent, since it is called again after a restart, after an error and for
-// no reason at all; and it must be complete, since any number of changes may lie behind one call. An object that is
-// gone is an ordinary case, not an error.
+// is wanted, acts, and reports. It must be idempotent, since it is called again after a restart, after an error and
+// for no reason at all; and it must be complete, since any number of changes may lie behind one call. An object that
+// is gone is an ordinary case, not an error.
 //
 // Calls for one key never overlap; calls for different keys do. ctx ends when Options.Timeout has passed, when
-// leadership is lost and when the Manager stops; Reconcile should return soon then. Requests to the API server are made
-// with ctx, or what they wrote is not waited for (see [TrackWrites]).
+// leadership is lost and when the Manager stops; Reconcile should return soon then. Requests to the API server are
+// made with ctx, or what they wrote is not waited for (see [TrackWrites]).
 //
 // What Reconcile returns decides when the key comes back, unless something changes before:
 //
@@ -33,9 +33,9 @@ type Key = informer.Key
 //	_, RetryAfter(d, err)            it went wrong, and says till when after d, if that is positive
 //	_, Terminal(err)                 trying again is useless           not before something changes
 //
-// An error may be made of several, by errors.Join or fmt.Errorf. The key comes back as soon as one of them asks for it:
-// it rests only if all of them are Terminal, and the delay that grows goes before that of a RetryAfter; of several of
-// those the shortest counts. So in fmt.Errorf("%w: %w", ErrInvalid, err) both have to be marked:
+// An error may be made of several, by errors.Join or fmt.Errorf. The key comes back as soon as one of them asks for
+// it: it rests only if all of them are Terminal, and the delay that grows goes before that of a RetryAfter; of several
+// of those the shortest counts. So in fmt.Errorf("%w: %w", ErrInvalid, err) both have to be marked:
 // Terminal(fmt.Errorf(...)).
 //
 // Reconcile may panic, and it may end its goroutine by runtime.Goexit, as t.FailNow does in a test: either is an error
@@ -50,7 +50,7 @@ type Func func(ctx context.Context, key Key) (Result, error)
 // Reconcile calls f.
 func (f Func) Reconcile(ctx context.Context, key Key) (Result, error) { return f(ctx, key) }
 
-// Result is what a Reconcile that went well has to say.
+// Result is what Reconcile returns beside a nil error.
 type Result struct {
 	// RequeueAfter, if positive, brings the key back after that time. Each run decides anew: it replaces what the run
 	// before it asked for. Next to an error it means RetryAfter.
@@ -91,7 +91,7 @@ func (e *retryError) Error() string {
 }
 func (e *retryError) Unwrap() error { return e.err }
 
-// outcome is what a run comes to: the table above, decided. Nothing in it calls code of the user's.
+// outcome is the line of the table above that applies to a run. Its error does not call code of the user's.
 type outcome struct {
 	kind     outcomeKind
 	after    time.Duration
@@ -109,7 +109,7 @@ const (
 	terminal
 )
 
-// decide asks the error what it is, so it calls code of the user's.
+// decide returns the outcome of a call. It walks through the error, so it calls code of the user's.
 func decide(result Result, err error) outcome {
 	switch {
 	case result.RequeueAfter < 0:
@@ -132,8 +132,7 @@ func decide(result Result, err error) outcome {
 	return o
 }
 
-// wishes are what the leaves of an error's tree ask for, all together. As long as each of them is below a Terminal they
-// ask for nothing.
+// retryWishes sum up what the leaves of an error's tree ask for. Leaves below a Terminal ask for nothing.
 type retryWishes struct {
 	requeueAfter time.Duration // what leaves without a mark ask for, if it is positive
 	grows        bool          // a leaf leaves the delay to the rate limiter
@@ -145,7 +144,7 @@ type retryWishes struct {
 // mostErrors is how many errors of one tree are asked.
 const mostErrors = 1000
 
-// judge walks down the tree. final is true below a Terminal, and after is the delay of the outermost RetryAfter above,
+// visit walks down the tree. final is true below a Terminal, and after is the delay of the outermost RetryAfter above,
 // or zero.
 func (w *retryWishes) visit(err error, final bool, after time.Duration) {
 	if w.met++; w.met > mostErrors {
@@ -185,8 +184,7 @@ func (w *retryWishes) visit(err error, final bool, after time.Duration) {
 	}
 }
 
-// textOf returns an error that says what err says now, and does not ask err again: that may panic, where nobody expects
-// it.
+// frozen returns an error with the text that err has now. err.Error is not called again: it may panic.
 func frozen(err error) error { return &frozenError{err.Error(), err} }
 
 type frozenError struct {

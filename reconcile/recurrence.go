@@ -38,8 +38,8 @@ type changingField struct {
 }
 
 // addChanges compares a write with the ones before it. A field that changes for the first time, a number that falls
-// towards zero, and, for maxRises steps, a number that rises are progress. Any other change of a field that has changed
-// before is not, even to a value that it never had: the time of day has a new one each time.
+// towards zero, and, for maxRises steps, a number that rises are progress. Any other change of a field that has
+// changed before is not, even to a value that it never had: the time of day has a new one each time.
 func (t *writtenObject) addChanges(changes []change) {
 	first := t.fields == nil
 	for _, c := range changes {
@@ -133,7 +133,8 @@ func (r *contestedObject) ownChanges(changes []change) (again bool) {
 	return again
 }
 
-// otherChanges takes what another writer has changed, and reports whether that only undoes what the controller has set.
+// otherChanges takes what another writer has changed, and reports whether that only undoes what the controller has
+// set.
 func (r *contestedObject) otherChanges(changes []change) (only bool) {
 	only = true
 	for _, c := range changes {

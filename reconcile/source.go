@@ -35,8 +35,8 @@ func For[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 		func(e informer.Event[T], named []Key) []Key { return append(named, e.Key) })
 }
 
-// Owns lets each change of an object name the key of its controller: the owner reference with controller: true, if that
-// is of the given group and kind; the version does not matter. Where a change takes the object from one owner to
+// Owns lets each change of an object name the key of its controller: the owner reference with controller: true, if
+// that is of the given group and kind; the version does not matter. Where a change takes the object from one owner to
 // another, both are named. The owner lives in the namespace of the object; for an owner that lives in none there is
 // [ClusterOwns].
 func Owns[T informer.Object](c *Controller, inf *informer.SharedIndexInformer[T], owner schema.GroupVersionKind) {
@@ -75,17 +75,17 @@ func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys fu
 	addSource(c, "Watches", inf, lifecycle.Apart, both(keys))
 }
 
-// DependsOn lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile writes to
-// it is waited for. It is a source like the others, so a controller whose keys are named by [Controller.Enqueue] alone
-// needs no other.
+// DependsOn lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile
+// writes to it is waited for. It is a source like the others, so a controller whose keys are named by
+// [Controller.Enqueue] alone needs no other.
 func DependsOn[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 	addSource(c, "DependsOn", inf, lifecycle.Try, func(_ informer.Event[T], named []Key) []Key { return named })
 }
 
-// WatchesChan lets each value that comes out of a channel name the keys that keys returns for it: for triggers that are no
-// objects, such as a webhook or a timer. name stands for the channel in logs and causes, and must not be empty. The
-// Manager reads it from its start to its end, whether it leads or not, until the channel is closed; a sender must not
-// wait for it after that. A panic of keys is logged, and no key is named.
+// WatchesChan lets each value that comes out of a channel name the keys that keys returns for it: for triggers that
+// are no objects, such as a webhook or a timer. name stands for the channel in logs and causes, and must not be empty.
+// The Manager reads it from its start to its end, whether it leads or not, until the channel is closed; a sender must
+// not wait for it after that. A panic of keys is logged, and no key is named.
 //
 //	reconcile.WatchesChan(c, "webhook", names, func(name string) []reconcile.Key { return []reconcile.Key{{Name: name}} })
 func WatchesChan[E any](c *Controller, name string, events <-chan E, keys func(E) []Key) {
@@ -153,8 +153,8 @@ func both[T any](keys func(T) []Key) func(informer.Event[T], []Key) []Key {
 
 // addSource adds a handler that is inline: it sees every change of the store and only fills a set of keys, so nothing
 // is ever dropped and nothing grows. It adds keys first and tells the ledger second; a key that was parked is thereby
-// queued once. name appends the keys of an event to a slice; guarded calls it, and is lifecycle.Try or, for code of the
-// user's, which must not end the informer's goroutine, lifecycle.Apart.
+// queued once. name appends the keys of an event to a slice; guarded calls it, and is lifecycle.Try or, for code of
+// the user's, which must not end the informer's goroutine, lifecycle.Apart.
 func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T],
 	guarded func(func()) error, name func(informer.Event[T], []Key) []Key) {
 	switch {

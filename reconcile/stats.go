@@ -13,8 +13,8 @@ type Metrics interface {
 	Controller(name string, stats func() Stats) Recorder
 }
 
-// Recorder is told what one controller does, without a lock: by its workers, where nothing else is said. One that
-// panics or ends its goroutine is named in the log, and told nothing more.
+// Recorder receives what one controller does. Its workers call it, unless a method says otherwise, and several at
+// once: no lock is held. A Recorder that panics or ends its goroutine is named in the log and not called again.
 type Recorder interface {
 	workqueue.Metrics
 	// Reconciled: a call of Reconcile has returned. result is one of success, requeue_after, error, retry_after,
@@ -36,8 +36,8 @@ type Stats struct {
 	LongestParked time.Duration
 	// Stuck counts the calls of Reconcile that have not returned although their context ended at least 10 s ago.
 	Stuck int
-	// HotKeys counts the keys that go in circles and are slowed down: nobody but their own runs brings them up, or
-	// somebody else undoes what they write, each time. HotLoops counts how often that began.
+	// HotKeys counts the keys in a hot loop, which are slowed down: only their own runs bring them up, or another
+	// writer undoes each of their writes. HotLoops counts the hot loops that have ever begun.
 	HotKeys, HotLoops int
 }
 
@@ -49,7 +49,7 @@ func (c *Controller) Stats() Stats {
 	return s
 }
 
-// mute is the Recorder of a controller that has no metrics.
+// noRecorder is the Recorder of a controller without metrics.
 type noRecorder struct{}
 
 func (noRecorder) Waited(workqueue.Priority, time.Duration) {}

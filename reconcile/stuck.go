@@ -8,10 +8,15 @@ import (
 	"time"
 )
 
-// patience is how long a call of Reconcile may go on after its context has ended before it counts as stuck.
+// A call of Reconcile that does not return although its context has ended is stuck. Nothing can end it from outside,
+// so it keeps its key, which no other worker may reconcile. Another worker takes over from its own, which ends when
+// the call does return. A controller replaces as many workers as it has. Beyond that it lacks workers and is not
+// alive: only a restart of the process helps.
+
+// stuckAfter is how long a call of Reconcile may go on after its context has ended before it counts as stuck.
 const stuckAfter = 10 * time.Second
 
-// leave stops the alarm, which nobody needs any more.
+// stopTimer stops the timer of a worker that ends.
 func (w *worker) stopTimer() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -20,7 +25,7 @@ func (w *worker) stopTimer() {
 	}
 }
 
-// watch is told of a call that begins.
+// callBegins records that a call begins.
 func (w *worker) callBegins(r *run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -30,7 +35,7 @@ func (w *worker) callBegins(r *run) {
 	}
 }
 
-// look is what the alarm does when it rings: it finds out whether the call that goes on is stuck.
+// checkStuck is called by the timer. It counts the call that goes on if that is stuck.
 func (w *worker) checkStuck() {
 	w.mu.Lock()
 	r := w.run
@@ -54,14 +59,14 @@ func (w *worker) checkStuck() {
 	}
 	stuck := w.stuck.calls
 	w.stuck.mu.Unlock()
-	stack := goroutineStack(w.id) // until the lock is free the worker goes nowhere else
+	stack := goroutineStack(w.id) // the worker cannot leave the call while the lock is held
 	w.mu.Unlock()
 	r.log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service", "after",
 		w.timeout+stuckAfter,
 		"stuckCalls", stuck, "stack", stack)
 }
 
-// returned is told that the call has returned.
+// callReturned records that the call has returned.
 func (w *worker) callReturned() {
 	w.mu.Lock()
 	r, stuck := w.run, w.foundStuck
@@ -73,7 +78,7 @@ func (w *worker) callReturned() {
 	w.stuck.mu.Lock()
 	w.stuck.calls--
 	if w.stuck.missing > 0 {
-		w.stuck.missing-- // this one takes a place that nobody has taken
+		w.stuck.missing-- // no worker has taken over, so this one goes on
 	} else {
 		w.replaced = true
 	}

@@ -12,57 +12,52 @@ import (
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
-// worker is one goroutine that reconciles one key at a time.
-//
-// A call that does not return although its context has ended is stuck. Nobody can end it from outside, so it keeps its
-// key, which nobody else may work on, but not its place: another worker takes that, and this one ends when the call
-// does return. A controller replaces as many workers as it has; past that it is not alive any more (see
-// [Controller.Stuck]), and a restart of the process is the only way on.
+// worker is one goroutine that reconciles one key at a time. stuck.go says what becomes of it when a call of Reconcile
+// does not return.
 type worker struct {
+	// Never changed.
 	*Controller
 	log              klog.Logger
-	takeCtx, runCtx  context.Context // no key is taken when the first has ended, and calls end with the second
-	endedCtx         context.Context // is acting, and has ended
-	id               string          // of its goroutine, as stacks name it
+	takeCtx, runCtx  context.Context // no key is taken when the first has ended; calls end with the second
+	endedCtx         context.Context // a child of runCtx that has ended
+	id               string          // of its goroutine, as stacks show it
 	startReplacement func()          // starts another worker
-	replaced         bool            // somebody else has its place
 
-	// Of the run that goes on: when it began, why, and what the trail has of its key. They are written by the worker's
-	// goroutine, while none goes on. Others read the first two, with the run's mu held, and only as long as the run has
-	// not ended: so the next one's come after that. step is the trail's again at the end.
+	// The worker's goroutine only.
+	replaced bool                 // another worker has taken over
+	claim    workqueue.Claim[Key] // the latest one
+	outcome  outcome              // of its run
+	entry    *keyEntry            // of its key; its content is guarded by the keyHistory's mu
+
+	// Of the run that goes on. The worker's goroutine writes them between runs. Others may read them with the run's mu
+	// held, if the run has not ended.
 	began  time.Time
 	causes causes
-	entry  *keyEntry
 
-	// The latest claim, and what its run has come to.
-	claim   workqueue.Claim[Key]
-	outcome outcome
-
-	// mu is the worker's own, so that no worker has to wait for another with each key; stuck.mu may be taken with it
-	// held.
+	// mu is a lock for each worker, so that workers do not wait for each other. stuck.mu may be taken with mu held.
 	mu sync.Mutex
-	// Guarded by mu. run is the call that goes on, or nil. It counts as stuck from due on, and found says that look has
-	// found it so. While there is one that look has not, the alarm is set, for due or earlier. It is not stopped when a
-	// call returns, for the next one to find it set: that saves a quarter of what the loop costs for a key
-	// (BenchmarkReconcile).
+	// Guarded by mu. run is the call that goes on, or nil; it counts as stuck from stuckAt on, and foundStuck says
+	// that checkStuck has counted it. The timer is set for stuckAt or earlier while there is a call that is not
+	// counted. It is not stopped when a call returns: the next call finds it set, which saves a quarter of the loop's
+	// time for a key (BenchmarkReconcile).
 	run        *run
 	stuckAt    time.Time
 	foundStuck bool
-	stuckTimer *time.Timer // nil unless it is set, or rings at this moment
+	stuckTimer *time.Timer // nil unless it is set, or fires at this moment
 }
 
-// newWorker makes a worker of the goroutine that calls it.
-func newWorker(c *Controller, taking, acting context.Context, replace func()) *worker {
-	log := klog.FromContext(acting).WithValues("controller", c.name)
-	acting = klog.NewContext(acting, log)
-	over, end := context.WithCancel(acting)
+// newWorker makes a worker for the goroutine that calls it.
+func newWorker(c *Controller, takeCtx, runCtx context.Context, startReplacement func()) *worker {
+	log := klog.FromContext(runCtx).WithValues("controller", c.name)
+	runCtx = klog.NewContext(runCtx, log)
+	endedCtx, end := context.WithCancel(runCtx)
 	end()
-	return &worker{Controller: c, log: log, takeCtx: taking, runCtx: acting, endedCtx: over, id: goroutineID(),
-		startReplacement: replace}
+	return &worker{Controller: c, log: log, takeCtx: takeCtx, runCtx: runCtx, endedCtx: endedCtx, id: goroutineID(),
+		startReplacement: startReplacement}
 }
 
-// work takes keys until taking ends, or until another worker has its place. That is so, too, if code of the user's ends
-// the goroutine (runtime.Goexit).
+// work reconciles keys until takeCtx ends, or until another worker has taken over. One does so, too, if the user's
+// code ends the goroutine (runtime.Goexit).
 func (w *worker) work() {
 	over := false
 	defer func() {
@@ -80,41 +75,42 @@ func (w *worker) work() {
 	}
 }
 
-// turn takes one key and handles it. It reports whether there may be more.
+// handleNext takes one key from the queue and handles it. It reports whether there may be more.
 func (w *worker) handleNext() (more bool) {
 	claim, err := w.queue.Take(w.takeCtx)
 	if err != nil {
-		return false // taking has ended: the queue is never shut down, so that this controller can lead again
+		return false // takeCtx has ended: the queue is never shut down, so that this process can lead again
 	}
 	w.handle(claim)
 	return true
 }
 
-// failed ends the claim when a turn has not. Reconcile is guarded by itself, see call; this is other code of the user's
-// that has a part in a run, such as a sink of log lines, or a bug of the library's.
+// turnPanicked ends the claim that handleNext has not ended. Panics of Reconcile do not come here, see call: this one
+// is of other code of the user's, such as a log sink, or a bug of this library.
 func (w *worker) turnPanicked(p *lifecycle.PanicError) {
 	w.claim.Retry() // does nothing if the claim has ended
 	klog.Background().Error(p, "A worker panicked", "controller", w.name, "key", w.claim.Key(), "stack",
 		string(p.Stack))
 }
 
-// why returns the causes of the latest run, for a line of the log: who writes it may do so when there is another run.
+// causesOfRun returns a copy of the causes of the latest run, for the log: a log sink may format it during the next
+// run.
 func (w *worker) causesOfRun() *causes {
 	why := w.causes
 	return &why
 }
 
-// handle reconciles one key and ends its claim, in every case.
+// handle reconciles one key, or parks it, and ends its claim in every case.
 func (w *worker) handle(claim workqueue.Claim[Key]) {
 	w.claim = claim
 	c, key := w.Controller, claim.Key()
 	if c.ledger.park(key) {
 		w.log.V(4).Info("Parked until the caches have seen what the last run wrote, and may be acted on", "key", key)
-		claim.Rest(0) // what settles the last of its debts adds it, be that before this line
+		claim.Rest(0) // the ledger adds the key again when its last debt is paid, even before this line
 		return
 	}
 	if w.takeCtx.Err() != nil || w.runCtx.Err() != nil {
-		c.putBack(claim) // nothing begins any more
+		c.putBack(claim) // no new call begins
 		return
 	}
 	w.began = time.Now()
@@ -123,13 +119,12 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 		claim.Rest(rest)
 		return
 	}
-	defer w.finish(r) // even if Reconcile ends the goroutine
+	defer w.finish(r) // deferred: Reconcile may end the goroutine
 	w.call(r)
 }
 
-// call runs the Reconciler once, within its time, and survives its panic. The outcome is decided even if call does not
-// return because the Reconciler has ended the goroutine. It does by itself what lifecycle.Guard does: that saves 5 % of
-// a key's time.
+// call calls the Reconciler, within its Timeout, and recovers its panic. It sets the outcome even if the Reconciler
+// ends the goroutine. It does not use lifecycle.Guard: that would take 5 % more of a key's time.
 func (w *worker) call(r *run) {
 	w.callBegins(r)
 	returned := false
@@ -150,7 +145,7 @@ func (w *worker) call(r *run) {
 	returned = true
 }
 
-// finish ends the claim as the outcome says, and tells of it.
+// finish ends the claim as the outcome says, and reports it to the Recorder and the log.
 func (w *worker) finish(r *run) {
 	c, claim, o := w.Controller, &w.claim, &w.outcome
 	took := time.Since(w.began)
@@ -160,7 +155,7 @@ func (w *worker) finish(r *run) {
 	}
 
 	if o.err != nil && w.runCtx.Err() != nil {
-		// Stopped half-way, which is nobody's failure.
+		// The call was stopped half-way: not a failure of the key.
 		c.recorder.Reconciled("stopped", took)
 		c.putBack(*claim)
 		return
@@ -178,12 +173,13 @@ func (w *worker) finish(r *run) {
 		r.log().Error(o.err, "Reconcile failed", "retryAfter", o.after, "causes", w.causesOfRun())
 	case terminal:
 		claim.Done()
-		r.log().Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes", w.causesOfRun())
+		r.log().Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes",
+			w.causesOfRun())
 	}
 }
 
-// putBack ends a claim on which no run has ended. The key waits for whoever leads next in this process, and its
-// failures stay counted.
+// putBack ends a claim without an outcome. The key stays in the queue until this process leads again, and its failures
+// stay counted.
 func (c *Controller) putBack(claim workqueue.Claim[Key]) {
 	c.queue.Add(claim.Key())
 	claim.Rest(0)

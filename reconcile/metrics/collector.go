@@ -12,8 +12,8 @@
 //	})
 //
 // The metrics of queues and of leadership have the names and labels that Kubernetes' own components give them, so
-// dashboards made for those work; the rest begins with thermostat_. No metric has a label that grows with the number of
-// objects.
+// dashboards made for those work; the rest begins with thermostat_. No metric has a label that grows with the number
+// of objects.
 //
 // It is the only package of the library that imports the Prometheus client.
 package metrics
