@@ -173,7 +173,7 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 	if opts.DetectMutations {
 		inf.writer.detector = newDetector[V]()
 	}
-	first, err := inf.newFollowed(&followed[V]{}, Scope{namespaces, opts.LabelSelector, opts.FieldSelector})
+	first, err := new(followed[V]).rescoped(inf, Scope{namespaces, opts.LabelSelector, opts.FieldSelector})
 	wrong := append(opts.check(), err)
 	if decode == nil {
 		wrong = append(wrong, errors.New("Project: the function is nil"))

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -22,12 +23,9 @@ import (
 // most recent state. It changes nothing in the store, and what it returns is the caller's own, to be changed and
 // written. A request's error is returned as it came, with what was asked for.
 func (inf *SharedIndexInformer[T]) Live(ctx context.Context, key Key) (value T, exists bool, err error) {
-	it, exists, invalid, err := inf.live(ctx, key)
-	if err == nil && invalid != nil {
-		err = fmt.Errorf("informer %s: live list of %s: %w", inf.name, key, invalid)
-	}
-	if err != nil {
-		return value, false, err
+	it, exists, invalid, err := inf.followed.Load().live(ctx, key)
+	if err = cmp.Or(err, invalid); err != nil {
+		return value, false, fmt.Errorf("informer %s: live list of %s: %w", inf.name, key, err)
 	}
 	return it.value, exists, nil
 }
@@ -53,13 +51,15 @@ func (inf *SharedIndexInformer[T]) Version(key Key) (Version, bool) {
 
 // LiveVersion is Live for the version alone; an object that cannot be taken into the store has one, too.
 func (inf *SharedIndexInformer[T]) LiveVersion(ctx context.Context, key Key) (Version, bool, error) {
-	it, exists, _, err := inf.live(ctx, key)
-	return Version{it.uid, it.resourceVersion, it.deleting}, exists, err
+	it, exists, _, err := inf.followed.Load().live(ctx, key)
+	if err != nil {
+		return Version{}, false, fmt.Errorf("informer %s: live list of %s: %w", inf.name, key, err)
+	}
+	return Version{it.uid, it.resourceVersion, it.deleting}, exists, nil
 }
 
 // live lists the one object of that key. invalid is why it cannot be decoded.
-func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found item[T], exists bool, invalid, err error) {
-	c := inf.followed.Load()
+func (c *followed[T]) live(ctx context.Context, key Key) (found item[T], exists bool, invalid, err error) {
 	l := c.listWatch(key.Namespace)
 	if l == nil {
 		return found, false, nil, nil
@@ -72,7 +72,7 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 	if opts.FieldSelector != "" {
 		own, err := fields.ParseSelector(opts.FieldSelector)
 		if err != nil {
-			return found, false, nil, fmt.Errorf("informer %s: %w", inf.name, err)
+			return found, false, nil, err
 		}
 		terms = append(terms, own)
 	}
@@ -91,15 +91,13 @@ func (inf *SharedIndexInformer[T]) live(ctx context.Context, key Key) (found ite
 		}
 		return nil
 	}
-	// Apart: who asks must not be ended by an object of his.
-	if panicked := lifecycle.Apart(func() {
-		_,
-			err = l.reflector.fetch(ctx, opts, listTimeout, visit)
-	}); panicked != nil {
+	// Apart: a method of an object must not end the caller's goroutine.
+	panicked := lifecycle.Apart(func() { _, err = l.reflector.fetch(ctx, opts, listTimeout, visit) })
+	if panicked != nil {
 		err = fmt.Errorf("a method of an object: %w", panicked)
 	}
 	if err != nil {
-		return found, false, nil, fmt.Errorf("informer %s: live list of %s: %w", inf.name, key, err)
+		return item[T]{}, false, nil, err
 	}
 	return found, exists, invalid, nil
 }

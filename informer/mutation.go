@@ -139,20 +139,7 @@ func (w *walk) value(v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		to := visit{v.Pointer(), v.Type()}
-		switch _, again := w.seen[to]; {
-		case v.IsNil():
-			w.leaf(0)
-		case again:
-			w.leaf(1)
-		default:
-			w.leaf(2)
-			if w.seen == nil {
-				w.seen = make(map[visit]struct{})
-			}
-			w.seen[to] = struct{}{}
-			w.value(v.Elem())
-		}
+		w.pointer(v)
 	case reflect.Interface:
 		if v.IsNil() {
 			w.leaf(0)
@@ -195,6 +182,24 @@ func (w *walk) value(v reflect.Value) {
 		w.leaf(math.Float64bits(imag(v.Complex())))
 	default: // a function, a channel: it can only be another one
 		w.leaf(uint64(v.Pointer()))
+	}
+}
+
+// pointer walks what a pointer leads to, once.
+func (w *walk) pointer(v reflect.Value) {
+	to := visit{v.Pointer(), v.Type()}
+	switch _, again := w.seen[to]; {
+	case v.IsNil():
+		w.leaf(0)
+	case again:
+		w.leaf(1)
+	default:
+		w.leaf(2)
+		if w.seen == nil {
+			w.seen = make(map[visit]struct{})
+		}
+		w.seen[to] = struct{}{}
+		w.value(v.Elem())
 	}
 }
 

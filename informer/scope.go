@@ -104,7 +104,7 @@ func (inf *SharedIndexInformer[T]) Rescope(to Scope) error {
 func (w *writer[T]) rescope(to Scope) error {
 	inf := w.inf
 	from := inf.followed.Load()
-	next, err := inf.newFollowed(from, to)
+	next, err := from.rescoped(inf, to)
 	if err != nil {
 		return err
 	}
@@ -147,9 +147,9 @@ func (w *writer[T]) leave(l *listWatch[T]) {
 	w.sweep(l, math.MaxUint64)
 }
 
-// newFollowed returns what is to be followed for a scope. The list-watches that are followed already are the same, and
+// rescoped returns what is to be followed for another scope. The list-watches that are followed already are the same;
 // nothing has been changed yet.
-func (inf *SharedIndexInformer[T]) newFollowed(from *followed[T], to Scope) (*followed[T], error) {
+func (from *followed[T]) rescoped(inf *SharedIndexInformer[T], to Scope) (*followed[T], error) {
 	namespaces, err := to.namespaces(inf.origin.namespaced)
 	selector, unselectable := to.selector()
 	err = errors.Join(err, unselectable)
@@ -158,7 +158,7 @@ func (inf *SharedIndexInformer[T]) newFollowed(from *followed[T], to Scope) (*fo
 	for _, namespace := range namespaces {
 		l := from.listWatch(namespace)
 		if l == nil || l.namespace != namespace {
-			src, sourceless := inf.source(namespace)
+			src, sourceless := inf.origin.of(namespace)
 			if sourceless != nil { // that of one namespace will do: it is mostly the same for all
 				return nil, errors.Join(err, sourceless)
 			}
@@ -178,9 +178,9 @@ func (inf *SharedIndexInformer[T]) newFollowed(from *followed[T], to Scope) (*fo
 	return next, nil
 }
 
-// source makes the source of a list-watch.
-func (inf *SharedIndexInformer[T]) source(namespace string) (source, error) {
-	src, err := inf.origin.source(namespace)
+// of makes the source of a namespace's list-watch.
+func (o origin) of(namespace string) (source, error) {
+	src, err := o.source(namespace)
 	if err != nil && namespace != metav1.NamespaceAll {
 		err = fmt.Errorf("namespace %s: %w", namespace, err)
 	}
