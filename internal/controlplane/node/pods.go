@@ -30,11 +30,12 @@ type pods struct {
 }
 
 func newPods(o Options, client kubernetes.Interface) *pods {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, 5*time.Second)
 	return &pods{
 		node:   o.Name,
 		pace:   pace{startAfter: o.StartAfter, readyAfter: o.ReadyAfter, endAfter: o.EndAfter},
 		client: client,
-		queue:  workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, 5*time.Second)),
+		queue:  workqueue.NewTypedRateLimitingQueue(limiter),
 		known:  map[types.NamespacedName]*corev1.Pod{},
 	}
 }

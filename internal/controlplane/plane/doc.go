@@ -8,6 +8,6 @@
 //
 //	admin.kubeconfig, controller-manager.kubeconfig
 //	pki/    the certificate authority and everything it signed, and the key that signs service account tokens
-//	etcd/   the data and the two sockets of etcd: nobody but the owner of the folder can reach them
+//	etcd/   the data and the two sockets of etcd: only the owner of the folder can reach them
 //	*.log   the output of each process
 package plane

@@ -6,7 +6,8 @@ import (
 	"os"
 )
 
-// KubeconfigHeader is the first line of every kubeconfig written here. A file without it belongs to somebody else.
+// KubeconfigHeader is the first line of every kubeconfig written here. A file without it was written by another
+// program.
 const KubeconfigHeader = "# Written by thermostat for a throw-away cluster.\n"
 
 // writeKubeconfig writes a kubeconfig that holds its certificates itself, so that it can be copied anywhere.

@@ -14,8 +14,8 @@ const (
 )
 
 // port is a TCP port of the loopback interface that no other control plane will choose. The reservation is the UDP port
-// of the same number, which the supervisor holds: the two number spaces are separate, nobody can hold it twice, and it
-// is free again the moment its holder dies.
+// of the same number, which the supervisor holds: the two number spaces are separate, only one process can hold it, and
+// it is free again the moment its holder dies.
 type port struct {
 	number      int
 	reservation net.PacketConn
@@ -40,7 +40,7 @@ func tryPort(number int) (*port, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Somebody who knows nothing of reservations may listen here.
+	// A program that knows nothing of reservations may listen here.
 	probe, err := net.Listen("tcp4", address)
 	if err != nil {
 		reservation.Close()

@@ -91,7 +91,8 @@ func probe(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// probeClient is an administrator: before its default roles exist, the API server tells nobody else how it is.
+// probeClient is an administrator: before its default roles exist, the API server answers probes of administrators
+// only.
 func (p *Plane) probeClient() (*http.Client, error) {
 	pki := filepath.Join(p.dir, "pki")
 	certificate, err := tls.LoadX509KeyPair(filepath.Join(pki, "admin.crt"), filepath.Join(pki, "admin.key"))

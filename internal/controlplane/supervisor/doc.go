@@ -2,7 +2,7 @@
 //
 // A test that stops, kills and restarts API servers cannot clean up after itself when it is killed with -9. So it never
 // owns those processes: it owns one supervisor, and talks to it in lines of JSON on the supervisor's standard input and
-// output. The end of that input is the signal that nobody can forget to send: the kernel closes the pipe when the
+// output. The end of that input is a signal that the kernel sends in every case: it closes the pipe when the
 // parent dies, however it dies. The supervisor then kills every child, waits for each, and removes its folder.
 //
 //	test  --requests-->  supervisor  --signals-->  etcd, apiserver, controller-manager, node, ...
@@ -19,6 +19,6 @@
 //	name      started by  ends when               waited by
 //	spawner   New         Close                   Close
 //	reaper    Start       its child has ended     Close
-//	reader    Serve       input ends              nobody: a blocked read ends with the process
+//	reader    Serve       input ends              is not waited for: a blocked read ends with the process
 //	request   Serve       the request is served   Serve
 package supervisor

@@ -35,7 +35,7 @@ func newProcess(spec Spec, logPath string) (*process, error) {
 	cmd := exec.Command(spec.Command[0], spec.Command[1:]...)
 	cmd.Dir = spec.Dir
 	cmd.Env = append(os.Environ(), spec.Env...)
-	// A file, not a pipe: nothing has to be copied, and a grandchild that keeps it open delays nobody's Wait.
+	// A file, not a pipe: nothing has to be copied, and a grandchild that keeps it open does not delay Wait.
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)

@@ -45,7 +45,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, dir string,
 	serving, cancel := context.WithCancel(ctx)
 	var requests sync.WaitGroup
 	defer requests.Wait()
-	defer s.Close() // first the processes, then whoever waits for one of them
+	defer s.Close() // first the processes, then the requests that wait for one of them
 	defer cancel()
 	for {
 		select {

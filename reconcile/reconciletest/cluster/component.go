@@ -13,7 +13,7 @@ const (
 	Node              Component = "node"
 )
 
-// Stop freezes a component (SIGSTOP): it keeps its connections and answers nobody.
+// Stop freezes a component (SIGSTOP): it keeps its connections and answers no request.
 func (c *Cluster) Stop(ctx context.Context, component Component) error {
 	return c.order(ctx, "stop", string(component))
 }

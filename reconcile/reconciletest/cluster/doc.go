@@ -15,7 +15,7 @@
 // [Cluster.Apply] applies manifests, CustomResourceDefinitions among them. [Cluster.Run] runs a binary, so that a test
 // can kill and restart the controller as well.
 //
-// A cluster starts in about 10 seconds and takes about half a gigabyte of memory. It runs in real time. For most tests
+// A cluster starts in about 5 seconds and takes about half a gigabyte of memory. It runs in real time. For most tests
 // the server in memory of package reconciletest is the better one: it starts at once, in virtual time, and a test
 // decides what fails.
 //

@@ -119,10 +119,12 @@ func awaitRules(ctx context.Context, config *rest.Config, scope string, rules []
 // accessTo is the question whether the first thing that a rule allows is allowed.
 func accessTo(rule rbacv1.PolicyRule, namespace string) authorizationv1.SelfSubjectAccessReviewSpec {
 	if len(rule.Resources) == 0 {
-		return authorizationv1.SelfSubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{
-			Path: rule.NonResourceURLs[0],
-			Verb: rule.Verbs[0],
-		}}
+		return authorizationv1.SelfSubjectAccessReviewSpec{
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{
+				Path: rule.NonResourceURLs[0],
+				Verb: rule.Verbs[0],
+			},
+		}
 	}
 	first := func(list []string) string {
 		for _, one := range list {
