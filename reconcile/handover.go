@@ -14,30 +14,29 @@ import (
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
-// A new leader's caches may lag behind what the old leader wrote just before it left: the very stale cache that
-// TrackWrites guards against, across two processes. So the old one leaves word, in the Lease that it releases, of how
-// far the writes have got in each resource: its own and, as it may have written nothing, those that it was told of in
-// the same way. The new one starts its workers when its own caches are there. A cache that is not there within
-// doubtAfter lists anew; after as long again the workers start all the same, the log says so, and what was not seen is
-// passed on to the next leader once more.
+// A new leader's caches may lag behind what the old leader wrote just before it stopped: the stale cache that
+// TrackWrites guards against, across two processes. So the old leader writes a handover into the Lease that it
+// releases: for each resource, the latest version that it has written, or that the leader before it has handed over.
+// The new leader starts its workers when its caches have reached these versions. A cache that has not within
+// doubtAfter lists anew. After another doubtAfter the workers start even so, the log says so, and the entries are
+// handed over to the next leader again.
 //
-// Without a word it depends on how the Lease was taken. Where it was free at once, as when a leader of another kind
-// has released it, the last write may have happened a moment ago: every cache lists anew before the workers start. A
-// leader that crashes leaves no word, either, but then the Lease has stood unchanged for LeaseDuration, 15 s, in which
-// the caches of a standby have caught up, if its watches lag by less. What took the leader away may have taken the
-// standby's watches, too, an API server that was killed, for one: so a cache that does not follow the server, or has
-// not for [steadyTime], lists anew here as well.
+// Without a handover it matters how the Lease was acquired. If it was free at once, as after the release by another
+// kind of leader, the last write may have just happened: every cache lists anew before the workers start. A crashed
+// leader leaves no handover either, but then the Lease has not changed for LeaseDuration, 15 s, and the caches of a
+// standby have caught up if its watches lag by less. What stopped the leader may have stopped the standby's watches,
+// too, such as an API server that was killed: so a cache that does not follow the server, or has not done so for
+// [steadyTime], lists anew here as well.
 
-// handover is what an [Elector] may have beside Run, as *leaderelection.Elector does: a way to leave word for the next
-// leader, and to read what the last one has left. Without a word, waited says that nobody has led for as long as a
-// crashed leader is waited for.
+// handoverElector is an [Elector] that can hand over, such as *leaderelection.Elector. If word is empty, waited says
+// that there was no leader for as long as an elector waits for a crashed one.
 type handoverElector interface {
 	SetHandover(word string)
 	Handover() (word string, waited bool)
 }
 
-// legacy is how far the writes to one resource have got: in one namespace, if its informer follows namespaces by
-// themselves, or in all.
+// handoverEntry says what a cache must have seen of the writes to one resource: in one namespace, if its informer
+// follows namespaces one by one, or in all. The field names are part of the Lease's format.
 type handoverEntry struct {
 	Host      string `json:"host,omitempty"`
 	Group     string `json:"group,omitempty"`
@@ -46,19 +45,19 @@ type handoverEntry struct {
 	// Informer is the name of an informer whose requests do not pass TrackWrites, in place of the resource.
 	Informer        string `json:"informer,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Relist says that there is something that no version tells: a deletion that was not seen, or a write whose
-	// outcome is unknown.
+	// Relist says that there is a write which no version covers: an unseen deletion, or a write of unknown outcome.
 	Relist bool `json:"relist,omitempty"`
-	// Listed is the version of a list that has shown such a thing. A cache that has not got there lists anew.
+	// Listed is the version of a list that has covered such a write. A cache that has not reached it lists anew.
 	Listed string `json:"listed,omitempty"`
 }
 
-// place is what a legacy is about.
+// subject returns the entry with nothing but what it is about.
 func (l handoverEntry) subject() handoverEntry {
-	return handoverEntry{Host: l.Host, Group: l.Group, Resource: l.Resource, Namespace: l.Namespace, Informer: l.Informer}
+	return handoverEntry{Host: l.Host, Group: l.Group, Resource: l.Resource, Namespace: l.Namespace,
+		Informer: l.Informer}
 }
 
-// and returns what two legacies of one place say together.
+// merge returns what two entries about one subject say together.
 func (l handoverEntry) merge(other handoverEntry) handoverEntry {
 	l.Relist = l.Relist || other.Relist
 	type pair struct{ mine, others *string }
@@ -67,7 +66,7 @@ func (l handoverEntry) merge(other handoverEntry) handoverEntry {
 		case *v.others == "" || kube.AtLeast(*v.mine, *v.others):
 		case *v.mine == "" || kube.AtLeast(*v.others, *v.mine):
 			*v.mine = *v.others
-		default: // of two that cannot be compared nobody knows which one is later
+		default: // the two cannot be compared
 			l.Relist = true
 		}
 	}
@@ -79,15 +78,16 @@ func (l handoverEntry) concerns(s *scope) bool {
 		(l.Namespace == s.target.namespace || l.Namespace == "" || s.target.namespace == "")
 }
 
-// steadyTime is how long a cache has to follow the server without a break, until nobody doubts that it has been told
-// of what happened before.
+// steadyTime is how long a cache must have followed the server without a break to be trusted with what happened
+// before.
 const steadyTime = 5 * time.Second
 
-// maxWord is the length of a word, in bytes, that every Lease has room for: package leaderelection drops one above 128
-// KiB. Where the legacies take more, the word does not tell in which namespaces they are.
+// maxHandoverBytes is the length of a handover for which every Lease has room: package leaderelection drops one above
+// 128 KiB. If the entries need more, they are merged over all namespaces.
 const maxHandoverBytes = 100 << 10
 
-// leave returns the word to be left, which is never empty: what the ledgers know of, and what was inherited beside.
+// handoverText returns the handover for the next leader: what the ledgers know, and the inherited entries that no
+// ledger here knows. It is never empty.
 func (m *Manager) handoverText(inherited []handoverEntry) string {
 	all := []handoverEntry{}
 	add := func(l handoverEntry) {
@@ -122,27 +122,27 @@ func (m *Manager) handoverText(inherited []handoverEntry) string {
 func encodeHandover(all []handoverEntry) string {
 	word, err := json.Marshal(all)
 	if err != nil {
-		panic(err) // there is nothing in it that cannot be encoded
+		panic(err) // strings and booleans can always be encoded
 	}
 	return string(word)
 }
 
-// passOn leaves the next leader the word that was there for this process, which has written nothing.
+// passHandoverOn hands the last leader's handover to the next one: this process has written nothing.
 func passHandoverOn(h handoverElector) {
 	word, _ := h.Handover()
 	h.SetHandover(word)
 }
 
-// inherit waits until the caches of all controllers are as far as the last leader's word says, or, without one, until
-// they have caught up with the server. It returns what of that the ledgers do not know of, for the next leader, and
-// false if ctx has ended before.
+// awaitHandover waits until the caches of all controllers have seen what the last leader's handover says, or, without
+// one, until they have caught up with the server. It returns the entries that no ledger here knows, for the next
+// leader, and false if ctx ends before.
 func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []handoverEntry, ok bool) {
 	log, began := klog.FromContext(ctx), time.Now()
 	word, waited := h.Handover()
 	var left []handoverEntry
 	if word != "" {
 		if err := json.Unmarshal([]byte(word), &left); err != nil {
-			log.Error(err, "What the last leader has left in the Lease cannot be read; all caches list anew")
+			log.Error(err, "The last leader's handover in the Lease cannot be read; all caches list anew")
 			word, left, waited = "", nil, false
 		}
 	}
@@ -190,8 +190,8 @@ func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []
 	return rest, true
 }
 
-// recognised returns the legacies, and where one is of an informer that no controller here knows, since it may have
-// had another name in the last leader's process, that all caches have to list anew that are known by name only.
+// withUnknownInformers returns the entries. If one is about an informer that no controller here knows, it may have had
+// another name in the last leader's process: then every cache that is known by name only must list anew, too.
 func (m *Manager) withUnknownInformers(left []handoverEntry) []handoverEntry {
 	var named []handoverEntry
 	known := make(map[string]bool)
@@ -209,13 +209,13 @@ func (m *Manager) withUnknownInformers(left []handoverEntry) []handoverEntry {
 	return left
 }
 
-// estate is what a controller has inherited, and when that is settled.
+// pendingHandover is a ledger with entries of a handover; settled is closed when its caches have seen them.
 type pendingHandover struct {
 	ledger  *ledger
 	settled <-chan struct{}
 }
 
-// settledWithin waits until all are settled, d has passed or ctx has ended, and returns those that are not.
+// waitForHandover waits until all are settled, d has passed or ctx has ended, and returns those that are not settled.
 func waitForHandover(ctx context.Context, waiting []pendingHandover, d time.Duration) (left []pendingHandover) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -229,10 +229,10 @@ func waitForHandover(ctx context.Context, waiting []pendingHandover, d time.Dura
 	return left
 }
 
-// handoverOwner owns the debts that a leader takes over. No object has this name.
+// handoverOwner owns the debts that come from a handover. No object has this name.
 var handoverOwner = Key{Name: "\x00the last leader"}
 
-// legacies returns what is to be left to the next leader.
+// handoverEntries returns what the next leader's caches must have seen.
 func (l *ledger) handoverEntries() (all []handoverEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -243,7 +243,8 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 			if now.unfollowed {
 				continue
 			}
-			// What was written to one namespace may have been followed with all, or the other way round, by then.
+			// A write to one namespace may have been followed with all namespaces at that time, or the other way
+			// round.
 			here := func(of string) bool {
 				return of == part || of == metav1.NamespaceAll ||
 					part == metav1.NamespaceAll
@@ -272,8 +273,8 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 	return all
 }
 
-// followed returns what the informer of a cache asks for, without a word about it. Of one whose requests do not pass
-// TrackWrites no more is known than its name.
+// followedScopes returns an entry without versions for each scope that the informer lists and watches. If its requests
+// do not pass TrackWrites, only its name is known.
 func (c *cache) followedScopes() (all []handoverEntry) {
 	for _, s := range c.learner.allScopes() {
 		t := s.target
@@ -285,8 +286,8 @@ func (c *cache) followedScopes() (all []handoverEntry) {
 	return all
 }
 
-// stands reports whether a mark of a namespace is of the cluster as it is, which has not gone back to an older state
-// since. now is that of the part to which it belongs if the namespace is followed no longer.
+// stillValid reports whether the cluster has not gone back to an older state since the mark of a namespace was made.
+// now counts if the namespace is no longer followed by itself.
 func (c *cache) stillValid(m mark, namespace string, now progress) bool {
 	if own := c.progress(namespace); !own.unfollowed {
 		now = own
@@ -294,8 +295,8 @@ func (c *cache) stillValid(m mark, namespace string, now progress) bool {
 	return m.rewinds == now.rewinds
 }
 
-// unsteady returns, for want of a word, what caches may have missed: all of them, or, if the Lease was waited for,
-// those that have not followed the server for that long.
+// unsteady stands in for a missing handover: it returns an entry with Relist for each cache, or, if the Lease was
+// waited for, for each that has not followed the server for steadyTime.
 func (l *ledger) unsteady(waited bool) (all []handoverEntry) {
 	for _, c := range l.caches {
 		for _, place := range c.followedScopes() {
@@ -309,14 +310,15 @@ func (l *ledger) unsteady(waited bool) (all []handoverEntry) {
 	return all
 }
 
-// inherit takes the last leader's debts over, and returns a channel that is closed when they are settled; nil if they
-// are. It notes in taken which of them are about caches of this ledger, which then knows of them.
+// oweHandover turns the entries about caches of this ledger into debts, and sets taken for them. It returns a channel
+// that is closed when these debts are paid; nil if there are none.
 func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} {
 	for _, c := range l.caches {
-		take := func(i int, namespace string) {
+		owe := func(i int, namespace string) {
 			left := all[i]
 			taken[i] = true
-			d := &debt{owner: handoverOwner, object: object{c, Key{Namespace: namespace}}, resourceVersion: left.ResourceVersion}
+			d := &debt{owner: handoverOwner, object: object{c, Key{Namespace: namespace}},
+				resourceVersion: left.ResourceVersion}
 			now := c.progress(namespace)
 			if left.Relist || left.Listed != "" && !kube.AtLeast(now.resourceVersion, left.Listed) {
 				d.kind, d.list = unknownOutcome, c.Relist(namespace, nil)
@@ -331,17 +333,16 @@ func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} 
 		}
 		for i, left := range all {
 			if left.Informer != "" && left.Informer == c.Name() {
-				take(i, left.Namespace)
+				owe(i, left.Namespace)
 			}
 		}
 		for _, s := range c.learner.allScopes() {
-			// The other process may know the server under another name; but if this one knows several servers, the
-			// names have to do.
+			// The other process may know the server by another name. But if an entry has this name, only it counts.
 			sameHost := slices.ContainsFunc(all,
 				func(left handoverEntry) bool { return left.concerns(s) && left.Host == s.target.host })
 			for i, left := range all {
 				if left.concerns(s) && !(sameHost && left.Host != s.target.host) {
-					take(i, s.target.namespace)
+					owe(i, s.target.namespace)
 				}
 			}
 		}
@@ -356,7 +357,7 @@ func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} 
 	return a.allPaid
 }
 
-// doubtLegacies lets the informers of caches that are behind list anew.
+// relistForHandover has the informers of caches that are behind the handover list anew.
 func (l *ledger) relistForHandover(log klog.Logger) {
 	l.mu.Lock()
 	var behind []object
@@ -375,7 +376,7 @@ func (l *ledger) relistForHandover(log klog.Logger) {
 	}
 }
 
-// disinherit waits for the last leader's writes no longer.
+// dropHandover stops waiting for the last leader's writes.
 func (l *ledger) dropHandover() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

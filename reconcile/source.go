@@ -26,7 +26,7 @@ type source struct {
 	added *informer.Registration
 }
 
-// For lets each change of an object name the object's own key.
+// For names, for each change of an object, the object's own key.
 //
 // Like [Owns], [Watches] and [DependsOn] it is called before [NewManager], and returns no error: a mistake, such as an
 // informer that is nil, is reported by NewManager, or by Run if it comes later.
@@ -35,7 +35,7 @@ func For[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 		func(e informer.Event[T], named []Key) []Key { return append(named, e.Key) })
 }
 
-// Owns lets each change of an object name the key of its controller: the owner reference with controller: true, if
+// Owns names, for each change of an object, the key of its controller: the owner reference with controller: true, if
 // that is of the given group and kind; the version does not matter. Where a change takes the object from one owner to
 // another, both are named. The owner lives in the namespace of the object; for an owner that lives in none there is
 // [ClusterOwns].
@@ -64,9 +64,9 @@ func owns[T informer.Object](c *Controller, verb string, inf *informer.SharedInd
 	}))
 }
 
-// Watches lets each change of an object name the keys that keys returns for it, for the object as it was and as it is.
-// It takes the time of the informer's goroutine: it must be quick and wait for nothing, and, as ever, must not change
-// the object. If it panics or ends its goroutine, that is logged, and no key is named.
+// Watches names, for each change of an object, the keys that keys returns for its old and for its new state. keys runs
+// in the informer's goroutine: it must be quick and wait for nothing, and it must not change the object. If it panics
+// or ends its goroutine, that is logged, and no key is named.
 func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys func(T) []Key) {
 	if keys == nil {
 		c.mistake("Watches: the function is nil")
@@ -82,12 +82,13 @@ func DependsOn[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
 	addSource(c, "DependsOn", inf, lifecycle.Try, func(_ informer.Event[T], named []Key) []Key { return named })
 }
 
-// WatchesChan lets each value that comes out of a channel name the keys that keys returns for it: for triggers that
-// are no objects, such as a webhook or a timer. name stands for the channel in logs and causes, and must not be empty.
-// The Manager reads it from its start to its end, whether it leads or not, until the channel is closed; a sender must
-// not wait for it after that. A panic of keys is logged, and no key is named.
+// WatchesChan names, for each value from a channel, the keys that keys returns for it: for triggers that are not
+// objects, such as a webhook or a timer. name stands for the channel in logs and causes, and must not be empty. The
+// Manager reads the channel while it runs, whether it leads or not, until the channel is closed. After that a sender
+// must not wait for it. A panic of keys is logged, and no key is named.
 //
-//	reconcile.WatchesChan(c, "webhook", names, func(name string) []reconcile.Key { return []reconcile.Key{{Name: name}} })
+//	names := func(name string) []reconcile.Key { return []reconcile.Key{{Name: name}} }
+//	reconcile.WatchesChan(c, "webhook", events, names)
 func WatchesChan[E any](c *Controller, name string, events <-chan E, keys func(E) []Key) {
 	switch {
 	case name == "":
