@@ -74,8 +74,8 @@
 //     again, after half a minute at first and about every five minutes later, until a list can be read.
 //   - Any list or watch fails: it is tried again after a time that grows to 30 s, or as long as the server asks for in
 //     Retry-After, at most 5 minutes. [SharedIndexInformer.Relist] ends the first of these waits early; the end of
-//     Run's context ends both. A server that does not stream lists is listed by pages, whatever error it returns for the
-//     stream, unless that is one that asks the client to come back later.
+//     Run's context ends both. A server that does not stream lists is listed by pages, whatever error it returns for
+//     the stream, unless that is one that asks the client to come back later.
 //   - The client, its transport, Options.Transform, an index function or an inline handler does not return: after three
 //     minutes in one call the cache is Stale (pulse.watch). If that code panics or ends its goroutine (runtime.Goexit,
 //     and so t.FailNow), that is an error of the call.

@@ -61,8 +61,8 @@ const minBuffer = 1024
 
 func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 	l := &listener[T]{
-		name: cmp.Or(opts.Name, "handler"), handler: h, inline: opts.Inline, every: opts.Every, crash: opts.CrashOnPanic,
-		reached: opts.Reached, limit: minBuffer, retries: newRetries[T](),
+		name: cmp.Or(opts.Name, "handler"), handler: h, inline: opts.Inline, every: opts.Every,
+		crash: opts.CrashOnPanic, reached: opts.Reached, limit: minBuffer, retries: newRetries[T](),
 		wake: make(chan struct{}, 1), synced: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if opts.Resync > 0 {
@@ -215,8 +215,8 @@ func (l *listener[T]) call(log klog.Logger, e Event[T]) (returned bool) {
 	return l.guard(func() { l.handler(e) }, func(err error) {
 		again := !l.inline && !l.crash
 		if dropped, ok := l.panics.Allow(linesPerMinute); ok {
-			log.Error(err, "A handler panicked", withStack([]any{"handler", l.name, "event", e.Type.String(), "key", e.Key,
-				"again", again, "notLogged", dropped}, err)...)
+			log.Error(err, "A handler panicked", withStack([]any{"handler", l.name, "event", e.Type.String(),
+				"key", e.Key, "again", again, "notLogged", dropped}, err)...)
 		}
 		if _, failing := l.retries.failing[e.Key]; again && !failing {
 			l.retries.add(e)
