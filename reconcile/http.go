@@ -23,6 +23,21 @@ func (m *Manager) Address() string {
 	return ""
 }
 
+// startHTTP listens on HTTPAddress, if that is set, and adds the server to a group.
+func (m *Manager) startHTTP(ctx context.Context, group *lifecycle.Group) error {
+	if m.opts.HTTPAddress == "" {
+		return nil
+	}
+	listener, err := listen(m.opts.HTTPAddress)
+	if err != nil {
+		return fmt.Errorf("ManagerOptions.HTTPAddress: %w", err)
+	}
+	address := listener.Addr().String()
+	m.address.Store(&address)
+	group.Go("HTTP server", func() { m.serve(ctx, listener) })
+	return nil
+}
+
 // serve answers health checks until ctx ends.
 func (m *Manager) serve(ctx context.Context, listener net.Listener) {
 	mux := http.NewServeMux()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -197,15 +196,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	under, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 
-	var listener net.Listener
-	if m.opts.HTTPAddress != "" {
-		var err error
-		if listener, err = listen(m.opts.HTTPAddress); err != nil {
-			return fmt.Errorf("ManagerOptions.HTTPAddress: %w", err)
-		}
-		address := listener.Addr().String()
-		m.address.Store(&address)
-		background.Go("HTTP server", func() { m.serve(under, listener) })
+	if err := m.startHTTP(under, &background); err != nil {
+		return err
 	}
 
 	// An informer returns an error if it runs already, or if one of its handlers is stuck. Either ends everything.
