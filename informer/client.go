@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"path"
 	"reflect"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -27,17 +26,17 @@ import (
 //	dynamicClient.Resource(gvr).Namespace("default")  // Client[*unstructured.UnstructuredList]
 //	metadataClient.Resource(gvr)                      // Client[*metav1.PartialObjectMetadataList]
 //
-// Which namespaces the informer sees is the client's choice; selectors belong to [Options]. What an error of List says
-// is shown where it is an answer of the server's or the connection's; of any other only the type is, since those of
-// decoders quote objects.
+// The client decides which namespace the informer sees; selectors belong to [Options]. Both methods must return when
+// ctx ends. Logs and Health show the text of an error of List only if it comes from the server or the connection. Of
+// any other error they show the type, since decoders quote objects.
 type Client[L runtime.Object] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// cannotStream reports whether a client says of itself that it cannot stream lists, by the method that client-go looks
-// for, or is one of client-go's fakes: a clientset of theirs says so, but the client of one resource, which is all that
-// is seen here, cannot. Those are in packages named fake, also where they have been generated for types of one's own.
+// cannotStream reports whether a client cannot stream lists. A client says so with the method that client-go looks for.
+// The fake clientset of client-go has it, but its clients of one resource do not: these are recognized by the name of
+// their package, fake, which generated fakes of other types have as well.
 func cannotStream(client any) bool {
 	if c, says := client.(interface{ IsWatchListSemanticsUnSupported() bool }); says {
 		return c.IsWatchListSemanticsUnSupported()
@@ -49,12 +48,12 @@ func cannotStream(client any) bool {
 	return path.Base(t.PkgPath()) == "fake"
 }
 
-// source is a Client whose list type has been forgotten: what follows looks at objects only.
+// source is a Client without its list type, which nothing but the source needs.
 type source interface {
 	// list requests a list, or a page of one, and returns once the response has begun.
 	list(context.Context, metav1.ListOptions) (response, error)
 	watch(context.Context, metav1.ListOptions) (stream, error)
-	streams() bool // unless it is known that it cannot stream a list
+	streams() bool // false if it is known that it cannot stream a list
 }
 
 // response is the response to a list request, which has begun.
@@ -66,18 +65,13 @@ type response struct {
 	stop func() // ends the response, and waits for its end
 }
 
-// stream is a watch that has been answered. What it brings comes from one of the two channels; the other is nil.
+// stream is the response to a watch request, which has begun. One of the two channels delivers the events; the other is
+// nil.
 type stream struct {
 	events  <-chan watch.Event
 	batches <-chan *wire.Batch
 	reader  *wire.Reader // of the batches
 	stop    func()       // ends it, and waits for its end
-}
-
-// decoderOf returns a function that makes the decoder of an informer when a client made by [REST] first needs it, and
-// returns that one from then on. Of frozen see [wire.NewDecoder].
-func decoderOf[L runtime.Object](frozen bool) func() (*wire.Decoder, error) {
-	return sync.OnceValues(func() (*wire.Decoder, error) { return wire.NewDecoder(reflect.TypeFor[L](), frozen) })
 }
 
 // newSource makes the source of an informer that holds objects T, or what is made of them. The decoder is used by a
@@ -95,7 +89,7 @@ func newSource[T Object, L runtime.Object](c Client[L], decoder func() (*wire.De
 	return plainSource[L]{client: c, unstreamed: cannotStream(c)}, nil
 }
 
-// plainSource is a Client of which no more is known than its two methods.
+// plainSource is the source of any Client that was not made by [REST].
 type plainSource[L runtime.Object] struct {
 	client     Client[L]
 	unstreamed bool // it has said that it cannot stream lists
@@ -131,7 +125,7 @@ func (s plainSource[L]) watch(ctx context.Context, opts metav1.ListOptions) (str
 	return stream{events: w.ResultChan(), stop: w.Stop}, nil
 }
 
-// discreet hides an error that quotes the object it is about: errors are logged, and the object may be a Secret.
+// discreet replaces an error that quotes an object: errors are logged, and the object may be a Secret.
 func discreet(err error) error {
 	if runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) || apierrors.HasStatusCause(err, decoding) {
 		return wire.ErrUndecodable
@@ -139,9 +133,9 @@ func discreet(err error) error {
 	return err
 }
 
-// discreetList is discreet about the error of a Client's List, which decodes objects of any type, by methods of their
-// own, too. What such methods say cannot be told from the rest, and quotes a value or a whole line; so what is no
-// refusal of the server's, and did not befall the connection, keeps its text to itself.
+// discreetList is discreet for an error of a Client's List, which decodes objects of any type, also by methods of their
+// own. The error of such a method may quote a value or a whole line, and cannot be recognized. So the text is shown
+// only of errors from the server or the connection.
 func discreetList(err error) error {
 	var refusal apierrors.APIStatus
 	var request *url.Error
@@ -153,17 +147,17 @@ func discreetList(err error) error {
 	return withheld{err}
 }
 
-// withheld is an error that may quote an object. Whoever knows what to look for still finds it with errors.Is.
+// withheld is an error that may quote an object. Its text is not shown; errors.Is and errors.As find it.
 type withheld struct{ cause error }
 
 func (e withheld) Error() string   { return fmt.Sprintf("%v (%T)", wire.ErrUndecodable, e.cause) }
 func (e withheld) Unwrap() []error { return []error{wire.ErrUndecodable, e.cause} }
 
-// decoding is the cause that client-go's watches give for an event that they cannot decode.
+// decoding is the cause of a Status that a watch of client-go delivers for an event that it cannot decode.
 const decoding metav1.CauseType = "ClientWatchDecoding"
 
-// checkItemType compares T with the element type of L's Items, so that a mismatch is an error of New and not of the
-// first list, at night. List types without an Items field of structs or pointers are left to that first list.
+// checkItemType compares T with the element type of L's Items, so that a mismatch is an error of New. With a list type
+// that has no field Items of structs or pointers, it shows in the first list.
 func checkItemType[T Object, L runtime.Object]() error {
 	list := reflect.TypeFor[L]()
 	if list.Kind() != reflect.Pointer || list.Elem().Kind() != reflect.Struct {
@@ -183,8 +177,8 @@ func checkItemType[T Object, L runtime.Object]() error {
 	return nil
 }
 
-// eachItem calls fn for every object of a list until fn returns an error. Each is copied out of the list's array,
-// because one object that stays in the cache would otherwise keep the memory of its whole page alive
+// eachItem calls fn for every object of a list until fn returns an error. It copies each object out of the list's
+// array: otherwise one object in the cache would keep the memory of its whole page alive
 // (kubernetes/kubernetes#111370).
 func eachItem(list runtime.Object, fn func(runtime.Object) error) error {
 	var failed error

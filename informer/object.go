@@ -28,8 +28,8 @@ func KeyOf(o metav1.Object) Key {
 	return Key{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// item is one object as the store holds it: the facts that the pipeline itself needs, and the value that the user sees.
-// The value may be of any type, so nothing past the reflector ever asks it for its metadata.
+// item is one object as the store holds it: the facts that the informer needs, and the value that the user sees. The
+// value may be of any type, so nothing after the reflector reads its metadata.
 type item[T any] struct {
 	key             Key
 	uid             types.UID
@@ -39,8 +39,8 @@ type item[T any] struct {
 	value           T
 }
 
-// decoder turns what a client delivered into an item. If it cannot, it says why, and fills in what is known of the
-// item: the key, unless the name is missing, but never the value.
+// decoder makes an item of an object that a client delivered. With an error the item has no value, but what is known of
+// the rest: the key, unless the name is missing.
 type decoder[T any] func(runtime.Object) (item[T], error)
 
 // decodeObject is the decoder of an informer that holds the API objects themselves.
@@ -82,7 +82,7 @@ func transformed[T any](transform func(T) (T, error), object T) (value T, err er
 	return value, err
 }
 
-// decodeProjection is the decoder of an informer that holds what fn makes of the objects.
+// decodeProjection is the decoder of an informer that holds what fn returns for the objects.
 func decodeProjection[T, V any](object decoder[T], fn func(T) (V, error)) decoder[V] {
 	if fn == nil {
 		return nil

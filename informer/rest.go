@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,26 +18,24 @@ import (
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
-// REST is a Client that reads the bytes itself: those of a resource, listed as L, in one namespace or, if that is
-// empty, in all of them.
+// REST makes a Client that reads the bytes of the responses itself. It lists a resource as L, in one namespace or, if
+// namespace is empty, in all of them.
 //
 //	informer.REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll)
 //
-// An informer on it takes lists and watches apart as they arrive, and decodes object by object, on several cores if
-// there is much to do. So a list is never held as a whole; an object that cannot be decoded, or is too large, is
-// quarantined alone (see [SharedIndexInformer.Invalid]), where any other Client fails with its whole page, or loses its
-// watch.
+// An informer with it decodes lists and watches object by object while they arrive, on several cores if there is much
+// to decode. So a list is never in memory as a whole. An object that cannot be decoded, or is larger than 16 MB, is
+// invalid alone (see [SharedIndexInformer.Invalid]); with any other Client the whole page fails, or the watch ends.
 //
-// It asks for protobuf if the items of L can be decoded from that, and the REST client is not configured otherwise,
-// else for JSON: unstructured objects and those of custom resources are JSON. L may be
-// *metav1.PartialObjectMetadataList, for which only the metadata is asked for. A request is made once; what the server
-// says about coming back later is for the informer to obey. The transport unzips.
+// It asks for protobuf if the items of L can be decoded from protobuf and the REST client is not configured otherwise,
+// and for JSON if not: unstructured objects and custom resources are JSON. With *metav1.PartialObjectMetadataList as L
+// it asks for the metadata only. It sends a request once; the informer obeys the server's Retry-After.
 //
-// What objects have in common they share in memory: strings, labels, managed fields, in protobuf also whatever slices
-// and pointers hold. With Options.Transform, which may change them, they share strings only.
+// Objects share in memory what they have in common: strings, labels, managed fields and, from protobuf, slices and what
+// pointers point to. With Options.Transform, which may change the objects, they share strings only.
 //
-// L must be a pointer to a struct with a field Items, a slice of objects; anything else, a client or resource that is
-// missing, and a client of another group or version than L, if L is a type of k8s.io/api, are errors of [New].
+// L must be a pointer to a struct with a field Items, a slice of objects. [New] returns an error for any other L, for a
+// client or resource that is missing, and, if L is a type of k8s.io/api, for a client of another group or version.
 func REST[L runtime.Object](client rest.Interface, resource, namespace string) Client[L] {
 	return &restClient[L]{client: client, resource: resource, namespace: namespace}
 }
@@ -70,6 +69,12 @@ func (c *restClient[L]) Watch(ctx context.Context, opts metav1.ListOptions) (wat
 	return s.request(opts).Watch(ctx)
 }
 
+// decoderOf returns a function that makes the decoder of an informer when a client made by [REST] first needs it, and
+// returns that one from then on. Of frozen see [wire.NewDecoder].
+func decoderOf[L runtime.Object](frozen bool) func() (*wire.Decoder, error) {
+	return sync.OnceValues(func() (*wire.Decoder, error) { return wire.NewDecoder(reflect.TypeFor[L](), frozen) })
+}
+
 func (c *restClient[L]) source(decoder func() (*wire.Decoder, error)) (*rawSource, error) {
 	d, err := decoder()
 	if err != nil {
@@ -91,10 +96,9 @@ func (c *restClient[L]) source(decoder func() (*wire.Decoder, error)) (*rawSourc
 		metadata: reflect.TypeFor[L]() == reflect.TypeFor[*metav1.PartialObjectMetadataList]()}, nil
 }
 
-// sameGroup returns an error if a REST client is one of another group or version than a list type of package
-// k8s.io/api, whose path has both: k8s.io/api/apps/v1 is that of apps/v1, k8s.io/api/rbac/v1 that of
-// rbac.authorization.k8s.io/v1. What would be listed has the same fields by accident only. Other types do not tell
-// where they belong.
+// sameGroup returns an error if a REST client is of another group or version than a list type of k8s.io/api, whose path
+// has both: k8s.io/api/apps/v1 for apps/v1, k8s.io/api/rbac/v1 for rbac.authorization.k8s.io/v1. The path of any other
+// type does not say to which group the type belongs.
 func sameGroup(of schema.GroupVersion, list reflect.Type) error {
 	if list.Kind() != reflect.Pointer || of.Version == "" {
 		return nil
@@ -109,13 +113,12 @@ func sameGroup(of schema.GroupVersion, list reflect.Type) error {
 	}
 	if of.Group != group || of.Version != version {
 		return fmt.Errorf("REST: the REST client is one of %s/%s, and %s is of %s/%s", of.Group, of.Version,
-			list.Elem(),
-			group, version)
+			list.Elem(), group, version)
 	}
 	return nil
 }
 
-// rawSource is the source that a client made by [REST] is.
+// rawSource is the source of a client made by [REST].
 type rawSource struct {
 	client              rest.Interface
 	resource, namespace string
@@ -132,7 +135,7 @@ func (s *rawSource) request(opts metav1.ListOptions) *rest.Request {
 		r.Namespace(s.namespace)
 	}
 	if opts.Watch {
-		r.Throttle(nil) // one that lives for minutes is no load
+		r.Throttle(nil) // one request in minutes is no load
 	}
 	const forms = "application/vnd.kubernetes.protobuf;as=%[1]s;g=meta.k8s.io;v=v1," +
 		"application/json;as=%[1]s;g=meta.k8s.io;v=v1"

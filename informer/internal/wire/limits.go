@@ -13,7 +13,8 @@ const (
 	maxObject = 16 << 20
 	// maxListBytes bounds one response to a list. A larger one fails as a whole.
 	maxListBytes = 16 << 30
-	// maxHead bounds what is held of an object that is too large, and of whatever stands around the objects.
+	// maxHead bounds the metadata of a list, and every name around the objects; in protobuf also what is read of an
+	// object that is too large.
 	maxHead = 64 << 10
 	// maxKindlessBytes bounds the items that wait for the kind of their list.
 	maxKindlessBytes = 64 << 20
