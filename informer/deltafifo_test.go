@@ -45,7 +45,8 @@ func fifoScript(t *testing.T, script []byte) {
 		live := func(p *corev1.Pod) {
 			queued()
 			truth[key] = p
-			theListWatch(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, false, 0,
+			theListWatch(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, false,
+				0,
 				p}, epoch: epoch}, p.ResourceVersion)
 			reached = p.ResourceVersion
 		}
@@ -80,7 +81,8 @@ func fifoScript(t *testing.T, script []byte) {
 				if _, waiting := theListWatch(inf).fifo.positions[k]; !waiting {
 					order = append(order, k)
 				}
-				theListWatch(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion, false, 0,
+				theListWatch(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion,
+					false, 0,
 					p}, epoch: epoch}, "")
 			}
 			if now%5 > 0 {

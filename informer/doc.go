@@ -4,13 +4,13 @@
 // controller lists a kind of object once, watches it from there on, and reads from memory. That copy is the cache. This
 // package says what you can rely on when you read it, and when you cannot.
 //
-//	       .------------------------ this package -------------------------.
-//	       |                                                               |  workqueue        reconcile
-//	API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key---------> Queue --key-> worker -> Reconcile(ctx, key)
-//	server -watch->  (1)              (2)     |           (3)              |                   (4)            |
-//	  ^    |          '<-- stored(key) -------+------------------ Get / index lookups ------------------------+
-//	  |    '---------------------------------------------------------------'                                  |
-//	  +------------------------------- create / update / patch / delete --------------------------------------+
+//	       .---------------------- this package ---------------------.
+//	       |                                                         |  workqueue         reconcile
+//	API   -list-> Reflector -> DeltaFIFO -> Indexer -> handlers --key---> Queue --key-> worker -> Reconcile(ctx, key)
+//	server -watch->  (1)              (2)     |           (3)        |                   (4)            |
+//	  ^    |          '<-- stored(key) -------+--------------- Get / index lookups ---------------------+
+//	  |    '---------------------------------------------------------'                                  |
+//	  +---------------------------- create / update / patch / delete -----------------------------------+
 //
 // # Vocabulary
 //

@@ -124,7 +124,8 @@ type SharedIndexInformer[T any] struct {
 
 // New makes an informer for the objects that client lists. T is their pointer type; L follows from the client:
 //
-//	pods, err := informer.New[*corev1.Pod](clientset.CoreV1().Pods(metav1.NamespaceAll), informer.Options[*corev1.Pod]{})
+//	pods, err := informer.New[*corev1.Pod](clientset.CoreV1().Pods(metav1.NamespaceAll),
+//		informer.Options[*corev1.Pod]{})
 //
 // The error names everything that is wrong: a nil client, a client that lists objects of another type than T, options
 // that have no meaning. New sends no request; Run does.
@@ -135,7 +136,8 @@ func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*Shared
 // Project makes an informer that holds, of each object, only what fn makes of it: a value of any type, such as a
 // struct of the few fields that a controller reads.
 //
-//	facts, err := informer.Project[*corev1.Pod](client, func(p *corev1.Pod) (podFacts, error) { ... }, informer.Options[*corev1.Pod]{})
+//	facts, err := informer.Project[*corev1.Pod](client, func(p *corev1.Pod) (podFacts, error) { ... },
+//		informer.Options[*corev1.Pod]{})
 //
 // T is the pointer type of the objects that client lists; V and L follow. Keys, UIDs and resourceVersions are kept
 // apart from the values, so everything else is as with [New]. fn is called after Options.Transform, under the same

@@ -28,7 +28,8 @@ func richPod(name string) *corev1.Pod {
 	p.Spec = corev1.PodSpec{
 		NodeName: "node-1", Tolerations: []corev1.Toleration{{Key: "a"}, {Key: "b"}}, ShareProcessNamespace: &yes,
 		Containers: []corev1.Container{
-			{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}}},
+			{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}}},
 			{Name: "d", Image: "i", Env: []corev1.EnvVar{{Name: "swordfish", Value: "swordfish"}}},
 		},
 	}

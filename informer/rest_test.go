@@ -405,7 +405,8 @@ func TestOddLists(t *testing.T) {
 		"only the magic":       {wiretest.Magic, io.ErrUnexpectedEOF},
 		"another magic":        {"k9s", wire.ErrUndecodable},
 		"no envelope":          {wiretest.Magic + "\x0f\xff\xff", wire.ErrUndecodable},
-		"a length without end": {wiretest.Magic + "\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", wire.ErrUndecodable},
+		"a length without end": {wiretest.Magic + "\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+			wire.ErrUndecodable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -453,7 +454,8 @@ func TestAListThatSaysItsVersionLastDoesNotGoBack(t *testing.T) {
 
 // The objects of a list are in the store while the rest of it is still on its way.
 func TestAListFlowsIntoTheStoreAsItArrives(t *testing.T) {
-	for name, form := range map[string]func(*corev1.PodList, func(string, []byte) []byte) []byte{"JSON": wiretest.JSONList,
+	for name, form := range map[string]func(*corev1.PodList,
+		func(string, []byte) []byte) []byte{"JSON": wiretest.JSONList,
 		"protobuf": wiretest.ProtoList} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -492,7 +494,8 @@ func TestAListThatFallsSilentIsGivenUp(t *testing.T) {
 			out, in := io.Pipe()
 			context.AfterFunc(r.Context(), func() { in.CloseWithError(r.Context().Err()) })
 			go func() {
-				body := wiretest.JSONList(podList("5", podAt("a", "1"), podAt("b", "2"), podAt("c", "3"), podAt("d", "4")), nil)
+				body := wiretest.JSONList(podList("5", podAt("a", "1"), podAt("b", "2"), podAt("c", "3"),
+					podAt("d", "4")), nil)
 				for _, name := range []string{"b", "c", "d", "never"} {
 					end := bytes.Index(body, []byte("uid-"+name))
 					if end < 0 {

@@ -28,12 +28,15 @@ type Scope struct {
 // list and a watch for each namespace. It is for a program that has no right to list the whole cluster, or no use for
 // it.
 //
-//	pods, err := informer.NewNamespaced[*corev1.Pod](clientset.CoreV1().Pods, []string{"team-a", "team-b"}, informer.Options[*corev1.Pod]{})
+//	pods, err := informer.NewNamespaced[*corev1.Pod](clientset.CoreV1().Pods, []string{"team-a", "team-b"},
+//		informer.Options[*corev1.Pod]{})
 //
 // client makes the client of a namespace, as the methods of that shape do in every clientset;
 // dynamicClient.Resource(gvr).Namespace is one, and so is
 //
-//	func(namespace string) informer.Client[*corev1.PodList] { return informer.REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", namespace) }
+//	func(namespace string) informer.Client[*corev1.PodList] {
+//		return informer.REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", namespace)
+//	}
 //
 // The namespaces have nothing to do with each other: where one is refused, unreachable or restored, the others are
 // followed as ever. The informer is synced when it holds a complete list of each. [SharedIndexInformer.Rescope] changes

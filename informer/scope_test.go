@@ -72,7 +72,8 @@ func hang(ctx context.Context, _ func() (*http.Response, error)) (*http.Response
 	return nil, ctx.Err()
 }
 
-var forbidden = reconciletest.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", fmt.Errorf("no")))
+var forbidden = reconciletest.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "",
+	fmt.Errorf("no")))
 
 func (w *land) create(namespace, name string, tags ...string) {
 	w.Helper()

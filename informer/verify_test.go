@@ -235,10 +235,14 @@ func TestVerifyingNeedsVersions(t *testing.T) {
 
 func TestDurationsThatMakeNoSense(t *testing.T) {
 	for text, opts := range map[string]Options[*corev1.Pod]{
-		"informer pods: Options.MaxStaleness is -1s; it is at least two minutes, or zero for any age":  {MaxStaleness: -time.Second},
-		"informer pods: Options.MaxStaleness is 1m0s; it is at least two minutes, or zero for any age": {MaxStaleness: time.Minute},
-		"informer pods: Options.VerifyEvery is -1s; it is at least a minute, or zero for never":        {VerifyEvery: -time.Second},
-		"informer pods: Options.VerifyEvery is 1s; it is at least a minute, or zero for never":         {VerifyEvery: time.Second},
+		"informer pods: Options.MaxStaleness is -1s; it is at least two minutes, or zero for any age": {
+			MaxStaleness: -time.Second},
+		"informer pods: Options.MaxStaleness is 1m0s; it is at least two minutes, or zero for any age": {
+			MaxStaleness: time.Minute},
+		"informer pods: Options.VerifyEvery is -1s; it is at least a minute, or zero for never": {
+			VerifyEvery: -time.Second},
+		"informer pods: Options.VerifyEvery is 1s; it is at least a minute, or zero for never": {
+			VerifyEvery: time.Second},
 	} {
 		opts.Name = "pods"
 		_, err := New[*corev1.Pod](newPodAPI(), opts)

@@ -42,7 +42,10 @@ func TestACacheThatKeepsWhatMayBeGoneIsStale(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, Live, inf.Health().State)
 
-		broken := func() []byte { return wiretest.JSONList(podList("5", podAt("a", "1"), podAt("c", "1")), unnamed("c")) }
+		broken := func() []byte {
+			return wiretest.JSONList(podList("5", podAt("a", "1"), podAt("c", "1")),
+				unnamed("c"))
+		}
 		server.serve(broken)
 		list := inf.Relist(metav1.NamespaceAll, nil)
 		synctest.Wait()

@@ -130,7 +130,8 @@ func BenchmarkNote(b *testing.B) {
 	}
 	b.Run("waiting", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
-			t.recordCause(keys[i%len(keys)], "For objects", keys[i%len(keys)], "7", sighting{writeID: writeID{"u", "7"}})
+			t.recordCause(keys[i%len(keys)], "For objects", keys[i%len(keys)], "7",
+				sighting{writeID: writeID{"u", "7"}})
 		}
 		b.ReportAllocs()
 	})

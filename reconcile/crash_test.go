@@ -81,8 +81,9 @@ func TestAWriteThatGoesWrongAtEveryWrite(t *testing.T) {
 		"not sent":           reconciletest.Reset,
 		"the answer is lost": reconciletest.LoseAnswer,
 		"done, and then 504": reconciletest.AnswerWith(apierrors.NewTimeoutError("the request took too long", 0)),
-		"done, and then 500": reconciletest.AnswerWith(apierrors.NewInternalError(fmt.Errorf("it went wrong afterwards"))),
-		"refused with 503":   reconciletest.Refuse(apierrors.NewServiceUnavailable("not now")),
+		"done, and then 500": reconciletest.AnswerWith(
+			apierrors.NewInternalError(fmt.Errorf("it went wrong afterwards"))),
+		"refused with 503": reconciletest.Refuse(apierrors.NewServiceUnavailable("not now")),
 		"refused with 403": reconciletest.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p",
 			fmt.Errorf("the quota is used up"))),
 	}

@@ -141,8 +141,8 @@ func TestWhileAServerWantsToBeLeftAloneNothingIsQuiet(t *testing.T) {
 	})
 }
 
-// TestTheProberSaysWhereKeysAreParked looks at whole lines: of a cache that follows namespaces by themselves, and of one
-// that does not.
+// TestTheProberSaysWhereKeysAreParked looks at whole lines: of a cache that follows namespaces by themselves, and of
+// one that does not.
 func TestTheProberSaysWhereKeysAreParked(t *testing.T) {
 	for namespace, where := range map[string]string{"": "", "default": ` "namespace"="default"`} {
 		synctest.Test(t, func(t *testing.T) {
@@ -165,7 +165,8 @@ func TestTheProberSaysWhereKeysAreParked(t *testing.T) {
 			const about = ` "controller"="test" "informer"="still" "health"="Live since 0001-01-01T00:00:00Z"`
 			require.Equal(t, []string{
 				`"level"=0 "msg"="` + string(outcomeUnclear) + `"` + about + where,
-				`"msg"="` + string(serverSilent) + `" "error"="down"` + about + where + ` "object"={"name"="pod" "namespace"="default"}`,
+				`"msg"="` + string(serverSilent) + `" "error"="down"` + about + where +
+					` "object"={"name"="pod" "namespace"="default"}`,
 			}, lines)
 		})
 	}

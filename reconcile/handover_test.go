@@ -205,7 +205,8 @@ func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
 	require.NotNil(t, inherit(at("a", "11"), at("b", "20")))
 	l.dropHandover()
 	require.Zero(t, l.open.Load())
-	require.ElementsMatch(t, []handoverEntry{at("a", "11"), at("b", "20")}, l.handoverEntries(), "what was inherited is passed on")
+	require.ElementsMatch(t, []handoverEntry{at("a", "11"), at("b", "20")}, l.handoverEntries(),
+		"what was inherited is passed on")
 	require.NotNil(t, inherit(at("elsewhere", "12")), "the same server, by another name")
 }
 
@@ -429,7 +430,8 @@ func TestAWordForgetsWhatTheClusterHasGoneBackFrom(t *testing.T) {
 	l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
 	pods.listed++
 	l.reached(l.caches[0], "")
-	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "7", Listed: "5"}}, l.handoverEntries())
+	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "7", Listed: "5"}},
+		l.handoverEntries())
 	pods.rewinds++
 	require.Empty(t, l.handoverEntries())
 	l.wrote(klog.Background(), parent, podWrite("a", "6", false))

@@ -170,7 +170,9 @@ func TestWhatOthersDoIsNoCircle(t *testing.T) {
 		c := newCircler(t, func(ctx context.Context, c *circler, n int) (Result, error) {
 			if m, _ := c.maps.Get(Key{Namespace: "default", Name: "a"}); m.Data["n"] != m.Labels["want"] {
 				return Result{}, Wrote(ctx, c.maps,
-					c.api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"n": m.Labels["want"]} }))
+					c.api.Update("default", "a", func(m *corev1.ConfigMap) {
+						m.Data = map[string]string{"n": m.Labels["want"]}
+					}))
 			}
 			return Result{}, nil
 		})

@@ -115,7 +115,8 @@ func newFamily(t *testing.T, tracked bool) *family {
 		has := children.Len() > 0
 		switch {
 		case f.neverHappens.Load():
-			ctx.Value(runKey{}).(*run).lostAnswer(ctx, target{host: "server", resource: "configmaps", namespace: "default"})
+			ctx.Value(runKey{}).(*run).lostAnswer(ctx,
+				target{host: "server", resource: "configmaps", namespace: "default"})
 		case !has && !f.unwanted.Load() || f.always.Load():
 			child := f.api.Create(configMap(fmt.Sprintf("child-%d", f.created.Add(1))))
 			if f.answerLost.Load() {
@@ -679,7 +680,8 @@ func TestAWriteThatCannotBeWaitedForIsAnError(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{
 			"Wrote: the informer is nil",
-			"Deleted: informer configmaps is no source of controller test: call DependsOn or one of the others before " +
+			"Deleted: informer configmaps is no source of controller test: call DependsOn or one of the others " +
+				"before " +
 				"NewManager",
 			"Wrote: the object is nil",
 			"Wrote: default/a has no UID or no resourceVersion: give the object that the server has answered (a " +

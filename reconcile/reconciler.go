@@ -27,11 +27,12 @@ type Key = informer.Key
 //
 // What Reconcile returns decides when the key comes back, unless something changes before:
 //
-//	Result{}, nil                    it is as it should be             not before something changes
-//	Result{RequeueAfter: d}, nil     look again later                  after d
-//	_, err                           it went wrong                     after a delay that grows with each failure in a row
-//	_, RetryAfter(d, err)            it went wrong, and says till when after d, if that is positive
-//	_, Terminal(err)                 trying again is useless           not before something changes
+//	returned                      meaning                               the key comes back
+//	Result{}, nil                 the object is as wanted               when something changes
+//	Result{RequeueAfter: d}, nil  look again later                      after d
+//	_, err                        failed                                after a delay that grows with each failure
+//	_, RetryAfter(d, err)         failed; the error carries its delay   after d, if d is positive
+//	_, Terminal(err)              failed; a retry cannot help           when something changes
 //
 // An error may be made of several, by errors.Join or fmt.Errorf. The key comes back as soon as one of them asks for
 // it: it rests only if all of them are Terminal, and the delay that grows goes before that of a RetryAfter; of several

@@ -135,7 +135,8 @@ func TestWatchesChanNamesWhatComesOutOfAChannel(t *testing.T) {
 			"default/parent: [WatchesChan keys]"}, taken(log))
 		close(names)
 		plain <- parent
-		require.Equal(t, []string{"default/parent: [WatchesChan keys]"}, taken(log), "one that is closed bothers nobody")
+		require.Equal(t, []string{"default/parent: [WatchesChan keys]"}, taken(log),
+			"one that is closed bothers nobody")
 		require.NoError(t, stop())
 	})
 }

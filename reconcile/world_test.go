@@ -400,7 +400,8 @@ func (p *process) requireKept() {
 }
 
 // numbered returns a hook that gives a fault to the nth write that passes it, counted from 1, and counts.
-func numbered(n int, fault reconciletest.Fault) (hook func(reconciletest.Request) reconciletest.Fault, count func() int) {
+func numbered(n int, fault reconciletest.Fault) (hook func(reconciletest.Request) reconciletest.Fault,
+	count func() int) {
 	var mu sync.Mutex
 	writes := 0
 	hook = func(r reconciletest.Request) reconciletest.Fault {

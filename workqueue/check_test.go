@@ -130,7 +130,8 @@ func (q *Queue[K]) check() error {
 	}
 	switch {
 	case n > 0 && q.core.waiters.waking < q.core.ready.n:
-		return fmt.Errorf("%d keys are ready, %d workers sleep and only %d are awake", q.core.ready.n, n, q.core.waiters.waking)
+		return fmt.Errorf("%d keys are ready, %d workers sleep and only %d are awake", q.core.ready.n, n,
+			q.core.waiters.waking)
 	case q.core.down && n > 0:
 		return fmt.Errorf("%d workers sleep after the shutdown", n)
 	}

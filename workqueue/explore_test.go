@@ -203,7 +203,8 @@ func (w *world) settle() error {
 // state is all that the future of a world depends on.
 func (w *world) state() string {
 	q := w.q
-	s := []string{describe(q), fmt.Sprint(w.delayed, w.down, q.core.waiters.waking, len(q.core.pool.turns), len(q.core.pool.entries))}
+	s := []string{describe(q), fmt.Sprint(w.delayed, w.down, q.core.waiters.waking, len(q.core.pool.turns),
+		len(q.core.pool.entries))}
 	for t := q.core.ready.plain.head; t != nil; t = t.next {
 		s = append(s, t.entry.key)
 	}

@@ -5,7 +5,8 @@
 //
 //	pods := clientgo.NewSharedIndexInformer(lw, &corev1.Pod{}, 0, cache.Indexers{})
 //
-//	factory.InformerFor(&corev1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+//	factory.InformerFor(&corev1.Pod{}, func(client kubernetes.Interface,
+//		resync time.Duration) cache.SharedIndexInformer {
 //		return clientgo.NewSharedIndexInformer(podsOf(client), &corev1.Pod{}, resync, indexers)
 //	})
 //

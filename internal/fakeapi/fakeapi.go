@@ -5,8 +5,8 @@
 // It stands at the level of the client's methods, below which there is no HTTP. It is for the tests of the cache and of
 // the loop themselves, which need what no real server does, and so package reconciletest does not either: events out of
 // order, repeated, or without a version ([Resource.Inject]), bookmarks at a chosen moment, answers of List and Watch
-// that a test makes up; and for benchmarks of the cache, in which a server would take most of the time. Every other test
-// uses package reconcile/reconciletest.
+// that a test makes up; and for benchmarks of the cache, in which a server would take most of the time. Every other
+// test uses package reconcile/reconciletest.
 package fakeapi
 
 import (

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pasted are the examples of reconciletest and reconciletest/cluster that an outsider pastes, with the name of the test in each.
+// pasted are the examples of reconciletest and reconciletest/cluster that an outsider pastes, with the name of the test
+// in each.
 var pasted = map[string]string{
 	"example_unit_test.go":    "testKeeper",
 	"example_memory_test.go":  "testGreeter",

@@ -194,7 +194,7 @@ var (
 			"their object.", "informer", "handler")
 	master    = desc("leader_election_master_status", "1 while this process leads.", "name")
 	remaining = desc("thermostat_leader_tenure_remaining_seconds",
-		"How long this process may still lead if no further renewal is acknowledged; 0 if it does not lead.", "name")
+		"Seconds for which this process may lead without a renewal.", "name")
 	tenures         = desc("thermostat_leader_tenures_total", "Times that this process began to lead.", "name")
 	losses          = desc("thermostat_leader_losses_total", "Times that it lost the Lease while it led.", "name")
 	renewalFailures = desc("thermostat_leader_renewal_failures_total", "Tries to renew the Lease that failed.", "name")

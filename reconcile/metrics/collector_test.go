@@ -88,7 +88,7 @@ thermostat_leader_losses_total{name="my-lease"} 2
 # HELP thermostat_leader_renewal_failures_total Tries to renew the Lease that failed.
 # TYPE thermostat_leader_renewal_failures_total counter
 thermostat_leader_renewal_failures_total{name="my-lease"} 5
-# HELP thermostat_leader_tenure_remaining_seconds How long this process may still lead if no further renewal is acknowledged; 0 if it does not lead.
+# HELP thermostat_leader_tenure_remaining_seconds Seconds for which this process may lead without a renewal.
 # TYPE thermostat_leader_tenure_remaining_seconds gauge
 thermostat_leader_tenure_remaining_seconds{name="my-lease"} 9
 # HELP thermostat_leader_tenures_total Times that this process began to lead.
@@ -106,7 +106,8 @@ workqueue_adds_total{name="test"} 3
 workqueue_depth{name="test"} 0
 `), "leader_election_master_status", "thermostat_informer_objects", "thermostat_informer_state",
 			"thermostat_leader_losses_total", "thermostat_leader_renewal_failures_total",
-			"thermostat_leader_tenure_remaining_seconds", "thermostat_leader_tenures_total", "thermostat_reconcile_total",
+			"thermostat_leader_tenure_remaining_seconds", "thermostat_leader_tenures_total",
+			"thermostat_reconcile_total",
 			"workqueue_adds_total", "workqueue_depth"))
 
 		families, err := registry.Gather()
@@ -139,7 +140,7 @@ func TestAHandlerThatLagsIsShown(t *testing.T) {
 		shows := func(pending, merged int) {
 			t.Helper()
 			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(fmt.Sprintf(`
-# HELP thermostat_handler_merged_events_total Events that a handler was not called with because it was too far behind: they were merged with others of their object.
+# HELP thermostat_handler_merged_events_total Events merged into later ones for a handler that is behind.
 # TYPE thermostat_handler_merged_events_total counter
 thermostat_handler_merged_events_total{handler="audit",informer="configmaps"} %d
 # HELP thermostat_handler_pending_events Events that a handler has not returned from.

@@ -116,7 +116,8 @@ func TestAccessThatIsReviewed(t *testing.T) {
 				Subresource: "status", Namespace: "default"}, true},
 			{authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"}, true},
 		} {
-			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &one.attributes}}
+			review := &authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &one.attributes}}
 			answer, err := clients.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review,
 				metav1.CreateOptions{})
 			require.NoError(t, err)

@@ -82,7 +82,8 @@ func TestConformance(t *testing.T) {
 		}
 	})
 	t.Logf("requests of the corpus that both servers answered alike:\n%s", written)
-	t.Logf("generated requests that both servers answered alike, and those that the server in memory refused:\n%s", agreement)
+	t.Logf("generated requests that both servers answered alike, and those that the server in memory refused:\n%s",
+		agreement)
 }
 
 // shorthand is what the corpus calls a resource.
@@ -624,9 +625,11 @@ func defineCustomResources(t *testing.T, config *rest.Config) {
 				`"statusReplicasPath":%q,"labelSelectorPath":%q}},`,
 				r.Scale.SpecReplicas, r.Scale.StatusReplicas, r.Scale.Selector)
 		}
-		definition := fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"%[1]s.corpus.example.com"},
+		definition := fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+			"metadata":{"name":"%[1]s.corpus.example.com"},
 			"spec":{"group":"corpus.example.com","scope":"Namespaced","names":{"plural":"%[1]s","kind":%[2]q},
-			"versions":[{"name":"v1","served":true,"storage":true,%[3]s"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`,
+			"versions":[{"name":"v1","served":true,"storage":true,%[3]s"schema":{"openAPIV3Schema":{"type":"object",
+				"x-kubernetes-preserve-unknown-fields":true}}}]}}`,
 			r.GroupVersionResource.Resource, r.Kind, status)
 		if r.schema != nil {
 			manifest, err := yaml.YAMLToJSON(backupsManifest)

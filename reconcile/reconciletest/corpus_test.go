@@ -33,7 +33,8 @@ var corpus = []conversation{
 	{"create with a manager", []step{post("cm?fieldManager=me", "a", `"data":{"x":"1"}`)}},
 	{"create with bad labels", []step{post("cm", "a", `"metadata":{"labels":{"a b":"c"}}`)}},
 	{"create with two controllers", []step{post("cm", "a", `"metadata":{"ownerReferences":[
-		{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"1","controller":true},{"apiVersion":"v1","kind":"ConfigMap","name":"y","uid":"2","controller":true}]}`)}},
+		{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"1","controller":true},{"apiVersion":"v1",
+			"kind":"ConfigMap","name":"y","uid":"2","controller":true}]}`)}},
 
 	{"get what is not there", []step{get("cm/a"), get("gadgets/a")}},
 	{"get at a version", []step{post("cm", "a", ``), get("cm/a?resourceVersion={{a.rv}}"),
@@ -325,7 +326,8 @@ var corpus = []conversation{
 		watching("w", "secrets?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"),
 		events("w", 3), merge("secrets/a", `{"metadata":{"labels":{"x":"y"}}}`), events("w", 1)}},
 	{"watch a stream of an empty list",
-		[]step{watching("w", "gadgets?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=0"), events("w", 1)}},
+		[]step{watching("w", "gadgets?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"+
+			"&resourceVersion=0"), events("w", 1)}},
 	{"watch with bad options", []step{get("secrets?watch=true&sendInitialEvents=true"),
 		get("secrets?watch=true&resourceVersionMatch=NotOlderThan"), get("secrets?watch=true&resourceVersion=x"),
 		get("secrets?watch=true&labelSelector=a%3D%3D%3Db")}},

@@ -123,7 +123,8 @@ func TestKubectl(t *testing.T) {
 		{"rollout status deploy web --timeout=1s", 1,
 			[]string{"Waiting for deployment spec update to be observed...", "timed out"}},
 		{"explain deployment", 0, []string{"GROUP:      apps", "KIND:       Deployment", "VERSION:    v1"}},
-		{"explain deployment.spec", 1, []string{`field "spec" does not exist`}}, // there are no schemas of built-in kinds
+		// There are no schemas of built-in kinds.
+		{"explain deployment.spec", 1, []string{`field "spec" does not exist`}},
 		{"explain backup.spec.retention", 0, []string{"KIND:       Backup", "days", "<integer>"}},
 		{"delete job once", 0, []string{`job.batch "once" deleted`}},
 		{"delete -f " + manifest, 0, []string{`deployment.apps "web" deleted`, `cronjob.batch "tick" deleted`}},

@@ -590,8 +590,9 @@ func TestCustomResourcesCanHaveDefaultsAndValidation(t *testing.T) {
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	for what, r := range map[string]Resource{
 		"needs a resource, a version and a kind": {},
-		"has no group":                           {Kind: "K", GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "ks"}},
-		"is there twice":                         customResources()[0],
+		"has no group": {Kind: "K",
+			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "ks"}},
+		"is there twice": customResources()[0],
 	} {
 		require.Contains(t, refusal(t, Options{Resources: []Resource{r, customResources()[0]}}), what)
 	}
@@ -621,7 +622,8 @@ func TestClaimsStayWhileAPodUsesThem(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "c"},
 			Spec: corev1.PersistentVolumeClaimSpec{
 				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+				Resources:   corev1.VolumeResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 			},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -630,7 +632,8 @@ func TestClaimsStayWhileAPodUsesThem(t *testing.T) {
 			Spec: corev1.PodSpec{
 				NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i:1"}},
 				Volumes: []corev1.Volume{{Name: "v",
-					VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}},
+					VolumeSource: corev1.VolumeSource{
+						PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}},
 			},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)

@@ -335,7 +335,8 @@ func TestQuantitiesAreNotShared(t *testing.T) {
 			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(
 				resource.MustParse("512Mi"))}}}},
 		Containers: []corev1.Container{{
-			Env:       []corev1.EnvVar{{ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Divisor: resource.MustParse("64Mi")}}}},
+			Env:       []corev1.EnvVar{{ValueFrom: &corev1.EnvVarSource{
+				ResourceFieldRef: &corev1.ResourceFieldSelector{Divisor: resource.MustParse("64Mi")}}}},
 			Ports:     []corev1.ContainerPort{{ContainerPort: 80}},
 			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("512Mi")}},
 		}},
@@ -420,7 +421,8 @@ func TestFieldsWithTheSameBytes(t *testing.T) {
 // A part of a message decodes itself, and is shared like the rest.
 func TestAPartThatDecodesItself(t *testing.T) {
 	s := New(reflect.TypeFor[certificatesv1.CertificateSigningRequest](), true)
-	data, err := (&certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "kubernetes.io/kubelet-serving"}}).Marshal()
+	data, err := (&certificatesv1.CertificateSigningRequest{
+		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "kubernetes.io/kubelet-serving"}}).Marshal()
 	require.NoError(t, err)
 	first, second := byInterner(s, data).(*certificatesv1.CertificateSigningRequest),
 		byInterner(s, data).(*certificatesv1.CertificateSigningRequest)
