@@ -263,7 +263,8 @@ var kindsCorpus = []conversation{
 			"valueFrom":{"secretKeyRef":{"name":"","key":""}}},{"name":"D","valueFrom":{"configMapKeyRef":{"name":"C c",
 			"key":"k k"}}},
 			{"name":"E","valueFrom":{"fieldRef":{"fieldPath":"status.phase"}}},{"name":"F",
-				"valueFrom":{"fieldRef":{"fieldPath":""}}},{"name":"G","valueFrom":{"fieldRef":{"fieldPath":"metadata.uid"},
+				"valueFrom":{"fieldRef":{"fieldPath":""}}},{"name":"G",
+				"valueFrom":{"fieldRef":{"fieldPath":"metadata.uid"},
 				"secretKeyRef":{"name":"s","key":"k"}}}],"envFrom":[{},{"configMapRef":{},"secretRef":{}}]`))}},
 	{"resources, probes and security of a template", []step{
 		post("rs", "a", template(`"serviceAccountName":"sa","nodeSelector":{"x":"y"},`+
@@ -278,7 +279,8 @@ var kindsCorpus = []conversation{
 			"limits":{"cpu":"1"}},"livenessProbe":{"successThreshold":2},"readinessProbe":{"exec":{},
 			"httpGet":{"port":0}},"startupProbe":{"tcpSocket":{"port":"A B"},"periodSeconds":-1,"failureThreshold":-1,
 			"timeoutSeconds":-1,"initialDelaySeconds":-1},
-			"ports":[{"name":"A b","containerPort":80}]`)), post("deploy", "d", deployment(`"template":{"metadata":{"labels":{"app":"a"}},
+			"ports":[{"name":"A b","containerPort":80}]`)),
+		post("deploy", "d", deployment(`"template":{"metadata":{"labels":{"app":"a"}},
 				"spec":{"serviceAccount":"old","restartPolicy":"OnFailure","containers":[{"name":"c","image":"i"}]}}`))}},
 	{"quality of service of pods", []step{
 		post("pods", "a", `"spec":{"schedulerName":"none","containers":[{"name":"c","image":"i:1",`+

@@ -326,8 +326,8 @@ var corpus = []conversation{
 		watching("w", "secrets?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"),
 		events("w", 3), merge("secrets/a", `{"metadata":{"labels":{"x":"y"}}}`), events("w", 1)}},
 	{"watch a stream of an empty list",
-		[]step{watching("w", "gadgets?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"+
-			"&resourceVersion=0"), events("w", 1)}},
+		[]step{watching("w", "gadgets?sendInitialEvents=true&resourceVersionMatch=NotOlderThan"+
+			"&allowWatchBookmarks=true&resourceVersion=0"), events("w", 1)}},
 	{"watch with bad options", []step{get("secrets?watch=true&sendInitialEvents=true"),
 		get("secrets?watch=true&resourceVersionMatch=NotOlderThan"), get("secrets?watch=true&resourceVersion=x"),
 		get("secrets?watch=true&labelSelector=a%3D%3D%3Db")}},

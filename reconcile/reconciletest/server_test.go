@@ -622,7 +622,7 @@ func TestClaimsStayWhileAPodUsesThem(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "c"},
 			Spec: corev1.PersistentVolumeClaimSpec{
 				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				Resources:   corev1.VolumeResourceRequirements{
+				Resources: corev1.VolumeResourceRequirements{
 					Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 			},
 		}, metav1.CreateOptions{})

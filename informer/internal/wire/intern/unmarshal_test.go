@@ -335,7 +335,7 @@ func TestQuantitiesAreNotShared(t *testing.T) {
 			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(
 				resource.MustParse("512Mi"))}}}},
 		Containers: []corev1.Container{{
-			Env:       []corev1.EnvVar{{ValueFrom: &corev1.EnvVarSource{
+			Env: []corev1.EnvVar{{ValueFrom: &corev1.EnvVarSource{
 				ResourceFieldRef: &corev1.ResourceFieldSelector{Divisor: resource.MustParse("64Mi")}}}},
 			Ports:     []corev1.ContainerPort{{ContainerPort: 80}},
 			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("512Mi")}},
