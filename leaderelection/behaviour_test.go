@@ -156,7 +156,7 @@ func TestEventsAreRecordedAndMayPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := newServer(), &recorder{}
 		l := s.link("a")
-		a := start(t, candidate(t, l, func(c *Config) { c.Events = h }), 0)
+		a := start(t, newCandidate(t, l, func(c *Config) { c.Events = h }), 0)
 		settle(time.Minute)
 		require.True(t, a.IsLeader())
 		stats := a.Stats()
@@ -231,7 +231,7 @@ func TestAnOldTroubleIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newServer().link("a")
 		l.set(func(s *linkState) { s.deny = map[string]bool{"create": true} })
-		e := candidate(t, l, func(c *Config) { c.DeniedTimeout = time.Minute })
+		e := newCandidate(t, l, func(c *Config) { c.DeniedTimeout = time.Minute })
 		var denied *DeniedError
 		require.ErrorAs(t, start(t, e, 0).wait(), &denied)
 		l.set(func(s *linkState) { s.deny = nil })
@@ -247,7 +247,7 @@ func TestEveryOutageOfALeaderIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newServer().link("a")
 		ctx, cancel, lines := logged(t)
-		e := candidate(t, l)
+		e := newCandidate(t, l)
 		done := make(chan error, 1)
 		go func() { done <- e.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }) }()
 		settle(20 * time.Second)
@@ -290,7 +290,7 @@ func TestLosses(t *testing.T) {
 					l.Spec.LeaseTransitions = new(int32(4))
 					return l
 				})
-				a := start(t, candidate(t, s.link("a")), time.Second)
+				a := start(t, newCandidate(t, s.link("a")), time.Second)
 				settle(time.Second)
 				s.edit(c.edit)
 				took := lasted(func() {
@@ -311,7 +311,7 @@ func TestAWorkThatOutlivesItsTenure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		l := s.link("a")
-		a := start(t, candidate(t, l), 20*time.Second)
+		a := start(t, newCandidate(t, l), 20*time.Second)
 		settle(2 * time.Second)
 		l.cut(true)
 		err := a.wait()
@@ -330,7 +330,7 @@ func TestAWorkThatOutlivesItsTenure(t *testing.T) {
 func TestALostTenureIsNotDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		a := start(t, candidate(t, s.link("a")), 20*time.Second)
+		a := start(t, newCandidate(t, s.link("a")), 20*time.Second)
 		settle(time.Second)
 		s.edit(wipe)
 		settle(time.Second)
@@ -346,7 +346,7 @@ func TestTheErrorOfTheWorkIsKeptBesideTheLoss(t *testing.T) {
 		boom := errors.New("boom")
 		ctx, cancel := quiet(t)
 		defer cancel()
-		err := candidate(t, s.link("a")).Run(ctx, func(ctx context.Context) error {
+		err := newCandidate(t, s.link("a")).Run(ctx, func(ctx context.Context) error {
 			s.edit(wipe)
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), ErrLost)
@@ -395,7 +395,7 @@ func TestStoppingInEveryPhase(t *testing.T) {
 					s := newServer()
 					l := s.link("a")
 					setup(s, l)
-					a := start(t, candidate(t, l), 0)
+					a := start(t, newCandidate(t, l), 0)
 					settle(after)
 					took := lasted(func() { _ = a.stop() })
 					require.LessOrEqual(t, took, 4*time.Second)
@@ -456,10 +456,10 @@ func TestWatchTrouble(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer()
-				a := start(t, candidate(t, s.link("a")), 0)
+				a := start(t, newCandidate(t, s.link("a")), 0)
 				settle(time.Second)
 				l := s.link("b")
-				b := start(t, candidate(t, l), 0)
+				b := start(t, newCandidate(t, l), 0)
 				settle(time.Minute)
 				require.True(t, a.IsLeader())
 				disturb(s, l)
@@ -488,7 +488,7 @@ func TestWatchTrouble(t *testing.T) {
 func TestAPausedLeaderInTheMiddleOfThings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		a := start(t, candidate(t, s.link("a")), 0)
+		a := start(t, newCandidate(t, s.link("a")), 0)
 		settle(time.Second)
 		ten := a.tenure.Load()
 		sent := ten.sent
@@ -511,14 +511,14 @@ func TestAServerThatChangesWhatItIsSent(t *testing.T) {
 			}
 		}
 		s.onWrite = rename
-		a := start(t, candidate(t, s.link("a")), 0)
+		a := start(t, newCandidate(t, s.link("a")), 0)
 		settle(5 * time.Second)
 		require.False(t, a.IsLeader())
 		require.NoError(t, a.stop())
 
 		s.onWrite = nil
 		s.edit(func(l *coordinationv1.Lease) *coordinationv1.Lease { return released(l, time.Now()) })
-		b := start(t, candidate(t, s.link("b")), 0)
+		b := start(t, newCandidate(t, s.link("b")), 0)
 		settle(time.Second)
 		require.True(t, b.IsLeader())
 		s.mu.Lock()
@@ -539,7 +539,7 @@ func TestOddRecords(t *testing.T) {
 			l.Spec.LeaseDurationSeconds = new(int32(1_000_000))
 			return l
 		})
-		a := start(t, candidate(t, s.link("a")), 0)
+		a := start(t, newCandidate(t, s.link("a")), 0)
 		settle(time.Second)
 		require.Equal(t, uint64(1), a.Stats().OddDurations)
 		require.NoError(t, a.stop())
@@ -591,7 +591,7 @@ func TestCalmLogs(t *testing.T) {
 		l := s.link("a")
 		l.set(func(s *linkState) { s.refuse = true })
 		ctx, cancel, lines := logged(t)
-		e := candidate(t, l)
+		e := newCandidate(t, l)
 		done := make(chan error, 1)
 		go func() { done <- e.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }) }()
 		settle(time.Hour)

@@ -145,8 +145,8 @@
 //
 // # Reading order
 //
-// config.go, elector.go (Run), lease.go (the record), view.go and observe.go (what a candidate has seen), campaign.go
-// (how it acquires the Lease), tenure.go (the deadline and its timer), renew.go, lead.go (the lead function and what
-// follows it), handover.go (a word for the next leader), fence.go, client.go, report.go (numbers, health, events),
-// errors.go.
+// config.go, elector.go (Run), candidate.go (what the parts of an elector share), lease.go (the record), view.go and
+// observe.go (what a candidate has seen), campaign.go (how it acquires the Lease), lead.go (the lead function),
+// tenure.go (the deadline, its timer and the end), renew.go, handover.go (a word for the next leader), fence.go,
+// client.go, report.go (numbers, health, events), failures.go, errors.go.
 package leaderelection

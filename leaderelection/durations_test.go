@@ -34,9 +34,9 @@ func TestAHolderWithALongerDurationIsWaitedFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer()
 				l := s.link("a")
-				a := start(t, candidate(t, l, long), 2*time.Second)
+				a := start(t, newCandidate(t, l, long), 2*time.Second)
 				settle(time.Second)
-				b := start(t, candidate(t, s.link("b"), func(c *Config) { c.SkipFirstWait = false }), 0)
+				b := start(t, newCandidate(t, s.link("b"), func(c *Config) { c.SkipFirstWait = false }), 0)
 				settle(10 * time.Second)
 				require.True(t, a.IsLeader())
 				l.cut(true)
@@ -49,7 +49,7 @@ func TestAHolderWithALongerDurationIsWaitedFor(t *testing.T) {
 				challengers := []*run{b}
 				// the one that b has made in its place tells others how long to wait
 				if name == "the Lease is deleted" {
-					challengers = append(challengers, start(t, candidate(t, s.link("c")), 0))
+					challengers = append(challengers, start(t, newCandidate(t, s.link("c")), 0))
 				}
 				settle(2 * time.Minute)
 				require.ErrorIs(t, a.wait(), ErrLost)
@@ -75,9 +75,9 @@ func TestAHolderWithALongerDurationIsWaitedFor(t *testing.T) {
 func TestALongDurationIsForgottenWithARelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		a := start(t, candidate(t, s.link("a"), long), 0)
+		a := start(t, newCandidate(t, s.link("a"), long), 0)
 		settle(time.Second)
-		b := candidate(t, s.link("b"))
+		b := newCandidate(t, s.link("b"))
 		ctx, cancel := quiet(t)
 		go func() { _ = b.Run(ctx, (&run{}).lead) }()
 		settle(time.Second)
@@ -104,7 +104,7 @@ func TestMetadataDoNotRestartTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		s.edit(heldBy("somebody who has crashed"))
-		b := start(t, candidate(t, s.link("b")), 0)
+		b := start(t, newCandidate(t, s.link("b")), 0)
 		began := time.Now()
 		for range 60 {
 			if b.IsLeader() {
@@ -166,7 +166,7 @@ func TestARecordThatIsPutBackIsAnotherOne(t *testing.T) {
 				s.edit(heldBy("somebody"))
 				l := s.link("b")
 				l.set(func(s *linkState) { s.deny = map[string]bool{"watch": !c.mayWatch} })
-				b := start(t, candidate(t, l), 0)
+				b := start(t, newCandidate(t, l), 0)
 				settle(10 * time.Second)
 				put := time.Now()
 				c.change(s)

@@ -13,26 +13,9 @@ import (
 // An Elector is one candidate for one Lease. It is made by [New]; its zero value is not useful. [Elector.Run] campaigns
 // and leads, once per call and in one call at a time; every other method may be called at any time, from any goroutine.
 type Elector struct {
-	// Set by New, never changed.
-	cfg        Config // with its defaults
-	identity   string
-	tryTimeout time.Duration // of one request
-	client     *client
-	wall       func() time.Time // time.Now, or what a test of clock jumps sets
-	random     func() float64   // rand.Float64, or what a repeatable test sets
-
-	// Each has a lock of its own.
-	view     *view
-	stats    counters
-	failures failures
-
-	// Atomic. Those about the lead function may be set after Run has returned: the function may outlive it.
-	running    atomic.Bool            // a call of Run has not returned
-	working    atomic.Bool            // the lead function has not returned
-	stuck      atomic.Bool            // Run has returned without waiting for the lead function any longer
-	unfinished atomic.Bool            // a lead function returned while some of its work goes on; never reset
-	mayWrite   atomic.Bool            // the server's last answer to a write, or to a dry run, was not Forbidden
-	tenure     atomic.Pointer[tenure] // of the lead function that Run waits for; nil at all other times
+	*candidate
+	running atomic.Bool // a call of Run has not returned
+	work    work
 }
 
 // New checks the configuration and makes a candidate. It sends no request.
@@ -45,20 +28,20 @@ func New(cfg Config) (*Elector, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Elector{
+	c := &candidate{
 		cfg:      cfg,
 		identity: identity,
-		view:     newView(),
-		wall:     time.Now,
-		random:   rand.Float64,
 		// When the first renewal times out, a second one of the same length still fits before the deadline.
 		tryTimeout: min(cfg.RetryPeriod+time.Second, (cfg.RenewDeadline-cfg.RetryPeriod)/2),
+		wall:       time.Now,
+		random:     rand.Float64,
+		view:       newView(),
 	}
-	e.client, err = newClient(cfg, func() { e.stats.count(func(s *Stats) { s.Requests++ }) })
+	c.client, err = newClient(cfg, func() { c.stats.count(func(s *Stats) { s.Requests++ }) })
 	if err != nil {
 		return nil, err
 	}
-	return e, nil
+	return &Elector{candidate: c}, nil
 }
 
 // Run campaigns for the Lease until it is acquired, calls lead, and renews the Lease while lead runs. It returns when
@@ -86,32 +69,47 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 		return ErrRunning
 	}
 	defer e.running.Store(false)
-	switch {
-	case lead == nil:
+	if lead == nil {
 		return errors.New("leaderelection: Run: lead is nil")
-	case e.unfinished.Load():
-		return fmt.Errorf("leaderelection: %s: work of an earlier Run's lead function %w", e, ErrStuck)
-	case e.working.Load():
-		return fmt.Errorf("leaderelection: %s: the lead function of an earlier Run %w and still runs", e, ErrStuck)
 	}
-	e.stuck.Store(false)
+	if err := e.work.mayStart(); err != nil {
+		return fmt.Errorf("leaderelection: %s: %w", e, err)
+	}
 	e.failures.clear()
 	e.mayWrite.Store(false)
 
-	var observer sync.WaitGroup
-	observing, stop := context.WithCancel(context.WithoutCancel(ctx)) // it observes until the lead function has drained
-	observer.Go(func() { e.observe(observing) })
+	var observing sync.WaitGroup
+	untilDrained, stop := context.WithCancel(context.WithoutCancel(ctx))
+	observing.Go(func() { (&observer{candidate: e.candidate}).run(untilDrained) })
 	defer func() {
 		stop()
-		observer.Wait()
+		observing.Wait()
 		e.client.transport.close()
 	}()
 
-	t, err := e.campaign(ctx)
+	t, err := (&campaign{candidate: e.candidate}).run(ctx)
 	if t == nil {
 		return err
 	}
 	return e.hold(ctx, t, lead)
+}
+
+// hold leads: it runs lead and the renewals until the work has ended or has had its time, and ends the tenure.
+func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context) error) error {
+	e.tenure.Store(t)
+	e.view.forgetHandover()
+	var renewing sync.WaitGroup
+	renewing.Go(func() { // a slow EventRecorder makes the first renewal late, but not the deadline
+		t.announceStart(ctx)
+		t.renew()
+	})
+	working, stopWork := context.WithCancelCause(t.ctx)
+	result := t.await(ctx, &e.work, e.work.start(working, t, lead), stopWork)
+	t.cancel(errReturned)
+	stopWork(nil)
+	renewing.Wait()
+	e.tenure.Store(nil)
+	return t.end(ctx, result)
 }
 
 // IsLeader reports whether the lead function may act at this moment. It is false from the deadline on, even before the
@@ -135,4 +133,4 @@ func (e *Elector) Token() (Token, bool) {
 func (e *Elector) Identity() string { return e.identity }
 
 // String returns namespace/name of the Lease.
-func (e *Elector) String() string { return e.cfg.Namespace + "/" + e.cfg.Name }
+func (e *Elector) String() string { return e.candidate.String() }

@@ -44,7 +44,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func candidate(t *testing.T, l *link, change ...func(*Config)) *Elector {
+func newCandidate(t *testing.T, l *link, change ...func(*Config)) *Elector {
 	t.Helper()
 	cfg := Config{REST: l.config(), Namespace: "ns", Name: "lock", Identity: l.name, SkipFirstWait: true}
 	for _, c := range change {
@@ -127,9 +127,9 @@ func settle(d time.Duration) {
 func TestOneLeadsAndHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		a := start(t, candidate(t, s.link("a")), 0)
+		a := start(t, newCandidate(t, s.link("a")), 0)
 		settle(time.Second)
-		b := start(t, candidate(t, s.link("b")), 0)
+		b := start(t, newCandidate(t, s.link("b")), 0)
 		settle(time.Minute)
 		require.True(t, a.IsLeader())
 		require.False(t, b.IsLeader())
@@ -166,7 +166,7 @@ func TestACandidateOfANewLeaseWaitsUnlessToldOtherwise(t *testing.T) {
 				if pristine {
 					s.edit(func(*coordinationv1.Lease) *coordinationv1.Lease { return &coordinationv1.Lease{} })
 				}
-				a := start(t, candidate(t, s.link("a"), func(c *Config) { c.SkipFirstWait = skip }), 0)
+				a := start(t, newCandidate(t, s.link("a"), func(c *Config) { c.SkipFirstWait = skip }), 0)
 				took := lasted(func() {
 					for !a.IsLeader() {
 						time.Sleep(time.Millisecond)
@@ -209,7 +209,7 @@ func TestWhatLeadReturnsIsWhatRunReturns(t *testing.T) {
 				s := newServer()
 				ctx, cancel := quiet(t)
 				defer cancel()
-				e := candidate(t, s.link("a"))
+				e := newCandidate(t, s.link("a"))
 				c.want(t, e.Run(ctx, c.lead))
 				require.True(t, isReleased(s.get()),
 					"F12: a lead function that returns ends the tenure and releases the lease")
@@ -222,7 +222,7 @@ func TestWhatLeadReturnsIsWhatRunReturns(t *testing.T) {
 func TestRunTwice(t *testing.T) { // G2
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		a := start(t, candidate(t, s.link("a")), 0)
+		a := start(t, newCandidate(t, s.link("a")), 0)
 		settle(time.Second)
 		require.Equal(t, ErrRunning, a.Run(a.ctx, a.lead))
 		require.NoError(t, a.stop())
@@ -235,15 +235,15 @@ func TestRunTwice(t *testing.T) { // G2
 }
 
 func TestRunWithoutALeadFunction(t *testing.T) {
-	e := candidate(t, newServer().link("a"))
+	e := newCandidate(t, newServer().link("a"))
 	require.ErrorContains(t, e.Run(t.Context(), nil), "lead is nil")
 }
 
 func TestRenewalsGoOnWhileTheWorkDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		a := start(t, candidate(t, s.link("a")), 25*time.Second)
-		b := start(t, candidate(t, s.link("b")), 0)
+		a := start(t, newCandidate(t, s.link("a")), 25*time.Second)
+		b := start(t, newCandidate(t, s.link("b")), 0)
 		settle(time.Second)
 		if b.IsLeader() {
 			a, b = b, a
@@ -261,7 +261,7 @@ func TestRenewalsGoOnWhileTheWorkDrains(t *testing.T) {
 func TestAWorkThatDoesNotDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		a := start(t, candidate(t, s.link("a")), 10*time.Minute)
+		a := start(t, newCandidate(t, s.link("a")), 10*time.Minute)
 		settle(time.Second)
 		require.NoError(t, a.Check(nil))
 		took := lasted(func() {
@@ -299,17 +299,17 @@ func TestDeniedIsReportedByName(t *testing.T) {
 					require.True(t, apierrors.IsForbidden(err))
 					require.ErrorContains(t, err, verb+` leases.coordination.k8s.io "lock" in namespace "ns"`)
 				}
-				a := start(t, candidate(t, l), 0)
+				a := start(t, newCandidate(t, l), 0)
 				settle(time.Minute)
 				err := a.stop()
 				check(err)
 				require.ErrorIs(t, err, context.Canceled)
 
-				b := start(t, candidate(t, l, func(c *Config) { c.DeniedTimeout = 2 * time.Minute }), 0)
+				b := start(t, newCandidate(t, l, func(c *Config) { c.DeniedTimeout = 2 * time.Minute }), 0)
 				took := lasted(func() { check(b.wait()) })
 				require.InDelta(t, 2*time.Minute, took, float64(3*time.Second))
 
-				c := start(t, candidate(t, l), 0)
+				c := start(t, newCandidate(t, l), 0)
 				settle(time.Minute)
 				l.set(func(s *linkState) { s.deny = nil })
 				settle(5 * time.Second)

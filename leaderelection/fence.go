@@ -46,7 +46,7 @@ func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !writes(req) {
 		return f.next.RoundTrip(req)
 	}
-	t, ok := req.Context().Value(tenureKey{f.elector}).(*tenure)
+	t, ok := req.Context().Value(tenureKey{f.elector.candidate}).(*tenure)
 	if !ok {
 		t = f.elector.tenure.Load()
 	}

@@ -29,7 +29,7 @@ func answering(after time.Duration, status int, sent *int) http.RoundTripper {
 func TestFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, sent := newServer(), 0
-		a := start(t, candidate(t, s.link("a")), 0)
+		a := start(t, newCandidate(t, s.link("a")), 0)
 		fence := a.Fence(answering(time.Second, 200, &sent))
 		do := func(ctx context.Context, method string) error {
 			req, err := http.NewRequestWithContext(ctx, method, "http://server/pods", strings.NewReader("{}"))
@@ -66,7 +66,7 @@ func TestFenceCutsOffWhatIsUnderWayWhenTheTenureEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, sent := newServer(), 0
 		l := s.link("a")
-		a := start(t, candidate(t, l), 0)
+		a := start(t, newCandidate(t, l), 0)
 		settle(time.Second)
 		l.cut(true)
 		fence := a.Fence(answering(time.Hour, 200, &sent))
@@ -88,7 +88,7 @@ func TestFenceCutsOffWhatIsUnderWayWhenTheTenureEnds(t *testing.T) {
 func TestFenceKeepsAnEarlierTenureOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, sent := newServer(), 0
-		e := candidate(t, s.link("a"))
+		e := newCandidate(t, s.link("a"))
 		fence := e.Fence(answering(0, 200, &sent))
 		write := func(ctx context.Context) error {
 			req, _ := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, "http://server/pods", nil)
@@ -111,7 +111,7 @@ func TestFenceKeepsAnEarlierTenureOut(t *testing.T) {
 func TestFencePassesErrorsAndUpgradesThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, sent := newServer(), 0
-		a := start(t, candidate(t, s.link("a")), 0)
+		a := start(t, newCandidate(t, s.link("a")), 0)
 		settle(time.Second)
 		broken := errors.New("broken")
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://server/pods/x/exec", nil)
@@ -130,7 +130,7 @@ func TestFencePassesErrorsAndUpgradesThrough(t *testing.T) {
 // TestFenceKnowsAWriteByWhatItCanDo and not by its method alone.
 func TestFenceKnowsAWriteByWhatItCanDo(t *testing.T) {
 	sent := 0
-	fence := candidate(t, newServer().link("a")).Fence(answering(0, 200, &sent))
+	fence := newCandidate(t, newServer().link("a")).Fence(answering(0, 200, &sent))
 	for target, refused := range map[string]bool{
 		"/api/v1/namespaces/default/pods":                                   false,
 		"/api/v1/namespaces/default/pods/x":                                 false,
@@ -185,7 +185,7 @@ func (p *upgraded) Close() error { close(p.closed); return nil }
 
 func TestFenceClosesAnUpgradedConnectionWhenTheTenureEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := start(t, candidate(t, newServer().link("a")), 0)
+		a := start(t, newCandidate(t, newServer().link("a")), 0)
 		settle(time.Second)
 		open := func() (*upgraded, *http.Response) {
 			p := &upgraded{closed: make(chan struct{})}

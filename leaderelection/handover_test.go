@@ -29,7 +29,7 @@ func leadOnce(t *testing.T, e *Elector, words ...string) (found string, waited b
 func TestALeaderLeavesWordForTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		first, second := candidate(t, s.link("first")), candidate(t, s.link("second"))
+		first, second := newCandidate(t, s.link("first")), newCandidate(t, s.link("second"))
 		leads := func(e *Elector, finds string, words ...string) {
 			t.Helper()
 			e.SetHandover("it does not lead yet")
@@ -73,10 +73,10 @@ func TestAWordIsForTheRecordThatItWasReleasedWith(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer()
-				_, _ = leadOnce(t, candidate(t, s.link("first")), "seven")
+				_, _ = leadOnce(t, newCandidate(t, s.link("first")), "seven")
 				require.Equal(t, "seven", handoverOf(s.get()))
 				s.edit(change)
-				found, waited := leadOnce(t, candidate(t, s.link("second")))
+				found, waited := leadOnce(t, newCandidate(t, s.link("second")))
 				require.Empty(t, found)
 				require.False(t, waited, "the Lease was released, so nobody has waited")
 			})
@@ -88,7 +88,7 @@ func TestAWordIsForTheRecordThatItWasReleasedWith(t *testing.T) {
 func TestALostTenureLeavesNoWordBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		first, second := candidate(t, s.link("first")), candidate(t, s.link("second"))
+		first, second := newCandidate(t, s.link("first")), newCandidate(t, s.link("second"))
 		ctx, cancel := quiet(t)
 		defer cancel()
 		require.ErrorIs(t, first.Run(ctx, func(ctx context.Context) error {
@@ -126,16 +126,16 @@ func TestACandidateThatNeverLeadsPassesTheWordOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer()
-				_, _ = leadOnce(t, candidate(t, s.link("first")), "seven")
+				_, _ = leadOnce(t, newCandidate(t, s.link("first")), "seven")
 				l := s.link("second")
 				l.set(trouble)
-				second := start(t, candidate(t, l), 0)
+				second := start(t, newCandidate(t, l), 0)
 				settle(time.Second)
 				require.Equal(t, second.Identity(), value(s.get().Spec.HolderIdentity), "it has taken the Lease")
 				l.set(func(s *linkState) { *s = linkState{} })
 				require.NoError(t, second.stop())
 				require.Empty(t, second.worked())
-				found, _ := leadOnce(t, candidate(t, s.link("third")))
+				found, _ := leadOnce(t, newCandidate(t, s.link("third")))
 				require.Equal(t, "seven", found)
 			})
 		})

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
@@ -20,27 +19,54 @@ type outcome struct {
 	stuck    bool // some of its work goes on
 }
 
-// start calls lead on a goroutine of its own and sends the outcome.
-func (e *Elector) start(ctx context.Context, lead func(context.Context) error) <-chan outcome {
-	returned := make(chan outcome, 1) // buffered: Run may have given the function up
-	e.working.Store(true)
-	go func() {
+// work is the lead function's goroutine, which may outlive Run. One is started at a time. The group and the atomic
+// values may be read at any time.
+type work struct {
+	group      lifecycle.Group // of that goroutine
+	givenUp    atomic.Bool     // Run has returned without waiting for it any longer
+	unfinished atomic.Bool     // a lead function has returned while some of its work goes on; never reset
+	result     outcome         // written by the goroutine; Run reads it when the goroutine has ended
+}
+
+// running reports that the lead function has not returned.
+func (w *work) running() bool {
+	select {
+	case <-w.group.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// mayStart prepares for a new lead function. It refuses while work of an earlier one goes on.
+func (w *work) mayStart() error {
+	switch {
+	case w.unfinished.Load():
+		return fmt.Errorf("work of an earlier Run's lead function %w", ErrStuck)
+	case w.running():
+		return fmt.Errorf("the lead function of an earlier Run %w and still runs", ErrStuck)
+	}
+	w.givenUp.Store(false)
+	return nil
+}
+
+// start calls lead on a goroutine of its own. It returns a channel that is closed when that has ended.
+func (w *work) start(ctx context.Context, t *tenure, lead func(context.Context) error) <-chan struct{} {
+	w.group.Go("lead", func() {
 		err := errors.New("leaderelection: the lead function ended its goroutine")
 		defer func() {
-			result := judge(err)
-			if result.stuck {
-				e.unfinished.Store(true)
+			w.result = judge(err)
+			if w.result.stuck {
+				w.unfinished.Store(true)
 			}
-			e.working.Store(false)
-			returned <- result
 		}()
 		if p := lifecycle.Try(func() { err = lead(ctx) }); p != nil {
 			err = fmt.Errorf("leaderelection: the lead function: %w", p)
-			klog.FromContext(ctx).Error(p, "The lead function panicked", "lease", e.String(), "stack",
+			klog.FromContext(ctx).Error(p, "The lead function panicked", "lease", t.String(), "stack",
 				lifecycle.StackOf(p))
 		}
-	}()
-	return returned
+	})
+	return w.group.Done()
 }
 
 // judge finds out what a lead function's error means. The error's methods are user code and may panic; then it is
@@ -60,55 +86,4 @@ func judge(err error) (o outcome) {
 		return outcome{err: err, stuck: true}
 	}
 	return o
-}
-
-// endTenure releases the Lease, unless some of the work goes on or the Lease is no longer the tenure's, and returns the
-// error of Run.
-func (e *Elector) endTenure(ctx context.Context, t *tenure, work outcome) error {
-	var lost *LostError
-	if errors.As(context.Cause(t.ctx), &lost) {
-		e.stats.count(func(s *Stats) { s.Losses++ })
-	}
-	defer e.announceEnd(ctx, t, lost)
-	if work.stuck {
-		err := fmt.Errorf("leaderelection: %s: the lease was not released, since work goes on: %w", e, work.err)
-		if lost != nil {
-			err = errors.Join(err, lost)
-		}
-		return err
-	}
-	if lost == nil || lost.Reason == ReasonDeadline || lost.Reason == ReasonClock {
-		e.release(ctx, t.lastLease(), t.token, t.nextWord())
-	}
-	switch {
-	case lost == nil && ctx.Err() != nil && work.canceled:
-		return nil
-	case lost == nil:
-		return work.err
-	case work.err == nil || work.yielded:
-		return lost // the loss is why the work ended
-	}
-	return errors.Join(lost, work.err)
-}
-
-// release releases the Lease, if it is still the token's, with a word for the next leader. It must not be called while
-// the work of that token runs. It tries for StopGrace at most; a Lease that it could not release expires.
-func (e *Elector) release(ctx context.Context, lease *coordinationv1.Lease, token Token, word string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.StopGrace)
-	defer cancel()
-	for token.names(lease) {
-		answer, err := e.client.update(ctx, withHandover(released(lease, e.wall()), token, word))
-		if err == nil {
-			e.stats.count(func(s *Stats) { s.Releases++ })
-			e.see(ctx, answer, "")
-			return
-		}
-		klog.FromContext(ctx).V(2).Info("Releasing the lease failed", "lease", e.String(), "err", err)
-		if !apierrors.IsConflict(err) && !lifecycle.Sleep(ctx, e.cfg.RetryPeriod/10) {
-			return
-		}
-		if current, err := e.look(ctx); err == nil {
-			lease = current
-		}
-	}
 }

@@ -33,12 +33,12 @@ func TestReadyOnlyWithAccessToTheLease(t *testing.T) {
 				s := newServer()
 				var leader *run
 				if c.held {
-					leader = start(t, candidate(t, s.link("leader")), 0)
+					leader = start(t, newCandidate(t, s.link("leader")), 0)
 					settle(time.Second)
 				}
 				l := s.link("a")
 				l.set(func(s *linkState) { s.deny = c.denied })
-				e := candidate(t, l)
+				e := newCandidate(t, l)
 				require.ErrorContains(t, e.Ready(), "not known yet")
 				a := start(t, e, 0)
 				settle(time.Second)
@@ -80,7 +80,7 @@ func TestACandidateThatReachesNobodyIsNotReadyYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newServer().link("a")
 		l.set(func(s *linkState) { s.refuse = true })
-		a := start(t, candidate(t, l), 0)
+		a := start(t, newCandidate(t, l), 0)
 		settle(time.Minute)
 		require.ErrorContains(t, a.Ready(), "connection refused")
 		l.set(func(s *linkState) { s.refuse = false })
@@ -130,7 +130,7 @@ func (exits) Eventf(runtime.Object, string, string, string, ...any) { goruntime.
 
 func TestARecorderMayEndItsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := start(t, candidate(t, newServer().link("a"), func(c *Config) { c.Events = exits{} }), 0)
+		a := start(t, newCandidate(t, newServer().link("a"), func(c *Config) { c.Events = exits{} }), 0)
 		settle(time.Minute)
 		require.True(t, a.IsLeader())
 		require.NotZero(t, a.Stats().Renewals)

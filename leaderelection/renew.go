@@ -11,50 +11,55 @@ import (
 )
 
 // renew renews the Lease until the tenure ends: every RetryPeriod, counted from when the last try was sent, and at once
-// when a Lease was seen that is not the tenure's.
-func (e *Elector) renew(t *tenure) {
-	sent := time.Now()
+// when the view changes to a Lease that is not the tenure's. The leader does not believe that one, since the event may
+// be out of date: the answer to the renewal decides.
+func (t *tenure) renew() {
+	seen := t.view.get()
+	due := time.NewTimer(t.cfg.RetryPeriod)
+	defer due.Stop()
 	for {
-		timer := time.NewTimer(time.Until(sent.Add(e.cfg.RetryPeriod)))
 		select {
-		case <-timer.C:
-		case <-t.renewNow:
+		case <-due.C:
+		case <-seen.changed:
+			if seen = t.view.get(); t.token.names(seen.lease) {
+				continue
+			}
 		case <-t.ctx.Done():
 		}
-		timer.Stop()
 		if t.ctx.Err() != nil {
 			return
 		}
-		sent = time.Now()
-		e.tryRenew(t)
+		sent := time.Now()
+		t.tryRenew()
+		due.Reset(time.Until(sent.Add(t.cfg.RetryPeriod)))
 	}
 }
 
 // tryRenew is one try. If the server has applied an earlier one whose answer was lost, it answers with a conflict, and
 // a read tells whether the Lease is still this tenure's.
-func (e *Elector) tryRenew(t *tenure) {
-	ctx, cancel := context.WithTimeout(t.ctx, e.tryTimeout)
+func (t *tenure) tryRenew() {
+	ctx, cancel := context.WithTimeout(t.ctx, t.tryTimeout)
 	defer cancel()
 	base := t.lastLease()
 	for {
-		sent := e.now()
-		lease, err := e.client.update(ctx, renewed(base, e.cfg.LeaseDuration, sent.wall))
+		sent := t.now()
+		lease, err := t.client.update(ctx, renewed(base, t.cfg.LeaseDuration, sent.wall))
 		if err == nil {
-			if lost := e.lossBy(t, lease); lost != nil { // an admission webhook, say
+			if lost := t.lossBy(lease); lost != nil { // an admission webhook, say
 				t.cancel(lost)
 				return
 			}
 			t.extend(sent, lease)
-			e.note(ctx, "renew", nil)
-			e.see(ctx, lease, "")
-			e.stats.count(func(s *Stats) { s.Renewals++ })
+			t.note(ctx, "renew", nil)
+			t.see(ctx, lease, "")
+			t.stats.count(func(s *Stats) { s.Renewals++ })
 			return
 		}
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			var current *coordinationv1.Lease
-			if current, err = e.client.get(ctx); err == nil {
-				e.see(ctx, current, "")
-				if lost := e.lossBy(t, current); lost != nil {
+			if current, err = t.client.get(ctx); err == nil {
+				t.see(ctx, current, "")
+				if lost := t.lossBy(current); lost != nil {
 					t.cancel(lost)
 					return
 				}
@@ -64,21 +69,21 @@ func (e *Elector) tryRenew(t *tenure) {
 		}
 		if t.ctx.Err() == nil {
 			t.failed(err)
-			e.stats.count(func(s *Stats) { s.RenewalFailures++ })
-			e.note(ctx, "renew", err)
+			t.stats.count(func(s *Stats) { s.RenewalFailures++ })
+			t.note(ctx, "renew", err)
 		}
 		return
 	}
 }
 
 // lossBy returns the loss of the tenure that a Lease shows: nil if the Lease is the tenure's.
-func (e *Elector) lossBy(t *tenure, lease *coordinationv1.Lease) error {
+func (t *tenure) lossBy(lease *coordinationv1.Lease) error {
 	switch {
 	case t.token.names(lease):
 		return nil
 	case lease == nil || lease.UID != t.token.LeaseUID:
-		return &LostError{Reason: ReasonDeleted, Lease: e.String()}
+		return &LostError{Reason: ReasonDeleted, Lease: t.String()}
 	default:
-		return &LostError{Reason: ReasonHolder, Lease: e.String(), Holder: kube.Brief(value(lease.Spec.HolderIdentity))}
+		return &LostError{Reason: ReasonHolder, Lease: t.String(), Holder: kube.Brief(value(lease.Spec.HolderIdentity))}
 	}
 }

@@ -2,7 +2,6 @@ package leaderelection
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -61,8 +60,8 @@ func (c *counters) count(change func(*Stats)) {
 // not help it.
 func (e *Elector) Check(*http.Request) error {
 	t := e.tenure.Load()
-	overdue := e.stuck.Load() || t != nil && t.remaining(t.now()) < -e.cfg.StopGrace
-	if e.unfinished.Load() || e.working.Load() && overdue {
+	overdue := e.work.givenUp.Load() || t != nil && t.remaining(t.now()) < -e.cfg.StopGrace
+	if e.work.unfinished.Load() || overdue && e.work.running() {
 		return fmt.Errorf("leaderelection: %s: the work of the lead function %w: it goes on without the lease", e,
 			ErrStuck)
 	}
@@ -87,25 +86,25 @@ func (e *Elector) Ready() error {
 	return err
 }
 
-func (e *Elector) announceStart(ctx context.Context, t *tenure) {
-	e.stats.count(func(s *Stats) { s.Tenures++ })
-	klog.FromContext(ctx).Info("Leading", "lease", e.String(), "identity", e.identity, "transitions",
+func (t *tenure) announceStart(ctx context.Context) {
+	t.stats.count(func(s *Stats) { s.Tenures++ })
+	klog.FromContext(ctx).Info("Leading", "lease", t.String(), "identity", t.identity, "transitions",
 		t.token.Transitions)
-	e.event(ctx, t, corev1.EventTypeNormal, e.identity+" became leader")
+	t.event(ctx, corev1.EventTypeNormal, t.identity+" became leader")
 }
 
-func (e *Elector) announceEnd(ctx context.Context, t *tenure, lost *LostError) {
-	klog.FromContext(ctx).Info("Stopped leading", "lease", e.String(), "identity", e.identity)
+func (t *tenure) announceEnd(ctx context.Context, lost *LostError) {
+	klog.FromContext(ctx).Info("Stopped leading", "lease", t.String(), "identity", t.identity)
 	if lost != nil {
-		e.event(ctx, t, corev1.EventTypeWarning, e.identity+" lost the lease: "+string(lost.Reason))
+		t.event(ctx, corev1.EventTypeWarning, t.identity+" lost the lease: "+string(lost.Reason))
 		return
 	}
-	e.event(ctx, t, corev1.EventTypeNormal, e.identity+" stopped leading")
+	t.event(ctx, corev1.EventTypeNormal, t.identity+" stopped leading")
 }
 
 // event records an event on the Lease. The recorder is user code: its panic must not end a tenure or the process.
-func (e *Elector) event(ctx context.Context, t *tenure, eventType, message string) {
-	if e.cfg.Events == nil {
+func (t *tenure) event(ctx context.Context, eventType, message string) {
+	if t.cfg.Events == nil {
 		return
 	}
 	lease := t.lastLease()
@@ -114,106 +113,8 @@ func (e *Elector) event(ctx context.Context, t *tenure, eventType, message strin
 		ObjectMeta: metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID,
 			ResourceVersion: lease.ResourceVersion},
 	}
-	err := lifecycle.Apart(func() { e.cfg.Events.Eventf(about, eventType, "LeaderElection", "%s", message) })
+	err := lifecycle.Apart(func() { t.cfg.Events.Eventf(about, eventType, "LeaderElection", "%s", message) })
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The EventRecorder panicked, or ended its goroutine", "lease", e.String())
+		klog.FromContext(ctx).Error(err, "The EventRecorder panicked, or ended its goroutine", "lease", t.String())
 	}
-}
-
-// failures holds what fails at present, by what was tried: "look", "watch", "acquire" and "renew". So a failure is
-// logged when it begins and when it ends, not each time between, and Run can say why it never led.
-type failures struct {
-	mu  sync.Mutex
-	now map[string]failure // guarded by mu; an entry is there while the last try of its kind failed
-}
-
-type failure struct {
-	err   error
-	since time.Time
-}
-
-func (f failure) age(now time.Time) time.Duration {
-	if f.err == nil {
-		return 0
-	}
-	return now.Sub(f.since)
-}
-
-func (f failure) denied() bool {
-	var denied *DeniedError
-	return errors.As(f.err, &denied)
-}
-
-// note notes the outcome of a try, and logs it if it is news. A try that this process cut off itself says nothing.
-func (e *Elector) note(ctx context.Context, what string, err error) {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return
-	}
-	last, news := e.failures.note(what, err)
-	denied := failure{err: err}.denied()
-	logger := klog.FromContext(ctx)
-	switch {
-	case !news && err != nil:
-		logger.V(2).Info("Still failing", "what", what, "lease", e.String(), "err", err)
-	case !news:
-	case err == nil:
-		logger.Info("Works again", "what", what, "lease", e.String(), "after", last.age(time.Now()))
-	case what == "watch" && denied:
-		logger.Info("May not watch the lease, so it is polled; a hand-over takes longer", "lease", e.String(), "period",
-			e.cfg.RetryPeriod, "err", err)
-	case denied:
-		logger.Info("Access to the lease is denied; retrying", "what", what, "err", err)
-	default:
-		logger.Info("Failing; retrying", "what", what, "lease", e.String(), "err", err)
-	}
-}
-
-// note returns the last failure of that kind, and whether the outcome is news. A refusal is news after another failure,
-// and the other way round.
-func (f *failures) note(what string, err error) (last failure, news bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	last, failed := f.now[what]
-	if err == nil {
-		delete(f.now, what)
-		return last, failed
-	}
-	next := failure{err: err, since: time.Now()}
-	if news = !failed || last.denied() != next.denied(); !news {
-		next.since = last.since
-	}
-	if f.now == nil {
-		f.now = map[string]failure{}
-	}
-	f.now[what] = next
-	return last, news
-}
-
-// clear is for a new campaign: what an earlier one was refused may have been granted since.
-func (f *failures) clear() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	clear(f.now)
-}
-
-// denied returns the oldest refusal that keeps a candidate from leading. A refused watch does not.
-func (f *failures) denied() failure { return f.oldest(failure.denied, "look", "acquire") }
-
-// refused is denied for a leader, too.
-func (f *failures) refused() failure { return f.oldest(failure.denied, "look", "acquire", "renew") }
-
-func (f *failures) any() failure {
-	return f.oldest(func(failure) bool { return true }, "look", "acquire")
-}
-
-func (f *failures) oldest(counts func(failure) bool, whats ...string) (oldest failure) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, what := range whats {
-		now, failing := f.now[what]
-		if failing && counts(now) && (oldest.err == nil || now.since.Before(oldest.since)) {
-			oldest = now
-		}
-	}
-	return oldest
 }

@@ -42,7 +42,7 @@ func TestTheLeaseIsKeptWhileWorkGoesOn(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newServer()
 					l := s.link("a")
-					e := candidate(t, l)
+					e := newCandidate(t, l)
 					ctx, cancel := quiet(t)
 					defer cancel()
 					done := make(chan error, 1)
@@ -75,7 +75,7 @@ func TestTheLeaseIsKeptWhileWorkGoesOn(t *testing.T) {
 					err = e.Run(again, func(context.Context) error { return nil })
 					require.ErrorIs(t, err, ErrStuck, "no work beside what goes on")
 
-					b := start(t, candidate(t, s.link("b")), 0)
+					b := start(t, newCandidate(t, s.link("b")), 0)
 					began := time.Now()
 					settle(14 * time.Second)
 					require.Empty(t, b.worked(), "the Lease has not run out")
@@ -94,7 +94,7 @@ func TestTheLeaseIsKeptWhileWorkGoesOn(t *testing.T) {
 func TestAWorkThatSaysLaterThatItIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		e := candidate(t, s.link("a"))
+		e := newCandidate(t, s.link("a"))
 		ctx, cancel := quiet(t)
 		done := make(chan error, 1)
 		go func() {

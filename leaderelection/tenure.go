@@ -2,6 +2,7 @@ package leaderelection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -14,13 +15,11 @@ import (
 // last acknowledged renewal was sent.
 type tenure struct {
 	// Never changed.
+	*candidate
 	token    Token
 	received handover        // from the leader before
-	length   time.Duration   // RenewDeadline
-	now      func() instant  // of the Elector
 	ctx      context.Context // ends when the tenure does; its cause is a *LostError or errReturned
 	cancel   context.CancelCauseFunc
-	renewNow chan struct{} // holds one: a Lease was seen that is not this tenure's
 
 	mu sync.Mutex
 	// Guarded by mu. lease is as of the last acknowledged write, and sent is when that was sent. They only move on, and
@@ -32,38 +31,13 @@ type tenure struct {
 }
 
 // A tenureKey is the key of a tenure in the context that it gives to the lead function.
-type tenureKey struct{ *Elector }
+type tenureKey struct{ *candidate }
 
-// An instant is a moment on both clocks.
-type instant struct{ mono, wall time.Time }
-
-func (e *Elector) now() instant { return instant{mono: time.Now(), wall: e.wall().Round(0)} }
-
-func (e *Elector) newTenure(ctx context.Context, sent instant, lease *coordinationv1.Lease, received handover) *tenure {
-	t := &tenure{
-		token: tokenOf(lease), received: received, length: e.cfg.RenewDeadline, now: e.now,
-		renewNow: make(chan struct{}, 1), lease: lease, sent: sent,
-	}
-	t.ctx, t.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), tenureKey{e}, t))
+func (c *candidate) newTenure(ctx context.Context, sent instant, lease *coordinationv1.Lease,
+	received handover) *tenure {
+	t := &tenure{candidate: c, token: tokenOf(lease), received: received, lease: lease, sent: sent}
+	t.ctx, t.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), tenureKey{c}, t))
 	return t
-}
-
-// hold leads: it runs lead and the renewals until the work has ended or has had its time, and ends the tenure.
-func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context) error) error {
-	e.tenure.Store(t)
-	e.view.forgetHandover()
-	var renewals sync.WaitGroup
-	renewals.Go(func() { // a slow EventRecorder makes the first renewal late, but not the deadline
-		e.announceStart(ctx, t)
-		e.renew(t)
-	})
-	work, stopWork := context.WithCancelCause(t.ctx)
-	result := e.await(ctx, t, e.start(work, lead), stopWork)
-	t.cancel(errReturned)
-	stopWork(nil)
-	renewals.Wait()
-	e.tenure.Store(nil)
-	return e.endTenure(ctx, t, result)
 }
 
 // clockCheck is how often the deadline is compared with the wall clock. After a sleep of the machine, timers are late
@@ -72,8 +46,7 @@ const clockCheck = time.Second
 
 // await returns what the lead function returned, or that it did not return in time. It holds the timer that ends the
 // tenure at its deadline.
-func (e *Elector) await(ctx context.Context, t *tenure, returned <-chan outcome,
-	stopWork context.CancelCauseFunc) outcome {
+func (t *tenure) await(ctx context.Context, w *work, returned <-chan struct{}, stop context.CancelCauseFunc) outcome {
 	stopping, lost := ctx.Done(), t.ctx.Done() // nil once they have been seen
 	var tooLate <-chan time.Time
 	deadline := time.NewTimer(0)
@@ -83,31 +56,31 @@ func (e *Elector) await(ctx context.Context, t *tenure, returned <-chan outcome,
 			deadline.Reset(min(t.remaining(t.now()), clockCheck))
 		}
 		select {
-		case result := <-returned:
-			return result
+		case <-returned:
+			return w.result
 
 		case <-stopping: // the tenure goes on until the work has ended
-			stopWork(context.Cause(ctx))
+			stop(context.Cause(ctx))
 			stopping = nil
 			if lost != nil { // otherwise StopGrace runs already
-				tooLate = time.After(e.cfg.DrainTimeout)
+				tooLate = time.After(t.cfg.DrainTimeout)
 			}
 
 		case <-deadline.C:
 			if over, reason, err := t.expired(t.now()); over {
-				t.cancel(&LostError{Reason: reason, Lease: e.String(), Err: err})
+				t.cancel(&LostError{Reason: reason, Lease: t.String(), Err: err})
 			}
 
 		case <-lost: // by its deadline, or because a renewal found another holder
-			klog.FromContext(ctx).Info("Lost the lease", "lease", e.String(), "cause", context.Cause(t.ctx))
+			klog.FromContext(ctx).Info("Lost the lease", "lease", t.String(), "cause", context.Cause(t.ctx))
 			deadline.Stop()
-			lost, tooLate = nil, time.After(e.cfg.StopGrace)
+			lost, tooLate = nil, time.After(t.cfg.StopGrace)
 
 		case <-tooLate:
-			e.stuck.Store(true)
-			after := e.cfg.DrainTimeout
+			w.givenUp.Store(true)
+			after := t.cfg.DrainTimeout
 			if lost == nil {
-				after = e.cfg.StopGrace
+				after = t.cfg.StopGrace
 			}
 			return outcome{stuck: true, err: fmt.Errorf("the lead function %w: it had %v", ErrStuck, after)}
 		}
@@ -125,7 +98,7 @@ func (t *tenure) remaining(now instant) time.Duration {
 }
 
 func (t *tenure) remainingLocked(now instant) time.Duration {
-	return t.length - max(now.mono.Sub(t.sent.mono), now.wall.Sub(t.sent.wall))
+	return t.cfg.RenewDeadline - max(now.mono.Sub(t.sent.mono), now.wall.Sub(t.sent.wall))
 }
 
 func (t *tenure) valid() bool { return t.ctx.Err() == nil && t.remaining(t.now()) > 0 }
@@ -161,8 +134,37 @@ func (t *tenure) expired(now instant) (over bool, reason Reason, err error) {
 	switch {
 	case t.remainingLocked(now) > 0:
 		return false, "", nil
-	case now.mono.Sub(t.sent.mono) < t.length:
+	case now.mono.Sub(t.sent.mono) < t.cfg.RenewDeadline:
 		return true, ReasonClock, nil
 	}
 	return true, ReasonDeadline, t.lastErr
+}
+
+// end releases the Lease, unless some of the work goes on or the Lease is no longer the tenure's, and returns the
+// error of Run.
+func (t *tenure) end(ctx context.Context, work outcome) error {
+	var lost *LostError
+	if errors.As(context.Cause(t.ctx), &lost) {
+		t.stats.count(func(s *Stats) { s.Losses++ })
+	}
+	defer t.announceEnd(ctx, lost)
+	if work.stuck {
+		err := fmt.Errorf("leaderelection: %s: the lease was not released, since work goes on: %w", t, work.err)
+		if lost != nil {
+			err = errors.Join(err, lost)
+		}
+		return err
+	}
+	if lost == nil || lost.Reason == ReasonDeadline || lost.Reason == ReasonClock {
+		t.release(ctx, t.lastLease(), t.token, t.nextWord())
+	}
+	switch {
+	case lost == nil && ctx.Err() != nil && work.canceled:
+		return nil
+	case lost == nil:
+		return work.err
+	case work.err == nil || work.yielded:
+		return lost // the loss is why the work ended
+	}
+	return errors.Join(lost, work.err)
 }

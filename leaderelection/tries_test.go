@@ -24,7 +24,7 @@ func TestOneFailedRenewalEndsNoTenure(t *testing.T) {
 			t.Run(retry.String()+", "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					l := newServer().link("a")
-					a := start(t, candidate(t, l, func(c *Config) { c.RetryPeriod = retry }), 0)
+					a := start(t, newCandidate(t, l, func(c *Config) { c.RetryPeriod = retry }), 0)
 					settle(time.Second)
 					for a.Stats().Renewals == 0 {
 						time.Sleep(time.Millisecond)
@@ -49,7 +49,7 @@ func TestOneFailedRenewalEndsNoTenure(t *testing.T) {
 // TestALateAnswerDoesNotReviveATenure of which nothing is left, though nobody has been told of its end yet.
 func TestALateAnswerDoesNotReviveATenure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := candidate(t, newServer().link("a"))
+		e := newCandidate(t, newServer().link("a"))
 		lease := acquired(nil, metav1.ObjectMeta{UID: "u"}, e.identity, 15*time.Second, time.Now())
 		ten := e.newTenure(t.Context(), e.now(), lease, handover{})
 		time.Sleep(8 * time.Second)
@@ -119,7 +119,7 @@ func TestAClaimIsGivenBackByWhateverKnowsOfIt(t *testing.T) {
 				s := newServer()
 				l := s.link("a")
 				l.set(failure)
-				e := candidate(t, l)
+				e := newCandidate(t, l)
 				// so that it takes the Lease at once, and the observer looks every 2 s
 				e.random = func() float64 { return 0 }
 				a := start(t, e, 0)
