@@ -60,7 +60,7 @@ func (r *reflector[T]) listPages(ctx context.Context, opts metav1.ListOptions) (
 	// A server that sends continue tokens in a circle is found by comparing each token with an earlier one, which is
 	// replaced at page 1, 2, 4, 8 ...
 	earlier := ""
-	next := r.send(ctx, opts, listTimeout)
+	next := send(ctx, r.source, opts, listTimeout)
 	defer func() { next.close() }()
 	for page := 1; ; page++ {
 		r.pulse.does(asking)
@@ -92,7 +92,7 @@ func (r *reflector[T]) listPages(ctx context.Context, opts metav1.ListOptions) (
 				earlier = token
 			}
 			if next == nil {
-				next = r.send(ctx, opts, listTimeout)
+				next = send(ctx, r.source, opts, listTimeout)
 			}
 		}
 	}
@@ -123,7 +123,7 @@ func (r *reflector[T]) receivePage(ctx context.Context, page *listRequest) (list
 		if list != nil && list.Continue != "" && next == nil {
 			opts := page.opts
 			opts.Continue = list.Continue
-			next = r.send(ctx, opts, listTimeout)
+			next = send(ctx, r.source, opts, listTimeout)
 		}
 		return r.receiveItems(ctx, events)
 	})
@@ -185,7 +185,7 @@ type listRequest struct {
 }
 
 // send sends a list request to the source, and does not wait for the response.
-func (r *reflector[T]) send(ctx context.Context, opts metav1.ListOptions, timeout time.Duration) *listRequest {
+func send(ctx context.Context, from source, opts metav1.ListOptions, timeout time.Duration) *listRequest {
 	q := &listRequest{opts: opts, timeout: timeout, answered: make(chan struct{})}
 	q.ctx, q.cancel = context.WithCancelCause(ctx)
 	q.watchdog = time.AfterFunc(timeout, func() { q.cancel(errSilent) })
@@ -196,7 +196,7 @@ func (r *reflector[T]) send(ctx context.Context, opts metav1.ListOptions, timeou
 		}()
 		q.err = lifecycle.ErrExited        // unless List returns
 		panicked := lifecycle.Try(func() { // the client and the transport below it are user code
-			q.response, q.err = r.source.list(withAnswerTimer(q.ctx, q.watchdog, timeout), opts)
+			q.response, q.err = from.list(withAnswerTimer(q.ctx, q.watchdog, timeout), opts)
 		})
 		if panicked != nil {
 			q.err = fmt.Errorf("the client's List: %w", panicked)
@@ -206,9 +206,9 @@ func (r *reflector[T]) send(ctx context.Context, opts metav1.ListOptions, timeou
 }
 
 // fetch sends a list request and reads the response.
-func (r *reflector[T]) fetch(ctx context.Context, opts metav1.ListOptions, timeout time.Duration,
+func fetch(ctx context.Context, from source, opts metav1.ListOptions, timeout time.Duration,
 	visit func(*metav1.ListMeta, []wire.Event) error) (metav1.ListMeta, error) {
-	q := r.send(ctx, opts, timeout)
+	q := send(ctx, from, opts, timeout)
 	defer q.close()
 	return q.read(visit)
 }

@@ -54,8 +54,9 @@ func (inf *SharedIndexInformer[T]) newListWatch(namespace string, from source,
 		health:    newListWatchHealth(inf.health, namespace),
 	}
 	l.reflector = &reflector[T]{
-		source: from, namespace: namespace, pageSize: inf.pageSize, decode: inf.decode, fifo: l.fifo,
-		stored: inf.store.stored, exits: &inf.exits, health: l.health, relistWanted: make(chan error, 1),
+		enqueuer: enqueuer[T]{namespace: namespace, decode: inf.decode, fifo: l.fifo, health: l.health,
+			exits: &inf.exits},
+		source: from, pageSize: inf.pageSize, stored: inf.store.stored, relistWanted: make(chan error, 1),
 	}
 	if !inf.disableWatchList && !inf.health.plain.Load() && from.streams() {
 		l.reflector.streamsLeft = streamTries

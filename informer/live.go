@@ -92,7 +92,7 @@ func (c *followed[T]) live(ctx context.Context, key Key) (found item[T], exists 
 		return nil
 	}
 	// Apart: a method of an object must not end the caller's goroutine.
-	panicked := lifecycle.Apart(func() { _, err = l.reflector.fetch(ctx, opts, listTimeout, visit) })
+	panicked := lifecycle.Apart(func() { _, err = fetch(ctx, l.reflector.source, opts, listTimeout, visit) })
 	if panicked != nil {
 		err = fmt.Errorf("a method of an object: %w", panicked)
 	}
@@ -209,7 +209,8 @@ func (v *verifier[T]) list(ctx context.Context) (map[Key]Version, error) {
 	opts.ResourceVersion, opts.ResourceVersionMatch = at, metav1.ResourceVersionMatchExact
 	listed := make(map[Key]Version)
 	for {
-		list, err := v.l.reflector.fetch(ctx, opts, listTimeout, func(_ *metav1.ListMeta, arrived []wire.Event) error {
+		from := v.l.reflector.source
+		list, err := fetch(ctx, from, opts, listTimeout, func(_ *metav1.ListMeta, arrived []wire.Event) error {
 			for _, a := range arrived {
 				object, err := meta.Accessor(a.Object)
 				if err != nil {

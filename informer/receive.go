@@ -17,29 +17,29 @@ import (
 )
 
 // receive puts one event of a watch into the FIFO. While the state is listing, the event is one of a streamed list.
-func (r *reflector[T]) receive(e wire.Event) error {
-	object, err := r.checked(e)
+func (w *watching[T]) receive(e wire.Event) error {
+	object, err := w.objectOf(e)
 	if err != nil {
 		return err
 	}
-	if r.resourceVersion == "" {
-		return r.receiveListed(e, object)
+	if w.resourceVersion == "" {
+		return w.receiveListed(e, object)
 	}
-	reached, repeated, err := r.ordered(e, object)
+	reached, repeated, err := w.ordered(e, object)
 	if err != nil {
 		return err
 	}
 	if e.Type == watch.Bookmark {
-		r.fifo.reached(reached)
-	} else if err := r.enqueue(e, reached, repeated); err != nil {
+		w.fifo.reached(reached)
+	} else if err := w.enqueue(e, reached, repeated); err != nil {
 		return err
 	}
-	r.resourceVersion, r.newest = reached, reached
+	w.resourceVersion, w.newest = reached, reached
 	return nil
 }
 
-// checked returns the object of an event, or why the watch cannot go on after the event.
-func (r *reflector[T]) checked(e wire.Event) (metav1.Object, error) {
+// objectOf returns the object of an event, or why the watch cannot go on after the event.
+func (w *watching[T]) objectOf(e wire.Event) (metav1.Object, error) {
 	switch {
 	case e.Type == watch.Error && e.Err != nil || errors.Is(e.Err, wire.ErrViolation):
 		return nil, e.Err
@@ -53,13 +53,13 @@ func (r *reflector[T]) checked(e wire.Event) (metav1.Object, error) {
 	}
 	switch {
 	case object.GetResourceVersion() != "":
-		r.versioned = true
+		w.versioned = true
 	// It is an object, not a bookmark. The list before this watch was empty, and so did not show whether objects have
 	// versions; or its objects had versions that a test has set.
-	case (!r.versioned || !r.source.streams()) && r.resourceVersion != "" && object.GetName() != "":
-		r.unversioned = true
+	case (!w.versioned || !w.source.streams()) && w.resourceVersion != "" && object.GetName() != "":
+		w.unversioned = true
 	}
-	if object.GetResourceVersion() == "" && !r.unversioned {
+	if object.GetResourceVersion() == "" && !w.unversioned {
 		return nil, fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", wire.ErrViolation,
 			kube.Brief(e.Type), e.Object)
 	}
@@ -72,59 +72,59 @@ func (r *reflector[T]) checked(e wire.Event) (metav1.Object, error) {
 
 // ordered compares the version of an object with the version that the watch has reached, and returns the version that
 // it reaches with the event. For repeated see [delta].
-func (r *reflector[T]) ordered(e wire.Event, object metav1.Object) (reached string, repeated bool, err error) {
+func (w *watching[T]) ordered(e wire.Event, object metav1.Object) (reached string, repeated bool, err error) {
 	version := object.GetResourceVersion()
 	switch {
 	case version == "": // it has no order
-		return r.resourceVersion, false, nil
-	case !kube.Older(version, r.resourceVersion):
+		return w.resourceVersion, false, nil
+	case !kube.Older(version, w.resourceVersion):
 		return version, false, nil
 	}
-	switch state := r.stored(KeyOf(object)); {
+	switch state := w.stored(KeyOf(object)); {
 	case state.held && state.resourceVersion == version:
-		return r.resourceVersion, true, nil // the object itself has not gone back
+		return w.resourceVersion, true, nil // the object itself has not gone back
 	// A fake client lets a test create objects with any version. From a server the object may be long gone.
-	case r.source.streams() || e.Type != watch.Added || state.held:
-		return "", false, wentBack(r.resourceVersion, version)
+	case w.source.streams() || e.Type != watch.Added || state.held:
+		return "", false, wentBack(w.resourceVersion, version)
 	}
-	return r.resourceVersion, false, nil
+	return w.resourceVersion, false, nil
 }
 
 // receiveListed receives one event of a streamed list.
-func (r *reflector[T]) receiveListed(e wire.Event, object metav1.Object) error {
+func (w *watching[T]) receiveListed(e wire.Event, object metav1.Object) error {
 	key, version := KeyOf(object), object.GetResourceVersion()
-	old := r.goesBack(version)
+	old := w.goesBack(version)
 	if e.Type == watch.Bookmark {
 		switch {
 		case object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true":
 			return nil // not the one that ends the list
 		case old:
-			return wentBack(r.newest, version)
+			return wentBack(w.newest, version)
 		}
-		for _, e := range r.held.events {
-			if err := r.enqueue(e, "", false); err != nil {
+		for _, e := range w.held.events {
+			if err := w.enqueue(e, "", false); err != nil {
 				return err
 			}
 		}
-		r.held = heldBack{}
-		r.complete(version)
+		w.held = heldBack{}
+		w.complete(version)
 		return nil
 	}
-	if r.held.has(key) || old && !r.mayPrecede(e, key, version) {
-		return r.held.add(key, e)
+	if w.held.has(key) || old && !w.mayPrecede(e, key, version) {
+		return w.held.add(key, e)
 	}
-	return r.enqueue(e, "", old) // it may be older than what the FIFO holds of the key
+	return w.enqueue(e, "", old) // it may be older than what the FIFO holds of the key
 }
 
 // mayPrecede reports whether an event of a streamed list, with a version older than the store, may come into the store
 // before the list has shown its version. It may if the store holds exactly this state. That is not known before the
 // first list is complete: after a Rescope the store may be about to drop what it holds, for a list of another
 // selection.
-func (r *reflector[T]) mayPrecede(e wire.Event, key Key, version string) bool {
-	if !r.synced || e.Type == watch.Deleted || r.quarantine.has(key) {
+func (w *watching[T]) mayPrecede(e wire.Event, key Key, version string) bool {
+	if !w.synced || e.Type == watch.Deleted || w.quarantine.has(key) {
 		return false
 	}
-	state := r.stored(key)
+	state := w.stored(key)
 	return state.held && state.resourceVersion == version && !state.rejected
 }
 
@@ -160,14 +160,32 @@ func (h *heldBack) has(key Key) bool {
 	return held
 }
 
+// enqueuer makes items of the objects that arrive, and puts them into the FIFO.
+type enqueuer[T any] struct {
+	// These are set before run and do not change. health and exits are safe for concurrent use.
+	namespace string // of all its objects; NamespaceAll: of any namespace, or of none
+	decode    decoder[T]
+	fifo      *deltaFIFO[T]
+	health    *listWatchHealth
+	exits     *lifecycle.Exits
+
+	// The rest belongs to the goroutine of the reflector.
+
+	epoch      uint64 // the number of the latest list, see deltaFIFO
+	quarantine quarantine
+	// nameless is true once the present list had an object without a readable name, which may be any object of the
+	// store.
+	nameless bool
+}
+
 // enqueue puts an event about an object into the FIFO. With reached, the FIFO then has everything up to that version.
 // For repeated see [delta].
-func (r *reflector[T]) enqueue(e wire.Event, reached string, repeated bool) error {
+func (q *enqueuer[T]) enqueue(e wire.Event, reached string, repeated bool) error {
 	switch e.Type {
 	case watch.Added, watch.Modified:
-		return r.enqueueState(e, reached, repeated)
+		return q.enqueueState(e, reached, repeated)
 	case watch.Deleted:
-		r.enqueueDeletion(e, reached)
+		q.enqueueDeletion(e, reached)
 		return nil
 	default:
 		return fmt.Errorf("%w: an event of the unknown type %q", wire.ErrViolation, kube.Brief(e.Type))
@@ -176,71 +194,71 @@ func (r *reflector[T]) enqueue(e wire.Event, reached string, repeated bool) erro
 
 // enqueueState puts the state of an object that exists into the FIFO. If it cannot be decoded, or Options.Transform
 // fails on it, the FIFO gets the reason instead. The error is that of belongs.
-func (r *reflector[T]) enqueueState(e wire.Event, reached string, repeated bool) error {
-	it, err := r.itemOf(e)
-	if wrong := r.belongs(it.key); wrong != nil {
+func (q *enqueuer[T]) enqueueState(e wire.Event, reached string, repeated bool) error {
+	it, err := q.itemOf(e)
+	if wrong := q.belongs(it.key); wrong != nil {
 		return wrong
 	}
 	switch {
 	case err == nil:
-		r.quarantine.release(it.key)
+		q.quarantine.release(it.key)
 	case it.key.Name == "": // without a name the FIFO cannot hold it
-		r.health.badObject(err)
-		r.nameless = r.nameless || e.Err != nil
+		q.health.badObject(err)
+		q.nameless = q.nameless || e.Err != nil
 		if reached != "" {
-			r.fifo.reached(reached)
+			q.fifo.reached(reached)
 		}
 		return nil
 	case e.Err != nil: // the same bytes would fail again
-		r.health.badObject(err)
-		r.quarantine.release(it.key)
+		q.health.badObject(err)
+		q.quarantine.release(it.key)
 	default:
-		r.health.badObject(err)
-		r.quarantine.admit(it.key, e, r.epoch)
+		q.health.badObject(err)
+		q.quarantine.admit(it.key, e, q.epoch)
 	}
-	r.fifo.add(delta[T]{item: it, invalid: err, changed: reached != "", repeated: repeated, epoch: r.epoch}, reached)
+	q.fifo.add(delta[T]{item: it, invalid: err, changed: reached != "", repeated: repeated, epoch: q.epoch}, reached)
 	return nil
 }
 
 // enqueueDeletion puts a deletion into the FIFO. If the last state of the object cannot be decoded, the handlers are
 // told the last state that the store has.
-func (r *reflector[T]) enqueueDeletion(e wire.Event, reached string) {
-	it, err := r.itemOf(e)
-	if r.belongs(it.key) != nil {
+func (q *enqueuer[T]) enqueueDeletion(e wire.Event, reached string) {
+	it, err := q.itemOf(e)
+	if q.belongs(it.key) != nil {
 		return
 	}
-	r.quarantine.release(it.key)
-	r.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, epoch: r.epoch}, reached)
+	q.quarantine.release(it.key)
+	q.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, epoch: q.epoch}, reached)
 }
 
 // belongs returns an error if an object, unless its key is unknown, belongs to another list-watch: two list-watches
 // that write one key would undo each other.
-func (r *reflector[T]) belongs(key Key) error {
-	if r.namespace == "" || key.Namespace == r.namespace || key.Name == "" {
+func (q *enqueuer[T]) belongs(key Key) error {
+	if q.namespace == "" || key.Namespace == q.namespace || key.Name == "" {
 		return nil
 	}
 	return fmt.Errorf("%w: an object of namespace %q in the list or watch of namespace %q", wire.ErrViolation,
-		kube.Brief(key.Namespace), r.namespace)
+		kube.Brief(key.Namespace), q.namespace)
 }
 
 // itemOf makes an item of an event. With an error the item has what is known of the object.
-func (r *reflector[T]) itemOf(e wire.Event) (it item[T], err error) {
+func (q *enqueuer[T]) itemOf(e wire.Event) (it item[T], err error) {
 	if e.Err != nil {
 		object, _ := meta.Accessor(e.Object)
 		return item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}, e.Err
 	}
-	if r.exits.Seen() {
-		it, err = r.decodeApart(e.Object)
+	if q.exits.Seen() {
+		it, err = q.decodeApart(e.Object)
 	} else {
-		it, err = r.decode(e.Object)
+		it, err = q.decode(e.Object)
 	}
 	it.size = e.Size
 	return it, err
 }
 
 // decodeApart is decode for user code that may end its goroutine.
-func (r *reflector[T]) decodeApart(raw runtime.Object) (it item[T], err error) {
-	if exited := lifecycle.Apart(func() { it, err = r.decode(raw) }); exited != nil {
+func (q *enqueuer[T]) decodeApart(raw runtime.Object) (it item[T], err error) {
+	if exited := lifecycle.Apart(func() { it, err = q.decode(raw) }); exited != nil {
 		object, lost := meta.Accessor(raw)
 		if lost != nil || kube.IsNil(object) {
 			return item[T]{}, exited
@@ -332,16 +350,16 @@ func (q *quarantine) wake(now, at time.Time) {
 
 // retry decodes again all patients that are due within a second. It looks at every patient, so it runs at most once a
 // second.
-func (r *reflector[T]) retry() {
-	q := &r.quarantine
+func (e *enqueuer[T]) retry() {
+	q := &e.quarantine
 	q.dueAt = time.Time{}
 	now := time.Now()
 	for key, p := range q.patients {
 		if p.next.Sub(now) < firstRetry {
-			it, err := r.itemOf(wire.Event{Object: p.object, Size: p.size})
+			it, err := e.itemOf(wire.Event{Object: p.object, Size: p.size})
 			if err == nil {
 				q.release(key)
-				r.fifo.add(delta[T]{item: it, epoch: p.epoch}, "")
+				e.fifo.add(delta[T]{item: it, epoch: p.epoch}, "")
 				continue
 			}
 			p.postpone(now)

@@ -23,7 +23,7 @@ const (
 	// After this many watches in a row that ended soon and brought nothing, the cache is Stale.
 	maxBarren = 3
 	// After this many failures in a row to learn the server's version, which take about half a minute, the watch goes
-	// on without it: see [reflector.checkVersion].
+	// on without it: see [watching.checkVersion].
 	maxUnanswered = 10
 )
 
@@ -44,18 +44,15 @@ var (
 // A streamed list (the WatchList protocol, KEP-3157) is both at once: a watch that begins with the objects that exist
 // and goes on with what happens to them. A plain list, in pages, is used where the server does not stream.
 type reflector[T any] struct {
+	enqueuer[T]
+
 	// These are set before run and do not change.
-	source    source
-	namespace string // of all its objects; NamespaceAll: of any namespace, or of none
-	pageSize  int64
-	decode    decoder[T]
-	fifo      *deltaFIFO[T]
-	stored    func(Key) stored // what the store has of a key; the reflector sees no more of the store
-	log       klog.Logger
+	source   source
+	pageSize int64
+	stored   func(Key) stored // what the store has of a key; the reflector sees no more of the store
+	log      klog.Logger
 
 	// These are safe for concurrent use.
-	exits  *lifecycle.Exits
-	health *listWatchHealth
 	pulse  pulse
 	wanted atomic.Pointer[metav1.ListOptions] // the selectors of the next list; nothing else is set
 	// relistWanted holds a token, which is a doubt or nil, while a list is asked for: see [SharedIndexInformer.Relist].
@@ -66,15 +63,10 @@ type reflector[T any] struct {
 	// resourceVersion is where the watch resumes. Empty is the state listing, else watching.
 	resourceVersion string
 	selector        metav1.ListOptions // the selectors of the latest list, and so of the watches after it
-	// epoch is the number of the latest list, see deltaFIFO; completed that of the latest complete one. synced is true
-	// once a list is complete.
-	epoch, completed uint64
-	synced           bool
-	quarantine       quarantine
-	held             heldBack // empty unless a list is being streamed
-	// nameless is true once the present list had an object without a readable name, which may be any object of the
-	// store. While the store keeps objects for that reason, namelessTimer fires when it is time for another list.
-	nameless      bool
+	completed       uint64             // the epoch of the latest complete list
+	synced          bool               // a list has been complete
+	held            heldBack           // empty unless a list is being streamed
+	// While the store keeps objects because of a nameless one, namelessTimer fires when it is time for another list.
 	namelessTimer *time.Timer
 
 	// streamsLeft is how many streamed lists may still fail where a plain one succeeds. At zero, all lists are plain.
@@ -89,7 +81,7 @@ type reflector[T any] struct {
 	// garbledAt is the version after which the watch brought something that could not be decoded.
 	garbledAt string
 	// barren counts the watches in a row that ended soon and brought nothing, and unanswered the failures in a row of
-	// [reflector.checkVersion].
+	// [watching.checkVersion].
 	barren, unanswered int
 	// versioned is true once an object of a list or watch had a resourceVersion. (The version of a list does not count:
 	// the fake clientset of client-go makes one up.) unversioned is true once an object of a list had none, or an
@@ -296,57 +288,6 @@ func (r *reflector[T]) goesBack(resourceVersion string) bool {
 
 func wentBack(from, to string) error {
 	return fmt.Errorf("%w from %s to %s", errWentBack, kube.Brief(from), kube.Brief(to))
-}
-
-// checkVersion asks the server for its version, once a new watch has replaced a lost one: a server that was restored
-// from a backup may be older than the cache. Such a server accepts a watch that begins in its future, and sends
-// nothing, not even bookmarks, until it gets there.
-//
-// The request is a list of one object, for the sake of the list's version. It asks for the most recent state, since a
-// server that lags would make any other version wait, and not for "0", for which API servers ignore the limit. Most
-// servers answer from memory and ask etcd for its version only. The list has no selectors, since a server without a
-// cache of the resource may have to read all objects to find a selected one. If the right to list depends on the
-// selectors, or the object cannot be read, they are used.
-//
-// There is one such request for each watch that was replaced, after the watch: a server that accepts no watches is not
-// asked, and the informers of a cluster whose server has come back are spread out by their backoff, or the [Gate].
-//
-// The watch fails with the request, since it may have reached a server of the past. But if the resource cannot be
-// listed at all because of an object that nothing can decode, the watch goes on, and checked is false: the next watch
-// asks again.
-func (r *reflector[T]) checkVersion(ctx context.Context) (checked bool, err error) {
-	opts := metav1.ListOptions{Limit: 1}
-	first := func() (metav1.ListMeta, error) {
-		return r.fetch(ctx, opts, answerTimeout, func(*metav1.ListMeta, []wire.Event) error { return nil })
-	}
-	unreadable := func(err error) bool { return errors.Is(err, wire.ErrUndecodable) || apierrors.IsInternalError(err) }
-	list, err := first()
-	selected, unselected := r.selector, err
-	// An unreadable answer may be a fault of the server or a connection that passes. So one request is sent for each of
-	// the first watches, and two only after that.
-	if selected != (metav1.ListOptions{}) &&
-		(apierrors.IsForbidden(err) || unreadable(err) && r.unanswered >= maxUnanswered-1) {
-		opts.LabelSelector, opts.FieldSelector = selected.LabelSelector, selected.FieldSelector
-		list, err = first()
-	}
-	switch {
-	case unreadable(err):
-		if r.unanswered++; r.unanswered >= maxUnanswered {
-			return false, nil
-		}
-		if errors.Is(err, wire.ErrUndecodable) {
-			err = errors.New(err.Error()) // failed must not take it for an error of the watch
-		}
-	case err == nil || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err):
-		if !unreadable(unselected) {
-			r.unanswered = 0
-		}
-		if err != nil || !r.goesBack(list.ResourceVersion) {
-			return true, nil // with an error: a client that may watch and not list has no such check
-		}
-		err = wentBack(r.newest, list.ResourceVersion)
-	}
-	return false, fmt.Errorf("list of one object: %w", err)
 }
 
 // tooLarge reports whether an error says that the server, or its storage, has not reached a version yet.

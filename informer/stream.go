@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -62,7 +63,7 @@ type watching[T any] struct {
 	stream   stream
 	began    time.Time
 	lifetime time.Duration // as the server was asked
-	checked  bool          // the server has this version, as far as it can be asked: see reflector.checkVersion
+	checked  bool          // the server has this version, as far as it can be asked: see checkVersion
 
 	// watchdog fires after silence, the time within which the next event must come.
 	watchdog *time.Timer
@@ -84,12 +85,12 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	w := watching[T]{reflector: r, began: time.Now(), lifetime: time.Duration(*opts.TimeoutSeconds) * time.Second,
 		checked: true}
 	var err error
-	if w.stream, err = r.connect(ctx, cancel, opts); err != nil {
+	if err = w.connect(ctx, cancel, opts); err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	defer r.disconnect(cancel, w.stream)
+	defer w.disconnect(cancel)
 	if replacesLost && r.resourceVersion != "" {
-		if w.checked, err = r.checkVersion(ctx); err != nil {
+		if w.checked, err = w.checkVersion(ctx); err != nil {
 			return err
 		}
 	}
@@ -106,25 +107,75 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 }
 
 // connect sends a watch request and waits until the response begins.
-func (r *reflector[T]) connect(ctx context.Context, cancel context.CancelFunc,
-	opts metav1.ListOptions) (stream, error) {
+func (w *watching[T]) connect(ctx context.Context, cancel context.CancelFunc, opts metav1.ListOptions) (err error) {
 	unanswered := time.AfterFunc(answerTimeout, cancel)
-	s, err := r.source.watch(withAnswerTimer(ctx, unanswered, answerTimeout), opts)
+	w.stream, err = w.source.watch(withAnswerTimer(ctx, unanswered, answerTimeout), opts)
 	if !unanswered.Stop() && err == nil {
-		r.disconnect(cancel, s)
+		w.disconnect(cancel)
 		err = context.Canceled
 	}
 	if errors.Is(err, context.Canceled) {
 		err = errSilent // or the caller's ctx has ended, and run ignores the error
 	}
-	return s, err
+	return err
 }
 
 // disconnect ends the request before it stops the stream, since a transport may obey only the one or the other.
-func (r *reflector[T]) disconnect(cancel context.CancelFunc, s stream) {
-	r.pulse.does(ending)
+func (w *watching[T]) disconnect(cancel context.CancelFunc) {
+	w.pulse.does(ending)
 	cancel()
-	s.stop()
+	w.stream.stop()
+}
+
+// checkVersion asks the server for its version, once a new watch has replaced a lost one: a server that was restored
+// from a backup may be older than the cache. Such a server accepts a watch that begins in its future, and sends
+// nothing, not even bookmarks, until it gets there.
+//
+// The request is a list of one object, for the sake of the list's version. It asks for the most recent state, since a
+// server that lags would make any other version wait, and not for "0", for which API servers ignore the limit. Most
+// servers answer from memory and ask etcd for its version only. The list has no selectors, since a server without a
+// cache of the resource may have to read all objects to find a selected one. If the right to list depends on the
+// selectors, or the object cannot be read, they are used.
+//
+// There is one such request for each watch that was replaced, after the watch: a server that accepts no watches is not
+// asked, and the informers of a cluster whose server has come back are spread out by their backoff, or the [Gate].
+//
+// The watch fails with the request, since it may have reached a server of the past. But if the resource cannot be
+// listed at all because of an object that nothing can decode, the watch goes on, and checked is false: the next watch
+// asks again.
+func (w *watching[T]) checkVersion(ctx context.Context) (checked bool, err error) {
+	opts := metav1.ListOptions{Limit: 1}
+	first := func() (metav1.ListMeta, error) {
+		return fetch(ctx, w.source, opts, answerTimeout, func(*metav1.ListMeta, []wire.Event) error { return nil })
+	}
+	unreadable := func(err error) bool { return errors.Is(err, wire.ErrUndecodable) || apierrors.IsInternalError(err) }
+	list, err := first()
+	selected, unselected := w.selector, err
+	// An unreadable answer may be a fault of the server or a connection that passes. So one request is sent for each of
+	// the first watches, and two only after that.
+	if selected != (metav1.ListOptions{}) &&
+		(apierrors.IsForbidden(err) || unreadable(err) && w.unanswered >= maxUnanswered-1) {
+		opts.LabelSelector, opts.FieldSelector = selected.LabelSelector, selected.FieldSelector
+		list, err = first()
+	}
+	switch {
+	case unreadable(err):
+		if w.unanswered++; w.unanswered >= maxUnanswered {
+			return false, nil
+		}
+		if errors.Is(err, wire.ErrUndecodable) {
+			err = errors.New(err.Error()) // failed must not take it for an error of the watch
+		}
+	case err == nil || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err):
+		if !unreadable(unselected) {
+			w.unanswered = 0
+		}
+		if err != nil || !w.goesBack(list.ResourceVersion) {
+			return true, nil // with an error: a client that may watch and not list has no such check
+		}
+		err = wentBack(w.newest, list.ResourceVersion)
+	}
+	return false, fmt.Errorf("list of one object: %w", err)
 }
 
 // run receives the events of the watch until it ends.
