@@ -86,8 +86,9 @@ bench: $(if $(filter replicaset,$(BENCH)),build) ## ours against client-go and c
 	cd internal/bench && go run . -plot growth.svg $(BENCH)
 
 .PHONY: lint
-lint: ## gofmt, go vet (also as on macOS and Windows), staticcheck
+lint: ## gofmt, 120 columns, go vet (also as on macOS and Windows), staticcheck
 	@echo 'gofmt -l .'; unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "$$unformatted"; exit 1; }
+	go test -count=1 -run 'Columns|Shape' ./internal/house
 	go vet ./...
 	GOOS=darwin go vet $(LIBRARY)
 	GOOS=windows go vet $(LIBRARY)

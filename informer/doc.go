@@ -54,7 +54,7 @@
 //	Old           of an Updated is the New of the event before it (merge).
 //	truth         every New is a state that the server held.
 //	cache first   when h is called, Get(k) answers with that state or a later one (writer.commit before writer.tell).
-//	convergence   if the server can be reached and k no longer changes, the last event tells its state, and Get agrees.
+//	convergence   if the server can be reached and k no longer changes, the last event tells its state; Get agrees.
 //	sync          Synced is closed when the store has held everything of one consistent list, of each namespace if there
 //	              are several (writer.sync); Registration.Synced, when h has returned from all of it (listener.deliver).
 //	snapshot      each read (Get, All, a lookup) sees one moment of the whole store.

@@ -136,13 +136,22 @@
 //
 // # How to test
 //
-// A Reconciler is tested without a loop: call Reconcile with a plain ctx, with a fake clientset of client-go as its
-// client and with informers that are made from the clientset and run (see package informer's doc), and check what the
-// clientset was asked to do. Writes are not waited for there: a fake clientset has no transport, so [TrackWrites] sees
-// nothing, and [Wrote] and [Deleted] return an error, since the ctx is not that of a call by the loop. In a loop, too,
-// Wrote refuses what a fake clientset returns: it has no UID or no resourceVersion. So before the next call the test
-// waits until the cache shows what this one wrote. To test with the loop, conflicts, defaulted fields and garbage
-// collection, use an API server: package reconciletest has one in memory, and a kube-apiserver with an etcd is enough.
+// There are three ways, and most controllers need the first two. Package reconcile/reconciletest has a complete example
+// of each, to be pasted into a test file: unit, in memory, and cluster.
+//
+//   - A unit test calls Reconcile with a plain ctx. Its client is a fake clientset of client-go, and its informers are
+//     made from that and run. It tests decisions: what Reconcile asks for in a given state. A fake clientset has no
+//     conflicts, no defaults, no garbage collection and no rights. It has no transport either, so [TrackWrites] sees
+//     nothing, and [Wrote] and [Deleted] return an error, since the ctx is not that of a call by the loop. So the test
+//     itself waits, before the next call, until the cache shows what this one wrote: by synctest.Wait in a bubble, or
+//     by the informer's WaitUntil.
+//   - The server in memory, reconciletest.NewServer, answers as a real server does, with conflicts, defaults,
+//     server-side apply, garbage collection and the rights of your manifests, or says that it does not model what was
+//     asked for. The whole loop runs against it, as in main, in the time of a testing/synctest bubble; and the test
+//     decides which request fails, and how, which watch is late, and when the process dies. This is where a controller
+//     shows that it is level-triggered and idempotent.
+//   - A real control plane, of package reconcile/reconciletest/cluster, runs in real time. It is for what only a real
+//     server does: its other controllers, admission, validation of every field.
 //
 // # Logging
 //

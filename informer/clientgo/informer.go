@@ -90,7 +90,8 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object,
 		StopGrace:        math.MaxInt64, // Run returns when every handler has
 	})
 	if err == nil {
-		_, err = core.AddHandler(s.write, informer.HandlerOptions{Name: "store", Inline: true, Reached: s.reached})
+		_, err = core.AddHandler(mirror{s}.write,
+			informer.HandlerOptions{Name: "store", Inline: true, Reached: mirror{s}.reached})
 	}
 	if err != nil {
 		panic(err) // only a mistake made here can be the reason
@@ -119,52 +120,55 @@ func (s *sharedInformer) project(object informer.Object) (any, error) {
 	return stored, err
 }
 
-// write keeps the store in step with the core.
-func (s *sharedInformer) write(e informer.Event[any]) {
+// mirror is the handler by which an informer keeps its store in step with the core.
+type mirror struct{ *sharedInformer }
+
+// write applies an event to the store.
+func (m mirror) write(e informer.Event[any]) {
 	obj, remove := e.New, e.Type == informer.Deleted
 	if remove {
 		obj = e.Old
 	}
-	changes := []change{{key: s.keyOf(e.Key, obj), obj: obj, remove: remove}}
+	changes := []change{{key: m.keyOf(e.Key, obj), obj: obj, remove: remove}}
 	if e.Type == informer.Updated {
-		if before := s.keyOf(e.Key, e.Old); before != changes[0].key {
+		if before := m.keyOf(e.Key, e.Old); before != changes[0].key {
 			changes = []change{{key: before, remove: true}, changes[0]}
 		}
 	}
-	s.store.writer.Lock()
-	defer s.store.writer.Unlock()
+	m.store.writer.Lock()
+	defer m.store.writer.Unlock()
 	for _, c := range changes {
-		delete(s.store.byHand, c.key)
+		delete(m.store.byHand, c.key)
 	}
-	s.apply(changes)
+	m.apply(changes)
 }
 
 // apply changes the store, whose writer is held.
-func (s *sharedInformer) apply(changes []change) {
-	if err := s.store.apply(changes...); err != nil {
-		klog.Background().Error(err, "An object is missing from an index", "informer", s.description)
+func (m mirror) apply(changes []change) {
+	if err := m.store.apply(changes...); err != nil {
+		klog.Background().Error(err, "An object is missing from an index", "informer", m.description)
 	}
 }
 
 // reached is called when the core holds everything up to that version, and the store all that the core does. What has
 // been written to the store by hand before the latest list is undone then.
-func (s *sharedInformer) reached(_, resourceVersion string) {
-	s.store.writer.Lock()
-	defer s.store.writer.Unlock()
-	if undo := s.store.writtenBefore(); len(undo) > 0 {
-		truth := s.held(undo)
+func (m mirror) reached(_, resourceVersion string) {
+	m.store.writer.Lock()
+	defer m.store.writer.Unlock()
+	if undo := m.store.writtenBefore(); len(undo) > 0 {
+		truth := m.held(undo)
 		var changes []change
 		for _, key := range undo {
 			obj, held := truth[key]
 			changes = append(changes, change{key: key, obj: obj, remove: !held})
 		}
-		s.apply(changes)
+		m.apply(changes)
 	}
-	s.store.Bookmark(resourceVersion)
+	m.store.Bookmark(resourceVersion)
 }
 
 // held returns what the core holds of the objects that have these keys in the store.
-func (s *sharedInformer) held(keys []string) map[string]any {
+func (m mirror) held(keys []string) map[string]any {
 	held := map[string]any{}
 	for _, key := range keys {
 		name, err := cache.ParseObjectName(key)
@@ -172,15 +176,15 @@ func (s *sharedInformer) held(keys []string) map[string]any {
 			continue
 		}
 		core := informer.Key{Namespace: name.Namespace, Name: name.Name}
-		if obj, ok := s.core.Get(core); ok && s.keyOf(core, obj) == key {
+		if obj, ok := m.core.Get(core); ok && m.keyOf(core, obj) == key {
 			held[key] = obj
 		}
 	}
-	if s.transform == nil || len(held) == len(keys) {
+	if m.transform == nil || len(held) == len(keys) {
 		return held
 	}
-	for obj := range s.core.All() { // those that the transform function has renamed
-		if key := s.keyOf(informer.Key{}, obj); slices.Contains(keys, key) {
+	for obj := range m.core.All() { // those that the transform function has renamed
+		if key := m.keyOf(informer.Key{}, obj); slices.Contains(keys, key) {
 			held[key] = obj
 		}
 	}

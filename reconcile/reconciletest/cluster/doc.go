@@ -72,4 +72,10 @@
 // The supervisor ends all processes and removes its folder when its standard input ends. So nothing outlives the
 // process that started it, even after kill -9, a timeout of go test, or a panic, and a call of Close is not needed for
 // that.
+//
+// # Reading order
+//
+// cluster.go (New, Shared, Start), build.go with progress.go (the programs, built once), supervisor.go and process.go
+// (who starts and ends what), component.go and etcd.go (stop, kill and restart a part), namespace.go, serviceaccount.go
+// and apply.go (what a test makes), system_unix.go and system_other.go.
 package cluster
