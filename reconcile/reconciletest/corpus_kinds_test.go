@@ -281,7 +281,8 @@ var kindsCorpus = []conversation{
 			"timeoutSeconds":-1,"initialDelaySeconds":-1},
 			"ports":[{"name":"A b","containerPort":80}]`)),
 		post("deploy", "d", deployment(`"template":{"metadata":{"labels":{"app":"a"}},
-				"spec":{"serviceAccount":"old","restartPolicy":"OnFailure","containers":[{"name":"c","image":"i"}]}}`))}},
+				"spec":{"serviceAccount":"old","restartPolicy":"OnFailure",
+				"containers":[{"name":"c","image":"i"}]}}`))}},
 	{"quality of service of pods", []step{
 		post("pods", "a", `"spec":{"schedulerName":"none","containers":[{"name":"c","image":"i:1",`+
 			`"resources":{"limits":{"cpu":"1","memory":"1Gi"}}}]}`),
