@@ -134,5 +134,5 @@ func (c *Controller) start(takeCtx, runCtx context.Context, group *lifecycle.Gro
 	for range c.workers {
 		add()
 	}
-	group.Go("prober of controller "+c.name, func() { c.ledger.runProber(takeCtx, group, c.name) })
+	group.Go("prober of controller "+c.name, func() { c.ledger.prober.run(takeCtx, group, c.name) })
 }

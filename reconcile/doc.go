@@ -39,13 +39,13 @@
 //   - After the last change of an object, a call for its key begins that sees this change or a later one (addSource).
 //   - With [TrackWrites], no call for a key begins before the caches that its controller depends on have seen what the
 //     last call wrote (ledger.park). Such a key is parked and holds no worker. If a cache has not seen a write for 10
-//     s, the prober asks the server, whether a source names the key or not (ledger.probe). The wait ends if the object
+//     s, the prober asks the server, whether a source names the key or not (prober.probe). The wait ends if the object
 //     is gone, replaced or no longer matched by the informer's selectors, or if the server was restored to a state
 //     from before the write. Otherwise the cache is behind: it becomes Stale, its informer lists anew, and the key
 //     stays parked until then, since to act on it could do harm. A write whose answer was lost is waited for in the
 //     same way: a new list shows whether it has happened. Your code needs no expectations.
 //   - The prober asks the server, and for new lists, once for each cache and namespace of a controller, however many
-//     keys are parked there. Its pauses grow to 30 s, and are as long as the server asks for (ledger.scan).
+//     keys are parked there. Its pauses grow to 30 s, and are as long as the server asks for (prober.scan).
 //   - A key that has written an object which a cache cannot take, see [informer.SharedIndexInformer.Invalid], stays
 //     parked until the cache can take it, or the object is gone: no call could see what the last one wrote, and the
 //     next one would write it again. The log says so.
@@ -98,7 +98,7 @@
 //	    and holds the object, or a selector rules it out     |
 //	  the outcome is unknown: the informer lists anew, ------+             partition.relistUnknown
 //	    at once, and reached settles the debt                |
-//	  10 s have passed: the prober asks the server ----------+             ledger.probe
+//	  10 s have passed: the prober asks the server ----------+             prober.probe
 //	    gone, replaced, ruled out, undone: paid              |
 //	    the server has it: the cache is Stale, its informer  |
 //	    lists anew, and reached settles the debt             v

@@ -29,7 +29,7 @@ import (
 func probing(t *testing.T, l *ledger, ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group lifecycle.Group
-	group.Go("prober", func() { l.runProber(ctx, &group, "test") })
+	group.Go("prober", func() { l.prober.run(ctx, &group, "test") })
 	return func() {
 		cancel()
 		require.NoError(t, group.Wait(time.Minute))

@@ -376,6 +376,16 @@ func (l *ledger) relistForHandover(log klog.Logger) {
 	}
 }
 
+// relistBehind makes the informer of a cache that is behind list anew, unless it has been asked to.
+func (l *ledger) relistBehind(c *cache, namespace string, reason error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := c.progress(c.partitionName(namespace))
+	if p := c.partitionOf(namespace, at); at.listed >= p.listRequested {
+		p.listRequested = c.Relist(p.namespace, reason)
+	}
+}
+
 // dropHandover stops waiting for the last leader's writes.
 func (l *ledger) dropHandover() {
 	l.mu.Lock()

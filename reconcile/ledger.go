@@ -25,18 +25,17 @@ type ledger struct {
 	enqueue  func(Key)                // puts a key into the queue; called without mu
 	unparked func(Key, time.Duration) // is told how long a key was parked; called without mu
 	caches   []*cache
+	prober   *prober
 
 	// Safe without a lock.
-	open       atomic.Int64  // the number of debts: while there are none an event costs one load
-	rescan     chan struct{} // holds a value if the prober must scan the partitions before nextScan
-	loggedOnce sync.Map      // the names of what is logged once
+	open       atomic.Int64 // the number of debts: while there are none an event costs one load
+	loggedOnce sync.Map     // the names of what is logged once
 
 	mu sync.Mutex
 	// Guarded by mu. Each open debt is in one account and in one partition, and, if it is about one object, under that
 	// object. Neither map has an empty entry.
 	accounts map[Key]*account
 	objects  map[object][]*debt
-	nextScan time.Time // when the prober scans the partitions next; zero: when rescan says so
 }
 
 // account is what one key waits for. The ledger's mu guards it.
@@ -48,10 +47,12 @@ type account struct {
 }
 
 func newLedger(enqueue func(Key), unparked func(Key, time.Duration)) *ledger {
-	return &ledger{
-		enqueue: enqueue, unparked: unparked, rescan: make(chan struct{}, 1),
+	l := &ledger{
+		enqueue: enqueue, unparked: unparked,
 		accounts: make(map[Key]*account), objects: make(map[object][]*debt),
 	}
+	l.prober = &prober{ledger: l, rescan: make(chan struct{}, 1)}
+	return l
 }
 
 // cacheOf returns the ledger's view of an informer. There is one for each informer, however many sources use it.
@@ -118,8 +119,8 @@ func (l *ledger) owe(d *debt) {
 	if newList {
 		p.listWanted = d.list // the informer numbers its lists upwards
 	}
-	if newList || l.nextScan.IsZero() || d.openedAt.Add(doubtAfter).Before(l.nextScan) {
-		l.scanNow()
+	if next := l.prober.nextScan; newList || next.IsZero() || d.openedAt.Add(doubtAfter).Before(next) {
+		l.prober.scanNow()
 	}
 }
 

@@ -406,7 +406,7 @@ func TestTheServerIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 			}})
 			ctx, cancel := context.WithCancel(t.Context())
 			var group lifecycle.Group
-			group.Go("prober", func() { l.runProber(ctx, &group, "test") })
+			group.Go("prober", func() { l.prober.run(ctx, &group, "test") })
 			for i := range 100 {
 				l.wrote(klog.Background(), parent, podWrite(fmt.Sprint("pod-", i), "7", false))
 			}
@@ -467,9 +467,9 @@ func TestAServerThatDoesNotAnswerIsAskedAboutOneWriteAtATime(t *testing.T) {
 func probeIn(t *testing.T, l *ledger, after time.Duration) (probes int) {
 	t.Helper()
 	time.Sleep(after)
-	due, _, _ := l.scan()
+	due, _, _ := l.prober.scan()
 	for _, p := range due {
-		l.probe(t.Context(), klog.Background(), p)
+		l.prober.probe(t.Context(), klog.Background(), p)
 	}
 	return len(due)
 }
@@ -830,7 +830,7 @@ func TestAfterAQuietTimeTroubleIsTheFirstAgain(t *testing.T) {
 		lose := func() (pause time.Duration) {
 			l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
 			before := pods.relists
-			l.scan()
+			l.prober.scan()
 			require.Equal(t, before+1, pods.relists)
 			pods.listed++
 			pause = time.Until(c.partitions[""].notBefore)
@@ -845,7 +845,7 @@ func TestAfterAQuietTimeTroubleIsTheFirstAgain(t *testing.T) {
 		time.Sleep(maxProbePause)
 		require.Greater(t, lose(), maxProbePause/2-1)
 		time.Sleep(quietTime)
-		_, lines, _ := l.scan()
+		_, lines, _ := l.prober.scan()
 		require.Equal(t, outcomesKnown, lines[0].trouble)
 		require.Empty(t, c.partitions)
 		require.LessOrEqual(t, lose(), probePause)
@@ -868,7 +868,7 @@ func TestTheProberGoesOnInTheNextTenure(t *testing.T) {
 		for tenure := range 2 {
 			ctx, cancel := context.WithCancel(t.Context())
 			var group lifecycle.Group
-			group.Go("prober", func() { l.runProber(ctx, &group, "test") })
+			group.Go("prober", func() { l.prober.run(ctx, &group, "test") })
 			time.Sleep(doubtAfter + time.Second)
 			cancel()
 			began := time.Now()
@@ -1100,7 +1100,7 @@ func TestDebtsChangeTheirPlacesWithTheScope(t *testing.T) {
 	pods.resourceVersion = "9"
 	l.reached(c, "two")
 	require.EqualValues(t, 4, l.open.Load(), "what is in another namespace is not looked at")
-	_, lines, _ := l.scan()
+	_, lines, _ := l.prober.scan()
 	require.Equal(t, 1, pods.relists, "the write of unknown outcome has gone with the others")
 	require.Len(t, lines, 1)
 	pods.resourceVersion = "10"

@@ -98,24 +98,32 @@ func (l logLine) print(log klog.Logger, err error) {
 	}
 }
 
-// runProber is the prober's goroutine. It runs until ctx ends. Each probe is a goroutine of the group.
-func (l *ledger) runProber(ctx context.Context, group *lifecycle.Group, controller string) {
+// A prober decides when the server is asked about the debts of a ledger. What it knows of a partition is with the
+// partition, in its probeState.
+type prober struct {
+	ledger   *ledger       // never changed
+	rescan   chan struct{} // holds a value if the partitions are to be scanned before nextScan
+	nextScan time.Time     // when they are scanned next; zero: when rescan says so. Guarded by the ledger's mu
+}
+
+// run is the prober's goroutine. It runs until ctx ends. Each probe is a goroutine of the group.
+func (pr *prober) run(ctx context.Context, group *lifecycle.Group, controller string) {
 	log := klog.FromContext(ctx).WithValues("controller", controller)
 	for ctx.Err() == nil {
-		due, lines, next := l.scan()
+		due, lines, next := pr.scan()
 		for _, line := range lines {
 			line.write(log, nil)
 		}
 		for _, p := range due {
 			name := "probe of informer " + p.cache.Name() + " for controller " + controller
-			group.Go(name, func() { l.probe(ctx, log, p) })
+			group.Go(name, func() { pr.probe(ctx, log, p) })
 		}
 		var timer <-chan time.Time
 		if !next.IsZero() {
 			timer = time.After(time.Until(next))
 		}
 		select {
-		case <-l.rescan:
+		case <-pr.rescan:
 		case <-timer:
 		case <-ctx.Done():
 		}
@@ -123,9 +131,9 @@ func (l *ledger) runProber(ctx context.Context, group *lifecycle.Group, controll
 }
 
 // scanNow makes the prober scan the partitions before nextScan.
-func (l *ledger) scanNow() {
+func (pr *prober) scanNow() {
 	select {
-	case l.rescan <- struct{}{}:
+	case pr.rescan <- struct{}{}:
 	default: // it is told already
 	}
 }
@@ -133,9 +141,9 @@ func (l *ledger) scanNow() {
 // scan asks for the lists that are due. It returns the partitions in which a probe is due, what is to be logged, and
 // when the next scan is: zero if there is nothing to wait for. It drops the partitions that have no debts and are
 // quiet.
-func (l *ledger) scan() (due []*partition, lines []logLine, next time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (pr *prober) scan() (due []*partition, lines []logLine, next time.Time) {
+	pr.ledger.mu.Lock()
+	defer pr.ledger.mu.Unlock()
 	now := time.Now()
 	later := func(at time.Time) bool {
 		if !at.After(now) {
@@ -146,7 +154,7 @@ func (l *ledger) scan() (due []*partition, lines []logLine, next time.Time) {
 		}
 		return true
 	}
-	for _, c := range l.caches {
+	for _, c := range pr.ledger.caches {
 		for name, p := range c.partitions {
 			if p.listWanted > p.listRequested && !later(p.notBefore) {
 				lines = append(lines, p.relistUnknown(now)...)
@@ -171,7 +179,7 @@ func (l *ledger) scan() (due []*partition, lines []logLine, next time.Time) {
 			}
 		}
 	}
-	l.nextScan = next
+	pr.nextScan = next
 	return due, lines, next
 }
 
@@ -238,9 +246,9 @@ func (p *probeState) reset() {
 }
 
 // probe asks the server about the oldest debts of a partition, and acts on the answers.
-func (l *ledger) probe(ctx context.Context, log klog.Logger, p *partition) {
-	defer l.probeEnded(p)
-	questions, problems := l.questions(p)
+func (pr *prober) probe(ctx context.Context, log klog.Logger, p *partition) {
+	defer pr.probeEnded(p)
+	questions, problems := pr.questions(p)
 	answers, err := p.askServer(ctx, questions)
 	if ctx.Err() != nil {
 		err = nil // the prober is told to end: that is no trouble of the server's
@@ -248,29 +256,29 @@ func (l *ledger) probe(ctx context.Context, log klog.Logger, p *partition) {
 	if err != nil {
 		problems = append(problems, problem{serverSilent, questions[len(answers)].object})
 	}
-	for _, line := range l.conclude(p, problems, len(questions) > maxQuestions, answers, err) {
+	for _, line := range pr.conclude(p, problems, len(questions) > maxQuestions, answers, err) {
 		line.write(log, err)
 	}
 }
 
 // probeEnded runs at the end of each probe. One that has panicked, and so has not concluded, is repeated after a pause.
-func (l *ledger) probeEnded(p *partition) {
-	l.mu.Lock()
+func (pr *prober) probeEnded(p *partition) {
+	pr.ledger.mu.Lock()
 	if p.probing {
 		p.probing = false
 		p.notBefore = time.Now().Add(p.pace.Next())
 	}
-	l.mu.Unlock()
-	l.scanNow()
+	pr.ledger.mu.Unlock()
+	pr.scanNow()
 }
 
 // questions pays what is settled. It returns the oldest debts that the server must be asked about, one more than
 // maxQuestions if there are more, and what else keeps debts open for longer than doubtAfter.
-func (l *ledger) questions(p *partition) (questions []*debt, problems []problem) {
-	l.mu.Lock()
+func (pr *prober) questions(p *partition) (questions []*debt, problems []problem) {
+	pr.ledger.mu.Lock()
 	now, at := time.Now(), p.progress()
 	overdue := func(d *debt) bool { return !now.Before(d.openedAt.Add(doubtAfter)) }
-	keys := l.paySettled(nil, p.oldest(overdue), at)
+	keys := pr.ledger.paySettled(nil, p.oldest(overdue), at)
 	add := func(t trouble, d *debt) {
 		if !slices.ContainsFunc(problems, func(other problem) bool { return other.trouble == t }) {
 			problems = append(problems, problem{t, d.object})
@@ -289,8 +297,8 @@ func (l *ledger) questions(p *partition) (questions []*debt, problems []problem)
 			questions = append(questions, d)
 		}
 	}
-	l.mu.Unlock()
-	l.wakeUp(keys)
+	pr.ledger.mu.Unlock()
+	pr.ledger.wakeUp(keys)
 	return questions, problems
 }
 
@@ -340,9 +348,9 @@ func (p *partition) askServer(ctx context.Context, questions []*debt) (answers [
 
 // conclude pays what the answers settle. It makes the informer list anew if the cache is behind, or if there are more
 // debts to ask about, and returns what is to be logged.
-func (l *ledger) conclude(p *partition, problems []problem, more bool, answers []liveState,
+func (pr *prober) conclude(p *partition, problems []problem, more bool, answers []liveState,
 	err error) (lines []logLine) {
-	l.mu.Lock()
+	pr.ledger.mu.Lock()
 	now, at := time.Now(), p.progress()
 	p.probing = false
 	var keys []wokenKey
@@ -350,9 +358,9 @@ func (l *ledger) conclude(p *partition, problems []problem, more bool, answers [
 		switch {
 		case s.partition == nil: // paid meanwhile
 		case s.undone():
-			keys = l.pay(keys, s.debt, at, true)
+			keys = pr.ledger.pay(keys, s.debt, at, true)
 		case s.bothGone():
-			keys = l.pay(keys, s.debt, at, false)
+			keys = pr.ledger.pay(keys, s.debt, at, false)
 		default:
 			problems = append(problems, problem{cacheBehind, s.object})
 			p.listRequested = p.cache.Relist(p.namespace,
@@ -368,17 +376,7 @@ func (l *ledger) conclude(p *partition, problems []problem, more bool, answers [
 	case len(answers) > 0:
 		p.notBefore = now.Add(probePause)
 	}
-	l.mu.Unlock()
-	l.wakeUp(keys)
+	pr.ledger.mu.Unlock()
+	pr.ledger.wakeUp(keys)
 	return lines
-}
-
-// relistBehind makes the informer of a cache that is behind list anew, unless it has been asked to.
-func (l *ledger) relistBehind(c *cache, namespace string, reason error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	at := c.progress(c.partitionName(namespace))
-	if p := c.partitionOf(namespace, at); at.listed >= p.listRequested {
-		p.listRequested = c.Relist(p.namespace, reason)
-	}
 }

@@ -217,7 +217,7 @@ func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
 			resp, err := TrackWrites(test.answer).RoundTrip(req)
 			require.Equal(t, test.answer.err, err)
 			require.EqualValues(t, test.want, l.open.Load())
-			l.scan() // the prober's
+			l.prober.scan() // the prober's
 			require.Equal(t, test.relists, pods.relists)
 			if err == nil {
 				want, err := json.Marshal(test.answer.object)
