@@ -189,13 +189,14 @@ func TestEventsAreRecordedAndMayPanic(t *testing.T) {
 
 // slowEvents is a recorder that takes its time with the first event that says so.
 type slowEvents struct {
-	at   string
-	once sync.Once
+	at    string
+	takes time.Duration
+	once  sync.Once
 }
 
 func (s *slowEvents) Eventf(_ runtime.Object, _, _, message string, args ...any) {
 	if strings.Contains(fmt.Sprintf(message, args...), s.at) {
-		s.once.Do(func() { time.Sleep(20 * time.Second) })
+		s.once.Do(func() { time.Sleep(s.takes) })
 	}
 }
 
@@ -205,7 +206,7 @@ func TestASlowRecorderMakesNoTenureLonger(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer()
-				slow := ours(func(c *Config) { c.Events = &slowEvents{at: at} })
+				slow := ours(func(c *Config) { c.Events = &slowEvents{at: at, takes: 20 * time.Second} })
 				l := s.link("a")
 				a := spawn(t, slow, l, func(p *process) { p.linger = time.Second })
 				time.Sleep(time.Second)
@@ -224,6 +225,21 @@ func TestASlowRecorderMakesNoTenureLonger(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestALossThatCameBeforeTheFirstRenewalIsFoundByIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		events := &slowEvents{at: "became leader", takes: 5 * time.Second}
+		a := start(t, newCandidate(t, s.link("a"), func(c *Config) { c.Events = events }), 0)
+		settle(time.Second)
+		s.edit(heldBy("x"))
+		settle(3 * time.Second)
+		require.True(t, a.IsLeader(), "an event alone is not believed")
+		settle(1500 * time.Millisecond)
+		require.False(t, a.IsLeader())
+		require.ErrorIs(t, a.wait(), ErrLost)
+	})
 }
 
 // TestAnOldTroubleIsForgotten: what kept one Run from leading says nothing about the next.

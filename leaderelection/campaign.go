@@ -26,7 +26,8 @@ func (c *campaign) run(ctx context.Context) (*tenure, error) {
 	klog.FromContext(ctx).Info("Campaigning", "lease", c.String(), "identity", c.identity)
 	for ctx.Err() == nil {
 		o, now, pause := c.view.get(), time.Now(), c.cfg.RetryPeriod
-		if refusal := c.failures.denied(); c.cfg.DeniedTimeout > 0 && refusal.age(now) >= c.cfg.DeniedTimeout {
+		if refusal := c.failures.denied(); c.cfg.DeniedTimeout > 0 && refusal.err != nil &&
+			now.Sub(refusal.since) >= c.cfg.DeniedTimeout {
 			return nil, refusal.err
 		}
 		if o.known {

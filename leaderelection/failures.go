@@ -21,12 +21,7 @@ type failure struct {
 	since time.Time
 }
 
-func (f failure) age(now time.Time) time.Duration {
-	if f.err == nil {
-		return 0
-	}
-	return now.Sub(f.since)
-}
+func (failure) any() bool { return true }
 
 func (f failure) denied() bool {
 	var denied *DeniedError
@@ -46,7 +41,7 @@ func (c *candidate) note(ctx context.Context, what string, err error) {
 		logger.V(2).Info("Still failing", "what", what, "lease", c.String(), "err", err)
 	case !news:
 	case err == nil:
-		logger.Info("Works again", "what", what, "lease", c.String(), "after", last.age(time.Now()))
+		logger.Info("Works again", "what", what, "lease", c.String(), "after", time.Since(last.since))
 	case what == "watch" && denied:
 		logger.Info("May not watch the lease, so it is polled; a hand-over takes longer", "lease", c.String(), "period",
 			c.cfg.RetryPeriod, "err", err)
@@ -91,9 +86,10 @@ func (f *failures) denied() failure { return f.oldest(failure.denied, "look", "a
 // refused is denied for a leader, too.
 func (f *failures) refused() failure { return f.oldest(failure.denied, "look", "acquire", "renew") }
 
-func (f *failures) any() failure {
-	return f.oldest(func(failure) bool { return true }, "look", "acquire")
-}
+func (f *failures) any() failure { return f.oldest(failure.any, "look", "acquire") }
+
+// renewal returns what the last renewal failed with, if it was not acknowledged.
+func (f *failures) renewal() failure { return f.oldest(failure.any, "renew") }
 
 func (f *failures) oldest(counts func(failure) bool, whats ...string) (oldest failure) {
 	f.mu.Lock()

@@ -14,8 +14,11 @@ import (
 // when the view changes to a Lease that is not the tenure's. The leader does not believe that one, since the event may
 // be out of date: the answer to the renewal decides.
 func (t *tenure) renew() {
-	seen := t.view.get()
-	due := time.NewTimer(t.cfg.RetryPeriod)
+	seen, wait := t.view.get(), t.cfg.RetryPeriod
+	if !t.token.names(seen.lease) {
+		wait = 0
+	}
+	due := time.NewTimer(wait)
 	defer due.Stop()
 	for {
 		select {
@@ -68,7 +71,6 @@ func (t *tenure) tryRenew() {
 			}
 		}
 		if t.ctx.Err() == nil {
-			t.failed(err)
 			t.stats.count(func(s *Stats) { s.RenewalFailures++ })
 			t.note(ctx, "renew", err)
 		}

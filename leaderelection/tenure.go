@@ -24,10 +24,9 @@ type tenure struct {
 	mu sync.Mutex
 	// Guarded by mu. lease is as of the last acknowledged write, and sent is when that was sent. They only move on, and
 	// not after the tenure has ended.
-	lease   *coordinationv1.Lease
-	sent    instant
-	lastErr error  // of the last renewal; nil if it was acknowledged
-	word    string // for the next leader, see [Elector.SetHandover]
+	lease *coordinationv1.Lease
+	sent  instant
+	word  string // for the next leader, see [Elector.SetHandover]
 }
 
 // A tenureKey is the key of a tenure in the context that it gives to the lead function.
@@ -67,8 +66,8 @@ func (t *tenure) await(ctx context.Context, w *work, returned <-chan struct{}, s
 			}
 
 		case <-deadline.C:
-			if over, reason, err := t.expired(t.now()); over {
-				t.cancel(&LostError{Reason: reason, Lease: t.String(), Err: err})
+			if lost := t.expired(t.now()); lost != nil {
+				t.cancel(lost)
 			}
 
 		case <-lost: // by its deadline, or because a renewal found another holder
@@ -111,13 +110,7 @@ func (t *tenure) extend(sent instant, lease *coordinationv1.Lease) {
 	if t.ctx.Err() != nil || t.remainingLocked(t.now()) <= 0 {
 		return
 	}
-	t.lease, t.sent, t.lastErr = lease, sent, nil
-}
-
-func (t *tenure) failed(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.lastErr = err
+	t.lease, t.sent = lease, sent
 }
 
 // lastLease returns the Lease as of the last acknowledged write.
@@ -127,17 +120,17 @@ func (t *tenure) lastLease() *coordinationv1.Lease {
 	return t.lease
 }
 
-// expired reports whether the deadline has passed, and why.
-func (t *tenure) expired(now instant) (over bool, reason Reason, err error) {
+// expired returns the loss of the tenure by its deadline: nil if that has not passed.
+func (t *tenure) expired(now instant) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case t.remainingLocked(now) > 0:
-		return false, "", nil
+		return nil
 	case now.mono.Sub(t.sent.mono) < t.cfg.RenewDeadline:
-		return true, ReasonClock, nil
+		return &LostError{Reason: ReasonClock, Lease: t.String()}
 	}
-	return true, ReasonDeadline, t.lastErr
+	return &LostError{Reason: ReasonDeadline, Lease: t.String(), Err: t.failures.renewal().err}
 }
 
 // end releases the Lease, unless some of the work goes on or the Lease is no longer the tenure's, and returns the
