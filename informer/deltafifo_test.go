@@ -46,7 +46,6 @@ func fifoScript(t *testing.T, script []byte) {
 			queued()
 			truth[key] = p
 			theListWatch(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key, p.UID, p.ResourceVersion, false,
-				0,
 				p}, epoch: epoch}, p.ResourceVersion)
 			reached = p.ResourceVersion
 		}
@@ -82,7 +81,7 @@ func fifoScript(t *testing.T, script []byte) {
 					order = append(order, k)
 				}
 				theListWatch(inf).fifo.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{k, p.UID, p.ResourceVersion,
-					false, 0,
+					false,
 					p}, epoch: epoch}, "")
 			}
 			if now%5 > 0 {
@@ -220,7 +219,7 @@ func TestDeltaFIFOKeepsTheFirstDeletion(t *testing.T) {
 
 func TestDeltaFIFOTakesNothingOnceItIsDropped(t *testing.T) {
 	f := newDeltaFIFO[int](make(chan struct{}, 1), new(atomic.Bool))
-	step := delta[int]{item: item[int]{size: 5}}
+	step := delta[int]{item: item[int]{value: 5}}
 	f.add(step, "3")
 	f.drop()
 	f.add(step, "4")

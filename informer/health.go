@@ -69,9 +69,6 @@ type Health struct {
 	// Mutated counts how often an object of the cache was found to have been changed by user code: see
 	// Options.DetectMutations.
 	Mutated int
-	// Bytes is the size of the objects that the store holds, in the form in which they came. Zero if the client is not
-	// one of [REST].
-	Bytes int64
 	// LastBadObject is the latest error about a single object: it could not be stored, or not be indexed, or was
 	// changed by user code.
 	LastBadObject error

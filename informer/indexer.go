@@ -1,8 +1,6 @@
 package informer
 
 import (
-	"sync/atomic"
-
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/internal/store"
@@ -16,8 +14,6 @@ type indexer[T any] struct {
 	// invalid holds the keys whose present state on the server could not be taken. There is a row, too, if an earlier
 	// state could.
 	invalid map[Key]rejection
-	// bytes is the sum of the rows' sizes. It may be read without the lock.
-	bytes atomic.Int64
 }
 
 // facts are what the pipeline needs to know of an object, and cannot ask its value for.
@@ -26,24 +22,9 @@ type facts struct {
 	resourceVersion string
 	// epoch is that of the list, or of the watch that followed it, which saw the object last. Lists are seconds apart,
 	// so it fits.
-	epoch  uint32
-	weight weight
+	epoch    uint32
+	deleting bool // the object has a deletionTimestamp
 }
-
-// weight is the size of an object's encoded form, zero if that was not seen, and whether the object has a
-// deletionTimestamp, in four bytes: every object has one. No object is larger than maxObject, so the size fits.
-type weight uint32
-
-func weigh(size int64, deleting bool) weight {
-	w := weight(size) << 1
-	if deleting {
-		w |= 1
-	}
-	return w
-}
-
-func (w weight) size() int64    { return int64(w >> 1) }
-func (w weight) deleting() bool { return w&1 != 0 }
 
 // rejection says why a state could not be taken, and which list, or the watch after it, saw that last.
 type rejection struct {
@@ -64,8 +45,8 @@ func (x *indexer[T]) rejected(key Key) error {
 // item returns what stands in a row. The caller is the writer, or holds the lock.
 func (x *indexer[T]) item(row store.Row) item[T] {
 	f := x.Facts(row)
-	return item[T]{key: x.Key(row), uid: f.uid, resourceVersion: f.resourceVersion, deleting: f.weight.deleting(),
-		size: f.weight.size(), value: x.Value(row)}
+	return item[T]{key: x.Key(row), uid: f.uid, resourceVersion: f.resourceVersion, deleting: f.deleting,
+		value: x.Value(row)}
 }
 
 // stored returns what the store has of a key.
@@ -82,19 +63,6 @@ func (x *indexer[T]) stored(key Key) (s stored) {
 
 // putLocked stores an item whose value was planned. Only the writer calls it.
 func (x *indexer[T]) putLocked(it item[T], epoch uint64) {
-	if it.size != 0 { // with one client all objects have a size, or none has
-		grown := it.size
-		if row, held := x.Find(it.key); held {
-			grown -= x.Facts(row).weight.size()
-		}
-		x.bytes.Add(grown)
-	}
 	x.Put(it.key, facts{uid: it.uid, resourceVersion: it.resourceVersion, epoch: uint32(epoch),
-		weight: weigh(it.size, it.deleting)}, it.value)
-}
-
-// removeLocked takes a row out of the store. Only the writer calls it.
-func (x *indexer[T]) removeLocked(row store.Row) {
-	x.bytes.Add(-x.Facts(row).weight.size())
-	x.Remove(row)
+		deleting: it.deleting}, it.value)
 }

@@ -345,6 +345,6 @@ func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
 	inf.health.count(&h)
 	inf.store.RLock()
 	defer inf.store.RUnlock()
-	h.Rejected, h.Bytes = len(inf.store.invalid), inf.store.bytes.Load()
+	h.Rejected = len(inf.store.invalid)
 	return h
 }

@@ -46,7 +46,7 @@ func (inf *SharedIndexInformer[T]) Version(key Key) (Version, bool) {
 		return Version{}, false
 	}
 	f := inf.store.Facts(row)
-	return Version{f.uid, f.resourceVersion, f.weight.deleting()}, true
+	return Version{f.uid, f.resourceVersion, f.deleting}, true
 }
 
 // LiveVersion is Live for the version alone; an object that cannot be taken into the store has one, too.

@@ -34,8 +34,7 @@ type item[T any] struct {
 	key             Key
 	uid             types.UID
 	resourceVersion string
-	deleting        bool  // it has a deletionTimestamp
-	size            int64 // of its encoded form; zero if that was not seen
+	deleting        bool // it has a deletionTimestamp
 	value           T
 }
 

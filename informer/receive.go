@@ -248,12 +248,9 @@ func (q *enqueuer[T]) itemOf(e wire.Event) (it item[T], err error) {
 		return item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}, e.Err
 	}
 	if q.exits.Seen() {
-		it, err = q.decodeApart(e.Object)
-	} else {
-		it, err = q.decode(e.Object)
+		return q.decodeApart(e.Object)
 	}
-	it.size = e.Size
-	return it, err
+	return q.decode(e.Object)
 }
 
 // decodeApart is decode for user code that may end its goroutine.
@@ -292,7 +289,6 @@ type quarantine struct {
 
 type patient struct {
 	object runtime.Object
-	size   int64
 	epoch  uint64 // of the list, or the watch that followed it, which saw the object last
 	tries  int
 	next   time.Time
@@ -313,7 +309,7 @@ func newQuarantine() quarantine {
 }
 
 func (q *quarantine) admit(key Key, e wire.Event, epoch uint64) {
-	now, p := time.Now(), &patient{object: e.Object, size: e.Size, epoch: epoch}
+	now, p := time.Now(), &patient{object: e.Object, epoch: epoch}
 	q.patients[key] = p
 	p.postpone(now)
 	q.wake(now, p.next)
@@ -356,7 +352,7 @@ func (e *enqueuer[T]) retry() {
 	now := time.Now()
 	for key, p := range q.patients {
 		if p.next.Sub(now) < firstRetry {
-			it, err := e.itemOf(wire.Event{Object: p.object, Size: p.size})
+			it, err := e.itemOf(wire.Event{Object: p.object})
 			if err == nil {
 				q.release(key)
 				e.fifo.add(delta[T]{item: it, epoch: p.epoch}, "")

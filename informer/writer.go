@@ -270,7 +270,7 @@ func (w *writer[T]) removeLocked(l *listWatch[T], row store.Row, d *delta[T]) {
 		event.ResourceVersion, event.Old, event.FinalStateUnknown = d.resourceVersion, d.value, false
 	}
 	l.touch(event.Key)
-	w.store.removeLocked(row)
+	w.store.Remove(row)
 	w.events = append(w.events, event)
 }
 
