@@ -50,10 +50,11 @@
 //     parked until the cache can take it, or the object is gone: no call could see what the last one wrote, and the
 //     next one would write it again. The log says so.
 //   - If the last leader released its Lease with a handover, see [Elector], a new leader's workers start when its
-//     caches have seen what the leaders before it wrote (Manager.awaitHandover). Without a handover all caches are
-//     listed anew first. After a crash there is none, but the Lease was waited for: that is enough if watches lag by
-//     less than LeaseDuration. Caches that do not follow the server then, or do so only for a short time, are listed
-//     anew first.
+//     caches have seen what the leaders before it wrote (Manager.awaitHandover). A cache that has not after 10 s lists
+//     anew; after another 10 s the workers start even so, and the log says so, as an error. Without a handover all
+//     caches are listed anew first. After a crash there is none, but the Lease was waited for: that is enough if
+//     watches lag by less than LeaseDuration. Caches that do not follow the server then, or do so only for a short
+//     time, are listed anew first.
 //   - No call begins while a cache is older than its informer's MaxStaleness, if that is set: the key is parked
 //     (ledger.park).
 //   - If an informer follows several namespaces one by one, see [informer.NewNamespaced], all this holds for the
