@@ -1,13 +1,17 @@
-# "make" alone lists the targets. Nothing but Go, git and make is needed; the first build of the control plane takes some minutes.
+# "make" alone lists the targets. Nothing but Go, git and make is needed; the first build of the control plane takes
+# some minutes.
 
 # What users import. The race detector and the linters for other systems look at these.
 LIBRARY = ./informer/... ./workqueue/... ./reconcile/... ./leaderelection/...
 REST    = ./internal/... ./examples/...
 
-# The race detector needs cgo, which go switches off where there is no C compiler. The tests run without it there, and say so.
-RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race,$(warning there is no C compiler: the tests run without the race detector))
+# The race detector needs cgo, which go switches off where there is no C compiler. The tests run without it there, and
+# say so.
+NORACE = $(warning there is no C compiler: the tests run without the race detector)
+RACE   = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race,$(NORACE))
 
-# At most two packages at once: the tests of each may run a control plane of their own, half a gigabyte with all its parts.
+# At most two packages at once: the tests of each may run a control plane of their own, half a gigabyte with all its
+# parts.
 TEST = go test -p 2
 
 FUZZTIME ?= 20s
@@ -21,19 +25,22 @@ demo: ## watch the ReplicaSet controller work on a real control plane; KEEP=1 st
 	go run ./internal/demo $(if $(KEEP),-keep)
 
 KIND    = go tool -modfile=internal/tools/go.mod kind
-KUBECTL = kubectl --kubeconfig .build/kind.kubeconfig
+CONFIG  = .build/kind.kubeconfig
+KUBECTL = kubectl --kubeconfig $(CONFIG)
+DELETE  = $(KIND) delete cluster --name thermostat
 
+# The controller runs in a Deployment. The cluster is deleted also if a step fails, unless KEEP=1.
 .PHONY: kind-demo
-kind-demo: ## the same on a kind cluster, with the controller in a Deployment; needs docker and kubectl; the cluster goes in every case, unless KEEP=1
+kind-demo: ## the same on a kind cluster; needs docker and kubectl; KEEP=1 keeps the cluster
 	docker build -f examples/replicaset/deploy/Dockerfile -t thermostat-replicaset:dev .
 	mkdir -p .build
-	@set -e; $(if $(KEEP),,trap '$(KIND) delete cluster --name thermostat --kubeconfig .build/kind.kubeconfig' EXIT; trap 'exit 1' INT TERM;) set -x; \
-		$(KIND) create cluster --config examples/replicaset/deploy/kind.yaml --kubeconfig .build/kind.kubeconfig --wait 2m; \
+	@set -e; $(if $(KEEP),,trap '$(DELETE) --kubeconfig $(CONFIG)' EXIT; trap 'exit 1' INT TERM;) set -x; \
+		$(KIND) create cluster --config examples/replicaset/deploy/kind.yaml --kubeconfig $(CONFIG) --wait 2m; \
 		$(KIND) load docker-image thermostat-replicaset:dev --name thermostat; \
 		$(KUBECTL) apply -k examples/replicaset/deploy; \
 		$(KUBECTL) apply -f examples/replicaset/deploy/bootstrap.yaml; \
-		go run ./internal/demo -kubeconfig .build/kind.kubeconfig
-	$(if $(KEEP),@echo 'The cluster stays: kubectl --kubeconfig .build/kind.kubeconfig. To remove it: $(KIND) delete cluster --name thermostat')
+		go run ./internal/demo -kubeconfig $(CONFIG)
+	$(if $(KEEP),@echo 'The cluster stays: $(KUBECTL). To remove it: $(DELETE)')
 
 .PHONY: test test-library test-rest test-controlplane
 test: test-library test-rest test-controlplane ## all tests, those against a real control plane included
@@ -57,6 +64,9 @@ build:
 .PHONY: race
 race: build ## all tests with the race detector
 	$(TEST) -race -timeout 30m $(LIBRARY) $(REST)
+	cd internal/tools && $(TEST) -race ./...
+	cd reconcile/reconciletest/cel && $(TEST) -race ./...
+	cd internal/controllerruntime && $(TEST) -race ./...
 	cd internal/controlplane && $(TEST) -race -timeout 5m ./plane ./supervisor ./node
 
 .PHONY: fuzz
@@ -74,15 +84,17 @@ SEED     ?= 1
 PACKAGES ?= workqueue reconcile reconcile/objects leaderelection informer
 
 .PHONY: mutate
-mutate: ## would the tests notice a bug? an hour; the report goes to .build/mutants; PACKAGES=workqueue MUTANTS=300 SEED=1
+mutate: ## would the tests notice a bug? an hour; report in .build/mutants; PACKAGES=workqueue MUTANTS=300 SEED=1
 	cd internal/tools && go run ./mutate -dir ../.. -n $(MUTANTS) -seed $(SEED) $(ARGS) $(PACKAGES)
 
 .PHONY: soak
 soak: build ## the long runs: chaos for as long as it takes, every test 20 times; hours
 	THERMOSTAT_SOAK=1 $(TEST) -race -count=20 -timeout 12h $(LIBRARY) $(REST)
 
+# The part replicaset runs only with BENCH=replicaset: it needs a real control plane, and ten minutes.
 .PHONY: bench
-bench: $(if $(filter replicaset,$(BENCH)),build) ## ours against client-go and controller-runtime, a quarter of an hour; BENCH="queue store" is a part; BENCH=replicaset only when asked for
+bench: $(if $(filter replicaset,$(BENCH)),build)
+bench: ## compare with client-go and controller-runtime; 15 minutes; BENCH="queue store" runs these parts
 	cd internal/bench && go run . -plot growth.svg $(BENCH)
 
 .PHONY: lint
@@ -100,8 +112,9 @@ lint: ## gofmt, 120 columns, go vet (also as on macOS and Windows), staticcheck
 	cd reconcile/reconciletest/cel && go vet ./... && go tool -modfile=../../../internal/tools/go.mod staticcheck ./...
 
 .PHONY: controlplane
-controlplane: ## a control plane with a node stand-in and no ReplicaSet controller, for kubectl; Ctrl-C ends it; ARGS="--kubeconfig PATH"
-	@programs=$$(go run ./reconcile/reconciletest/cluster/assets) && exec $$programs/controlplane up --controllers='*,-replicaset-controller' $(ARGS)
+controlplane: ## a control plane for kubectl, without a ReplicaSet controller; Ctrl-C ends it; ARGS="--kubeconfig PATH"
+	@programs=$$(go run ./reconcile/reconciletest/cluster/assets) && \
+		exec $$programs/controlplane up --controllers='*,-replicaset-controller' $(ARGS)
 
 .PHONY: clean
 clean: ## remove what was built
