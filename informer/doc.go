@@ -28,11 +28,12 @@
 // # The life of one object
 //
 // A user creates the pod "web". The server gives it version 41 and sends ADDED down every watch (stream.go). The
-// reflector decodes the event, lets Options.Transform trim the pod (reflector.receive), and puts a delta into the FIFO
-// (deltaFIFO.add). It never waits for the store, because the server closes a watch that is not read. The goroutine of
-// the store takes all deltas at once (feeder.run, deltaFIFO.pop). It computes the pod's index values (writer.apply),
-// takes the store's lock, and changes the pod and the indexes together (writer.commit). Then each handler gets an Added
-// event into its own buffer (writer.tell, listener.push), and its own goroutine calls it (listener.deliver).
+// reflector checks the event's version (watching.receive), decodes the pod, lets Options.Transform trim it
+// (enqueuer.itemOf), and puts a delta into the FIFO (deltaFIFO.add). It never waits for the store, because the server
+// closes a watch that is not read. The goroutine of the store takes all deltas at once (feeder.run, deltaFIFO.pop). It
+// computes the pod's index values (writer.apply), takes the store's lock, and changes the pod and the indexes together
+// (writer.commit). Then each handler gets an Added event into its own buffer (writer.tell, listener.push), and its own
+// goroutine calls it (listener.deliver).
 //
 // The pod changes twice, versions 44 and 47, while the store is busy. In the FIFO 47 replaces 44. Handlers are told
 // Updated, with the state that they saw last as Old and 47 as New.

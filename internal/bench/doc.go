@@ -38,8 +38,10 @@
 //
 // # Reading order
 //
-//	rows.go     what is measured, and what is wanted
-//	main.go     how: build, run, compare
+//	rows.go     what is measured, and the targets
+//	main.go     the flags, and which rows they choose
+//	run.go      how: build, run, read the figures
+//	table.go    the line of each measure
 //	growth.go   the table and the plot of how costs grow
 //	*_test.go   the workloads, a file for each other part; pods_test.go and server_test.go are their input
 package main

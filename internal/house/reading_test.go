@@ -1,6 +1,9 @@
 package house
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,9 +21,11 @@ var rooms = map[string][]string{
 	"informer":               {"informer"},
 	"informer/internal/wire": {"informer/internal/wire", "informer/internal/wire/intern"},
 	"internal/store":         {"internal/store"},
+	"internal/lifecycle":     {"internal/lifecycle"},
 	"workqueue":              {"workqueue"},
 	"reconcile":              {"reconcile"},
 	"reconcile/objects":      {"reconcile/objects"},
+	"reconcile/metrics":      {"reconcile/metrics"},
 	"leaderelection":         {"leaderelection"},
 	"examples/replicaset":    {"examples/replicaset"},
 }
@@ -48,18 +53,89 @@ func TestTheReadmeKnowsHowLongReadingTakes(t *testing.T) {
 	}
 }
 
-// TestDocsNameEveryFile says that no file is missing from the reading order of its package.
-func TestDocsNameEveryFile(t *testing.T) {
-	for _, folder := range []string{"informer", "informer/internal/wire", "informer/clientgo", "workqueue", "reconcile",
-		"reconcile/objects", "reconcile/reconciletest", "reconcile/reconciletest/cluster", "leaderelection"} {
-		text, err := os.ReadFile(filepath.Join(root, folder, "doc.go"))
-		require.NoError(t, err)
+// guided are the folders whose package doc ends with a reading order.
+var guided = []string{"informer", "informer/internal/wire", "informer/internal/wire/intern", "informer/clientgo",
+	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/objects", "reconcile/metrics",
+	"reconcile/reconciletest", "reconcile/reconciletest/cluster", "leaderelection", "internal/bench"}
+
+// TestReadingOrdersNameEveryFile says that no file is missing from the reading order of its package, which is the last
+// section of the package doc, and that no package doc names a file that is gone.
+func TestReadingOrdersNameEveryFile(t *testing.T) {
+	named := regexp.MustCompile(`\b[a-z][\w/]*\.go\b`)
+	for _, folder := range guided {
+		doc := packageDoc(t, folder)
+		for _, name := range named.FindAllString(doc, -1) {
+			_, here := os.Stat(filepath.Join(root, folder, name))
+			_, fromRoot := os.Stat(filepath.Join(root, name))
+			require.True(t, here == nil || fromRoot == nil, "the package doc of %s names %s", folder, name)
+		}
+		order := named.FindAllString(doc[max(0, strings.LastIndex(doc, "\n# ")):], -1)
 		for _, file := range sources(t, folder) {
 			if name := filepath.Base(file); name != "doc.go" {
-				require.Regexp(t, `\b`+regexp.QuoteMeta(name), string(text), "%s/doc.go", folder)
+				require.Contains(t, order, name, "the reading order of %s", folder)
 			}
 		}
 	}
+}
+
+// TestDocsNameFunctionsThatExist is about names such as writer.commit, which stand beside a promise.
+func TestDocsNameFunctionsThatExist(t *testing.T) {
+	dotted := regexp.MustCompile(`(^|[^\w./])(\w+)\.([a-z]\w*)($|[^\w./]|\.\s)`)
+	others := []string{"metadata", "go"} // metadata.finalizers, go.mod
+	found := 0
+	for _, folder := range guided {
+		declared := members(t, folder)
+		for _, name := range dotted.FindAllStringSubmatch(packageDoc(t, folder), -1) {
+			if name[3] == "go" || slices.Contains(others, name[2]) {
+				continue
+			}
+			found++
+			member := name[2] + "." + name[3]
+			require.True(t, declared[member], "the package doc of %s names %s", folder, member)
+		}
+	}
+	require.NotZero(t, found)
+}
+
+// packageDoc is the text above the package clause, of the one file of a folder that has it.
+func packageDoc(t *testing.T, folder string) (doc string) {
+	for _, file := range sources(t, folder) {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.PackageClauseOnly|parser.ParseComments)
+		require.NoError(t, err)
+		if parsed.Doc != nil {
+			require.Empty(t, doc, "a second package doc in %s", file)
+			doc = parsed.Doc.Text()
+		}
+	}
+	require.NotEmpty(t, doc, folder)
+	return doc
+}
+
+// members are the methods and fields of the types of a folder, as type.member.
+func members(t *testing.T, folder string) map[string]bool {
+	found := map[string]bool{}
+	for _, file := range sources(t, folder) {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv != nil {
+					found[receiver(n.Recv.List[0].Type)+"."+n.Name.Name] = true
+				}
+			case *ast.TypeSpec:
+				if s, ok := n.Type.(*ast.StructType); ok {
+					for _, field := range s.Fields.List {
+						for _, name := range field.Names {
+							found[n.Name.Name+"."+name.Name] = true
+						}
+					}
+				}
+			}
+			return true
+		})
+	}
+	return found
 }
 
 // sources are the Go files of a folder that are no tests.

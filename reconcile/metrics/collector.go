@@ -16,6 +16,10 @@
 // of objects.
 //
 // It is the only package of the library that imports the Prometheus client.
+//
+// # Reading order
+//
+// collector.go, then rest.go: the requests of all clients of the process.
 package metrics
 
 import (
