@@ -14,16 +14,18 @@ import (
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
-// A campaign is what a candidate does to become the leader. Only the goroutine that has called Run uses its fields.
+// A campaign is what a candidate does to become the leader. Only the goroutine that has called Run uses received.
 type campaign struct {
 	*candidate
-	notBefore  time.Time // when the next write may be tried
-	checkAgain time.Time // when the next dry run may be tried
+	// received is what the tenure of the last attempt to acquire the Lease begins with; zero once a lead function was
+	// called, since the handover does not know what that has done.
+	received handover
 }
 
 // run waits until the Lease is free, or has stood unchanged for long enough, and acquires it.
 func (c *campaign) run(ctx context.Context) (*tenure, error) {
 	klog.FromContext(ctx).Info("Campaigning", "lease", c.String(), "identity", c.identity)
+	var notBefore, checkAgain time.Time // of the next write, and of the next dry run
 	for ctx.Err() == nil {
 		o, now, pause := c.view.get(), time.Now(), c.cfg.RetryPeriod
 		if refusal := c.failures.denied(); c.cfg.DeniedTimeout > 0 && refusal.err != nil &&
@@ -31,11 +33,11 @@ func (c *campaign) run(ctx context.Context) (*tenure, error) {
 			return nil, refusal.err
 		}
 		if o.known {
-			pause = max(o.acquireIn(c.cfg, now), c.notBefore.Sub(now))
+			pause = max(o.acquireIn(c.cfg, now), notBefore.Sub(now))
 		}
 		if pause > 0 {
-			if o.lease != nil && o.wait(c.cfg) > 0 && !c.mayWrite.Load() && !now.Before(c.checkAgain) {
-				c.checkAgain = now.Add(c.pace())
+			if o.lease != nil && o.wait(c.cfg) > 0 && !c.mayWrite.Load() && !now.Before(checkAgain) {
+				checkAgain = now.Add(c.pace())
 				c.checkPermission(ctx, o.lease)
 			}
 			idle, cancel := context.WithTimeout(ctx, min(pause, c.cfg.RetryPeriod))
@@ -51,7 +53,7 @@ func (c *campaign) run(ctx context.Context) (*tenure, error) {
 		} else if t := c.acquire(ctx, o); t != nil && t.valid() && ctx.Err() == nil {
 			return t, nil // a tenure that is over already is of a process that was paused
 		}
-		c.notBefore = time.Now().Add(c.pace())
+		notBefore = time.Now().Add(c.pace())
 	}
 	return nil, c.neverLed(ctx)
 }
@@ -88,7 +90,14 @@ func (c *campaign) acquire(ctx context.Context, o observation) *tenure {
 	defer cancel()
 	sent := c.now()
 	attempt := acquired(o.lease, c.meta(), c.identity, c.cfg.LeaseDuration, sent.wall)
-	received := c.view.attempting(attempt, o, c.cfg)
+	c.view.attempting(attempt)
+	switch {
+	case o.mine: // an earlier attempt, under which nothing was done: what it has received still holds
+	case o.lease != nil && isReleased(o.lease):
+		c.received = handover{word: handoverOf(o.lease)}
+	default:
+		c.received = handover{waited: !o.trusted(c.cfg)}
+	}
 
 	write := c.client.update
 	if o.lease == nil {
@@ -103,7 +112,7 @@ func (c *campaign) acquire(ctx context.Context, o observation) *tenure {
 	switch {
 	case err == nil:
 		c.see(ctx, lease, "")
-		return c.newTenure(ctx, sent, lease, received)
+		return c.newTenure(ctx, sent, lease, c.received)
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || o.lease != nil && apierrors.IsNotFound(err):
 		// Another candidate was faster. That is no failure; the wait begins again with what is there now.
 		c.stats.count(func(s *Stats) { s.LostRaces++ })
@@ -144,7 +153,7 @@ func (c *campaign) neverLed(ctx context.Context) error {
 		cancel()
 	}
 	if o := c.view.get(); o.mine {
-		c.release(ctx, o.lease, tokenOf(o.lease), c.view.received().word)
+		c.release(ctx, o.lease, tokenOf(o.lease), c.received.word)
 	}
 	f := c.failures.denied()
 	if f.err == nil && !c.view.get().known {

@@ -14,8 +14,9 @@ import (
 // and leads, once per call and in one call at a time; every other method may be called at any time, from any goroutine.
 type Elector struct {
 	*candidate
-	running atomic.Bool // a call of Run has not returned
-	work    work
+	running  atomic.Bool // a call of Run has not returned
+	campaign campaign    // of that call; what it has received is for a later call, too
+	work     work
 }
 
 // New checks the configuration and makes a candidate. It sends no request.
@@ -41,7 +42,7 @@ func New(cfg Config) (*Elector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Elector{candidate: c}, nil
+	return &Elector{candidate: c, campaign: campaign{candidate: c}}, nil
 }
 
 // Run campaigns for the Lease until it is acquired, calls lead, and renews the Lease while lead runs. It returns when
@@ -87,7 +88,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 		e.client.transport.close()
 	}()
 
-	t, err := (&campaign{candidate: e.candidate}).run(ctx)
+	t, err := e.campaign.run(ctx)
 	if t == nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 // hold leads: it runs lead and the renewals until the work has ended or has had its time, and ends the tenure.
 func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context) error) error {
 	e.tenure.Store(t)
-	e.view.forgetHandover()
+	e.campaign.received = handover{}
 	var renewing sync.WaitGroup
 	renewing.Go(func() { // a slow EventRecorder makes the first renewal late, but not the deadline
 		t.announceStart(ctx)

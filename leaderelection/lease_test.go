@@ -69,7 +69,7 @@ func FuzzRecord(f *testing.F) {
 		require.NotEqual(t, value(lease.Spec.LeaseTransitions), value(claim.Spec.LeaseTransitions))
 		require.GreaterOrEqual(t, value(claim.Spec.LeaseTransitions), int32(0))
 		require.Positive(t, value(claim.Spec.LeaseDurationSeconds))
-		v.attempting(claim, v.get(), cfg)
+		v.attempting(claim)
 		back := claim.DeepCopy()
 		back.ResourceVersion = "2"
 		require.True(t, v.see(back, "", 0))

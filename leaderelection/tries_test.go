@@ -78,7 +78,7 @@ func TestAClaimIsKnownByAllThatItSays(t *testing.T) {
 	fresh := func() *view {
 		v := newView()
 		v.see(base, "", 0)
-		v.attempting(claim, v.get(), Config{}.withDefaults())
+		v.attempting(claim)
 		return v
 	}
 	same := func(*coordinationv1.Lease) {}

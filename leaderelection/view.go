@@ -70,9 +70,8 @@ type view struct {
 	now   observation
 	stale chan struct{}
 	// attempt is the last record with which this process has tried to acquire the Lease; nil once the Lease was seen to
-	// have gone beyond it. handover is what its tenure begins with; zero once its lead function was called.
-	attempt  *coordinationv1.Lease
-	handover handover
+	// have gone beyond it.
+	attempt *coordinationv1.Lease
 }
 
 func newView() *view {
@@ -87,34 +86,11 @@ func (v *view) get() observation {
 	return v.now
 }
 
-// attempting notes that this process is about to write lease, whose answer may be lost. It returns the handover that
-// comes with what was observed. If that is an earlier attempt under which nothing was done, its handover still holds.
-func (v *view) attempting(lease *coordinationv1.Lease, o observation, cfg Config) handover {
+// attempting notes that this process is about to write lease, whose answer may be lost.
+func (v *view) attempting(lease *coordinationv1.Lease) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch {
-	case o.mine:
-	case o.lease != nil && isReleased(o.lease):
-		v.handover = handover{word: handoverOf(o.lease)}
-	default:
-		v.handover = handover{waited: !o.trusted(cfg)}
-	}
 	v.attempt = lease
-	return v.handover
-}
-
-// forgetHandover notes that the lead function is about to be called: the handover does not know what it will do.
-func (v *view) forgetHandover() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.handover = handover{}
-}
-
-// received returns the handover of the last attempt.
-func (v *view) received() handover {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.handover
 }
 
 // uncertain reports that the outcome of an attempt is unknown.
