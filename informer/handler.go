@@ -127,7 +127,7 @@ func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions)
 	remove := func(ctx context.Context) error {
 		l.remove()
 		if l.inline { // once the writer is to be had, the handler has returned; the next tell forgets it
-			if !inf.writeUnless(ctx.Done(), func(*writer[T]) {}) {
+			if !inf.writeUnless(ctx, nil, func(*writer[T]) {}) {
 				return ctx.Err()
 			}
 			return nil

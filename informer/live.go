@@ -138,7 +138,7 @@ func (v *verifier[T]) run(ctx context.Context) {
 // says.
 func (v *verifier[T]) differences(ctx context.Context) (found int, example Key, err error) {
 	var due uint64
-	begun := v.inf.writeUnless(ctx.Done(), func(*writer[T]) { v.l.touched, due = make(map[Key]struct{}), v.l.due })
+	begun := v.inf.writeUnless(ctx, nil, func(*writer[T]) { v.l.touched, due = make(map[Key]struct{}), v.l.due })
 	if !begun {
 		return 0, example, ctx.Err()
 	}
@@ -147,7 +147,7 @@ func (v *verifier[T]) differences(ctx context.Context) (found int, example Key, 
 	if panicked := lifecycle.Apart(func() { listed, err = v.list(ctx) }); panicked != nil {
 		err = fmt.Errorf("a method of an object: %w", panicked)
 	}
-	v.inf.writeUnless(ctx.Done(), func(w *writer[T]) {
+	v.inf.writeUnless(ctx, nil, func(w *writer[T]) {
 		// A list that was under way, or is due since, lets the store leap over what has happened; and it is a
 		// comparison by itself.
 		if h := v.l.health.get(); err == nil && h.Lists == before.Lists && before.Listed == before.Lists &&

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -285,4 +286,19 @@ func TestTheRecoveryOfAnObjectIsLogged(t *testing.T) {
 			}
 			require.Equal(t, 1, recovered)
 		})
+}
+
+func TestNothingIsInQuarantineOnceRunHasReturned(t *testing.T) {
+	bad := func(*corev1.Pod) (*corev1.Pod, error) { return nil, errors.New("not to my taste") }
+	bubble(t, Options[*corev1.Pod]{Transform: bad}, func(t *testing.T, _ *proxy, inf *informerOfPods, _ *history) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- inf.Run(ctx) }()
+		synced(t, inf)
+		synctest.Wait()
+		require.Equal(t, 2, inf.Health().Rejected)
+		cancel()
+		require.NoError(t, <-ended)
+		require.Empty(t, theListWatch(inf).reflector.quarantine.patients, "nothing keeps the objects alive")
+	})
 }

@@ -112,7 +112,10 @@ func (r *reflector[T]) run(ctx context.Context) {
 	defer r.pulse.does(resting)
 	ctx = context.WithValue(ctx, pulseKey{}, &r.pulse)
 	r.quarantine = newQuarantine()
-	defer r.quarantine.due.Stop()
+	defer func() {
+		r.quarantine.due.Stop()
+		r.quarantine = quarantine{} // or it would keep the objects alive
+	}()
 	for ctx.Err() == nil {
 		r.pulse.does(asking)
 		var err error

@@ -679,6 +679,7 @@ func TestANamespaceThatIsStuckMayLeave(t *testing.T) {
 		run(t, inf)
 		synced(t, inf)
 		synctest.Wait()
+		leaves := inf.followed.Load().listWatch("one")
 		busy := make(chan struct{})
 		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) {
 			if e.Key.Name == "busy" && e.Type == Added {
@@ -697,11 +698,14 @@ func TestANamespaceThatIsStuckMayLeave(t *testing.T) {
 			w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"two"} })
 		}()
 		synctest.Wait()
+		require.NotEmpty(t, leaves.fifo.steps)
 		close(busy)
 		<-rescoped
 		synctest.Wait()
+		require.Empty(t, leaves.fifo.steps, "nothing keeps the objects alive")
 		close(release)
 		synctest.Wait()
+		require.Empty(t, leaves.fifo.steps, "nor does what comes too late")
 		w.agrees(inf, told)
 	}, "one", "two")
 }

@@ -101,16 +101,27 @@ func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, n
 func (inf *SharedIndexInformer[T]) WaitUntil(ctx context.Context, shows func() bool) error {
 	fail := func(err error) error { return fmt.Errorf("informer %s: waiting for the cache: %w", inf.name, err) }
 	changed := make(chan struct{}, 1)
-	waiting, err := inf.AddHandler(func(Event[T]) {
+	l := newListener(func(Event[T]) {
 		select {
 		case changed <- struct{}{}:
 		default: // shows is going to be called anyway
 		}
 	}, HandlerOptions{Name: "WaitUntil", Inline: true})
+	defer l.remove()
+	// Another inline handler may keep the writer for ever: neither the join waits for it here, nor the removal.
+	var err error
+	switch {
+	case inf.writeUnless(ctx, inf.stopped, func(w *writer[T]) { err = w.join(l) }):
+	case closed(inf.stopped):
+		err = ErrStopped
+	case !shows():
+		err = context.Cause(ctx)
+	default:
+		return nil
+	}
 	if err != nil {
 		return fail(err)
 	}
-	defer waiting.Remove(ctx)
 	for !shows() {
 		select {
 		case <-changed:

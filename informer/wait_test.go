@@ -66,6 +66,41 @@ func TestWaitUntilEndsWithTheInformer(t *testing.T) {
 	})
 }
 
+// An inline handler that does not return keeps the writer, but no caller of WaitUntil.
+func TestWaitUntilDoesNotWaitForAStuckHandler(t *testing.T) {
+	options := Options[*corev1.Pod]{StopGrace: time.Second}
+	bubble(t, options, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		release := make(chan struct{})
+		_, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
+			if e.Key.Name == "c" {
+				<-release
+			}
+		}, HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- inf.Run(ctx) }()
+		synced(t, inf)
+		waiting := make(chan error, 1)
+		go func() { waiting <- inf.WaitUntil(t.Context(), func() bool { return false }) }()
+		synctest.Wait()
+		p.Create(pod("c"))
+		synctest.Wait()
+
+		began := time.Now()
+		short, cancelShort := context.WithTimeout(t.Context(), time.Minute)
+		defer cancelShort()
+		require.ErrorIs(t, inf.WaitUntil(short, func() bool { return false }), context.DeadlineExceeded)
+		require.Equal(t, time.Minute, time.Since(began))
+		require.NoError(t, inf.WaitUntil(short, func() bool { return inf.Len() == 3 }), "it is there all the same")
+
+		cancel()
+		require.ErrorIs(t, <-ended, ErrStuck)
+		require.ErrorIs(t, <-waiting, ErrStopped)
+		close(release)
+	})
+}
+
 // Nothing tells the cache of them that the fakes of client-go cannot stream a list: they say so themselves, or are
 // known by their package. What they write has no version, and is waited for all the same.
 func TestTheFakesOfClientGoAreKnown(t *testing.T) {

@@ -53,20 +53,22 @@ type writer[T any] struct {
 // write calls fn with the writer. The error is [ErrStopped], and fn is not called, if Run returned while another
 // goroutine had the writer: user code may keep it for ever.
 func (inf *SharedIndexInformer[T]) write(fn func(*writer[T])) error {
-	if !inf.writeUnless(inf.stopped, fn) {
+	if !inf.writeUnless(context.Background(), inf.stopped, fn) {
 		return ErrStopped
 	}
 	return nil
 }
 
 // writeUnless calls fn with the writer and returns true, or returns false if another goroutine has the writer until
-// ended is closed.
-func (inf *SharedIndexInformer[T]) writeUnless(ended <-chan struct{}, fn func(*writer[T])) bool {
+// ctx ends, or until ended is closed. A nil ended never is.
+func (inf *SharedIndexInformer[T]) writeUnless(ctx context.Context, ended <-chan struct{}, fn func(*writer[T])) bool {
 	select {
 	case inf.token <- struct{}{}:
 	default:
 		select {
 		case inf.token <- struct{}{}:
+		case <-ctx.Done():
+			return false
 		case <-ended:
 			return false
 		}
