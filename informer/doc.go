@@ -117,7 +117,7 @@
 //	request    lister, verifier,    the answer to a list begins    the same
 //	           Live
 //	splitter   the same             the answer to its request ends the same; only with REST
-//	decoder    splitter             its few objects are decoded    the same
+//	decoder    splitter             the same                       the same; only with REST, for a large answer
 //
 // There is no other. Run returns once they have ended, or after Options.StopGrace with [ErrStuck], which names those
 // that are still in user code.
