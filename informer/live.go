@@ -21,7 +21,7 @@ import (
 // Live asks the server for the object of that key, past the cache, and within the informer's [Scope]: an object outside
 // of it is not found. It is a LIST by name, so it needs no permission that the informer does not have, and it sees the
 // most recent state. It changes nothing in the store, and what it returns is the caller's own, to be changed and
-// written. A request's error is returned as it came, with what was asked for.
+// written. If the request fails, the error wraps the client's and names the key.
 func (inf *SharedIndexInformer[T]) Live(ctx context.Context, key Key) (value T, exists bool, err error) {
 	it, exists, invalid, err := inf.followed.Load().live(ctx, key)
 	if err = cmp.Or(err, invalid); err != nil {

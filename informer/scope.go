@@ -38,10 +38,10 @@ type Scope struct {
 //		return informer.REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", namespace)
 //	}
 //
-// The namespaces have nothing to do with each other: where one is refused, unreachable or restored, the others are
-// followed as ever. The informer is synced when it holds a complete list of each. [SharedIndexInformer.Rescope] changes
-// the set while it runs. A namespace need not exist. Options hold for each namespace;
-// Options.Transform is called for several of them at once.
+// The namespaces are independent: if one is refused, unreachable or restored from a backup, the informer follows the
+// others as before. The informer is synced when it holds a complete list of each. [SharedIndexInformer.Rescope]
+// changes the set while it runs. A namespace need not exist. Options hold for each namespace; Options.Transform is
+// called for several of them at once.
 //
 // It returns the errors of [New], and one that wraps [ErrScope] if there is no namespace, or one that is given twice or
 // cannot be a namespace's name.
@@ -81,12 +81,12 @@ func (inf *SharedIndexInformer[T]) Scope() Scope {
 //	scope.Namespaces = append(scope.Namespaces, "team-c")
 //	err := pods.Rescope(scope)
 //
-// A namespace that is new is listed and watched from now on; handlers are told Added of what there is, with Initial
-// set. One that is no longer wanted has gone from the store when Rescope returns; handlers are told Deleted of each of
-// its objects, with FinalStateUnknown set, those that are inline by this goroutine. With other selectors every
-// namespace is listed anew. When that is complete handlers have been told Deleted of what is no longer selected and
-// Added of what was not; of what is selected as before they are told only what is new. What has not changed goes on
-// undisturbed.
+// The informer lists and watches a new namespace from now on, and tells handlers Added, with Initial set, of its
+// objects. When Rescope returns, the objects of a removed namespace have left the store. Handlers are told Deleted of
+// each of them, with FinalStateUnknown set; inline handlers are called on the goroutine that called Rescope. If a
+// selector changes, the informer lists every namespace anew. Once such a list is complete, handlers have been told
+// Deleted of the objects that are no longer selected and Added of those that are selected now; of the others they are
+// told only what has changed. A namespace that stays, with the same selectors, is not listed anew.
 //
 // Rescope does not wait for lists: [SharedIndexInformer.WaitForSync] does. It must not be called by an inline handler
 // or an index function.

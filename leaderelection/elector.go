@@ -49,8 +49,8 @@ func New(cfg Config) (*Elector, error) {
 // lead has returned and everything that Run started has ended. The context that lead gets ends
 //
 //   - when ctx ends. Renewals go on until lead has returned, or for DrainTimeout.
-//   - when the tenure is lost: its deadline passed, or the Lease names another holder. The cause is a *[LostError]
-//     then, and lead has StopGrace to return.
+//   - when the tenure is lost: its deadline passed, or the Lease names another holder (see [Reason] for all cases).
+//     The cause is a *[LostError] then, and lead has StopGrace to return.
 //
 // When lead has returned, Run releases the Lease if it is still this tenure's. It does not release it if lead returned
 // an error that wraps [ErrStuck]: then some of the work goes on. Run returns

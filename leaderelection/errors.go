@@ -43,7 +43,7 @@ const (
 type LostError struct {
 	Reason Reason
 	Lease  string // namespace/name
-	Holder string // whom the Lease names, for ReasonHolder
+	Holder string // the holder that the Lease names, for ReasonHolder
 	Err    error  // why the last renewal failed, for ReasonDeadline
 }
 

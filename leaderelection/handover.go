@@ -79,8 +79,8 @@ func (e *Elector) SetHandover(word string) {
 
 // Handover returns the word that the leader before this tenure has left. It is "" if that leader left none, if another
 // one has led since, or if this candidate does not lead. Without a word, waited tells how the Lease was acquired: true
-// after it had stood unchanged for its whole duration, false at once, as when its holder released it. Anybody who may
-// write the Lease may have written the word, too.
+// after it had stood unchanged for its whole duration, false at once, as when its holder released it. A client that
+// may update the Lease can change the word.
 func (e *Elector) Handover() (word string, waited bool) {
 	t := e.tenure.Load()
 	if t == nil {

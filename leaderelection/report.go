@@ -15,8 +15,8 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// Stats is what an elector does at present, and how often it has done what since it was made. Package reconcile/metrics
-// shows it to Prometheus.
+// Stats is the present state of an elector, and its counters since it was made. Package reconcile/metrics shows it to
+// Prometheus.
 type Stats struct {
 	Leading         bool
 	Remaining       time.Duration // until the current tenure ends, if no further renewal is acknowledged
@@ -68,10 +68,11 @@ func (e *Elector) Check(*http.Request) error {
 	return nil
 }
 
-// Ready returns nil if this candidate leads, or could if the Lease were free: it has read the Lease, and the API server
-// lets it write the Lease, as far as the server has said. The error says what is missing, and wraps a *[DeniedError]
-// while access is refused. A refused request is tried again within two RetryPeriods. Use it as a readiness check: then
-// a rollout does not replace a process that leads by one that never can.
+// Ready returns nil if this candidate leads, or could if the Lease were free: it has read the Lease, and the API
+// server's last answer to a write of the Lease, or to a dry run of one, was not Forbidden. The error says what is
+// missing, and wraps a *[DeniedError] while access is refused. A refused request is tried again within two
+// RetryPeriods. Use it as a readiness check: then a rollout does not replace a process that leads by one that never
+// can.
 func (e *Elector) Ready() error {
 	if refusal := e.failures.refused(); refusal.err != nil {
 		return refusal.err

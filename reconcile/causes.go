@@ -39,8 +39,8 @@ const maxCauses = 4
 
 // Causes reports why the current call was triggered: what has named the key since the call before it. ctx must be the
 // one that Reconcile was given. It returns the first four causes that differ in source or object, and how many changes
-// there were besides. Several changes of one object are one Cause. There are no causes if no source has named the key,
-// and the last run asked for this one; and after the call has returned.
+// there were besides. Several changes of one object are one Cause. It returns none if only the last run asked for this
+// one, and none after the call has returned.
 //
 // Causes is for logs, to find out why a key is reconciled so often. The loop itself logs causes at verbosity 4, and
 // with errors. Do not branch on them: changes are merged and may be missing, and after a restart all causes are new. A

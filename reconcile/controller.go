@@ -102,8 +102,9 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 // Name returns the controller's name.
 func (c *Controller) Name() string { return c.name }
 
-// Enqueue adds a key from outside: for triggers that are neither objects of an informer nor values of a channel. The
-// controller needs a source even so: what its Reconcile looks at, by [DependsOn] if by nothing else.
+// Enqueue adds a key from outside: for triggers that are neither objects of an informer nor values of a channel. A
+// controller that has no other trigger still needs a source: name the informers that its Reconcile reads by
+// [DependsOn].
 func (c *Controller) Enqueue(key Key) { c.enqueueFor(key, "Enqueue") }
 
 // enqueueFor adds a key that a source without objects has named.

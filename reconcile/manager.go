@@ -71,7 +71,8 @@ type managedInformer struct {
 	learner *learner
 }
 
-// NewManager makes a Manager. Its error joins every mistake in opts, and every one that [For] and its like have kept.
+// NewManager makes a Manager. Its error joins every mistake in opts, and in the calls of [For], [Owns], [Watches],
+// [WatchesChan] and [DependsOn] for its controllers.
 func NewManager(opts ManagerOptions) (*Manager, error) {
 	if err := errors.Join(append(opts.mistakes(), opts.sourceMistakes()...)...); err != nil {
 		return nil, fmt.Errorf("NewManager: %w", err)

@@ -34,9 +34,9 @@ type Key = informer.Key
 //	_, RetryAfter(d, err)         failed; the error carries its delay   after d, if d is positive
 //	_, Terminal(err)              failed; a retry cannot help           when something changes
 //
-// An error may be made of several, by errors.Join or fmt.Errorf. The key comes back as soon as one of them asks for
-// it: it rests only if all of them are Terminal, and the delay that grows goes before that of a RetryAfter; of several
-// of those the shortest counts. So in fmt.Errorf("%w: %w", ErrInvalid, err) both have to be marked:
+// An error may be made of several, by errors.Join or fmt.Errorf. The key rests only if all of them are Terminal. If one
+// of them is neither Terminal nor a RetryAfter, the growing delay applies, also beside a RetryAfter; of several
+// RetryAfters the shortest delay counts. So in fmt.Errorf("%w: %w", ErrInvalid, err) both have to be marked:
 // Terminal(fmt.Errorf(...)).
 //
 // Reconcile may panic, and it may end its goroutine by runtime.Goexit, as t.FailNow does in a test: either is an error
@@ -72,9 +72,9 @@ type terminalError struct{ err error }
 func (e *terminalError) Error() string { return e.err.Error() }
 func (e *terminalError) Unwrap() error { return e.err }
 
-// RetryAfter marks an error that says itself when to try again, such as a 429 with a Retry-After. A d that is not
-// positive, such as the time until a moment that has passed, says nothing: RetryAfter returns err as it is, which is
-// tried again after a delay that grows. RetryAfter(d, nil) is nil.
+// RetryAfter marks an error that carries its own delay d, such as a 429 with a Retry-After. If d is not positive, as
+// for a moment that has passed, RetryAfter returns err without a mark, so the growing delay applies. RetryAfter(d, nil)
+// is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil || d <= 0 {
 		return err

@@ -29,8 +29,8 @@ type Recorder interface {
 type Stats struct {
 	Queue   workqueue.Stats
 	Workers int
-	// Parked counts the keys that wait for a cache to see what they wrote, or to be complete or young enough to be
-	// acted on, and have been asked for since.
+	// Parked counts the keys that a worker has taken and parked: they wait for a cache to see what they wrote, or to be
+	// complete or young enough to be acted on.
 	Parked int
 	// LongestParked is for how long the first of them has been waiting.
 	LongestParked time.Duration

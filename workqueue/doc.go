@@ -8,11 +8,11 @@
 //
 // # Why keys
 //
-// A controller does not react to events; it looks at an object and makes it so. Between the two stands a queue of keys,
-// not of events or objects, and most of what makes controllers robust follows from that. Ten changes of an object lead
-// to one more look at it. A key can be tried again later without remembering what its object looked like. A missed
-// change is made up for by any later one. And the memory of the queue is bounded by the number of objects, however slow
-// the workers are.
+// A controller does not react to events; it looks at an object and makes it so. Between the two stands a queue of
+// keys, not of events or objects, and most of what makes controllers robust follows from that. Ten changes of an
+// object lead to one more look at it. A key can be tried again later without remembering what its object looked like.
+// Any later change makes up for a missed one. And the memory of the queue is bounded by the number of objects, however
+// slow the workers are.
 //
 // # The life of a key
 //
@@ -52,8 +52,8 @@
 //   - No starvation. [Options] says how often the queue can pass over a priority, and a group (line.best).
 //   - Nothing left. Once a key is unknown, the queue has no memory of it (core.release). Only the rate limiter may keep
 //     its count, until an hour and a minute after the longest delay that it can return (perKey.sweep).
-//   - One time. Under one hold of the lock the clock is read once (core.now), so no key is too early for one half of a
-//     decision and due for the other half.
+//   - One time. While a method holds the lock, it reads the clock once (core.now). So one decision never takes a key
+//     for too early in one place and for due in another.
 //
 // # What you owe
 //

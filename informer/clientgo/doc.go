@@ -1,7 +1,7 @@
-// Package clientgo is for code that is written against client-go's informers: constructors with the names, signatures
-// and types of package k8s.io/client-go/tools/cache, for what this library has underneath. Replace the constructor, and
-// listers, generated factories and whatever else takes a cache.SharedIndexInformer, a cache.Indexer or a cache.Store
-// goes on as before.
+// Package clientgo is for code that is written against client-go's informers. It has constructors with the names,
+// signatures and types of package k8s.io/client-go/tools/cache, and what they make runs on package informer. Replace
+// the constructor: listers, generated factories and all other code that takes a cache.SharedIndexInformer, a
+// cache.Indexer or a cache.Store works as before.
 //
 //	pods := clientgo.NewSharedIndexInformer(lw, &corev1.Pod{}, 0, cache.Indexers{})
 //
@@ -16,21 +16,21 @@
 //
 // Where client-go documents what happens, that is what happens here, also where package informer promises more:
 //
-//   - Each change that the server tells of is a change of the cache, and each change of the cache is told to each
-//     handler: an object that changes as soon as it exists is OnAdd and OnUpdate. So what waits for a handler that is
-//     slow, or for an index function that is, grows without bound.
+//   - Nothing is merged. Each change that the server sends changes the cache, and each handler is told of each change
+//     of the cache: an object that is created and changed at once is OnAdd and OnUpdate. So what waits for a slow
+//     handler, or for a slow index function, grows without bound.
 //   - What a list or watch repeats is an update with an equal resourceVersion, for handlers that resync, and for all if
 //     the informer does not.
-//   - A handler that panics ends the process, unless utilruntime.ReallyCrash is false: then what it panicked on
-//     is lost on it, as is what it calls runtime.Goexit on.
+//   - A handler that panics ends the process, unless utilruntime.ReallyCrash is false: then it is not called again
+//     with that event. It is not called again either with an event on which it has called runtime.Goexit.
 //   - An object is in the store under the name that the transform function leaves it.
 //   - What is written to the store by hand stays until the next list, and is undone by it.
-//   - A WatchErrorHandler is told of lists and watches that fail, but not of a streamed list for which a plain
-//     one stands in, of a version that has expired and is asked for again, or of a server that is refused or says
-//     that it is busy.
+//   - A WatchErrorHandler is told of lists and watches that fail, with these exceptions: a streamed list that is
+//     replaced by a plain one, a list at a version that has expired and is repeated, a watch that does not begin
+//     because the connection is refused or the server is busy (429).
 //   - The feature gate WatchListClient, and the variable KUBE_FEATURE_WatchListClient, are asked when an informer
 //     starts.
-//   - An object that was missed to be deleted comes as a cache.DeletedFinalStateUnknown, by value.
+//   - If the watch has missed the deletion of an object, OnDelete gets a cache.DeletedFinalStateUnknown, by value.
 //   - RemoveEventHandler does not wait. A second Run warns and returns. Run returns when every handler has.
 //
 // What client-go leaves open, or gets wrong, is as in package informer: an object that was deleted and created again

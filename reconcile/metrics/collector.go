@@ -34,9 +34,9 @@ import (
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
-// Collector is a prometheus.Collector. What can be asked for is asked for when it is scraped; only durations are
-// recorded as they happen. Make one with [New], register it, and let it know of controllers, informers and electors.
-// Safe for concurrent use.
+// Collector is a prometheus.Collector. It reads states and counters when it is scraped, and records only durations as
+// they happen. Make one with [New], register it, and give it the controllers, informers and electors to show. Safe for
+// concurrent use.
 type Collector struct {
 	waited, worked, took, parked *prometheus.HistogramVec
 	results                      *prometheus.CounterVec
@@ -65,14 +65,14 @@ type elector struct {
 	stats func() leaderelection.Stats
 }
 
-// Informer is what there is to see of an informer; *informer.SharedIndexInformer is one for every type of object.
+// Informer is what a Collector reads of an informer; *informer.SharedIndexInformer is one for every type of object.
 type Informer interface {
 	Name() string
 	Len() int
 	Health() informer.Health
 }
 
-// Registration is what there is to see of a handler; *informer.Registration is one.
+// Registration is what a Collector reads of a handler; *informer.Registration is one.
 type Registration interface {
 	Pending() int
 	Merged() int

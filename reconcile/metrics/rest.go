@@ -10,8 +10,9 @@ import (
 )
 
 // RESTClients lets the collector show the requests of all of client-go's clients in this process, under the names that
-// Kubernetes' components give them. client-go has one place for that, which is taken by whoever comes first in the
-// process and kept for good: of several collectors only the first to be asked shows anything.
+// Kubernetes' components give them. client-go registers such metrics once for each process: of several collectors
+// only the first on which RESTClients is called shows anything, and none does if other code has registered its own
+// before.
 func (c *Collector) RESTClients() {
 	clientmetrics.Register(clientmetrics.RegisterOpts{
 		RequestResult: &c.rest, RequestLatency: latency{c.rest.took}, RateLimiterLatency: latency{c.rest.limited},

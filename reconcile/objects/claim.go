@@ -35,11 +35,11 @@ import (
 // the UID of the candidate and the references that were seen, so it changes neither a namesake nor a reference that
 // another client has set meanwhile.
 //
-// Claim tries all candidates, even if one fails. But after any failure it returns an error and no result: a caller that
-// saw only a part of what it has would create too much. A candidate that was gone before it could be adopted or
-// released is not a failure, and neither is a release that came too late; an adoption that came too late is one, 422
-// Invalid. Repeating the call is harmless, after a timeout as well. The candidates are not changed; adopted ones are
-// returned as the server has them now.
+// Claim tries all candidates, even if one fails. But after any failure it returns an error and no result: a caller
+// that saw only a part of what it has would create too much. It is no failure if a candidate is gone, or if the
+// references of one that is to be released have changed. If the references of one that is to be adopted have changed,
+// that is a failure, 422 Invalid. Repeating the call is harmless, after a timeout as well. The candidates are not
+// changed; adopted ones are returned as the server has them now.
 func Claim[T informer.Object](ctx context.Context, owner *Owner, client Patcher[T], candidates iter.Seq[T],
 	wanted func(T) bool) ([]T, error) {
 	switch err := owner.check(); {

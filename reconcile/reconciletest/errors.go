@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ReasonNotModelled is that of an answer to a request that a real server might serve and this one does not: code 501,
-// and a message that begins with "not modelled".
+// ReasonNotModelled is the reason in the answer to a request that a real server may serve and this one does not: code
+// 501, and a message that begins with "not modelled".
 const ReasonNotModelled metav1.StatusReason = "NotModelled"
 
 func notModelled(format string, args ...any) error {

@@ -34,7 +34,7 @@ func Refuse(err error) Fault {
 }
 
 // AnswerWith lets the server do what the request asks for, and answers with an error all the same, as a server does
-// whose own time has run out.
+// when its own timeout has passed.
 func AnswerWith(err error) Fault {
 	return func(_ context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
 		if resp, err := serve(); err == nil {

@@ -178,9 +178,9 @@ func (l *Link) authorize(r Request, name string) error {
 // use is a right that was made use of.
 type use struct{ namespace, group, resource, verb string }
 
-// Used returns the smallest rules that would have allowed all that was asked for over the link and not refused, by
-// namespace, empty for what was asked of all namespaces or of what lives in none. One rule for each resource, in order.
-// Names of objects are not in them.
+// Used returns the smallest rules that allow the requests that were made over the link and not refused. Its keys are
+// namespaces; the empty one has the rules for requests about all namespaces and about cluster-scoped resources. There
+// is one rule for each resource, in order. The rules do not name objects.
 func (l *Link) Used() map[string][]rbacv1.PolicyRule {
 	l.server.store.mu.Lock()
 	defer l.server.store.mu.Unlock()

@@ -38,9 +38,9 @@ func Decode(documents []byte) (objects []*unstructured.Unstructured, err error) 
 // Apply applies objects by server-side apply, in order, each as a dry run first. After a CustomResourceDefinition it
 // waits until the API server serves the new resource, so objects of that kind may follow.
 //
-// Whatever the API server does not like about an object is an error, and the objects after it are not applied: a field
-// that the API server does not know, and a warning, such as that a pod does not meet the security standard of its
-// namespace.
+// Apply returns an error if the API server refuses an object, does not know one of its fields, or answers with a
+// warning, such as that a pod does not meet the security standard of its namespace. The objects after it are not
+// applied then.
 func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructured) error {
 	cfg := c.Config()
 	heard := &warnings{}

@@ -2,7 +2,7 @@ package cluster
 
 import "context"
 
-// Component is a part of a cluster that can be disturbed.
+// Component is a part of a cluster that a test can stop, kill and restart.
 type Component string
 
 // The components of a cluster.

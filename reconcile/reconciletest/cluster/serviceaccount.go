@@ -17,7 +17,7 @@ import (
 )
 
 // ServiceAccount creates a service account in a namespace that may do there what the rules say and nothing else, and
-// returns its configuration, without a client-side rate limit, once the API server has taken notice of the rules.
+// returns its configuration, without a client-side rate limit. It returns once the API server applies the rules.
 func (c *Cluster) ServiceAccount(ctx context.Context, namespace string, rules ...rbacv1.PolicyRule) (*rest.Config,
 	error) {
 	return c.serviceAccount(ctx, namespace, namespace, rules,
