@@ -140,7 +140,8 @@ func TestAHandlerThatLagsIsShown(t *testing.T) {
 		shows := func(pending, merged int) {
 			t.Helper()
 			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(fmt.Sprintf(`
-# HELP thermostat_handler_merged_events_total Events that a handler was not called with because it was too far behind: they were merged with others of their object.
+# HELP thermostat_handler_merged_events_total Events that a handler was not called with because it was too far behind:`+
+				` they were merged with others of their object.
 # TYPE thermostat_handler_merged_events_total counter
 thermostat_handler_merged_events_total{handler="audit",informer="configmaps"} %d
 # HELP thermostat_handler_pending_events Events that a handler has not returned from.
