@@ -68,6 +68,11 @@
 // # When something fails
 //
 //   - The server cannot be reached: the cache keeps answering, and [Health] says that it is Stale, since when, and why.
+//   - A watch fails, by a 503 or a dropped connection: the next watch resumes where it was (reflector.failed). Only an
+//     expired version (410), a resource that is not found (404), and an answer that cannot be true or decoded lead to a
+//     new list. After a list, handlers are told only of what differs from the store (writer.stale).
+//   - The Role or the CustomResourceDefinition is missing: the cache is Denied or Missing, and the reflector keeps
+//     asking, so it is enough that the Role or the definition arrives later.
 //   - An object cannot be stored, because Options.Transform fails on it or because [REST] cannot decode it: the store
 //     keeps its last good state, [SharedIndexInformer.Invalid] says why, and no handler is told that it was deleted.
 //   - An object whose name cannot be read either: no deletion is inferred from that list (writer.withheld). If the

@@ -21,9 +21,10 @@
 // # Words
 //
 // The Lease is an object that names its holder. A candidate campaigns for it: it observes the Lease and, when it is
-// free, acquires it by a conditional update. From then on it leads: it runs the lead function and renews the Lease. The
-// time for which it may do so is a tenure. A tenure ends when the lead function has returned, or when the tenure is
-// lost. The other candidates are challengers.
+// free, acquires it by a conditional update. It watches the Lease (observer.follow), so it acquires a released one at
+// once. From then on it leads: it runs the lead function and renews the Lease. The time for which it may do so is a
+// tenure. A tenure ends when the lead function has returned, or when the tenure is lost. The other candidates are
+// challengers.
 //
 // # The timeline of a tenure
 //
