@@ -22,7 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -77,11 +76,6 @@ func overREST(t *testing.T, opts Options[*corev1.Pod], fn func(t *testing.T, s *
 		}
 	}
 }
-
-// noClient is a REST client for tests that make no request.
-type noClient struct{ rest.Interface }
-
-func (noClient) APIVersion() schema.GroupVersion { return schema.GroupVersion{} }
 
 func podsOver(t *testing.T, transport http.RoundTripper) Client[*corev1.PodList] {
 	t.Helper()

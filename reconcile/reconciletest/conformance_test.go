@@ -557,7 +557,7 @@ func (p *player) prune(answer any) any {
 			func(e any) bool { return e.(map[string]any)["subresource"] == "status" })
 		o["metadata"] = m
 	}
-	if m, ok := o["metadata"].(map[string]any); ok && p.quiet {
+	if m, ok := o["metadata"].(map[string]any); ok {
 		// they are in the order of seconds, and both servers do not begin a second with the same request
 		if entries, ok := m["managedFields"].([]any); ok {
 			m, entries = maps.Clone(m), slices.Clone(entries)
