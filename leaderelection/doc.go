@@ -60,8 +60,8 @@
 //     not, or returns an error that wraps ErrStuck because some of it goes on, Run returns ErrStuck, the Lease is not
 //     released, and the process must exit.
 //  3. [New] refuses durations unless (RenewDeadline + StopGrace)(1+ρ) < LeaseDuration(1-ρ).
-//  4. A challenger acquires the holder's Lease at a resourceVersion q, whose record it has read at some time b and
-//     which has stood for LeaseDuration on its clock, so not before b + LeaseDuration(1-ρ). Between b and q there may
+//  4. A challenger acquires the holder's Lease at a resourceVersion q. It has read q's record at some time b, and the
+//     record has stood for LeaseDuration on its clock, so not before b + LeaseDuration(1-ρ). Between b and q there may
 //     be other versions, with other metadata, if a watch without a gap has shown each of them, all with the same
 //     record.
 //  5. The record of q is r's or that of a later one of the holder's writes: the update is conditional, and no two of

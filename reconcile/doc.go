@@ -39,11 +39,11 @@
 //   - After the last change of an object, a call for its key begins that sees this change or a later one (addSource).
 //   - With [TrackWrites], no call for a key begins before the caches that its controller depends on have seen what the
 //     last call wrote (ledger.park). Such a key is parked and holds no worker. If a cache has not seen a write for 10
-//     s, the prober asks the server, whether a source names the key or not (prober.probe). The wait ends if the object
-//     is gone, replaced or no longer matched by the informer's selectors, or if the server was restored to a state
-//     from before the write. Otherwise the cache is behind: it becomes Stale, its informer lists anew, and the key
-//     stays parked until then, since to act on it could do harm. A write whose answer was lost is waited for in the
-//     same way: a new list shows whether it has happened. Your code needs no expectations.
+//     s, the prober asks the server for the object, even if no source names the key meanwhile (prober.probe). The wait
+//     ends if the object is gone, replaced or no longer matched by the informer's selectors, or if the server was
+//     restored to a state from before the write. Otherwise the cache is behind: it becomes Stale, its informer lists
+//     anew, and the key stays parked until then, since to act on it could do harm. A write whose answer was lost is
+//     waited for in the same way: a new list shows whether it has happened. Your code needs no expectations.
 //   - The prober asks the server, and for new lists, once for each cache and namespace of a controller, however many
 //     keys are parked there. Its pauses grow to 30 s, and are as long as the server asks for (prober.scan).
 //   - A key that has written an object which a cache cannot take, see [informer.SharedIndexInformer.Invalid], stays
@@ -52,9 +52,9 @@
 //   - If the last leader released its Lease with a handover, see [Elector], a new leader's workers start when its
 //     caches have seen what the leaders before it wrote (Manager.awaitHandover). A cache that has not after 10 s lists
 //     anew; after another 10 s the workers start even so, and the log says so, as an error. Without a handover all
-//     caches are listed anew first. After a crash there is none, but the Lease was waited for: that is enough if
-//     watches lag by less than LeaseDuration. Caches that do not follow the server then, or do so only for a short
-//     time, are listed anew first.
+//     caches are listed anew first. After a crash there is no handover, but the new leader has waited for
+//     LeaseDuration: that is enough if watches lag by less. A cache that has not been Live for 5 s by then is listed
+//     anew first.
 //   - No call begins while a cache is older than its informer's MaxStaleness, if that is set: the key is parked
 //     (ledger.park).
 //   - If an informer follows several namespaces one by one, see [informer.NewNamespaced], all this holds for the
@@ -72,7 +72,8 @@
 //     change that names the key brings it up at once. [Options].AllowHotLoops switches the detection off.
 //   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine (worker.call).
 //     Neither loses a key or a worker, wherever the loop calls your code: in functions of sources, in methods of
-//     errors, in a RateLimiter or a Recorder (guard). The last two are replaced by their defaults then.
+//     errors, in a RateLimiter or a Recorder (guard). A RateLimiter or Recorder that has panicked is replaced by the
+//     default.
 //   - The context of a call ends after Options.Timeout. A call that does not return even so keeps its key, and another
 //     worker takes over (worker.checkStuck). /healthz fails when there are more such calls than workers.
 //   - [Manager.Run] returns when everything that it started has ended. If something does not end in time, Run's error

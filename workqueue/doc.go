@@ -50,8 +50,8 @@
 //   - Time. No run begins before the earliest time asked for, and a key becomes ready when the timer fires (core.ring).
 //   - Order. First in, first out; with priorities and groups, within each group of a priority (line.pop).
 //   - No starvation. [Options] says how often the queue can pass over a priority, and a group (line.best).
-//   - Nothing left. Once a key is unknown, the queue has no memory of it (core.release). Only the rate limiter may keep
-//     its count, until an hour and a minute after the longest delay that it can return (perKey.sweep).
+//   - Nothing left. Once a key is unknown, the queue keeps nothing of it but spare room (core.release). Only the rate
+//     limiter may keep its count, until an hour and a minute after the longest delay that it can return (perKey.sweep).
 //   - One time. While a method holds the lock, it reads the clock once (core.now). So one decision never takes a key
 //     for too early in one place and for due in another.
 //
