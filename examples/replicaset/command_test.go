@@ -102,8 +102,8 @@ func TestCommandGivesUpOnADeadServer(t *testing.T) {
 			began := time.Now()
 			r := runCommand(t, "--kubeconfig", path, "--startup-timeout=2s")
 			require.Equal(t, 1, r.code)
-			require.Contains(t, r.lastLine(), "replicaset: cannot reach the API server at https://"+address+
-				" within 2s")
+			require.Contains(t, r.lastLine(), "replicaset: cannot ask the API server at https://"+address+
+				" which rights this user has: no answer within 2s (see --startup-timeout): ")
 			require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
 			require.Less(t, time.Since(began), 10*time.Second)
 		})
@@ -170,21 +170,22 @@ func TestCommandNamesMissingRules(t *testing.T) {
 				r[2].Verbs = []string{"list", "watch", "create", "patch"}
 				return r
 			},
-			nil, "replicaset: RBAC does not allow this user to delete pods in namespace " + namespace,
+			nil, "replicaset: the API server does not grant this user what the program needs; to be added to a Role " +
+				"in " +
+				"namespace " + namespace + `: - {apiGroups: [""], resources: ["pods"], verbs: ["delete"]}`,
 		},
 		"a subresource": {
 			func(r []rbacv1.PolicyRule) []rbacv1.PolicyRule { return append(r[:1], r[2:]...) },
-			nil, "replicaset: RBAC does not allow this user to update replicasets.apps/status in namespace " +
-				namespace,
+			nil, `: - {apiGroups: ["apps"], resources: ["replicasets/status"], verbs: ["update"]}`,
 		},
 		"the lease": {
 			func(r []rbacv1.PolicyRule) []rbacv1.PolicyRule { r[5].Verbs = []string{"get", "watch"}; return r[:6:6] },
-			nil, "replicaset: RBAC does not allow this user to update leases.coordination.k8s.io " +
-				"thermostat-replicaset in namespace " + namespace,
+			nil, `: - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], ` +
+				`resourceNames: ["thermostat-replicaset"], verbs: ["update"]}`,
 		},
 		"all namespaces": {
 			func(r []rbacv1.PolicyRule) []rbacv1.PolicyRule { return r },
-			[]string{"--namespace="}, "watch pods in all namespaces",
+			[]string{"--namespace="}, "to be added to a ClusterRole, for all namespaces: - ",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,7 @@
 //	report.go     when is the status written?
 //	rival.go      does another ReplicaSet controller run?
 //
-// The rest is the command: flags.go, preflight.go (can the API server be reached, and do the rights suffice?), and this
-// file, which starts everything.
+// The rest is the command: flags.go, and this file, which starts everything.
 package main
 
 import (
@@ -40,6 +39,7 @@ import (
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
+	"github.com/thermostat-go/thermostat/reconcile/rights"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -65,7 +65,8 @@ func main() {
 
 // printError writes err as one line, which also ends up in the pod's status.
 func printError(err error) {
-	fmt.Fprintln(os.Stderr, "replicaset:", strings.ReplaceAll(err.Error(), "\n", "; "))
+	oneLine := strings.NewReplacer(":\n", ": ", "\n", "; ")
+	fmt.Fprintln(os.Stderr, "replicaset:", oneLine.Replace(err.Error()))
 }
 
 // run runs the command until ctx ends, and returns nil then.
@@ -84,7 +85,7 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	if err := preflight(ctx, cfg, o); err != nil {
+	if err := o.checkRights(ctx, cfg); err != nil {
 		if ctx.Err() != nil {
 			return nil // told to stop
 		}
@@ -97,6 +98,29 @@ func run(ctx context.Context, o options) error {
 		cfg.Wrap(elector.Fence)
 	}
 	return operate(ctx, cfg, elector, o)
+}
+
+// checkRights waits until the API server answers, at most for the startup timeout, and checks that all rights that the
+// command needs are granted.
+func (o options) checkRights(ctx context.Context, cfg *rest.Config) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.startupTimeout,
+		fmt.Errorf("no answer within %v (see --startup-timeout)", o.startupTimeout))
+	defer cancel()
+	return rights.Check(ctx, cfg, o.needs())
+}
+
+// needs returns the rights that the command needs, by namespace.
+func (o options) needs() rights.Needs {
+	needs := rights.Needs{o.namespace: {
+		rights.Rule("apps", "replicasets", "get", "list", "watch"),
+		rights.Rule("apps", "replicasets/status", "update"),
+		rights.Rule("", "pods", "list", "watch", "create", "patch", "delete"),
+		rights.Rule("", "events", "create", "patch"),
+	}}
+	if o.leaderElect {
+		needs[o.leaseNamespace] = append(needs[o.leaseNamespace], rights.Lease(o.leaseName)...)
+	}
+	return needs
 }
 
 // operate runs the controller against the API server of cfg: while elector leads or, without one, at once.

@@ -27,7 +27,7 @@ const (
 
 // packages are what users import.
 var packages = []string{"informer", "workqueue", "reconcile", "reconcile/objects", "reconcile/metrics",
-	"reconcile/reconciletest", "reconcile/reconciletest/cluster", "leaderelection"}
+	"reconcile/rights", "reconcile/reconciletest", "reconcile/reconciletest/cluster", "leaderelection"}
 
 // TestTheReadmeShowsAPartOfTheExample compares without the indentation, which is that of a function in the program.
 func TestTheReadmeShowsAPartOfTheExample(t *testing.T) {
@@ -105,6 +105,7 @@ func TestImportsRunOneWay(t *testing.T) {
 		"informer": {}, "workqueue": {}, "leaderelection": {},
 		"reconcile":         {"informer", "workqueue"},
 		"reconcile/objects": {"informer"},
+		"reconcile/rights":  {},
 		"reconcile/metrics": {"informer", "workqueue", "reconcile", "leaderelection"},
 		// It serves controllers of every library, and is no client of itself.
 		"reconcile/reconciletest":         {},

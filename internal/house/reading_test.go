@@ -25,6 +25,7 @@ var rooms = map[string][]string{
 	"workqueue":              {"workqueue"},
 	"reconcile":              {"reconcile"},
 	"reconcile/objects":      {"reconcile/objects"},
+	"reconcile/rights":       {"reconcile/rights"},
 	"reconcile/metrics":      {"reconcile/metrics"},
 	"leaderelection":         {"leaderelection"},
 	"examples/replicaset":    {"examples/replicaset"},
@@ -55,8 +56,9 @@ func TestTheReadmeKnowsHowLongReadingTakes(t *testing.T) {
 
 // guided are the folders whose package doc ends with a reading order.
 var guided = []string{"informer", "informer/internal/wire", "informer/internal/wire/intern", "informer/clientgo",
-	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/objects", "reconcile/metrics",
-	"reconcile/reconciletest", "reconcile/reconciletest/cluster", "leaderelection", "internal/bench"}
+	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/objects", "reconcile/rights",
+	"reconcile/metrics", "reconcile/reconciletest", "reconcile/reconciletest/cluster", "leaderelection",
+	"internal/bench"}
 
 // TestReadingOrdersNameEveryFile says that no file is missing from the reading order of its package, which is the last
 // section of the package doc, and that no package doc names a file that is gone.

@@ -1,0 +1,44 @@
+// Package rights checks at the start of a program whether RBAC grants what it needs. One clear error then is better
+// than a controller that runs, and whose every request is refused.
+//
+//	err := rights.Check(ctx, cfg, rights.Needs{
+//		"": { // all namespaces: a ClusterRole
+//			rights.Rule("backups.example.com", "cronbackups", "list", "watch", "patch"),
+//			rights.Rule("backups.example.com", "cronbackups/status", "update"),
+//			rights.Rule("batch", "cronjobs", "list", "watch", "create", "patch", "delete"),
+//		},
+//		"backups": rights.Lease("cronbackup"), // one namespace: a Role
+//	})
+//
+// The error names everything that is missing, and shows the rules to add as they stand in a manifest. A test can find
+// out what a program uses: reconciletest's Link.Used returns rules in the form of [Needs].
+//
+// # What each helper of the library needs
+//
+//	informer.New, NewNamespaced     list, watch      what is followed, in each namespace that is
+//	with a selector for one name    list, watch      may be granted for that resourceName only
+//	reconcile.For, Owns, Watches    nothing          beside what their informers need
+//	reconcile.TrackWrites           nothing          beside list, which the informers have: late writes are looked up
+//	objects.CreateOwned             create, get      the object; get is used if it exists already
+//	objects.Claim                   patch            the objects that are adopted or released
+//	                                get              the owner, before an adoption
+//	objects.Apply                   patch            the object, or its status subresource with ApplyStatus
+//	                                create           the object, where the apply may be the first one
+//	objects.Finalize                patch            the object
+//	objects.UpdateStatus            update           the status subresource
+//	                                get              the object, after a conflict
+//	leaderelection.New              create           leases of coordination.k8s.io; cannot be limited to a name
+//	                                get, update      the one Lease
+//	                                watch            the one Lease; without it hand-overs take longer
+//	the Events of client-go         create, patch    events of the group ""
+//	rights.Check                    nothing          every authenticated user may ask for itself
+//
+// Beside these come the requests that your Reconcile makes itself. Server-side apply of an object that does not exist
+// is a creation as well. objects.CreateOwned and objects.Claim write owner references that block the deletion of
+// the owner; a server with the admission plugin OwnerReferencesPermissionEnforcement, such as OpenShift's, asks for
+// update on the finalizers subresource of the owner then.
+//
+// # Reading order
+//
+// rights.go: the error first, then Check.
+package rights
