@@ -22,7 +22,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-var namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
+var (
+	namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
+	pods       = corev1.SchemeGroupVersion.WithResource("pods")
+)
 
 // builtins are the built-in kinds that are modelled, each with what is special about it; modelled.go has the fields
 // that they may set.

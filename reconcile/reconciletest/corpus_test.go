@@ -204,6 +204,16 @@ var corpus = []conversation{
 		apply("rs/a?fieldManager=three", `"spec":{"template":{"spec":{"containers":[{"name":"c",`+
 			`"image":"other:1"}]}}}`)}},
 	{"apply as a dry run", []step{apply("cm/a?fieldManager=one&dryRun=All", `"data":{"x":"1"}`), get("cm/a")}},
+	{"apply as a dry run to what another has changed", []step{
+		apply("deploy/a?fieldManager=one", pausedWorkload), merge("deploy/a/scale", `{"spec":{"replicas":2}}`),
+		strategic("deploy/a", `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"other:1"}]}}}}`),
+		apply("deploy/a?fieldManager=one&dryRun=All", pausedWorkload),
+		apply("deploy/a?fieldManager=one&force=true&dryRun=All", pausedWorkload), get("deploy/a"),
+		apply("deploy/a?fieldManager=one&force=true", pausedWorkload),
+		apply("deploy/a?fieldManager=one&force=true&dryRun=All", pausedWorkload),
+		apply("gadgets/a?fieldManager=one", `"spec":{"x":1}`), merge("gadgets/a", `{"spec":{"x":2,"y":3}}`),
+		apply("gadgets/a?fieldManager=one&dryRun=All", `"spec":{"x":1}`),
+		apply("gadgets/a?fieldManager=one&force=true&dryRun=All", `"spec":{"x":1}`), get("gadgets/a")}},
 	{"apply to the status of what is not there",
 		[]step{apply("gadgets/a/status?fieldManager=one", `"status":{"ok":true}`)}},
 
@@ -371,6 +381,21 @@ var corpus = []conversation{
 		post("pods", "t", `"spec":{"containers":[{"name":"C.c","image":"i"}]}`),
 		post("pods", "q", `"spec":{"containers":[]}`), post("pods", "r", `"spec":{"containers":[{"name":"c"}]}`),
 		get("pods?fieldSelector=spec.nodeName%3D")}},
+	{"bind a pod to a node", []step{post("pods", "p", pod("")),
+		bind("p/binding?dryRun=All", `"name":"p"`, `{"name":"n"}`), get("pods/p"),
+		bind("p/binding", `"name":"p"`, `{"kind":"Node","name":"n"}`), get("pods/p"),
+		bind("p/binding", `"name":"p"`, `{"name":"m"}`), bind("p/binding", `"name":"q"`, `{"name":"m"}`),
+		bind("q/binding", `"name":"q"`, `{"name":"m"}`), post("pods", "q", pod("")),
+		bind("q/binding", `"name":"q","uid":"{{p.uid}}"`, `{"name":"m"}`),
+		bind("q/binding", `"name":"q","namespace":"elsewhere"`, `{"name":"m"}`),
+		bind("q/binding", `"name":"q","uid":"{{q.uid}}"`, `{"name":"m"}`), get("pods/q"), del("pods/p", ``),
+		bind("p/binding", `"name":"p"`, `{"name":"m"}`), del("pods/p?gracePeriodSeconds=0", ``)}},
+}
+
+// bind gives a pod to a node.
+func bind(path, metadata, target string) step {
+	return request("POST", "pods/"+path, "application/json",
+		`{"apiVersion":"v1","kind":"Binding","metadata":{`+metadata+`},"target":`+target+`}`)
 }
 
 // workload is the inside of a ReplicaSet of n pods.

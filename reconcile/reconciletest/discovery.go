@@ -41,13 +41,13 @@ func (s *Server) serveDocument(path string) (*http.Response, bool) {
 	case len(parts) == 1 && parts[0] == "apis":
 		list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
 			Groups: []metav1.APIGroup{}}
-		for _, name := range slices.Sorted(maps.Keys(s.groups())) {
+		for _, name := range slices.Sorted(maps.Keys(versionsOf(s.resources))) {
 			if name != "" {
 				list.Groups = append(list.Groups, s.group(name))
 			}
 		}
 		return answerJSON(list), true
-	case len(parts) == 2 && parts[0] == "apis" && len(s.groups()[parts[1]]) > 0:
+	case len(parts) == 2 && parts[0] == "apis" && len(versionsOf(s.resources)[parts[1]]) > 0:
 		group := s.group(parts[1])
 		group.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
 		return answerJSON(&group), true
@@ -61,10 +61,10 @@ func (s *Server) serveDocument(path string) (*http.Response, bool) {
 	return nil, false
 }
 
-// groups returns the versions that are served of each group, the preferred one first.
-func (s *Server) groups() map[string][]string {
+// versionsOf returns the versions that are served of each group, the preferred one first.
+func versionsOf(resources map[schema.GroupVersionResource]*Resource) map[string][]string {
 	all := make(map[string][]string)
-	for gvr := range s.resources {
+	for gvr := range resources {
 		if !slices.Contains(all[gvr.Group], gvr.Version) {
 			all[gvr.Group] = append(all[gvr.Group], gvr.Version)
 		}
@@ -77,7 +77,7 @@ func (s *Server) groups() map[string][]string {
 
 func (s *Server) group(name string) metav1.APIGroup {
 	group := metav1.APIGroup{Name: name}
-	for _, v := range s.groups()[name] {
+	for _, v := range versionsOf(s.resources)[name] {
 		group.Versions = append(group.Versions,
 			metav1.GroupVersionForDiscovery{GroupVersion: name + "/" + v, Version: v})
 	}
@@ -111,6 +111,10 @@ func (r *Resource) discovered() []metav1.APIResource {
 	if r.Status {
 		all = append(all, metav1.APIResource{Name: one.Name + "/status", Namespaced: one.Namespaced, Kind: r.Kind,
 			Verbs: metav1.Verbs{"get", "patch", "update"}})
+	}
+	if r.GroupVersionResource == pods {
+		all = append(all, metav1.APIResource{Name: one.Name + "/binding", Namespaced: true, Kind: "Binding",
+			Verbs: metav1.Verbs{"create"}})
 	}
 	if r.scalable() {
 		all = append(all, metav1.APIResource{

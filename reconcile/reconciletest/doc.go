@@ -15,6 +15,7 @@
 // # The parts
 //
 //   - [NewServer] and [Options]: a server that ends with its test, with custom resources and roles
+//   - [Start]: the same server in a program that is no test
 //   - [Server]: clients without faults, and the faults that all clients see
 //   - [Link] and [Fault]: the way of one client or process to the server, and what goes wrong on it
 //   - [Get] and [List]: what the server holds, for assertions, past every link
@@ -36,7 +37,7 @@
 //     in order
 //   - writes: conflicts, preconditions, generated names, dry runs, writes that change nothing, generations, the status
 //     subresource, finalizers, pods that take time to go, JSON, merge and strategic merge patches, server-side apply
-//   - the scale subresource, and field validation, strict or with warnings
+//   - the scale subresource, the binding of a pod to a node, and field validation, strict or with warnings
 //   - custom resources, by the manifests of their definitions, with the defaults, the pruning and the validation that
 //     their schemas ask for; rules in CEL with package reconciletest/cel, see [Options.Rules]
 //   - discovery, and of OpenAPI as much as kubectl needs
@@ -104,7 +105,7 @@
 //	storage            store.go: versions, history, compaction; resource.go: what tells kinds apart
 //	a request          serve.go, codec.go, errors.go; strict.go: unknown and repeated fields
 //	reading            list.go, watch.go
-//	writing            write.go, patch.go with managers.go, delete.go, scale.go
+//	writing            write.go, patch.go with managers.go, delete.go, scale.go, binding.go
 //	custom resources   manifest.go, crd.go, schema.go, rules.go
 //	around requests    rbac.go: rights; collector.go: garbage collection; discovery.go with openapi.go
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go,

@@ -12,13 +12,14 @@ import (
 // Listen serves the link over HTTP, for what cannot be given a transport: processes, and programs in other languages.
 // It returns a configuration for clients; its Host is the URL, such as http://127.0.0.1:37015, of a free port of the
 // loopback interface. Every process on the machine that reaches the port may do what the link's user may do. The
-// listener ends with the test.
+// listener ends with the server.
 //
 // Sockets work in real time, so Listen does not belong into a bubble of testing/synctest.
 func (l *Link) Listen() *rest.Config {
-	l.server.t.Helper()
 	server := httptest.NewServer(handler{l})
-	l.server.t.Cleanup(func() {
+	l.server.mu.Lock()
+	defer l.server.mu.Unlock()
+	l.server.listeners = append(l.server.listeners, func() {
 		server.CloseClientConnections()
 		server.Close()
 	})

@@ -67,22 +67,8 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 	if err := l.authorize(r, nameSelected(c.query.Get("fieldSelector"))); err != nil {
 		return nil, err
 	}
-	switch {
-	case c.Subresource == "":
-	case c.Subresource == "status" && c.resource.Status && (c.Verb == "get" || c.Verb == "update" || c.Verb == "patch"):
-	case c.Subresource == "status" && !c.resource.Status && c.resource.custom():
-		return nil, c.notFound()
-	case c.Subresource == "status" && !c.resource.Status:
-		return nil, notFoundPath()
-	case c.Subresource == "scale" && c.resource.scalable() &&
-		(c.Verb == "get" || c.Verb == "update" || c.Verb == "patch"):
-		c.parent, c.resource = c.resource, s.scale
-	case c.Subresource == "scale" && !c.resource.scalable() && c.resource.custom():
-		return nil, c.notFound()
-	case c.Subresource == "scale" && !c.resource.scalable():
-		return nil, notFoundPath()
-	default:
-		return nil, notModelled("%s of the subresource %s of %s", c.Verb, c.Subresource, c.Resource.Resource)
+	if err := c.judgeSubresource(s.scale); err != nil {
+		return nil, err
 	}
 	for parameter := range c.query {
 		if !known[parameter] {
@@ -110,10 +96,37 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 	return resp, err
 }
 
+// judgeSubresource refuses a subresource that the resource or the server has not. A request for a Scale goes on with
+// the resource of Scales, and that of the object as its parent.
+func (c *call) judgeSubresource(scale *Resource) error {
+	switch {
+	case c.Subresource == "":
+	case c.Subresource == "status" && c.resource.Status && (c.Verb == "get" || c.Verb == "update" || c.Verb == "patch"):
+	case c.Subresource == "status" && !c.resource.Status && c.resource.custom():
+		return c.notFound()
+	case c.Subresource == "status" && !c.resource.Status:
+		return notFoundPath()
+	case c.Subresource == "scale" && c.resource.scalable() &&
+		(c.Verb == "get" || c.Verb == "update" || c.Verb == "patch"):
+		c.parent, c.resource = c.resource, scale
+	case c.Subresource == "binding" && c.Resource == pods && c.Verb == "create":
+	case c.Subresource == "scale" && !c.resource.scalable() && c.resource.custom():
+		return c.notFound()
+	case c.Subresource == "scale" && !c.resource.scalable():
+		return notFoundPath()
+	default:
+		return notModelled("%s of the subresource %s of %s", c.Verb, c.Subresource, c.Resource.Resource)
+	}
+	return nil
+}
+
 // answer does what is asked for.
 func (s *Server) answer(c *call) (*http.Response, error) {
-	if c.parent != nil {
+	switch {
+	case c.parent != nil:
 		return s.serveScale(c)
+	case c.Subresource == "binding":
+		return c.bind(s)
 	}
 	switch c.Verb {
 	case "get":

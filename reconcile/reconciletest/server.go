@@ -45,10 +45,11 @@ type Options struct {
 	CollectAfter time.Duration
 }
 
-// Server is an API server with its storage. Make one with [NewServer], and clients with [Server.Config] or
-// [Server.Link]. Safe for concurrent use; the methods that fail the test are for the test's own goroutine.
+// Server is an API server with its storage. Make one with [NewServer] in a test, or with [Start] in a program, and
+// clients with [Server.Config], [Server.Link] or [Link.Listen]. Safe for concurrent use; the methods that fail the test
+// are for the test's own goroutine.
 type Server struct {
-	t         testing.TB
+	t         testing.TB // of a server of a program: a program
 	store     *store
 	resources map[schema.GroupVersionResource]*Resource
 	codecs    serializer.CodecFactory
@@ -57,9 +58,10 @@ type Server struct {
 	access    *access // nil: every user may do everything
 	direct    *Link
 
-	mu     sync.Mutex
-	random *rand.Rand // guarded by mu
-	uids   uint64     // guarded by mu
+	mu        sync.Mutex
+	random    *rand.Rand // guarded by mu
+	uids      uint64     // guarded by mu
+	listeners []func()   // guarded by mu: each ends one
 }
 
 // NewServer makes a server that holds nothing but its namespaces. An option that is wrong fails the test at once. In a
@@ -68,21 +70,22 @@ type Server struct {
 // The server ends with the test, as a process that is killed: watches end, listeners close, and requests are refused.
 func NewServer(t testing.TB, o Options) *Server {
 	t.Helper()
-	s, err := newServer(o)
+	s, err := Start(o)
 	if err != nil {
 		t.Fatalf("reconciletest.NewServer: %v", err)
 	}
 	s.t = t
-	t.Cleanup(func() {
-		s.collector.stop()
-		s.store.stop()
-	})
+	t.Cleanup(s.Close)
 	return s
 }
 
-func newServer(o Options) (*Server, error) {
+// Start makes a server for a program, such as a demonstration, that has no test. It returns an error for an option that
+// is wrong. The caller ends the server with [Server.Close]. The methods that fail a test panic instead.
+//
+// The server keeps every version of every object, so its memory grows with each write.
+func Start(o Options) (*Server, error) {
 	s := &Server{
-		store: newStore(), resources: make(map[schema.GroupVersionResource]*Resource),
+		t: program{}, store: newStore(), resources: make(map[schema.GroupVersionResource]*Resource),
 		codecs: serializer.NewCodecFactory(scheme.Scheme),
 		random: rand.New(rand.NewPCG(o.Seed, 0)),
 	}
@@ -117,6 +120,26 @@ func newServer(o Options) (*Server, error) {
 	}
 	return s, nil
 }
+
+// Close ends the server, as a process that is killed: watches end, listeners close, and requests are refused. The
+// server of a test is closed at the end of the test.
+func (s *Server) Close() {
+	s.collector.stop()
+	s.store.stop()
+	s.mu.Lock()
+	listeners := s.listeners
+	s.listeners = nil
+	s.mu.Unlock()
+	for _, end := range listeners {
+		end()
+	}
+}
+
+// program stands for the test where there is none.
+type program struct{ testing.TB }
+
+func (program) Helper()                           {}
+func (program) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 // add makes the server serve a resource.
 func (s *Server) add(r *Resource, rules RuleCompiler, types managedfields.TypeConverter) error {

@@ -9,6 +9,7 @@ import (
 	goruntime "runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,6 +190,26 @@ func TestEveryKindOfClientSeesTheSame(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAServerOfAProgram(t *testing.T) {
+	_, err := Start(Options{CRDs: []string{"nowhere"}})
+	require.ErrorContains(t, err, "nowhere")
+	s, err := Start(Options{Namespaces: []string{"default", "kube-system"}})
+	require.NoError(t, err)
+	clients := clientset(t, s.Link().Listen())
+	create(t, clients, "a")
+	w, err := clients.CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "a", nameOf(<-w.ResultChan()))
+	require.PanicsWithValue(t, "reconciletest: restore to version 1: the server has had versions from 1000 to 1003",
+		func() { s.Restore(1) })
+	s.Close()
+	_, open := <-w.ResultChan()
+	require.False(t, open, "the watch ends with the server")
+	_, err = clients.CoreV1().ConfigMaps("default").Get(t.Context(), "a", metav1.GetOptions{})
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	s.Close() // ends nothing twice
 }
 
 func TestWhatIsNotModelledIsRefused(t *testing.T) {
