@@ -1,0 +1,219 @@
+// Package command is what the example controllers have in common as commands: flags, configuration, a look at their
+// rights before they start, leader election, metrics and health, Events, and the end when another controller does the
+// same work. A controller of your own can begin with a copy of it.
+//
+//	func main() {
+//		command.Program{Name: "deployment", Kind: "Deployment", ..., New: newParts}.Main()
+//	}
+//
+// # Reading order
+//
+// command.go, flags.go, rival.go.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/leaderelection"
+	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/metrics"
+	"github.com/thermostat-go/thermostat/reconcile/rights"
+	"github.com/thermostat-go/thermostat/workqueue"
+)
+
+// Program is a controller as a command. It does the job of the controller called Name in kube-controller-manager.
+type Program struct {
+	// Name is that of the command, such as "deployment"; its lease and its field manager are called thermostat-Name.
+	Name string
+	// Kind is that of the objects that it reconciles, such as "Deployment".
+	Kind string
+	// About is the first sentence of --help.
+	About string
+	// Requests is the most requests that one run makes. It decides how long a run may take at --kube-api-qps.
+	Requests int
+	// Rules are the rights that the controller needs on the objects of the namespaces that it works in.
+	Rules []rbacv1.PolicyRule
+	// New makes the controller.
+	New func(Environment) (Parts, error)
+}
+
+// Environment is what a controller is made with.
+type Environment struct {
+	Client    kubernetes.Interface
+	Events    record.EventRecorder
+	Namespace string // empty: all namespaces
+	Options   reconcile.Options
+}
+
+// Parts are what a controller consists of.
+type Parts struct {
+	Controller *reconcile.Controller
+	// Caches are the informers that have metrics.
+	Caches []metrics.Informer
+	// WatchForRivals calls found, possibly several times, when another controller does the same work: see
+	// [WatchForRivals].
+	WatchForRivals func(p Program, found func(error)) error
+}
+
+// manager is the field manager of the program's writes, which the API server takes from the user agent.
+func (p Program) manager() string { return "thermostat-" + p.Name }
+
+// Main is the main function of the command.
+func (p Program) Main() {
+	o, err := p.ParseFlags(os.Args[1:])
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return
+	case err != nil:
+		p.printError(err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	err = p.run(ctx, o)
+	stop()
+	klog.Flush()
+	if err != nil {
+		p.printError(err)
+		os.Exit(1)
+	}
+}
+
+// printError writes err as one line, which also ends up in the pod's status.
+func (p Program) printError(err error) {
+	oneLine := strings.NewReplacer(":\n", ": ", "\n", "; ")
+	fmt.Fprintln(os.Stderr, p.Name+":", oneLine.Replace(err.Error()))
+}
+
+// run runs the command until ctx ends, and returns nil then.
+func (p Program) run(ctx context.Context, o Options) error {
+	cfg, err := o.restConfig()
+	if err != nil {
+		return err
+	}
+	var elector *leaderelection.Elector
+	if o.LeaderElect {
+		elector, err = leaderelection.New(leaderelection.Config{
+			REST: cfg, Namespace: o.LeaseNamespace, Name: o.LeaseName, Identity: o.Identity,
+			LeaseDuration: o.LeaseDuration, RenewDeadline: o.RenewDeadline, RetryPeriod: o.RetryPeriod,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := p.checkRights(ctx, cfg, o); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to stop
+		}
+		return err
+	}
+	// A run for an object begins only when the caches show what the last run wrote.
+	cfg.Wrap(reconcile.TrackWrites)
+	if elector != nil {
+		// A process that was paused until its lease was lost does not write when it continues.
+		cfg.Wrap(elector.Fence)
+	}
+	return p.Operate(ctx, cfg, elector, o)
+}
+
+// checkRights waits until the API server answers, at most for the startup timeout, and checks that all rights that the
+// command needs are granted.
+func (p Program) checkRights(ctx context.Context, cfg *rest.Config, o Options) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.StartupTimeout,
+		fmt.Errorf("no answer within %v (see --startup-timeout)", o.StartupTimeout))
+	defer cancel()
+	return rights.Check(ctx, cfg, p.Needs(o))
+}
+
+// Needs returns the rights that the command needs, by namespace.
+func (p Program) Needs(o Options) rights.Needs {
+	needs := rights.Needs{o.Namespace: append(slices.Clone(p.Rules), rights.Rule("", "events", "create", "patch"))}
+	if o.LeaderElect {
+		needs[o.LeaseNamespace] = append(needs[o.LeaseNamespace], rights.Lease(o.LeaseName)...)
+	}
+	return needs
+}
+
+// Operate runs the controller against the API server of cfg: while elector leads or, without one, at once.
+func (p Program) Operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elector, o Options) error {
+	cfg.UserAgent = p.manager() + "/" + rest.DefaultKubernetesUserAgent()
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("client configuration: %w", err)
+	}
+	broadcaster := record.NewBroadcaster()
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+
+	collector := metrics.New()
+	parts, err := p.New(Environment{
+		Client: client, Namespace: o.Namespace,
+		Events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: p.Name + "-controller"}),
+		Options: reconcile.Options{
+			Workers: o.Workers, Metrics: collector, RateLimiter: Backoff(),
+			// All workers share the client's rate limit, and each may make all of its requests.
+			Timeout: 2*time.Minute + time.Duration(float64(o.Workers*p.Requests)/float64(o.QPS)*float64(time.Second)),
+		},
+	})
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if err := parts.WatchForRivals(p, end); err != nil {
+		return err
+	}
+
+	options := reconcile.ManagerOptions{Controllers: []*reconcile.Controller{parts.Controller}}
+	if o.MetricsAddress != "0" {
+		registry := prometheus.NewRegistry()
+		collector.RESTClients()
+		registry.MustRegister(collector, collectors.NewGoCollector(),
+			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		options.HTTPAddress, options.Metrics = o.MetricsAddress, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	}
+	for _, cache := range parts.Caches {
+		collector.Informer(cache)
+	}
+	if elector != nil {
+		options.Elector = elector
+		collector.Elector(o.LeaseName, elector.Stats)
+	}
+	m, err := reconcile.NewManager(options)
+	if err != nil {
+		return err
+	}
+	err = m.Run(ctx)
+	if found := (*RivalError)(nil); errors.As(context.Cause(ctx), &found) {
+		return errors.Join(found, err) // err names what has not ended in time
+	}
+	return err
+}
+
+// Backoff returns the rate limiter for failed keys: the delay of a key doubles with each failure, and all failed keys
+// together come back at most 10 times a second.
+func Backoff() workqueue.RateLimiter[reconcile.Key] {
+	return workqueue.MaxOf(workqueue.Exponential[reconcile.Key](5*time.Millisecond, 1000*time.Second, 0),
+		workqueue.Bucket[reconcile.Key](10, 100))
+}
