@@ -42,8 +42,17 @@ kind-demo: ## the same on a kind cluster; needs docker and kubectl; KEEP=1 keeps
 		go run ./internal/demo -kubeconfig $(CONFIG)
 	$(if $(KEEP),@echo 'The cluster stays: $(KUBECTL). To remove it: $(DELETE)')
 
+# go vet checks the types of the tests as well; go list -export compiles them without linking.
+.PHONY: systems
+systems: ## vet the library and compile its tests for macOS and Windows
+	@set -e; for system in darwin windows; do \
+		echo "GOOS=$$system go vet $(LIBRARY)"; \
+		GOOS=$$system go vet $(LIBRARY); \
+		GOOS=$$system go list -test -export $(LIBRARY) > /dev/null; \
+	done
+
 .PHONY: test test-library test-rest test-controlplane
-test: test-library test-rest test-controlplane ## all tests, those against a real control plane included
+test: systems test-library test-rest test-controlplane ## all tests, those against a real control plane included
 test-library: build
 	$(TEST) $(RACE) -timeout 15m $(LIBRARY)
 	$(TEST) -tags purego ./informer/internal/wire/...
@@ -98,18 +107,48 @@ bench: ## compare with client-go and controller-runtime; 15 minutes; BENCH="queu
 	cd internal/bench && go run . -plot growth.svg $(BENCH)
 
 .PHONY: lint
-lint: ## gofmt, 120 columns, go vet (also as on macOS and Windows), staticcheck
+lint: systems ## gofmt, 120 columns, go vet (also as on macOS and Windows), staticcheck
 	@echo 'gofmt -l .'; unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "$$unformatted"; exit 1; }
 	go test -count=1 -run 'Columns|Shape' ./internal/house
 	go vet ./...
-	GOOS=darwin go vet $(LIBRARY)
-	GOOS=windows go vet $(LIBRARY)
 	go tool -modfile=internal/tools/go.mod staticcheck ./...
 	cd internal/controlplane && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./plane ./supervisor ./node
 	cd internal/tools && go vet ./... && go tool staticcheck ./...
 	cd internal/bench && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	cd internal/controllerruntime && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	cd reconcile/reconciletest/cel && go vet ./... && go tool -modfile=../../../internal/tools/go.mod staticcheck ./...
+
+# The oldest client-go that what a program links can be built with, and the newest minor version with which the tests
+# compile, too. Package reconciletest follows the API of one version of Kubernetes, that of go.mod.
+CLIENT_GO_OLDEST = v0.36.0
+CLIENT_GO_NEWEST = v0.37
+
+.PHONY: client-go
+client-go: ## build with the oldest client-go, vet with the newest; 30 s, at first 2 minutes
+	@set -e; mkdir -p .build/client-go; \
+	with() { \
+		echo "go $$2 with client-go $$1"; \
+		cp go.mod go.sum .build/client-go; \
+		modules=$$(go list -m -f '{{.Path}}' k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/component-helpers); \
+		for module in $$modules; do \
+			go mod edit -require=$$module@$$(go list -m -f '{{.Version}}' $$module@$$1) .build/client-go/go.mod; \
+		done; \
+		go $$2 -mod=mod -modfile=.build/client-go/go.mod $$3; \
+	}; \
+	linked=$$(go list $(LIBRARY) | grep -v /reconciletest); \
+	with $(CLIENT_GO_OLDEST) build "$$linked"; \
+	with $(CLIENT_GO_NEWEST) vet "$(LIBRARY)"
+
+VULNDB ?= https://vuln.go.dev
+
+.PHONY: vulncheck
+vulncheck: ## known vulnerabilities in what the library calls; needs vuln.go.dev, or VULNDB=file:///a/copy/of/it
+	@go tool -modfile=internal/tools/go.mod govulncheck -db $(VULNDB) $(LIBRARY) || { \
+		status=$$?; \
+		if [ $$status -eq 3 ]; then echo 'make vulncheck: the library calls vulnerable code, see above'; \
+		else echo 'make vulncheck: nothing was checked, see above; it needs $(VULNDB)'; fi; \
+		exit $$status; \
+	}
 
 .PHONY: controlplane
 controlplane: ## a control plane for kubectl, without a ReplicaSet controller; Ctrl-C ends it; ARGS="--kubeconfig PATH"

@@ -1,18 +1,13 @@
 package house
 
 import (
-	"archive/zip"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -142,102 +137,6 @@ func TestNothingBringsTheRealServerIn(t *testing.T) {
 	for _, bad := range heavy {
 		require.NotContains(t, string(sums), bad+" ")
 	}
-}
-
-// TestGoGet packs the module as a proxy would serve it, and builds a module outside of the repository that imports each
-// package.
-func TestGoGet(t *testing.T) {
-	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	require.NoError(t, err)
-	require.NotContains(t, string(mod), "replace ", "a replace directive does not reach those who import the module")
-
-	// The go command takes for granted that a version never changes, so this one is named for what it holds.
-	files := moduleFiles(t)
-	hash := sha256.New()
-	for _, f := range files {
-		fmt.Fprintln(hash, f.name, len(f.content))
-		hash.Write(f.content)
-	}
-	version := fmt.Sprintf("v0.0.0-20000101000000-%x", hash.Sum(nil)[:6])
-	proxy := t.TempDir()
-	pack(t, filepath.Join(proxy, module, "@v"), version, mod, files)
-
-	env := goEnv(t, "GOMODCACHE", "GOPROXY")
-	t.Cleanup(func() { forget(t, env["GOMODCACHE"], version) })
-	forget(t, env["GOMODCACHE"], version) // of a run that was cut off
-	environment := []string{
-		"GOPROXY=file://" + filepath.ToSlash(proxy) + "," + env["GOPROXY"], "GONOSUMDB=" + module,
-		"GOFLAGS=-mod=mod -modcacherw", "GOWORK=off",
-	}
-	user := t.TempDir()
-	var program strings.Builder
-	program.WriteString("package main\n\nimport (\n")
-	for _, p := range packages {
-		program.WriteString("\t_ \"" + module + "/" + p + "\"\n")
-	}
-	program.WriteString(")\n\nfunc main() {}\n")
-	require.NoError(t, os.WriteFile(filepath.Join(user, "main.go"), []byte(program.String()), 0o644))
-	run(t, user, environment, "go", "mod", "init", "example.com/user")
-	run(t, user, environment, "go", "get", module+"@"+version)
-	run(t, user, environment, "go", "build", "-o", os.DevNull, ".")
-	require.Contains(t, run(t, user, environment, "go", "list", "-m", module), version)
-}
-
-type file struct {
-	name    string
-	content []byte
-}
-
-// moduleFiles returns the files of the module, as git knows them.
-func moduleFiles(t *testing.T) (files []file) {
-	names := strings.Split(strings.TrimRight(run(t, root, nil, "git", "ls-files", "-z", "--cached", "--others",
-		"--exclude-standard"), "\x00"), "\x00")
-	var nested []string // folders with a go.mod of their own are other modules
-	for _, name := range names {
-		if dir, ok := strings.CutSuffix(name, "/go.mod"); ok {
-			nested = append(nested, dir+"/")
-		}
-	}
-	for _, name := range names {
-		if slices.ContainsFunc(nested, func(dir string) bool { return strings.HasPrefix(name, dir) }) {
-			continue
-		}
-		content, err := os.ReadFile(filepath.Join(root, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted, and not yet committed
-		}
-		require.NoError(t, err)
-		files = append(files, file{name, content})
-	}
-	return files
-}
-
-// pack writes files in the layout of the GOPROXY protocol (go.dev/ref/mod#goproxy-protocol).
-func pack(t *testing.T, dir, version string, mod []byte, files []file) {
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	info, err := json.Marshal(map[string]string{"Version": version, "Time": "2000-01-01T00:00:00Z"})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, version+".info"), info, 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, version+".mod"), mod, 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "list"), []byte(version+"\n"), 0o644))
-
-	archive, err := os.Create(filepath.Join(dir, version+".zip"))
-	require.NoError(t, err)
-	defer archive.Close()
-	w := zip.NewWriter(archive)
-	for _, f := range files {
-		entry, err := w.Create(module + "@" + version + "/" + f.name)
-		require.NoError(t, err)
-		_, err = entry.Write(f.content)
-		require.NoError(t, err)
-	}
-	require.NoError(t, w.Close())
-}
-
-// forget removes the version from the module cache.
-func forget(t *testing.T, cache, version string) {
-	require.NoError(t, os.RemoveAll(filepath.Join(cache, module+"@"+version)))
-	require.NoError(t, os.RemoveAll(filepath.Join(cache, "cache/download", module)))
 }
 
 func goEnv(t *testing.T, names ...string) map[string]string {

@@ -1,0 +1,139 @@
+package house
+
+import (
+	"archive/zip"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// nested is the module of ours beside the root that users import.
+const nested = "reconcile/reconciletest/cel"
+
+// TestGoGet packs the root module and the nested one as a proxy would serve them, both at one version, and builds
+// modules outside of the repository that import each package.
+func TestGoGet(t *testing.T) {
+	mod := read(t, root, "go.mod")
+	require.NotContains(t, mod, "replace ", "a replace directive does not reach those who import the module")
+	rules := read(t, filepath.Join(root, nested), "go.mod")
+	require.Contains(t, rules, "\t"+module+" v", "the nested module requires the root")
+
+	// The go command takes for granted that a version never changes, so this one is named for what it holds.
+	files, rulesFiles := moduleFiles(t, ""), moduleFiles(t, nested)
+	hash := sha256.New()
+	for _, f := range slices.Concat(files, rulesFiles) {
+		fmt.Fprintln(hash, f.name, len(f.content))
+		hash.Write(f.content)
+	}
+	version := fmt.Sprintf("v0.0.0-20000101000000-%x", hash.Sum(nil)[:6])
+	proxy, edited := t.TempDir(), t.TempDir()
+	pack(t, proxy, module, version, mod, files)
+
+	// The step of a release that .github/RELEASING.md describes.
+	require.NoError(t, os.WriteFile(filepath.Join(edited, "go.mod"), []byte(rules), 0o644))
+	run(t, edited, nil, "go", "mod", "edit", "-require="+module+"@"+version)
+	pack(t, proxy, path.Join(module, nested), version, read(t, edited, "go.mod"), rulesFiles)
+
+	env := goEnv(t, "GOMODCACHE", "GOPROXY")
+	t.Cleanup(func() { forget(t, env["GOMODCACHE"], version) })
+	forget(t, env["GOMODCACHE"], version) // of a run that was cut off
+	environment := []string{
+		"GOPROXY=file://" + filepath.ToSlash(proxy) + "," + env["GOPROXY"], "GONOSUMDB=" + module,
+		"GOFLAGS=-mod=mod -modcacherw", "GOWORK=off",
+	}
+	outside(t, environment, module, version, packages)
+	user := outside(t, environment, path.Join(module, nested), version, []string{nested})
+	require.Contains(t, run(t, user, environment, "go", "list", "-m", module), version, "the nested module's root")
+}
+
+// outside builds a module that gets a module of ours at a version and imports packages of it. It returns its folder.
+func outside(t *testing.T, environment []string, get, version string, imports []string) string {
+	user := t.TempDir()
+	var program strings.Builder
+	program.WriteString("package main\n\nimport (\n")
+	for _, p := range imports {
+		program.WriteString("\t_ \"" + module + "/" + p + "\"\n")
+	}
+	program.WriteString(")\n\nfunc main() {}\n")
+	require.NoError(t, os.WriteFile(filepath.Join(user, "main.go"), []byte(program.String()), 0o644))
+	run(t, user, environment, "go", "mod", "init", "example.com/user")
+	run(t, user, environment, "go", "get", get+"@"+version)
+	run(t, user, environment, "go", "build", "-o", os.DevNull, ".")
+	require.Contains(t, run(t, user, environment, "go", "list", "-m", get), version)
+	return user
+}
+
+type file struct {
+	name    string
+	content []byte
+}
+
+// moduleFiles returns the files of the module in a folder ("" is the root), as git knows them, with their names in it.
+func moduleFiles(t *testing.T, folder string) (files []file) {
+	dir := filepath.Join(root, folder)
+	names := strings.Split(strings.TrimRight(run(t, dir, nil, "git", "ls-files", "-z", "--cached", "--others",
+		"--exclude-standard"), "\x00"), "\x00")
+	var deeper []string // folders with a go.mod of their own are other modules
+	for _, name := range names {
+		if dir, ok := strings.CutSuffix(name, "/go.mod"); ok {
+			deeper = append(deeper, dir+"/")
+		}
+	}
+	for _, name := range names {
+		if slices.ContainsFunc(deeper, func(dir string) bool { return strings.HasPrefix(name, dir) }) {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted, and not yet committed
+		}
+		require.NoError(t, err)
+		files = append(files, file{name, content})
+	}
+	return files
+}
+
+// pack writes a module in the layout of the GOPROXY protocol (go.dev/ref/mod#goproxy-protocol). The mod file takes the
+// place of the one among the files.
+func pack(t *testing.T, proxy, module, version, mod string, files []file) {
+	dir := filepath.Join(proxy, filepath.FromSlash(module), "@v")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	info, err := json.Marshal(map[string]string{"Version": version, "Time": "2000-01-01T00:00:00Z"})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, version+".info"), info, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, version+".mod"), []byte(mod), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "list"), []byte(version+"\n"), 0o644))
+
+	archive, err := os.Create(filepath.Join(dir, version+".zip"))
+	require.NoError(t, err)
+	defer archive.Close()
+	w := zip.NewWriter(archive)
+	for _, f := range files {
+		if f.name == "go.mod" {
+			f.content = []byte(mod)
+		}
+		entry, err := w.Create(module + "@" + version + "/" + f.name)
+		require.NoError(t, err)
+		_, err = entry.Write(f.content)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+}
+
+// forget removes the version of both modules from the module cache.
+func forget(t *testing.T, cache, version string) {
+	for _, m := range []string{module, path.Join(module, nested)} {
+		require.NoError(t, os.RemoveAll(filepath.Join(cache, m+"@"+version)))
+	}
+	require.NoError(t, os.RemoveAll(filepath.Join(cache, "cache/download", module)))
+}
