@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/thermostat-go/thermostat/examples/internal/testbed"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
@@ -204,10 +205,10 @@ type crew struct {
 	revived int                             // guarded by mu
 }
 
-func newCrew(t *testing.T, cluster *testcluster.Cluster, gateway *gateway) *crew {
+func newCrew(t *testing.T, cluster *testcluster.Cluster, gateway *testbed.Gateway) *crew {
 	c := &crew{t: t, cluster: cluster, members: map[string]*testcluster.Process{}}
 	for _, name := range []string{"one", "two"} {
-		c.members[name] = startCommand(t, cluster, name, gateway.kubeconfig, "--leader-elect-identity="+name,
+		c.members[name] = startCommand(t, cluster, name, gateway.Kubeconfig, "--leader-elect-identity="+name,
 			"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s")
 	}
 	t.Cleanup(func() {
@@ -274,8 +275,9 @@ func TestChaos(t *testing.T) {
 	if soak {
 		length, sets, size = 10*time.Minute, 100, 30
 	}
-	cutter := &cutter{}
-	crew := newCrew(t, cluster, newGateway(t, cluster.Config(), beLate(200*time.Millisecond), cutter.wrap))
+	cutter := &testbed.Cutter{}
+	crew := newCrew(t, cluster, testbed.NewGateway(t, cluster.Config(), testbed.BeLate(200*time.Millisecond),
+		cutter.Wrap))
 	chronicle, stop := keepChronicle(t, cluster.Client(), "")
 	c, seed := newChaos(t, cluster, sets, size)
 	doomed := newFreeWorld(t, cluster)
@@ -298,7 +300,7 @@ func TestChaos(t *testing.T) {
 			name string
 			do   func()
 		}{
-			{"all watches cut", cutter.cut},
+			{"all watches cut", cutter.Cut},
 			{"leader killed", func() {
 				leader := crew.leader()
 				_ = leader.Kill(t.Context()) // it may have ended just now; revive looks at how
@@ -372,7 +374,7 @@ func TestChaosWithABrokenController(t *testing.T) {
 	cluster := shared(t)
 	c, _ := newChaos(t, cluster, 4, 8)
 	chronicle, stop := keepChronicle(t, c.client, c.namespace)
-	stopController := c.controlWith(beLate(200 * time.Millisecond)) // and no TrackWrites
+	stopController := c.controlWith(testbed.BeLate(200 * time.Millisecond)) // and no TrackWrites
 	ctx, end := context.WithTimeout(t.Context(), 30*time.Second)
 	defer end()
 	for operations := 0; ctx.Err() == nil && (operations%20 != 0 || len(chronicle.judge()) == 0); operations++ {

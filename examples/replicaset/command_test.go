@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/thermostat-go/thermostat/examples/internal/testbed"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
@@ -70,7 +71,7 @@ func TestCommandRefusesBadFlags(t *testing.T) {
 }
 
 func TestCommandRefusesABadElectionBeforeItAsksAnybody(t *testing.T) {
-	path := kubeconfigOf(t, &rest.Config{Host: "https://127.0.0.1:1"})
+	path := testbed.KubeconfigOf(t, &rest.Config{Host: "https://127.0.0.1:1"})
 	r := runCommand(t, "--kubeconfig", path, "--leader-elect-lease-duration=5500ms", "--leader-elect-retry-period=9s")
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stderr, "LeaseDuration 5.5s")
@@ -82,7 +83,7 @@ func TestCommandDoesNotWaitForAServerItDoesNotTrust(t *testing.T) {
 	t.Parallel()
 	trusted := shared(t).Config()
 	trusted.CAData = nil
-	r := runCommand(t, "--kubeconfig", kubeconfigOf(t, trusted))
+	r := runCommand(t, "--kubeconfig", testbed.KubeconfigOf(t, trusted))
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.stderr, "failed to verify certificate")
 	require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
@@ -98,7 +99,7 @@ func TestCommandGivesUpOnADeadServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address := listener(t).Addr().String()
-			path := kubeconfigOf(t, &rest.Config{Host: "https://" + address})
+			path := testbed.KubeconfigOf(t, &rest.Config{Host: "https://" + address})
 			began := time.Now()
 			r := runCommand(t, "--kubeconfig", path, "--startup-timeout=2s")
 			require.Equal(t, 1, r.code)
@@ -153,7 +154,7 @@ func kubeconfigWith(t *testing.T, cluster *testcluster.Cluster, namespace string
 	t.Helper()
 	cfg, err := cluster.ServiceAccount(t.Context(), namespace, rules...)
 	require.NoError(t, err)
-	return kubeconfigOf(t, cfg)
+	return testbed.KubeconfigOf(t, cfg)
 }
 
 func TestCommandNamesMissingRules(t *testing.T) {

@@ -34,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 
+	"github.com/thermostat-go/thermostat/examples/internal/testbed"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
@@ -154,9 +155,9 @@ func TestDeployment(t *testing.T) {
 		}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	recorder := &recorder{streaming: true}
-	gateway := newGateway(t, rest.AnonymousClientConfig(cluster.Config()), recorder.wrap)
-	gateway.config.BearerToken = token.Status.Token
-	kubeconfig := kubeconfigOf(t, gateway.config)
+	gateway := testbed.NewGateway(t, rest.AnonymousClientConfig(cluster.Config()), recorder.wrap)
+	gateway.Config.BearerToken = token.Status.Token
+	kubeconfig := testbed.KubeconfigOf(t, gateway.Config)
 	run := func(container corev1.Container, more ...string) (end func()) {
 		args := []string{"--kubeconfig", kubeconfig}
 		for _, arg := range container.Args {
@@ -226,7 +227,7 @@ func TestDeployment(t *testing.T) {
 	rules := append(find[rbacv1.ClusterRole](t, objects, "ClusterRole").Rules,
 		find[rbacv1.Role](t, objects, "Role").Rules...)
 	used := func() (all []string) {
-		for access := range gateway.asked() {
+		for access := range gateway.Asked() {
 			if access != "create authorization.k8s.io/selfsubjectaccessreviews" { // everybody's right
 				all = append(all, access)
 			}
@@ -353,7 +354,7 @@ func TestKindConfig(t *testing.T) {
 	require.NoError(t, err)
 	startsWith := func(controllers string) string {
 		// Its API server is not there; but first it looks at what it was told.
-		kubeconfig := kubeconfigOf(t, &rest.Config{Host: "https://127.0.0.1:1"})
+		kubeconfig := testbed.KubeconfigOf(t, &rest.Config{Host: "https://127.0.0.1:1"})
 		cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "kube-controller-manager"), "--secure-port=0",
 			"--leader-elect=false", "--kubeconfig="+kubeconfig, "--controllers="+controllers)
 		output, err := cmd.CombinedOutput()

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/thermostat-go/thermostat/examples/internal/testbed"
 	"github.com/thermostat-go/thermostat/reconcile"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
@@ -85,8 +86,8 @@ func TestAPIServerFrozen(t *testing.T) {
 func TestWatchesAreCut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, shared(t))
-	cutter := &cutter{}
-	w.control(cutter.wrap)
+	cutter := &testbed.Cutter{}
+	w.control(cutter.Wrap)
 	names := []string{"a", "b", "c"}
 	for _, name := range names {
 		w.create(name, 5)
@@ -114,7 +115,7 @@ func TestWatchesAreCut(t *testing.T) {
 		case <-end:
 			running = false
 		case <-cut.C:
-			cutter.cut()
+			cutter.Cut()
 		case <-act.C:
 			operations++
 			name := names[random.IntN(len(names))]
@@ -135,8 +136,8 @@ func TestWatchesAreCut(t *testing.T) {
 	for _, name := range names {
 		w.settled(name, 7)
 	}
-	require.Greater(t, cutter.cuts, 10, "watches have to be there to be cut")
-	t.Logf("%d watches cut, %d operations", cutter.cuts, operations)
+	require.Greater(t, cutter.Cuts(), 10, "watches have to be there to be cut")
+	t.Logf("%d watches cut, %d operations", cutter.Cuts(), operations)
 	w.backTo(before)
 }
 
@@ -144,7 +145,7 @@ func TestWatchesAreCut(t *testing.T) {
 func TestWatchesAreLate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, shared(t))
-	w.control(beLate(200 * time.Millisecond))
+	w.control(testbed.BeLate(200 * time.Millisecond))
 	w.create("web", 30)
 	w.settled("web", 30)
 	for _, pod := range w.pods("web")[:10] {
@@ -160,7 +161,7 @@ func TestWatchesAreLate(t *testing.T) {
 func TestWatchesAreLateForABrokenController(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, shared(t))
-	stop := w.controlWith(beLate(200 * time.Millisecond))
+	stop := w.controlWith(testbed.BeLate(200 * time.Millisecond))
 	w.create("web", 30)
 	var noted []string
 	require.Eventually(t, func() bool {

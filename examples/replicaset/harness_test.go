@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime/pprof"
 	"strconv"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/transport"
 
+	"github.com/thermostat-go/thermostat/examples/internal/testbed"
 	"github.com/thermostat-go/thermostat/reconcile"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
@@ -57,15 +57,7 @@ func shared(t testing.TB) *testcluster.Cluster {
 // line.
 func runBuiltIn(t testing.TB, cluster *testcluster.Cluster, name string, flags ...string) *testcluster.Process {
 	t.Helper()
-	programs, err := testcluster.Assets(t.Context())
-	require.NoError(t, err)
-	p, err := cluster.Run(t.Context(), testcluster.Command{
-		Name: name, Path: filepath.Join(programs, "kube-controller-manager"),
-		Args: append([]string{"--kubeconfig=" + cluster.Kubeconfig(), "--controllers=replicaset-controller",
-			"--leader-elect=false", "--secure-port=0"}, flags...),
-	})
-	require.NoError(t, err)
-	return p
+	return testbed.RunBuiltIn(t, cluster, name, "replicaset-controller", flags...)
 }
 
 // world is a namespace with a controller at work in it, and somebody who keeps an eye on it.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/thermostat-go/thermostat/examples/internal/testbed"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
@@ -38,7 +39,7 @@ type tasks struct {
 type sideBySide struct {
 	t             testing.TB
 	cluster       *testcluster.Cluster
-	gateway       *gateway
+	gateway       *testbed.Gateway
 	sets          int
 	pods          int32
 	deletions     int
@@ -47,11 +48,11 @@ type sideBySide struct {
 
 // ours and builtIn start a controller behind the gateway.
 func (s *sideBySide) ours(name string) *testcluster.Process {
-	return startCommand(s.t, s.cluster, name, s.gateway.kubeconfig, "--leader-elect=false", "--workers=5")
+	return startCommand(s.t, s.cluster, name, s.gateway.Kubeconfig, "--leader-elect=false", "--workers=5")
 }
 
 func (s *sideBySide) builtIn(name string) *testcluster.Process {
-	p := runBuiltIn(s.t, s.cluster, name, "--kubeconfig="+s.gateway.kubeconfig, "--concurrent-replicaset-syncs=5",
+	p := runBuiltIn(s.t, s.cluster, name, "--kubeconfig="+s.gateway.Kubeconfig, "--concurrent-replicaset-syncs=5",
 		"--kube-api-qps=500", "--kube-api-burst=1000")
 	s.t.Cleanup(func() { _ = p.Kill(context.Background()) }) // see startCommand
 	return p
@@ -65,7 +66,7 @@ func (s *sideBySide) round(contender string, start func(s *sideBySide, name stri
 	w.create("warm-up", 1)
 	w.settled("warm-up", 1)
 	s.quiet()
-	s.gateway.counted()
+	s.gateway.Counted()
 
 	var done tasks
 	news := s.listen(w)
@@ -91,7 +92,7 @@ func (s *sideBySide) round(contender string, start func(s *sideBySide, name stri
 	news.settled(names, 0)
 	done.down = time.Since(began)
 	s.quiet() // what comes afterwards counts, too: events, and a status that tells of pods that have gone
-	done.requests = s.gateway.counted()
+	done.requests = s.gateway.Counted()
 	// The recorder of either patches an event if there was one like it before, which depends on how fast they follow
 	// each other: they count as one kind.
 	done.requests[eventWrites] = done.requests["create /events"] + done.requests["patch /events"]
@@ -105,7 +106,7 @@ func (s *sideBySide) round(contender string, start func(s *sideBySide, name stri
 
 // quiet waits until nobody has asked for anything in a while.
 func (s *sideBySide) quiet() {
-	total := func() int { return sum(s.gateway.asked()) }
+	total := func() int { return sum(s.gateway.Asked()) }
 	for before := -1; before != total(); time.Sleep(2 * time.Second) {
 		before = total()
 	}
@@ -222,7 +223,7 @@ var contenders = []struct {
 // pods one status tells of is a matter of luck in it, and on a busy machine.
 func TestSideBySideWithTheBuiltInController(t *testing.T) {
 	cluster := testcluster.New(t, withoutBuiltIn)
-	s := &sideBySide{t: t, cluster: cluster, gateway: newGateway(t, cluster.Config()), sets: 10, pods: 10,
+	s := &sideBySide{t: t, cluster: cluster, gateway: testbed.NewGateway(t, cluster.Config()), sets: 10, pods: 10,
 		deletions: 20}
 	requests := map[string]map[string]int{}
 	for _, c := range contenders {
@@ -243,7 +244,7 @@ func BenchmarkReplicaSets(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			for range b.N {
 				cluster := testcluster.New(b, withoutBuiltIn)
-				s := &sideBySide{t: b, cluster: cluster, gateway: newGateway(b, cluster.Config()), sets: 100, pods: 30,
+				s := &sideBySide{t: b, cluster: cluster, gateway: testbed.NewGateway(b, cluster.Config()), sets: 100, pods: 30,
 					deletions: 200}
 				done := s.round(c.name, c.start)
 				b.ReportMetric(float64(done.up), "up-ns")

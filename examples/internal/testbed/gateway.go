@@ -1,4 +1,10 @@
-package main
+// Package testbed is what the tests of the example controllers have in common: the way of a process to the API server,
+// with what goes wrong on it, and Kubernetes' own controllers in processes of their own.
+//
+// # Reading order
+//
+// gateway.go, transports.go, builtin.go.
+package testbed
 
 import (
 	"encoding/pem"
@@ -21,19 +27,20 @@ import (
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
-// A gateway is the way of processes to the API server. It counts what they ask for, and transports wrapped around its
+// Gateway is the way of processes to the API server. It counts what they ask for, and transports wrapped around its
 // own do to all of them what else they do to one client in this process.
-type gateway struct {
-	config     *rest.Config // of the way in
-	kubeconfig string       // the same
+type Gateway struct {
+	Config     *rest.Config // of the way in
+	Kubeconfig string       // a file that says the same
 
 	mu     sync.Mutex
 	counts map[string]int // guarded by mu; by "verb group/resource[/subresource]"
 }
 
-// newGateway makes one whose way on is that of cfg: who uses it has the rights of cfg, or, if that has none, has to
-// bring a token.
-func newGateway(t testing.TB, cfg *rest.Config, wrap ...transport.WrapperFunc) *gateway {
+// NewGateway makes a gateway to the API server of cfg. A client of it has the rights of cfg or, if that has none, those
+// of the token that it sends. Each of wrap is put around the transport of all requests.
+func NewGateway(t testing.TB, cfg *rest.Config, wrap ...transport.WrapperFunc) *Gateway {
+	t.Helper()
 	target, err := url.Parse(cfg.Host)
 	require.NoError(t, err)
 	for _, f := range wrap {
@@ -41,7 +48,7 @@ func newGateway(t testing.TB, cfg *rest.Config, wrap ...transport.WrapperFunc) *
 	}
 	way, err := rest.TransportFor(cfg)
 	require.NoError(t, err)
-	g := &gateway{counts: map[string]int{}}
+	g := &Gateway{counts: map[string]int{}}
 	quiet := log.New(io.Discard, "", 0) // what breaks here is meant to
 	proxy := &httputil.ReverseProxy{
 		ErrorLog:  quiet,
@@ -61,30 +68,30 @@ func newGateway(t testing.TB, cfg *rest.Config, wrap ...transport.WrapperFunc) *
 	server.EnableHTTP2, server.Config.ErrorLog = true, quiet
 	server.StartTLS()
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	g.config = &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
+	g.Config = &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
 		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 	}}
-	g.kubeconfig = kubeconfigOf(t, g.config)
+	g.Kubeconfig = KubeconfigOf(t, g.Config)
 	return g
 }
 
-// kubeconfigOf writes cfg where a process finds it.
-func kubeconfigOf(t testing.TB, cfg *rest.Config) (path string) {
+// KubeconfigOf writes cfg into a file for a process.
+func KubeconfigOf(t testing.TB, cfg *rest.Config) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, testcluster.WriteKubeconfig(path, cfg))
 	return path
 }
 
-// asked is what has been asked for since counted was called.
-func (g *gateway) asked() map[string]int {
+// Asked returns how many requests were made since the last call of Counted, by "verb group/resource".
+func (g *Gateway) Asked() map[string]int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return maps.Clone(g.counts)
 }
 
-// counted is what was asked for since the last call.
-func (g *gateway) counted() map[string]int {
+// Counted returns the same, and begins to count anew.
+func (g *Gateway) Counted() map[string]int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	counts := maps.Clone(g.counts)
