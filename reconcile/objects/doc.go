@@ -20,6 +20,7 @@
 //	CreateOwned    POST; GET if the name is taken
 //	Apply          PATCH, a server-side apply
 //	ApplyChanges   PATCH, a server-side apply                                       the fields are as applied before
+//	Drift          GET; PATCH, a server-side apply with dryRun=All: it writes nothing
 //	SlowStart      what its function sends, in batches that double
 //
 // A JSON patch of Finalize or Claim holds only for the object, by UID, and the list that were seen: it never changes a
@@ -37,6 +38,7 @@
 //	                      the owner's                      get
 //	CreateOwned           the child's                      create, get
 //	Apply, ApplyChanges   the object's, or its status      patch, and create if it may be missing
+//	Drift                 the object's                     get, patch, and create if it may be missing
 //
 // Where the admission plugin OwnerReferencesPermissionEnforcement is on, Claim and CreateOwned also need update on the
 // owner's subresource finalizers.
@@ -44,5 +46,5 @@
 // # Reading order
 //
 // clients.go (what the helpers need of a client), conditions.go, status.go, finalizer.go, owner.go with claim.go and
-// create.go, apply.go, slowstart.go.
+// create.go, apply.go, drift.go, slowstart.go.
 package objects
