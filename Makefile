@@ -129,8 +129,7 @@ client-go: ## build with the oldest client-go, vet with the newest; 30 s, at fir
 	with() { \
 		echo "go $$2 with client-go $$1"; \
 		cp go.mod go.sum .build/client-go; \
-		modules=$$(go list -m -f '{{.Path}}' k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/component-helpers); \
-		for module in $$modules; do \
+		for module in k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/component-helpers; do \
 			go mod edit -require=$$module@$$(go list -m -f '{{.Version}}' $$module@$$1) .build/client-go/go.mod; \
 		done; \
 		go $$2 -mod=mod -modfile=.build/client-go/go.mod $$3; \
