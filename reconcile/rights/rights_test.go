@@ -59,7 +59,7 @@ func TestAllThatIsMissingIsNamedAtOnce(t *testing.T) {
 		path := rbacv1.PolicyRule{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}
 		needs := rights.Needs{
 			"": {rights.Rule("", "nodes", "list"), path},
-			"default": append(rights.Lease("mine"), rights.Rule("", "pods", "list", "watch", "delete"),
+			"default": append(rights.Lease("own"), rights.Rule("", "pods", "list", "watch", "delete"),
 				rights.Rule("apps", "replicasets/status", "update"),
 				rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"replicasets", "deployments"},
 					ResourceNames: []string{"a", "b"}, Verbs: []string{"get"}}),
@@ -80,7 +80,7 @@ to be added to a ClusterRole, for all namespaces:
 - {apiGroups: [""], resources: ["nodes"], verbs: ["list"]}
 to be added to a Role in namespace default:
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create"]}
-- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["mine"], verbs: ["get", "update", "watch"]}
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["own"], verbs: ["get", "update", "watch"]}
 - {apiGroups: [""], resources: ["pods"], verbs: ["list", "delete"]}
 - {apiGroups: ["apps"], resources: ["replicasets/status"], verbs: ["update"]}
 - {apiGroups: ["apps"], resources: ["replicasets"], resourceNames: ["b"], verbs: ["get"]}
