@@ -41,18 +41,17 @@ const (
 // maxUndecided bounds the changes that wait for the end of a run. One more counts as caused by others.
 const maxUndecided = 64
 
-// authorOf compares a change with the writes of the run that goes on and of the two before it. A nil receiver is the
-// stats of a key that has not run.
-func (st *repeatStats) authorOf(v writeID) author {
-	if st == nil {
-		return byOther
+// authorOf compares a change with the writes of the run that goes on and of the two before it.
+func (e *keyEntry) authorOf(v writeID) author {
+	var inLast, inEarlier bool
+	if st := e.stats; st != nil {
+		_, inLast = st.last.writes[v]
+		_, inEarlier = st.earlier.writes[v]
 	}
-	_, inLast := st.last.writes[v]
-	_, inEarlier := st.earlier.writes[v]
 	switch {
-	case inLast, inEarlier, st.run != nil && st.run.hasWritten(v):
+	case inLast, inEarlier, e.run != nil && e.run.hasWritten(v):
 		return byKey
-	case st.run == nil:
+	case e.run == nil:
 		return byOther
 	default:
 		return unclear
@@ -60,14 +59,16 @@ func (st *repeatStats) authorOf(v writeID) author {
 }
 
 // markCreated records that a write of the key, which authorOf has found, created its object.
-func (st *repeatStats) markCreated(v writeID) {
-	for _, past := range []pastRun{st.last, st.earlier} {
-		if _, ok := past.writes[v]; ok {
-			past.writes[v] = true
-			return
+func (e *keyEntry) markCreated(v writeID) {
+	if st := e.stats; st != nil {
+		for _, past := range []pastRun{st.last, st.earlier} {
+			if _, ok := past.writes[v]; ok {
+				past.writes[v] = true
+				return
+			}
 		}
 	}
-	st.run.markCreated(v)
+	e.run.markCreated(v)
 }
 
 // observe records a change that names the key, and reports whether compareStates must compare the object's two states:
@@ -77,16 +78,17 @@ func (h *keyHistory) observe(e *keyEntry, v sighting) (compare bool) {
 		return false
 	}
 	st := e.stats
-	author := st.authorOf(v.writeID)
+	author := e.authorOf(v.writeID)
 	r := h.contested.find(h, v.writeID)
 	compare = v.updated &&
-		(author != byOther && st.repeats >= compareAfter || r != nil && r.rounds >= compareAfter)
+		(author != byOther && st != nil && st.repeats >= compareAfter || r != nil && r.rounds >= compareAfter)
 	switch author {
 	case byKey:
 		if v.created {
-			st.markCreated(v.writeID)
+			e.markCreated(v.writeID)
 		}
 	case unclear:
+		st = e.needStats()
 		if len(st.undecided) == maxUndecided {
 			h.resolveUndecided(e)
 		}
@@ -116,10 +118,11 @@ func compareStates[T any](h *keyHistory, key Key, source string, v sighting, eve
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e, ok := h.keys[key]
-	if !ok || e.stats == nil {
+	if !ok {
 		return // forgotten in between
 	}
-	switch e.stats.authorOf(v.writeID) {
+	e.needStats()
+	switch e.authorOf(v.writeID) {
 	case byKey:
 		h.comparedOwn(e, v)
 	case byOther:
@@ -164,10 +167,10 @@ func (h *keyHistory) comparedOther(e *keyEntry, v sighting) {
 func (h *keyHistory) resolveUndecided(e *keyEntry) {
 	st := e.stats
 	st.undecided = slices.DeleteFunc(st.undecided, func(v sighting) bool {
-		switch st.authorOf(v.writeID) {
+		switch e.authorOf(v.writeID) {
 		case byKey:
 			if v.created {
-				st.markCreated(v.writeID)
+				e.markCreated(v.writeID)
 			}
 			if v.comparison != nil {
 				h.comparedOwn(e, v)

@@ -6,7 +6,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer"
 )
 
 // BenchmarkReconcile is what the loop costs for one key, from the source that names it to the end of its run: for a
@@ -41,6 +45,41 @@ func BenchmarkReconcile(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				c.Enqueue(keys[i%len(keys)])
 				w.handleNext()
+			}
+		})
+	}
+}
+
+// BenchmarkNaming is what an event of an informer costs until its key is queued, and, with run, until the key has been
+// reconciled: for keys that are named while many others wait.
+func BenchmarkNaming(b *testing.B) {
+	names := map[bool]string{false: "event", true: "event and run"}
+	for _, run := range []bool{false, true} {
+		b.Run(names[run], func(b *testing.B) {
+			c, err := NewController("bench", Func(func(context.Context, Key) (Result, error) { return Result{}, nil }),
+				Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			n := &namer[*corev1.Pod]{Controller: c, cache: c.ledger.cacheOf(&still{}), cause: "For pods",
+				name: func(e informer.Event[*corev1.Pod], named []Key) []Key { return append(named, e.Key) }}
+			events := make([]informer.Event[*corev1.Pod], 10_000)
+			for i := range events {
+				key := Key{Namespace: "default", Name: fmt.Sprint("object-", i)}
+				events[i] = informer.Event[*corev1.Pod]{Type: informer.Added, Key: key,
+					UID: types.UID(key.Name), ResourceVersion: fmt.Sprint(i), New: &corev1.Pod{}}
+				n.handle(events[i])
+			}
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
+			w := newWorker(c, ctx, ctx, nil)
+			defer w.stopTimer()
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if run {
+					w.handleNext()
+				}
+				n.handle(events[i%len(events)])
 			}
 		})
 	}

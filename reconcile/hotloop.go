@@ -41,9 +41,8 @@ const (
 
 // repeatStats counts the repetitions of one key. It is zero for a key that has not run for a while.
 type repeatStats struct {
-	run        *run       // the run that goes on, or nil; the entry of a key with a run is never forgotten
-	undecided  []sighting // changes that came while it goes on, and whose author is unclear
-	selfCaused bool       // only the run before it caused it; if none goes on, this and the next are of the last run
+	undecided  []sighting // changes that came while a run goes on, and whose author is unclear
+	selfCaused bool       // only the run before it caused this one; if none goes on, this is of the last run
 
 	last, earlier pastRun     // the last run and the one before it, whose events may be late
 	changed       bool        // the last run changed an object
@@ -236,7 +235,7 @@ func (h *keyHistory) hotCounts() (now, ever int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for e := range h.hotKeys {
-		if e.stats.run == nil {
+		if e.run == nil {
 			h.endOldContest(e, at)
 		}
 	}

@@ -301,6 +301,28 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 			require.Equal(t, test.want, e.othersActed, test.name)
 		}
 	})
+	t.Run("a key without stats", func(t *testing.T) {
+		h, e := fresh(repeatStats{}, contestedObject{rounds: compareAfter})
+		contested := h.contested.find(h, writeID{uid: uid})
+		compare := func(v sighting, from, to int32) {
+			e.stats = nil
+			v.updated = true
+			require.True(t, h.observe(e, v))
+			pod := func(n int32) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{Priority: &n}} }
+			compareStates(h, parent, "Owns pods", v, informer.Event[*corev1.Pod]{Old: pod(from), New: pod(to)})
+		}
+		e.run = &run{key: parent}
+		e.run.remember(writeName{}, uid, "2", false)
+		compare(sighting{writeID: writeID{uid, "2"}}, 1, 2)
+		require.Len(t, contested.fields, 1, "the field that its run has set")
+		e.run = nil
+		compare(sighting{writeID: writeID{uid, "3"}}, 2, 1)
+		require.True(t, contested.fields[0].undone, "another writer has undone that")
+		e.run = &run{key: parent}
+		e.run.remember(writeName{}, uid, "4", false)
+		compare(sighting{writeID: writeID{uid, "4"}}, 1, 2)
+		require.Equal(t, 1, e.stats.reverts, "its run has set the field again")
+	})
 	t.Run("objects beyond those that are remembered", func(t *testing.T) {
 		for created, want := range map[bool]int{true: compareAfter, false: hotAfter - 1} {
 			st := repeatStats{repeats: hotAfter - 1, selfCaused: true, changed: true, written: writtenObjects{}}
@@ -324,7 +346,7 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 			"just old enough to stay": {keyEntry{stats: &repeatStats{endedAt: now.Add(-forgetAfter)}}, true},
 			"too old":                 {keyEntry{stats: &repeatStats{endedAt: now.Add(-forgetAfter - 1)}}, false},
 			"it waits":                {keyEntry{stats: &repeatStats{}, causes: causes{n: 1}}, true},
-			"it runs":                 {keyEntry{stats: &repeatStats{run: &run{}}}, true},
+			"it runs":                 {keyEntry{stats: &repeatStats{}, run: &run{}}, true},
 			"it has never run":        {keyEntry{}, true},
 		} {
 			h := newKeyHistory(false)

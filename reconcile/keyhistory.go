@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 )
 
 // keyHistory follows the keys of one controller: which sources have named a waiting key, who caused that, and whether
@@ -34,8 +35,19 @@ func newKeyHistory(allowHotLoops bool) *keyHistory {
 // keyEntry is the history of one key, guarded by the keyHistory's mu.
 type keyEntry struct {
 	causes      causes
-	othersActed bool         // one of the causes is not a write of the key's own last runs
-	stats       *repeatStats // nil before the key's first run
+	othersActed bool // one of the causes is not a write of the key's own last runs
+	run         *run // the run that goes on, or nil; the entry of a key with a run is never forgotten
+	// stats is nil until a run writes, asks for the next one at once, or has a change whose author is unclear. Most
+	// keys never need it: their runs find that there is nothing to do.
+	stats *repeatStats
+}
+
+// needStats returns the entry's stats, and makes them if there are none.
+func (e *keyEntry) needStats() *repeatStats {
+	if e.stats == nil {
+		e.stats = &repeatStats{}
+	}
+	return e.stats
 }
 
 // writeID identifies a write in the change that it brings about: the object and its new version, or the object alone
@@ -63,21 +75,22 @@ func (h *keyHistory) beginRun(r *run) (rest time.Duration) {
 	now := r.worker.began
 	h.mu.Lock()
 	e := h.entryOf(r.key, now)
-	if e.stats == nil {
-		e.stats = &repeatStats{}
+	var write func(klog.Logger)
+	if st := e.stats; st != nil {
+		h.endOldContest(e, now)
+		h.countLastRun(e)
+		if st.hot() && !e.othersActed {
+			rest = max(st.restsUntil.Sub(now), 0)
+		}
+		write = h.dueLine(e, rest)
+		if rest == 0 {
+			st.selfCaused = !e.othersActed && (e.causes.n > 0 || st.requeuedSoon)
+			st.earlier, st.last = st.last, pastRun{}
+		}
 	}
-	st := e.stats
-	h.endOldContest(e, now)
-	h.countLastRun(e)
-	if st.hot() && !e.othersActed {
-		rest = max(st.restsUntil.Sub(now), 0)
-	}
-	write := h.dueLine(e, rest)
 	if rest == 0 {
-		st.selfCaused = !e.othersActed && (e.causes.n > 0 || st.requeuedSoon)
 		r.worker.entry, r.worker.causes = e, e.causes.moveOut()
-		e.othersActed, st.run = false, r
-		st.earlier, st.last = st.last, pastRun{}
+		e.othersActed, e.run = false, r
 	}
 	h.mu.Unlock()
 	if write != nil {
@@ -86,15 +99,23 @@ func (h *keyHistory) beginRun(r *run) (rest time.Duration) {
 	return rest
 }
 
-// endRun ends a run that beginRun started.
+// endRun ends a run that beginRun started, and that has ended.
 func (h *keyHistory) endRun(r *run, o outcome, now time.Time) {
+	writes, writeNames := r.written()
+	requeuedSoon := !h.allowHotLoops && o.kind == doneAfter && o.after < soonDelay
 	h.mu.Lock()
 	e := r.worker.entry
-	st := e.stats
-	st.run, st.endedAt = nil, now
-	st.last.writes, st.writeNames = r.written()
-	st.changed = h.noteWrites(st, now)
-	st.requeuedSoon = !h.allowHotLoops && o.kind == doneAfter && o.after < soonDelay
+	e.run = nil
+	if e.stats == nil && len(writes) == 0 && !requeuedSoon {
+		if e.causes.n == 0 {
+			h.forget(r.key, e)
+		}
+		h.mu.Unlock()
+		return
+	}
+	st := e.needStats()
+	st.endedAt, st.last.writes, st.writeNames = now, writes, writeNames
+	st.changed, st.requeuedSoon = h.noteWrites(st, now), requeuedSoon
 	if len(st.undecided) > 0 {
 		h.resolveUndecided(e)
 	}
@@ -134,12 +155,11 @@ func (h *keyHistory) entryOf(key Key, now time.Time) *keyEntry {
 // forget removes the key. mu is held.
 func (h *keyHistory) forget(key Key, e *keyEntry) {
 	delete(h.keys, key)
-	delete(h.hotKeys, e)
 	if e.stats != nil {
-		*e.stats = repeatStats{} // reused: it spares the next key the allocation
+		delete(h.hotKeys, e)
 	}
-	*e = keyEntry{stats: e.stats}
 	if len(h.spare) < 1024 {
+		*e = keyEntry{}
 		h.spare = append(h.spare, e)
 	}
 	if len(h.keys) == 0 && h.sweptTo > 1024 { // a map never shrinks
@@ -151,7 +171,7 @@ func (h *keyHistory) forget(key Key, e *keyEntry) {
 // is held.
 func (h *keyHistory) sweep(now time.Time) {
 	for key, e := range h.keys {
-		if st := e.stats; e.causes.n == 0 && st != nil && st.run == nil && now.Sub(st.endedAt) > forgetAfter {
+		if st := e.stats; e.causes.n == 0 && e.run == nil && st != nil && now.Sub(st.endedAt) > forgetAfter {
 			h.forget(key, e)
 		}
 	}

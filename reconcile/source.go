@@ -31,7 +31,7 @@ type source struct {
 // Like [Owns], [Watches] and [DependsOn] it is called before [NewManager], and returns no error: a mistake, such as an
 // informer that is nil, is reported by NewManager, or by Run if it comes later.
 func For[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
-	addSource(c, "For", inf, lifecycle.Try,
+	addSource(c, "For", inf, false,
 		func(e informer.Event[T], named []Key) []Key { return append(named, e.Key) })
 }
 
@@ -54,7 +54,7 @@ func owns[T informer.Object](c *Controller, verb string, inf *informer.SharedInd
 	if owner.Kind == "" {
 		c.mistake("%s: the owner has no kind", verb)
 	}
-	addSource(c, verb, inf, lifecycle.Try, both(func(o T) []Key {
+	addSource(c, verb, inf, false, both(func(o T) []Key {
 		ref := metav1.GetControllerOfNoCopy(o)
 		if ref == nil || ref.Kind != owner.Kind ||
 			schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != owner.Group {
@@ -72,14 +72,14 @@ func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys fu
 		c.mistake("Watches: the function is nil")
 		return
 	}
-	addSource(c, "Watches", inf, lifecycle.Apart, both(keys))
+	addSource(c, "Watches", inf, true, both(keys))
 }
 
 // DependsOn lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile
 // writes to it is waited for. It is a source like the others, so a controller whose keys are named by
 // [Controller.Enqueue] alone needs no other.
 func DependsOn[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
-	addSource(c, "DependsOn", inf, lifecycle.Try, func(_ informer.Event[T], named []Key) []Key { return named })
+	addSource(c, "DependsOn", inf, false, func(_ informer.Event[T], named []Key) []Key { return named })
 }
 
 // WatchesChan names, for each value from a channel, the keys that keys returns for it: for triggers that are not
@@ -153,11 +153,10 @@ func both[T any](keys func(T) []Key) func(informer.Event[T], []Key) []Key {
 }
 
 // addSource adds a handler that is inline: it sees every change of the store and only fills a set of keys, so nothing
-// is ever dropped and nothing grows. It adds keys first and tells the ledger second; a key that was parked is thereby
-// queued once. name appends the keys of an event to a slice; guarded calls it, and is lifecycle.Try or, for code of
-// the user's, which must not end the informer's goroutine, lifecycle.Apart.
-func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T],
-	guarded func(func()) error, name func(informer.Event[T], []Key) []Key) {
+// is ever dropped and nothing grows. name appends the keys of an event to a slice. apart says that it is code of the
+// user's, which must not end the informer's goroutine.
+func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T], apart bool,
+	name func(informer.Event[T], []Key) []Key) {
 	switch {
 	case inf == nil:
 		c.mistake("%s: the informer is nil", verb)
@@ -167,31 +166,8 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		return
 	}
 	ca := c.ledger.cacheOf(inf)
-	cause := verb + " " + inf.Name()
-	var named []Key // space for those of one event: an inline handler is called by one goroutine at a time
-	added, err := inf.AddHandler(func(e informer.Event[T]) {
-		named = named[:0]
-		if err := guarded(func() { named = name(e, named) }); err != nil {
-			klog.Background().Error(err, "Naming the keys of an object panicked; they are not reconciled for this "+
-				"change", "controller", c.name,
-				"informer", inf.Name(), "object", e.Key)
-		}
-		v := sighting{writeID: writeID{e.UID, e.ResourceVersion}, created: e.Type == informer.Added,
-			updated: e.Type == informer.Updated}
-		if e.Type == informer.Deleted {
-			v.resourceVersion = "" // whoever deletes an object does not learn the version of its end
-		}
-		for _, key := range named {
-			if c.history.recordCause(key, cause, e.Key, e.ResourceVersion, v) {
-				compareStates(c.history, key, cause, v, e)
-			}
-			c.queue.Add(key)
-		}
-		if cap(named) > 1024 {
-			named = nil // this was an uncommon event
-		}
-		c.ledger.saw(ca, e.Key, e.UID, e.ResourceVersion, e.Type == informer.Deleted)
-	}, informer.HandlerOptions{
+	n := &namer[T]{Controller: c, cache: ca, cause: verb + " " + inf.Name(), name: name, apart: apart}
+	added, err := inf.AddHandler(n.handle, informer.HandlerOptions{
 		Name: verb + " of controller " + c.name, Inline: true,
 		Reached: func(namespace, _ string) { c.ledger.reached(ca, namespace) },
 	})
@@ -200,4 +176,52 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		return
 	}
 	c.sources = append(c.sources, source{cache: ca, added: added})
+}
+
+// namer is the handler of a source. It allocates nothing for an event (BenchmarkNaming): a program starts with one
+// event for each object.
+type namer[T any] struct {
+	*Controller
+	cache *cache
+	cause string
+	name  func(informer.Event[T], []Key) []Key
+	apart bool
+
+	named []Key // space for those of one event: an inline handler is called by one goroutine at a time
+}
+
+// handle adds the keys first and tells the ledger second: so a key that was parked is queued once.
+func (n *namer[T]) handle(e informer.Event[T]) {
+	n.named = n.named[:0]
+	if err := n.nameKeys(e); err != nil {
+		klog.Background().Error(err, "Naming the keys of an object panicked; they are not reconciled for this change",
+			"controller", n.Controller.name, "informer", n.cache.Name(), "object", e.Key)
+	}
+	v := sighting{writeID: writeID{e.UID, e.ResourceVersion}, created: e.Type == informer.Added,
+		updated: e.Type == informer.Updated}
+	if e.Type == informer.Deleted {
+		v.resourceVersion = "" // whoever deletes an object does not learn the version of its end
+	}
+	for _, key := range n.named {
+		if n.history.recordCause(key, n.cause, e.Key, e.ResourceVersion, v) {
+			compareStates(n.history, key, n.cause, v, e)
+		}
+		n.queue.Add(key)
+	}
+	if cap(n.named) > 1024 {
+		n.named = nil // this was an uncommon event
+	}
+	n.ledger.saw(n.cache, e.Key, e.UID, e.ResourceVersion, e.Type == informer.Deleted)
+}
+
+func (n *namer[T]) nameKeys(e informer.Event[T]) error {
+	if n.apart {
+		return n.nameKeysApart(e)
+	}
+	return lifecycle.Try(func() { n.named = n.name(e, n.named) })
+}
+
+// nameKeysApart is a function of its own because its event escapes to the heap.
+func (n *namer[T]) nameKeysApart(e informer.Event[T]) error {
+	return lifecycle.Apart(func() { n.named = n.name(e, n.named) })
 }
