@@ -252,8 +252,8 @@ func (h *listWatchHealth) changeAndUnlock(s State, err error) {
 	switch {
 	case err != nil:
 		h.log.Error(err, "The cache does not follow the server", about...)
-	case recovers: // the loss was logged as an error, so the recovery is logged, too
-		h.log.Info("The cache follows the server again", about...)
+	case recovers: // as an error, too: who reads only errors would take the loss for lasting
+		h.log.Error(nil, "The cache follows the server again", about...)
 	default:
 		h.log.V(1).Info("Health changed", about...)
 	}
@@ -373,7 +373,7 @@ func (h *health) badObject(err error) {
 // goodObject reports an object that could not be taken before, and is in the cache now.
 func (h *health) goodObject(key Key) {
 	if held, ok := h.complaints.Allow(linesPerMinute); ok {
-		h.log.Info("An object can be handled again", "key", briefKey(key), "notLogged", held)
+		h.log.Error(nil, "An object can be handled again", "key", briefKey(key), "notLogged", held)
 	}
 }
 

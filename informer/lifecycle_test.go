@@ -225,13 +225,14 @@ type line struct {
 	at                      time.Time
 	message, handler, state string
 	text                    string
+	isError                 bool // logged at the level of errors
 }
 
-func (l *lines) write(message string, err error, kv []any) {
+func (l *lines) write(isError bool, message string, err error, kv []any) {
 	if l.each != nil {
 		l.each()
 	}
-	written := line{at: time.Now(), message: message, text: fmt.Sprint(message, err, kv)}
+	written := line{at: time.Now(), message: message, text: fmt.Sprint(message, err, kv), isError: isError}
 	for i := 0; i+1 < len(kv); i += 2 {
 		switch kv[i] {
 		case "handler":
@@ -253,7 +254,7 @@ func (l *lines) all() []line {
 
 func (l *lines) Init(klog.RuntimeInfo)                  {}
 func (l *lines) Enabled(level int) bool                 { return level <= 1 }
-func (l *lines) Info(_ int, msg string, kv ...any)      { l.write(msg, nil, kv) }
-func (l *lines) Error(err error, msg string, kv ...any) { l.write(msg, err, kv) }
+func (l *lines) Info(_ int, msg string, kv ...any)      { l.write(false, msg, nil, kv) }
+func (l *lines) Error(err error, msg string, kv ...any) { l.write(true, msg, err, kv) }
 func (l *lines) WithValues(...any) klog.LogSink         { return l }
 func (l *lines) WithName(string) klog.LogSink           { return l }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -279,6 +280,7 @@ func TestTheRecoveryOfAnObjectIsLogged(t *testing.T) {
 			synctest.Wait()
 			recovered := 0
 			for _, l := range log.all() {
+				require.Equal(t, strings.HasPrefix(l.message, "An object "), l.isError, l.message)
 				if l.message == "An object can be handled again" {
 					recovered++
 					require.Contains(t, l.text, "default/bad")

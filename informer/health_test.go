@@ -1,0 +1,41 @@
+package informer
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+// TestTheRecoveryOfACacheIsLoggedAsLoudlyAsItsLoss: a log of errors alone tells both.
+func TestTheRecoveryOfACacheIsLoggedAsLoudlyAsItsLoss(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		log, down := &lines{}, time.Now()
+		p.BeforeWatch = func(metav1.ListOptions) error {
+			if time.Now().Before(down) {
+				return errors.New("down")
+			}
+			return nil
+		}
+		runOn(t, inf, klog.New(log))
+		synctest.Wait()
+		down = time.Now().Add(time.Minute)
+		p.Cut()
+		time.Sleep(3 * time.Minute)
+		require.Equal(t, Live, inf.Health().State)
+		var messages []string
+		for _, l := range log.all() {
+			if l.isError {
+				messages = append(messages, l.message)
+			}
+		}
+		require.Equal(t, []string{"The cache does not follow the server", "The cache follows the server again"},
+			slices.Compact(messages))
+	})
+}
