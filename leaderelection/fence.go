@@ -13,7 +13,8 @@ import (
 // [ErrNotLeading] and is not sent. A write that still waits for a connection or for its answer is cut off when the
 // tenure ends. Writes are
 //
-//   - every method except GET, HEAD and OPTIONS,
+//   - every method except GET, HEAD and OPTIONS, and except POST for a review: a TokenReview, a SubjectAccessReview and
+//     their like are questions, which a standby may ask,
 //   - every request for an upgrade, to WebSocket or SPDY, whatever its method: exec, attach and portforward are such,
 //   - every request for the subresources exec, attach, portforward and proxy, whatever its method: behind a proxy a GET
 //     may do anything. So a standby cannot read through a proxy either; use a client without a fence for that.
@@ -82,9 +83,25 @@ func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
 func writes(req *http.Request) bool {
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions:
-		return len(req.Header.Values("Upgrade")) > 0 || reachesThrough(req.URL.Path)
+	case http.MethodPost:
+		if !isReview(req.URL.Path) {
+			return true
+		}
+	default:
+		return true
 	}
-	return true
+	return len(req.Header.Values("Upgrade")) > 0 || reachesThrough(req.URL.Path)
+}
+
+// isReview reports whether a path is that of reviews, which nothing stores: [prefix] /apis/group/version/...reviews
+func isReview(path string) bool {
+	parts := strings.Split(path, "/")
+	if len(parts) < 4 {
+		return false
+	}
+	parts = parts[len(parts)-4:]
+	return parts[0] == "apis" && (parts[1] == "authentication.k8s.io" || parts[1] == "authorization.k8s.io") &&
+		strings.HasSuffix(parts[3], "reviews")
 }
 
 // reachesThrough reports whether a path names a subresource that leads to something else than the API:

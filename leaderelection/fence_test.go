@@ -163,6 +163,20 @@ func TestFenceKnowsAWriteByWhatItCanDo(t *testing.T) {
 			require.Equal(t, refused, errors.Is(err, ErrNotLeading), "%s %s", method, target)
 		}
 	}
+	for target, refused := range map[string]bool{
+		"/apis/authentication.k8s.io/v1/tokenreviews":                                      false,
+		"/apis/authorization.k8s.io/v1/subjectaccessreviews":                               false,
+		"/k8s/clusters/c/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":            false,
+		"/apis/authorization.k8s.io/v1/others":                                             true,
+		"/apis/example.com/v1/reviews":                                                     true,
+		"/api/v1/nodes/n/proxy/apis/authentication.k8s.io/v1/tokenreviews":                 true,
+		"/api/v1/namespaces/x/services/s/proxy/apis/authorization.k8s.io/v1/accessreviews": true,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://server"+target, nil)
+		require.NoError(t, err)
+		_, err = fence.RoundTrip(req)
+		require.Equal(t, refused, errors.Is(err, ErrNotLeading), "POST %s", target)
+	}
 	for _, protocol := range []string{"websocket", "SPDY/3.1"} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://server/api/v1/anything", nil)
 		require.NoError(t, err)
