@@ -19,7 +19,8 @@ import (
 // (word string, waited bool) one leader hands over to the next: Handover returns what the last leader has given to
 // SetHandover before its lead returned, and workers start when the caches have seen what that leader wrote. If word is
 // empty, waited says that there was no leader for as long as an elector waits for a crashed one. With Ready() error
-// the Elector says why this process could not lead, and /readyz reports it.
+// the Elector says why this process could not lead, and /readyz reports it. With Check(*http.Request) error it says why
+// the process has to be restarted, and /healthz reports that.
 type Elector interface {
 	Run(ctx context.Context, lead func(ctx context.Context) error) error
 }
@@ -125,6 +126,11 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	for _, c := range m.opts.Controllers {
 		c.start(takeCtx, runCtx, &workers)
 	}
+	// Their context has the tenure's values, for its fence, and ends when no more keys are taken.
+	leading, stopLeading := context.WithCancel(runCtx)
+	defer stopLeading()
+	defer context.AfterFunc(takeCtx, stopLeading)()
+	whileLeading := m.startRunnables(leading, m.opts.WhileLeading, &workers)
 	<-takeCtx.Done()
 	drain := time.NewTimer(m.opts.DrainTimeout)
 	defer drain.Stop()
@@ -134,5 +140,5 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	case <-drain.C:
 	}
 	stopRuns()
-	return workers.Wait(m.opts.StopGrace)
+	return errors.Join(workers.Wait(m.opts.StopGrace), whileLeading.stuck())
 }

@@ -22,10 +22,12 @@
 // # The parts
 //
 // A [Controller] has one Reconciler, a queue of keys and a number of workers. Its sources are informers whose changes
-// name keys: [For] names the object's own key, [Owns] the key of its owner, [Watches] the keys that a function of
-// yours returns, and [DependsOn] none, for an informer that is only read. [WatchesChan] makes a source of a channel. A
+// name keys: [For] names the object's own key, [Owns] the key of its owner, [Watches] the keys that a function of yours
+// returns, and [DependsOn] none, for an informer that is only read. [WatchesChan] makes a source of a channel. A
 // [Manager] runs the informers of its controllers, waits until the caches are complete, campaigns for leadership if
-// there is an [Elector], and runs the workers while it leads. The package's example shows all of it in one program.
+// there is an [Elector], and runs the workers while it leads. It is a place for the rest of a program as well:
+// functions that run beside the workers or only while it leads, health checks, HTTP handlers. The package's example
+// shows all of it in one program.
 //
 // What most Reconcilers do to objects (conditions, status, finalizers, owner references, creations, server-side apply)
 // is in package objects, which is below this one in the tree and imports none of it.
@@ -78,6 +80,9 @@
 //     worker takes over (worker.checkStuck). /healthz fails when there are more such calls than workers.
 //   - [Manager.Run] returns when everything that it started has ended. If something does not end in time, Run's error
 //     says what.
+//   - A process is not ready while it could not lead: while the server refuses access to the Lease, say. It asks again
+//     within 5 s after access is granted (Manager.notReady). What AccessReviews cannot find out is refused
+//     (accessReviews.judge).
 //
 // # The life of a debt
 //
@@ -157,10 +162,26 @@
 //
 // # Logging
 //
-// The loop logs with klog, and with the logger in the ctx of [Manager.Run], if there is one. Reconcile finds its own
-// with klog.FromContext(ctx): it has the names of the controller and the key. Each failure is logged as an error, with
-// what comes next. A condition that lasts, such as a lost connection or a hot loop, is logged when it begins and when
-// it ends, at one level. Each run and its causes are logged at verbosity 4. No line shows an object or a value of one.
+// The library logs with klog. Reconcile finds its logger with klog.FromContext(ctx): it has the names of the controller
+// and the key as "controller" and "key"; that of a runnable has "runnable".
+//
+// klog.SetSlogLogger(logger), as the first line of main, sends every line to a logger of log/slog, and
+// klog.SetLogger(zapr.NewLogger(logger)) to one of zap; the lines of client-go go there, too. A logger for one Manager
+// goes into the ctx of its Run, with klog.NewContext; the few lines that are written where there is no ctx, about code
+// of yours that panicked, still go to klog's own. Verbosity 4 is slog.LevelDebug, and verbosity 1 is one below
+// slog.LevelInfo.
+//
+//	errors       each failure of a key, with what comes next; a panic of your code; and what keeps a controller from its
+//	             work for a while: a cache that does not follow its server, an object that cannot be taken into a
+//	             cache, a hot loop, keys that are parked for long
+//	info         what the process does: it campaigns, leads, stops; what it waits for at the start, every 10 s; failed
+//	             tries of an election; what is not tracked although it might be expected to be
+//	verbosity 1  the workers start, the caches are complete, the health of a cache changes in the ordinary way
+//	verbosity 2  each list or watch that failed, connections to HTTPAddress that failed
+//	verbosity 4  each run of a key with its causes; keys that are parked, and no longer are
+//
+// A condition that lasts is logged when it begins and when it ends, both times as an error or both as info. No line
+// shows an object or a value of one.
 //
 // # The goroutines
 //
@@ -168,6 +189,9 @@
 //	informer X (and its own)   Manager.Run   everything below it has ended                     Manager.Run
 //	HTTP server                Manager.Run   the same                                          Manager.Run
 //	channel X of controller Y  Manager.Run   the Manager is told to stop, or X is closed       Manager.Run
+//	handler of X               net/http      it returns; its ctx ends with the HTTP server     HTTP server
+//	runnable X, of Beside      runBeside     it returns; its ctx ends after the workers        runBeside
+//	runnable X, WhileLeading   runWorkers    it returns; its ctx ends as for a worker          runWorkers
 //	worker of controller X     runWorkers    leadership ends, or the Manager is told to stop   runWorkers
 //	prober of controller X     runWorkers    the same                                          runWorkers
 //	probe of informer Y for X  prober        the server has answered, or the prober must end   runWorkers
@@ -181,9 +205,9 @@
 //
 // # Reading order
 //
-// The way of a key: reconciler.go, source.go, controller.go, worker.go with stuck.go and guard.go, run.go. Own
-// writes: track.go with request.go, response.go and scope.go; debt.go, ledger.go with cache.go, prober.go. What a key
-// has done: causes.go, keyhistory.go, authorship.go, hotloop.go with recurrence.go and hotloop_fields.go. The
-// process: manager.go, campaign.go, handover.go, http.go, stats.go. Package objects, with a reading order of its own,
-// comes last: the loop does not need it, and most Reconcilers do.
+// The way of a key: reconciler.go, source.go, controller.go, worker.go with stuck.go and guard.go, run.go. Own writes:
+// track.go with request.go, response.go and scope.go; debt.go, ledger.go with cache.go, prober.go. What a key has done:
+// causes.go, keyhistory.go, authorship.go, hotloop.go with recurrence.go and hotloop_fields.go. The process:
+// manager.go, runnable.go, campaign.go, handover.go, stats.go; http.go with tls.go and access.go. Package objects, with
+// a reading order of its own, comes last: the loop does not need it, and most Reconcilers do.
 package reconcile

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -25,10 +27,21 @@ var (
 	ErrStuck = lifecycle.ErrStuck
 )
 
-// ManagerOptions configures a [Manager]. Only Controllers has to be set.
+// ManagerOptions configures a [Manager]. Only Controllers has to be set, or one of the other things to run.
 type ManagerOptions struct {
 	// Controllers are run while this process leads.
 	Controllers []*Controller
+	// WhileLeading are functions of yours that run while this process leads, by names for the log. They are called when
+	// the workers start, on goroutines of their own, and again in each tenure. Their ctx ends when leadership is lost,
+	// and when the Manager is told to stop: then they have DrainTimeout to return, as reconciles have, and the Lease is
+	// kept for them. A function that returns nil is done for this tenure. An error, or a panic, before its ctx has
+	// ended stops the Manager, and Run returns it; an error after that is logged. A function that returns while some of
+	// its work goes on returns an error that wraps [ErrStuck]: then the Lease is not released.
+	WhileLeading map[string]func(ctx context.Context) error
+	// Beside are functions that run whether this process leads or not. They are called once, when the caches are
+	// complete, and their ctx ends when the workers have ended and the Lease is released; the caches are still alive
+	// then. They have StopGrace to return. Else the same holds for them as for WhileLeading.
+	Beside map[string]func(ctx context.Context) error
 	// Informers are run beside those that the controllers have as sources: caches that are only read.
 	Informers []Informer
 	// Elector decides when this process leads. Nil: always.
@@ -44,12 +57,29 @@ type ManagerOptions struct {
 	// that gives up on them sooner when leadership is lost, as package leaderelection's does after its own StopGrace
 	// of 3 s, ends Run with an error that wraps ErrStuck.
 	StopGrace time.Duration
-	// HTTPAddress, host:port, is where /healthz, /readyz and, with Metrics, /metrics are served. There is no
-	// authentication, so without a host it is the loopback address; a kubelet that probes needs 0.0.0.0:port or
-	// [::]:port, behind a network policy. Empty: nowhere.
+	// HTTPAddress, host:port, is where /healthz, /readyz and what else is set below are served. Without a host it is
+	// the loopback address, so that a wider audience has to be asked for; a kubelet that probes needs 0.0.0.0:port or
+	// [::]:port. Empty: nowhere.
 	HTTPAddress string
-	// Metrics answers /metrics. Nil: it does not exist.
+	// HealthChecks and ReadyChecks are checks of yours, by name. While one returns an error, /healthz or /readyz
+	// answers with it and 500 or 503. The Manager's own are made as well: /healthz fails when more calls of Reconcile
+	// hang than there are workers, or if the Elector's Check fails; /readyz while a first list is missing, a cache does
+	// not follow its server, or the Elector could not lead. Checks are called at each request, several at once.
+	HealthChecks, ReadyChecks map[string]func(*http.Request) error
+	// Metrics answers GET /metrics. Nil: it does not exist.
 	Metrics http.Handler
+	// Handlers are served as well, by patterns of [http.ServeMux], such as "/debug/pprof/". The ctx of a request ends
+	// when the Manager stops; then a handler has StopGrace to return.
+	Handlers map[string]http.Handler
+	// TLS serves all of this over HTTPS; probes say scheme: HTTPS then. [TLSFromFiles] makes one of the files of a
+	// certificate. Nil: plain HTTP.
+	TLS *tls.Config
+	// AccessReviews is the API server that decides who may read /metrics and Handlers. A request has to bring a bearer
+	// token, the API server has to know its user (TokenReview), and to allow that user the verb, get for a GET, on the
+	// path (SubjectAccessReview of a nonResourceURL). The answer is 401, 403, or 503 if the API server cannot be asked.
+	// Answers are remembered for a minute if they are yes, and else for 10 s. It needs TLS, because of the tokens.
+	// /healthz and /readyz are open to all. Nil: whoever can connect may read everything.
+	AccessReviews *rest.Config
 }
 
 // Manager runs controllers: the informers that they need, once each; the campaign for leadership, with the caches
@@ -58,11 +88,14 @@ type Manager struct {
 	// Never changed after NewManager.
 	opts      ManagerOptions
 	informers []*managedInformer
+	endpoints http.Handler // of HTTPAddress
 
 	// Any goroutine may use these.
-	started atomic.Bool
-	ready   atomic.Pointer[string] // what the first sync still waits for; nil when it is complete
-	address atomic.Pointer[string]
+	failures failures
+	requests requests // that the endpoints are at work on
+	started  atomic.Bool
+	ready    atomic.Pointer[string] // what the first sync still waits for; nil when it is complete
+	address  atomic.Pointer[string]
 }
 
 // managedInformer is an informer that the Manager runs.
@@ -79,8 +112,12 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	}
 	opts.DrainTimeout = cmp.Or(opts.DrainTimeout, 30*time.Second)
 	opts.StopGrace = cmp.Or(opts.StopGrace, 10*time.Second)
-	// From here on nothing fails: a Manager that was refused has no controllers.
 	m := &Manager{opts: opts}
+	var err error
+	if m.endpoints, err = m.newEndpoints(); err != nil {
+		return nil, fmt.Errorf("NewManager: %w", err)
+	}
+	// From here on nothing fails: a Manager that was refused has no controllers.
 	for _, c := range opts.Controllers {
 		c.hasManager = true
 		for _, ca := range c.ledger.caches {
@@ -100,8 +137,8 @@ func (opts ManagerOptions) mistakes() (errs []error) {
 	mistake := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("ManagerOptions."+format, args...))
 	}
-	if len(opts.Controllers) == 0 {
-		mistake("Controllers is empty")
+	if len(opts.Controllers)+len(opts.WhileLeading)+len(opts.Beside) == 0 {
+		mistake("Controllers is empty, and there is nothing else to run")
 	}
 	if opts.SyncTimeout < 0 {
 		mistake("SyncTimeout is %s; it is a duration, or zero to wait for as long as it takes", opts.SyncTimeout)
@@ -112,13 +149,6 @@ func (opts ManagerOptions) mistakes() (errs []error) {
 	if opts.StopGrace < 0 {
 		mistake("StopGrace is %s; it is a duration, or zero for 10 s", opts.StopGrace)
 	}
-	if err := checkAddress(opts.HTTPAddress); err != nil {
-		mistake("HTTPAddress is %q; it is host:port, such as \":8080\" for port 8080 of the loopback address: %w",
-			opts.HTTPAddress, err)
-	}
-	if opts.Metrics != nil && opts.HTTPAddress == "" {
-		mistake("Metrics is set, but HTTPAddress is not")
-	}
 	if opts.Elector != nil && kube.IsNil(opts.Elector) {
 		mistake("Elector is a nil %T; leave it out", opts.Elector)
 	}
@@ -127,7 +157,8 @@ func (opts ManagerOptions) mistakes() (errs []error) {
 			mistake("Informers[%d] is nil", i)
 		}
 	}
-	return errs
+	return append(errs, errors.Join(opts.httpMistakes(), checkNamed("ManagerOptions.Beside", opts.Beside),
+		checkNamed("ManagerOptions.WhileLeading", opts.WhileLeading)))
 }
 
 // sourceMistakes returns what is wrong with the controllers and their sources.
@@ -170,16 +201,17 @@ func (m *Manager) manage(inf Informer) *managedInformer {
 //
 //	serve          listen on HTTPAddress
 //	waitForCaches  run all informers, and wait until each controller has seen the first state of every source
+//	runBeside      run what ManagerOptions.Beside has
 //	campaign       run the Elector
 //	runWorkers     while this process leads: wait until the caches have seen what the last leader wrote, then run the
-//	               workers; afterwards wait for them to end, and campaign again
+//	               workers and WhileLeading; afterwards wait for them to end, and campaign again
 //
 // until ctx ends, and then undoes it in reverse, waiting for each: no more keys are taken, reconciles that are under
-// way have DrainTimeout to finish, the lease is released, the informers end. It returns
+// way have DrainTimeout to finish, the lease is released, Beside and the informers end. It returns
 //
 //	nil                    ctx has ended and everything has ended
-//	an error               of listening, of the Elector, of an informer that ended by itself; or the first lists took
-//	                       longer than SyncTimeout
+//	an error               of HTTPAddress, of the Elector, of an informer that ended by itself, of WhileLeading or
+//	                       Beside; or the first lists took longer than SyncTimeout
 //	one wrapping ErrStuck  something has not ended in time; it is named
 //	one wrapping ErrStarted at once, if it is called again
 func (m *Manager) Run(ctx context.Context) error {
@@ -196,46 +228,42 @@ func (m *Manager) Run(ctx context.Context) error {
 	// a dead cache.
 	under, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	m.failures.stopOn(stop)
 
 	if err := m.startHTTP(under, &background); err != nil {
 		return err
 	}
-
-	// An informer returns an error if it runs already, or if one of its handlers is stuck. Either ends everything.
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	failed := make(chan error, len(m.informers))
-	for _, inf := range m.informers {
-		background.Go("informer "+inf.Name(), func() {
-			if err := inf.Run(withLearner(under, inf.learner)); err != nil {
-				// Some errors of package informer begin with the name.
-				if name := "informer " + inf.Name(); !strings.HasPrefix(err.Error(), name) {
-					err = fmt.Errorf("%s: %w", name, err)
-				}
-				failed <- err
-				stop()
-			}
-		})
-	}
-
+	m.startInformers(under, &background)
 	for _, c := range m.opts.Controllers {
 		for _, ch := range c.channels {
 			background.Go("channel "+ch.name+" of controller "+c.name, func() { ch.read(ctx) })
 		}
 	}
-
 	err := m.waitForCaches(ctx)
 	if err == nil {
-		err = m.campaign(ctx)
+		err = m.runBeside(under, func() error { return m.campaign(ctx) })
 	}
-
 	cancel()
 	// Informers have a StopGrace of their own, after which they return.
-	errs := []error{err, background.Wait(2 * m.opts.StopGrace)}
-	for len(failed) > 0 {
-		errs = append(errs, <-failed)
+	return errors.Join(err, background.Wait(2*m.opts.StopGrace), m.failures.all())
+}
+
+// startInformers runs the informers. One that runs already, or that ends because one of its handlers is stuck, ends
+// everything.
+func (m *Manager) startInformers(ctx context.Context, group *lifecycle.Group) {
+	for _, inf := range m.informers {
+		group.Go("informer "+inf.Name(), func() {
+			if err := inf.Run(withLearner(ctx, inf.learner)); err != nil {
+				// Some errors of package informer begin with the name.
+				if name := "informer " + inf.Name(); !strings.HasPrefix(err.Error(), name) {
+					err = fmt.Errorf("%s: %w", name, err)
+				}
+				m.failures.add(err)
+			}
+		})
 	}
-	return errors.Join(errs...)
 }
 
 // waitForCaches waits until every informer is synced and every source's handler has seen the first state. It returns

@@ -77,9 +77,9 @@ func TestAManagerIsNotReadyWhileItsElectorIsNot(t *testing.T) {
 	m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, Elector: elector})
 	require.NoError(t, err)
 	m.informers = nil // which have not been run
-	require.Equal(t, "not started", m.notReady())
+	require.Equal(t, []string{"not started"}, m.notReady(nil))
 	m.ready.Store(nil)
-	require.Equal(t, "not allowed to get the lease", m.notReady())
+	require.Equal(t, []string{"not allowed to get the lease"}, m.notReady(nil))
 	elector.err = nil
-	require.Empty(t, m.notReady())
+	require.Empty(t, m.notReady(nil))
 }

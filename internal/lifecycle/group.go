@@ -25,13 +25,20 @@ type Group struct {
 
 // Go runs fn on a goroutine of the group. It must not be called once Wait has returned.
 func (g *Group) Go(name string, fn func()) {
+	leave := g.Join(name)
+	go func() {
+		defer leave()
+		fn()
+	}()
+}
+
+// Join makes the goroutine of the caller, which other code has started, one of the group until leave is called. It must
+// not be called once Wait has returned.
+func (g *Group) Join(name string) (leave func()) {
 	g.mu.Lock()
 	g.running = append(g.running, name)
 	g.mu.Unlock()
-	go func() {
-		defer g.ended(name)
-		fn()
-	}()
+	return func() { g.ended(name) }
 }
 
 func (g *Group) ended(name string) {

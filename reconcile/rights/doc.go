@@ -31,12 +31,16 @@
 //	                                get, update      the one Lease
 //	                                watch            the one Lease; without it hand-overs take longer
 //	the Events of client-go         create, patch    events of the group ""
+//	ManagerOptions.AccessReviews    create           tokenreviews of authentication.k8s.io, in no namespace
+//	                                create           subjectaccessreviews of authorization.k8s.io, in no namespace
 //	rights.Check                    nothing          every authenticated user may ask for itself
 //
 // Beside these come the requests that your Reconcile makes itself. Server-side apply of an object that does not exist
 // is a creation as well. objects.CreateOwned and objects.Claim write owner references that block the deletion of
 // the owner; a server with the admission plugin OwnerReferencesPermissionEnforcement, such as OpenShift's, asks for
 // update on the finalizers subresource of the owner then.
+//
+// Who reads /metrics of a Manager with ManagerOptions.AccessReviews needs get on the nonResourceURL /metrics.
 //
 // # Reading order
 //

@@ -1,0 +1,185 @@
+package reconcile
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+)
+
+// answer is what the endpoints of a Manager that has not been run answer.
+func answer(t *testing.T, m *Manager, method, path string) (int, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.requests.join(m.endpoints).ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	return w.Code, w.Body.String()
+}
+
+type checks = map[string]func(*http.Request) error
+
+func TestOwnChecksAndHandlersAreServed(t *testing.T) {
+	var ill error
+	text := func(text string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) })
+	}
+	elector := &checked{}
+	m, err := NewManager(ManagerOptions{
+		Beside:  map[string]func(context.Context) error{"a": func(context.Context) error { return nil }},
+		Elector: elector, HTTPAddress: ":0",
+		HealthChecks: checks{"disk": func(*http.Request) error { return ill },
+			"fine": func(*http.Request) error { return nil }},
+		ReadyChecks: checks{"peer": func(*http.Request) error { return ill },
+			"panics": func(*http.Request) error {
+				if ill != nil {
+					panic(ill)
+				}
+				return nil
+			},
+			"exits": func(*http.Request) error {
+				if ill != nil {
+					runtime.Goexit()
+				}
+				return nil
+			}},
+		Handlers: map[string]http.Handler{"/debug/pprof/": text("profiles"), "POST /level": text("set"),
+			"/panics": http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret") })},
+	})
+	require.NoError(t, err)
+	m.ready.Store(nil)
+	for _, path := range []string{"/healthz", "/readyz"} {
+		code, body := answer(t, m, "GET", path)
+		require.Equal(t, 200, code)
+		require.Equal(t, "ok\n", body)
+	}
+	ill, elector.err = errors.New("no space"), errors.New("work goes on")
+	code, body := answer(t, m, "GET", "/healthz")
+	require.Equal(t, 500, code)
+	require.Equal(t, "work goes on\ndisk: no space\n", body)
+	code, body = answer(t, m, "GET", "/readyz")
+	require.Equal(t, 503, code)
+	require.Equal(t, "exits: the call ended its goroutine (runtime.Goexit)\npanics: panic of type "+
+		"*errors.errorString\n"+
+		"peer: no space\n", body)
+
+	code, body = answer(t, m, "GET", "/debug/pprof/heap")
+	require.Equal(t, 200, code)
+	require.Equal(t, "profiles", body)
+	code, _ = answer(t, m, "GET", "/level")
+	require.Equal(t, 405, code)
+	code, _ = answer(t, m, "GET", "/metrics")
+	require.Equal(t, 404, code)
+	code, body = answer(t, m, "GET", "/panics")
+	require.Equal(t, 500, code)
+	require.Equal(t, "the handler panicked\n", body)
+}
+
+// checked is an Elector with a health check.
+type checked struct {
+	scripted
+	err error
+}
+
+func (c *checked) Check(*http.Request) error { return c.err }
+
+func TestMistakesAboutHTTPAreNamed(t *testing.T) {
+	nothing := map[string]func(context.Context) error{"a": func(context.Context) error { return nil }}
+	_, err := NewManager(ManagerOptions{
+		Beside:       map[string]func(context.Context) error{"": nil},
+		WhileLeading: map[string]func(context.Context) error{"b": nil},
+		Handlers:     map[string]http.Handler{"/x": nil}, HealthChecks: checks{"c": nil}, ReadyChecks: checks{"d": nil},
+		TLS: &tls.Config{}, AccessReviews: &rest.Config{},
+	})
+	for _, want := range []string{
+		`ManagerOptions.Beside has an empty name`, `ManagerOptions.Beside[""] is nil`,
+		`ManagerOptions.WhileLeading["b"] is nil`, `ManagerOptions.Handlers["/x"] is nil`,
+		`ManagerOptions.HealthChecks["c"] is nil`, `ManagerOptions.ReadyChecks["d"] is nil`,
+		`ManagerOptions.Handlers is set, but HTTPAddress is not`, `ManagerOptions.HealthChecks is set, but`,
+		`ManagerOptions.ReadyChecks is set, but`, `ManagerOptions.TLS is set, but`,
+		`ManagerOptions.AccessReviews is set, but`,
+		`ManagerOptions.TLS has no certificate`,
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	for want, opts := range map[string]ManagerOptions{
+		`ManagerOptions.AccessReviews is set, but TLS is not`: {AccessReviews: &rest.Config{}},
+		`ManagerOptions.AccessReviews: `: {AccessReviews: &rest.Config{Host: "::"},
+			TLS: &tls.Config{Certificates: make([]tls.Certificate, 1)}},
+		`ManagerOptions.Handlers["GET /healthz"]: `: {
+			Handlers: map[string]http.Handler{"GET /healthz": http.NotFoundHandler()}},
+		`ManagerOptions.Handlers["get it"]: `: {Handlers: map[string]http.Handler{"get it": http.NotFoundHandler()}},
+	} {
+		opts.Beside, opts.HTTPAddress = nothing, ":0"
+		_, err := NewManager(opts)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// TestHandlersAreWaitedFor: the ctx of a request ends with the Manager, and a handler that does not mind is named.
+func TestHandlersAreWaitedFor(t *testing.T) {
+	for name, hangs := range map[string]bool{"it returns": false, "it hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			began, release := make(chan struct{}), make(chan struct{})
+			m, err := NewManager(ManagerOptions{
+				Beside:      map[string]func(context.Context) error{"a": func(context.Context) error { return nil }},
+				HTTPAddress: ":0", StopGrace: 50 * time.Millisecond,
+				Handlers: map[string]http.Handler{"/slow": http.HandlerFunc(func(_ http.ResponseWriter,
+					r *http.Request) {
+					close(began)
+					<-r.Context().Done()
+					if hangs {
+						<-release
+					}
+				})},
+			})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- m.Run(ctx) }()
+			require.Eventually(t, func() bool { return m.Address() != "" }, time.Minute, time.Millisecond)
+			asked := make(chan struct{})
+			go func() {
+				defer close(asked)
+				if resp, err := http.Get("http://" + m.Address() + "/slow"); err == nil {
+					resp.Body.Close()
+				}
+			}()
+			<-began
+			cancel()
+			err = <-done
+			close(release)
+			<-asked
+			if !hangs {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, ErrStuck)
+			require.ErrorContains(t, err, "handler of /slow had 50ms to end")
+			code, _ := answer(t, m, "GET", "/slow")
+			require.Equal(t, 503, code, "none begins any more")
+		})
+	}
+}
+
+// TestAServerThatEndsByItselfEndsTheManager: without health checks nobody would notice what else goes wrong.
+func TestAServerThatEndsByItselfEndsTheManager(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := NewManager(ManagerOptions{
+			Beside:      map[string]func(context.Context) error{"a": func(context.Context) error { return nil }},
+			HTTPAddress: ":0",
+		})
+		require.NoError(t, err)
+		listener, err := listen(":0")
+		require.NoError(t, err)
+		listener.Close()
+		require.ErrorContains(t, m.serve(t.Context(), listener), "it is no longer served: ")
+	})
+}
