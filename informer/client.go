@@ -19,8 +19,16 @@ import (
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
-// Client is where an informer gets its objects from. The typed, the dynamic and the metadata client of client-go have
-// these two methods for each resource, so each is one as it stands:
+// Client is where an informer gets its objects from. A [Resource] is one, and the one to take unless the program has
+// another client already: an informer with it decodes lists and watches object by object while they arrive, on several
+// cores if there is much to decode, so a list is never in memory as a whole. An object that cannot be decoded, or is
+// larger than 16 MB, is invalid alone (see [SharedIndexInformer.Invalid]); with any other Client the whole page fails,
+// or the watch ends. Objects share in memory what they have in common: strings, labels, managed fields and, from
+// protobuf, slices and what pointers point to. With Options.Transform, which may change the objects, they share strings
+// only.
+//
+// The typed, the dynamic and the metadata client of client-go have these two methods for each resource, so each is a
+// Client as it stands:
 //
 //	clientset.CoreV1().Pods(metav1.NamespaceAll)      // Client[*corev1.PodList]
 //	dynamicClient.Resource(gvr).Namespace("default")  // Client[*unstructured.UnstructuredList]
@@ -74,22 +82,21 @@ type stream struct {
 	stop    func()       // ends it, and waits for its end
 }
 
-// newSource makes the source of an informer that holds objects T, or what is made of them. The decoder is used by a
-// client made by [REST].
-func newSource[T Object, L runtime.Object](c Client[L], decoder func() (*wire.Decoder, error)) (source, error) {
+// newSource makes the source of an informer that holds objects T, or what is made of them. Of decoder see [decoders].
+func newSource[T Object, L runtime.Object](c Client[L], decoder func(wire.Type) *wire.Decoder) (source, error) {
 	if c == nil || kube.IsNil(c) {
 		return nil, errors.New("the client is nil")
 	}
 	if err := checkItemType[T, L](); err != nil {
 		return nil, err
 	}
-	if c, ok := c.(*restClient[L]); ok {
-		return c.source(decoder)
+	if r, ok := any(c).(*Resource[T]); ok {
+		return r.source(decoder)
 	}
 	return plainSource[L]{client: c, unstreamed: cannotStream(c)}, nil
 }
 
-// plainSource is the source of any Client that was not made by [REST].
+// plainSource is the source of any Client but a [Resource].
 type plainSource[L runtime.Object] struct {
 	client     Client[L]
 	unstreamed bool // it has said that it cannot stream lists

@@ -533,7 +533,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 
 // Whoever has made five mistakes is told of five at once.
 func TestNewNamesEverythingThatIsWrong(t *testing.T) {
-	_, err := Project[*corev1.Pod, string](REST[*corev1.PodList](nil, "", ""), nil, Options[*corev1.Pod]{
+	_, err := Project[*corev1.Pod, string]((*Resource[*corev1.Pod])(nil), nil, Options[*corev1.Pod]{
 		Name: "pods", LabelSelector: labels.Nothing(), FieldSelector: fields.Nothing(), PageSize: -1,
 		MaxStaleness: time.Second, VerifyEvery: time.Second, StopGrace: -1,
 	})
@@ -541,7 +541,7 @@ func TestNewNamesEverythingThatIsWrong(t *testing.T) {
 		"informer pods: ", "Options.PageSize is -1", "Options.MaxStaleness is 1s",
 		"Options.VerifyEvery is 1s", "Options.StopGrace is -1ns",
 		"Project: the function is nil", "the label selector selects nothing", "the field selector selects nothing",
-		"the REST client is nil", "the resource is empty",
+		"the client is nil",
 	} {
 		require.ErrorContains(t, err, part)
 	}

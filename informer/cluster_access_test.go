@@ -17,8 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/internal/kube"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
@@ -100,22 +98,8 @@ type widget struct {
 	Size              int `json:"size"`
 }
 
-type widgetList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-	Items           []widget `json:"items"`
-}
-
 func (w *widget) DeepCopyObject() runtime.Object {
 	return &widget{w.TypeMeta, *w.ObjectMeta.DeepCopy(), w.Size}
-}
-
-func (l *widgetList) DeepCopyObject() runtime.Object {
-	c := &widgetList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
-	for i := range l.Items {
-		c.Items = append(c.Items, *l.Items[i].DeepCopyObject().(*widget))
-	}
-	return c
 }
 
 // A18 and B1: a resource that is defined only when the informer has long been running, holds objects that are not what
@@ -158,13 +142,11 @@ func TestAResourceThatComesAndGoes(t *testing.T) {
 		}, inTime, 20*time.Millisecond, "the resource is never served")
 	}
 
-	cfg := cluster.Config()
-	cfg.APIPath, cfg.GroupVersion, cfg.NegotiatedSerializer = "/apis", &group, scheme.Codecs.WithoutConversion()
-	client, err := rest.RESTClientFor(cfg)
+	client, err := NewResource[*widget](cluster.Config(), group.WithResource("widgets"), ResourceOptions{})
 	require.NoError(t, err)
 	log := &logLines{}
 	any, anyTold := followResource[*unstructured.Unstructured](t, Client[*unstructured.UnstructuredList](widgets), log)
-	typed, typedTold := followResource[*widget](t, REST[*widgetList](client, "widgets", namespace), log)
+	typed, typedTold := followResource[*widget](t, Client[*List[*widget]](client.In(namespace)), log)
 	becomes(t, any, Missing)
 	becomes(t, typed, Missing)
 	require.True(t, apierrors.IsNotFound(typed.Health().LastError))

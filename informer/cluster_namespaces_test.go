@@ -50,9 +50,9 @@ func TestRightsInSomeNamespaces(t *testing.T) {
 			return NewNamespaced[*corev1.Pod](clientset.CoreV1().Pods, namespaces, Options[*corev1.Pod]{})
 		},
 		"REST": func(namespaces ...string) (*informerOfPods, error) {
-			return NewNamespaced[*corev1.Pod](func(namespace string) Client[*corev1.PodList] {
-				return REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", namespace)
-			}, namespaces, Options[*corev1.Pod]{})
+			pods, err := NewResource[*corev1.Pod](config, podsResource, ResourceOptions{})
+			require.NoError(t, err)
+			return NewNamespaced(pods.In, namespaces, Options[*corev1.Pod]{})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

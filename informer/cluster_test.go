@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -41,28 +42,28 @@ type follower struct {
 func follow(t *testing.T, config *rest.Config, namespace string, opts Options[*corev1.Pod]) []*follower {
 	t.Helper()
 	return []*follower{
-		followOn(t, "typed", config, opts, func(
-			c kubernetes.Interface) Client[*corev1.PodList] {
-			return c.CoreV1().Pods(namespace)
+		followOn(t, "typed", config, opts, func(through *rest.Config) Client[*corev1.PodList] {
+			return kubernetes.NewForConfigOrDie(through).CoreV1().Pods(namespace)
 		}),
-		followOn(t, "REST", config, opts, func(c kubernetes.Interface) Client[*corev1.PodList] {
-			return REST[*corev1.PodList](c.CoreV1().RESTClient(), "pods", namespace)
+		followOn(t, "Resource", config, opts, func(through *rest.Config) Client[*List[*corev1.Pod]] {
+			pods, err := NewResource[*corev1.Pod](through, podsResource, ResourceOptions{})
+			require.NoError(t, err)
+			return pods.In(namespace)
 		}),
 	}
 }
 
-func followOn(t *testing.T, name string, config *rest.Config, opts Options[*corev1.Pod],
-	on func(kubernetes.Interface) Client[*corev1.PodList]) *follower {
+func followOn[L runtime.Object](t *testing.T, name string, config *rest.Config, opts Options[*corev1.Pod],
+	on func(*rest.Config) Client[L]) *follower {
 	t.Helper()
 	p, through := netproxy.ForConfig(t, config)
-	clientset, err := kubernetes.NewForConfig(through)
-	require.NoError(t, err)
+	var err error
 	opts.Name = name
 	opts.DetectMutations = true
 	f := &follower{name: name, proxy: p, log: &logLines{}}
 	stale := opts.MaxStaleness
 	opts.MaxStaleness = 0 // New refuses what is short enough to be waited for here
-	f.inf, err = New[*corev1.Pod](on(clientset), opts)
+	f.inf, err = New[*corev1.Pod](on(through), opts)
 	require.NoError(t, err)
 	f.inf.health.maxStaleness = stale
 	f.told = &history{inf: f.inf, rounds: rounds{}}

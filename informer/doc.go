@@ -73,8 +73,9 @@
 //     new list. After a list, handlers are told only of what differs from the store (writer.stale).
 //   - The Role or the CustomResourceDefinition is missing: the cache is Denied or Missing, and the reflector keeps
 //     asking, so it is enough that the Role or the definition arrives later.
-//   - An object cannot be stored, because Options.Transform fails on it or because [REST] cannot decode it: the store
-//     keeps its last good state, [SharedIndexInformer.Invalid] says why, and no handler is told that it was deleted.
+//   - An object cannot be stored, because Options.Transform fails on it or because a [Resource] cannot decode it: the
+//     store keeps its last good state, [SharedIndexInformer.Invalid] says why, and no handler is told that it was
+//     deleted.
 //   - An object whose name cannot be read either: no deletion is inferred from that list (writer.withheld). If the
 //     store keeps an object for that reason, the cache is Stale, Fresh returns the reason, and the reflector lists
 //     again, after half a minute at first and about every five minutes later, until a list can be read.
@@ -121,8 +122,9 @@
 //	handler    Run, AddHandler      the same, or Remove            Run, Remove
 //	request    lister, verifier,    the answer to a list begins    the same
 //	           Live
-//	splitter   the same             the answer to its request ends the same; only with REST
-//	decoder    splitter             the same                       the same; only with REST, for a large answer
+//	splitter   the same             the answer to its request ends the same; only with a Resource
+//	decoder    splitter             the same                       the same; only with a Resource, for a large
+//	                                                                   answer
 //
 // There is no other. Run returns once they have ended, or after Options.StopGrace with [ErrStuck], which names those
 // that are still in user code.
@@ -167,7 +169,13 @@
 //	pulse.go       which goroutine no longer moves
 //	live.go        what the server holds now: Live, and Options.VerifyEvery
 //	mutation.go    which object of the cache was changed: Options.DetectMutations
-//	rest.go        a client for the bytes: REST; internal/wire makes objects of them
+//	resource.go    a client for any Go type: NewResource
+//	endpoint.go    its requests, and what a server's error leaves out
+//	format.go      how it encodes objects, with their kind
+//	verbs.go       Get, Create, Update, Patch, Delete
+//	apply.go       Apply, for apply configurations
+//	subresource.go scale, binding, eviction, token: NewSubresource
+//	rest.go        List and Watch by the bytes, of which internal/wire makes objects
 //	gate.go        leaving a server alone that has asked for it
 //
 // The rows of faults, the test of each, and what client-go does on the same script, are printed by

@@ -98,8 +98,8 @@ func TestTheReflectorOutlivesAClientThatExits(t *testing.T) {
 
 // leaver decodes itself, and ends the goroutine when it is called bad.
 type leaver struct {
-	metav1.TypeMeta
-	metav1.ObjectMeta
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
 }
 
 func (l *leaver) DeepCopyObject() apiruntime.Object { c := *l; return &c }
@@ -116,14 +116,6 @@ func (l *leaver) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-type leaverList struct {
-	metav1.TypeMeta
-	metav1.ListMeta
-	Items []leaver
-}
-
-func (l *leaverList) DeepCopyObject() apiruntime.Object { c := *l; return &c }
-
 // What decodes itself runs on goroutines of the answer, one object at a time or many.
 func TestAnAnswerOutlivesADecoderThatExits(t *testing.T) {
 	for _, many := range []int{1, 3 * 32} {
@@ -133,8 +125,8 @@ func TestAnAnswerOutlivesADecoderThatExits(t *testing.T) {
 				list.Items = append(list.Items, *podAt(string(rune('A'+i%26))+string(rune('a'+i/26)), "1"))
 			}
 			server := &answers{list: func() []byte { return wiretest.JSONList(list, nil) }}
-			client, err := restPods[*leaverList](&rest.Config{Host: "http://server", QPS: -1},
-				&http.Client{Transport: server})
+			client, err := restOver[*leaver](&rest.Config{Host: "http://server"}, &http.Client{Transport: server},
+				podsResource, "Pod")
 			require.NoError(t, err)
 			inf, err := New[*leaver](client, Options[*leaver]{DisableWatchList: true})
 			require.NoError(t, err)

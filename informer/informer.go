@@ -122,10 +122,11 @@ type SharedIndexInformer[T any] struct {
 	ending bool
 }
 
-// New makes an informer for the objects that client lists. T is their pointer type; L follows from the client:
+// New makes an informer for the objects that client lists. T is their pointer type, and follows from the type of opts;
+// L follows from the client. If the compiler cannot infer L, the client lacks one of the methods of [Client].
 //
-//	pods, err := informer.New[*corev1.Pod](clientset.CoreV1().Pods(metav1.NamespaceAll),
-//		informer.Options[*corev1.Pod]{})
+//	pods, err := informer.New(resource, informer.Options[*corev1.Pod]{}) // resource is one of NewResource
+//	pods, err := informer.New(clientset.CoreV1().Pods(namespace), informer.Options[*corev1.Pod]{})
 //
 // The error names everything that is wrong: a nil client, a client that lists objects of another type than T, options
 // that have no meaning. New sends no request; Run does.
@@ -136,7 +137,7 @@ func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*Shared
 // Project makes an informer that holds, of each object, only what fn makes of it: a value of any type, such as a
 // struct of the few fields that a controller reads.
 //
-//	facts, err := informer.Project[*corev1.Pod](client, func(p *corev1.Pod) (podFacts, error) { ... },
+//	facts, err := informer.Project(resource, func(p *corev1.Pod) (podFacts, error) { ... },
 //		informer.Options[*corev1.Pod]{})
 //
 // T is the pointer type of the objects that client lists; V and L follow. Keys, UIDs and resourceVersions are kept
@@ -156,7 +157,7 @@ type origin struct {
 
 // only is the origin of an informer of one client.
 func only[T Object, L runtime.Object](client Client[L], opts Options[T]) origin {
-	decoder := decoderOf[L](opts.Transform == nil)
+	decoder := decoders(opts.Transform == nil)
 	return origin{source: func(string) (source, error) { return newSource[T](client, decoder) }}
 }
 

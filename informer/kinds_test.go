@@ -8,14 +8,10 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	flowv1 "k8s.io/api/flowcontrol/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
@@ -48,7 +44,7 @@ func TestAnyKindCanBeHeld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := &answers{list: func() []byte { return []byte(c.body) }}
-				client, err := restPods[*unstructured.UnstructuredList](
+				client, err := restPods[*unstructured.Unstructured](
 					&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: server})
 				require.NoError(t, err)
 				inf, err := New[*unstructured.Unstructured](client,
@@ -83,8 +79,8 @@ func TestOwnTypesMayBeCalledTableOrStatus(t *testing.T) {
 				watches: []io.Reader{io.MultiReader(strings.NewReader(`{"type":"ADDED","object":`+object("b", "6")+`}`),
 					never{t.Context()})},
 			}
-			client, err := restPods[*widgetList](
-				&rest.Config{Host: "http://server", QPS: -1}, &http.Client{Transport: server})
+			client, err := restOver[*widget](&rest.Config{Host: "http://server"}, &http.Client{Transport: server},
+				schema.GroupVersionResource{Group: "db.io", Version: "v1", Resource: "widgets"}, kind)
 			require.NoError(t, err)
 			inf, err := New[*widget](client, Options[*widget]{DisableWatchList: true})
 			require.NoError(t, err)
@@ -94,41 +90,6 @@ func TestOwnTypesMayBeCalledTableOrStatus(t *testing.T) {
 			require.Zero(t, inf.Health().Rejected)
 		})
 	}
-}
-
-// A client of another group would list something else, with fields that fit by accident.
-func TestRESTRefusesAClientOfAnotherGroup(t *testing.T) {
-	clientset := kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://server"})
-	for name, c := range map[string]struct {
-		err   error
-		fails bool
-	}{
-		"pods":         {newError[*corev1.Pod, *corev1.PodList](clientset.CoreV1().RESTClient()), false},
-		"pods of apps": {newError[*corev1.Pod, *corev1.PodList](clientset.AppsV1().RESTClient()), true},
-		"replicasets": {newError[*appsv1.ReplicaSet, *appsv1.ReplicaSetList](clientset.AppsV1().RESTClient()),
-			false},
-		"replicasets of beta": {newError[*appsv1.ReplicaSet,
-			*appsv1.ReplicaSetList](clientset.AppsV1beta1().RESTClient()), true},
-		"replicasets of core": {newError[*appsv1.ReplicaSet, *appsv1.ReplicaSetList](clientset.CoreV1().RESTClient()),
-			true},
-		"roles": {newError[*rbacv1.Role, *rbacv1.RoleList](clientset.RbacV1().RESTClient()), false},
-		"flow schemas": {newError[*flowv1.FlowSchema,
-			*flowv1.FlowSchemaList](clientset.FlowcontrolV1().RESTClient()), false},
-		"metadata": {newError[*metav1.PartialObjectMetadata,
-			*metav1.PartialObjectMetadataList](clientset.AppsV1().RESTClient()), false},
-		"own types": {newError[*widget, *widgetList](clientset.AppsV1().RESTClient()), false},
-	} {
-		if c.fails {
-			require.ErrorContains(t, c.err, "the REST client is one of", name)
-		} else {
-			require.NoError(t, c.err, name)
-		}
-	}
-}
-
-func newError[T Object, L apiruntime.Object](client rest.Interface) error {
-	_, err := New[T](REST[L](client, "things", ""), Options[T]{})
-	return err
 }
 
 func TestWhatIsNoListIsRefused(t *testing.T) {

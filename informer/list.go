@@ -3,6 +3,7 @@ package informer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -152,6 +153,9 @@ func (r *reflector[T]) notOlder(list *metav1.ListMeta) error {
 func (r *reflector[T]) receiveItems(ctx context.Context, items []wire.Event) error {
 	for _, e := range items {
 		r.pulse.does(receiving)
+		if errors.Is(e.Err, wire.ErrViolation) {
+			return e.Err // it is no object of this resource, so neither are the others
+		}
 		if object, err := meta.Accessor(e.Object); err == nil && !kube.IsNil(e.Object) && e.Err == nil {
 			if object.GetResourceVersion() == "" {
 				r.unversioned = true

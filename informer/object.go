@@ -104,8 +104,8 @@ func decodeProjection[T, V any](object decoder[T], fn func(T) (V, error)) decode
 	}
 }
 
-// ErrTooLarge is wrapped by the errors of what exceeds a bound: with [REST] an object of more than 16 MB or a response
-// to a list of more than 16 GB, both of the encoded form; with every client a list of more than 100,000 pages.
+// ErrTooLarge is wrapped by the errors of what exceeds a bound: with a [Resource] an object of more than 16 MB or a
+// response to a list of more than 16 GB, both of the encoded form; with every client a list of more than 100,000 pages.
 var ErrTooLarge = wire.ErrTooLarge
 
 // briefKey is what an error shows of a key.

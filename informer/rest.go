@@ -2,160 +2,191 @@ package informer
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"reflect"
-	"strings"
+	"io"
+	"net/http"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
-	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// REST makes a Client that reads the bytes of the responses itself. It lists a resource as L, in one namespace or, if
-// namespace is empty, in all of them.
-//
-//	informer.REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll)
-//
-// An informer with it decodes lists and watches object by object while they arrive, on several cores if there is much
-// to decode. So a list is never in memory as a whole. An object that cannot be decoded, or is larger than 16 MB, is
-// invalid alone (see [SharedIndexInformer.Invalid]); with any other Client the whole page fails, or the watch ends.
-//
-// It asks for protobuf if the items of L can be decoded from protobuf and the REST client is not configured otherwise,
-// and for JSON if not: unstructured objects and custom resources are JSON. With *metav1.PartialObjectMetadataList as L
-// it asks for the metadata only. It sends a request once; the informer obeys the server's Retry-After.
-//
-// Objects share in memory what they have in common: strings, labels, managed fields and, from protobuf, slices and what
-// pointers point to. With Options.Transform, which may change the objects, they share strings only.
-//
-// L must be a pointer to a struct with a field Items, a slice of objects. [New] returns an error for any other L, for a
-// client or resource that is missing, and, if L is a type of k8s.io/api, for a client of another group or version.
-func REST[L runtime.Object](client rest.Interface, resource, namespace string) Client[L] {
-	return &restClient[L]{client: client, resource: resource, namespace: namespace}
+// List is a list of objects, as [Resource.List] returns it.
+type List[T Object] struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []T `json:"items"`
 }
 
-type restClient[L runtime.Object] struct {
-	client              rest.Interface
-	resource, namespace string
-}
-
-// List asks for one list and holds it as a whole. An informer does not use it.
-func (c *restClient[L]) List(ctx context.Context, opts metav1.ListOptions) (list L, err error) {
-	s, err := c.source(decoderOf[L](false))
-	if err != nil {
-		return list, err
+// DeepCopyObject returns a copy that shares nothing with l.
+func (l *List[T]) DeepCopyObject() runtime.Object {
+	c := &List[T]{TypeMeta: l.TypeMeta}
+	l.ListMeta.DeepCopyInto(&c.ListMeta)
+	for _, o := range l.Items {
+		c.Items = append(c.Items, o.DeepCopyObject().(T))
 	}
-	list = reflect.New(reflect.TypeFor[L]().Elem()).Interface().(L)
-	if err := s.request(opts).Do(ctx).Into(list); err != nil {
-		var none L
-		return none, err
+	return c
+}
+
+// List requests one list, or the page of one that opts ask for, and holds it as a whole. It fails if one of the objects
+// cannot be decoded. An informer does not use it.
+func (r *Resource[T]) List(ctx context.Context, opts metav1.ListOptions) (*List[T], error) {
+	s, err := r.alone()
+	if err != nil {
+		return nil, err
+	}
+	response, err := s.list(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer response.stop()
+	list := &List[T]{Items: []T{}}
+	list.ListMeta, err = response.each(func(_ *metav1.ListMeta, events []wire.Event) error {
+		for _, e := range events {
+			if e.Err != nil {
+				return e.Err
+			}
+			list.Items = append(list.Items, e.Object.(T))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", r, err)
 	}
 	return list, nil
 }
 
-// Watch asks for one watch. An informer does not use it.
-func (c *restClient[L]) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	s, err := c.source(decoderOf[L](false))
+// Watch requests one watch. The watch ends when ctx does, when Stop is called, when the server ends it, or with an
+// event of type Error, after an object that cannot be decoded. An informer does not use it.
+func (r *Resource[T]) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	s, err := r.alone()
 	if err != nil {
 		return nil, err
 	}
-	opts.Watch = true
-	return s.request(opts).Watch(ctx)
-}
-
-// decoderOf returns a function that makes the decoder of an informer when a client made by [REST] first needs it, and
-// returns that one from then on. Of frozen see [wire.NewDecoder].
-func decoderOf[L runtime.Object](frozen bool) func() (*wire.Decoder, error) {
-	return sync.OnceValues(func() (*wire.Decoder, error) { return wire.NewDecoder(reflect.TypeFor[L](), frozen) })
-}
-
-func (c *restClient[L]) source(decoder func() (*wire.Decoder, error)) (*rawSource, error) {
-	d, err := decoder()
+	ctx, cancel := context.WithCancel(ctx)
+	stream, err := s.watch(ctx, opts)
 	if err != nil {
-		err = fmt.Errorf("REST: %w", err)
-	}
-	if kube.IsNil(c.client) {
-		err = errors.Join(err, errors.New("REST: the REST client is nil"))
-	}
-	if !kube.IsNil(c.client) {
-		err = errors.Join(err, sameGroup(c.client.APIVersion(), reflect.TypeFor[L]()))
-	}
-	if c.resource == "" {
-		err = errors.Join(err, errors.New("REST: the resource is empty; it is the plural in the URL, such as pods"))
-	}
-	if err != nil {
+		cancel()
 		return nil, err
 	}
-	return &rawSource{client: c.client, resource: c.resource, namespace: c.namespace, decoder: d,
-		metadata: reflect.TypeFor[L]() == reflect.TypeFor[*metav1.PartialObjectMetadataList]()}, nil
+	w := &resourceWatch{stream: stream, events: make(chan watch.Event), ctx: ctx, cancel: cancel}
+	w.ended.Go("watch of "+r.String(), w.run)
+	return w, nil
 }
 
-// sameGroup returns an error if a REST client is of another group or version than a list type of k8s.io/api, whose path
-// has both: k8s.io/api/apps/v1 for apps/v1, k8s.io/api/rbac/v1 for rbac.authorization.k8s.io/v1. The path of any other
-// type does not say to which group the type belongs.
-func sameGroup(of schema.GroupVersion, list reflect.Type) error {
-	if list.Kind() != reflect.Pointer || of.Version == "" {
-		return nil
+// resourceWatch makes the batches of a stream a watch of client-go. Its goroutine ends with ctx, which Stop ends, and
+// Stop waits for it.
+type resourceWatch struct {
+	stream stream
+	events chan watch.Event
+	ctx    context.Context
+	cancel context.CancelFunc
+	ended  lifecycle.Group
+}
+
+func (w *resourceWatch) ResultChan() <-chan watch.Event { return w.events }
+
+func (w *resourceWatch) Stop() {
+	w.cancel()
+	<-w.ended.Done()
+}
+
+func (w *resourceWatch) run() {
+	defer close(w.events)
+	defer w.stream.stop()
+	defer w.cancel()
+	if err := w.pass(); err != nil && w.ctx.Err() == nil {
+		w.send(watch.Event{Type: watch.Error, Object: &metav1.Status{Status: metav1.StatusFailure,
+			Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: err.Error(),
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: decoding, Message: err.Error()}}}}})
 	}
-	group, version, builtIn := strings.Cut(strings.TrimPrefix(list.Elem().PkgPath(), "k8s.io/api/"), "/")
-	if !builtIn || !strings.HasPrefix(list.Elem().PkgPath(), "k8s.io/api/") || group == "apiserverinternal" {
-		return nil
+}
+
+// pass passes the events on. It returns nil when the server ends the watch between two of them.
+func (w *resourceWatch) pass() error {
+	for b := range w.stream.batches {
+		events, err := b.Events()
+		for _, e := range events {
+			if e.Err != nil {
+				return e.Err
+			}
+			if !w.send(watch.Event{Type: e.Type, Object: e.Object}) {
+				return nil
+			}
+		}
+		if err != nil {
+			return err
+		}
 	}
-	of.Group, _, _ = strings.Cut(of.Group, ".")
-	if of.Group == "" {
-		of.Group = "core"
-	}
-	if of.Group != group || of.Version != version {
-		return fmt.Errorf("REST: the REST client is one of %s/%s, and %s is of %s/%s", of.Group, of.Version,
-			list.Elem(), group, version)
+	if _, err := w.stream.reader.End(); err != io.EOF {
+		return err
 	}
 	return nil
 }
 
-// rawSource is the source of a client made by [REST].
+func (w *resourceWatch) send(e watch.Event) bool {
+	select {
+	case w.events <- e:
+		return true
+	case <-w.ctx.Done():
+		return false
+	}
+}
+
+// decoders returns a function that returns the decoder of an informer for objects of a type, one for all namespaces. Of
+// frozen see [wire.NewDecoder].
+func decoders(frozen bool) func(wire.Type) *wire.Decoder {
+	var mu sync.Mutex
+	made := make(map[wire.Type]*wire.Decoder)
+	return func(t wire.Type) *wire.Decoder {
+		mu.Lock()
+		defer mu.Unlock()
+		if made[t] == nil {
+			made[t] = wire.NewDecoder(t, frozen)
+		}
+		return made[t]
+	}
+}
+
+// alone is the source of one List or Watch, whose objects belong to the caller: each has its own.
+func (r *Resource[T]) alone() (*rawSource, error) {
+	return r.source(func(t wire.Type) *wire.Decoder { return wire.NewDecoder(t, false) })
+}
+
+// source returns the source of an informer.
+func (r *Resource[T]) source(decoder func(wire.Type) *wire.Decoder) (*rawSource, error) {
+	if err := r.at().check(); err != nil {
+		return nil, r.failure("list", "", err)
+	}
+	return &rawSource{endpoint: r.endpoint, decoder: decoder(r.format.objects)}, nil
+}
+
+// rawSource is the source of an informer whose client is a [Resource].
 type rawSource struct {
-	client              rest.Interface
-	resource, namespace string
-	decoder             *wire.Decoder
-	metadata            bool // only the metadata of the objects is asked for
+	endpoint
+	decoder *wire.Decoder
 }
 
 func (s *rawSource) streams() bool { return true }
 
 func (s *rawSource) request(opts metav1.ListOptions) *rest.Request {
-	r := s.client.Get().Resource(s.resource).SpecificallyVersionedParams(&opts, metav1.ParameterCodec,
-		schema.GroupVersion{Version: "v1"}).MaxRetries(0)
-	if s.namespace != "" {
-		r.Namespace(s.namespace)
-	}
+	r := s.endpoint.request(http.MethodGet).SpecificallyVersionedParams(&opts, metav1.ParameterCodec,
+		versionOfParams)
 	if opts.Watch {
-		r.Throttle(nil) // one request in minutes is no load
+		return r.Throttle(nil) // one request in minutes is no load
 	}
-	const forms = "application/vnd.kubernetes.protobuf;as=%[1]s;g=meta.k8s.io;v=v1," +
-		"application/json;as=%[1]s;g=meta.k8s.io;v=v1"
-	switch {
-	case !s.metadata:
-	case opts.Watch:
-		return r.SetHeader("Accept", fmt.Sprintf(forms, "PartialObjectMetadata"))
-	default:
-		return r.SetHeader("Accept", fmt.Sprintf(forms, "PartialObjectMetadataList"))
-	}
-	if s.decoder.Protobuf() {
-		return r.UseProtobufAsDefault()
-	}
-	return r.SetHeader("Accept", runtime.ContentTypeJSON)
+	return s.accepts(r, "PartialObjectMetadataList")
 }
 
 func (s *rawSource) list(ctx context.Context, opts metav1.ListOptions) (response, error) {
 	body, err := s.request(opts).Stream(ctx)
 	if err != nil {
-		return response{}, discreet(err)
+		return response{}, discreet(s.explained(err, false))
 	}
 	reader := s.decoder.Read(ctx, body, true)
 	each := func(visit func(*metav1.ListMeta, []wire.Event) error) (metav1.ListMeta, error) {
@@ -178,7 +209,7 @@ func (s *rawSource) watch(ctx context.Context, opts metav1.ListOptions) (stream,
 	opts.Watch = true
 	body, err := s.request(opts).Stream(ctx)
 	if err != nil {
-		return stream{}, discreet(err)
+		return stream{}, discreet(s.explained(err, false))
 	}
 	reader := s.decoder.Read(ctx, body, false)
 	return stream{reader: reader, batches: reader.Batches, stop: reader.Close}, nil

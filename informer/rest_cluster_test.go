@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -84,9 +83,8 @@ func TestRESTOnARealServer(t *testing.T) {
 				cfg := c.Config()
 				cfg.ContentType = contentType
 				cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return damaging{next} })
-				client := informer.REST[*corev1.ConfigMapList](kubernetes.NewForConfigOrDie(cfg).CoreV1().RESTClient(),
-					"configmaps", namespace)
-				maps := follow(t, client, informer.Options[*corev1.ConfigMap]{DisableWatchList: !streaming,
+				maps := follow(t, resource[*corev1.ConfigMap](t, cfg,
+					corev1.SchemeGroupVersion.WithResource("configmaps")).In(namespace), informer.Options[*corev1.ConfigMap]{DisableWatchList: !streaming,
 					PageSize: 3})
 				require.Equal(t, 8, maps.Len(), "%s", maps.Health()) // with kube-root-ca.crt
 				require.ErrorContains(t, maps.Invalid(informer.Key{Namespace: namespace, Name: "damaged"}), "damaged")
@@ -131,10 +129,6 @@ func TestRESTWithCustomResources(t *testing.T) {
 		require.NoError(t, crds.Delete(context.Background(), "knobs."+group.Group, metav1.DeleteOptions{}))
 	})
 
-	cfg := c.Config()
-	cfg.APIPath, cfg.GroupVersion, cfg.NegotiatedSerializer = "/apis", &group, scheme.Codecs.WithoutConversion()
-	client, err := rest.RESTClientFor(cfg)
-	require.NoError(t, err)
 	knobs := admin.Resource(group.WithResource("knobs")).Namespace(namespace)
 	create := func(name string) error {
 		_, err := knobs.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
@@ -145,14 +139,14 @@ func TestRESTWithCustomResources(t *testing.T) {
 	require.Eventually(t, func() bool { return create("a") == nil }, time.Minute, 50*time.Millisecond,
 		"the resource is never served")
 	for _, streaming := range []bool{true, false} {
-		full := follow(t, informer.REST[*unstructured.UnstructuredList](client, "knobs", namespace),
+		full := follow(t, resource[*unstructured.Unstructured](t, c.Config(), group.WithResource("knobs")).In(namespace),
 			informer.Options[*unstructured.Unstructured]{DisableWatchList: !streaming})
 		a, ok := full.Get(informer.Key{Namespace: namespace, Name: "a"})
 		require.True(t, ok, "%s", full.Health())
 		require.Equal(t, int64(7), a.Object["turned"])
 		require.Equal(t, "Knob", a.GetKind())
 
-		metadata := follow(t, informer.REST[*metav1.PartialObjectMetadataList](client, "knobs", namespace),
+		metadata := follow(t, resource[*metav1.PartialObjectMetadata](t, c.Config(), group.WithResource("knobs")).In(namespace),
 			informer.Options[*metav1.PartialObjectMetadata]{DisableWatchList: !streaming})
 		require.Equal(t, full.Len(), metadata.Len())
 		name := fmt.Sprintf("later-%t", streaming)
@@ -163,6 +157,13 @@ func TestRESTWithCustomResources(t *testing.T) {
 			return inFull && inMetadata
 		}, time.Minute, 5*time.Millisecond)
 	}
+}
+
+func resource[T informer.Object](t *testing.T, cfg *rest.Config, gvr schema.GroupVersionResource) *informer.Resource[T] {
+	t.Helper()
+	r, err := informer.NewResource[T](cfg, gvr, informer.ResourceOptions{})
+	require.NoError(t, err)
+	return r
 }
 
 // follow runs an informer for the rest of the test and waits for its first list.

@@ -22,37 +22,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
 	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
 )
 
-func restPods[L runtime.Object](config *rest.Config, over *http.Client) (Client[L], error) {
-	c, err := typedcorev1.NewForConfigAndClient(config, over)
-	if err != nil {
-		return nil, err
-	}
-	return REST[L](c.RESTClient(), "pods", metav1.NamespaceAll), nil
+func restPods[T Object](config *rest.Config, over *http.Client) (Client[*List[T]], error) {
+	return restOver[T](config, over, podsResource, "")
+}
+
+func restOver[T Object](config *rest.Config, over *http.Client, gvr schema.GroupVersionResource,
+	kind string) (*Resource[T], error) {
+	config = rest.CopyConfig(config)
+	config.Transport = over.Transport
+	return NewResource[T](config, gvr, ResourceOptions{Kind: kind})
 }
 
 func TestRESTInJSON(t *testing.T) {
-	followsOverHTTP[*corev1.Pod](t, false, restPods[*corev1.PodList])
+	followsOverHTTP[*corev1.Pod](t, false, restPods[*corev1.Pod])
 }
 
 func TestRESTInProtobuf(t *testing.T) {
-	followsOverHTTP[*corev1.Pod](t, true, restPods[*corev1.PodList])
+	followsOverHTTP[*corev1.Pod](t, true, restPods[*corev1.Pod])
 }
 
 func TestRESTUnstructured(t *testing.T) {
-	followsOverHTTP[*unstructured.Unstructured](t, false, restPods[*unstructured.UnstructuredList])
+	followsOverHTTP[*unstructured.Unstructured](t, false, restPods[*unstructured.Unstructured])
 }
 
 func TestRESTMetadata(t *testing.T) {
-	followsOverHTTP[*metav1.PartialObjectMetadata](t, false, restPods[*metav1.PartialObjectMetadataList])
+	followsOverHTTP[*metav1.PartialObjectMetadata](t, false, restPods[*metav1.PartialObjectMetadata])
 }
 
 // overREST runs fn in virtual time, for JSON and for protobuf, with an informer on the bytes of a server that holds the
@@ -77,9 +80,9 @@ func overREST(t *testing.T, opts Options[*corev1.Pod], fn func(t *testing.T, s *
 	}
 }
 
-func podsOver(t *testing.T, transport http.RoundTripper) Client[*corev1.PodList] {
+func podsOver(t *testing.T, transport http.RoundTripper) Client[*List[*corev1.Pod]] {
 	t.Helper()
-	client, err := restPods[*corev1.PodList](&rest.Config{Host: "http://server", QPS: -1},
+	client, err := restPods[*corev1.Pod](&rest.Config{Host: "http://server", QPS: -1},
 		&http.Client{Transport: transport})
 	require.NoError(t, err)
 	return client
@@ -560,26 +563,6 @@ func TestLongNamesAreCutInErrors(t *testing.T) {
 	}
 }
 
-func TestNewSaysWhatIsWrongWithREST(t *testing.T) {
-	config := &rest.Config{Host: "http://server"}
-	core, err := typedcorev1.NewForConfigAndClient(config, http.DefaultClient)
-	require.NoError(t, err)
-	_, err = New[*corev1.Pod](REST[*corev1.PodList](nil, "pods", ""), Options[*corev1.Pod]{Name: "pods"})
-	require.EqualError(t, err, "informer pods: REST: the REST client is nil")
-	_, err = New[*corev1.Pod](REST[*corev1.PodList]((*rest.RESTClient)(nil), "pods", ""), Options[*corev1.Pod]{})
-	require.ErrorContains(t, err, "the REST client is nil")
-	_, err = New[*corev1.Pod](REST[*corev1.PodList](core.RESTClient(), "", ""), Options[*corev1.Pod]{})
-	require.ErrorContains(t, err, "the resource is empty")
-	_, err = New[*corev1.Pod](REST[*corev1.Pod](core.RESTClient(), "pods", ""), Options[*corev1.Pod]{})
-	require.ErrorContains(t, err, "a *v1.Pod has no field Items of objects")
-	_, err = New[*corev1.Secret](REST[*corev1.PodList](core.RESTClient(), "pods", ""), Options[*corev1.Secret]{})
-	require.ErrorContains(t, err, "the client lists *v1.Pod, but the informer was asked to hold *v1.Secret")
-	_, err = REST[*corev1.Pod](core.RESTClient(), "pods", "").List(t.Context(), metav1.ListOptions{})
-	require.ErrorContains(t, err, "no field Items")
-	_, err = REST[*corev1.Pod](core.RESTClient(), "pods", "").Watch(t.Context(), metav1.ListOptions{})
-	require.ErrorContains(t, err, "no field Items")
-}
-
 // REST is a Client for others, too.
 func TestRESTIsAClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -590,10 +573,10 @@ func TestRESTIsAClient(t *testing.T) {
 			asked = append(asked, r)
 			return s.RoundTrip(r)
 		})
-		core, err := typedcorev1.NewForConfigAndClient(&rest.Config{Host: "http://server", QPS: -1},
-			&http.Client{Transport: transport})
+		pods, err := restOver[*corev1.Pod](&rest.Config{Host: "http://server"}, &http.Client{Transport: transport},
+			podsResource, "")
 		require.NoError(t, err)
-		client := REST[*corev1.PodList](core.RESTClient(), "pods", "default")
+		client := pods.In("default")
 		list, err := client.List(t.Context(), metav1.ListOptions{Limit: 7})
 		require.NoError(t, err)
 		require.Len(t, list.Items, 1)
@@ -601,6 +584,7 @@ func TestRESTIsAClient(t *testing.T) {
 		require.NoError(t, err)
 		e := <-w.ResultChan()
 		require.Equal(t, "a", e.Object.(*corev1.Pod).Name, "%v", e)
+		w.Stop()
 		w.Stop()
 		require.Equal(t, "/api/v1/namespaces/default/pods", asked[0].URL.Path)
 		require.Equal(t, "limit=7", asked[0].URL.RawQuery)

@@ -28,15 +28,10 @@ type Scope struct {
 // list and a watch for each namespace. It is for a program that has no right to list the whole cluster, or no use for
 // it.
 //
-//	pods, err := informer.NewNamespaced[*corev1.Pod](clientset.CoreV1().Pods, []string{"team-a", "team-b"},
-//		informer.Options[*corev1.Pod]{})
+//	pods, err := informer.NewNamespaced(resource.In, []string{"team-a", "team-b"}, informer.Options[*corev1.Pod]{})
 //
-// client makes the client of a namespace, as the methods of that shape do in every clientset;
-// dynamicClient.Resource(gvr).Namespace is one, and so is
-//
-//	func(namespace string) informer.Client[*corev1.PodList] {
-//		return informer.REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", namespace)
-//	}
+// client makes the client of a namespace: the method In of a [Resource], dynamicClient.Resource(gvr).Namespace, or the
+// methods of that shape that every clientset has, such as clientset.CoreV1().Pods.
 //
 // The namespaces are independent: if one is refused, unreachable or restored from a backup, the informer follows the
 // others as before. The informer is synced when it holds a complete list of each. [SharedIndexInformer.Rescope]
@@ -59,7 +54,7 @@ func ProjectNamespaced[T Object, V any, L runtime.Object, C Client[L]](
 
 // each is the origin of an informer that has a client for each namespace.
 func each[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, opts Options[T]) origin {
-	decoder := decoderOf[L](opts.Transform == nil) // one for all namespaces
+	decoder := decoders(opts.Transform == nil) // one for all namespaces
 	return origin{namespaced: true, source: func(namespace string) (source, error) {
 		if client == nil {
 			return nil, errors.New("the function that makes the clients is nil")

@@ -60,6 +60,13 @@ func inLand(t *testing.T, fn func(t *testing.T, w *land), namespaces ...string) 
 	})
 }
 
+// ours makes a client of pods over the link.
+func (w *land) ours(t *testing.T) *Resource[*corev1.Pod] {
+	pods, err := NewResource[*corev1.Pod](w.link.Config(), podsResource, ResourceOptions{})
+	require.NoError(t, err)
+	return pods
+}
+
 // fail gives the requests about a namespace a fault; nil takes it away. Watches that are open are not requests.
 func (w *land) fail(namespace string, f reconciletest.Fault) {
 	w.mu.Lock()
@@ -183,9 +190,7 @@ func TestSeveralNamespacesInOneCache(t *testing.T) {
 					inf, err = NewNamespaced[*corev1.Pod](w.theirs.CoreV1().Pods, []string{"two", "one"},
 						Options[*corev1.Pod]{})
 				} else {
-					inf, err = NewNamespaced[*corev1.Pod](func(namespace string) Client[*corev1.PodList] {
-						return REST[*corev1.PodList](w.theirs.CoreV1().RESTClient(), "pods", namespace)
-					}, []string{"two", "one"}, Options[*corev1.Pod]{})
+					inf, err = NewNamespaced(w.ours(t).In, []string{"two", "one"}, Options[*corev1.Pod]{})
 				}
 				require.NoError(t, err)
 				require.Equal(t, Scope{Namespaces: []string{"one", "two"}}, inf.Scope())
@@ -665,9 +670,7 @@ func TestANamespaceThatIsStuckMayLeave(t *testing.T) {
 	inLand(t, func(t *testing.T, w *land) {
 		release := make(chan struct{})
 		stuck := sync.OnceFunc(func() { <-release })
-		inf, err := NewNamespaced[*corev1.Pod](func(namespace string) Client[*corev1.PodList] {
-			return REST[*corev1.PodList](w.theirs.CoreV1().RESTClient(), "pods", namespace)
-		}, []string{"one", "two"}, Options[*corev1.Pod]{
+		inf, err := NewNamespaced(w.ours(t).In, []string{"one", "two"}, Options[*corev1.Pod]{
 			Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
 				if p.Name == "stuck" {
 					stuck()

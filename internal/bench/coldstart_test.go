@@ -84,10 +84,11 @@ func coldStart(b *testing.B, o serverOptions) {
 	}
 }
 
-func podClient(b *testing.B, c *rest.Config) informer.Client[*corev1.PodList] {
-	clientset, err := kubernetes.NewForConfig(c)
+func podClient(b *testing.B, c *rest.Config) *informer.Resource[*corev1.Pod] {
+	pods, err := informer.NewResource[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"),
+		informer.ResourceOptions{})
 	must(b, err)
-	return informer.REST[*corev1.PodList](clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll)
+	return pods
 }
 
 // podFacts is what a ReplicaSet controller reads of a pod.

@@ -29,43 +29,52 @@ type Event struct {
 	Err error
 }
 
+// Type says what the objects of a resource are.
+type Type struct {
+	Item reflect.Type // a struct; pointers to it are objects
+	// The kind that the objects have, and the version of the resource. Empty for objects that carry their kind
+	// themselves, and for metadata.
+	APIVersion, Kind string
+}
+
+// Protobuf reports whether the objects can be decoded from protobuf as an API server encodes it. The tag says so: an
+// Unmarshal method may also come from a struct that is embedded, or be of another encoding.
+func (t Type) Protobuf() bool {
+	metadata, ok := t.Item.FieldByName("ObjectMeta")
+	return ok && len(metadata.Index) == 1 && strings.HasPrefix(metadata.Tag.Get("protobuf"), "bytes,1,") &&
+		reflect.PointerTo(t.Item).Implements(reflect.TypeFor[protobufUnmarshaler]())
+}
+
+// Decode decodes the answer to a request for one object. The object belongs to the caller and shares nothing.
+func (t Type) Decode(body []byte) (runtime.Object, error) {
+	r := raw{event: watch.Modified, data: body, size: int64(len(body))}
+	protobuf := strings.HasPrefix(string(body[:min(len(body), len(protoMagic))]), protoMagic)
+	if protobuf && !(t.Protobuf() && unwrap(body, &r, &response{})) {
+		return nil, errGarbled
+	}
+	e := (&Decoder{Type: t}).decode(r, protobuf)
+	return e.Object, e.Err
+}
+
 // Decoder decodes the objects of one resource. It decodes each alone, so that no object keeps the memory of its
 // neighbours alive. It is safe for concurrent use.
 type Decoder struct {
-	item     reflect.Type // decode makes pointers to it
-	protobuf bool         // item can be decoded from protobuf
-	interner *intern.Interner
+	Type
+	protobuf bool             // what Protobuf returns
+	interner *intern.Interner // nil: objects share nothing
 	exits    lifecycle.Exits
 }
 
-// NewDecoder makes a decoder of the items of a list type, a pointer to a struct with a field Items. Objects of one
-// decoder share memory for the strings that they have in common. If frozen, the caller promises that nobody changes
-// the objects: then they share maps, slices and what pointers point to as well.
-func NewDecoder(list reflect.Type, frozen bool) (*Decoder, error) {
-	if list.Kind() == reflect.Pointer && list.Elem().Kind() == reflect.Struct {
-		if items, ok := list.Elem().FieldByName("Items"); ok && items.Type.Kind() == reflect.Slice {
-			item := items.Type.Elem()
-			if item.Kind() == reflect.Pointer {
-				item = item.Elem()
-			}
-			if pointer := reflect.PointerTo(item); pointer.Implements(reflect.TypeFor[object]()) {
-				shared := item
-				if item == unstructuredType {
-					shared = reflect.TypeFor[map[string]any]()
-				}
-				// The tags of a type say how its fields are called in protobuf: those of a list must be the ones that
-				// splitProtoList knows.
-				return &Decoder{item: item, interner: intern.New(shared, frozen),
-					protobuf: pointer.Implements(reflect.TypeFor[protobufUnmarshaler]()) &&
-						strings.HasPrefix(items.Tag.Get("protobuf"), "bytes,2,rep")}, nil
-			}
-		}
+// NewDecoder makes a decoder of the objects of a resource. Objects of one decoder share memory for the strings that
+// they have in common. If frozen, the caller promises that nobody changes the objects: then they share maps, slices and
+// what pointers point to as well.
+func NewDecoder(t Type, frozen bool) *Decoder {
+	shared := t.Item
+	if shared == unstructuredType {
+		shared = reflect.TypeFor[map[string]any]()
 	}
-	return nil, fmt.Errorf("a %s has no field Items of objects", list)
+	return &Decoder{Type: t, interner: intern.New(shared, frozen), protobuf: t.Protobuf()}
 }
-
-// Protobuf reports whether the objects can be decoded from protobuf.
-func (d *Decoder) Protobuf() bool { return d.protobuf }
 
 type object interface {
 	metav1.Object
@@ -77,7 +86,7 @@ type protobufUnmarshaler interface{ Unmarshal([]byte) error }
 var unstructuredType = reflect.TypeFor[unstructured.Unstructured]()
 
 // untyped reports whether the objects carry their kind themselves.
-func (d *Decoder) untyped() bool { return d.item == unstructuredType }
+func (d *Decoder) untyped() bool { return d.Item == unstructuredType }
 
 // raw is one object as it stands in a response.
 type raw struct {
@@ -88,6 +97,7 @@ type raw struct {
 	data             []byte
 	size             int64 // bytes of the whole object
 	cut              bool  // the object is too large, and data is only its beginning
+	listed           bool  // it is an item of a list
 }
 
 // decode makes an object of its bytes, or says in the event why it cannot.
@@ -102,7 +112,7 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 		e.Object = status
 		return e
 	}
-	o := reflect.New(d.item).Interface().(object)
+	o := reflect.New(d.Item).Interface().(object)
 	var err error
 	if r.cut {
 		err = fmt.Errorf("%w: an object of more than %d bytes", ErrTooLarge, maxObject)
@@ -118,12 +128,12 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 		}
 		key := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 		e.Object = id
-		e.Err = fmt.Errorf("%s: a %s of %d bytes: %w", kube.Brief(key.String()), d.item, r.size, err)
+		e.Err = fmt.Errorf("%s: a %s of %d bytes: %w", kube.Brief(key.String()), d.Item, r.size, err)
 		return e
 	}
-	if u, untyped := runtime.Object(o).(*unstructured.Unstructured); untyped {
+	if u, untyped := runtime.Object(o).(*unstructured.Unstructured); d.interner != nil && untyped {
 		d.interner.Object(&u.Object)
-	} else if !protobuf { // from protobuf it shares already
+	} else if d.interner != nil && !protobuf { // from protobuf it shares already
 		d.interner.Object(o)
 	}
 	e.Object = o
@@ -134,6 +144,7 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 // panics or ends its goroutine.
 func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
 	var err error
+	itself := protobuf && !r.listed // the object says its kind, and not only the list that it is in
 	panicked := d.exits.Try(func() {
 		switch into := o.(type) {
 		case *unstructured.Unstructured:
@@ -146,27 +157,49 @@ func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
 			switch {
 			case !protobuf:
 				err = json.Unmarshal(r.data, o)
-			case r.event == watch.Error:
-				err = into.Unmarshal(r.data) // a Status, which is not of the interner's type
+			case r.event == watch.Error || d.interner == nil:
+				err = into.Unmarshal(r.data) // a Status is not of the interner's type
 			default:
 				err = d.interner.Unmarshal(r.data, into)
 			}
 		default:
 			err = json.Unmarshal(r.data, o)
 		}
-		if own := o.GetObjectKind().GroupVersionKind(); own.Kind != "" {
-			r.apiVersion, r.kind = own.GroupVersion().String(), own.Kind
+		own := o.GetObjectKind().GroupVersionKind()
+		if own.Kind != "" {
+			r.apiVersion, r.kind, itself = own.GroupVersion().String(), own.Kind, true
 		}
-		// As with a typed client of client-go, only the Go type says what the object is.
-		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		d.setKind(o, r.event)
 	})
-	if err != nil || panicked != nil {
+	switch {
+	case err != nil || panicked != nil:
 		return ErrUndecodable
+	case r.event == watch.Error:
+		return nil
 	}
-	if r.event != watch.Error {
-		return isObject(r.apiVersion, r.kind)
+	if err := isObject(r.apiVersion, r.kind); err != nil {
+		return err
+	}
+	if itself && d.Kind != "" && r.kind != d.Kind {
+		return fmt.Errorf("%w: the server answers with objects of kind %s (%s), and a %s is of kind %s",
+			ErrViolation, kube.Brief(r.kind), kube.Brief(r.apiVersion), reflect.PointerTo(d.Item), d.Kind)
 	}
 	return nil
+}
+
+// setKind gives an object the kind and version of its resource, or none: in lists of built-in resources the server
+// sends them for the list only.
+func (d *Decoder) setKind(o runtime.Object, event watch.EventType) {
+	kind, ok := o.GetObjectKind().(*metav1.TypeMeta)
+	switch {
+	case d.Kind == "" && d.interner == nil: // it belongs to the caller, and says more than its resource does
+	case event == watch.Error:
+		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	case ok: // all objects share the two strings
+		kind.APIVersion, kind.Kind = d.APIVersion, d.Kind
+	default:
+		o.GetObjectKind().SetGroupVersionKind(schema.FromAPIVersionAndKind(d.APIVersion, d.Kind))
+	}
 }
 
 // complete gives an item of a list the kind and version that only the list says.
@@ -207,4 +240,10 @@ func identify(id *metav1.ObjectMeta, field, value string) {
 	case "resourceVersion":
 		id.ResourceVersion = value
 	}
+}
+
+// IsStatus reports whether an answer in JSON is a Status: the server's answer to a request whose result is no object.
+func IsStatus(body []byte) bool {
+	var is metav1.TypeMeta
+	return json.Unmarshal(body, &is) == nil && is.Kind == "Status" && isObject(is.APIVersion, is.Kind) != nil
 }

@@ -217,7 +217,7 @@ func (g *gatherer) split(from *bufio.Reader) error {
 // add copies an object into the batch.
 func (g *gatherer) add(r raw) {
 	if g.list {
-		r.apiVersion, r.kind = g.response.apiVersion, g.response.kind
+		r.apiVersion, r.kind, r.listed = g.response.apiVersion, g.response.kind, true
 		if r.kind == "" && g.reader.decoder.untyped() {
 			if g.kindlessBytes += len(r.data); g.kindlessBytes > maxKindlessBytes {
 				g.kindless = nil // addKindless returns the error

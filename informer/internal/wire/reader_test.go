@@ -24,7 +24,7 @@ func BenchmarkRead(b *testing.B) {
 		"protobuf": wiretest.ProtoList(list, nil), "JSON": wiretest.JSONList(list, nil),
 	} {
 		b.Run(name, func(b *testing.B) {
-			d := decoderOf[*corev1.PodList](b)
+			d := decoderOf[*corev1.Pod]()
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {

@@ -55,7 +55,7 @@ func FuzzSplitProtoList(f *testing.F) {
 	f.Add(wiretest.ProtoList(podList("5", podAt("a", "3"), podAt("b", "4")), nil))
 	f.Add(wiretest.ProtoList(podList("5", podAt("a", "3"), podAt("b", "4")), wiretest.SpoilSpec("b")))
 	f.Add(wiretest.Enveloped("PodList", []byte{}))
-	c := decoderOf[*corev1.PodList](f)
+	c := decoderOf[*corev1.Pod]()
 	f.Fuzz(func(t *testing.T, body []byte) {
 		found, head, err := sameEitherWay(t, body, splitProtoList)
 		rest, ok := bytes.CutPrefix(body, []byte(protoMagic))
@@ -95,11 +95,8 @@ func twice(message []byte) bool {
 	return seen[1] > 1 || seen[2] > 1
 }
 
-func decoderOf[L runtime.Object](t testing.TB) *Decoder {
-	t.Helper()
-	d, err := NewDecoder(reflect.TypeFor[L](), true)
-	require.NoError(t, err)
-	return d
+func decoderOf[T runtime.Object]() *Decoder {
+	return NewDecoder(Type{Item: reflect.TypeFor[T]().Elem()}, true)
 }
 
 func podAt(name, version string) *corev1.Pod {
@@ -237,7 +234,7 @@ func FuzzDecodeObject(f *testing.F) {
 	f.Add(encoded, true, false)
 	f.Add(inJSON, false, false)
 	f.Add(inJSON[:20], false, true)
-	c := decoderOf[*corev1.PodList](f)
+	c := decoderOf[*corev1.Pod]()
 	f.Fuzz(func(t *testing.T, data []byte, protobuf, cut bool) {
 		a := c.decode(raw{event: watch.Added, data: data, cut: cut}, protobuf)
 		require.NotNil(t, a.Object)

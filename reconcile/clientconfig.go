@@ -1,0 +1,42 @@
+package reconcile
+
+import (
+	"fmt"
+	"net/http"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/internal/kube"
+)
+
+// Fencer keeps a process from writing while it does not lead, as *leaderelection.Elector does.
+type Fencer interface {
+	Fence(next http.RoundTripper) http.RoundTripper
+}
+
+// ClientConfig returns a copy of cfg, to make all clients of a controller from: those of its informers and those that
+// its Reconciler writes with.
+//
+//	cfg, err := reconcile.ClientConfig(base, elector) // without leader election: reconcile.ClientConfig(base)
+//
+// The copy has [TrackWrites], so a key runs again only when the caches show what its last run wrote, and the Fence of
+// the elector. The Fence is outside: a write that it refuses is never sent and need not be waited for, and one that it
+// cuts off has been recorded. The elector itself is made from base, since it writes its Lease in order to lead. A nil
+// elector is none.
+//
+// Unless base says otherwise, the copy has no client-side limit of requests, where client-go has one of 5 a second
+// (the API server's priority and fairness limits clients, and what it refuses is tried again), and the name of the
+// program as user agent. The error is that of a base that is nil, or has no Host, or a Burst and no QPS.
+func ClientConfig(base *rest.Config, electors ...Fencer) (*rest.Config, error) {
+	cfg, err := kube.ClientConfig(base)
+	if err != nil {
+		return nil, fmt.Errorf("ClientConfig: %w", err)
+	}
+	cfg.Wrap(TrackWrites)
+	for _, e := range electors {
+		if !kube.IsNil(e) {
+			cfg.Wrap(e.Fence)
+		}
+	}
+	return cfg, nil
+}
