@@ -1,0 +1,15 @@
+// Package v1 has the Go types of the resource cronbackups.backups.example.com.
+//
+// The methods in zz_generated.deepcopy.go and the CustomResourceDefinition in deploy are generated of types.go:
+//
+//	go generate ./examples/cronbackup/api/v1
+//
+// # Reading order
+//
+// types.go; register.go is for programs that use a scheme.
+//
+// +kubebuilder:object:generate=true
+// +groupName=backups.example.com
+package v1
+
+//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.0 object crd paths=. output:crd:dir=../../deploy
