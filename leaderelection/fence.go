@@ -58,13 +58,14 @@ func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, refusal{req.Method, req.URL.Path}
 	}
 
-	ctx, cancel := context.WithCancelCause(req.Context())
-	unhook := context.AfterFunc(t.ctx, func() { cancel(ErrNotLeading) })
-	end := func() { unhook(); cancel(nil) }
+	ctx, cancel := context.WithCancel(req.Context())
+	unhook := context.AfterFunc(t.ctx, cancel)
+	end := func() { unhook(); cancel() }
 	response, err := f.next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
-		if context.Cause(ctx) == ErrNotLeading {
-			err = fmt.Errorf("%w: %s %s was cut off; it had been sent: %w",
+		// Not by the cause of ctx: where the request has the lead function's context, that one ends first.
+		if t.ctx.Err() != nil && ctx.Err() != nil {
+			err = fmt.Errorf("%w: %s %s was cut off; it may have been sent: %w",
 				ErrNotLeading, req.Method, req.URL.Path, err)
 		}
 		end()

@@ -75,13 +75,37 @@ func TestFenceCutsOffWhatIsUnderWayWhenTheTenureEnds(t *testing.T) {
 			_, err := fence.RoundTrip(req)
 			require.ErrorIs(t, err, ErrNotLeading)
 			require.ErrorIs(t, err, context.Canceled)
-			require.ErrorContains(t, err, "it had been sent")
+			require.ErrorContains(t, err, "it may have been sent")
 			var notSent interface{ NotSent() bool }
 			require.False(t, errors.As(err, &notSent), "nobody knows what became of it")
 		})
 		require.Equal(t, 1, sent)
 		require.Less(t, took, 10*time.Second)
 		a.stop()
+	})
+}
+
+// TestFenceSaysWhyItCutsOffWhatTheLeadFunctionSends with the context that it was given, which ends, too.
+func TestFenceSaysWhyItCutsOffWhatTheLeadFunctionSends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, sent := newServer(), 0
+		l := s.link("a")
+		e := newCandidate(t, l)
+		fence := e.Fence(answering(time.Hour, 200, &sent))
+		ctx, cancel := quiet(t)
+		defer cancel()
+		err := e.Run(ctx, func(ctx context.Context) error {
+			l.cut(true)
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://server/pods", nil)
+			_, err := fence.RoundTrip(req)
+			require.ErrorIs(t, err, ErrNotLeading)
+			require.ErrorIs(t, err, context.Canceled)
+			var notSent interface{ NotSent() bool }
+			require.False(t, errors.As(err, &notSent))
+			return err
+		})
+		require.ErrorIs(t, err, ErrLost)
+		require.Equal(t, 1, sent)
 	})
 }
 
