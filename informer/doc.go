@@ -73,16 +73,25 @@
 //     new list. After a list, handlers are told only of what differs from the store (writer.stale).
 //   - The Role or the CustomResourceDefinition is missing: the cache is Denied or Missing, and the reflector keeps
 //     asking, so it is enough that the Role or the definition arrives later.
+//   - Only the right to watch is missing: the cache is Denied and stays empty, because a streamed list is a watch. With
+//     a client that cannot stream lists, or with Options.DisableWatchList, the cache is Denied, too, and holds the
+//     first list until the right arrives.
 //   - An object cannot be stored, because Options.Transform fails on it or because a [Resource] cannot decode it: the
 //     store keeps its last good state, [SharedIndexInformer.Invalid] says why, and no handler is told that it was
 //     deleted.
 //   - An object whose name cannot be read either: no deletion is inferred from that list (writer.withheld). If the
 //     store keeps an object for that reason, the cache is Stale, Fresh returns the reason, and the reflector lists
-//     again, after half a minute at first and about every five minutes later, until a list can be read.
+//     again until a list can be read: after 10 to 20 s at first, and after 10 s to 5 min 10 s later.
 //   - Any list or watch fails: it is tried again after a time that grows to 30 s, or as long as the server asks for in
 //     Retry-After, at most 5 minutes. [SharedIndexInformer.Relist] ends the first of these waits early; the end of
-//     Run's context ends both. A server that does not stream lists is listed by pages, whatever error it returns for
-//     the stream, unless that is one that asks the client to come back later.
+//     Run's context ends both. A clientset of client-go waits for Retry-After itself, inside of its request, up to ten
+//     times; the reflector gives up a watch that is not answered for 30 s, and a list for 2 minutes, and then does not
+//     know of a longer Retry-After. A [Resource] leaves the wait to the reflector, and a [Gate] keeps it for all
+//     clients.
+//   - A streamed list fails: the reflector tries a plain list, in pages, because a server that does not stream lists
+//     may answer with any error. It does not where a plain list would fail, too (hitsPlainLists): the server refuses
+//     (401, 403), does not know the resource (404), asks the client to come back later (429, 503, a timeout,
+//     Retry-After), cannot be reached, or answers with a state older than the cache.
 //   - The client, its transport, Options.Transform, an index function or an inline handler does not return: after three
 //     minutes in one call the cache is Stale (pulse.watch). If that code panics or ends its goroutine (runtime.Goexit,
 //     and so t.FailNow), that is an error of the call.
@@ -106,8 +115,9 @@
 // # What you owe
 //
 //   - Never change an object that you were given: all readers share it. Copy it first.
-//   - Let a handler be quick, or at least return. A slow one delays no other handler, and what waits for it is bounded,
-//     but it sees less. Inline handlers and index functions run on the informer's goroutine: these must be quick.
+//   - Let a handler be quick, or at least return. A slow one delays no other handler, but it sees less: if more than
+//     1,024 events wait for it, and more than two for each object of the store, they are merged by key. Inline handlers
+//     and index functions run on the informer's goroutine: these must be quick.
 //   - Look at the state, not at the event. An event says only that it is worth looking.
 //
 // # Goroutines

@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -95,6 +96,27 @@ func TestNoPlainListFollowsWhatItWouldMeetAsWell(t *testing.T) {
 				require.ErrorIs(t, inf.Health().LastError, answer)
 				healed(t, p, inf, told)
 				require.NotContains(t, p.verbs(), "LIST")
+			})
+		})
+	}
+}
+
+// TestWithoutTheRightToWatch has a server that lets the client list and refuses each watch, until the right arrives.
+func TestWithoutTheRightToWatch(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		t.Run(fmt.Sprintf("plain=%t", plain), func(t *testing.T) {
+			opts := Options[*corev1.Pod]{DisableWatchList: plain}
+			bubble(t, opts, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+				p.set(func() { p.onWatch = refuse(errForbidden) })
+				run(t, inf)
+				time.Sleep(10 * time.Minute)
+				p.Create(pod("later"))
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				require.Equal(t, Denied, inf.Health().State)
+				require.Equal(t, plain, inf.HasSynced())
+				require.Equal(t, map[bool]int{false: 0, true: 2}[plain], inf.Len())
+				healed(t, p, inf, told)
 			})
 		})
 	}

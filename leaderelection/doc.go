@@ -100,6 +100,13 @@
 //   - A restored backup of etcd may bring back an old, released record while a candidate leads.
 //   - client-go's elector keeps weaker rules. See below.
 //
+// # When the Lease is deleted
+//
+// The holder loses its tenure when its watch, or its next renewal, shows that: after RetryPeriod at the latest. The
+// lead function's context ends with a *[LostError] of [ReasonDeleted], and Run returns an error that wraps [ErrLost].
+// There is nothing to release. The first candidate that finds no Lease creates one without a holder, and all of them
+// wait for LeaseDuration (9 above): nobody leads for that time. So to delete a Lease is no way to hand over.
+//
 // # What the caller owes
 //
 // The lead function ends everything that it started before it returns, and returns within StopGrace when its context

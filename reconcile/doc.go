@@ -60,24 +60,29 @@
 //   - No call begins while a cache is older than its informer's MaxStaleness, if that is set: the key is parked
 //     (ledger.park).
 //   - If an informer follows several namespaces one by one, see [informer.NewNamespaced], all this holds for the
-//     namespace of the key and of what was written: a namespace that is refused or behind holds back only its own
-//     keys, and keys without a namespace. No call is made for a key in an added namespace before it is complete in
-//     each cache that has it; so add it first to caches whose objects name no keys. The loop no longer waits for
-//     writes in a namespace that has been removed.
+//     namespace of the key and of what was written: a namespace that is incomplete or behind holds back only its own
+//     keys, and keys without a namespace. At the start the workers wait for all namespaces. A namespace that the server
+//     refuses later does not hold back its keys by that alone: the cache is Denied there and keeps what it has, and
+//     only own writes and MaxStaleness park the keys. No call is made for a key in an added namespace before it is
+//     complete in each cache that has it; so add it first to caches whose objects name no keys. The loop no longer
+//     waits for writes in a namespace that has been removed.
 //   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets the delay
 //     (worker.finish). See [Reconciler] for the table.
 //   - A key in a hot loop is slowed down, and named in the log, after twenty repetitions: by 1 s and more, up to 5
 //     minutes (keyHistory.beginRun, countLastRun). In a hot loop only the key's own runs bring it up, and they repeat
 //     themselves: they write the same fields of the same objects again, delete what they created, or ask for a
-//     RequeueAfter below 100 ms. Or another writer undoes what the key writes, and it writes that again. To create
-//     objects, to delete them, or to move numbers step by step is progress, however many runs it takes. Any other
-//     change that names the key brings it up at once. [Options].AllowHotLoops switches the detection off.
+//     RequeueAfter below 100 ms. Or another writer undoes what the key writes, and it writes that again: that is
+//     noticed after about 32 writes, because fields are compared from the tenth on. To create objects, to delete them,
+//     or to move numbers step by step is progress, however many runs it takes. Any other change that names the key
+//     brings it up at once. [Options].AllowHotLoops switches the detection off.
 //   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine (worker.call).
 //     Neither loses a key or a worker, wherever the loop calls your code: in functions of sources, in methods of
 //     errors, in a RateLimiter or a Recorder (guard). A RateLimiter or Recorder that has panicked is replaced by the
 //     default.
 //   - The context of a call ends after Options.Timeout. A call that does not return even so keeps its key, and another
 //     worker takes over (worker.checkStuck). /healthz fails when there are more such calls than workers.
+//   - /readyz fails while a first list is missing, and while any cache is not Live (Manager.notReady). One namespace
+//     that the server refuses makes the process unready for all of them; the workers go on.
 //   - [Manager.Run] returns when everything that it started has ended. If something does not end in time, Run's error
 //     says what.
 //   - A process is not ready while it could not lead: while the server refuses access to the Lease, say. It asks again
@@ -88,7 +93,9 @@
 //
 // A write of a call that a cache does not show yet is a debt of the call's key. A key with debts is not reconciled,
 // although sources name it: it is parked. A parked key holds no worker, nothing polls it, and it is put back into the
-// queue when its last debt is paid.
+// queue when its last debt is paid. A key that nothing has named since its last run is not in the queue, so it is not
+// parked, and does not run when its debts are paid, unless a write of its was undone. So return the error of a write:
+// a key whose Reconcile swallows it may not come back.
 //
 //	a request that Reconcile makes with its ctx                            tracker.RoundTrip
 //	  |
@@ -111,15 +118,18 @@
 //	    lists anew, and reached settles the debt             v
 //	                                                       paid            debt.settled, ledger.pay
 //	                                                         |
-//	  the key is queued, and runs <----- it was the last ----+             ledger.wakeUp
+//	  a parked key is queued, and runs <- it was the last ---+             ledger.wakeUp
 //
 // What holds a key back, and for how long:
 //
 //	a creation or a change   until the cache holds the object at that version or a later one, or has reached the version
 //	                         without the object: it came and went, or is outside of the informer's selectors
-//	a deletion               until the cache holds the object with a deletionTimestamp, or has held it and no longer
-//	                         does; if the cache has never held it, until it reaches a version at which the object still
-//	                         existed, or completes a list that began later, or the server does not have it either
+//	a deletion               until one of these is true:
+//	                         - the cache holds the object with a deletionTimestamp
+//	                         - the cache has held the object, and no longer does
+//	                         - the cache has never held it, and has reached a version at which it still existed
+//	                         - the cache has never held it, and has completed a list that began after the deletion
+//	                         - the cache does not hold it, and the server says that it does not exist
 //	an unknown outcome       until a list that began after the write is complete
 //	an unready cache         until the cache is complete, and no older than its informer's MaxStaleness; no write is
 //	                         needed for this one
@@ -138,8 +148,10 @@
 // # What you owe
 //
 // Objects from an informer are shared: copy one (DeepCopy) before you change it. Make requests with the ctx of the
-// call. Do not keep what you have read for the next call: read it again. Store state in the cluster, not in the memory
-// of the process. [Causes] reports why a key is reconciled: for logs, not for decisions.
+// call. With an Elector, wrap the configuration of the clients that write with its fence, too, cfg.Wrap(elector.Fence):
+// the loop ends the ctx of its calls when leadership is lost, but only the fence refuses a write that is made with
+// another ctx. Do not keep what you have read for the next call: read it again. Store state in the cluster, not in the
+// memory of the process. [Causes] reports why a key is reconciled: for logs, not for decisions.
 //
 // # How to test
 //
