@@ -20,9 +20,11 @@ FUZZTIME ?= 20s
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
+# REAL=1 leaves Deployments to Kubernetes' own controller if BUILTIN=1.
 .PHONY: demo
-demo: ## watch the ReplicaSet controller work on a real control plane; KEEP=1 stays up to play with
-	go run ./internal/demo $(if $(KEEP),-keep)
+demo: ## watch our Deployment and ReplicaSet controllers work; KEEP=1 stays up; REAL=1 on a real control plane
+	@echo 'Starting the demo ...'
+	@go run ./internal/demo $(if $(KEEP),-keep) $(if $(REAL),-real) $(if $(BUILTIN),-builtin)
 
 KIND    = go tool -modfile=internal/tools/go.mod kind
 CONFIG  = .build/kind.kubeconfig
@@ -39,7 +41,7 @@ kind-demo: ## the same on a kind cluster; needs docker and kubectl; KEEP=1 keeps
 		$(KIND) load docker-image thermostat-replicaset:dev --name thermostat; \
 		$(KUBECTL) apply -k examples/replicaset/deploy; \
 		$(KUBECTL) apply -f examples/replicaset/deploy/bootstrap.yaml; \
-		go run ./internal/demo -kubeconfig $(CONFIG)
+		go run ./internal/demo/real -kubeconfig $(CONFIG)
 	$(if $(KEEP),@echo 'The cluster stays: $(KUBECTL). To remove it: $(DELETE)')
 
 # go vet checks the types of the tests as well; go list -export compiles them without linking.

@@ -1,84 +1,51 @@
 package main
 
 import (
-	"bytes"
+	"os/exec"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The whole of it, as "make demo" runs it.
-func TestDemo(t *testing.T) {
-	var out bytes.Buffer
-	say := &narrator{out: &out}
-	stage := &here{narrator: say}
-	err := run(t.Context(), say, stage, false)
-	require.NoError(t, err, out.String())
-	t.Log(out.String())
-	require.Equal(t, len((&demo{stage: stage}).steps()), strings.Count(out.String(), "   => "),
-		"each step has a result")
-}
-
-func TestNarratorIntoAPipe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		n := &narrator{out: &out}
-		n.step(1, "Count to three.")
-		n.count("one")
-		n.count("one and a half") // too soon after the one before
-		time.Sleep(pipePace)
-		n.count("two")
-		time.Sleep(pipePace)
-		n.count("two") // nothing new
-		n.result("three")
-		require.Equal(t, "\n1. Count to three.\n      one\n      two\n   => three\n", out.String())
-	})
-}
-
-func TestNarratorOnATerminal(t *testing.T) {
-	var out bytes.Buffer
-	n := &narrator{out: &out, terminal: true}
-	n.step(1, "Count to three.")
-	n.count("one")
-	n.count("two")
-	n.result("three")
-	require.Equal(t, "\n1. Count to three.\n\r\033[K      one\r\033[K      two\n   => three\n", out.String())
-}
-
-func TestNarratorTakesBuildProgress(t *testing.T) {
-	var out bytes.Buffer
-	n := &narrator{out: &out}
-	_, err := n.Write([]byte("first\nsecond\n"))
+// dependencies returns the packages that programs are compiled of, those of the standard library without a dot.
+func dependencies(t *testing.T, programs ...string) []string {
+	t.Helper()
+	output, err := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps"}, programs...)...).Output()
 	require.NoError(t, err)
-	require.Equal(t, "      first\n      second\n", out.String())
+	return strings.Fields(string(output))
 }
 
-func TestLook(t *testing.T) {
-	pod := func(name, image string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
+// TestFirstDemoCompilesLittle keeps the first demo on a machine short: everything that it compiles makes a newcomer
+// wait.
+func TestFirstDemoCompilesLittle(t *testing.T) {
+	for _, path := range dependencies(t, ".") {
+		first, _, _ := strings.Cut(path, "/")
+		require.False(t, strings.Contains(first, ".") && path+"/" != module+"internal/demo/", "%s in the first program",
+			path)
+		require.NotEqual(t, "net", path, "the first program compiles no network")
 	}
-	l := look{owned: []*corev1.Pod{pod("a", "web:1"), pod("b", "web:2"), pod("c", "web:2")}, ready: 2}
-	require.Equal(t, "3 pods, 2 Ready", l.String())
-	require.Equal(t, "1 of web:1, 2 of web:2", l.images())
-	require.True(t, l.has("b"))
-	require.False(t, l.has("d"))
-	require.False(t, l.allRun("web:2"))
-	require.False(t, settled(3)(l))
-
-	l.ready, l.terminating, l.released = 3, 1, []*corev1.Pod{pod("d", "web:1")}
-	require.Equal(t, "3 pods, 3 Ready, 1 ending, 1 released", l.String())
-	require.False(t, settled(3)(l), "one is still ending")
-	l.terminating = 0
-	require.True(t, settled(3)(l))
+	compiled := dependencies(t, "./memory", "../../examples/replicaset", "../../examples/deployment")
+	for _, path := range compiled {
+		for _, large := range []string{"k8s.io/kubernetes", "k8s.io/apiserver", "k8s.io/apiextensions-apiserver",
+			"k8s.io/kubectl", "github.com/google/cel-go", "go.etcd.io", "sigs.k8s.io/controller-runtime",
+			"google.golang.org/grpc", "go.opentelemetry.io"} {
+			require.False(t, path == large || strings.HasPrefix(path, large+"/"), "%s in the demo", path)
+		}
+	}
+	require.LessOrEqual(t, len(compiled), 700, "packages that the first demo compiles")
+	require.NotContains(t, dependencies(t, "./memory"), "k8s.io/client-go/kubernetes",
+		"the demo needs three groups of client-go's clientset")
 }
 
-func TestSeconds(t *testing.T) {
-	require.Equal(t, "0.08 s", seconds(84*time.Millisecond))
-	require.Equal(t, "12 s", seconds(12300*time.Millisecond))
+func TestFollow(t *testing.T) {
+	compiled, said := follow(strings.NewReader("a/b\nc\n# d\nd/e.go:1:2: wrong\n\tmore\n"), time.Now())
+	require.Equal(t, 2, compiled)
+	require.Equal(t, "# d\nd/e.go:1:2: wrong\n\tmore\n", said)
+}
+
+func TestFlagsThatDoNotFit(t *testing.T) {
+	require.ErrorContains(t, run(false, false, true, nil), "-builtin needs -real")
+	require.ErrorContains(t, run(false, false, false, []string{"x"}), `unexpected argument "x"`)
 }

@@ -1,69 +1,111 @@
-// Command demo shows the ReplicaSet controller of examples/replicaset at work on a real control plane, and checks
-// everything that it says.
+// Command demo builds the parts of the demo and starts it: "make demo" runs it. The acts are in package story; package
+// memory has the stage in memory, and package real the one on a real control plane.
 //
-// It is what "make demo" runs, and needs only the Go toolchain. It compiles etcd, kube-apiserver and
-// kube-controller-manager the first time, runs them on this machine, and removes them and their files when it ends.
-// With -kubeconfig it runs on a cluster to which examples/replicaset/deploy has been applied: see "make kind-demo".
+// It imports nothing but the standard library, and of that no network, so that go run compiles it in seconds and the
+// first line is there at once.
 package main
 
 import (
-	"context"
+	"bufio"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"os/signal"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
 
+const module = "github.com/thermostat-go/thermostat/"
+
+// built is where the programs are kept. A second demo builds only what has changed.
+var built = filepath.Join(".build", "demo")
+
 func main() {
 	keep := flag.Bool("keep", false, "stay up at the end until Ctrl-C, for kubectl")
-	kubeconfig := flag.String("kubeconfig", "",
-		"the demo's cluster, in which the controller has been deployed; empty: one on this machine")
+	real := flag.Bool("real", false, "use a real control plane in the place of the API server in memory")
+	builtin := flag.Bool("builtin", false, "with -real: leave Deployments to Kubernetes' own controller")
 	flag.Parse()
-	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "demo: unexpected argument %q: there are only flags, see -help\n", flag.Arg(0))
-		os.Exit(2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	say := newNarrator(os.Stdout)
-	var s stage = &here{narrator: say}
-	if *kubeconfig != "" {
-		s = &inCluster{narrator: say, kubeconfig: *kubeconfig}
-	}
-	err := run(ctx, say, s, *keep)
-	stop()
-	if err != nil {
-		fmt.Printf("\ndemo: FAILED: %v\n", err)
+	if err := run(*keep, *real, *builtin, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
-	fmt.Println("\ndemo: ok")
 }
 
-func run(ctx context.Context, say *narrator, s stage, keep bool) (err error) {
+func run(keep, real, builtin bool, rest []string) error {
+	switch {
+	case len(rest) > 0:
+		return fmt.Errorf("unexpected argument %q: there are only flags, see -help", rest[0])
+	case builtin && !real:
+		return errors.New("-builtin needs -real: the API server in memory has no Deployment controller of its own")
+	}
+	stage := "memory"
+	if real {
+		stage = "real"
+		fmt.Println("The first use of the real control plane compiles etcd, kube-apiserver and " +
+			"kube-controller-manager, which\ntakes about six minutes on two idle cores. That happens once: they stay in " +
+			"the user's cache.")
+	}
+	fmt.Println("Building the demo and our controllers; on a machine that has not compiled them before this takes " +
+		"about a minute ...")
+	if err := build("internal/demo/"+stage, "examples/deployment", "examples/replicaset"); err != nil {
+		return err
+	}
+	program := filepath.Join(built, stage)
+	args := []string{program, "-programs", built}
+	for name, set := range map[string]bool{"-keep": keep, "-builtin": builtin} {
+		if set {
+			args = append(args, name)
+		}
+	}
+	// The demo takes the place of this process, so that signals reach it.
+	return fmt.Errorf("start %s: %w", program, syscall.Exec(program, args, os.Environ()))
+}
+
+// build compiles programs, and says every few seconds how far it is.
+func build(programs ...string) error {
 	began := time.Now()
-	d := &demo{narrator: say, stage: s}
-	defer func() {
-		if err != nil && ctx.Err() != nil {
-			err = errors.New("interrupted")
-		}
-		err = errors.Join(err, s.close())
-	}()
-	for i, step := range d.steps() {
-		say.step(i+1, step.title)
-		result, err := step.do(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				s.showLogs()
-			}
-			return fmt.Errorf("step %d: %w", i+1, err)
-		}
-		say.result(result)
+	args := []string{"build", "-v", "-o", built + string(filepath.Separator)}
+	for _, program := range programs {
+		args = append(args, module+program)
 	}
-	say.text("All steps took %s.", seconds(time.Since(began)))
-	if keep {
-		return d.stay(ctx)
+	if err := os.MkdirAll(built, 0o755); err != nil {
+		return err
 	}
+	command := exec.Command("go", args...)
+	output, err := command.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := command.Start(); err != nil {
+		return err
+	}
+	compiled, said := follow(output, began)
+	if err := command.Wait(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, said)
+	}
+	fmt.Printf("Built after %.0f s: %d packages compiled.\n", time.Since(began).Seconds(), compiled)
 	return nil
+}
+
+const pace = 5 * time.Second
+
+// follow reads what go build prints: the path of each package that it has compiled, and errors, which it returns.
+func follow(output io.Reader, began time.Time) (compiled int, said string) {
+	last := began
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		line := lines.Text()
+		if strings.ContainsAny(line, " \t#") {
+			said += line + "\n"
+			continue
+		}
+		if compiled++; time.Since(last) >= pace {
+			last = time.Now()
+			fmt.Printf("      %3.0f s, %d packages compiled: %s\n", time.Since(began).Seconds(), compiled, line)
+		}
+	}
+	return compiled, said
 }

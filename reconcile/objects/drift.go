@@ -27,14 +27,17 @@ type Difference struct {
 }
 
 // String names the field and its managers, and no value: the object may be a Secret.
-func (d Difference) String() string {
+func (d Difference) String() string { return d.Field + " " + d.Cause() }
+
+// Cause says how the field came to differ, such as "was set by kubectl".
+func (d Difference) Cause() string {
 	switch {
 	case d.Is == nil:
-		return d.Field + " is missing"
+		return "is missing"
 	case len(d.Managers) == 0:
-		return d.Field + " differs"
+		return "differs"
 	}
-	return d.Field + " was set by " + strings.Join(d.Managers, " and ")
+	return "was set by " + strings.Join(d.Managers, " and ")
 }
 
 // Drift compares an object with the configuration that a manager applies to it: it returns the fields that [Apply] with

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/thermostat-go/thermostat/internal/demo/story"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
@@ -23,14 +24,15 @@ var withoutBuiltIn = testcluster.Options{Controllers: []string{"*", "-replicaset
 // The demo in a cluster, where this test is the kubelet of the controller's pods: it starts a process for each, and
 // ends it when the pod is deleted.
 func TestDemoInACluster(t *testing.T) {
+	t.Parallel()
 	cluster := testcluster.New(t, withoutBuiltIn)
-	kustomize, err := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../tools/go.mod", "-n",
+	kustomize, err := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../tools/go.mod", "-n",
 		"kustomize").Output()
 	require.NoError(t, err)
 	manifests, err := exec.CommandContext(t.Context(), strings.TrimSpace(string(kustomize)), "build",
-		"../../examples/replicaset/deploy").Output()
+		"../../../examples/replicaset/deploy").Output()
 	require.NoError(t, err)
-	first, err := os.ReadFile("../../examples/replicaset/deploy/bootstrap.yaml")
+	first, err := os.ReadFile("../../../examples/replicaset/deploy/bootstrap.yaml")
 	require.NoError(t, err)
 	for _, documents := range [][]byte{manifests, first} {
 		objects, err := testcluster.Decode(documents)
@@ -39,15 +41,15 @@ func TestDemoInACluster(t *testing.T) {
 	}
 	binary := filepath.Join(cluster.Dir(), "replicaset")
 	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary,
-		"../../examples/replicaset").CombinedOutput()
+		"../../../examples/replicaset").CombinedOutput()
 	require.NoError(t, err, string(output))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- beKubelet(ctx, cluster, binary) }()
 	var out bytes.Buffer
-	say := &narrator{out: &out}
-	err = run(t.Context(), say, &inCluster{narrator: say, kubeconfig: cluster.Kubeconfig()}, false)
+	say := story.NewNarrator(&out)
+	err = story.Run(t.Context(), say, &inCluster{narrator: say, kubeconfig: cluster.Kubeconfig()}, false)
 	cancel()
 	require.NoError(t, <-ended)
 	require.NoError(t, err, out.String())
@@ -99,10 +101,11 @@ func beKubelet(ctx context.Context, cluster *testcluster.Cluster, binary string)
 
 // Without the controller the demo says what is missing.
 func TestDemoInAClusterWithoutTheController(t *testing.T) {
+	t.Parallel()
 	cluster := testcluster.New(t, withoutBuiltIn)
-	say := &narrator{out: &bytes.Buffer{}}
+	say := story.NewNarrator(&bytes.Buffer{})
 	s := &inCluster{narrator: say, kubeconfig: cluster.Kubeconfig()}
-	err := run(t.Context(), say, s, false)
+	err := story.Run(t.Context(), say, s, false)
 	require.ErrorContains(t, err, "kubectl apply -k examples/replicaset/deploy")
 	namespace, err := cluster.Client().CoreV1().Namespaces().Get(t.Context(), s.namespace, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil,

@@ -11,14 +11,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/thermostat-go/thermostat/internal/demo/story"
 )
 
 // inCluster is the stage in an existing cluster, to which examples/replicaset/deploy has been applied: the controller
 // is a Deployment, and creates its own pods.
 type inCluster struct {
-	narrator   *narrator
+	narrator   *story.Narrator
 	kubeconfig string
 	client     kubernetes.Interface
 	namespace  string // of the demo's own pods
@@ -27,23 +31,25 @@ type inCluster struct {
 // The names are those of examples/replicaset/deploy.
 const deployed, deployedIn, bootstrap = "thermostat-replicaset", "thermostat", "thermostat-replicaset-bootstrap"
 
-func (c *inCluster) what() string {
-	return "A cluster whose kube-controller-manager runs without its ReplicaSet controller."
+func (c *inCluster) About() story.About {
+	return story.About{
+		Cluster: "A cluster whose kube-controller-manager runs without its ReplicaSet controller.",
+		Controllers: "Our ReplicaSet controller in its place: a Deployment of two pods, of which one leads and one " +
+			"stands by.",
+		Deployments: "Kubernetes'", Ending: "delete the leader's own pod",
+		// The images are small, and do nothing. There is no tag broken.
+		Older: "registry.k8s.io/pause:3.9", Newer: "registry.k8s.io/pause:3.10", Broken: "registry.k8s.io/pause:broken",
+		Crowd: 80, // which leaves room for the other pods of a single node, which takes at most 110
+	}
 }
-func (c *inCluster) replicas() string                { return "a Deployment of two pods" }
-func (c *inCluster) howItEnds() string               { return "delete the leader's own pod" }
-func (c *inCluster) lease() (namespace, name string) { return deployedIn, deployed }
 
-// images are small, and do nothing.
-func (c *inCluster) images() (older, newer string) {
-	return "registry.k8s.io/pause:3.9", "registry.k8s.io/pause:3.10"
+// Leases has the one that is named in examples/replicaset/deploy.
+func (c *inCluster) Leases() []types.NamespacedName {
+	return []types.NamespacedName{{Namespace: deployedIn, Name: deployed}}
 }
 
-// crowd leaves room for the other pods of a single node, which takes at most 110.
-func (c *inCluster) crowd() int { return 80 }
-
-func (c *inCluster) open(ctx context.Context) (client kubernetes.Interface, namespace, result string, err error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+func (c *inCluster) Open(ctx context.Context) (cfg *rest.Config, namespace, result string, err error) {
+	cfg, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
 		return nil, "", "", err
 	}
@@ -61,12 +67,12 @@ func (c *inCluster) open(ctx context.Context) (client kubernetes.Interface, name
 		return nil, "", "", fmt.Errorf("create a namespace: %w", err)
 	}
 	c.namespace = created.Name
-	return c.client, c.namespace, fmt.Sprintf("Kubernetes %s at %s.", version.GitVersion, cfg.Host), nil
+	return cfg, c.namespace, fmt.Sprintf("Kubernetes %s at %s.", version.GitVersion, cfg.Host), nil
 }
 
-func (c *inCluster) start(ctx context.Context) (string, error) {
+func (c *inCluster) Start(ctx context.Context, client *story.Client) (string, error) {
 	began := time.Now()
-	c.narrator.count("waiting for the Deployment " + deployedIn + "/" + deployed)
+	c.narrator.Count("waiting for the Deployment " + deployedIn + "/" + deployed)
 	for deadline := began.Add(2 * timeout); ; {
 		d, err := c.client.AppsV1().Deployments(deployedIn).Get(ctx, deployed, metav1.GetOptions{})
 		switch {
@@ -76,7 +82,7 @@ func (c *inCluster) start(ctx context.Context) (string, error) {
 		case err == nil && d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == 2:
 		case time.Now().After(deadline):
 			return "", fmt.Errorf("the Deployment %s/%s has not two available pods after %s", deployedIn, deployed,
-				seconds(time.Since(began)))
+				story.Seconds(time.Since(began)))
 		default:
 			if err := sleep(ctx); err != nil {
 				return "", err
@@ -90,15 +96,20 @@ func (c *inCluster) start(ctx context.Context) (string, error) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("delete the pod %s: %w", bootstrap, err)
 	}
-	holder := bootstrap
-	for strings.HasPrefix(holder, bootstrap) {
-		if holder, err = awaitLeader(ctx, c.client, c, holder); err != nil {
+	holders := []string{bootstrap}
+	for strings.HasPrefix(holders[0], bootstrap) {
+		if holders, err = story.AwaitLeaders(ctx, client, c, holders); err != nil {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("the controller has created its own two pods; %s leads after %s.", holder,
-		seconds(time.Since(began))), nil
+	return fmt.Sprintf("the controller has created its own two pods; %s leads after %s.", holders[0],
+		story.Seconds(time.Since(began))), nil
 }
+
+const (
+	timeout  = 90 * time.Second
+	pollTime = 40 * time.Millisecond
+)
 
 func sleep(ctx context.Context) error {
 	select {
@@ -120,7 +131,7 @@ func (c *inCluster) pods(ctx context.Context) ([]corev1.Pod, error) {
 }
 
 // running returns an error if a replica restarts again and again.
-func (c *inCluster) running(ctx context.Context) error {
+func (c *inCluster) Running(ctx context.Context) error {
 	pods, err := c.pods(ctx)
 	if err != nil {
 		return nil // the next call finds out
@@ -135,22 +146,22 @@ func (c *inCluster) running(ctx context.Context) error {
 	return nil
 }
 
-func (c *inCluster) endLeader(ctx context.Context, holder string) (result string, within time.Duration, err error) {
+func (c *inCluster) EndLeaders(ctx context.Context, holders []string) (result string, within time.Duration, err error) {
 	pods, err := c.pods(ctx)
 	if err != nil {
 		return "", 0, err
 	}
 	for _, pod := range pods {
-		if strings.HasPrefix(holder, pod.Name) {
+		if strings.HasPrefix(holders[0], pod.Name) {
 			// It finishes the run that it is in, and releases the lease.
 			return pod.Name + " is deleted", 45 * time.Second,
 				c.client.CoreV1().Pods(deployedIn).Delete(ctx, pod.Name, metav1.DeleteOptions{})
 		}
 	}
-	return "", 0, fmt.Errorf("the leader %s is not one of the controller's pods", holder)
+	return "", 0, fmt.Errorf("the leader %s is not one of the controller's pods", holders[0])
 }
 
-func (c *inCluster) end(ctx context.Context) (string, error) {
+func (c *inCluster) End(ctx context.Context) (string, error) {
 	for deadline := time.Now().Add(timeout); ; {
 		pods, err := c.pods(ctx)
 		if err == nil && len(pods) == 2 {
@@ -165,17 +176,17 @@ func (c *inCluster) end(ctx context.Context) (string, error) {
 	}
 }
 
-func (c *inCluster) hint(namespace string) string {
+func (c *inCluster) Hint(namespace string) string {
 	return fmt.Sprintf("It keeps running until Ctrl-C. In another terminal: kubectl --kubeconfig %s --namespace %s "+
 		"get deployments,replicasets,pods", c.kubeconfig, namespace)
 }
 
-func (c *inCluster) showLogs() {
-	c.narrator.text("The log of the controller: kubectl --kubeconfig %s --namespace %s logs deployment/%s",
+func (c *inCluster) ShowLogs() {
+	c.narrator.Text("The log of the controller: kubectl --kubeconfig %s --namespace %s logs deployment/%s",
 		c.kubeconfig, deployedIn, deployed)
 }
 
-func (c *inCluster) close() error {
+func (c *inCluster) Close() error {
 	if c.namespace == "" {
 		return nil
 	}

@@ -1,19 +1,18 @@
-package main
+package story
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
-// look is the state of the demo's pods at one moment, read from the API server without this library, since the demo
-// checks the library.
+// look is the state of the demo's pods at one moment.
 type look struct {
 	owned       []*corev1.Pod // by a ReplicaSet, and not being deleted
 	ready       int           // of these
@@ -21,15 +20,15 @@ type look struct {
 	released    []*corev1.Pod // without a controller
 }
 
-const app = "web"
+// extremes are those of all looks since they were reset.
+type extremes struct{ most, mostOfOne, fewestReady int }
 
 func (d *demo) look(ctx context.Context) (look, error) {
-	list, err := d.client.CoreV1().Pods(d.namespace).List(ctx, metav1.ListOptions{})
+	list, err := d.client.Core.Pods(d.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return look{}, fmt.Errorf("list the pods: %w", err)
 	}
 	var l look
-	of := map[types.UID]int{} // how many each ReplicaSet owns
 	for i := range list.Items {
 		pod := &list.Items[i]
 		switch owner := metav1.GetControllerOf(pod); {
@@ -39,14 +38,15 @@ func (d *demo) look(ctx context.Context) (look, error) {
 			l.released = append(l.released, pod)
 		default:
 			l.owned = append(l.owned, pod)
-			of[owner.UID]++
-			d.mostOfOne = max(d.mostOfOne, of[owner.UID])
 			if isReady(pod) {
 				l.ready++
 			}
 		}
 	}
-	d.most, d.fewestReady = max(d.most, len(l.owned)), min(d.fewestReady, l.ready)
+	d.seen.most, d.seen.fewestReady = max(d.seen.most, len(l.owned)), min(d.seen.fewestReady, l.ready)
+	for _, pods := range l.byReplicaSet() {
+		d.seen.mostOfOne = max(d.seen.mostOfOne, len(pods))
+	}
 	return l, nil
 }
 
@@ -67,32 +67,46 @@ func (l look) String() string {
 	return text
 }
 
-func (l look) has(name string) bool {
-	return slices.ContainsFunc(l.owned, func(pod *corev1.Pod) bool { return pod.Name == name })
+// byReplicaSet returns the pods by the names of their ReplicaSets.
+func (l look) byReplicaSet() map[string][]*corev1.Pod {
+	sets := map[string][]*corev1.Pod{}
+	for _, pod := range l.owned {
+		name := metav1.GetControllerOf(pod).Name
+		sets[name] = append(sets[name], pod)
+	}
+	return sets
 }
 
-// images counts the pods by their images.
-func (l look) images() string {
-	count := map[string]int{}
-	for _, pod := range l.owned {
-		count[pod.Spec.Containers[0].Image]++
-	}
+// replicaSets counts the pods of each ReplicaSet, with the image of one of them.
+func (l look) replicaSets() string {
+	sets := l.byReplicaSet()
 	var parts []string
-	for image, n := range count {
-		parts = append(parts, fmt.Sprintf("%d of %s", n, image))
+	for _, name := range slices.Sorted(maps.Keys(sets)) {
+		parts = append(parts, fmt.Sprintf("%s: %d of %s", name, len(sets[name]),
+			sets[name][0].Spec.Containers[0].Image))
 	}
-	slices.Sort(parts)
 	return strings.Join(parts, ", ")
 }
 
-func (l look) allRun(image string) bool {
-	return !slices.ContainsFunc(l.owned, func(pod *corev1.Pod) bool { return pod.Spec.Containers[0].Image != image })
+func (l look) names() (names []string) {
+	for _, pod := range l.owned {
+		names = append(names, pod.Name)
+	}
+	slices.Sort(names)
+	return names
 }
 
-const (
-	timeout  = 90 * time.Second
-	pollTime = 40 * time.Millisecond
-)
+func (l look) allRun(image string) bool { return l.run(image) == len(l.owned) }
+
+// run counts the pods of an image.
+func (l look) run(image string) (n int) {
+	for _, pod := range l.owned {
+		if pod.Spec.Containers[0].Image == image {
+			n++
+		}
+	}
+	return n
+}
 
 // until looks at the pods and shows the counts until there returns true, and returns how long that took.
 func (d *demo) until(ctx context.Context, wanted string, there func(look) bool) (time.Duration, error) {
@@ -104,15 +118,13 @@ func (d *demo) until(ctx context.Context, wanted string, there func(look) bool) 
 		l, err := d.look(ctx)
 		if err == nil {
 			last = l
-			d.narrator.count(fmt.Sprintf("%-36s %s", l, l.images()))
+			d.narrator.Count(fmt.Sprintf("%-30s %s", l, l.replicaSets()))
 			if there(l) {
 				return time.Since(began), nil
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return 0, fmt.Errorf("waited %s for %s; there are %s", seconds(time.Since(began)), wanted, last)
-		case <-time.After(pollTime):
+		if sleep(ctx) != nil {
+			return 0, fmt.Errorf("waited %s for %s; there are %s", Seconds(time.Since(began)), wanted, last)
 		}
 	}
 }

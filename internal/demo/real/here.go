@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/internal/demo/story"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+)
+
+// here is the stage on this machine: a control plane of its own, and two processes of each of our controllers.
+type here struct {
+	narrator *story.Narrator
+	programs string
+	builtin  bool // Kubernetes' own Deployment controller, and not ours
+	cluster  *testcluster.Cluster
+	replicas story.Replicas
+}
+
+func (h *here) About() story.About {
+	about := story.About{
+		Cluster: "A control plane on this machine: etcd, kube-apiserver, kube-controller-manager without its " +
+			"ReplicaSet and Deployment controllers, and a stand-in for a node. It runs no containers.",
+		Controllers: "Start our controllers for Deployments and ReplicaSets in their place: two processes of each, " +
+			"of " +
+			"which one leads and one stands by.",
+		Deployments: "Our", Ending: "kill -9 both leaders",
+		Older: "web:1", Newer: "web:2", Broken: "web:broken",
+		// More than the controller's rate limit (a burst of 30, then 20 requests a second) lets it create at once.
+		Crowd: 100,
+	}
+	if h.builtin {
+		about.Cluster = "A control plane on this machine: etcd, kube-apiserver, kube-controller-manager without its " +
+			"ReplicaSet controller, and a stand-in for a node. It runs no containers."
+		about.Controllers = "Start our ReplicaSet controller in its place: two processes, of which one leads and one " +
+			"stands by."
+		about.Deployments, about.Ending = "Kubernetes'", "kill -9 the leader"
+	}
+	return about
+}
+
+func (h *here) Open(ctx context.Context) (cfg *rest.Config, namespace, result string, err error) {
+	began := time.Now()
+	run, leave := []string{"deployment", "replicaset"},
+		[]string{"*", "-replicaset-controller", "-deployment-controller"}
+	if h.builtin {
+		run, leave = run[1:], leave[:2]
+	}
+	if h.cluster, err = testcluster.Start(ctx, testcluster.Options{Controllers: leave, Log: h.narrator}); err != nil {
+		return nil, "", "", err
+	}
+	h.replicas = story.Replicas{Narrator: h.narrator, Controllers: run, Programs: h.programs,
+		Kubeconfig: h.cluster.Kubeconfig(), Logs: h.cluster.Dir(),
+		Run: func(ctx context.Context, name, path string, args []string) (story.Process, error) {
+			return h.cluster.Run(ctx, testcluster.Command{Name: name, Path: path, Args: args})
+		}}
+	version, err := h.cluster.Client().Discovery().ServerVersion()
+	if err != nil {
+		return nil, "", "", err
+	}
+	namespace, err = h.cluster.CreateNamespace(ctx, "demo")
+	return h.cluster.Config(), namespace,
+		fmt.Sprintf("Kubernetes %s is ready after %s.", version.GitVersion, story.Seconds(time.Since(began))), err
+}
+
+func (h *here) Start(ctx context.Context, client *story.Client) (string, error) {
+	return h.replicas.Start(ctx, client)
+}
+func (h *here) Leases() []types.NamespacedName          { return h.replicas.Leases() }
+func (h *here) Running(ctx context.Context) error       { return h.replicas.Running(ctx) }
+func (h *here) End(ctx context.Context) (string, error) { return h.replicas.End(ctx) }
+func (h *here) ShowLogs()                               { h.replicas.ShowLogs() }
+func (h *here) EndLeaders(ctx context.Context, holders []string) (string, time.Duration, error) {
+	return h.replicas.EndLeaders(ctx, holders)
+}
+
+func (h *here) Hint(namespace string) string {
+	return fmt.Sprintf(`Everything keeps running, with the controllers, until Ctrl-C. In another terminal:
+
+  export KUBECONFIG=%s
+  kubectl config set-context --current --namespace %s
+  kubectl get deployments,replicasets,pods
+  kubectl scale deployment web --replicas 7
+  kubectl set image deployment web web=web:3
+  kubectl rollout undo deployment web
+  kubectl delete pod --all --wait=false
+  kubectl get events --field-selector reason=SuccessfulCreate
+
+The logs of the controllers, the API server and all others are in %s`,
+		h.cluster.Kubeconfig(), namespace, h.cluster.Dir())
+}
+
+func (h *here) Close() error {
+	if h.cluster == nil {
+		return nil
+	}
+	return h.cluster.Close()
+}

@@ -1,0 +1,105 @@
+package story
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+)
+
+// Client talks to the API server without this library, since the demo checks the library. It has the three groups that
+// the demo needs: compiling client-go's whole clientset takes longer than the demo.
+type Client struct {
+	Apps   appsv1.AppsV1Interface
+	Core   corev1.CoreV1Interface
+	Leases coordinationv1.CoordinationV1Interface
+}
+
+// NewClient makes the clients of a configuration.
+func NewClient(cfg *rest.Config) (*Client, error) {
+	apps, err := appsv1.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	core, err := corev1.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	leases, err := coordinationv1.NewForConfig(cfg)
+	return &Client{apps, core, leases}, err
+}
+
+const (
+	app     = "web"
+	manager = "demo" // of the fields that the demo applies
+)
+
+// Manifest is the Deployment of the demo.
+//
+//go:embed web.yaml
+var Manifest []byte
+
+// web returns the Deployment with an image.
+func web(image string) (*appsv1ac.DeploymentApplyConfiguration, error) {
+	var config appsv1ac.DeploymentApplyConfiguration
+	if err := yaml.UnmarshalStrict(Manifest, &config); err != nil {
+		return nil, fmt.Errorf("web.yaml: %w", err)
+	}
+	config.Spec.Template.Spec.Containers[0].Image = &image
+	return &config, nil
+}
+
+const (
+	timeout  = 90 * time.Second
+	pollTime = 40 * time.Millisecond
+)
+
+// AwaitLeaders waits until each lease of the stage has a holder that is not the one before, and returns the holders.
+func AwaitLeaders(ctx context.Context, client *Client, s interface {
+	Leases() []types.NamespacedName
+	Running(context.Context) error
+}, before []string) (holders []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for i, lease := range s.Leases() {
+		known := ""
+		if before != nil {
+			known = before[i]
+		}
+		for {
+			l, err := client.Leases.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
+			if err == nil && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" &&
+				*l.Spec.HolderIdentity != known {
+				holders = append(holders, *l.Spec.HolderIdentity)
+				break
+			}
+			if err := s.Running(ctx); err != nil {
+				return nil, err
+			}
+			if sleep(ctx) != nil {
+				return nil, fmt.Errorf("no replica acquired the lease %s within %s", lease, timeout)
+			}
+		}
+	}
+	return holders, nil
+}
+
+// sleep waits until it is time to look again.
+func sleep(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(pollTime):
+		return nil
+	}
+}

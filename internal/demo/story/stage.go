@@ -1,0 +1,45 @@
+package story
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// Stage is where the story takes place: an API server, and how the controllers run there.
+type Stage interface {
+	// About has the words for the titles, and the numbers, that differ between stages.
+	About() About
+
+	// Open finds or starts the API server. The namespace is the demo's own.
+	Open(context.Context) (cfg *rest.Config, namespace, result string, err error)
+	// Start starts two replicas of each controller of ours, and waits until one of each leads.
+	Start(context.Context, *Client) (result string, err error)
+	// Leases names the leases of our controllers. Running returns an error if a replica does not run.
+	Leases() []types.NamespacedName
+	Running(context.Context) error
+	// EndLeaders ends the replicas that hold the leases. The others should lead within the time that it returns.
+	EndLeaders(ctx context.Context, holders []string) (result string, within time.Duration, err error)
+	// End ends the remaining replicas.
+	End(context.Context) (result string, err error)
+	// ShowLogs prints the end of their logs, and Close removes what Open and Start have created.
+	ShowLogs()
+	Close() error
+	// Hint tells how to use the cluster with kubectl.
+	Hint(namespace string) string
+}
+
+// About is what a stage says of itself.
+type About struct {
+	Cluster     string // what Open starts or finds
+	Controllers string // what Start starts
+	Deployments string // whose Deployment controller works: "our" or "Kubernetes'"
+	Ending      string // how the leaders end: "kill -9 both leaders"
+
+	// Older and Newer are the images before and after the rollout; no node can pull Broken.
+	Older, Newer, Broken string
+	// Crowd is more pods than the leader can make before it ends.
+	Crowd int
+}
