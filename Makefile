@@ -20,7 +20,7 @@ FUZZTIME ?= 20s
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-# REAL=1 leaves Deployments to Kubernetes' own controller if BUILTIN=1.
+# With REAL=1, BUILTIN=1 leaves Deployments to Kubernetes' own controller.
 .PHONY: demo
 demo: ## watch our Deployment and ReplicaSet controllers work; KEEP=1 stays up; REAL=1 on a real control plane
 	@echo 'Starting the demo ...'
