@@ -12,4 +12,5 @@
 // +groupName=backups.example.com
 package v1
 
-//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.0 object crd paths=. output:crd:dir=../../deploy
+//go:generate -command controller-gen go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.0
+//go:generate controller-gen object crd paths=. output:crd:dir=../../deploy
