@@ -82,7 +82,8 @@ func (c *followed[T]) live(ctx context.Context, key Key) (found item[T], exists 
 	visit := func(_ *metav1.ListMeta, arrived []wire.Event) error {
 		for _, a := range arrived {
 			if shares {
-				a.Object = a.Object.DeepCopyObject() // it may have parts in common with objects in the cache: see Client
+				// it may have parts in common with objects in the cache: see Client
+				a.Object = a.Object.DeepCopyObject()
 			}
 			// The key is compared, for the server may not know the selector.
 			if it, decoding := l.reflector.itemOf(a); it.key == key {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -22,18 +23,18 @@ import (
 // object if there is none, and records opts.FieldManager as the manager of these fields. It removes fields that the
 // manager has applied before and that are no longer in config. Fields of other managers stay as they are.
 //
-// apply is a method of a client, Apply or ApplyStatus:
+// apply is the method Apply or ApplyStatus of an [informer.Resource] or of a typed client. config is of the type that
+// the method takes: a Resource takes the apply configurations of all types, a typed client those of its own.
 //
 //	config := corev1ac.ConfigMap(name, namespace).WithData(data)
-//	maps := clientset.CoreV1().ConfigMaps(namespace)
-//	_, err := objects.Apply(ctx, maps.Apply, config, metav1.ApplyOptions{FieldManager: "gadget-controller"})
+//	_, err := objects.Apply(ctx, maps.In(namespace).Apply, config, metav1.ApplyOptions{FieldManager: "gadget-controller"})
 //
 // If another manager has set one of the fields to another value, nothing is written, and the error is an
 // [*ApplyConflictError] that names the fields and managers. A controller that has the last word sets opts.Force and
 // takes the fields over; two controllers that do so for one field overwrite each other without end.
 //
 // An apply may be repeated: after a timeout the next one finds what the lost one has done, and changes nothing.
-func Apply[A, T any](ctx context.Context, apply func(context.Context, A, metav1.ApplyOptions) (T, error), config A,
+func Apply[A, T, C any](ctx context.Context, apply func(context.Context, A, metav1.ApplyOptions) (T, error), config C,
 	opts metav1.ApplyOptions) (T, error) {
 	var none T
 	switch problems := validation.ValidateFieldManager(opts.FieldManager, field.NewPath("FieldManager")); {
@@ -47,7 +48,12 @@ func Apply[A, T any](ctx context.Context, apply func(context.Context, A, metav1.
 	case len(problems) > 0:
 		return none, fmt.Errorf("Apply %s: %w", nameOf(config), problems.ToAggregate())
 	}
-	applied, err := apply(ctx, config, opts)
+	accepted, ok := any(config).(A)
+	if !ok {
+		return none, fmt.Errorf("Apply %s: the client applies configurations of type %s, not a %T", nameOf(config),
+			reflect.TypeFor[A](), config)
+	}
+	applied, err := apply(ctx, accepted, opts)
 	if err == nil {
 		return applied, nil
 	}
@@ -69,9 +75,9 @@ func Apply[A, T any](ctx context.Context, apply func(context.Context, A, metav1.
 //
 // If these fields and values are exactly those of config, nothing is sent, and seen is returned. Otherwise the apply is
 // sent. It is always sent if a Transform of the informer removes managedFields.
-func ApplyChanges[A, T any](ctx context.Context, apply func(context.Context, A, metav1.ApplyOptions) (T, error),
-	extract func(seen T, fieldManager string) (A, error),
-	seen T, config A, opts metav1.ApplyOptions) (T, error) {
+func ApplyChanges[A, T, C any](ctx context.Context, apply func(context.Context, A, metav1.ApplyOptions) (T, error),
+	extract func(seen T, fieldManager string) (C, error),
+	seen T, config C, opts metav1.ApplyOptions) (T, error) {
 	var none T
 	switch {
 	case extract == nil:

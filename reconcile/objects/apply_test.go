@@ -125,7 +125,11 @@ func TestApplyRefusesMistakes(t *testing.T) {
 			return objects.Apply[configMapConfig, *corev1.ConfigMap](testCtx(t), nil, config("v"), asMe)
 		},
 		"configuration is nil": func() (*corev1.ConfigMap, error) {
-			return objects.Apply(testCtx(t), server.Apply, nil, asMe)
+			return objects.Apply(testCtx(t), server.Apply, configMapConfig(nil), asMe)
+		},
+		"applies configurations of type *v1.ConfigMapApplyConfiguration, not a *v1.SecretApplyConfiguration": func() (
+			*corev1.ConfigMap, error) {
+			return objects.Apply(testCtx(t), server.Apply, corev1ac.Secret("a", "default"), asMe)
 		},
 		"default/a: ApplyOptions.FieldManager is empty": func() (*corev1.ConfigMap, error) {
 			return objects.ApplyChanges(testCtx(t), server.Apply, same, &corev1.ConfigMap{}, config("v"),

@@ -14,9 +14,10 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// The helpers accept any client with the methods that they call. A typed client of client-go has them all, under these
-// names, and determines T:
+// The helpers accept any client with the methods that they call. An [informer.Resource] has them all, and so has a
+// typed client of client-go; each determines T:
 //
+//	objects.UpdateStatus(ctx, backups.In(namespace), backup, ...)
 //	objects.UpdateStatus(ctx, clientset.AppsV1().ReplicaSets(namespace), replicaSet, ...)
 //
 // A dynamic client becomes one with [Dynamic]. Patch is the same in all clients, the metadata client included.

@@ -24,7 +24,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
-// The clients of client-go are what the helpers ask for.
+// A Resource and the clients of client-go are what the helpers ask for.
 var (
 	_ = func(c kubernetes.Interface) (objects.StatusUpdater[*appsv1.ReplicaSet], objects.Creator[*corev1.Pod],
 		objects.Patcher[*corev1.Node]) {
@@ -32,6 +32,10 @@ var (
 	}
 	_ = func(c dynamic.Interface, gvr schema.GroupVersionResource) objects.DynamicClient {
 		return objects.Dynamic(c.Resource(gvr))
+	}
+	_ = func(c *informer.Resource[*corev1.Pod]) (objects.StatusUpdater[*corev1.Pod], objects.Creator[*corev1.Pod],
+		objects.Patcher[*corev1.Pod]) {
+		return c, c, c
 	}
 	_ = func(c metadata.Interface, gvr schema.GroupVersionResource) objects.Patcher[*metav1.PartialObjectMetadata] {
 		return c.Resource(gvr)

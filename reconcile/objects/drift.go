@@ -21,8 +21,8 @@ type Difference struct {
 	Field string // such as .spec.template.spec.containers[name="web"].image
 	// Desired and Is are values as JSON decodes them; nil: the field is not there.
 	Desired, Is any
-	// Managers have set the field to what it is, as the object's managedFields say. Empty: no manager did, so the server
-	// has filled it in, or the field is not there.
+	// Managers have set the field to what it is, as the object's managedFields say. Empty: no manager did, so the
+	// server has filled it in, or the field is not there.
 	Managers []string
 }
 
@@ -48,10 +48,10 @@ func (d Difference) Cause() string {
 //	differences, err := objects.Drift(ctx, maps, maps.Apply, config,
 //		metav1.ApplyOptions{FieldManager: "gadget-controller"})
 //
-// Fields that the configuration does not set are not compared, unless the manager has applied them before: Apply removes
-// these.
-func Drift[A any, T informer.Object](ctx context.Context, client Getter[T],
-	apply func(context.Context, A, metav1.ApplyOptions) (T, error), config A,
+// Fields that the configuration does not set are not compared, unless the manager has applied them before: Apply
+// removes these.
+func Drift[A, C any, T informer.Object](ctx context.Context, client Getter[T],
+	apply func(context.Context, A, metav1.ApplyOptions) (T, error), config C,
 	opts metav1.ApplyOptions) ([]Difference, error) {
 	opts.Force, opts.DryRun = true, []string{metav1.DryRunAll}
 	name, err := nameIn(config)
