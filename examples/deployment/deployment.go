@@ -94,10 +94,10 @@ func (r *deploymentReconciler) Reconcile(ctx context.Context, key informer.Key) 
 	}
 
 	// Report: write the status, also after a failure.
-	if err := r.report(ctx, ro); err != nil {
-		return reconcile.Result{}, errors.Join(failure, err)
+	if err := errors.Join(failure, r.report(ctx, ro)); err != nil {
+		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: ro.untilDeadline()}, failure
+	return reconcile.Result{RequeueAfter: ro.untilDeadline()}, nil
 }
 
 // act makes the next step. Each step is small, and its effect is what starts the next run: the status of a ReplicaSet

@@ -12,6 +12,7 @@
 //	rolling.go      what is the next step of a rolling update?
 //	recreate.go     how are all pods replaced at once?
 //	scale.go        what happens when the Deployment is scaled in the middle of a rollout?
+//	change.go       how is a ReplicaSet changed?
 //	history.go      which old ReplicaSets are deleted?
 //	status.go       what is the status?
 //	conditions.go   does the rollout make progress?
@@ -35,7 +36,7 @@ var program = command.Program{
 	Rules: []rbacv1.PolicyRule{
 		rights.Rule("apps", "deployments", "get", "list", "watch"),
 		rights.Rule("apps", "deployments/status", "update"),
-		rights.Rule("apps", "replicasets", "get", "list", "watch", "create", "update", "patch", "delete"),
+		rights.Rule("apps", "replicasets", "get", "list", "watch", "create", "patch", "delete"),
 		rights.Rule("", "pods", "list", "watch"),
 	},
 	New: newParts,

@@ -97,14 +97,11 @@ func (r *deploymentReconciler) refreshNew(ctx context.Context, ro *rollout) erro
 	if maps.Equal(annotations, ro.new.Annotations) && ro.new.Spec.MinReadySeconds == d.Spec.MinReadySeconds {
 		return nil
 	}
-	set := ro.new.DeepCopy()
-	set.Annotations, set.Spec.MinReadySeconds = annotations, d.Spec.MinReadySeconds
-	updated, err := r.client.AppsV1().ReplicaSets(set.Namespace).Update(ctx, set, metav1.UpdateOptions{})
-	if err != nil {
-		return fmt.Errorf("update ReplicaSet %s: %w", set.Name, err)
+	changed, err := r.apply(ctx, ro.new, change{minReadySeconds: &d.Spec.MinReadySeconds, annotations: annotations})
+	if err == nil {
+		ro.new = changed
 	}
-	ro.new = updated
-	return nil
+	return err
 }
 
 // createNew creates the new ReplicaSet, as large as the step allows. It returns nil with ro.new still nil when there is

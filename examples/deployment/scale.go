@@ -3,15 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // What happens when the Deployment is scaled in the middle of a rollout?
@@ -147,24 +144,17 @@ func (r *deploymentReconciler) resizeAll(ctx context.Context, ro *rollout, step 
 	return nil
 }
 
-// resize changes the size of a ReplicaSet and notes in the annotations for which number of replicas it holds. The write
-// is refused if the ReplicaSet has changed since it was observed.
+// resize changes the size of a ReplicaSet and notes in the annotations for which number of replicas it holds.
 func (r *deploymentReconciler) resize(ctx context.Context, d *appsv1.Deployment, s resize) error {
 	if s.to == size(s.set) && !s.note {
 		return nil
 	}
-	set := s.set.DeepCopy()
 	replicas := int32(s.to)
-	set.Spec.Replicas = &replicas
-	if set.Annotations == nil {
-		set.Annotations = map[string]string{}
-	}
-	maps.Copy(set.Annotations, sizesOf(d))
-	if _, err := r.client.AppsV1().ReplicaSets(set.Namespace).Update(ctx, set, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("resize ReplicaSet %s: %w", set.Name, err)
+	if _, err := r.apply(ctx, s.set, change{replicas: &replicas, annotations: sizesOf(d)}); err != nil {
+		return err
 	}
 	if s.to != size(s.set) {
-		r.tellScaled(d, set.Name, size(s.set), s.to)
+		r.tellScaled(d, s.set.Name, size(s.set), s.to)
 	}
 	return nil
 }
