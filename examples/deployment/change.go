@@ -27,7 +27,8 @@ type change struct {
 }
 
 // apply changes a ReplicaSet and returns it as it is then.
-func (r *deploymentReconciler) apply(ctx context.Context, set *appsv1.ReplicaSet, c change) (*appsv1.ReplicaSet, error) {
+func (r *deploymentReconciler) apply(ctx context.Context, set *appsv1.ReplicaSet, c change) (*appsv1.ReplicaSet,
+	error) {
 	patch, err := json.Marshal(c.patch(set))
 	if err != nil {
 		return nil, err

@@ -78,6 +78,19 @@ func (ro *rollout) notePause() {
 	}
 }
 
+// noteNew begins to judge the progress of a new ReplicaSet that was there already: an adopted one, the one of a
+// rollback, or one whose creation could not be reported. Otherwise a condition that says that the last rollout was
+// successful would be taken for one about this rollout, which would then never come to its deadline.
+func (ro *rollout) noteNew() {
+	d := ro.deployment
+	condition := find(ro.conditions, appsv1.DeploymentProgressing)
+	reported := d.Annotations[revisionAnnotation] == ro.new.Annotations[revisionAnnotation]
+	if hasDeadline(d) && (condition == nil || condition.Reason == reasonAvailable && !reported) {
+		ro.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, "FoundNewReplicaSet",
+			fmt.Sprintf("Found new replica set %q", ro.new.Name))
+	}
+}
+
 // judgeProgress compares the status with the one before, and the time of the last progress with the deadline.
 func (ro *rollout) judgeProgress(status appsv1.DeploymentStatus) {
 	d := ro.deployment

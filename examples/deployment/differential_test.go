@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,23 +32,29 @@ func TestSameAsTheBuiltInController(t *testing.T) {
 		require.NoError(t, err)
 		first, n = seed, 1
 	}
+	for ; n > 0; first, n = first+batch, n-batch {
+		playBatch(t, first, min(n, batch))
+	}
+}
+
+// batch is how many scripts are played at the same time.
+const batch = 30
+
+// playBatch plays the scripts of n seeds, to controllers of its own.
+func playBatch(t *testing.T, first uint64, n int) {
 	cluster := shared(t)
 	ours, builtIn := newSide(t, cluster, "ours"), newSide(t, cluster, "built-in")
-	runOurs(t, cluster, ours.namespace)
-	runBuiltIn(t, cluster, builtIn.namespace)
-
+	defer runOurs(t, cluster, ours.namespace)()
+	process := runBuiltIn(t, cluster, builtIn.namespace)
 	var playing sync.WaitGroup
-	places := make(chan struct{}, 30)
-	steps, again := make([]int, n), make([]bool, n)
-	for i := range n {
+	var steps, again atomic.Int32
+	for seed := range uint64(n) {
 		playing.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			script := newScript(first + uint64(i))
-			steps[i] = len(script.steps)
+			script := newScript(first + seed)
+			steps.Add(int32(len(script.steps)))
 			difference := compare(t, ours, builtIn, script, 1)
 			if difference != "" { // it counts if it shows again with more patience: the machine may have been busy
-				again[i] = true
+				again.Add(1)
 				t.Logf("seed %d is played again: %s", script.seed, difference)
 				difference = compare(t, ours, builtIn, script, 3)
 			}
@@ -57,15 +64,9 @@ func TestSameAsTheBuiltInController(t *testing.T) {
 		})
 	}
 	playing.Wait()
-	total, repeated := 0, 0
-	for i := range n {
-		total += steps[i]
-		if again[i] {
-			repeated++
-		}
-	}
-	t.Logf("%d scripts, %d steps, %d scripts played again; promises broken: ours %d, built-in %d", n, total, repeated,
-		len(ours.broken), len(builtIn.broken))
+	require.NoError(t, process.Kill(t.Context()))
+	t.Logf("seeds %d to %d: %d steps, %d scripts played again; promises broken: ours %d, built-in %d", first,
+		first+uint64(n)-1, steps.Load(), again.Load(), len(ours.broken), len(builtIn.broken))
 	for _, broken := range builtIn.broken {
 		t.Log(broken)
 	}
@@ -75,7 +76,7 @@ func TestSameAsTheBuiltInController(t *testing.T) {
 // compare plays a script to both sides, and returns the first difference.
 func compare(t *testing.T, ours, builtIn *side, script script, patience int) string {
 	app := fmt.Sprintf("s%d-%d", script.seed, patience)
-	var pictures [2][]string
+	var pictures [2][]picture
 	var errs [2]error
 	var playing sync.WaitGroup
 	for i, side := range []*side{ours, builtIn} {
@@ -83,9 +84,12 @@ func compare(t *testing.T, ours, builtIn *side, script script, patience int) str
 	}
 	playing.Wait()
 	for i := range min(len(pictures[0]), len(pictures[1])) {
-		if pictures[0][i] != pictures[1][i] {
+		a, b := pictures[0][i], pictures[1][i]
+		// The built-in controller loses the report of a new rollout now and then, when its write meets a conflict. The
+		// condition then tells of the last rollout, and the new one may never come to its deadline.
+		if a.text != b.text && (a.withoutProgress != b.withoutProgress || !b.stale || a.stale) {
 			return fmt.Sprintf("after %v of %v: - is ours, + is the built-in controller's\n%s", script.steps[:i],
-				script.steps, diff(pictures[0][i], pictures[1][i]))
+				script.steps, diff(a.text, b.text))
 		}
 	}
 	for _, err := range errs {

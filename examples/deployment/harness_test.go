@@ -46,7 +46,8 @@ func shared(t testing.TB) *testcluster.Cluster {
 }
 
 // runOurs starts the controller for one namespace, with transports wrapped around its own.
-func runOurs(t testing.TB, cluster *testcluster.Cluster, namespace string, wrap ...transport.WrapperFunc) (stop func()) {
+func runOurs(t testing.TB, cluster *testcluster.Cluster, namespace string,
+	wrap ...transport.WrapperFunc) (stop func()) {
 	t.Helper()
 	cfg := cluster.Config()
 	cfg.QPS, cfg.Burst = 500, 1000
@@ -57,8 +58,9 @@ func runOurs(t testing.TB, cluster *testcluster.Cluster, namespace string, wrap 
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- program.Operate(ctx, cfg, nil, command.Options{Namespace: namespace, Workers: 10, QPS: 500, Burst: 1000,
-			MetricsAddress: "0"})
+		ended <- program.Operate(ctx, cfg, nil,
+			command.Options{Namespace: namespace, Workers: 10, QPS: 500, Burst: 1000,
+				MetricsAddress: "0"})
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()

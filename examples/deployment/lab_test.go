@@ -191,3 +191,13 @@ func (l *lab) reason(name string, t appsv1.DeploymentConditionType) string {
 	}
 	return string(c.Status) + " " + c.Reason
 }
+
+// events returns what was told of Deployments, each once.
+func (l *lab) events() (told []string) {
+	l.t.Helper()
+	for _, e := range reconciletest.List[*corev1.Event](l.server, "events", "default") {
+		require.Equal(l.t, "deployment-controller", e.Source.Component)
+		told = append(told, e.Type+" "+e.Reason+" "+e.Message)
+	}
+	return told
+}

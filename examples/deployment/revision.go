@@ -85,14 +85,10 @@ func remember(history, revision string) string {
 	return history
 }
 
-// refreshNew gives the new ReplicaSet the annotations and minReadySeconds that it should have. It also begins to judge
-// the progress of a Deployment of which no progress was recorded.
+// refreshNew gives the new ReplicaSet the annotations and minReadySeconds that it should have.
 func (r *deploymentReconciler) refreshNew(ctx context.Context, ro *rollout) error {
 	d := ro.deployment
-	if condition := find(ro.conditions, appsv1.DeploymentProgressing); condition == nil && hasDeadline(d) {
-		ro.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, "FoundNewReplicaSet",
-			fmt.Sprintf("Found new replica set %q", ro.new.Name))
-	}
+	ro.noteNew()
 	annotations := annotated(d, ro.new, ro.old)
 	if maps.Equal(annotations, ro.new.Annotations) && ro.new.Spec.MinReadySeconds == d.Spec.MinReadySeconds {
 		return nil

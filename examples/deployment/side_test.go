@@ -138,37 +138,60 @@ func (s *side) keep(app string) {
 func (s *side) settled(ctx context.Context, app string, patience time.Duration) (*appsv1.Deployment,
 	[]*appsv1.ReplicaSet, error) {
 	began := time.Now()
-	for ; time.Since(began) < 2*time.Minute; time.Sleep(50 * time.Millisecond) {
+	for ; time.Since(began) < 3*time.Minute; time.Sleep(50 * time.Millisecond) {
 		d, ok := s.deployments.Get(informer.Key{Namespace: s.namespace, Name: app})
 		sets := slices.Collect(s.setsByApp.Get(app))
 		s.mu.Lock()
 		changed := s.changed[app]
 		s.mu.Unlock()
-		if ok && time.Since(began) > 1100*time.Millisecond && time.Since(changed) > patience*quietTime(d, sets) {
+		// A second at least: creation times have whole seconds, and ReplicaSets are ordered by them.
+		if ok && time.Since(began) > 1100*time.Millisecond && s.reported(d, sets) &&
+			time.Since(changed) > min(patience*quietTime(d), 100*time.Second) {
 			return d, sets, ctx.Err()
 		}
 	}
 	return nil, nil, fmt.Errorf("%s, %s: it does not settle", s.name, app)
 }
 
-// quietTime is for how long nothing has to happen until nothing more will.
-func quietTime(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) time.Duration {
-	if d.Status.ObservedGeneration < d.Generation || d.DeletionTimestamp != nil {
-		return time.Hour
+// reported reports whether all controllers have reported what there is.
+func (s *side) reported(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) bool {
+	if d.Status.ObservedGeneration < d.Generation || d.DeletionTimestamp != nil || terminating(sets) == nil ||
+		d.Status.TerminatingReplicas == nil || *d.Status.TerminatingReplicas > 0 || *terminating(sets) > 0 {
+		return false
 	}
-	for _, set := range sets {
-		if set.Status.ObservedGeneration < set.Generation || set.Status.Replicas != *set.Spec.Replicas ||
-			set.Status.TerminatingReplicas == nil || *set.Status.TerminatingReplicas > 0 {
-			return time.Hour
+	if complete(d, d.Status) && len(surplus(d, newRollout(d, slices.Clone(sets), time.Now()).old)) > 0 {
+		return false
+	}
+	pods := map[types.UID]int{} // active ones, by their controller
+	for pod := range s.podsByApp.Get(d.Name) {
+		if owner := metav1.GetControllerOf(pod); owner != nil && pod.DeletionTimestamp == nil &&
+			pod.Status.Phase != corev1.PodFailed {
+			pods[owner.UID]++
 		}
 	}
+	available := int32(0)
+	for _, set := range sets {
+		if set.Status.ObservedGeneration < set.Generation || int(set.Status.Replicas) != size(set) ||
+			pods[set.UID] != size(set) || set.Status.AvailableReplicas != set.Status.ReadyReplicas ||
+			set.Status.ReadyReplicas != set.Status.Replicas && strings.HasPrefix(imageOf(set), "good") {
+			return false
+		}
+		available += set.Status.AvailableReplicas
+	}
+	return d.Status.AvailableReplicas == available && int(d.Status.Replicas) == sum(sets, size)
+}
+
+// quietTime is for how long nothing has to happen until nothing more will. A rollout that makes no progress comes to
+// its deadline. The built-in controller may report that late: in the last second it tries again and again, at the
+// expense of its rate limit for all failures.
+func quietTime(d *appsv1.Deployment) time.Duration {
 	progress := find(d.Status.Conditions, appsv1.DeploymentProgressing)
 	switch {
 	case complete(d, d.Status) && progress != nil && progress.Reason == reasonAvailable:
 		return 600 * time.Millisecond
-	case d.Spec.ProgressDeadlineSeconds != nil && *d.Spec.ProgressDeadlineSeconds < 10 && !d.Spec.Paused &&
+	case *d.Spec.ProgressDeadlineSeconds < 10 && !d.Spec.Paused &&
 		(progress == nil || progress.Reason != reasonTimedOut):
-		return time.Duration(*d.Spec.ProgressDeadlineSeconds)*time.Second + 2500*time.Millisecond
+		return time.Minute
 	default:
 		return 1500 * time.Millisecond
 	}
@@ -176,9 +199,27 @@ func quietTime(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) time.Duration {
 
 // picture is what two controllers have to agree on: a Deployment and its ReplicaSets, without times, and with the
 // images in place of the hashes.
-func picture(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) string {
+type picture struct {
+	text, withoutProgress string
+	stale                 bool // the condition Progressing still tells of an earlier rollout
+}
+
+func pictureOf(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) picture {
+	bare := d.DeepCopy()
+	bare.Status.Conditions = slices.DeleteFunc(bare.Status.Conditions, func(c appsv1.DeploymentCondition) bool {
+		return c.Type == appsv1.DeploymentProgressing
+	})
+	progress, new := find(d.Status.Conditions, appsv1.DeploymentProgressing),
+		newRollout(d, slices.Clone(sets), time.Now()).new
+	return picture{text: textOf(d, sets), withoutProgress: textOf(bare, sets),
+		stale: progress != nil && progress.Reason == reasonAvailable && new != nil &&
+			!strings.Contains(progress.Message, new.Name)}
+}
+
+func textOf(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) string {
 	d = d.DeepCopy()
-	d.ObjectMeta = metav1.ObjectMeta{Name: d.Name, Generation: d.Generation, Labels: d.Labels, Annotations: d.Annotations}
+	d.ObjectMeta = metav1.ObjectMeta{Name: d.Name, Generation: d.Generation, Labels: d.Labels,
+		Annotations: d.Annotations}
 	for i := range d.Status.Conditions {
 		c := &d.Status.Conditions[i]
 		c.LastTransitionTime, c.LastUpdateTime = metav1.Time{}, metav1.Time{}
@@ -210,7 +251,7 @@ func picture(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) string {
 func imageOf(set *appsv1.ReplicaSet) string { return set.Spec.Template.Spec.Containers[0].Image }
 
 // play does all steps of a script to a Deployment of that name, and returns the picture after each.
-func (s *side) play(ctx context.Context, app string, script script, patience time.Duration) (pictures []string,
+func (s *side) play(ctx context.Context, app string, script script, patience time.Duration) (pictures []picture,
 	err error) {
 	d := s.first(app, script)
 	if _, err := s.client.AppsV1().Deployments(s.namespace).Create(ctx, d, metav1.CreateOptions{}); err != nil {
@@ -222,7 +263,7 @@ func (s *side) play(ctx context.Context, app string, script script, patience tim
 		if err != nil {
 			return pictures, err
 		}
-		pictures = append(pictures, picture(d, sets))
+		pictures = append(pictures, pictureOf(d, sets))
 		if i == len(script.steps) {
 			break
 		}

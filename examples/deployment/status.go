@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -83,5 +84,8 @@ func (r *deploymentReconciler) report(ctx context.Context, ro *rollout) error {
 			}
 			return nil
 		})
+	if errors.Is(err, objects.ErrGone) {
+		return nil // the cache will show that soon
+	}
 	return err
 }
