@@ -89,6 +89,7 @@ func (h *here) Hint(namespace string) string {
   kubectl rollout undo deployment web
   kubectl delete pod --all --wait=false
   kubectl get events --field-selector reason=SuccessfulCreate
+  go run ./examples/drift -f internal/demo/story/web.yaml
 
 The logs of the controllers, the API server and all others are in %s`,
 		h.cluster.Kubeconfig(), namespace, h.cluster.Dir())
