@@ -1,0 +1,59 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/thermostat-go/thermostat/informer/clientgo"
+)
+
+// BenchmarkManagerCache lists 150,000 pods over HTTP into the cache of a manager of controller-runtime, which has
+// client-go's informers or those of package clientgo. Each side needs a process of its own.
+func BenchmarkManagerCache(b *testing.B) {
+	b.Run("protobuf", func(b *testing.B) { managerCache(b, serverOptions{Pods: manyPods, Realistic: true}) })
+	b.Run("protobuf,plain", func(b *testing.B) {
+		managerCache(b, serverOptions{Pods: manyPods, Realistic: true, Plain: true})
+	})
+}
+
+func managerCache(b *testing.B, o serverOptions) {
+	for _, side := range []struct {
+		name    string
+		options cache.Options
+	}{
+		{"thermostat", cache.Options{NewInformer: clientgo.NewSharedIndexInformer}},
+		{"controller-runtime", cache.Options{}},
+	} {
+		b.Run(side.name, func(b *testing.B) {
+			c := startServer(b, o)
+			ctrl.SetLogger(logr.Discard())
+			m, err := ctrl.NewManager(c, ctrl.Options{
+				Cache:          side.options,
+				Metrics:        metricsserver.Options{BindAddress: "0"},
+				MapperProvider: onlyPods,
+			})
+			must(b, err)
+			must(b, m.GetFieldIndexer().IndexField(b.Context(), &corev1.Pod{}, "spec.nodeName",
+				func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }))
+			before := heap()
+			b.ResetTimer()
+			background(b, m.Start)
+			inf, err := m.GetCache().GetInformer(b.Context(), &corev1.Pod{})
+			must(b, err)
+			for !inf.HasSynced() {
+				time.Sleep(time.Millisecond)
+			}
+			b.StopTimer()
+			b.ReportMetric(peakRSS(b), "peak-B/op")
+			b.ReportMetric(float64(heap()-before)/float64(o.Pods), "heap-B/pod")
+			keep(m)
+		})
+	}
+}

@@ -1,0 +1,177 @@
+package migrating
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/controllerruntime/migrating/v1"
+	"github.com/thermostat-go/thermostat/leaderelection"
+	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/metrics"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
+)
+
+// ours runs the program that is written with thermostat.
+func ours(ctx context.Context, base *rest.Config, dns names, address string) error {
+	elector, err := leaderelection.New(leaderelection.Config{REST: base, Namespace: "default", Name: "websites"})
+	if err != nil {
+		return err
+	}
+	cfg, err := reconcile.ClientConfig(base, elector)
+	if err != nil {
+		return err
+	}
+	clients, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.EventsV1()})
+	defer broadcaster.Shutdown()
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return err
+	}
+	sites, err := informer.NewResource[*v1.Website](cfg, v1.GroupVersion.WithResource("websites"),
+		informer.ResourceOptions{})
+	if err != nil {
+		return err
+	}
+	siteCache, err := informer.New(sites, informer.Options[*v1.Website]{})
+	if err != nil {
+		return err
+	}
+	deployments, err := informer.NewResource[*appsv1.Deployment](cfg,
+		appsv1.SchemeGroupVersion.WithResource("deployments"), informer.ResourceOptions{})
+	if err != nil {
+		return err
+	}
+	deploymentCache, err := informer.New(deployments, informer.Options[*appsv1.Deployment]{})
+	if err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme() // names the kinds of events' objects
+	scheme.AddKnownTypes(v1.GroupVersion, &v1.Website{})
+	scheme.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.Deployment{})
+	r := &websites{sites, siteCache, deployments, deploymentCache, broadcaster.NewRecorder(scheme, "websites"), dns}
+	figures, registry := metrics.New(), prometheus.NewRegistry()
+	registry.MustRegister(figures)
+	c, err := reconcile.NewController("websites", r, reconcile.Options{Workers: 5, Metrics: figures})
+	if err != nil {
+		return err
+	}
+	reconcile.For(c, siteCache)
+	reconcile.Owns(c, deploymentCache, v1.GroupVersion.WithKind("Website"))
+	options := reconcile.ManagerOptions{
+		Controllers: []*reconcile.Controller{c},
+		Elector:     elector,
+		HTTPAddress: address, // /healthz, /readyz and /metrics
+		Metrics:     promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+	}
+	if address == "" {
+		options.Metrics = nil // as in tests
+	}
+	m, err := reconcile.NewManager(options)
+	if err != nil {
+		return err
+	}
+	return m.Run(ctx)
+}
+
+type websites struct {
+	sites           *informer.Resource[*v1.Website]
+	siteCache       *informer.SharedIndexInformer[*v1.Website]
+	deployments     *informer.Resource[*appsv1.Deployment]
+	deploymentCache *informer.SharedIndexInformer[*appsv1.Deployment]
+	events          events.EventRecorder
+	dns             names
+}
+
+func (w *websites) Reconcile(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+	site, ok := w.siteCache.Get(key)
+	if !ok {
+		return reconcile.Result{}, nil
+	}
+	site, alive, err := objects.Finalize(ctx, w.sites.In(key.Namespace), site, finalizer,
+		func(ctx context.Context) (bool, error) { return true, w.dns.Remove(ctx, key.Name) })
+	if err != nil || !alive {
+		return reconcile.Result{}, err
+	}
+	if err := w.dns.Register(ctx, key.Name); err != nil {
+		return reconcile.Result{}, err
+	}
+	d, err := w.deploy(ctx, site)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{}, w.report(ctx, site, d)
+}
+
+// deploy gives the Deployment of a Website what it should have. A field that is not set here may be set by others.
+func (w *websites) deploy(ctx context.Context, site *v1.Website) (*appsv1.Deployment, error) {
+	labels := map[string]string{"website": site.Name}
+	config := appsv1ac.Deployment(site.Name, site.Namespace).
+		WithOwnerReferences(metav1ac.OwnerReference().
+			WithAPIVersion(v1.GroupVersion.String()).WithKind("Website").WithName(site.Name).WithUID(site.UID).
+			WithController(true).WithBlockOwnerDeletion(true)).
+		WithSpec(appsv1ac.DeploymentSpec().
+			WithReplicas(site.Spec.Replicas).
+			WithSelector(metav1ac.LabelSelector().WithMatchLabels(labels)).
+			WithTemplate(corev1ac.PodTemplateSpec().WithLabels(labels).WithSpec(corev1ac.PodSpec().
+				WithContainers(corev1ac.Container().WithName("web").WithImage(site.Spec.Image)))))
+	seen, exists := w.deploymentCache.Get(informer.KeyOf(site))
+	d, err := objects.ApplyChanges(ctx, w.deployments.In(site.Namespace).Apply, appsv1ac.ExtractDeployment, seen, config,
+		metav1.ApplyOptions{FieldManager: "websites", Force: true})
+	if err == nil && !exists {
+		w.events.Eventf(site, d, corev1.EventTypeNormal, "Created", "Deploy", "Created Deployment %s", d.Name)
+	}
+	return d, err
+}
+
+func (w *websites) report(ctx context.Context, site *v1.Website, d *appsv1.Deployment) error {
+	_, err := objects.UpdateStatus(ctx, w.sites.In(site.Namespace), site, func(site *v1.Website) error {
+		return objects.SetCondition(&site.Status.Conditions, site.Generation, metav1.Condition{
+			Type: "Ready", Status: status(d), Reason: "Replicas",
+		})
+	})
+	return err
+}
+
+// ourSources are sources of other kinds.
+func ourSources(c *reconcile.Controller, configMaps *informer.SharedIndexInformer[*corev1.ConfigMap]) {
+	reconcile.Watches(c, configMaps, func(m *corev1.ConfigMap) []reconcile.Key {
+		return []reconcile.Key{{Namespace: m.Namespace, Name: m.Labels["website"]}}
+	})
+}
+
+// ourIndex finds the pods of a node.
+func ourIndex(pods *informer.SharedIndexInformer[*corev1.Pod]) ([]*corev1.Pod, error) {
+	byNode, err := informer.AddIndex(pods, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
+	if err != nil {
+		return nil, err
+	}
+	return slices.Collect(byNode.Get("node-7")), nil
+}
+
+// ourResults are what Reconcile returns.
+func ourResults(err error) []func() (reconcile.Result, error) {
+	return []func() (reconcile.Result, error){
+		func() (reconcile.Result, error) { return reconcile.Result{}, nil },
+		func() (reconcile.Result, error) { return reconcile.Result{RequeueAfter: time.Minute}, nil },
+		func() (reconcile.Result, error) { return reconcile.Result{}, err },
+		func() (reconcile.Result, error) { return reconcile.Result{}, reconcile.Terminal(err) },
+	}
+}
