@@ -178,7 +178,7 @@
 //	health.go      what the informer knows about its cache
 //	pulse.go       which goroutine no longer moves
 //	live.go        what the server holds now: Live, and Options.VerifyEvery
-//	mutation.go    which object of the cache was changed: Options.DetectMutations
+//	mutation.go    which object of the cache was changed: Options.DetectMutations, with internal/fingerprint
 //	resource.go    a client for any Go type: NewResource
 //	endpoint.go    its requests, and what a server's error leaves out
 //	format.go      how it encodes objects, with their kind
