@@ -46,9 +46,9 @@ func TestConfigIsChecked(t *testing.T) {
 		"never": {func(c *Config) { c.RetryPeriod = math.MaxInt64 }, "less than half of RenewDeadline"},
 		"margin": {func(c *Config) { c.RenewDeadline = 12 * time.Second },
 			"could start before this one has stopped"},
-		"margin with drift": {func(c *Config) { c.ClockDrift = 0.08 }, "could start before this one has stopped"},
-		"drift":             {func(c *Config) { c.ClockDrift = 0.5 }, "ClockDrift"},
-		"retry":             {func(c *Config) { c.RetryPeriod = 6 * time.Second }, "less than half of RenewDeadline"},
+		"margin with drift": {func(c *Config) { c.StopGrace = 3572 * time.Millisecond },
+			"could start before this one has stopped"},
+		"retry": {func(c *Config) { c.RetryPeriod = 6 * time.Second }, "less than half of RenewDeadline"},
 		"retry, just so": {func(c *Config) { c.RetryPeriod = 5 * time.Second },
 			"one failed renewal ends the tenure"},
 		"maximum": {func(c *Config) { c.MaxLeaseDuration = time.Second }, "below LeaseDuration"},
@@ -247,11 +247,18 @@ func TestAnOldTroubleIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newServer().link("a")
 		l.set(func(s *linkState) { s.deny = map[string]bool{"create": true} })
-		e := newCandidate(t, l, func(c *Config) { c.DeniedTimeout = time.Minute })
-		var denied *DeniedError
-		require.ErrorAs(t, start(t, e, 0).wait(), &denied)
-		l.set(func(s *linkState) { s.deny = nil })
+		e := newCandidate(t, l)
 		a := start(t, e, 0)
+		settle(time.Minute)
+		var denied *DeniedError
+		require.ErrorAs(t, e.Ready(), &denied)
+		require.ErrorAs(t, a.stop(), &denied)
+		l.set(func(s *linkState) { s.deny = nil })
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, e.Run(ended, func(context.Context) error { return nil }),
+			"ended before it could find anything out")
+		a = start(t, e, 0)
 		settle(5 * time.Second)
 		require.True(t, a.IsLeader())
 		require.NoError(t, a.stop())

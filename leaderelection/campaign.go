@@ -28,10 +28,6 @@ func (c *campaign) run(ctx context.Context) (*tenure, error) {
 	var notBefore, checkAgain time.Time // of the next write, and of the next dry run
 	for ctx.Err() == nil {
 		o, now, pause := c.view.get(), time.Now(), c.cfg.RetryPeriod
-		if refusal := c.failures.denied(); c.cfg.DeniedTimeout > 0 && refusal.err != nil &&
-			now.Sub(refusal.since) >= c.cfg.DeniedTimeout {
-			return nil, refusal.err
-		}
 		if o.known {
 			pause = max(o.acquireIn(c.cfg, now), notBefore.Sub(now))
 		}

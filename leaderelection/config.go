@@ -31,7 +31,8 @@ type Config struct {
 	Identity string
 
 	// LeaseDuration is how long a challenger sees an unchanged Lease before it acquires it, in whole seconds, as the
-	// API records it. Zero means 15 s.
+	// API records it. RenewDeadline + StopGrace on a clock that is 5 % slow must end before LeaseDuration on one that is
+	// 5 % fast. Zero means 15 s.
 	LeaseDuration time.Duration
 
 	// RenewDeadline is the length of a tenure, counted from when the last acknowledged renewal was sent. Zero means
@@ -50,10 +51,6 @@ type Config struct {
 	// meanwhile. Zero means 30 s.
 	DrainTimeout time.Duration
 
-	// ClockDrift is by what fraction the rate of a machine's clock may differ from true time. RenewDeadline + StopGrace
-	// on a slow clock must end before LeaseDuration on a fast one. Zero means 0.05, that is 5 %.
-	ClockDrift float64
-
 	// MaxLeaseDuration bounds how long a record can make this candidate wait. A record may ask for more than
 	// LeaseDuration: its holder has another configuration, or it was edited by mistake. No candidate's LeaseDuration
 	// may be above it. Zero means 5 minutes, or LeaseDuration if that is longer.
@@ -63,11 +60,6 @@ type Config struct {
 	// waits LeaseDuration there, once in the life of a Lease: an earlier one may have been deleted under a leader that
 	// still works. A candidate that saw the Lease held before it was deleted waits in any case.
 	SkipFirstWait bool
-
-	// DeniedTimeout makes Run give up, with a *[DeniedError], when the API server has refused access to the Lease for
-	// that long. Zero means never: a Role is often created moments after the Deployment that needs it. The first
-	// refusal is logged at once in any case.
-	DeniedTimeout time.Duration
 
 	// Events, if set, receives an event on the Lease when a tenure begins and when it ends. client-go's
 	// record.EventRecorder fits. It is called without a lock; while it does not return, renewals and Run are late, but
@@ -88,7 +80,6 @@ func (c Config) withDefaults() Config {
 	c.StopGrace = orElse(c.StopGrace, 3*time.Second)
 	c.DrainTimeout = orElse(c.DrainTimeout, 30*time.Second)
 	c.MaxLeaseDuration = orElse(c.MaxLeaseDuration, max(5*time.Minute, c.LeaseDuration))
-	c.ClockDrift = orElse(c.ClockDrift, 0.05)
 	return c
 }
 
@@ -123,7 +114,6 @@ func (c Config) validate() error {
 	}{
 		{"LeaseDuration", c.LeaseDuration}, {"RenewDeadline", c.RenewDeadline}, {"RetryPeriod", c.RetryPeriod},
 		{"StopGrace", c.StopGrace}, {"DrainTimeout", c.DrainTimeout}, {"MaxLeaseDuration", c.MaxLeaseDuration},
-		{"DeniedTimeout", c.DeniedTimeout},
 	} {
 		if d.value < 0 {
 			bad("%s is negative: %v", d.name, d.value)
@@ -142,10 +132,8 @@ func (c Config) validate() error {
 		bad("RetryPeriod %v must be less than half of RenewDeadline %v, or one failed renewal ends the tenure",
 			c.RetryPeriod, c.RenewDeadline)
 	}
-	if !(c.ClockDrift >= 0 && c.ClockDrift < 0.5) { // refuses NaN, too
-		bad("ClockDrift %v is not within 0 and 0.5", c.ClockDrift)
-	} else if slow, fast := (c.RenewDeadline.Seconds()+c.StopGrace.Seconds())*(1+c.ClockDrift),
-		c.LeaseDuration.Seconds()*(1-c.ClockDrift); slow >= fast {
+	if slow, fast := (c.RenewDeadline.Seconds()+c.StopGrace.Seconds())*(1+clockDrift),
+		c.LeaseDuration.Seconds()*(1-clockDrift); slow >= fast {
 		bad("RenewDeadline %v + StopGrace %v can take %.4gs on a slow clock, and LeaseDuration %v only %.4gs on a "+
 			"fast one: the next leader could start before this one has stopped", c.RenewDeadline, c.StopGrace, slow,
 			c.LeaseDuration, fast)
@@ -153,7 +141,10 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-const maxIdentity = 200
+const (
+	maxIdentity = 200
+	clockDrift  = 0.05 // by what fraction the rate of a machine's clock may differ from true time
+)
 
 func unprintable(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }
 

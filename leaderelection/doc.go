@@ -49,7 +49,7 @@
 //
 // # Why two tenures do not overlap
 //
-// Assume that a clock that measures d takes between d(1-ρ) and d(1+ρ) of true time ([Config].ClockDrift, 5 %), that
+// Assume that a clock that measures d takes between d(1-ρ) and d(1+ρ) of true time (ρ is 5 %), that
 // the server applies conditional updates one after the other, and that no process is paused for longer than the margin
 // that the checked inequality (3) leaves.
 //
