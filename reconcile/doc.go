@@ -148,10 +148,11 @@
 // # What you owe
 //
 // Objects from an informer are shared: copy one (DeepCopy) before you change it. Make requests with the ctx of the
-// call. With an Elector, wrap the configuration of the clients that write with its fence, too, cfg.Wrap(elector.Fence):
-// the loop ends the ctx of its calls when leadership is lost, but only the fence refuses a write that is made with
-// another ctx. Do not keep what you have read for the next call: read it again. Store state in the cluster, not in the
-// memory of the process. [Causes] reports why a key is reconciled: for logs, not for decisions.
+// call. Make the clients from what [ClientConfig] returns, with the Elector if there is one: a Manager cannot wrap
+// clients that exist. The loop ends the ctx of its calls when leadership is lost, but only the Elector's fence refuses
+// a write that is made with another ctx. Do not keep what you have read for the next call: read it again. Store state
+// in the cluster, not in the memory of the process. [Causes] reports why a key is reconciled: for logs, not for
+// decisions.
 //
 // # How to test
 //
