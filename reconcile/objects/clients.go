@@ -45,6 +45,12 @@ type Patcher[T informer.Object] interface {
 		subresources ...string) (T, error)
 }
 
+// Applier applies objects, and reads those that exist already.
+type Applier[T informer.Object] interface {
+	Getter[T]
+	Patcher[T]
+}
+
 // ErrGone is wrapped by the error of a helper whose object was deleted, or was deleted and created again, which makes
 // it another object under the same name. The cache will show that soon, so there is nothing to retry.
 var ErrGone = errors.New("the object is gone")

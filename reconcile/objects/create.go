@@ -70,12 +70,13 @@ func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Cr
 }
 
 // TakenError says that an object could not be created because another one, which the owner does not control, has its
-// name. A retry is useless until that object is removed or, if it has no controller, adopted (see [Claim]).
+// name. A retry is useless until that object is removed or, if it has no controller, adopted (see [Claim] and
+// [ApplyOwned]).
 type TakenError struct {
 	Key        informer.Key
 	Owner      string
 	Controller *metav1.OwnerReference // of the object with that name; nil if it has none
-	Err        error                  // the server's: AlreadyExists
+	Err        error                  // the server's: AlreadyExists; nil if the object was seen before the request
 }
 
 func (e *TakenError) Error() string {

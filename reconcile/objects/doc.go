@@ -20,6 +20,8 @@
 //	CreateOwned    POST; GET if the name is taken
 //	Apply          PATCH, a server-side apply
 //	ApplyChanges   PATCH, a server-side apply                                       the fields are as applied before
+//	ApplyOwned     PATCH, a server-side apply; GET if the name is taken, or of      the fields are as applied before
+//	               the owner before an adoption
 //	Drift          GET; PATCH, a server-side apply with dryRun=All: it writes nothing
 //	SlowStart      what its function sends, in batches that double
 //
@@ -38,13 +40,15 @@
 //	                      the owner's                      get
 //	CreateOwned           the child's                      create, get
 //	Apply, ApplyChanges   the object's, or its status      patch, and create if it may be missing
+//	ApplyOwned            the object's                     patch, create, get
+//	                      the owner's                      get, if adopt is not nil
 //	Drift                 the object's                     get, patch, and create if it may be missing
 //
-// Where the admission plugin OwnerReferencesPermissionEnforcement is on, Claim and CreateOwned also need update on the
-// owner's subresource finalizers.
+// Where the admission plugin OwnerReferencesPermissionEnforcement is on, Claim, CreateOwned and ApplyOwned also need
+// update on the owner's subresource finalizers.
 //
 // # Reading order
 //
 // clients.go (what the helpers need of a client), conditions.go, status.go, finalizer.go, owner.go with claim.go and
-// create.go, apply.go, drift.go, slowstart.go.
+// create.go, apply.go, drift.go, applyowned.go, slowstart.go.
 package objects

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
@@ -24,7 +25,7 @@ type Owner struct {
 	deleting  bool
 	reference metav1.OwnerReference
 	live      func(context.Context) (metav1.Object, error)
-	mistake   error // what NewOwner found; Claim and CreateOwned return it
+	mistake   error // what NewOwner found; the helpers return it
 }
 
 // NewOwner makes the Owner for an object and its kind. Objects from a typed client do not carry their kind.
@@ -32,8 +33,8 @@ type Owner struct {
 //	owner := objects.NewOwner(clientset.AppsV1().ReplicaSets(rs.Namespace), rs,
 //		appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 //
-// [Claim] uses the client to ask the server whether the object still exists. NewOwner returns no error: [Claim] and
-// [CreateOwned] report a mistake, such as an object without a UID.
+// [Claim] and [ApplyOwned] use the client to ask the server whether the object still exists, before they adopt.
+// NewOwner returns no error: the helpers report a mistake, such as an object without a UID.
 func NewOwner[T informer.Object](client Getter[T], seen T, kind schema.GroupVersionKind) *Owner {
 	switch {
 	case kube.IsNil(seen):
@@ -59,6 +60,14 @@ func NewOwner[T informer.Object](client Getter[T], seen T, kind schema.GroupVers
 
 // Reference returns the owner reference for an object that is about to be created.
 func (o *Owner) Reference() metav1.OwnerReference { return *o.reference.DeepCopy() }
+
+// ReferenceConfig returns the owner reference for an apply configuration: config.WithOwnerReferences. [ApplyOwned] adds
+// it by itself.
+func (o *Owner) ReferenceConfig() *metav1ac.OwnerReferenceApplyConfiguration {
+	r := o.Reference()
+	return metav1ac.OwnerReference().WithAPIVersion(r.APIVersion).WithKind(r.Kind).WithName(r.Name).WithUID(r.UID).
+		WithController(true).WithBlockOwnerDeletion(true)
+}
 
 func (o *Owner) String() string { return fmt.Sprintf("%s %s", o.reference.Kind, o.key) }
 

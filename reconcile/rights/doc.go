@@ -24,6 +24,8 @@
 //	                                get              the owner, before an adoption
 //	objects.Apply                   patch            the object, or its status subresource with ApplyStatus
 //	                                create           the object, where the apply may be the first one
+//	objects.ApplyOwned              create, patch    the object
+//	                                get              the object, if it exists already; the owner, before an adoption
 //	objects.Finalize                patch            the object
 //	objects.UpdateStatus            update           the status subresource
 //	                                get              the object, after a conflict
