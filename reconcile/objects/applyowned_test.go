@@ -153,8 +153,10 @@ func testApplyOwned(t *testing.T, cfg *rest.Config, namespace string) {
 			_, err := f.apply(nil, "@daily", nil)
 			require.NoError(f, err)
 			for _, drift := range []string{`{"spec":{"schedule":"@weekly"}}`, `{"metadata":{"labels":{"app":null}}}`,
-				`{"spec":{"jobTemplate":{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"other"}]}}}}}}`,
-				`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"` +
+				`{"spec":{"jobTemplate":{"spec":{"template":{"spec":{"containers":[{"name":"main",` +
+					`"image":"other"}]}}}}}}`,
+				`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"` + f.object.Name +
+					`","uid":"` +
 					string(f.object.UID) + `","controller":true}]}}`} {
 				mended, err := f.apply(f.patch(drift), "@daily", nil)
 				require.NoError(f, err, drift)
