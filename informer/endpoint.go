@@ -122,7 +122,8 @@ func (e endpoint) delete(ctx context.Context, q *rest.Request, name string, opts
 // resource, or because the path has a namespace and should have none, or the other way round.
 func (e endpoint) explained(err error, one bool) error {
 	status, ok := err.(*apierrors.StatusError)
-	pathless := apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	pathless := ok && apierrors.IsNotFound(err) && (apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) ||
+		status.ErrStatus.Details == nil || status.ErrStatus.Details.Name == "") // it names no object
 	if !ok || !pathless && !apierrors.IsMethodNotSupported(err) {
 		return err
 	}

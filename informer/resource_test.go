@@ -1,6 +1,8 @@
 package informer_test
 
 import (
+	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -40,6 +42,18 @@ func TestResourceHasEveryVerb(t *testing.T) {
 			statusAndScale(t, cfg, "default")
 		})
 	}
+}
+
+func TestABindingAnswersWithNoObject(t *testing.T) {
+	server := reconciletest.NewServer(t, reconciletest.Options{})
+	here := resource[*corev1.Pod](t, server.Config(), pods).In("default")
+	_, err := here.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, bind(t, here, "web"))
+	bound, err := here.Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "node", bound.Spec.NodeName)
 }
 
 func everyVerb(t *testing.T, cfg *rest.Config, namespace string) {
@@ -117,6 +131,194 @@ func statusAndScale(t *testing.T, cfg *rest.Config, namespace string) {
 	require.NoError(t, deployed.Delete(ctx, "web", metav1.DeleteOptions{}))
 }
 
+var gadgets = schema.GroupVersionResource{Group: "informer.thermostat.example", Version: "v1", Resource: "gadgets"}
+
+// gadgetConfig is an apply configuration of one's own, without apiVersion and kind.
+type gadgetConfig struct {
+	Metadata map[string]string `json:"metadata"`
+	Spec     map[string]any    `json:"spec,omitempty"`
+	Status   map[string]any    `json:"status,omitempty"`
+}
+
+func (*gadgetConfig) IsApplyConfiguration() {}
+
+func TestResourceOfOnesOwnType(t *testing.T) {
+	server := reconciletest.NewServer(t, reconciletest.Options{CRDs: []string{"testdata"}})
+	ownType(t, server.Config(), "default")
+	otherForms(t, server.Config(), "default")
+	wrongScope(t, server.Config(), "default")
+}
+
+// ownType is what a controller does with custom resources of a Go type.
+func ownType(t *testing.T, cfg *rest.Config, namespace string) {
+	ctx := t.Context()
+	client := resource[*gadget](t, cfg, gadgets).In(namespace)
+	sent := &gadget{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	sent.Spec.Size = 1
+	g, err := client.Create(ctx, sent, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, metav1.TypeMeta{APIVersion: "informer.thermostat.example/v1", Kind: "Gadget"}, g.TypeMeta)
+	g.Status.Ready = true
+	g, err = client.UpdateStatus(ctx, g, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.True(t, g.Status.Ready)
+	g.Spec.Size = 2
+	g, err = client.Update(ctx, g, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, int32(2), g.Spec.Size)
+
+	owned := metav1.ApplyOptions{FieldManager: "test", Force: true}
+	config := &gadgetConfig{Metadata: map[string]string{"name": "a"}, Spec: map[string]any{"size": 3}}
+	g, err = client.Apply(ctx, config, owned)
+	require.NoError(t, err)
+	require.Equal(t, int32(3), g.Spec.Size)
+	config = &gadgetConfig{Metadata: config.Metadata, Status: map[string]any{"size": 3}}
+	g, err = client.ApplyStatus(ctx, config, owned)
+	require.NoError(t, err)
+	require.Equal(t, int32(3), g.Status.Size)
+	require.True(t, g.Status.Ready)
+	_, err = client.Apply(ctx, informer.ApplyUnstructured(&unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": "b", "namespace": namespace}, "spec": map[string]any{"size": int64(4)}}}),
+		owned)
+	require.NoError(t, err)
+
+	scales, err := informer.NewSubresource[*autoscalingv1.Scale](resource[*gadget](t, cfg, gadgets), "scale")
+	require.NoError(t, err)
+	scale, err := scales.In(namespace).Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"replicas":5}}`),
+		metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.Equal(t, int32(5), scale.Spec.Replicas)
+	scale.Spec.Replicas = 6
+	_, err = scales.In(namespace).Update(ctx, "a", scale, metav1.UpdateOptions{})
+	require.NoError(t, err)
+
+	followed := follow(t, client, informer.Options[*gadget]{})
+	require.Equal(t, 2, followed.Len())
+	held, ok := followed.Get(informer.Key{Namespace: namespace, Name: "a"})
+	require.True(t, ok)
+	require.Equal(t, int32(6), held.Spec.Size)
+	require.Equal(t, g.TypeMeta, held.TypeMeta, "so Events and owner references need no scheme")
+}
+
+// otherForms are the same objects, as others see them.
+func otherForms(t *testing.T, cfg *rest.Config, namespace string) {
+	ctx := t.Context()
+	client := resource[*unstructured.Unstructured](t, cfg, gadgets).In(namespace)
+	u, err := client.Get(ctx, "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "Gadget", u.GetKind())
+	u.SetLabels(map[string]string{"app": "web"})
+	unstructured.RemoveNestedField(u.Object, "apiVersion")
+	u, err = client.Update(ctx, u, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "web", u.GetLabels()["app"])
+	metadata := resource[*metav1.PartialObjectMetadata](t, cfg, gadgets).In(namespace)
+	m, err := metadata.Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"db"}}}`),
+		metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "db", m.Labels["app"])
+	list, err := metadata.List(ctx, metav1.ListOptions{LabelSelector: "app=db"})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+	_, err = metadata.Update(ctx, m, metav1.UpdateOptions{})
+	require.ErrorContains(t, err, "the client has the metadata only")
+
+	other, err := informer.NewResource[*gadget](cfg, gadgets, informer.ResourceOptions{Kind: "Widget"})
+	require.NoError(t, err)
+	_, err = other.In(namespace).Get(ctx, "a", metav1.GetOptions{})
+	require.ErrorContains(t, err, "the server answers with objects of kind Gadget")
+	_, err = other.In(namespace).List(ctx, metav1.ListOptions{})
+	require.ErrorContains(t, err, "the server answers with objects of kind Gadget")
+}
+
+// wrongScope asks with a namespace for what has none, and the other way round.
+func wrongScope(t *testing.T, cfg *rest.Config, namespace string) {
+	ctx := t.Context()
+	own, maps := resource[*gadget](t, cfg, gadgets), resource[*corev1.ConfigMap](t, cfg, configMaps)
+	nodes := resource[*corev1.Node](t, cfg, corev1.SchemeGroupVersion.WithResource("nodes")).In(namespace)
+	collection := maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	for what, c := range map[string]struct {
+		err error
+		is  func(error) bool
+	}{
+		"get":         {second(own.Get(ctx, "a", metav1.GetOptions{})), apierrors.IsNotFound},
+		"create":      {second(own.Create(ctx, &gadget{}, metav1.CreateOptions{})), apierrors.IsNotFound},
+		"get map":     {second(maps.Get(ctx, "a", metav1.GetOptions{})), apierrors.IsNotFound},
+		"create map":  {second(maps.Create(ctx, &corev1.ConfigMap{}, metav1.CreateOptions{})), apierrors.IsMethodNotSupported},
+		"delete maps": {collection, apierrors.IsMethodNotSupported},
+	} {
+		require.True(t, c.is(c.err), "%s: %v", what, c.err)
+		require.IsType(t, &apierrors.StatusError{}, c.err)
+		require.ErrorContains(t, c.err, "or its objects are in namespaces, and have a client with In(namespace)", what)
+	}
+	_, err := nodes.Get(ctx, "a", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err))
+	require.ErrorContains(t, err, "the server does not have nodes of v1; or its objects are cluster-scoped, and have a "+
+		"client without In(namespace)")
+	_, err = nodes.List(ctx, metav1.ListOptions{})
+	require.ErrorContains(t, err, "or its objects are cluster-scoped")
+}
+
+// What can be found out without a request is an error before there is one.
+func TestResourceRefusesMistakes(t *testing.T) {
+	ctx := t.Context()
+	cfg := &rest.Config{Host: "http://server", Transport: unreachable{t}}
+	all := resource[*corev1.ConfigMap](t, cfg, configMaps)
+	maps := all.In("here")
+	named := func(namespace, name string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+	typed := named("", "a")
+	typed.Kind = "Secret"
+	var none *informer.Resource[*corev1.ConfigMap]
+	owned := metav1.ApplyOptions{FieldManager: "test"}
+	for want, err := range map[string]error{
+		"create configmaps in here: the object is nil": second(maps.Create(ctx, nil, metav1.CreateOptions{})),
+		"create configmaps in here a: the object is in namespace there, and the client is for namespace here": second(
+			maps.Create(ctx, named("there", "a"), metav1.CreateOptions{})),
+		`create configmaps a: the object is in namespace there, and the client is for no namespace: use that of ` +
+			`In("there")`: second(
+			all.Create(ctx, named("there", "a"), metav1.CreateOptions{})),
+		"get configmaps in here: the name is empty":    second(maps.Get(ctx, "", metav1.GetOptions{})),
+		"update configmaps in here: the name is empty": second(maps.Update(ctx, named("", ""), metav1.UpdateOptions{})),
+		"the object is of kind Secret, and the client for objects of kind ConfigMap": second(maps.Update(ctx, typed,
+			metav1.UpdateOptions{})),
+		`"A B" cannot be the name of a namespace`: second(all.In("A B").Get(ctx, "a", metav1.GetOptions{})),
+		`delete all configmaps in A B`: all.In("A B").DeleteCollection(ctx, metav1.DeleteOptions{},
+			metav1.ListOptions{}),
+		"informer *v1.ConfigMap: list configmaps in A B": second(informer.New(all.In("A B"),
+			informer.Options[*corev1.ConfigMap]{})),
+		"the patch type is empty": second(maps.Patch(ctx, "a", "", nil, metav1.PatchOptions{})),
+		"subresource scale does not answer with the object": second(maps.Patch(ctx, "a", types.MergePatchType, nil,
+			metav1.PatchOptions{}, "scale")),
+		"the configuration is nil": second(maps.Apply(ctx, informer.ApplyUnstructured(nil), owned)),
+		"ApplyOptions.FieldManager is empty": second(maps.Apply(ctx, corev1ac.ConfigMap("a", "here"),
+			metav1.ApplyOptions{})),
+		"the client for objects of kind Config": second(maps.Apply(ctx, corev1ac.Secret("a", "here"), owned)),
+		"apply configmaps in here a: the object is in namespace there": second(maps.Apply(ctx,
+			corev1ac.ConfigMap("a", "there"),
+			owned)),
+		"apply configmaps in here: the name is empty": second(maps.Apply(ctx, corev1ac.ConfigMap("", "here"), owned)),
+		"the Resource is nil or empty":                second(none.In("x").Get(ctx, "a", metav1.GetOptions{})),
+		"the client is nil": second(informer.New(none,
+			informer.Options[*corev1.ConfigMap]{})),
+		`NewSubresource "status" of configmaps`: second(informer.NewSubresource[*autoscalingv1.Scale](all,
+			"status")),
+		`NewSubresource "" of configmaps`: second(informer.NewSubresource[*autoscalingv1.Scale](all, "")),
+		"the Resource is nil": second(informer.NewSubresource[*autoscalingv1.Scale](none,
+			"scale")),
+	} {
+		require.ErrorContains(t, err, want)
+	}
+}
+
+type unreachable struct{ t *testing.T }
+
+func (u unreachable) RoundTrip(r *http.Request) (*http.Response, error) {
+	u.t.Errorf("%s %s was sent", r.Method, r.URL)
+	return nil, errors.New("unreachable")
+}
+
 // Mistakes are found before the first request, and all of them at once.
 func TestNewResourceSaysWhatIsWrong(t *testing.T) {
 	cfg := &rest.Config{Host: "http://server"}
@@ -145,11 +347,13 @@ func TestNewResourceSaysWhatIsWrong(t *testing.T) {
 		"another resource": {newError[*corev1.Pod](cfg, gvr("", "v1", "services")),
 			"objects of type *v1.Pod are pods, not services"},
 		"no struct": {newError[informer.Object](cfg, pods), "informer.Object is no pointer to a struct"},
-		"promoted copy": {newError[*embedding](cfg, gvr("db.io", "v1", "x")), "DeepCopyObject of a *informer_test.embedding " +
-			"returns a *v1.Pod: generate one for informer_test.embedding itself"},
+		"promoted copy": {newError[*embedding](cfg, gvr("db.io", "v1", "x")),
+			"DeepCopyObject of a *informer_test.embedding " +
+				"returns a *v1.Pod: generate one for informer_test.embedding itself"},
 		"no inline":   {newError[*untagged](cfg, gvr("db.io", "v1", "x")), `embed metav1.TypeMeta with the tag`},
 		"no metadata": {newError[*untagged](cfg, gvr("db.io", "v1", "x")), `embed metav1.ObjectMeta with the tag`},
-		"panics":      {newError[*panicking](cfg, gvr("db.io", "v1", "x")), "a method of an empty *informer_test.panicking: panic"},
+		"panics": {newError[*panicking](cfg, gvr("db.io", "v1", "x")),
+			"a method of an empty *informer_test.panicking: panic"},
 		"kind of unstructured": {second(informer.NewResource[*unstructured.Unstructured](cfg, pods,
 			informer.ResourceOptions{Kind: "Pod"})), "carries its kind"},
 	} {
@@ -177,10 +381,11 @@ type gadget struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	Spec              struct {
-		Size int `json:"size,omitempty"`
+		Size int32 `json:"size,omitempty"`
 	} `json:"spec,omitempty"`
 	Status struct {
-		Ready bool `json:"ready,omitempty"`
+		Size  int32 `json:"size,omitempty"`
+		Ready bool  `json:"ready,omitempty"`
 	} `json:"status,omitempty"`
 }
 

@@ -162,7 +162,11 @@ func linesOf(err error) (found []error) {
 // applied merges the configuration of a server-side apply.
 func (s *Server) applied(c *call, live object, opts metav1.PatchOptions) (object, error) {
 	config := &unstructured.Unstructured{Object: map[string]any{}}
-	if err := yaml.Unmarshal(c.body, &config.Object); err != nil {
+	asJSON, err := yaml.YAMLToJSON(c.body)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &config.Object) // as all stored objects are decoded
+	}
+	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
 	}
 	if err := yaml.UnmarshalStrict(c.body, &map[string]any{}); err != nil {

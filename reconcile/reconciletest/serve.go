@@ -61,8 +61,8 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 		return nil, notModelled("the resource %s; custom resources are to be registered, see Options.Resources",
 			r.Resource)
 	}
-	if c.resource.ClusterScoped && c.Namespace != "" {
-		return nil, notFoundPath()
+	if err := c.judgeScope(); err != nil {
+		return nil, err
 	}
 	if err := l.authorize(r, nameSelected(c.query.Get("fieldSelector"))); err != nil {
 		return nil, err
@@ -173,6 +173,24 @@ func (c *call) replyCreated(o object, created bool, err error) (*http.Response, 
 		code = http.StatusCreated
 	}
 	return c.reply(code)(o, err)
+}
+
+// judgeScope returns the error for a path with a namespace where there is none, or without one where there is one. Lists
+// and watches may be of all namespaces.
+func (c *call) judgeScope() error {
+	switch {
+	case c.resource.ClusterScoped == (c.Namespace == ""):
+		return nil
+	case c.resource.ClusterScoped || c.resource.custom() && c.Verb != "list" && c.Verb != "watch" || c.Name != "":
+		return notFoundPath()
+	case c.Verb != "list" && c.Verb != "watch": // the path is that of a list
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+			Details: &metav1.StatusDetails{},
+			Message: "the server does not allow this method on the requested resource",
+		}}
+	}
+	return nil
 }
 
 func (c *call) notFound() error { return apierrors.NewNotFound(c.Resource.GroupResource(), c.Name) }
