@@ -1,6 +1,7 @@
 package leaderelection
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -74,21 +75,13 @@ type EventRecorder interface {
 
 // withDefaults returns c with its defaults.
 func (c Config) withDefaults() Config {
-	c.LeaseDuration = orElse(c.LeaseDuration, 15*time.Second)
-	c.RenewDeadline = orElse(c.RenewDeadline, 10*time.Second)
-	c.RetryPeriod = orElse(c.RetryPeriod, 2*time.Second)
-	c.StopGrace = orElse(c.StopGrace, 3*time.Second)
-	c.DrainTimeout = orElse(c.DrainTimeout, 30*time.Second)
-	c.MaxLeaseDuration = orElse(c.MaxLeaseDuration, max(5*time.Minute, c.LeaseDuration))
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, 15*time.Second)
+	c.RenewDeadline = cmp.Or(c.RenewDeadline, 10*time.Second)
+	c.RetryPeriod = cmp.Or(c.RetryPeriod, 2*time.Second)
+	c.StopGrace = cmp.Or(c.StopGrace, 3*time.Second)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
+	c.MaxLeaseDuration = cmp.Or(c.MaxLeaseDuration, max(5*time.Minute, c.LeaseDuration))
 	return c
-}
-
-func orElse[T comparable](value, otherwise T) T {
-	var zero T
-	if value == zero {
-		return otherwise
-	}
-	return value
 }
 
 // validate returns all mistakes of a Config that has its defaults, in one error.
