@@ -119,6 +119,13 @@ func newDeltaFIFO[T any](ready chan<- struct{}, every *atomic.Bool) *deltaFIFO[T
 	return &deltaFIFO[T]{positions: make(map[Key]int), ready: ready, every: every}
 }
 
+// len returns how many steps wait.
+func (f *deltaFIFO[T]) len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.steps)
+}
+
 // add appends a step to the history of its key. With reached, everything up to that version has then been added.
 func (f *deltaFIFO[T]) add(d delta[T], reached string) {
 	f.mu.Lock()

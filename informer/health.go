@@ -11,6 +11,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 )
 
@@ -72,6 +73,12 @@ type Health struct {
 	// LastBadObject is the latest error about a single object: it could not be stored, or not be indexed, or was
 	// changed by user code.
 	LastBadObject error
+	// Queued counts the changes that have been received and that the store has not taken yet, after those of one
+	// object have been merged. It is zero most of the time, and grows while the store waits for inline handlers.
+	Queued int
+	// Resource is what is followed, if the client says it, as a [Resource] does. It is zero for other clients, and for
+	// an informer of several namespaces.
+	Resource schema.GroupVersionResource
 }
 
 // severity orders the states that a namespace may be in: the cache as a whole is in the worst.

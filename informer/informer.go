@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/kube"
@@ -152,13 +153,20 @@ func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V,
 // origin is where the list-watches of an informer get their sources from.
 type origin struct {
 	source     func(namespace string) (source, error)
-	namespaced bool // it has one for each namespace
+	namespaced bool                        // it has one for each namespace
+	resource   schema.GroupVersionResource // zero if it is not known
 }
 
 // only is the origin of an informer of one client.
 func only[T Object, L runtime.Object](client Client[L], opts Options[T]) origin {
 	decoder := decoders(opts.Transform == nil)
-	return origin{source: func(string) (source, error) { return newSource[T](client, decoder) }}
+	from := origin{source: func(string) (source, error) { return newSource[T](client, decoder) }}
+	if c, says := any(client).(interface {
+		GroupVersionResource() schema.GroupVersionResource
+	}); says && !kube.IsNil(client) {
+		from.resource = c.GroupVersionResource()
+	}
+	return from
 }
 
 // build makes an informer of values V out of objects T.
@@ -344,6 +352,10 @@ func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
 		h.Lists, h.Rewinds = int(inf.health.lists.Load()), int(inf.health.rewinds.Load())
 	}
 	inf.health.count(&h)
+	h.Resource = inf.origin.resource
+	for _, l := range listWatches {
+		h.Queued += l.fifo.len()
+	}
 	inf.store.RLock()
 	defer inf.store.RUnlock()
 	h.Rejected = len(inf.store.invalid)

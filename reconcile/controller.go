@@ -83,19 +83,20 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	if opts.RateLimiter != nil {
 		queue.RateLimiter = newGuardedLimiter(name, opts.RateLimiter)
 	}
+	told := &guardedRecorder{guard: guard{what: "Recorder", controller: name}}
 	if opts.Metrics != nil {
-		told := opts.Metrics.Controller(name, c.Stats)
-		if kube.IsNil(told) {
-			return nil, fmt.Errorf("NewController %q: Options.Metrics has returned no Recorder", name)
-		}
-		c.recorder = &guardedRecorder{guard{what: "Recorder", controller: name}, told}
-		queue.Metrics = c.recorder
+		c.recorder, queue.Metrics = told, told
 	}
 	var err error
 	if c.queue, err = workqueue.New(queue); err != nil {
 		return nil, fmt.Errorf("NewController %q: %w", name, err)
 	}
 	c.ledger = newLedger(c.queue.Add, c.unparked)
+	if opts.Metrics != nil { // last, for Stats may be called from now on
+		if told.recorder = opts.Metrics.Controller(name, c.Stats); kube.IsNil(told.recorder) {
+			return nil, fmt.Errorf("NewController %q: Options.Metrics has returned no Recorder", name)
+		}
+	}
 	return c, nil
 }
 

@@ -29,6 +29,8 @@ type Recorder interface {
 type Stats struct {
 	Queue   workqueue.Stats
 	Workers int
+	// Timeout is how long a call of Reconcile may take, as configured.
+	Timeout time.Duration
 	// Parked counts the keys that a worker has taken and parked: they wait for a cache to see what they wrote, or to be
 	// complete or young enough to be acted on.
 	Parked int
@@ -43,7 +45,7 @@ type Stats struct {
 
 // Stats returns the figures of this moment.
 func (c *Controller) Stats() Stats {
-	s := Stats{Queue: c.queue.Stats(), Workers: c.workers, Stuck: c.Stuck()}
+	s := Stats{Queue: c.queue.Stats(), Workers: c.workers, Timeout: c.timeout, Stuck: c.Stuck()}
 	s.Parked, s.LongestParked = c.ledger.parked()
 	s.HotKeys, s.HotLoops = c.history.hotCounts()
 	return s

@@ -135,7 +135,7 @@ func operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elec
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	events := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "replicaset-controller"})
 
-	collector := metrics.New()
+	collector := metrics.New(metrics.Options{})
 	r, c, err := newController(client, events, o.namespace, reconcile.Options{
 		Workers: o.workers, Metrics: collector, RateLimiter: backoff(),
 		// All workers share the client's rate limit, and each may have a whole burst of pods to create.

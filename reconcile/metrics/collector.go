@@ -1,6 +1,6 @@
 // Package metrics shows Prometheus what controllers, informers and electors do.
 //
-//	collector := metrics.New()
+//	collector := metrics.New(metrics.Options{})
 //	registry.MustRegister(collector)
 //	c, err := reconcile.NewController("replicaset", r, reconcile.Options{Metrics: collector})
 //	collector.Informer(pods)
@@ -11,15 +11,38 @@
 //		HTTPAddress: "127.0.0.1:8080", Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
 //	})
 //
-// The metrics of queues and of leadership have the names and labels that Kubernetes' own components give them, so
-// dashboards made for those work; the rest begins with thermostat_. No metric has a label that grows with the number
-// of objects.
+// The metrics of queues, of leadership and of requests have the names and labels that Kubernetes' own components give
+// them, so dashboards made for those work; the rest begins with thermostat_. No metric has a label that grows with the
+// number of objects.
+//
+// # Dashboards made for controller-runtime
+//
+// With [Options].ControllerRuntimeNames the collector also shows what such a dashboard asks for:
+//
+//	controller_runtime_reconcile_total                   controller, result: success, error or requeue_after
+//	controller_runtime_reconcile_errors_total            controller
+//	controller_runtime_terminal_reconcile_errors_total   controller
+//	controller_runtime_reconcile_panics_total            controller
+//	controller_runtime_reconcile_timeouts_total          controller
+//	controller_runtime_reconcile_time_seconds            controller
+//	controller_runtime_active_workers                    controller
+//	controller_runtime_max_concurrent_reconciles         controller
+//	informer_queued_items                                name, group, version, resource
+//	informer_store_resource_version                      name, group, version, resource
+//
+// The metrics workqueue_* have the label controller as well then, and the buckets of controller-runtime. An error that
+// brings its own delay counts as an error, and so does a call that was stopped half-way. group, version and resource
+// are empty unless the client of the informer is an [informer.Resource]. The two metrics of informers are those that
+// client-go has since 0.37. Its third, informer_processing_latency_seconds, is not shown: the informer does not measure
+// it. Neither are waits for consistent reads: a parked key is no read that blocks. leader_election_master_status and
+// rest_client_* need no option, but [Collector.Elector] and [Collector.RESTClients].
 //
 // It is the only package of the library that imports the Prometheus client.
 //
 // # Reading order
 //
-// collector.go, then rest.go: the requests of all clients of the process.
+// collector.go, then queue.go: the queues of controllers, controllerruntime.go: the other names, rest.go: the requests
+// of all clients of the process.
 package metrics
 
 import (
@@ -38,9 +61,12 @@ import (
 // they happen. Make one with [New], register it, and give it the controllers, informers and electors to show. Safe for
 // concurrent use.
 type Collector struct {
-	waited, worked, took, parked *prometheus.HistogramVec
-	results                      *prometheus.CounterVec
-	rest                         requests
+	// Never changed.
+	queues       queues
+	took, parked *prometheus.HistogramVec
+	results      *prometheus.CounterVec
+	rest         requests
+	others       *otherNames // nil without Options.ControllerRuntimeNames
 
 	mu sync.Mutex
 	// Guarded by mu.
@@ -70,6 +96,7 @@ type Informer interface {
 	Name() string
 	Len() int
 	Health() informer.Health
+	ResourceVersion(namespace string) string
 }
 
 // Registration is what a Collector reads of a handler; *informer.Registration is one.
@@ -81,15 +108,21 @@ type Registration interface {
 // durations covers a microsecond to a quarter of an hour.
 var durations = prometheus.ExponentialBuckets(1e-6, 8, 11)
 
+// Options may be left zero.
+type Options struct {
+	// ControllerRuntimeNames also shows the figures under the names that programs of controller-runtime, and informers
+	// of client-go, give them: those that the package's doc lists.
+	ControllerRuntimeNames bool
+}
+
 // New makes a Collector.
-func New() *Collector {
+func New(opts Options) *Collector {
 	histogram := func(name, help, label string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: durations},
 			[]string{label})
 	}
-	return &Collector{
-		waited: histogram("workqueue_queue_duration_seconds", "How long keys waited for a worker.", "name"),
-		worked: histogram("workqueue_work_duration_seconds", "How long workers had keys.", "name"),
+	c := &Collector{
+		queues: newQueues(opts.ControllerRuntimeNames),
 		took:   histogram("thermostat_reconcile_duration_seconds", "How long calls of Reconcile took.", "controller"),
 		parked: histogram("thermostat_parked_seconds",
 			"How long keys were parked until the caches had seen what their last run wrote.", "controller"),
@@ -98,11 +131,19 @@ func New() *Collector {
 			[]string{"controller", "result"}),
 		rest: newRequests(),
 	}
+	if opts.ControllerRuntimeNames {
+		c.others = newOtherNames()
+	}
+	return c
 }
 
 // vecs are the metrics that are recorded as things happen.
 func (c *Collector) vecs() []prometheus.Collector {
-	return append(c.rest.vecs(), c.waited, c.worked, c.took, c.parked, c.results)
+	vecs := append(c.rest.vecs(), c.queues.waited, c.queues.worked, c.took, c.parked, c.results)
+	if c.others != nil {
+		vecs = append(vecs, c.others.vecs()...)
+	}
+	return vecs
 }
 
 // Controller implements reconcile.Metrics.
@@ -110,11 +151,16 @@ func (c *Collector) Controller(name string, stats func() reconcile.Stats) reconc
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.controllers = append(c.controllers, controller{name, stats})
-	return &recorder{
-		waited: c.waited.WithLabelValues(name), worked: c.worked.WithLabelValues(name),
+	r := &recorder{
+		waited: c.queues.waited.WithLabelValues(c.queues.labels(name)...),
+		worked: c.queues.worked.WithLabelValues(c.queues.labels(name)...),
 		took:   c.took.WithLabelValues(name),
 		parked: c.parked.WithLabelValues(name), results: c.results.MustCurryWith(prometheus.Labels{"controller": name}),
 	}
+	if c.others != nil {
+		r.others = c.others.of(name, stats().Timeout)
+	}
+	return r
 }
 
 // Informer lets the collector show an informer. Names have to differ, or the scrape fails.
@@ -144,6 +190,7 @@ func (c *Collector) Elector(name string, stats func() leaderelection.Stats) {
 type recorder struct {
 	waited, worked, took, parked prometheus.Observer
 	results                      *prometheus.CounterVec
+	others                       *otherRecorder // nil if there are no other names
 }
 
 func (r *recorder) Waited(_ workqueue.Priority, d time.Duration) { r.waited.Observe(d.Seconds()) }
@@ -151,6 +198,9 @@ func (r *recorder) Worked(_ workqueue.Priority, d time.Duration) { r.worked.Obse
 func (r *recorder) Reconciled(result string, took time.Duration) {
 	r.took.Observe(took.Seconds())
 	r.results.WithLabelValues(result).Inc()
+	if r.others != nil {
+		r.others.reconciled(result, took)
+	}
 }
 
 func (r *recorder) Parked(d time.Duration) { r.parked.Observe(d.Seconds()) }
@@ -160,13 +210,6 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	depth      = desc("workqueue_depth", "Keys that wait for a worker.", "name")
-	adds       = desc("workqueue_adds_total", "Keys that began to wait.", "name")
-	retries    = desc("workqueue_retries_total", "Keys that were added with a delay or a rate limit.", "name")
-	unfinished = desc("workqueue_unfinished_work_seconds",
-		"How long workers have had the keys that they have now, together.", "name")
-	longest = desc("workqueue_longest_running_processor_seconds", "How long the longest of them has been going on.",
-		"name")
 	oldest  = desc("thermostat_queue_oldest_seconds", "How long the first key in line has been waiting.", "name")
 	delayed = desc("thermostat_queue_delayed", "Keys whose delay has not ended.", "name")
 	failing = desc("thermostat_queue_failing", "Keys that failed and have not succeeded since.", "name")
@@ -206,11 +249,15 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depth, adds, retries, unfinished, longest, oldest, delayed, failing, workers,
-		parked,
-		parkedMost, hotKeys, hotLoops, stuck, objects, state, stale, rewinds, progress, lists, rejected, pending,
-		merged, master, remaining, tenures, losses, renewalFailures} {
+	for _, d := range append(c.queues.descs(), oldest, delayed, failing, workers, parked, parkedMost, hotKeys, hotLoops,
+		stuck, objects, state, stale, rewinds, progress, lists, rejected, pending,
+		merged, master, remaining, tenures, losses, renewalFailures) {
 		ch <- d
+	}
+	if c.others != nil {
+		for _, d := range otherDescs {
+			ch <- d
+		}
 	}
 	for _, v := range c.vecs() {
 		v.Describe(ch)
@@ -226,10 +273,19 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 
 	out := sink(ch)
 	for _, ctl := range controllers {
-		out.controller(ctl.name, ctl.stats())
+		stats := ctl.stats()
+		c.queues.show(out, ctl.name, stats.Queue)
+		out.controller(ctl.name, stats)
+		if c.others != nil {
+			out.otherController(ctl.name, stats)
+		}
 	}
 	for _, inf := range informers {
-		out.informer(inf.Name(), inf.Len(), inf.Health())
+		health := inf.Health()
+		out.informer(inf.Name(), inf.Len(), health)
+		if c.others != nil {
+			out.otherInformer(inf, health)
+		}
 	}
 	for _, h := range handlers {
 		out.gauge(pending, float64(h.registration.Pending()), h.informer, h.name)
@@ -256,11 +312,6 @@ func (out sink) counter(d *prometheus.Desc, value float64, labels ...string) {
 
 func (out sink) controller(name string, s reconcile.Stats) {
 	q := s.Queue
-	out.gauge(depth, float64(q.Ready), name)
-	out.counter(adds, float64(q.Adds), name)
-	out.counter(retries, float64(q.Retries), name)
-	out.gauge(unfinished, q.UnfinishedSum.Seconds(), name)
-	out.gauge(longest, q.LongestActive.Seconds(), name)
 	out.gauge(oldest, q.OldestReady.Seconds(), name)
 	out.gauge(delayed, float64(q.Delayed), name)
 	out.gauge(failing, float64(q.Failing), name)

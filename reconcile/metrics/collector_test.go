@@ -26,6 +26,11 @@ import (
 
 // configMaps returns a client of a server in memory with ConfigMaps of these names.
 func configMaps(t *testing.T, names ...string) typedcorev1.ConfigMapInterface {
+	server := serverWith(t, names...)
+	return kubernetes.NewForConfigOrDie(server.Config()).CoreV1().ConfigMaps("default")
+}
+
+func serverWith(t *testing.T, names ...string) *reconciletest.Server {
 	server := reconciletest.NewServer(t, reconciletest.Options{})
 	client := kubernetes.NewForConfigOrDie(server.Config()).CoreV1().ConfigMaps("default")
 	for _, name := range names {
@@ -33,7 +38,7 @@ func configMaps(t *testing.T, names ...string) typedcorev1.ConfigMapInterface {
 			metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	return client
+	return server
 }
 
 // TestARunningControllerIsShown runs a controller over three objects, one of which it cannot reconcile, and reads what
@@ -43,7 +48,7 @@ func TestARunningControllerIsShown(t *testing.T) {
 		api := configMaps(t, "a", "b", "bad")
 		maps, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{Name: "configmaps"})
 		require.NoError(t, err)
-		collector := New()
+		collector := New(Options{})
 		c, err := reconcile.NewController("test",
 			reconcile.Func(func(_ context.Context, key reconcile.Key) (reconcile.Result, error) {
 				if key.Name == "bad" {
@@ -133,7 +138,7 @@ func TestAHandlerThatLagsIsShown(t *testing.T) {
 		slow, err := maps.AddHandler(func(informer.Event[*corev1.ConfigMap]) { <-returns },
 			informer.HandlerOptions{Name: "audit"})
 		require.NoError(t, err)
-		collector := New()
+		collector := New(Options{})
 		collector.Handler(maps.Name(), "audit", slow)
 		registry := prometheus.NewPedanticRegistry()
 		require.NoError(t, registry.Register(collector))

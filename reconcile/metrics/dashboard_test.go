@@ -44,7 +44,7 @@ func TestTheDashboardAsksForWhatThereIs(t *testing.T) {
 // described returns the names of all metrics that the collector may show.
 func described(t *testing.T) (names []string) {
 	descs := make(chan *prometheus.Desc, 100)
-	New().Describe(descs)
+	New(Options{}).Describe(descs)
 	close(descs)
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
 	for d := range descs {

@@ -18,7 +18,7 @@ import (
 
 // theFirst is the one collector of this process that client-go tells of its requests, however often the test runs.
 var theFirst = sync.OnceValue(func() *Collector {
-	collector := New()
+	collector := New(Options{})
 	collector.RESTClients()
 	return collector
 })

@@ -166,7 +166,7 @@ func (p Program) Operate(ctx context.Context, cfg *rest.Config, elector *leadere
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 
-	collector := metrics.New()
+	collector := metrics.New(metrics.Options{})
 	parts, err := p.New(Environment{
 		Client: client, Namespace: o.Namespace,
 		Events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: p.Name + "-controller"}),

@@ -67,7 +67,7 @@ func ours(ctx context.Context, base *rest.Config, dns names, address string) err
 	scheme.AddKnownTypes(v1.GroupVersion, &v1.Website{})
 	scheme.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.Deployment{})
 	r := &websites{sites, siteCache, deployments, deploymentCache, broadcaster.NewRecorder(scheme, "websites"), dns}
-	figures, registry := metrics.New(), prometheus.NewRegistry()
+	figures, registry := metrics.New(metrics.Options{}), prometheus.NewRegistry()
 	registry.MustRegister(figures)
 	c, err := reconcile.NewController("websites", r, reconcile.Options{Workers: 5, Metrics: figures})
 	if err != nil {
