@@ -114,12 +114,14 @@ func TestItShowsWhatOthersHaveSetUntilItIsUndone(t *testing.T) {
 		byHand := metav1.PatchOptions{FieldManager: "editor"}
 		_, err = deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"replicas":5}}`), byHand)
 		require.NoError(t, err)
-		require.Equal(t, "Deployment default/web\n  .spec.replicas   desired 3   is 5   was set by editor\n", out.shows())
+		require.Equal(t, "Deployment default/web\n  .spec.replicas   desired 3   is 5   was set by editor\n",
+			out.shows())
 		_, err = secrets.Patch(ctx, "key", types.MergePatchType, []byte(`{"data":{"password":"eA=="}}`), byHand)
 		require.NoError(t, err)
 		require.Equal(t, "Secret default/key\n  .data.password   desired (hidden)   is (hidden)   was set by editor\n",
 			out.shows())
-		_, err = deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"metadata":{"labels":{"x":"y"}}}`), byHand)
+		_, err = deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"metadata":{"labels":{"x":"y"}}}`),
+			byHand)
 		require.NoError(t, err)
 		require.Empty(t, out.shows(), "what the manifest does not set is not compared")
 		apply()

@@ -1,10 +1,10 @@
 // Command bench compares thermostat with its peers, client-go and controller-runtime, on the same input, and says for
-// each workload whether we are as much faster or smaller as we want to be. Asked for the part replicaset, it does so
-// with the controllers for ReplicaSets, ours and the built-in one.
+// each workload whether we are as much faster or smaller as we want to be. Asked for the parts replicaset and
+// deployment, it does so with the controllers for ReplicaSets and Deployments, ours and the built-in ones.
 //
 //	go run . [-count 5] [-raw FILE] [-list] [PART ...]
 //
-// Without a PART it runs all but replicaset, which takes a real control plane and ten minutes.
+// Without a PART it runs all but replicaset and deployment, which take a real control plane and minutes.
 //
 // It prints one line for each thing that is measured: what it is, ours, the peer's, their ratio, the target, and
 // whether that is met.
@@ -18,8 +18,9 @@
 // counts is the median. The sides of a workload run in one process, one after the other, unless its memory or its CPU
 // time is measured: then each has a process of its own. So has the API server of those workloads that have one.
 //
-// The controllers for ReplicaSets are compared by the tests of ours, examples/replicaset/sidebyside_test.go: as two
-// commands, with all that they do, each on a control plane of its own.
+// The controllers for ReplicaSets and Deployments are compared by the tests of ours, sidebyside_test.go in
+// examples/replicaset and in examples/deployment: as commands, with all that they do, each on a control plane of its
+// own.
 //
 // # Why it is fair
 //

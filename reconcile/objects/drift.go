@@ -35,7 +35,7 @@ func (d Difference) Cause() string {
 	case d.Is == nil:
 		return "is missing"
 	case len(d.Managers) == 0:
-		return "differs"
+		return "has no manager"
 	}
 	return "was set by " + strings.Join(d.Managers, " and ")
 }

@@ -109,8 +109,8 @@ func TestDriftPrintsNoValues(t *testing.T) {
 	for d, want := range map[string]objects.Difference{
 		".data.a was set by kubectl and me": {Field: ".data.a", Desired: "x", Is: "y",
 			Managers: []string{"kubectl", "me"}},
-		".data.a is missing": {Field: ".data.a", Desired: "x"},
-		".data.a differs":    {Field: ".data.a", Is: "y"},
+		".data.a is missing":     {Field: ".data.a", Desired: "x"},
+		".data.a has no manager": {Field: ".data.a", Is: "y"},
 	} {
 		require.Equal(t, d, want.String())
 	}

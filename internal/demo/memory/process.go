@@ -27,7 +27,7 @@ func (s *stage) run(_ context.Context, name, path string, args []string) (story.
 	defer log.Close() // the process has a copy
 	p := &process{cmd: exec.Command(path, args...), ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = apart()
+	p.cmd.SysProcAttr = leash()
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}

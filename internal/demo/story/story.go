@@ -15,7 +15,8 @@ import (
 
 // Main runs the demo as a program, until it ends or a signal ends it, and returns the exit code.
 func Main(say *Narrator, s Stage, keep bool) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// SIGPIPE comes when the reader of the output has gone, as in "make demo | head".
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
 	defer stop()
 	if err := Run(ctx, say, s, keep); err != nil {
 		fmt.Printf("\ndemo: FAILED: %v\n", err)

@@ -1,8 +1,0 @@
-//go:build !unix
-
-package main
-
-import "syscall"
-
-// apart has no meaning here.
-func apart() *syscall.SysProcAttr { return nil }

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package main
+
+import "syscall"
+
+// leash has no meaning here.
+func leash() *syscall.SysProcAttr { return nil }
