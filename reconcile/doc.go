@@ -219,8 +219,9 @@
 // # Reading order
 //
 // The way of a key: reconciler.go, source.go, controller.go, worker.go with stuck.go and guard.go, run.go. Own writes:
-// clientconfig.go, track.go with request.go, response.go and scope.go; debt.go, ledger.go with cache.go, prober.go.
-// What a key has done: causes.go, keyhistory.go, authorship.go, hotloop.go with recurrence.go and hotloop_fields.go.
-// The process: manager.go, runnable.go, campaign.go, handover.go, stats.go; http.go with tls.go and access.go. Package
-// objects, with a reading order of its own, comes last: the loop does not need it, and most Reconcilers do.
+// clientconfig.go, track.go with request.go, response.go, scope.go and pace.go; debt.go, ledger.go with cache.go,
+// prober.go. What a key has done: causes.go, keyhistory.go, authorship.go, hotloop.go with recurrence.go and
+// hotloop_fields.go. The process: manager.go, runnable.go, campaign.go, handover.go, stats.go; http.go with tls.go and
+// access.go. Package objects, with a reading order of its own, comes last: the loop does not need it, and most
+// Reconcilers do.
 package reconcile

@@ -345,8 +345,8 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 			passed, unread := ca.learner.tracked()
 			if !passed {
 				missing = append(missing, fmt.Errorf("controller %s depends on informer %s, whose requests do not "+
-					"pass TrackWrites as those of other informers do: call cfg.Wrap(reconcile.TrackWrites) on the "+
-					"rest.Config that its client is made from", c.name, ca.Name()))
+					"pass TrackWrites as those of other informers do: make its client from what "+
+					"reconcile.ClientConfig returns, too", c.name, ca.Name()))
 				continue
 			}
 			seen++
@@ -362,8 +362,7 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 		return nil
 	case seen == 0:
 		log.Info("No informer makes its requests through TrackWrites, so own writes are waited for only where Wrote " +
-			"and Deleted tell of them: " +
-			"cfg.Wrap(reconcile.TrackWrites) on the rest.Config of all clients does it")
+			"and Deleted tell of them: make all clients from what reconcile.ClientConfig returns")
 		return nil
 	}
 	return errors.Join(missing...)

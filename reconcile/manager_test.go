@@ -473,7 +473,7 @@ func TestAnInformerThatTrackWritesNeverSawEndsTheManager(t *testing.T) {
 		require.ErrorContains(t, m.Run(ctx),
 			"controller test depends on informer configmaps, whose requests do not pass TrackWrites as those of "+
 				"other informers do: "+
-				"call cfg.Wrap(reconcile.TrackWrites)")
+				"make its client from what reconcile.ClientConfig returns")
 	})
 }
 

@@ -47,6 +47,7 @@ type runDetails struct {
 	// What the run has written, and the first few writes by name.
 	writes     map[writeID]bool // true for those that created their object
 	writeNames []writeName
+	pace       pace // of its requests
 }
 
 type runKey struct{}

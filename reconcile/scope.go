@@ -121,8 +121,8 @@ func (l *ledger) targetOf(log klog.Logger, address string) (t target, followed b
 	if !requested {
 		l.once("", func() {
 			log.Error(nil, "Writes are tracked, but no informer of this controller makes its requests through "+
-				"TrackWrites, so no write is waited for: call cfg.Wrap(reconcile.TrackWrites) on the rest.Config of "+
-				"the informers' clients, too")
+				"TrackWrites, so no write is waited for: make the informers' clients from what "+
+				"reconcile.ClientConfig returns, too")
 		})
 	}
 	for _, c := range l.caches {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TrackWrites makes controllers consistent with their own writes. It takes one line, on the rest.Config that all
-// clients are made from:
+// TrackWrites makes controllers consistent with their own writes. What [ClientConfig] returns has it. By itself it takes
+// one line, on the rest.Config that all clients are made from:
 //
 //	config.Wrap(reconcile.TrackWrites)
 //
@@ -53,7 +53,12 @@ func (t *tracker) RoundTrip(req *http.Request) (*http.Response, error) {
 		l.learn(req)
 	}
 	r, ok := ctx.Value(runKey{}).(*run)
-	if !ok || !isWrite(req.Method) {
+	if !ok {
+		return t.next.RoundTrip(req)
+	}
+	r.requestBegins()
+	defer r.requestEnds()
+	if !isWrite(req.Method) {
 		return t.next.RoundTrip(req)
 	}
 	to, followed := r.targetOf(ctx, addressOf(req.URL))

@@ -150,6 +150,7 @@ func (w *worker) finish(r *run) {
 	c, claim, o := w.Controller, &w.claim, &w.outcome
 	took := time.Since(w.began)
 	c.history.endRun(r, *o, w.began.Add(took))
+	w.checkPace(r, took)
 	if log := w.log.V(4); log.Enabled() {
 		log.Info("Reconciled", "key", r.key, "took", took, "err", o.err, "causes", w.causesOfRun())
 	}

@@ -13,7 +13,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -23,10 +22,10 @@ import (
 func main() {
 	cfg := must(clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(),
 		nil).ClientConfig())
-	cfg.Wrap(reconcile.TrackWrites) // the next run waits until the cache shows what this one wrote
-	deployments := kubernetes.NewForConfigOrDie(cfg).AppsV1()
-	cache := must(informer.New[*appsv1.Deployment](deployments.Deployments(metav1.NamespaceAll),
-		informer.Options[*appsv1.Deployment]{}))
+	cfg = must(reconcile.ClientConfig(cfg)) // the next run waits until the cache shows what this one wrote
+	deployments := must(informer.NewResource[*appsv1.Deployment](cfg,
+		appsv1.SchemeGroupVersion.WithResource("deployments"), informer.ResourceOptions{}))
+	cache := must(informer.New(deployments, informer.Options[*appsv1.Deployment]{}))
 
 	keep := reconcile.Func(func(ctx context.Context, key informer.Key) (reconcile.Result, error) {
 		d, ok := cache.Get(key) // observe
@@ -39,8 +38,7 @@ func main() {
 		}
 		log.Printf("scaling %s from %d to %d replicas", key, *d.Spec.Replicas, want)
 		patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, want) // act
-		_, err = deployments.Deployments(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, patch,
-			metav1.PatchOptions{})
+		_, err = deployments.In(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		return reconcile.Result{}, err
 	})
 

@@ -1,0 +1,68 @@
+package reconcile
+
+import "time"
+
+// pace is how a run has spent its time: with requests under way, or without. A client-side limit of requests makes a
+// run wait before its requests, where nothing but its pace shows it.
+type pace struct {
+	requests, underWay int
+	idleSince          time.Time     // while none is under way
+	idle               time.Duration // in which none was under way, up to the latest request
+}
+
+// A run has the pace of a limited client if it has spent at least this time, and four fifths of all its time, before
+// its requests, of which there were at least so many. client-go's default limit, after a burst of 10, is 5 a second.
+const limitedIdle, limitedRequests = 2 * time.Second, 10
+
+// requestBegins notes that a request of the run has come to the transport.
+func (r *run) requestBegins() {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return
+	}
+	p := &r.needDetails().pace
+	if p.requests == 0 {
+		p.idleSince = r.worker.began
+	}
+	if p.underWay == 0 {
+		p.idle += now.Sub(p.idleSince)
+	}
+	p.requests++
+	p.underWay++
+}
+
+// requestEnds notes that a request has been answered.
+func (r *run) requestEnds() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return
+	}
+	p := &r.details.pace
+	if p.underWay--; p.underWay == 0 {
+		p.idleSince = time.Now()
+	}
+}
+
+// checkPace says, once for a controller, that a run has had the pace of a client that is limited on this side.
+func (w *worker) checkPace(r *run, took time.Duration) {
+	if took < limitedIdle {
+		return
+	}
+	r.mu.Lock()
+	var p pace
+	if r.details != nil {
+		p = r.details.pace
+	}
+	r.mu.Unlock()
+	if p.requests < limitedRequests || p.idle < limitedIdle || p.idle < took*4/5 {
+		return
+	}
+	w.ledger.once("pace", func() {
+		r.log().Info("A run has spent most of its time before its requests, and not in them. If Reconcile itself is not "+
+			"slow, its client has a client-side limit: client-go sets one of 5 requests a second, unless the rest.Config "+
+			"has a QPS; reconcile.ClientConfig sets none", "took", took, "before", p.idle, "requests", p.requests)
+	})
+}

@@ -1,0 +1,83 @@
+package reconcile_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// A client with client-go's default limit makes a run wait where nothing shows it. One line says so.
+func TestALimitOnThisSideIsNamedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		config func(base *rest.Config) *rest.Config
+		took   time.Duration
+		lines  int32
+	}{
+		"client-go's limit": {func(base *rest.Config) *rest.Config {
+			base.QPS = 0
+			base.Wrap(reconcile.TrackWrites)
+			return base
+		}, 6 * time.Second, 1},
+		"ClientConfig": {func(base *rest.Config) *rest.Config {
+			base.QPS = 0
+			return must(reconcile.ClientConfig(base))
+		}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := kubernetes.NewForConfigOrDie(c.config(
+					reconciletest.NewServer(t, reconciletest.Options{}).Config())).CoreV1().ConfigMaps("default")
+				for _, name := range []string{"a", "b"} {
+					_, err := client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}},
+						metav1.CreateOptions{})
+					require.NoError(t, err)
+				}
+				maps, err := informer.New(client, informer.Options[*corev1.ConfigMap]{})
+				require.NoError(t, err)
+				var runs, lines atomic.Int32
+				controller, err := reconcile.NewController("test", reconcile.Func(func(ctx context.Context,
+					key reconcile.Key) (reconcile.Result, error) {
+					began := time.Now()
+					for range 40 {
+						if _, err := client.Get(ctx, key.Name, metav1.GetOptions{}); err != nil {
+							return reconcile.Result{}, err
+						}
+					}
+					runs.Add(1)
+					require.GreaterOrEqual(t, time.Since(began), c.took)
+					return reconcile.Result{}, nil
+				}), reconcile.Options{Timeout: time.Minute})
+				require.NoError(t, err)
+				reconcile.For(controller, maps)
+				manager, err := reconcile.NewManager(reconcile.ManagerOptions{
+					Controllers: []*reconcile.Controller{controller}})
+				require.NoError(t, err)
+				ctx, stop := context.WithTimeout(klog.NewContext(t.Context(), funcr.New(func(_, line string) {
+					if strings.Contains(line, "before its requests") {
+						lines.Add(1)
+						require.Contains(t, line, `"requests"=40`)
+					}
+				}, funcr.Options{})), time.Minute)
+				defer stop()
+				require.NoError(t, manager.Run(ctx))
+				require.GreaterOrEqual(t, runs.Load(), int32(2))
+				require.Equal(t, c.lines, lines.Load())
+			})
+		})
+	}
+}
