@@ -69,17 +69,18 @@ func main() {
 
 // run runs the operator until ctx ends, and returns nil then.
 func run(ctx context.Context, base *rest.Config, o options) error {
-	opts, collector := reconcile.ManagerOptions{}, metrics.New()
-	var fences []reconcile.Fencer
+	opts, collector := reconcile.ManagerOptions{}, metrics.New(metrics.Options{})
+	var elector *leaderelection.Elector
 	if o.leaseNamespace != "" {
-		elector, err := leaderelection.New(leaderelection.Config{REST: base, Namespace: o.leaseNamespace, Name: name})
+		var err error
+		elector, err = leaderelection.New(leaderelection.Config{REST: base, Namespace: o.leaseNamespace, Name: name})
 		if err != nil {
 			return err
 		}
-		opts.Elector, fences = elector, append(fences, elector)
+		opts.Elector = elector
 		collector.Elector(name, elector.Stats)
 	}
-	cfg, err := reconcile.ClientConfig(base, fences...)
+	cfg, err := reconcile.ClientConfig(base, elector)
 	if err != nil {
 		return err
 	}
