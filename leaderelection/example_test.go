@@ -17,8 +17,9 @@ import (
 // A complete program: it works while it leads, campaigns again when it lost the Lease, and hands over at once when it
 // is asked to end.
 func Example() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	restConfig, err := rest.InClusterConfig()
 	if err != nil {
 		log.Fatal(err)

@@ -55,6 +55,7 @@ func Example() {
 	m := must(reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, Elector: elector}))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := m.Run(ctx); err != nil {
 		log.Fatal(err)
 	}

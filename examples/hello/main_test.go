@@ -2,8 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -13,7 +17,9 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
@@ -78,4 +84,65 @@ func TestItGoesBack(t *testing.T) {
 	require.NoError(t, program.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, program.Wait(), output.String())
 	require.Contains(t, output.String(), "kept from 7 to 3 replicas")
+}
+
+// TestASecondSignalEndsItAtOnce: the first one lets a call of Reconcile go on, which hangs here, for 30 s. The second
+// one does not wait for that.
+func TestASecondSignalEndsItAtOnce(t *testing.T) {
+	server := reconciletest.NewServer(t, reconciletest.Options{})
+	link, hangs, release := server.Link(), make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	link.Inject(func(r reconciletest.Request) reconciletest.Fault {
+		if r.Verb != "patch" {
+			return nil
+		}
+		close(hangs)
+		return func(context.Context, func() (*http.Response, error)) (*http.Response, error) {
+			<-release
+			return nil, errors.New("released")
+		}
+	})
+	labels := map[string]string{"app": "web"}
+	_, err := kubernetes.NewForConfigOrDie(server.Config()).AppsV1().Deployments("default").Create(t.Context(),
+		&appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{"hello/replicas": "3"}},
+			Spec: appsv1.DeploymentSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+				},
+			},
+		}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, testcluster.WriteKubeconfig(kubeconfig, link.Listen()))
+	program := exec.CommandContext(t.Context(), os.Args[0])
+	program.Env = append(os.Environ(), "BE_THE_PROGRAM=1", "KUBECONFIG="+kubeconfig)
+	var output bytes.Buffer
+	program.Stderr = &output
+	require.NoError(t, program.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- program.Wait() }()
+	select {
+	case <-hangs:
+	case err := <-ended:
+		require.NoError(t, err, output.String())
+	}
+
+	began := time.Now()
+	signals := time.NewTicker(100 * time.Millisecond) // some of them come before the first one has been taken
+	defer signals.Stop()
+	for {
+		select {
+		case <-ended:
+			require.Less(t, time.Since(began), 15*time.Second, "it has waited for Reconcile")
+			status, ok := program.ProcessState.Sys().(syscall.WaitStatus)
+			require.True(t, ok)
+			require.Equal(t, syscall.SIGINT, status.Signal(), "the signal has ended it")
+			return
+		case <-signals.C:
+			_ = program.Process.Signal(syscall.SIGINT)
+		}
+	}
 }

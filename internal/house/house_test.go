@@ -56,6 +56,28 @@ func TestLinksOfTheReadmeLeadSomewhere(t *testing.T) {
 	require.NotZero(t, links)
 }
 
+// TestASecondSignalIsNotSwallowed looks at the programs that users copy: what NotifyContext has caught is let go when the
+// first signal has come.
+func TestASecondSignalIsNotSwallowed(t *testing.T) {
+	files := 0
+	for _, name := range strings.Split(run(t, root, nil, "git", "ls-files", "-z"), "\x00") {
+		example := strings.HasPrefix(name, "examples/") || strings.HasPrefix(filepath.Base(name), "example_")
+		if filepath.Ext(name) != ".go" || !example {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // deleted, and not yet committed
+		}
+		require.NoError(t, err)
+		if strings.Contains(string(text), "signal.NotifyContext(") {
+			files++
+			require.Contains(t, string(text), "context.AfterFunc(ctx, stop)", name)
+		}
+	}
+	require.GreaterOrEqual(t, files, 5)
+}
+
 // forbidden is what the library re-thinks, and therefore does not use.
 var forbidden = []string{"k8s.io/client-go/tools/cache", "k8s.io/client-go/util/workqueue",
 	"k8s.io/client-go/tools/leaderelection"}

@@ -1,0 +1,50 @@
+package metrics_test
+
+import (
+	"context"
+	"log"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/leaderelection"
+	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/metrics"
+)
+
+// What the example needs and does not show.
+var (
+	reconciler reconcile.Reconciler
+	pods       *informer.SharedIndexInformer[*corev1.Pod]
+	elector    *leaderelection.Elector
+)
+
+// Metrics in a registry of the program's own, beside one that its Reconciler sets, at /metrics.
+func Example() {
+	collector := metrics.New(metrics.Options{ControllerRuntimeNames: true}) // with the names of existing dashboards
+	collector.RESTClients()
+	collector.Informer(pods)
+	collector.Elector("my-controller", elector.Stats)
+	orphans := prometheus.NewGauge(prometheus.GaugeOpts{Name: "my_orphans", Help: "Pods without an owner."})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector, orphans, collectors.NewGoCollector())
+
+	c, err := reconcile.NewController("my-controller", reconciler, reconcile.Options{Metrics: collector})
+	if err != nil {
+		log.Fatal(err)
+	}
+	reconcile.For(c, pods)
+	m, err := reconcile.NewManager(reconcile.ManagerOptions{
+		Controllers: []*reconcile.Controller{c}, Elector: elector,
+		HTTPAddress: "0.0.0.0:8080", Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := m.Run(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}
