@@ -171,7 +171,7 @@ func TestAResourceThatComesAndGoes(t *testing.T) {
 	becomes(t, any, Missing)
 	becomes(t, typed, Missing)
 	require.NotContains(t, typed.Health().LastError.Error(), "life")
-	require.Len(t, log.wait(t, 2), 2, "one line each")
+	require.Len(t, log.wait(t, 3), 3, "one line each, and one that the bad object is gone")
 	requireKeys(t, any)
 	requireKeys(t, typed)
 

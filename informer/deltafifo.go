@@ -12,8 +12,8 @@ type delta[T any] struct {
 	deleted bool
 	// stale marks a state that the store holds already, or a newer one; the store finds out.
 	stale bool
-	// invalid says why this live state cannot be held. The value is not set.
-	invalid error
+	// invalid says why this live state cannot be held; nil if it can. The value is not set.
+	invalid *InvalidError
 	// unseen marks a deletion that came without the object's last state. The value is not set.
 	unseen bool
 	// changed marks a state that a watch has sent as a change, not as a part of a list.

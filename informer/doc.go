@@ -77,8 +77,9 @@
 //     a client that cannot stream lists, or with Options.DisableWatchList, the cache is Denied, too, and holds the
 //     first list until the right arrives.
 //   - An object cannot be stored, because Options.Transform fails on it or because a [Resource] cannot decode it: the
-//     store keeps its last good state, [SharedIndexInformer.Invalid] says why, and no handler is told that it was
-//     deleted.
+//     store keeps its last good state, and no handler is told that it was deleted. [SharedIndexInformer.Invalid] says
+//     why, and has the metadata of the present state. The reason names the field and its Go type if the object is JSON,
+//     and never quotes a value. HandlerOptions.Invalid is called when the answer changes (writer.tellVerdicts).
 //   - An object whose name cannot be read either: no deletion is inferred from that list (writer.withheld). If the
 //     store keeps an object for that reason, the cache is Stale, Fresh returns the reason, and the reflector lists
 //     again until a list can be read: after 10 to 20 s at first, and after 10 s to 5 min 10 s later.
@@ -164,6 +165,7 @@
 //	list.go        a plain list, page by page
 //	stream.go      a watch, and a list that is streamed by one
 //	receive.go     from an object that has arrived to a delta, or to a later try
+//	invalid.go     what cannot be taken into the store: Invalid, and the handlers that are told
 //	deltafifo.go   what is not in the store yet
 //	writer.go      from the FIFO to the store, and to the handlers
 //	indexer.go     the store, around the table of internal/store

@@ -83,6 +83,12 @@ type HandlerOptions struct {
 	// [SharedIndexInformer.ResourceVersion]. An empty version says that the namespace has been taken out of scope. The
 	// rules of an inline handler hold for it. Nil: it is not called.
 	Reached func(namespace, resourceVersion string)
+	// Invalid is called on the informer's own goroutine each time the answer of [SharedIndexInformer.Invalid] for a key
+	// has changed: when the object cannot be taken any more (before is nil), when a further state of it cannot
+	// be taken, and when one can, or the object is gone (now is nil). The handler itself is told of such an object
+	// only what has become of its last good state in the store. When a handler is added, Invalid is called for each
+	// object that cannot be taken then. The rules of an inline handler hold for it. Nil: it is not called.
+	Invalid func(key Key, before, now *InvalidError)
 	// Resync tells the handler of each object once in this time, changed or not, as an Updated with Event.Resync set.
 	// The objects take turns, by a hash of their keys, so that they do not come all at once. It is for a handler that
 	// compares the objects with something outside of the cluster, which sends no events; other handlers do not need it.

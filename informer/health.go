@@ -377,10 +377,14 @@ func (h *health) badObject(err error) {
 	}
 }
 
-// goodObject reports an object that could not be taken before, and is in the cache now.
-func (h *health) goodObject(key Key) {
+// acquitted reports an object that could not be taken before, and is in the cache now, or gone.
+func (h *health) acquitted(key Key, gone bool) {
+	message := "An object can be handled again"
+	if gone {
+		message = "An object that could not be handled is gone"
+	}
 	if held, ok := h.complaints.Allow(linesPerMinute); ok {
-		h.log.Error(nil, "An object can be handled again", "key", briefKey(key), "notLogged", held)
+		h.log.Error(nil, message, "key", briefKey(key), "notLogged", held)
 	}
 }
 

@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"sync/atomic"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/internal/store"
@@ -14,6 +16,8 @@ type indexer[T any] struct {
 	// invalid holds the keys whose present state on the server could not be taken. There is a row, too, if an earlier
 	// state could.
 	invalid map[Key]rejection
+	// rejections is len(invalid), to be read without the lock: mostly it is zero.
+	rejections atomic.Int64
 }
 
 // facts are what the pipeline needs to know of an object, and cannot ask its value for.
@@ -26,20 +30,18 @@ type facts struct {
 	deleting bool // the object has a deletionTimestamp
 }
 
-// rejection says why a state could not be taken, and which list, or the watch after it, saw that last.
-type rejection struct {
-	err   error
-	epoch uint64
-}
-
 func newIndexer[T any]() *indexer[T] {
 	return &indexer[T]{Store: store.New[Key, facts, T](), invalid: make(map[Key]rejection)}
 }
 
-func (x *indexer[T]) rejected(key Key) error {
+// rejected returns the rejection of the key's present state, or none.
+func (x *indexer[T]) rejected(key Key) rejection {
+	if x.rejections.Load() == 0 {
+		return rejection{}
+	}
 	x.RLock()
 	defer x.RUnlock()
-	return x.invalid[key].err
+	return x.invalid[key]
 }
 
 // item returns what stands in a row. The caller is the writer, or holds the lock.

@@ -333,10 +333,6 @@ func (inf *SharedIndexInformer[T]) ResourceVersion(namespace string) string {
 	return lowest
 }
 
-// Invalid returns why the object's present state on the server could not be taken into the store, or nil. Such an
-// object exists: no handler is told that it was deleted, and Get returns its last good state, if there was one.
-func (inf *SharedIndexInformer[T]) Invalid(key Key) error { return inf.store.rejected(key) }
-
 // Health tells how the cache is doing.
 func (inf *SharedIndexInformer[T]) Health() Health { return inf.HealthIn(metav1.NamespaceAll) }
 

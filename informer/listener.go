@@ -21,7 +21,8 @@ type listener[T any] struct {
 	name                 string
 	handler              Handler[T]
 	inline, every, crash bool
-	reached              func(namespace, resourceVersion string) // may be nil
+	reached              func(namespace, resourceVersion string)  // may be nil
+	invalid              func(key Key, before, now *InvalidError) // may be nil
 	// wake holds a token whenever there may be something to do. synced is closed when the handler is through with the
 	// initial state; ended, when it will not be called again.
 	wake          chan struct{}
@@ -62,8 +63,9 @@ const minBuffer = 1024
 func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 	l := &listener[T]{
 		name: cmp.Or(opts.Name, "handler"), handler: h, inline: opts.Inline, every: opts.Every,
-		crash: opts.CrashOnPanic, reached: opts.Reached, limit: minBuffer, retries: newRetries[T](),
-		wake: make(chan struct{}, 1), synced: make(chan struct{}), ended: make(chan struct{}),
+		crash: opts.CrashOnPanic, reached: opts.Reached, invalid: opts.Invalid, limit: minBuffer,
+		retries: newRetries[T](),
+		wake:    make(chan struct{}, 1), synced: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if opts.Resync > 0 {
 		l.resync = newRotation(opts.Resync)

@@ -216,7 +216,12 @@ func (q *enqueuer[T]) enqueueState(e wire.Event, reached string, repeated bool) 
 		q.health.badObject(err)
 		q.quarantine.admit(it.key, e, q.epoch)
 	}
-	q.fifo.add(delta[T]{item: it, invalid: err, changed: reached != "", repeated: repeated, epoch: q.epoch}, reached)
+	var invalid *InvalidError
+	if err != nil {
+		invalid = newInvalidError(e, err)
+	}
+	q.fifo.add(delta[T]{item: it, invalid: invalid, changed: reached != "", repeated: repeated, epoch: q.epoch},
+		reached)
 	return nil
 }
 

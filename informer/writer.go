@@ -31,12 +31,12 @@ type writer[T any] struct {
 	store  *indexer[T]
 	health *health
 
-	// These belong to the goroutine that has the writer. events, repeats and recovered are what is still to be told:
-	// changes, states that came again without a change, and keys of objects that could not be taken and now have
-	// been. detector is nil unless Options.DetectMutations.
+	// These belong to the goroutine that has the writer. events, repeats and verdicts are what is still to be told:
+	// changes, states that came again without a change, and changes of what Invalid returns. detector is nil unless
+	// Options.DetectMutations.
 	listeners       []*listener[T]
 	events, repeats []Event[T]
-	recovered       []Key
+	verdicts        []verdict
 	detector        *detector[T]
 	// Run sets these two before other goroutines use them. reminder fires when the turn of a key may have come, and
 	// only the goroutine that has the writer resets it: see remind.
@@ -188,14 +188,13 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 				w.seenAgainLocked(row, d)
 			}
 		case d.deleted:
-			delete(w.store.invalid, d.key)
+			w.acquitLocked(d.key, true)
 			if held {
 				w.removeLocked(l, row, d)
 			}
 		case d.invalid != nil:
-			// It exists, so it is not deleted, and no handler is told anything: the last good state of this object
-			// stays.
-			w.store.invalid[d.key] = rejection{d.invalid, d.epoch}
+			// It exists, so no handler is told that it was deleted: the last good state of this object stays.
+			w.rejectLocked(d)
 			switch {
 			case held && d.uid != "" && w.store.Facts(row).uid != d.uid:
 				w.removeLocked(l, row, nil)
@@ -212,10 +211,7 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 			if held {
 				event.Type, event.Old, event.Initial = Updated, w.store.Value(row), false
 			}
-			if _, was := w.store.invalid[d.key]; was {
-				delete(w.store.invalid, d.key)
-				w.recovered = append(w.recovered, d.key)
-			}
+			w.acquitLocked(d.key, false)
 			w.store.putLocked(d.item, d.epoch)
 			w.events = append(w.events, event)
 		}
@@ -229,7 +225,7 @@ func (w *writer[T]) seenAgainLocked(row store.Row, d *delta[T]) {
 	if f.resourceVersion != d.resourceVersion {
 		return
 	}
-	delete(w.store.invalid, d.key)
+	w.acquitLocked(d.key, false)
 	if !d.deleted && w.every.Load() {
 		w.repeats = append(w.repeats, repeated(w.store.item(row)))
 	}
@@ -282,13 +278,12 @@ func repeated[T any](it item[T]) Event[T] {
 		New: it.value, Resync: true}
 }
 
-// tell hands events to every listener, and repeats to those that want every change. No key is in both. It also logs
-// which objects can be taken again.
+// tell hands events to every listener, and repeats to those that want every change. No key is in both. Then it tells
+// what has changed in what Invalid returns.
 func (w *writer[T]) tell() {
-	for _, key := range w.recovered {
-		w.health.goodObject(key)
+	if len(w.verdicts) > 0 {
+		defer w.tellVerdicts()
 	}
-	w.recovered = w.recovered[:0]
 	if len(w.events)+len(w.repeats) == 0 {
 		return
 	}
@@ -355,6 +350,9 @@ func (w *writer[T]) join(l *listener[T]) error {
 		joined = append(joined, Event[T]{}) // the mark: see listener
 	}
 	w.push(l, stored, joined)
+	for key, r := range maps.Clone(w.store.invalid) { // a callback may end the goroutine, and another one go on
+		l.judge(w.log, verdict{key: key, now: r.InvalidError})
+	}
 	w.forgetRemoved() // where nothing changes, tell does not do it
 	w.listeners = append(w.listeners, l)
 	w.every.Store(w.every.Load() || l.every)
@@ -415,12 +413,12 @@ func (w *writer[T]) sync() {
 // sweep removes what a list-watch's list of that epoch did not contain.
 func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
 	w.store.Lock()
-	maps.DeleteFunc(w.store.invalid, func(key Key, r rejection) bool { return r.epoch < epoch && l.has(key) })
+	w.acquitUnseenLocked(l, epoch)
 	w.store.Unlock()
 	swept := w.unseenSince(l, epoch)
 	slices.Reverse(swept) // what moves into the gap of a row that was removed stood behind it, and stays
 	lifecycle.Loop(func() bool {
-		if len(swept) == 0 {
+		if len(swept)+len(w.verdicts) == 0 {
 			return false
 		}
 		rows := swept[:min(chunk, len(swept))]

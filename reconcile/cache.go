@@ -33,6 +33,7 @@ type cache struct {
 	// Not changed once the Manager has started.
 	trackedInformer
 	learner *learner // set by the Manager before it starts the informer
+	subject bool     // it was given to For: its objects are what the keys name
 
 	// byNamespace reports whether the informer lists and watches each namespace by itself. It is read without a lock,
 	// and written with the ledger's mu held.

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/workqueue"
@@ -23,6 +25,37 @@ type Options struct {
 	// RateLimiter says how long a key rests after a failure. Nil: 5 ms, doubled with each failure in a row, up to
 	// 1,000 s. That is used, too, after RateLimiter has panicked or ended its goroutine, which is logged.
 	RateLimiter workqueue.RateLimiter[Key]
+	// Invalid is called instead of Reconcile for a key whose object, in an informer given to [For], is invalid: its
+	// present state could not be decoded, or Options.Transform of the informer failed on it. Reconcile is never called
+	// for such a key, as it would take the object for gone, or act on a state that is no longer true.
+	//
+	// What Invalid is given says why, and has the metadata of that state; ctx and the results are those of Reconcile.
+	// It is the place to report the mistake (an Event, a condition), and to let go of an object that is being deleted:
+	// objects.Finalize takes the metadata as it is, with a client of metadata. It must not clean up for an object that
+	// is not being deleted. When the object is valid again, or gone, Reconcile is called.
+	//
+	// Nil: the key rests, with a log line that says why, until the object changes. Its finalizers stay.
+	Invalid func(ctx context.Context, key Key, why *informer.InvalidError) (Result, error)
+	// Priority returns the priority of a key that a source names: of the keys that wait, the queue hands out those with
+	// a higher one first. Nil: 0 for all keys. It must be quick, and return the same for the same key. If it panics or
+	// ends its goroutine, that is logged, and all keys have priority 0 from then on.
+	//
+	// The keys that the first list of an informer names, and those that a resync names, have a priority that is lower
+	// by [Background]: so a change that somebody waits for is reconciled before the thousands of objects that a new
+	// process looks at once. A key that waits with a low priority gets the higher one when a change names it. No key
+	// waits for ever: see MaxOvertaken.
+	Priority func(Key) workqueue.Priority
+	// MaxOvertaken is how often the queue passes over the keys of a priority in favour of higher ones before one of
+	// them is due, as in workqueue.Options. Zero: 10.
+	MaxOvertaken int
+	// Group returns the group of a key, such as its namespace or its tenant. The queue serves the groups of a priority
+	// in turn, one key each, so one with many keys does not keep the others waiting. It must be quick, and return the
+	// same for the same key. Nil: first in, first out.
+	Group func(Key) string
+	// ResyncEvery names each object of the informers given to [For] once in this time, changed or not, as Background.
+	// The objects take turns. It is for a Reconciler that compares objects with something outside of the cluster, which
+	// sends no events. It costs the memory for a second list of the keys. Zero: never. The least value is a second.
+	ResyncEvery time.Duration
 	// AllowHotLoops switches the detection of hot loops off: keys that repeat themselves are not slowed down. The
 	// package's doc says what a hot loop is.
 	AllowHotLoops bool
@@ -35,15 +68,18 @@ type Options struct {
 // sources with [For], [Owns], [Watches] and [WatchesChan], and hand it to a [Manager], which runs it.
 type Controller struct {
 	// Never changed after NewController. What it points to has locks of its own.
-	name       string
-	reconciler Reconciler
-	workers    int
-	timeout    time.Duration
-	queue      *workqueue.Queue[Key]
-	ledger     *ledger
-	history    *keyHistory
-	recorder   Recorder
-	stuck      stuckCalls
+	name        string
+	reconciler  Reconciler
+	workers     int
+	timeout     time.Duration
+	resyncEvery time.Duration
+	invalid     func(context.Context, Key, *informer.InvalidError) (Result, error) // nil: the key rests
+	priority    *guardedPriority                                                   // nil: 0 for all keys
+	queue       *workqueue.Queue[Key]
+	ledger      *ledger
+	history     *keyHistory
+	recorder    Recorder
+	stuck       stuckCalls
 
 	// Changed by For and its like, and by NewManager, in one goroutine; not after the Manager has started.
 	sources    []source
@@ -72,14 +108,26 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	if opts.RateLimiter != nil && kube.IsNil(opts.RateLimiter) {
 		errs = append(errs, fmt.Errorf("Options.RateLimiter is a nil %T; leave it out", opts.RateLimiter))
 	}
+	if opts.MaxOvertaken < 0 {
+		errs = append(errs, fmt.Errorf("Options.MaxOvertaken is %d; it is how often a priority can be passed over, or "+
+			"zero for 10", opts.MaxOvertaken))
+	}
+	if opts.ResyncEvery != 0 && opts.ResyncEvery < time.Second {
+		errs = append(errs, fmt.Errorf("Options.ResyncEvery is %s; it is at least a second, or zero for never",
+			opts.ResyncEvery))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("NewController %q: %w", name, err)
 	}
 	c := &Controller{
 		name: name, reconciler: r, workers: cmp.Or(opts.Workers, 1), timeout: cmp.Or(opts.Timeout, 2*time.Minute),
-		recorder: noRecorder{}, history: newKeyHistory(opts.AllowHotLoops),
+		recorder: noRecorder{}, history: newKeyHistory(opts.AllowHotLoops), invalid: opts.Invalid,
+		resyncEvery: opts.ResyncEvery,
 	}
-	queue := workqueue.Options[Key]{Name: name}
+	if opts.Priority != nil {
+		c.priority = &guardedPriority{guard{what: "Priority", controller: name}, opts.Priority}
+	}
+	queue := workqueue.Options[Key]{Name: name, Group: opts.Group, MaxOvertaken: opts.MaxOvertaken}
 	if opts.RateLimiter != nil {
 		queue.RateLimiter = newGuardedLimiter(name, opts.RateLimiter)
 	}
@@ -91,7 +139,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	if c.queue, err = workqueue.New(queue); err != nil {
 		return nil, fmt.Errorf("NewController %q: %w", name, err)
 	}
-	c.ledger = newLedger(c.queue.Add, c.unparked)
+	c.ledger = newLedger(func(key Key) { c.add(key, false) }, c.unparked)
 	if opts.Metrics != nil { // last, for Stats may be called from now on
 		if told.recorder = opts.Metrics.Controller(name, c.Stats); kube.IsNil(told.recorder) {
 			return nil, fmt.Errorf("NewController %q: Options.Metrics has returned no Recorder", name)
@@ -111,7 +159,23 @@ func (c *Controller) Enqueue(key Key) { c.enqueueFor(key, "Enqueue") }
 // enqueueFor adds a key that a source without objects has named.
 func (c *Controller) enqueueFor(key Key, source string) {
 	c.history.recordCause(key, source, Key{}, "", sighting{})
-	c.queue.Add(key)
+	c.add(key, false)
+}
+
+// Background is how much lower the priority of a key is that only the first list of an informer has named, or a resync:
+// nobody waits for it more than for the others.
+const Background workqueue.Priority = 100
+
+// add adds a key to the queue. It is called for each change that names a key.
+func (c *Controller) add(key Key, background bool) {
+	var priority workqueue.Priority
+	if c.priority != nil {
+		priority = c.priority.of(key)
+	}
+	if background {
+		priority = max(priority, math.MinInt8+Background) - Background
+	}
+	c.queue.AddWith(key, workqueue.AddOptions{Priority: priority})
 }
 
 // unparked is called by the ledger when a key is no longer parked.

@@ -2,10 +2,12 @@ package reconcile
 
 import (
 	"container/list"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
@@ -89,9 +91,27 @@ func (d *debt) settled(at progress) bool {
 		passed = passed || kube.AtLeast(at.resourceVersion, d.resourceVersion) ||
 			held && kube.AtLeast(has.ResourceVersion, d.resourceVersion)
 	}
-	return passed && !d.invalid()
+	return passed && !d.hidden()
 }
 
-// invalid reports whether the store could not take the present state of an object of that name. Then the cache may have
-// gone past the write, and still no call of Reconcile would see what was written.
-func (d *debt) invalid() bool { return d.object.cache.Invalid(d.object.key) != nil }
+// hidden reports whether the store could not take the present state of an object of that name. Then the cache may have
+// gone past the write, and still no call of Reconcile would see what was written. The key's own object is different:
+// Options.Invalid is called for it, not Reconcile, and is given the metadata of that state.
+func (d *debt) hidden() bool {
+	why := d.object.cache.Invalid(d.object.key)
+	if why == nil {
+		return false
+	}
+	var invalid *informer.InvalidError
+	if !d.object.cache.subject || d.object.key != d.owner || !errors.As(why, &invalid) {
+		return true
+	}
+	switch o := invalid.Object; {
+	case d.uid != "" && o.UID != d.uid:
+		return false // the object that was written is gone
+	case d.kind == unseenDeletion:
+		return o.DeletionTimestamp == nil
+	default:
+		return !kube.AtLeast(o.ResourceVersion, d.resourceVersion)
+	}
+}

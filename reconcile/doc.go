@@ -23,7 +23,8 @@
 //
 // A [Controller] has one Reconciler, a queue of keys and a number of workers. Its sources are informers whose changes
 // name keys: [For] names the object's own key, [Owns] the key of its owner, [Watches] the keys that a function of yours
-// returns, and [DependsOn] none, for an informer that is only read. [WatchesChan] makes a source of a channel. A
+// returns, and [DependsOn] none, for an informer that is only read. A [Condition] says which updates are worth a look,
+// such as [GenerationChanged]. [WatchesChan] makes a source of a channel. A
 // [Manager] runs the informers of its controllers, waits until the caches are complete, campaigns for leadership if
 // there is an [Elector], and runs the workers while it leads. It is a place for the rest of a program as well:
 // functions that run beside the workers or only while it leads, health checks, HTTP handlers. The package's example
@@ -48,9 +49,16 @@
 //     waited for in the same way: a new list shows whether it has happened. Your code needs no expectations.
 //   - The prober asks the server, and for new lists, once for each cache and namespace of a controller, however many
 //     keys are parked there. Its pauses grow to 30 s, and are as long as the server asks for (prober.scan).
-//   - A key that has written an object which a cache cannot take, see [informer.SharedIndexInformer.Invalid], stays
-//     parked until the cache can take it, or the object is gone: no call could see what the last one wrote, and the
-//     next one would write it again. The log says so.
+//   - Reconcile is never called for a key whose object is invalid (worker.reconcile): the cache could not decode its
+//     present state, so Get returns an old state or none, and the object is not gone. Options.Invalid is called in its
+//     place. So a key that Get does not find, in a cache given to [For], is that of an object which does not exist. In
+//     any other cache ask [informer.SharedIndexInformer.Invalid], too, before you take an object for gone.
+//   - A key that has written an object which a cache cannot take stays parked until the cache can take it, or the
+//     object is gone: no call could see what the last one wrote, and the next one would write it again. The log says
+//     so. The key's own object does not park it: Options.Invalid sees the metadata of what was written (debt.hidden).
+//   - Keys that only the first list names, or a resync, wait behind those that a change names, and a change raises a
+//     key that waits. None waits for ever: of a lower priority every eleventh key at least is handed out, if there are
+//     two priorities (Controller.add). Options has priorities and groups of your own.
 //   - If the last leader released its Lease with a handover, see [Elector], a new leader's workers start when its
 //     caches have seen what the leaders before it wrote (Manager.awaitHandover). A cache that has not after 10 s lists
 //     anew; after another 10 s the workers start even so, and the log says so, as an error. Without a handover all
@@ -210,7 +218,7 @@
 //	probe of informer Y for X  prober        the server has answered, or the prober must end   runWorkers
 //
 // Calls of your code that may end their goroutine have one of their own, which the caller waits for: functions of
-// Watches and WatchesChan, a RateLimiter or Recorder of yours, a log sink.
+// Watches and WatchesChan, a Condition, Options.Priority, a RateLimiter or Recorder of yours, a log sink.
 //
 // Workers stop before informers, so that none reads a cache that is no longer updated. When the Manager is told to
 // stop, calls that are under way may go on for DrainTimeout, and the Lease is kept for them. When leadership is lost,
@@ -218,10 +226,10 @@
 //
 // # Reading order
 //
-// The way of a key: reconciler.go, source.go, controller.go, worker.go with stuck.go and guard.go, run.go. Own writes:
-// clientconfig.go, track.go with request.go, response.go, scope.go and pace.go; debt.go, ledger.go with cache.go,
-// prober.go. What a key has done: causes.go, keyhistory.go, authorship.go, hotloop.go with recurrence.go and
-// hotloop_fields.go. The process: manager.go, runnable.go, campaign.go, handover.go, stats.go; http.go with tls.go and
-// access.go. Package objects, with a reading order of its own, comes last: the loop does not need it, and most
+// The way of a key: reconciler.go, source.go with condition.go, controller.go, worker.go with stuck.go and guard.go,
+// run.go. Own writes: clientconfig.go, track.go with request.go, response.go, scope.go and pace.go; debt.go, ledger.go
+// with cache.go, prober.go. What a key has done: causes.go, keyhistory.go, authorship.go, hotloop.go with recurrence.go
+// and hotloop_fields.go. The process: manager.go, runnable.go, campaign.go, handover.go, stats.go; http.go with tls.go
+// and access.go. Package objects, with a reading order of its own, comes last: the loop does not need it, and most
 // Reconcilers do.
 package reconcile

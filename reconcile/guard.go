@@ -98,3 +98,20 @@ func (g *guardedLimiter) NumRequeues(key Key) (n int) {
 	lifecycle.Guard(func() { n = g.limiter.NumRequeues(key) }, func(p *lifecycle.PanicError) { g.broke(p) })
 	return n
 }
+
+// guardedPriority is a function that returns priorities, and may break. Informers call it, which are not replaced.
+type guardedPriority struct {
+	guard
+	priority func(Key) workqueue.Priority
+}
+
+func (g *guardedPriority) of(key Key) (p workqueue.Priority) {
+	if g.broken.Load() {
+		return 0
+	}
+	if err := lifecycle.Apart(func() { p = g.priority(key) }); err != nil {
+		g.broke(err)
+		return 0
+	}
+	return p
+}

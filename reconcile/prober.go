@@ -291,7 +291,7 @@ func (pr *prober) questions(p *partition) (questions []*debt, problems []problem
 		case d.kind == unknownOutcome:
 		case d.kind == unreadyCache:
 			add(cacheNotReady, d)
-		case d.invalid():
+		case d.hidden():
 			add(objectInvalid, d)
 		case len(questions) <= maxQuestions:
 			questions = append(questions, d)

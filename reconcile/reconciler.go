@@ -19,7 +19,8 @@ type Key = informer.Key
 // Reconcile is told which object to look at, never what happened to it: it observes (from caches), compares with what
 // is wanted, acts, and reports. It must be idempotent, since it is called again after a restart, after an error and
 // for no reason at all; and it must be complete, since any number of changes may lie behind one call. An object that
-// is gone is an ordinary case, not an error.
+// is gone is an ordinary case, not an error. An object that is there and cannot be decoded is another one: Reconcile is
+// not called for its key, see Options.Invalid.
 //
 // Calls for one key never overlap; calls for different keys do. ctx ends when Options.Timeout has passed, when
 // leadership is lost and when the Manager stops; Reconcile should return soon then. Requests to the API server are

@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,60 +28,82 @@ type source struct {
 	added *informer.Registration
 }
 
-// For names, for each change of an object, the object's own key.
+// For names, for each change of an object, the object's own key. With conditions it names the key for an update only if
+// one of them holds: see [Condition].
+//
+// Reconcile is not called for a key whose object is invalid (see [informer.SharedIndexInformer.Invalid]): the key is
+// named when the object becomes invalid, when it is valid again and when it is gone, and Options.Invalid says what is
+// done meanwhile.
 //
 // Like [Owns], [Watches] and [DependsOn] it is called before [NewManager], and returns no error: a mistake, such as an
 // informer that is nil, is reported by NewManager, or by Run if it comes later.
-func For[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
-	addSource(c, "For", inf, false,
-		func(e informer.Event[T], named []Key) []Key { return append(named, e.Key) })
+func For[T any](c *Controller, inf *informer.SharedIndexInformer[T], conditions ...Condition[T]) {
+	addSource(c, "For", inf, &namer[T]{conditions: conditions, subject: true,
+		name: func(e informer.Event[T], named []Key) []Key { return append(named, e.Key) },
+		nameInvalid: func(o *metav1.PartialObjectMetadata, named []Key) []Key {
+			return append(named, informer.KeyOf(o))
+		},
+	})
 }
 
 // Owns names, for each change of an object, the key of its controller: the owner reference with controller: true, if
 // that is of the given group and kind; the version does not matter. Where a change takes the object from one owner to
 // another, both are named. The owner lives in the namespace of the object; for an owner that lives in none there is
-// [ClusterOwns].
-func Owns[T informer.Object](c *Controller, inf *informer.SharedIndexInformer[T], owner schema.GroupVersionKind) {
-	owns(c, "Owns", inf, owner, func(o T) string { return o.GetNamespace() })
+// [ClusterOwns]. With conditions it names the keys for an update only if one of them holds: see [Condition].
+//
+// An object that becomes invalid (see [informer.SharedIndexInformer.Invalid]), or is valid again, names its controller,
+// too.
+func Owns[T informer.Object](c *Controller, inf *informer.SharedIndexInformer[T], owner schema.GroupVersionKind,
+	conditions ...Condition[T]) {
+	owns(c, "Owns", inf, owner, conditions, metav1.Object.GetNamespace)
 }
 
 // ClusterOwns is [Owns] for an owner that lives in no namespace, such as a Node, wherever its objects live.
 func ClusterOwns[T informer.Object](c *Controller, inf *informer.SharedIndexInformer[T],
-	owner schema.GroupVersionKind) {
-	owns(c, "ClusterOwns", inf, owner, func(T) string { return "" })
+	owner schema.GroupVersionKind, conditions ...Condition[T]) {
+	owns(c, "ClusterOwns", inf, owner, conditions, func(metav1.Object) string { return "" })
 }
 
 func owns[T informer.Object](c *Controller, verb string, inf *informer.SharedIndexInformer[T],
-	owner schema.GroupVersionKind, namespace func(T) string) {
+	owner schema.GroupVersionKind, conditions []Condition[T], namespace func(metav1.Object) string) {
 	if owner.Kind == "" {
 		c.mistake("%s: the owner has no kind", verb)
 	}
-	addSource(c, verb, inf, false, both(func(o T) []Key {
+	controller := func(o metav1.Object) []Key {
 		ref := metav1.GetControllerOfNoCopy(o)
 		if ref == nil || ref.Kind != owner.Kind ||
 			schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != owner.Group {
 			return nil
 		}
 		return []Key{{Namespace: namespace(o), Name: ref.Name}}
-	}))
+	}
+	addSource(c, verb, inf, &namer[T]{conditions: conditions,
+		name: both(func(o T) []Key { return controller(o) }),
+		nameInvalid: func(o *metav1.PartialObjectMetadata, named []Key) []Key {
+			return append(named, controller(o)...)
+		},
+	})
 }
 
 // Watches names, for each change of an object, the keys that keys returns for its old and for its new state. keys runs
 // in the informer's goroutine: it must be quick and wait for nothing, and it must not change the object. If it panics
-// or ends its goroutine, that is logged, and no key is named.
-func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys func(T) []Key) {
+// or ends its goroutine, that is logged, and no key is named. With conditions it names the keys for an update only if
+// one of them holds: see [Condition].
+func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys func(T) []Key,
+	conditions ...Condition[T]) {
 	if keys == nil {
 		c.mistake("Watches: the function is nil")
 		return
 	}
-	addSource(c, "Watches", inf, true, both(keys))
+	addSource(c, "Watches", inf, &namer[T]{conditions: conditions, name: both(keys), apart: true})
 }
 
 // DependsOn lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile
 // writes to it is waited for. It is a source like the others, so a controller whose keys are named by
 // [Controller.Enqueue] alone needs no other.
 func DependsOn[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
-	addSource(c, "DependsOn", inf, false, func(_ informer.Event[T], named []Key) []Key { return named })
+	addSource(c, "DependsOn", inf, &namer[T]{
+		name: func(_ informer.Event[T], named []Key) []Key { return named }})
 }
 
 // WatchesChan names, for each value from a channel, the keys that keys returns for it: for triggers that are not
@@ -153,10 +177,8 @@ func both[T any](keys func(T) []Key) func(informer.Event[T], []Key) []Key {
 }
 
 // addSource adds a handler that is inline: it sees every change of the store and only fills a set of keys, so nothing
-// is ever dropped and nothing grows. name appends the keys of an event to a slice. apart says that it is code of the
-// user's, which must not end the informer's goroutine.
-func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T], apart bool,
-	name func(informer.Event[T], []Key) []Key) {
+// is ever dropped and nothing grows.
+func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInformer[T], n *namer[T]) {
 	switch {
 	case inf == nil:
 		c.mistake("%s: the informer is nil", verb)
@@ -164,12 +186,21 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 	case c.hasManager:
 		c.mistake("%s was called after NewManager", verb)
 		return
+	case slices.ContainsFunc(n.conditions, func(holds Condition[T]) bool { return holds == nil }):
+		c.mistake("%s: a condition is nil", verb)
+		return
 	}
 	ca := c.ledger.cacheOf(inf)
-	n := &namer[T]{Controller: c, cache: ca, cause: verb + " " + inf.Name(), name: name, apart: apart}
+	ca.subject = ca.subject || n.subject
+	n.Controller, n.cache, n.cause = c, ca, verb+" "+inf.Name()
+	var resync time.Duration
+	if n.subject {
+		resync = c.resyncEvery
+	}
 	added, err := inf.AddHandler(n.handle, informer.HandlerOptions{
-		Name: verb + " of controller " + c.name, Inline: true,
+		Name: verb + " of controller " + c.name, Inline: true, Resync: resync,
 		Reached: func(namespace, _ string) { c.ledger.reached(ca, namespace) },
+		Invalid: n.handleInvalid,
 	})
 	if err != nil {
 		c.mistake("%s: %w", verb, err)
@@ -182,10 +213,17 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 // event for each object.
 type namer[T any] struct {
 	*Controller
-	cache *cache
-	cause string
-	name  func(informer.Event[T], []Key) []Key
-	apart bool
+	cache   *cache
+	cause   string
+	subject bool // the keys are those of the informer's objects
+	// name appends the keys of an event to a slice. apart says that it is code of the user's, which must not end the
+	// informer's goroutine.
+	name       func(informer.Event[T], []Key) []Key
+	apart      bool
+	conditions []Condition[T]
+	// nameInvalid appends the keys of an object whose state, with this metadata, cannot be taken into the store. Nil:
+	// there are none.
+	nameInvalid func(*metav1.PartialObjectMetadata, []Key) []Key
 
 	named []Key // space for those of one event: an inline handler is called by one goroutine at a time
 }
@@ -193,20 +231,27 @@ type namer[T any] struct {
 // handle adds the keys first and tells the ledger second: so a key that was parked is queued once.
 func (n *namer[T]) handle(e informer.Event[T]) {
 	n.named = n.named[:0]
+	if e.Type == informer.Updated && len(n.conditions) > 0 && !e.Resync && !n.wants(e) {
+		n.ledger.saw(n.cache, e.Key, e.UID, e.ResourceVersion, false)
+		return
+	}
 	if err := n.nameKeys(e); err != nil {
 		klog.Background().Error(err, "Naming the keys of an object panicked; they are not reconciled for this change",
 			"controller", n.Controller.name, "informer", n.cache.Name(), "object", e.Key)
 	}
 	v := sighting{writeID: writeID{e.UID, e.ResourceVersion}, created: e.Type == informer.Added,
 		updated: e.Type == informer.Updated}
-	if e.Type == informer.Deleted {
+	switch {
+	case e.Type == informer.Deleted:
 		v.resourceVersion = "" // whoever deletes an object does not learn the version of its end
+	case e.Resync:
+		v = sighting{} // no write has named the key
 	}
 	for _, key := range n.named {
 		if n.history.recordCause(key, n.cause, e.Key, e.ResourceVersion, v) {
 			compareStates(n.history, key, n.cause, v, e)
 		}
-		n.queue.Add(key)
+		n.add(key, e.Initial || e.Resync)
 	}
 	if cap(n.named) > 1024 {
 		n.named = nil // this was an uncommon event
@@ -224,4 +269,27 @@ func (n *namer[T]) nameKeys(e informer.Event[T]) error {
 // nameKeysApart is a function of its own because its event escapes to the heap.
 func (n *namer[T]) nameKeysApart(e informer.Event[T]) error {
 	return lifecycle.Apart(func() { n.named = n.name(e, n.named) })
+}
+
+// handleInvalid names the keys of an object that cannot be taken, or can be again: those of both of its states, if it
+// has two.
+func (n *namer[T]) handleInvalid(_ Key, before, now *informer.InvalidError) {
+	if n.nameInvalid == nil {
+		return
+	}
+	var named []Key
+	for _, state := range []*informer.InvalidError{before, now} {
+		if state == nil {
+			continue
+		}
+		o, from := state.Object, len(named)
+		named = n.nameInvalid(o, named)
+		for i := from; i < len(named); i++ {
+			if !slices.Contains(named[:i], named[i]) {
+				n.history.recordCause(named[i], n.cause, informer.KeyOf(o), o.ResourceVersion,
+					sighting{writeID: writeID{o.UID, o.ResourceVersion}})
+				n.add(named[i], false)
+			}
+		}
+	}
 }

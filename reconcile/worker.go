@@ -2,12 +2,15 @@ package reconcile
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime/debug"
 	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
@@ -140,9 +143,32 @@ func (w *worker) call(r *run) {
 			r.log().Error(p, "Reconcile panicked", "stack", string(p.Stack))
 		}
 	}()
-	result, err := w.reconciler.Reconcile(r, r.key)
+	result, err := w.reconcile(r)
 	w.outcome = decide(result, err)
 	returned = true
+}
+
+// reconcile calls the Reconciler or, for a key whose object is invalid, Options.Invalid. An object that becomes invalid
+// after this look has not become invisible: the store keeps its last good state.
+func (w *worker) reconcile(r *run) (Result, error) {
+	for _, c := range w.ledger.caches {
+		if !c.subject {
+			continue
+		}
+		if why := c.Invalid(r.key); why != nil {
+			return w.reconcileInvalid(r, why)
+		}
+	}
+	return w.reconciler.Reconcile(r, r.key)
+}
+
+func (w *worker) reconcileInvalid(r *run, why error) (Result, error) {
+	var invalid *informer.InvalidError
+	if w.invalid != nil && errors.As(why, &invalid) {
+		return w.invalid(r, r.key, invalid)
+	}
+	return Result{}, Terminal(fmt.Errorf("the object is invalid, so Reconcile is not called, and there is no "+
+		"Options.Invalid: %w", why))
 }
 
 // finish ends the claim as the outcome says, and reports it to the Recorder and the log.
@@ -182,6 +208,6 @@ func (w *worker) finish(r *run) {
 // putBack ends a claim without an outcome. The key stays in the queue until this process leads again, and its failures
 // stay counted.
 func (c *Controller) putBack(claim workqueue.Claim[Key]) {
-	c.queue.Add(claim.Key())
+	c.add(claim.Key(), false)
 	claim.Rest(0)
 }

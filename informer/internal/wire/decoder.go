@@ -24,8 +24,7 @@ type Event struct {
 	Type   watch.EventType // ADDED for an item of a list
 	Object runtime.Object  // of an ERROR event, a *metav1.Status
 	Size   int64           // bytes of the encoded form; zero if the client has not shown them
-	// Err says why the object could not be decoded. Then Object holds only the name, namespace, UID and
-	// resourceVersion, as far as they could be read.
+	// Err says why the object could not be decoded. Then Object is a PartialObjectMetadata: see raw.metadata.
 	Err error
 }
 
@@ -120,12 +119,7 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 		err = d.decodeInto(o, r, protobuf)
 	}
 	if err != nil {
-		id := &metav1.PartialObjectMetadata{}
-		if protobuf {
-			id.ObjectMeta = protoIdentity(r.data, r.cut)
-		} else {
-			id.ObjectMeta = jsonIdentity(r.data)
-		}
+		id := r.metadata(protobuf)
 		key := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 		e.Object = id
 		e.Err = fmt.Errorf("%s: a %s of %d bytes: %w", kube.Brief(key.String()), d.Item, r.size, err)
@@ -140,8 +134,8 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 	return e
 }
 
-// decodeInto decodes r. It drops the decoder's own error, which may quote the object. Only a type that decodes itself
-// panics or ends its goroutine.
+// decodeInto decodes r. It drops the decoder's own error, which may quote the object, and looks for the field itself.
+// Only a type that decodes itself panics or ends its goroutine.
 func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
 	var err error
 	itself := protobuf && !r.listed // the object says its kind, and not only the list that it is in
@@ -171,6 +165,12 @@ func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
 		}
 		d.setKind(o, r.event)
 	})
+	if err != nil && panicked == nil && !protobuf && r.event != watch.Error && !d.untyped() {
+		var found *misfit
+		if panicked = d.exits.Try(func() { found = misfitOf(r.data, reflect.TypeOf(o).Elem()) }); found != nil {
+			return found
+		}
+	}
 	switch {
 	case err != nil || panicked != nil:
 		return ErrUndecodable

@@ -1,0 +1,132 @@
+package informer
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// InvalidError says why the present state of an object cannot be taken into the store: [REST] could not decode it, or
+// Options.Transform or the function of [Project] failed on it. [SharedIndexInformer.Invalid] returns one.
+//
+// The text of an object that could not be decoded names the field and the Go type of the field, if the object is JSON.
+// It never quotes a value of the object, so it may be logged, and written into a condition or an Event. The text of
+// Transform's error is Transform's own.
+type InvalidError struct {
+	// Object is the metadata of the state, to be read only: finalizers, deletionTimestamp, labels and owner references
+	// are there, and managedFields is empty. After Transform has failed it is what Transform has left of the metadata.
+	// If not even the metadata could be decoded, only name, namespace, UID and resourceVersion are set.
+	Object *metav1.PartialObjectMetadata
+	// Err is the reason.
+	Err error
+}
+
+func (e *InvalidError) Error() string { return e.Err.Error() }
+func (e *InvalidError) Unwrap() error { return e.Err }
+
+// Invalid returns why the object's present state on the server could not be taken into the store, or nil. The error
+// wraps an [InvalidError], which has the metadata of that state. Such an object exists: no handler is told that it was
+// deleted, and Get returns its last good state, if there was one since Run began. So an object that Get does not find
+// is gone only if Invalid returns nil, too. HandlerOptions.Invalid tells when the answer changes.
+func (inf *SharedIndexInformer[T]) Invalid(key Key) error {
+	if r := inf.store.rejected(key); r.InvalidError != nil {
+		return r.InvalidError
+	}
+	return nil
+}
+
+// rejection is the present state of an object that could not be taken, and the number of the list which, or the watch
+// after which, has seen that state last.
+type rejection struct {
+	*InvalidError
+	epoch uint64
+}
+
+// newInvalidError makes an InvalidError for an object as it came. Transform may be called with the object again, so
+// nothing of it is kept but a copy of its metadata.
+func newInvalidError(e wire.Event, err error) *InvalidError {
+	if o, ok := e.Object.(*metav1.PartialObjectMetadata); ok && e.Err != nil {
+		return &InvalidError{o, err} // the decoder has made it for this
+	}
+	o, _ := meta.Accessor(e.Object) // as receive has done
+	kept := metav1.ObjectMeta{
+		Name: o.GetName(), GenerateName: o.GetGenerateName(), Namespace: o.GetNamespace(), UID: o.GetUID(),
+		ResourceVersion: o.GetResourceVersion(), Generation: o.GetGeneration(),
+		CreationTimestamp: o.GetCreationTimestamp(), DeletionTimestamp: o.GetDeletionTimestamp(),
+		DeletionGracePeriodSeconds: o.GetDeletionGracePeriodSeconds(), Labels: o.GetLabels(),
+		Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), Finalizers: o.GetFinalizers(),
+	}
+	return &InvalidError{&metav1.PartialObjectMetadata{ObjectMeta: *kept.DeepCopy()}, err}
+}
+
+// verdict is a change of what Invalid returns for a key. A nil error stands for a state that could be taken, or, with
+// gone, for none.
+type verdict struct {
+	key         Key
+	before, now *InvalidError
+	gone        bool
+}
+
+// rejectLocked notes that the state of an object cannot be taken. A list that repeats the state is no news.
+func (w *writer[T]) rejectLocked(d *delta[T]) {
+	before := w.store.invalid[d.key]
+	if before.InvalidError != nil && d.resourceVersion != "" && !d.changed &&
+		before.Object.UID == d.uid && before.Object.ResourceVersion == d.resourceVersion {
+		before.epoch = d.epoch
+		w.store.invalid[d.key] = before
+		return
+	}
+	w.store.invalid[d.key] = rejection{d.invalid, d.epoch}
+	w.store.rejections.Store(int64(len(w.store.invalid)))
+	w.verdicts = append(w.verdicts, verdict{key: d.key, before: before.InvalidError, now: d.invalid})
+}
+
+// acquitLocked notes that the key has no state any more that cannot be taken.
+func (w *writer[T]) acquitLocked(key Key, gone bool) {
+	before, was := w.store.invalid[key]
+	if !was {
+		return
+	}
+	delete(w.store.invalid, key)
+	w.store.rejections.Store(int64(len(w.store.invalid)))
+	w.verdicts = append(w.verdicts, verdict{key: key, before: before.InvalidError, gone: gone})
+}
+
+// acquitUnseenLocked notes that the invalid objects of a list-watch which the list of that epoch did not contain are
+// gone.
+func (w *writer[T]) acquitUnseenLocked(l *listWatch[T], epoch uint64) {
+	for key, r := range w.store.invalid {
+		if r.epoch < epoch && l.has(key) {
+			w.acquitLocked(key, true)
+		}
+	}
+}
+
+// tellVerdicts logs which objects can be taken again, and tells every listener what has changed.
+func (w *writer[T]) tellVerdicts() {
+	verdicts := w.verdicts
+	w.verdicts = nil // it is rare that there are any
+	lifecycle.Each(len(verdicts), func(i int) {
+		v := verdicts[i]
+		if v.now == nil {
+			w.health.acquitted(v.key, v.gone)
+		}
+		lifecycle.Each(len(w.listeners), func(i int) { w.listeners[i].judge(w.log, v) })
+	})
+}
+
+// judge tells a listener a change of what Invalid returns. The writer calls it.
+func (l *listener[T]) judge(log klog.Logger, v verdict) {
+	if l.invalid == nil || l.isRemoved() {
+		return
+	}
+	l.guard(func() { l.invalid(v.key, v.before, v.now) }, func(err error) {
+		if dropped, ok := l.panics.Allow(linesPerMinute); ok {
+			log.Error(err, "HandlerOptions.Invalid panicked",
+				withStack([]any{"handler", l.name, "notLogged", dropped}, err)...)
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package reconcile
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestConditionsSayWhichUpdatesNameAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, log := newMapAPI(), &journal{}
+		first := configMap("a")
+		first.Generation = 1
+		api.Create(first)
+		odd := false
+		c := newController(t, keys(log), Options{})
+		inf := newMaps(t, api)
+		For(c, inf, GenerationChanged, LabelsChanged, func(_, now *corev1.ConfigMap) bool {
+			switch {
+			case odd && now.Data["how"] == "panic":
+				panic("odd")
+			case odd && now.Data["how"] == "exit":
+				runtime.Goexit()
+			}
+			return now.Data["urgent"] != ""
+		})
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		require.Equal(t, []string{"default/a"}, taken(log), "it is new")
+		change := func(fn func(*corev1.ConfigMap)) []string {
+			t.Helper()
+			api.Update("default", "a", fn)
+			return taken(log)
+		}
+		named := []string{"default/a"}
+		require.Empty(t, change(func(m *corev1.ConfigMap) { m.Data = map[string]string{"status": "fine"} }))
+		require.Empty(t, change(func(m *corev1.ConfigMap) { m.Annotations = map[string]string{"x": "y"} }))
+		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Generation = 2 }))
+		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Labels = map[string]string{"x": "y"} }))
+		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Labels = nil }))
+		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Data["urgent"] = "yes" }))
+		require.Empty(t, change(func(m *corev1.ConfigMap) { delete(m.Data, "urgent") }))
+		require.Equal(t, named, change(func(
+			m *corev1.ConfigMap) {
+			m.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		}))
+		require.Empty(t, change(func(m *corev1.ConfigMap) { m.Annotations = nil }))
+		odd = true
+		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Data["how"] = "panic" }), "it cannot be asked")
+		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Data["how"] = "exit" }), "it cannot be asked")
+		require.Empty(t, change(func(m *corev1.ConfigMap) { m.Data["how"] = "well" }))
+		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Generation = 0 }))
+		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Data["x"] = "y" }), "it has no generation")
+		api.Delete("default", "a")
+		require.Equal(t, named, taken(log))
+	})
+}
+
+func TestAnnotationsChanged(t *testing.T) {
+	one, two := configMap("a"), configMap("a")
+	require.False(t, AnnotationsChanged(one, two))
+	two.Labels = map[string]string{"a": "b"}
+	require.False(t, AnnotationsChanged(one, two))
+	two.Annotations = map[string]string{"a": "b"}
+	require.True(t, AnnotationsChanged(one, two))
+}
+
+// A write of one's own is waited for, and seen, although the condition keeps its event from naming the key.
+func TestAConditionHidesNoWriteFromTheLedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, log := newMapAPI(), &journal{}
+		api.Create(configMap("a"))
+		inf := newMaps(t, api)
+		write := true
+		c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+			log.note("%s", key)
+			if !write {
+				return Result{}, nil
+			}
+			write = false
+			return Result{}, Wrote(ctx, inf, api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = nil }))
+		}, Options{})
+		For(c, inf, func(*corev1.ConfigMap, *corev1.ConfigMap) bool { return false })
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		require.Equal(t, []string{"default/a"}, taken(log))
+		c.Enqueue(Key{Namespace: "default", Name: "a"})
+		require.Equal(t, []string{"default/a"}, taken(log))
+		require.Zero(t, c.Stats().Parked)
+		require.Zero(t, c.ledger.open.Load())
+	})
+}
+
+func TestANilConditionIsAMistake(t *testing.T) {
+	c := newController(t, keys(&journal{}), Options{})
+	For(c, newMaps(t, newMapAPI()), nil)
+	_, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+	require.ErrorContains(t, err, `For: a condition is nil`)
+}
