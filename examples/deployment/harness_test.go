@@ -45,13 +45,18 @@ func shared(t testing.TB) *testcluster.Cluster {
 	return cluster
 }
 
-// runOurs starts the controller for one namespace, with transports wrapped around its own.
-func runOurs(t testing.TB, cluster *testcluster.Cluster, namespace string,
+// runOurs starts the controller for one namespace.
+func runOurs(t testing.TB, cluster *testcluster.Cluster, namespace string) (stop func()) {
+	t.Helper()
+	return runWith(t, cluster, namespace, reconcile.TrackWrites)
+}
+
+// runWith starts the controller with only these transports: without TrackWrites it is a broken one.
+func runWith(t testing.TB, cluster *testcluster.Cluster, namespace string,
 	wrap ...transport.WrapperFunc) (stop func()) {
 	t.Helper()
 	cfg := cluster.Config()
 	cfg.QPS, cfg.Burst = 500, 1000
-	cfg.Wrap(reconcile.TrackWrites)
 	for _, f := range wrap {
 		cfg.Wrap(f)
 	}

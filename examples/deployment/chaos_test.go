@@ -1,0 +1,387 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/examples/internal/testbed"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+)
+
+// In this test users do at random what users do to Deployments, and machines fail, while both the Deployment controller
+// and the ReplicaSet controller are ours. A chronicle is kept all along, and the end is checked.
+
+// chaos is who does it, in one namespace. None of its operations has to succeed: the API server may be away.
+type chaos struct {
+	*side
+	t       *testing.T
+	random  *rand.Rand // of the operations; the faults have their own
+	names   []string
+	size    int
+	images  int
+	done    map[string]int
+	refused int
+}
+
+// operate does one thing.
+func (c *chaos) operate(ctx context.Context) {
+	name := c.names[c.random.IntN(len(c.names))]
+	target := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	image := func(kind, ready string) func() error {
+		return func() error {
+			c.images++
+			return c.patch(ctx, target, `{"spec":{"template":{"metadata":{"annotations":{"standin/ready-after":%q}},`+
+				`"spec":{"containers":[{"name":"c","image":"%s-%d"}]}}}}`, ready, kind, c.images)
+		}
+	}
+	strategies := []strategy{{"1", "0"}, {"0", "1"}, {"25%", "25%"}, {"2", "2"}, {}}
+	operations := []struct {
+		name  string
+		share int
+		do    func() error
+	}{
+		{"a good image", 25, image("good", "100ms")},
+		{"a bad image", 12, image("bad", "never")},
+		{"undo", 12, func() error { return c.onCurrent(ctx, name, c.undo) }},
+		{"scale", 20, func() error {
+			return c.patch(ctx, target, `{"spec":{"replicas":%d}}`,
+				c.random.IntN(c.size+1))
+		}},
+		{"pause or resume", 8, func() error {
+			return c.patch(ctx, target, `{"spec":{"paused":%t}}`,
+				c.random.IntN(3) == 0)
+		}},
+		{"strategy", 8, func() error {
+			return c.patch(ctx, target, `{"spec":{"strategy":%s}}`, strategies[c.random.IntN(len(strategies))].patch())
+		}},
+		{"delete pods", 10, func() error { return c.hurt(ctx, target, step{do: "delete pods", n: 2}) }},
+		{"fail pods", 4, func() error { return c.hurt(ctx, target, step{do: "fail pods", n: 2}) }},
+		{"delete a Deployment and create it again", 3, func() error {
+			background := metav1.DeletePropagationBackground
+			err := c.client.AppsV1().Deployments(c.namespace).Delete(ctx, name,
+				metav1.DeleteOptions{PropagationPolicy: &background})
+			if err != nil {
+				return err
+			}
+			return c.create(ctx, name)
+		}},
+	}
+	total := 0
+	for _, o := range operations {
+		total += o.share
+	}
+	at := c.random.IntN(total)
+	for _, o := range operations {
+		if at -= o.share; at < 0 {
+			c.done[o.name]++
+			if o.do() != nil {
+				c.refused++
+			}
+			return
+		}
+	}
+}
+
+func (c *chaos) create(ctx context.Context, name string) error {
+	limit, grace := int32(3), int64(1)
+	_, err := c.client.AppsV1().Deployments(c.namespace).Create(ctx, deployment(name, int32(c.size), "good-0",
+		func(d *appsv1.Deployment) {
+			d.Spec.RevisionHistoryLimit = &limit
+			d.Spec.Template.Spec.TerminationGracePeriodSeconds = &grace
+		}), metav1.CreateOptions{})
+	return err
+}
+
+// onCurrent does something to a Deployment and its ReplicaSets as the API server has them.
+func (c *chaos) onCurrent(ctx context.Context, name string,
+	do func(context.Context, *appsv1.Deployment, []*appsv1.ReplicaSet) error) error {
+	d, sets, err := c.current(ctx, name)
+	if err != nil {
+		return err
+	}
+	return do(ctx, d, sets)
+}
+
+func (c *chaos) current(ctx context.Context, name string) (*appsv1.Deployment, []*appsv1.ReplicaSet, error) {
+	d, err := c.client.AppsV1().Deployments(c.namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := c.client.AppsV1().ReplicaSets(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
+	if err != nil {
+		return nil, nil, err
+	}
+	var sets []*appsv1.ReplicaSet
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], d) {
+			sets = append(sets, &list.Items[i])
+		}
+	}
+	return d, sets, nil
+}
+
+// calmDown puts right what users have done, and waits until a checker finds nothing wrong.
+func (c *chaos) calmDown(within time.Duration, meanwhile func()) {
+	ctx, deadline := c.t.Context(), time.Now().Add(within)
+	for _, name := range c.names {
+		require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+			meanwhile()
+			d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			err := c.patch(ctx, d, `{"spec":{"paused":false,"replicas":%d,"template":{"metadata":{"annotations":`+
+				`{"standin/ready-after":"0s"}},"spec":{"containers":[{"name":"c","image":"good-end"}]}}}}`, c.size+1)
+			if apierrors.IsNotFound(err) {
+				err = c.create(ctx, name)
+				require.NoError(t, err)
+				require.Fail(t, "it is there again")
+			}
+			require.NoError(t, err)
+		}, time.Until(deadline), 500*time.Millisecond, "%s takes no template", name)
+	}
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+		meanwhile()
+		for _, name := range c.names {
+			c.check(t, name)
+		}
+	}, time.Until(deadline), time.Second)
+}
+
+// check looks at a Deployment, its ReplicaSets and its pods, by the API server's word.
+func (c *chaos) check(t *assert.CollectT, name string) {
+	d, sets, err := c.current(c.t.Context(), name)
+	require.NoError(t, err)
+	require.True(t, complete(d, d.Status), "%s: %+v", name, d.Status)
+	require.Equal(t, "NewReplicaSetAvailable", find(d.Status.Conditions, progressing).Reason, name)
+	require.Equal(t, corev1.ConditionTrue, find(d.Status.Conditions, appsv1.DeploymentAvailable).Status, name)
+	require.Zero(t, *d.Status.TerminatingReplicas, name)
+	ro := newRollout(d, sets, time.Now())
+	require.NotNil(t, ro.new, name)
+	require.Equal(t, c.size+1, size(ro.new), name)
+	require.Empty(t, active(ro.old), name)
+	require.LessOrEqual(t, len(ro.old), 3, "%s: the limit of its history", name)
+	require.Equal(t, d.Annotations[revisionAnnotation], ro.new.Annotations[revisionAnnotation], name)
+	pods, err := c.client.CoreV1().Pods(c.namespace).List(c.t.Context(),
+		metav1.ListOptions{LabelSelector: "app=" + name})
+	require.NoError(t, err)
+	running := 0
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; pod.Status.Phase != corev1.PodFailed {
+			running++
+			require.True(t, metav1.IsControlledBy(pod, ro.new), "%s: %s", name, pod.Name)
+		}
+	}
+	require.Equal(t, c.size+1, running, name)
+}
+
+// crew are two replicas of each command, which fight for its lease.
+type crew struct {
+	t       *testing.T
+	cluster *testcluster.Cluster
+	mu      sync.Mutex
+	members map[string]*testcluster.Process // guarded by mu; "deployment-one"
+	revived int                             // guarded by mu
+}
+
+func newCrew(t *testing.T, cluster *testcluster.Cluster, kubeconfig string) *crew {
+	replicaset := filepath.Join(t.TempDir(), "replicaset")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", replicaset, "../replicaset").CombinedOutput()
+	require.NoError(t, err, string(out))
+	c := &crew{t: t, cluster: cluster, members: map[string]*testcluster.Process{}}
+	for name, path := range map[string]string{"deployment": os.Args[0], "replicaset": replicaset} {
+		for _, replica := range []string{"one", "two"} {
+			p, err := cluster.Run(t.Context(), testcluster.Command{Name: name + "-" + replica, Path: path,
+				Env: []string{"BE_THE_COMMAND=1"}, Args: []string{"--kubeconfig=" + kubeconfig, "--kube-api-qps=500",
+					"--kube-api-burst=1000", "--leader-elect-identity=" + replica, "--leader-elect-lease-duration=8s",
+					"--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"}})
+			require.NoError(t, err)
+			c.members[name+"-"+replica] = p
+		}
+	}
+	t.Cleanup(func() { // before the gateway closes, which waits for its clients
+		for name, p := range c.members {
+			if log, err := os.ReadFile(p.Log); t.Failed() && err == nil {
+				t.Logf("the end of what %s has said:\n%s", name, log[max(0, len(log)-3000):])
+			}
+			_ = p.Kill(context.Background()) // it may have ended
+		}
+	})
+	return c
+}
+
+// leader returns the replica of a command that holds the lease, or any.
+func (c *crew) leader(command string) *testcluster.Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lease, err := c.cluster.Client().CoordinationV1().Leases("kube-system").Get(c.t.Context(), "thermostat-"+command,
+		metav1.GetOptions{})
+	if err == nil && lease.Spec.HolderIdentity != nil && strings.HasPrefix(*lease.Spec.HolderIdentity, "two_") {
+		return c.members[command+"-two"]
+	}
+	return c.members[command+"-one"]
+}
+
+// revive starts again what has ended, as a kubelet does. It may have been killed, or have given up with an error.
+func (c *crew) revive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, p := range c.members {
+		select {
+		case <-p.Ended():
+			status, err := p.Wait(c.t.Context())
+			if status != "signal: killed" && status != "exit status 1" {
+				c.t.Errorf("%s ended: %s (%v)", name, status, err)
+			}
+			again, err := p.Restart(c.t.Context())
+			if err != nil {
+				c.t.Errorf("restart %s: %v", name, err)
+				return
+			}
+			c.members[name], c.revived = again, c.revived+1
+		default:
+		}
+	}
+}
+
+// fail lets machines fail until ctx ends, and returns how often each fault was.
+func (c *crew) fail(ctx context.Context, random *rand.Rand, cutter *testbed.Cutter) map[string]int {
+	must := func(err error) {
+		if err != nil && ctx.Err() == nil {
+			c.t.Error(err)
+		}
+	}
+	kill := func(command string) func() {
+		return func() { _ = c.leader(command).Kill(c.t.Context()) } // it may have ended just now
+	}
+	kinds := []struct {
+		name string
+		do   func()
+	}{
+		{"all watches cut", cutter.Cut},
+		{"leader of the Deployment controller killed", kill("deployment")},
+		{"leader of the ReplicaSet controller killed", kill("replicaset")},
+		{"API server killed and away for 2 s", func() {
+			must(c.cluster.Kill(c.t.Context(), testcluster.APIServer))
+			time.Sleep(2 * time.Second)
+			must(c.cluster.Restart(c.t.Context(), testcluster.APIServer))
+		}},
+		{"leader of the Deployment controller frozen until another leads", func() {
+			if leader := c.leader("deployment"); leader.Stop(c.t.Context()) == nil {
+				time.Sleep(10 * time.Second)
+				must(leader.Continue(c.t.Context()))
+			}
+		}},
+	}
+	faults := map[string]int{}
+	for {
+		for _, k := range random.Perm(len(kinds)) {
+			select {
+			case <-ctx.Done():
+				return faults
+			case <-time.After(time.Duration(1+random.IntN(4)) * time.Second):
+			}
+			kinds[k].do()
+			faults[kinds[k].name]++
+			c.revive()
+		}
+	}
+}
+
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	cluster := testcluster.New(t, testcluster.Options{
+		Controllers: []string{"*", "-deployment-controller", "-replicaset-controller"}})
+	length, deployments, size, pause := 40*time.Second, 6, 6, 100*time.Millisecond
+	if soak {
+		length, deployments, size = 10*time.Minute, 40, 12
+	}
+	seed := uint64(time.Now().UnixNano())
+	if given := os.Getenv("THERMOSTAT_SEED"); given != "" {
+		var err error
+		seed, err = strconv.ParseUint(given, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("THERMOSTAT_SEED=%d", seed)
+	cutter := &testbed.Cutter{}
+	gateway := testbed.NewGateway(t, cluster.Config(), testbed.BeLate(200*time.Millisecond), cutter.Wrap)
+	crew := newCrew(t, cluster, gateway.Kubeconfig)
+	c := &chaos{side: newSide(t, cluster, "chaos"), t: t, random: rand.New(rand.NewPCG(seed, 0)), size: size,
+		done: map[string]int{}}
+	chronicle, stop := keepChronicle(t, c.client, c.namespace)
+	for i := range deployments {
+		c.names = append(c.names, fmt.Sprintf("web-%02d", i))
+		require.NoError(t, c.create(t.Context(), c.names[i]))
+	}
+	require.Eventually(t, func() bool {
+		d, _, err := c.current(t.Context(), c.names[0])
+		return err == nil && complete(d, d.Status)
+	}, time.Minute, 50*time.Millisecond, "both controllers have a leader")
+
+	began := time.Now()
+	ctx, end := context.WithTimeout(t.Context(), length)
+	defer end()
+	var faults map[string]int
+	var machines sync.WaitGroup
+	machines.Go(func() { faults = crew.fail(ctx, rand.New(rand.NewPCG(seed, 1)), cutter) })
+	operations := 0
+	for ; ctx.Err() == nil; time.Sleep(pause) {
+		c.operate(ctx)
+		operations++
+	}
+	machines.Wait()
+	c.calmDown(5*time.Minute, crew.revive)
+	stop()
+	violations := chronicle.judge()
+	injected := 0
+	for _, n := range faults {
+		injected += n
+	}
+	t.Logf("%.1f minutes, %d operations (%d refused), %d faults, %d ReplicaSets and %d changes of their sizes for %d "+
+		"Deployments x %d, every watch 200 ms late, %d processes revived; %d violations; seed %d",
+		time.Since(began).Minutes(), operations, c.refused, injected, chronicle.created(), chronicle.resized(),
+		deployments, size, crew.revived, len(violations), seed)
+	t.Logf("faults: %v", faults)
+	t.Logf("operations: %v", c.done)
+	require.Empty(t, violations)
+	require.Greater(t, chronicle.created(), 2*deployments, "nothing was seen")
+}
+
+// A controller that does not wait for its own writes, behind the same late watches, breaks the promises, and the
+// chronicle tells. There is no need for any fault.
+func TestChaosWithABrokenController(t *testing.T) {
+	t.Parallel()
+	cluster := shared(t)
+	c := &chaos{side: newSide(t, cluster, "broken"), t: t, random: rand.New(rand.NewPCG(1, 0)), size: 6,
+		done: map[string]int{}}
+	chronicle, stop := keepChronicle(t, c.client, c.namespace)
+	stopController := runWith(t, cluster, c.namespace, testbed.BeLate(200*time.Millisecond)) // and no TrackWrites
+	for i := range 4 {
+		c.names = append(c.names, fmt.Sprintf("web-%d", i))
+		require.NoError(t, c.create(t.Context(), c.names[i]))
+	}
+	ctx, end := context.WithTimeout(t.Context(), 40*time.Second)
+	defer end()
+	for operations := 0; ctx.Err() == nil && (operations%20 != 0 || len(chronicle.judge()) == 0); operations++ {
+		c.operate(ctx)
+		time.Sleep(50 * time.Millisecond)
+	}
+	stopController()
+	stop()
+	violations := chronicle.judge()
+	require.NotEmpty(t, violations, "the checker does not see what it is there to see")
+	t.Logf("%d violations, such as: %s", len(violations), violations[0])
+}
