@@ -198,3 +198,65 @@ func TestWhileTheNamespaceIsDeleted(t *testing.T) {
 		require.Empty(t, l.events())
 	})
 }
+
+func TestASelectorThatIsEmpty(t *testing.T) {
+	d := deployment("web", 1, "a")
+	d.Spec.Selector = &metav1.LabelSelector{}
+	selector, err := selectorOf(d)
+	require.NoError(t, err)
+	require.False(t, selector.Matches(nil), "it selects nothing")
+	d.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}
+	_, err = selectorOf(d)
+	require.ErrorContains(t, err, "selector")
+}
+
+// A change of a ReplicaSet is refused if its spec has changed since it was observed, or it is another one. A new status
+// does not matter, and neither do annotations of others.
+func TestAPatchHoldsForTheGeneration(t *testing.T) {
+	inLab(t, func(l *lab) {
+		l.create(deployment("web", 2, "a", func(d *appsv1.Deployment) { d.Spec.Paused = true }))
+		l.patch("web", `{"spec":{"paused":false}}`)
+		l.settle()
+		l.patch("web", `{"spec":{"paused":true}}`)
+		l.settle()
+		r, seen, three := &deploymentReconciler{client: l.client}, l.sets()["a"], int32(3)
+		bare := seen.DeepCopy()
+		bare.Annotations = nil
+		_, err := r.apply(t.Context(), bare, change{annotations: map[string]string{"a/b": "c"}})
+		require.Error(t, err, "there are annotations that were not seen")
+		changed, err := r.apply(t.Context(), seen, change{minReadySeconds: &three,
+			annotations: map[string]string{"a/b": "c~d"}})
+		require.NoError(t, err)
+		require.Equal(t, "c~d", changed.Annotations["a/b"])
+		require.Equal(t, "2", changed.Annotations[desiredAnnotation])
+		require.EqualValues(t, 3, changed.Spec.MinReadySeconds)
+		_, err = r.apply(t.Context(), seen, change{replicas: &three})
+		require.Error(t, err, "the spec has changed")
+		other := changed.DeepCopy()
+		other.UID = "another"
+		_, err = r.apply(t.Context(), other, change{replicas: &three})
+		require.Error(t, err)
+		require.Equal(t, 2, l.sizes()["a"])
+	})
+}
+
+func TestNothingIsWrittenWhenNothingChanges(t *testing.T) {
+	inLab(t, func(l *lab) {
+		l.create(deployment("web", 2, "a"))
+		l.settle()
+		before := len(l.writes())
+		set := l.sets()["a"].DeepCopy() // something that does not concern the controller, and brings the key back
+		set.Labels["note"] = "x"
+		_, err := l.client.AppsV1().ReplicaSets("default").Update(t.Context(), set, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		l.settle()
+		require.Len(t, l.writes(), before)
+	})
+}
+
+// writes returns the controller's requests that change something, Events left out.
+func (l *lab) writes() []reconciletest.Request {
+	return slices.DeleteFunc(l.link.Requests(), func(r reconciletest.Request) bool {
+		return !r.Writes() || r.Resource.Resource == "events"
+	})
+}
