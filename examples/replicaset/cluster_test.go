@@ -473,7 +473,7 @@ func TestKilledInMidScale(t *testing.T) {
 	w.create("web", 120)
 	killed := 0
 	for made := 0; made < 100; killed++ {
-		cmd := command(t.Context(), "--kubeconfig", w.cluster.Kubeconfig(), "--namespace", w.namespace,
+		cmd := newProcess(t.Context(), "--kubeconfig", w.cluster.Kubeconfig(), "--namespace", w.namespace,
 			"--leader-elect=false")
 		require.NoError(t, cmd.Start())
 		require.Eventually(t, func() bool { return len(w.pods("web")) > made+10 }, 20*time.Second, 2*time.Millisecond)

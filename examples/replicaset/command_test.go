@@ -35,7 +35,7 @@ func (r result) lastLine() string {
 	return lines[len(lines)-1]
 }
 
-func command(ctx context.Context, args ...string) *exec.Cmd {
+func newProcess(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = append(os.Environ(), "BE_THE_COMMAND=1", "KUBECONFIG=", "HOME=/nowhere")
 	return cmd
@@ -43,7 +43,7 @@ func command(ctx context.Context, args ...string) *exec.Cmd {
 
 func runCommand(t *testing.T, args ...string) result {
 	t.Helper()
-	cmd := command(t.Context(), args...)
+	cmd := newProcess(t.Context(), args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -209,7 +209,7 @@ func TestCommandWithMinimalRules(t *testing.T) {
 	w := newWorld(t, cluster)
 	kubeconfig := kubeconfigWith(t, cluster, w.namespace, minimalRules())
 	metricsAddress := freeAddress(t)
-	cmd := command(t.Context(), "--leader-elect-identity=the-one", "--metrics-bind-address", metricsAddress,
+	cmd := newProcess(t.Context(), "--leader-elect-identity=the-one", "--metrics-bind-address", metricsAddress,
 		"--kubeconfig", kubeconfig, "--namespace", w.namespace, "--leader-elect-resource-namespace", w.namespace,
 		"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s",
 		"--kube-api-qps=200", "--kube-api-burst=200")

@@ -163,7 +163,7 @@ func TestDeployment(t *testing.T) {
 		for _, arg := range container.Args {
 			args = append(args, strings.ReplaceAll(arg, "$(NAMESPACE)", account.Namespace))
 		}
-		cmd := command(context.Background(), append(args, more...)...)
+		cmd := newProcess(context.Background(), append(args, more...)...)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		require.NoError(t, cmd.Start())

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/transport"
 
+	"github.com/thermostat-go/thermostat/examples/internal/command"
 	"github.com/thermostat-go/thermostat/examples/internal/testbed"
 	"github.com/thermostat-go/thermostat/reconcile"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
@@ -97,9 +98,9 @@ func startCommand(t testing.TB, cluster *testcluster.Cluster, name, kubeconfig s
 }
 
 // options are the controller's, for one namespace and without an election.
-func (w *world) options() options {
-	return options{namespace: w.namespace, workers: 5, qps: 500, burst: 1000, metricsAddress: "0",
-		startupTimeout: 30 * time.Second}
+func (w *world) options() command.Options {
+	return command.Options{Namespace: w.namespace, Workers: 5, QPS: 500, Burst: 1000, MetricsAddress: "0",
+		StartupTimeout: 30 * time.Second}
 }
 
 // control starts a controller, with transports wrapped around its own. stop ends it; so does the end of the test.
@@ -117,7 +118,7 @@ func (w *world) controlWith(wrap ...transport.WrapperFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go pprof.Do(ctx, pprof.Labels("controller", w.namespace),
-		func(ctx context.Context) { ended <- operate(ctx, cfg, nil, w.options()) })
+		func(ctx context.Context) { ended <- program.Operate(ctx, cfg, nil, w.options()) })
 	stop = sync.OnceFunc(func() {
 		cancel()
 		select {

@@ -7,47 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
-
-func writtenBy(manager, subresource string, second int64) func(*appsv1.ReplicaSet) {
-	return func(rs *appsv1.ReplicaSet) {
-		rs.ManagedFields = append(rs.ManagedFields, metav1.ManagedFieldsEntry{
-			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: subresource,
-			Time: &metav1.Time{Time: time.Unix(second, 0)},
-		})
-	}
-}
-
-func madeAt(second int64) func(*appsv1.ReplicaSet) {
-	return func(rs *appsv1.ReplicaSet) { rs.CreationTimestamp = metav1.NewTime(time.Unix(second, 0)) }
-}
-
-func TestRival(t *testing.T) {
-	deployment, us, them := writtenBy("kube-controller-manager", "", 1), writtenBy(manager, "status", 2),
-		writtenBy("kube-controller-manager", "status", 3)
-	for name, c := range map[string]struct {
-		before, after *appsv1.ReplicaSet
-		want          string
-	}{
-		"nobody has written a status": {testRS(), testRS(deployment), ""},
-		"we have":                     {testRS(deployment), testRS(deployment, us), ""},
-		"they had, before":            {testRS(them), testRS(them, us), ""},
-		"they have":                   {testRS(us), testRS(us, them), "kube-controller-manager"},
-		"they have again": {testRS(them), testRS(writtenBy("kube-controller-manager", "status", 4)),
-			"kube-controller-manager"},
-		"they have, while we were away":      {nil, testRS(them), "kube-controller-manager"},
-		"it comes from a backup of theirs":   {nil, testRS(them, madeAt(4)), ""},
-		"they have, as soon as it was made":  {nil, testRS(them, madeAt(3)), "kube-controller-manager"},
-		"somebody has scaled":                {testRS(us), testRS(us, writtenBy("kubectl", "scale", 5)), ""},
-		"theirs is gone, as ours is all new": {testRS(them), testRS(us), ""},
-	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, rival(c.before, c.after)) })
-	}
-}
 
 // The built-in controller has been at work before ours comes, and that is as it should be. When it comes back, ours
 // ends and says what to do.
@@ -60,7 +22,7 @@ func TestCommandEndsWhenTheBuiltInControllerIsAtWorkToo(t *testing.T) {
 	w.settled("web", 3)
 	require.NoError(t, builtIn.Kill(t.Context()))
 
-	ours := command(t.Context(), "--kubeconfig", cluster.Kubeconfig(), "--leader-elect=false")
+	ours := newProcess(t.Context(), "--kubeconfig", cluster.Kubeconfig(), "--leader-elect=false")
 	var stderr bytes.Buffer
 	ours.Stderr = &stderr
 	require.NoError(t, ours.Start())

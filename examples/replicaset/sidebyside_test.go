@@ -244,7 +244,8 @@ func BenchmarkReplicaSets(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			for range b.N {
 				cluster := testcluster.New(b, withoutBuiltIn)
-				s := &sideBySide{t: b, cluster: cluster, gateway: testbed.NewGateway(b, cluster.Config()), sets: 100, pods: 30,
+				s := &sideBySide{t: b, cluster: cluster, gateway: testbed.NewGateway(b, cluster.Config()), sets: 100,
+					pods:      30,
 					deletions: 200}
 				done := s.round(c.name, c.start)
 				b.ReportMetric(float64(done.up), "up-ns")

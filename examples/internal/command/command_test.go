@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter, key := backoff(), func(i int) reconcile.Key {
+		limiter, key := Backoff(), func(i int) reconcile.Key {
 			return reconcile.Key{Namespace: "ns",
 				Name: fmt.Sprint(i)}
 		}

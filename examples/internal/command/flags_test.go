@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"os"
@@ -9,13 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+var testProgram = Program{Name: "gadget", Kind: "Gadget", About: "gadget is a test."}
+
 func TestFlagDefaults(t *testing.T) {
-	o, err := parseFlags(nil)
+	o, err := testProgram.ParseFlags(nil)
 	require.NoError(t, err)
-	require.Equal(t, options{
-		workers: 5, qps: 20, burst: 30, metricsAddress: "0", startupTimeout: 30 * time.Second,
-		leaderElect: true, leaseNamespace: "kube-system", leaseName: "thermostat-replicaset",
-		leaseDuration: 15 * time.Second, renewDeadline: 10 * time.Second, retryPeriod: 2 * time.Second,
+	require.Equal(t, Options{
+		Workers: 5, QPS: 20, Burst: 30, MetricsAddress: "0", StartupTimeout: 30 * time.Second,
+		LeaderElect: true, LeaseNamespace: "kube-system", LeaseName: "thermostat-gadget",
+		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 	}, o)
 }
 
@@ -37,7 +39,7 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--replicas=3"}, "unknown flag: --replicas"},
 		{[]string{"web"}, `unexpected argument "web"`},
 	} {
-		_, err := parseFlags(c.args)
+		_, err := testProgram.ParseFlags(c.args)
 		require.ErrorContains(t, err, c.want)
 		require.NotContains(t, err.Error(), "\n", "one line is all that a user reads")
 	}
@@ -59,27 +61,27 @@ current-context: x
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	t.Setenv("KUBECONFIG", write("from-environment", "https://environment.example"))
 
-	cfg, err := options{kubeconfig: write("from-flag", "https://flag.example"), qps: 7, burst: 9}.restConfig()
+	cfg, err := Options{Kubeconfig: write("from-flag", "https://flag.example"), QPS: 7, Burst: 9}.restConfig()
 	require.NoError(t, err)
 	require.Equal(t, "https://flag.example", cfg.Host, "the flag goes before $KUBECONFIG")
 	require.EqualValues(t, 7, cfg.QPS)
 	require.Equal(t, 9, cfg.Burst)
 
-	cfg, err = options{}.restConfig()
+	cfg, err = Options{}.restConfig()
 	require.NoError(t, err)
 	require.Equal(t, "https://environment.example", cfg.Host)
 
-	_, err = options{kubeconfig: filepath.Join(dir, "nowhere")}.restConfig()
+	_, err = Options{Kubeconfig: filepath.Join(dir, "nowhere")}.restConfig()
 	require.ErrorContains(t, err, "nowhere")
 	require.NotContains(t, err.Error(), "\n")
 
 	t.Setenv("KUBECONFIG", filepath.Join(dir, "empty"))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "empty"), nil, 0o600))
-	_, err = options{}.restConfig()
+	_, err = Options{}.restConfig()
 	require.ErrorContains(t, err, "no API server is configured")
 
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
-	_, err = options{}.restConfig()
+	_, err = Options{}.restConfig()
 	require.ErrorContains(t, err, "client configuration", "in a cluster, a missing token is not papered over")
 }
