@@ -28,7 +28,8 @@ var rooms = map[string][]string{
 	"reconcile/rights":       {"reconcile/rights"},
 	"reconcile/metrics":      {"reconcile/metrics"},
 	"leaderelection":         {"leaderelection"},
-	"examples/replicaset":    {"examples/replicaset"},
+	"examples/replicaset":    {"examples/replicaset", "examples/internal/command"},
+	"examples/deployment":    {"examples/deployment"},
 }
 
 // TestTheReadmeKnowsHowLongReadingTakes counts lines of code, without comments and blanks, at 25 a minute.
@@ -58,7 +59,7 @@ func TestTheReadmeKnowsHowLongReadingTakes(t *testing.T) {
 var guided = []string{"informer", "informer/internal/wire", "informer/internal/wire/intern", "informer/clientgo",
 	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/objects", "reconcile/rights",
 	"reconcile/metrics", "reconcile/reconciletest", "reconcile/reconciletest/cluster", "leaderelection",
-	"internal/bench"}
+	"internal/bench", "examples/internal/command", "examples/internal/testbed"}
 
 // TestReadingOrdersNameEveryFile says that no file is missing from the reading order of its package, which is the last
 // section of the package doc, and that no package doc names a file that is gone.
