@@ -212,7 +212,7 @@ func (p *past) judge(before, after *appsv1.ReplicaSet) (violations []string) {
 		violations = append(violations, fmt.Sprintf("at version %s: %s: ", after.ResourceVersion, after.Name)+
 			fmt.Sprintf(format, args...))
 	}
-	if before == nil || size(after) > size(before) {
+	if before == nil && size(after) > 0 || before != nil && size(after) > size(before) {
 		allowed, total := 0, 0
 		for generation := max(1, p.observed); generation <= p.current; generation++ {
 			if d := p.specs[generation]; d != nil {
