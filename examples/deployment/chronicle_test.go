@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -264,4 +265,37 @@ func (c *chronicle) resized() (n int) {
 		sizes[e.set.UID] = size(e.set)
 	}
 	return n
+}
+
+// The judge sees what must not happen, and nothing else.
+func TestTheChronicleJudges(t *testing.T) {
+	d := deployment("web", 4, "a", rolling("1", "0"))
+	d.UID, d.Generation, d.ResourceVersion = "web", 1, "1"
+	version := 1
+	set := func(name string, n int, revision string) *appsv1.ReplicaSet {
+		version++
+		set := anySet(name, n, 0)
+		set.UID, set.ResourceVersion = types.UID(name), strconv.Itoa(version)
+		set.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, kind)}
+		set.Annotations = map[string]string{revisionAnnotation: revision}
+		set.Spec.Template = *d.Spec.Template.DeepCopy()
+		set.Spec.Template.Spec.Containers[0].Image = name
+		return set
+	}
+	judged := func(sets ...*appsv1.ReplicaSet) []string {
+		c := &chronicle{}
+		c.add(entry{}, d)
+		for _, set := range sets {
+			c.add(entry{}, set)
+		}
+		return c.judge()
+	}
+	require.Empty(t, judged(set("a", 4, "1"), set("b", 1, "2"), set("a", 3, "1"), set("b", 2, "2")))
+	require.Empty(t, judged(set("a", 4, "1"), set("b", 1, "2"), set("c", 0, "3")), "one without pods does not grow")
+	require.Len(t, judged(set("a", 4, "1"), set("b", 2, "2")), 1, "one too many")
+	require.Len(t, judged(set("a", 4, "1"), set("b", 0, "2"), set("b", 2, "2")), 1, "one too many, later")
+	require.Len(t, judged(set("a", 4, "1"), set("b", 0, "1")), 1, "one revision twice")
+	twin := set("twin", 0, "2")
+	twin.Spec.Template.Spec.Containers[0].Image = "a"
+	require.Len(t, judged(set("a", 4, "1"), twin), 1, "one template twice")
 }
