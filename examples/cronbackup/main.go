@@ -92,11 +92,8 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 	defer events.Shutdown()
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{
 		Interface: kubernetes.NewForConfigOrDie(cfg).CoreV1().Events("")})
-	scheme := runtime.NewScheme() // tells Events what a CronBackup is
-	if err := v1.AddToScheme(scheme); err != nil {
-		return err
-	}
-	r.events = events.NewRecorder(scheme, corev1.EventSource{Component: name})
+	// Objects of a Resource have their kind, so the scheme may be empty.
+	r.events = events.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: name})
 
 	if opts.Controllers = []*reconcile.Controller{c}; o.address != "" {
 		registry := prometheus.NewRegistry()

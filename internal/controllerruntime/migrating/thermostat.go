@@ -124,17 +124,15 @@ func (w *websites) Reconcile(ctx context.Context, key reconcile.Key) (reconcile.
 func (w *websites) deploy(ctx context.Context, site *v1.Website) (*appsv1.Deployment, error) {
 	labels := map[string]string{"website": site.Name}
 	config := appsv1ac.Deployment(site.Name, site.Namespace).
-		WithOwnerReferences(metav1ac.OwnerReference().
-			WithAPIVersion(v1.GroupVersion.String()).WithKind("Website").WithName(site.Name).WithUID(site.UID).
-			WithController(true).WithBlockOwnerDeletion(true)).
 		WithSpec(appsv1ac.DeploymentSpec().
 			WithReplicas(site.Spec.Replicas).
 			WithSelector(metav1ac.LabelSelector().WithMatchLabels(labels)).
 			WithTemplate(corev1ac.PodTemplateSpec().WithLabels(labels).WithSpec(corev1ac.PodSpec().
 				WithContainers(corev1ac.Container().WithName("web").WithImage(site.Spec.Image)))))
 	seen, exists := w.deploymentCache.Get(informer.KeyOf(site))
-	d, err := objects.ApplyChanges(ctx, w.deployments.In(site.Namespace).Apply, appsv1ac.ExtractDeployment, seen, config,
-		metav1.ApplyOptions{FieldManager: "websites", Force: true})
+	owner := objects.NewOwner(w.sites.In(site.Namespace), site, v1.GroupVersion.WithKind("Website"))
+	d, err := objects.ApplyOwned(ctx, owner, w.deployments.In(site.Namespace), seen, config,
+		metav1.ApplyOptions{FieldManager: "websites", Force: true}, nil)
 	if err == nil && !exists {
 		w.events.Eventf(site, d, corev1.EventTypeNormal, "Created", "Deploy", "Created Deployment %s", d.Name)
 	}
