@@ -217,7 +217,7 @@ func BenchmarkDeployments(b *testing.B) {
 				done := roll(b, c.start, 50, 20)
 				b.Logf("%s: %v, %v below the promise, requests: %v", c.name, done.took, done.below, done.requests)
 				b.ReportMetric(float64(done.took), "roll-ns")
-				b.ReportMetric(float64(done.below), "below-ns")
+				b.ReportMetric(done.below.Seconds(), "seconds-below")
 				b.ReportMetric(float64(total(done.requests)), "requests")
 				verbs := byVerb(done.requests)
 				for _, verb := range slices.Sorted(maps.Keys(verbs)) {
