@@ -17,6 +17,7 @@ type Link struct {
 	// Guarded by server.store.mu.
 	fault  func(Request) Fault
 	delays map[schema.GroupResource]time.Duration // of what watches bring, by resource; negative: it does not come
+	lag    int64                                  // the version that the link's server has reached; 0: the last one
 	closed bool
 	cuts   int // each ends the watches that were begun before
 	log    []Request
@@ -54,11 +55,41 @@ const Never time.Duration = -1
 // the resource as [Get] does, and fails the test if the server has no such resource.
 func (l *Link) DelayWatches(resource string, d time.Duration) {
 	l.server.t.Helper()
-	r := l.server.named(resource).GroupResource()
+	l.delay(l.server.named(resource).GroupResource(), d)
+}
+
+func (l *Link) delay(r schema.GroupResource, d time.Duration) {
 	l.server.store.mu.Lock()
 	defer l.server.store.mu.Unlock()
 	l.delays[r] = d
 	l.server.store.wakeLocked()
+}
+
+// LagBehind lets the link lead to a server of the same cluster that was left behind at a version which [Server.Version]
+// has returned, as one of several API servers may be. It streams no lists, as servers without the feature WatchList, so
+// that clients fall back to plain ones. It answers reads from its cache, which are lists and watches at
+// resourceVersion 0, as of that version, and watches bring nothing that came later; what needs a newer version waits
+// for 3 s, and is refused then. Other reads, and writes, do as always. Zero ends it: the server catches up at once.
+func (l *Link) LagBehind(version int64) {
+	l.server.store.mu.Lock()
+	defer l.server.store.mu.Unlock()
+	l.lag = version
+	l.server.store.wakeLocked()
+}
+
+// old reports whether the link's server streams no lists.
+func (l *Link) old() bool {
+	l.server.store.mu.Lock()
+	defer l.server.store.mu.Unlock()
+	return l.lag > 0
+}
+
+// cachedLocked returns the version that the cache of the link's server has reached. The caller holds server.store.mu.
+func (l *Link) cachedLocked() int64 {
+	if l.lag > 0 {
+		return min(l.lag, l.server.store.version)
+	}
+	return l.server.store.version
 }
 
 // CutWatches ends the watches that were begun over the link.

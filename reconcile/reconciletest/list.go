@@ -1,7 +1,6 @@
 package reconciletest
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -30,10 +29,14 @@ func (s *Server) getObject(c *call) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.waitFor(c.ctx, version); err != nil {
+	if err := c.waitFor(version); err != nil {
 		return nil, err
 	}
 	o := s.lookup(c.resource, c.key())
+	if c.query.Get("resourceVersion") == "0" {
+		version, _ := c.reached(true)
+		o = s.store.getAt(c.resource.GroupResource(), c.key(), version)
+	}
 	if o == nil {
 		return nil, c.notFound()
 	}
@@ -52,14 +55,27 @@ func parseVersion(s string) (int64, error) {
 	return int64(v), nil
 }
 
-// waitFor waits until the server has reached a version, for as long as a server does.
-func (s *Server) waitFor(ctx context.Context, version int64) error {
+// reached returns the version of the last write, or the one that the cache of the server has reached that the client
+// talks to, and the version before which everything is compacted.
+func (c *call) reached(cached bool) (version, compacted int64) {
+	s := c.link.server.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cached {
+		return c.link.cachedLocked(), s.compacted
+	}
+	return s.version, s.compacted
+}
+
+// waitFor waits until the cache has reached a version, for as long as a server does.
+func (c *call) waitFor(version int64) error {
+	s := c.link.server.store
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	for {
-		s.store.mu.Lock()
-		now, changed := s.store.version, s.store.changed
-		s.store.mu.Unlock()
+		s.mu.Lock()
+		now, changed := c.link.cachedLocked(), s.changed
+		s.mu.Unlock()
 		if now >= version {
 			return nil
 		}
@@ -67,8 +83,8 @@ func (s *Server) waitFor(ctx context.Context, version int64) error {
 		case <-changed:
 		case <-timeout.C:
 			return tooLarge(version, now)
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-c.ctx.Done():
+			return c.ctx.Err()
 		}
 	}
 }
@@ -148,13 +164,11 @@ func (s *Server) listObjects(c *call) (*http.Response, error) {
 		asked, exact = from.Version, from.Version > 0
 	}
 	if !exact {
-		if err := s.waitFor(c.ctx, asked); err != nil {
+		if err := c.waitFor(asked); err != nil {
 			return nil, err
 		}
 	}
-	s.store.mu.Lock()
-	version, compacted := s.store.version, s.store.compacted
-	s.store.mu.Unlock()
+	version, compacted := c.reached(!exact && opts.ResourceVersion != "")
 	if exact {
 		switch {
 		case asked > version:

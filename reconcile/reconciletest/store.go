@@ -77,6 +77,13 @@ func (s *store) get(resource schema.GroupResource, key types.NamespacedName) obj
 	return at(s.objects[resource][key], s.version)
 }
 
+// getAt returns an object as it was at a version, or nil.
+func (s *store) getAt(resource schema.GroupResource, key types.NamespacedName, version int64) object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return at(s.objects[resource][key], version)
+}
+
 // lent reports whether an object is stored without something that was filled in: see rules.lend.
 func (s *store) lent(resource schema.GroupResource, o object) bool {
 	s.mu.Lock()

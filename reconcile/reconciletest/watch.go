@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -73,27 +75,34 @@ func (s *Server) watchObjects(c *call) (*http.Response, error) {
 		server: s, link: c.link, ctx: c.ctx, filter: f, format: c.format, bookmarks: opts.AllowWatchBookmarks,
 		deadline: now.Add(lasts), bookmarkAt: now.Add(bookmarkEvery), closed: make(chan struct{}),
 	}
+	if streamed && c.link.old() {
+		return nil, noStreaming()
+	}
 	if streamed {
-		if err := s.waitFor(c.ctx, asked); err != nil {
+		if opts.ResourceVersion == "" {
+			asked = s.Version()
+		}
+		if err := c.waitFor(asked); err != nil {
 			return nil, err
 		}
 	}
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	w.epoch, w.cuts = s.store.epoch, c.link.cuts
+	cached := c.link.cachedLocked()
 	switch {
 	case streamed || asked == 0 && opts.SendInitialEvents == nil:
-		w.next = s.store.version
-		for _, o := range s.store.listLocked(c.resource.GroupResource(), s.store.version) {
+		w.next = cached
+		for _, o := range s.store.listLocked(c.resource.GroupResource(), cached) {
 			if f.matches(o) {
 				w.initial = append(w.initial, watch.Event{Type: watch.Added, Object: o})
 			}
 		}
 		if streamed && opts.AllowWatchBookmarks {
-			w.initial = append(w.initial, w.bookmark(s.store.version, true))
+			w.initial = append(w.initial, w.bookmark(cached, true))
 		}
 	case asked == 0:
-		w.next = s.store.version
+		w.next = cached
 	case asked < s.store.compacted:
 		err := apierrors.NewResourceExpired("too old resource version: " + opts.ResourceVersion + " (" +
 			strconv.FormatInt(s.store.compacted, 10) + ")")
@@ -103,6 +112,13 @@ func (s *Server) watchObjects(c *call) (*http.Response, error) {
 		w.next = asked
 	}
 	return answer(http.StatusOK, w.contentType(), w), nil
+}
+
+// noStreaming is how a server without the feature WatchList answers a streamed list.
+func noStreaming() error {
+	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", field.ErrorList{
+		field.Forbidden(field.NewPath("sendInitialEvents"),
+			"sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")})
 }
 
 func (w *stream) contentType() string {
@@ -183,9 +199,9 @@ func (w *stream) look() (*watch.Event, time.Time, <-chan struct{}, error) {
 	if w.failed {
 		return nil, wake, st.changed, nil
 	}
-	delay := w.link.delays[w.filter.resource.GroupResource()]
+	delay, reached := w.link.delays[w.filter.resource.GroupResource()], w.link.cachedLocked()
 	for _, ev := range st.eventsAfterLocked(w.next) {
-		if delay < 0 {
+		if delay < 0 || ev.version > reached {
 			return nil, wake, st.changed, nil
 		}
 		if due := ev.at.Add(delay); now.Before(due) {
@@ -204,8 +220,8 @@ func (w *stream) look() (*watch.Event, time.Time, <-chan struct{}, error) {
 			w.bookmarkAt = now.Add(bookmarkEvery)
 			// A watch that is ahead of the server, since that was restored, is told nothing until the server has caught
 			// up.
-			if delay >= 0 && st.version >= w.next {
-				w.next = st.version
+			if delay >= 0 && reached >= w.next {
+				w.next = reached
 				e := w.bookmark(w.next, false)
 				return &e, now, nil, nil
 			}
