@@ -2,6 +2,7 @@ package reconciletest
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -52,15 +53,24 @@ func List[T Object](s *Server, resource, namespace string) []T {
 	return all
 }
 
-// named returns the resource of a name, with or without its group.
+// named returns the resource of a name, with or without its group, and fails the test if there is none.
 func (s *Server) named(name string) *Resource {
 	s.t.Helper()
+	r, err := findResource(s, name)
+	if err != nil {
+		s.t.Fatalf("reconciletest: %v", err)
+	}
+	return r
+}
+
+// findResource returns the resource of a name, with or without its group.
+func findResource(s *Server, name string) (*Resource, error) {
 	var found []*Resource
 	var known []string
 	for gvr, r := range s.resources {
 		known = append(known, gvr.GroupResource().String())
 		if name == gvr.GroupResource().String() {
-			return r
+			return r, nil
 		}
 		if name == gvr.Resource {
 			found = append(found, r)
@@ -69,13 +79,13 @@ func (s *Server) named(name string) *Resource {
 	slices.Sort(known)
 	switch len(found) {
 	case 0:
-		s.t.Fatalf("reconciletest: the server has no resource %q; it has %s", name, strings.Join(known, ", "))
+		return nil, fmt.Errorf("the server has no resource %q; it has %s", name, strings.Join(known, ", "))
 	case 1:
+		return found[0], nil
 	default:
-		s.t.Fatalf("reconciletest: the server has more than one resource %q; name its group, as in %q", name,
+		return nil, fmt.Errorf("the server has more than one resource %q; name its group, as in %q", name,
 			found[0].GroupResource())
 	}
-	return found[0]
 }
 
 // export copies an object that is stored into a T.

@@ -19,6 +19,7 @@
 //   - [Server]: clients without faults, and the faults that all clients see
 //   - [Link] and [Fault]: the way of one client or process to the server, and what goes wrong on it
 //   - [Get] and [List]: what the server holds, for assertions, past every link
+//   - [Check] and [Scenario]: a program, run again and again with other things going wrong
 //   - [Resource] and [ReadCRDs]: custom resources that are not read from files, or have hooks in place of webhooks
 //
 // # What it promises
@@ -99,6 +100,44 @@
 // process that dies ([Link.Close]). The [Server] has the faults that all clients see: [Server.Compact],
 // [Server.Restore], [Server.CutWatches].
 //
+// # Check
+//
+// [Check] finds what tests of single cases do not: it takes a program, such as what main calls, and the steps of a
+// user, and runs them thousands of times, each time with other things going wrong. A test is ten lines:
+//
+//	func TestOperator(t *testing.T) {
+//		reconciletest.Check(t, reconciletest.Scenario{
+//			Run:     run, // func(context.Context, *rest.Config) error
+//			Server:  reconciletest.Options{CRDs: []string{"config/crd"}, Roles: []string{"config/rbac.yaml"}},
+//			User:    reconciletest.ServiceAccount("operators", "mine"),
+//			Steps:   reconciletest.Apply("testdata/good.yaml", "testdata/bad.yaml", "testdata/good.yaml"),
+//			Settled: func(s *reconciletest.Server) error { ... },
+//		})
+//	}
+//
+// The program may use any library. Its requests wait at gates, and the driver lets one after the other through, so that
+// a schedule says everything about a run:
+//
+//	crash before, crash after   the program dies at a write, and starts anew
+//	lose answer to, late 504    the server has done it, and the program cannot know
+//	429, 500, 504               the server has not done it
+//	touch before                a third party changes the object first: a conflict
+//	second at                   a second incarnation starts, and the first one dies 5 s later
+//	down in, down over          the program is down while the user does a step, or two
+//	unseen, cut in              watches end, with all that happened in between, or without
+//	late, frozen                the events of one resource come later than those of others
+//	old cache after, back to    the program starts anew, and lists from a cache that was left behind
+//	namesake after              an object is deleted, and made anew under its name
+//	delete                      a third party deletes what the program has made
+//	cold start, slow            all steps before the program starts; requests that take 1.2 s
+//
+// A client that lists at resourceVersion 0, as client-go's reflector does where lists are not streamed, meets "back
+// to". Informers of this library list at the newest version, and do not.
+//
+// What a program on this library does by a schedule is the same each time, unless it draws random numbers itself.
+// Programs on other libraries differ a little from run to run; there a finding counts if it is found again in 9 of 10
+// replays.
+//
 // # Reading order
 //
 //	the surface        server.go (NewServer), link.go with fault.go and request.go, listen.go, contents.go (Get, List)
@@ -108,6 +147,8 @@
 //	writing            write.go, patch.go with managers.go, delete.go, scale.go, binding.go
 //	custom resources   manifest.go, crd.go, schema.go, rules.go
 //	around requests    rbac.go: rights; collector.go: garbage collection; discovery.go with openapi.go
+//	Check              check.go, scenario.go with step.go; run.go with steps.go, process.go and gate.go;
+//	                   disturbance.go, judge.go with snapshot.go, timeline.go
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go,
 //	                   pod.go with podspec.go; modelled.go: the fields that are modelled
 package reconciletest

@@ -1,0 +1,364 @@
+package reconciletest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+)
+
+const (
+	usualBudget = 2 * time.Second
+	budgetEnv   = "RECONCILETEST_BUDGET"
+	// replays is how often a schedule that fails is run again if the program is not deterministic, and mustFail how
+	// often it has to fail then.
+	replays, mustFail = 10, 9
+	// collectAfter is how slow the garbage collector is. It is slower than in other tests: a program whose cache is
+	// late makes anew what the collector takes, which is no hot loop if it ends with the cache's delay.
+	collectAfter = time.Second
+)
+
+// Check runs a program through a scenario again and again, each time with other things going wrong, and fails the test
+// if one of the runs breaks a rule. It prints that run, shrunk to what is needed for it, and the line that replays it.
+//
+// First nothing goes wrong. Then one thing does, at each request and each step that there was. Then there are random
+// schedules of two and three, until the budget ends. Every run is in a bubble of testing/synctest with a [Server] of
+// its own, so hours of the program's time take milliseconds.
+//
+// The rules, for every run:
+//
+//   - the program comes to rest after each step: no hot loop
+//   - it converges: in the end Settled returns nil, and the server holds what it holds when nothing goes wrong
+//   - it is idempotent: a restart in the end writes nothing
+//   - it is level-triggered: a start after all steps leads to the same end; a step that is done twice as well
+//   - Always returns nil after each of its writes
+//   - what a third party has put on an object stays
+//   - it runs until its ctx ends, and ends then
+//   - the roles allow what it does
+//
+// Check only tests: that it finds nothing is no proof. Programs must do nothing that leaves the bubble, such as network
+// connections of their own; tests that call Check must not be parallel with each other, since it replaces the error
+// handlers of k8s.io/apimachinery/pkg/util/runtime while it runs.
+func Check(t *testing.T, sc Scenario) {
+	t.Helper()
+	if found := Search(t, sc); found != nil {
+		t.Errorf("reconciletest.Check: %s", found)
+	}
+}
+
+// Finding is what a run of a program has shown to be wrong.
+type Finding struct {
+	// Rule is the rule that the program breaks, and Detail how.
+	Rule   string
+	Detail []string
+	// Timeline is what happened, in at most 20 lines: steps, disturbances, writes and their answers. A line begins with
+	// the time since the begin of the run, and writes with the incarnation that made them.
+	Timeline []string
+	// Replay is for [Scenario.Replay].
+	Replay string
+	// Runs and Took say how many runs and how much real time it took to find and shrink it.
+	Runs int
+	Took time.Duration
+}
+
+// String returns the finding as Check prints it.
+func (f *Finding) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "after %d runs in %s: the program breaks the rule %q\n", f.Runs, f.Took.Round(time.Millisecond),
+		f.Rule)
+	for _, line := range f.Detail[:min(len(f.Detail), timelineLines)] {
+		fmt.Fprintf(&b, "    %s\n", line)
+	}
+	fmt.Fprintf(&b, "what happened:\n")
+	for _, line := range f.Timeline {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	fmt.Fprintf(&b, "again, alone: Replay: %q", f.Replay)
+	return b.String()
+}
+
+// Search does what [Check] does, and returns what it has found in place of failing the test; nil: nothing. It fails the
+// test at once if the scenario is wrong.
+func Search(t *testing.T, sc Scenario) *Finding {
+	t.Helper()
+	if err := sc.validate(); err != nil {
+		t.Fatalf("reconciletest.Check: %v", err)
+	}
+	budget, err := sc.budget()
+	if err != nil {
+		t.Fatalf("reconciletest.Check: %v", err)
+	}
+	handlers := utilruntime.ErrorHandlers
+	// The ones of the package remember the time of the last error, which is one of another bubble.
+	utilruntime.ErrorHandlers = nil
+	defer func() { utilruntime.ErrorHandlers = handlers }()
+	c := &check{t: t, scenario: &sc, began: time.Now()}
+	if sc.Replay != "" {
+		return c.replay(sc.Replay)
+	}
+	found := c.reference()
+	if found == nil {
+		found = c.singles()
+	}
+	if found == nil {
+		found = c.random(time.Now().Add(budget))
+	}
+	if found == nil {
+		t.Log(c.coverage())
+	}
+	return found
+}
+
+func (sc *Scenario) budget() (time.Duration, error) {
+	if text := os.Getenv(budgetEnv); text != "" {
+		budget, err := time.ParseDuration(text)
+		if err != nil || budget < 0 {
+			return 0, fmt.Errorf("%s is %q: it is a duration such as 10m", budgetEnv, text)
+		}
+		return budget, nil
+	}
+	if sc.Budget == 0 {
+		return usualBudget, nil
+	}
+	return sc.Budget, nil
+}
+
+// check is one call of Check.
+type check struct {
+	t        *testing.T
+	scenario *Scenario
+	began    time.Time
+	ideal    *ending // of the run in which nothing goes wrong
+	jitters  bool    // two runs of one schedule differ
+	runs     int
+}
+
+// ending is what is left of a run.
+type ending struct {
+	failure   *breach
+	timeline  []string
+	signature string
+	seen      map[string]int
+	made      map[string]bool
+	watched   map[string]bool
+	afterStep []snapshot
+	last      snapshot
+}
+
+// run runs a schedule in a bubble of its own. With a nil ideal the end is compared with nothing.
+func (c *check) run(s schedule, ideal *ending) (o *ending) {
+	c.runs++
+	o = &ending{}
+	defer func() {
+		if r := recover(); r != nil {
+			o.failure = &breach{"ends with its ctx", []string{fmt.Sprint(r), "goroutines of the program are left"}}
+			if o.timeline == nil {
+				o.failure.detail = append(o.failure.detail, string(debug.Stack()))
+			}
+		}
+	}()
+	synctest.Test(c.t, func(t *testing.T) {
+		options := c.scenario.Server
+		options.Seed = s.seed
+		options.CollectAfter = cmp.Or(options.CollectAfter, collectAfter)
+		server := NewServer(t, options)
+		r := newRun(t.Context(), c.scenario, s, server)
+		r.play()
+		if r.failure == nil && ideal != nil {
+			if different := r.last.differences(ideal.last); len(different) > 0 {
+				r.fail("ends as it does when nothing goes wrong", different...)
+			}
+		}
+		*o = ending{failure: r.failure, timeline: r.timeline(), signature: r.signature(), seen: r.seen,
+			watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{}}
+		for _, id := range r.made {
+			o.made[id.resource] = true
+		}
+	})
+	return o
+}
+
+// reference runs the scenario without disturbances.
+func (c *check) reference() *Finding {
+	all := schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps)}
+	c.ideal = c.run(all, nil)
+	if c.ideal.failure != nil {
+		return c.finding(all, c.ideal)
+	}
+	again := c.run(all, nil)
+	c.jitters = again.signature != c.ideal.signature
+	for i, step := range c.scenario.Steps {
+		for j, earlier := range c.scenario.Steps[:i] {
+			if step.documents == nil || !slices.Equal(step.documents, earlier.documents) {
+				continue
+			}
+			if different := c.ideal.afterStep[i].differences(c.ideal.afterStep[j]); len(different) > 0 {
+				c.ideal.failure = &breach{fmt.Sprintf("is reversible: step %d ends as step %d did, which was the same",
+					i+1, j+1), different}
+				return c.finding(all, c.ideal)
+			}
+		}
+	}
+	return nil
+}
+
+// singles runs every schedule with one disturbance, until one finds something.
+func (c *check) singles() *Finding {
+	for _, d := range c.possible() {
+		s := schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps), disturbances: []disturbance{d}}
+		if found := c.try(s); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// possible returns the disturbances that the reference run has had a place for.
+func (c *check) possible() []disturbance {
+	var all []disturbance
+	for _, what := range []string{coldStart, slow} {
+		all = append(all, disturbance{what: what})
+	}
+	for n := range c.scenario.Steps {
+		for _, what := range atSteps {
+			if what != coldStart && what != slow {
+				all = append(all, disturbance{what: what, n: n + 1})
+			}
+		}
+		for _, resource := range slices.Sorted(maps.Keys(c.ideal.watched)) {
+			all = append(all, disturbance{late, resource, n + 1}, disturbance{frozen, resource, n + 1})
+		}
+		for _, resource := range slices.Sorted(maps.Keys(c.ideal.made)) {
+			all = append(all, disturbance{stray, resource, n + 1})
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(c.ideal.seen)) {
+		kinds := atReads
+		if (Request{Verb: verbOf(kind)}).Writes() {
+			kinds = atWrites
+		}
+		for n := range c.ideal.seen[kind] {
+			for _, what := range kinds {
+				all = append(all, disturbance{what, kind, n + 1})
+			}
+		}
+	}
+	return all
+}
+
+// try runs a schedule, and shrinks it if it finds something.
+func (c *check) try(s schedule) *Finding {
+	o := c.run(s, c.ideal)
+	if o.failure == nil || !c.stands(s) {
+		return nil
+	}
+	return c.finding(c.shrink(s, o))
+}
+
+// stands reports whether a failure is one of the program: it is there again, and again.
+func (c *check) stands(s schedule) bool {
+	if !c.jitters {
+		return true
+	}
+	failed := 0
+	for range replays {
+		if c.run(s, c.ideal).failure != nil {
+			failed++
+		}
+	}
+	if failed < mustFail {
+		c.t.Logf("a schedule has failed once, and in %d of %d replays, which is too seldom to be judged: %s", failed,
+			replays, s)
+	}
+	return failed >= mustFail
+}
+
+// random runs random schedules of two and three disturbances, until one finds something, or until a time.
+func (c *check) random(until time.Time) *Finding {
+	places := c.possible()
+	random := rand.New(rand.NewPCG(c.scenario.Seed, 2))
+	for time.Now().Before(until) {
+		s := schedule{seed: random.Uint64(), steps: len(c.scenario.Steps)}
+		for range 2 + random.IntN(2) {
+			s.disturbances = append(s.disturbances, places[random.IntN(len(places))])
+		}
+		if found := c.try(s); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// shrink takes out of a schedule that fails what is not needed: disturbances, and steps at the end.
+func (c *check) shrink(s schedule, o *ending) (schedule, *ending) {
+	for i := 0; i < len(s.disturbances) && len(s.disturbances) > 1; {
+		less := s
+		less.disturbances = slices.Delete(slices.Clone(s.disturbances), i, i+1)
+		if smaller := c.run(less, c.ideal); smaller.failure != nil {
+			s, o = less, smaller
+			continue
+		}
+		i++
+	}
+	for steps := 1; steps < s.steps; steps++ {
+		less := s
+		less.steps = steps
+		ideal := c.run(schedule{seed: c.scenario.Seed, steps: steps}, nil)
+		if ideal.failure != nil {
+			continue // Settled is about all steps
+		}
+		if smaller := c.run(less, ideal); smaller.failure != nil {
+			return less, smaller
+		}
+	}
+	return s, o
+}
+
+// replay runs one schedule.
+func (c *check) replay(text string) *Finding {
+	c.t.Helper()
+	s, err := parseSchedule(text, len(c.scenario.Steps))
+	if err != nil {
+		c.t.Fatalf("reconciletest.Check: Scenario.Replay: %v", err)
+	}
+	if len(s.disturbances) == 0 && s.steps == len(c.scenario.Steps) {
+		return c.reference()
+	}
+	ideal := c.run(schedule{seed: c.scenario.Seed, steps: s.steps}, nil)
+	if ideal.failure != nil {
+		ideal = nil
+	}
+	if o := c.run(s, ideal); o.failure != nil {
+		return c.finding(s, o)
+	}
+	return nil
+}
+
+func (c *check) finding(s schedule, o *ending) *Finding {
+	return &Finding{Rule: o.failure.rule, Detail: o.failure.detail, Timeline: o.timeline, Replay: s.String(),
+		Runs: c.runs, Took: time.Since(c.began)}
+}
+
+// coverage says what was tried.
+func (c *check) coverage() string {
+	requests := 0
+	for _, n := range c.ideal.seen {
+		requests += n
+	}
+	text := fmt.Sprintf("%d runs in %s: %d steps, %d requests of %d kinds, %d places for one disturbance", c.runs,
+		time.Since(c.began).Round(time.Millisecond), len(c.scenario.Steps), requests, len(c.ideal.seen),
+		len(c.possible()))
+	if c.jitters {
+		text += "; two runs of one schedule differ, so the program is not deterministic"
+	}
+	return text
+}

@@ -1,0 +1,317 @@
+package reconciletest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+func greeting(text string) string {
+	return "apiVersion: example.com/v1\nkind: Greeting\nmetadata: {name: a}\nspec: {text: " + text + "}\n"
+}
+
+func runGreeter(ctx context.Context, cfg *rest.Config) error {
+	m, err := newGreeter(cfg)
+	if err != nil {
+		return err
+	}
+	return m.Run(ctx)
+}
+
+// greets is a scenario for programs that give each Greeting a ConfigMap with its text.
+func greets(run func(context.Context, *rest.Config) error) reconciletest.Scenario {
+	return reconciletest.Scenario{
+		Run: run,
+		Server: reconciletest.Options{
+			CRDs:  []string{"testdata/config/crd.yaml"},
+			Roles: []string{"testdata/config/rbac.yaml"},
+		},
+		User:  reconciletest.ServiceAccount("default", "greeter"),
+		Steps: reconciletest.ApplyYAML(greeting("hello"), greeting("bye"), greeting("hello")),
+		Settled: func(s *reconciletest.Server) error {
+			m, ok := reconciletest.Get[*corev1.ConfigMap](s, "configmaps", "default", "a")
+			if !ok || !strings.HasPrefix(m.Data["text"], "hello") {
+				return errors.New("the ConfigMap is missing or old")
+			}
+			return nil
+		},
+		Budget: 300 * time.Millisecond,
+	}
+}
+
+func TestCheckFindsNothingInTheGreeter(t *testing.T) { reconciletest.Check(t, greets(runGreeter)) }
+
+// TestCheckIsDeterministic is about programs on this library: the same schedule is the same run.
+func TestCheckIsDeterministic(t *testing.T) {
+	for _, schedule := range []string{
+		"v1 seed=0 steps=3: ",
+		"v1 seed=7 steps=3: crash after create configmaps #1; late greetings in step 2",
+		"v1 seed=9 steps=3: second at update configmaps #1; 500 to watch greetings #1; namesake after step 1",
+	} {
+		all := reconciletest.Signatures(t, greets(runGreeter), schedule, 20)
+		require.Contains(t, all[0], "step 3")
+		for _, other := range all {
+			require.Equal(t, all[0], other, schedule)
+		}
+	}
+}
+
+// plain is a greeter without a library: it lists, and waits for a watch. What a Greeting asks for is done by greet.
+func plain(greet func(ctx context.Context, g *unstructured.Unstructured, c clients) error) func(context.Context,
+	*rest.Config) error {
+	return func(ctx context.Context, cfg *rest.Config) error {
+		core, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		all, err := dynamic.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		c := clients{core: core, greetings: all.Resource(greetings)}
+		for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, 20*time.Second) {
+			if c.round(ctx, greet) == nil {
+				wait = time.Second
+				continue
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(wait):
+			}
+		}
+		return nil
+	}
+}
+
+type clients struct {
+	core      kubernetes.Interface
+	greetings dynamic.NamespaceableResourceInterface
+}
+
+// round greets everybody, and waits until a Greeting or a ConfigMap changes.
+func (c clients) round(ctx context.Context,
+	greet func(context.Context, *unstructured.Unstructured, clients) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	list, err := c.greetings.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	since := metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}
+	changed, err := c.greetings.Watch(ctx, since)
+	if err != nil {
+		return err
+	}
+	defer changed.Stop()
+	made, err := c.core.CoreV1().ConfigMaps("default").Watch(ctx, since)
+	if err != nil {
+		return err
+	}
+	defer made.Stop()
+	for _, g := range list.Items {
+		if err := greet(ctx, &g, c); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-changed.ResultChan():
+	case <-made.ResultChan():
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// right is a greeter without a mistake.
+func right(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+	text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+	maps := c.core.CoreV1().ConfigMaps(g.GetNamespace())
+	m, err := maps.Get(ctx, g.GetName(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		m = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: g.GetName(), OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "example.com/v1", Kind: "Greeting", Name: g.GetName(), UID: g.GetUID()}}},
+			Data: map[string]string{"text": text}}
+		_, err = maps.Create(ctx, m, metav1.CreateOptions{})
+		return err
+	case err != nil:
+		return err
+	case m.Data["text"] == text:
+		return nil
+	}
+	m.Data = map[string]string{"text": text}
+	_, err = maps.Update(ctx, m, metav1.UpdateOptions{})
+	return err
+}
+
+func TestCheckFindsNothingInAPlainProgram(t *testing.T) { reconciletest.Check(t, greets(plain(right))) }
+
+// TestCheckFinds is about each rule: a program that breaks it.
+func TestCheckFinds(t *testing.T) {
+	for rule, sc := range map[string]func() reconciletest.Scenario{
+		"comes to rest": func() reconciletest.Scenario {
+			n := 0
+			return greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+				if err := right(ctx, g, c); err != nil {
+					return err
+				}
+				n++
+				return annotate(ctx, c, "note", fmt.Sprint(n))
+			}))
+		},
+		"converges": func() reconciletest.Scenario {
+			return greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+				_ = right(ctx, g, c) // a write that failed is not tried again
+				return nil
+			}))
+		},
+		"is idempotent": func() reconciletest.Scenario {
+			return greets(func(ctx context.Context, cfg *rest.Config) error {
+				first := true
+				return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+					if err := right(ctx, g, c); err != nil || !first {
+						return err
+					}
+					first = false
+					return annotate(ctx, c, "started", time.Now().String())
+				})(ctx, cfg)
+			})
+		},
+		"is reversible: step 3 ends as step 1 did, which was the same": func() reconciletest.Scenario {
+			return greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+				if err := right(ctx, g, c); err != nil {
+					return err
+				}
+				m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+				if err != nil || m.Data["text"] != "bye" {
+					return err
+				}
+				return annotate(ctx, c, "bye", "was said")
+			}))
+		},
+		"ends as it does when nothing goes wrong": func() reconciletest.Scenario {
+			return greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+				_, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+				isNew := apierrors.IsNotFound(err)
+				if err := right(ctx, g, c); err != nil || !isNew {
+					return err
+				}
+				return annotate(ctx, c, "second", "write") // which a crash before it prevents for ever
+			}))
+		},
+		"Always": func() reconciletest.Scenario {
+			s := greets(plain(right))
+			s.Always = func(w reconciletest.Write, _ *reconciletest.Server) error {
+				if w.Incarnation > 1 && w.Old == nil {
+					return fmt.Errorf("%s is made again", w.New.GetName())
+				}
+				return nil
+			}
+			return s
+		},
+		"has the rights that it needs": func() reconciletest.Scenario {
+			return greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+				_, _ = c.core.CoreV1().Secrets("default").Get(ctx, "a", metav1.GetOptions{})
+				return right(ctx, g, c)
+			}))
+		},
+		"leaves alone what belongs to others": func() reconciletest.Scenario {
+			return greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+				text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+				m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+				if err != nil || m.Data["text"] == text {
+					return right(ctx, g, c)
+				}
+				m.Annotations, m.ResourceVersion = nil, ""
+				m.Data = map[string]string{"text": text}
+				_, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
+				return err
+			}))
+		},
+		"runs until its ctx ends": func() reconciletest.Scenario {
+			return greets(func(context.Context, *rest.Config) error { return errors.New("no luck today") })
+		},
+		"the step works": func() reconciletest.Scenario {
+			s := greets(plain(right))
+			s.Steps = reconciletest.ApplyYAML("apiVersion: v1\nkind: Unknown\nmetadata: {name: a}\n")
+			return s
+		},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			found := reconciletest.Search(t, sc())
+			require.NotNil(t, found)
+			require.Equal(t, rule, found.Rule, found)
+			require.LessOrEqual(t, len(found.Timeline), 20)
+
+			again := sc()
+			again.Replay = found.Replay
+			require.NotNil(t, reconciletest.Search(t, again), "the replay %q finds nothing", found.Replay)
+		})
+	}
+}
+
+// annotate writes an annotation to the ConfigMap.
+func annotate(ctx context.Context, c clients, name, value string) error {
+	m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+	if err != nil || m.Annotations[name] == value {
+		return err
+	}
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, name, value)
+	_, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
+	return err
+}
+
+// TestCheckNamesAProgramThatIgnoresItsContext is not a deadlock of the bubble.
+func TestCheckNamesAProgramThatIgnoresItsContext(t *testing.T) {
+	found := reconciletest.Search(t, greets(func(ctx context.Context, cfg *rest.Config) error {
+		go func() { _ = plain(right)(ctx, cfg) }()
+		select {}
+	}))
+	require.NotNil(t, found)
+	require.Equal(t, "ends with its ctx", found.Rule, found)
+}
+
+func TestCheckRefusesAScenarioThatIsWrong(t *testing.T) {
+	for wrong, change := range map[string]func(*reconciletest.Scenario){
+		"Scenario.Run is nil":     func(s *reconciletest.Scenario) { s.Run = nil },
+		"Scenario.Steps is empty": func(s *reconciletest.Scenario) { s.Steps = nil },
+		"Scenario.Steps[0] is empty": func(s *reconciletest.Scenario) {
+			s.Steps = make([]reconciletest.Step,
+				1)
+		},
+		"Scenario.Budget is -1s":          func(s *reconciletest.Scenario) { s.Budget = -time.Second },
+		"Scenario.User is empty":          func(s *reconciletest.Scenario) { s.User = "" },
+		"Scenario.Server.Roles are empty": func(s *reconciletest.Scenario) { s.Server.Roles = nil },
+		"Scenario.Beside[0] is nil":       func(s *reconciletest.Scenario) { s.Beside = append(s.Beside, nil) },
+		`"nonsense" is no schedule`:       func(s *reconciletest.Scenario) { s.Replay = "nonsense" },
+		"and the scenario has 3": func(
+			s *reconciletest.Scenario) {
+			s.Replay = "v1 seed=0 steps=4: slow"
+		},
+		`"explode step 1" is no disturbance`: func(
+			s *reconciletest.Scenario) {
+			s.Replay = "v1 seed=0 steps=1: explode step 1"
+		},
+		`"crash" names neither a request nor a`: func(
+			s *reconciletest.Scenario) {
+			s.Replay = "v1 seed=0 steps=1: crash"
+		},
+	} {
+		s := greets(runGreeter)
+		change(&s)
+		require.ErrorContains(t, reconciletest.Validate(s), wrong)
+	}
+}

@@ -1,0 +1,193 @@
+package reconciletest
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// disturbance is one thing that goes wrong in a run: what, and where. It is at a gate, which is the n-th request of the
+// program of one kind, or at a step.
+//
+//	crash after create pods #2
+//	late pods in step 1
+type disturbance struct {
+	what string // one of atWrites, atReads or atSteps
+	// of is what it hits: the requests of one kind at a gate ("create pods"), a resource at some steps, or empty.
+	of string
+	// n counts the gates of one kind, and the steps, from 1.
+	n int
+}
+
+// What can go wrong at a request. The server does not see a request that it refuses.
+const (
+	crashBefore = "crash before"   // the program dies; the server does not see the request
+	crashAfter  = "crash after"    // the program dies before it sees the answer
+	loseAnswer  = "lose answer to" // the connection breaks after the server has done it
+	refuse429   = "429 to"         // refused, with Retry-After: 1
+	refuse500   = "500 to"         // refused
+	timeout504  = "504 to"         // refused, as when the server's own time is up
+	applied504  = "late 504 to"    // done all the same, and answered as when the server's own time is up
+	touch       = "touch before"   // a third party annotates the object before the server sees the request
+	// in the end the program starts anew, at a server that was left behind right after this
+	backTo  = "back to"
+	overlap = "second at" // a second incarnation starts, and the first dies 5 s later
+)
+
+// What can go wrong at a step.
+const (
+	coldStart = "cold start" // all steps are done before the program starts
+	down      = "down in"    // the program dies before the step, and starts again after it
+	downTwice = "down over"  // the same, over this step and the next
+	// the watches break before the step; after the next one they begin anew, with lists
+	unseen = "unseen"
+	// the events of a resource come 20 s late from the step on, until it has settled
+	late   = "late"
+	frozen = "frozen" // the events of a resource do not come from the step on, for 60 s
+	cut    = "cut in" // the watches end right after the step
+	// the program starts anew after the step, at a server that was left behind before it
+	timeTravel = "old cache after"
+	// what the step applied is deleted, and made anew when everything has settled
+	namesake    = "namesake after"
+	namesakeNow = "namesake at once after" // the same without a pause, while the program is down
+	// a third party deletes an object that the program has made, after the step has settled
+	stray = "delete"
+	slow  = "slow" // each request takes 1.2 s
+)
+
+var (
+	atWrites = []string{crashBefore, crashAfter, loseAnswer, refuse429, refuse500, timeout504, applied504, touch,
+		overlap, backTo}
+	atReads = []string{refuse500, overlap}
+	atSteps = []string{coldStart, down, downTwice, unseen, cut, timeTravel, backTo, namesake, namesakeNow, slow}
+	// ofResources are at a step and hit a resource.
+	ofResources = []string{late, frozen, stray}
+)
+
+func (d disturbance) String() string {
+	switch {
+	case d.what == coldStart || d.what == slow:
+		return d.what
+	case slices.Contains(ofResources, d.what):
+		return fmt.Sprintf("%s %s in step %d", d.what, d.of, d.n)
+	case d.of == "":
+		return fmt.Sprintf("%s step %d", d.what, d.n)
+	}
+	return fmt.Sprintf("%s %s #%d", d.what, d.of, d.n)
+}
+
+// schedule is what goes wrong in a run, and how much of the scenario it runs.
+type schedule struct {
+	seed         uint64
+	steps        int // how many of the scenario's
+	disturbances []disturbance
+}
+
+const scheduleVersion = "v1"
+
+// String returns the text that [Scenario.Replay] takes.
+func (s schedule) String() string {
+	var all []string
+	for _, d := range s.disturbances {
+		all = append(all, d.String())
+	}
+	return fmt.Sprintf("%s seed=%d steps=%d: %s", scheduleVersion, s.seed, s.steps, strings.Join(all, "; "))
+}
+
+var (
+	scheduleText = regexp.MustCompile(`^v1 seed=(\d+) steps=(\d+): ?(.*)$`)
+	atGateText   = regexp.MustCompile(`^(.+) #(\d+)$`)
+	atStepText   = regexp.MustCompile(`^(.+) step (\d+)$`)
+)
+
+// parseSchedule reads what [schedule.String] has written.
+func parseSchedule(text string, steps int) (schedule, error) {
+	m := scheduleText.FindStringSubmatch(text)
+	if m == nil {
+		return schedule{}, fmt.Errorf("%q is no schedule: it has the form %q", text,
+			schedule{steps: 1, disturbances: []disturbance{{crashAfter, "create pods", 2}}})
+	}
+	var s schedule
+	var err error
+	if s.seed, err = strconv.ParseUint(m[1], 10, 64); err != nil {
+		return s, err
+	}
+	if s.steps, err = strconv.Atoi(m[2]); err != nil || s.steps < 1 || s.steps > steps {
+		return s, fmt.Errorf("%q is for %s steps, and the scenario has %d", text, m[2], steps)
+	}
+	if m[3] == "" {
+		return s, nil
+	}
+	for part := range strings.SplitSeq(m[3], "; ") {
+		d, err := parseDisturbance(part)
+		if err != nil {
+			return s, fmt.Errorf("%q: %w", text, err)
+		}
+		s.disturbances = append(s.disturbances, d)
+	}
+	return s, nil
+}
+
+func parseDisturbance(text string) (disturbance, error) {
+	if text == coldStart || text == slow {
+		return disturbance{what: text}, nil
+	}
+	kinds, m := slices.Concat(atWrites, atReads), atGateText.FindStringSubmatch(text)
+	if m == nil {
+		kinds, m = slices.Concat(atSteps, ofResources), atStepText.FindStringSubmatch(text)
+	}
+	if m == nil {
+		return disturbance{}, fmt.Errorf("%q names neither a request nor a step", text)
+	}
+	n, err := strconv.Atoi(m[2])
+	if err != nil {
+		return disturbance{}, err
+	}
+	for _, what := range kinds {
+		of, ok := strings.CutPrefix(m[1], what)
+		if !ok || of != "" && of[0] != ' ' {
+			continue
+		}
+		of = strings.TrimPrefix(of, " ")
+		if slices.Contains(ofResources, what) {
+			of = strings.TrimSuffix(of, " in")
+		}
+		if d := (disturbance{what: what, of: of, n: n}); d.String() == text {
+			return d, nil
+		}
+	}
+	return disturbance{}, fmt.Errorf("%q is no disturbance", text)
+}
+
+// fault returns what a disturbance makes of a request; nil: the server answers it.
+func (d disturbance) fault(r Request) Fault {
+	group := r.Resource.GroupResource()
+	switch d.what {
+	case loseAnswer:
+		return LoseAnswer
+	case refuse429:
+		return Refuse(apierrors.NewTooManyRequests("the server is busy", 1))
+	case refuse500:
+		return Refuse(apierrors.NewInternalError(errors.New("a disturbance")))
+	case timeout504:
+		return Refuse(timedOut(group, r))
+	case applied504:
+		return AnswerWith(timedOut(group, r))
+	}
+	return nil
+}
+
+func timedOut(group schema.GroupResource, r Request) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout,
+		Message: fmt.Sprintf("request to %s %s did not complete within the allowed timeout", r.Verb, group),
+	}}
+}

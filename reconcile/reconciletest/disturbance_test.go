@@ -1,0 +1,43 @@
+package reconciletest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestScheduleIsReadAsItWasWritten is about every kind of disturbance.
+func TestScheduleIsReadAsItWasWritten(t *testing.T) {
+	s := schedule{seed: 17, steps: 3}
+	for _, what := range slices.Concat(atWrites, atReads) {
+		s.disturbances = append(s.disturbances, disturbance{what, "update clusters/status", 2})
+	}
+	for _, what := range atSteps {
+		d := disturbance{what: what, n: 3}
+		if what == coldStart || what == slow {
+			d.n = 0
+		}
+		s.disturbances = append(s.disturbances, d)
+	}
+	for _, what := range ofResources {
+		s.disturbances = append(s.disturbances, disturbance{what, "pods", 1})
+	}
+	again, err := parseSchedule(s.String(), 3)
+	require.NoError(t, err)
+	require.Equal(t, s, again)
+}
+
+func FuzzSchedule(f *testing.F) {
+	f.Add("v1 seed=0 steps=1: crash after create pods #2; late pods in step 1; slow")
+	f.Add("v1 seed=9 steps=2: ")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := parseSchedule(text, 3)
+		if err != nil {
+			return
+		}
+		again, err := parseSchedule(s.String(), 3)
+		require.NoError(t, err)
+		require.Equal(t, s, again)
+	})
+}

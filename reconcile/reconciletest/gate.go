@@ -1,0 +1,219 @@
+package reconciletest
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// gate is a request that waits for its turn. The goroutine of the client waits; the driver lets one after the other
+// through, so that the order of requests is the driver's choice and not that of Go's scheduler.
+type gate struct {
+	request Request
+	process *process
+	at      time.Time // when it came
+	n       int       // counts the requests of one kind, from 1; set when it is let through
+
+	proceed chan struct{} // closed to let it through
+	fault   Fault         // what happens to it, set before proceed is closed; nil: nothing
+	answer  chan struct{} // closed when the client may see the answer
+
+	// Set before served is closed.
+	served  chan struct{}
+	changes []event // what it has changed
+	code    int     // of the answer; 0: the server has not seen it
+}
+
+// kind is what gates are counted by: the verb and the resource, without names, since those differ between runs.
+func (g *gate) kind() string {
+	kind := g.request.Verb + " " + g.request.Resource.Resource
+	if g.request.Subresource != "" {
+		kind += "/" + g.request.Subresource
+	}
+	return kind
+}
+
+// counts reports whether the request is a write that shows that a program is at work. A Lease that is renewed and an
+// Event that is recorded show nothing.
+func (g *gate) counts() bool {
+	switch g.request.Resource.GroupResource() {
+	case schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"},
+		schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: "events.k8s.io", Resource: "events"}:
+		return false
+	}
+	return g.request.Writes()
+}
+
+// gates are the requests that wait. The driver, which is the goroutine of the bubble's test, is the only one that lets
+// them through.
+type gates struct {
+	server  *Server
+	arrived chan struct{} // has an element if something may have come; capacity 1
+	latency time.Duration // that each request takes
+	// choose picks one of several that wait; nil: the one that came first.
+	choose func(n int) int
+
+	mu      sync.Mutex
+	pending []*gate // guarded by mu
+}
+
+func newGates(s *Server, latency time.Duration) *gates {
+	return &gates{server: s, arrived: make(chan struct{}, 1), latency: latency}
+}
+
+// hold returns what the link of a process asks for each request: it makes the request wait for its turn. Requests for
+// documents, such as discovery, do not wait.
+func (gs *gates) hold(p *process) func(Request) Fault {
+	return func(r Request) Fault {
+		if r.Path != "" {
+			return nil
+		}
+		return func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
+			g := &gate{request: r, process: p, at: time.Now(), proceed: make(chan struct{}),
+				answer: make(chan struct{}), served: make(chan struct{})}
+			gs.mu.Lock()
+			gs.pending = append(gs.pending, g)
+			gs.mu.Unlock()
+			select {
+			case gs.arrived <- struct{}{}:
+			default:
+			}
+			select {
+			case <-g.proceed:
+			case <-ctx.Done():
+				if gs.drop(g) {
+					return nil, ctx.Err()
+				}
+				<-g.proceed // the driver was faster
+			}
+			resp, err := gs.serve(ctx, g, serve)
+			close(g.served)
+			<-g.answer
+			return resp, err
+		}
+	}
+}
+
+// serve lets the server answer, with the gate's fault, and notes what that has changed.
+func (gs *gates) serve(ctx context.Context, g *gate, serve func() (*http.Response, error)) (*http.Response, error) {
+	noting := func() (*http.Response, error) {
+		before := gs.server.Version()
+		resp, err := serve()
+		if err == nil {
+			g.code = resp.StatusCode
+			if g.request.Writes() {
+				g.changes = changedSince(gs.server, before)
+			}
+		}
+		return resp, err
+	}
+	if g.fault == nil {
+		return noting()
+	}
+	return g.fault(ctx, noting)
+}
+
+// changedSince returns the writes after a version.
+func changedSince(s *Server, version int64) []event {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	return slices.Clone(s.store.eventsAfterLocked(version))
+}
+
+// drop takes a gate out of those that wait, and reports whether it was there.
+func (gs *gates) drop(g *gate) bool {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	i := slices.Index(gs.pending, g)
+	if i < 0 {
+		return false
+	}
+	gs.pending = slices.Delete(gs.pending, i, i+1)
+	return true
+}
+
+// next waits until everything waits, and then for a request to come. It returns nil at a time, if none has come.
+func (gs *gates) next(until time.Time) *gate {
+	for {
+		synctest.Wait()
+		if g := gs.pick(); g != nil {
+			time.Sleep(gs.latency)
+			synctest.Wait()
+			if gs.drop(g) {
+				return g
+			}
+			continue
+		}
+		timer := time.NewTimer(time.Until(until))
+		select {
+		case <-gs.arrived:
+			timer.Stop()
+		case <-timer.C:
+			return nil
+		}
+	}
+}
+
+// pick returns the request whose turn it is, or nil. Requests of one time are ordered by their text, since the order in
+// which they came is that of Go's scheduler.
+func (gs *gates) pick() *gate {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	if len(gs.pending) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(gs.pending, func(a, b *gate) int {
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.request.String(), b.request.String()),
+			cmp.Compare(a.process.incarnation, b.process.incarnation))
+	})
+	if gs.choose == nil {
+		return gs.pending[0]
+	}
+	return gs.pending[gs.choose(len(gs.pending))]
+}
+
+// let lets a request through, and returns when the server has answered it. The client does not see the answer before
+// [gates.answer] is called.
+func (gs *gates) let(g *gate, fault Fault) {
+	g.fault = fault
+	close(g.proceed)
+	<-g.served
+}
+
+// answer lets the client see the answer, and returns when everything waits again.
+func (gs *gates) answer(g *gate) {
+	close(g.answer)
+	synctest.Wait()
+}
+
+// release lets all requests of a process through whose link is closed, so that they fail, and reports whether there
+// were any.
+func (gs *gates) release(p *process) bool {
+	gs.mu.Lock()
+	var mine []*gate
+	gs.pending = slices.DeleteFunc(gs.pending, func(g *gate) bool {
+		if g.process == p {
+			mine = append(mine, g)
+		}
+		return g.process == p
+	})
+	gs.mu.Unlock()
+	for _, g := range mine {
+		gs.let(g, nil)
+		close(g.answer)
+	}
+	return len(mine) > 0
+}
+
+// verbOf returns the verb of a kind of requests.
+func verbOf(kind string) string {
+	verb, _, _ := strings.Cut(kind, " ")
+	return verb
+}

@@ -1,0 +1,130 @@
+package reconciletest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// judge ends all disturbances, waits for the program to come to rest, and asks what must hold then.
+func (r *run) judge() {
+	r.gates.latency = usualLatency
+	r.calm()
+	limit := time.Now().Add(settleTime)
+	for {
+		r.settle()
+		if r.failure != nil {
+			return
+		}
+		err := r.settled()
+		if err == nil {
+			break
+		}
+		if time.Now().After(limit) {
+			r.fail("converges", fmt.Sprintf("%s after the last disturbance: %v", settleTime, err))
+			return
+		}
+	}
+	r.last = takeSnapshot(r.server, r.scenario.Mask)
+	r.judgeRights()
+	r.judgeManners()
+	r.judgeRest()
+}
+
+func (r *run) settled() error {
+	if r.scenario.Settled == nil {
+		return nil
+	}
+	return r.scenario.Settled(r.server)
+}
+
+// judgeRights is about the roles.
+func (r *run) judgeRights() {
+	if len(r.refused) == 0 {
+		return
+	}
+	slices.Sort(r.refused)
+	r.fail("has the rights that it needs", append([]string{"the roles do not allow:"}, slices.Compact(r.refused)...)...)
+}
+
+// judgeManners is about what belongs to others.
+func (r *run) judgeManners() {
+	for id := range r.touched {
+		res, err := findResource(r.server, id.resource)
+		if err != nil {
+			continue
+		}
+		o := r.server.lookup(res, id.key())
+		if o == nil || string(o.GetUID()) != id.uid || o.GetAnnotations()[touchedBy] != "" {
+			continue
+		}
+		r.fail("leaves alone what belongs to others", fmt.Sprintf("the annotation %s, which a third party had put on "+
+			"%s %s/%s, is gone", touchedBy, id.resource, id.namespace, id.name))
+	}
+}
+
+// judgeRest is about a program that starts anew when everything is done: it has nothing to write.
+func (r *run) judgeRest() {
+	if r.failure != nil {
+		return
+	}
+	before := len(r.trace)
+	r.crash(true)
+	r.settle()
+	if r.failure != nil {
+		return
+	}
+	var writes []string
+	for _, e := range r.trace[before:] {
+		if e.weight == wrote {
+			writes = append(writes, e.text)
+		}
+	}
+	if len(writes) > 0 {
+		r.fail("is idempotent", append([]string{"everything was settled; a restart has written:"}, writes...)...)
+		return
+	}
+	if err := r.settled(); err != nil {
+		r.fail("stays settled", fmt.Sprintf("after a restart: %v", err))
+	}
+}
+
+// calm takes back what disturbs for longer than a moment.
+func (r *run) calm() {
+	r.calmed = true
+	for _, p := range r.processes {
+		p.link.LagBehind(0)
+		for resource := range r.watched {
+			r.delay(p, resource, 0)
+		}
+	}
+}
+
+func (r *run) delay(p *process, resource string, d time.Duration) {
+	if res, err := findResource(r.server, resource); err == nil {
+		p.link.delay(res.GroupResource(), d)
+	}
+}
+
+// touch annotates the object of a request, as a third party does.
+func (r *run) touch(req Request) {
+	res := r.server.resources[req.Resource]
+	if res == nil || req.Name == "" {
+		return
+	}
+	o := r.server.lookup(res, req.key())
+	if o == nil {
+		return
+	}
+	data := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"yes"}}}`, touchedBy)
+	path := pathOf(res, req.Namespace, req.Name)
+	err := directRequest(context.WithoutCancel(r.ctx), r.server, http.MethodPatch, path, "application/merge-patch+json",
+		data)
+	if err != nil {
+		r.note(hurt, "the third party failed: %v", err)
+		return
+	}
+	r.touched[identityOf(req.Resource.Resource, o)] = true
+}

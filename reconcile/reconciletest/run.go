@@ -1,0 +1,322 @@
+package reconciletest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+const (
+	usualLatency = time.Millisecond
+	slowLatency  = 1200 * time.Millisecond // more than a second, so that a time with seconds moves with each request
+	// quiet is how long nothing is written until the program is taken to be done, and settleTime how long it may take.
+	quiet      = 30 * time.Second
+	settleTime = 10 * time.Minute
+	// The most writes and requests between two steps: beyond, the program goes in circles.
+	mostWrites   = 400
+	mostRequests = 8_000
+	// restartPause is how long a program that has died needs to start again, and mostCrashes how often it may end by
+	// itself.
+	restartPause = 100 * time.Millisecond
+	mostCrashes  = 5
+)
+
+// run is one run of a scenario in a bubble, by a schedule. It belongs to the goroutine of the bubble's test, the
+// driver.
+type run struct {
+	scenario *Scenario
+	schedule schedule
+	server   *Server
+	gates    *gates
+	group    lifecycle.Group
+	ctx      context.Context
+	begin    time.Time
+
+	processes    []*process // that run or have not been noticed to have ended
+	incarnations int
+	crashes      int
+	second       *time.Timer // when the first of two incarnations dies; nil: there is one
+	beside       []*process
+	seen         map[string]int // requests of the program by kind
+	made         []identity     // objects that the program has made, in order
+	touched      map[identity]bool
+	versions     map[disturbance]int64 // of the server, where the schedule goes back to
+	refused      []string              // requests that the roles did not allow
+	watched      map[string]bool
+	calmed       bool // nothing goes wrong any more
+	failure      *breach
+
+	trace     []line
+	afterStep []snapshot
+	last      snapshot
+}
+
+// identity tells one object from another that has its name later.
+type identity struct{ resource, namespace, name, uid string }
+
+// breach is what a run has shown to be wrong.
+type breach struct {
+	rule   string // what is broken
+	detail []string
+}
+
+func (r *run) fail(rule string, detail ...string) {
+	if r.failure == nil {
+		r.failure = &breach{rule, detail}
+	}
+}
+
+// newRun prepares a run. It is called in the bubble.
+func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
+	r := &run{scenario: sc, schedule: sched, server: s, gates: newGates(s, usualLatency), ctx: ctx, begin: time.Now(),
+		seen: make(map[string]int), touched: make(map[identity]bool), watched: make(map[string]bool),
+		versions: make(map[disturbance]int64)}
+	if sched.has(slow) {
+		r.gates.latency = slowLatency
+	}
+	if len(sched.disturbances) > 1 || sched.seed != sc.Seed {
+		r.gates.choose = rand.New(rand.NewPCG(sched.seed, 1)).IntN
+	}
+	return r
+}
+
+func (s schedule) has(what string) bool {
+	return slices.ContainsFunc(s.disturbances, func(d disturbance) bool { return d.what == what })
+}
+
+// play runs the steps and judges the end. It leaves no goroutine behind, if the programs end when they are killed.
+func (r *run) play() {
+	defer r.end()
+	for _, program := range r.scenario.Beside {
+		r.beside = append(r.beside, launch(&r.group, r.gates, "", 0, program))
+	}
+	if !r.schedule.has(coldStart) {
+		r.start()
+		r.settle()
+	}
+	for i := range r.schedule.steps {
+		r.step(i + 1)
+		if r.failure != nil {
+			return
+		}
+	}
+	if len(r.processes) == 0 {
+		r.start()
+	}
+	for d, version := range r.versions {
+		r.travel(d, version)
+	}
+	r.judge()
+}
+
+// end kills what runs.
+func (r *run) end() {
+	for _, p := range slices.Concat(r.processes, r.beside) {
+		r.kill(p)
+	}
+	r.processes, r.beside = nil, nil
+}
+
+// start starts one more incarnation of the program.
+func (r *run) start() *process {
+	r.incarnations++
+	p := launch(&r.group, r.gates, r.scenario.User, r.incarnations, r.scenario.Run)
+	r.processes = append(r.processes, p)
+	r.note(turn, "start of incarnation %d", p.incarnation)
+	return p
+}
+
+func (r *run) kill(p *process) {
+	if err := r.gates.kill(p); err != nil {
+		r.fail("ends with its ctx", err.Error())
+	}
+	r.processes = slices.DeleteFunc(r.processes, func(other *process) bool { return other == p })
+}
+
+// crash kills the program, and starts it again if it is to go on.
+func (r *run) crash(again bool) {
+	for _, p := range slices.Clone(r.processes) {
+		r.note(turn, "CRASH of incarnation %d", p.incarnation)
+		r.kill(p)
+	}
+	r.second = nil
+	if again {
+		time.Sleep(restartPause)
+		r.start()
+	}
+}
+
+// settle lets requests through until nothing is written for a while.
+func (r *run) settle() {
+	begin := time.Now()
+	last, writes, requests := begin, 0, 0
+	kinds := map[string]int{}
+	for r.failure == nil {
+		r.revive()
+		g := r.gates.next(earlier(last.Add(quiet), begin.Add(settleTime)))
+		if g == nil {
+			if time.Since(last) < quiet {
+				r.fail("comes to rest", fmt.Sprintf("after %s it still writes: %s", settleTime, most(kinds)))
+			}
+			return
+		}
+		wrote := r.let(g)
+		requests++
+		if wrote {
+			last, writes = time.Now(), writes+1
+			kinds[g.request.String()]++
+		}
+		switch {
+		case writes > mostWrites:
+			r.fail("comes to rest", fmt.Sprintf("hot loop: %d writes in %s: %s", writes, time.Since(begin),
+				most(kinds)))
+		case requests > mostRequests:
+			r.fail("comes to rest", fmt.Sprintf("%d requests in %s, the last one %s", requests, time.Since(begin),
+				g.request))
+		}
+	}
+}
+
+// most names what was counted most often.
+func most(kinds map[string]int) string {
+	names := slices.SortedFunc(maps.Keys(kinds), func(a, b string) int { return kinds[b] - kinds[a] })
+	text := ""
+	for _, name := range names[:min(3, len(names))] {
+		text += fmt.Sprintf("%d × %s; ", kinds[name], name)
+	}
+	return text
+}
+
+// revive starts a program again that has ended by itself, and ends the older one of two when its time has come.
+func (r *run) revive() {
+	for _, p := range slices.Clone(r.processes) {
+		if p.running() {
+			continue
+		}
+		r.crashes++
+		r.note(turn, "incarnation %d ended by itself: %v", p.incarnation, p.err)
+		if r.crashes > mostCrashes || len(r.schedule.disturbances) == 0 {
+			r.fail("runs until its ctx ends", fmt.Sprintf("Run returned by itself: %v", p.err))
+			return
+		}
+		r.kill(p)
+		time.Sleep(restartPause)
+		r.start()
+	}
+	if r.second != nil {
+		select {
+		case <-r.second.C:
+			r.second = nil
+			r.note(turn, "CRASH of incarnation %d", r.processes[0].incarnation)
+			r.kill(r.processes[0])
+		default:
+		}
+	}
+}
+
+// let lets a request through, with what the schedule says, and reports whether it has changed something that counts.
+func (r *run) let(g *gate) bool {
+	program := g.process.incarnation > 0
+	var fault Fault
+	var hit disturbance
+	if program {
+		kind := g.kind()
+		r.seen[kind]++
+		g.n = r.seen[kind]
+		if g.request.Verb == "list" || g.request.Verb == "watch" {
+			r.watched[g.request.Resource.Resource] = true
+		}
+		if i := slices.IndexFunc(r.schedule.disturbances, func(d disturbance) bool {
+			return !r.calmed && d.of == kind && d.n == g.n && !slices.Contains(ofResources, d.what)
+		}); i >= 0 {
+			hit = r.schedule.disturbances[i]
+			fault = hit.fault(g.request)
+		}
+	}
+	switch hit.what {
+	case backTo:
+		defer func() { r.versions[hit] = r.server.Version() }()
+	case crashBefore:
+		r.note(hurt, "%s", hit)
+		g.process.link.Close()
+	case touch:
+		r.note(hurt, "%s", hit)
+		r.touch(g.request)
+	case overlap:
+		r.note(hurt, "%s", hit)
+		r.start()
+		r.second = time.NewTimer(5 * time.Second)
+	}
+	r.gates.let(g, fault)
+	r.observe(g, hit)
+	if hit.what == crashAfter {
+		g.process.link.Close()
+	}
+	r.gates.answer(g)
+	if hit.what == crashBefore || hit.what == crashAfter {
+		r.crash(true)
+	}
+	return g.counts() && len(g.changes) > 0
+}
+
+// observe notes what a request was and what it has changed, and asks Always.
+func (r *run) observe(g *gate, hit disturbance) {
+	if g.process.incarnation == 0 {
+		return
+	}
+	if g.code == 403 {
+		r.refused = append(r.refused, g.request.String())
+	}
+	switch {
+	case hit.what != "" && hit.what != touch && hit.what != overlap && hit.what != crashBefore && hit.what != backTo:
+		r.note(hurt, "%s", hit)
+		r.noteRequest(hurt, g)
+	case g.counts() && len(g.changes) > 0:
+		r.noteRequest(wrote, g)
+	case g.counts():
+		r.noteRequest(read, g)
+	default:
+		r.noteRead(g)
+	}
+	for _, e := range g.changes {
+		if e.old == nil {
+			r.made = append(r.made, identityOf(e.resource.Resource, e.object))
+		}
+		if r.scenario.Always == nil {
+			continue
+		}
+		w := Write{Request: g.request, Incarnation: g.process.incarnation, Old: treeOf(e.old),
+			New: treeOf(e.object)}
+		if err := r.scenario.Always(w, r.server); err != nil {
+			r.fail("Always", fmt.Sprintf("%s by incarnation %d: %v", g.request, w.Incarnation, err))
+		}
+	}
+}
+
+func identityOf(resource string, o object) identity {
+	return identity{resource, o.GetNamespace(), o.GetName(), string(o.GetUID())}
+}
+
+// treeOf returns an object as a tree of JSON, a copy; nil for nil.
+func treeOf(o object) *unstructured.Unstructured {
+	if o == nil {
+		return nil
+	}
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		return u.DeepCopy()
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		panic(errors.Join(errors.New("an object of the server is no tree"), err))
+	}
+	return &unstructured.Unstructured{Object: content}
+}

@@ -1,0 +1,82 @@
+package reconciletest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+)
+
+// Scenario is what [Check] runs again and again: a program, what its users do, and what must hold.
+type Scenario struct {
+	// Run is the program under test, as main runs it: it makes its clients from cfg, works until ctx ends, and returns
+	// when everything that it has started has ended. Check calls it once for each incarnation of the program. What it
+	// remembers must live inside: a variable outside of Run would survive the crash.
+	//
+	// cfg belongs to the incarnation. ctx carries a logger that discards.
+	Run func(ctx context.Context, cfg *rest.Config) error
+	// Server is what the program meets: custom resources, roles, namespaces. Each run has a server of its own.
+	Server Options
+	// User makes the requests of the program, and may do what Server.Roles grant; see [ServiceAccount].
+	User string
+	// Beside are programs that run all the time and that no disturbance meets, such as a stand-in for the kubelet.
+	Beside []func(ctx context.Context, cfg *rest.Config) error
+	// Steps are what users do, in order. Each begins when the program has nothing more to write after the one before.
+	Steps []Step
+	// Settled returns an error as long as the program has not reached what the last step asks for. It looks with [Get]
+	// and [List]. Nil: the end of the run without disturbances is what the others must reach.
+	Settled func(s *Server) error
+	// Always returns an error if a write of the program must not have happened. Check calls it after each write, before
+	// the program sees the answer. Nil: every write may happen.
+	Always func(w Write, s *Server) error
+	// Mask removes from an object what may differ between two runs that end alike, such as a counter of tries. Names
+	// that the server generates, UIDs, versions and times are masked already. Nil: nothing else.
+	Mask func(o *unstructured.Unstructured)
+
+	// Seed chooses the random schedules and the names that the server generates.
+	Seed uint64
+	// Budget is the real time for random schedules, after those with one disturbance, which are always run. Zero: 2 s.
+	// The environment variable RECONCILETEST_BUDGET, such as 10m, replaces it.
+	Budget time.Duration
+	// Replay runs one schedule only: the text that a failure has printed. Empty: all of them.
+	Replay string
+}
+
+// Write is a write of the program that the server has accepted, for [Scenario.Always].
+type Write struct {
+	Request
+	// Incarnation counts the starts of the program, from 1.
+	Incarnation int
+	// Old is the object before the write and New after it: nil for a creation and a deletion. Both are copies.
+	Old, New *unstructured.Unstructured
+}
+
+func (s *Scenario) validate() error {
+	switch {
+	case s.Run == nil:
+		return errors.New("Scenario.Run is nil: it is the program to check")
+	case len(s.Steps) == 0:
+		return errors.New("Scenario.Steps is empty: the program would have nothing to do")
+	case s.Budget < 0:
+		return fmt.Errorf("Scenario.Budget is %s: it must not be negative", s.Budget)
+	case s.User != "" && len(s.Server.Roles) == 0:
+		return fmt.Errorf("Scenario.User is %q, and Scenario.Server.Roles are empty: they say what the user may do",
+			s.User)
+	case s.User == "" && len(s.Server.Roles) > 0:
+		return errors.New("Scenario.Server.Roles are set, and Scenario.User is empty: it is the user that they bind")
+	}
+	for i, step := range s.Steps {
+		if step.do == nil {
+			return fmt.Errorf("Scenario.Steps[%d] is empty: make steps with Apply, ApplyYAML, Delete or StepFunc", i)
+		}
+	}
+	for i, run := range s.Beside {
+		if run == nil {
+			return fmt.Errorf("Scenario.Beside[%d] is nil", i)
+		}
+	}
+	return nil
+}

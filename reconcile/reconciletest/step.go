@@ -1,0 +1,174 @@
+package reconciletest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// Step is something that a user does. Make one with [Apply], [ApplyYAML], [Delete] or [StepFunc].
+type Step struct {
+	name string
+	do   func(ctx context.Context, s *Server) error
+	// documents are the manifests that the step applies, as text; nil: it does something else.
+	documents []string
+}
+
+// Apply returns a step for each file: it applies the file's manifests, as kubectl apply --server-side does. A file that
+// is named twice makes two steps, and Check expects the same end after both.
+func Apply(files ...string) []Step {
+	var steps []Step
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			steps = append(steps, Step{name: "apply " + file, do: func(context.Context, *Server) error { return err }})
+			continue
+		}
+		steps = append(steps, applying("apply "+file, data))
+	}
+	return steps
+}
+
+// ApplyYAML returns a step for each text: it applies the manifests of the text, as [Apply] does those of a file.
+func ApplyYAML(texts ...string) []Step {
+	var steps []Step
+	for i, text := range texts {
+		steps = append(steps, applying(fmt.Sprintf("apply text %d", i+1), []byte(text)))
+	}
+	return steps
+}
+
+func applying(name string, data []byte) Step {
+	step := Step{name: name}
+	err := eachDocument(data, func(document []byte) error {
+		if text := strings.TrimSpace(string(document)); text != "" {
+			step.documents = append(step.documents, text)
+		}
+		return nil
+	})
+	if err == nil && len(step.documents) == 0 {
+		err = errors.New("there is no manifest in it")
+	}
+	step.do = func(ctx context.Context, s *Server) error {
+		if err != nil {
+			return err
+		}
+		for _, document := range step.documents {
+			if err := applyDocument(ctx, s, document); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return step
+}
+
+// Delete returns a step that deletes an object, with background propagation, and does not wait for its finalizers. The
+// resource is named as [Get] names it. An object that is not there is no error.
+func Delete(resource, namespace, name string) Step {
+	return Step{name: fmt.Sprintf("delete %s %s/%s", resource, namespace, name),
+		do: func(ctx context.Context, s *Server) error {
+			r, err := findResource(s, resource)
+			if err != nil {
+				return err
+			}
+			return directRequest(ctx, s, http.MethodDelete, pathOf(r, namespace, name), "", nil)
+		}}
+}
+
+// StepFunc returns a step of your own. cfg is for clients that no disturbance meets.
+func StepFunc(name string, do func(ctx context.Context, cfg *rest.Config) error) Step {
+	step := Step{name: name}
+	if do != nil {
+		step.do = func(ctx context.Context, s *Server) error { return do(ctx, s.Config()) }
+	}
+	return step
+}
+
+// applyDocument applies a manifest as a user does, with force.
+func applyDocument(ctx context.Context, s *Server, document string) error {
+	r, o, err := parseManifest(s, document)
+	if err != nil {
+		return err
+	}
+	data, err := o.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	return directRequest(ctx, s, http.MethodPatch, pathOf(r, o.GetNamespace(), o.GetName())+
+		"?fieldManager=reconciletest-user&force=true", "application/apply-patch+yaml", data)
+}
+
+// parseManifest reads a manifest, and finds its resource.
+func parseManifest(s *Server, document string) (*Resource, *unstructured.Unstructured, error) {
+	o := &unstructured.Unstructured{}
+	data, err := sigsyaml.YAMLToJSON([]byte(document))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := o.UnmarshalJSON(data); err != nil {
+		return nil, nil, err
+	}
+	for _, r := range s.resources {
+		if r.gvk() != o.GroupVersionKind() {
+			continue
+		}
+		if !r.ClusterScoped && o.GetNamespace() == "" {
+			o.SetNamespace("default")
+		}
+		return r, o, nil
+	}
+	return nil, nil, fmt.Errorf("the server has no kind %s; custom resources belong into Options.CRDs",
+		o.GroupVersionKind())
+}
+
+// pathOf returns the path of an object, or of a collection if the name is empty.
+func pathOf(r *Resource, namespace, name string) string {
+	path := "/api/" + r.Version
+	if r.Group != "" {
+		path = "/apis/" + r.Group + "/" + r.Version
+	}
+	if namespace != "" {
+		path += "/namespaces/" + namespace
+	}
+	path += "/" + r.Resource
+	if name != "" {
+		path += "/" + name
+	}
+	return path
+}
+
+// directRequest makes a request past every link's faults. That the object is not there is no error for a deletion.
+func directRequest(ctx context.Context, s *Server, method, path, media string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, method, "http://in-memory"+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if media != "" {
+		req.Header.Set("Content-Type", media)
+	}
+	resp, err := transport{s.direct}.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode == http.StatusNotFound && method == http.MethodDelete:
+		return nil
+	case resp.StatusCode >= http.StatusBadRequest:
+		return fmt.Errorf("%s %s: %s", method, path, answer)
+	}
+	return nil
+}

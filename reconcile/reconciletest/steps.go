@@ -1,0 +1,251 @@
+package reconciletest
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	lateBy    = 20 * time.Second
+	frozenFor = 60 * time.Second
+	lagFor    = 10 * time.Second
+)
+
+func (id identity) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: id.namespace, Name: id.name}
+}
+
+// step does what the user does in a step, from 1, with what the schedule says, and lets the program settle.
+func (r *run) step(n int) {
+	version := r.server.Version()
+	var here []disturbance
+	for _, d := range r.schedule.disturbances {
+		if d.n == n && (slices.Contains(atSteps, d.what) && d.of == "" || slices.Contains(ofResources, d.what)) {
+			here = append(here, d)
+		}
+	}
+	for _, d := range here {
+		r.before(d)
+	}
+	r.do(n)
+	if r.failure != nil || r.schedule.has(coldStart) {
+		return
+	}
+	if len(r.processes) == 0 && !r.staysDown(n) {
+		r.start()
+	}
+	for _, d := range here {
+		r.during(d)
+	}
+	if len(r.processes) > 0 {
+		r.settle()
+	}
+	for _, d := range here {
+		if r.failure == nil {
+			r.after(d, version)
+		}
+	}
+	for _, d := range r.schedule.disturbances {
+		if d.what == unseen && r.failure == nil && (d.n+1 == n || d.n == n && n == r.schedule.steps) {
+			r.see()
+		}
+	}
+	if len(r.schedule.disturbances) == 0 {
+		r.afterStep = append(r.afterStep, takeSnapshot(r.server, r.scenario.Mask))
+	}
+}
+
+// do does the step.
+func (r *run) do(n int) {
+	step := r.scenario.Steps[n-1]
+	if !r.outlast(step) {
+		return
+	}
+	r.note(turn, "step %d: %s", n, step.name)
+	if err := step.do(r.ctx, r.server); err != nil {
+		r.fail("the step works", step.name+": "+err.Error())
+	}
+}
+
+// outlast waits until what a step applies is not being deleted any more, as a user does who makes an object anew. The
+// program has to be up for that, since the object may have its finalizer.
+func (r *run) outlast(step Step) bool {
+	for _, document := range step.documents {
+		for try := range 2 {
+			res, o, err := parseManifest(r.server, document)
+			if err != nil {
+				break // the step will say so
+			}
+			there := r.server.lookup(res, keyOf(o))
+			if there == nil || there.GetDeletionTimestamp() == nil {
+				break
+			}
+			if len(r.processes) == 0 && !r.schedule.has(coldStart) {
+				r.start()
+			}
+			if len(r.processes) == 0 {
+				break
+			}
+			if r.settle(); try > 0 && r.failure == nil {
+				r.see() // what keeps it may be that the program has not seen the deletion
+			}
+		}
+	}
+	return r.failure == nil
+}
+
+// staysDown reports whether the program is to be down over the next step, too.
+func (r *run) staysDown(n int) bool {
+	return n < r.schedule.steps && slices.ContainsFunc(r.schedule.disturbances, func(d disturbance) bool {
+		return d.what == downTwice && d.n == n
+	})
+}
+
+// before begins a disturbance right before its step.
+func (r *run) before(d disturbance) {
+	switch d.what {
+	case down, downTwice:
+		r.note(hurt, "%s", d)
+		r.crash(false)
+	case unseen:
+		r.note(hurt, "%s", d)
+		r.eachWatched(func(p *process, resource string) { r.delay(p, resource, Never) })
+	case late:
+		r.note(hurt, "%s", d)
+		r.eachProcess(func(p *process) { r.delay(p, d.of, lateBy) })
+	case frozen:
+		r.note(hurt, "%s", d)
+		r.eachProcess(func(p *process) { r.delay(p, d.of, Never) })
+	}
+}
+
+// during goes on with a disturbance right after the step.
+func (r *run) during(d disturbance) {
+	switch d.what {
+	case backTo:
+		r.versions[d] = r.server.Version()
+	case cut:
+		r.note(hurt, "%s", d)
+		r.eachProcess(func(p *process) { p.link.CutWatches() })
+	case frozen:
+		r.pass(frozenFor)
+		r.eachProcess(func(p *process) { r.delay(p, d.of, 0) })
+		r.note(hurt, "the events of %s come again", d.of)
+	}
+}
+
+// after ends a disturbance when the step has settled, or begins one that needs that.
+func (r *run) after(d disturbance, version int64) {
+	switch d.what {
+	case late:
+		r.eachProcess(func(p *process) { r.delay(p, d.of, 0) })
+	case timeTravel:
+		r.travel(d, version)
+	case namesake, namesakeNow:
+		r.note(hurt, "%s", d)
+		if d.what == namesakeNow {
+			r.crash(false)
+		}
+		for _, document := range r.scenario.Steps[d.n-1].documents {
+			r.remove(document)
+		}
+		if d.what == namesake {
+			r.settle()
+		}
+		r.do(d.n)
+		if len(r.processes) == 0 {
+			r.start()
+		}
+		r.settle()
+	case stray:
+		r.stray(d)
+	}
+}
+
+// travel starts the program anew at a server that was left behind at a version, and catches up 10 s later.
+func (r *run) travel(d disturbance, version int64) {
+	r.note(hurt, "%s", d)
+	r.crash(false)
+	p := r.start()
+	p.link.LagBehind(version)
+	r.pass(lagFor)
+	p.link.LagBehind(0)
+	r.note(hurt, "the cache of the server is up to date again")
+	r.settle()
+}
+
+// see ends what unseen began: the watches end, and since the server has forgotten, the program has to list.
+func (r *run) see() {
+	r.server.Compact()
+	r.eachProcess(func(p *process) { p.link.CutWatches() })
+	r.eachWatched(func(p *process, resource string) { r.delay(p, resource, 0) })
+	r.note(hurt, "the watches begin anew, with lists")
+	r.settle()
+}
+
+// stray deletes the first object of a resource that the program has made.
+func (r *run) stray(d disturbance) {
+	for _, id := range r.made {
+		res, err := findResource(r.server, id.resource)
+		if id.resource != d.of || err != nil {
+			continue
+		}
+		if o := r.server.lookup(res, id.key()); o == nil || string(o.GetUID()) != id.uid {
+			continue
+		}
+		r.note(hurt, "a third party deletes %s %s/%s", id.resource, id.namespace, id.name)
+		path := pathOf(res, id.namespace, id.name)
+		if err := directRequest(r.ctx, r.server, http.MethodDelete, path, "", nil); err != nil {
+			r.note(hurt, "the third party failed: %v", err)
+		}
+		r.settle()
+		return
+	}
+}
+
+// remove deletes what a manifest names.
+func (r *run) remove(document string) {
+	res, o, err := parseManifest(r.server, document)
+	if err != nil {
+		return // the step has said so
+	}
+	path := pathOf(res, o.GetNamespace(), o.GetName())
+	if err := directRequest(context.WithoutCancel(r.ctx), r.server, http.MethodDelete, path, "", nil); err != nil {
+		r.fail("the step works", "delete: "+err.Error())
+	}
+}
+
+// pass lets requests through for a time.
+func (r *run) pass(d time.Duration) {
+	until := time.Now().Add(d)
+	for requests := 0; r.failure == nil; requests++ {
+		r.revive()
+		g := r.gates.next(until)
+		if g == nil {
+			return
+		}
+		r.let(g)
+		if requests > mostRequests {
+			r.fail("comes to rest", "thousands of requests while "+d.String()+" passed")
+		}
+		if !time.Now().Before(until) {
+			return
+		}
+	}
+}
+
+func (r *run) eachProcess(fn func(*process)) {
+	for _, p := range r.processes {
+		fn(p)
+	}
+}
+
+func (r *run) eachWatched(fn func(*process, string)) {
+	for resource := range r.watched {
+		r.eachProcess(func(p *process) { fn(p, resource) })
+	}
+}

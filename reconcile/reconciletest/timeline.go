@@ -1,0 +1,100 @@
+package reconciletest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// timelineLines is the most lines that the timeline of a failure has.
+const timelineLines = 20
+
+// weight says how much a line of the timeline matters: the lightest go first when there are too many.
+type weight int
+
+const (
+	read weight = iota
+	wrote
+	hurt // a disturbance
+	turn // a step, a start, a crash
+)
+
+// line is a line of the timeline.
+type line struct {
+	at     time.Duration // since the begin of the run
+	weight weight
+	text   string
+}
+
+func (e line) String() string { return fmt.Sprintf("%9.3fs  %s", e.at.Seconds(), e.text) }
+
+func (r *run) note(w weight, format string, args ...any) {
+	r.trace = append(r.trace, line{time.Since(r.begin), w, fmt.Sprintf(format, args...)})
+}
+
+func (r *run) noteRequest(w weight, g *gate) {
+	answer := fmt.Sprint(g.code)
+	if g.code == 0 {
+		answer = "not seen by the server"
+	}
+	change := ""
+	if g.code > 0 && g.code < 400 && len(g.changes) == 0 {
+		change = ", nothing changes"
+	}
+	for _, e := range g.changes {
+		switch {
+		case e.old == nil:
+			change += fmt.Sprintf(", %s made", e.object.GetName())
+		case e.object == nil:
+			change += fmt.Sprintf(", %s gone", e.old.GetName())
+		}
+	}
+	r.note(w, "%d: %s: %s%s", g.process.incarnation, g.request, answer, change)
+}
+
+func (r *run) noteRead(g *gate) {
+	r.note(read, "%d: %s: %d", g.process.incarnation, g.request, g.code)
+}
+
+// timeline returns what happened, in at most [timelineLines] lines. Reads are left out, and so is what is far from the
+// disturbances, if there is too much.
+func (r *run) timeline() []string {
+	lines := slices.DeleteFunc(slices.Clone(r.trace), func(e line) bool { return e.weight == read })
+	for len(lines) > timelineLines-2 { // two lines may say what is left out
+		first := slices.IndexFunc(lines, func(e line) bool { return e.weight == hurt })
+		victim, far := -1, -1
+		for i, e := range lines {
+			distance := min(i, len(lines)-1-i) // from the ends
+			if first >= 0 {
+				distance = max(i-first, first-i)
+			}
+			if distance >= far && (e.weight == wrote || !slices.ContainsFunc(lines, isWrite)) {
+				victim, far = i, distance
+			}
+		}
+		lines = slices.Delete(lines, victim, victim+1)
+	}
+	var texts []string
+	for _, e := range lines {
+		texts = append(texts, e.String())
+	}
+	if left := len(r.trace) - len(lines); left > 0 {
+		texts = append(texts, fmt.Sprintf("%11s%d more lines, of reads and of writes far from this, are left out", "",
+			left))
+	}
+	return texts
+}
+
+func isWrite(e line) bool { return e.weight == wrote }
+
+// signature is what two runs of one schedule have in common if the program is deterministic: every line without its
+// time.
+func (r *run) signature() string {
+	var b strings.Builder
+	for _, e := range r.trace {
+		b.WriteString(e.text)
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
