@@ -1,0 +1,130 @@
+package zoo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+const hotLoopClass = "hot loop"
+
+// hotLoop are bugs of operators that write what wakes them.
+var hotLoop = []bug{
+	{
+		published:  "operator-framework/operator-lifecycle-manager#1816",
+		class:      hotLoopClass,
+		mistake:    "the status lists components in the order of a Go map, another one each time",
+		reconciler: listing("components", 8),
+		scenario:   scenario(spec{"replicas": 1}),
+	}, {
+		published:  "IBM/operand-deployment-lifecycle-manager#436",
+		class:      hotLoopClass,
+		mistake:    "a new status is made in each run, with the requests in any order",
+		reconciler: listing("requests", 6),
+		scenario:   scenario(spec{"replicas": 1}),
+	}, {
+		published:  "RedHatInsights/clowder#148",
+		class:      hotLoopClass,
+		mistake:    "lists in the status are not ordered",
+		reconciler: listing("deployments", 10),
+		scenario:   scenario(spec{"replicas": 1}),
+	}, {
+		published:  "infrawatch/service-telemetry-operator#141",
+		class:      hotLoopClass,
+		mistake:    "the time of the last transition is set in each run, and not when something has changed",
+		reconciler: stamping,
+		scenario:   scenario(spec{"replicas": 1}),
+	}, {
+		published:  "rajsinghtech/homer-operator#114",
+		class:      hotLoopClass,
+		mistake:    "fields that the server fills in or writes in another way count as drift",
+		reconciler: comparing,
+		scenario:   defaulted(),
+	},
+}
+
+// listing writes a list of what there is into the status.
+func listing(what string, n int) func(fixed bool) reconciler {
+	return func(fixed bool) reconciler {
+		return func(ctx context.Context, w *world, key types.NamespacedName) error {
+			c, err := w.live(ctx, clusters, key.Namespace, key.Name)
+			if c == nil || err != nil {
+				return err
+			}
+			there := map[string]bool{}
+			for i := range n {
+				there[fmt.Sprintf("%s-%d", what, i)] = true
+			}
+			var list []any
+			for name := range there {
+				list = append(list, name)
+			}
+			if fixed {
+				slices.SortFunc(list, func(a, b any) int {
+					return slices.Compare([]byte(a.(string)),
+						[]byte(b.(string)))
+				})
+			}
+			before := c.DeepCopy()
+			set(c, map[string]any{what: list}, "status")
+			if equal(before, c) {
+				return nil
+			}
+			return w.updateStatus(ctx, clusters, c)
+		}
+	}
+}
+
+// stamping writes a condition with the time.
+func stamping(fixed bool) reconciler {
+	return func(ctx context.Context, w *world, key types.NamespacedName) error {
+		c, err := w.live(ctx, clusters, key.Namespace, key.Name)
+		if c == nil || err != nil {
+			return err
+		}
+		if fixed && text(c, "status", "ready") == "True" {
+			return nil
+		}
+		set(c, map[string]any{"ready": "True", "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}, "status")
+		return w.updateStatus(ctx, clusters, c)
+	}
+}
+
+// defaulted is a Cluster whose Sets another controller gives a field.
+func defaulted() reconciletest.Scenario {
+	s := scenario(spec{"replicas": 1})
+	s.Beside = append(s.Beside, sizing)
+	return s
+}
+
+// comparing makes the Set equal to what it wants: with every field, or only with those that it sets.
+func comparing(fixed bool) reconciler {
+	return func(ctx context.Context, w *world, key types.NamespacedName) error {
+		c, err := w.live(ctx, clusters, key.Namespace, key.Name)
+		if c == nil || err != nil {
+			return err
+		}
+		want := spec{"count": number(c, "spec", "replicas")}
+		if fixed {
+			return w.ensureSet(ctx, c, want)
+		}
+		s, err := w.live(ctx, sets, key.Namespace, key.Name)
+		switch {
+		case err != nil:
+			return err
+		case s == nil:
+			return w.create(ctx, sets, child(c, sets, c.GetName(), want))
+		}
+		before := s.DeepCopy()
+		s.Object["spec"] = want
+		if equal(before, s) {
+			return nil
+		}
+		return w.update(ctx, sets, s)
+	}
+}

@@ -1,0 +1,106 @@
+package zoo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+const irreversibleClass = "no way back from a bad spec"
+
+// irreversible are bugs of operators that wait for what a bad spec has broken before they look at the next spec.
+var irreversible = []bug{
+	{
+		published:  "humio/humio-operator#210",
+		class:      irreversibleClass,
+		mistake:    "all pods must be ready before reconciliation goes on, and the pods of a bad spec never are",
+		reconciler: waiting(func(ready, there int64, _ bool) bool { return ready < there }),
+		scenario:   goodBadGood(),
+	}, {
+		published:  "FoundationDB/fdb-kubernetes-operator#281",
+		class:      irreversibleClass,
+		mistake:    "a step before the one that changes pods needs a running pod",
+		reconciler: waiting(func(ready, there int64, _ bool) bool { return there > 0 && ready == 0 }),
+		scenario:   goodBadGood(),
+	}, {
+		published:  "k8ssandra/cass-operator#334",
+		class:      irreversibleClass,
+		mistake:    "the stateful set is not touched while an update of it is under way, and a bad one never ends",
+		reconciler: waiting(func(_, _ int64, updating bool) bool { return updating }),
+		scenario:   goodBadGood(),
+	}, {
+		published:  "redpanda-data/redpanda-operator#196",
+		class:      irreversibleClass,
+		mistake:    "a changed spec is not looked at while a broker crashes",
+		reconciler: waiting(func(ready, there int64, updating bool) bool { return ready != there || updating }),
+		scenario:   goodBadGood(),
+	},
+}
+
+// goodBadGood applies a spec that works, one that does not, and the first one again.
+func goodBadGood() reconciletest.Scenario {
+	good, bad := spec{"replicas": 2, "image": "good"}, spec{"replicas": 2, "image": badImage}
+	s := scenario(good, bad, good)
+	s.Beside = []func(context.Context, *rest.Config) error{beside}
+	s.Settled = func(s *reconciletest.Server) error {
+		c := held(s, clusters, "a")
+		for _, m := range all(s, members) {
+			if text(m, "status", "image") != text(c, "spec", "image") {
+				return fmt.Errorf("%s runs %q, and the Cluster asks for %q", m.GetName(), text(m, "status", "image"),
+					text(c, "spec", "image"))
+			}
+		}
+		if len(all(s, members)) != 2 {
+			return errors.New("members are missing")
+		}
+		return nil
+	}
+	return s
+}
+
+// waiting makes the Set, and gives its Members the Cluster's image one after the other. blocks says that it waits.
+func waiting(blocks func(ready, there int64, updating bool) bool) func(fixed bool) reconciler {
+	return func(fixed bool) reconciler {
+		return func(ctx context.Context, w *world, key types.NamespacedName) error {
+			c, err := w.live(ctx, clusters, key.Namespace, key.Name)
+			if c == nil || err != nil {
+				return err
+			}
+			var ready, there int64
+			updating := false
+			all := w.list(members, key.Namespace, key.Name)
+			for _, m := range all {
+				there++
+				status, _ := m.Object["status"].(map[string]any)
+				if status["ready"] == true {
+					ready++
+				}
+				updating = updating || text(m, "status", "image") != text(m, "spec", "image") ||
+					status["ready"] == false
+			}
+			if !fixed && there > 0 && blocks(ready, there, updating) {
+				return nil // an event comes when a Member changes
+			}
+			image := text(c, "spec", "image")
+			if err := w.ensureSet(ctx, c, spec{"count": number(c, "spec", "replicas"), "image": image}); err != nil {
+				return err
+			}
+			for _, m := range all {
+				if text(m, "spec", "image") == image || m.GetDeletionTimestamp() != nil {
+					continue
+				}
+				m = m.DeepCopy()
+				set(m, image, "spec", "image")
+				if err := w.update(ctx, members, m); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+}
