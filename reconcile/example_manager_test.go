@@ -31,10 +31,10 @@ var (
 	metrics    http.Handler
 )
 
-// A graceful stop, and a way around it: the first Ctrl-C or SIGTERM ends ctx. No more keys are taken, calls of Reconcile
-// that are under way may go on for DrainTimeout, and the Lease is released. From then on stop has undone NotifyContext,
-// so a second signal ends the process at once, as it does in a program that handles no signals. Without AfterFunc it
-// would be swallowed for as long as the Manager drains.
+// A graceful stop, and a way around it: the first Ctrl-C or SIGTERM ends ctx. No more keys are taken, calls of
+// Reconcile that are under way may go on for DrainTimeout, and the Lease is released. From then on stop has undone
+// NotifyContext, so a second signal ends the process at once, as it does in a program that handles no signals. Without
+// AfterFunc it would be swallowed for as long as the Manager drains.
 func Example_gracefulStop() {
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{
 		Controllers: []*reconcile.Controller{controller}, Elector: elector,

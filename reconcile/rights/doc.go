@@ -26,6 +26,9 @@
 //	                                create           the object, where the apply may be the first one
 //	objects.ApplyOwned              create, patch    the object
 //	                                get              the object, if it exists already; the owner, before an adoption
+//	objects.ApplyOwned              patch, create    the object
+//	                                get              the object, if the cache has not shown it; the owner, to adopt
+//	objects.Drift                   get, patch       the object; the patch is a dry run
 //	objects.Finalize                patch            the object
 //	objects.UpdateStatus            update           the status subresource
 //	                                get              the object, after a conflict
@@ -38,7 +41,7 @@
 //	rights.Check                    nothing          every authenticated user may ask for itself
 //
 // Beside these come the requests that your Reconcile makes itself. Server-side apply of an object that does not exist
-// is a creation as well. objects.CreateOwned and objects.Claim write owner references that block the deletion of
+// is a creation as well. objects.CreateOwned, ApplyOwned and Claim write owner references that block the deletion of
 // the owner; a server with the admission plugin OwnerReferencesPermissionEnforcement, such as OpenShift's, asks for
 // update on the finalizers subresource of the owner then.
 //
