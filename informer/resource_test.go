@@ -116,7 +116,7 @@ func statusAndScale(t *testing.T, cfg *rest.Config, namespace string) {
 				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}}}}},
 		metav1.CreateOptions{})
 	require.NoError(t, err)
-	d.Status.ObservedGeneration = 7
+	d.Status.ObservedGeneration, d.ResourceVersion = 7, "" // on a real server a controller changes it meanwhile
 	d, err = deployed.UpdateStatus(ctx, d, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, int64(7), d.Status.ObservedGeneration)
@@ -124,7 +124,7 @@ func statusAndScale(t *testing.T, cfg *rest.Config, namespace string) {
 	require.NoError(t, err)
 	s, err := scales.Get(ctx, "web", metav1.GetOptions{})
 	require.NoError(t, err)
-	s.Spec.Replicas = 3
+	s.Spec.Replicas, s.ResourceVersion = 3, ""
 	s, err = scales.Update(ctx, "web", s, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, int32(3), s.Spec.Replicas)

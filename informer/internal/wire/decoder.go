@@ -96,7 +96,7 @@ type raw struct {
 	data             []byte
 	size             int64 // bytes of the whole object
 	cut              bool  // the object is too large, and data is only its beginning
-	listed           bool  // it is an item of a list
+	listed           bool  // the kind is that of the list: the object has not said its own
 }
 
 // decode makes an object of its bytes, or says in the event why it cannot.
@@ -138,7 +138,6 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 // Only a type that decodes itself panics or ends its goroutine.
 func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
 	var err error
-	itself := protobuf && !r.listed // the object says its kind, and not only the list that it is in
 	panicked := d.exits.Try(func() {
 		switch into := o.(type) {
 		case *unstructured.Unstructured:
@@ -161,7 +160,7 @@ func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
 		}
 		own := o.GetObjectKind().GroupVersionKind()
 		if own.Kind != "" {
-			r.apiVersion, r.kind, itself = own.GroupVersion().String(), own.Kind, true
+			r.apiVersion, r.kind, r.listed = own.GroupVersion().String(), own.Kind, false
 		}
 		d.setKind(o, r.event)
 	})
@@ -180,7 +179,7 @@ func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
 	if err := isObject(r.apiVersion, r.kind); err != nil {
 		return err
 	}
-	if itself && d.Kind != "" && r.kind != d.Kind {
+	if !r.listed && r.kind != "" && d.Kind != "" && r.kind != d.Kind {
 		return fmt.Errorf("%w: the server answers with objects of kind %s (%s), and a %s is of kind %s",
 			ErrViolation, kube.Brief(r.kind), kube.Brief(r.apiVersion), reflect.PointerTo(d.Item), d.Kind)
 	}
