@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,10 +42,10 @@ func TestTheReadmeShowsAPartOfTheExample(t *testing.T) {
 func TestLinksOfTheReadmeLeadSomewhere(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 	require.NoError(t, err)
-	before, program, _ := strings.Cut(string(readme), "```go\n")
-	_, after, _ := strings.Cut(program, "```")
+	prose := strings.Split(string(readme), "```")
+	prose = slices.DeleteFunc(prose, func(part string) bool { return strings.HasPrefix(part, "go\n") })
 	links := 0
-	for _, rest := range strings.Split(before+after, "](")[1:] {
+	for _, rest := range strings.Split(strings.Join(prose, ""), "](")[1:] {
 		link, _, _ := strings.Cut(rest, ")")
 		if strings.Contains(link, "://") {
 			continue
