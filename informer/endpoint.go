@@ -30,7 +30,8 @@ type endpoint struct {
 func (e endpoint) in(namespace string) endpoint {
 	e.namespace, e.wrong = namespace, nil
 	if wrong := validation.IsDNS1123Label(namespace); namespace != metav1.NamespaceAll && len(wrong) > 0 {
-		e.wrong = fmt.Errorf("%q cannot be the name of a namespace: %s", kube.Brief(namespace), strings.Join(wrong, ", "))
+		e.wrong = fmt.Errorf("%q cannot be the name of a namespace: %s", kube.Brief(namespace),
+			strings.Join(wrong, ", "))
 	}
 	return e
 }
@@ -122,8 +123,9 @@ func (e endpoint) delete(ctx context.Context, q *rest.Request, name string, opts
 // resource, or because the path has a namespace and should have none, or the other way round.
 func (e endpoint) explained(err error, one bool) error {
 	status, ok := err.(*apierrors.StatusError)
-	pathless := ok && apierrors.IsNotFound(err) && (apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) ||
-		status.ErrStatus.Details == nil || status.ErrStatus.Details.Name == "") // it names no object
+	pathless := ok && apierrors.IsNotFound(err) &&
+		(apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) ||
+			status.ErrStatus.Details == nil || status.ErrStatus.Details.Name == "") // it names no object
 	if !ok || !pathless && !apierrors.IsMethodNotSupported(err) {
 		return err
 	}

@@ -241,10 +241,11 @@ func wrongScope(t *testing.T, cfg *rest.Config, namespace string) {
 		err error
 		is  func(error) bool
 	}{
-		"get":         {second(own.Get(ctx, "a", metav1.GetOptions{})), apierrors.IsNotFound},
-		"create":      {second(own.Create(ctx, &gadget{}, metav1.CreateOptions{})), apierrors.IsNotFound},
-		"get map":     {second(maps.Get(ctx, "a", metav1.GetOptions{})), apierrors.IsNotFound},
-		"create map":  {second(maps.Create(ctx, &corev1.ConfigMap{}, metav1.CreateOptions{})), apierrors.IsMethodNotSupported},
+		"get":     {second(own.Get(ctx, "a", metav1.GetOptions{})), apierrors.IsNotFound},
+		"create":  {second(own.Create(ctx, &gadget{}, metav1.CreateOptions{})), apierrors.IsNotFound},
+		"get map": {second(maps.Get(ctx, "a", metav1.GetOptions{})), apierrors.IsNotFound},
+		"create map": {second(maps.Create(ctx, &corev1.ConfigMap{}, metav1.CreateOptions{})),
+			apierrors.IsMethodNotSupported},
 		"delete maps": {collection, apierrors.IsMethodNotSupported},
 	} {
 		require.True(t, c.is(c.err), "%s: %v", what, c.err)
@@ -253,7 +254,8 @@ func wrongScope(t *testing.T, cfg *rest.Config, namespace string) {
 	}
 	_, err := nodes.Get(ctx, "a", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err))
-	require.ErrorContains(t, err, "the server does not have nodes of v1; or its objects are cluster-scoped, and have a "+
+	require.ErrorContains(t, err, "the server does not have nodes of v1; or its objects are cluster-scoped, and "+
+		"have a "+
 		"client without In(namespace)")
 	_, err = nodes.List(ctx, metav1.ListOptions{})
 	require.ErrorContains(t, err, "or its objects are cluster-scoped")

@@ -84,8 +84,9 @@ func TestRESTOnARealServer(t *testing.T) {
 				cfg.ContentType = contentType
 				cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return damaging{next} })
 				maps := follow(t, resource[*corev1.ConfigMap](t, cfg,
-					corev1.SchemeGroupVersion.WithResource("configmaps")).In(namespace), informer.Options[*corev1.ConfigMap]{DisableWatchList: !streaming,
-					PageSize: 3})
+					corev1.SchemeGroupVersion.WithResource("configmaps")).In(namespace),
+					informer.Options[*corev1.ConfigMap]{DisableWatchList: !streaming,
+						PageSize: 3})
 				require.Equal(t, 8, maps.Len(), "%s", maps.Health()) // with kube-root-ca.crt
 				require.ErrorContains(t, maps.Invalid(informer.Key{Namespace: namespace, Name: "damaged"}), "damaged")
 				require.Equal(t, 1, maps.Health().Rejected)
@@ -139,14 +140,16 @@ func TestRESTWithCustomResources(t *testing.T) {
 	require.Eventually(t, func() bool { return create("a") == nil }, time.Minute, 50*time.Millisecond,
 		"the resource is never served")
 	for _, streaming := range []bool{true, false} {
-		full := follow(t, resource[*unstructured.Unstructured](t, c.Config(), group.WithResource("knobs")).In(namespace),
+		full := follow(t, resource[*unstructured.Unstructured](t, c.Config(),
+			group.WithResource("knobs")).In(namespace),
 			informer.Options[*unstructured.Unstructured]{DisableWatchList: !streaming})
 		a, ok := full.Get(informer.Key{Namespace: namespace, Name: "a"})
 		require.True(t, ok, "%s", full.Health())
 		require.Equal(t, int64(7), a.Object["turned"])
 		require.Equal(t, "Knob", a.GetKind())
 
-		metadata := follow(t, resource[*metav1.PartialObjectMetadata](t, c.Config(), group.WithResource("knobs")).In(namespace),
+		metadata := follow(t, resource[*metav1.PartialObjectMetadata](t, c.Config(),
+			group.WithResource("knobs")).In(namespace),
 			informer.Options[*metav1.PartialObjectMetadata]{DisableWatchList: !streaming})
 		require.Equal(t, full.Len(), metadata.Len())
 		name := fmt.Sprintf("later-%t", streaming)
@@ -159,7 +162,8 @@ func TestRESTWithCustomResources(t *testing.T) {
 	}
 }
 
-func resource[T informer.Object](t *testing.T, cfg *rest.Config, gvr schema.GroupVersionResource) *informer.Resource[T] {
+func resource[T informer.Object](t *testing.T, cfg *rest.Config,
+	gvr schema.GroupVersionResource) *informer.Resource[T] {
 	t.Helper()
 	r, err := informer.NewResource[T](cfg, gvr, informer.ResourceOptions{})
 	require.NoError(t, err)

@@ -61,8 +61,10 @@ func (w *worker) checkPace(r *run, took time.Duration) {
 		return
 	}
 	w.ledger.once("pace", func() {
-		r.log().Info("A run has spent most of its time before its requests, and not in them. If Reconcile itself is not "+
-			"slow, its client has a client-side limit: client-go sets one of 5 requests a second, unless the rest.Config "+
+		r.log().Info("A run has spent most of its time before its requests, and not in them. If Reconcile itself is "+
+			"not "+
+			"slow, its client has a client-side limit: client-go sets one of 5 requests a second, unless the "+
+			"rest.Config "+
 			"has a QPS; reconcile.ClientConfig sets none", "took", took, "before", p.idle, "requests", p.requests)
 	})
 }
