@@ -217,3 +217,18 @@ func TestSpreadTellsSetsOfOneSizeApart(t *testing.T) {
 	down := spread(deployment("web", 9, "new", rolling("0", "1")), sets())
 	require.Equal(t, []resize{{older, 4, true}, {younger, 5, true}}, down, "the older one shrinks")
 }
+
+// After a change of maxSurge alone the ReplicaSets disagree on what the whole was, so one may shrink while another
+// grows. They never want more in between.
+func TestResizesShrinkFirst(t *testing.T) {
+	d := deployment("web", 8, "new", rolling("1", "0"))
+	a, b := anySet("a", 5, 5), anySet("b", 3, 3)
+	a.Annotations, b.Annotations = map[string]string{maxAnnotation: "7"}, map[string]string{maxAnnotation: "20"}
+	step := spread(d, []*appsv1.ReplicaSet{a, b})
+	require.Equal(t, []resize{{a, 8, true}, {b, 1, true}}, step)
+	sizes := map[string]int{"a": 5, "b": 3}
+	for _, s := range shrinkingFirst(step) {
+		sizes[s.set.Name] = s.to
+		require.LessOrEqual(t, sizes["a"]+sizes["b"], maxPods(d))
+	}
+}

@@ -134,14 +134,23 @@ func portion(d *appsv1.Deployment, set *appsv1.ReplicaSet) int {
 	return int(math.Round(float64(size(set))*float64(maxPods(d))/float64(before))) - size(set)
 }
 
-// resizeAll gives ReplicaSets their new sizes, one after the other.
+// resizeAll gives ReplicaSets their new sizes, one after the other. Those that shrink come first, so that meanwhile all
+// together do not want more pods than before and afterwards.
 func (r *deploymentReconciler) resizeAll(ctx context.Context, ro *rollout, step []resize) error {
-	for _, s := range step {
+	for _, s := range shrinkingFirst(step) {
 		if err := r.resize(ctx, ro.deployment, s); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func shrinkingFirst(step []resize) []resize {
+	step = slices.Clone(step)
+	slices.SortStableFunc(step, func(a, b resize) int {
+		return cmp.Compare(min(0, a.to-size(a.set)), min(0, b.to-size(b.set)))
+	})
+	return step
 }
 
 // resize changes the size of a ReplicaSet and notes in the annotations for which number of replicas it holds.
