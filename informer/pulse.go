@@ -14,6 +14,7 @@ import (
 type pulse struct {
 	beats atomic.Uint64 // how often it has said something
 	beat  atomic.Uint64 // what it does in the low bits, and above them the number of the beat
+	held  atomic.Int32  // how many requests of it a Gate holds back, each on a goroutine of its own
 }
 
 // activity is what a goroutine may be found stuck in.
@@ -51,8 +52,11 @@ func rests(ctx context.Context) (on func()) {
 	if !ok {
 		return func() {}
 	}
-	p.does(resting)
-	return func() { p.does(asking) }
+	p.held.Add(1)
+	return func() {
+		p.does(asking)
+		p.held.Add(-1)
+	}
 }
 
 // A goroutine that has done the same thing for stuckAfter is stuck. Requests are given up before, see listTimeout.
@@ -71,7 +75,7 @@ func (p *pulse) watch(ctx context.Context, who string, stuck func(error), moves 
 		switch looks++; {
 		case ctx.Err() != nil:
 			return
-		case now != seen || doing == resting:
+		case now != seen || doing == resting || p.held.Load() > 0:
 			if looks > int(stuckAfter/stuckEvery) {
 				moves()
 			}
