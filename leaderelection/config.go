@@ -32,8 +32,8 @@ type Config struct {
 	Identity string
 
 	// LeaseDuration is how long a challenger sees an unchanged Lease before it acquires it, in whole seconds, as the
-	// API records it. RenewDeadline + StopGrace on a clock that is 5 % slow must end before LeaseDuration on one that is
-	// 5 % fast. Zero means 15 s.
+	// API records it. RenewDeadline + StopGrace on a clock that is 5 % slow must end before LeaseDuration on one that
+	// is 5 % fast. Zero means 15 s.
 	LeaseDuration time.Duration
 
 	// RenewDeadline is the length of a tenure, counted from when the last acknowledged renewal was sent. Zero means

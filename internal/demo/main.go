@@ -46,7 +46,8 @@ func run(keep, real, builtin bool, rest []string) error {
 	if real {
 		stage = "real"
 		fmt.Println("The first use of the real control plane compiles etcd, kube-apiserver and " +
-			"kube-controller-manager, which\ntakes about six minutes on two idle cores. That happens once: they stay in " +
+			"kube-controller-manager, which\ntakes about six minutes on two idle cores. That happens once: they " +
+			"stay in " +
 			"the user's cache.")
 	}
 	fmt.Println("Building the demo and our controllers; on a machine that has not compiled them before this takes " +

@@ -57,8 +57,8 @@ func TestLinksOfTheReadmeLeadSomewhere(t *testing.T) {
 	require.NotZero(t, links)
 }
 
-// TestASecondSignalIsNotSwallowed looks at the programs that users copy: what NotifyContext has caught is let go when the
-// first signal has come.
+// TestASecondSignalIsNotSwallowed looks at the programs that users copy: what NotifyContext has caught is let go when
+// the first signal has come.
 func TestASecondSignalIsNotSwallowed(t *testing.T) {
 	files := 0
 	for _, name := range strings.Split(run(t, root, nil, "git", "ls-files", "-z"), "\x00") {

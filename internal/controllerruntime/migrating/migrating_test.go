@@ -48,8 +48,14 @@ func flush(code string) string { return regexp.MustCompile(`(?m)^\t+`).ReplaceAl
 func TestBothPrograms(t *testing.T) {
 	// In a bubble nothing listens: time would stand still.
 	for name, program := range map[string]program{
-		"controller-runtime": func(ctx context.Context, c *rest.Config, dns names) error { return theirs(ctx, c, dns, "0") },
-		"thermostat":         func(ctx context.Context, c *rest.Config, dns names) error { return ours(ctx, c, dns, "") },
+		"controller-runtime": func(ctx context.Context, c *rest.Config,
+			dns names) error {
+			return theirs(ctx, c, dns, "0")
+		},
+		"thermostat": func(ctx context.Context, c *rest.Config,
+			dns names) error {
+			return ours(ctx, c, dns, "")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { serveWebsites(t, program) })
