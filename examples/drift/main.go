@@ -43,6 +43,7 @@ func main() {
 	flag.BoolVar(&o.watch, "watch", false, "show the differences whenever they change, until Ctrl-C")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	cfg, namespace, err := o.config(flag.Args())
 	drifted := false
 	if err == nil {
