@@ -18,9 +18,9 @@
 // counts is the median. The sides of a workload run in one process, one after the other, unless its memory or its CPU
 // time is measured: then each has a process of its own. So has the API server of those workloads that have one.
 //
-// The controllers for ReplicaSets and Deployments are compared by the tests of ours, sidebyside_test.go in
-// examples/replicaset and in examples/deployment: as commands, with all that they do, each on a control plane of its
-// own.
+// The controllers for ReplicaSets and Deployments are compared by the tests of ours,
+// examples/replicaset/sidebyside_test.go and examples/deployment/sidebyside_test.go: as commands, with all that they
+// do, each on a control plane of its own.
 //
 // # Why it is fair
 //

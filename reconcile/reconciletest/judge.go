@@ -8,8 +8,11 @@ import (
 	"time"
 )
 
-// judge ends all disturbances, waits for the program to come to rest, and asks what must hold then.
-func (r *run) judge() {
+// verdict asks of a run that has done all steps what must hold then.
+type verdict struct{ *run }
+
+// pass ends all disturbances, waits for the program to come to rest, and asks what must hold then.
+func (r verdict) pass() {
 	r.gates.latency = usualLatency
 	r.calm()
 	limit := time.Now().Add(settleTime)
@@ -28,20 +31,20 @@ func (r *run) judge() {
 		}
 	}
 	r.last = takeSnapshot(r.server, r.scenario.Mask)
-	r.judgeRights()
-	r.judgeManners()
-	r.judgeRest()
+	r.rights()
+	r.manners()
+	r.rest()
 }
 
-func (r *run) settled() error {
+func (r verdict) settled() error {
 	if r.scenario.Settled == nil {
 		return nil
 	}
 	return r.scenario.Settled(r.server)
 }
 
-// judgeRights is about the roles.
-func (r *run) judgeRights() {
+// rights is about the roles.
+func (r verdict) rights() {
 	if len(r.refused) == 0 {
 		return
 	}
@@ -49,8 +52,8 @@ func (r *run) judgeRights() {
 	r.fail("has the rights that it needs", append([]string{"the roles do not allow:"}, slices.Compact(r.refused)...)...)
 }
 
-// judgeManners is about what belongs to others.
-func (r *run) judgeManners() {
+// manners is about what belongs to others.
+func (r verdict) manners() {
 	for id := range r.touched {
 		res, err := findResource(r.server, id.resource)
 		if err != nil {
@@ -65,8 +68,8 @@ func (r *run) judgeManners() {
 	}
 }
 
-// judgeRest is about a program that starts anew when everything is done: it has nothing to write.
-func (r *run) judgeRest() {
+// rest is about a program that starts anew when everything is done: it has nothing to write.
+func (r verdict) rest() {
 	if r.failure != nil {
 		return
 	}

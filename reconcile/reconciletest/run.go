@@ -39,7 +39,6 @@ type run struct {
 	gates    *gates
 	group    lifecycle.Group
 	ctx      context.Context
-	begin    time.Time
 
 	processes    []*process // that run or have not been noticed to have ended
 	incarnations int
@@ -55,7 +54,7 @@ type run struct {
 	calmed       bool // nothing goes wrong any more
 	failure      *breach
 
-	trace     []line
+	journal
 	afterStep []snapshot
 	last      snapshot
 }
@@ -77,7 +76,7 @@ func (r *run) fail(rule string, detail ...string) {
 
 // newRun prepares a run. It is called in the bubble.
 func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
-	r := &run{scenario: sc, schedule: sched, server: s, gates: newGates(s, usualLatency), ctx: ctx, begin: time.Now(),
+	r := &run{scenario: sc, schedule: sched, server: s, gates: newGates(s, usualLatency), ctx: ctx, journal: journal{begin: time.Now()},
 		seen: make(map[string]int), touched: make(map[identity]bool), watched: make(map[string]bool),
 		versions: make(map[disturbance]int64)}
 	if sched.has(slow) {
@@ -104,7 +103,7 @@ func (r *run) play() {
 		r.settle()
 	}
 	for i := range r.schedule.steps {
-		r.step(i + 1)
+		(&stepRun{r, i + 1}).play()
 		if r.failure != nil {
 			return
 		}
@@ -115,7 +114,7 @@ func (r *run) play() {
 	for d, version := range r.versions {
 		r.travel(d, version)
 	}
-	r.judge()
+	verdict{r}.pass()
 }
 
 // end kills what runs.

@@ -19,8 +19,15 @@ func (id identity) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: id.namespace, Name: id.name}
 }
 
-// step does what the user does in a step, from 1, with what the schedule says, and lets the program settle.
-func (r *run) step(n int) {
+// stepRun is a step of a run, from 1.
+type stepRun struct {
+	*run
+	n int
+}
+
+// play does what the user does in the step, with what the schedule says, and lets the program settle.
+func (r *stepRun) play() {
+	n := r.n
 	version := r.server.Version()
 	var here []disturbance
 	for _, d := range r.schedule.disturbances {
@@ -31,11 +38,11 @@ func (r *run) step(n int) {
 	for _, d := range here {
 		r.before(d)
 	}
-	r.do(n)
+	r.do()
 	if r.failure != nil || r.schedule.has(coldStart) {
 		return
 	}
-	if len(r.processes) == 0 && !r.staysDown(n) {
+	if len(r.processes) == 0 && !r.staysDown() {
 		r.start()
 	}
 	for _, d := range here {
@@ -60,12 +67,12 @@ func (r *run) step(n int) {
 }
 
 // do does the step.
-func (r *run) do(n int) {
-	step := r.scenario.Steps[n-1]
+func (r *stepRun) do() {
+	step := r.scenario.Steps[r.n-1]
 	if !r.outlast(step) {
 		return
 	}
-	r.note(turn, "step %d: %s", n, step.name)
+	r.note(turn, "step %d: %s", r.n, step.name)
 	if err := step.do(r.ctx, r.server); err != nil {
 		r.fail("the step works", step.name+": "+err.Error())
 	}
@@ -73,7 +80,7 @@ func (r *run) do(n int) {
 
 // outlast waits until what a step applies is not being deleted any more, as a user does who makes an object anew. The
 // program has to be up for that, since the object may have its finalizer.
-func (r *run) outlast(step Step) bool {
+func (r *stepRun) outlast(step Step) bool {
 	for _, document := range step.documents {
 		for try := range 2 {
 			res, o, err := parseManifest(r.server, document)
@@ -99,14 +106,14 @@ func (r *run) outlast(step Step) bool {
 }
 
 // staysDown reports whether the program is to be down over the next step, too.
-func (r *run) staysDown(n int) bool {
-	return n < r.schedule.steps && slices.ContainsFunc(r.schedule.disturbances, func(d disturbance) bool {
-		return d.what == downTwice && d.n == n
+func (r *stepRun) staysDown() bool {
+	return r.n < r.schedule.steps && slices.ContainsFunc(r.schedule.disturbances, func(d disturbance) bool {
+		return d.what == downTwice && d.n == r.n
 	})
 }
 
 // before begins a disturbance right before its step.
-func (r *run) before(d disturbance) {
+func (r *stepRun) before(d disturbance) {
 	switch d.what {
 	case down, downTwice:
 		r.note(hurt, "%s", d)
@@ -124,7 +131,7 @@ func (r *run) before(d disturbance) {
 }
 
 // during goes on with a disturbance right after the step.
-func (r *run) during(d disturbance) {
+func (r *stepRun) during(d disturbance) {
 	switch d.what {
 	case backTo:
 		r.versions[d] = r.server.Version()
@@ -139,7 +146,7 @@ func (r *run) during(d disturbance) {
 }
 
 // after ends a disturbance when the step has settled, or begins one that needs that.
-func (r *run) after(d disturbance, version int64) {
+func (r *stepRun) after(d disturbance, version int64) {
 	switch d.what {
 	case late:
 		r.eachProcess(func(p *process) { r.delay(p, d.of, 0) })
@@ -156,7 +163,7 @@ func (r *run) after(d disturbance, version int64) {
 		if d.what == namesake {
 			r.settle()
 		}
-		r.do(d.n)
+		r.do()
 		if len(r.processes) == 0 {
 			r.start()
 		}

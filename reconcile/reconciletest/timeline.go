@@ -29,11 +29,17 @@ type line struct {
 
 func (e line) String() string { return fmt.Sprintf("%9.3fs  %s", e.at.Seconds(), e.text) }
 
-func (r *run) note(w weight, format string, args ...any) {
-	r.trace = append(r.trace, line{time.Since(r.begin), w, fmt.Sprintf(format, args...)})
+// journal is what has happened in a run, line by line.
+type journal struct {
+	begin time.Time
+	trace []line
 }
 
-func (r *run) noteRequest(w weight, g *gate) {
+func (j *journal) note(w weight, format string, args ...any) {
+	j.trace = append(j.trace, line{time.Since(j.begin), w, fmt.Sprintf(format, args...)})
+}
+
+func (j *journal) noteRequest(w weight, g *gate) {
 	answer := fmt.Sprint(g.code)
 	if g.code == 0 {
 		answer = "not seen by the server"
@@ -50,17 +56,17 @@ func (r *run) noteRequest(w weight, g *gate) {
 			change += fmt.Sprintf(", %s gone", e.old.GetName())
 		}
 	}
-	r.note(w, "%d: %s: %s%s", g.process.incarnation, g.request, answer, change)
+	j.note(w, "%d: %s: %s%s", g.process.incarnation, g.request, answer, change)
 }
 
-func (r *run) noteRead(g *gate) {
-	r.note(read, "%d: %s: %d", g.process.incarnation, g.request, g.code)
+func (j *journal) noteRead(g *gate) {
+	j.note(read, "%d: %s: %d", g.process.incarnation, g.request, g.code)
 }
 
 // timeline returns what happened, in at most [timelineLines] lines. Reads are left out, and so is what is far from the
 // disturbances, if there is too much.
-func (r *run) timeline() []string {
-	lines := slices.DeleteFunc(slices.Clone(r.trace), func(e line) bool { return e.weight == read })
+func (j *journal) timeline() []string {
+	lines := slices.DeleteFunc(slices.Clone(j.trace), func(e line) bool { return e.weight == read })
 	for len(lines) > timelineLines-2 { // two lines may say what is left out
 		first := slices.IndexFunc(lines, func(e line) bool { return e.weight == hurt })
 		victim, far := -1, -1
@@ -79,7 +85,7 @@ func (r *run) timeline() []string {
 	for _, e := range lines {
 		texts = append(texts, e.String())
 	}
-	if left := len(r.trace) - len(lines); left > 0 {
+	if left := len(j.trace) - len(lines); left > 0 {
 		texts = append(texts, fmt.Sprintf("%11s%d more lines, of reads and of writes far from this, are left out", "",
 			left))
 	}
@@ -90,9 +96,9 @@ func isWrite(e line) bool { return e.weight == wrote }
 
 // signature is what two runs of one schedule have in common if the program is deterministic: every line without its
 // time.
-func (r *run) signature() string {
+func (j *journal) signature() string {
 	var b strings.Builder
-	for _, e := range r.trace {
+	for _, e := range j.trace {
 		b.WriteString(e.text)
 		b.WriteByte('\n')
 	}
