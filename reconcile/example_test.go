@@ -23,7 +23,7 @@ import (
 func Example() {
 	base := must(rest.InClusterConfig())
 	elector := must(leaderelection.New(leaderelection.Config{REST: base, Namespace: "prod", Name: "budgets"}))
-	// A key is reconciled when the caches show what its last run wrote, and a process that does not lead does not write.
+	// A key is reconciled when the caches show what its last run wrote. A process that does not lead does not write.
 	cfg := must(reconcile.ClientConfig(base, elector))
 	deployments := must(informer.NewResource[*appsv1.Deployment](cfg,
 		appsv1.SchemeGroupVersion.WithResource("deployments"), informer.ResourceOptions{}))

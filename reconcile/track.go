@@ -11,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TrackWrites makes controllers consistent with their own writes. What [ClientConfig] returns has it. By itself it takes
-// one line, on the rest.Config that all clients are made from:
+// TrackWrites makes controllers consistent with their own writes. What [ClientConfig] returns has it. By itself it
+// takes one line, on the rest.Config that all clients are made from:
 //
 //	config.Wrap(reconcile.TrackWrites)
 //

@@ -27,7 +27,8 @@ import (
 // the method takes: a Resource takes the apply configurations of all types, a typed client those of its own.
 //
 //	config := corev1ac.ConfigMap(name, namespace).WithData(data)
-//	_, err := objects.Apply(ctx, maps.In(namespace).Apply, config, metav1.ApplyOptions{FieldManager: "gadget-controller"})
+//	_, err := objects.Apply(ctx, maps.In(namespace).Apply, config,
+//		metav1.ApplyOptions{FieldManager: "gadget-controller"})
 //
 // If another manager has set one of the fields to another value, nothing is written, and the error is an
 // [*ApplyConflictError] that names the fields and managers. A controller that has the last word sets opts.Force and

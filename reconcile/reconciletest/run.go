@@ -76,8 +76,9 @@ func (r *run) fail(rule string, detail ...string) {
 
 // newRun prepares a run. It is called in the bubble.
 func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
-	r := &run{scenario: sc, schedule: sched, server: s, gates: newGates(s, usualLatency), ctx: ctx, journal: journal{begin: time.Now()},
-		seen: make(map[string]int), touched: make(map[identity]bool), watched: make(map[string]bool),
+	r := &run{scenario: sc, schedule: sched, server: s, gates: newGates(s, usualLatency), ctx: ctx,
+		journal: journal{begin: time.Now()},
+		seen:    make(map[string]int), touched: make(map[identity]bool), watched: make(map[string]bool),
 		versions: make(map[disturbance]int64)}
 	if sched.has(slow) {
 		r.gates.latency = slowLatency

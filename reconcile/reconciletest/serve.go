@@ -175,8 +175,8 @@ func (c *call) replyCreated(o object, created bool, err error) (*http.Response, 
 	return c.reply(code)(o, err)
 }
 
-// judgeScope returns the error for a path with a namespace where there is none, or without one where there is one. Lists
-// and watches may be of all namespaces.
+// judgeScope returns the error for a path with a namespace where there is none, or without one where there is one.
+// Lists and watches may be of all namespaces.
 func (c *call) judgeScope() error {
 	switch {
 	case c.resource.ClusterScoped == (c.Namespace == ""):
@@ -185,7 +185,8 @@ func (c *call) judgeScope() error {
 		return notFoundPath()
 	case c.Verb != "list" && c.Verb != "watch": // the path is that of a list
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed,
+			Reason:  metav1.StatusReasonMethodNotAllowed,
 			Details: &metav1.StatusDetails{},
 			Message: "the server does not allow this method on the requested resource",
 		}}
