@@ -21,9 +21,11 @@ func TestAHeldRequestIsNoStuckGoroutine(t *testing.T) {
 		on := rests(context.WithValue(ctx, pulseKey{}, &p))
 		p.does(asking)
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		require.Empty(t, found)
 		on()
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		require.Len(t, found, 1, "it is not held any more, and does not move")
 	})
 }

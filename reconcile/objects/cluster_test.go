@@ -72,8 +72,9 @@ type site struct {
 	gadgets   dynamic.ResourceInterface // set by newGadgets
 }
 
-func newSite(t *testing.T) *site {
-	c := testcluster.Shared(t)
+func newSite(t *testing.T) *site { return newSiteOn(t, testcluster.Shared(t)) }
+
+func newSiteOn(t *testing.T, c *testcluster.Cluster) *site {
 	s := &site{namespace: c.Namespace(t), config: c.Config()}
 	s.config.Wrap(s.wire.wrap)
 	s.client = kubernetes.NewForConfigOrDie(s.config)
@@ -146,8 +147,10 @@ func (s *site) newGadgets(t *testing.T) objects.DynamicClient {
 	return objects.Dynamic(s.gadgets)
 }
 
+// TestStatusOnAServer needs a control plane of its own: Kubernetes' controller writes the status of ReplicaSets, too.
 func TestStatusOnAServer(t *testing.T) {
-	s := newSite(t)
+	s := newSiteOn(t, testcluster.New(t, testcluster.Options{DisableNode: true,
+		Controllers: []string{"*", "-replicaset-controller"}}))
 	ctx, sets := t.Context(), s.client.AppsV1().ReplicaSets(s.namespace)
 	seen := s.newSet(t, "a")
 
