@@ -209,7 +209,11 @@ func expanding(crashSafe bool) func(fixed bool) reconciler {
 				return err
 			}
 			want := number(c, "spec", "capacity")
-			v, s := w.get(volumes, key.Namespace, ordinal(c.GetName(), 0)), w.get(sets, key.Namespace, c.GetName())
+			v := w.get(volumes, key.Namespace, ordinal(c.GetName(), 0))
+			s, err := w.live(ctx, sets, key.Namespace, c.GetName())
+			if err != nil {
+				return err
+			}
 			if v == nil {
 				return w.create(ctx, volumes, child(c, volumes, ordinal(c.GetName(), 0), spec{"capacity": want}))
 			}

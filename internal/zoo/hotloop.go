@@ -19,19 +19,25 @@ var hotLoop = []bug{
 		published:  "operator-framework/operator-lifecycle-manager#1816",
 		class:      hotLoopClass,
 		mistake:    "the status lists components in the order of a Go map, another one each time",
-		reconciler: listing("components", 8),
+		reconciler: listing("components", 40),
 		scenario:   scenario(spec{"replicas": 1}),
 	}, {
 		published:  "IBM/operand-deployment-lifecycle-manager#436",
 		class:      hotLoopClass,
 		mistake:    "a new status is made in each run, with the requests in any order",
-		reconciler: listing("requests", 6),
+		reconciler: listing("requests", 30),
 		scenario:   scenario(spec{"replicas": 1}),
 	}, {
 		published:  "RedHatInsights/clowder#148",
 		class:      hotLoopClass,
 		mistake:    "lists in the status are not ordered",
-		reconciler: listing("deployments", 10),
+		reconciler: listing("deployments", 50),
+		scenario:   scenario(spec{"replicas": 1}),
+	}, {
+		published:  "maistra/istio-operator#261",
+		class:      hotLoopClass,
+		mistake:    "the members of a mesh change their order in the status, and each update of it wakes the operator",
+		reconciler: listing("configuredMembers", 35),
 		scenario:   scenario(spec{"replicas": 1}),
 	}, {
 		published:  "infrawatch/service-telemetry-operator#141",
