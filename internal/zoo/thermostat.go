@@ -44,7 +44,7 @@ func onThermostat(ctx context.Context, cfg *rest.Config, r reconciler) error {
 		}}
 	c, err := reconcile.NewController("zoo", reconcile.Func(
 		func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
-			return reconcile.Result{}, r(ctx, w, types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
+			return reconcile.Result{}, r(ctx, w, types.NamespacedName(key))
 		}), reconcile.Options{})
 	if err != nil {
 		return err

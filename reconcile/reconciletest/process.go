@@ -24,8 +24,8 @@ type process struct {
 	killed      bool  // by the driver
 }
 
-var errIgnoresContext = errors.New("Run has not returned one minute after its ctx ended and its connection broke: it " +
-	"waits for something that does not come, without looking at ctx")
+var errIgnoresContext = errors.New("the program has not ended one minute after its ctx ended and its connection " +
+	"broke: it waits for something that does not come, without looking at ctx")
 
 // launch starts a program on a goroutine of the group.
 func launch(group *lifecycle.Group, gates *gates, user string, incarnation int,
