@@ -32,6 +32,13 @@ var crash = []bug{
 		mistake:    "the pod is removed before the status says so, and without the pod the status does not move on",
 		reconciler: decommissioning,
 		scenario:   decommissioned(),
+	}, {
+		published:  "konpyutaika/nifikop#49",
+		class:      crashClass,
+		mistake:    "the pods are restarted if the status says so, which is written after the new configuration",
+		reconciler: configuring,
+		scenario:   configured(),
+		heldBack:   true,
 	},
 }
 
@@ -139,6 +146,59 @@ func decommissioning(fixed bool) reconciler {
 				return err
 			}
 			return move("Ongoing", m.GetName())
+		}
+		return nil
+	}
+}
+
+// configured is a Cluster that gets a new configuration.
+func configured() reconciletest.Scenario {
+	s := scenario(spec{"config": "one"}, spec{"config": "two"})
+	s.Settled = func(s *reconciletest.Server) error {
+		c, m := held(s, clusters, "a"), held(s, members, "a-0")
+		if m == nil || text(m, "spec", "config") != text(c, "spec", "config") {
+			return fmt.Errorf("the member does not run with the configuration %q", text(c, "spec", "config"))
+		}
+		return nil
+	}
+	return s
+}
+
+// configuring keeps the configuration of a Cluster in a Volume, and starts the Member anew when it has changed.
+func configuring(fixed bool) reconciler {
+	return func(ctx context.Context, w *world, key types.NamespacedName) error {
+		c, err := w.live(ctx, clusters, key.Namespace, key.Name)
+		if c == nil || err != nil {
+			return err
+		}
+		want, name := text(c, "spec", "config"), ordinal(c.GetName(), 0)
+		move := func(config string) error {
+			set(c, map[string]any{"config": config}, "status")
+			return w.updateStatus(ctx, clusters, c)
+		}
+		v, err := w.live(ctx, volumes, key.Namespace, name)
+		switch {
+		case err != nil:
+			return err
+		case v == nil:
+			return w.create(ctx, volumes, child(c, volumes, name, spec{"config": want}))
+		case text(v, "spec", "config") != want:
+			set(v, want, "spec", "config")
+			if err := w.update(ctx, volumes, v); err != nil {
+				return err
+			}
+			return move("OutOfSync")
+		}
+		m, err := w.live(ctx, members, key.Namespace, name)
+		switch {
+		case err != nil:
+			return err
+		case m == nil:
+			return w.create(ctx, members, child(c, members, name, spec{"config": want}))
+		case text(m, "spec", "config") != want && (fixed || text(c, "status", "config") == "OutOfSync"):
+			return w.delete(ctx, members, key.Namespace, name, m.GetUID())
+		case text(c, "status", "config") != "InSync":
+			return move("InSync")
 		}
 		return nil
 	}

@@ -47,6 +47,13 @@ var earlier = []bug{
 			return v.GetNamespace() == of.GetNamespace() && v.GetLabels()["cluster"] == of.GetName()
 		}),
 		scenario: remade(),
+	}, {
+		published:  "elastic/cloud-on-k8s#5249",
+		class:      earlierClass,
+		mistake:    "what belongs to a cluster that the cache does not show is deleted by the name of the cluster",
+		reconciler: orphaning,
+		scenario:   remade(),
+		heldBack:   true,
 	},
 }
 
@@ -134,4 +141,39 @@ func (w *world) fillVolumes(ctx context.Context, c *object) error {
 		}
 	}
 	return nil
+}
+
+// orphaning makes the Volumes of a Cluster, takes over those of an earlier one, and deletes them when the Cluster is
+// gone. There is no finalizer.
+func orphaning(fixed bool) reconciler {
+	return func(ctx context.Context, w *world, key types.NamespacedName) error {
+		if c := w.get(clusters, key.Namespace, key.Name); c != nil {
+			for _, v := range w.list(volumes, key.Namespace, key.Name) {
+				if v.GetLabels()["uid"] == string(c.GetUID()) {
+					continue
+				}
+				v = v.DeepCopy()
+				v.SetLabels(map[string]string{"cluster": c.GetName(), "uid": string(c.GetUID())})
+				if err := w.update(ctx, volumes, v); err != nil {
+					return err
+				}
+			}
+			return w.fillVolumes(ctx, c)
+		}
+		if fixed {
+			if c, err := w.live(ctx, clusters, key.Namespace, key.Name); c != nil || err != nil {
+				return err
+			}
+		}
+		for _, v := range w.list(volumes, key.Namespace, key.Name) {
+			uid := types.UID("")
+			if fixed {
+				uid = v.GetUID()
+			}
+			if err := w.delete(ctx, volumes, key.Namespace, v.GetName(), uid); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }

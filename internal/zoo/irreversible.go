@@ -39,6 +39,13 @@ var irreversible = []bug{
 		mistake:    "a changed spec is not looked at while a broker crashes",
 		reconciler: waiting(func(ready, there int64, updating bool) bool { return ready != there || updating }),
 		scenario:   goodBadGood(),
+	}, {
+		published:  "kubernetes/kubernetes#67250",
+		class:      irreversibleClass,
+		mistake:    "a pod that is not ready is waited for, even if its template is not the one that is asked for",
+		reconciler: rolling,
+		scenario:   goodBadGood(),
+		heldBack:   true,
 	},
 }
 
@@ -102,5 +109,42 @@ func waiting(blocks func(ready, there int64, updating bool) bool) func(fixed boo
 			}
 			return nil
 		}
+	}
+}
+
+// rolling makes Members, each when the one before it is ready, and replaces those with another image, the last one
+// first.
+func rolling(fixed bool) reconciler {
+	return func(ctx context.Context, w *world, key types.NamespacedName) error {
+		c, err := w.live(ctx, clusters, key.Namespace, key.Name)
+		if c == nil || err != nil {
+			return err
+		}
+		image := text(c, "spec", "image")
+		var old *object
+		for i := range number(c, "spec", "replicas") {
+			m, err := w.live(ctx, members, key.Namespace, ordinal(c.GetName(), i))
+			if err != nil {
+				return err
+			}
+			if m == nil {
+				m = child(c, members, ordinal(c.GetName(), i), spec{"image": image})
+				return w.create(ctx, members, m)
+			}
+			if text(m, "spec", "image") != image {
+				old = m
+			}
+			if status, _ := m.Object["status"].(map[string]any); status["ready"] == true {
+				continue
+			}
+			if fixed && old == m {
+				return w.delete(ctx, members, key.Namespace, m.GetName(), m.GetUID())
+			}
+			return nil // an event comes when the Member is ready
+		}
+		if old != nil {
+			return w.delete(ctx, members, key.Namespace, old.GetName(), old.GetUID())
+		}
+		return nil
 	}
 }
