@@ -36,14 +36,27 @@ const (
 //
 // The rules, for every run:
 //
-//   - the program comes to rest after each step: no hot loop
-//   - it converges: in the end Settled returns nil, and the server holds what it holds when nothing goes wrong
-//   - it is idempotent: a restart in the end writes nothing
-//   - it is level-triggered: a start after all steps leads to the same end; a step that is done twice as well
-//   - Always returns nil after each of its writes
-//   - what a third party has put on an object stays
-//   - it runs until its ctx ends, and ends then
-//   - the roles allow what it does
+//   - The program comes to rest after each step: it makes at most 400 writes and 8,000 requests, and stops writing
+//     within 10 minutes. Writes that change nothing, Leases and Events do not count as writes.
+//   - It converges: 10 minutes after the last disturbance Settled returns nil, and the server holds what it holds when
+//     nothing goes wrong. Leases, Events, times, and what Mask removes are not compared.
+//   - It repeats a write that failed. Check says so in place of the rule before if the server has refused a write (429,
+//     500, 504, a conflict of an update or a patch), and no incarnation has made the same request again. It is silent
+//     if the end is right all the same, and about a creation that another one of the same resource follows.
+//   - It is idempotent: a restart in the end changes nothing.
+//   - It is level-triggered: a start after all steps leads to the same end; a step that is done twice as well.
+//   - Always returns nil after each of its writes.
+//   - What a third party has put on an object stays: an annotation, on the objects of some writes.
+//   - It waits as long as the server asks with 429 and Retry-After. Check is silent about creations, since their
+//     requests do not name the object.
+//   - It does not insist on a conflict: at most 30 in a row for one request of one incarnation.
+//   - It is quiet at rest: at most 10 requests a second in the 30 s after the last write. Check looks at that in the
+//     end only, and not at Leases and Events.
+//   - It runs until its ctx ends, and ends then, within a minute; no goroutine that it has started is left.
+//   - It has the rights that it needs: the roles allow each request. Check is silent without Scenario.User.
+//
+// With go test -v, Check logs what it has tried, which rights of the roles no run has used, and the smallest roles for
+// what the program did.
 //
 // Check only tests: that it finds nothing is no proof. Programs must do nothing that leaves the bubble, such as network
 // connections of their own; tests that call Check must not be parallel with each other, since it replaces the error
@@ -101,7 +114,7 @@ func Search(t *testing.T, sc Scenario) *Finding {
 	// The ones of the package remember the time of the last error, which is one of another bubble.
 	utilruntime.ErrorHandlers = nil
 	defer func() { utilruntime.ErrorHandlers = handlers }()
-	c := &check{t: t, scenario: &sc, began: time.Now()}
+	c := &check{t: t, scenario: &sc, began: time.Now(), covered: newCoverage()}
 	if sc.Replay != "" {
 		return c.replay(sc.Replay)
 	}
@@ -113,7 +126,7 @@ func Search(t *testing.T, sc Scenario) *Finding {
 		found = c.random(time.Now().Add(budget))
 	}
 	if found == nil {
-		t.Log(c.coverage())
+		t.Log(c.report())
 	}
 	return found
 }
@@ -140,6 +153,7 @@ type check struct {
 	ideal    *ending // of the run in which nothing goes wrong
 	jitters  bool    // two runs of one schedule differ
 	runs     int
+	covered  *coverage
 }
 
 // ending is what is left of a run.
@@ -150,6 +164,9 @@ type ending struct {
 	seen      map[string]int
 	made      map[string]bool
 	watched   map[string]bool
+	asked     []string
+	happened  map[disturbance]bool
+	used      usage
 	afterStep []snapshot
 	last      snapshot
 }
@@ -160,11 +177,13 @@ func (c *check) run(s schedule, ideal *ending) (o *ending) {
 	o = &ending{}
 	defer func() {
 		if r := recover(); r != nil {
-			o.failure = &breach{"ends with its ctx", []string{fmt.Sprint(r), "goroutines of the program are left"}}
+			left := &breach{ruleEnds, []string{fmt.Sprint(r), "goroutines of the program are left"}}
 			if o.timeline == nil {
-				o.failure.detail = append(o.failure.detail, string(debug.Stack()))
+				left.detail = append(left.detail, string(debug.Stack()))
 			}
+			o.failure = cmp.Or(o.failure, left)
 		}
+		c.covered.add(s, o, c.ideal)
 	}()
 	synctest.Test(c.t, func(t *testing.T) {
 		options := c.scenario.Server
@@ -175,11 +194,13 @@ func (c *check) run(s schedule, ideal *ending) (o *ending) {
 		r.play()
 		if r.failure == nil && ideal != nil {
 			if different := r.last.differences(ideal.last); len(different) > 0 {
-				r.fail("ends as it does when nothing goes wrong", different...)
+				r.fail(ruleSameEnd, different...)
 			}
 		}
+		verdict{r}.blame()
 		*o = ending{failure: r.failure, timeline: r.timeline(), signature: r.signature(), seen: r.seen,
-			watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{}}
+			watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{},
+			asked: r.asked, happened: r.happened, used: r.used}
 		for _, id := range r.made {
 			o.made[id.resource] = true
 		}
@@ -354,19 +375,4 @@ func (c *check) replay(text string) *Finding {
 func (c *check) finding(s schedule, o *ending) *Finding {
 	return &Finding{Rule: o.failure.rule, Detail: o.failure.detail, Timeline: o.timeline, Replay: s.String(),
 		Runs: c.runs, Took: time.Since(c.began)}
-}
-
-// coverage says what was tried.
-func (c *check) coverage() string {
-	requests := 0
-	for _, n := range c.ideal.seen {
-		requests += n
-	}
-	text := fmt.Sprintf("%d runs in %s: %d steps, %d requests of %d kinds, %d places for one disturbance", c.runs,
-		time.Since(c.began).Round(time.Millisecond), len(c.scenario.Steps), requests, len(c.ideal.seen),
-		len(c.possible()))
-	if c.jitters {
-		text += "; two runs of one schedule differ, so the program is not deterministic"
-	}
-	return text
 }

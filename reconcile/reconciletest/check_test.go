@@ -241,6 +241,79 @@ func TestCheckFinds(t *testing.T) {
 				return err
 			}))
 		},
+		"repeats a write that failed": func() reconciletest.Scenario {
+			return greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+				text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+				m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+				if err != nil || m.Data["text"] == text {
+					return right(ctx, g, c)
+				}
+				m.Data = map[string]string{"text": text}
+				_, _ = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
+				return nil
+			}))
+		},
+		"waits as long as the server asks": func() reconciletest.Scenario {
+			return greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+				text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+				m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+				if err != nil || m.Data["text"] == text {
+					return right(ctx, g, c)
+				}
+				m.Data = map[string]string{"text": text}
+				for {
+					err := c.core.CoreV1().RESTClient().Put().MaxRetries(0).Namespace("default").
+						Resource("configmaps").Name("a").Body(m).Do(ctx).Error()
+					if !apierrors.IsTooManyRequests(err) {
+						return err
+					}
+				}
+			}))
+		},
+		"does not insist on a conflict": func() reconciletest.Scenario {
+			return greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+				text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+				m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+				if err != nil || m.Data["text"] == text {
+					return right(ctx, g, c)
+				}
+				m.Data = map[string]string{"text": text}
+				for range 100 { // with the version that it has read once
+					if _, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m,
+						metav1.UpdateOptions{}); err == nil {
+						break
+					}
+				}
+				return err
+			}))
+		},
+		"is quiet at rest": func() reconciletest.Scenario {
+			return greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+				if err := right(ctx, g, c); err != nil {
+					return err
+				}
+				for range 100_000 { // every 20 ms, in place of a watch
+					m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+					now, liveErr := c.greetings.Namespace("default").Get(ctx, "a", metav1.GetOptions{})
+					if err != nil || liveErr != nil || len(m.Data) == 0 ||
+						now.GetResourceVersion() != g.GetResourceVersion() {
+						break
+					}
+					time.Sleep(20 * time.Millisecond)
+				}
+				return nil
+			}))
+		},
+		"leaves no goroutine behind": func() reconciletest.Scenario {
+			return greets(func(ctx context.Context, cfg *rest.Config) error {
+				go func() {
+					for { // nothing ends it
+						time.Sleep(time.Hour)
+					}
+				}()
+				return plain(right)(ctx, cfg)
+			})
+		},
 		"runs until its ctx ends": func() reconciletest.Scenario {
 			return greets(func(context.Context, *rest.Config) error { return errors.New("no luck today") })
 		},
@@ -272,6 +345,22 @@ func annotate(ctx context.Context, c clients, name, value string) error {
 	metav1.SetMetaDataAnnotation(&m.ObjectMeta, name, value)
 	_, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
 	return err
+}
+
+// TestCheckReportsWhatItTried is about what go test -v shows.
+func TestCheckReportsWhatItTried(t *testing.T) {
+	report := reconciletest.Report(t, greets(plain(right)))
+	t.Log(report)
+	for _, line := range []string{
+		`\n  at writes: crash before 3, crash after 3, `, `\n  at reads: 500 `, `\n  at steps: cold start 1, down 3, `,
+		`\n  happened, and the program asked for the same as without: .*slow`,
+		`\n  granted, and used in no run: list configmaps, get greetings.example.com\n`,
+		`\n    kind: ClusterRole\n`,
+		`\n    - {apiGroups: \[""\], resources: \[configmaps\], verbs: \[create, get, update, watch\]}\n`,
+		`\n    - {apiGroups: \[example.com\], resources: \[greetings\], verbs: \[list, watch\]}$`,
+	} {
+		require.Regexp(t, line, report)
+	}
 }
 
 // TestCheckNamesAProgramThatIgnoresItsContext is not a deadlock of the bubble.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,6 +63,9 @@ const (
 	stray = "delete"
 	slow  = "slow" // each request takes 1.2 s
 )
+
+// pauseAsked is the pause that a refusal with 429 asks for.
+const pauseAsked = time.Second
 
 var (
 	atWrites = []string{crashBefore, crashAfter, loseAnswer, refuse429, refuse500, timeout504, applied504, touch,
@@ -174,7 +178,7 @@ func (d disturbance) fault(r Request) Fault {
 	case loseAnswer:
 		return LoseAnswer
 	case refuse429:
-		return Refuse(apierrors.NewTooManyRequests("the server is busy", 1))
+		return Refuse(apierrors.NewTooManyRequests("the server is busy", int(pauseAsked.Seconds())))
 	case refuse500:
 		return Refuse(apierrors.NewInternalError(errors.New("a disturbance")))
 	case timeout504:

@@ -1,6 +1,10 @@
 package reconciletest
 
-import "testing"
+import (
+	"cmp"
+	"testing"
+	"time"
+)
 
 // Signatures runs a schedule n times, and returns what happened in each, without the times.
 func Signatures(t *testing.T, sc Scenario, text string, n int) []string {
@@ -9,12 +13,22 @@ func Signatures(t *testing.T, sc Scenario, text string, n int) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &check{t: t, scenario: &sc}
+	c := &check{t: t, scenario: &sc, covered: newCoverage()}
 	var all []string
 	for range n {
 		all = append(all, c.run(s, nil).signature)
 	}
 	return all
+}
+
+// Report runs the scenario without disturbances and with each one that is possible, and returns what Check logs then.
+func Report(t *testing.T, sc Scenario) string {
+	t.Helper()
+	c := &check{t: t, scenario: &sc, covered: newCoverage(), began: time.Now()}
+	if found := cmp.Or(c.reference(), c.singles()); found != nil {
+		t.Fatal(found)
+	}
+	return c.report()
 }
 
 // Validate returns what Check fails with at once.

@@ -42,13 +42,16 @@ func (g *gate) kind() string {
 
 // counts reports whether the request is a write that shows that a program is at work. A Lease that is renewed and an
 // Event that is recorded show nothing.
-func (g *gate) counts() bool {
+func (g *gate) counts() bool { return g.request.Writes() && !g.lives() }
+
+// lives reports whether the request only shows that a program lives: it is about a Lease or an Event.
+func (g *gate) lives() bool {
 	switch g.request.Resource.GroupResource() {
 	case schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"},
 		schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: "events.k8s.io", Resource: "events"}:
-		return false
+		return true
 	}
-	return g.request.Writes()
+	return false
 }
 
 // gates are the requests that wait. The driver, which is the goroutine of the bubble's test, is the only one that lets

@@ -3,9 +3,19 @@ package reconciletest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
+)
+
+// The rules that other files speak of.
+const (
+	ruleConverges  = "converges"
+	ruleIdempotent = "is idempotent"
+	ruleSameEnd    = "ends as it does when nothing goes wrong"
+	ruleRights     = "has the rights that it needs"
+	ruleEnds       = "ends with its ctx"
 )
 
 // verdict asks of a run that has done all steps what must hold then.
@@ -26,14 +36,15 @@ func (r verdict) pass() {
 			break
 		}
 		if time.Now().After(limit) {
-			r.fail("converges", fmt.Sprintf("%s after the last disturbance: %v", settleTime, err))
+			r.fail(ruleConverges, fmt.Sprintf("%s after the last disturbance: %v", settleTime, err))
 			return
 		}
 	}
 	r.last = takeSnapshot(r.server, r.scenario.Mask)
 	r.rights()
-	r.manners()
+	r.foreign()
 	r.rest()
+	r.idles()
 }
 
 func (r verdict) settled() error {
@@ -48,12 +59,15 @@ func (r verdict) rights() {
 	if len(r.refused) == 0 {
 		return
 	}
-	slices.Sort(r.refused)
-	r.fail("has the rights that it needs", append([]string{"the roles do not allow:"}, slices.Compact(r.refused)...)...)
+	detail := []string{"the roles do not allow to"}
+	for _, u := range slices.SortedFunc(maps.Keys(r.refused), compareUses) {
+		detail = append(detail, u.String())
+	}
+	r.fail(ruleRights, detail...)
 }
 
-// manners is about what belongs to others.
-func (r verdict) manners() {
+// foreign is about what belongs to others.
+func (r verdict) foreign() {
 	for id := range r.touched {
 		res, err := findResource(r.server, id.resource)
 		if err != nil {
@@ -86,7 +100,7 @@ func (r verdict) rest() {
 		}
 	}
 	if len(writes) > 0 {
-		r.fail("is idempotent", append([]string{"everything was settled; a restart has written:"}, writes...)...)
+		r.fail(ruleIdempotent, append([]string{"everything was settled; a restart has written:"}, writes...)...)
 		return
 	}
 	if err := r.settled(); err != nil {

@@ -178,6 +178,13 @@ func (l *Link) authorize(r Request, name string) error {
 // use is a right that was made use of.
 type use struct{ namespace, group, resource, verb string }
 
+// rights returns the rights that were made use of over the link.
+func (l *Link) rights() []use {
+	l.server.store.mu.Lock()
+	defer l.server.store.mu.Unlock()
+	return slices.Collect(maps.Keys(l.used))
+}
+
 // Used returns the smallest rules that allow the requests that were made over the link and not refused. Its keys are
 // namespaces; the empty one has the rules for requests about all namespaces and about cluster-scoped resources. There
 // is one rule for each resource, in order. The rules do not name objects.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	stdruntime "runtime"
 	"slices"
 	"time"
 
@@ -49,12 +50,15 @@ type run struct {
 	made         []identity     // objects that the program has made, in order
 	touched      map[identity]bool
 	versions     map[disturbance]int64 // of the server, where the schedule goes back to
-	refused      []string              // requests that the roles did not allow
 	watched      map[string]bool
-	calmed       bool // nothing goes wrong any more
+	happened     map[disturbance]bool
+	used         usage // rights that the program has made use of
+	goroutines   int   // of the process, before the run started any
+	calmed       bool  // nothing goes wrong any more
 	failure      *breach
 
 	journal
+	manners
 	afterStep []snapshot
 	last      snapshot
 }
@@ -79,7 +83,12 @@ func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 	r := &run{scenario: sc, schedule: sched, server: s, gates: newGates(s, usualLatency), ctx: ctx,
 		journal: journal{begin: time.Now()},
 		seen:    make(map[string]int), touched: make(map[identity]bool), watched: make(map[string]bool),
-		versions: make(map[disturbance]int64)}
+		versions: make(map[disturbance]int64), happened: make(map[disturbance]bool), used: make(usage),
+		manners:    newManners(),
+		goroutines: stdruntime.NumGoroutine()}
+	for _, d := range sched.disturbances {
+		r.happened[d] = d.what == slow || d.what == coldStart
+	}
 	if sched.has(slow) {
 		r.gates.latency = slowLatency
 	}
@@ -124,6 +133,7 @@ func (r *run) end() {
 		r.kill(p)
 	}
 	r.processes, r.beside = nil, nil
+	r.leaks()
 }
 
 // start starts one more incarnation of the program.
@@ -136,8 +146,11 @@ func (r *run) start() *process {
 }
 
 func (r *run) kill(p *process) {
+	for _, u := range p.link.rights() {
+		r.used[u] = true
+	}
 	if err := r.gates.kill(p); err != nil {
-		r.fail("ends with its ctx", err.Error())
+		r.fail(ruleEnds, err.Error())
 	}
 	r.processes = slices.DeleteFunc(r.processes, func(other *process) bool { return other == p })
 }
@@ -158,12 +171,13 @@ func (r *run) crash(again bool) {
 // settle lets requests through until nothing is written for a while.
 func (r *run) settle() {
 	begin := time.Now()
-	last, writes, requests := begin, 0, 0
+	last, writes, requests, idle := begin, 0, 0, 0
 	kinds := map[string]int{}
 	for r.failure == nil {
 		r.revive()
 		g := r.gates.next(earlier(last.Add(quiet), begin.Add(settleTime)))
 		if g == nil {
+			r.atRest = idle
 			if time.Since(last) < quiet {
 				r.fail("comes to rest", fmt.Sprintf("after %s it still writes: %s", settleTime, most(kinds)))
 			}
@@ -171,8 +185,11 @@ func (r *run) settle() {
 		}
 		wrote := r.let(g)
 		requests++
+		if g.process.incarnation > 0 && !g.lives() {
+			idle++
+		}
 		if wrote {
-			last, writes = time.Now(), writes+1
+			last, writes, idle = time.Now(), writes+1, 0
 			kinds[g.request.String()]++
 		}
 		switch {
@@ -246,13 +263,13 @@ func (r *run) let(g *gate) bool {
 	case backTo:
 		defer func() { r.versions[hit] = r.server.Version() }()
 	case crashBefore:
-		r.note(hurt, "%s", hit)
+		r.disturb(hit)
 		g.process.link.Close()
 	case touch:
-		r.note(hurt, "%s", hit)
+		r.disturb(hit)
 		r.touch(g.request)
 	case overlap:
-		r.note(hurt, "%s", hit)
+		r.disturb(hit)
 		r.start()
 		r.second = time.NewTimer(5 * time.Second)
 	}
@@ -273,12 +290,12 @@ func (r *run) observe(g *gate, hit disturbance) {
 	if g.process.incarnation == 0 {
 		return
 	}
-	if g.code == 403 {
-		r.refused = append(r.refused, g.request.String())
+	if wrong := r.heed(g, hit, time.Since(r.begin)); wrong != nil {
+		r.fail(wrong.rule, wrong.detail...)
 	}
 	switch {
 	case hit.what != "" && hit.what != touch && hit.what != overlap && hit.what != crashBefore && hit.what != backTo:
-		r.note(hurt, "%s", hit)
+		r.disturb(hit)
 		r.noteRequest(hurt, g)
 	case g.counts() && len(g.changes) > 0:
 		r.noteRequest(wrote, g)

@@ -116,16 +116,16 @@ func (r *stepRun) staysDown() bool {
 func (r *stepRun) before(d disturbance) {
 	switch d.what {
 	case down, downTwice:
-		r.note(hurt, "%s", d)
+		r.disturb(d)
 		r.crash(false)
 	case unseen:
-		r.note(hurt, "%s", d)
+		r.disturb(d)
 		r.eachWatched(func(p *process, resource string) { r.delay(p, resource, Never) })
 	case late:
-		r.note(hurt, "%s", d)
+		r.disturb(d)
 		r.eachProcess(func(p *process) { r.delay(p, d.of, lateBy) })
 	case frozen:
-		r.note(hurt, "%s", d)
+		r.disturb(d)
 		r.eachProcess(func(p *process) { r.delay(p, d.of, Never) })
 	}
 }
@@ -136,7 +136,7 @@ func (r *stepRun) during(d disturbance) {
 	case backTo:
 		r.versions[d] = r.server.Version()
 	case cut:
-		r.note(hurt, "%s", d)
+		r.disturb(d)
 		r.eachProcess(func(p *process) { p.link.CutWatches() })
 	case frozen:
 		r.pass(frozenFor)
@@ -153,7 +153,7 @@ func (r *stepRun) after(d disturbance, version int64) {
 	case timeTravel:
 		r.travel(d, version)
 	case namesake, namesakeNow:
-		r.note(hurt, "%s", d)
+		r.disturb(d)
 		if d.what == namesakeNow {
 			r.crash(false)
 		}
@@ -175,7 +175,7 @@ func (r *stepRun) after(d disturbance, version int64) {
 
 // travel starts the program anew at a server that was left behind at a version, and catches up 10 s later.
 func (r *run) travel(d disturbance, version int64) {
-	r.note(hurt, "%s", d)
+	r.disturb(d)
 	r.crash(false)
 	p := r.start()
 	p.link.LagBehind(version)
@@ -204,6 +204,7 @@ func (r *run) stray(d disturbance) {
 		if o := r.server.lookup(res, id.key()); o == nil || string(o.GetUID()) != id.uid {
 			continue
 		}
+		r.happened[d] = true
 		r.note(hurt, "a third party deletes %s %s/%s", id.resource, id.namespace, id.name)
 		path := pathOf(res, id.namespace, id.name)
 		if err := directRequest(r.ctx, r.server, http.MethodDelete, path, "", nil); err != nil {

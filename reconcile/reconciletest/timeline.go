@@ -39,6 +39,12 @@ func (j *journal) note(w weight, format string, args ...any) {
 	j.trace = append(j.trace, line{time.Since(j.begin), w, fmt.Sprintf(format, args...)})
 }
 
+// disturb notes that a disturbance happens.
+func (r *run) disturb(d disturbance) {
+	r.happened[d] = true
+	r.note(hurt, "%s", d)
+}
+
 func (j *journal) noteRequest(w weight, g *gate) {
 	answer := fmt.Sprint(g.code)
 	if g.code == 0 {

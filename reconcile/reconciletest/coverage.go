@@ -1,0 +1,126 @@
+package reconciletest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// coverage counts what the schedules of a check have tried.
+type coverage struct {
+	tried    map[place]*tally
+	requests int // of the program, in all runs
+	used     usage
+}
+
+// place is a kind of disturbance, and where it is: at writes, reads or steps.
+type place struct{ what, where string }
+
+func placeOf(d disturbance) place {
+	switch {
+	case d.of == "" || slices.Contains(ofResources, d.what):
+		return place{d.what, "steps"}
+	case (Request{Verb: verbOf(d.of)}).Writes():
+		return place{d.what, "writes"}
+	}
+	return place{d.what, "reads"}
+}
+
+// tally counts schedules with one kind of disturbance.
+type tally struct {
+	schedules int // that had it
+	happened  int // in which the program came to the place of it
+	alone     int // in which it happened, and nothing else did
+	mattered  int // of those alone: in which the program's requests were not those of the reference run
+}
+
+func newCoverage() *coverage { return &coverage{tried: make(map[place]*tally), used: make(usage)} }
+
+// add counts a run. ideal is the reference run, or nil.
+func (c *coverage) add(s schedule, o, ideal *ending) {
+	c.requests += len(o.asked)
+	for u := range o.used {
+		c.used[u] = true
+	}
+	for i, d := range s.disturbances {
+		at := placeOf(d)
+		if slices.ContainsFunc(s.disturbances[:i], func(e disturbance) bool { return placeOf(e) == at }) {
+			continue
+		}
+		t := c.tried[at]
+		if t == nil {
+			t = &tally{}
+			c.tried[at] = t
+		}
+		t.schedules++
+		if !slices.ContainsFunc(s.disturbances, func(e disturbance) bool { return placeOf(e) == at && o.happened[e] }) {
+			continue
+		}
+		t.happened++
+		if len(s.disturbances) > 1 || ideal == nil {
+			continue
+		}
+		t.alone++
+		if !slices.Equal(o.asked, ideal.asked) {
+			t.mattered++
+		}
+	}
+}
+
+// String has a line for each of the places where something can go wrong. A number is that of the schedules.
+func (c *coverage) String() string {
+	var b strings.Builder
+	var never, same []string
+	for _, at := range []struct {
+		where string
+		kinds []string
+	}{{"writes", atWrites}, {"reads", atReads}, {"steps", slices.Concat(atSteps, ofResources)}} {
+		var texts []string
+		for _, what := range at.kinds {
+			t := c.tried[place{what, at.where}]
+			if t == nil {
+				continue
+			}
+			if what != backTo {
+				what = strings.TrimSuffix(strings.TrimSuffix(what, " to"), " in")
+			}
+			texts = append(texts, fmt.Sprintf("%s %d", what, t.happened))
+			what += " (" + at.where + ")"
+			switch {
+			case t.happened == 0:
+				never = append(never, what)
+			case t.alone > 0 && t.mattered == 0:
+				same = append(same, what)
+			}
+		}
+		if len(texts) > 0 {
+			fmt.Fprintf(&b, "\n  at %s: %s", at.where, strings.Join(texts, ", "))
+		}
+	}
+	if len(never) > 0 {
+		fmt.Fprintf(&b, "\n  never happened: %s", strings.Join(never, ", "))
+	}
+	if len(same) > 0 {
+		fmt.Fprintf(&b, "\n  happened, and the program asked for the same as without: %s", strings.Join(same, ", "))
+	}
+	return b.String()
+}
+
+// report says what a check has tried, for go test -v.
+func (c *check) report() string {
+	requests := 0
+	for _, n := range c.ideal.seen {
+		requests += n
+	}
+	took := time.Since(c.began)
+	text := fmt.Sprintf("%d runs in %s (%.0f a second), %d requests of the program (%.0f a second); the run without "+
+		"disturbances has %d steps and %d requests of %d kinds, places for %d disturbances", c.runs,
+		took.Round(time.Millisecond), float64(c.runs)/took.Seconds(), c.covered.requests,
+		float64(c.covered.requests)/took.Seconds(), len(c.scenario.Steps), requests, len(c.ideal.seen),
+		len(c.possible()))
+	if c.jitters {
+		text += "; two runs of one schedule differ, so the program is not deterministic"
+	}
+	return text + c.covered.String() + c.rightsReport()
+}

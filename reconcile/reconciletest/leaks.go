@@ -1,0 +1,61 @@
+package reconciletest
+
+import (
+	"fmt"
+	"regexp"
+	stdruntime "runtime"
+	"strings"
+	"testing/synctest"
+	"time"
+)
+
+// leaks is about goroutines that a program has started and that do not end with it. They have a minute. It must be
+// called when every program was killed.
+func (r *run) leaks() {
+	synctest.Wait()
+	if stdruntime.NumGoroutine() <= r.goroutines {
+		return
+	}
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	if left := bubbleStacks(); len(left) > 0 {
+		r.fail("leaves no goroutine behind", append([]string{fmt.Sprintf("a minute after the program has ended, %d "+
+			"goroutines are left:", len(left))}, left...)...)
+	}
+}
+
+// bubbleStacks returns a line for each goroutine of this bubble but the caller's: the first function that is not one of
+// package runtime, time or sync, and who has started it.
+func bubbleStacks() []string {
+	buffer := make([]byte, 1<<20)
+	all := strings.Split(string(buffer[:stdruntime.Stack(buffer, true)]), "\n\n")
+	mine := bubbleText.FindString(all[0])
+	var left []string
+	for _, stack := range all[1:] {
+		lines := strings.Split(stack, "\n")
+		if mine == "" || bubbleText.FindString(lines[0]) != mine {
+			continue
+		}
+		at, by := "", ""
+		for _, line := range lines[1:] {
+			name, _, _ := strings.Cut(line, "(0x")
+			name = strings.TrimSuffix(name, "(...)")
+			switch created, ok := strings.CutPrefix(line, "created by "); {
+			case ok:
+				by = created
+			case at == "" && !strings.HasPrefix(line, "\t") && !runtimeText.MatchString(name):
+				at = name
+			}
+		}
+		if strings.HasPrefix(at, "testing/synctest") || strings.HasPrefix(at, "internal/synctest") {
+			continue // the bubble's own
+		}
+		left = append(left, fmt.Sprintf("%s, started by %s", at, by))
+	}
+	return left
+}
+
+var (
+	bubbleText  = regexp.MustCompile(`synctest bubble \d+`)
+	runtimeText = regexp.MustCompile(`^(runtime|time|sync|internal/sync|internal/poll)\.`)
+)

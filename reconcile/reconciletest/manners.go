@@ -1,0 +1,120 @@
+package reconciletest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+)
+
+const (
+	// mostConflicts is how many writes of one object the server may refuse in a row, since they are about an old version
+	// of it. A queue that waits twice as long after each failure, from 5 ms on, makes 14 in a minute.
+	mostConflicts = 30
+	// mostAtRest is how many requests a second a program may make when there is nothing to do.
+	mostAtRest = 10
+)
+
+// manners is what a run notes of the program's requests, to judge how it deals with the server.
+type manners struct {
+	paused    map[caller]time.Time // until when the server has asked to wait
+	conflicts map[caller]int       // in a row
+	refused   usage                // rights that the program wanted and does not have
+	failed    map[string]string    // writes that failed and were not repeated, with what became of them
+	asked     []string             // the kinds of all requests, in order
+	atRest    int                  // requests since the last write, when the program came to rest
+}
+
+// caller is one incarnation that makes one request.
+type caller struct {
+	process *process
+	request Request
+}
+
+func newManners() manners {
+	return manners{paused: make(map[caller]time.Time), conflicts: make(map[caller]int), refused: make(usage),
+		failed: make(map[string]string)}
+}
+
+// heed notes a request of the program that was answered, and what the schedule did to it. It returns what is wrong with
+// it, or nil.
+func (m *manners) heed(g *gate, hit disturbance, since time.Duration) *breach {
+	who, text := caller{g.process, g.request}, g.request.String()
+	m.asked = append(m.asked, g.kind())
+	if g.code == http.StatusForbidden {
+		m.refused[use{g.request.Namespace, g.request.Resource.Group, g.request.asks().Resources[0],
+			g.request.Verb}] = true
+	}
+	delete(m.failed, text)
+	switch {
+	case slices.Contains([]string{refuse429, refuse500, timeout504}, hit.what) && g.request.Writes():
+		m.failed[text] = fmt.Sprintf("%s at %.3fs", hit, since.Seconds())
+	case g.code == http.StatusConflict && (g.request.Verb == "update" || g.request.Verb == "patch"):
+		m.failed[text] = fmt.Sprintf("%s was a conflict at %.3fs", text, since.Seconds())
+	}
+	return cmp.Or(m.waits(who, g, hit), m.gives(who, g))
+}
+
+// waits is about Retry-After: the same request may not come again before its time. It is silent about creations, which
+// do not name their object, and about other incarnations, which cannot know.
+func (m *manners) waits(who caller, g *gate, hit disturbance) *breach {
+	until, ok := m.paused[who]
+	delete(m.paused, who)
+	if hit.what == refuse429 && g.request.Name != "" {
+		m.paused[who] = time.Now().Add(pauseAsked)
+	}
+	if ok && g.at.Before(until) {
+		return &breach{"waits as long as the server asks", []string{fmt.Sprintf("%s came again %s before the end of "+
+			"the pause that the server has asked for with 429 and Retry-After: 1", g.request, until.Sub(g.at))}}
+	}
+	return nil
+}
+
+// gives is about conflicts: who repeats a write without a newer version of the object only burdens the server.
+func (m *manners) gives(who caller, g *gate) *breach {
+	if g.request.Name == "" || !g.request.Writes() {
+		return nil
+	}
+	if g.code != http.StatusConflict {
+		delete(m.conflicts, who)
+		return nil
+	}
+	m.conflicts[who]++
+	if m.conflicts[who] <= mostConflicts {
+		return nil
+	}
+	return &breach{"does not insist on a conflict", []string{fmt.Sprintf("%s: %d conflicts in a row", g.request,
+		m.conflicts[who])}}
+}
+
+// idles is about requests when there is nothing to do. Leases and Events do not count.
+func (r verdict) idles() {
+	if most := mostAtRest * int(quiet/time.Second); r.atRest > most {
+		r.fail("is quiet at rest", fmt.Sprintf("%d requests in the %s in which nothing was left to do, and %d are "+
+			"allowed; the last ones: %v", r.atRest, quiet, most, r.asked[max(0, len(r.asked)-5):]))
+	}
+}
+
+// blame replaces what a run has shown by its reason, if that is known: rights that are missing, or writes that failed
+// and were not repeated.
+func (r verdict) blame() {
+	if r.failure == nil {
+		return
+	}
+	shown := append([]string{"it breaks the rule \"" + r.failure.rule + "\":"}, r.failure.detail...)
+	switch r.failure.rule {
+	case ruleConverges, ruleIdempotent, ruleSameEnd:
+		if len(r.failed) > 0 && len(r.manners.refused) == 0 {
+			lost := slices.Sorted(maps.Values(r.failed))
+			r.failure = &breach{"repeats a write that failed", append(append([]string{"never repeated:"}, lost...),
+				shown...)}
+		}
+	}
+	if len(r.manners.refused) > 0 && r.failure.rule != ruleRights {
+		r.failure = nil
+		r.rights()
+		r.failure.detail = append(r.failure.detail, shown...)
+	}
+}
