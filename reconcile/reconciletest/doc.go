@@ -148,7 +148,8 @@
 //	custom resources   manifest.go, crd.go, schema.go, rules.go
 //	around requests    rbac.go: rights; collector.go: garbage collection; discovery.go with openapi.go
 //	Check              check.go, scenario.go with step.go; run.go with steps.go, process.go and gate.go;
-//	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go, snapshot.go; timeline.go, coverage.go
+//	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go and snapshot.go;
+//	                   timeline.go, coverage.go
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go,
 //	                   pod.go with podspec.go; modelled.go: the fields that are modelled
 package reconciletest
