@@ -41,6 +41,8 @@ const (
 	// in the end the program starts anew, at a server that was left behind right after this
 	backTo  = "back to"
 	overlap = "second at" // a second incarnation starts, and the first dies 5 s later
+	// the user does the next step right after it, when the program is in the middle of its work
+	early = "next step at"
 )
 
 // What can go wrong at a step.
@@ -69,7 +71,7 @@ const pauseAsked = time.Second
 
 var (
 	atWrites = []string{crashBefore, crashAfter, loseAnswer, refuse429, refuse500, timeout504, applied504, touch,
-		overlap, backTo}
+		overlap, early, backTo}
 	atReads = []string{refuse500, overlap}
 	atSteps = []string{coldStart, down, downTwice, unseen, cut, timeTravel, backTo, namesake, namesakeNow, slow}
 	// ofResources are at a step and hit a resource.

@@ -123,6 +123,7 @@
 //	429, 500, 504               the server has not done it
 //	touch before                a third party changes the object first: a conflict
 //	second at                   a second incarnation starts, and the first one dies 5 s later
+//	next step at                the user does not wait until the program is done
 //	down in, down over          the program is down while the user does a step, or two
 //	unseen, cut in              watches end, with all that happened in between, or without
 //	late, frozen                the events of one resource come later than those of others

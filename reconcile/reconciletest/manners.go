@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// mostConflicts is how many writes of one object the server may refuse in a row, since they are about an old version
-	// of it. A queue that waits twice as long after each failure, from 5 ms on, makes 14 in a minute.
+	// mostConflicts is how many writes of one object in a row may be about an old version of it. A queue that waits
+	// twice as long after each failure, from 5 ms on, makes 14 in a minute.
 	mostConflicts = 30
 	// mostAtRest is how many requests a second a program may make when there is nothing to do.
 	mostAtRest = 10

@@ -55,6 +55,7 @@ type run struct {
 	used         usage // rights that the program has made use of
 	goroutines   int   // of the process, before the run started any
 	calmed       bool  // nothing goes wrong any more
+	hurried      bool  // the next step is due, whatever the program does
 	failure      *breach
 
 	journal
@@ -146,8 +147,10 @@ func (r *run) start() *process {
 }
 
 func (r *run) kill(p *process) {
-	for _, u := range p.link.rights() {
-		r.used[u] = true
+	if p.incarnation > 0 {
+		for _, u := range p.link.rights() {
+			r.used[u] = true
+		}
 	}
 	if err := r.gates.kill(p); err != nil {
 		r.fail(ruleEnds, err.Error())
@@ -174,6 +177,10 @@ func (r *run) settle() {
 	last, writes, requests, idle := begin, 0, 0, 0
 	kinds := map[string]int{}
 	for r.failure == nil {
+		if r.hurried {
+			r.hurried = false
+			return
+		}
 		r.revive()
 		g := r.gates.next(earlier(last.Add(quiet), begin.Add(settleTime)))
 		if g == nil {
@@ -279,6 +286,7 @@ func (r *run) let(g *gate) bool {
 		g.process.link.Close()
 	}
 	r.gates.answer(g)
+	r.hurried = hit.what == early
 	if hit.what == crashBefore || hit.what == crashAfter {
 		r.crash(true)
 	}
