@@ -313,6 +313,7 @@ func (c *crew) fail(ctx context.Context, random *rand.Rand, cutter *testbed.Cutt
 				return faults
 			case <-time.After(time.Duration(1+random.IntN(4)) * time.Second):
 			}
+			c.t.Logf("%s: %s", time.Now().Format("15:04:05.000"), kinds[k].name)
 			kinds[k].do()
 			faults[kinds[k].name]++
 			c.revive()
@@ -375,7 +376,7 @@ func TestChaos(t *testing.T) {
 		deployments, size, crew.revived, len(violations), seed)
 	t.Logf("faults: %v", faults)
 	t.Logf("operations: %v", c.done)
-	require.Empty(t, violations)
+	require.Empty(t, strings.Join(violations, "\n"))
 	require.Greater(t, chronicle.created(), 2*deployments, "nothing was seen")
 }
 

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,15 +31,19 @@ type chronicle struct {
 	entries []entry // guarded by mu
 }
 
-// entry is one change of one object. An API server that was restarted does not tell what happened just before: then
-// there is a list in its place, and what led to it is not judged.
+// entry is a change of one object, or a list in place of changes: an API server that was restarted does not tell what
+// happened just before.
 type entry struct {
 	version int64
-	gone    bool
-	listed  bool
-	d       *appsv1.Deployment // one of the two is set
-	set     *appsv1.ReplicaSet
-	all     map[types.UID]bool // or this: the ReplicaSets that are in a list
+	at      time.Time
+	gone    bool // the object was deleted
+
+	// One of these is set.
+	d           *appsv1.Deployment
+	set         *appsv1.ReplicaSet
+	deployments *appsv1.DeploymentList
+	sets        *appsv1.ReplicaSetList
+	lost        bool // from this version on something was not seen, up to the version of the next list
 }
 
 // keepChronicle follows a namespace until stop, which returns when nothing is written any more.
@@ -50,12 +54,16 @@ func keepChronicle(t *testing.T, client kubernetes.Interface, namespace string) 
 	var following sync.WaitGroup
 	apps := client.AppsV1()
 	following.Go(func() {
-		c.follow(ctx, c.listDeployments, func(o metav1.ListOptions) (watch.Interface, error) {
+		c.follow(ctx, func() (runtime.Object, error) {
+			return apps.Deployments(namespace).List(ctx, metav1.ListOptions{})
+		}, func(o metav1.ListOptions) (watch.Interface, error) {
 			return apps.Deployments(namespace).Watch(ctx, o)
 		})
 	})
 	following.Go(func() {
-		c.follow(ctx, c.listReplicaSets, func(o metav1.ListOptions) (watch.Interface, error) {
+		c.follow(ctx, func() (runtime.Object, error) {
+			return apps.ReplicaSets(namespace).List(ctx, metav1.ListOptions{})
+		}, func(o metav1.ListOptions) (watch.Interface, error) {
 			return apps.ReplicaSets(namespace).Watch(ctx, o)
 		})
 	})
@@ -69,23 +77,27 @@ func keepChronicle(t *testing.T, client kubernetes.Interface, namespace string) 
 }
 
 // follow lists, and watches from there on, as often as needed.
-func (c *chronicle) follow(ctx context.Context, list func(context.Context) (version string, err error),
+func (c *chronicle) follow(ctx context.Context, list func() (runtime.Object, error),
 	open func(metav1.ListOptions) (watch.Interface, error)) {
-	version := ""
+	version, lost := "", true
+	c.add(entry{lost: true}, nil)
 	for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) { // the API server may be away
-		if version == "" {
-			version, _ = list(ctx)
-			continue
+		if lost {
+			found, err := list()
+			if err != nil {
+				continue
+			}
+			c.add(entry{}, found)
+			version, lost = found.(metav1.ListInterface).GetResourceVersion(), false
 		}
 		w, err := open(metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 		if err != nil {
 			continue
 		}
 		for e := range w.ResultChan() {
-			status, failed := e.Object.(*metav1.Status)
-			if failed {
-				if status.Code == http.StatusGone {
-					version = ""
+			if status, failed := e.Object.(*metav1.Status); failed {
+				if lost = status.Code == http.StatusGone; lost {
+					c.add(entry{lost: true, version: number(version)}, nil)
 				}
 				break
 			}
@@ -98,42 +110,24 @@ func (c *chronicle) follow(ctx context.Context, list func(context.Context) (vers
 	}
 }
 
-func (c *chronicle) listDeployments(ctx context.Context) (string, error) {
-	list, err := c.client.AppsV1().Deployments(c.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return "", err
-	}
-	for i := range list.Items {
-		c.add(entry{listed: true}, &list.Items[i])
-	}
-	return list.ResourceVersion, nil
-}
-
-func (c *chronicle) listReplicaSets(ctx context.Context) (string, error) {
-	list, err := c.client.AppsV1().ReplicaSets(c.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return "", err
-	}
-	e := entry{all: map[types.UID]bool{}}
-	for i := range list.Items {
-		e.all[list.Items[i].UID] = true
-		c.add(entry{listed: true}, &list.Items[i])
-	}
-	c.add(e, list)
-	return list.ResourceVersion, nil
+// number returns a resource version as a number.
+func number(version string) int64 {
+	n, _ := strconv.ParseInt(version, 10, 64)
+	return n
 }
 
 func (c *chronicle) add(e entry, o runtime.Object) {
-	version := ""
+	e.at = time.Now()
 	switch o := o.(type) {
 	case *appsv1.Deployment:
-		e.d, version = o, o.ResourceVersion
+		e.d, e.version = o, number(o.ResourceVersion)
 	case *appsv1.ReplicaSet:
-		e.set, version = o, o.ResourceVersion
+		e.set, e.version = o, number(o.ResourceVersion)
+	case *appsv1.DeploymentList:
+		e.deployments, e.version = o, number(o.ResourceVersion)
 	case *appsv1.ReplicaSetList:
-		version = o.ResourceVersion
+		e.sets, e.version = o, number(o.ResourceVersion)
 	}
-	e.version, _ = strconv.ParseInt(version, 10, 64)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries = append(c.entries, e)
@@ -155,29 +149,56 @@ type past struct {
 	current  int64
 	unknown  int64 // a generation before which some were not seen
 	sets     map[types.UID]*appsv1.ReplicaSet
+	history  []string // what has happened, to judge a violation by
 }
 
-// judge returns what must not have happened:
+// pasts are those of all Deployments, by their UIDs.
+type pasts map[types.UID]*past
+
+func (all pasts) of(uid types.UID) *past {
+	if all[uid] == nil {
+		all[uid] = &past{specs: map[int64]*appsv1.Deployment{}, sets: map[types.UID]*appsv1.ReplicaSet{}}
+	}
+	return all[uid]
+}
+
+// judge returns what must not have happened, each with the history of its Deployment:
 //   - a ReplicaSet grows, and together they want more than maxSurge allows. The controller may have acted on any
-//     version of the Deployment since the one that it has reported on last.
+//     version of the Deployment since the one that it has reported on last. It is not judged while some version of the
+//     Deployment may not have been seen.
 //   - two ReplicaSets of a Deployment have the same template, or the same revision.
 func (c *chronicle) judge() (violations []string) {
-	known := map[types.UID]*past{} // by the UID of the Deployment
-	of := func(uid types.UID) *past {
-		if known[uid] == nil {
-			known[uid] = &past{specs: map[int64]*appsv1.Deployment{}, sets: map[types.UID]*appsv1.ReplicaSet{}}
-		}
-		return known[uid]
-	}
+	known, lost := pasts{}, 0
 	for _, e := range c.sorted() {
 		switch {
-		case e.d != nil:
-			of(e.d.UID).see(e)
-		case e.set != nil && metav1.GetControllerOf(e.set) != nil:
-			violations = append(violations, of(metav1.GetControllerOf(e.set).UID).change(e)...)
-		case e.all != nil:
+		case e.lost:
+			lost++
+		case e.deployments != nil:
+			lost--
+			for i := range e.deployments.Items {
+				d := &e.deployments.Items[i]
+				p := known.of(d.UID)
+				if p.specs[d.Generation] == nil {
+					p.unknown = d.Generation
+				}
+				p.see(e, d)
+			}
+		case e.sets != nil:
+			lost--
 			for _, p := range known {
-				maps.DeleteFunc(p.sets, func(uid types.UID, _ *appsv1.ReplicaSet) bool { return !e.all[uid] })
+				clear(p.sets)
+			}
+			for i := range e.sets.Items {
+				if owner := metav1.GetControllerOf(&e.sets.Items[i]); owner != nil {
+					known.of(owner.UID).change(e, &e.sets.Items[i])
+				}
+			}
+		case e.d != nil:
+			known.of(e.d.UID).see(e, e.d)
+		case metav1.GetControllerOf(e.set) != nil:
+			p := known.of(metav1.GetControllerOf(e.set).UID)
+			if before := p.change(e, e.set); !e.gone {
+				violations = append(violations, p.judge(before, e.set, lost == 0)...)
 			}
 		}
 	}
@@ -185,33 +206,44 @@ func (c *chronicle) judge() (violations []string) {
 }
 
 // see takes note of a Deployment.
-func (p *past) see(e entry) {
-	if e.listed && p.specs[e.d.Generation] == nil {
-		p.unknown = e.d.Generation
-	}
-	p.specs[e.d.Generation], p.current = e.d, e.d.Generation
-	p.observed = max(p.observed, e.d.Status.ObservedGeneration)
+func (p *past) see(e entry, d *appsv1.Deployment) {
+	p.specs[d.Generation], p.current = d, d.Generation
+	p.observed = max(p.observed, d.Status.ObservedGeneration)
+	surge, unavailable := bounds(d)
+	p.tell(e, "%s: generation %d, observed %d: wants %d, maxSurge %d, maxUnavailable %d, %s, paused %t, %s, deleted %t",
+		d.Name, d.Generation, d.Status.ObservedGeneration, wanted(d), surge, unavailable, d.Spec.Strategy.Type,
+		d.Spec.Paused, imageOfTemplate(d), e.gone || d.DeletionTimestamp != nil)
 }
 
-// change takes note of a ReplicaSet, and judges what has changed.
-func (p *past) change(e entry) (violations []string) {
-	before := p.sets[e.set.UID]
+// change takes note of a ReplicaSet, and returns what it was before.
+func (p *past) change(e entry, set *appsv1.ReplicaSet) (before *appsv1.ReplicaSet) {
+	before = p.sets[set.UID]
+	p.sets[set.UID] = set
 	if e.gone {
-		delete(p.sets, e.set.UID)
-		return nil
+		delete(p.sets, set.UID)
 	}
-	p.sets[e.set.UID] = e.set
-	if e.listed {
-		return nil
+	p.tell(e, "%s: generation %d, observed %d: size %d for %s replicas, at most %s, revision %d, %d available, %s, "+
+		"deleted %t", set.Name, set.Generation, set.Status.ObservedGeneration, size(set),
+		set.Annotations[desiredAnnotation], set.Annotations[maxAnnotation], revisionOf(set),
+		set.Status.AvailableReplicas, imageOf(set), e.gone || set.DeletionTimestamp != nil)
+	return before
+}
+
+func (p *past) tell(e entry, format string, args ...any) {
+	seen := "seen"
+	if e.deployments != nil || e.sets != nil {
+		seen = "listed"
 	}
-	return p.judge(before, e.set)
+	p.history = append(p.history, fmt.Sprintf("%d, %s at %s: ", e.version, seen, e.at.Format("15:04:05.000"))+
+		fmt.Sprintf(format, args...))
 }
 
 // judge looks at a change of one ReplicaSet; before is nil if it was created.
-func (p *past) judge(before, after *appsv1.ReplicaSet) (violations []string) {
+func (p *past) judge(before, after *appsv1.ReplicaSet, allSeen bool) (violations []string) {
 	violation := func(format string, args ...any) {
+		history := p.history[max(0, len(p.history)-60):]
 		violations = append(violations, fmt.Sprintf("at version %s: %s: ", after.ResourceVersion, after.Name)+
-			fmt.Sprintf(format, args...))
+			fmt.Sprintf(format, args...)+"\n\t"+strings.Join(history, "\n\t"))
 	}
 	if before == nil && size(after) > 0 || before != nil && size(after) > size(before) {
 		allowed, total := 0, 0
@@ -223,7 +255,7 @@ func (p *past) judge(before, after *appsv1.ReplicaSet) (violations []string) {
 		for _, set := range p.sets {
 			total += size(set)
 		}
-		if total > allowed && len(p.specs) > 0 && p.observed >= p.unknown {
+		if total > allowed && allSeen && len(p.specs) > 0 && p.observed >= p.unknown {
 			violation("it grew to %d, and all want %d, where %d are allowed", size(after), total, allowed)
 		}
 	}
@@ -295,6 +327,23 @@ func TestTheChronicleJudges(t *testing.T) {
 	require.Len(t, judged(set("a", 4, "1"), set("b", 2, "2")), 1, "one too many")
 	require.Len(t, judged(set("a", 4, "1"), set("b", 0, "2"), set("b", 2, "2")), 1, "one too many, later")
 	require.Len(t, judged(set("a", 4, "1"), set("b", 0, "1")), 1, "one revision twice")
+	require.Contains(t, judged(set("a", 4, "1"), set("b", 2, "2"))[0], "b: generation 1, observed 1: size 2 for")
+
+	// An API server was restarted: until the next list, the Deployment may have got a spec that was not seen.
+	c := &chronicle{}
+	for _, o := range []runtime.Object{d, set("a", 4, "1"), set("b", 0, "2")} {
+		c.add(entry{}, o)
+	}
+	c.add(entry{lost: true, version: int64(version)}, nil)
+	c.add(entry{}, set("b", 2, "2"))
+	require.Empty(t, c.judge())
+	version++
+	c.add(entry{}, &appsv1.DeploymentList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(version)},
+		Items: []appsv1.Deployment{*d}})
+	require.Empty(t, c.judge())
+	c.add(entry{}, set("b", 3, "2"))
+	require.Len(t, c.judge(), 1, "all is seen again")
+
 	twin := set("twin", 0, "2")
 	twin.Spec.Template.Spec.Containers[0].Image = "a"
 	require.Len(t, judged(set("a", 4, "1"), twin), 1, "one template twice")

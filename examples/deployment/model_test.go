@@ -218,17 +218,33 @@ func TestSpreadTellsSetsOfOneSizeApart(t *testing.T) {
 	require.Equal(t, []resize{{older, 4, true}, {younger, 5, true}}, down, "the older one shrinks")
 }
 
-// After a change of maxSurge alone the ReplicaSets disagree on what the whole was, so one may shrink while another
-// grows. They never want more in between.
-func TestResizesShrinkFirst(t *testing.T) {
-	d := deployment("web", 8, "new", rolling("1", "0"))
-	a, b := anySet("a", 5, 5), anySet("b", 3, 3)
-	a.Annotations, b.Annotations = map[string]string{maxAnnotation: "7"}, map[string]string{maxAnnotation: "20"}
-	step := spread(d, []*appsv1.ReplicaSet{a, b})
-	require.Equal(t, []resize{{a, 8, true}, {b, 1, true}}, step)
-	sizes := map[string]int{"a": 5, "b": 3}
-	for _, s := range shrinkingFirst(step) {
-		sizes[s.set.Name] = s.to
-		require.LessOrEqual(t, sizes["a"]+sizes["b"], maxPods(d))
+// ReplicaSets disagree on what the whole was if a scaling was cut short, or only maxSurge has changed. Each still moves
+// in the direction of the whole, or not at all, and what grows stays within maxSurge.
+func TestSpreadMovesNoSetTheOtherWay(t *testing.T) {
+	d := deployment("web", 4, "new", rolling("1", "0"))
+	set := func(name string, n, max int) *appsv1.ReplicaSet {
+		set := anySet(name, n, n)
+		set.Annotations = map[string]string{maxAnnotation: fmt.Sprint(max)}
+		return set
+	}
+	a, b, c := set("a", 6, 8), set("b", 2, 3), set("c", 1, 2)
+	require.Equal(t, []resize{{a, 2, true}, {b, 2, true}, {c, 1, true}}, spread(d, []*appsv1.ReplicaSet{a, b, c}))
+
+	random := rand.New(rand.NewPCG(5, 5))
+	for range 20_000 {
+		d, sets, before, after := anyDeployment(random), []*appsv1.ReplicaSet{}, 0, 0
+		for i := range 2 + random.IntN(3) {
+			n := 1 + random.IntN(12)
+			sets, before = append(sets, set(fmt.Sprint(i), n, n+random.IntN(12))), before+n
+		}
+		step, grew, shrank := spread(d, sets), false, false
+		for _, s := range step {
+			after += s.to
+			grew, shrank = grew || s.to > size(s.set), shrank || s.to < size(s.set)
+		}
+		require.False(t, grew && shrank, "%v", step)
+		if grew {
+			require.Equal(t, maxPods(d), after)
+		}
 	}
 }

@@ -87,6 +87,10 @@ func saturated(d *appsv1.Deployment, set *appsv1.ReplicaSet) bool {
 
 // spread gives each ReplicaSet its share of what may be added, or has to go, the largest first. What rounding leaves
 // over is the largest one's.
+//
+// No ReplicaSet moves in the other direction. One would if its annotations are older than those of the others, because
+// an earlier scaling was cut short; what it gained would then have to come from the largest one, which may not have it,
+// and all together would want more than maxSurge allows.
 func spread(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) []resize {
 	total := 0
 	if wanted(d) > 0 {
@@ -103,15 +107,7 @@ func spread(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) []resize {
 	step, left := make([]resize, len(sets)), add
 	for i, set := range sets {
 		step[i] = resize{set: set, to: size(set), note: !noted(d, set)}
-		part := portion(d, set)
-		switch {
-		case add > 0:
-			part = min(part, left)
-		case add < 0:
-			part = max(part, left)
-		default:
-			part = 0
-		}
+		part := min(max(portion(d, set), min(left, 0)), max(left, 0))
 		step[i].to += part
 		left -= part
 	}
@@ -134,23 +130,14 @@ func portion(d *appsv1.Deployment, set *appsv1.ReplicaSet) int {
 	return int(math.Round(float64(size(set))*float64(maxPods(d))/float64(before))) - size(set)
 }
 
-// resizeAll gives ReplicaSets their new sizes, one after the other. Those that shrink come first, so that meanwhile all
-// together do not want more pods than before and afterwards.
+// resizeAll gives ReplicaSets their new sizes, one after the other.
 func (r *deploymentReconciler) resizeAll(ctx context.Context, ro *rollout, step []resize) error {
-	for _, s := range shrinkingFirst(step) {
+	for _, s := range step {
 		if err := r.resize(ctx, ro.deployment, s); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func shrinkingFirst(step []resize) []resize {
-	step = slices.Clone(step)
-	slices.SortStableFunc(step, func(a, b resize) int {
-		return cmp.Compare(min(0, a.to-size(a.set)), min(0, b.to-size(b.set)))
-	})
-	return step
 }
 
 // resize changes the size of a ReplicaSet and notes in the annotations for which number of replicas it holds.

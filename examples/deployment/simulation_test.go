@@ -17,6 +17,8 @@ type simulation struct {
 	sets   []*simulatedSet
 	images int
 	choose func(n int) int // one of n possibilities
+	scales bool            // users scale and change maxSurge, too, and controllers are killed between two writes
+	broken error           // a set grew, and all together want too much
 	log    []string
 }
 
@@ -53,7 +55,11 @@ func (s *simulation) setOf(image string, n int) *appsv1.ReplicaSet {
 
 // steps are all that can happen.
 func (s *simulation) steps() []func() string {
-	steps := []func() string{s.control, s.control, s.changeImage}
+	control := func() string { return s.control(10) }
+	steps := []func() string{control, control, s.changeImage}
+	if s.scales {
+		steps = append(steps, func() string { return s.control(s.choose(3)) }, s.scale, s.changeSurge)
+	}
 	for _, set := range s.sets {
 		steps = append(steps, func() string { return s.act(set) }, func() string { return s.act(set) },
 			func() string { return s.start(set) }, func() string { return s.start(set) })
@@ -66,37 +72,63 @@ func (s *simulation) step() {
 	s.log = append(s.log, steps[s.choose(len(steps))]())
 }
 
-// control is one run of the controller.
-func (s *simulation) control() string {
-	var new *simulatedSet
-	var old []*appsv1.ReplicaSet
+// control is one run of the controller, which is killed after a number of writes.
+func (s *simulation) control(writes int) string {
+	var new *appsv1.ReplicaSet
+	var old, all []*appsv1.ReplicaSet
+	image := s.d.Spec.Template.Spec.Containers[0].Image
 	for _, set := range s.sets {
-		if imageOf(set.ReplicaSet) == s.d.Spec.Template.Spec.Containers[0].Image {
-			new = set
+		all = append(all, set.ReplicaSet)
+		if imageOf(set.ReplicaSet) == image {
+			new = set.ReplicaSet
 		} else {
 			old = append(old, set.ReplicaSet)
 		}
 	}
-	if new == nil {
-		image := s.d.Spec.Template.Spec.Containers[0].Image
-		new = &simulatedSet{ReplicaSet: s.setOf(image, 0), bad: len(s.sets)%3 == 2}
-		n := int32(grown(s.d, new.ReplicaSet, old))
-		new.Spec.Replicas = &n
-		s.sets = append(s.sets, new)
+	var step []resize
+	switch {
+	case scaled(s.d, all):
+		step = proportional(s.d, new, old)
+	case new == nil:
+		set := &simulatedSet{ReplicaSet: s.setOf(image, 0), bad: len(s.sets)%3 == 2}
+		n := int32(grown(s.d, set.ReplicaSet, old))
+		set.Spec.Replicas = &n
+		s.sets = append(s.sets, set)
+		if n > 0 {
+			s.judgeGrowth(image)
+		}
 		return fmt.Sprintf("create %s with %d", image, n)
+	case grown(s.d, new, old) != size(new):
+		step = []resize{{set: new, to: grown(s.d, new, old)}}
+	default:
+		step = shrunk(s.d, new, old)
 	}
-	step := []resize{{set: new.ReplicaSet, to: grown(s.d, new.ReplicaSet, old)}}
-	if step[0].to == size(new.ReplicaSet) {
-		step = shrunk(s.d, new.ReplicaSet, old)
-	}
+	step = slices.DeleteFunc(step, func(r resize) bool { return r.to == size(r.set) && !r.note })
 	log := "control:"
-	for _, r := range step {
+	for _, r := range step[:min(writes, len(step))] {
 		log += fmt.Sprintf(" %s to %d", r.set.Name, r.to)
-		n := int32(r.to)
-		r.set.Spec.Replicas = &n
-		r.set.Generation++
+		grows := r.to > size(r.set)
+		if n := int32(r.to); r.to != size(r.set) {
+			r.set.Spec.Replicas = &n
+			r.set.Generation++
+		}
+		r.set.Annotations = sizesOf(s.d)
+		if grows {
+			s.judgeGrowth(r.set.Name)
+		}
 	}
 	return log
+}
+
+// judgeGrowth looks at what all sets want after one has grown.
+func (s *simulation) judgeGrowth(name string) {
+	want := 0
+	for _, set := range s.sets {
+		want += size(set.ReplicaSet)
+	}
+	if want > maxPods(s.d) {
+		s.broken = fmt.Errorf("%s grew, and %d pods are wanted, %d may be", name, want, maxPods(s.d))
+	}
 }
 
 // act lets the ReplicaSet controller report what there is, and then create and delete pods: those first that are not
@@ -135,8 +167,25 @@ func (s *simulation) changeImage() string {
 	return "image: " + image
 }
 
-// check looks at the promises: as many ready pods as there have to be, and no more pods wanted than there may be.
+// scale changes the number of replicas.
+func (s *simulation) scale() string {
+	n := int32(s.choose(13))
+	s.d.Spec.Replicas = &n
+	return fmt.Sprintf("scale to %d", n)
+}
+
+func (s *simulation) changeSurge() string {
+	surge := []string{"0", "1", "2", "25%"}[s.choose(4)]
+	rolling(surge, "1")(s.d)
+	return "maxSurge " + surge
+}
+
+// check looks at the promises: as many ready pods as there have to be, and no more pods wanted than there may be. After
+// a change of these numbers only what the controller does from then on counts: what it lets grow.
 func (s *simulation) check() error {
+	if s.broken != nil || s.scales {
+		return s.broken
+	}
 	ready, want := 0, 0
 	for _, set := range s.sets {
 		ready, want = ready+set.ready, want+size(set.ReplicaSet)
@@ -154,7 +203,7 @@ func (s *simulation) check() error {
 func (s *simulation) end() error {
 	s.d.Spec.Template.Spec.Containers[0].Image = imageOf(s.sets[0].ReplicaSet) // this one is good
 	for range 2000 {
-		s.control()
+		s.control(10)
 		for _, set := range s.sets {
 			s.act(set)
 			s.start(set)
@@ -188,6 +237,17 @@ func TestPromisesAreKeptInEveryOrder(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 4))
 		s := newSimulation(random.IntN)
 		require.NoError(t, s.run(200), "seed %d: %v\n%q", seed, s.d.Spec.Strategy.RollingUpdate, s.log)
+	}
+}
+
+// The same while users scale the Deployment and change maxSurge in the middle of a rollout, and the controller is killed
+// between two writes, so that the annotations of the ReplicaSets differ.
+func TestPromisesAreKeptWhileUsersScale(t *testing.T) {
+	for seed := range uint64(10_000) {
+		random := rand.New(rand.NewPCG(seed, 6))
+		s := newSimulation(random.IntN)
+		s.scales = true
+		require.NoError(t, s.run(200), "seed %d: %q", seed, s.log)
 	}
 }
 
