@@ -33,7 +33,7 @@ func (r *deploymentReconciler) apply(ctx context.Context, set *appsv1.ReplicaSet
 	if err != nil {
 		return nil, err
 	}
-	changed, err := r.client.AppsV1().ReplicaSets(set.Namespace).Patch(ctx, set.Name, types.JSONPatchType, patch,
+	changed, err := r.server.replicaSets.In(set.Namespace).Patch(ctx, set.Name, types.JSONPatchType, patch,
 		metav1.PatchOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("change ReplicaSet %s: %w", set.Name, err)

@@ -42,7 +42,7 @@ func (r *deploymentReconciler) claim(ctx context.Context, d *appsv1.Deployment, 
 			candidates[set.UID] = set
 		}
 	}
-	return objects.Claim(ctx, owner, r.client.AppsV1().ReplicaSets(d.Namespace), maps.Values(candidates),
+	return objects.Claim(ctx, owner, r.server.replicaSets.In(d.Namespace), maps.Values(candidates),
 		func(set *appsv1.ReplicaSet) bool { return selector.Matches(labels.Set(set.Labels)) })
 }
 

@@ -8,7 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -21,9 +21,10 @@ import (
 // It keeps no state between two runs. What it knows is in the caches, and what has to outlive a run is in the cluster:
 // revisions and sizes in the annotations of the ReplicaSets, progress in the conditions of the Deployment.
 type deploymentReconciler struct {
-	client kubernetes.Interface
+	server clients
 	events record.EventRecorder
 
+	// The caches, and their indexes.
 	deployments            *informer.SharedIndexInformer[*appsv1.Deployment]
 	deploymentsByNamespace *informer.Index[string, *appsv1.Deployment]
 
@@ -34,22 +35,41 @@ type deploymentReconciler struct {
 	podsByOwner *informer.Index[types.UID, podFacts]
 }
 
+// clients read and write the objects of the API server.
+type clients struct {
+	deployments *informer.Resource[*appsv1.Deployment]
+	replicaSets *informer.Resource[*appsv1.ReplicaSet]
+	pods        *informer.Resource[*corev1.Pod]
+}
+
+func newClients(cfg *rest.Config) (c clients, err error) {
+	var errs [3]error
+	c.deployments, errs[0] = informer.NewResource[*appsv1.Deployment](cfg,
+		appsv1.SchemeGroupVersion.WithResource("deployments"), informer.ResourceOptions{})
+	c.replicaSets, errs[1] = informer.NewResource[*appsv1.ReplicaSet](cfg,
+		appsv1.SchemeGroupVersion.WithResource("replicasets"), informer.ResourceOptions{})
+	c.pods, errs[2] = informer.NewResource[*corev1.Pod](cfg, corev1.SchemeGroupVersion.WithResource("pods"),
+		informer.ResourceOptions{})
+	return c, errors.Join(errs[:]...)
+}
+
 // kind is the kind of a ReplicaSet's controller if the ReplicaSet is ours.
 var kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
 // newController makes the reconciler with its caches, and the controller that maps their changes to keys.
-func newController(client kubernetes.Interface, events record.EventRecorder, namespace string,
+func newController(cfg *rest.Config, events record.EventRecorder, namespace string,
 	options reconcile.Options) (*deploymentReconciler, *reconcile.Controller, error) {
-	r := &deploymentReconciler{client: client, events: events}
+	server, err := newClients(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &deploymentReconciler{server: server, events: events}
 	var errs [7]error
-	r.deployments, errs[0] = informer.New[*appsv1.Deployment](client.AppsV1().Deployments(namespace),
-		informer.Options[*appsv1.Deployment]{})
+	r.deployments, errs[0] = informer.New(server.deployments.In(namespace), informer.Options[*appsv1.Deployment]{})
 	r.deploymentsByNamespace, errs[1] = informer.AddIndex(r.deployments, namespaceOf)
-	r.replicaSets, errs[2] = informer.New[*appsv1.ReplicaSet](client.AppsV1().ReplicaSets(namespace),
-		informer.Options[*appsv1.ReplicaSet]{})
+	r.replicaSets, errs[2] = informer.New(server.replicaSets.In(namespace), informer.Options[*appsv1.ReplicaSet]{})
 	r.replicaSetsByOwner, errs[3] = informer.AddIndex(r.replicaSets, ownerKeyOf)
-	r.pods, errs[4] = informer.Project[*corev1.Pod](client.CoreV1().Pods(namespace), factsOf,
-		informer.Options[*corev1.Pod]{})
+	r.pods, errs[4] = informer.Project(server.pods.In(namespace), factsOf, informer.Options[*corev1.Pod]{})
 	r.podsByOwner, errs[5] = informer.AddIndex(r.pods, func(p podFacts) []types.UID { return []types.UID{p.owner.UID} })
 
 	var c *reconcile.Controller
@@ -80,7 +100,7 @@ func (r *deploymentReconciler) Reconcile(ctx context.Context, key informer.Key) 
 	now := time.Now() // one clock reading for all decisions of this run
 
 	// Observe: find the ReplicaSets that are ours, adopting and releasing where needed.
-	owner := objects.NewOwner(r.client.AppsV1().Deployments(d.Namespace), d, kind)
+	owner := objects.NewOwner(r.server.deployments.In(d.Namespace), d, kind)
 	mine, err := r.claim(ctx, d, owner, selector)
 	if err != nil {
 		return reconcile.Result{}, err

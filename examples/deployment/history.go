@@ -20,7 +20,7 @@ import (
 func (r *deploymentReconciler) cleanUp(ctx context.Context, ro *rollout) error {
 	for _, set := range surplus(ro.deployment, ro.old) {
 		// Deleted is what was observed: not a namesake, and not a set that was scaled up meanwhile.
-		err := r.client.AppsV1().ReplicaSets(set.Namespace).Delete(ctx, set.Name, metav1.DeleteOptions{
+		err := r.server.replicaSets.In(set.Namespace).Delete(ctx, set.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &set.UID, ResourceVersion: &set.ResourceVersion},
 		})
 		if err != nil && !apierrors.IsNotFound(err) {

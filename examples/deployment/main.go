@@ -45,7 +45,7 @@ var program = command.Program{
 func main() { program.Main() }
 
 func newParts(e command.Environment) (command.Parts, error) {
-	r, c, err := newController(e.Client, e.Events, e.Namespace, e.Options)
+	r, c, err := newController(e.Config, e.Events, e.Namespace, e.Options)
 	if err != nil {
 		return command.Parts{}, err
 	}

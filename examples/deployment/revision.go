@@ -108,7 +108,7 @@ func (r *deploymentReconciler) createNew(ctx context.Context, ro *rollout, owner
 	if err != nil {
 		return err
 	}
-	created, err := objects.CreateOwned(ctx, owner, r.client.AppsV1().ReplicaSets(d.Namespace), set)
+	created, err := objects.CreateOwned(ctx, owner, r.server.replicaSets.In(d.Namespace), set)
 	taken := (*objects.TakenError)(nil)
 	switch {
 	case errors.As(err, &taken), err == nil && !sameTemplate(&created.Spec.Template, &d.Spec.Template):

@@ -219,10 +219,12 @@ func TestAPatchHoldsForTheGeneration(t *testing.T) {
 		l.settle()
 		l.patch("web", `{"spec":{"paused":true}}`)
 		l.settle()
-		r, seen, three := &deploymentReconciler{client: l.client}, l.sets()["a"], int32(3)
+		server, err := newClients(l.server.Config())
+		require.NoError(t, err)
+		r, seen, three := &deploymentReconciler{server: server}, l.sets()["a"], int32(3)
 		bare := seen.DeepCopy()
 		bare.Annotations = nil
-		_, err := r.apply(t.Context(), bare, change{annotations: map[string]string{"a/b": "c"}})
+		_, err = r.apply(t.Context(), bare, change{annotations: map[string]string{"a/b": "c"}})
 		require.Error(t, err, "there are annotations that were not seen")
 		changed, err := r.apply(t.Context(), seen, change{minReadySeconds: &three,
 			annotations: map[string]string{"a/b": "c~d"}})

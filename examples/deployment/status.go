@@ -72,7 +72,7 @@ func (r *deploymentReconciler) report(ctx context.Context, ro *rollout) error {
 		ro.passOnFailure()
 	}
 	status.Conditions = ro.conditions
-	_, err := objects.UpdateStatus(ctx, r.client.AppsV1().Deployments(d.Namespace), d,
+	_, err := objects.UpdateStatus(ctx, r.server.deployments.In(d.Namespace), d,
 		func(newest *appsv1.Deployment) error {
 			newest.Status = status
 			if ro.new != nil && ro.new.Annotations[revisionAnnotation] != "" {

@@ -26,7 +26,7 @@ func (r *replicaSetReconciler) claim(ctx context.Context, rs *appsv1.ReplicaSet,
 	candidates map[types.UID]*corev1.Pod,
 ) ([]*corev1.Pod, error) {
 	matches := func(pod *corev1.Pod) bool { return selector.Matches(labels.Set(pod.Labels)) }
-	return objects.Claim(ctx, owner, r.client.CoreV1().Pods(rs.Namespace), activeOnes(maps.Values(candidates)),
+	return objects.Claim(ctx, owner, r.server.pods.In(rs.Namespace), activeOnes(maps.Values(candidates)),
 		matches)
 }
 

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
@@ -127,28 +126,35 @@ func TestWhatIsClaimed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			selector, err := selectorOf(c.rs)
 			require.NoError(t, err)
-			client := fake.NewClientset(testRS(), c.pod)
-			r := &replicaSetReconciler{client: client}
-			owner := objects.NewOwner(client.AppsV1().ReplicaSets("ns"), c.rs, kind)
+			api := inMemory(t)
+			live := api.createRS(testRS())
+			if c.rs.UID == "rs-uid" {
+				c.rs.UID = live.UID
+			}
+			for i := range c.pod.OwnerReferences {
+				if c.pod.OwnerReferences[i].UID == "rs-uid" {
+					c.pod.OwnerReferences[i].UID = live.UID
+				}
+			}
+			created := api.createPod(c.pod)
+			c.pod.UID, c.pod.ResourceVersion = created.UID, created.ResourceVersion
 			before := c.pod.DeepCopy()
-			mine, err := r.claim(t.Context(), c.rs, owner, selector, map[types.UID]*corev1.Pod{c.pod.UID: c.pod})
+			r := &replicaSetReconciler{server: api.server}
+			mine, err := r.claim(t.Context(), c.rs, objects.NewOwner(r.server.replicaSets.In("ns"), c.rs, kind), selector,
+				map[types.UID]*corev1.Pod{c.pod.UID: c.pod})
 			require.Equal(t, before, c.pod, "a cached object stays as it is")
 
-			var sent []string
-			for _, a := range client.Actions() {
-				sent = append(sent, a.GetVerb()+" "+a.GetResource().Resource)
-			}
-			ours := len(mine) == 1
+			sent, ours := api.order(), len(mine) == 1
 			switch c.want {
 			case fails:
 				require.ErrorIs(t, err, objects.ErrGone)
-				require.Equal(t, []string{"get replicasets"}, sent)
+				require.Equal(t, []string{"GET replicasets"}, sent)
 				return
 			case adopted:
-				require.Equal(t, []string{"get replicasets", "patch pods"}, sent)
+				require.Equal(t, []string{"GET replicasets", "PATCH pods"}, sent)
 				require.True(t, metav1.IsControlledBy(mine[0], c.rs))
 			case released:
-				require.Equal(t, []string{"patch pods"}, sent)
+				require.Equal(t, []string{"PATCH pods"}, sent)
 			default:
 				require.Empty(t, sent)
 			}

@@ -14,8 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -40,9 +38,8 @@ func newStepper(t *testing.T, answer func(request) *http.Response) *stepper {
 	s := &stepper{world: w, tap: &tap{answer: answer}, events: record.NewFakeRecorder(10_000)}
 	cfg.Wrap(s.tap.wrap)
 	cfg.ContentType = "application/json" // so that the bodies can be read
-	client, err := kubernetes.NewForConfig(cfg)
-	require.NoError(t, err)
-	s.r, _, err = newController(client, s.events, w.namespace, reconcile.Options{})
+	var err error
+	s.r, _, err = newController(cfg, s.events, w.namespace, reconcile.Options{})
 	require.NoError(t, err)
 	s.r.statusDelay = 0 // what there is to say is said by the run that finds it
 	watching(t, s.r)
@@ -434,13 +431,20 @@ func TestConcerned(t *testing.T) {
 
 // An API server lets no invalid selector in; should there be one, nothing is done, and it is not tried again.
 func TestAnInvalidSelectorIsLeftAlone(t *testing.T) {
-	client := fake.NewClientset(testRS(invalidSelector), testPod("p"))
-	r, _, err := newController(client, record.NewFakeRecorder(10), "ns", reconcile.Options{})
+	api := inMemory(t)
+	api.createRS(testRS(func(rs *appsv1.ReplicaSet) {
+		rs.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app",
+			Operator: metav1.LabelSelectorOpExists}}}
+	}))
+	cfg := api.link.Config()
+	cfg.ContentType = "application/json"
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &misreading{next, `"Exists"`, `"Nearby"`} })
+	cfg.Wrap(api.wrap)
+	r, _, err := newController(cfg, record.NewFakeRecorder(10), "ns", reconcile.Options{})
 	require.NoError(t, err)
 	watching(t, r)
-	client.ClearActions()
 	_, err = r.Reconcile(t.Context(), informer.Key{Namespace: "ns", Name: "web"})
 	require.ErrorContains(t, err, "selector")
 	require.IsType(t, reconcile.Terminal(err), err)
-	require.Empty(t, client.Actions())
+	require.Empty(t, api.order())
 }

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -26,9 +26,10 @@ import (
 // It keeps no state between two runs whose loss would matter. What it knows is in the caches. reconcile.TrackWrites
 // lets a run start only when they show what the last run has written: a pod that was created is counted.
 type replicaSetReconciler struct {
-	client kubernetes.Interface
+	server clients
 	events record.EventRecorder
 
+	// The caches, and their indexes.
 	replicaSets            *informer.SharedIndexInformer[*appsv1.ReplicaSet]
 	replicaSetsByNamespace *informer.Index[string, *appsv1.ReplicaSet]
 	replicaSetsByOwner     *informer.Index[ownerKey, *appsv1.ReplicaSet]
@@ -39,6 +40,20 @@ type replicaSetReconciler struct {
 
 	statusDelay time.Duration
 	waiting     sync.Map // by informer.Key, the time.Time since which a status waits to be written
+}
+
+// clients read and write the objects of the API server.
+type clients struct {
+	replicaSets *informer.Resource[*appsv1.ReplicaSet]
+	pods        *informer.Resource[*corev1.Pod]
+}
+
+func newClients(cfg *rest.Config) (clients, error) {
+	sets, setsErr := informer.NewResource[*appsv1.ReplicaSet](cfg,
+		appsv1.SchemeGroupVersion.WithResource("replicasets"), informer.ResourceOptions{})
+	pods, podsErr := informer.NewResource[*corev1.Pod](cfg, corev1.SchemeGroupVersion.WithResource("pods"),
+		informer.ResourceOptions{})
+	return clients{sets, pods}, errors.Join(setsErr, podsErr)
 }
 
 // kind is the kind of a pod's controller if the pod is ours.
@@ -61,17 +76,18 @@ func ownerKeyOf[T metav1.Object](obj T) []ownerKey {
 func namespaceOf[T metav1.Object](obj T) []string { return []string{obj.GetNamespace()} }
 
 // newController makes the reconciler with its caches, and the controller that maps their changes to keys.
-func newController(client kubernetes.Interface, events record.EventRecorder, namespace string,
-	options reconcile.Options) (
-	*replicaSetReconciler, *reconcile.Controller, error,
-) {
-	r := &replicaSetReconciler{client: client, events: events, statusDelay: statusDelay}
+func newController(cfg *rest.Config, events record.EventRecorder, namespace string, options reconcile.Options) (
+	*replicaSetReconciler, *reconcile.Controller, error) {
+	server, err := newClients(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &replicaSetReconciler{server: server, events: events, statusDelay: statusDelay}
 	var errs [7]error
-	r.replicaSets, errs[0] = informer.New[*appsv1.ReplicaSet](client.AppsV1().ReplicaSets(namespace),
-		informer.Options[*appsv1.ReplicaSet]{})
+	r.replicaSets, errs[0] = informer.New(server.replicaSets.In(namespace), informer.Options[*appsv1.ReplicaSet]{})
 	r.replicaSetsByNamespace, errs[1] = informer.AddIndex(r.replicaSets, namespaceOf)
 	r.replicaSetsByOwner, errs[2] = informer.AddIndex(r.replicaSets, ownerKeyOf)
-	r.pods, errs[3] = informer.New[*corev1.Pod](client.CoreV1().Pods(namespace), informer.Options[*corev1.Pod]{})
+	r.pods, errs[3] = informer.New(server.pods.In(namespace), informer.Options[*corev1.Pod]{})
 	r.podsByNamespace, errs[4] = informer.AddIndex(r.pods, namespaceOf)
 	r.podsByOwner, errs[5] = informer.AddIndex(r.pods, ownerKeyOf)
 
@@ -121,7 +137,7 @@ func (r *replicaSetReconciler) Reconcile(ctx context.Context, key informer.Key) 
 
 	// Observe: find the pods that are ours, adopting and releasing where needed.
 	candidates := candidates(rs, r.podsByOwner.Get)
-	owner := objects.NewOwner(r.client.AppsV1().ReplicaSets(rs.Namespace), rs, kind)
+	owner := objects.NewOwner(r.server.replicaSets.In(rs.Namespace), rs, kind)
 	mine, err := r.claim(ctx, rs, owner, selector, candidates)
 	if err != nil {
 		return reconcile.Result{}, err

@@ -34,7 +34,7 @@ func (r *replicaSetReconciler) report(ctx context.Context, rs *appsv1.ReplicaSet
 			return wait, nil
 		}
 	}
-	_, err = objects.UpdateStatus(ctx, r.client.AppsV1().ReplicaSets(rs.Namespace), rs,
+	_, err = objects.UpdateStatus(ctx, r.server.replicaSets.In(rs.Namespace), rs,
 		func(newest *appsv1.ReplicaSet) error {
 			status.Conditions = conditionsAfter(newest.Status.Conditions, rs, status.Replicas, failure, now)
 			newest.Status = status

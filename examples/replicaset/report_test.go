@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/transport"
 
@@ -79,19 +78,11 @@ type clockwork struct {
 
 func newClockwork(t *testing.T, wrap ...transport.WrapperFunc) *clockwork {
 	server := reconciletest.NewServer(t, reconciletest.Options{})
-	client := func(change func(*rest.Config)) kubernetes.Interface {
-		cfg := server.Link().Config()
-		change(cfg)
-		client, err := kubernetes.NewForConfig(cfg)
-		require.NoError(t, err)
-		return client
+	c := &clockwork{t: t, client: kubernetes.NewForConfigOrDie(server.Config()), began: time.Now()}
+	own := server.Link().Config()
+	for _, f := range append(wrap, reconcile.TrackWrites) {
+		own.Wrap(f)
 	}
-	c := &clockwork{t: t, client: client(func(*rest.Config) {}), began: time.Now()}
-	own := client(func(cfg *rest.Config) {
-		for _, f := range append(wrap, reconcile.TrackWrites) {
-			cfg.Wrap(f)
-		}
-	})
 	_, controller, err := newController(own, record.NewFakeRecorder(1000), metav1.NamespaceAll, reconcile.Options{})
 	require.NoError(t, err)
 	manager, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{controller}})

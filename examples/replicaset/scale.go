@@ -51,7 +51,7 @@ func (r *replicaSetReconciler) createPod(ctx context.Context, rs *appsv1.Replica
 	if err != nil {
 		return err
 	}
-	created, err := r.client.CoreV1().Pods(rs.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	created, err := r.server.pods.In(rs.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	switch {
 	case err == nil:
 		r.events.Eventf(rs, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", created.Name)
@@ -77,7 +77,7 @@ func (r *replicaSetReconciler) deletePods(ctx context.Context, rs *appsv1.Replic
 }
 
 func (r *replicaSetReconciler) deletePod(ctx context.Context, rs *appsv1.ReplicaSet, pod *corev1.Pod) error {
-	err := r.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+	err := r.server.pods.In(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
 	switch {
 	case err == nil:
 		r.events.Eventf(rs, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %s", pod.Name)

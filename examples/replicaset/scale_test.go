@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,14 +15,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/objects"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // scaling is one call of scale for a ReplicaSet that wants that many pods and has some, with an API server that answers
@@ -30,25 +29,32 @@ import (
 func scaling(t *testing.T, replicas int32, have int, verb string, answer func(n int) error) (calls int, events []string,
 	err error) {
 	t.Helper()
-	rs := testRS(func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &replicas })
+	api := inMemory(t)
+	rs := api.createRS(testRS(func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &replicas }))
 	var mine []*corev1.Pod
-	client := fake.NewClientset(rs)
 	for i := range have {
-		pod := testPod(types.UID(fmt.Sprint(i)), ownedBy(rs.UID))
-		mine = append(mine, pod)
+		mine = append(mine, api.createPod(testPod(types.UID(fmt.Sprint(i)), ownedBy(rs.UID))))
 	}
 	var n atomic.Int64
-	client.PrependReactor(verb, "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		if deletion, ok := a.(clienttesting.DeleteAction); ok {
-			require.Equal(t, metav1.DeleteOptions{}, deletion.GetDeleteOptions(),
-				"neither a grace period of ours nor a precondition")
+	api.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
+		if r.Verb != verb || r.Resource.Resource != "pods" {
+			return nil
 		}
-		i := int(n.Add(1))
-		return true, testPod(types.UID(fmt.Sprint("new-", i))), answer(i)
+		err := answer(int(n.Add(1)))
+		if status := apierrors.APIStatus(nil); err != nil && !errors.As(err, &status) {
+			return func(context.Context, func() (*http.Response, error)) (*http.Response, error) { return nil, err }
+		} else if err != nil {
+			return reconciletest.Refuse(err)
+		}
+		return nil
 	})
 	recorder := record.NewFakeRecorder(2 * burst)
-	r := &replicaSetReconciler{client: client, events: recorder}
-	err = r.scale(t.Context(), rs, objects.NewOwner(client.AppsV1().ReplicaSets("ns"), rs, kind), mine, testNow)
+	r := &replicaSetReconciler{server: api.server, events: recorder}
+	err = r.scale(t.Context(), rs, objects.NewOwner(r.server.replicaSets.In("ns"), rs, kind), mine, testNow)
+	for _, deletion := range api.sent("DELETE pods") {
+		require.NotContains(t, deletion.body, "gracePeriodSeconds")
+		require.NotContains(t, deletion.body, "preconditions")
+	}
 	close(recorder.Events)
 	for e := range recorder.Events {
 		events = append(events, e)
@@ -64,8 +70,8 @@ func TestScaleUpStopsAtABurst(t *testing.T) {
 	calls, events, err := scaling(t, 3, 1, "create", fine)
 	require.NoError(t, err)
 	require.Equal(t, 2, calls)
-	require.ElementsMatch(t, []string{"Normal SuccessfulCreate Created pod: pod-new-1",
-		"Normal SuccessfulCreate Created pod: pod-new-2"}, events)
+	require.Len(t, events, 2)
+	require.Regexp(t, "^Normal SuccessfulCreate Created pod: web-.....$", events[0])
 
 	calls, _, err = scaling(t, 700, 100, "create", fine)
 	require.NoError(t, err)
@@ -82,14 +88,14 @@ func TestFailedCreate(t *testing.T) {
 		"invalid":       apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1", nil),
 		"too many":      apierrors.NewTooManyRequests("slow down", 1),
 		"server":        apierrors.NewInternalError(errors.New("broken")),
-		"no answer":     &url.Error{Op: "Post", URL: "/pods", Err: context.DeadlineExceeded},
+		"no answer":     context.DeadlineExceeded,
 		"not available": apierrors.NewServiceUnavailable("later"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls, events, err := scaling(t, 100, 0, "create", func(int) error { return failure })
-			require.Equal(t, failure, err)
+			require.ErrorContains(t, err, failure.Error())
 			require.Equal(t, 1, calls)
-			require.Equal(t, []string{"Warning FailedCreate Error creating: " + failure.Error()}, events)
+			require.Equal(t, []string{"Warning FailedCreate Error creating: " + err.Error()}, events)
 		})
 	}
 	quota := apierrors.NewForbidden(pods, "", errors.New("exceeded quota"))
@@ -99,7 +105,7 @@ func TestFailedCreate(t *testing.T) {
 		}
 		return nil
 	})
-	require.Equal(t, quota, err)
+	require.EqualError(t, err, quota.Error())
 	require.Equal(t, 1+2+4, calls, "a batch is finished, and no other begun")
 	require.Len(t, events, 7)
 }
@@ -175,7 +181,7 @@ func TestPodFor(t *testing.T) {
 }
 
 func ownerOf(rs *appsv1.ReplicaSet) *objects.Owner {
-	return objects.NewOwner(fake.NewClientset().AppsV1().ReplicaSets(rs.Namespace), rs, kind)
+	return objects.NewOwner((*informer.Resource[*appsv1.ReplicaSet])(nil), rs, kind)
 }
 
 func TestPodForWithoutLabels(t *testing.T) {

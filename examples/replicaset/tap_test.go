@@ -7,6 +7,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // A tap is a transport that notes the requests of a controller about ReplicaSets and pods, and can answer in the API
@@ -17,6 +25,49 @@ type tap struct {
 	// requests are under way.
 	requests []request
 	answer   func(request) *http.Response
+}
+
+// memory is an API server in memory with the namespace ns, a client, and a tap on that. Only the tests of single steps
+// use it: no controller is at work.
+type memory struct {
+	*tap
+	t      *testing.T
+	link   *reconciletest.Link
+	server clients // the tapped one
+	free   clients
+}
+
+func inMemory(t *testing.T) *memory {
+	t.Helper()
+	server := reconciletest.NewServer(t, reconciletest.Options{Namespaces: []string{"ns"}})
+	m := &memory{tap: &tap{}, t: t, link: server.Link()}
+	cfg := m.link.Config()
+	cfg.ContentType = "application/json" // so that the bodies can be read
+	cfg.Wrap(m.wrap)
+	var err error
+	m.server, err = newClients(cfg)
+	require.NoError(t, err)
+	m.free, err = newClients(server.Config())
+	require.NoError(t, err)
+	return m
+}
+
+func (m *memory) createRS(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+	m.t.Helper()
+	created, err := m.free.replicaSets.In("ns").Create(m.t.Context(), rs, metav1.CreateOptions{})
+	require.NoError(m.t, err)
+	return created
+}
+
+// createPod creates a pod as it is when it is new.
+func (m *memory) createPod(pod *corev1.Pod) *corev1.Pod {
+	m.t.Helper()
+	pod = pod.DeepCopy()
+	pod.DeletionTimestamp, pod.ResourceVersion = nil, ""
+	pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
+	created, err := m.free.pods.In("ns").Create(m.t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(m.t, err)
+	return created
 }
 
 // request is one that was sent, without lists and watches.

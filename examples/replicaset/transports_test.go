@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"strings"
@@ -61,4 +62,31 @@ func (s *slow) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	return s.next.RoundTrip(req)
+}
+
+// misreading is a transport that reads one text for another one of the same length.
+type misreading struct {
+	next     http.RoundTripper
+	text, as string
+}
+
+func (m *misreading) WrappedRoundTripper() http.RoundTripper { return m.next }
+
+func (m *misreading) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := m.next.RoundTrip(req)
+	if err == nil {
+		resp.Body = &misreader{resp.Body, m}
+	}
+	return resp, err
+}
+
+type misreader struct {
+	io.ReadCloser
+	*misreading
+}
+
+func (m *misreader) Read(p []byte) (n int, err error) {
+	n, err = m.ReadCloser.Read(p)
+	copy(p, bytes.ReplaceAll(p[:n], []byte(m.text), []byte(m.as)))
+	return n, err
 }

@@ -28,11 +28,11 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/leaderelection"
@@ -60,7 +60,7 @@ type Program struct {
 
 // Environment is what a controller is made with.
 type Environment struct {
-	Client    kubernetes.Interface
+	Config    *rest.Config
 	Events    record.EventRecorder
 	Namespace string // empty: all namespaces
 	Options   reconcile.Options
@@ -158,17 +158,20 @@ func (p Program) Needs(o Options) rights.Needs {
 // Operate runs the controller against the API server of cfg: while elector leads or, without one, at once.
 func (p Program) Operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elector, o Options) error {
 	cfg.UserAgent = p.manager() + "/" + rest.DefaultKubernetesUserAgent()
-	client, err := kubernetes.NewForConfig(cfg)
+	if cfg.QPS > 0 { // one limit for the clients of all resources together
+		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, cfg.Burst)
+	}
+	core, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("client configuration: %w", err)
 	}
 	broadcaster := record.NewBroadcaster()
 	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: core.Events("")})
 
 	collector := metrics.New(metrics.Options{})
 	parts, err := p.New(Environment{
-		Client: client, Namespace: o.Namespace,
+		Config: cfg, Namespace: o.Namespace,
 		Events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: p.Name + "-controller"}),
 		Options: reconcile.Options{
 			Workers: o.Workers, Metrics: collector, RateLimiter: Backoff(),
