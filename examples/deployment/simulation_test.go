@@ -240,8 +240,8 @@ func TestPromisesAreKeptInEveryOrder(t *testing.T) {
 	}
 }
 
-// The same while users scale the Deployment and change maxSurge in the middle of a rollout, and the controller is killed
-// between two writes, so that the annotations of the ReplicaSets differ.
+// The same while users scale the Deployment and change maxSurge in the middle of a rollout, and the controller is
+// killed between two writes, so that the annotations of the ReplicaSets differ.
 func TestPromisesAreKeptWhileUsersScale(t *testing.T) {
 	for seed := range uint64(10_000) {
 		random := rand.New(rand.NewPCG(seed, 6))

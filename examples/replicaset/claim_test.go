@@ -140,7 +140,8 @@ func TestWhatIsClaimed(t *testing.T) {
 			c.pod.UID, c.pod.ResourceVersion = created.UID, created.ResourceVersion
 			before := c.pod.DeepCopy()
 			r := &replicaSetReconciler{server: api.server}
-			mine, err := r.claim(t.Context(), c.rs, objects.NewOwner(r.server.replicaSets.In("ns"), c.rs, kind), selector,
+			mine, err := r.claim(t.Context(), c.rs, objects.NewOwner(r.server.replicaSets.In("ns"), c.rs, kind),
+				selector,
 				map[types.UID]*corev1.Pod{c.pod.UID: c.pod})
 			require.Equal(t, before, c.pod, "a cached object stays as it is")
 

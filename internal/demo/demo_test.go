@@ -37,7 +37,8 @@ func TestFirstDemoCompilesLittle(t *testing.T) {
 	}
 	for _, path := range compiled {
 		group, typed := strings.CutPrefix(path, "k8s.io/client-go/kubernetes")
-		small := slices.Contains([]string{"/scheme", "/typed/apps/v1", "/typed/coordination/v1", "/typed/core/v1"}, group)
+		small := slices.Contains([]string{"/scheme", "/typed/apps/v1", "/typed/coordination/v1", "/typed/core/v1"},
+			group)
 		require.False(t, typed && !small, "%s in the demo; informer.NewResource makes a client for one resource", path)
 	}
 	require.LessOrEqual(t, len(compiled), 620, "packages that the first demo compiles")
