@@ -7,9 +7,9 @@ import (
 
 // How many pods more than wanted may there be, and how many fewer may be available?
 
-// bounds returns maxSurge and maxUnavailable in pods. A percentage is one of the wanted replicas: that of maxSurge is
-// rounded up, and that of maxUnavailable down. If both come to nothing no step would be possible, so one pod may be
-// unavailable then.
+// bounds returns maxSurge and maxUnavailable in pods. A percentage is of the wanted replicas; for maxSurge it is
+// rounded up, and for maxUnavailable down. If both are 0 then, no step would be possible, so one pod may be
+// unavailable.
 func bounds(d *appsv1.Deployment) (surge, unavailable int) {
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		return 0, 0
@@ -24,7 +24,7 @@ func bounds(d *appsv1.Deployment) (surge, unavailable int) {
 	return surge, min(unavailable, wanted(d))
 }
 
-// share returns a number, or a percentage of the total, in pods. The API server refuses what is neither.
+// share returns v in pods: a number as it is, or a percentage of total. The API server refuses any other value.
 func share(v *intstr.IntOrString, total int, up bool) int {
 	if v == nil {
 		return 0
@@ -36,13 +36,13 @@ func share(v *intstr.IntOrString, total int, up bool) int {
 	return n
 }
 
-// maxPods is how many pods the ReplicaSets together may want.
+// maxPods returns how many pods all ReplicaSets together may want.
 func maxPods(d *appsv1.Deployment) int {
 	surge, _ := bounds(d)
 	return wanted(d) + surge
 }
 
-// minAvailable is how many pods have to be available.
+// minAvailable returns how many pods have to be available.
 func minAvailable(d *appsv1.Deployment) int {
 	_, unavailable := bounds(d)
 	return wanted(d) - unavailable

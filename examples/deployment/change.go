@@ -15,18 +15,19 @@ import (
 
 // How is a ReplicaSet changed?
 //
-// By a JSON patch that holds only for the generation that was observed. So a decision about a size that has changed
-// meanwhile is refused, also one of a leader of yesterday whose request was long on its way. A new status does not
-// matter: an update of the whole object would fail with a conflict whenever the ReplicaSet controller reports.
+// With a JSON patch that the API server applies only to the generation that was observed. If the spec has changed
+// since, the server refuses the patch, even one that arrives late from a process that no longer leads. A new status
+// does not change the generation. An update of the whole object would conflict with every report of the ReplicaSet
+// controller.
 
-// change is what is to become of a ReplicaSet. Nil fields stay as they are.
+// change has the new values of some fields of a ReplicaSet. What is nil here stays as it is.
 type change struct {
 	replicas        *int32
 	minReadySeconds *int32
 	annotations     map[string]string // these keys get these values, others stay
 }
 
-// apply changes a ReplicaSet and returns it as it is then.
+// apply changes a ReplicaSet and returns the changed one.
 func (r *deploymentReconciler) apply(ctx context.Context, set *appsv1.ReplicaSet, c change) (*appsv1.ReplicaSet,
 	error) {
 	patch, err := json.Marshal(c.patch(set))

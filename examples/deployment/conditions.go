@@ -37,32 +37,33 @@ func find(conditions []appsv1.DeploymentCondition,
 	return &conditions[i]
 }
 
-// set puts a condition to the end of the list, with the times of now. One with the same status and reason stays as it
-// is, and the time of the transition stays if the status does.
-func (ro *rollout) set(t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) {
+// setCondition replaces a condition, unless the present one has the same status and reason.
+func (ro *rollout) setCondition(t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) {
 	if old := find(ro.conditions, t); old != nil && old.Status == status && old.Reason == reason {
 		return
 	}
-	ro.renew(t, status, reason, message)
+	ro.renewCondition(t, status, reason, message)
 }
 
-// renew is set, also for a condition that says the same as before: lastUpdateTime tells of something new.
-func (ro *rollout) renew(t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) {
+// renewCondition replaces a condition, also one with the same status and reason: lastUpdateTime is the time of the last
+// progress. lastTransitionTime changes only with the status.
+func (ro *rollout) renewCondition(t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) {
 	now := metav1.NewTime(ro.now)
 	c := appsv1.DeploymentCondition{Type: t, Status: status, Reason: reason, Message: message, LastUpdateTime: now,
 		LastTransitionTime: now}
 	if old := find(ro.conditions, t); old != nil && old.Status == status {
 		c.LastTransitionTime = old.LastTransitionTime
 	}
-	ro.remove(t)
+	ro.removeCondition(t)
 	ro.conditions = append(ro.conditions, c)
 }
 
-func (ro *rollout) remove(t appsv1.DeploymentConditionType) {
+func (ro *rollout) removeCondition(t appsv1.DeploymentConditionType) {
 	ro.conditions = slices.DeleteFunc(ro.conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == t })
 }
 
-// notePause says in the condition that the Deployment was paused or resumed: the time of a pause does not count.
+// notePause sets the condition when the Deployment is paused or resumed. The deadline counts anew from there, so the
+// time of a pause does not count.
 func (ro *rollout) notePause() {
 	d := ro.deployment
 	condition := find(ro.conditions, appsv1.DeploymentProgressing)
@@ -72,21 +73,21 @@ func (ro *rollout) notePause() {
 	noted := condition != nil && condition.Reason == reasonPaused
 	switch {
 	case d.Spec.Paused && !noted:
-		ro.set(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonPaused, "Deployment is paused")
+		ro.setCondition(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonPaused, "Deployment is paused")
 	case !d.Spec.Paused && noted:
-		ro.set(appsv1.DeploymentProgressing, corev1.ConditionUnknown, "DeploymentResumed", "Deployment is resumed")
+		ro.setCondition(appsv1.DeploymentProgressing, corev1.ConditionUnknown, "DeploymentResumed", "Deployment is resumed")
 	}
 }
 
-// noteNew begins to judge the progress of a new ReplicaSet that was there already: an adopted one, the one of a
-// rollback, or one whose creation could not be reported. Otherwise a condition that says that the last rollout was
-// successful would be taken for one about this rollout, which would then never come to its deadline.
+// noteNew sets the condition when the new ReplicaSet was there already: an adopted one, the one of a rollback, or one
+// whose creation could not be reported. Otherwise the success of the last rollout would be taken for that of this one,
+// which would then have no deadline.
 func (ro *rollout) noteNew() {
 	d := ro.deployment
 	condition := find(ro.conditions, appsv1.DeploymentProgressing)
 	reported := d.Annotations[revisionAnnotation] == ro.new.Annotations[revisionAnnotation]
 	if hasDeadline(d) && (condition == nil || condition.Reason == reasonAvailable && !reported) {
-		ro.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, "FoundNewReplicaSet",
+		ro.setCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "FoundNewReplicaSet",
 			fmt.Sprintf("Found new replica set %q", ro.new.Name))
 	}
 }
@@ -96,7 +97,7 @@ func (ro *rollout) judgeProgress(status appsv1.DeploymentStatus) {
 	d := ro.deployment
 	const progressing = appsv1.DeploymentProgressing
 	if !hasDeadline(d) {
-		ro.remove(progressing)
+		ro.removeCondition(progressing)
 		return
 	}
 	condition := find(ro.conditions, progressing)
@@ -106,15 +107,15 @@ func (ro *rollout) judgeProgress(status appsv1.DeploymentStatus) {
 	}
 	switch {
 	case condition != nil && condition.Reason == reasonAvailable && status.Replicas == status.UpdatedReplicas:
-		// The rollout is over. That pods come and go afterwards is not judged.
+		// The rollout is over. Pods that end afterwards are not judged.
 	case complete(d, status):
-		ro.set(progressing, corev1.ConditionTrue, reasonAvailable, what+" has successfully progressed.")
+		ro.setCondition(progressing, corev1.ConditionTrue, reasonAvailable, what+" has successfully progressed.")
 	case progressed(d.Status, status):
-		ro.renew(progressing, corev1.ConditionTrue, "ReplicaSetUpdated", what+" is progressing.")
+		ro.renewCondition(progressing, corev1.ConditionTrue, "ReplicaSetUpdated", what+" is progressing.")
 	case condition == nil || condition.Reason == reasonAvailable:
 		// There is no time to count from.
 	case condition.Reason == reasonTimedOut || ro.now.After(ro.deadline(condition)):
-		ro.set(progressing, corev1.ConditionFalse, reasonTimedOut, what+" has timed out progressing.")
+		ro.setCondition(progressing, corev1.ConditionFalse, reasonTimedOut, what+" has timed out progressing.")
 	}
 }
 
@@ -129,7 +130,7 @@ func (ro *rollout) deadline(progressing *appsv1.DeploymentCondition) time.Time {
 	return progressing.LastUpdateTime.Add(time.Duration(*ro.deployment.Spec.ProgressDeadlineSeconds) * time.Second)
 }
 
-// untilDeadline returns when to look again if nothing happens, because no event will tell that; 0 means never.
+// untilDeadline returns after which time to look again, since no event tells that a deadline has passed; 0 means never.
 func (ro *rollout) untilDeadline() time.Duration {
 	condition := find(ro.conditions, appsv1.DeploymentProgressing)
 	if !ro.rolling || !hasDeadline(ro.deployment) || condition == nil ||
@@ -139,7 +140,7 @@ func (ro *rollout) untilDeadline() time.Duration {
 	return max(0, ro.deadline(condition).Sub(ro.now)) + time.Second // the API server cuts times to whole seconds
 }
 
-// passOnFailure takes over the condition ReplicaFailure of a ReplicaSet, of the new one first.
+// passOnFailure copies the condition ReplicaFailure from a ReplicaSet that has it, the new one first.
 func (ro *rollout) passOnFailure() {
 	sets := slices.Clone(ro.seen)
 	slices.SortStableFunc(sets, func(a, b *appsv1.ReplicaSet) int {
@@ -162,7 +163,7 @@ func (ro *rollout) passOnFailure() {
 			if old != nil && old.Status == c.Status && old.Reason == c.Reason {
 				return
 			}
-			ro.remove(appsv1.DeploymentReplicaFailure)
+			ro.removeCondition(appsv1.DeploymentReplicaFailure)
 			ro.conditions = append(ro.conditions, appsv1.DeploymentCondition{
 				Type: appsv1.DeploymentReplicaFailure, Status: c.Status, Reason: c.Reason, Message: c.Message,
 				LastUpdateTime: c.LastTransitionTime, LastTransitionTime: c.LastTransitionTime,
@@ -170,5 +171,5 @@ func (ro *rollout) passOnFailure() {
 			return
 		}
 	}
-	ro.remove(appsv1.DeploymentReplicaFailure)
+	ro.removeCondition(appsv1.DeploymentReplicaFailure)
 }

@@ -232,14 +232,14 @@ func TestTerminatingReplicas(t *testing.T) {
 func TestTimesOfConditions(t *testing.T) {
 	first, later := time.Unix(1000, 0), time.Unix(2000, 0)
 	ro := &rollout{deployment: deployment("web", 2, "a"), now: first}
-	ro.set(progressing, corev1.ConditionTrue, "A", "a")
+	ro.setCondition(progressing, corev1.ConditionTrue, "A", "a")
 	ro.now = later
-	ro.set(progressing, corev1.ConditionTrue, "A", "another message")
+	ro.setCondition(progressing, corev1.ConditionTrue, "A", "another message")
 	c := find(ro.conditions, progressing)
 	require.Equal(t, []any{"a", first.Unix()}, []any{c.Message, c.LastUpdateTime.Unix()}, "nothing new")
-	ro.renew(progressing, corev1.ConditionTrue, "A", "another message")
+	ro.renewCondition(progressing, corev1.ConditionTrue, "A", "another message")
 	c = find(ro.conditions, progressing)
 	require.Equal(t, []int64{first.Unix(), later.Unix()}, []int64{c.LastTransitionTime.Unix(), c.LastUpdateTime.Unix()})
-	ro.set(progressing, corev1.ConditionFalse, "B", "b")
+	ro.setCondition(progressing, corev1.ConditionFalse, "B", "b")
 	require.Equal(t, later.Unix(), find(ro.conditions, progressing).LastTransitionTime.Unix())
 }

@@ -19,7 +19,7 @@ import (
 // cleanUp deletes the old ReplicaSets that are too many.
 func (r *deploymentReconciler) cleanUp(ctx context.Context, ro *rollout) error {
 	for _, set := range surplus(ro.deployment, ro.old) {
-		// Deleted is what was observed: not a namesake, and not a set that was scaled up meanwhile.
+		// The preconditions spare another set of this name, and a set that was scaled up meanwhile.
 		err := r.server.replicaSets.In(set.Namespace).Delete(ctx, set.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &set.UID, ResourceVersion: &set.ResourceVersion},
 		})
@@ -30,8 +30,8 @@ func (r *deploymentReconciler) cleanUp(ctx context.Context, ro *rollout) error {
 	return nil
 }
 
-// surplus returns the old ReplicaSets beyond the limit, the lowest revisions first, except for those that have pods,
-// want some, or have not reported on what they want.
+// surplus returns the old ReplicaSets beyond the limit, the lowest revisions first. A ReplicaSet is kept if it has
+// pods, wants some, or has not reported since its size was changed.
 func surplus(d *appsv1.Deployment, old []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	limit := d.Spec.RevisionHistoryLimit
 	if limit == nil || *limit == math.MaxInt32 {

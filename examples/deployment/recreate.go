@@ -13,7 +13,7 @@ import (
 
 // How are all pods replaced at once?
 //
-// With the strategy Recreate no two revisions run at the same time: the new ReplicaSet gets its size when the last pod
+// With the strategy Recreate no two templates run at the same time: the new ReplicaSet gets its size when the last pod
 // of the old ones has ended.
 
 // podFacts is all that the cache holds of a pod.
@@ -74,8 +74,8 @@ func (r *deploymentReconciler) oldPodsRun(ro *rollout) bool {
 	return false
 }
 
-// recreating returns the key of the Deployment that a change of a pod concerns, if that has the strategy Recreate. The
-// others learn what they need from their ReplicaSets.
+// recreating returns the key of the Deployment that owns a pod, by its ReplicaSet, if the strategy is Recreate. With
+// another strategy the reports of the ReplicaSets suffice.
 func (r *deploymentReconciler) recreating(pod podFacts) []informer.Key {
 	if pod.owner.Kind != "ReplicaSet" {
 		return nil

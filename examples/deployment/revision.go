@@ -73,7 +73,7 @@ func annotated(d *appsv1.Deployment, set *appsv1.ReplicaSet, old []*appsv1.Repli
 	return annotations
 }
 
-// remember appends a revision to a history, and drops the first ones if it gets too long.
+// remember appends a revision to a history, and drops the first ones if that gets longer than historyLength.
 func remember(history, revision string) string {
 	if history == "" {
 		return revision
@@ -100,8 +100,8 @@ func (r *deploymentReconciler) refreshNew(ctx context.Context, ro *rollout) erro
 	return err
 }
 
-// createNew creates the new ReplicaSet, as large as the step allows. It returns nil with ro.new still nil when there is
-// nothing more to do in this run.
+// createNew creates the new ReplicaSet, as large as maxSurge allows. If its name is taken, or the namespace is being
+// deleted, ro.new stays nil without an error, and this run has nothing more to do.
 func (r *deploymentReconciler) createNew(ctx context.Context, ro *rollout, owner *objects.Owner) error {
 	d := ro.deployment
 	set, err := newReplicaSet(d, ro.old, owner)
@@ -112,8 +112,8 @@ func (r *deploymentReconciler) createNew(ctx context.Context, ro *rollout, owner
 	taken := (*objects.TakenError)(nil)
 	switch {
 	case errors.As(err, &taken), err == nil && !sameTemplate(&created.Spec.Template, &d.Spec.Template):
-		// Another template has this hash, or a stranger this name. One collision more gives another hash; the change
-		// of the status starts the run that uses it.
+		// Another template has this hash, or another owner's ReplicaSet this name. One collision more gives another
+		// hash. The write of the status starts the run that uses it.
 		ro.collisions = new(int32)
 		if d.Status.CollisionCount != nil {
 			*ro.collisions = *d.Status.CollisionCount
@@ -126,7 +126,7 @@ func (r *deploymentReconciler) createNew(ctx context.Context, ro *rollout, owner
 		const reason = "ReplicaSetCreateError"
 		message := fmt.Sprintf("Failed to create new replica set %q: %v", set.Name, err)
 		if hasDeadline(d) {
-			ro.set(appsv1.DeploymentProgressing, corev1.ConditionFalse, reason, message)
+			ro.setCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, reason, message)
 		}
 		r.events.Event(d, corev1.EventTypeWarning, reason, message)
 		return err
@@ -137,7 +137,7 @@ func (r *deploymentReconciler) createNew(ctx context.Context, ro *rollout, owner
 		r.tellScaled(d, created.Name, 0, size(created))
 	}
 	if hasDeadline(d) {
-		ro.set(appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetCreated",
+		ro.setCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetCreated",
 			fmt.Sprintf("Created new replica set %q", created.Name))
 	}
 	return nil

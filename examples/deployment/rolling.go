@@ -10,14 +10,14 @@ import (
 
 // What is the next step of a rolling update?
 //
-// The new ReplicaSet grows as far as maxSurge allows. The old ones shrink by the pods that serve nobody, and then as
-// far as maxUnavailable allows. Each makes room for the other.
+// The new ReplicaSet grows as far as maxSurge allows. The old ones shrink by the pods that are not available, and then
+// as far as maxUnavailable allows. What one gives up makes room for the other.
 
-// resize is a size that a ReplicaSet is to get.
+// resize is a new size for a ReplicaSet.
 type resize struct {
 	set  *appsv1.ReplicaSet
 	to   int
-	note bool // write the annotations even if the size stays
+	note bool // write the annotations of sizesOf even if the size stays
 }
 
 // roll makes one step: it grows the new ReplicaSet or, if that cannot grow, shrinks old ones or, if there are none
@@ -52,9 +52,9 @@ func grown(d *appsv1.Deployment, new *appsv1.ReplicaSet, old []*appsv1.ReplicaSe
 
 // shrunk returns the sizes that old ReplicaSets should have, for those that change. The oldest shrink first.
 //
-// All counts are of what will be left: a pod is not available if its ReplicaSet has been told to delete it. As long as
-// a ReplicaSet has not reported on the size that it was given, nobody knows what will be left, and nothing shrinks; its
-// report starts the next run.
+// A pod that its ReplicaSet has still to delete does not count as available. Until a ReplicaSet has reported on its
+// present size, the number of available pods that it will keep is unknown, and nothing shrinks; its report starts the
+// next run.
 func shrunk(d *appsv1.Deployment, new *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) (step []resize) {
 	all := append([]*appsv1.ReplicaSet{new}, old...)
 	for _, set := range all {
@@ -68,13 +68,13 @@ func shrunk(d *appsv1.Deployment, new *appsv1.ReplicaSet, old []*appsv1.ReplicaS
 		return nil
 	}
 	to := make([]int, len(old))
-	for i, set := range old {
+	for i, set := range old { // by the pods that are not available
 		unhealthy := min(size(set)-available(set), spare)
 		to[i] = size(set) - unhealthy
 		spare -= unhealthy
 	}
 	spare = sum(all, available) - minAvailable(d)
-	for i, set := range old {
+	for i, set := range old { // by available pods
 		healthy := max(0, min(to[i], spare))
 		to[i] -= healthy
 		spare -= healthy

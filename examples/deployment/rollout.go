@@ -12,11 +12,11 @@ import (
 
 // What is new, and what is old?
 //
-// A Deployment has one ReplicaSet for each template that it has had. The one with the template of now is the new one,
+// A Deployment has one ReplicaSet for each template that it has had. The one with the current template is the new one,
 // the others are old.
 
-// rollout is what one run knows of a Deployment, and what it finds out on the way. The objects are those that were
-// observed, or the server's answers to the writes of this run; none of them is changed.
+// rollout is what one run knows about a Deployment, and what the run adds to its status. The objects come from the
+// caches, or from the server's answers to the writes of this run; no function changes them.
 type rollout struct {
 	deployment *appsv1.Deployment
 	new        *appsv1.ReplicaSet   // nil: there is none yet
@@ -24,9 +24,9 @@ type rollout struct {
 	now        time.Time
 
 	seen       []*appsv1.ReplicaSet         // all, as they were before this run changed any
-	conditions []appsv1.DeploymentCondition // those of the Deployment, with what this run has to say
-	collisions *int32                       // of the hash of the template
-	rolling    bool                         // this run was a step of a rollout, so progress is to be judged
+	conditions []appsv1.DeploymentCondition // those of the Deployment, as this run changes them
+	collisions *int32                       // status.collisionCount, as this run changes it: see hash.go
+	rolling    bool                         // this run is a step of a rollout: its progress is judged
 }
 
 func newRollout(d *appsv1.Deployment, mine []*appsv1.ReplicaSet, now time.Time) *rollout {
@@ -34,7 +34,7 @@ func newRollout(d *appsv1.Deployment, mine []*appsv1.ReplicaSet, now time.Time) 
 	ro := &rollout{deployment: d, now: now, seen: slices.Clone(mine),
 		conditions: slices.Clone(d.Status.Conditions), collisions: d.Status.CollisionCount}
 	for _, set := range mine {
-		// Two sets may have the same template, for instance after one was adopted. The oldest is the new one then.
+		// If two sets have the same template, for instance after one was adopted, the older one is the new one.
 		if ro.new == nil && sameTemplate(&set.Spec.Template, &d.Spec.Template) {
 			ro.new = set
 			continue

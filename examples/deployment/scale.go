@@ -13,11 +13,11 @@ import (
 
 // What happens when the Deployment is scaled in the middle of a rollout?
 //
-// All ReplicaSets with pods grow or shrink in proportion, so that the rollout stands where it stood. Otherwise a
-// Deployment that is scaled up would get new pods only, and a bad template more of the traffic. Each ReplicaSet says in
-// its annotations for which number of replicas it got its size: a rollout goes on when all say the number of now.
+// All ReplicaSets with pods grow or shrink in proportion. Otherwise a Deployment that is scaled up would get pods of
+// the new template only, and a bad template would get more of the traffic. Each ReplicaSet has an annotation with the
+// number of replicas for which it got its size. The rollout goes on when all have the present number.
 
-// sizesOf returns the annotations that say for which number of replicas a ReplicaSet got its size.
+// sizesOf returns the annotations that a ReplicaSet gets together with a size: the replicas and maxPods of d.
 func sizesOf(d *appsv1.Deployment) map[string]string {
 	return map[string]string{desiredAnnotation: strconv.Itoa(wanted(d)), maxAnnotation: strconv.Itoa(maxPods(d))}
 }
@@ -28,7 +28,7 @@ func count(set *appsv1.ReplicaSet, annotation string) (n int, ok bool) {
 	return int(u), err == nil
 }
 
-// noted reports whether the annotations of a ReplicaSet are those of now.
+// noted reports whether a ReplicaSet has the annotations of sizesOf.
 func noted(d *appsv1.Deployment, set *appsv1.ReplicaSet) bool {
 	for annotation, value := range sizesOf(d) {
 		if set.Annotations[annotation] != value {
@@ -38,20 +38,21 @@ func noted(d *appsv1.Deployment, set *appsv1.ReplicaSet) bool {
 	return true
 }
 
-// outdated reports whether a ReplicaSet got its size for another number of replicas than that of now.
+// outdated reports whether a ReplicaSet got its size for another number of replicas than the present one.
 func outdated(d *appsv1.Deployment, set *appsv1.ReplicaSet) bool {
 	n, ok := count(set, desiredAnnotation)
 	return ok && n != wanted(d)
 }
 
-// scaled reports whether the Deployment was scaled since its ReplicaSets got their sizes.
+// scaled reports whether the Deployment was scaled since its ReplicaSets got their sizes. Those without pods do not
+// count.
 func scaled(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) bool {
 	return slices.ContainsFunc(active(sets), func(set *appsv1.ReplicaSet) bool { return outdated(d, set) })
 }
 
 // proportional returns the sizes that ReplicaSets should have after the Deployment was scaled, or while it is paused.
-// A size that does not change is returned as well, to be noted, if the annotations say another number than that of now:
-// otherwise every further run would find a Deployment that was scaled, and no rollout would go on.
+// If the annotations are outdated it returns also a size that does not change, to have them written: otherwise every
+// further run would find a Deployment that was scaled, and no rollout would go on.
 func proportional(d *appsv1.Deployment, new *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) (step []resize) {
 	all := slices.Clone(old)
 	if new != nil {
@@ -121,7 +122,7 @@ func portion(d *appsv1.Deployment, set *appsv1.ReplicaSet) int {
 		return -size(set)
 	}
 	before, ok := count(set, maxAnnotation)
-	if !ok || before == 0 { // a client has tampered with it; the status is a guess that is as good
+	if !ok || before == 0 { // a client has changed it: the status is the best guess
 		before = int(d.Status.Replicas)
 	}
 	if before == 0 {
@@ -140,7 +141,7 @@ func (r *deploymentReconciler) resizeAll(ctx context.Context, ro *rollout, step 
 	return nil
 }
 
-// resize changes the size of a ReplicaSet and notes in the annotations for which number of replicas it holds.
+// resize gives a ReplicaSet its new size, and the annotations of sizesOf.
 func (r *deploymentReconciler) resize(ctx context.Context, d *appsv1.Deployment, s resize) error {
 	if s.to == size(s.set) && !s.note {
 		return nil

@@ -12,10 +12,9 @@ import (
 
 // What is the status?
 //
-// It adds up what the ReplicaSets have reported, as they were before this run resized any. Their next reports bring the
-// key back.
+// It adds up what the ReplicaSets had reported before this run resized any. Their next reports start the next run.
 
-// statusOf adds up the statuses of the ReplicaSets, and judges availability.
+// statusOf adds up the statuses of the ReplicaSets, and sets the condition Available.
 func (ro *rollout) statusOf() appsv1.DeploymentStatus {
 	d := ro.deployment
 	status := appsv1.DeploymentStatus{
@@ -31,19 +30,19 @@ func (ro *rollout) statusOf() appsv1.DeploymentStatus {
 			status.UpdatedReplicas = set.Status.Replicas
 		}
 	}
-	// There may be more available than wanted, while ReplicaSets shrink.
+	// While ReplicaSets shrink, more pods may be available than they want.
 	status.UnavailableReplicas = int32(max(0, sum(ro.seen, size)-int(status.AvailableReplicas)))
 	if int(status.AvailableReplicas) >= minAvailable(d) {
-		ro.set(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable",
+		ro.setCondition(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable",
 			"Deployment has minimum availability.")
 	} else {
-		ro.set(appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable",
+		ro.setCondition(appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable",
 			"Deployment does not have minimum availability.")
 	}
 	return status
 }
 
-// terminating adds up the pods that are being deleted, or returns nil if a ReplicaSet controller does not report them.
+// terminating adds up the pods that are being deleted. It returns nil if the ReplicaSet controller does not count them.
 func terminating(sets []*appsv1.ReplicaSet) *int32 {
 	total := new(int32)
 	for _, set := range sets {

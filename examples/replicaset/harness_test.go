@@ -132,14 +132,16 @@ func (w *world) controlWith(wrap ...transport.WrapperFunc) (stop func()) {
 	return stop
 }
 
-// goroutines counts the ones that the controller has started, and those that they have started, except for the ones of
-// connections: these are pooled for the whole process, and belong to whoever happened to need one first.
+// goroutines counts the ones that the controller has started, and those that they have started. Two kinds are left out:
+// connections are pooled for the whole process, and belong to the client that happened to need one first; decoders are
+// started by the first busy moment of a watch, and end with it.
 func (w *world) goroutines() (n int, dump string) {
 	var profile bytes.Buffer
 	require.NoError(w.t, pprof.Lookup("goroutine").WriteTo(&profile, 1))
 	entry := regexp.MustCompile(`(?m)^(\d+) @.*\n# labels: .*"controller":"` + w.namespace + `"(?:.*\n#.*)*`)
 	for _, match := range entry.FindAllStringSubmatch(profile.String(), -1) {
-		if strings.Contains(match[0], "lientConn).readLoop") || strings.Contains(match[0], "net/http.(*persistConn)") {
+		if strings.Contains(match[0], "lientConn).readLoop") || strings.Contains(match[0], "net/http.(*persistConn)") ||
+			strings.Contains(match[0], "wire.(*Reader).decodeAside") {
 			continue
 		}
 		count, err := strconv.Atoi(match[1])
