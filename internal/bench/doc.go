@@ -1,10 +1,12 @@
 // Command bench compares thermostat with its peers, client-go and controller-runtime, on the same input, and says for
 // each workload whether we are as much faster or smaller as we want to be. Asked for the parts replicaset and
-// deployment, it does so with the controllers for ReplicaSets and Deployments, ours and the built-in ones.
+// deployment, it does so with the controllers for ReplicaSets and Deployments, ours and the built-in ones; asked for
+// the part writes, with Managers whose runs all write.
 //
 //	go run . [-count 5] [-raw FILE] [-list] [PART ...]
 //
-// Without a PART it runs all but replicaset and deployment, which take a real control plane and minutes.
+// Without a PART it runs all but replicaset and deployment, which take a real control plane and minutes, and writes,
+// whose targets are not met yet.
 //
 // It prints one line for each thing that is measured: what it is, ours, the peer's, their ratio, the target, and
 // whether that is met.

@@ -64,7 +64,7 @@ func BenchmarkGrowthStore(b *testing.B) {
 		}
 		b.Run("thermostat", func(b *testing.B) {
 			measure(b, func() func(informer.Key) bool {
-				s, _ := ourStore(b, pods)
+				s, _ := ourStore(b, newFeed(), pods)
 				return func(k informer.Key) bool {
 					_, ok := s.Get(k)
 					return ok

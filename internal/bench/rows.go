@@ -131,6 +131,26 @@ var rows = []row{
 			{name: "time", unit: "sec/op", ratio: atMost(0.7)},
 			{name: "peak RSS", unit: "peak-B/op", ratio: atMost(0.6)},
 		}},
+	{part: "coldstart", workload: "150k custom resources in JSON, a Go type of one's own", bench: "Custom/typed",
+		time: "1x", apart: true, measures: []measure{
+			{name: "time", unit: "sec/op", ratio: atMost(0.5)},
+			{name: "peak RSS", unit: "peak-B/op", ratio: atMost(0.4)},
+		}},
+	{part: "coldstart", workload: "the same, unstructured", bench: "Custom/unstructured", time: "1x", apart: true,
+		measures: []measure{
+			{name: "time", unit: "sec/op", ratio: atMost(0.5)},
+			{name: "peak RSS", unit: "peak-B/op", ratio: atMost(0.4)},
+		}},
+	{part: "burst", workload: "queue, 10 of 500k keys left", bench: "BurstQueue", time: "1x", measures: []measure{
+		{name: "heap kept", unit: "kept/op", limit: atMost(0.02)},
+	}},
+	{part: "burst", workload: "back-offs, 10 of 500k keys left", bench: "BurstLimiter", time: "1x", measures: []measure{
+		{name: "heap kept", unit: "kept/op", limit: atMost(0.02)},
+	}},
+	{part: "burst", workload: "informer with 3 indexes, 10 of 500k pods left", bench: "BurstStore", time: "1x",
+		measures: []measure{
+			{name: "heap kept", unit: "kept/op", limit: atMost(0.02)},
+		}},
 	{part: "endtoend", workload: "100k watch events to 5 workers", bench: "EndToEnd", time: "1x", often: 2, apart: true,
 		measures: []measure{
 			{name: "throughput", unit: "events/s", ratio: atLeast(2)},
@@ -149,6 +169,18 @@ var rows = []row{
 		apart: true, rate: "EndToEnd", measures: []measure{
 			{name: "p99", unit: "p99-sec", side: "thermostat,manager", peer: controllerRuntime, ratio: atMost(0.5)},
 		}},
+	{part: "writes", workload: "each run writes, watch 0s late, 5 workers",
+		bench: "Writes/delay=0s,workers=5", time: "1x", apart: true, asked: true, measures: writesMeasures},
+	{part: "writes", workload: "each run writes, watch 0s late, 50 workers",
+		bench: "Writes/delay=0s,workers=50", time: "1x", apart: true, asked: true, measures: writesMeasures},
+	{part: "writes", workload: "each run writes, watch 10ms late, 5 workers",
+		bench: "Writes/delay=10ms,workers=5", time: "1x", apart: true, asked: true, measures: writesMeasures},
+	{part: "writes", workload: "each run writes, watch 10ms late, 50 workers",
+		bench: "Writes/delay=10ms,workers=50", time: "1x", apart: true, asked: true, measures: writesMeasures},
+	{part: "writes", workload: "each run writes, watch 200ms late, 5 workers",
+		bench: "Writes/delay=200ms,workers=5", time: "1x", apart: true, asked: true, measures: writesMeasures},
+	{part: "writes", workload: "each run writes, watch 200ms late, 50 workers",
+		bench: "Writes/delay=200ms,workers=50", time: "1x", apart: true, asked: true, measures: writesMeasures},
 	{part: "leader", workload: "hand-over after a clean release", bench: "LeaderHandOver", time: "1x",
 		measures: []measure{
 			{name: "time", unit: "sec/op", limit: atMost(0.050)},
@@ -174,4 +206,11 @@ var rows = []row{
 			{name: "status writes", unit: "status-writes", peer: builtIn, ratio: atMost(1)},
 			{name: "event writes", unit: "event-writes", peer: builtIn, ratio: atMost(1)},
 		}},
+}
+
+// controller-runtime waits by an option that it calls experimental.
+var writesMeasures = []measure{
+	{name: "writes", unit: "writes/s", peer: controllerRuntime, ratio: atLeast(2)},
+	{name: "CPU of a write", unit: "cpu-sec/write", peer: controllerRuntime, ratio: atMost(1)},
+	{name: "conflicts", unit: "conflicts/op", peer: controllerRuntime, limit: atMost(0)},
 }

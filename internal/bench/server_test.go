@@ -42,9 +42,13 @@ type serverOptions struct {
 	Pods      int
 	Realistic bool // else small
 	JSON      bool // else protobuf
+	Custom    bool // custom resources, see CronBackup, in place of pods; with JSON
 	Plain     bool // lists are not streamed but plain ones, in pages if the client wants that
 	// nothing exists at first; the pods are events that follow once the client has asked for them: see send
 	Later bool
+	// the pods can be written, and a watch is told of it after a delay: see writable
+	Writes bool
+	Delay  time.Duration
 }
 
 const serverEnv = "THERMOSTAT_BENCH_SERVER"
@@ -97,10 +101,18 @@ func send(b *testing.B, c *rest.Config, perSecond int) {
 func serve(options string) {
 	s := &server{begin: make(chan int, 1)}
 	try(json.Unmarshal([]byte(options), &s.serverOptions))
+	if s.Writes {
+		serveWrites(s.serverOptions)
+		return
+	}
 	s.encode()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	try(err)
-	http.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, r *http.Request) {
+	path := "/api/v1/pods"
+	if s.Custom {
+		path = "/apis/" + backupVersion.String() + "/" + backups.Resource
+	}
+	http.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("watch") == "" {
 			s.list(w, r)
 		} else {
@@ -159,7 +171,8 @@ func (s *server) encodedFile() string {
 	if dir == "" {
 		return ""
 	}
-	return filepath.Join(dir, fmt.Sprintf("%d,realistic=%t,json=%t,later=%t", s.Pods, s.Realistic, s.JSON, s.Later))
+	return filepath.Join(dir, fmt.Sprintf("%d,realistic=%t,json=%t,custom=%t,later=%t", s.Pods, s.Realistic, s.JSON,
+		s.Custom, s.Later))
 }
 
 func (s *server) encodePods() {
@@ -168,6 +181,10 @@ func (s *server) encodePods() {
 	for worker := range runtime.GOMAXPROCS(0) {
 		encoders.Go(func() {
 			for i := worker; i < s.Pods; i += runtime.GOMAXPROCS(0) {
+				if s.Custom {
+					s.pods[i] = s.item(realisticBackup(i, firstVersion+i+1))
+					continue
+				}
 				make := smallPod
 				if s.Realistic {
 					make = realisticPod
@@ -186,12 +203,12 @@ func (s *server) encodePods() {
 // firstVersion is that of the server before the first pod.
 const firstVersion = 1_000_000
 
-func (s *server) item(p *corev1.Pod) (encoded []byte) {
+func (s *server) item(o any) (encoded []byte) {
 	var err error
 	if s.JSON {
-		encoded, err = json.Marshal(p)
+		encoded, err = json.Marshal(o)
 	} else {
-		encoded, err = p.Marshal()
+		encoded, err = o.(*corev1.Pod).Marshal()
 	}
 	try(err)
 	return encoded
@@ -199,16 +216,20 @@ func (s *server) item(p *corev1.Pod) (encoded []byte) {
 
 func (s *server) event(kind string, item []byte) []byte {
 	if s.JSON {
-		return fmt.Appendf(nil, `{"type":%q,"object":{"kind":"Pod","apiVersion":"v1",%s}`+"\n", kind, item[1:])
+		typed := `"kind":"Pod","apiVersion":"v1",`
+		if s.Custom {
+			typed = "" // the item has it
+		}
+		return fmt.Appendf(nil, `{"type":%q,"object":{%s%s}`+"\n", kind, typed, item[1:])
 	}
-	object := append(envelope("Pod", len(item)), item...)
+	object := append(envelopeOf("Pod", len(item)), item...)
 	event := field(nil, 1, []byte(kind))
 	event = field(event, 2, field(nil, 1, object))
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...)
 }
 
-// envelope is how an object in protobuf begins; n bytes of the object itself follow.
-func envelope(kind string, n int) []byte {
+// envelopeOf is how an object in protobuf begins; n bytes of the object itself follow.
+func envelopeOf(kind string, n int) []byte {
 	e := append([]byte("k8s\x00"), field(nil, 1, field(field(nil, 1, []byte("v1")), 2, []byte(kind)))...)
 	return protowire.AppendVarint(protowire.AppendTag(e, 2, protowire.BytesType), uint64(n))
 }
@@ -235,7 +256,11 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		encoded, err := json.Marshal(meta)
 		try(err)
-		fmt.Fprintf(out, `{"kind":"PodList","apiVersion":"v1","metadata":%s,"items":[`, encoded)
+		kind, version := "PodList", "v1"
+		if s.Custom {
+			kind, version = "CronBackupList", backupVersion.String()
+		}
+		fmt.Fprintf(out, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, version, encoded)
 		for i, item := range items {
 			if i > 0 {
 				out.WriteByte(',')
@@ -253,7 +278,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 	for _, item := range items {
 		size += protowire.SizeTag(2) + protowire.SizeBytes(len(item))
 	}
-	out.Write(envelope("PodList", size))
+	out.Write(envelopeOf("PodList", size))
 	out.Write(head)
 	for _, item := range items {
 		out.Write(protowire.AppendVarint(protowire.AppendTag(out.AvailableBuffer(), 2, protowire.BytesType),
@@ -265,12 +290,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 func (s *server) watch(w http.ResponseWriter, r *http.Request) {
 	streamed := r.URL.Query().Get("sendInitialEvents") == "true"
 	if streamed && s.Plain {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusUnprocessableEntity)
-		json.NewEncoder(w).Encode(metav1.Status{
-			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-			Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity,
-		})
+		s.refuseStream(w)
 		return
 	}
 	w.Header().Set("Content-Type", k8sruntime.ContentTypeProtobuf+";stream=watch")
@@ -295,7 +315,14 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request) {
 				out.Write(e)
 			}
 		}
-		out.Write(s.event("BOOKMARK", s.item(bookmark)))
+		item := s.item(bookmark)
+		if s.Custom {
+			item = s.item(&CronBackup{
+				TypeMeta:   metav1.TypeMeta{APIVersion: backupVersion.String(), Kind: "CronBackup"},
+				ObjectMeta: bookmark.ObjectMeta,
+			})
+		}
+		out.Write(s.event("BOOKMARK", item))
 		flush()
 	}
 	select {
@@ -321,4 +348,18 @@ func (s *server) sendEvents(out io.Writer, flush func(), rate int) {
 		out.Write(e)
 	}
 	flush()
+}
+
+// refuseStream answers as a server that does not stream lists.
+func (s *server) refuseStream(w http.ResponseWriter) {
+	refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+}
+
+func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	try(json.NewEncoder(w).Encode(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: reason,
+		Code: int32(code),
+	}))
 }

@@ -25,10 +25,10 @@ const (
 	byNode      = "node"
 )
 
-// ourStore returns an informer that holds pods, the very objects, and its indexes. It ends with the benchmark.
-func ourStore(b *testing.B, pods []*corev1.Pod) (inf *informer.SharedIndexInformer[*corev1.Pod],
+// ourStore returns an informer that holds pods, the very objects, which a feed has sent, and its indexes. It ends with
+// the benchmark.
+func ourStore(b *testing.B, f *feed, pods []*corev1.Pod) (inf *informer.SharedIndexInformer[*corev1.Pod],
 	owners *informer.Index[types.UID, *corev1.Pod]) {
-	f := newFeed()
 	inf, err := informer.New[*corev1.Pod](f, informer.Options[*corev1.Pod]{})
 	must(b, err)
 	_, err = informer.AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Namespace} })
@@ -85,7 +85,7 @@ func BenchmarkStoreBytes(b *testing.B) {
 		}
 	}
 	b.Run("thermostat", func(b *testing.B) {
-		measure(b, func() any { s, _ := ourStore(b, pods); return s })
+		measure(b, func() any { s, _ := ourStore(b, newFeed(), pods); return s })
 	})
 	b.Run("client-go", func(b *testing.B) {
 		measure(b, func() any { return peerStore(b, pods) })
@@ -100,7 +100,7 @@ func BenchmarkStoreGet(b *testing.B) {
 		keys[i] = podKey(i)
 	}
 	b.Run("thermostat", func(b *testing.B) {
-		s, _ := ourStore(b, pods)
+		s, _ := ourStore(b, newFeed(), pods)
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
 			if _, ok := s.Get(keys[i%manyPods]); !ok {
@@ -129,7 +129,7 @@ func BenchmarkStoreLookup(b *testing.B) {
 	}
 	rand.Shuffle(len(uids), func(i, j int) { uids[i], uids[j] = uids[j], uids[i] })
 	b.Run("thermostat", func(b *testing.B) {
-		_, owners := ourStore(b, pods)
+		_, owners := ourStore(b, newFeed(), pods)
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
 			n := 0
@@ -157,7 +157,7 @@ func BenchmarkStoreLookup(b *testing.B) {
 func BenchmarkStoreVisit(b *testing.B) {
 	pods := smallPods(manyPods)
 	b.Run("thermostat", func(b *testing.B) {
-		s, _ := ourStore(b, pods)
+		s, _ := ourStore(b, newFeed(), pods)
 		b.ReportAllocs()
 		for b.Loop() {
 			n := 0
