@@ -54,6 +54,12 @@ func (g *gate) lives() bool {
 	return false
 }
 
+// onlyLives is [gate.lives] for a kind of requests.
+func onlyLives(kind string) bool {
+	_, resource, _ := strings.Cut(kind, " ")
+	return resource == "leases" || resource == "events"
+}
+
 // gates are the requests that wait. The driver, which is the goroutine of the bubble's test, is the only one that lets
 // them through.
 type gates struct {
