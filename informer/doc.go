@@ -80,9 +80,13 @@
 //     store keeps its last good state, and no handler is told that it was deleted. [SharedIndexInformer.Invalid] says
 //     why, and has the metadata of the present state. The reason names the field and its Go type if the object is JSON,
 //     and never quotes a value. HandlerOptions.Invalid is called when the answer changes (writer.tellVerdicts).
-//   - An object whose name cannot be read either: no deletion is inferred from that list (writer.withheld). If the
-//     store keeps an object for that reason, the cache is Stale, Fresh returns the reason, and the reflector lists
-//     again until a list can be read: after 10 to 20 s at first, and after 10 s to 5 min 10 s later.
+//   - A list has an object that cannot be decoded and whose name cannot be read: it may be any object, so no deletion
+//     is inferred from that list (writer.withheld). If the store keeps an object for that reason, the cache is Stale,
+//     Fresh returns the reason, and the reflector lists again until a list can be read: after 10 to 20 s at first, and
+//     after 10 s to 5 min 10 s later.
+//   - The answer to a list ends too early: no deletion is inferred from it, the cache is Stale, or not yet complete if
+//     it was the first list, and the list is tried again (reflector.failed). A [Resource] reads object by object, so
+//     the store may have what came before the end.
 //   - Any list or watch fails: it is tried again after a time that grows to 30 s, or as long as the server asks for in
 //     Retry-After, at most 5 minutes. [SharedIndexInformer.Relist] ends the first of these waits early; the end of
 //     Run's context ends both. A clientset of client-go waits for Retry-After itself, inside of its request, up to ten

@@ -75,8 +75,9 @@
 //  8. A Lease whose holder was wiped out or replaced by hand is not released. Challengers wait for LeaseDuration from
 //     when they saw it so, and the argument from 2 to 6 holds with s before the edit, because no update of the
 //     holder's succeeds after it. LeaseDuration is the holder's in all of this, and candidates may differ in theirs.
-//     So a challenger waits for the longest of its own, the record's, and all that it has seen since the Lease was
-//     last released or its own: an edit hides the holder's duration, but not from those that have seen it. A
+//     An edit hides the holder's duration, but not from those that have seen it. So a challenger waits for the longest
+//     of these: its own duration, that of the record, and those of all records that it has seen since the Lease was
+//     last released or it last held the Lease itself. A
 //     challenger that was started after the edit cannot know it. Give all candidates the same durations, or start
 //     none while an edited Lease is being waited for.
 //  9. A Lease that does not exist has no version: between two looks one may have been created, held and deleted. So

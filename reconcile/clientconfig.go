@@ -20,9 +20,12 @@ type Fencer interface {
 //	cfg, err := reconcile.ClientConfig(base, elector) // without leader election: reconcile.ClientConfig(base)
 //
 // The copy has [TrackWrites], so a key runs again only when the caches show what its last run wrote, and the Fence of
-// the elector. The Fence is outside: a write that it refuses is never sent and need not be waited for, and one that it
-// cuts off has been recorded. The elector itself is made from base, since it writes its Lease in order to lead. A nil
-// elector is none.
+// the elector. A request passes the Fence first and TrackWrites second. So a write that the Fence refuses is never sent
+// and not waited for, and one that the Fence cuts off is waited for like any whose answer was lost. The elector itself
+// is made from base, since it writes its Lease in order to lead. A nil elector is none.
+//
+// Nothing can notice a client that is made from base by mistake, if the informers' clients are made from the copy: its
+// writes are not waited for and not fenced.
 //
 // Unless base says otherwise, the copy has no client-side limit of requests, where client-go has one of 5 a second
 // (the API server's priority and fairness limits clients, and what it refuses is tried again), and the name of the

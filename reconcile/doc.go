@@ -47,8 +47,9 @@
 //     restored to a state from before the write. Otherwise the cache is behind: it becomes Stale, its informer lists
 //     anew, and the key stays parked until then, since to act on it could do harm. A write whose answer was lost is
 //     waited for in the same way: a new list shows whether it has happened. Your code needs no expectations.
-//   - The prober asks the server, and for new lists, once for each cache and namespace of a controller, however many
-//     keys are parked there. Its pauses grow to 30 s, and are as long as the server asks for (prober.scan).
+//   - However many keys are parked, the prober makes one request at a time for each cache and namespace of a
+//     controller, or asks the informer for one new list. It repeats that after pauses that grow to 30 s, or are as long
+//     as the server asks for (prober.scan).
 //   - Reconcile is never called for a key whose object is invalid (worker.reconcile): the cache could not decode its
 //     present state, so Get returns an old state or none, and the object is not gone. Options.Invalid is called in its
 //     place. So a key that Get does not find, in a cache given to [For], is that of an object which does not exist. In
@@ -85,8 +86,8 @@
 //     brings it up at once. [Options].AllowHotLoops switches the detection off.
 //   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine (worker.call).
 //     Neither loses a key or a worker, wherever the loop calls your code: in functions of sources, in methods of
-//     errors, in a RateLimiter or a Recorder (guard). A RateLimiter or Recorder that has panicked is replaced by the
-//     default.
+//     errors, in a RateLimiter or a Recorder (guard). A RateLimiter that has panicked is replaced by the default one,
+//     and a Recorder that has is not called again. (A queue of package workqueue that you use by itself keeps both.)
 //   - The context of a call ends after Options.Timeout. A call that does not return even so keeps its key, and another
 //     worker takes over (worker.checkStuck). /healthz fails when there are more such calls than workers.
 //   - /readyz fails while a first list is missing, and while any cache is not Live (Manager.notReady). One namespace
@@ -101,9 +102,9 @@
 //
 // A write of a call that a cache does not show yet is a debt of the call's key. A key with debts is not reconciled,
 // although sources name it: it is parked. A parked key holds no worker, nothing polls it, and it is put back into the
-// queue when its last debt is paid. A key that nothing has named since its last run is not in the queue, so it is not
-// parked, and does not run when its debts are paid, unless a write of its was undone. So return the error of a write:
-// a key whose Reconcile swallows it may not come back.
+// queue when its last debt is paid. The end of a debt brings back only a key that was parked, or a write of which was
+// undone; any other key runs when something names it. So return the error of a write: a key whose Reconcile swallows
+// it may not come back.
 //
 //	a request that Reconcile makes with its ctx                            tracker.RoundTrip
 //	  |
@@ -150,8 +151,8 @@
 // for how long the first of them has waited.
 //
 // A version is reached, and a list complete, in one partition of a cache: in a namespace that the informer follows by
-// itself, or in all of them. Versions that are not numbers can only be compared for equality: there a list that began
-// after the write settles the debt, too.
+// itself, or in all of them. A server whose versions are not numbers allows no other comparison than equality. With
+// such a server a list that began after the write settles the debt, too.
 //
 // # What you owe
 //
@@ -196,7 +197,7 @@
 //	             work for a while: a cache that does not follow its server, an object that cannot be taken into a
 //	             cache, a hot loop, keys that are parked for long
 //	info         what the process does: it campaigns, leads, stops; what it waits for at the start, every 10 s; failed
-//	             tries of an election; what is not tracked although it might be expected to be
+//	             tries of an election; writes that are not waited for: see [TrackWrites]
 //	verbosity 1  the workers start, the caches are complete, the health of a cache changes in the ordinary way
 //	verbosity 2  each list or watch that failed, connections to HTTPAddress that failed
 //	verbosity 4  each run of a key with its causes; keys that are parked, and no longer are

@@ -11,7 +11,8 @@ import (
 )
 
 // guard protects the loop from an object of the user's whose methods must not panic. If one does, or ends its
-// goroutine, that is logged once, and the object is not called again: its default takes its place.
+// goroutine, that is logged once, and the object is not called again. A default takes the place of a RateLimiter, and
+// nothing that of a Recorder. The queue's own guard, userCode, is below this one and sees no panic.
 type guard struct {
 	what, controller string
 	broken           atomic.Bool

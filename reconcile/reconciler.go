@@ -54,8 +54,9 @@ func (f Func) Reconcile(ctx context.Context, key Key) (Result, error) { return f
 
 // Result is what Reconcile returns beside a nil error.
 type Result struct {
-	// RequeueAfter, if positive, brings the key back after that time. Each run decides anew: it replaces what the run
-	// before it asked for. Next to an error it means RetryAfter.
+	// RequeueAfter, if positive, brings the key back after that time, or earlier if something names the key. Each run
+	// decides anew: a run that something else has caused drops what the run before it asked for, so return what is left
+	// of the time from every run. Next to an error it means RetryAfter.
 	RequeueAfter time.Duration
 }
 

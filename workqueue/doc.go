@@ -66,8 +66,9 @@
 // first.
 //
 // The queue calls what you put into Options without a lock, from many goroutines. If it panics, the queue counts that
-// in [Stats], logs it at most once a minute, and goes on (userCode.survive): a key whose group is unknown is in the
-// unnamed group, an unknown delay is 1000 s, and a time that the metrics did not take is lost. If it calls
+// in [Stats], logs it at most once a minute, and goes on (userCode.survive). If Group has panicked the key is in the
+// unnamed group, if the RateLimiter has the delay is 1000 s, and if the Recorder has that one figure is lost. The next
+// call is made as if nothing had happened; a Controller of package reconcile is stricter. If your code calls
 // [runtime.Goexit], the goroutine that called the queue ends, as always; a key that was being added is added all the
 // same, a claim that was being ended ends, and a key that was being handed out becomes ready again.
 //

@@ -33,7 +33,8 @@ import (
 // The cache may still show an owner that is gone, and the garbage collector deletes what is adopted for a deleted
 // owner. So Claim asks the server for the owner before the first adoption, once in each call. Each write holds only for
 // the UID of the candidate and the references that were seen, so it changes neither a namesake nor a reference that
-// another client has set meanwhile.
+// another client has set meanwhile. An owner may still be deleted between the question and the write; what was adopted
+// then has the UID of the old owner, and the garbage collector deletes it.
 //
 // Claim tries all candidates, even if one fails. But after any failure it returns an error and no result: a caller
 // that saw only a part of what it has would create too much. It is no failure if a candidate is gone, or if the
