@@ -316,6 +316,9 @@ func (inf *SharedIndexInformer[T]) All() iter.Seq[T] {
 	}
 }
 
+// Keys returns the keys of all objects, in no particular order.
+func (inf *SharedIndexInformer[T]) Keys() []Key { return inf.store.Keys() }
+
 // ResourceVersion returns the version that the store has reached in a namespace: everything that happened there up to
 // that version is in the store. Bookmarks move it, too. For NamespaceAll, if the informer follows several namespaces,
 // it is the lowest of theirs. Empty: no list of what is in scope has been completed.

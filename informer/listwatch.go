@@ -46,7 +46,7 @@ type listWatch[T any] struct {
 }
 
 // newListWatch makes a list-watch. It has no goroutines before start.
-func (inf *SharedIndexInformer[T]) newListWatch(namespace string, from source,
+func newListWatch[T any](inf *SharedIndexInformer[T], namespace string, from source,
 	selector metav1.ListOptions) *listWatch[T] {
 	l := &listWatch[T]{
 		namespace: namespace,

@@ -160,7 +160,7 @@ func (from *followed[T]) rescoped(inf *SharedIndexInformer[T], to Scope) (*follo
 			if sourceless != nil { // that of one namespace will do: it is mostly the same for all
 				return nil, errors.Join(err, sourceless)
 			}
-			l, news = inf.newListWatch(namespace, src, next.selector), true
+			l, news = newListWatch(inf, namespace, src, next.selector), true
 		}
 		next.listWatches = append(next.listWatches, l)
 	}

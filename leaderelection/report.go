@@ -43,6 +43,17 @@ func (e *Elector) Stats() Stats {
 	return s
 }
 
+// Observed returns what this process has last seen of the Lease: who holds it, empty if it is free, how often the
+// holder has changed, and since when the Lease has looked like this, which a renewal changes. known is false until the
+// first look, and after a look that found no Lease.
+func (e *Elector) Observed() (holder string, transitions int, since time.Time, known bool) {
+	o := e.view.get()
+	if o.lease == nil {
+		return "", 0, o.since, false
+	}
+	return value(o.lease.Spec.HolderIdentity), int(value(o.lease.Spec.LeaseTransitions)), o.since, true
+}
+
 type counters struct {
 	mu  sync.Mutex
 	now Stats // guarded by mu

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -91,7 +90,7 @@ func BenchmarkReached(b *testing.B) {
 	const debts = 50_000
 	for _, keys := range []int{1, debts} {
 		b.Run(fmt.Sprintf("%d keys", keys), func(b *testing.B) {
-			l := newLedger(func(Key) {}, func(Key, time.Duration) {})
+			l := newLedger(func(Key) {}, func(Key, WaitRecord) {})
 			pods := listing(l, &still{})
 			owe := func(version int) {
 				w := podWrite(fmt.Sprint("pod-", version), fmt.Sprint(version), false)

@@ -25,6 +25,8 @@ type trackedInformer interface {
 	ResourceVersion(namespace string) string
 	HealthIn(namespace string) informer.Health
 	Relist(namespace string, doubt error) int
+	Keys() []Key
+	Len() int
 	Fresh(namespace string) error
 }
 

@@ -38,6 +38,7 @@ func (m *Manager) campaign(ctx context.Context) error {
 	}
 	log := klog.FromContext(ctx)
 	for ctx.Err() == nil {
+		m.progress.enter(StageCampaigning)
 		electing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 		standby := context.AfterFunc(ctx, giveUp)
 		var work tenure
@@ -114,6 +115,7 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	defer stopIntake()
 	defer context.AfterFunc(tenure, stopIntake)()
 
+	m.progress.enter(StageHandover)
 	if h, ok := m.opts.Elector.(handoverElector); ok {
 		rest, ok := m.awaitHandover(takeCtx, h)
 		if !ok {
@@ -122,6 +124,7 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 		}
 		defer func() { h.SetHandover(m.handoverText(rest)) }()
 	}
+	m.progress.enter(StageWorking)
 	var workers lifecycle.Group
 	for _, c := range m.opts.Controllers {
 		c.start(takeCtx, runCtx, &workers)
@@ -132,6 +135,7 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	defer context.AfterFunc(takeCtx, stopLeading)()
 	whileLeading := m.startRunnables(leading, m.opts.WhileLeading, &workers)
 	<-takeCtx.Done()
+	m.progress.enter(StageStopping)
 	drain := time.NewTimer(m.opts.DrainTimeout)
 	defer drain.Stop()
 	select {

@@ -118,6 +118,16 @@ func (cs *causes) list() (list []Cause) {
 	return list
 }
 
+// records returns them as a RunRecord has them.
+func (cs *causes) records() (list []CauseRecord) {
+	for _, c := range cs.list() {
+		list = append(list, CauseRecord{c.Source, c.Object.Namespace, c.Object.Name, c.ResourceVersion, c.Count,
+			c.First,
+			c.Last})
+	}
+	return list
+}
+
 // String is what logs show.
 func (cs *causes) String() string {
 	s := fmt.Sprint(cs.list())

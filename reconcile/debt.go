@@ -46,12 +46,29 @@ const (
 	unreadyCache                   // no write: the cache is incomplete, or older than its informer's MaxStaleness
 )
 
+// debtKinds are the kinds as records have them.
+var debtKinds = [...]DebtKind{unseenChange: DebtChange, unseenDeletion: DebtDeletion, unknownOutcome: DebtUnknown,
+	unreadyCache: DebtNotReady}
+
 // unseen returns the kind of a write whose answer is known.
 func unseen(deleted bool) debtKind {
 	if deleted {
 		return unseenDeletion
 	}
 	return unseenChange
+}
+
+// record describes the debt, and its cache as it is now, but not why the cache is in trouble: errors may be the user's
+// code, and the ledger's mu is held.
+func (d *debt) record() DebtRecord {
+	h := d.object.cache.HealthIn(d.object.key.Namespace)
+	return DebtRecord{
+		Kind:     debtKinds[d.kind],
+		Informer: d.object.cache.Name(), Namespace: d.object.key.Namespace, Name: d.object.key.Name,
+		ResourceVersion: d.resourceVersion, Since: d.openedAt,
+		CacheVersion: d.object.cache.ResourceVersion(d.object.key.Namespace), CacheState: string(h.State),
+		CacheSince: h.Since, CacheInvalid: d.ofObject() && d.hidden(),
+	}
 }
 
 // object is a name in a cache.

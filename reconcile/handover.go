@@ -174,6 +174,7 @@ func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []
 	case ctx.Err() != nil:
 		return nil, false
 	case len(waiting) > 0:
+		m.progress.caughtUp(false, time.Since(began))
 		log.Error(nil, "Caches are still behind what the last leader wrote; the workers start all the same", "after",
 			time.Since(began))
 		return left, true
@@ -182,6 +183,7 @@ func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []
 	default:
 		log.V(1).Info("The caches have seen what the last leader wrote", "took", time.Since(began))
 	}
+	m.progress.caughtUp(true, time.Since(began))
 	for i, l := range left {
 		if !taken[i] {
 			rest = append(rest, l)

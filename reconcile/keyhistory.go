@@ -16,20 +16,23 @@ type keyHistory struct {
 	// Never changed.
 	allowHotLoops bool
 	seed          maphash.Seed // of all hashes
+	errorTexts    bool         // whether records have the texts of errors; set before the Manager starts
 
 	mu sync.Mutex
-	// Guarded by mu. An entry exists while its key has causes or runs, and for as long as its stats matter.
+	// Guarded by mu. An entry exists while its key has causes, runs, or has a record, and as long as its stats matter.
 	keys      map[Key]*keyEntry
 	spare     []*keyEntry // for reuse, so that naming a key rarely allocates
 	sweptTo   int         // the number of keys after the last sweep
 	hotKeys   map[*keyEntry]struct{}
 	hotLoops  int // that have ever begun
 	contested contestedObjects
+	past      runHistory
 }
 
-func newKeyHistory(allowHotLoops bool) *keyHistory {
+// newKeyHistory makes a history that remembers that many runs, and none if runs is negative.
+func newKeyHistory(allowHotLoops bool, runs int) *keyHistory {
 	return &keyHistory{allowHotLoops: allowHotLoops, seed: maphash.MakeSeed(), keys: make(map[Key]*keyEntry),
-		hotKeys: make(map[*keyEntry]struct{})}
+		hotKeys: make(map[*keyEntry]struct{}), past: runHistory{limit: runs}}
 }
 
 // keyEntry is the history of one key, guarded by the keyHistory's mu.
@@ -40,6 +43,8 @@ type keyEntry struct {
 	// stats is nil until a run writes, asks for the next one at once, or has a change whose author is unclear. Most
 	// keys never need it: their runs find that there is nothing to do.
 	stats *repeatStats
+	// record has the key's last runs. It is nil if none of them had anything to say.
+	record *keyRecord
 }
 
 // needStats returns the entry's stats, and makes them if there are none.
@@ -100,11 +105,12 @@ func (h *keyHistory) beginRun(r *run) (rest time.Duration) {
 }
 
 // endRun ends a run that beginRun started, and that has ended.
-func (h *keyHistory) endRun(r *run, o outcome, now time.Time) {
+func (h *keyHistory) endRun(r *run, o outcome, result string, now time.Time) {
 	writes, writeNames := r.written()
 	requeuedSoon := !h.allowHotLoops && o.kind == doneAfter && o.after < soonDelay
 	h.mu.Lock()
 	e := r.worker.entry
+	h.remember(e, r, o, result, now)
 	e.run = nil
 	if e.stats == nil && len(writes) == 0 && !requeuedSoon {
 		if e.causes.n == 0 {
@@ -152,12 +158,16 @@ func (h *keyHistory) entryOf(key Key, now time.Time) *keyEntry {
 	return e
 }
 
-// forget removes the key. mu is held.
+// forget removes the stats of a key without causes, and all of the key unless it has a record. mu is held.
 func (h *keyHistory) forget(key Key, e *keyEntry) {
-	delete(h.keys, key)
 	if e.stats != nil {
 		delete(h.hotKeys, e)
+		e.stats = nil
 	}
+	if e.record != nil {
+		return
+	}
+	delete(h.keys, key)
 	if len(h.spare) < 1024 {
 		*e = keyEntry{}
 		h.spare = append(h.spare, e)

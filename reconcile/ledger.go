@@ -22,8 +22,8 @@ import (
 // Versions are compared within one resource only: Kubernetes promises no order across resources.
 type ledger struct {
 	// Not changed once the Manager has started.
-	enqueue  func(Key)                // puts a key into the queue; called without mu
-	unparked func(Key, time.Duration) // is told how long a key was parked; called without mu
+	enqueue  func(Key)             // puts a key into the queue; called without mu
+	unparked func(Key, WaitRecord) // is told how long a key was parked; called without mu
 	caches   []*cache
 	prober   *prober
 
@@ -42,11 +42,13 @@ type ledger struct {
 type account struct {
 	debts       []*debt       // in no order
 	parkedSince time.Time     // when a worker first parked the key; zero: no worker has taken it
+	parkedFor   []DebtRecord  // the first of the debts at that time
+	moreDebts   int           // how many there were besides
 	mustRun     bool          // reconcile the key even if nothing names it: a write of its may be undone
 	allPaid     chan struct{} // is closed when there are no debts left, unless it is nil
 }
 
-func newLedger(enqueue func(Key), unparked func(Key, time.Duration)) *ledger {
+func newLedger(enqueue func(Key), unparked func(Key, WaitRecord)) *ledger {
 	l := &ledger{
 		enqueue: enqueue, unparked: unparked,
 		accounts: make(map[Key]*account), objects: make(map[object][]*debt),
@@ -153,6 +155,7 @@ func (l *ledger) park(key Key) bool {
 	a, ok := l.accounts[key]
 	if ok && a.parkedSince.IsZero() {
 		a.parkedSince = time.Now()
+		a.parkedFor, a.moreDebts = a.describe(maxDebtsShown)
 	}
 	return ok
 }
@@ -279,7 +282,7 @@ func (l *ledger) pay(keys []wokenKey, d *debt, at progress, undone bool) []woken
 			close(a.allPaid)
 		}
 		if d.owner != handoverOwner && (!a.parkedSince.IsZero() || a.mustRun) {
-			keys = append(keys, wokenKey{d.owner, a.parkedSince})
+			keys = append(keys, wokenKey{d.owner, a})
 		}
 	}
 	if d.ofObject() {
@@ -293,18 +296,58 @@ func (l *ledger) pay(keys []wokenKey, d *debt, at progress, undone bool) []woken
 
 // wokenKey is a key that has no debts left and is to be reconciled for that reason.
 type wokenKey struct {
-	key         Key
-	parkedSince time.Time // zero: it was not parked
+	key      Key
+	*account // that was closed
 }
 
 // wakeUp puts the keys into the queue. It is called without mu.
 func (l *ledger) wakeUp(keys []wokenKey) {
 	for _, k := range keys {
 		if !k.parkedSince.IsZero() {
-			l.unparked(k.key, time.Since(k.parkedSince))
+			l.unparked(k.key, WaitRecord{For: WaitParked, From: k.parkedSince, To: time.Now(), Debts: k.parkedFor,
+				MoreDebts: k.moreDebts})
 		}
 		l.enqueue(k.key)
 	}
+}
+
+// describe returns the first debts, at most that many, and how many there are besides. The ledger's mu is held.
+func (a *account) describe(most int) (list []DebtRecord, more int) {
+	for _, d := range a.debts[:min(len(a.debts), most)] {
+		list = append(list, d.record())
+	}
+	return list, len(a.debts) - len(list)
+}
+
+// owed returns the debts of a key, and since when it is parked; zero: it is not. withText adds the texts of errors.
+func (l *ledger) owed(key Key, withText bool) (list []DebtRecord, parkedSince time.Time) {
+	var caches []*cache
+	l.mu.Lock()
+	if a, ok := l.accounts[key]; ok {
+		list, _ = a.describe(len(a.debts))
+		parkedSince = a.parkedSince
+		for _, d := range a.debts {
+			caches = append(caches, d.object.cache)
+		}
+	}
+	l.mu.Unlock()
+	for i, c := range caches {
+		list[i].CacheReason = reasonOf(c.HealthIn(list[i].Namespace), withText)
+	}
+	return list, parkedSince
+}
+
+// parkedKeys returns the keys that are parked, with the time since when.
+func parkedKeys(l *ledger) map[Key]time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make(map[Key]time.Time, len(l.accounts))
+	for key, a := range l.accounts {
+		if !a.parkedSince.IsZero() {
+			all[key] = a.parkedSince
+		}
+	}
+	return all
 }
 
 // parked counts the keys that are parked, and says for how long the first of them has been.

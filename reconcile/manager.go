@@ -46,6 +46,9 @@ type ManagerOptions struct {
 	Informers []Informer
 	// Elector decides when this process leads. Nil: always.
 	Elector Elector
+	// ErrorTexts lets [Manager.Inspect] and its like show the texts of errors. Without it they show kinds of errors
+	// only: the text of an error of Reconcile's, or of the server's, may quote values of an object.
+	ErrorTexts bool
 	// SyncTimeout is how long the first lists may take. When it has passed Run returns an error that names each cache
 	// that is missing, and wraps the causes, such as the server's 403. Zero: Run waits for as long as it takes, and
 	// says in the log what it waits for; a Role or CRD that arrives late is enough then.
@@ -96,6 +99,7 @@ type Manager struct {
 	started  atomic.Bool
 	ready    atomic.Pointer[string] // what the first sync still waits for; nil when it is complete
 	address  atomic.Pointer[string]
+	progress progressOfRun
 }
 
 // managedInformer is an informer that the Manager runs.
@@ -119,7 +123,8 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	}
 	// From here on nothing fails: a Manager that was refused has no controllers.
 	for _, c := range opts.Controllers {
-		c.hasManager = true
+		c.manager = m
+		c.history.errorTexts = opts.ErrorTexts
 		for _, ca := range c.ledger.caches {
 			ca.learner = m.manage(ca.trackedInformer).learner
 		}
@@ -174,7 +179,7 @@ func (opts ManagerOptions) sourceMistakes() (errs []error) {
 		}
 		names[c.name] = true
 		errs = append(errs, c.mistakes...)
-		if c.hasManager {
+		if c.manager != nil {
 			errs = append(errs, fmt.Errorf("controller %q belongs to another Manager already", c.name))
 		}
 		if len(c.sources)+len(c.channels) == 0 && len(c.mistakes) == 0 {
@@ -223,6 +228,8 @@ func (m *Manager) Run(ctx context.Context) error {
 			return errors.Join(c.mistakes...)
 		}
 	}
+	m.progress.enter(StageSyncing)
+	defer m.progress.enter(StageStopped)
 	var background lifecycle.Group
 	// The context of everything that outlives the workers, so that a Reconcile that is still running does not look at
 	// a dead cache.

@@ -99,7 +99,8 @@ type outcome struct {
 	kind     outcomeKind
 	after    time.Duration
 	err      error
-	panicked bool // the run, or a part of it that SlowStart made, has panicked
+	panicked bool        // the run, or a part of it that SlowStart made, has panicked
+	why      ErrorRecord // of err, without its text
 }
 
 type outcomeKind uint8
@@ -117,7 +118,7 @@ func decide(result Result, err error) outcome {
 	switch {
 	case result.RequeueAfter < 0:
 		err = errors.Join(fmt.Errorf("Result.RequeueAfter is negative (%s)", result.RequeueAfter), err)
-		return outcome{kind: retry, err: frozen(err)}
+		return outcome{kind: retry, err: frozen(err), why: classify(err)}
 	case err == nil && result.RequeueAfter > 0:
 		return outcome{kind: doneAfter, after: result.RequeueAfter}
 	case err == nil:
@@ -125,7 +126,7 @@ func decide(result Result, err error) outcome {
 	}
 	w := retryWishes{requeueAfter: result.RequeueAfter}
 	w.visit(err, false, 0)
-	o := outcome{kind: terminal, err: frozen(err), panicked: w.panicked}
+	o := outcome{kind: terminal, err: frozen(err), panicked: w.panicked, why: classify(err)}
 	switch {
 	case w.grows:
 		o.kind = retry

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -47,7 +48,20 @@ type runDetails struct {
 	// What the run has written, and the first few writes by name.
 	writes     map[writeID]bool // true for those that created their object
 	writeNames []writeName
-	pace       pace // of its requests
+	// Its requests to write: the first of them in their order, and how many came after these. A record does not change
+	// once it is here.
+	requests     []WriteRecord
+	moreRequests int
+	pace         pace // of all of its requests
+}
+
+// describe adds to a record what is known of the run's requests. d may be nil. The run has ended, or its mu is held.
+func (d *runDetails) describe(r *RunRecord) {
+	if d == nil {
+		return
+	}
+	r.Writes, r.MoreWrites = slices.Clone(d.requests), d.moreRequests
+	r.Requests, r.BeforeRequests = d.pace.requests, d.pace.idle
 }
 
 type runKey struct{}
@@ -189,6 +203,13 @@ func (r *run) written() (map[writeID]bool, []writeName) {
 		return nil, nil
 	}
 	return r.details.writes, r.details.writeNames
+}
+
+// seen returns the details of a run that has ended, or nil.
+func (r *run) seen() *runDetails {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.details
 }
 
 // causes returns what has named the key for this run, while it goes on.

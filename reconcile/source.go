@@ -24,6 +24,7 @@ type Informer interface {
 
 // source is an informer that names keys for a controller to reconcile.
 type source struct {
+	name  string // as causes have it
 	cache *cache
 	added *informer.Registration
 }
@@ -124,7 +125,7 @@ func WatchesChan[E any](c *Controller, name string, events <-chan E, keys func(E
 	case keys == nil:
 		c.mistake("WatchesChan %s: the function is nil", name)
 		return
-	case c.hasManager:
+	case c.manager != nil:
 		c.mistake("WatchesChan %s was called after NewManager", name)
 		return
 	}
@@ -183,7 +184,7 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 	case inf == nil:
 		c.mistake("%s: the informer is nil", verb)
 		return
-	case c.hasManager:
+	case c.manager != nil:
 		c.mistake("%s was called after NewManager", verb)
 		return
 	case slices.ContainsFunc(n.conditions, func(holds Condition[T]) bool { return holds == nil }):
@@ -206,7 +207,7 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 		c.mistake("%s: %w", verb, err)
 		return
 	}
-	c.sources = append(c.sources, source{cache: ca, added: added})
+	c.sources = append(c.sources, source{name: n.cause, cache: ca, added: added})
 }
 
 // namer is the handler of a source. It allocates nothing for an event (BenchmarkNaming): a program starts with one

@@ -248,6 +248,8 @@ type still struct {
 func (*still) Name() string                      { return "still" }
 func (*still) Run(context.Context) error         { return nil }
 func (*still) WaitForSync(context.Context) error { return nil }
+func (*still) Keys() []Key                       { return nil }
+func (*still) Len() int                          { return 0 }
 func (s *still) ResourceVersion(string) string   { return cmp.Or(s.resourceVersion, "1") }
 func (s *still) Health() informer.Health         { return s.HealthIn("") }
 func (s *still) HealthIn(string) informer.Health {

@@ -31,6 +31,8 @@ type worker struct {
 	claim    workqueue.Claim[Key] // the latest one
 	outcome  outcome              // of its run
 	entry    *keyEntry            // of its key; its content is guarded by the keyHistory's mu
+	// sawInvalid says that the run has called Options.Invalid, or nothing, in place of Reconcile.
+	sawInvalid bool
 
 	// Of the run that goes on. The worker's goroutine writes them between runs. Others may read them with the run's mu
 	// held, if the run has not ended.
@@ -107,6 +109,10 @@ func (w *worker) causesOfRun() *causes {
 func (w *worker) handle(claim workqueue.Claim[Key]) {
 	w.claim = claim
 	c, key := w.Controller, claim.Key()
+	if c.paused.holds(key) {
+		claim.Rest(0) // Resume adds the key again
+		return
+	}
 	if c.ledger.park(key) {
 		w.log.V(4).Info("Parked until the caches have seen what the last run wrote, and may be acted on", "key", key)
 		claim.Rest(0) // the ledger adds the key again when its last debt is paid, even before this line
@@ -119,6 +125,7 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 	w.began = time.Now()
 	r := &run{worker: w, key: key}
 	if rest := c.history.beginRun(r); rest > 0 {
+		c.history.heldBack(key, WaitRecord{For: WaitHotLoop, From: w.began, To: w.began.Add(rest)})
 		claim.Rest(rest)
 		return
 	}
@@ -135,7 +142,7 @@ func (w *worker) call(r *run) {
 		var p *lifecycle.PanicError
 		if !returned {
 			p = &lifecycle.PanicError{Value: recover(), Stack: debug.Stack()}
-			w.outcome = outcome{kind: retry, err: p, panicked: true}
+			w.outcome = outcome{kind: retry, err: p, panicked: true, why: classify(p)}
 		}
 		r.end()
 		w.callReturned()
@@ -151,6 +158,7 @@ func (w *worker) call(r *run) {
 // reconcile calls the Reconciler or, for a key whose object is invalid, Options.Invalid. An object that becomes invalid
 // after this look has not become invisible: the store keeps its last good state.
 func (w *worker) reconcile(r *run) (Result, error) {
+	w.sawInvalid = false
 	for _, c := range w.ledger.caches {
 		if !c.subject {
 			continue
@@ -163,6 +171,7 @@ func (w *worker) reconcile(r *run) (Result, error) {
 }
 
 func (w *worker) reconcileInvalid(r *run, why error) (Result, error) {
+	w.sawInvalid = true
 	var invalid *informer.InvalidError
 	if w.invalid != nil && errors.As(why, &invalid) {
 		return w.invalid(r, r.key, invalid)
@@ -175,26 +184,30 @@ func (w *worker) reconcileInvalid(r *run, why error) (Result, error) {
 func (w *worker) finish(r *run) {
 	c, claim, o := w.Controller, &w.claim, &w.outcome
 	took := time.Since(w.began)
-	c.history.endRun(r, *o, w.began.Add(took))
+	result, stopped := o.result(), o.err != nil && w.runCtx.Err() != nil
+	if stopped {
+		result = "stopped"
+	}
+	c.history.endRun(r, *o, result, w.began.Add(took))
 	w.checkPace(r, took)
 	if log := w.log.V(4); log.Enabled() {
 		log.Info("Reconciled", "key", r.key, "took", took, "err", o.err, "causes", w.causesOfRun())
 	}
 
-	if o.err != nil && w.runCtx.Err() != nil {
-		// The call was stopped half-way: not a failure of the key.
-		c.recorder.Reconciled("stopped", took)
+	c.recorder.Reconciled(result, took)
+	if stopped { // half-way: not a failure of the key
 		c.putBack(*claim)
 		return
 	}
-	c.recorder.Reconciled(o.result(), took)
 	switch o.kind {
 	case done:
 		claim.Done()
 	case doneAfter:
 		claim.DoneAfter(o.after)
 	case retry:
-		r.log().Error(o.err, "Reconcile failed", "retryAfter", claim.Retry(), "causes", w.causesOfRun())
+		delay := claim.Retry()
+		c.history.retries(r.key, w.began, delay)
+		r.log().Error(o.err, "Reconcile failed", "retryAfter", delay, "causes", w.causesOfRun())
 	case retryAfter:
 		claim.RetryAfter(o.after)
 		r.log().Error(o.err, "Reconcile failed", "retryAfter", o.after, "causes", w.causesOfRun())

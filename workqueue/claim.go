@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Claim is the right to work on one key, handed out by [Queue.Take]. Each of its methods but Key ends it. The first
+// Claim is the right to work on one key, handed out by [Queue.Take]. Each of its methods but Key, Priority and Group ends it. The first
 // call counts; any later one, on a copy too, does nothing but count as a stray. Until a claim ends no other worker gets
 // its key. The zero Claim has ended.
 //
@@ -40,6 +40,22 @@ func (q *Queue[K]) Take(ctx context.Context) (Claim[K], error) {
 
 // Key returns the key that was claimed.
 func (c Claim[K]) Key() K { return c.key }
+
+// Priority returns the priority with which the key was handed out. It must not be called after the claim has ended.
+func (c Claim[K]) Priority() Priority {
+	if c.turn == nil {
+		return 0
+	}
+	return c.turn.priority
+}
+
+// Group returns the key's group, or "" without Options.Group. It must not be called after the claim has ended.
+func (c Claim[K]) Group() string {
+	if c.turn == nil || c.turn.group == nil {
+		return ""
+	}
+	return c.turn.group.name
+}
 
 // Done ends the claim: the run succeeded.
 func (c Claim[K]) Done() {

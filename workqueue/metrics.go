@@ -83,42 +83,73 @@ type Item[K comparable] struct {
 	Group    string
 }
 
-// Snapshot returns all keys in the queue as they are at one moment, in no particular order. It is meant for debugging:
-// it holds the lock for as long as it takes to copy them.
+// Lookup returns one key as it is at this moment, and reports whether it is in the queue. ahead is how many ready keys
+// have a higher priority, if this one is ready.
+func (q *Queue[K]) Lookup(key K) (item Item[K], ahead int, ok bool) {
+	c := &q.core
+	hash := c.entries.hash(key)
+	c.lock()
+	e := c.entries.get(key, hash)
+	if ok = e != nil; ok {
+		item = c.item(e)
+	}
+	for _, class := range c.ready.classes {
+		if item.State == Ready && class.priority > item.Priority {
+			ahead += class.n
+		}
+	}
+	c.mu.Unlock()
+	if ok {
+		item.Failures = q.user.failures(key)
+	}
+	return item, ahead, ok
+}
+
+// Snapshot returns all keys in the queue, in no particular order. It holds the lock for a 64th of them at a time, so
+// that a large queue goes on: each key is in a state that it had during the call, and one that comes or goes meanwhile
+// may be missing.
 func (q *Queue[K]) Snapshot() []Item[K] {
-	items := q.copyItems()
+	c := &q.core
+	c.lock()
+	items := make([]Item[K], 0, c.entries.n)
+	for i := range c.entries.tables {
+		for _, e := range c.entries.tables[i].slots {
+			if e != nil {
+				items = append(items, c.item(e))
+			}
+		}
+		c.mu.Unlock()
+		c.lock()
+	}
+	c.mu.Unlock()
 	for i := range items {
 		items[i].Failures = q.user.failures(items[i].Key)
 	}
 	return items
 }
 
-func (q *Queue[K]) copyItems() []Item[K] {
-	c := &q.core
-	c.lock()
-	defer c.mu.Unlock()
-	items := make([]Item[K], 0, c.entries.n)
-	for e := range c.entries.all {
-		item := Item[K]{Key: e.key, State: Delayed}
-		if e.delayed() {
-			kind := c.alarms.first(e)
-			item.Next, item.Priority = c.wall(c.alarms[e.alarm[kind]].at), e.priority[kind]
-		}
-		if t := e.turn; t != nil {
-			if t.group != nil {
-				item.Group = t.group.name
-			}
-			if t.state != idle {
-				item.Priority, item.Again = t.priority, t.dirty
-			}
-			switch t.state {
-			case waiting:
-				item.State, item.Since = Ready, c.wall(t.since)
-			case active:
-				item.State, item.Since = Active, c.wall(t.started)
-			}
-		}
-		items = append(items, item)
+// item returns what is known of a key, but for its failures.
+func (c *core[K]) item(e *entry[K]) Item[K] {
+	item := Item[K]{Key: e.key, State: Delayed}
+	if e.delayed() {
+		kind := c.alarms.first(e)
+		item.Next, item.Priority = c.wall(c.alarms[e.alarm[kind]].at), e.priority[kind]
 	}
-	return items
+	t := e.turn
+	if t == nil {
+		return item
+	}
+	if t.group != nil {
+		item.Group = t.group.name
+	}
+	if t.state != idle {
+		item.Priority, item.Again = t.priority, t.dirty
+	}
+	switch t.state {
+	case waiting:
+		item.State, item.Since = Ready, c.wall(t.since)
+	case active:
+		item.State, item.Since = Active, c.wall(t.started)
+	}
+	return item
 }

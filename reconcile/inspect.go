@@ -1,0 +1,386 @@
+package reconcile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/workqueue"
+)
+
+// Controllers returns the controllers of the Manager, in the order of ManagerOptions.Controllers.
+func (m *Manager) Controllers() []*Controller { return slices.Clone(m.opts.Controllers) }
+
+// Inspect returns what the Manager, its controllers and its informers look like. It may be called at any time. Locks
+// are held for microseconds, however many keys there are.
+func (m *Manager) Inspect() ManagerStatus {
+	s := ManagerStatus{At: time.Now(), Leadership: m.leadership()}
+	s.Stage, s.StageSince = m.progress.now()
+	m.progress.mu.Lock()
+	s.Started = m.progress.started
+	m.progress.mu.Unlock()
+	if missing := m.ready.Load(); missing != nil && s.Stage == StageSyncing {
+		s.WaitsFor = *missing
+	}
+	for _, c := range m.opts.Controllers {
+		s.Controllers = append(s.Controllers, c.Inspect())
+		if err := c.alive(); err != nil {
+			s.NotHealthy = append(s.NotHealthy, err.Error())
+		}
+	}
+	if s.Stage == StageNotStarted || s.Stage == StageSyncing {
+		s.NotReady = append(s.NotReady, "the first lists are not complete")
+	}
+	for _, inf := range m.informers {
+		i := inspectInformer(inf.Informer, m.opts.ErrorTexts)
+		s.Informers = append(s.Informers, i)
+		if i.State != string(informer.Live) {
+			s.NotReady = append(s.NotReady, "informer "+i.Name+": "+i.State)
+		}
+	}
+	if l := s.Leadership; l != nil && l.NotReady != nil {
+		s.NotReady = append(s.NotReady, "this process could not lead")
+	}
+	return s
+}
+
+// inspectInformer returns what an informer says. Those of package informer say more than an Informer has to.
+func inspectInformer(inf Informer, withText bool) InformerStatus {
+	h := inf.Health()
+	s := InformerStatus{Name: inf.Name(), Group: h.Resource.Group, Version: h.Resource.Version,
+		Resource: h.Resource.Resource, State: string(h.State), Since: h.Since, Reason: reasonOf(h, withText),
+		LastProgress: h.LastProgress, Lists: h.Lists, Rewinds: h.Rewinds, Rejected: h.Rejected, Queued: h.Queued}
+	if counted, ok := inf.(interface{ Len() int }); ok {
+		s.Objects = counted.Len()
+	}
+	tracked, ok := inf.(trackedInformer)
+	if !ok {
+		return s
+	}
+	s.ResourceVersion = tracked.ResourceVersion(metav1.NamespaceAll)
+	if scoped, ok := inf.(interface{ Scope() informer.Scope }); ok {
+		for _, name := range scoped.Scope().Namespaces {
+			if name == metav1.NamespaceAll {
+				continue
+			}
+			h := tracked.HealthIn(name)
+			s.Namespaces = append(s.Namespaces,
+				NamespaceStatus{Name: name, ResourceVersion: tracked.ResourceVersion(name),
+					State: string(h.State), Since: h.Since, Reason: reasonOf(h, withText),
+					LastProgress: h.LastProgress})
+		}
+	}
+	return s
+}
+
+// reasonOf returns why a cache is not Live, or nil.
+func reasonOf(h informer.Health, withText bool) *ErrorRecord {
+	if h.State == informer.Live {
+		return nil
+	}
+	return recordError(h.LastError, withText)
+}
+
+// Inspect returns what the controller looks like. It may be called at any time after NewManager.
+func (c *Controller) Inspect() ControllerStatus {
+	now := c.Stats()
+	s := ControllerStatus{Name: c.name, Workers: c.workers, Timeout: c.timeout, Ready: now.Queue.Ready,
+		Running: now.Queue.Active, Delayed: now.Queue.Delayed, Failing: now.Queue.Failing, Parked: now.Parked,
+		Stuck: now.Stuck, Hot: now.HotKeys, OldestReady: now.Queue.OldestReady, LongestRun: now.Queue.LongestActive,
+		LongestParked: now.LongestParked, Adds: now.Queue.Adds, Retries: now.Queue.Retries, HotLoops: now.HotLoops,
+		Paused: int(c.paused.n.Load())}
+	for _, source := range c.sources {
+		s.Sources = append(s.Sources, source.name)
+	}
+	for _, ch := range c.channels {
+		s.Sources = append(s.Sources, "WatchesChan "+ch.name)
+	}
+	for _, ca := range c.ledger.caches {
+		if ca.subject {
+			s.Objects += ca.Len()
+		}
+	}
+	h := c.history
+	h.mu.Lock()
+	s.Runs, s.Failures, s.Remembered = h.past.runs, h.past.failures, h.past.full+h.past.last.Len()
+	s.Recent = slices.Concat(h.past.recent[h.past.next:], h.past.recent[:h.past.next])
+	h.mu.Unlock()
+	slices.Reverse(s.Recent)
+	return s
+}
+
+// InspectKeys returns a line for each key that there is: those of the objects of [For], those in the queue, and those
+// that are parked, paused or remembered; in no particular order. With 100,000 keys it takes tens of milliseconds, in
+// which the loop goes on: no lock is held for longer than a millisecond.
+func (c *Controller) InspectKeys() []KeySummary {
+	all := newKeySummaries(c)
+	for _, ca := range c.ledger.caches {
+		if ca.subject {
+			for _, key := range ca.Keys() {
+				all.of(key)
+			}
+		}
+	}
+	for _, k := range rememberedKeys(c.history) {
+		all.addRecord(k)
+	}
+	for _, item := range c.queue.Snapshot() {
+		all.addItem(item)
+	}
+	for key, since := range parkedKeys(c.ledger) {
+		if key != handoverOwner {
+			all.of(key).enter(KeyParked, since)
+		}
+	}
+	for key, since := range c.paused.all() {
+		if s := all.of(key); s.State != KeyRunning {
+			s.enter(KeyPaused, since)
+		}
+	}
+	list := make([]KeySummary, 0, len(all.byKey))
+	for i := range all.list {
+		list = append(list, all.list[i])
+	}
+	return list
+}
+
+// keySummaries are being put together: the later a source is asked, the more it counts.
+type keySummaries struct {
+	list  []KeySummary
+	byKey map[Key]int // the index in the list
+	hot   map[Key]time.Time
+}
+
+func newKeySummaries(c *Controller) *keySummaries {
+	return &keySummaries{byKey: make(map[Key]int), hot: restingKeys(c.history)}
+}
+
+// of returns the summary of a key. It is valid until the next call.
+func (all *keySummaries) of(key Key) *KeySummary {
+	i, ok := all.byKey[key]
+	if !ok {
+		i = len(all.list)
+		all.byKey[key] = i
+		all.list = append(all.list, KeySummary{Namespace: key.Namespace, Name: key.Name, State: KeySettled})
+	}
+	return &all.list[i]
+}
+
+func (s *KeySummary) enter(state KeyState, since time.Time) { s.State, s.Since = state, since }
+
+func (all *keySummaries) addRecord(k rememberedKey) {
+	s := all.of(k.key)
+	s.Runs, s.LastRun, s.LastResult = k.runs, k.last.Started, k.last.Result
+	ended := k.last.Started.Add(k.last.Took)
+	switch {
+	case k.last.Invalid && k.last.Result == "terminal":
+		s.enter(KeyInvalid, ended)
+	case k.last.Result == "terminal":
+		s.enter(KeyFailed, ended)
+	case k.runs > 0:
+		s.enter(KeySettled, ended)
+	}
+}
+
+func (all *keySummaries) addItem(item workqueue.Item[Key]) {
+	s := all.of(item.Key)
+	s.Next, s.Failures, s.Priority, s.Group = item.Next, item.Failures, int(item.Priority), item.Group
+	s.State, s.Since = stateOf(item, all.hot[item.Key]), cmp.Or(item.Since, s.Since)
+}
+
+// stateOf returns the state of a key that is in the queue. restsUntil is zero unless the key is in a hot loop.
+func stateOf(item workqueue.Item[Key], restsUntil time.Time) KeyState {
+	switch {
+	case item.State == workqueue.Active:
+		return KeyRunning
+	case item.State == workqueue.Ready:
+		return KeyReady
+	case !restsUntil.IsZero() && !item.Next.Before(restsUntil):
+		return KeyResting
+	case item.Failures > 0:
+		return KeyBackingOff
+	default:
+		return KeyScheduled
+	}
+}
+
+// rememberedKey is a key with a record.
+type rememberedKey struct {
+	key  Key
+	runs int
+	last RunRecord
+}
+
+// rememberedKeys returns the keys with a record. It holds the lock for some of them at a time.
+func rememberedKeys(h *keyHistory) []rememberedKey {
+	var records []*keyRecord
+	h.mu.Lock()
+	for e := h.past.byAge.Front(); e != nil; e = e.Next() {
+		records = append(records, e.Value.(*keyRecord))
+	}
+	for e := h.past.last.Front(); e != nil; e = e.Next() {
+		records = append(records, e.Value.(*keyRecord))
+	}
+	h.mu.Unlock()
+	list := make([]rememberedKey, 0, len(records))
+	for part := range slices.Chunk(records, 1000) {
+		h.mu.Lock()
+		for _, k := range part {
+			r := rememberedKey{key: k.key, runs: len(k.runs)}
+			if r.runs > 0 {
+				r.last = k.runs[r.runs-1]
+			}
+			list = append(list, r)
+		}
+		h.mu.Unlock()
+	}
+	return list
+}
+
+// restingKeys returns the keys that rest because they are in a hot loop, and until when.
+func restingKeys(h *keyHistory) map[Key]time.Time {
+	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make(map[Key]time.Time)
+	for e := range h.hotKeys {
+		if e.record != nil && e.stats.restsUntil.After(now) {
+			all[e.record.key] = e.stats.restsUntil
+		}
+	}
+	return all
+}
+
+// InspectKey returns all that is known of a key, whether there is an object of that name or not. It may be called at
+// any time after NewManager.
+func (c *Controller) InspectKey(key Key) KeyStatus {
+	s := KeyStatus{At: time.Now(), Controller: c.name, Namespace: key.Namespace, Name: key.Name}
+	item, ahead, queued := c.queue.Lookup(key)
+	s.Next, s.Failures, s.Priority, s.Group, s.Again = item.Next, item.Failures, int(item.Priority), item.Group,
+		item.Again
+	if s.Failures == 0 {
+		s.Failures = c.queue.NumRequeues(key)
+	}
+	if item.State == workqueue.Ready {
+		s.Ahead, s.Ready = ahead, c.queue.Len()
+	}
+	withText := c.history.errorTexts
+	for _, ca := range c.ledger.caches {
+		if ca.subject {
+			s.Objects = append(s.Objects, ca.inspect(key, withText))
+		}
+	}
+	var parkedSince time.Time
+	s.Debts, parkedSince = c.ledger.owed(key, withText)
+	s.addHistory(c.history, key)
+	pausedSince, paused := c.paused.since(key)
+	switch {
+	case s.Running != nil && s.Running.Where != "":
+		s.State, s.Since = KeyStuck, s.Running.Started
+	case s.Running != nil:
+		s.State, s.Since = KeyRunning, s.Running.Started
+	case paused:
+		s.State, s.Since = KeyPaused, pausedSince
+	case !parkedSince.IsZero():
+		s.State, s.Since = KeyParked, parkedSince
+	case queued:
+		var rests time.Time
+		if s.HotLoop != nil {
+			rests = s.HotLoop.RestsUntil
+		}
+		s.State, s.Since = stateOf(item, rests), item.Since
+	default:
+		s.rest()
+	}
+	s.Why = c.explain(&s)
+	return s
+}
+
+// rest sets the state of a key that is not in the queue.
+func (s *KeyStatus) rest() {
+	s.State, s.Since = KeySettled, s.LastQuiet
+	if n := len(s.Runs); n > 0 {
+		last := s.Runs[n-1]
+		s.Since = last.Started.Add(last.Took)
+		switch {
+		case last.Result == "terminal" && last.Invalid:
+			s.State = KeyInvalid
+		case last.Result == "terminal":
+			s.State = KeyFailed
+		}
+		return
+	}
+	exists := func(o ObjectRecord) bool { return o.Exists || o.Invalid != nil }
+	if s.LastQuiet.IsZero() && !slices.ContainsFunc(s.Objects, exists) {
+		s.State = KeyUnknown
+	}
+}
+
+// inspect returns what the cache has under a key.
+func (c *cache) inspect(key Key, withText bool) ObjectRecord {
+	o := ObjectRecord{Informer: c.Name(), OutOfScope: c.HealthIn(key.Namespace).State == ""}
+	var v informer.Version
+	v, o.Exists = c.Version(key)
+	o.ResourceVersion, o.Deleting = v.ResourceVersion, v.Deleting
+	if why := c.Invalid(key); why != nil {
+		o.Invalid = recordError(why, withText)
+	}
+	return o
+}
+
+// addHistory adds what the history knows of the key.
+func (s *KeyStatus) addHistory(h *keyHistory, key Key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range h.past.recent {
+		if r.Namespace == key.Namespace && r.Name == key.Name && r.Started.After(s.LastQuiet) {
+			s.LastQuiet = r.Started
+		}
+	}
+	e := h.keys[key]
+	if e == nil {
+		return
+	}
+	s.Causes, s.MoreCauses = e.causes.records(), e.causes.more
+	if k := e.record; k != nil {
+		s.Runs, s.Waits = slices.Clone(k.runs), slices.Clone(k.waits)
+	}
+	if st := e.stats; st != nil && st.hot() {
+		s.HotLoop = &HotLoopRecord{Repeats: st.level(), RestsUntil: st.restsUntil, Changing: st.changingFields,
+			Undone: st.reverts > max(st.repeats, st.replacements)}
+	}
+	if e.run != nil {
+		s.Running = e.run.describe()
+	}
+	if s.Running != nil {
+		s.Running.Waits, s.Waits = s.Waits, nil
+	}
+}
+
+// describe returns what is known of a run that goes on, or nil if it has ended. The keyHistory's mu is held.
+func (r *run) describe() *RunRecord {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return nil
+	}
+	w := r.worker
+	d := &RunRecord{Started: w.began, Took: time.Since(w.began), Causes: w.causes.records(), MoreCauses: w.causes.more}
+	r.details.describe(d)
+	return d
+}
+
+// Why says in one sentence why a key is not being reconciled at this moment, or that it is, and what would change that.
+// It is for people; the same sentence is in [Controller.InspectKey]. It has an answer for every key, also for one that
+// does not exist, and may be called at any time after NewManager. It has no text of an error unless
+// ManagerOptions.ErrorTexts is set.
+func (c *Controller) Why(key Key) string { return c.InspectKey(key).Why }
+
+// explain makes the sentence of Why.
+func (c *Controller) explain(s *KeyStatus) string {
+	return fmt.Sprintf("%s/%s is %s.", s.Namespace, s.Name, s.State)
+}

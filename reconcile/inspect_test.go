@@ -1,0 +1,126 @@
+package reconcile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestARecordOfEachRun lets a key fail three times and succeed, and reads what is remembered of it.
+func TestARecordOfEachRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newMapAPI()
+		api.Create(configMap("parent"))
+		failures := 3
+		c := newController(t, func(context.Context, Key) (Result, error) {
+			time.Sleep(time.Millisecond)
+			if failures--; failures >= 0 {
+				return Result{}, errors.New("canary")
+			}
+			return Result{RequeueAfter: time.Hour}, nil
+		}, Options{})
+		For(c, newMaps(t, api))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		time.Sleep(time.Second)
+		synctest.Wait()
+
+		s := c.InspectKey(parent)
+		require.Equal(t, KeyScheduled, s.State)
+		require.Len(t, s.Runs, 4, "attempts are kept")
+		first, second, last := s.Runs[0], s.Runs[1], s.Runs[3]
+		require.Equal(t, "error", first.Result)
+		require.Equal(t, &ErrorRecord{Type: "*errors.errorString"}, first.Error)
+		require.Equal(t, time.Millisecond, first.Took)
+		require.Equal(t, "For configmaps", first.Causes[0].Source)
+		require.Empty(t, second.Causes)
+		require.Equal(t, []WaitRecord{{For: WaitBackoff, From: first.Started.Add(time.Millisecond),
+			To: first.Started.Add(6 * time.Millisecond)}}, second.Waits)
+		require.Equal(t, first.Again, second.Started)
+		require.Equal(t, "requeue_after", last.Result)
+		require.Equal(t, last.Again, s.Next)
+
+		keys := c.InspectKeys()
+		require.Len(t, keys, 1)
+		require.Equal(t, KeySummary{Namespace: "default", Name: "parent", State: KeyScheduled, Next: s.Next, Runs: 4,
+			Priority: -100,
+			Since:    keys[0].Since, LastRun: last.Started, LastResult: "requeue_after"}, keys[0])
+		now := c.Inspect()
+		require.EqualValues(t, 4, now.Runs)
+		require.EqualValues(t, 3, now.Failures)
+		require.Equal(t, 4, now.Remembered)
+		require.Equal(t, "requeue_after", now.Recent[0].Result)
+		text, err := json.Marshal([]any{s, keys, now})
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "canary")
+	})
+}
+
+func TestAPausedKeyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &journal{}
+		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+			log.note("%s", key.Name)
+			return Result{}, nil
+		}, Options{})
+		For(c, newMaps(t, newMapAPI()))
+		require.True(t, c.Pause(parent))
+		require.False(t, c.Pause(parent))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		c.Enqueue(parent)
+		c.Enqueue(Key{Name: "other"})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"other"}, taken(log))
+		require.Equal(t, KeyPaused, c.InspectKey(parent).State)
+		require.Equal(t, 1, c.Inspect().Paused)
+		require.True(t, c.Resume(parent))
+		require.False(t, c.Resume(parent))
+		require.Equal(t, []string{"parent"}, taken(log))
+		s := c.InspectKey(parent)
+		require.Equal(t, WaitPaused, s.Runs[0].Waits[0].For)
+		require.Zero(t, c.Inspect().Paused)
+		c.Pause(parent)
+		c.Resume(parent)
+		require.Empty(t, taken(log), "nothing has named it")
+	})
+}
+
+// TestTheHistoryIsBounded runs more keys than there is room for.
+func TestTheHistoryIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails := Terminal(errors.New("no"))
+		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+			if key.Namespace == "final" {
+				return Result{}, fails
+			}
+			return Result{}, RetryAfter(time.Minute, fails.(*terminalError).err)
+		}, Options{History: 20})
+		For(c, newMaps(t, newMapAPI()))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		c.Enqueue(Key{Namespace: "final", Name: "x"})
+		for i := range 100 {
+			c.Enqueue(Key{Name: string(rune('A' + i))})
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 21, c.Inspect().Remembered)
+		require.Equal(t, KeyFailed, c.InspectKey(Key{Namespace: "final", Name: "x"}).State, "why it rests stays known")
+		h := c.history
+		require.Len(t, h.keys, h.past.byAge.Len()+h.past.last.Len())
+		require.Equal(t, 20, h.past.full)
+	})
+}
+
+// requireOnlyRecords fails if more is known of a key than its last runs.
+func requireOnlyRecords(t *testing.T, h *keyHistory) {
+	t.Helper()
+	for _, e := range h.keys {
+		require.Equal(t, &keyEntry{record: e.record}, e)
+	}
+	require.Empty(t, h.hotKeys)
+}

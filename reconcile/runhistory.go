@@ -1,0 +1,235 @@
+package reconcile
+
+import (
+	"container/list"
+	"slices"
+	"time"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// A run that has something to say is remembered in full: it wrote, failed, was held back before it began, or took long.
+// Most runs find that there is nothing to do. Of these only the latest of the whole controller are remembered, in a
+// ring, so that they cost no allocation; if the key has a record already, they are in it as well.
+const (
+	defaultHistory = 10_000 // runs of a controller
+	maxRunsOfKey   = 8
+	maxWaitsOfKey  = 8
+	maxWritesOfRun = 16
+	maxDebtsShown  = 4
+	maxRecentRuns  = 1024
+	slowRun        = time.Second
+)
+
+// runHistory is what a keyHistory remembers of runs. The keyHistory's mu guards it.
+type runHistory struct {
+	limit int // how many runs are remembered in full; none if it is negative. Never changed
+
+	// Each keyRecord is in one of the two lists. The runs of those in byAge are counted in full, and are limit at most;
+	// the record whose last run is the oldest is the first to be forgotten. If that run has failed for good, then it
+	// says why the key rests, so it alone is kept, among the last: limit of them at most.
+	byAge, last list.List
+	full        int
+	recent      []RunSummary // a ring
+	next        int          // the index in the ring of the next one to be replaced, once it is full
+	runs        uint64       // that have ended
+	failures    uint64       // of these
+}
+
+// keyRecord is what is remembered of a key.
+type keyRecord struct {
+	key   Key
+	runs  []RunRecord  // the latest last; what they refer to never changes
+	waits []WaitRecord // since the last run
+	place *list.Element
+	final bool // in last, not in byAge
+}
+
+// remember adds a run that has ended to the history. mu is held.
+func (h *keyHistory) remember(e *keyEntry, r *run, o outcome, result string, now time.Time) {
+	p := &h.past
+	if p.limit < 0 {
+		return
+	}
+	d, w := r.seen(), r.worker
+	took, writes := now.Sub(w.began), 0
+	if d != nil {
+		writes = len(d.requests) + d.moreRequests
+	}
+	p.runs++
+	if o.err != nil {
+		p.failures++
+	}
+	p.addRecent(RunSummary{r.key.Namespace, r.key.Name, w.began, took, result, writes})
+	quiet := writes == 0 && o.err == nil && took < slowRun && (e.record == nil || len(e.record.waits) == 0)
+	if quiet && e.record == nil {
+		return
+	}
+	record := RunRecord{Started: w.began, Took: took, Result: result, Invalid: w.sawInvalid}
+	record.Causes, record.MoreCauses = w.causes.records(), w.causes.more
+	d.describe(&record)
+	if o.err != nil {
+		why := o.why
+		if h.errorTexts {
+			why.Text = o.err.Error()
+		}
+		record.Error = &why
+		if o.panicked {
+			record.Where = whereInUserCode(lifecycle.StackOf(o.err))
+		}
+	}
+	if o.kind == doneAfter || o.kind == retryAfter {
+		record.Again = now.Add(o.after)
+	}
+	k := h.recordOf(e, r.key)
+	record.Waits = k.waitsOf(w.began, w.causes, WaitRecord{Priority: int(w.claim.Priority()), Group: w.claim.Group()})
+	k.waits = nil
+	h.past.add(k, record, quiet)
+	h.forgetOldRuns()
+}
+
+// recordOf returns the record of a key, and makes one if there is none. mu is held.
+func (h *keyHistory) recordOf(e *keyEntry, key Key) *keyRecord {
+	if e.record == nil {
+		e.record = &keyRecord{key: key}
+		e.record.place = h.past.byAge.PushBack(e.record)
+	}
+	return e.record
+}
+
+// addRecent adds a run to the ring.
+func (p *runHistory) addRecent(r RunSummary) {
+	if len(p.recent) < maxRecentRuns {
+		p.recent = append(p.recent, r)
+		return
+	}
+	p.recent[p.next] = r
+	p.next = (p.next + 1) % maxRecentRuns
+}
+
+// add adds a run to the record of its key, and makes this the last to be forgotten.
+func (p *runHistory) add(k *keyRecord, r RunRecord, quiet bool) {
+	if k.final {
+		p.last.Remove(k.place)
+		k.place, k.final = p.byAge.PushBack(k), false
+		p.full += len(k.runs)
+	}
+	p.byAge.MoveToBack(k.place)
+	if n := len(k.runs); n > 0 && quiet && k.runs[n-1].quiet() {
+		r.Repeated = k.runs[n-1].Repeated + 1
+		k.runs[n-1] = r
+		return
+	}
+	if len(k.runs) == maxRunsOfKey {
+		k.runs = slices.Delete(k.runs, 0, 1)
+		p.full--
+	}
+	k.runs = append(k.runs, r)
+	p.full++
+}
+
+// quiet reports whether the run found nothing to do.
+func (r *RunRecord) quiet() bool {
+	return len(r.Writes)+r.MoreWrites == 0 && r.Error == nil && r.Took < slowRun && len(r.Waits) <= 1
+}
+
+// forgetOldRuns forgets the oldest records if there are too many. mu is held.
+func (h *keyHistory) forgetOldRuns() {
+	p := &h.past
+	for p.full > p.limit || p.byAge.Len() > p.limit {
+		k := p.byAge.Remove(p.byAge.Front()).(*keyRecord)
+		p.full -= len(k.runs)
+		if n := len(k.runs); n > 0 && k.runs[n-1].Result == "terminal" {
+			k.runs = slices.Clone(k.runs[n-1:])
+			k.place, k.final = p.last.PushBack(k), true
+			continue
+		}
+		h.forgetRecord(k)
+	}
+	for p.last.Len() > p.limit {
+		h.forgetRecord(p.last.Remove(p.last.Front()).(*keyRecord))
+	}
+}
+
+// forgetRecord forgets a record that is in no list any more, and the key if nothing else is known of it. mu is held.
+func (h *keyHistory) forgetRecord(k *keyRecord) {
+	e := h.keys[k.key]
+	e.record = nil
+	if e.causes.n == 0 && e.run == nil && e.stats == nil {
+		h.forget(k.key, e)
+	}
+}
+
+// heldBack records a time in which a key could not run. Several of the same kind in a row are one.
+func (h *keyHistory) heldBack(key Key, wait WaitRecord) {
+	if h.past.limit < 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.entryOf(key, time.Now())
+	k := h.recordOf(e, key)
+	if n := len(k.waits); n > 0 && k.waits[n-1].For == wait.For && wait.For != WaitParked {
+		k.waits[n-1].To = wait.To
+		return
+	}
+	if len(k.waits) == maxWaitsOfKey {
+		k.waits = slices.Delete(k.waits, 0, 1)
+	}
+	k.waits = append(k.waits, wait)
+	h.forgetOldRuns()
+}
+
+// retries records when a run that has failed is tried again.
+func (h *keyHistory) retries(key Key, began time.Time, after time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.keys[key]
+	if e == nil || e.record == nil {
+		return
+	}
+	runs := e.record.runs
+	for i := range runs {
+		if r := &runs[i]; r.Started.Equal(began) {
+			r.Again = r.Started.Add(r.Took + after)
+		}
+	}
+}
+
+// waitsOf returns how the key spent the time from its last run to the one that began at that time: the delay that the
+// last run, or the rate limiter, asked for; the times in which it was held back; and the wait for a worker, which turn
+// describes.
+func (k *keyRecord) waitsOf(began time.Time, cs causes, turn WaitRecord) (waits []WaitRecord) {
+	ready := time.Time{}
+	if cs.n > 0 {
+		ready = time.Unix(0, cs.first.from)
+	}
+	if n := len(k.runs); n > 0 && !k.runs[n-1].Again.IsZero() {
+		r := k.runs[n-1]
+		to := r.Again
+		if !ready.IsZero() && ready.Before(to) {
+			to = ready // something has named the key before
+		}
+		ended := r.Started.Add(r.Took)
+		reason := WaitRequeue
+		if r.Error != nil {
+			reason = WaitBackoff
+		}
+		if to.After(ended) {
+			waits = append(waits, WaitRecord{For: reason, From: ended, To: to})
+		}
+		ready = to
+	}
+	for _, wait := range k.waits {
+		if wait.To.After(began) {
+			wait.To = began
+		}
+		waits = append(waits, wait)
+		ready = wait.To
+	}
+	if !ready.IsZero() && began.After(ready) {
+		turn.For, turn.From, turn.To = WaitQueue, ready, began
+		waits = append(waits, turn)
+	}
+	return waits
+}
