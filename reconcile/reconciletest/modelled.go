@@ -137,6 +137,7 @@ var modelledFields = map[string]modelled{
 	},
 	"pods": podSpec("spec", podOnly).and("status", modelled{
 		"phase": oneOf("Pending", "Running", "Succeeded", "Failed", "Unknown"), "qosClass": anything,
+		"startTime": anything,
 	}).with("status.conditions[]", append(slices.Clone(condition), "lastProbeTime")...).
 		and("status.conditions[]", modelled{"type": text(validation.IsQualifiedName)}),
 	"configmaps":      {"data": anything, "binaryData": anything, "immutable": anything},

@@ -12,6 +12,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,19 +43,25 @@ import (
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
-// Program is a controller as a command. It does the job of the controller called Name in kube-controller-manager.
+// Program is a controller as a command. It does the job of a controller of kube-controller-manager.
 type Program struct {
 	// Name is that of the command, such as "deployment"; its lease and its field manager are called thermostat-Name.
 	Name string
+	// BuiltIn is the name of the controller in kube-controller-manager. Empty: Name-controller.
+	BuiltIn string
 	// Kind is that of the objects that it reconciles, such as "Deployment".
 	Kind string
 	// About is the first sentence of --help.
 	About string
 	// Requests is the most requests that one run makes. It decides how long a run may take at --kube-api-qps.
 	Requests int
+	// QPS is the default of --kube-api-qps; that of --kube-api-burst is half as much again. Zero: 20.
+	QPS float32
 	// Rules are the rights that the controller needs on the objects of the namespaces that it works in.
 	Rules []rbacv1.PolicyRule
-	// New makes the controller.
+	// Flags adds flags of the command's own. Nil: there are none.
+	Flags func(*pflag.FlagSet)
+	// New makes the controller. It also says what is wrong with the values of the command's own flags.
 	New func(Environment) (Parts, error)
 }
 
@@ -78,6 +85,9 @@ type Parts struct {
 
 // manager is the field manager of the program's writes, which the API server takes from the user agent.
 func (p Program) manager() string { return "thermostat-" + p.Name }
+
+// builtIn is the name of the controller that does the same work in kube-controller-manager.
+func (p Program) builtIn() string { return cmp.Or(p.BuiltIn, p.Name+"-controller") }
 
 // Main is the main function of the command.
 func (p Program) Main() {

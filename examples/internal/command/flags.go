@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -46,8 +47,9 @@ func (p Program) ParseFlags(args []string) (Options, error) {
 			"~/.kube/config")
 	fs.StringVar(&o.Namespace, "namespace", "", "namespace whose "+p.Kind+"s are reconciled; empty: all namespaces")
 	fs.IntVar(&o.Workers, "workers", 5, "number of "+p.Kind+"s that are reconciled at the same time")
-	fs.Float32Var(&o.QPS, "kube-api-qps", 20, "average number of requests to the API server per second")
-	fs.IntVar(&o.Burst, "kube-api-burst", 30, "requests to the API server that may be made at once")
+	qps := cmp.Or(p.QPS, 20)
+	fs.Float32Var(&o.QPS, "kube-api-qps", qps, "average number of requests to the API server per second")
+	fs.IntVar(&o.Burst, "kube-api-burst", int(qps*3/2), "requests to the API server that may be made at once")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", "0",
 		"host:port that serves /metrics, /healthz and /readyz, on the loopback address if there is no host; 0: none")
 	fs.DurationVar(&o.StartupTimeout, "startup-timeout", 30*time.Second,
@@ -65,6 +67,9 @@ func (p Program) ParseFlags(args []string) (Options, error) {
 	fs.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", 2*time.Second,
 		"time between two tries to renew or acquire the lease")
 
+	if p.Flags != nil {
+		p.Flags(fs)
+	}
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	fs.AddGoFlag(logging.Lookup("v"))

@@ -23,9 +23,8 @@ type RivalError struct {
 
 func (e *RivalError) Error() string {
 	return fmt.Sprintf("%q wrote the status of %[2]s %s: another %[2]s controller is at work, and the two would undo "+
-		"each other's changes; switch it off with kube-controller-manager --controllers=*,-%[4]s-controller (for "+
-		"kind: "+
-		"examples/%[4]s/deploy/kind.yaml)", e.Manager, e.Program.Kind, e.Object, e.Program.Name)
+		"each other's changes; switch it off with kube-controller-manager --controllers=*,-%[4]s (for kind: "+
+		"examples/%[5]s/deploy/kind.yaml)", e.Manager, e.Program.Kind, e.Object, e.Program.builtIn(), e.Program.Name)
 }
 
 // WatchForRivals calls found, possibly several times, when another controller writes the status of an object. What was
