@@ -82,6 +82,7 @@ type Controller struct {
 	queue       *workqueue.Queue[Key]
 	ledger      *ledger
 	history     *keyHistory
+	refusals    refusals
 	recorder    Recorder
 	stuck       stuckCalls
 	paused      pausedKeys

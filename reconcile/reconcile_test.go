@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -133,9 +134,14 @@ func TestOutcomesDecideWhenAKeyComesBack(t *testing.T) {
 		"one says when, and RequeueAfter": {first: then{result: Result{RequeueAfter: time.Minute},
 			err: errors.Join(RetryAfter(time.Hour, failure), failure)}, second: time.Minute},
 		"for good, with RequeueAfter": {first: then{result: Result{RequeueAfter: time.Minute}, err: Terminal(failure)}},
-		"an error in itself":          {first: fails(endless{}), second: 5 * time.Millisecond},
-		"joins nothing":               {first: fails(joinsNothing{}), second: 5 * time.Millisecond},
-		"a negative delay":            {first: then{result: Result{RequeueAfter: -1}}, second: 5 * time.Millisecond},
+		"the server asks for a pause": {first: fails(fmt.Errorf("wrapped: %w", apierrors.NewTooManyRequests("", 7))),
+			second: 7 * time.Second},
+		"the server asks for a shorter pause": {first: fails(errors.Join(RetryAfter(time.Hour, failure),
+			RetryAfter(time.Hour, apierrors.NewTooManyRequests("", 7)))), second: time.Hour},
+		"the server asks for a day": {first: fails(apierrors.NewTooManyRequests("", 86400)), second: 5 * time.Minute},
+		"an error in itself":        {first: fails(endless{}), second: 5 * time.Millisecond},
+		"joins nothing":             {first: fails(joinsNothing{}), second: 5 * time.Millisecond},
+		"a negative delay":          {first: then{result: Result{RequeueAfter: -1}}, second: 5 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -200,5 +206,34 @@ func TestAReconcileEndsWithItsTimeout(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, []string{"1m0s"}, log.take())
+	})
+}
+
+// TestAChangeDoesNotEndThePauseThatTheServerAsksFor: the run that it starts would send the same request again.
+func TestAChangeDoesNotEndThePauseThatTheServerAsksFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newMapAPI()
+		api.Create(configMap("a"))
+		began, log := time.Now(), journal{}
+		var answer error = apierrors.NewTooManyRequests("the server is busy", 10)
+		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+			log.note("%s at %s", key.Name, time.Since(began))
+			if key.Name == "a" {
+				defer func() { answer = nil }()
+				return Result{}, answer
+			}
+			return Result{}, nil
+		}, Options{})
+		For(c, newMaps(t, api))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		for _, name := range []string{"b", "c"} {
+			time.Sleep(3 * time.Second)
+			api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"at": time.Now().String()} })
+			api.Create(configMap(name))
+		}
+		time.Sleep(10 * time.Second)
+		api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"at": time.Now().String()} })
+		synctest.Wait()
+		require.Equal(t, []string{"a at 0s", "b at 3s", "c at 6s", "a at 10s", "a at 16s"}, log.take())
 	})
 }

@@ -40,6 +40,9 @@ type Key = informer.Key
 // RetryAfters the shortest delay counts. So in fmt.Errorf("%w: %w", ErrInvalid, err) both have to be marked:
 // Terminal(fmt.Errorf(...)).
 //
+// If an error is an answer of the API server with a Retry-After, such as a 429, the key does not come back before that
+// time, at most 5 minutes, even if something changes. A run for that change would send the same request again.
+//
 // Reconcile may panic, and it may end its goroutine by runtime.Goexit, as t.FailNow does in a test: either is an error
 // of the first kind.
 type Reconciler interface {
@@ -98,6 +101,7 @@ func (e *retryError) Unwrap() error { return e.err }
 type outcome struct {
 	kind     outcomeKind
 	after    time.Duration
+	pause    time.Duration // that the server has asked for, see refusals
 	err      error
 	panicked bool        // the run, or a part of it that SlowStart made, has panicked
 	why      ErrorRecord // of err, without its text
@@ -126,7 +130,7 @@ func decide(result Result, err error) outcome {
 	}
 	w := retryWishes{requeueAfter: result.RequeueAfter}
 	w.visit(err, false, 0)
-	o := outcome{kind: terminal, err: frozen(err), panicked: w.panicked, why: classify(err)}
+	o := outcome{kind: terminal, err: frozen(err), panicked: w.panicked, pause: w.pause, why: classify(err)}
 	switch {
 	case w.grows:
 		o.kind = retry
@@ -141,6 +145,7 @@ type retryWishes struct {
 	requeueAfter time.Duration // what leaves without a mark ask for, if it is positive
 	grows        bool          // a leaf leaves the delay to the rate limiter
 	after        time.Duration // the shortest delay that a leaf asks for, or zero
+	pause        time.Duration // the longest one that the server asks for, or zero
 	panicked     bool
 	met          int // errors, so that the walk through a tree that contains itself has an end
 }
@@ -179,6 +184,7 @@ func (w *retryWishes) visit(err error, final bool, after time.Duration) {
 		}
 	}
 	if after = cmp.Or(after, w.requeueAfter); leaf && !final {
+		w.pause = max(w.pause, pauseOf(err))
 		switch {
 		case after == 0:
 			w.grows = true

@@ -122,6 +122,12 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 		c.putBack(claim) // no new call begins
 		return
 	}
+	if left := c.refusals.left(key); left > 0 {
+		now := time.Now()
+		c.history.heldBack(key, WaitRecord{For: WaitBackoff, From: now, To: now.Add(left)})
+		claim.Rest(left)
+		return
+	}
 	w.began = time.Now()
 	r := &run{worker: w, key: key}
 	if rest := c.history.beginRun(r); rest > 0 {
@@ -199,18 +205,21 @@ func (w *worker) finish(r *run) {
 		c.putBack(*claim)
 		return
 	}
+	if o.pause > 0 {
+		c.refusals.begin(r.key, o.pause)
+	}
 	switch o.kind {
 	case done:
 		claim.Done()
 	case doneAfter:
 		claim.DoneAfter(o.after)
 	case retry:
-		delay := claim.Retry()
+		delay := max(claim.Retry(), o.pause)
 		c.history.retries(r.key, w.began, delay)
 		r.log().Error(o.err, "Reconcile failed", "retryAfter", delay, "causes", w.causesOfRun())
 	case retryAfter:
 		claim.RetryAfter(o.after)
-		r.log().Error(o.err, "Reconcile failed", "retryAfter", o.after, "causes", w.causesOfRun())
+		r.log().Error(o.err, "Reconcile failed", "retryAfter", max(o.after, o.pause), "causes", w.causesOfRun())
 	case terminal:
 		claim.Done()
 		r.log().Error(o.err, "Reconcile failed for good: the key rests until something changes", "causes",
