@@ -25,6 +25,7 @@ var rooms = map[string][]string{
 	"workqueue":              {"workqueue"},
 	"reconcile":              {"reconcile"},
 	"reconcile/objects":      {"reconcile/objects"},
+	"reconcile/events":       {"reconcile/events"},
 	"reconcile/rights":       {"reconcile/rights"},
 	"reconcile/metrics":      {"reconcile/metrics"},
 	"leaderelection":         {"leaderelection"},
@@ -57,7 +58,7 @@ func TestTheReadmeKnowsHowLongReadingTakes(t *testing.T) {
 
 // guided are the folders whose package doc ends with a reading order.
 var guided = []string{"informer", "informer/internal/wire", "informer/internal/wire/intern", "informer/clientgo",
-	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/objects", "reconcile/rights",
+	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/objects", "reconcile/events", "reconcile/rights",
 	"reconcile/metrics", "reconcile/reconciletest", "reconcile/reconciletest/cluster", "leaderelection",
 	"internal/bench", "examples/internal/command", "examples/internal/testbed"}
 

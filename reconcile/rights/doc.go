@@ -35,7 +35,8 @@
 //	leaderelection.New              create           leases of coordination.k8s.io; cannot be limited to a name
 //	                                get, update      the one Lease
 //	                                watch            the one Lease; without it hand-overs take longer
-//	the Events of client-go         create, patch    events of the group ""
+//	events.NewRecorder              create, patch    events of the group "", as client-go's record package does; in
+//	                                                 the namespace default for objects in no namespace
 //	ManagerOptions.AccessReviews    create           tokenreviews of authentication.k8s.io, in no namespace
 //	                                create           subjectaccessreviews of authorization.k8s.io, in no namespace
 //	rights.Check                    nothing          every authenticated user may ask for itself
