@@ -282,7 +282,7 @@ func TestChaos(t *testing.T) {
 	c, seed := newChaos(t, cluster, sets, size)
 	doomed := newFreeWorld(t, cluster)
 	doomed.create("doomed", int32(size))
-	c.settled(c.names[2], int32(size)) // somebody leads
+	c.settled(c.names[2], int32(size)) // a replica leads
 
 	began := time.Now()
 	ctx, end := context.WithTimeout(t.Context(), length)
@@ -350,7 +350,7 @@ func TestChaos(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := c.client.CoreV1().Namespaces().Get(t.Context(), doomed.namespace, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
-	}, time.Minute, 100*time.Millisecond, "nobody keeps the namespace from going")
+	}, time.Minute, 100*time.Millisecond, "the namespace should be gone")
 	stop()
 	violations := chronicle.judge()
 	injected := 0
@@ -367,8 +367,8 @@ func TestChaos(t *testing.T) {
 	require.Greater(t, chronicle.made(), sets*size, "nothing was seen")
 }
 
-// A controller that does not wait for its own writes, behind the same late watches, makes pods that nobody wants, and
-// the chronicle tells. There is no need for any fault.
+// A controller that does not wait for its own writes, behind the same late watches, makes too many pods, and the
+// chronicle finds them. No other fault is needed.
 func TestChaosWithABrokenController(t *testing.T) {
 	t.Parallel()
 	cluster := shared(t)

@@ -140,8 +140,8 @@ type reign struct {
 	pods     map[types.UID]bool
 }
 
-// limit is how many pods the controller may bring about. It works on a ReplicaSet in one run at a time, and a run
-// writes into the status which generation it saw when it is done: so whoever makes a pod now has seen that generation
+// limit is the highest number of pods that the controller may make. One run at a time works on a ReplicaSet, and at its
+// end the run writes into the status which generation it saw: so the run that makes a pod now has seen that generation
 // or a newer one.
 func (g *reign) limit() int {
 	if g.unknown > 0 {
@@ -154,8 +154,8 @@ func (g *reign) limit() int {
 	return most
 }
 
-// judge replays it all and tells of each pod that was made for a ReplicaSet that had enough. A pod that is adopted may
-// be one too many, as nobody made it; a pod that is made never is.
+// judge replays it all and returns each pod that was made for a ReplicaSet that had enough. A pod that is adopted may
+// be one too many, as the controller did not make it.
 func (r *chronicle) judge() (violations []string) {
 	r.mu.Lock()
 	entries := slices.Clone(r.entries)

@@ -36,7 +36,7 @@ func testRS(change ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
 	return rs
 }
 
-// testPod is a running pod labelled app=web that nobody owns.
+// testPod is a running pod labelled app=web without an owner.
 func testPod(uid types.UID, change ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "pod-" + string(uid), Namespace: "ns", UID: uid,

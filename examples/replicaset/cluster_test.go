@@ -86,7 +86,7 @@ func TestScale(t *testing.T) {
 		w.settled("web", n)
 	}
 
-	// Nothing changes, but somebody waits to hear that the new spec was seen.
+	// No pod changes, but a client may wait for the report that the new spec was seen.
 	rs := w.get("web")
 	rs.Spec.Template.Annotations = map[string]string{"new": "yes"}
 	_, err := w.client.AppsV1().ReplicaSets(w.namespace).Update(t.Context(), rs, metav1.UpdateOptions{})

@@ -118,7 +118,7 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// freeAddress is one that nobody listened on a moment ago.
+// freeAddress returns an address that was free a moment ago.
 func freeAddress(t *testing.T) string {
 	l := listen(t)
 	defer l.Close()

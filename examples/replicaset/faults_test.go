@@ -60,7 +60,7 @@ func TestAPIServerAway(t *testing.T) {
 	w.backTo(before)
 }
 
-// The API server holds its breath: it answers nobody and closes no connection.
+// The API server is frozen: it answers no request and closes no connection.
 func TestAPIServerFrozen(t *testing.T) {
 	t.Parallel()
 	cluster := testcluster.New(t, withoutBuiltIn)

@@ -61,7 +61,7 @@ func runBuiltIn(t testing.TB, cluster *testcluster.Cluster, name string, flags .
 	return testbed.RunBuiltIn(t, cluster, name, "replicaset-controller", flags...)
 }
 
-// world is a namespace with a controller at work in it, and somebody who keeps an eye on it.
+// world is a namespace in which a controller works and an overseer checks the pods.
 type world struct {
 	t         testing.TB
 	cluster   *testcluster.Cluster

@@ -88,8 +88,8 @@ func (s *stepper) catchUp() {
 	}, 20*time.Second, 10*time.Millisecond, "the caches should catch up")
 }
 
-// calm are pods that nobody touches: the stand-in for a node leaves them alone, so they stay Pending and go at once
-// when deleted.
+// calm gives pods a node that does not exist: the stand-in for a node leaves them alone, so they stay Pending and are
+// gone at once when deleted.
 func calm(rs *appsv1.ReplicaSet) {
 	rs.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "nowhere"}
 }
@@ -206,7 +206,8 @@ func TestAFailedClaimEndsTheRun(t *testing.T) {
 	require.Len(t, s.pods("web"), 1)
 }
 
-// An orphan that somebody else has adopted a moment ago is an error, and, once the cache shows it, nobody's business.
+// The adoption of an orphan fails if another controller has just adopted it. Once the cache shows that, the pod is left
+// alone.
 func TestAnAdoptionThatCameTooLate(t *testing.T) {
 	t.Parallel()
 	var s *stepper
@@ -422,7 +423,7 @@ func TestConcerned(t *testing.T) {
 		return names
 	}
 	require.ElementsMatch(t, []string{"one", "two"}, name(testPod("p", here, labelled("app", "same"))))
-	require.Empty(t, name(testPod("p", here, labelled("app", "nobody's"))))
+	require.Empty(t, name(testPod("p", here, labelled("app", "none"))))
 	require.Empty(t, name(testPod("p", here, func(pod *corev1.Pod) { pod.Labels = nil })))
 	require.Equal(t, []string{"web"}, name(testPod("p", here, labelled("app", "same"), ownedBy("any"))))
 	require.Empty(t, name(testPod("p", here, labelled("app", "same"), ownedBy("any"),

@@ -22,7 +22,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-// What somebody may wait for is written at once.
+// A change that a client may wait for is written at once.
 func TestUrgent(t *testing.T) {
 	status := func(generation int64, replicas, ready, available int32,
 		conditions ...appsv1.ReplicaSetCondition) appsv1.ReplicaSetStatus {
@@ -66,7 +66,7 @@ func TestSooner(t *testing.T) {
 	}
 }
 
-// clockwork is the whole controller in virtual time, and somebody who notes what it writes and when.
+// clockwork is the whole controller in virtual time, with a watch that notes what it writes and when.
 type clockwork struct {
 	t      *testing.T
 	client kubernetes.Interface

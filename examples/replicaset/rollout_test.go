@@ -19,7 +19,7 @@ import (
 // These tests put Kubernetes' own Deployment controller on top: it works with nothing but the ReplicaSets' numbers and
 // what their status says.
 
-// A rollout is a Deployment, and somebody who watches over what it promises.
+// A rollout is a Deployment, with a check of what it promises.
 type rollout struct {
 	*world
 	deployment string
@@ -205,9 +205,9 @@ func TestRollback(t *testing.T) {
 	r.image("image:1")
 	r.updated(2)
 	// The Deployment controller reckons with the availableReplicas that it last saw, also of a ReplicaSet that it has
-	// just scaled down. Turned round in mid-step it may therefore go one below its promise, whoever makes the pods: of
-	// 40 times it did so 7 times on top of the built-in ReplicaSet controller, and 3 times on top of this one. So it is
-	// turned round between two steps.
+	// just scaled down. Reversed in the middle of a step, it may therefore go one below its promise: in 7 of 40 runs
+	// with the built-in ReplicaSet controller, and in 3 of 40 with this one. So this test reverses it between two
+	// steps.
 	r.change(`{"spec":{"paused":true}}`)
 	r.settled(2)
 	r.image("image:0")

@@ -67,7 +67,7 @@ type Program struct {
 
 // Environment is what a controller is made with.
 type Environment struct {
-	Config    *rest.Config
+	Config    *rest.Config // for clients, such as those of informer.NewResource; all share its rate limit
 	Events    record.EventRecorder
 	Namespace string // empty: all namespaces
 	Options   reconcile.Options

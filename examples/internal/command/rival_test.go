@@ -36,16 +36,16 @@ func TestRival(t *testing.T) {
 		before, after *metav1.ObjectMeta
 		want          string
 	}{
-		"nobody has written a status": {made(), made(spec), ""},
-		"we have":                     {made(spec), made(spec, us), ""},
-		"they had, before":            {made(them), made(them, us), ""},
-		"they have":                   {made(us), made(us, them), "kube-controller-manager"},
+		"no client has written a status": {made(), made(spec), ""},
+		"we have":                        {made(spec), made(spec, us), ""},
+		"they had, before":               {made(them), made(them, us), ""},
+		"they have":                      {made(us), made(us, them), "kube-controller-manager"},
 		"they have again": {made(them), made(writtenBy("kube-controller-manager", "status", 4)),
 			"kube-controller-manager"},
 		"they have, while we were away":      {made(), made(them), "kube-controller-manager"},
 		"it comes from a backup of theirs":   {made(), made(them, madeAt(4)), ""},
 		"they have, as soon as it was made":  {made(), made(them, madeAt(3)), "kube-controller-manager"},
-		"somebody has scaled":                {made(us), made(us, writtenBy("kubectl", "scale", 5)), ""},
+		"a client has scaled":                {made(us), made(us, writtenBy("kubectl", "scale", 5)), ""},
 		"theirs is gone, as ours is all new": {made(them), made(us), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
