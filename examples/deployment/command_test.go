@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/thermostat-go/thermostat/examples/internal/command"
@@ -86,19 +87,21 @@ func TestTheRightsOfTheManifestsSuffice(t *testing.T) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { t.Log(stderr.String()) })
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()         // stderr is complete then
+		t.Log(stderr.String())
+	})
 	client := kubernetes.NewForConfigOrDie(server.Config())
 	deployments := client.AppsV1().Deployments("default")
-	d, err := deployments.Create(t.Context(), deployment("web", 3, "a", recreating), metav1.CreateOptions{})
+	_, err := deployments.Create(t.Context(), deployment("web", 3, "a", recreating), metav1.CreateOptions{})
 	require.NoError(t, err)
 	sets := func() []*appsv1.ReplicaSet {
 		return reconciletest.List[*appsv1.ReplicaSet](server, "replicasets.apps", "default")
 	}
 	require.Eventually(t, func() bool { return len(sets()) == 1 }, 30*time.Second, 20*time.Millisecond)
-	d, err = deployments.Get(t.Context(), d.Name, metav1.GetOptions{})
-	require.NoError(t, err)
-	d.Spec.Template.Spec.Containers[0].Image = "b"
-	_, err = deployments.Update(t.Context(), d, metav1.UpdateOptions{})
+	_, err = deployments.Patch(t.Context(), "web", types.StrategicMergePatchType,
+		[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"b"}]}}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return size(sets()[0]) == 0 }, 30*time.Second, 20*time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))

@@ -120,9 +120,8 @@ func TestPausedFromTheBeginning(t *testing.T) {
 // A ReplicaSet that cannot be created is a condition and an event, and is tried again.
 func TestTheReplicaSetCannotBeCreated(t *testing.T) {
 	inLab(t, func(l *lab) {
-		refused := false
 		l.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
-			if refused || r.Verb != "create" || r.Resource.Resource != "replicasets" {
+			if r.Verb != "create" || r.Resource.Resource != "replicasets" {
 				return nil
 			}
 			return reconciletest.Refuse(apierrors.NewInternalError(errors.New("no room")))
@@ -136,7 +135,7 @@ func TestTheReplicaSetCannotBeCreated(t *testing.T) {
 		require.Contains(t, l.events()[0], "Warning ReplicaSetCreateError Failed to create new replica set")
 		require.Equal(t, l.get("web").Generation, l.get("web").Status.ObservedGeneration)
 
-		refused = true
+		l.link.Inject(nil)
 		l.wait(10 * time.Minute)
 		require.Equal(t, map[string]int{"a": 2}, l.sizes())
 		require.Equal(t, "True NewReplicaSetAvailable", l.reason("web", progressing))

@@ -85,8 +85,10 @@ func compare(t *testing.T, ours, builtIn *side, script script, patience int) str
 	playing.Wait()
 	for i := range min(len(pictures[0]), len(pictures[1])) {
 		a, b := pictures[0][i], pictures[1][i]
-		// The built-in controller loses the report of a new rollout now and then, when its write meets a conflict. The
-		// condition then tells of the last rollout, and the new one may never come to its deadline.
+		// The built-in controller loses a report now and then, when its write meets a conflict. If it is that of the
+		// new ReplicaSet, the condition tells of the last rollout, and this one may never come to its deadline. If it
+		// is the status of the same run, the next one compares its counts with those of the last rollout, and finds no
+		// progress.
 		if a.text != b.text && (a.withoutProgress != b.withoutProgress || !b.stale || a.stale) {
 			return fmt.Sprintf("after %v of %v: - is ours, + is the built-in controller's\n%s", script.steps[:i],
 				script.steps, diff(a.text, b.text))

@@ -201,7 +201,7 @@ func quietTime(d *appsv1.Deployment) time.Duration {
 // images in place of the hashes.
 type picture struct {
 	text, withoutProgress string
-	stale                 bool // the condition Progressing still tells of an earlier rollout
+	stale                 bool // the condition Progressing tells of an earlier rollout, or of no progress
 }
 
 func pictureOf(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) picture {
@@ -212,8 +212,9 @@ func pictureOf(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) picture {
 	progress, new := find(d.Status.Conditions, appsv1.DeploymentProgressing),
 		newRollout(d, slices.Clone(sets), time.Now()).new
 	return picture{text: textOf(d, sets), withoutProgress: textOf(bare, sets),
-		stale: progress != nil && progress.Reason == reasonAvailable && new != nil &&
-			!strings.Contains(progress.Message, new.Name)}
+		stale: progress != nil && (progress.Reason == reasonAvailable && new != nil &&
+			!strings.Contains(progress.Message, new.Name) ||
+			progress.Reason == "NewReplicaSetCreated" && d.Status.UpdatedReplicas > 0)}
 }
 
 func textOf(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) string {
