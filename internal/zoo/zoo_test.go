@@ -94,7 +94,7 @@ func TestTables(t *testing.T) {
 	for _, b := range zoo() {
 		row := onOthers[b.published]
 		for _, l := range libraries[1:] {
-			found := search(t, b, false, l, 2*time.Second)
+			found := search(t, b, false, l, 5*time.Second)
 			if found != nil {
 				reached[l.name]++
 			}

@@ -14,6 +14,7 @@ const (
 	ruleConverges  = "converges"
 	ruleIdempotent = "is idempotent"
 	ruleSameEnd    = "ends as it does when nothing goes wrong"
+	ruleWaits      = "waits as long as the server asks"
 	ruleRights     = "has the rights that it needs"
 	ruleEnds       = "ends with its ctx"
 )

@@ -28,7 +28,10 @@ const (
 	// restartPause is how long a program that has died needs to start again, and mostCrashes how often it may end by
 	// itself.
 	restartPause = 100 * time.Millisecond
-	mostCrashes  = 5
+	// reactAfter is how long Always is not asked after a step that came while the program was at work: it may act on
+	// what it has read before.
+	reactAfter  = time.Second
+	mostCrashes = 5
 )
 
 // run is one run of a scenario in a bubble, by a schedule. It belongs to the goroutine of the bubble's test, the
@@ -56,6 +59,7 @@ type run struct {
 	goroutines   int   // of the process, before the run started any
 	calmed       bool  // nothing goes wrong any more
 	hurried      bool  // the next step is due, whatever the program does
+	hurriedAt    time.Time
 	failure      *breach
 
 	journal
@@ -264,6 +268,9 @@ func (r *run) let(g *gate) bool {
 		}); i >= 0 {
 			hit = r.schedule.disturbances[i]
 			fault = hit.fault(g.request)
+		} else if !r.calmed && r.pauses(g) {
+			hit = disturbance{refuse429, kind, g.n}
+			fault = hit.fault(g.request)
 		}
 	}
 	switch hit.what {
@@ -286,7 +293,9 @@ func (r *run) let(g *gate) bool {
 		g.process.link.Close()
 	}
 	r.gates.answer(g)
-	r.hurried = hit.what == early
+	if hit.what == early {
+		r.hurried, r.hurriedAt = true, time.Now()
+	}
 	if hit.what == crashBefore || hit.what == crashAfter {
 		r.crash(true)
 	}
@@ -316,7 +325,7 @@ func (r *run) observe(g *gate, hit disturbance) {
 		if e.old == nil {
 			r.made = append(r.made, identityOf(e.resource.Resource, e.object))
 		}
-		if r.scenario.Always == nil {
+		if r.scenario.Always == nil || time.Since(r.hurriedAt) < reactAfter {
 			continue
 		}
 		w := Write{Request: g.request, Incarnation: g.process.incarnation, Old: treeOf(e.old),

@@ -30,7 +30,8 @@ type Scenario struct {
 	// and [List]. Nil: the end of the run without disturbances is what the others must reach.
 	Settled func(s *Server) error
 	// Always returns an error if a write of the program must not have happened. Check calls it after each write, before
-	// the program sees the answer. Nil: every write may happen.
+	// the program sees the answer, except for one second after a step that comes while the program is at work: it may
+	// have read before, and know better the next time. Nil: every write may happen.
 	Always func(w Write, s *Server) error
 	// Mask removes from an object what may differ between two runs that end alike, such as a counter of tries. Names
 	// that the server generates, UIDs, versions and times are masked already. Nil: nothing else.
