@@ -82,8 +82,8 @@ race: build ## all tests with the race detector
 	cd internal/controlplane && $(TEST) -race -timeout 5m ./plane ./supervisor ./node
 
 .PHONY: zoo
-zoo: ## published bugs of real controllers, found by Check on three libraries: some minutes
-	cd internal/zoo && go test -timeout 60m -run TestTables . -args -tables
+zoo: ## published bugs of real controllers, found by Check on three libraries: 20 minutes
+	cd internal/zoo && GOGC=400 go test -v -timeout 120m -run 'TestTables|TestPlanted|TestCost' . -args -tables
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (20s)

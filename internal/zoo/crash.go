@@ -10,7 +10,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-const crashClass = "crash between two writes"
+const crashClass = "crash"
 
 // crash are bugs of operators that take the first of two writes for the sign that both were made.
 var crash = []bug{

@@ -12,7 +12,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-const downUpClass = "stale: the spec from between down and up"
+const downUpClass = "stale: old spec"
 
 // downUp are bugs of operators that start again with an old cache, which shows a Cluster that is scaled down, or a
 // Member that goes, although it was scaled up again since.

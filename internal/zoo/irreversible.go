@@ -11,7 +11,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-const irreversibleClass = "no way back from a bad spec"
+const irreversibleClass = "irreversible"
 
 // irreversible are bugs of operators that wait for what a bad spec has broken before they look at the next spec.
 var irreversible = []bug{

@@ -11,7 +11,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-const leftOverClass = "left over from a step that was not finished"
+const leftOverClass = "left over"
 
 // leftOver are bugs of controllers that keep a note of what was asked for, and trust it when something else is.
 var leftOver = []bug{

@@ -11,7 +11,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-const unseenClass = "a state that nobody saw"
+const unseenClass = "unseen state"
 
 // unseen are bugs of operators that act on a state which may pass while they do not look.
 var unseen = []bug{
