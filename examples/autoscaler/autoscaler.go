@@ -129,8 +129,7 @@ func (r *autoscaler) look(ctx context.Context, hpa *autoscalingv2.HorizontalPodA
 			failure = errors.Join(failure, fmt.Errorf("failed to rescale: %w", err))
 			d.able(false, "FailedUpdateScale", "the HPA controller was unable to update the target scale: %v", err)
 			d.tell(corev1.EventTypeWarning, "FailedRescale", "New size: %d; reason: %s; error: %v", d.replicas,
-				d.reason,
-				err)
+				d.reason, err)
 		} else {
 			resized = true
 			s.noteResize(&d)

@@ -328,31 +328,32 @@ func (s *stubbed) RoundTrip(req *http.Request) (*http.Response, error) {
 		Request: req, Body: io.NopCloser(strings.NewReader(string(text)))}, nil
 }
 
-type object = map[string]any
+type document = map[string]any
 
 func (m *metricsStub) answer(parts []string, selector string) (int, any) {
 	at := time.Now().Add(-m.age).UTC().Format(time.RFC3339)
-	items := []object{}
+	items := []document{}
 	switch api, where := parts[0], strings.Join(parts[1:], "/"); {
 	case where == "": // of custom.metrics.k8s.io
-		v := object{"groupVersion": api + "/" + m.version, "version": m.version}
-		return 200, object{"kind": "APIGroup", "name": api, "versions": []object{v}, "preferredVersion": v}
+		v := document{"groupVersion": api + "/" + m.version, "version": m.version}
+		return 200, document{"kind": "APIGroup", "name": api, "versions": []document{v}, "preferredVersion": v}
 	case api == "metrics.k8s.io":
 		for _, pod := range sorted(m.pods) {
 			if s, err := labels.Parse(selector); err != nil ||
 				!s.Matches(labels.Set{"app": pod[:strings.LastIndex(pod, "-")]}) {
 				continue
 			}
-			usage := object{"cpu": m.pods[pod]}
+			usage := document{"cpu": m.pods[pod]}
 			if memory := m.memory[pod]; memory != "" {
 				usage["memory"] = memory
 			}
-			items = append(items, object{"metadata": object{"name": pod}, "timestamp": at, "window": m.window.String(),
-				"containers": []object{{"name": "c", "usage": usage}}})
+			items = append(items, document{"metadata": document{"name": pod}, "timestamp": at,
+				"window":     m.window.String(),
+				"containers": []document{{"name": "c", "usage": usage}}})
 		}
 	case api == "external.metrics.k8s.io":
 		for _, value := range m.outside[parts[4]] {
-			items = append(items, object{"metricName": parts[4], "timestamp": at, "value": value})
+			items = append(items, document{"metricName": parts[4], "timestamp": at, "value": value})
 		}
 	default:
 		if parts[1] != m.version {
@@ -364,12 +365,12 @@ func (m *metricsStub) answer(parts []string, selector string) (int, any) {
 		}
 		for _, of := range sorted(m.custom[metric]) {
 			if of == kind+"/"+name || name == "*" && strings.HasPrefix(of, kind+"/") {
-				items = append(items, object{"describedObject": object{"name": of[len(kind)+1:]}, "timestamp": at,
+				items = append(items, document{"describedObject": document{"name": of[len(kind)+1:]}, "timestamp": at,
 					"value": m.custom[metric][of]})
 			}
 		}
 	}
-	return 200, object{"items": items}
+	return 200, document{"items": items}
 }
 
 func sorted(m map[string]string) (keys []string) {

@@ -228,7 +228,7 @@ func nothingFrom(api string) error { return fmt.Errorf("no metrics returned from
 // get makes one request to an API, and decodes the answer.
 func (m *meter) get(ctx context.Context, into any, api string, query map[string]string, where ...string) error {
 	q := m.client.Get().AbsPath("/apis", api, path.Join(where...)).SetHeader("Accept", runtime.ContentTypeJSON).
-		MaxRetries(0) // the next look is the next try
+		Timeout(0).MaxRetries(0) // the end of ctx is the timeout, and the next look is the next try
 	for name, value := range query {
 		if value != "" {
 			q.Param(name, value)

@@ -31,6 +31,7 @@ var rooms = map[string][]string{
 	"leaderelection":         {"leaderelection"},
 	"examples/replicaset":    {"examples/replicaset", "examples/internal/command"},
 	"examples/deployment":    {"examples/deployment"},
+	"examples/autoscaler":    {"examples/autoscaler"},
 }
 
 // TestTheReadmeKnowsHowLongReadingTakes counts lines of code, without comments and blanks, at 25 a minute.
