@@ -169,11 +169,6 @@ func (c *chaos) check(t *assert.CollectT, name string) {
 	pods, err := c.client.CoreV1().Pods(c.namespace).List(c.t.Context(),
 		metav1.ListOptions{LabelSelector: "app=" + name})
 	require.NoError(t, err)
-	for i := range pods.Items {
-		if pods.Items[i].DeletionTimestamp != nil {
-			c.end(&pods.Items[i])
-		}
-	}
 	require.True(t, complete(d, d.Status), "%s: %+v", name, d.Status)
 	require.Equal(t, "NewReplicaSetAvailable", find(d.Status.Conditions, progressing).Reason, name)
 	require.Equal(t, corev1.ConditionTrue, find(d.Status.Conditions, appsv1.DeploymentAvailable).Status, name)
@@ -196,15 +191,6 @@ func (c *chaos) check(t *assert.CollectT, name string) {
 		}
 	}
 	require.Equal(t, c.size+1, running, name)
-}
-
-// end ends a pod as a kubelet would: one whose deletion was cut short when the API server was killed stays otherwise,
-// since the stand-in for the node does not look at it again.
-func (c *chaos) end(pod *corev1.Pod) {
-	now := int64(0)
-	_ = c.client.CoreV1().Pods(c.namespace).Delete(c.t.Context(), pod.Name,
-		metav1.DeleteOptions{GracePeriodSeconds: &now,
-			Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 }
 
 // crew are two replicas of each command, which fight for its lease.

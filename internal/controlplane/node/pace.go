@@ -17,6 +17,9 @@ type pace struct {
 
 const never = time.Duration(math.MaxInt64)
 
+// endAgainAfter is how long a pod that has ended may still be there before its end is reported again.
+const endAgainAfter = 2 * time.Second
+
 // of returns the pace of one pod: its annotations override p.
 func (p pace) of(pod *corev1.Pod) (pace, error) {
 	for name, d := range map[string]*time.Duration{
@@ -71,7 +74,12 @@ func (p pace) next(pod *corev1.Pod, now time.Time) (step, time.Duration) {
 		return bind, 0
 	case pod.DeletionTimestamp != nil:
 		if pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0 {
-			return rest, 0 // it has ended; a finalizer keeps the object
+			if len(pod.Finalizers) > 0 {
+				return rest, 0 // it has ended; a finalizer keeps the object
+			}
+			// The API server sets the grace period to 0 and then removes the object. If it is killed in between, the
+			// object stays, and the next delete request removes it.
+			return end, left(endAgainAfter, pod.DeletionTimestamp.Time, now)
 		}
 		return end, left(p.endAfter, deletedAt(pod), now)
 	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:

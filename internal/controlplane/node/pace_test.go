@@ -40,6 +40,8 @@ func phase(p corev1.PodPhase) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Status.Phase = p }
 }
 
+func held(pod *corev1.Pod) { pod.Finalizers = []string{"example.com/wait"} }
+
 func gated(pod *corev1.Pod) {
 	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/wait"}}
 }
@@ -74,9 +76,12 @@ func TestNext(t *testing.T) {
 		"deleted after it failed": {pace{}, pod{running(0, true), phase(corev1.PodFailed), deleted(0, 30)}, end,
 			0},
 		"deleted before it was bound": {pace{}, pod{deleted(0, 30)}, rest, 0},
-		"let go, held by a finalizer": {pace{}, pod{running(0, true), deleted(0, 0)}, rest, 0},
-		"never starts":                {pace{startAfter: never}, pod{bound(time.Hour)}, start, never},
-		"never ready":                 {pace{readyAfter: never}, pod{running(time.Hour, false)}, rest, never},
+		"let go, held by a finalizer": {pace{}, pod{running(0, true), deleted(time.Hour, 0), held}, rest, 0},
+		"let go, about to be removed": {pace{}, pod{running(0, true), deleted(500*time.Millisecond, 0)}, end,
+			1500 * time.Millisecond},
+		"let go, but not removed": {pace{}, pod{running(0, true), deleted(time.Hour, 0)}, end, 0},
+		"never starts":            {pace{startAfter: never}, pod{bound(time.Hour)}, start, never},
+		"never ready":             {pace{readyAfter: never}, pod{running(time.Hour, false)}, rest, never},
 		"never ends": {pace{endAfter: never},
 			pod{running(time.Hour, true), deleted(time.Hour, 30)}, end, never},
 		"never ready, but ends by itself": {pace{readyAfter: never, outcome: corev1.PodSucceeded},
