@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/events"
 	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
@@ -22,7 +22,7 @@ import (
 // revisions and sizes in the annotations of the ReplicaSets, progress in the conditions of the Deployment.
 type deploymentReconciler struct {
 	server clients
-	events record.EventRecorder
+	events *events.Recorder
 
 	// The caches, and their indexes.
 	deployments            *informer.SharedIndexInformer[*appsv1.Deployment]
@@ -57,7 +57,7 @@ func newClients(cfg *rest.Config) (c clients, err error) {
 var kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
 // newController makes the reconciler with its caches, and the controller that maps their changes to keys.
-func newController(cfg *rest.Config, events record.EventRecorder, namespace string,
+func newController(cfg *rest.Config, events *events.Recorder, namespace string,
 	options reconcile.Options) (*deploymentReconciler, *reconcile.Controller, error) {
 	server, err := newClients(cfg)
 	if err != nil {

@@ -219,6 +219,8 @@ func TestDeployment(t *testing.T) {
 	w.settled("web", 20)
 	w.scale("web", 1)
 	w.settled("web", 1)
+	w.scale("web", 2) // its Event is added to one that exists, by a patch
+	w.settled("web", 2)
 	for _, probe := range []*corev1.Probe{container.StartupProbe, container.LivenessProbe, container.ReadinessProbe} {
 		require.Equal(t, "ok\n", get(t, "http://127.0.0.1:"+free+probe.HTTPGet.Path))
 		require.Equal(t, container.Ports[0].Name, probe.HTTPGet.Port.StrVal)

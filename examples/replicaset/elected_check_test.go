@@ -111,7 +111,6 @@ func runElected(ctx context.Context, cfg *rest.Config) error {
 		return err
 	}
 	cfg.Wrap(reconcile.TrackWrites)
-	cfg.Wrap(elector.Fence)
 	return program.Operate(ctx, cfg, elector, command.Options{Workers: 2, QPS: 500, Burst: 1000, MetricsAddress: "0"})
 }
 

@@ -11,9 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -27,7 +27,7 @@ import (
 // lets a run start only when they show what the last run has written: a pod that was created is counted.
 type replicaSetReconciler struct {
 	server clients
-	events record.EventRecorder
+	events eventRecorder
 
 	// The caches, and their indexes.
 	replicaSets            *informer.SharedIndexInformer[*appsv1.ReplicaSet]
@@ -40,6 +40,11 @@ type replicaSetReconciler struct {
 
 	statusDelay time.Duration
 	waiting     sync.Map // by informer.Key, the time.Time since which a status waits to be written
+}
+
+// eventRecorder records Events; *events.Recorder is one.
+type eventRecorder interface {
+	Eventf(object runtime.Object, eventType, reason, format string, args ...any)
 }
 
 // clients read and write the objects of the API server.
@@ -76,7 +81,7 @@ func ownerKeyOf[T metav1.Object](obj T) []ownerKey {
 func namespaceOf[T metav1.Object](obj T) []string { return []string{obj.GetNamespace()} }
 
 // newController makes the reconciler with its caches, and the controller that maps their changes to keys.
-func newController(cfg *rest.Config, events record.EventRecorder, namespace string, options reconcile.Options) (
+func newController(cfg *rest.Config, events eventRecorder, namespace string, options reconcile.Options) (
 	*replicaSetReconciler, *reconcile.Controller, error) {
 	server, err := newClients(cfg)
 	if err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,12 +34,13 @@ func TestFirstDemoCompilesLittle(t *testing.T) {
 			require.False(t, path == large || strings.HasPrefix(path, large+"/"), "%s in the demo", path)
 		}
 	}
-	for _, path := range compiled {
-		group, typed := strings.CutPrefix(path, "k8s.io/client-go/kubernetes")
-		small := slices.Contains([]string{"/scheme", "/typed/apps/v1", "/typed/coordination/v1", "/typed/core/v1"},
-			group)
-		require.False(t, typed && !small, "%s in the demo; informer.NewResource makes a client for one resource", path)
+	for _, path := range dependencies(t, "../../examples/replicaset", "../../examples/deployment") {
+		group, ok := strings.CutPrefix(path, "k8s.io/client-go/kubernetes")
+		require.False(t, ok && group != "/scheme",
+			"%s in a controller; informer.NewResource makes a client for one resource", path)
 	}
+	require.NotContains(t, dependencies(t, "./memory"), "k8s.io/client-go/kubernetes",
+		"the demo needs three groups of client-go's clientset")
 	require.LessOrEqual(t, len(compiled), 620, "packages that the first demo compiles")
 }
 

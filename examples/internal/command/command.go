@@ -27,17 +27,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/events"
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
 	"github.com/thermostat-go/thermostat/reconcile/rights"
 	"github.com/thermostat-go/thermostat/workqueue"
@@ -68,7 +65,7 @@ type Program struct {
 // Environment is what a controller is made with.
 type Environment struct {
 	Config    *rest.Config // for clients, such as those of informer.NewResource; all share its rate limit
-	Events    record.EventRecorder
+	Events    *events.Recorder
 	Namespace string // empty: all namespaces
 	Options   reconcile.Options
 }
@@ -140,10 +137,6 @@ func (p Program) run(ctx context.Context, o Options) error {
 	}
 	// A run for an object begins only when the caches show what the last run wrote.
 	cfg.Wrap(reconcile.TrackWrites)
-	if elector != nil {
-		// A process that was paused until its lease was lost does not write when it continues.
-		cfg.Wrap(elector.Fence)
-	}
 	return p.Operate(ctx, cfg, elector, o)
 }
 
@@ -171,18 +164,18 @@ func (p Program) Operate(ctx context.Context, cfg *rest.Config, elector *leadere
 	if cfg.QPS > 0 { // one limit for the clients of all resources together
 		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, cfg.Burst)
 	}
-	core, err := typedcorev1.NewForConfig(cfg)
+	recorder, err := events.NewRecorder(cfg, p.Name+"-controller")
 	if err != nil {
-		return fmt.Errorf("client configuration: %w", err)
+		return err
 	}
-	broadcaster := record.NewBroadcaster()
-	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: core.Events("")})
-
+	if elector != nil {
+		// A process that was paused until its lease was lost does not write when it continues. Events may still tell
+		// what it did before.
+		cfg.Wrap(elector.Fence)
+	}
 	collector := metrics.New(metrics.Options{})
 	parts, err := p.New(Environment{
-		Config: cfg, Namespace: o.Namespace,
-		Events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: p.Name + "-controller"}),
+		Config: cfg, Namespace: o.Namespace, Events: recorder,
 		Options: reconcile.Options{
 			Workers: o.Workers, Metrics: collector, RateLimiter: Backoff(),
 			// All workers share the client's rate limit, and each may make all of its requests.
@@ -198,7 +191,10 @@ func (p Program) Operate(ctx context.Context, cfg *rest.Config, elector *leadere
 		return err
 	}
 
-	options := reconcile.ManagerOptions{Controllers: []*reconcile.Controller{parts.Controller}}
+	options := reconcile.ManagerOptions{
+		Controllers: []*reconcile.Controller{parts.Controller},
+		Beside:      map[string]func(context.Context) error{"events": recorder.Run},
+	}
 	if o.MetricsAddress != "0" {
 		registry := prometheus.NewRegistry()
 		collector.RESTClients()
