@@ -30,6 +30,19 @@ func (m *Manager) Address() string {
 	return ""
 }
 
+type managerKey struct{}
+
+// ManagerOf returns the Manager that serves a request by ManagerOptions.Handlers; ctx is that of the request. For
+// another ctx it returns nil.
+func ManagerOf(ctx context.Context) *Manager {
+	m, _ := ctx.Value(managerKey{}).(*Manager)
+	return m
+}
+
+// ReviewsAccess reports whether ManagerOptions.AccessReviews is set, so that a request which reaches one of Handlers
+// has been allowed by the API server.
+func (m *Manager) ReviewsAccess() bool { return m.opts.AccessReviews != nil }
+
 // startHTTP listens on HTTPAddress, if that is set, and adds the server to a group.
 func (m *Manager) startHTTP(ctx context.Context, group *lifecycle.Group) error {
 	if m.opts.HTTPAddress == "" {
@@ -59,7 +72,7 @@ func (m *Manager) serve(ctx context.Context, listener net.Listener) error {
 	log := klog.FromContext(ctx)
 	server := &http.Server{
 		Handler: m.requests.join(m.endpoints), ReadHeaderTimeout: 5 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		BaseContext: func(net.Listener) context.Context { return context.WithValue(ctx, managerKey{}, m) },
 		ErrorLog:    stdlog.New(logWriter{log}, "", 0),
 	}
 	defer context.AfterFunc(ctx, func() { server.Close() })()

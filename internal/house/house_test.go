@@ -23,7 +23,7 @@ const (
 
 // packages are what users import.
 var packages = []string{"informer", "workqueue", "reconcile", "reconcile/objects", "reconcile/metrics",
-	"reconcile/rights", "reconcile/reconciletest", "reconcile/reconciletest/cluster", "leaderelection"}
+	"reconcile/rights", "reconcile/inspect", "reconcile/reconciletest", "reconcile/reconciletest/cluster", "leaderelection"}
 
 // TestTheReadmeShowsAPartOfTheExample compares without the indentation, which is that of a function in the program.
 func TestTheReadmeShowsAPartOfTheExample(t *testing.T) {
@@ -125,6 +125,7 @@ func TestImportsRunOneWay(t *testing.T) {
 		"reconcile/objects": {"informer"},
 		"reconcile/rights":  {},
 		"reconcile/metrics": {"informer", "workqueue", "reconcile", "leaderelection"},
+		"reconcile/inspect": {"informer", "workqueue", "reconcile"},
 		// It serves controllers of every library, and is no client of itself.
 		"reconcile/reconciletest":         {},
 		"reconcile/reconciletest/cluster": {},

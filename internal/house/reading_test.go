@@ -28,6 +28,7 @@ var rooms = map[string][]string{
 	"reconcile/events":       {"reconcile/events"},
 	"reconcile/rights":       {"reconcile/rights"},
 	"reconcile/metrics":      {"reconcile/metrics"},
+	"reconcile/inspect":      {"reconcile/inspect"},
 	"leaderelection":         {"leaderelection"},
 	"examples/replicaset":    {"examples/replicaset", "examples/internal/command"},
 	"examples/deployment":    {"examples/deployment"},
@@ -59,8 +60,9 @@ func TestTheReadmeKnowsHowLongReadingTakes(t *testing.T) {
 
 // guided are the folders whose package doc ends with a reading order.
 var guided = []string{"informer", "informer/internal/wire", "informer/internal/wire/intern", "informer/clientgo",
-	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/objects", "reconcile/events", "reconcile/rights",
-	"reconcile/metrics", "reconcile/reconciletest", "reconcile/reconciletest/cluster", "leaderelection",
+	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/objects", "reconcile/events",
+	"reconcile/rights", "reconcile/metrics", "reconcile/inspect", "reconcile/reconciletest",
+	"reconcile/reconciletest/cluster", "leaderelection",
 	"internal/bench", "examples/internal/command", "examples/internal/testbed"}
 
 // TestReadingOrdersNameEveryFile says that no file is missing from the reading order of its package, which is the last

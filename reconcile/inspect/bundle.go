@@ -1,0 +1,219 @@
+package inspect
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/thermostat-go/thermostat/reconcile"
+)
+
+// bundleVersion is the version of the format that the package's doc describes.
+const bundleVersion = 1
+
+const (
+	// maxDetails is how many keys of a controller a bundle has in full: the most urgent ones.
+	maxDetails = 5_000
+	// keysPerLine is how many keys a line of a bundle has.
+	keysPerLine = 500
+	// maxLine is the longest line, in bytes, that ReadBundle takes, and maxBundle the most bytes, uncompressed.
+	maxLine, maxBundle = 16 << 20, 2 << 30
+)
+
+// Bundle is what a Manager and all its keys looked like at one time, for a bug report. It has no value of an object.
+// [WriteBundle] writes one, and [ReadBundle] reads it.
+type Bundle struct {
+	Created time.Time
+	// Program is the main module of the process, with its version, and Go the version of Go.
+	Program, Go string
+	Manager     reconcile.ManagerStatus
+	// Keys are all keys, by controller, and Details what is known of the most urgent of them.
+	Keys    map[string][]reconcile.KeySummary
+	Details map[string]map[reconcile.Key]reconcile.KeyStatus
+}
+
+// line is a line of a bundle. One of the fields is set.
+type line struct {
+	Bundle  *bundleHead              `json:"bundle,omitempty"`
+	Manager *reconcile.ManagerStatus `json:"manager,omitempty"`
+	Keys    *bundleKeys              `json:"keys,omitempty"`
+	Key     *reconcile.KeyStatus     `json:"key,omitempty"`
+	End     *bundleEnd               `json:"end,omitempty"`
+}
+
+type bundleHead struct {
+	Version int       `json:"version"`
+	Created time.Time `json:"created"`
+	Program string    `json:"program,omitempty"`
+	Go      string    `json:"go,omitempty"`
+}
+
+type bundleKeys struct {
+	Controller string                 `json:"controller"`
+	Keys       []reconcile.KeySummary `json:"keys"`
+}
+
+type bundleEnd struct {
+	Lines int `json:"lines"` // before this one
+}
+
+// WriteBundle writes a bundle of m to w. It returns w's error, or that of ctx when ctx ends. Locks of the loop are held
+// for as long as one key takes, or a part of the keys.
+func WriteBundle(ctx context.Context, w io.Writer, m *reconcile.Manager) error {
+	return writeBundle(ctx, w, managerSource{m})
+}
+
+func writeBundle(ctx context.Context, w io.Writer, from source) error {
+	zipped := gzip.NewWriter(w)
+	out, lines := json.NewEncoder(zipped), 0
+	write := func(l line) error {
+		lines++
+		return errors.Join(ctx.Err(), out.Encode(l))
+	}
+	head := &bundleHead{Version: bundleVersion, Created: from.now()}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		head.Program, head.Go = info.Main.Path+"@"+cmp.Or(info.Main.Version, "(devel)"), info.GoVersion
+	}
+	status := from.status()
+	if err := errors.Join(write(line{Bundle: head}), write(line{Manager: &status})); err != nil {
+		return err
+	}
+	for _, controller := range from.controllers() {
+		keys, _ := from.keys(ctx, controller)
+		q := keyQuery{Controller: controller, Sort: "state"}
+		slices.SortFunc(keys, func(a, b reconcile.KeySummary) int { return q.compare(&a, &b) })
+		for part := range slices.Chunk(keys, keysPerLine) {
+			if err := write(line{Keys: &bundleKeys{controller, part}}); err != nil {
+				return err
+			}
+		}
+		for _, k := range detailed(keys) {
+			s, ok := from.key(ctx, controller, reconcile.Key{Namespace: k.Namespace, Name: k.Name})
+			if !ok {
+				continue
+			}
+			if err := write(line{Key: &s}); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(write(line{End: &bundleEnd{lines}}), zipped.Close())
+}
+
+// detailed returns the keys that a bundle has in full. Those of which nothing but the name is known come last.
+func detailed(keys []reconcile.KeySummary) []reconcile.KeySummary {
+	known := slices.Clone(keys)
+	slices.SortStableFunc(known, func(a, b reconcile.KeySummary) int {
+		plain := func(k reconcile.KeySummary) int {
+			if k.State == reconcile.KeySettled && k.Runs == 0 {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Compare(plain(a), plain(b))
+	})
+	return known[:min(len(known), maxDetails)]
+}
+
+// bundleName is a name for the file of a bundle.
+func bundleName(at time.Time) string {
+	return "inspect-" + at.UTC().Format("20060102-150405") + ".jsonl.gz"
+}
+
+// ReadBundle reads what [WriteBundle] has written. Its error names the line. It refuses a bundle of a later version,
+// and one that is cut off.
+func ReadBundle(r io.Reader) (*Bundle, error) {
+	unzipped, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	limited := &io.LimitedReader{R: unzipped, N: maxBundle}
+	in := bufio.NewScanner(limited)
+	in.Buffer(nil, maxLine)
+	b := &Bundle{Keys: make(map[string][]reconcile.KeySummary),
+		Details: make(map[string]map[reconcile.Key]reconcile.KeyStatus)}
+	for n := 0; ; n++ {
+		if !in.Scan() {
+			return nil, fmt.Errorf("bundle: it ends after line %d, and has no last line: %w", n,
+				cmp.Or(in.Err(), io.ErrUnexpectedEOF))
+		}
+		done, err := b.add(n, in.Bytes())
+		if err != nil {
+			return nil, fmt.Errorf("bundle: line %d: %w", n+1, err)
+		}
+		if done {
+			break
+		}
+	}
+	if in.Scan() {
+		return nil, errors.New("bundle: something follows its last line")
+	}
+	if err := in.Err(); err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	return b, nil
+}
+
+// add takes the line after n others. done says that it is the last one.
+func (b *Bundle) add(n int, text []byte) (done bool, err error) {
+	var l line
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&l); err != nil {
+		return false, err
+	}
+	switch {
+	case n == 0 && l.Bundle == nil:
+		return false, errors.New("this is no bundle")
+	case n == 0 && l.Bundle.Version != bundleVersion:
+		return false, fmt.Errorf("the bundle has version %d, and this program reads version %d", l.Bundle.Version,
+			bundleVersion)
+	case n == 0:
+		b.Created, b.Program, b.Go = l.Bundle.Created, l.Bundle.Program, l.Bundle.Go
+	case l.Manager != nil:
+		b.Manager = *l.Manager
+	case l.Keys != nil:
+		b.Keys[l.Keys.Controller] = append(b.Keys[l.Keys.Controller], l.Keys.Keys...)
+	case l.Key != nil:
+		if b.Details[l.Key.Controller] == nil {
+			b.Details[l.Key.Controller] = make(map[reconcile.Key]reconcile.KeyStatus)
+		}
+		b.Details[l.Key.Controller][reconcile.Key{Namespace: l.Key.Namespace, Name: l.Key.Name}] = *l.Key
+	case l.End != nil && l.End.Lines != n:
+		return false, fmt.Errorf("the bundle says that %d lines come before this one", l.End.Lines)
+	}
+	return l.End != nil, nil
+}
+
+// Handler serves the pages of the bundle, as [Handler] does those of a Manager.
+func (b *Bundle) Handler() http.Handler {
+	return newHandler(Options{}, func(*http.Request) source { return b })
+}
+
+func (b *Bundle) now() time.Time { return b.Created }
+
+func (b *Bundle) status() reconcile.ManagerStatus { return b.Manager }
+
+func (b *Bundle) controllers() (names []string) {
+	for _, c := range b.Manager.Controllers {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func (b *Bundle) keys(_ context.Context, controller string) (all []reconcile.KeySummary, ok bool) {
+	return slices.Clone(b.Keys[controller]), slices.Contains(b.controllers(), controller)
+}
+
+func (b *Bundle) key(_ context.Context, controller string, key reconcile.Key) (s reconcile.KeyStatus, ok bool) {
+	s, ok = b.Details[controller][key]
+	return s, ok
+}

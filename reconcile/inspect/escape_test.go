@@ -1,0 +1,107 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/thermostat-go/thermostat/reconcile"
+)
+
+// strange is a sample in which every text that comes from outside is the given one.
+func strange(text string) *sample {
+	s := newSample(1, func(int) string { return text })
+	e := &reconcile.ErrorRecord{Type: text, Reason: text, Code: 409, Text: text}
+	m := &s.m
+	m.WaitsFor, m.NotHealthy, m.NotReady = text, []string{text}, []string{text}
+	m.Controllers[0].Name, m.Controllers[0].Sources = text, []string{"For " + text}
+	m.Controllers[0].Recent[0].Name, m.Controllers[0].Recent[0].Namespace = text, text
+	m.Informers[0].Name, m.Informers[0].ResourceVersion, m.Informers[0].Reason = text, text, e
+	m.Informers[1].Namespaces[0].Name = text
+	m.Leadership = &reconcile.LeadershipStatus{Lease: text, Identity: text, Holder: text, Handover: text, NotReady: e}
+	s.list[0].Namespace, s.list[0].Group, s.list[0].LastResult = text, text, text
+	k := sampleKey(s.list[0])
+	k.Controller, k.Why, k.Group = text, text, text
+	k.Objects = append(k.Objects, reconcile.ObjectRecord{Informer: text, ResourceVersion: text, Invalid: e})
+	k.HotLoop = &reconcile.HotLoopRecord{Repeats: 3, Changing: text}
+	k.Debts[0].Name, k.Debts[0].Informer, k.Debts[0].CacheReason = text, text, e
+	r := &k.Runs[0]
+	r.Result, r.Error, r.Where, r.Request = text, e, text, &reconcile.RequestRecord{Method: text, Resource: text}
+	r.Causes[0].Source, r.Causes[1].Name, r.Causes[1].Source = text, text, "Owns "+text
+	r.Writes[0] = reconcile.WriteRecord{Verb: text, Resource: text, Subresource: text, Namespace: text, Name: text,
+		Paths: []string{text}, Error: e, ResourceVersion: text}
+	r.Waits[0].For, r.Waits[0].Debts = reconcile.WaitReason(text), k.Debts
+	s.details = map[reconcile.Key]reconcile.KeyStatus{{Namespace: text, Name: text}: k}
+	return s
+}
+
+var (
+	tags       = regexp.MustCompile(`<[^>]*>`)
+	attributes = regexp.MustCompile(`="[^"]*"`)
+)
+
+// structure returns a page's tags in their order, without the values of attributes.
+func structure(html string) (all []string) {
+	for _, tag := range tags.FindAllString(html, -1) {
+		all = append(all, attributes.ReplaceAllString(tag, `=""`))
+	}
+	return all
+}
+
+// pagesOf returns the pages of a strange sample, and their data.
+func pagesOf(t *testing.T, text string) (html []string, data []view) {
+	s := strange(text)
+	h := newHandler(Options{Actions: true}, nil)
+	for name, query := range map[string]url.Values{"index": {}, "keys": {"search": {text}},
+		"key": {"namespace": {text}, "name": {text}}} {
+		query.Set("controller", text)
+		v, status := h.view(context.Background(), s, name, query)
+		require.Equal(t, http.StatusOK, status)
+		f, err := h.frame(s, v, query)
+		require.NoError(t, err)
+		var b strings.Builder
+		require.NoError(t, templates.ExecuteTemplate(&b, "frame", f))
+		html, data = append(html, name+b.String()), append(data, v)
+	}
+	return html, data
+}
+
+// FuzzPage puts a text into every place of a page that a text from outside can reach. The page's tags are the same as
+// for a plain text.
+func FuzzPage(f *testing.F) {
+	for _, seed := range []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, "javascript:alert(1)",
+		"</title></svg></template>", "--><!--", "a\r\n\r\ndata: x", "\u202egnp.exe", "\x00\x1b[2J", "{{.}}", "${1}",
+		"\\u003cscript\\u003e", "a&amp;b=c#d?e/../../f%2e%2e", strings.Repeat("w", 253), "א", "]]>", "\u2028", "\xff\xfe",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if text == "" || !utf8.ValidString(text) {
+			text += "x"
+		}
+		plain, _ := pagesOf(t, "plain")
+		html, data := pagesOf(t, text)
+		found := make(map[string][]string)
+		for _, page := range plain {
+			found[page[:4]] = structure(page)
+		}
+		for i, page := range html {
+			require.Equal(t, found[page[:4]], structure(page))
+			require.NotContains(t, page, "ZgotmplZ")
+			if utf8.ValidString(text) {
+				text, err := json.Marshal(data[i].data)
+				require.NoError(t, err)
+				require.True(t, json.Valid(text))
+				require.NotContains(t, string(text), "<")
+			}
+		}
+	})
+}

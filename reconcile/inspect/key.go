@@ -1,0 +1,168 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/thermostat-go/thermostat/reconcile"
+)
+
+// keyPage is the page of a key.
+type keyPage struct {
+	moment
+	reconcile.KeyStatus
+	Object   string // namespace/name
+	Timeline timeline
+	Runs     []keyRun // the latest first, the one that goes on included
+	Children []child
+	Actions  bool
+}
+
+// keyRun is a run on the page of its key.
+type keyRun struct {
+	moment
+	reconcile.RunRecord
+	Number int // on this page, as the timeline's links have it
+	Going  bool
+}
+
+func (h *handler) keyView(ctx context.Context, from source, query url.Values) view {
+	controller := query.Get("controller")
+	key := reconcile.Key{Namespace: query.Get("namespace"), Name: query.Get("name")}
+	if !slices.Contains(from.controllers(), controller) {
+		return view{problem: "There is no such controller."}
+	}
+	status, ok := from.key(ctx, controller, key)
+	if !ok {
+		return view{problem: "The bundle has no such key."}
+	}
+	_, recorded := from.(*Bundle)
+	p := keyPage{moment: moment{status.At}, KeyStatus: status, Object: objectName(status.Namespace, status.Name),
+		Actions: h.opts.Actions && !recorded}
+	runs := status.Runs
+	if status.Running != nil {
+		runs = append(slices.Clone(runs), *status.Running)
+	}
+	for i, r := range runs {
+		p.Runs = append(p.Runs, keyRun{p.moment, r, i + 1, status.Running != nil && i == len(runs)-1})
+	}
+	p.Timeline = timelineOf(status, p.Runs)
+	p.Children = childrenOf(status, runs, from.status())
+	slices.Reverse(p.Runs)
+	return view{title: p.Object, controller: controller, template: "key", body: p, data: status}
+}
+
+// Took is how long a run took, or has taken so far.
+func (r keyRun) Took() string {
+	if r.Going {
+		return r.Ago(r.Started)
+	}
+	return duration(r.RunRecord.Took)
+}
+
+// Waited is what the key has waited for before the run, in words, and how long.
+func (r keyRun) Waited() []string { return waited(r.moment, r.Waits) }
+
+// Waited is what the key waits for now.
+func (p keyPage) Waited() []string { return waited(p.moment, p.Waits) }
+
+func waited(m moment, waits []reconcile.WaitRecord) (all []string) {
+	for _, w := range waits {
+		to := w.To
+		if to.IsZero() {
+			to = m.Now
+		}
+		text := waitWords[w.For] + " " + duration(to.Sub(w.From))
+		var caches []string
+		for _, d := range w.Debts {
+			name := d.Informer
+			if d.ResourceVersion != "" {
+				name += "@" + d.ResourceVersion
+			}
+			if !slices.Contains(caches, name) {
+				caches = append(caches, name)
+			}
+		}
+		if len(caches) > 0 {
+			text += " (" + strings.Join(caches, ", ") + ")"
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+var waitWords = map[reconcile.WaitReason]string{reconcile.WaitQueue: "queued", reconcile.WaitParked: "parked",
+	reconcile.WaitHotLoop: "rested", reconcile.WaitBackoff: "backed off", reconcile.WaitRequeue: "scheduled",
+	reconcile.WaitPaused: "paused"}
+
+// child is an object that runs of the key have written, or whose change has named the key through Owns.
+type child struct {
+	Resource, Namespace, Name string
+	Verb                      string // of the last write that is remembered, or empty
+	Code                      int
+	Lost                      bool
+	ResourceVersion           string // the latest that is remembered
+	Controller                string // of this Manager that has the object as a key of its own, or empty
+}
+
+// maxChildren is how many children a page shows.
+const maxChildren = 50
+
+// childrenOf returns the objects that a key has written or that have named it as their owner, by what is remembered of
+// it, in the order in which they came up. The key's own object is not among them.
+func childrenOf(k reconcile.KeyStatus, runs []reconcile.RunRecord, m reconcile.ManagerStatus) (all []child) {
+	find := func(resource, namespace, name string) *child {
+		i := slices.IndexFunc(all, func(c child) bool {
+			return c.Resource == resource && c.Namespace == namespace && c.Name == name
+		})
+		if i < 0 {
+			all = append(all, child{Resource: resource, Namespace: namespace, Name: name,
+				Controller: controllerFor(resource, m)})
+			i = len(all) - 1
+		}
+		return &all[i]
+	}
+	named := func(causes []reconcile.CauseRecord) {
+		for _, c := range causes {
+			if resource, ok := strings.CutPrefix(c.Source, "Owns "); ok && c.Name != "" {
+				find(resource, c.Namespace, c.Name).ResourceVersion = c.ResourceVersion
+			}
+		}
+	}
+	for _, r := range runs {
+		named(r.Causes)
+		for _, w := range r.Writes {
+			if w.Name == "" || w.DryRun {
+				continue
+			}
+			c := find(w.Resource, w.Namespace, w.Name)
+			c.Verb, c.Code, c.Lost = resourceVerb(w), w.Code, w.Lost
+			c.ResourceVersion = cmp.Or(w.ResourceVersion, c.ResourceVersion)
+		}
+	}
+	named(k.Causes)
+	all = slices.DeleteFunc(all, func(c child) bool {
+		return c.Namespace == k.Namespace && c.Name == k.Name && controllerFor(c.Resource, m) == k.Controller
+	})
+	return all[max(len(all)-maxChildren, 0):]
+}
+
+func resourceVerb(w reconcile.WriteRecord) string {
+	if w.Subresource != "" {
+		return w.Verb + " " + w.Subresource
+	}
+	return w.Verb
+}
+
+// controllerFor is the controller of a Manager whose keys are the objects of an informer.
+func controllerFor(informer string, m reconcile.ManagerStatus) string {
+	for _, c := range m.Controllers {
+		if slices.Contains(c.Sources, "For "+informer) {
+			return c.Name
+		}
+	}
+	return ""
+}

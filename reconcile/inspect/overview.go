@@ -1,0 +1,95 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/thermostat-go/thermostat/reconcile"
+)
+
+// overview is the page of a Manager.
+type overview struct {
+	moment
+	reconcile.ManagerStatus
+	Notices []notice
+	Recent  []recentRun
+}
+
+// notice is something that needs attention.
+type notice struct {
+	Tone, Text, Link string
+}
+
+// recentRun is a run of one of the controllers.
+type recentRun struct {
+	Controller string
+	reconcile.RunSummary
+}
+
+const recentRuns = 20
+
+func overviewOf(status reconcile.ManagerStatus) view {
+	o := overview{moment: moment{status.At}, ManagerStatus: status, Notices: notices(status)}
+	for _, c := range status.Controllers {
+		for _, r := range c.Recent {
+			o.Recent = append(o.Recent, recentRun{c.Name, r})
+		}
+	}
+	slices.SortStableFunc(o.Recent, func(a, b recentRun) int { return b.Started.Compare(a.Started) })
+	o.Recent = o.Recent[:min(len(o.Recent), recentRuns)]
+	return view{title: "Overview", template: "overview", body: o, data: status}
+}
+
+// longParked is how long a key may be parked before the overview mentions it: within this time the loop asks the
+// server itself.
+const longParked = 10 * time.Second
+
+// notices returns what needs attention, the worst first.
+func notices(s reconcile.ManagerStatus) (all []notice) {
+	for _, why := range s.NotHealthy {
+		all = append(all, notice{"bad", why, ""})
+	}
+	for _, why := range s.NotReady {
+		all = append(all, notice{"wait", why, ""})
+	}
+	switch {
+	case s.Stage == reconcile.StageWorking:
+	case s.WaitsFor != "":
+		all = append(all, notice{"wait", s.WaitsFor, ""})
+	default:
+		all = append(all, notice{"wait", "The Manager is " + words(s.Stage) + ", so no key is reconciled.", ""})
+	}
+	for _, c := range s.Controllers {
+		for _, n := range []struct {
+			tone  string
+			count int
+			text  string
+			state reconcile.KeyState
+		}{
+			{"bad", c.Stuck, "call%s of Reconcile hang%s although %s context has ended", reconcile.KeyStuck},
+			{"bad", c.Hot, "key%s repeat%s %s runs without an end", reconcile.KeyResting},
+			{"bad", c.Failing, "key%s fail%s; the last error is on %s page", reconcile.KeyBackingOff},
+			{"wait", c.Paused, "key%s wait%s until %s pause is ended", reconcile.KeyPaused},
+		} {
+			if n.count > 0 {
+				all = append(all, notice{n.tone, c.Name + ": " + counted(n.count, n.text), keysURL(c.Name, n.state)})
+			}
+		}
+		if c.LongestParked >= longParked {
+			all = append(all, notice{"wait", fmt.Sprintf("%s: %s, the first since %s", c.Name,
+				counted(c.Parked, "key%s wait%s for caches to show what %s last run wrote"), duration(c.LongestParked)),
+				keysURL(c.Name, reconcile.KeyParked)})
+		}
+	}
+	return all
+}
+
+// counted puts a number before a sentence whose three gaps depend on it: the plural's s, the singular verb's s, and
+// its or their.
+func counted(n int, format string) string {
+	if n == 1 {
+		return "1 " + fmt.Sprintf(format, "", "s", "its")
+	}
+	return count(n) + " " + fmt.Sprintf(format, "s", "", "their")
+}
