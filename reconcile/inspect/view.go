@@ -5,10 +5,8 @@ import (
 	"context"
 	"embed"
 	"html/template"
-	"mime"
 	"net/http"
 	"net/url"
-	"path"
 	"strings"
 	"time"
 )
@@ -19,20 +17,24 @@ var files embed.FS
 var templates = template.Must(template.New("").Funcs(functions).ParseFS(files, "page/*.html"))
 
 // assets are what the pages load.
-var assets = map[string]asset{"style.css": newAsset("style.css"), "live.js": newAsset("live.js")}
+var assets = map[string]asset{
+	"style.css": newAsset("style.css", "text/css; charset=utf-8"),
+	"live.js":   newAsset("live.js", "text/javascript; charset=utf-8"),
+	"icon.svg":  newAsset("icon.svg", "image/svg+xml"),
+}
 
 // asset is a file that does not change while the process runs.
 type asset struct {
-	contentType string
 	text        []byte
+	contentType string
 }
 
-func newAsset(name string) asset {
+func newAsset(name, contentType string) asset {
 	text, err := files.ReadFile("page/" + name)
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	return asset{mime.TypeByExtension(path.Ext(name)), text}
+	return asset{text, contentType}
 }
 
 func (a asset) serve(w http.ResponseWriter, req *http.Request) {

@@ -1,0 +1,167 @@
+package browser
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	pictures = flag.String("pictures", "../../.build/browser", "folder for a picture of each page")
+	update   = flag.Bool("update", false, "take the pictures of reconcile/inspect/README.md anew")
+)
+
+// newBrowser starts Chromium. What a page complains about, such as a violation of its Content-Security-Policy, fails
+// the test.
+func newBrowser(t *testing.T) context.Context {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU)
+	allocator, cancel := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
+	t.Cleanup(cancel)
+	ctx, cancel := chromedp.NewContext(allocator)
+	t.Cleanup(cancel)
+	_, err := chromedp.Call(ctx, log.Enable, cdp.Empty{})
+	require.NoError(t, err, "is chromium installed? On Debian: apt-get install chromium")
+	var mu sync.Mutex
+	var complaints []string
+	require.NoError(t, chromedp.Listen(ctx, func(event any) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch e := event.(type) {
+		case *log.EventEntryAdded:
+			complaints = append(complaints, e.Entry.Text)
+		case *runtime.EventExceptionThrown:
+			complaints = append(complaints, e.ExceptionDetails.Text)
+		}
+	}))
+	ctx, cancel = context.WithTimeout(ctx, 4*time.Minute)
+	t.Cleanup(cancel)
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		require.Empty(t, complaints)
+	})
+	return ctx
+}
+
+// get returns what an action returns.
+func get[T any](t *testing.T, ctx context.Context, action chromedp.Action[T]) T {
+	value, err := chromedp.Run(ctx, action)
+	require.NoError(t, err)
+	return value
+}
+
+type step = chromedp.Action[chromedp.Void]
+
+func do(t *testing.T, ctx context.Context, steps ...step) {
+	require.NoError(t, chromedp.Do(ctx, steps...))
+}
+
+func keyPath(name string) string {
+	return "key?" + url.Values{"controller": {"sites"}, "namespace": {"default"}, "name": {name}}.Encode()
+}
+
+var pages = map[string]string{"overview": "", "keys": "keys?controller=sites", "key": keyPath(parked),
+	"failing": keyPath(failing), "hot": keyPath(hot)}
+
+func TestPages(t *testing.T) {
+	w, ctx := newWorld(t), newBrowser(t)
+	require.NoError(t, os.MkdirAll(*pictures, 0o755))
+	for page, path := range pages {
+		for _, width := range []int64{1280, 390} {
+			for _, scheme := range []string{"light", "dark"} {
+				_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+					Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+				require.NoError(t, err)
+				do(t, ctx, chromedp.EmulateViewport(width, 800), chromedp.Navigate(w.address+path),
+					chromedp.WaitVisible(`#live[aria-pressed="true"]`))
+				overflow := get(t, ctx, chromedp.Evaluate[bool](
+					"document.documentElement.scrollWidth > window.innerWidth"))
+				picture := get(t, ctx, chromedp.FullScreenshot(100))
+				require.False(t, overflow, "%s is wider than %d", page, width)
+				file := fmt.Sprintf("%s-%d-%s.png", page, width, scheme)
+				require.NoError(t, os.WriteFile(filepath.Join(*pictures, file), picture, 0o644))
+				if *update && width == 1280 && scheme == "light" && (page == "overview" || page == "key") {
+					file := filepath.Join("../../reconcile/inspect/pictures", page+".png")
+					require.NoError(t, os.WriteFile(file, picture, 0o644))
+				}
+			}
+		}
+	}
+	t.Run("live", func(t *testing.T) { testLive(t, w, ctx) })
+	t.Run("actions", func(t *testing.T) { testActions(t, w, ctx) })
+	t.Run("search", func(t *testing.T) { testSearch(t, w, ctx) })
+	t.Run("without JavaScript", func(t *testing.T) { testWithoutScript(t, w, ctx) })
+}
+
+// text waits until an element has a text, in this page or in one that is loaded meanwhile.
+func text(selector, want string) step {
+	has := chromedp.Evaluate[bool](fmt.Sprintf("!!document.querySelector(%q)?.innerText.includes(%q)", selector, want))
+	return func(ctx context.Context, target *chromedp.Target) (none chromedp.Void, err error) {
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			var found bool
+			if found, err = has(ctx, target); found {
+				return none, nil
+			}
+		}
+		return none, fmt.Errorf("%s does not become %q: %w", selector, want, err)
+	}
+}
+
+// testLive changes what a page shows while it is open. The page is not loaded again.
+func testLive(t *testing.T, w *world, ctx context.Context) {
+	do(t, ctx, chromedp.Navigate(w.address+keyPath(calm)), text("h1", "settled"))
+	get(t, ctx, chromedp.Evaluate[bool]("window.kept = true"))
+	key := namespaced(calm)
+	w.controller.Pause(key)
+	w.controller.Enqueue(key)
+	do(t, ctx, text("h1", "paused"), chromedp.Click("#live"), text("#live", "Paused"))
+	w.controller.Resume(key)
+	do(t, ctx, chromedp.Sleep(1500*time.Millisecond), text("h1", "paused"), chromedp.Click("#live"),
+		text("h1", "settled"))
+	require.True(t, get(t, ctx, chromedp.Evaluate[bool]("window.kept")))
+}
+
+// testActions presses the buttons.
+func testActions(t *testing.T, w *world, ctx context.Context) {
+	press := func(button string) step { return chromedp.Click(`button[value="` + button + `"]`) }
+	do(t, ctx, chromedp.Navigate(w.address+keyPath(calm)), press("pause"), text("h1", "paused"), press("reconcile"),
+		text("h1", "paused"), press("resume"), text("h1", "settled"))
+	before := w.controller.Inspect().Runs
+	do(t, ctx, press("reconcile"), text("h1", "settled"))
+	w.await(t, "the key has run", func() bool { return w.controller.Inspect().Runs > before })
+}
+
+// testSearch finds one of 10,000 keys.
+func testSearch(t *testing.T, w *world, ctx context.Context) {
+	do(t, ctx, chromedp.Navigate(w.address+"keys?controller=sites"), text(".pager", "10,000"),
+		chromedp.SetValue(`input[type="search"]`, "site-04711"), chromedp.Submit("form.filter"),
+		text(".pager", "1–1 of 1"), chromedp.Click("tbody a"), text("h1", "default/site-04711"))
+	location := get(t, ctx, chromedp.Location())
+	require.True(t, strings.HasSuffix(location, keyPath("site-04711")), location)
+}
+
+func testWithoutScript(t *testing.T, w *world, ctx context.Context) {
+	_, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{
+		Value: true})
+	require.NoError(t, err)
+	for _, path := range pages {
+		do(t, ctx, chromedp.Navigate(w.address+path))
+		html := get(t, ctx, chromedp.OuterHTML("html"))
+		require.Contains(t, html, "<main")
+		require.NotContains(t, html, "aria-pressed", "the script does not run")
+	}
+}
