@@ -1,5 +1,5 @@
-# "make" alone lists the targets. Nothing but Go, git and make is needed; the first build of the control plane takes
-# some minutes.
+# "make" alone lists the targets. Nothing but Go, git and make is needed, and chromium for browser; the first build of
+# the control plane takes some minutes.
 
 # What users import. The race detector and the linters for other systems look at these.
 LIBRARY = ./informer/... ./workqueue/... ./reconcile/... ./leaderelection/...
@@ -81,6 +81,11 @@ race: build ## all tests with the race detector
 	cd internal/controllerruntime && $(TEST) -race ./...
 	cd internal/controlplane && $(TEST) -race -timeout 5m ./plane ./supervisor ./node
 
+# The rest needs Go only, so this is not a part of make test; .ci/run installs chromium for it.
+.PHONY: browser
+browser: ## the pages of reconcile/inspect in chromium, which must be installed; pictures in .build/browser; 1 minute
+	cd internal/browser && go test -count=1 -timeout 10m ./... $(if $(UPDATE),-args -update)
+
 .PHONY: zoo
 zoo: ## published bugs of real controllers, found by Check on three libraries: 20 minutes
 	cd internal/zoo && GOGC=400 go test -v -timeout 120m -run 'TestTables|TestPlanted|TestCost' . -args -tables
@@ -123,6 +128,7 @@ lint: systems ## gofmt, 120 columns, go vet (also as on macOS and Windows), stat
 	cd internal/tools && go vet ./... && go tool staticcheck ./...
 	cd internal/bench && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	cd internal/controllerruntime && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
+	cd internal/browser && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	cd internal/zoo && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	cd reconcile/reconciletest/cel && go vet ./... && go tool -modfile=../../../internal/tools/go.mod staticcheck ./...
 

@@ -1,6 +1,6 @@
 // Package command is what the example controllers have in common as commands: flags, configuration, a look at their
-// rights before they start, leader election, metrics and health, Events, and the end when another controller does the
-// same work. A controller of your own can begin with a copy of it.
+// rights before they start, leader election, metrics, health, the pages of package inspect, Events, and the end when
+// another controller does the same work. A controller of your own can begin with a copy of it.
 //
 //	func main() {
 //		command.Program{Name: "deployment", Kind: "Deployment", ..., New: newParts}.Main()
@@ -8,7 +8,7 @@
 //
 // # Reading order
 //
-// command.go, flags.go, rival.go.
+// command.go, flags.go, rival.go, bundle.go with bundle_unix.go and bundle_other.go.
 package command
 
 import (
@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -35,6 +36,7 @@ import (
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/events"
+	"github.com/thermostat-go/thermostat/reconcile/inspect"
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
 	"github.com/thermostat-go/thermostat/reconcile/rights"
 	"github.com/thermostat-go/thermostat/workqueue"
@@ -201,6 +203,7 @@ func (p Program) Operate(ctx context.Context, cfg *rest.Config, elector *leadere
 		registry.MustRegister(collector, collectors.NewGoCollector(),
 			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		options.HTTPAddress, options.Metrics = o.MetricsAddress, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+		options.Handlers = map[string]http.Handler{"/inspect/": inspect.Handler(inspect.Options{Actions: true})}
 	}
 	for _, cache := range parts.Caches {
 		collector.Informer(cache)
@@ -213,7 +216,11 @@ func (p Program) Operate(ctx context.Context, cfg *rest.Config, elector *leadere
 	if err != nil {
 		return err
 	}
+	defer bundleOnSignal(p.Name, m)()
 	err = m.Run(ctx)
+	if errors.Is(err, reconcile.ErrStuck) {
+		saveBundle(p.Name, m) // while it shows what does not end
+	}
 	if found := (*RivalError)(nil); errors.As(context.Cause(ctx), &found) {
 		return errors.Join(found, err) // err names what has not ended in time
 	}

@@ -109,7 +109,11 @@ kubectl get shows names and ages, because the server makes no tables; -o yaml an
 exec, attach, port-forward, cp, drain and top do not work: no containers run. What else the server has not it refuses
 with "not modelled".
 
-The logs of the controllers are in %s`, s.kubeconfig(), s.dir)
+What each controller does, and why:
+
+%s
+
+The logs of the controllers are in %s`, s.kubeconfig(), s.replicas.Pages(), s.dir)
 }
 
 // Close ends the processes, the node and the server, in this order, and deletes their files.

@@ -91,8 +91,12 @@ func (h *here) Hint(namespace string) string {
   kubectl get events --field-selector reason=SuccessfulCreate
   go run ./examples/drift -f internal/demo/story/web.yaml
 
+What each controller does, and why:
+
+%s
+
 The logs of the controllers, the API server and all others are in %s`,
-		h.cluster.Kubeconfig(), namespace, h.cluster.Dir())
+		h.cluster.Kubeconfig(), namespace, h.replicas.Pages(), h.cluster.Dir())
 }
 
 func (h *here) Close() error {

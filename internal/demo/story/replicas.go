@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,6 +33,7 @@ type Replicas struct {
 	Run         func(ctx context.Context, name, path string, args []string) (Process, error)
 
 	processes map[string]Process // by name, such as replicaset-a
+	pages     map[string]string  // the host:port of each process, by its name
 }
 
 // The lease is shorter than by default (15 s, 10 s, 2 s), so that the standby takes over sooner.
@@ -50,7 +52,7 @@ func (r *Replicas) Leases() (leases []types.NamespacedName) {
 // Start starts the replicas a, waits until they lead, and starts the replicas b.
 func (r *Replicas) Start(ctx context.Context, client *Client) (string, error) {
 	began := time.Now()
-	r.processes = map[string]Process{}
+	r.processes, r.pages = map[string]Process{}, map[string]string{}
 	if err := r.start(ctx, "a"); err != nil {
 		return "", err
 	}
@@ -87,11 +89,16 @@ func leadOrLeads(n int) string {
 func (r *Replicas) start(ctx context.Context, letter string) error {
 	for _, controller := range r.Controllers {
 		name := controller + "-" + letter
+		page, err := freeAddress()
+		if err != nil {
+			return err
+		}
+		r.pages[name] = page
 		process, err := r.Run(ctx, name, filepath.Join(r.Programs, controller), []string{
 			"--kubeconfig", r.Kubeconfig, "--leader-elect-resource-namespace", leaseNamespace,
 			"--leader-elect-identity", name, "--leader-elect-lease-duration", leaseDuration.String(),
 			"--leader-elect-renew-deadline", renewDeadline.String(),
-			"--leader-elect-retry-period", retryPeriod.String(), "-v", "1",
+			"--leader-elect-retry-period", retryPeriod.String(), "--metrics-bind-address", page, "-v", "1",
 		})
 		if err != nil {
 			return err
@@ -99,6 +106,25 @@ func (r *Replicas) start(ctx context.Context, letter string) error {
 		r.processes[name] = process
 	}
 	return nil
+}
+
+// freeAddress returns a port of the loopback address that nothing listens on.
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		return "", err
+	}
+	defer listener.Close()
+	return listener.Addr().String(), nil
+}
+
+// Pages is where the pages of the processes are, a line for each.
+func (r *Replicas) Pages() string {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(r.pages)) {
+		lines = append(lines, fmt.Sprintf("  http://%s/inspect/   %s", r.pages[name], name))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Running returns an error if a controller has ended by itself.

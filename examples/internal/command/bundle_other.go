@@ -1,0 +1,7 @@
+//go:build !unix
+
+package command
+
+import "os"
+
+var bundleSignal os.Signal // there is none
