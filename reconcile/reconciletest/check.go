@@ -30,9 +30,9 @@ const (
 // Check runs a program through a scenario again and again, each time with other things going wrong, and fails the test
 // if one of the runs breaks a rule. It prints that run, shrunk to what is needed for it, and the line that replays it.
 //
-// First nothing goes wrong. Then one thing does, at each request and each step that there was. Then there are random
-// schedules of two and three, until the budget ends. Every run is in a bubble of testing/synctest with a [Server] of
-// its own, so hours of the program's time take milliseconds.
+// First nothing goes wrong. Then one thing does, at each request and each step that there was. Then the program misses
+// a step, and later meets an old cache. Then there are random schedules of two and three, until the budget ends. Every
+// run is in a bubble of testing/synctest with a [Server] of its own, so hours of the program's time take milliseconds.
 //
 // The rules, for every run:
 //
@@ -121,6 +121,9 @@ func Search(t *testing.T, sc Scenario) *Finding {
 	found := c.reference()
 	if found == nil {
 		found = c.singles()
+	}
+	if found == nil {
+		found = c.pairs()
 	}
 	if found == nil {
 		found = c.random(time.Now().Add(budget))
@@ -249,6 +252,25 @@ func (c *check) singles() *Finding {
 	return nil
 }
 
+// pairs runs the schedules of two disturbances of which the second makes use of the first: the program does not see a
+// step, or not when it is done, and later starts anew with an old cache.
+func (c *check) pairs() *Finding {
+	for n := range c.scenario.Steps {
+		for later := n; later < len(c.scenario.Steps); later++ {
+			for _, missed := range []string{down, downTwice, unseen} {
+				for _, old := range []string{timeTravel, backTo} {
+					s := schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps), disturbances: []disturbance{
+						{what: missed, n: n + 1}, {what: old, n: later + 1}}}
+					if found := c.try(s); found != nil {
+						return found
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // possible returns the disturbances that the reference run has had a place for.
 func (c *check) possible() []disturbance {
 	var all []disturbance
@@ -283,6 +305,8 @@ func (c *check) possible() []disturbance {
 			}
 		}
 	}
+	// Each kind of disturbance once before any of them again.
+	slices.SortStableFunc(all, func(a, b disturbance) int { return cmp.Compare(a.n, b.n) })
 	return all
 }
 
