@@ -38,7 +38,8 @@ func find(conditions []appsv1.DeploymentCondition,
 }
 
 // setCondition replaces a condition, unless the present one has the same status and reason.
-func (ro *rollout) setCondition(t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) {
+func (ro *rollout) setCondition(t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason,
+	message string) {
 	if old := find(ro.conditions, t); old != nil && old.Status == status && old.Reason == reason {
 		return
 	}
@@ -47,7 +48,8 @@ func (ro *rollout) setCondition(t appsv1.DeploymentConditionType, status corev1.
 
 // renewCondition replaces a condition, also one with the same status and reason: lastUpdateTime is the time of the last
 // progress. lastTransitionTime changes only with the status.
-func (ro *rollout) renewCondition(t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) {
+func (ro *rollout) renewCondition(t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason,
+	message string) {
 	now := metav1.NewTime(ro.now)
 	c := appsv1.DeploymentCondition{Type: t, Status: status, Reason: reason, Message: message, LastUpdateTime: now,
 		LastTransitionTime: now}
@@ -75,7 +77,8 @@ func (ro *rollout) notePause() {
 	case d.Spec.Paused && !noted:
 		ro.setCondition(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonPaused, "Deployment is paused")
 	case !d.Spec.Paused && noted:
-		ro.setCondition(appsv1.DeploymentProgressing, corev1.ConditionUnknown, "DeploymentResumed", "Deployment is resumed")
+		ro.setCondition(appsv1.DeploymentProgressing, corev1.ConditionUnknown, "DeploymentResumed",
+			"Deployment is resumed")
 	}
 }
 

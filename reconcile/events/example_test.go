@@ -36,7 +36,7 @@ func ExampleNewRecorder() {
 		Beside:      map[string]func(context.Context) error{"events": recorder.Run},
 	}))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := m.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
