@@ -11,7 +11,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
-const earlierClass = "stale: earlier object"
+const earlierClass = "stale: namesake"
 
 // earlier are bugs of operators that start again with an old cache. It shows the deletion of an object that is gone. An
 // object of its name has been made since, and its children are taken for those of the old one.
