@@ -13,16 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/events"
 )
 
 // autoscaler looks at each HPA at a fixed interval, and sets the number of replicas of its target.
 type autoscaler struct {
 	settings
-	events   record.EventRecorder
+	events   *events.Recorder
 	clients  clients
 	targets  *targets
 	meter    *meter
@@ -49,7 +49,7 @@ func newClients(cfg *rest.Config) (c clients, err error) {
 }
 
 // newController makes the reconciler with its caches, and the controller that maps their changes to keys.
-func newController(cfg *rest.Config, events record.EventRecorder, namespace string, set settings,
+func newController(cfg *rest.Config, events *events.Recorder, namespace string, set settings,
 	options reconcile.Options) (*autoscaler, *reconcile.Controller, error) {
 	if err := set.validate(); err != nil {
 		return nil, nil, err

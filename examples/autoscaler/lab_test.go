@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
@@ -338,9 +337,9 @@ func (m *metricsStub) answer(parts []string, selector string) (int, any) {
 		v := document{"groupVersion": api + "/" + m.version, "version": m.version}
 		return 200, document{"kind": "APIGroup", "name": api, "versions": []document{v}, "preferredVersion": v}
 	case api == "metrics.k8s.io":
-		for _, pod := range sorted(m.pods) {
-			if s, err := labels.Parse(selector); err != nil ||
-				!s.Matches(labels.Set{"app": pod[:strings.LastIndex(pod, "-")]}) {
+		for i := range 100 {
+			pod := fmt.Sprintf("%s-%d", strings.TrimPrefix(selector, "app="), i)
+			if m.pods[pod] == "" {
 				continue
 			}
 			usage := document{"cpu": m.pods[pod]}
