@@ -32,7 +32,7 @@ func (s *situation) evaluate(d *decision) (best proposal, ok bool) {
 		d.blindBy(s.trouble.err)
 		return best, false
 	}
-	specs := s.hpa.Spec.Metrics
+	specs := s.hpa.Spec.Metrics                                // at least one: the API server has a default
 	d.metrics = make([]autoscalingv2.MetricStatus, len(specs)) // an unreadable one keeps its place, empty
 	var first *problem
 	failed := 0

@@ -61,8 +61,9 @@ func (s *situation) noteResize(d *decision) {
 // statusOf is the status after the decision was carried out, or could not be.
 func (d *decision) statusOf(hpa *autoscalingv2.HorizontalPodAutoscaler, wanted int32,
 	resized bool) autoscalingv2.HorizontalPodAutoscalerStatus {
+	generation := hpa.Generation
 	status := autoscalingv2.HorizontalPodAutoscalerStatus{
-		ObservedGeneration: &hpa.Generation, LastScaleTime: hpa.Status.LastScaleTime,
+		ObservedGeneration: &generation, LastScaleTime: hpa.Status.LastScaleTime,
 		CurrentReplicas: wanted, DesiredReplicas: d.replicas,
 		CurrentMetrics: d.metrics, Conditions: d.conditions,
 	}
