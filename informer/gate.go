@@ -3,8 +3,8 @@ package informer
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -51,7 +51,7 @@ type gated struct {
 func (t *gated) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 func (t *gated) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := t.gate.pass(req.Context(), req.URL.Host); err != nil {
+	if err := t.gate.pass(req.Context(), req.URL); err != nil {
 		if req.Body != nil {
 			req.Body.Close()
 		}
@@ -65,9 +65,9 @@ func (t *gated) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// pass waits until the host may be asked.
-func (g *Gate) pass(ctx context.Context, host string) error {
-	wait := g.wait(host)
+// pass waits until the host of a URL may be asked.
+func (g *Gate) pass(ctx context.Context, u *url.URL) error {
+	wait := g.wait(u)
 	if wait == 0 {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (g *Gate) pass(ctx context.Context, host string) error {
 		defer t.Reset(t.limit)
 	}
 	defer rests(ctx)()
-	for ; wait > 0; wait = g.wait(host) { // the server may have refused a request that went before
+	for ; wait > 0; wait = g.wait(u) { // the server may have refused a request that went before
 		if !lifecycle.Sleep(ctx, wait) {
 			return &notSent{context.Cause(ctx)}
 		}
@@ -96,19 +96,19 @@ func (e *notSent) Unwrap() error { return e.cause }
 func (e *notSent) NotSent() bool { return true }
 
 // wait returns how long a request has to wait from now.
-func (g *Gate) wait(host string) time.Duration {
+func (g *Gate) wait(u *url.URL) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c, closed := g.closed[host]
+	c, closed := g.closed[u.Host]
 	if !closed {
 		return 0
 	}
 	wait := time.Until(c.until)
 	if wait <= 0 {
-		delete(g.closed, host)
+		delete(g.closed, u.Host)
 		return 0
 	}
-	return wait + rand.N(c.spread)
+	return wait + lifecycle.RandomDuration(c.spread, u.Path, u.RawQuery)
 }
 
 // close holds requests back for as long as a Retry-After header says.

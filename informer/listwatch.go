@@ -57,6 +57,7 @@ func newListWatch[T any](inf *SharedIndexInformer[T], namespace string, from sou
 		enqueuer: enqueuer[T]{namespace: namespace, decode: inf.decode, fifo: l.fifo, health: l.health,
 			exits: &inf.exits},
 		source: from, pageSize: inf.pageSize, stored: inf.store.stored, relistWanted: make(chan error, 1),
+		purpose: inf.name + " in " + namespace,
 	}
 	if !inf.disableWatchList && !inf.health.plain.Load() && from.streams() {
 		l.reflector.streamsLeft = streamTries

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -114,7 +113,8 @@ type verifier[T any] struct {
 func (v *verifier[T]) run(ctx context.Context) {
 	every := v.inf.verifyEvery
 	for ctx.Err() == nil {
-		lifecycle.Sleep(ctx, every*9/10+rand.N(every/5)) // list-watches that started together should not list together
+		// List-watches that started together should not list together.
+		lifecycle.Sleep(ctx, every*9/10+lifecycle.RandomDuration(every/5, v.l.reflector.purpose))
 		if ctx.Err() != nil || v.l.health.get().State != Live {
 			continue
 		}

@@ -51,6 +51,7 @@ type reflector[T any] struct {
 	pageSize int64
 	stored   func(Key) stored // what the store has of a key; the reflector sees no more of the store
 	log      klog.Logger
+	purpose  string // of its random numbers
 
 	// These are safe for concurrent use.
 	pulse  pulse
@@ -103,9 +104,9 @@ type stored struct {
 func (r *reflector[T]) run(ctx context.Context) {
 	r.resourceVersion, r.synced = "", false
 	r.health.enter(Listing, nil)
-	r.reconnect = lifecycle.Backoff{Base: 50 * time.Millisecond, Cap: 30 * time.Second}
-	r.relist = lifecycle.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second, Costly: true}
-	r.namelessPace = lifecycle.Backoff{Base: 10 * time.Second, Cap: lastRetry}
+	r.reconnect = lifecycle.Backoff{Base: 50 * time.Millisecond, Cap: 30 * time.Second, Purpose: r.purpose}
+	r.relist = lifecycle.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second, Costly: true, Purpose: r.purpose}
+	r.namelessPace = lifecycle.Backoff{Base: 10 * time.Second, Cap: lastRetry, Purpose: r.purpose}
 	r.namelessTimer = time.NewTimer(0)
 	defer r.namelessTimer.Stop()
 	r.namelessTimer.Stop()

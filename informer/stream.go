@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 const (
@@ -52,7 +52,7 @@ func (r *reflector[T]) watch(ctx context.Context) error {
 func (r *reflector[T]) watchOptions() metav1.ListOptions {
 	opts := r.selector
 	opts.AllowWatchBookmarks = true
-	timeout := int64((minWatch + rand.N(minWatch)).Seconds())
+	timeout := int64((minWatch + lifecycle.RandomDuration(minWatch, r.purpose)).Seconds())
 	opts.TimeoutSeconds = &timeout
 	return opts
 }

@@ -21,7 +21,7 @@ type candidate struct {
 	tryTimeout time.Duration // of one request
 	client     *client
 	wall       func() time.Time // time.Now, or what a test of clock jumps sets
-	random     func() float64   // rand.Float64, or what a repeatable test sets
+	random     func() float64   // lifecycle.Random, or what a repeatable test sets
 
 	// Each has a lock of its own.
 	view     *view

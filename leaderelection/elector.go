@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // An Elector is one candidate for one Lease. It is made by [New]; its zero value is not useful. [Elector.Run] campaigns
@@ -35,7 +36,7 @@ func New(cfg Config) (*Elector, error) {
 		// When the first renewal times out, a second one of the same length still fits before the deadline.
 		tryTimeout: min(cfg.RetryPeriod+time.Second, (cfg.RenewDeadline-cfg.RetryPeriod)/2),
 		wall:       time.Now,
-		random:     rand.Float64,
+		random:     func() float64 { return lifecycle.Random(cfg.Namespace, cfg.Name, cfg.Identity) },
 		view:       newView(),
 	}
 	c.client, err = newClient(cfg, func() { c.stats.count(func(s *Stats) { s.Requests++ }) })

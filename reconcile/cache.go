@@ -160,7 +160,8 @@ func (c *cache) partitionOf(namespace string, at progress) *partition {
 		p = &partition{
 			cache: c, namespace: name, byName: make(map[string][]*debt), unready: make(map[*debt]struct{}),
 			listed: at.listed, rewinds: at.rewinds,
-			probeState: probeState{pace: lifecycle.Backoff{Base: probePause, Cap: maxProbePause, Costly: true},
+			probeState: probeState{pace: lifecycle.Backoff{Base: probePause, Cap: maxProbePause, Costly: true,
+				Purpose: c.Name()},
 				logged: make(map[trouble]bool)},
 		}
 		c.partitions[name] = p

@@ -3,7 +3,6 @@ package workqueue
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -46,12 +45,12 @@ func Exponential[K comparable](base, most time.Duration, jitter float64) RateLim
 		panic("workqueue: Exponential needs a jitter from 0 to 1")
 	}
 	longest := later(int64(most), time.Duration(min(float64(most)*jitter, math.MaxInt64/2)))
-	return newPerKey[K](longest, func(failures int) time.Duration {
+	return newPerKey[K](longest, func(key K, failures int) time.Duration {
 		d := lifecycle.Doubled(base, failures-1, most)
 		if jitter == 0 {
 			return d
 		}
-		return time.Duration(min(float64(d)*(1+jitter*(2*rand.Float64()-1)), math.MaxInt64/2))
+		return time.Duration(min(float64(d)*(1+jitter*(2*lifecycle.Random(fmt.Sprint(key))-1)), math.MaxInt64/2))
 	})
 }
 
@@ -61,7 +60,7 @@ func FastSlow[K comparable](fast, slow time.Duration, attempts int) RateLimiter[
 	if fast < 0 || slow < 0 || attempts < 0 {
 		panic("workqueue: FastSlow needs delays and attempts that are not negative")
 	}
-	return newPerKey[K](int64(max(fast, slow)), func(failures int) time.Duration {
+	return newPerKey[K](int64(max(fast, slow)), func(_ K, failures int) time.Duration {
 		if failures <= attempts {
 			return fast
 		}
@@ -105,8 +104,8 @@ func WithMaxWait[K comparable](limiter RateLimiter[K], longest time.Duration) Ra
 // perKey is a limiter whose delay depends on how often the key failed in a row.
 type perKey[K comparable] struct {
 	// Never changed.
-	delay func(failures int) time.Duration // for failures >= 1
-	keep  int64                            // how long a count is kept without a further failure, ns
+	delay func(key K, failures int) time.Duration // for failures >= 1
+	keep  int64                                   // how long a count is kept without a further failure, ns
 	born  time.Time
 
 	size atomic.Int64 // len(counts), so that to forget a key costs nothing as long as none fails
@@ -132,7 +131,7 @@ type count[K comparable] struct {
 	next, prev *count[K]
 }
 
-func newPerKey[K comparable](longest int64, delay func(int) time.Duration) *perKey[K] {
+func newPerKey[K comparable](longest int64, delay func(K, int) time.Duration) *perKey[K] {
 	p := &perKey[K]{delay: delay, keep: later(longest, idleAfter), born: time.Now(), counts: map[K]*count[K]{}}
 	p.oldest.next, p.oldest.prev = &p.oldest, &p.oldest
 	return p
@@ -140,11 +139,11 @@ func newPerKey[K comparable](longest int64, delay func(int) time.Duration) *perK
 
 func (p *perKey[K]) When(key K) time.Duration {
 	if key != key {
-		return p.delay(1) // its count would never be found again
+		return p.delay(key, 1) // its count would never be found again
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.delay(p.fail(key, int64(time.Since(p.born))))
+	return p.delay(key, p.fail(key, int64(time.Since(p.born))))
 }
 
 // fail counts a failure of key and returns how many it has had in a row.

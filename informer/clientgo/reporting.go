@@ -3,7 +3,6 @@ package clientgo
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -68,7 +67,7 @@ func (c *reporting) Watch(ctx context.Context, opts metav1.ListOptions) (watch.I
 		return nil, errNotStreamed
 	}
 	if shortest := c.informer.minWatch; shortest > asUsual {
-		timeout := int64((shortest + rand.N(shortest)).Seconds())
+		timeout := int64((shortest + lifecycle.RandomDuration(shortest, c.informer.description)).Seconds())
 		opts.TimeoutSeconds = &timeout
 	}
 	w, err := c.Client.Watch(ctx, opts)

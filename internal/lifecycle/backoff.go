@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 )
 
@@ -16,7 +15,9 @@ type Backoff struct {
 	Base, Cap time.Duration
 	// Costly is for tries that cost a server so much that their number has to be bounded, such as lists. Half of each
 	// delay is fixed then: it is uniform in (limit/2, limit].
-	Costly   bool
+	Costly bool
+	// Purpose is what is tried: the delays of two purposes differ, see [Random].
+	Purpose  string
 	failures int
 }
 
@@ -40,7 +41,7 @@ func (b *Backoff) Next() time.Duration {
 	if b.Costly {
 		fixed = limit / 2
 	}
-	return fixed + time.Duration(rand.Int64N(int64(limit-fixed))) + 1
+	return fixed + RandomDuration(limit-fixed, b.Purpose) + 1
 }
 
 // Doubled returns d * 2^n, or most if that is less. It does not overflow.

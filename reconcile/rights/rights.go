@@ -103,7 +103,7 @@ func Check(ctx context.Context, cfg *rest.Config, needs Needs) error {
 		return fmt.Errorf("rights.Check: %w", err)
 	}
 	asking := &asking{client: client, said: time.Now(),
-		patience: lifecycle.Backoff{Base: 250 * time.Millisecond, Cap: 5 * time.Second}}
+		patience: lifecycle.Backoff{Base: 250 * time.Millisecond, Cap: 5 * time.Second, Purpose: "rights"}}
 	missing := Needs{}
 	for _, namespace := range slices.Sorted(maps.Keys(needs)) {
 		for _, rule := range needs[namespace] {
