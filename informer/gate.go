@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
@@ -37,6 +38,7 @@ type Gate struct {
 type closure struct {
 	until  time.Time
 	spread time.Duration
+	held   map[string]int // how many requests for a URL it has held back: alike ones are spread, too
 }
 
 // Wrap returns a RoundTripper that holds requests back as the Gate says, and then passes them on to next.
@@ -108,7 +110,9 @@ func (g *Gate) wait(u *url.URL) time.Duration {
 		delete(g.closed, u.Host)
 		return 0
 	}
-	return wait + lifecycle.RandomDuration(c.spread, u.Path, u.RawQuery)
+	to := u.RequestURI()
+	c.held[to]++
+	return wait + lifecycle.RandomDuration(c.spread, to, strconv.Itoa(c.held[to]))
 }
 
 // close holds requests back for as long as a Retry-After header says.
@@ -120,7 +124,7 @@ func (g *Gate) close(host, retryAfter string) {
 	if wait == 0 {
 		return
 	}
-	if c := (closure{now.Add(wait), wait/2 + 1}); c.until.After(g.closed[host].until) {
+	if c := (closure{now.Add(wait), wait/2 + 1, make(map[string]int)}); c.until.After(g.closed[host].until) {
 		if g.closed == nil {
 			g.closed = make(map[string]closure)
 		}

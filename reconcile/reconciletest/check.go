@@ -31,8 +31,10 @@ const (
 // if one of the runs breaks a rule. It prints that run, shrunk to what is needed for it, and the line that replays it.
 //
 // First nothing goes wrong. Then one thing does, at each request and each step that there was. Then the program misses
-// a step, and later meets an old cache. Then there are random schedules of two and three, until the budget ends. Every
-// run is in a bubble of testing/synctest with a [Server] of its own, so hours of the program's time take milliseconds.
+// a step, and later meets an old cache. Then two things go wrong, the second at a request that the program makes because
+// of the first, such as a retry, until half of the budget is used up. The other half is for random schedules of two and
+// three. Every run is in a bubble of testing/synctest with a [Server] of its own, so hours of the program's time take
+// milliseconds.
 //
 // The rules, for every run:
 //
@@ -126,7 +128,10 @@ func Search(t *testing.T, sc Scenario) *Finding {
 		found = c.pairs()
 	}
 	if found == nil {
-		found = c.random(time.Now().Add(budget))
+		found = c.causal(time.Now().Add(budget / 2))
+	}
+	if found == nil {
+		found = c.random(time.Now().Add(budget / 2))
 	}
 	if found == nil {
 		t.Log(c.report())
@@ -157,13 +162,15 @@ type check struct {
 	jitters  bool    // two runs of one schedule differ
 	runs     int
 	covered  *coverage
+	// consequences are what single disturbances have caused.
+	consequences []consequence
 }
 
 // ending is what is left of a run.
 type ending struct {
 	failure   *breach
 	timeline  []string
-	signature string
+	trace     []line
 	seen      map[string]int
 	made      map[string]bool
 	watched   map[string]bool
@@ -192,6 +199,7 @@ func (c *check) run(s schedule, ideal *ending) (o *ending) {
 		options := c.scenario.Server
 		options.Seed = s.seed
 		options.CollectAfter = cmp.Or(options.CollectAfter, collectAfter)
+		time.Sleep(time.Duration(s.seed % uint64(time.Second))) // the clock seeds the random numbers of this library
 		server := NewServer(t, options)
 		r := newRun(t.Context(), c.scenario, s, server)
 		r.play()
@@ -201,7 +209,7 @@ func (c *check) run(s schedule, ideal *ending) (o *ending) {
 			}
 		}
 		verdict{r}.blame()
-		*o = ending{failure: r.failure, timeline: r.timeline(), signature: r.signature(), seen: r.seen,
+		*o = ending{failure: r.failure, timeline: r.timeline(), trace: r.trace, seen: r.seen,
 			watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{},
 			asked: r.asked, happened: r.happened, used: r.used}
 		for _, id := range r.made {
@@ -225,7 +233,7 @@ func (c *check) reference() *Finding {
 		}
 	}
 	again := c.run(all, nil)
-	c.jitters = again.signature != c.ideal.signature
+	c.jitters = signature(again.trace) != signature(c.ideal.trace)
 	for i, step := range c.scenario.Steps {
 		for j, earlier := range c.scenario.Steps[:i] {
 			if step.documents == nil || !slices.Equal(step.documents, earlier.documents) {
@@ -245,28 +253,11 @@ func (c *check) reference() *Finding {
 func (c *check) singles() *Finding {
 	for _, d := range c.possible() {
 		s := schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps), disturbances: []disturbance{d}}
-		if found := c.try(s); found != nil {
+		o := c.run(s, c.ideal)
+		if found := c.judge(s, o); found != nil {
 			return found
 		}
-	}
-	return nil
-}
-
-// pairs runs the schedules of two disturbances of which the second makes use of the first: the program does not see a
-// step, or not when it is done, and later starts anew with an old cache.
-func (c *check) pairs() *Finding {
-	for n := range c.scenario.Steps {
-		for later := n; later < len(c.scenario.Steps); later++ {
-			for _, missed := range []string{down, downTwice, unseen} {
-				for _, old := range []string{timeTravel, backTo} {
-					s := schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps), disturbances: []disturbance{
-						{what: missed, n: n + 1}, {what: old, n: later + 1}}}
-					if found := c.try(s); found != nil {
-						return found
-					}
-				}
-			}
-		}
+		c.note(d, o)
 	}
 	return nil
 }
@@ -311,8 +302,10 @@ func (c *check) possible() []disturbance {
 }
 
 // try runs a schedule, and shrinks it if it finds something.
-func (c *check) try(s schedule) *Finding {
-	o := c.run(s, c.ideal)
+func (c *check) try(s schedule) *Finding { return c.judge(s, c.run(s, c.ideal)) }
+
+// judge shrinks a schedule that has found something; nil: it has not.
+func (c *check) judge(s schedule, o *ending) *Finding {
 	if o.failure == nil || !c.stands(s, c.ideal) {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -55,19 +56,35 @@ func greets(run func(context.Context, *rest.Config) error) reconciletest.Scenari
 
 func TestCheckFindsNothingInTheGreeter(t *testing.T) { reconciletest.Check(t, greets(runGreeter)) }
 
-// TestCheckIsDeterministic is about programs on this library: the same schedule is the same run.
+// TestCheckIsDeterministic is about programs on this library: the same schedule is the same run, to the nanosecond, on
+// however many processors.
 func TestCheckIsDeterministic(t *testing.T) {
+	processors := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(processors)
 	for _, schedule := range []string{
 		"v1 seed=0 steps=3: ",
 		"v1 seed=7 steps=3: crash after create configmaps #1; late greetings in step 2",
-		"v1 seed=9 steps=3: second at update configmaps #1; 500 to watch greetings #1; namesake after step 1",
+		"v1 seed=9 steps=3: second at update configmaps #1; 500 to watch greetings #1; 500 to watch greetings #2",
 	} {
-		all := reconciletest.Signatures(t, greets(runGreeter), schedule, 20)
-		require.Contains(t, all[0], "step 3")
-		for _, other := range all {
-			require.Equal(t, all[0], other, schedule)
+		var first string
+		for i, n := range []int{1, 2, 4, 8} {
+			runtime.GOMAXPROCS(n)
+			all := reconciletest.Traces(t, greets(runGreeter), schedule, 25)
+			if i == 0 {
+				first = all[0]
+				require.Contains(t, first, "step 3")
+			}
+			for _, other := range all {
+				require.Equal(t, first, other, "%s with GOMAXPROCS=%d", schedule, n)
+			}
 		}
 	}
+	var seeded []string
+	for seed := range 2 {
+		seeded = append(seeded, reconciletest.Traces(t, greets(runGreeter), fmt.Sprintf(
+			"v1 seed=%d steps=1: 500 to watch greetings #1; 500 to watch greetings #2", seed), 1)...)
+	}
+	require.NotEqual(t, seeded[0], seeded[1], "the seed decides what the library draws")
 }
 
 // plain is a greeter without a library: it lists, and waits for a watch. What a Greeting asks for is done by greet.
@@ -348,6 +365,65 @@ func annotate(ctx context.Context, c clients, name, value string) error {
 	metav1.SetMetaDataAnnotation(&m.ObjectMeta, name, value)
 	_, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
 	return err
+}
+
+// TestCheckDisturbsWhatADisturbanceCauses is about a mistake in the second try of a write. There is no second try when
+// nothing goes wrong, so no single disturbance and no random schedule meets it.
+func TestCheckDisturbsWhatADisturbanceCauses(t *testing.T) {
+	s := greets(func(ctx context.Context, cfg *rest.Config) error {
+		failed := 0
+		return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			err := right(ctx, g, c)
+			if failed++; err == nil {
+				failed = 0
+			}
+			if failed == 2 {
+				return nil // it gives up
+			}
+			return err
+		})(ctx, cfg)
+	})
+	s.Steps, s.Budget = s.Steps[:1], 10*time.Second
+	found := reconciletest.Search(t, s)
+	require.NotNil(t, found)
+	require.Contains(t, found.Replay, "; ", "it needs two")
+}
+
+// TestCheckEndsAProgramThatAsksWithoutEnd although no request changes anything.
+func TestCheckEndsAProgramThatAsksWithoutEnd(t *testing.T) {
+	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		for ctx.Err() == nil {
+			_, _ = c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+		}
+		return nil
+	}))
+	found := reconciletest.Search(t, s)
+	require.NotNil(t, found)
+	require.Equal(t, "comes to rest", found.Rule, found)
+	require.Contains(t, found.Detail[0], "8001 requests")
+}
+
+// TestADeadProgramReachesNobody although it cleans up when its ctx ends.
+func TestADeadProgramReachesNobody(t *testing.T) {
+	s := greets(func(ctx context.Context, cfg *rest.Config) error {
+		err := plain(right)(ctx, cfg)
+		c, clientErr := kubernetes.NewForConfig(cfg)
+		if clientErr != nil {
+			return clientErr
+		}
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_, _ = c.CoreV1().ConfigMaps("default").Create(last, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: "good-bye"}}, metav1.CreateOptions{})
+		return err
+	})
+	s.Always = func(w reconciletest.Write, _ *reconciletest.Server) error {
+		if w.Name == "good-bye" || w.New != nil && w.New.GetName() == "good-bye" {
+			return errors.New("the dead write")
+		}
+		return nil
+	}
+	require.Nil(t, reconciletest.Search(t, s))
 }
 
 // TestCheckReportsWhatItTried is about what go test -v shows.

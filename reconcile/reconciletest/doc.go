@@ -102,21 +102,28 @@
 //
 // # Check
 //
-// [Check] finds what tests of single cases do not: it takes a program, such as what main calls, and the steps of a
-// user, and runs them thousands of times, each time with other things going wrong. A test is ten lines:
+// [Check] finds what tests of single cases do not: it takes a program and the steps of a user, and runs them hundreds
+// of times, each time with other things going wrong. This is a whole test:
 //
 //	func TestOperator(t *testing.T) {
 //		reconciletest.Check(t, reconciletest.Scenario{
-//			Run:     run, // func(context.Context, *rest.Config) error
-//			Server:  reconciletest.Options{CRDs: []string{"config/crd"}, Roles: []string{"config/rbac.yaml"}},
-//			User:    reconciletest.ServiceAccount("operators", "mine"),
-//			Steps:   reconciletest.Apply("testdata/good.yaml", "testdata/bad.yaml", "testdata/good.yaml"),
-//			Settled: func(s *reconciletest.Server) error { ... },
+//			Run:    run, // what main calls: func(ctx context.Context, cfg *rest.Config) error
+//			Server: reconciletest.Options{CRDs: []string{"config/crd"}, Roles: []string{"config/rbac.yaml"}},
+//			User:   reconciletest.ServiceAccount("operators", "mine"),
+//			Steps:  reconciletest.Apply("testdata/good.yaml", "testdata/bad.yaml", "testdata/good.yaml"),
 //		})
 //	}
 //
-// The program may use any library. Its requests wait at gates, and the driver lets one after the other through, so that
-// a schedule says everything about a run:
+// The program may use any library, client-go and controller-runtime included. It makes its clients from cfg, and it
+// returns when ctx ends. It opens no port and no other connection: those do not follow virtual time. A manager of
+// controller-runtime needs the bind address "0" for metrics and probes.
+//
+// Every run has to end as the one in which nothing goes wrong. [Scenario.Settled] says more about that end, and
+// [Scenario.Always] says what no write may do. [Scenario.Beside] is for what the program waits for, such as pods that
+// get ready: the server runs no other controllers.
+//
+// The requests of the program wait at gates, and the driver lets one after the other through, so that a schedule says
+// everything about a run:
 //
 //	crash before, crash after   the program dies at a write, and starts anew
 //	lose answer to, late 504    the server has done it, and the program cannot know
@@ -135,9 +142,10 @@
 // A client that lists at resourceVersion 0, as client-go's reflector does where lists are not streamed, meets "back
 // to". Informers of this library list at the newest version, and do not.
 //
-// What a program on this library does by a schedule is the same each time, unless it draws random numbers itself.
-// Programs on other libraries differ a little from run to run; there a finding counts if it is found again in 9 of 10
-// replays.
+// What a program on this library does by a schedule is the same each time, on any machine, unless the program itself
+// draws random numbers or ranges over a map between two requests. The library draws its own from the time, which is
+// virtual. Programs on other libraries differ a little from run to run; there a finding counts if it is found again in
+// 9 of 10 replays.
 //
 // # Reading order
 //
@@ -148,7 +156,7 @@
 //	writing            write.go, patch.go with managers.go, delete.go, scale.go, binding.go
 //	custom resources   manifest.go, crd.go, schema.go, rules.go
 //	around requests    rbac.go: rights; collector.go: garbage collection; discovery.go with openapi.go
-//	Check              check.go, scenario.go with step.go; run.go with steps.go, process.go and gate.go;
+//	Check              check.go with pairs.go, scenario.go with step.go; run.go with steps.go, process.go and gate.go;
 //	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go and snapshot.go;
 //	                   timeline.go, coverage.go
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go,

@@ -2,12 +2,14 @@ package reconciletest
 
 import (
 	"cmp"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
 
-// Signatures runs a schedule n times, and returns what happened in each, without the times.
-func Signatures(t *testing.T, sc Scenario, text string, n int) []string {
+// Traces runs a schedule n times, and returns what happened in each, with the times.
+func Traces(t *testing.T, sc Scenario, text string, n int) []string {
 	t.Helper()
 	s, err := parseSchedule(text, len(sc.Steps))
 	if err != nil {
@@ -16,7 +18,11 @@ func Signatures(t *testing.T, sc Scenario, text string, n int) []string {
 	c := &check{t: t, scenario: &sc, covered: newCoverage()}
 	var all []string
 	for range n {
-		all = append(all, c.run(s, nil).signature)
+		var b strings.Builder
+		for _, line := range c.run(s, nil).trace {
+			fmt.Fprintln(&b, line)
+		}
+		all = append(all, b.String())
 	}
 	return all
 }

@@ -13,8 +13,8 @@ const (
 	// mostConflicts is how many writes of one object in a row may be about an old version of it. A queue that waits
 	// twice as long after each failure, from 5 ms on, makes 14 in a minute.
 	mostConflicts = 30
-	// mostBroken is how often a request may come again in a pause that the server has asked for: an event may bring a key
-	// back before its time.
+	// mostBroken is how often a request may come again in a pause that the server has asked for: an event may bring a
+	// key back before its time.
 	mostBroken = 3
 	// mostAtRest is how many requests a second a program may make when there is nothing to do.
 	mostAtRest = 10

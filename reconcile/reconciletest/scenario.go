@@ -37,10 +37,11 @@ type Scenario struct {
 	// that the server generates, UIDs, versions and times are masked already. Nil: nothing else.
 	Mask func(o *unstructured.Unstructured)
 
-	// Seed chooses the random schedules and the names that the server generates.
+	// Seed chooses the schedules with several disturbances, the names that the server generates, and the random numbers
+	// of this library, by moving the clock of the run by less than a second.
 	Seed uint64
-	// Budget is the real time for random schedules, after those with one disturbance, which are always run. Zero: 2 s.
-	// The environment variable RECONCILETEST_BUDGET, such as 10m, replaces it.
+	// Budget is the real time for schedules with several disturbances, after those with one, which are always run.
+	// Zero: 2 s. The environment variable RECONCILETEST_BUDGET, such as 10m, replaces it.
 	Budget time.Duration
 	// Replay runs one schedule only: the text that a failure has printed. Empty: all of them.
 	Replay string

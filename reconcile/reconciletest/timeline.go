@@ -102,9 +102,9 @@ func isWrite(e line) bool { return e.weight == wrote }
 
 // signature is what two runs of one schedule have in common if the program is deterministic: every line without its
 // time.
-func (j *journal) signature() string {
+func signature(trace []line) string {
 	var b strings.Builder
-	for _, e := range j.trace {
+	for _, e := range trace {
 		b.WriteString(e.text)
 		b.WriteByte('\n')
 	}

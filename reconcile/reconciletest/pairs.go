@@ -1,0 +1,120 @@
+package reconciletest
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// pairs runs the schedules of two disturbances of which the second makes use of the first: the program does not see a
+// step, or not when it is done, and later starts anew with an old cache.
+func (c *check) pairs() *Finding {
+	for n := range c.scenario.Steps {
+		for later := n; later < len(c.scenario.Steps); later++ {
+			for _, missed := range []string{down, downTwice, unseen} {
+				for _, old := range []string{timeTravel, backTo} {
+					s := schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps), disturbances: []disturbance{
+						{what: missed, n: n + 1}, {what: old, n: later + 1}}}
+					if found := c.try(s); found != nil {
+						return found
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// mostCaused is how many of the requests that a disturbance has caused are disturbed, too: the first ones.
+const mostCaused = 8
+
+// consequence is a disturbance with a request that the program makes because of it.
+type consequence struct {
+	cause   disturbance
+	request disturbance // its kind and number, and not what goes wrong at it
+}
+
+// caused returns the requests that a run has and the reference run has not: both begin alike, both end alike, and these
+// are between. They are the retries of a write that failed, the lists after a restart and the repairs of what is
+// missing.
+func caused(asked, ideal []string) []disturbance {
+	asked, ideal = slices.DeleteFunc(slices.Clone(asked), onlyLives), slices.DeleteFunc(slices.Clone(ideal), onlyLives)
+	most := min(len(asked), len(ideal))
+	from, alike := 0, 0
+	for from < most && asked[from] == ideal[from] {
+		from++
+	}
+	for alike < most-from && asked[len(asked)-1-alike] == ideal[len(ideal)-1-alike] {
+		alike++
+	}
+	var all []disturbance
+	counts := map[string]int{}
+	for i, kind := range asked[:min(len(asked)-alike, from+mostCaused)] {
+		counts[kind]++
+		if i >= from {
+			all = append(all, disturbance{of: kind, n: counts[kind]})
+		}
+	}
+	return all
+}
+
+// note keeps what a single disturbance has caused.
+func (c *check) note(d disturbance, o *ending) {
+	for _, request := range caused(o.asked, c.ideal.asked) {
+		c.consequences = append(c.consequences, consequence{d, request})
+	}
+}
+
+// causal runs schedules of two disturbances, of which the second is at a request that the program makes because of the
+// first one, until one finds something, or until a time. Writes go first.
+func (c *check) causal(until time.Time) *Finding {
+	var atWrite, atRead []consequence
+	for _, q := range c.consequences {
+		if (Request{Verb: verbOf(q.request.of)}).Writes() {
+			atWrite = append(atWrite, q)
+		} else {
+			atRead = append(atRead, q)
+		}
+	}
+	if found := c.disturbAgain(atWrite, atWrites, until); found != nil {
+		return found
+	}
+	return c.disturbAgain(atRead, atReads, until)
+}
+
+// disturbAgain runs the schedules of consequences, with each kind of disturbance at their requests. Schedules that
+// differ only in the numbers of requests are alike: one of each sort goes first, then a second one of each.
+func (c *check) disturbAgain(all []consequence, kinds []string, until time.Time) *Finding {
+	type sort struct{ cause, causeOf, what, of string }
+	sorts := map[sort][]schedule{}
+	var order []sort
+	for _, q := range all {
+		for _, what := range kinds {
+			second := disturbance{what, q.request.of, q.request.n}
+			k := sort{q.cause.what, q.cause.of, what, second.of}
+			if sorts[k] == nil {
+				order = append(order, k)
+			}
+			sorts[k] = append(sorts[k], schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps),
+				disturbances: []disturbance{q.cause, second}})
+		}
+	}
+	random := rand.New(rand.NewPCG(c.scenario.Seed, 3))
+	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	for round, left := 0, true; left; round++ {
+		left = false
+		for _, k := range order {
+			if round >= len(sorts[k]) {
+				continue
+			}
+			if !time.Now().Before(until) {
+				return nil
+			}
+			if found := c.try(sorts[k][round]); found != nil {
+				return found
+			}
+			left = true
+		}
+	}
+	return nil
+}
