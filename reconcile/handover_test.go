@@ -86,8 +86,8 @@ func replicaOf(t *testing.T, l Elector, api informer.Client[*corev1.ConfigMapLis
 func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 	creates := func(ctx context.Context, api *mapAPI) {
 		child := api.Create(configMap("child"))
-		ctx.Value(runKey{}).(*run).wrote(ctx, "POST",
-			newWrite(target{host: "server", resource: "configmaps"}, false, metadata{ObjectMeta: child.ObjectMeta}))
+		ctx.Value(runKey{}).(*run).wrote(ctx, newWrite(target{host: "server", resource: "configmaps"},
+			false, metadata{ObjectMeta: child.ObjectMeta}))
 	}
 	for name, test := range map[string]struct {
 		does  func(ctx context.Context, api *mapAPI) // what the leader does
@@ -167,8 +167,8 @@ func deletes(ctx context.Context, api *mapAPI) {
 	child := api.Objects()[0]
 	api.Hold()
 	api.Delete("default", "child")
-	ctx.Value(runKey{}).(*run).wrote(ctx, "DELETE",
-		newWrite(target{host: "server", resource: "configmaps"}, true, metadata{ObjectMeta: child.ObjectMeta}))
+	ctx.Value(runKey{}).(*run).wrote(ctx, newWrite(target{host: "server", resource: "configmaps"},
+		true, metadata{ObjectMeta: child.ObjectMeta}))
 }
 
 // loses leaves at once after a write whose answer was lost, before its cache has listed anew.
@@ -278,9 +278,10 @@ func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
 				one := replica(t, l, ahead, func(ctx context.Context, _ *cachedMaps) {
 					<-writes
 					child := ahead.Create(configMap("child"))
-					w := newWrite(target{host: "server", resource: "configmaps"}, false,
+					w := newWrite(target{host: "server", resource: "configmaps"},
+						false,
 						metadata{ObjectMeta: child.ObjectMeta})
-					ctx.Value(runKey{}).(*run).wrote(ctx, "POST", w)
+					ctx.Value(runKey{}).(*run).wrote(ctx, w)
 				})
 				synctest.Wait()
 				ledTwo := 0

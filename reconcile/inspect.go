@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -292,21 +291,34 @@ func (c *Controller) InspectKey(key Key) KeyStatus {
 		if s.HotLoop != nil {
 			rests = s.HotLoop.RestsUntil
 		}
-		s.State, s.Since = stateOf(item, rests), item.Since
+		s.State, s.Since = stateOf(item, rests), cmp.Or(item.Since, s.lastEnd())
 	default:
 		s.rest()
+	}
+	if stage, since := c.stage(); s.Running == nil && stage != StageWorking {
+		s.State, s.Since = stateIn[stage], since
 	}
 	s.Why = c.explain(&s)
 	return s
 }
 
+// stateIn is the state of every key that does not run, unless the Manager's workers run.
+var stateIn = map[Stage]KeyState{StageNotStarted: KeyNotStarted, StageSyncing: KeySyncing, StageCampaigning: KeyStandby,
+	StageHandover: KeyStandby, StageStopping: KeyStandby, StageStopped: KeyNotStarted}
+
+// stage returns what the controller's Manager does, and since when.
+func (c *Controller) stage() (Stage, time.Time) {
+	if c.manager == nil {
+		return StageNotStarted, time.Time{}
+	}
+	return c.manager.progress.now()
+}
+
 // rest sets the state of a key that is not in the queue.
 func (s *KeyStatus) rest() {
-	s.State, s.Since = KeySettled, s.LastQuiet
+	s.State, s.Since = KeySettled, s.lastEnd()
 	if n := len(s.Runs); n > 0 {
-		last := s.Runs[n-1]
-		s.Since = last.Started.Add(last.Took)
-		switch {
+		switch last := s.Runs[n-1]; {
 		case last.Result == "terminal" && last.Invalid:
 			s.State = KeyInvalid
 		case last.Result == "terminal":
@@ -318,6 +330,14 @@ func (s *KeyStatus) rest() {
 	if s.LastQuiet.IsZero() && !slices.ContainsFunc(s.Objects, exists) {
 		s.State = KeyUnknown
 	}
+}
+
+// lastEnd returns when the last run that is remembered ended, or, of one that found nothing to do, began.
+func (s *KeyStatus) lastEnd() time.Time {
+	if n := len(s.Runs); n > 0 {
+		return s.Runs[n-1].Started.Add(s.Runs[n-1].Took)
+	}
+	return s.LastQuiet
 }
 
 // inspect returns what the cache has under a key.
@@ -370,17 +390,12 @@ func (r *run) describe() *RunRecord {
 	}
 	w := r.worker
 	d := &RunRecord{Started: w.began, Took: time.Since(w.began), Causes: w.causes.records(), MoreCauses: w.causes.more}
-	r.details.describe(d)
+	if r.details != nil {
+		r.details.describe(d)
+		d.Request = r.details.pace.latest()
+	}
+	if where := w.stuckIn.Load(); where != nil {
+		d.Where = *where
+	}
 	return d
-}
-
-// Why says in one sentence why a key is not being reconciled at this moment, or that it is, and what would change that.
-// It is for people; the same sentence is in [Controller.InspectKey]. It has an answer for every key, also for one that
-// does not exist, and may be called at any time after NewManager. It has no text of an error unless
-// ManagerOptions.ErrorTexts is set.
-func (c *Controller) Why(key Key) string { return c.InspectKey(key).Why }
-
-// explain makes the sentence of Why.
-func (c *Controller) explain(s *KeyStatus) string {
-	return fmt.Sprintf("%s/%s is %s.", s.Namespace, s.Name, s.State)
 }

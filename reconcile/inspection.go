@@ -239,7 +239,7 @@ type RunRecord struct {
 	// BeforeRequests is how much of the time no request was under way before the last one: it is long if the client has
 	// a limit of its own.
 	BeforeRequests time.Duration `json:"beforeRequests,omitempty"`
-	// Request is a request that is under way, of a run that goes on.
+	// Request is the latest request of a run that goes on, as far as it has made one.
 	Request *RequestRecord `json:"request,omitempty"`
 	// Result is what a Recorder is told: success, requeue_after, error, retry_after, terminal, panic or stopped. It is
 	// empty while the run goes on.
@@ -356,11 +356,14 @@ type WriteRecord struct {
 	Error *ErrorRecord `json:"error,omitempty"`
 }
 
-// RequestRecord is a request that is under way.
+// RequestRecord is a request of any kind.
 type RequestRecord struct {
 	Method   string    `json:"method"`
 	Resource string    `json:"resource,omitempty"`
 	Since    time.Time `json:"since"`
+	// Answered says that no request is under way any more. Code is the HTTP status, or 0 if there was no answer.
+	Answered bool `json:"answered,omitempty"`
+	Code     int  `json:"code,omitempty"`
 }
 
 // ErrorRecord is what is said of an error.

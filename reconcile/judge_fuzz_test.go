@@ -113,7 +113,8 @@ func FuzzAnswers(f *testing.F) {
 			}
 			_, _ = decodeMetadata(media, anything)
 			if !bytes.Contains(anything, []byte("webhook")) && !bytes.Contains(anything, []byte("quota")) {
-				require.False(t, admissionFailed(statusMessage(media, anything)))
+				status, _ := statusOf(media, anything)
+				require.False(t, admissionFailed(status.Message))
 			}
 		}
 		for _, s := range []*string{&kind, &version, &name, &uid, &resourceVersion, &field} {

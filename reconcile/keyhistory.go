@@ -106,11 +106,12 @@ func (h *keyHistory) beginRun(r *run) (rest time.Duration) {
 
 // endRun ends a run that beginRun started, and that has ended.
 func (h *keyHistory) endRun(r *run, o outcome, result string, now time.Time) {
-	writes, writeNames := r.written()
+	details := r.seen()
+	writes, writeNames := details.written()
 	requeuedSoon := !h.allowHotLoops && o.kind == doneAfter && o.after < soonDelay
 	h.mu.Lock()
 	e := r.worker.entry
-	h.remember(e, r, o, result, now)
+	h.remember(e, r, details, o, result, now)
 	e.run = nil
 	if e.stats == nil && len(writes) == 0 && !requeuedSoon {
 		if e.causes.n == 0 {

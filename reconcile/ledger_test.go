@@ -142,8 +142,8 @@ func newFamily(t *testing.T, tracked bool) *family {
 // wrote reports a write to the run of ctx, as TrackWrites does.
 func (f *family) wrote(ctx context.Context, m *corev1.ConfigMap, deleted bool) {
 	if f.tracked {
-		ctx.Value(runKey{}).(*run).wrote(ctx, "POST",
-			newWrite(target{host: "server", resource: "configmaps"}, deleted, metadata{ObjectMeta: m.ObjectMeta}))
+		ctx.Value(runKey{}).(*run).wrote(ctx, newWrite(target{host: "server", resource: "configmaps"},
+			deleted, metadata{ObjectMeta: m.ObjectMeta}))
 	}
 }
 

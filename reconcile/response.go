@@ -166,7 +166,8 @@ func refused(method string, t target, resp *http.Response) bool {
 		return false
 	}
 	body, err := readAnswer(resp)
-	return err == nil && admissionFailed(statusMessage(resp.Header.Get("Content-Type"), body))
+	status, _ := statusOf(resp.Header.Get("Content-Type"), body)
+	return err == nil && admissionFailed(status.Message)
 }
 
 // admissionFailed reports whether the message of a Status says that admission has failed or denied the write. The texts
@@ -184,20 +185,19 @@ func admissionFailed(message string) bool {
 		failed == "resource quota evaluation timed out"
 }
 
-// statusMessage returns the message of the Status in an answer, or "" if there is none.
-func statusMessage(contentType string, body []byte) string {
+// statusOf returns the Status in an answer, if there is one.
+func statusOf(contentType string, body []byte) (status metav1.Status, ok bool) {
 	media, _, _ := mime.ParseMediaType(contentType)
-	var status metav1.Status
 	if media == runtime.ContentTypeProtobuf {
 		unknown, err := openProtobuf(body)
 		if err != nil || !isStatus(unknown.APIVersion, unknown.Kind) || status.Unmarshal(unknown.Raw) != nil {
-			return ""
+			return metav1.Status{}, false
 		}
-		return status.Message
+		return status, true
 	}
 	body, err := asJSON(media, body)
 	if err != nil || utiljson.Unmarshal(body, &status) != nil || !isStatus(status.APIVersion, status.Kind) {
-		return ""
+		return metav1.Status{}, false
 	}
-	return status.Message
+	return status, true
 }

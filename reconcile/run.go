@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -45,9 +44,7 @@ type runDetails struct {
 	// Set when the context is first used, and never changed.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// What the run has written, and the first few writes by name.
-	writes     map[writeID]bool // true for those that created their object
-	writeNames []writeName
+	writes map[writeID]bool // what the run has written; true for those that created their object
 	// Its requests to write: the first of them in their order, and how many came after these. A record does not change
 	// once it is here.
 	requests     []WriteRecord
@@ -150,13 +147,13 @@ func (r *run) targetOf(ctx context.Context, address string) (t target, followed 
 	return r.worker.ledger.targetOf(klog.FromContext(ctx), address)
 }
 
-func (r *run) wrote(ctx context.Context, verb string, w write) {
-	r.remember(writeName{verb, w.target}, w.uid, w.resourceVersion, w.deleted)
+func (r *run) wrote(ctx context.Context, w write) {
+	r.remember(w.uid, w.resourceVersion, w.deleted)
 	r.worker.ledger.wrote(klog.FromContext(ctx), r.key, w)
 }
 
 // remember keeps a write, to recognise its events by.
-func (r *run) remember(a writeName, uid types.UID, resourceVersion string, deleted bool) {
+func (r *run) remember(uid types.UID, resourceVersion string, deleted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if uid == "" || r.ended {
@@ -171,9 +168,6 @@ func (r *run) remember(a writeName, uid types.UID, resourceVersion string, delet
 	}
 	if deleted {
 		m.writes[writeID{uid, ""}] = false
-	}
-	if len(m.writeNames) < maxCauses {
-		m.writeNames = append(m.writeNames, a)
 	}
 }
 
@@ -195,14 +189,12 @@ func (r *run) markCreated(v writeID) {
 	r.details.writes[v] = true // hasWritten has found it
 }
 
-// written returns what the run, which has ended, has written, and the first of these writes by name.
-func (r *run) written() (map[writeID]bool, []writeName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.details == nil {
+// written returns what a run that has ended has written, and the first of its requests to write. d may be nil.
+func (d *runDetails) written() (map[writeID]bool, []WriteRecord) {
+	if d == nil {
 		return nil, nil
 	}
-	return r.details.writes, r.details.writeNames
+	return d.writes, d.requests[:min(len(d.requests), maxCauses)]
 }
 
 // seen returns the details of a run that has ended, or nil.
@@ -268,27 +260,14 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 			"fake client answers without them)", o.GetNamespace(), o.GetName())
 	}
 	key := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
-	verb := "Wrote"
+	verb := "wrote"
 	if deleted {
-		verb = "Deleted"
+		verb = "deleted"
 	}
-	r.remember(writeName{verb, target{resource: inf.Name(), namespace: key.Namespace, name: key.Name}}, o.GetUID(),
-		o.GetResourceVersion(), deleted)
+	r.addRequest(WriteRecord{At: time.Now(), Verb: verb, Resource: inf.Name(), Namespace: key.Namespace, Name: key.Name,
+		ResourceVersion: o.GetResourceVersion()})
+	r.remember(o.GetUID(), o.GetResourceVersion(), deleted)
 	r.worker.ledger.owe(&debt{owner: r.key, kind: unseen(deleted), object: object{c, key}, uid: o.GetUID(),
 		resourceVersion: o.GetResourceVersion()})
 	return nil
-}
-
-// writeName is a write as the log names it.
-type writeName struct {
-	verb string
-	target
-}
-
-func (a writeName) String() string {
-	s := a.verb + " " + a.resource
-	if a.subresource != "" {
-		s += "/" + a.subresource
-	}
-	return fmt.Sprintf("%s %s", s, strings.TrimPrefix(a.namespace+"/"+a.name, "/"))
 }

@@ -45,13 +45,13 @@ type keyRecord struct {
 	final bool // in last, not in byAge
 }
 
-// remember adds a run that has ended to the history. mu is held.
-func (h *keyHistory) remember(e *keyEntry, r *run, o outcome, result string, now time.Time) {
+// remember adds a run that has ended to the history. d are its details, or nil. mu is held.
+func (h *keyHistory) remember(e *keyEntry, r *run, d *runDetails, o outcome, result string, now time.Time) {
 	p := &h.past
 	if p.limit < 0 {
 		return
 	}
-	d, w := r.seen(), r.worker
+	w := r.worker
 	took, writes := now.Sub(w.began), 0
 	if d != nil {
 		writes = len(d.requests) + d.moreRequests

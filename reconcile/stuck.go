@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"runtime"
 	"sync"
@@ -60,6 +61,8 @@ func (w *worker) checkStuck() {
 	stuck := w.stuck.calls
 	w.stuck.mu.Unlock()
 	stack := goroutineStack(w.id) // the worker cannot leave the call while the lock is held
+	where := cmp.Or(whereInUserCode(stack), "an unknown place")
+	w.stuckIn.Store(&where)
 	w.mu.Unlock()
 	r.log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service", "after",
 		w.timeout+stuckAfter,
@@ -71,6 +74,7 @@ func (w *worker) callReturned() {
 	w.mu.Lock()
 	r, stuck := w.run, w.foundStuck
 	w.run, w.foundStuck = nil, false
+	w.stuckIn.Store(nil)
 	w.mu.Unlock()
 	if !stuck {
 		return

@@ -2,11 +2,13 @@ package reconcile
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 
 	"k8s.io/klog/v2"
 )
@@ -47,7 +49,7 @@ type tracker struct{ next http.RoundTripper }
 // WrappedRoundTripper lets client-go find the transport below.
 func (t *tracker) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-func (t *tracker) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t *tracker) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	ctx := req.Context()
 	if l, ok := ctx.Value(learnerKey{}).(*learner); ok {
 		l.learn(req)
@@ -56,18 +58,21 @@ func (t *tracker) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !ok {
 		return t.next.RoundTrip(req)
 	}
-	r.requestBegins()
-	defer r.requestEnds()
+	r.requestBegins(req)
+	defer func() { r.requestEnds(resp) }()
 	if !isWrite(req.Method) {
 		return t.next.RoundTrip(req)
 	}
 	to, followed := r.targetOf(ctx, addressOf(req.URL))
-	if _, other := ownAnswer[to.subresource]; other || to.resource == "" {
+	if to.resource == "" {
 		return t.next.RoundTrip(req)
 	}
-	req, dry := dryRun(req)
-	if dry {
-		return t.next.RoundTrip(req)
+	w, req := r.recordWrite(req, to)
+	_, other := ownAnswer[to.subresource]
+	if req, w.DryRun = dryRun(req); other || w.DryRun {
+		resp, err = t.next.RoundTrip(req)
+		r.answered(w, resp, err)
+		return resp, err
 	}
 	if err := ctx.Err(); err != nil { // now it is certain that the request was not sent
 		if req.Body != nil {
@@ -75,40 +80,46 @@ func (t *tracker) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	resp, err := t.next.RoundTrip(req)
+	resp, err = t.next.RoundTrip(req)
 	switch {
 	case err != nil:
-		if !unsent(err) {
-			r.lostAnswer(ctx, to)
-		}
+		w.Lost = !unsent(err)
 	case resp.StatusCode/100 == 2:
-		record(ctx, r, req, to, followed, resp)
-	case followed && !refused(req.Method, to, resp):
+		w.Lost = !record(ctx, r, &w, to, followed, resp)
+	default:
+		w.Lost = followed && !refused(req.Method, to, resp)
+	}
+	if w.Lost {
 		r.lostAnswer(ctx, to)
 	}
+	r.answered(w, resp, err)
 	return resp, err
 }
 
 // record records what a successful answer says has been written. The run's informers follow the resource if followed is
-// true; otherwise it is only kept for the run's history.
-func record(ctx context.Context, r *run, req *http.Request, to target, followed bool, resp *http.Response) {
+// true; otherwise it is only kept for the run's history. It completes w with the name and version of the object, if
+// there is one object, and reports whether it could read the answer.
+func record(ctx context.Context, r *run, w *WriteRecord, to target, followed bool, resp *http.Response) bool {
 	body, err := readAnswer(resp)
 	if err != nil {
-		r.lostAnswer(ctx, to)
-		return
+		return false
 	}
 	objects, err := decodeMetadata(resp.Header.Get("Content-Type"), body)
 	if err != nil {
 		if followed {
-			klog.FromContext(ctx).Error(err, "The answer to a write cannot be read", "method", req.Method,
+			klog.FromContext(ctx).Error(err, "The answer to a write cannot be read", "verb", w.Verb,
 				"resource", to.resource, "object", Key{Namespace: to.namespace, Name: to.name})
 		}
-		r.lostAnswer(ctx, to)
-		return
+		return false
 	}
+	deletes := strings.HasPrefix(w.Verb, "delete")
 	for _, o := range objects {
-		r.wrote(ctx, req.Method, newWrite(to, req.Method == http.MethodDelete, o))
+		r.wrote(ctx, newWrite(to, deletes, o))
 	}
+	if len(objects) == 1 {
+		w.Name, w.ResourceVersion = cmp.Or(to.name, objects[0].Name), objects[0].ResourceVersion
+	}
+	return true
 }
 
 // readAnswer reads the body of an answer to its end. The caller of the client finds the same body, or the same error.

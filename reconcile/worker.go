@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -48,7 +49,8 @@ type worker struct {
 	run        *run
 	stuckAt    time.Time
 	foundStuck bool
-	stuckTimer *time.Timer // nil unless it is set, or fires at this moment
+	stuckIn    atomic.Pointer[string] // where in the user's code, while foundStuck; read without mu
+	stuckTimer *time.Timer            // nil unless it is set, or fires at this moment
 }
 
 // newWorker makes a worker for the goroutine that calls it.

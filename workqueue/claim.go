@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Claim is the right to work on one key, handed out by [Queue.Take]. Each of its methods but Key, Priority and Group ends it. The first
-// call counts; any later one, on a copy too, does nothing but count as a stray. Until a claim ends no other worker gets
-// its key. The zero Claim has ended.
+// Claim is the right to work on one key, handed out by [Queue.Take]. Each of its methods but Key, Priority and Group
+// ends it. The first call counts; any later one, on a copy too, does nothing but count as a stray. Until a claim ends
+// no other worker gets its key. The zero Claim has ended.
 //
 // The method that ends a claim is the outcome of the run. It replaces the delay that an earlier outcome set. It does
 // not touch what others asked for: a key that was added during the run becomes ready again whatever the outcome, and

@@ -1,0 +1,93 @@
+package reconcile
+
+import (
+	"fmt"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// recordWrite begins the record of a request to write. The caller must send the request that it returns, since the body
+// of the given one may have been read.
+func (r *run) recordWrite(req *http.Request, to target) (WriteRecord, *http.Request) {
+	w := WriteRecord{At: time.Now(), Verb: verbOfWrite(req, to), Group: to.group, Resource: to.resource,
+		Subresource: to.subresource, Namespace: to.namespace, Name: to.name}
+	if req.Method != http.MethodPatch || req.Body == nil || r.worker.history.past.limit < 0 {
+		return w, req
+	}
+	req, body, whole := peekBody(req)
+	if whole {
+		w.Paths, w.MorePaths = changedPaths(req.Header.Get("Content-Type"), to, body)
+	}
+	return w, req
+}
+
+// verbOfWrite returns the verb of a request, as RBAC names it; an apply is a patch there.
+func verbOfWrite(req *http.Request, to target) string {
+	switch media, _, _ := mime.ParseMediaType(req.Header.Get("Content-Type")); {
+	case req.Method == http.MethodPost:
+		return "create"
+	case req.Method == http.MethodPut:
+		return "update"
+	case req.Method == http.MethodDelete && to.name == "":
+		return "deletecollection"
+	case req.Method == http.MethodDelete:
+		return "delete"
+	case types.PatchType(media) == types.ApplyYAMLPatchType, types.PatchType(media) == types.ApplyCBORPatchType:
+		return "apply"
+	default:
+		return "patch"
+	}
+}
+
+// answered completes a record with the answer, and adds it to the run.
+func (r *run) answered(w WriteRecord, resp *http.Response, err error) {
+	w.Took = time.Since(w.At)
+	withText := r.worker.history.errorTexts
+	switch {
+	case err != nil:
+		w.Error = recordError(err, withText)
+	case resp.StatusCode >= 400:
+		w.Code = resp.StatusCode
+		body, err := readAnswer(resp)
+		if status, ok := statusOf(resp.Header.Get("Content-Type"), body); ok && err == nil {
+			w.Error = recordError(&apierrors.StatusError{ErrStatus: status}, withText)
+			if w.Name == "" && status.Details != nil {
+				w.Name = status.Details.Name
+			}
+		}
+	default:
+		w.Code = resp.StatusCode
+	}
+	r.addRequest(w)
+}
+
+// addRequest adds a request to write to the run.
+func (r *run) addRequest(w WriteRecord) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return
+	}
+	if d := r.needDetails(); len(d.requests) < maxWritesOfRun {
+		d.requests = append(d.requests, w)
+	} else {
+		d.moreRequests++
+	}
+}
+
+// String names the request, as the log does: "patch pods/status default/web".
+func (w WriteRecord) String() string {
+	s := w.Verb + " " + w.Resource
+	if w.Subresource != "" {
+		s += "/" + w.Subresource
+	}
+	if w.Name == "" && w.Namespace != "" {
+		return s + " in " + w.Namespace
+	}
+	return strings.TrimRight(fmt.Sprintf("%s %s", s, strings.TrimPrefix(w.Namespace+"/"+w.Name, "/")), " ")
+}
