@@ -91,7 +91,7 @@ func (c *Controller) Inspect() ControllerStatus {
 		Running: now.Queue.Active, Delayed: now.Queue.Delayed, Failing: now.Queue.Failing, Parked: now.Parked,
 		Stuck: now.Stuck, Hot: now.HotKeys, OldestReady: now.Queue.OldestReady, LongestRun: now.Queue.LongestActive,
 		LongestParked: now.LongestParked, Adds: now.Queue.Adds, Retries: now.Queue.Retries, HotLoops: now.HotLoops,
-		Paused: int(c.paused.n.Load())}
+		Paused: now.Paused}
 	for _, source := range c.sources {
 		s.Sources = append(s.Sources, source.name)
 	}

@@ -36,6 +36,8 @@ type Stats struct {
 	Parked int
 	// LongestParked is for how long the first of them has been waiting.
 	LongestParked time.Duration
+	// Paused counts the keys for which Pause was called.
+	Paused int
 	// Stuck counts the calls of Reconcile that have not returned although their context ended at least 10 s ago.
 	Stuck int
 	// HotKeys counts the keys in a hot loop, which are slowed down: only their own runs bring them up, or another
@@ -45,7 +47,8 @@ type Stats struct {
 
 // Stats returns the figures of this moment.
 func (c *Controller) Stats() Stats {
-	s := Stats{Queue: c.queue.Stats(), Workers: c.workers, Timeout: c.timeout, Stuck: c.Stuck()}
+	s := Stats{Queue: c.queue.Stats(), Workers: c.workers, Timeout: c.timeout, Stuck: c.Stuck(),
+		Paused: int(c.paused.n.Load())}
 	s.Parked, s.LongestParked = c.ledger.parked()
 	s.HotKeys, s.HotLoops = c.history.hotCounts()
 	return s

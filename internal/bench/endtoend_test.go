@@ -59,7 +59,8 @@ func endToEnd(b *testing.B, rate int) {
 	}{
 		{"thermostat", ourWorkers},
 		{"client-go", peerWorkers},
-		{"thermostat,manager", ourManager},
+		{"thermostat,manager", ourManager(0)},
+		{"thermostat,manager,forgetful", ourManager(-1)},
 		{"controller-runtime", peerManager},
 	} {
 		b.Run(side.name, func(b *testing.B) {
@@ -155,7 +156,12 @@ func workers[K comparable](b *testing.B, q peer.TypedRateLimitingInterface[K], w
 	})
 }
 
-func ourManager(b *testing.B, c *rest.Config, work func(*corev1.Pod)) {
+// ourManager makes a manager whose controller remembers that many runs: zero is the default, and -1 is none.
+func ourManager(history int) func(*testing.B, *rest.Config, func(*corev1.Pod)) {
+	return func(b *testing.B, c *rest.Config, work func(*corev1.Pod)) { startManager(b, c, work, history) }
+}
+
+func startManager(b *testing.B, c *rest.Config, work func(*corev1.Pod), history int) {
 	c = rest.CopyConfig(c)
 	c.Wrap(reconcile.TrackWrites)
 	inf, err := informer.New[*corev1.Pod](podClient(b, c), informer.Options[*corev1.Pod]{})
@@ -166,7 +172,7 @@ func ourManager(b *testing.B, c *rest.Config, work func(*corev1.Pod)) {
 		}
 		return reconcile.Result{}, nil
 	})
-	controller, err := reconcile.NewController("bench", r, reconcile.Options{Workers: manyWorkers})
+	controller, err := reconcile.NewController("bench", r, reconcile.Options{Workers: manyWorkers, History: history})
 	must(b, err)
 	reconcile.For(controller, inf)
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{controller}})

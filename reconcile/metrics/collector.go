@@ -218,6 +218,7 @@ var (
 		"controller")
 	parkedMost = desc("thermostat_parked_longest_seconds", "How long the longest of them has been waiting.",
 		"controller")
+	paused  = desc("thermostat_paused_keys", "Keys that are not reconciled until Resume is called.", "controller")
 	hotKeys = desc("thermostat_hot_keys",
 		"Keys in a hot loop: they are slowed down, since their own runs alone bring them up.", "controller")
 	hotLoops = desc("thermostat_hot_loops_total", "Hot loops that have begun.", "controller")
@@ -249,9 +250,9 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range append(c.queues.descs(), oldest, delayed, failing, workers, parked, parkedMost, hotKeys, hotLoops,
-		stuck, objects, state, stale, rewinds, progress, lists, rejected, pending,
-		merged, master, remaining, tenures, losses, renewalFailures) {
+	for _, d := range append(c.queues.descs(), oldest, delayed, failing, workers, parked, parkedMost, paused, hotKeys,
+		hotLoops, stuck, objects, state, stale, rewinds, progress, lists, rejected, pending, merged, master,
+		remaining, tenures, losses, renewalFailures) {
 		ch <- d
 	}
 	if c.others != nil {
@@ -318,6 +319,7 @@ func (out sink) controller(name string, s reconcile.Stats) {
 	out.gauge(workers, float64(s.Workers), name)
 	out.gauge(parked, float64(s.Parked), name)
 	out.gauge(parkedMost, s.LongestParked.Seconds(), name)
+	out.gauge(paused, float64(s.Paused), name)
 	out.gauge(hotKeys, float64(s.HotKeys), name)
 	out.counter(hotLoops, float64(s.HotLoops), name)
 	out.gauge(stuck, float64(s.Stuck), name)
