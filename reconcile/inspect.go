@@ -277,6 +277,7 @@ func (c *Controller) InspectKey(key Key) KeyStatus {
 	s.Debts, parkedSince = c.ledger.owed(key, withText)
 	s.addHistory(c.history, key)
 	pausedSince, paused := c.paused.since(key)
+	refused := c.refusals.left(key)
 	switch {
 	case s.Running != nil && s.Running.Where != "":
 		s.State, s.Since = KeyStuck, s.Running.Started
@@ -286,6 +287,8 @@ func (c *Controller) InspectKey(key Key) KeyStatus {
 		s.State, s.Since = KeyPaused, pausedSince
 	case !parkedSince.IsZero():
 		s.State, s.Since = KeyParked, parkedSince
+	case refused > 0:
+		s.State, s.Since, s.RefusedUntil = KeyBackingOff, s.lastEnd(), s.At.Add(refused)
 	case queued:
 		var rests time.Time
 		if s.HotLoop != nil {

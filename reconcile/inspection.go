@@ -192,6 +192,8 @@ type KeyStatus struct {
 	Failures int    `json:"failures,omitempty"`
 	Priority int    `json:"priority,omitempty"`
 	Group    string `json:"group,omitempty"`
+	// RefusedUntil is until when the server has asked the key to wait. No change ends that.
+	RefusedUntil time.Time `json:"refusedUntil,omitzero"`
 	// Ahead counts the ready keys of a higher priority, and Ready all that are ready, if this key is one of them.
 	Ahead int `json:"ahead,omitempty"`
 	Ready int `json:"ready,omitempty"`

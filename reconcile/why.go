@@ -284,6 +284,11 @@ func (e *explanation) resting() string {
 }
 
 func (e *explanation) backingOff() string {
+	if !e.RefusedUntil.IsZero() {
+		return fmt.Sprintf("%s failed %s, and the server asked for a pause: it is tried again in %s, and no change "+
+			"brings "+
+			"that forward.", e.name, e.lastFailure(), e.until(e.RefusedUntil))
+	}
 	return fmt.Sprintf("%s has failed %s in a row, the last time %s; it is tried again in %s, or as soon as something "+
 		"names it.", e.name, times(e.Failures), e.lastFailure(), e.until(e.Next))
 }

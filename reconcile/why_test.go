@@ -306,6 +306,16 @@ var causesOfRest = []cause{
 		why: "default/web has failed 14 times in a row, the last time 19 s ago with 403 Forbidden, after the " +
 			"server answered 403 to create secrets in default: a Role has to allow that, unless an admission " +
 			"rule forbids it; it is tried again in 21.9 s, or as soon as something names it."},
+	{name: "the server asks the key to wait",
+		reconcile: func(*staged, context.Context, reconcile.Key) (reconcile.Result, error) {
+			return reconcile.Result{}, apierrors.NewTooManyRequests(canary, 60)
+		}, stage: func(s *staged) {
+			time.Sleep(10 * time.Second)
+			s.touch()
+		},
+		why: "default/web failed 10 s ago with 429 TooManyRequests, and the server asked for a pause: it is tried " +
+			"again " +
+			"in 50 s, and no change brings that forward."},
 	{name: "it fails for good", reconcile: func(*staged, context.Context, reconcile.Key) (reconcile.Result, error) {
 		return reconcile.Result{}, reconcile.Terminal(errors.New(canary))
 	}, stage: func(*staged) { time.Sleep(time.Hour) },
