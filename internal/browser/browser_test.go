@@ -121,6 +121,15 @@ func text(selector, want string) step {
 	}
 }
 
+// click clicks on what is there at this moment: a page that is followed puts new elements in the place of the old.
+func click(selector string) step {
+	act := chromedp.Evaluate[bool](fmt.Sprintf("(document.querySelector(%q).click(), true)", selector))
+	return func(ctx context.Context, target *chromedp.Target) (none chromedp.Void, err error) {
+		_, err = act(ctx, target)
+		return none, err
+	}
+}
+
 // testLive changes what a page shows while it is open. The page is not loaded again.
 func testLive(t *testing.T, w *world, ctx context.Context) {
 	do(t, ctx, chromedp.Navigate(w.address+keyPath(calm)), text("h1", "settled"))
@@ -128,16 +137,16 @@ func testLive(t *testing.T, w *world, ctx context.Context) {
 	key := namespaced(calm)
 	w.controller.Pause(key)
 	w.controller.Enqueue(key)
-	do(t, ctx, text("h1", "paused"), chromedp.Click("#live"), text("#live", "Paused"))
+	do(t, ctx, text("h1", "paused"), click("#live"), text("#live", "Paused"))
 	w.controller.Resume(key)
-	do(t, ctx, chromedp.Sleep(1500*time.Millisecond), text("h1", "paused"), chromedp.Click("#live"),
+	do(t, ctx, chromedp.Sleep(1500*time.Millisecond), text("h1", "paused"), click("#live"),
 		text("h1", "settled"))
 	require.True(t, get(t, ctx, chromedp.Evaluate[bool]("window.kept")))
 }
 
 // testActions presses the buttons.
 func testActions(t *testing.T, w *world, ctx context.Context) {
-	press := func(button string) step { return chromedp.Click(`button[value="` + button + `"]`) }
+	press := func(button string) step { return click(`button[value="` + button + `"]`) }
 	do(t, ctx, chromedp.Navigate(w.address+keyPath(calm)), press("pause"), text("h1", "paused"), press("reconcile"),
 		text("h1", "paused"), press("resume"), text("h1", "settled"))
 	before := w.controller.Inspect().Runs
@@ -149,7 +158,7 @@ func testActions(t *testing.T, w *world, ctx context.Context) {
 func testSearch(t *testing.T, w *world, ctx context.Context) {
 	do(t, ctx, chromedp.Navigate(w.address+"keys?controller=sites"), text(".pager", "10,000"),
 		chromedp.SetValue(`input[type="search"]`, "site-04711"), chromedp.Submit("form.filter"),
-		text(".pager", "1–1 of 1"), chromedp.Click("tbody a"), text("h1", "default/site-04711"))
+		text(".pager", "1–1 of 1"), click("tbody a"), text("h1", "default/site-04711"))
 	location := get(t, ctx, chromedp.Location())
 	require.True(t, strings.HasSuffix(location, keyPath("site-04711")), location)
 }

@@ -75,7 +75,7 @@ func timelineOf(k reconcile.KeyStatus, runs []keyRun) (t timeline) {
 		}
 	}
 	if k.At.After(end) {
-		t.draw(span{kind: "idle", from: end, to: k.At})
+		t.draw(span{kind: cmp.Or(tails[k.State], "idle"), from: end, to: k.At})
 	}
 	if k.Next.After(k.At) {
 		t.HasPending = true
@@ -83,6 +83,15 @@ func timelineOf(k reconcile.KeyStatus, runs []keyRun) (t timeline) {
 	}
 	return t
 }
+
+// tails are the kinds of the bar after the last run: what the key waits for now.
+var tails = map[reconcile.KeyState]string{reconcile.KeyParked: string(reconcile.WaitParked),
+	reconcile.KeyReady: string(reconcile.WaitQueue), reconcile.KeyBackingOff: string(reconcile.WaitBackoff),
+	reconcile.KeyResting: string(reconcile.WaitHotLoop), reconcile.KeyPaused: string(reconcile.WaitPaused),
+	reconcile.KeyScheduled: string(reconcile.WaitRequeue)}
+
+// Span is the width of the picture: a few bars do not fill it.
+func (t timeline) Span() int { return max(t.Width, 100) }
 
 // draw adds a bar. Its length grows by the same step each time that its duration is ten times as long.
 func (t *timeline) draw(s span) {
