@@ -13,23 +13,35 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/inspect"
 )
 
-// bundleOnSignal saves a bundle each time that the process gets SIGUSR1, on systems that have it: kill -USR1 works when
-// no page can be reached. The function that it returns ends that.
-func bundleOnSignal(name string, m *reconcile.Manager) (end func()) {
-	if bundleSignal == nil {
+// bundleSignals returns a channel that receives SIGUSR1, on systems that have it: kill -USR1 asks for a bundle when no
+// page can be reached. end stops that.
+func bundleSignals() (signals chan os.Signal, end func()) {
+	signals = make(chan os.Signal, 1)
+	if bundleSignal != nil {
+		signal.Notify(signals, bundleSignal)
+	}
+	return signals, func() { signal.Stop(signals) }
+}
+
+// saveBundles saves a bundle for each signal. The function that it returns ends that.
+func saveBundles(name string, m *reconcile.Manager, signals <-chan os.Signal) (end func()) {
+	if signals == nil {
 		return func() {}
 	}
-	signals, ended := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(signals, bundleSignal)
+	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		for range signals {
-			saveBundle(name, m)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-signals:
+				saveBundle(name, m)
+			}
 		}
 	}()
 	return func() {
-		signal.Stop(signals)
-		close(signals)
+		close(stop)
 		<-ended
 	}
 }

@@ -22,7 +22,9 @@ func TestASignalSavesABundle(t *testing.T) {
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{Beside: map[string]func(context.Context) error{
 		"nothing": func(context.Context) error { return nil }}})
 	require.NoError(t, err)
-	defer bundleOnSignal("web", m)()
+	signals, end := bundleSignals()
+	defer end()
+	defer saveBundles("web", m, signals)()
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGUSR1))
 	require.Eventually(t, func() bool {
 		names, err := filepath.Glob(filepath.Join(dir, "web-*.jsonl.gz"))

@@ -139,7 +139,9 @@ func (p Program) run(ctx context.Context, o Options) error {
 	}
 	// A run for an object begins only when the caches show what the last run wrote.
 	cfg.Wrap(reconcile.TrackWrites)
-	return p.Operate(ctx, cfg, elector, o)
+	bundles, end := bundleSignals()
+	defer end()
+	return p.operate(ctx, cfg, elector, o, bundles)
 }
 
 // checkRights waits until the API server answers, at most for the startup timeout, and checks that all rights that the
@@ -162,6 +164,12 @@ func (p Program) Needs(o Options) rights.Needs {
 
 // Operate runs the controller against the API server of cfg: while elector leads or, without one, at once.
 func (p Program) Operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elector, o Options) error {
+	return p.operate(ctx, cfg, elector, o, nil)
+}
+
+// operate is Operate, and saves a bundle for each value of bundles.
+func (p Program) operate(ctx context.Context, cfg *rest.Config, elector *leaderelection.Elector, o Options,
+	bundles <-chan os.Signal) error {
 	cfg.UserAgent = p.manager() + "/" + rest.DefaultKubernetesUserAgent()
 	if cfg.QPS > 0 { // one limit for the clients of all resources together
 		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, cfg.Burst)
@@ -216,7 +224,7 @@ func (p Program) Operate(ctx context.Context, cfg *rest.Config, elector *leadere
 	if err != nil {
 		return err
 	}
-	defer bundleOnSignal(p.Name, m)()
+	defer saveBundles(p.Name, m, bundles)()
 	err = m.Run(ctx)
 	if errors.Is(err, reconcile.ErrStuck) {
 		saveBundle(p.Name, m) // while it shows what does not end
