@@ -17,8 +17,9 @@ import (
 // Transform's error is Transform's own.
 type InvalidError struct {
 	// Object is the metadata of the state, to be read only: finalizers, deletionTimestamp, labels and owner references
-	// are there, and managedFields is empty. After Transform has failed it is what Transform has left of the metadata.
-	// If not even the metadata could be decoded, only name, namespace, UID and resourceVersion are set.
+	// are there, and managedFields is empty. It has the kind if the client is a [Resource] for a Go type. After
+	// Transform has failed it is what Transform has left of the metadata. If not even the metadata could be decoded,
+	// only name, namespace, UID and resourceVersion are set.
 	Object *metav1.PartialObjectMetadata
 	// Err is the reason.
 	Err error
@@ -59,7 +60,9 @@ func newInvalidError(e wire.Event, err error) *InvalidError {
 		DeletionGracePeriodSeconds: o.GetDeletionGracePeriodSeconds(), Labels: o.GetLabels(),
 		Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), Finalizers: o.GetFinalizers(),
 	}
-	return &InvalidError{&metav1.PartialObjectMetadata{ObjectMeta: *kept.DeepCopy()}, err}
+	state := &metav1.PartialObjectMetadata{ObjectMeta: *kept.DeepCopy()}
+	state.SetGroupVersionKind(e.Object.GetObjectKind().GroupVersionKind())
+	return &InvalidError{state, err}
 }
 
 // verdict is a change of what Invalid returns for a key. A nil error stands for a state that could be taken, or, with

@@ -43,9 +43,12 @@ func ManagerOf(ctx context.Context) *Manager {
 // has been allowed by the API server.
 func (m *Manager) ReviewsAccess() bool { return m.opts.AccessReviews != nil }
 
+// nowhere is the HTTPAddress of a program whose user has switched off what it would serve.
+const nowhere = "0"
+
 // startHTTP listens on HTTPAddress, if that is set, and adds the server to a group.
 func (m *Manager) startHTTP(ctx context.Context, group *lifecycle.Group) error {
-	if m.opts.HTTPAddress == "" {
+	if m.opts.HTTPAddress == "" || m.opts.HTTPAddress == nowhere {
 		return nil
 	}
 	listener, err := listen(m.opts.HTTPAddress)
@@ -266,7 +269,7 @@ func (opts ManagerOptions) httpMistakes() error {
 
 // checkAddress finds the mistakes in an address that can be seen without listening on it.
 func checkAddress(address string) error {
-	if address == "" {
+	if address == "" || address == nowhere {
 		return nil
 	}
 	_, port, err := net.SplitHostPort(address)

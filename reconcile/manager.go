@@ -62,7 +62,8 @@ type ManagerOptions struct {
 	StopGrace time.Duration
 	// HTTPAddress, host:port, is where /healthz, /readyz and what else is set below are served. Without a host it is
 	// the loopback address, so that a wider audience has to be asked for; a kubelet that probes needs 0.0.0.0:port or
-	// [::]:port. Empty: nowhere.
+	// [::]:port. Empty: nowhere, and what is set below is a mistake. "0": nowhere, whatever is set below, so that a
+	// flag can switch it off.
 	HTTPAddress string
 	// HealthChecks and ReadyChecks are checks of yours, by name. While one returns an error, /healthz or /readyz
 	// answers with it and 500 or 503. The Manager's own are made as well: /healthz fails when more calls of Reconcile

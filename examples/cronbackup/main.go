@@ -8,40 +8,33 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
-	"os/signal"
-	"syscall"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/klog/v2"
 
 	v1 "github.com/thermostat-go/thermostat/examples/cronbackup/api/v1"
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/events"
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
+	"github.com/thermostat-go/thermostat/reconcile/rights"
 )
 
-const name = "cronbackup" // of the controller, its Lease and its field manager
+const name = "cronbackup" // of the controller, its field manager, its Lease and the namespace of that
+
+//go:embed deploy/rbac.yaml
+var role []byte
 
 // options are the flags.
 type options struct {
 	image           string
 	backup, cleanup []string // commands
-	leaseNamespace  string   // empty: no leader election
-	address         string   // of metrics and health; empty: none
+	address         string   // of metrics and health; "0": none
 }
 
 func main() {
@@ -52,95 +45,54 @@ func main() {
 		"command that backs up, and deletes backups older than $(RETENTION_DAYS); parts are separated by commas")
 	pflag.StringSliceVar(&o.cleanup, "cleanup-command", []string{"echo", "clean-up of $(BACKUP)"},
 		"command that deletes all backups of $(BACKUP); parts are separated by commas")
-	pflag.StringVar(&o.leaseNamespace, "lease-namespace", "", "where replicas elect their leader; empty: no election")
-	pflag.StringVar(&o.address, "http-address", "127.0.0.1:8080", "where /metrics, /healthz and /readyz are served")
+	pflag.StringVar(&o.address, "http-address", "127.0.0.1:8080", "of /metrics, /healthz and /readyz; 0: nowhere")
 	pflag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	cfg, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
-	if err == nil {
-		err = run(ctx, cfg, o)
-	}
-	if err != nil {
-		klog.ErrorS(err, "The operator ends")
-		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
-	}
+	reconcile.Main(*kubeconfig, func(ctx context.Context, cfg *rest.Config) error { return run(ctx, cfg, o) })
 }
 
 // run runs the operator until ctx ends, and returns nil then.
 func run(ctx context.Context, base *rest.Config, o options) error {
-	opts, collector := reconcile.ManagerOptions{}, metrics.New(metrics.Options{})
-	var elector *leaderelection.Elector
-	if o.leaseNamespace != "" {
-		var err error
-		elector, err = leaderelection.New(leaderelection.Config{REST: base, Namespace: o.leaseNamespace, Name: name})
-		if err != nil {
-			return err
-		}
-		opts.Elector = elector
-		collector.Elector(name, elector.Stats)
-	}
-	cfg, err := reconcile.ClientConfig(base, elector)
-	if err != nil {
+	needs, err := rights.Parse(role)
+	if err := errors.Join(err, rights.Check(ctx, base, needs)); err != nil {
 		return err
 	}
-	r, c, err := newController(cfg, o, collector)
-	if err != nil {
+	elector, err1 := leaderelection.New(leaderelection.Config{REST: base, Namespace: name, Name: name})
+	cfg, err2 := reconcile.ClientConfig(base, elector) // for all requests but those about the Lease and Events
+	recorder, err3 := events.NewRecorder(base, name)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	events := record.NewBroadcaster()
-	defer events.Shutdown()
-	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{
-		Interface: kubernetes.NewForConfigOrDie(cfg).CoreV1().Events("")})
-	// Objects of a Resource have their kind, so the scheme may be empty.
-	r.events = events.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: name})
+	backups, err1 := informer.NewCached(cfg, v1.GroupVersion.WithResource("cronbackups"),
+		informer.Options[*v1.CronBackup]{})
+	cronJobs, err2 := informer.NewCached(cfg, batchv1.SchemeGroupVersion.WithResource("cronjobs"),
+		informer.Options[*batchv1.CronJob]{})
+	cleanups, err3 := informer.NewCached(cfg, batchv1.SchemeGroupVersion.WithResource("jobs"),
+		informer.Options[*batchv1.Job]{LabelSelector: labels.SelectorFromSet(cleanupLabels)})
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	collector := metrics.New(metrics.Options{})
+	collector.Elector(name, elector.Stats)
+	collector.Informer(backups.Cache, cronJobs.Cache, cleanups.Cache)
 
-	if opts.Controllers = []*reconcile.Controller{c}; o.address != "" {
-		registry := prometheus.NewRegistry()
-		registry.MustRegister(collector)
-		opts.HTTPAddress, opts.Metrics = o.address, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	r := &reconciler{o, backups, cronJobs, cleanups, recorder}
+	c, err := reconcile.NewController(name, r, reconcile.Options{Workers: 8, Metrics: collector, Invalid: r.invalid})
+	if err != nil {
+		return err
 	}
-	m, err := reconcile.NewManager(opts)
+	reconcile.For(c, backups.Cache)
+	// A CronJob has the name of its CronBackup. One that has lost its owner, or is in the way, is seen as well.
+	reconcile.For(c, cronJobs.Cache)
+	reconcile.Owns(c, cleanups.Cache, backups.GroupVersionKind())
+	m, err := reconcile.NewManager(reconcile.ManagerOptions{
+		Controllers: []*reconcile.Controller{c},
+		Beside:      map[string]func(context.Context) error{"events": recorder.Run},
+		Elector:     elector,
+		HTTPAddress: o.address,
+		Metrics:     collector,
+	})
 	if err != nil {
 		return err
 	}
 	return m.Run(ctx)
-}
-
-// newController makes the clients, the caches and the controller, which has no recorder of Events yet.
-func newController(cfg *rest.Config, o options, collector *metrics.Collector) (*reconciler, *reconcile.Controller,
-	error) {
-	jobs := batchv1.SchemeGroupVersion
-	backups, err1 := follow[*v1.CronBackup](cfg, v1.GroupVersion.WithResource("cronbackups"), nil, collector)
-	cronJobs, err2 := follow[*batchv1.CronJob](cfg, jobs.WithResource("cronjobs"), nil, collector)
-	cleanups, err3 := follow[*batchv1.Job](cfg, jobs.WithResource("jobs"), cleanupLabels, collector)
-	r := &reconciler{options: o, backups: backups, cronJobs: cronJobs, cleanups: cleanups}
-	c, err4 := reconcile.NewController(name, r, reconcile.Options{Workers: 8, Metrics: collector})
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return nil, nil, err
-	}
-	reconcile.For(c, backups.cache)
-	// A CronJob has the name of its CronBackup. One that has lost its owner, or is in the way, is seen as well.
-	reconcile.For(c, cronJobs.cache)
-	reconcile.Owns(c, cleanups.cache, kind)
-	return r, c, nil
-}
-
-// followed is a client, and a cache of what it lists.
-type followed[T informer.Object] struct {
-	*informer.Resource[T]
-	cache *informer.SharedIndexInformer[T]
-}
-
-func follow[T informer.Object](cfg *rest.Config, gvr schema.GroupVersionResource, labeled labels.Set,
-	collector *metrics.Collector) (followed[T], error) {
-	client, err := informer.NewResource[T](cfg, gvr, informer.ResourceOptions{})
-	if err != nil {
-		return followed[T]{}, err
-	}
-	cache, err := informer.New(client, informer.Options[T]{LabelSelector: labeled.AsSelector()})
-	if err == nil {
-		collector.Informer(cache)
-	}
-	return followed[T]{client, cache}, err
 }

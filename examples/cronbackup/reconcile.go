@@ -12,92 +12,99 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	batchv1ac "k8s.io/client-go/applyconfigurations/batch/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	v1 "github.com/thermostat-go/thermostat/examples/cronbackup/api/v1"
+	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/events"
 	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
 
-var (
-	kind     = v1.GroupVersion.WithKind("CronBackup")
-	lastWord = metav1.ApplyOptions{FieldManager: name, Force: true}
-	// cleanupLabels tell the Jobs that clean up from those of CronJobs, which the operator does not look at.
-	cleanupLabels = map[string]string{"backups.example.com/cleanup": "true"}
-)
+// cleanupLabels tell the Jobs that clean up from those of CronJobs, which the operator does not look at.
+var cleanupLabels = map[string]string{"backups.example.com/cleanup": "true"}
+
+// lastWord undoes what other clients set in the fields that the operator sets.
+var lastWord = metav1.ApplyOptions{FieldManager: name, Force: true}
 
 // reconciler makes the cluster match the CronBackups.
 type reconciler struct {
 	options
-	backups  followed[*v1.CronBackup]
-	cronJobs followed[*batchv1.CronJob]
-	cleanups followed[*batchv1.Job]
-	events   record.EventRecorder
+	backups  *informer.Cached[*v1.CronBackup]
+	cronJobs *informer.Cached[*batchv1.CronJob]
+	cleanups *informer.Cached[*batchv1.Job]
+	events   *events.Recorder
 }
 
 // Reconcile makes the CronJob of a CronBackup what it should be, and cleans up when the CronBackup is being deleted.
 func (r *reconciler) Reconcile(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
-	backup, ok := r.backups.cache.Get(key)
+	backup, ok := r.backups.Cache.Get(key)
 	if !ok {
 		return reconcile.Result{}, nil
 	}
+	owner := objects.NewOwner(r.backups.In(key.Namespace), backup, r.backups.GroupVersionKind())
 	backup, alive, err := objects.Finalize(ctx, r.backups.In(key.Namespace), backup, v1.Finalizer,
-		func(ctx context.Context) (bool, error) { return r.cleanUp(ctx, key, backup) })
+		func(ctx context.Context) (bool, error) { return r.cleanUp(ctx, owner, backup) })
 	if err != nil || !alive {
 		return reconcile.Result{}, err
 	}
-	seen, _ := r.cronJobs.cache.Get(key)
-	job, err := objects.ApplyOwned(ctx, r.owner(backup), r.cronJobs.In(key.Namespace), seen, r.cronJob(backup),
-		lastWord, nil)
+	seen, _ := r.cronJobs.Cache.Get(key)
+	job, err := objects.ApplyOwned(ctx, owner, r.cronJobs.In(key.Namespace), seen, r.cronJob(backup), lastWord, nil)
+	ready, reason, message := metav1.ConditionTrue, v1.ReasonScheduled, "the CronJob starts the backups"
 	var taken *objects.TakenError
 	switch {
 	case errors.As(err, &taken): // that CronJob is followed, too: its end brings the key back
-		return reconcile.Result{}, r.report(ctx, backup, nil, metav1.ConditionFalse, v1.ReasonNameTaken, err.Error())
+		ready, reason, message = metav1.ConditionFalse, v1.ReasonNameTaken, err.Error()
 	case apierrors.IsInvalid(err): // only a change of the CronBackup can help
-		return reconcile.Result{}, r.report(ctx, backup, nil, metav1.ConditionFalse, v1.ReasonRefused, err.Error())
+		ready, reason, message = metav1.ConditionFalse, v1.ReasonRefused, err.Error()
 	case err != nil:
 		return reconcile.Result{}, err
 	case backup.Spec.Suspend:
-		err = r.report(ctx, backup, job, metav1.ConditionTrue, v1.ReasonSuspended, "no backups are started")
-	default:
-		err = r.report(ctx, backup, job, metav1.ConditionTrue, v1.ReasonScheduled, "the CronJob starts the backups")
+		reason, message = v1.ReasonSuspended, "no backups are started"
 	}
-	return reconcile.Result{}, err
+	return reconcile.Result{}, r.report(ctx, backup, job, ready, reason, message)
+}
+
+// invalid is called in place of Reconcile while a CronBackup does not fit its Go type. Its CronJob goes on as it is.
+func (r *reconciler) invalid(_ context.Context, _ reconcile.Key, why *informer.InvalidError) (reconcile.Result, error) {
+	r.events.Event(why.Object, corev1.EventTypeWarning, v1.ReasonInvalid, why.Error())
+	return reconcile.Result{}, nil
 }
 
 // cleanUp deletes the CronJob first, so that no backup is made any more, and then runs a Job that deletes the backups.
 // It returns true when that Job has succeeded. Changes of both bring the key back.
-func (r *reconciler) cleanUp(ctx context.Context, key reconcile.Key, backup *v1.CronBackup) (done bool, err error) {
+func (r *reconciler) cleanUp(ctx context.Context, owner *objects.Owner, backup *v1.CronBackup) (bool, error) {
 	if backup.Annotations[v1.SkipCleanup] == "true" {
 		return true, nil
 	}
-	if job, ok := r.cronJobs.cache.Get(key); ok && metav1.IsControlledBy(job, backup) {
-		if job.DeletionTimestamp == nil {
-			foreground := metav1.DeletePropagationForeground // the CronJob goes when its Jobs and pods have gone
-			err = r.cronJobs.In(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
-				PropagationPolicy: &foreground, Preconditions: metav1.NewUIDPreconditions(string(job.UID))})
-		}
+	cronJob, _ := r.cronJobs.Cache.Get(informer.KeyOf(backup))
+	gone, err := objects.DeleteOwned(ctx, owner, r.cronJobs.In(backup.Namespace), cronJob,
+		metav1.DeletePropagationForeground) // its Jobs and pods go before it
+	if err != nil || !gone {
 		return false, err
 	}
 	config := r.cleanupJob(backup)
-	job, ok := r.cleanups.cache.Get(reconcile.Key{Namespace: key.Namespace, Name: *config.Name})
-	if !ok {
-		job, err = objects.ApplyOwned(ctx, r.owner(backup), r.cleanups.In(key.Namespace), nil, config, lastWord, nil)
+	job, _ := r.cleanups.Cache.Get(reconcile.Key{Namespace: backup.Namespace, Name: *config.Name})
+	if job == nil || !metav1.IsControlledBy(job, backup) { // any client can make a Job of that name with those labels
+		job, err = objects.ApplyOwned(ctx, owner, r.cleanups.In(backup.Namespace), job, config, lastWord, nil)
 	}
+	reason, message := v1.ReasonCleaningUp, "a Job is at work"
+	var taken *objects.TakenError
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		klog.FromContext(ctx).Error(err, "No Job can clean up in a namespace that is being deleted; the backups stay")
 		return true, nil
+	case errors.As(err, &taken): // the end of that Job is not seen, so the error brings the key back
+		reason, message = v1.ReasonNameTaken, err.Error()
 	case err != nil:
 		return false, err
 	case finished(job, batchv1.JobComplete):
 		return true, nil
 	case finished(job, batchv1.JobFailed):
-		return false, r.report(ctx, backup, nil, metav1.ConditionFalse, v1.ReasonCleanupFailed, "Job "+job.Name+
-			" failed; another one follows in 5 minutes, unless the annotation "+v1.SkipCleanup+" is \"true\"")
+		reason, message = v1.ReasonCleanupFailed, "Job "+job.Name+
+			" failed; another one follows in 5 minutes, unless the annotation "+v1.SkipCleanup+" is \"true\""
 	}
-	return false, r.report(ctx, backup, nil, metav1.ConditionFalse, v1.ReasonCleaningUp, "Job "+job.Name+" is at work")
+	return false, errors.Join(err, r.report(ctx, backup, nil, metav1.ConditionFalse, reason, message))
 }
 
 // report writes the status if it changes, and an Event if the reason does. job may be nil.
@@ -121,10 +128,6 @@ func (r *reconciler) report(ctx context.Context, backup *v1.CronBackup, job *bat
 		r.events.Event(backup, kind, reason, message)
 	}
 	return err
-}
-
-func (r *reconciler) owner(backup *v1.CronBackup) *objects.Owner {
-	return objects.NewOwner(r.backups.In(backup.Namespace), backup, kind)
 }
 
 func (r *reconciler) cronJob(backup *v1.CronBackup) *batchv1ac.CronJobApplyConfiguration {

@@ -6,29 +6,27 @@ import (
 	"context"
 	"fmt"
 	"log"
-	"os/signal"
 	"strconv"
-	"syscall"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-func main() {
-	cfg := must(clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(),
-		nil).ClientConfig())
+func main() { reconcile.Main("", run) }
+
+// run runs the controller until ctx ends.
+func run(ctx context.Context, cfg *rest.Config) error {
 	cfg = must(reconcile.ClientConfig(cfg)) // the next run waits until the cache shows what this one wrote
-	deployments := must(informer.NewResource[*appsv1.Deployment](cfg,
-		appsv1.SchemeGroupVersion.WithResource("deployments"), informer.ResourceOptions{}))
-	cache := must(informer.New(deployments, informer.Options[*appsv1.Deployment]{}))
+	deployments := must(informer.NewCached(cfg, appsv1.SchemeGroupVersion.WithResource("deployments"),
+		informer.Options[*appsv1.Deployment]{}))
 
 	keep := reconcile.Func(func(ctx context.Context, key informer.Key) (reconcile.Result, error) {
-		d, ok := cache.Get(key) // observe
+		d, ok := deployments.Cache.Get(key) // observe
 		if !ok {
 			return reconcile.Result{}, nil
 		}
@@ -43,14 +41,9 @@ func main() {
 	})
 
 	c := must(reconcile.NewController("hello", keep, reconcile.Options{}))
-	reconcile.For(c, cache)
+	reconcile.For(c, deployments.Cache)
 	m := must(reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}}))
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := m.Run(ctx); err != nil {
-		log.Fatal(err)
-	}
+	return m.Run(ctx)
 }
 
 func must[T any](v T, err error) T {

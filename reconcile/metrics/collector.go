@@ -1,15 +1,16 @@
 // Package metrics shows Prometheus what controllers, informers and electors do.
 //
 //	collector := metrics.New(metrics.Options{})
-//	registry.MustRegister(collector)
 //	c, err := reconcile.NewController("replicaset", r, reconcile.Options{Metrics: collector})
 //	collector.Informer(pods)
 //	collector.Handler(pods.Name(), "audit", registration) // of a handler of your own
 //	collector.RESTClients()
 //	m, err := reconcile.NewManager(reconcile.ManagerOptions{
 //		Controllers: []*reconcile.Controller{c},
-//		HTTPAddress: "127.0.0.1:8080", Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+//		HTTPAddress: "127.0.0.1:8080", Metrics: collector,
 //	})
+//
+// A Collector is a handler of requests, as here, and a prometheus.Collector that can be registered.
 //
 // The metrics of queues, of leadership and of requests have the names and labels that Kubernetes' own components give
 // them, so dashboards made for those work; the rest begins with thermostat_. No metric has a label that grows with the
@@ -46,10 +47,13 @@
 package metrics
 
 import (
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/leaderelection"
@@ -57,9 +61,9 @@ import (
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
-// Collector is a prometheus.Collector. It reads states and counters when it is scraped, and records only durations as
-// they happen. Make one with [New], register it, and give it the controllers, informers and electors to show. Safe for
-// concurrent use.
+// Collector is a prometheus.Collector, and an http.Handler that shows itself. It reads states and counters when it is
+// scraped, and records only durations as they happen. Make one with [New], register it, and give it the controllers,
+// informers and electors to show. Safe for concurrent use.
 type Collector struct {
 	// Never changed.
 	queues       queues
@@ -67,6 +71,7 @@ type Collector struct {
 	results      *prometheus.CounterVec
 	rest         requests
 	others       *otherNames // nil without Options.ControllerRuntimeNames
+	page         func() http.Handler
 
 	mu sync.Mutex
 	// Guarded by mu.
@@ -134,6 +139,7 @@ func New(opts Options) *Collector {
 	if opts.ControllerRuntimeNames {
 		c.others = newOtherNames()
 	}
+	c.page = sync.OnceValue(c.newPage)
 	return c
 }
 
@@ -163,11 +169,11 @@ func (c *Collector) Controller(name string, stats func() reconcile.Stats) reconc
 	return r
 }
 
-// Informer lets the collector show an informer. Names have to differ, or the scrape fails.
-func (c *Collector) Informer(inf Informer) {
+// Informer lets the collector show informers. Names have to differ, or the scrape fails.
+func (c *Collector) Informer(informers ...Informer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.informers = append(c.informers, inf)
+	c.informers = append(c.informers, informers...)
 }
 
 // Handler lets the collector show how far a handler of an informer lags behind; both are called by their names, which
@@ -298,6 +304,19 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, v := range c.vecs() {
 		v.Collect(ch)
 	}
+}
+
+// ServeHTTP answers a scrape with what the collector shows, and with the metrics of the Go runtime and of the process:
+// it makes the collector a handler for ManagerOptions.Metrics. A program with metrics of its own registers the
+// collector in their registry instead.
+func (c *Collector) ServeHTTP(w http.ResponseWriter, req *http.Request) { c.page().ServeHTTP(w, req) }
+
+// newPage makes the handler for a registry with nothing else in it.
+func (c *Collector) newPage() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
 // A sink takes the metrics of a scrape.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -177,4 +179,19 @@ thermostat_handler_pending_events{handler="audit",informer="configmaps"} %d
 		cancel()
 		require.NoError(t, <-done)
 	})
+}
+
+// A collector is its own page.
+func TestTheCollectorAnswersScrapes(t *testing.T) {
+	collector := New(Options{})
+	collector.Elector("lease", func() leaderelection.Stats { return leaderelection.Stats{} })
+	for range 2 { // the registry is made once
+		answer := httptest.NewRecorder()
+		collector.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		require.Equal(t, http.StatusOK, answer.Code)
+		for _, want := range []string{`leader_election_master_status{name="lease"} 0`, "go_goroutines ",
+			"process_start_time_seconds "} {
+			require.Contains(t, answer.Body.String(), want)
+		}
+	}
 }

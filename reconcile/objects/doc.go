@@ -18,6 +18,7 @@
 //	Claim          GET of the owner, once, before the first adoption;               labels and references agree
 //	               PATCH of metadata.ownerReferences for each candidate
 //	CreateOwned    POST; GET if the name is taken
+//	DeleteOwned    DELETE                                                           it is another's, or being deleted
 //	Apply          PATCH, a server-side apply
 //	ApplyChanges   PATCH, a server-side apply                                       the fields are as applied before
 //	ApplyOwned     PATCH, a server-side apply; GET if the name is taken, or of      the fields are as applied before
@@ -39,6 +40,7 @@
 //	Claim                 the candidates'                  patch
 //	                      the owner's                      get
 //	CreateOwned           the child's                      create, get
+//	DeleteOwned           the child's                      delete
 //	Apply, ApplyChanges   the object's, or its status      patch, and create if it may be missing
 //	ApplyOwned            the object's                     patch, create, get
 //	                      the owner's                      get, if adopt is not nil
@@ -49,6 +51,6 @@
 //
 // # Reading order
 //
-// clients.go (what the helpers need of a client), conditions.go, status.go, finalizer.go, owner.go with claim.go and
-// create.go, apply.go, drift.go, applyowned.go, slowstart.go.
+// clients.go (what the helpers need of a client), conditions.go, status.go, finalizer.go, owner.go with claim.go,
+// create.go and delete.go, apply.go, drift.go, applyowned.go, slowstart.go.
 package objects

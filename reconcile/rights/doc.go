@@ -10,8 +10,9 @@
 //		"backups": rights.Lease("cronbackup"), // one namespace: a Role
 //	})
 //
-// The error names everything that is missing, and shows the rules to add as they stand in a manifest. A test can find
-// out what a program uses: reconciletest's Link.Used returns rules in the form of [Needs].
+// Parse reads the same from the manifest that grants it. The error names everything that is missing, and shows the
+// rules to add as they stand in a manifest. A test can find out what a program uses: reconciletest's Link.Used returns
+// rules in the form of [Needs].
 //
 // # What each helper of the library needs
 //
@@ -20,6 +21,7 @@
 //	reconcile.For, Owns, Watches    nothing          beside what their informers need
 //	reconcile.TrackWrites           nothing          beside list, which the informers have: late writes are looked up
 //	objects.CreateOwned             create, get      the object; get is used if it exists already
+//	objects.DeleteOwned             delete           the object
 //	objects.Claim                   patch            the objects that are adopted or released
 //	                                get              the owner, before an adoption
 //	objects.Apply                   patch            the object, or its status subresource with ApplyStatus
@@ -50,5 +52,5 @@
 //
 // # Reading order
 //
-// rights.go: the error first, then Check.
+// rights.go: the error first, then Check. manifest.go: rules from a manifest.
 package rights

@@ -151,3 +151,58 @@ func TestAServerThatIsNotReadyIsWaitedFor(t *testing.T) {
 		require.True(t, apierrors.IsUnauthorized(err), "%v", err)
 	})
 }
+
+func TestRightsAreReadFromAManifest(t *testing.T) {
+	const manifest = `
+# A comment, and a document of another kind.
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: worker, namespace: a}
+---
+kind: ClusterRole
+metadata: {name: everywhere}
+rules: [{apiGroups: [""], resources: [pods], verbs: [list]}]
+---
+kind: ClusterRoleBinding
+metadata: {name: everywhere}
+roleRef: {kind: ClusterRole, name: everywhere}
+---
+kind: ClusterRole
+metadata: {name: unbound}
+rules: [{nonResourceURLs: [/metrics], verbs: [get]}]
+---
+kind: ClusterRole
+metadata: {name: in-two}
+rules: [{apiGroups: [apps], resources: [deployments], resourceNames: [web], verbs: [get]}]
+---
+kind: RoleBinding
+metadata: {name: in-a, namespace: a}
+roleRef: {kind: ClusterRole, name: in-two}
+---
+kind: RoleBinding
+metadata: {name: in-b, namespace: b}
+roleRef: {kind: ClusterRole, name: in-two}
+`
+	const role = `{"kind": "Role", "metadata": {"name": "r", "namespace": "b"},
+		"rules": [{"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}]}`
+	needs, err := rights.Parse([]byte(manifest), []byte(role))
+	require.NoError(t, err)
+	web := rights.Rule("apps", "deployments", "get")
+	web.ResourceNames = []string{"web"}
+	require.ElementsMatch(t, []rbacv1.PolicyRule{rights.Rule("", "pods", "list"),
+		{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}, needs[""])
+	require.Equal(t, []rbacv1.PolicyRule{web}, needs["a"])
+	require.ElementsMatch(t, []rbacv1.PolicyRule{web, rights.Rule("", "events", "create")}, needs["b"])
+	require.Len(t, needs, 3)
+
+	for text, want := range map[string]string{
+		"kind: Role\nmetadata: {name: r}": "Role r has no namespace",
+		"kind: [":                         "document 1",
+		"kind: Pod":                       "no Role and no ClusterRole",
+		"":                                "no Role and no ClusterRole",
+	} {
+		_, err := rights.Parse([]byte(text))
+		require.ErrorContains(t, err, "rights.Parse: ")
+		require.ErrorContains(t, err, want)
+	}
+}

@@ -32,6 +32,7 @@ func behaviours() map[string]func(*world) {
 		"a deletion cleans up":                   checkCleanup,
 		"a clean-up that fails is made again":    checkCleanupFails,
 		"an annotation skips the clean-up":       checkSkip,
+		"a Job of another owner cleans nothing":  checkForeignCleanup,
 		"a namespace that goes away":             checkNamespace,
 	}
 }
@@ -255,6 +256,28 @@ func checkSkip(w *world) {
 	w.finish(w.cleanup("a", ""), false)
 	w.eventually(w.is("a", metav1.ConditionFalse, v1.ReasonCleanupFailed))
 	w.patch("a", `{"metadata":{"annotations":{"`+v1.SkipCleanup+`":"true"}}}`)
+	w.eventually(w.gone("a"))
+}
+
+// checkForeignCleanup has a Job of the name and with the labels of the one that cleans up, and it has succeeded. It is
+// not the operator's, so the backups are still there.
+func checkForeignCleanup(w *world) {
+	w.ready("a")
+	jobs := w.client.BatchV1().Jobs(w.namespace)
+	theirs, err := jobs.Create(w.Context(), &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "a-cleanup",
+			Labels: map[string]string{"backups.example.com/cleanup": "true"}},
+		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever,
+			Containers:    []corev1.Container{{Name: "theirs", Image: "none"}}}}},
+	}, metav1.CreateOptions{})
+	require.NoError(w, err)
+	w.finish(theirs, true)
+	w.remove("a")
+	w.eventually(w.is("a", metav1.ConditionFalse, v1.ReasonNameTaken))
+	background := metav1.DeletePropagationBackground
+	require.NoError(w, jobs.Delete(w.Context(), "a-cleanup", metav1.DeleteOptions{PropagationPolicy: &background}))
+	w.finish(w.cleanup("a", theirs.UID), true)
 	w.eventually(w.gone("a"))
 }
 

@@ -120,6 +120,7 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 	}
 	if err != nil {
 		id := r.metadata(protobuf)
+		id.APIVersion, id.Kind = d.APIVersion, d.Kind
 		key := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 		e.Object = id
 		e.Err = fmt.Errorf("%s: a %s of %d bytes: %w", kube.Brief(key.String()), d.Item, r.size, err)

@@ -25,7 +25,7 @@ import (
 // cleanupLabels tell the Jobs that clean up from those of CronJobs, which the operator does not look at.
 var cleanupLabels = map[string]string{"backups.example.com/cleanup": "true"}
 
-var errTaken = errors.New("a CronJob of that name belongs to another owner, or to none")
+var errTaken = errors.New("an object of that name belongs to another owner, or to none")
 
 // CronBackupReconciler makes the cluster match the CronBackups.
 type CronBackupReconciler struct {
@@ -113,11 +113,16 @@ func (r *CronBackupReconciler) cleanUp(ctx context.Context, backup *v1.CronBacku
 		if err = controllerutil.SetControllerReference(backup, job, r.Scheme()); err == nil {
 			err = r.Create(ctx, job)
 		}
+	} else if err == nil && !metav1.IsControlledBy(job, backup) { // any client can make a Job of that name
+		err = errTaken
 	}
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		log.FromContext(ctx).Error(err, "No Job can clean up in a namespace that is being deleted; the backups stay")
 		return true, nil
+	case errors.Is(err, errTaken): // the error brings the key back
+		return false, errors.Join(err, r.report(ctx, backup, nil, metav1.ConditionFalse, v1.ReasonNameTaken,
+			err.Error()))
 	case err != nil:
 		return false, err
 	case finished(job, batchv1.JobComplete):

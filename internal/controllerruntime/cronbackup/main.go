@@ -43,7 +43,6 @@ func init() {
 type options struct {
 	image           string
 	backup, cleanup []string // commands
-	leaseNamespace  string   // empty: no leader election
 	metrics, probes string   // addresses; 0: none
 }
 
@@ -54,7 +53,6 @@ func main() {
 		"command that backs up, and deletes backups older than $(RETENTION_DAYS); parts are separated by commas")
 	pflag.StringSliceVar(&o.cleanup, "cleanup-command", []string{"echo", "clean-up of $(BACKUP)"},
 		"command that deletes all backups of $(BACKUP); parts are separated by commas")
-	pflag.StringVar(&o.leaseNamespace, "lease-namespace", "", "where replicas elect their leader; empty: no election")
 	pflag.StringVar(&o.metrics, "metrics-bind-address", "127.0.0.1:8080", "where /metrics is served")
 	pflag.StringVar(&o.probes, "health-probe-bind-address", "127.0.0.1:8081", "where /healthz and /readyz are served")
 	pflag.CommandLine.AddGoFlagSet(flag.CommandLine) // controller-runtime's flag kubeconfig
@@ -75,9 +73,9 @@ func run(ctx context.Context, cfg *rest.Config, o options) error {
 		}},
 		Metrics:                       metricsserver.Options{BindAddress: o.metrics},
 		HealthProbeBindAddress:        o.probes,
-		LeaderElection:                o.leaseNamespace != "",
+		LeaderElection:                true,
 		LeaderElectionID:              "cronbackup",
-		LeaderElectionNamespace:       o.leaseNamespace,
+		LeaderElectionNamespace:       "cronbackup",
 		LeaderElectionReleaseOnCancel: true,
 		Controller:                    config.Controller{SkipNameValidation: ptr.To(true)}, // as the tests need it
 	})

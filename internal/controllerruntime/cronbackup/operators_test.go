@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -11,8 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/thermostat-go/thermostat/examples/cronbackup/api/v1"
 	"github.com/thermostat-go/thermostat/informer"
@@ -27,7 +24,7 @@ type operator struct {
 	flags        []string
 }
 
-// Both have eight workers and no client-side limit of requests. Here they elect no leader.
+// Both have eight workers and no client-side limit of requests.
 var operators = []operator{
 	{"controller-runtime", ".",
 		[]string{"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0"}},
@@ -71,11 +68,13 @@ func (o operator) start(t testing.TB, c *cluster.Cluster, binary string) (stop f
 // withDefinition returns a control plane that serves CronBackups, and their client.
 func withDefinition(t testing.TB) (*cluster.Cluster, *informer.Resource[*v1.CronBackup]) {
 	c := cluster.New(t, cluster.Options{})
-	manifest, err := os.ReadFile(filepath.Join(example, "deploy/backups.example.com_cronbackups.yaml"))
-	require.NoError(t, err)
-	definition := &unstructured.Unstructured{}
-	require.NoError(t, yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096).Decode(definition))
-	require.NoError(t, c.Apply(t.Context(), definition))
+	for _, name := range []string{"namespace.yaml", "backups.example.com_cronbackups.yaml"} {
+		manifest, err := os.ReadFile(filepath.Join(example, "deploy", name))
+		require.NoError(t, err)
+		objects, err := cluster.Decode(manifest)
+		require.NoError(t, err)
+		require.NoError(t, c.Apply(t.Context(), objects...))
+	}
 	backups, err := informer.NewResource[*v1.CronBackup](c.Config(), v1.GroupVersion.WithResource("cronbackups"),
 		informer.ResourceOptions{})
 	require.NoError(t, err)

@@ -76,8 +76,10 @@ const (
 
 	ReasonScheduled     = "Scheduled"     // True: the CronJob is as wanted
 	ReasonSuspended     = "Suspended"     // True: the CronJob is as wanted, and starts nothing
-	ReasonNameTaken     = "NameTaken"     // False: a CronJob of that name belongs to another owner, or to none
+	// False: the CronJob or the Job of that name belongs to another owner, or none
+	ReasonNameTaken     = "NameTaken"
 	ReasonRefused       = "Refused"       // False: the API server refuses the CronJob, such as for its schedule
+	ReasonInvalid       = "Invalid"       // of an Event only: the object does not fit the Go type
 	ReasonCleaningUp    = "CleaningUp"    // False: the CronBackup is being deleted
 	ReasonCleanupFailed = "CleanupFailed" // False: the Job that cleans up has failed; it will be made again
 )

@@ -1,0 +1,48 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+)
+
+// Main is the main function of a program. It calls run with the configuration of the API server, and ends the process
+// with status 1 and a line in the log if run returns an error.
+//
+//	func main() {
+//		kubeconfig := flag.String("kubeconfig", "", "file that names the API server; not needed in a pod")
+//		flag.Parse()
+//		reconcile.Main(*kubeconfig, run)
+//	}
+//
+// ctx ends at the first SIGINT or SIGTERM. A second one ends the process at once.
+//
+// kubeconfig is the path of a file. Empty: the files that $KUBECONFIG names or else ~/.kube/config, and in a pod
+// without these its service account. run gets the configuration as it is; clients of controllers are made from what
+// [ClientConfig] makes of it.
+func Main(kubeconfig string, run func(ctx context.Context, cfg *rest.Config) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	err := runWith(ctx, kubeconfig, run)
+	stop()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The program ends")
+		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+	}
+	klog.Flush()
+}
+
+func runWith(ctx context.Context, kubeconfig string, run func(context.Context, *rest.Config) error) error {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return fmt.Errorf("no configuration of an API server: %w", err)
+	}
+	return run(ctx, cfg)
+}
