@@ -74,8 +74,8 @@ type CronBackupStatus struct {
 const (
 	Ready = "Ready"
 
-	ReasonScheduled     = "Scheduled"     // True: the CronJob is as wanted
-	ReasonSuspended     = "Suspended"     // True: the CronJob is as wanted, and starts nothing
+	ReasonScheduled = "Scheduled" // True: the CronJob is as wanted
+	ReasonSuspended = "Suspended" // True: the CronJob is as wanted, and starts nothing
 	// False: the CronJob or the Job of that name belongs to another owner, or none
 	ReasonNameTaken     = "NameTaken"
 	ReasonRefused       = "Refused"       // False: the API server refuses the CronJob, such as for its schedule
