@@ -139,6 +139,14 @@ func TestANamesake(t *testing.T) {
 
 func TestNothingIsKeptOfAnHPAThatIsGone(t *testing.T) {
 	b := newNotebook()
+	first, namesake := hpa("web", 1, 2), hpa("web", 1, 2)
+	namesake.UID = "other"
+	kept, _ := b.of(first, time.Minute, noon)
+	again, _ := b.of(first, time.Minute, noon)
+	require.Same(t, kept, again)
+	other, _ := b.of(namesake, time.Minute, noon)
+	require.NotSame(t, kept, other, "even if nobody has noticed the deletion")
+	b.forget(informer.KeyOf(first))
 	for i := range 100 {
 		h := hpa(fmt.Sprint(i), 1, 2)
 		h.Namespace = "default"

@@ -51,7 +51,8 @@ func (p Program) ParseFlags(args []string) (Options, error) {
 	fs.Float32Var(&o.QPS, "kube-api-qps", qps, "average number of requests to the API server per second")
 	fs.IntVar(&o.Burst, "kube-api-burst", int(qps*3/2), "requests to the API server that may be made at once")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", "0",
-		"host:port that serves /metrics, /healthz, /readyz and, on the loopback address only, /inspect/; without a host "+
+		"host:port that serves /metrics, /healthz, /readyz and, on the loopback address only, /inspect/; without a "+
+			"host "+
 			"it is the loopback address; 0: none")
 	fs.DurationVar(&o.StartupTimeout, "startup-timeout", 30*time.Second,
 		"give up when the API server cannot be reached for that long at the start")
