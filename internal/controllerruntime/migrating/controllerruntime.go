@@ -142,6 +142,14 @@ func theirSources(m ctrl.Manager, r reconcile.Reconciler) error {
 		Complete(r)
 }
 
+// theirConditions is the same with predicates.
+func theirConditions(m ctrl.Manager, r *websiteReconciler) error {
+	return ctrl.NewControllerManagedBy(m).Named("conditions").
+		For(&v1.Website{}, builder.WithPredicates(predicate.Or(
+			predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
+		Complete(r)
+}
+
 // theirIndex finds the pods of a node.
 func theirIndex(ctx context.Context, m ctrl.Manager) ([]corev1.Pod, error) {
 	err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, "spec.nodeName", func(o client.Object) []string {

@@ -10,18 +10,16 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/controllerruntime/migrating/v1"
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/events"
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
 	"github.com/thermostat-go/thermostat/reconcile/objects"
 )
@@ -36,13 +34,8 @@ func ours(ctx context.Context, base *rest.Config, dns names, address string) err
 	if err != nil {
 		return err
 	}
-	clients, err := kubernetes.NewForConfig(cfg)
+	recorder, err := events.NewRecorder(base, "websites")
 	if err != nil {
-		return err
-	}
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.EventsV1()})
-	defer broadcaster.Shutdown()
-	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return err
 	}
 	sites, err := informer.NewResource[*v1.Website](cfg, v1.GroupVersion.WithResource("websites"),
@@ -63,10 +56,7 @@ func ours(ctx context.Context, base *rest.Config, dns names, address string) err
 	if err != nil {
 		return err
 	}
-	scheme := runtime.NewScheme() // names the kinds of events' objects
-	scheme.AddKnownTypes(v1.GroupVersion, &v1.Website{})
-	scheme.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.Deployment{})
-	r := &websites{sites, siteCache, deployments, deploymentCache, broadcaster.NewRecorder(scheme, "websites"), dns}
+	r := &websites{sites, siteCache, deployments, deploymentCache, recorder, dns}
 	figures, registry := metrics.New(metrics.Options{}), prometheus.NewRegistry()
 	registry.MustRegister(figures)
 	c, err := reconcile.NewController("websites", r, reconcile.Options{Workers: 5, Metrics: figures})
@@ -77,6 +67,7 @@ func ours(ctx context.Context, base *rest.Config, dns names, address string) err
 	reconcile.Owns(c, deploymentCache, v1.GroupVersion.WithKind("Website"))
 	options := reconcile.ManagerOptions{
 		Controllers: []*reconcile.Controller{c},
+		Beside:      map[string]func(context.Context) error{"events": recorder.Run},
 		Elector:     elector,
 		HTTPAddress: address, // /healthz, /readyz and /metrics
 		Metrics:     promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
@@ -96,7 +87,7 @@ type websites struct {
 	siteCache       *informer.SharedIndexInformer[*v1.Website]
 	deployments     *informer.Resource[*appsv1.Deployment]
 	deploymentCache *informer.SharedIndexInformer[*appsv1.Deployment]
-	events          events.EventRecorder
+	events          *events.Recorder
 	dns             names
 }
 
@@ -134,7 +125,7 @@ func (w *websites) deploy(ctx context.Context, site *v1.Website) (*appsv1.Deploy
 	d, err := objects.ApplyOwned(ctx, owner, w.deployments.In(site.Namespace), seen, config,
 		metav1.ApplyOptions{FieldManager: "websites", Force: true}, nil)
 	if err == nil && !exists {
-		w.events.Eventf(site, d, corev1.EventTypeNormal, "Created", "Deploy", "Created Deployment %s", d.Name)
+		w.events.Eventf(site, corev1.EventTypeNormal, "Created", "Created Deployment %s", d.Name)
 	}
 	return d, err
 }
@@ -153,6 +144,11 @@ func ourSources(c *reconcile.Controller, configMaps *informer.SharedIndexInforme
 	reconcile.Watches(c, configMaps, func(m *corev1.ConfigMap) []reconcile.Key {
 		return []reconcile.Key{{Namespace: m.Namespace, Name: m.Labels["website"]}}
 	})
+}
+
+// ourConditions names a Website for an update only if one of the conditions holds.
+func ourConditions(c *reconcile.Controller, sites *informer.SharedIndexInformer[*v1.Website]) {
+	reconcile.For(c, sites, reconcile.GenerationChanged, reconcile.LabelsChanged)
 }
 
 // ourIndex finds the pods of a node.
