@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	v1 "github.com/thermostat-go/thermostat/examples/cronbackup/api/v1"
+	"github.com/thermostat-go/thermostat/examples/cronbackup/cronbackuptest"
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// soak is set for the long variants.
+var soak = os.Getenv("THERMOSTAT_SOAK") != ""
+
+// runJobs lets each clean-up succeed after 5 s, as the Job controller does when its pod ends.
+func runJobs(ctx context.Context, cfg *rest.Config) error {
+	jobs, err := informer.NewResource[*batchv1.Job](cfg, batchv1.SchemeGroupVersion.WithResource("jobs"),
+		informer.ResourceOptions{})
+	if err != nil {
+		return err
+	}
+	cache, err := informer.New(jobs, informer.Options[*batchv1.Job]{})
+	if err != nil {
+		return err
+	}
+	c, err := reconcile.NewController("jobs", reconcile.Func(
+		func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+			job, ok := cache.Get(key)
+			if !ok || finished(job, batchv1.JobComplete) {
+				return reconcile.Result{}, nil
+			}
+			if age := time.Since(job.CreationTimestamp.Time); age < 5*time.Second {
+				return reconcile.Result{RequeueAfter: 5*time.Second - age}, nil
+			}
+			now := metav1.Now()
+			job = job.DeepCopy()
+			job.Status.StartTime, job.Status.CompletionTime, job.Status.Succeeded = &now, &now, 1
+			for _, end := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete} {
+				job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: end,
+					Status: corev1.ConditionTrue, LastProbeTime: now, LastTransitionTime: now})
+			}
+			_, err := jobs.In(key.Namespace).UpdateStatus(ctx, job, metav1.UpdateOptions{})
+			return reconcile.Result{}, err
+		}), reconcile.Options{})
+	if err != nil {
+		return err
+	}
+	reconcile.For(c, cache)
+	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
+	if err != nil {
+		return err
+	}
+	return m.Run(ctx)
+}
+
+func cronBackup(schedule string) string {
+	return fmt.Sprintf(`
+apiVersion: backups.example.com/v1
+kind: CronBackup
+metadata: {name: orders}
+spec: {schedule: %q, targetDatabase: orders.databases.svc}
+`, schedule)
+}
+
+func backedUp(t *testing.T) reconciletest.Scenario {
+	sc := reconciletest.Scenario{
+		Run:    start,
+		Server: cronbackuptest.ServerOptions(cronbackuptest.Manifests(t)),
+		User:   cronbackuptest.Account,
+		Beside: []func(context.Context, *rest.Config) error{runJobs},
+		Steps:  reconciletest.ApplyYAML(cronBackup("@daily"), cronBackup("99 * * * *"), cronBackup("@daily")),
+		Settled: func(s *reconciletest.Server) error {
+			b, ok := reconciletest.Get[*v1.CronBackup](s, "cronbackups.backups.example.com", "default", "orders")
+			if !ok || len(b.Status.Conditions) == 0 || b.Status.Conditions[0].Reason != v1.ReasonScheduled ||
+				b.Status.ObservedGeneration != b.Generation {
+				return fmt.Errorf("the CronBackup is %+v", b)
+			}
+			job, ok := reconciletest.Get[*batchv1.CronJob](s, "cronjobs.batch", "default", "orders")
+			if !ok || job.Spec.Schedule != "@daily" || !metav1.IsControlledBy(job, b) {
+				return fmt.Errorf("the CronJob is %+v", job)
+			}
+			return nil
+		},
+		Always: keepsBackups,
+		Budget: time.Second,
+	}
+	if soak {
+		sc.Budget, sc.Seed = 3*time.Minute, uint64(time.Now().UnixNano())
+	}
+	return sc
+}
+
+// keepsBackups is about each write: there is one CronJob, it has an owner, and the finalizer goes when no backup is made
+// any more and a Job has cleaned up.
+func keepsBackups(w reconciletest.Write, s *reconciletest.Server) error {
+	switch w.Resource.Resource {
+	case "cronjobs":
+		if w.New != nil && metav1.GetControllerOf(w.New) == nil {
+			return errors.New("a CronJob without an owner")
+		}
+		if n := len(reconciletest.List[*batchv1.CronJob](s, "cronjobs.batch", "default")); n > 1 {
+			return fmt.Errorf("%d CronJobs for one CronBackup", n)
+		}
+	case "cronbackups":
+		if !slices.Contains(w.Old.GetFinalizers(), v1.Finalizer) ||
+			w.New != nil && slices.Contains(w.New.GetFinalizers(), v1.Finalizer) {
+			return nil
+		}
+		if _, ok := reconciletest.Get[*batchv1.CronJob](s, "cronjobs.batch", "default", "orders"); ok {
+			return errors.New("the finalizer is gone, and backups are still made")
+		}
+		job, ok := reconciletest.Get[*batchv1.Job](s, "jobs.batch", "default", "orders-cleanup")
+		if !ok || !finished(job, batchv1.JobComplete) {
+			return errors.New("the finalizer is gone, and no Job has cleaned up")
+		}
+	}
+	return nil
+}
+
+// TestCheck disturbs the operator at each of its requests, while a CronBackup gets a schedule that the server refuses,
+// and the first one again. It takes 40 s of a processor, so it is only for long runs.
+func TestCheck(t *testing.T) {
+	if soak {
+		reconciletest.Check(t, backedUp(t))
+	}
+}
+
+// TestCheckDeletion does the same while a CronBackup is deleted.
+func TestCheckDeletion(t *testing.T) {
+	s := backedUp(t)
+	s.Steps = append(reconciletest.ApplyYAML(cronBackup("@daily")),
+		reconciletest.Delete("cronbackups.backups.example.com", "default", "orders"))
+	s.Settled = func(s *reconciletest.Server) error {
+		if left := reconciletest.List[*unstructured.Unstructured](s, "cronbackups.backups.example.com",
+			"default"); len(left) > 0 {
+			return fmt.Errorf("the CronBackup is still there: %v", left[0])
+		}
+		return nil
+	}
+	reconciletest.Check(t, s)
+}
