@@ -41,13 +41,13 @@ func (s *Server) serveDocument(path string) (*http.Response, bool) {
 	case len(parts) == 1 && parts[0] == "apis":
 		list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
 			Groups: []metav1.APIGroup{}}
-		for _, name := range slices.Sorted(maps.Keys(versionsOf(s.resources))) {
+		for _, name := range slices.Sorted(maps.Keys(s.versions())) {
 			if name != "" {
 				list.Groups = append(list.Groups, s.group(name))
 			}
 		}
 		return answerJSON(list), true
-	case len(parts) == 2 && parts[0] == "apis" && len(versionsOf(s.resources)[parts[1]]) > 0:
+	case len(parts) == 2 && parts[0] == "apis" && len(s.versions()[parts[1]]) > 0:
 		group := s.group(parts[1])
 		group.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
 		return answerJSON(&group), true
@@ -77,7 +77,7 @@ func versionsOf(resources map[schema.GroupVersionResource]*Resource) map[string]
 
 func (s *Server) group(name string) metav1.APIGroup {
 	group := metav1.APIGroup{Name: name}
-	for _, v := range versionsOf(s.resources)[name] {
+	for _, v := range s.versions()[name] {
 		group.Versions = append(group.Versions,
 			metav1.GroupVersionForDiscovery{GroupVersion: name + "/" + v, Version: v})
 	}

@@ -43,6 +43,7 @@
 //     their schemas ask for; rules in CEL with package reconciletest/cel, see [Options.Rules]
 //   - discovery, and of OpenAPI as much as kubectl needs
 //   - authorization by the roles of manifests: [Options.Roles], [Server.LinkAs]
+//   - aggregated APIs, such as metrics.k8s.io, which the test serves itself: [Options.Aggregated]
 //   - garbage collection by owner references, and the deletion of namespaces: some time after the write that is the
 //     reason for it
 //   - of the built-in kinds the fields that modelled.go lists, with all of their defaults and checks; an object that
@@ -155,7 +156,8 @@
 //	reading            list.go, watch.go
 //	writing            write.go, patch.go with managers.go, delete.go, scale.go, binding.go
 //	custom resources   manifest.go, crd.go, schema.go, rules.go
-//	around requests    rbac.go: rights; collector.go: garbage collection; discovery.go with openapi.go
+//	around requests    rbac.go: rights; collector.go: garbage collection; discovery.go with openapi.go;
+//	                   aggregated.go: groups that handlers serve
 //	Check              check.go with pairs.go, scenario.go with step.go; run.go with steps.go, process.go and gate.go;
 //	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go and snapshot.go;
 //	                   timeline.go, coverage.go

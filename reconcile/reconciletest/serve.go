@@ -43,6 +43,9 @@ func (s *Server) serve(l *Link, r Request, req *http.Request) (*http.Response, e
 }
 
 func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response, error) {
+	if handler := s.aggregated.of(r); handler != nil {
+		return l.proxy(handler, r, req)
+	}
 	if r.Path != "" {
 		if resp, ok := s.serveDocument(r.Path); ok {
 			return resp, nil

@@ -3,7 +3,9 @@ package reconciletest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +35,13 @@ type Options struct {
 	// Rules compiles the rules in CEL (x-kubernetes-validations) of custom resources. Nil: a custom resource that has
 	// such rules is refused. Package github.com/thermostat-go/thermostat/reconcile/reconciletest/cel has one.
 	Rules RuleCompiler
+	// Aggregated are versions of API groups that a handler serves, as a metrics server serves metrics.k8s.io/v1beta1
+	// behind a real API server, by an APIService. The handler gets each request for a path below /apis/GROUP/VERSION,
+	// and one for that path itself, which is discovery: it answers with an APIResourceList. Before that the roles and
+	// the faults of the link apply; the header X-Remote-User names the link's user. The handler runs on the goroutine
+	// of the client, at the same time as for other clients, and its answer goes out when it returns: it cannot serve
+	// watches. A group that the server has itself is refused.
+	Aggregated map[schema.GroupVersion]http.Handler
 	// Roles are files, or directories of them, with the manifests of Roles, ClusterRoles, RoleBindings and
 	// ClusterRoleBindings: what the users of [Server.LinkAs] may do. Objects of other kinds in them are passed over, so
 	// the manifest that installs a controller can be given as it is. Empty: every user may do everything.
@@ -49,14 +58,15 @@ type Options struct {
 // clients with [Server.Config], [Server.Link] or [Link.Listen]. Safe for concurrent use; the methods that fail the test
 // are for the test's own goroutine.
 type Server struct {
-	t         testing.TB // of a server of a program: a program
-	store     *store
-	resources map[schema.GroupVersionResource]*Resource
-	codecs    serializer.CodecFactory
-	scale     *Resource // of the subresources of that name
-	collector *collector
-	access    *access // nil: every user may do everything
-	direct    *Link
+	t          testing.TB // of a server of a program: a program
+	store      *store
+	resources  map[schema.GroupVersionResource]*Resource
+	codecs     serializer.CodecFactory
+	scale      *Resource // of the subresources of that name
+	aggregated aggregated
+	collector  *collector
+	access     *access // nil: every user may do everything
+	direct     *Link
 
 	mu        sync.Mutex
 	random    *rand.Rand // guarded by mu
@@ -87,7 +97,7 @@ func Start(o Options) (*Server, error) {
 	s := &Server{
 		t: program{}, store: newStore(), resources: make(map[schema.GroupVersionResource]*Resource),
 		codecs: serializer.NewCodecFactory(scheme.Scheme),
-		random: rand.New(rand.NewPCG(o.Seed, 0)),
+		random: rand.New(rand.NewPCG(o.Seed, 0)), aggregated: maps.Clone(o.Aggregated),
 	}
 	s.collector = &collector{server: s, after: cmp.Or(o.CollectAfter, 10*time.Millisecond)}
 	s.direct = s.Link()
@@ -106,6 +116,9 @@ func Start(o Options) (*Server, error) {
 		if err := s.add(&r, o.Rules, types); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.aggregated.validate(s.resources); err != nil {
+		return nil, err
 	}
 	if s.scale, err = newScaleResource(); err != nil {
 		return nil, fmt.Errorf("scale: %w", err)
