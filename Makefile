@@ -66,7 +66,7 @@ test-rest: build
 	cd internal/controllerruntime && $(TEST) ./...
 	cd internal/zoo && $(TEST) ./...
 test-controlplane:
-	cd internal/controlplane && $(TEST) $(RACE) -timeout 5m ./plane ./supervisor && $(TEST) ./node
+	cd internal/controlplane && $(TEST) $(RACE) -timeout 5m ./plane ./supervisor && $(TEST) ./node ./hpa
 
 # go test shows the output of a package only when its tests are done. Building first shows the progress.
 .PHONY: build

@@ -251,6 +251,7 @@ type metricsStub struct {
 	mu      sync.Mutex
 	pods    map[string]string // the usage of CPU by pod; guarded by mu, as all below
 	memory  map[string]string
+	numbers int // those of the pods are less
 	window  time.Duration
 	age     time.Duration                // of a sample
 	custom  map[string]map[string]string // of pods and objects: values by metric and "pods/web-0"
@@ -261,7 +262,7 @@ type metricsStub struct {
 }
 
 func newMetricsStub() *metricsStub {
-	return &metricsStub{pods: map[string]string{}, memory: map[string]string{}, window: 30 * time.Second,
+	return &metricsStub{pods: map[string]string{}, memory: map[string]string{}, numbers: 100, window: 30 * time.Second,
 		custom: map[string]map[string]string{}, outside: map[string][]string{}, version: "v1beta2",
 		broken: map[string]int{}}
 }
@@ -337,12 +338,15 @@ func (m *metricsStub) answer(parts []string, selector string) (int, any) {
 		v := document{"groupVersion": api + "/" + m.version, "version": m.version}
 		return 200, document{"kind": "APIGroup", "name": api, "versions": []document{v}, "preferredVersion": v}
 	case api == "metrics.k8s.io":
-		for i := range 100 {
+		for i := range m.numbers {
 			pod := fmt.Sprintf("%s-%d", strings.TrimPrefix(selector, "app="), i)
-			if m.pods[pod] == "" {
+			if m.pods[pod] == "" && m.memory[pod] == "" {
 				continue
 			}
-			usage := document{"cpu": m.pods[pod]}
+			usage := document{}
+			if cpu := m.pods[pod]; cpu != "" {
+				usage["cpu"] = cpu
+			}
 			if memory := m.memory[pod]; memory != "" {
 				usage["memory"] = memory
 			}
