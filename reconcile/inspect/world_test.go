@@ -48,6 +48,7 @@ func newCanaries(t testing.TB, cfg *rest.Config, texts bool) *reconcile.Manager 
 		if !ok {
 			return reconcile.Result{}, nil
 		}
+		var err error
 		in, value := client.CoreV1().Secrets(key.Namespace), string(s.Data["password"])
 		switch key.Name {
 		case "patch":
@@ -105,7 +106,7 @@ func TestNoValueIsShown(t *testing.T) {
 			time.Sleep(90 * time.Second)
 			synctest.Wait()
 			shown := everything(t, m)
-			for _, there := range []string{`class="state bad">panic`, "Conflict", `"terminal"`} {
+			for _, there := range []string{`class="state bad">panic`, "Conflict", `"terminal"`, "<code>stringData"} {
 				require.True(t, strings.Contains(shown, there), "the runs are there: %s", there)
 			}
 			at := strings.Index(shown, "canary-")
