@@ -147,8 +147,9 @@ func (w *world) reconcile(ctx context.Context, key reconcile.Key) (reconcile.Res
 		if !w.refusing.Load() {
 			return reconcile.Result{}, nil
 		}
-		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: key.Name + "-tls", OwnerReferences: []metav1.OwnerReference{
-			*metav1.NewControllerRef(m, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}}}
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: key.Name + "-tls",
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(m, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}}}
 		_, err := w.kinds.CoreV1().Secrets(key.Namespace).Create(ctx, s, metav1.CreateOptions{})
 		return reconcile.Result{}, err
 	case hot:

@@ -23,7 +23,8 @@ const (
 
 // packages are what users import.
 var packages = []string{"informer", "workqueue", "reconcile", "reconcile/objects", "reconcile/metrics",
-	"reconcile/rights", "reconcile/inspect", "reconcile/reconciletest", "reconcile/reconciletest/cluster", "leaderelection"}
+	"reconcile/rights", "reconcile/inspect", "reconcile/reconciletest", "reconcile/reconciletest/cluster",
+	"leaderelection"}
 
 // TestTheReadmeShowsAPartOfTheExample compares without the indentation, which is that of a function in the program.
 func TestTheReadmeShowsAPartOfTheExample(t *testing.T) {

@@ -34,7 +34,8 @@ func TestBundle(t *testing.T) {
 	require.Contains(t, b.Program, "thermostat")
 
 	root := serve(t, Options{Actions: true}, b)
-	for path, want := range map[string]string{"": "Recorded <time>2026-03-14 09:26:53 UTC", "keys?controller=web": "1,200",
+	for path, want := range map[string]string{"": "Recorded <time>2026-03-14 09:26:53 UTC",
+		"keys?controller=web":                              "1,200",
 		"key?controller=web&namespace=default&name=web-18": "created pod"} {
 		resp, page := do(t, http.MethodGet, root+path, "")
 		require.Equal(t, http.StatusOK, resp.StatusCode, path)
@@ -78,13 +79,14 @@ func TestABundleThatIsBrokenIsRefused(t *testing.T) {
 	}
 	whole := bundleOf(t, newSample(10, webName))
 	for want, r := range map[string]io.Reader{
-		"bundle: gzip: invalid header":               strings.NewReader("this is a text"),
-		"bundle: line 1: this is no bundle":          zip(`{"manager":{}}` + "\n"),
-		"bundle: line 1: invalid character":          zip("x\n"),
-		"line 1: the bundle has version 2":           zip(`{"bundle":{"version":2}}` + "\n"),
-		"bundle: line 2: the bundle says that 7":     zip(`{"bundle":{"version":1}}` + "\n" + `{"end":{"lines":7}}` + "\n"),
+		"bundle: gzip: invalid header":      strings.NewReader("this is a text"),
+		"bundle: line 1: this is no bundle": zip(`{"manager":{}}` + "\n"),
+		"bundle: line 1: invalid character": zip("x\n"),
+		"line 1: the bundle has version 2":  zip(`{"bundle":{"version":2}}` + "\n"),
+		"bundle: line 2: the bundle says that 7": zip(`{"bundle":{"version":1}}` + "\n" + `{"end":{"lines":7}}` +
+			"\n"),
 		"it ends after line 1, and has no last line": zip(`{"bundle":{"version":1}}` + "\n"),
-		"unexpected EOF":                             bytes.NewReader(whole[:len(whole)-100]),
+		"unexpected EOF": bytes.NewReader(whole[:len(whole)-100]),
 		"something follows its last line": zip(`{"bundle":{"version":1}}` + "\n" + `{"end":{"lines":1}}` +
 			"\n{}\n"),
 		"token too long": zip(`{"bundle":{"version":1}}` + "\n" + strings.Repeat(" ", maxLine+1)),
@@ -92,7 +94,8 @@ func TestABundleThatIsBrokenIsRefused(t *testing.T) {
 		_, err := ReadBundle(r)
 		require.ErrorContains(t, err, want)
 	}
-	b, err := ReadBundle(zip(`{"bundle":{"version":1,"later":1}}` + "\n" + `{"later":{}}` + "\n" + `{"end":{"lines":2}}`))
+	b, err := ReadBundle(zip(`{"bundle":{"version":1,"later":1}}` + "\n" + `{"later":{}}` + "\n" +
+		`{"end":{"lines":2}}`))
 	require.NoError(t, err, "what is not known is ignored")
 	require.Empty(t, b.Keys)
 }

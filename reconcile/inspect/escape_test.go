@@ -79,7 +79,8 @@ func FuzzPage(f *testing.F) {
 	for _, seed := range []string{
 		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, "javascript:alert(1)",
 		"</title></svg></template>", "--><!--", "a\r\n\r\ndata: x", "\u202egnp.exe", "\x00\x1b[2J", "{{.}}", "${1}",
-		"\\u003cscript\\u003e", "a&amp;b=c#d?e/../../f%2e%2e", strings.Repeat("w", 253), "א", "]]>", "\u2028", "\xff\xfe",
+		"\\u003cscript\\u003e", "a&amp;b=c#d?e/../../f%2e%2e", strings.Repeat("w", 253), "א", "]]>", "\u2028",
+		"\xff\xfe",
 	} {
 		f.Add(seed)
 	}

@@ -12,9 +12,11 @@ import (
 // TestTimeline draws a key from its first wait to its next run.
 func TestTimeline(t *testing.T) {
 	run := reconcile.RunRecord{Started: ago(10 * time.Second), Took: time.Second, Result: "success",
-		Waits: []reconcile.WaitRecord{{For: reconcile.WaitQueue, From: ago(11 * time.Second), To: ago(10 * time.Second)}}}
+		Waits: []reconcile.WaitRecord{{For: reconcile.WaitQueue, From: ago(11 * time.Second),
+			To: ago(10 * time.Second)}}}
 	failed := reconcile.RunRecord{Started: ago(5 * time.Second), Took: time.Second, Result: "error",
-		Waits: []reconcile.WaitRecord{{For: reconcile.WaitBackoff, From: ago(8 * time.Second), To: ago(5 * time.Second)}}}
+		Waits: []reconcile.WaitRecord{{For: reconcile.WaitBackoff, From: ago(8 * time.Second),
+			To: ago(5 * time.Second)}}}
 	k := reconcile.KeyStatus{At: sampleTime, State: reconcile.KeyBackingOff, Since: ago(4 * time.Second),
 		Next: sampleTime.Add(time.Second)}
 	tl := timelineOf(k, []keyRun{{RunRecord: run, Number: 1}, {RunRecord: failed, Number: 2}})
@@ -26,7 +28,8 @@ func TestTimeline(t *testing.T) {
 		kinds, titles = append(kinds, b.Kind), append(titles, b.Title)
 	}
 	require.Equal(t, []string{"queue", "run", "idle", "backoff", "failed", "backoff", "pending"}, kinds)
-	require.Equal(t, []string{"Queued: 1.0 s", "Run at 09:26:43.000: 1.0 s", "Nothing to do: 1.0 s", "Backing off: 3.0 s",
+	require.Equal(t, []string{"Queued: 1.0 s", "Run at 09:26:43.000: 1.0 s", "Nothing to do: 1.0 s",
+		"Backing off: 3.0 s",
 		"Failed run at 09:26:48.000: 1.0 s", "Backing off: 4.0 s", "Next run in: 1.0 s"}, titles)
 	require.Equal(t, tl.Bars[0].Width, tl.Bars[1].Width)
 	require.Greater(t, tl.Bars[3].Width, tl.Bars[1].Width)

@@ -105,7 +105,8 @@ func (t *timeline) draw(s span) {
 	t.Width += width + 1
 }
 
-var barWords = map[string]string{"run": "Run", "failed": "Failed run", "idle": "Nothing to do", "pending": "Next run in",
+var barWords = map[string]string{"run": "Run", "failed": "Failed run", "idle": "Nothing to do",
+	"pending":                   "Next run in",
 	string(reconcile.WaitQueue): "Queued", string(reconcile.WaitParked): "Parked",
 	string(reconcile.WaitHotLoop): "Resting, in a hot loop", string(reconcile.WaitBackoff): "Backing off",
 	string(reconcile.WaitRequeue): "Scheduled", string(reconcile.WaitPaused): "Paused"}

@@ -56,9 +56,10 @@ func newCanaries(t testing.TB, cfg *rest.Config, texts bool) *reconcile.Manager 
 				`{"stringData":{"password":%q,%q:"x"},"metadata":{"annotations":{"a":%[1]q}}}`, value, value),
 				metav1.PatchOptions{})
 		case "apply":
-			_, err = in.Patch(ctx, "target", types.ApplyPatchType, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Secret",`+
-				`"metadata":{"name":"target"},"stringData":{"applied":%q}}`, value), metav1.PatchOptions{
-				FieldManager: "a"})
+			_, err = in.Patch(ctx, "target", types.ApplyPatchType,
+				fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Secret",`+
+					`"metadata":{"name":"target"},"stringData":{"applied":%q}}`, value), metav1.PatchOptions{
+					FieldManager: "a"})
 		case "update":
 			s = s.DeepCopy()
 			s.ResourceVersion, s.Labels = "1", map[string]string{"a": value + "!!"}
@@ -75,7 +76,8 @@ func newCanaries(t testing.TB, cfg *rest.Config, texts bool) *reconcile.Manager 
 		}
 		return reconcile.Result{}, err
 	}
-	c, err := reconcile.NewController("canaries", reconcile.Func(run), reconcile.Options{Timeout: time.Minute, Workers: 3})
+	c, err := reconcile.NewController("canaries", reconcile.Func(run),
+		reconcile.Options{Timeout: time.Minute, Workers: 3})
 	require.NoError(t, err)
 	reconcile.For(c, secrets)
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}, ErrorTexts: texts})

@@ -1,4 +1,5 @@
-// Command why says why a key is reconciled, or is not. It asks the pages of package reconcile/inspect, or reads a bundle.
+// Command why says why a key is reconciled, or is not. It asks the pages of package reconcile/inspect, or reads a
+// bundle.
 //
 //	kubectl port-forward deployment/web 8080 &
 //	why default/web                 why the key default/web is, or is not, reconciled, and its last runs

@@ -33,9 +33,10 @@ func startManager(t *testing.T) (m *reconcile.Manager, address string) {
 	require.NoError(t, err)
 	cache, err := informer.New[*corev1.ConfigMap](client.CoreV1().ConfigMaps(""), informer.Options[*corev1.ConfigMap]{})
 	require.NoError(t, err)
-	c, err := reconcile.NewController("maps", reconcile.Func(func(context.Context, reconcile.Key) (reconcile.Result, error) {
-		return reconcile.Result{}, reconcile.Terminal(io.ErrClosedPipe)
-	}), reconcile.Options{})
+	c, err := reconcile.NewController("maps",
+		reconcile.Func(func(context.Context, reconcile.Key) (reconcile.Result, error) {
+			return reconcile.Result{}, reconcile.Terminal(io.ErrClosedPipe)
+		}), reconcile.Options{})
 	require.NoError(t, err)
 	reconcile.For(c, cache)
 	m, err = reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})

@@ -143,7 +143,8 @@ func writeManager(out io.Writer, m reconcile.ManagerStatus) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\nREADY\tOLDEST\tRUNNING\tPARKED\tDELAYED\tFAILING\tSTUCK\tHOT\tRUNS\t  CONTROLLER")
 	for _, c := range m.Controllers {
-		fmt.Fprintf(w, "%d\t%s\t%d/%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\n", c.Ready, short(c.OldestReady), c.Running, c.Workers,
+		fmt.Fprintf(w, "%d\t%s\t%d/%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\n", c.Ready, short(c.OldestReady), c.Running,
+			c.Workers,
 			c.Parked, c.Delayed, c.Failing, c.Stuck, c.Hot, c.Runs, plain(c.Name))
 	}
 	w.Flush()
@@ -164,7 +165,8 @@ func writeKeys(out io.Writer, now time.Time, controller string, keys []reconcile
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "\n%s\tSTATE\tFOR\tFAILURES\tLAST RUN\tRESULT\n", strings.ToUpper(plain(controller)))
 	for _, k := range keys {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", object(k.Namespace, k.Name), plain(string(k.State)), since(now, k.Since),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", object(k.Namespace, k.Name), plain(string(k.State)),
+			since(now, k.Since),
 			k.Failures, since(now, k.LastRun), plain(cmp.Or(k.LastResult, "-")))
 	}
 	w.Flush()
