@@ -103,8 +103,8 @@ func backedUp(t *testing.T) reconciletest.Scenario {
 	return sc
 }
 
-// keepsBackups is about each write: there is one CronJob, it has an owner, and the finalizer goes when no backup is made
-// any more and a Job has cleaned up.
+// keepsBackups is about each write: there is one CronJob, it has an owner, and the finalizer goes when no backup is
+// made any more and a Job has cleaned up.
 func keepsBackups(w reconciletest.Write, s *reconciletest.Server) error {
 	switch w.Resource.Resource {
 	case "cronjobs":
