@@ -15,7 +15,8 @@ const manyKeys = 100_000
 // BenchmarkInspectKeys lists 100,000 keys that wait in the queue, while a goroutine adds a key every 100 µs. The
 // longest time of one such add, all locks of the loop included, is longest-ns.
 func BenchmarkInspectKeys(b *testing.B) {
-	c, err := NewController("test", Func(func(context.Context, Key) (Result, error) { return Result{}, nil }), Options{})
+	c, err := NewController("test", Func(func(context.Context, Key) (Result, error) { return Result{}, nil }),
+		Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

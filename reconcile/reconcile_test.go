@@ -226,13 +226,14 @@ func TestAChangeDoesNotEndThePauseThatTheServerAsksFor(t *testing.T) {
 		}, Options{})
 		For(c, newMaps(t, api))
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		touch := func(m *corev1.ConfigMap) { m.Data = map[string]string{"at": time.Now().String()} }
 		for _, name := range []string{"b", "c"} {
 			time.Sleep(3 * time.Second)
-			api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"at": time.Now().String()} })
+			api.Update("default", "a", touch)
 			api.Create(configMap(name))
 		}
 		time.Sleep(10 * time.Second)
-		api.Update("default", "a", func(m *corev1.ConfigMap) { m.Data = map[string]string{"at": time.Now().String()} })
+		api.Update("default", "a", touch)
 		synctest.Wait()
 		require.Equal(t, []string{"a at 0s", "b at 3s", "c at 6s", "a at 10s", "a at 16s"}, log.take())
 	})

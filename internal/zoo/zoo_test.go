@@ -133,7 +133,8 @@ func TestCost(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		t.Logf("%s: %.1f s of the processors, %d KiB allocated in all, %d KiB of them held in the end", l.name,
-			used.Seconds(), (after.TotalAlloc-before.TotalAlloc)>>10, (int64(after.HeapAlloc)-int64(before.HeapAlloc))>>10)
+			used.Seconds(), (after.TotalAlloc-before.TotalAlloc)>>10,
+			(int64(after.HeapAlloc)-int64(before.HeapAlloc))>>10)
 	}
 }
 

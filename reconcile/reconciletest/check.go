@@ -31,10 +31,10 @@ const (
 // if one of the runs breaks a rule. It prints that run, shrunk to what is needed for it, and the line that replays it.
 //
 // First nothing goes wrong. Then one thing does, at each request and each step that there was. Then the program misses
-// a step, and later meets an old cache. Then two things go wrong, the second at a request that the program makes because
-// of the first, such as a retry, until half of the budget is used up. The other half is for random schedules of two and
-// three. Every run is in a bubble of testing/synctest with a [Server] of its own, so hours of the program's time take
-// milliseconds.
+// a step, and later meets an old cache. Then two things go wrong, the second at a request that the program makes
+// because of the first, such as a retry, until half of the budget is used up. The other half is for random schedules of
+// two and three. Every run is in a bubble of testing/synctest with a [Server] of its own, so hours of the program's
+// time take milliseconds.
 //
 // The rules, for every run:
 //

@@ -13,10 +13,12 @@ func TestCausedIsWhatTheReferenceRunHasNot(t *testing.T) {
 		asked []string
 		want  []disturbance
 	}{
-		"nothing":                {asked: []string{list, create, lease, create, get}},
-		"a write again":          {asked: []string{list, create, create, create, get}, want: []disturbance{{of: create, n: 3}}},
-		"a restart":              {[]string{list, create, list, create, get}, []disturbance{{of: list, n: 2}}},
-		"more at the end":        {append(ideal[:5:5], get, lease, list), []disturbance{{of: get, n: 2}, {of: list, n: 2}}},
+		"nothing": {asked: []string{list, create, lease, create, get}},
+		"a write again": {asked: []string{list, create, create, create, get},
+			want: []disturbance{{of: create, n: 3}}},
+		"a restart": {[]string{list, create, list, create, get}, []disturbance{{of: list, n: 2}}},
+		"more at the end": {append(ideal[:5:5], get, lease, list),
+			[]disturbance{{of: get, n: 2}, {of: list, n: 2}}},
 		"nothing in common":      {asked: []string{get}},
 		"another thing, at once": {[]string{get, list, create, create, get}, []disturbance{{of: get, n: 1}}},
 	} {

@@ -36,6 +36,10 @@ func newWorld(t *testing.T, flags ...string) *world {
 		Args: append([]string{"node", "--kubeconfig", c.Kubeconfig(), "--name", w.node}, flags...),
 	})
 	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := w.client.CoreV1().Nodes().Get(t.Context(), w.node, metav1.GetOptions{})
+		return err == nil
+	}, time.Minute, 10*time.Millisecond, "the node should register itself")
 	t.Cleanup(func() {
 		require.NoError(t, node.Terminate(context.Background()))
 		status, err := node.Wait(context.Background())
@@ -203,15 +207,19 @@ func TestTwoNodes(t *testing.T) {
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
+	ready := map[string]int{}
 	require.Eventually(t, func() bool {
 		list, err := w.client.CoreV1().Pods(w.namespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
-		ready := 0
+		clear(ready)
+		all := 0
 		for i := range list.Items {
-			if isPodReady(&list.Items[i]) {
-				ready++
+			if pod := &list.Items[i]; isPodReady(pod) {
+				ready[pod.Spec.NodeName]++
+				all++
 			}
 		}
-		return ready == 20
+		return all == 20
 	}, time.Minute, 20*time.Millisecond)
+	require.Len(t, ready, 2, "the scheduler should use both nodes: %v", ready)
 }
