@@ -35,7 +35,7 @@ type change struct {
 }
 
 // changesOf returns the fields in which two states of an object differ, except those that the server sets with every
-// write. It walks through the whole object, so it is for rare occasions.
+// write. It compares the whole object, so it is for rare occasions.
 func changesOf(seed maphash.Seed, old, now any) []change {
 	if u, ok := old.(runtime.Unstructured); ok {
 		old = u.UnstructuredContent()
@@ -117,7 +117,7 @@ func (d *difference) walk(path []string, a, b reflect.Value) {
 		differ = !reflect.DeepEqual(a.Interface(), b.Interface())
 	case a.Kind() == reflect.Struct:
 		for i := range a.NumField() {
-			if field := a.Type().Field(i); field.IsExported() {
+			if field := a.Type().Field(i); field.IsExported() && !same(a.Field(i), b.Field(i)) {
 				d.walk(append(slices.Clip(path), jsonName(field)...), a.Field(i), b.Field(i))
 			}
 		}
@@ -126,6 +126,9 @@ func (d *difference) walk(path []string, a, b reflect.Value) {
 			return
 		}
 		for i := range a.Len() {
+			if same(a.Index(i), b.Index(i)) {
+				continue
+			}
 			within := slices.Clone(path)
 			within[len(within)-1] += fmt.Sprintf("[%d]", i)
 			d.walk(within, a.Index(i), b.Index(i))
@@ -138,6 +141,9 @@ func (d *difference) walk(path []string, a, b reflect.Value) {
 		either := maps.Clone(before)
 		maps.Copy(either, after)
 		for _, name := range slices.Sorted(maps.Keys(either)) {
+			if reflect.DeepEqual(before[name], after[name]) {
+				continue
+			}
 			d.walk(append(slices.Clip(path), name), reflect.ValueOf(before[name]), reflect.ValueOf(after[name]))
 		}
 	default:
@@ -146,6 +152,15 @@ func (d *difference) walk(path []string, a, b reflect.Value) {
 	if differ {
 		d.found(cmp.Or(strings.Join(path, "."), "all of it"), a, b)
 	}
+}
+
+// same reports whether two values are deeply equal, as most parts of two states of an object are. It costs much less
+// than to walk through them, since it builds no paths.
+func same(a, b reflect.Value) bool {
+	if a.CanAddr() && b.CanAddr() { // without copying a large struct
+		a, b = a.Addr(), b.Addr()
+	}
+	return reflect.DeepEqual(a.Interface(), b.Interface())
 }
 
 // found records a changed field, or each changed entry of a map.

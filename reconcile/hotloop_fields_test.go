@@ -142,3 +142,38 @@ func TestChangesTellFieldsApartWithoutTheirValues(t *testing.T) {
 	require.EqualValues(t, -1, steps(new(int32(3)), nil))
 	require.EqualValues(t, -1, steps(new(int32(3)), new(int32(-2))))
 }
+
+// BenchmarkChangesOf compares two states of a pod that differ in an annotation.
+func BenchmarkChangesOf(b *testing.B) {
+	old := &corev1.Pod{}
+	old.Name, old.Namespace, old.UID, old.ResourceVersion = "web-1", "default", "a5d3", "1"
+	old.Labels, old.Annotations = map[string]string{"app": "web"}, map[string]string{"step": "1"}
+	for _, name := range []string{"serve", "log"} {
+		old.Spec.Containers = append(old.Spec.Containers, corev1.Container{
+			Name: name, Image: "registry/" + name, Args: []string{"--a", "--b"},
+			Env: []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}},
+		})
+	}
+	now := old.DeepCopy()
+	now.ResourceVersion, now.Annotations["step"] = "2", "2"
+	untyped := func(p *corev1.Pod) *unstructured.Unstructured {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return &unstructured.Unstructured{Object: content}
+	}
+	seed := maphash.MakeSeed()
+	for name, states := range map[string][2]any{
+		"typed": {old, now}, "unstructured": {untyped(old), untyped(now)},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if c := changesOf(seed, states[0], states[1]); len(c) != 1 {
+					b.Fatal(c)
+				}
+			}
+		})
+	}
+}
