@@ -382,9 +382,13 @@ func TestAVersionToComeIsWaitedFor(t *testing.T) {
 		require.Positive(t, seconds)
 		// The client tries again, as often as it does when it is told when to.
 		require.Zero(t, time.Since(began)%time.Second)
-		timer := time.AfterFunc(time.Second, func() { create(t, clients, "a") })
-		defer timer.Stop()
+		created := make(chan struct{})
+		time.AfterFunc(time.Second, func() {
+			defer close(created)
+			create(t, clients, "a")
+		})
 		list, err := maps.List(t.Context(), from(wanted))
+		<-created
 		require.NoError(t, err)
 		require.Len(t, list.Items, 1)
 	})
