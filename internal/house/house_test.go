@@ -24,7 +24,7 @@ const (
 // packages are what users import.
 var packages = []string{"informer", "workqueue", "reconcile", "reconcile/objects", "reconcile/metrics",
 	"reconcile/rights", "reconcile/inspect", "reconcile/reconciletest", "reconcile/reconciletest/cluster",
-	"leaderelection"}
+	"reconcile/reconciletest/cluster/processnode", "leaderelection"}
 
 // TestTheReadmeShowsAPartOfTheExample compares without the indentation, which is that of a function in the program.
 func TestTheReadmeShowsAPartOfTheExample(t *testing.T) {
@@ -131,6 +131,8 @@ func TestImportsRunOneWay(t *testing.T) {
 		// It serves controllers of every library, and is no client of itself.
 		"reconcile/reconciletest":         {},
 		"reconcile/reconciletest/cluster": {},
+
+		"reconcile/reconciletest/cluster/processnode": {"reconcile/reconciletest/cluster"},
 	}
 	for _, p := range packages {
 		for _, dep := range strings.Fields(run(t, root, nil, "go", "list", "-deps", "./"+p)) {

@@ -29,7 +29,9 @@ var embedded embed.FS
 
 const (
 	binaryName = "controlplane"
-	// keepUnused is how long a control plane of other sources stays in the cache after its last use.
+	// controlPlanePackages is about how many packages the binary is made of.
+	controlPlanePackages = 2700
+	// keepUnused is how long a control plane or a program stays in the cache after its last use.
 	keepUnused = 30 * 24 * time.Hour
 )
 
@@ -70,27 +72,34 @@ func build(ctx context.Context, log io.Writer, source fs.FS, cache string) (stri
 		return "", err
 	}
 	dir := filepath.Join(cache, "controlplane-"+print)
-	if inUse(dir) {
-		return dir, nil
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return "", err
-	}
-	unlock, err := lock(ctx, log, filepath.Join(cache, "lock"))
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	if inUse(dir) { // another process has built it in the meantime
-		return dir, nil
-	}
-	if err := clean(cache, time.Now().Add(-keepUnused)); err != nil {
-		return "", err
-	}
-	if err := compile(ctx, log, source, flags, dir); err != nil {
+	if err := once(ctx, log, dir, func() error { return compile(ctx, log, source, flags, dir) }); err != nil {
 		return "", fmt.Errorf("build the control plane: %w", err)
 	}
 	return dir, nil
+}
+
+// once has compile make a folder of the cache, unless it is there. Of all processes that need it one compiles, and the
+// others wait.
+func once(ctx context.Context, log io.Writer, dir string, compile func() error) error {
+	if inUse(dir) {
+		return nil
+	}
+	cache := filepath.Dir(dir)
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return err
+	}
+	unlock, err := lock(ctx, log, filepath.Join(cache, "lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if inUse(dir) { // another process has built it in the meantime
+		return nil
+	}
+	if err := clean(cache, time.Now().Add(-keepUnused)); err != nil {
+		return err
+	}
+	return compile()
 }
 
 // inUse says whether a folder is there, and if it is, notes that it was used now.
@@ -99,8 +108,8 @@ func inUse(dir string) bool {
 	return os.Chtimes(dir, now, now) == nil
 }
 
-// clean removes what an interrupted build has left, and the control planes that were used last before a time. A
-// cluster that runs keeps the files that it has open.
+// clean removes what an interrupted build has left, and the control planes and programs that were used last before a
+// time. A cluster that runs keeps the files that it has open.
 func clean(cache string, before time.Time) error {
 	entries, err := os.ReadDir(cache)
 	if err != nil {
@@ -111,8 +120,9 @@ func clean(cache string, before time.Time) error {
 		if err != nil {
 			return err
 		}
-		old := strings.HasPrefix(entry.Name(), "controlplane-") && info.ModTime().Before(before)
-		if old || strings.HasPrefix(entry.Name(), "building-") {
+		kept := strings.HasPrefix(entry.Name(), "controlplane-") || strings.HasPrefix(entry.Name(), "programs-")
+		old := info.ModTime().Before(before)
+		if kept && old || strings.HasPrefix(entry.Name(), "building-") {
 			if err := os.RemoveAll(filepath.Join(cache, entry.Name())); err != nil {
 				return err
 			}
@@ -140,7 +150,7 @@ func compile(ctx context.Context, log io.Writer, source fs.FS, flags, dir string
 		"-o", filepath.Join(result, binaryName), ".")
 	command.Dir = sources
 	command.Env = append(os.Environ(), "GOWORK=off", "GO111MODULE=on", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
-	if err := runWithProgress(command, log); err != nil {
+	if err := runWithProgress(command, controlPlanePackages, log); err != nil {
 		return errors.Join(err, ctx.Err())
 	}
 	for _, name := range programs {
@@ -222,7 +232,7 @@ func lock(ctx context.Context, log io.Writer, path string) (unlock func(), err e
 			return func() { file.Close() }, nil
 		}
 		if !told {
-			fmt.Fprintf(log, "cluster: another process is building the control plane; waiting for it\n")
+			fmt.Fprintf(log, "cluster: another process is building; waiting for it\n")
 			told = true
 		}
 		select {

@@ -182,11 +182,12 @@ func TestProgress(t *testing.T) {
 	var log bytes.Buffer
 	script := "echo 'go: downloading example.com/a v1.0.0' >&2; echo example.com/a >&2; echo example.com/a/b >&2; " +
 		"echo '# example.com/a/b' >&2; exit "
-	require.NoError(t, runWithProgress(exec.Command("sh", "-c", script+"0"), &log))
-	require.Contains(t, log.String(), "1 modules downloaded, 2 of about 2,700 packages compiled")
+	require.NoError(t, runWithProgress(exec.Command("sh", "-c", script+"0"), controlPlanePackages, &log))
+	require.Contains(t, log.String(), "1 modules downloaded, 2 of about 2700 packages compiled")
 
-	err := runWithProgress(exec.Command("sh", "-c", script+"1"), &log)
+	err := runWithProgress(exec.Command("sh", "-c", script+"1"), controlPlanePackages, &log)
 	require.ErrorContains(t, err, "exit status 1\n# example.com/a/b", "what is no progress is shown when it fails")
 
-	require.ErrorContains(t, runWithProgress(exec.Command("no-such-command"), &log), "has to be in the PATH")
+	require.ErrorContains(t, runWithProgress(exec.Command("no-such-command"), controlPlanePackages, &log),
+		"has to be in the PATH")
 }

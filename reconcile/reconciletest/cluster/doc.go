@@ -57,6 +57,8 @@
 //	standin/outcome: Failed          how the pod ends by itself: Failed or Succeeded
 //	standin/outcome-after: 3s        from Running to that end; without it at once
 //
+// Package processnode has nodes that run the containers of pods as processes.
+//
 // # What it is not
 //
 // Pods run nothing, and nothing routes to a Service: there are no webhooks in pods, no logs and no exec. There is no
@@ -75,7 +77,8 @@
 //
 // # Reading order
 //
-// cluster.go (New, Shared, Start), build.go with progress.go (the programs, built once), supervisor.go and process.go
+// cluster.go (New, Shared, Start), build.go with progress.go (the programs, built once), programs.go (programs of
+// other modules, for tests), supervisor.go and process.go
 // (who starts and ends what), component.go and etcd.go (stop, kill and restart a part), namespace.go, serviceaccount.go
 // and apply.go (what a test makes), system_unix.go and system_other.go.
 package cluster

@@ -11,16 +11,17 @@ import (
 
 const progressEvery = 5 * time.Second
 
-// runWithProgress runs a "go build -v" and shows that it is alive. The command writes a line for each package that it
-// compiles, and one for each module that it downloads; what else it writes is shown if it fails.
-func runWithProgress(command *exec.Cmd, log io.Writer) error {
+// runWithProgress runs a "go build -v" of that many packages, 0 if that is unknown, and shows that it is alive. The
+// command writes a line for each package that it compiles, and one for each module that it downloads; what else it
+// writes is shown if it fails.
+func runWithProgress(command *exec.Cmd, all int, log io.Writer) error {
 	output, err := command.StderrPipe()
 	if err != nil {
 		return err
 	}
 	began := time.Now()
 	if err := command.Start(); err != nil {
-		return fmt.Errorf("start the go command, which has to be in the PATH to build the control plane: %w", err)
+		return fmt.Errorf("start the go command, which has to be in the PATH: %w", err)
 	}
 	lines := make(chan string)
 	go func() { // ends when the command has closed its output, which is when the loop below ends
@@ -34,9 +35,13 @@ func runWithProgress(command *exec.Cmd, log io.Writer) error {
 	defer tick.Stop()
 	var packages, modules int
 	var rest []string
+	of := ""
+	if all > 0 {
+		of = fmt.Sprintf(" of about %d", all)
+	}
 	show := func() {
-		fmt.Fprintf(log, "cluster: %4.0f s, %d modules downloaded, %d of about 2,700 packages compiled\n",
-			time.Since(began).Seconds(), modules, packages)
+		fmt.Fprintf(log, "cluster: %4.0f s, %d modules downloaded, %d%s packages compiled\n",
+			time.Since(began).Seconds(), modules, packages, of)
 	}
 	for open := true; open; {
 		var line string

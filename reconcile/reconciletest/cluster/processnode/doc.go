@@ -1,0 +1,93 @@
+// Package processnode gives a cluster of package cluster nodes that run the containers of pods as processes on this
+// machine. A test or a demo of an operator then has real databases to operate: each pod has an address of its own, a
+// process can be killed and frozen, a disk and a node can be lost.
+//
+//	c := cluster.New(t, cluster.Options{DisableNode: true})
+//	image, err := processnode.BuildModules(ctx, nil, "etcd", map[string]string{
+//		"etcd":    "go.etcd.io/etcd/server/v3@v3.6.16",
+//		"etcdctl": "go.etcd.io/etcd/etcdctl/v3@v3.6.16",
+//	})
+//	pool := processnode.New(t, c, processnode.Options{
+//		Nodes: 3, AllPods: true, Images: map[string]processnode.Image{"etcd:3.6": image},
+//	})
+//	... // create pods, or run the operator that does
+//	err = pool.Kill(ctx, types.NamespacedName{Namespace: "default", Name: "etcd-0"}, "etcd")
+//
+// The nodes are a part of the process that calls [Start]. The processes run below the supervisor of the cluster, which
+// ends them with this process, even after kill -9. Only Linux gives each pod an address; elsewhere [Start] returns
+// [errors.ErrUnsupported].
+//
+// # Which pods
+//
+// A pool binds the pods that ask for one of its nodes by the nodeSelector kubernetes.io/hostname, and runs every pod
+// that is bound to one of its nodes. That is how a pool and the node stand-in share a cluster: the stand-in takes all
+// other pods. In a cluster without the stand-in ([cluster.Options.DisableNode]) a pool can take all pods
+// ([Options.AllPods]). Of the nodes that a pod may run on it gets the one with the fewest pods. What counts is
+// nodeSelector, required nodeAffinity and podAntiAffinity (by hostname), taints, cordons, scheduling gates, and the
+// node that has the disk of a claim. Preferences, topologySpreadConstraints and resources do not.
+//
+// # What a container is
+//
+// An image is a name in [Options.Images] and stands for programs of this machine. A container is a process of such a
+// program that sees the files, processes and network of this machine. Only what it is given is its own: an environment,
+// an address, and folders.
+//
+// The address is in 127.0.0.0/8, and no other pod on this machine has it. A process must listen on the pod's address,
+// which the downward API gives to it, and not on 0.0.0.0, where it would be in the way of all others. A pod keeps its
+// address for life. Names do not resolve and Services have no endpoints, as the API server refuses loopback addresses
+// in them. What a StatefulSet's pods have in a cluster, a DNS name that outlives the pod, is here an address that does:
+// pods with the same hostname, subdomain and namespace, one after the other, get the same address.
+//
+// A volume is a folder. A process cannot see it at its mountPath. So each mountPath is replaced by the path of the
+// folder wherever it appears in command, args, env, workingDir and in the commands of probes and hooks: the argument
+// --data-dir=/var/lib/etcd/data becomes --data-dir=FOLDER/data. A mountPath is found at the beginning of a word and
+// after any character that cannot be part of a path. It is not found in the content of files, and a path that is no
+// mountPath is that of this machine.
+//
+// # What a pod's field does here
+//
+//	image                    a name in Options.Images; others: ErrImagePull, then ImagePullBackOff. A change of the
+//	                         image restarts the container, as the kubelet does
+//	command, args            the first word's last element is a program of the image; $(NAME) is expanded
+//	env, envFrom             literals, ConfigMaps, Secrets, fieldRef. PATH, HOME, HOSTNAME and KUBERNETES_SERVICE_HOST
+//	                         and _PORT are set; the environment of this process is not passed on
+//	workingDir               a folder in one of the container's volumes. Default: an empty folder
+//	initContainers           one after the other, before the others
+//	restartPolicy            with back-off: see Options.RestartBackOff
+//	startupProbe, readinessProbe, livenessProbe
+//	                         exec, httpGet and tcpSocket, with all their periods and thresholds
+//	lifecycle                postStart and preStop: exec, httpGet and sleep
+//	terminationGracePeriodSeconds
+//	                         preStop, SIGTERM to the process and its children, SIGKILL at the end of the period
+//	activeDeadlineSeconds    ends the pod as Failed
+//	readinessGates           count for the condition Ready
+//	hostname, subdomain      HOSTNAME, and who gets the address (see above)
+//	configMap, secret, downwardAPI, projected
+//	                         files that follow their objects within 2 seconds, all files of a volume at once; service
+//	                         account tokens are renewed. Most clients look for those in /var/run, where they are not
+//	emptyDir                 a folder that lives as long as the pod
+//	persistentVolumeClaim    of StorageClass "processnode": a folder on the pod's node that lives as long as the claim
+//	subPath                  of each volume
+//	nodeSelector, affinity, tolerations, schedulingGates
+//	                         see above
+//	resources, ports, securityContext, readOnly, hostNetwork, dnsPolicy, priority, terminationMessagePath
+//	                         ignored
+//	everything else          that a container would notice is refused: the pod stays Pending, and an Event and the
+//	                         message of its containers name the field
+//
+// Containers report states, exit codes, reasons, restarts and their last state as the kubelet does. "kubectl logs"
+// works, with follow, previous and tail; "kubectl exec" does not: see [Pool.Exec].
+//
+// # Faults
+//
+//	Pool.Kill, Freeze, Thaw   SIGKILL, SIGSTOP and SIGCONT for a container
+//	Pool.LoseDisk             a claim's folder is empty, and the processes that used it are killed
+//	Node.Stop, Start          the node is lost, and comes back with its disks
+//
+// # Reading order
+//
+// pool.go (Options, Start), image.go, node.go (the Node object, Stop), watch.go, schedule.go (which node), pod.go (one
+// pod's life), report.go (its status), container.go (one process after the other), command.go and mount.go (how it is
+// started), probe.go, volume.go and claim.go (its files), address.go, unsupported.go, fault.go, kubelet.go (logs),
+// event.go.
+package processnode
