@@ -144,7 +144,7 @@ func New[T Object, L runtime.Object](client Client[L], opts Options[T]) (*Shared
 // T is the pointer type of the objects that client lists; V and L follow. Keys, UIDs and resourceVersions are kept
 // apart from the values, so everything else is as with [New]. fn is called after Options.Transform, under the same
 // rules: several goroutines may call it at once, and its failure makes the key invalid. It must neither keep nor
-// change the object.
+// change the object. Package informer/packed has such a function that keeps all of the object, as compressed bytes.
 func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V, error),
 	opts Options[T]) (*SharedIndexInformer[V], error) {
 	return build(only(client, opts), nil, opts, decodeProjection(decodeObject(opts.Transform), fn))

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/informer/packed"
 )
 
 // BenchmarkColdStart lists 150,000 pods over HTTP, until they are in the cache. Then it looks at what the process has
@@ -63,6 +64,9 @@ func coldStart(b *testing.B, o serverOptions) {
 			return inf
 		})
 	})
+	b.Run("thermostat,packed", func(b *testing.B) {
+		measure(b, func(b *testing.B, c *rest.Config) any { return packedPods(b, c, packed.Options{}) })
+	})
 	for _, side := range []struct {
 		name      string
 		transform cache.TransformFunc
@@ -75,6 +79,37 @@ func coldStart(b *testing.B, o serverOptions) {
 				must(b, inf.SetTransform(side.transform))
 				return peerSync(b, inf)
 			})
+		})
+	}
+}
+
+// packedPods is an informer that holds pods as compressed bytes.
+func packedPods(b *testing.B, c *rest.Config,
+	o packed.Options) *informer.SharedIndexInformer[packed.Value[*corev1.Pod]] {
+	pods, err := packed.New[*corev1.Pod](o)
+	must(b, err)
+	inf, err := informer.Project[*corev1.Pod](podClient(b, c), pods.Pack, informer.Options[*corev1.Pod]{})
+	must(b, err)
+	background(b, inf.Run)
+	must(b, inf.WaitForSync(b.Context()))
+	return inf
+}
+
+// BenchmarkPackedGet gets pods of an informer that holds them as compressed bytes: each time another one, or a few
+// again and again.
+func BenchmarkPackedGet(b *testing.B) {
+	const pods = 20_000
+	inf := packedPods(b, startServer(b, serverOptions{Pods: pods, Realistic: true}), packed.Options{})
+	for name, among := range map[string]int{"cold": pods, "hot": 10} {
+		b.Run(name, func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				value, ok := inf.Get(podKey(i * 7919 % among))
+				p, err := value.Object()
+				must(b, err)
+				if !ok || p.Spec.NodeName == "" {
+					b.Fatal("no pod")
+				}
+			}
 		})
 	}
 }

@@ -120,7 +120,13 @@ var rows = []row{
 			{name: "heap of each pod, projected", unit: "heap-B/pod", side: "thermostat,projected", ratio: atMost(0.2)},
 			{name: "the same against trimmed pods", unit: "heap-B/pod", side: "thermostat,projected",
 				peer: "client-go,trimmed", ratio: atMost(0.5)},
+			{name: "time, packed", unit: "sec/op", side: "thermostat,packed", ratio: atMost(1)},
+			{name: "peak RSS, packed", unit: "peak-B/op", side: "thermostat,packed", limit: atMost(250e6)},
+			{name: "heap of each pod, packed", unit: "heap-B/pod", side: "thermostat,packed", ratio: atMost(0.1)},
 		}},
+	{part: "coldstart", workload: "Get of a packed pod", bench: "PackedGet", time: "20000x", measures: []measure{
+		{name: "that nobody has asked for", unit: "sec/op", side: "cold", peer: "hot", limit: atMost(20e-6)},
+	}},
 	{part: "coldstart", workload: "150k pods, streamed list in protobuf", bench: "ColdStart/protobuf", time: "1x",
 		apart: true, measures: []measure{
 			{name: "time", unit: "sec/op", ratio: atMost(0.6)},

@@ -17,32 +17,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nested is the module of ours beside the root that users import.
-const nested = "reconcile/reconciletest/cel"
+// nested are the modules of ours beside the root that users import.
+var nested = []string{"informer/packed", "reconcile/reconciletest/cel"}
 
-// TestGoGet packs the root module and the nested one as a proxy would serve them, both at one version, and builds
+// TestGoGet packs the root module and the nested ones as a proxy would serve them, all at one version, and builds
 // modules outside of the repository that import each package.
 func TestGoGet(t *testing.T) {
 	mod := read(t, root, "go.mod")
 	require.NotContains(t, mod, "replace ", "a replace directive does not reach those who import the module")
-	rules := read(t, filepath.Join(root, nested), "go.mod")
-	require.Contains(t, rules, "\t"+module+" v", "the nested module requires the root")
-
 	// The go command takes for granted that a version never changes, so this one is named for what it holds.
-	files, rulesFiles := moduleFiles(t, ""), moduleFiles(t, nested)
+	files := map[string][]file{}
 	hash := sha256.New()
-	for _, f := range slices.Concat(files, rulesFiles) {
-		fmt.Fprintln(hash, f.name, len(f.content))
-		hash.Write(f.content)
+	for _, folder := range append([]string{""}, nested...) {
+		files[folder] = moduleFiles(t, folder)
+		for _, f := range files[folder] {
+			fmt.Fprintln(hash, f.name, len(f.content))
+			hash.Write(f.content)
+		}
 	}
 	version := fmt.Sprintf("v0.0.0-20000101000000-%x", hash.Sum(nil)[:6])
-	proxy, edited := t.TempDir(), t.TempDir()
-	pack(t, proxy, module, version, mod, files)
-
-	// The step of a release that .github/RELEASING.md describes.
-	require.NoError(t, os.WriteFile(filepath.Join(edited, "go.mod"), []byte(rules), 0o644))
-	run(t, edited, nil, "go", "mod", "edit", "-require="+module+"@"+version)
-	pack(t, proxy, path.Join(module, nested), version, read(t, edited, "go.mod"), rulesFiles)
+	proxy := t.TempDir()
+	pack(t, proxy, module, version, mod, files[""])
+	for _, folder := range nested {
+		mod := read(t, filepath.Join(root, folder), "go.mod")
+		require.Contains(t, mod, "\t"+module+" v", "the nested module requires the root")
+		// The step of a release that .github/RELEASING.md describes.
+		edited := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(edited, "go.mod"), []byte(mod), 0o644))
+		run(t, edited, nil, "go", "mod", "edit", "-require="+module+"@"+version)
+		pack(t, proxy, path.Join(module, folder), version, read(t, edited, "go.mod"), files[folder])
+	}
 
 	env := goEnv(t, "GOMODCACHE", "GOPROXY")
 	t.Cleanup(func() { forget(t, env["GOMODCACHE"], version) })
@@ -52,8 +56,10 @@ func TestGoGet(t *testing.T) {
 		"GOFLAGS=-mod=mod -modcacherw", "GOWORK=off",
 	}
 	outside(t, environment, module, version, packages)
-	user := outside(t, environment, path.Join(module, nested), version, []string{nested})
-	require.Contains(t, run(t, user, environment, "go", "list", "-m", module), version, "the nested module's root")
+	for _, folder := range nested {
+		user := outside(t, environment, path.Join(module, folder), version, []string{folder})
+		require.Contains(t, run(t, user, environment, "go", "list", "-m", module), version, "the nested module's root")
+	}
 }
 
 // outside builds a module that gets a module of ours at a version and imports packages of it. It returns its folder.
@@ -130,10 +136,10 @@ func pack(t *testing.T, proxy, module, version, mod string, files []file) {
 	require.NoError(t, w.Close())
 }
 
-// forget removes the version of both modules from the module cache.
+// forget removes the version of all modules from the module cache.
 func forget(t *testing.T, cache, version string) {
-	for _, m := range []string{module, path.Join(module, nested)} {
-		require.NoError(t, os.RemoveAll(filepath.Join(cache, m+"@"+version)))
+	for _, folder := range append([]string{""}, nested...) {
+		require.NoError(t, os.RemoveAll(filepath.Join(cache, path.Join(module, folder)+"@"+version)))
 	}
 	require.NoError(t, os.RemoveAll(filepath.Join(cache, "cache/download", module)))
 }
