@@ -31,8 +31,8 @@ type Packer[T informer.Object] struct {
 	kind    atomic.Pointer[schema.GroupVersionKind]
 }
 
-// New makes a Packer. T is a pointer to a struct, such as *corev1.Pod or *unstructured.Unstructured. The error says that
-// T is not.
+// New makes a Packer. T is a pointer to a struct, such as *corev1.Pod or *unstructured.Unstructured; if not, the error
+// says so.
 func New[T informer.Object](o Options) (*Packer[T], error) {
 	if t := reflect.TypeFor[T](); t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
 		return nil, fmt.Errorf("packed: New: %s is no pointer to a struct, so objects of it cannot be made", t)
