@@ -28,7 +28,7 @@
 // [Manager] runs the informers of its controllers, waits until the caches are complete, campaigns for leadership if
 // there is an [Elector], and runs the workers while it leads. It is a place for the rest of a program as well:
 // functions that run beside the workers or only while it leads, health checks, HTTP handlers. The package's example
-// shows all of it in one program.
+// shows all of it in one program. Package program has a main function that finds the API server and ends at a signal.
 //
 // What most Reconcilers do to objects (conditions, status, finalizers, owner references, creations, server-side apply)
 // is in package objects, which is below this one in the tree and imports none of it.
@@ -230,7 +230,7 @@
 // The way of a key: reconciler.go, source.go with condition.go, controller.go, worker.go with retryafter.go, stuck.go
 // and guard.go, run.go. Own writes: clientconfig.go, track.go with request.go, response.go, scope.go and pace.go;
 // debt.go, ledger.go with cache.go, prober.go. What a key has done: causes.go, keyhistory.go, authorship.go, hotloop.go
-// with recurrence.go and hotloop_fields.go. The process: program.go, manager.go, runnable.go, campaign.go, handover.go,
+// with recurrence.go and hotloop_fields.go. The process: manager.go, runnable.go, campaign.go, handover.go,
 // stats.go; http.go with tls.go and access.go. What can be asked: inspection.go, inspect.go with stage.go and why.go,
 // runhistory.go, writerecord.go with changedpaths.go, errorrecord.go and pause.go. Package objects, with a reading
 // order of its own, comes last: the loop does not need it, and most Reconcilers do.

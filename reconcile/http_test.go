@@ -183,3 +183,14 @@ func TestAServerThatEndsByItselfEndsTheManager(t *testing.T) {
 		require.ErrorContains(t, m.serve(t.Context(), listener), "it is no longer served: ")
 	})
 }
+
+// An address that is "0" switches off what would be served.
+func TestHTTPCanBeSwitchedOff(t *testing.T) {
+	m, err := NewManager(ManagerOptions{HTTPAddress: "0", Metrics: http.NotFoundHandler(),
+		Beside: map[string]func(context.Context) error{"nothing": func(context.Context) error { return nil }}})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	require.NoError(t, m.Run(ctx))
+	require.Empty(t, m.Address())
+}

@@ -15,9 +15,10 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/program"
 )
 
-func main() { reconcile.Main("", run) }
+func main() { program.Main("", run) }
 
 // run runs the controller until ctx ends.
 func run(ctx context.Context, cfg *rest.Config) error {

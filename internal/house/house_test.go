@@ -22,9 +22,9 @@ const (
 )
 
 // packages are what users import.
-var packages = []string{"informer", "workqueue", "reconcile", "reconcile/objects", "reconcile/metrics",
-	"reconcile/rights", "reconcile/inspect", "reconcile/reconciletest", "reconcile/reconciletest/cluster",
-	"reconcile/reconciletest/cluster/processnode", "leaderelection"}
+var packages = []string{"informer", "workqueue", "reconcile", "reconcile/program", "reconcile/objects",
+	"reconcile/events", "reconcile/metrics", "reconcile/rights", "reconcile/inspect", "reconcile/reconciletest",
+	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/processnode", "leaderelection"}
 
 // TestTheReadmeShowsAPartOfTheExample compares without the indentation, which is that of a function in the program.
 func TestTheReadmeShowsAPartOfTheExample(t *testing.T) {
@@ -64,7 +64,7 @@ func TestASecondSignalIsNotSwallowed(t *testing.T) {
 	files := 0
 	for _, name := range strings.Split(run(t, root, nil, "git", "ls-files", "-z"), "\x00") {
 		example := strings.HasPrefix(name, "examples/") || strings.HasPrefix(filepath.Base(name), "example_") ||
-			name == "reconcile/program.go"
+			name == "reconcile/program/program.go"
 		if filepath.Ext(name) != ".go" || !example {
 			continue
 		}
@@ -118,6 +118,19 @@ func TestNothingThatTheLibraryDependsOnBringsItInEither(t *testing.T) {
 	}
 }
 
+// TestOnlyProgramsReadKubeconfigFiles keeps clientcmd, and the flags that it brings along, out of controllers that get
+// their rest.Config in another way.
+func TestOnlyProgramsReadKubeconfigFiles(t *testing.T) {
+	for _, p := range packages {
+		if p == "reconcile/program" || strings.HasPrefix(p, "reconcile/reconciletest/cluster") {
+			continue
+		}
+		deps := strings.Fields(run(t, root, nil, "go", "list", "-deps", "./"+p))
+		require.NotContains(t, deps, "k8s.io/client-go/tools/clientcmd", p)
+		require.NotContains(t, deps, "github.com/spf13/pflag", p)
+	}
+}
+
 // TestImportsRunOneWay holds the arrows of the house: reconcile on top of informer and workqueue, the others on
 // nothing, examples on top of all.
 func TestImportsRunOneWay(t *testing.T) {
@@ -125,6 +138,8 @@ func TestImportsRunOneWay(t *testing.T) {
 		"informer": {}, "workqueue": {}, "leaderelection": {},
 		"reconcile":         {"informer", "workqueue"},
 		"reconcile/objects": {"informer"},
+		"reconcile/events":  {"informer"},
+		"reconcile/program": {},
 		"reconcile/rights":  {},
 		"reconcile/metrics": {"informer", "workqueue", "reconcile", "leaderelection"},
 		"reconcile/inspect": {"informer", "workqueue", "reconcile"},

@@ -23,7 +23,7 @@ var rooms = map[string][]string{
 	"internal/store":         {"internal/store"},
 	"internal/lifecycle":     {"internal/lifecycle"},
 	"workqueue":              {"workqueue"},
-	"reconcile":              {"reconcile"},
+	"reconcile":              {"reconcile", "reconcile/program"},
 	"reconcile/objects":      {"reconcile/objects"},
 	"reconcile/events":       {"reconcile/events"},
 	"reconcile/rights":       {"reconcile/rights"},

@@ -11,11 +11,12 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/events"
+	"github.com/thermostat-go/thermostat/reconcile/program"
 )
 
 // A controller that records an Event about each Deployment that is paused.
 func ExampleNewRecorder() {
-	reconcile.Main("", func(ctx context.Context, base *rest.Config) error {
+	program.Main("", func(ctx context.Context, base *rest.Config) error {
 		recorder := must(events.NewRecorder(base, "pauses"))
 		deployments := must(informer.NewCached(must(reconcile.ClientConfig(base)),
 			appsv1.SchemeGroupVersion.WithResource("deployments"), informer.Options[*appsv1.Deployment]{}))

@@ -1,10 +1,9 @@
-package reconcile
+package program
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -36,15 +35,4 @@ func TestTheConfigurationOfAProgram(t *testing.T) {
 	}
 	err := runWith(t.Context(), filepath.Join(t.TempDir(), "none"), nil)
 	require.ErrorContains(t, err, "no configuration of an API server")
-}
-
-// An address that is "0" switches off what would be served.
-func TestHTTPCanBeSwitchedOff(t *testing.T) {
-	m, err := NewManager(ManagerOptions{HTTPAddress: "0", Metrics: http.NotFoundHandler(),
-		Beside: map[string]func(context.Context) error{"nothing": func(context.Context) error { return nil }}})
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	require.NoError(t, m.Run(ctx))
-	require.Empty(t, m.Address())
 }

@@ -1,4 +1,12 @@
-package reconcile
+// Package program has the main function of a controller: [Main] finds the API server and stops at a signal.
+//
+// It is a package of its own because it reads kubeconfig files with client-go's clientcmd, which package reconcile does
+// without.
+//
+// # Reading order
+//
+// program.go is the whole package.
+package program
 
 import (
 	"context"
@@ -17,14 +25,14 @@ import (
 //	func main() {
 //		kubeconfig := flag.String("kubeconfig", "", "file that names the API server; not needed in a pod")
 //		flag.Parse()
-//		reconcile.Main(*kubeconfig, run)
+//		program.Main(*kubeconfig, run)
 //	}
 //
 // ctx ends at the first SIGINT or SIGTERM. A second one ends the process at once.
 //
 // kubeconfig is the path of a file. Empty: the files that $KUBECONFIG names or else ~/.kube/config, and in a pod
-// without these its service account. run gets the configuration as it is; clients of controllers are made from what
-// [ClientConfig] makes of it.
+// without these its service account. run gets the configuration as it is; the clients of controllers are made from what
+// reconcile.ClientConfig makes of it.
 func Main(kubeconfig string, run func(ctx context.Context, cfg *rest.Config) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
