@@ -199,6 +199,7 @@ func (p *Pool) removeObjects(ctx context.Context) {
 	}
 	for _, n := range p.nodes {
 		_ = p.client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{})
+		_ = p.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(ctx, n.Name, metav1.DeleteOptions{})
 	}
 	_ = p.client.CoreV1().PersistentVolumes().DeleteCollection(ctx, metav1.DeleteOptions{},
 		metav1.ListOptions{LabelSelector: PoolLabel + "=" + p.o.Name})

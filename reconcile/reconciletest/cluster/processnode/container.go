@@ -56,6 +56,10 @@ func newContainer(w *podWorker, name string, isInit bool) *container {
 			ContainerID: c.status.ContainerID,
 		}}
 	}
+	if c.status.State == (corev1.ContainerState{}) {
+		reason := waitingFor("", isInit || len(w.first.Spec.InitContainers) == 0)
+		c.status.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason}
+	}
 	return c
 }
 
@@ -75,8 +79,6 @@ func (c *container) run(stop context.Context) {
 	again := true
 	if ended := c.terminated(); ended != nil { // before its node was stopped; an init container runs once more then
 		again = c.isInit || c.restarts(ended.ExitCode)
-	} else {
-		c.wait("ContainerCreating", "")
 	}
 	base := c.pod.pool.o.RestartBackOff
 	for failures := 0; again && stop.Err() == nil; {
@@ -211,7 +213,8 @@ func (c *container) start(stop context.Context) (*cluster.Process, error) {
 		return nil, &failure{"CreateContainerConfigError", err}
 	}
 	command.Name = fmt.Sprintf("%s.%d", c.processName(), c.runs)
-	process, err := c.pod.pool.cluster.Run(stop, command)
+	// Not until stop ends: the supervisor may have started it then, and no one would end it.
+	process, err := c.pod.pool.cluster.Run(context.WithoutCancel(stop), command)
 	if err != nil {
 		return nil, &failure{"RunContainerError", err}
 	}

@@ -50,8 +50,6 @@ func (p *Pool) Thaw(ctx context.Context, pod types.NamespacedName, container str
 // LoseDisk empties the disk of a PersistentVolumeClaim, as if it had been replaced by a new one. Containers that run
 // with it are killed, and never see a part of the old content and a part of the new.
 func (p *Pool) LoseDisk(ctx context.Context, claim types.NamespacedName) error {
-	p.disks.Lock()
-	defer p.disks.Unlock()
 	o, err := p.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("lose the disk of claim %s: %w", claim, err)
@@ -60,6 +58,8 @@ func (p *Pool) LoseDisk(ctx context.Context, claim types.NamespacedName) error {
 	if _, err := os.Stat(disk); err != nil || o.Spec.VolumeName == "" {
 		return fmt.Errorf("lose the disk of claim %s: it has none in this pool", claim)
 	}
+	p.disks.Lock()
+	defer p.disks.Unlock()
 	users := p.usersOf(claim)
 	for _, process := range users {
 		if err := process.Stop(ctx); err != nil && !hasEnded(process) {

@@ -6,6 +6,9 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,7 +29,11 @@ import (
 const container = "container"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(startOnly) != "" {
+		startOnlyMain()
+	}
 	if len(os.Args) < 2 || os.Args[1] != container {
+		os.Setenv("LEAK", "the environment of the tests is not that of a container")
 		os.Exit(m.Run())
 	}
 	for _, word := range os.Args[2:] {
@@ -43,10 +50,8 @@ func act(step, with string) {
 	case "env":
 		fmt.Printf("%s=%s\n", with, os.Getenv(with))
 	case "exit":
-		if with != "0" {
-			os.Exit(1 + len(with))
-		}
-		os.Exit(0)
+		code, _ := strconv.Atoi(with)
+		os.Exit(code)
 	case "cat":
 		content, err := os.ReadFile(with)
 		if err != nil {
@@ -64,7 +69,7 @@ func act(step, with string) {
 		f.Close()
 	case "deaf": // to SIGTERM
 		signal.Ignore(syscall.SIGTERM)
-	case "serve": // 503 until the file /ready below the folder is there
+	case "serve": // 503 unless the file is there
 		address, file, _ := strings.Cut(with, ",")
 		go func() {
 			fmt.Println(http.ListenAndServe(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -76,6 +81,7 @@ func act(step, with string) {
 	case "wait": // for SIGTERM
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
+		fmt.Println("waiting")
 		<-ctx.Done()
 		fmt.Println("terminated")
 	case "hang":
@@ -96,15 +102,18 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Parallel()
-	c := cluster.Shared(t)
+	return newWorldOn(t, cluster.Shared(t), processnode.Options{})
+}
+
+func newWorldOn(t *testing.T, c *cluster.Cluster, o processnode.Options) *world {
 	self, err := os.Executable()
 	require.NoError(t, err)
-	return &world{t: t, client: c.Client(), namespace: c.Namespace(t), pool: processnode.New(t, c, processnode.Options{
-		RestartBackOff: 200 * time.Millisecond,
-		Images: map[string]processnode.Image{"test": {
-			Programs: map[string]string{"test": self}, Entrypoint: []string{"test", container},
-		}},
-	})}
+	image := processnode.Image{Programs: map[string]string{"test": self}, Entrypoint: []string{"test", container}}
+	if o.Images == nil {
+		o.Images = map[string]processnode.Image{"test": image, "test:2": image}
+	}
+	o.RestartBackOff = 200 * time.Millisecond
+	return &world{t: t, client: c.Client(), namespace: c.Namespace(t), pool: processnode.New(t, c, o)}
 }
 
 // pod returns a pod for the first node of the pool. Its container does the steps.
@@ -171,4 +180,55 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
+func (w *world) delete(name string, grace int64) {
+	w.t.Helper()
+	require.NoError(w.t, w.client.CoreV1().Pods(w.namespace).Delete(w.t.Context(), name,
+		metav1.DeleteOptions{GracePeriodSeconds: &grace}))
+}
+
+// event waits until there is an Event about a pod with this reason and text.
+func (w *world) event(pod, reason, text string) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		list, err := w.client.CoreV1().Events(w.namespace).List(w.t.Context(), metav1.ListOptions{})
+		return err == nil && slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
+			return e.InvolvedObject.Name == pod && e.Reason == reason && strings.Contains(e.Message, text)
+		})
+	}, time.Minute, 50*time.Millisecond, "an Event %s about %s: %s", reason, pod, text)
+}
+
+// state is that of a pod's first container.
+func state(pod *corev1.Pod) corev1.ContainerState {
+	if len(pod.Status.ContainerStatuses) == 0 {
+		return corev1.ContainerState{}
+	}
+	return pod.Status.ContainerStatuses[0].State
+}
+
+func restarts(n int32) func(*corev1.Pod) bool {
+	return func(pod *corev1.Pod) bool { return ready(pod) && pod.Status.ContainerStatuses[0].RestartCount == n }
+}
+
+func waits(reason string) func(*corev1.Pod) bool {
+	return func(pod *corev1.Pod) bool { return state(pod).Waiting != nil && state(pod).Waiting.Reason == reason }
+}
+
+func failed(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed }
+
 func succeeded(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodSucceeded }
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(content)
+}
+
+// runs reports whether a process has a file open.
+func runs(path string) bool {
+	links, _ := filepath.Glob("/proc/[0-9]*/fd/1")
+	return slices.ContainsFunc(links, func(link string) bool {
+		to, err := os.Readlink(link)
+		return err == nil && to == path
+	})
+}

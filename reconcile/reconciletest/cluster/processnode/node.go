@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -28,7 +29,7 @@ const (
 	heartbeat     = 10 * time.Second
 	leaseDuration = 40 // seconds
 	retryAfter    = 200 * time.Millisecond
-	unlimited     = time.Hour // for what ends with its processes
+	unlimited     = time.Duration(math.MaxInt64)
 )
 
 // Node is one node of a [Pool].

@@ -66,6 +66,9 @@ func newPodWorker(ctx context.Context, n *Node, pod *corev1.Pod) *podWorker {
 	}
 	w.killing, w.kill = context.WithCancel(ctx)
 	w.stopping, w.stop = context.WithCancel(w.killing)
+	if pod.DeletionTimestamp != nil { // while the node was stopped
+		w.stop()
+	}
 	if pod.Status.StartTime != nil {
 		w.started = *pod.Status.StartTime
 	}
@@ -154,21 +157,27 @@ func (w *podWorker) run() {
 func (w *podWorker) follow(ended <-chan struct{}) {
 	timer := time.NewTimer(unlimited)
 	defer timer.Stop()
-	overdue := w.deadline()
+	overdue := time.NewTimer(w.left(w.first))
+	defer overdue.Stop()
+	late := false
 	var end time.Time // of the grace period
 	for {
 		select {
 		case <-w.running.Done():
 			return
 		case <-w.told:
-		case <-overdue:
-			w.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
-			w.stop()
-			timer.Reset(grace(w.first, nil))
+		case <-overdue.C:
+			if late = true; end.IsZero() {
+				w.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+				w.stop()
+				end = time.Now().Add(grace(w.first, nil))
+				timer.Reset(time.Until(end))
+			}
 		case <-timer.C:
 			w.kill()
 		case <-ended:
 			ended = nil
+			overdue.Stop()
 		}
 		pod, gone := w.latest()
 		switch {
@@ -186,19 +195,19 @@ func (w *podWorker) follow(ended <-chan struct{}) {
 				end = time.Now().Add(left)
 				timer.Reset(left)
 			}
-		default:
+		case !late && ended != nil:
+			overdue.Reset(w.left(pod))
 			w.restartChanged(pod)
 		}
 	}
 }
 
-// deadline returns a channel that delivers at the end of the pod's activeDeadlineSeconds, if it has them.
-func (w *podWorker) deadline() <-chan time.Time {
-	pod, _ := w.latest()
+// left returns what remains of the pod's activeDeadlineSeconds.
+func (w *podWorker) left(pod *corev1.Pod) time.Duration {
 	if pod.Spec.ActiveDeadlineSeconds == nil {
-		return nil
+		return unlimited
 	}
-	return time.After(time.Until(w.started.Add(time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second)))
+	return time.Until(w.started.Add(time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second))
 }
 
 // grace is what a container has to end: the pod's grace period, or that of a probe.

@@ -40,7 +40,8 @@ type Options struct {
 	// RestartBackOff is the delay before the second restart of a container. Each restart doubles it, up to 30 times
 	// its value; the first restart has none. Default: 10 seconds, as the kubelet has it.
 	RestartBackOff time.Duration
-	// Log takes a line for each request to the API server that failed, and is tried again. Default: standard error.
+	// Log takes a line when a request to the API server failed and is tried again, at most 30 a minute. Default:
+	// standard error.
 	Log io.Writer
 }
 
@@ -71,7 +72,8 @@ type Pool struct {
 
 	events   chan *corev1.Event
 	schedule chan struct{} // a pod may have become schedulable
-	execs    atomic.Int64  // numbers the calls of Exec
+	calm     lifecycle.LogLimit
+	execs    atomic.Int64 // numbers the calls of Exec
 
 	// disks is held for reading while a container starts, and for writing while LoseDisk swaps a folder: a process
 	// never starts with half of a disk.
@@ -191,10 +193,10 @@ func (p *Pool) Nodes() []*Node { return append([]*Node(nil), p.nodes...) }
 func (p *Pool) Close() error { return p.close() }
 
 func (p *Pool) end() error {
+	p.cancel()
 	for _, n := range p.nodes {
 		n.kill()
 	}
-	p.cancel()
 	if p.kubelet != nil {
 		p.kubelet.close()
 	}
@@ -207,7 +209,10 @@ func (p *Pool) end() error {
 
 // complain logs what failed and is tried again. What fails after the end of ctx fails because of it.
 func (p *Pool) complain(ctx context.Context, err error) {
-	if err != nil && ctx.Err() == nil {
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	if _, ok := p.calm.Allow(30); ok {
 		fmt.Fprintf(p.o.Log, "%s %s: %v\n", time.Now().Format("15:04:05.000"), p.o.Name, err)
 	}
 }

@@ -211,7 +211,7 @@ func (c *container) exec(ctx context.Context, name string, words []string) (stri
 		return "", err
 	}
 	command.Name = c.processName() + "." + name
-	process, err := c.pod.pool.cluster.Run(ctx, command)
+	process, err := c.pod.pool.cluster.Run(context.WithoutCancel(ctx), command) // see container.start
 	if err != nil {
 		return "", err
 	}

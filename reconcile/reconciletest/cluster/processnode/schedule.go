@@ -70,7 +70,8 @@ func (s scheduler) scheduleAll(ctx context.Context) error {
 			continue
 		}
 		if err := s.bind(ctx, pod, node); err != nil {
-			return err
+			s.complain(ctx, fmt.Errorf("bind pod %s: %w", keyOf(pod), err))
+			continue
 		}
 		copied := pod.DeepCopy()
 		copied.Spec.NodeName = node
