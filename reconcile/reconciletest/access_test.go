@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
@@ -29,7 +30,8 @@ kind: Role
 metadata: {name: worker, namespace: NS}
 rules:
 - {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch, patch]}
-- {apiGroups: [""], resources: [configmaps], resourceNames: [mine], verbs: [update, delete]}
+- {apiGroups: [""], resources: [configmaps], resourceNames: [mine], verbs: [update, delete, create]}
+- {apiGroups: [corpus.example.com], resources: [gadgets], verbs: [patch]}
 - {apiGroups: [apps], resources: [replicasets/status], verbs: ["*"]}
 - {apiGroups: [apps], resources: [replicasets], verbs: [create, get]}
 - {apiGroups: [""], resources: [secrets], resourceNames: [known], verbs: [get, list, watch]}
@@ -65,7 +67,10 @@ func manifestOf(t *testing.T, documents []byte) string {
 var accessCorpus = []step{
 	get("cm/a"), post("cm", "a", ``), merge("cm/a", `{"data":{"x":"1"}}`), put("cm/a", ``), put("cm/mine", ``),
 	del("cm/a", ``), del("cm/mine", ``), del("cm", ``), get("cm?labelSelector=none%3Dsuch"),
-	apply("cm/new?fieldManager=me", `"data":{"x":"1"}`),
+	apply("cm/new?fieldManager=me", `"data":{"x":"1"}`), apply("cm/mine?fieldManager=me", `"data":{"x":"1"}`),
+	apply("cm/new?fieldManager=me&dryRun=All", `"data":{"x":"1"}`),
+	apply("cm/new?fieldManager=me", `"data":{"x y":"1"}`),
+	apply("gadgets/new?fieldManager=me", `"spec":{"x":1}`), apply("rs/new?fieldManager=me", workload(0)),
 	raw("GET", "cm?watch=true&timeoutSeconds=1", "", "application/json", ""),
 	post("rs", "a", workload(0)), get("rs/a"), get("rs"), merge("rs/a", `{"spec":{"replicas":1}}`),
 	merge("rs/a/status", `{"status":{"replicas":0}}`), get("rs/a/scale"),
@@ -111,6 +116,8 @@ func TestAccessThatIsReviewed(t *testing.T) {
 			{authorizationv1.ResourceAttributes{Verb: "get", Resource: "configmaps"}, false},
 			{authorizationv1.ResourceAttributes{Verb: "update", Resource: "configmaps", Namespace: "default",
 				Name: "mine"}, true},
+			{authorizationv1.ResourceAttributes{Verb: "create", Resource: "configmaps", Namespace: "default",
+				Name: "mine"}, true},
 			{authorizationv1.ResourceAttributes{Verb: "update", Resource: "configmaps", Namespace: "default"}, false},
 			{authorizationv1.ResourceAttributes{Verb: "patch", Group: "apps", Resource: "replicasets",
 				Subresource: "status", Namespace: "default"}, true},
@@ -127,6 +134,30 @@ func TestAccessThatIsReviewed(t *testing.T) {
 		require.True(t, apierrors.IsForbidden(err))
 		require.ErrorContains(t, err, `User "system:serviceaccount:default:worker" cannot list resource "pods" in `+
 			`API group "" in the namespace "default"`)
+	})
+}
+
+// An apply creates what does not exist, which takes the right to create as well, in a dry run, too.
+func TestAnApplyThatCreatesNeedsTheRightToCreate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(t, Options{Roles: []string{manifestOf(t, rolesOf("default"))}})
+		link := s.LinkAs(ServiceAccount("default", "worker"))
+		clients, err := kubernetes.NewForConfig(link.Config())
+		require.NoError(t, err)
+		send := func(name string, dryRun ...string) error {
+			_, err := clients.CoreV1().ConfigMaps("default").Apply(t.Context(),
+				corev1ac.ConfigMap(name, "default").WithData(map[string]string{"a": "b"}),
+				metav1.ApplyOptions{FieldManager: "me", DryRun: dryRun})
+			return err
+		}
+		for _, err := range []error{send("a"), send("a", metav1.DryRunAll)} {
+			require.True(t, apierrors.IsForbidden(err))
+			require.ErrorContains(t, err, `configmaps "a" is forbidden: User "system:serviceaccount:default:worker" `+
+				`cannot create resource "configmaps" in API group "" in the namespace "default"`)
+		}
+		require.Equal(t, []string{"patch"}, link.Used()["default"][0].Verbs)
+		require.NoError(t, send("mine"))
+		require.Equal(t, []string{"create", "patch"}, link.Used()["default"][0].Verbs)
 	})
 }
 

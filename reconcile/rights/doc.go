@@ -27,10 +27,10 @@
 //	objects.Apply                   patch            the object, or its status subresource with ApplyStatus
 //	                                create           the object, where the apply may be the first one
 //	objects.ApplyOwned              create, patch    the object
-//	                                get              the object, if it exists already; the owner, before an adoption
-//	objects.ApplyOwned              patch, create    the object
-//	                                get              the object, if the cache has not shown it; the owner, to adopt
+//	                                get              the object, if the cache does not show it yet
+//	                                get              the owner, before an adoption
 //	objects.Drift                   get, patch       the object; the patch is a dry run
+//	                                create           the object, where it may be missing
 //	objects.Finalize                patch            the object
 //	objects.UpdateStatus            update           the status subresource
 //	                                get              the object, after a conflict
@@ -43,8 +43,8 @@
 //	                                create           subjectaccessreviews of authorization.k8s.io, in no namespace
 //	rights.Check                    nothing          every authenticated user may ask for itself
 //
-// Beside these come the requests that your Reconcile makes itself. Server-side apply of an object that does not exist
-// is a creation as well. objects.CreateOwned, ApplyOwned and Claim write owner references that block the deletion of
+// Beside these come the requests that your Reconcile makes itself. A server-side apply of an object that does not exist
+// needs create beside patch, a dry run as well. objects.CreateOwned, ApplyOwned and Claim write owner references that block the deletion of
 // the owner; a server with the admission plugin OwnerReferencesPermissionEnforcement, such as OpenShift's, asks for
 // update on the finalizers subresource of the owner then.
 //

@@ -15,12 +15,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/leaderelection"
+	"github.com/thermostat-go/thermostat/reconcile/events"
 	"github.com/thermostat-go/thermostat/reconcile/objects"
 	"github.com/thermostat-go/thermostat/reconcile/rights"
 )
@@ -35,6 +37,16 @@ var helpers = map[string]struct {
 		func(t *testing.T, _ *rest.Config, mine, _ *kubernetes.Clientset) {
 			inf, err := informer.New[*corev1.ConfigMap](mine.CoreV1().ConfigMaps("default"),
 				informer.Options[*corev1.ConfigMap]{DisableWatchList: true})
+			require.NoError(t, err)
+			runFor(t, inf.Run)
+			require.Equal(t, 1, inf.Len())
+		}},
+	"with a selector for one name": {[]rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"},
+		Verbs: []string{"list", "watch"}, ResourceNames: []string{"orphan"}}},
+		func(t *testing.T, _ *rest.Config, mine, _ *kubernetes.Clientset) {
+			inf, err := informer.New[*corev1.ConfigMap](mine.CoreV1().ConfigMaps("default"),
+				informer.Options[*corev1.ConfigMap]{DisableWatchList: true,
+					FieldSelector: fields.OneTermEqualSelector("metadata.name", "orphan")})
 			require.NoError(t, err)
 			runFor(t, inf.Run)
 			require.Equal(t, 1, inf.Len())
@@ -62,12 +74,52 @@ var helpers = map[string]struct {
 			require.NoError(t, err)
 			require.True(t, alive)
 		}},
-	"objects.Apply": {[]rbacv1.PolicyRule{rights.Rule("", "configmaps", "patch")},
+	"objects.Apply": {[]rbacv1.PolicyRule{rights.Rule("", "configmaps", "create", "patch")},
 		func(t *testing.T, _ *rest.Config, mine, _ *kubernetes.Clientset) {
-			_, err := objects.Apply(t.Context(), mine.CoreV1().ConfigMaps("default").Apply,
-				corev1ac.ConfigMap("orphan", "default").WithData(map[string]string{"a": "b"}),
-				metav1.ApplyOptions{FieldManager: "me"})
+			for _, name := range []string{"orphan", "new"} {
+				_, err := objects.Apply(t.Context(), mine.CoreV1().ConfigMaps("default").Apply, data(name), asMe)
+				require.NoError(t, err)
+			}
+		}},
+	"objects.ApplyOwned": {[]rbacv1.PolicyRule{rights.Rule("", "configmaps", "create", "get", "patch"),
+		rights.Rule("apps", "replicasets", "get")},
+		func(t *testing.T, _ *rest.Config, mine, admin *kubernetes.Clientset) {
+			maps, owner := mine.CoreV1().ConfigMaps("default"), ownerOf(t, mine, admin)
+			for range 2 { // the second time it exists already, and no cache shows it
+				_, err := objects.ApplyOwned(t.Context(), owner, maps, nil, data("child"), asMe, nil)
+				require.NoError(t, err)
+			}
+			_, err := objects.ApplyOwned(t.Context(), owner, maps, orphan(t, admin), data("orphan"), asMe,
+				func(*corev1.ConfigMap) bool { return true })
 			require.NoError(t, err)
+		}},
+	"objects.Drift": {[]rbacv1.PolicyRule{rights.Rule("", "configmaps", "create", "get", "patch")},
+		func(t *testing.T, _ *rest.Config, mine, _ *kubernetes.Clientset) {
+			maps := mine.CoreV1().ConfigMaps("default")
+			for _, name := range []string{"orphan", "new"} {
+				found, err := objects.Drift(t.Context(), maps, maps.Apply, data(name), asMe)
+				require.NoError(t, err)
+				require.NotEmpty(t, found)
+			}
+		}},
+	"objects.DeleteOwned": {[]rbacv1.PolicyRule{rights.Rule("", "configmaps", "delete")},
+		func(t *testing.T, _ *rest.Config, mine, admin *kubernetes.Clientset) {
+			child, err := objects.CreateOwned(t.Context(), ownerOf(t, admin, admin),
+				admin.CoreV1().ConfigMaps("default"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "child"}})
+			require.NoError(t, err)
+			_, err = objects.DeleteOwned(t.Context(), ownerOf(t, mine, admin), mine.CoreV1().ConfigMaps("default"),
+				child, metav1.DeletePropagationBackground)
+			require.NoError(t, err)
+		}},
+	"events.NewRecorder": {[]rbacv1.PolicyRule{rights.Rule("", "events", "create", "patch")},
+		func(t *testing.T, cfg *rest.Config, _, admin *kubernetes.Clientset) {
+			recorder, err := events.NewRecorder(cfg, "me")
+			require.NoError(t, err)
+			about := events.As(orphan(t, admin), corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+			record := func() { recorder.Event(about, corev1.EventTypeNormal, "Seen", "") }
+			record()
+			time.AfterFunc(time.Second, record) // raises the count of the first one
+			runFor(t, recorder.Run)
 		}},
 	"objects.UpdateStatus": {[]rbacv1.PolicyRule{rights.Rule("apps", "replicasets/status", "update"),
 		rights.Rule("apps", "replicasets", "get")},
@@ -95,6 +147,13 @@ var helpers = map[string]struct {
 		var missing *rights.MissingError
 		require.ErrorAs(t, rights.Check(t.Context(), cfg, rights.Needs{"default": rights.Lease("mine")}), &missing)
 	}},
+}
+
+var asMe = metav1.ApplyOptions{FieldManager: "me"}
+
+// data is a ConfigMap to apply.
+func data(name string) *corev1ac.ConfigMapApplyConfiguration {
+	return corev1ac.ConfigMap(name, "default").WithData(map[string]string{"a": "b"})
 }
 
 // runFor runs something for a minute.
