@@ -156,6 +156,7 @@ var rows = []row{
 	{part: "burst", workload: "informer with 3 indexes, 10 of 500k pods left", bench: "BurstStore", time: "1x",
 		measures: []measure{
 			{name: "heap kept", unit: "kept/op", limit: atMost(0.02)},
+			{name: "longest Get meanwhile", unit: "longest-sec/op", limit: atMost(50e-3)},
 		}},
 	{part: "endtoend", workload: "100k watch events to 5 workers", bench: "EndToEnd", time: "1x", often: 2, apart: true,
 		measures: []measure{
