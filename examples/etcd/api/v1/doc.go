@@ -1,0 +1,16 @@
+// Package v1 has the Go types of the resource etcdclusters.etcd.example.com.
+//
+// The methods in zz_generated.deepcopy.go and the CustomResourceDefinition in deploy are generated of types.go:
+//
+//	go generate ./api/v1
+//
+// # Reading order
+//
+// types.go.
+//
+// +kubebuilder:object:generate=true
+// +groupName=etcd.example.com
+package v1
+
+//go:generate -command controller-gen go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.0
+//go:generate controller-gen object crd paths=. output:crd:dir=../../deploy

@@ -1,0 +1,138 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+)
+
+// Cluster is all that a decision is made from.
+type Cluster struct {
+	Name         string
+	Size         int           // voters that are wanted
+	Version      Version       // that is wanted
+	Quota        int64         // bytes that a database may reach
+	ReplaceAfter time.Duration // how long a member may be down
+	Paused       bool
+
+	// Formed: the first member has started once, so a cluster with data exists. It is never false again.
+	Formed bool
+	// Last is the oldest version that a member ran when the cluster was last seen. Zero: it never was.
+	Last Version
+	// Failed is the last version that a member did not start with. Zero: there is none.
+	Failed Version
+	// Listed: a quorum has served the list of members. Otherwise nothing that the members say of the list is used.
+	Listed bool
+	// Revision is the newest revision of the database, and Compacted the one that the last Compact has reached.
+	Revision, Compacted int64
+	// Members have an object or are in the list, in the order of their names.
+	Members []Member
+}
+
+// Member is one name: its objects, and what etcd says of it.
+type Member struct {
+	Name  string // empty: in the list only, has never started, and its address is that of no pod
+	Claim Presence
+	Pod   Presence
+	Word  Word
+	// Told is the version that its pod is to have, as the word says. The word outlives the pod.
+	Told Version
+	// URL is the address for peers that the member has now. Empty: not known yet.
+	URL string
+	// Image is the version that the pod's image has.
+	Image Version
+	// Down is how long the pod has not been ready. Broken: its process has ended at each of its last starts, or its
+	// disk is gone for good.
+	Down   time.Duration
+	Broken bool
+
+	// In etcd's list. ID 0: not there.
+	ID        uint64
+	Learner   bool
+	Started   bool   // etcd knows its name, so it has started once
+	ListedURL string // the address that the others have for it
+
+	// What the member says itself. Healthy: it answers, has a leader, and belongs to this cluster.
+	Healthy        bool
+	Leader         bool
+	Version        Version // that it runs
+	StorageVersion Version // of the format of its disk; zero before 3.6
+	DBSize, InUse  int64   // bytes of the database file, and of what is in it
+	NoSpace        bool    // it has raised the alarm
+	// DowngradeTo is what the downgrade that is under way leads to; zero: there is none.
+	DowngradeTo Version
+}
+
+// Presence tells whether an object exists.
+type Presence int
+
+// An object that is Leaving has been deleted, and something waits for it.
+const (
+	Absent Presence = iota
+	Present
+	Leaving
+)
+
+// Word is what a member has been told.
+type Word int
+
+// What a member may do.
+const (
+	Untold  Word = iota // it waits
+	Begin               // it starts, also on an empty disk
+	Restart             // it starts on the disk that it has written to
+)
+
+func (m *Member) voter() bool { return m.ID != 0 && !m.Learner }
+
+// lost reports whether a new member should take the place of this one.
+func (m *Member) lost(c *Cluster) bool {
+	return !m.Healthy && (m.Claim == Absent || m.failing(c) && !m.unproven(c))
+}
+
+// failing reports whether the member has been away for too long.
+func (m *Member) failing(c *Cluster) bool {
+	return !m.Healthy && (m.Broken || m.Down >= c.ReplaceAfter)
+}
+
+// unproven reports whether the pod has a version that no healthy member runs. If it fails, its disk may be good.
+func (m *Member) unproven(c *Cluster) bool {
+	return m.Pod == Present && c.Healthy() > 0 &&
+		c.find(func(other *Member) bool { return other.Healthy && other.Version == m.Image }) == nil
+}
+
+// find returns the first member that is as asked for.
+func (c *Cluster) find(as func(*Member) bool) *Member {
+	for i := range c.Members {
+		if as(&c.Members[i]) {
+			return &c.Members[i]
+		}
+	}
+	return nil
+}
+
+// count returns the number of members that are as asked for.
+func (c *Cluster) count(as func(*Member) bool) (n int) {
+	for i := range c.Members {
+		if as(&c.Members[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *Cluster) voters() int { return c.count((*Member).voter) }
+
+// Healthy returns the number of voters that are healthy.
+func (c *Cluster) Healthy() int {
+	return c.count(func(m *Member) bool { return m.voter() && m.Healthy })
+}
+
+// newName is the first name that no member has. It is the same when the same is asked again.
+func (c *Cluster) newName() string {
+	for i := 1; ; i++ {
+		name := fmt.Sprintf("%s-%d", c.Name, i)
+		if c.find(func(m *Member) bool { return m.Name == name }) == nil {
+			return name
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package plan
+
+import "fmt"
+
+// A rule returns what has to be done, or nil if it has nothing to say.
+type rule func(*Cluster) *Action
+
+// rules are asked in this order: what exists is mended before anything new is begun.
+var rules = []rule{
+	form,          // the first member of all
+	returnPods,    // a member that has a disk has a pod
+	unlisted,      // no quorum: everything below needs one
+	withdraw,      // permissions to start on an empty disk
+	tell,          // members that etcd expects may start
+	rollBack,      // a version that a member does not start with
+	replace,       // lost members leave
+	clear,         // what they have left behind
+	readdress,     // members that have moved
+	makeRoom,      // the alarm NOSPACE
+	promote,       // learners become voters, once they have caught up
+	shrink,        // to the size
+	grow,          // the same
+	changeVersion, // one member at a time
+	defragment,    // one member at a time
+}
+
+// Next returns the one action that comes next, or why there is none.
+func Next(c Cluster) Action {
+	if c.Paused {
+		return Action{Do: Pause, Why: "the spec says so"}
+	}
+	for _, r := range rules {
+		a := r(&c)
+		if a == nil {
+			continue
+		}
+		if why := costsQuorum(&c, a); why != "" {
+			return Action{Do: Wait, Why: fmt.Sprintf("%s; %s", a, why)}
+		}
+		return *a
+	}
+	return Action{Do: Rest, Why: "everything is as it should be"}
+}
+
+// form starts the first member, alone. The others join it one by one, as they do later: there is one way to grow, and
+// only one member ever begins a cluster. If it cannot, nothing is lost yet, and it is made anew.
+func form(c *Cluster) *Action {
+	if c.Formed {
+		return nil
+	}
+	if len(c.Members) == 0 {
+		return &Action{Do: CreateClaim, Member: c.newName(), Why: "the first member"}
+	}
+	m := &c.Members[0]
+	switch {
+	case m.Word != Untold && m.lost(c), m.Claim != Present:
+		if a := remains(m); a != nil {
+			return a
+		}
+		return wait("what is left of %s is going", m.Name)
+	case m.Pod != Present:
+		return c.pod(m)
+	case m.URL == "":
+		return wait("%s has no address yet", m.Name)
+	case m.Word == Untold:
+		return c.word(Form, m, "the first member begins the cluster")
+	}
+	return wait("%s is starting", m.Name)
+}
+
+// returnPods needs no quorum: a cluster whose pods are all gone gets it back by this.
+func returnPods(c *Cluster) *Action {
+	m := c.find(func(m *Member) bool {
+		// Without the list nobody knows who is a member; then whoever has been told to start is.
+		return m.Claim == Present && m.Pod == Absent && m.Word != Untold && (m.ID != 0 || !c.Listed)
+	})
+	if m == nil {
+		return nil
+	}
+	return c.pod(m)
+}
+
+func (c *Cluster) pod(m *Member) *Action {
+	if m.Pod == Leaving {
+		return wait("the old pod of %s is going", m.Name)
+	}
+	a := do(CreatePod, m, "it has a disk and no pod")
+	a.Version = c.versionOf(m)
+	return a
+}
+
+// versionOf is the version that a member has: the one that it was told, and else the one that the cluster runs. It is
+// not the one that is wanted: changeVersion leads there in the order that etcd needs.
+func (c *Cluster) versionOf(m *Member) Version {
+	oldest, _ := c.versions()
+	for _, v := range []Version{m.Told, m.Image, oldest, c.Last} {
+		if v != (Version{}) {
+			return v
+		}
+	}
+	return c.Version
+}
+
+// word tells a member something.
+func (c *Cluster) word(verb Verb, m *Member, why string) *Action {
+	a := do(verb, m, why)
+	a.URL, a.Version = m.URL, c.versionOf(m)
+	return a
+}
+
+func unlisted(c *Cluster) *Action {
+	if c.Listed {
+		return nil
+	}
+	return wait("no quorum answers; nothing is changed until one does")
+}
+
+// withdraw comes before promote: a member that votes cannot start on an empty disk.
+func withdraw(c *Cluster) *Action {
+	m := c.find(func(m *Member) bool { return m.Started && m.Word != Restart && m.Claim == Present })
+	if m == nil {
+		return nil
+	}
+	return c.word(TellRestart, m, "it has started once, and may not do so again with an empty disk")
+}
+
+func tell(c *Cluster) *Action {
+	m := c.find(func(m *Member) bool { return m.ID != 0 && !m.Started && m.Word == Untold && m.Claim == Present })
+	if m == nil {
+		return nil
+	}
+	return c.word(TellBegin, m, "etcd expects it")
+}
+
+// readdress is for members that are known by the address of their pod.
+func readdress(c *Cluster) *Action {
+	m := c.find(func(m *Member) bool { return m.ID != 0 && m.URL != "" && m.URL != m.ListedURL })
+	if m == nil {
+		return nil
+	}
+	a := do(Readdress, m, "the others look for it at "+m.ListedURL)
+	a.URL = m.URL
+	return a
+}
+
+// makeRoom ends the alarm NOSPACE: first the old revisions go, then the files shrink, and only then are writes allowed.
+func makeRoom(c *Cluster) *Action {
+	alarmed := c.find(func(m *Member) bool { return m.NoSpace })
+	switch {
+	case alarmed == nil:
+		return nil
+	case c.Revision > c.Compacted:
+		return do(Compact, alarmed, "the database is full: NOSPACE")
+	}
+	if m := c.find(func(m *Member) bool { return m.ID != 0 && m.DBSize > m.InUse+m.InUse/4+1<<20 }); m != nil {
+		return do(Defragment, m, "the database is full: NOSPACE")
+	}
+	if c.find(func(m *Member) bool { return m.ID != 0 && m.DBSize > c.Quota/10*9 }) != nil {
+		return wait("the database is full: NOSPACE; delete keys or raise quotaBytes")
+	}
+	return do(Disarm, alarmed, "there is room again")
+}
+
+// defragment gives back what is free in a file, once it is half of it and worth the pause. The leader comes last, and
+// hands over first: writes wait for a leader that defragments.
+func defragment(c *Cluster) *Action {
+	return oneByOne(c, func(m *Member) bool { return m.DBSize > 2*m.InUse && m.DBSize-m.InUse > 64<<20 },
+		func(m *Member) *Action { return do(Defragment, m, "more than half of its file is free") })
+}
+
+// oneByOne finds a member that needs something that interrupts it: followers first, and the leader when it has handed
+// over.
+func oneByOne(c *Cluster, needs func(*Member) bool, act func(*Member) *Action) *Action {
+	if m := c.find(func(m *Member) bool { return m.ID != 0 && !m.Leader && needs(m) }); m != nil {
+		return act(m)
+	}
+	leader := c.find(func(m *Member) bool { return m.Leader && needs(m) })
+	if leader == nil {
+		return nil
+	}
+	if heir := c.heir(leader); heir != nil {
+		return do(MoveLeader, heir, "leader "+leader.Name+" is next")
+	}
+	return act(leader)
+}
+
+// heir is who should lead in place of a member; nil: there is nobody.
+func (c *Cluster) heir(of *Member) *Member {
+	return c.find(func(m *Member) bool { return m != of && m.voter() && m.Healthy })
+}
