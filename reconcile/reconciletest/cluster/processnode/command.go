@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -52,7 +51,7 @@ func (c *container) commandOf(ctx context.Context, spec corev1.Container, image 
 		command.Args = append(command.Args, name+"="+mounts.replace(variables[name]))
 	}
 	command.Args = append(append(command.Args, program), words[1:]...)
-	return command, os.MkdirAll(c.scratch(), 0o755)
+	return command, nil
 }
 
 // environment returns the variables of a container, and their names in order.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -209,6 +210,9 @@ func (c *container) start(stop context.Context) (*cluster.Process, error) {
 	c.pod.pool.disks.RLock()
 	defer c.pod.pool.disks.RUnlock()
 	command, err := c.command(stop, spec, image)
+	if err == nil {
+		err = c.emptyScratch()
+	}
 	if err != nil {
 		return nil, &failure{"CreateContainerConfigError", err}
 	}
@@ -342,5 +346,9 @@ func exitOf(status string) (code, signal int32) {
 	return 255, 0
 }
 
-// scratch is the folder in which a container's processes start.
+// scratch is the folder in which a container's processes start, unless they have a workingDir. Each finds it empty.
 func (c *container) scratch() string { return filepath.Join(c.pod.dir, "containers", c.name) }
+
+func (c *container) emptyScratch() error {
+	return errors.Join(os.RemoveAll(c.scratch()), os.MkdirAll(c.scratch(), 0o755))
+}

@@ -51,7 +51,7 @@
 //	command, args            the first word's last element is a program of the image; $(NAME) is expanded
 //	env, envFrom             literals, ConfigMaps, Secrets, fieldRef. PATH, HOME, HOSTNAME and KUBERNETES_SERVICE_HOST
 //	                         and _PORT are set; the environment of this process is not passed on
-//	workingDir               a folder in one of the container's volumes. Default: an empty folder
+//	workingDir               a folder in one of the container's volumes. Default: a folder that is empty at each start
 //	initContainers           one after the other, before the others
 //	restartPolicy            with back-off: see Options.RestartBackOff
 //	startupProbe, readinessProbe, livenessProbe
@@ -66,7 +66,8 @@
 //	                         files that follow their objects within 2 seconds, all files of a volume at once; service
 //	                         account tokens are renewed. Most clients look for those in /var/run, where they are not
 //	emptyDir                 a folder that lives as long as the pod
-//	persistentVolumeClaim    of StorageClass "processnode": a folder on the pod's node that lives as long as the claim
+//	persistentVolumeClaim    of StorageClass "processnode": a folder on the pod's node that lives as long as the claim.
+//	                         The controller manager binds the claim, and deletes what it has bound
 //	subPath                  of each volume
 //	nodeSelector, affinity, tolerations, schedulingGates
 //	                         see above

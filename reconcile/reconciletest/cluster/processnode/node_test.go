@@ -95,7 +95,10 @@ func TestAddresses(t *testing.T) {
 
 func TestExecAndLogs(t *testing.T) {
 	w := newWorld(t)
-	w.create(w.pod("talks", "say=one", "say=two", "wait"))
+	pod := w.pod("talks", "add=/shared/f", "cat=/shared/f", "say=two", "wait")
+	pod.Spec.Volumes = []corev1.Volume{emptyDir("v")}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/shared"}}
+	w.create(pod)
 	w.says("talks", "waiting")
 	out, err := w.pool.Exec(t.Context(), w.key("talks"), "", "test", container, "env=HOSTNAME")
 	require.NoError(t, err)
@@ -112,16 +115,17 @@ func TestExecAndLogs(t *testing.T) {
 		require.NoError(t, err)
 		return string(content)
 	}
-	require.Equal(t, "one\ntwo\nwaiting\n", logs(&corev1.PodLogOptions{}))
+	require.Equal(t, "line\n\ntwo\nwaiting\n", logs(&corev1.PodLogOptions{}))
 	require.Equal(t, "two\nwaiting\n", logs(&corev1.PodLogOptions{TailLines: new(int64(2))}))
-	require.Equal(t, "one\ntwo\nwaiting\n", logs(&corev1.PodLogOptions{TailLines: new(int64(9))}))
-	require.Equal(t, "one\n", logs(&corev1.PodLogOptions{LimitBytes: new(int64(4))}))
+	require.Equal(t, "line\n\ntwo\nwaiting\n", logs(&corev1.PodLogOptions{TailLines: new(int64(9))}))
+	require.Equal(t, "line", logs(&corev1.PodLogOptions{LimitBytes: new(int64(4))}))
 	followed := make(chan string)
 	go func() { followed <- logs(&corev1.PodLogOptions{Follow: true}) }()
 	require.NoError(t, w.pool.Kill(t.Context(), w.key("talks"), "c"))
 	w.until("talks", "restarted", restarts(1))
-	require.Equal(t, "one\ntwo\nwaiting\n", logs(&corev1.PodLogOptions{Previous: true}))
-	require.Contains(t, <-followed, "one\ntwo\n")
+	require.Equal(t, "line\n\ntwo\nwaiting\n", logs(&corev1.PodLogOptions{Previous: true}))
+	require.Contains(t, <-followed, "line\n\ntwo\n")
+	require.Equal(t, "line\nline\n\ntwo\nwaiting\n", w.says("talks", "waiting"))
 }
 
 // In a cluster of its own a pool takes all pods. It spreads them, and runs them on while the API server is away.

@@ -16,6 +16,9 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
+// patient is at which try a volume that cannot be made is told: a new claim is bound only at the second or third.
+const patient = 5
+
 // againAfter is how long an object that was deleted may still be there before it is deleted again: an API server that
 // is killed may have promised and not kept it.
 const againAfter = 2 * time.Second
@@ -286,7 +289,7 @@ func (w *podWorker) initialize() bool {
 // before that.
 func (w *podWorker) prepare(pod *corev1.Pod, volumes *mounter) bool {
 	told := ""
-	for {
+	for try := 1; ; try++ {
 		reason, err := "FailedCreatePodSandBox", w.takeAddress(pod)
 		if err == nil {
 			reason, err = "FailedValidation", unsupported(pod)
@@ -297,7 +300,7 @@ func (w *podWorker) prepare(pod *corev1.Pod, volumes *mounter) bool {
 		if err == nil {
 			return true
 		}
-		if err.Error() != told {
+		if err.Error() != told && (reason != "FailedMount" || try >= patient) {
 			told = err.Error()
 			w.event(corev1.EventTypeWarning, reason, told)
 			for _, c := range w.all() {
