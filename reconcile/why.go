@@ -86,15 +86,14 @@ func (e *explanation) withoutWorkers() string {
 		return fmt.Sprintf("%s is not reconciled: Manager.Run returned %s ago.", e.name, e.ago(since))
 	case StageStopping:
 		return fmt.Sprintf("%s is not reconciled: for %s the Manager has been stopping, or has lost its leadership, "+
-			"and no "+
-			"new run begins.", e.name, e.ago(since))
+			"and no new run begins.", e.name, e.ago(since))
 	case StageSyncing:
 		return e.name + " is not reconciled yet: the workers start when all caches are complete, and " + e.missing() +
 			"."
 	case StageHandover:
 		return fmt.Sprintf("%s is not reconciled yet: this process has led for %s, and its workers start when the "+
-			"caches "+
-			"have seen what the last leader wrote, after %s at the latest.", e.name, e.ago(since), span(2*doubtAfter))
+			"caches have seen what the last leader wrote, after %s at the latest.", e.name, e.ago(since),
+			span(2*doubtAfter))
 	}
 	return e.name + " is not reconciled by this process: " + e.leader() + "."
 }
@@ -163,8 +162,7 @@ func (e *explanation) running() string {
 			text += fmt.Sprintf(", and waits for the answer to %s %s for %s", q.Method, q.Resource, e.ago(q.Since))
 		case q.Code == http.StatusTooManyRequests:
 			text += ", and the server answered its last request with 429 Too Many Requests: the client waits before " +
-				"it asks " +
-				"again"
+				"it asks again"
 		case r.Requests >= limitedRequests && r.BeforeRequests >= limitedIdle && r.BeforeRequests > r.Took*4/5:
 			text += fmt.Sprintf(", %s of it before its %d requests: its client seems to have a limit of its own",
 				span(r.BeforeRequests), r.Requests)
@@ -179,8 +177,7 @@ func (e *explanation) running() string {
 
 func (e *explanation) stuck() string {
 	return fmt.Sprintf("%s is out of service: its call of Reconcile began %s ago, and has not returned although its "+
-		"ctx "+
-		"has ended. It is in %s. Only its return, or a restart of the process, changes that.", e.name,
+		"ctx has ended. It is in %s. Only its return, or a restart of the process, changes that.", e.name,
 		span(e.Running.Took), e.Running.Where)
 }
 
@@ -228,8 +225,7 @@ func (e *explanation) debt(d DebtRecord) string {
 		return cache + " may not be acted on, as it is incomplete or too old; it is at version " + d.CacheVersion
 	case DebtUnknown:
 		return fmt.Sprintf("the answer to a write of %s, in %s, was lost, and %s has to be listed anew to show "+
-			"whether it "+
-			"happened; it is at version %s", name, d.Informer, cache, d.CacheVersion)
+			"whether it happened; it is at version %s", name, d.Informer, cache, d.CacheVersion)
 	case DebtDeletion:
 		return fmt.Sprintf("its last run deleted %s in %s, which %s does not show yet; it is at version %s", name,
 			d.Informer, cache, d.CacheVersion)
@@ -286,8 +282,7 @@ func (e *explanation) resting() string {
 func (e *explanation) backingOff() string {
 	if !e.RefusedUntil.IsZero() {
 		return fmt.Sprintf("%s failed %s, and the server asked for a pause: it is tried again in %s, and no change "+
-			"brings "+
-			"that forward.", e.name, e.lastFailure(), e.until(e.RefusedUntil))
+			"brings that forward.", e.name, e.lastFailure(), e.until(e.RefusedUntil))
 	}
 	return fmt.Sprintf("%s has failed %s in a row, the last time %s; it is tried again in %s, or as soon as something "+
 		"names it.", e.name, times(e.Failures), e.lastFailure(), e.until(e.Next))
@@ -361,8 +356,7 @@ func (e *explanation) noObject() string {
 	switch {
 	case o.OutOfScope:
 		return fmt.Sprintf(" is outside of what informer %s follows: namespace %s is not among its namespaces",
-			o.Informer,
-			e.Namespace)
+			o.Informer, e.Namespace)
 	case o.Invalid != nil:
 		return " has an object that is invalid" + because(o.Invalid)
 	}
@@ -375,8 +369,7 @@ func (e *explanation) caution() string {
 		h := source.cache.HealthIn(e.Namespace)
 		if h.State != informer.Live && h.State != "" {
 			return fmt.Sprintf(" But the cache of %s has been %s for %s", source.cache.Name(), h.State,
-				e.ago(h.Since)) +
-				because(reasonOf(h, e.history.errorTexts)) + ", so it may miss changes."
+				e.ago(h.Since)) + because(reasonOf(h, e.history.errorTexts)) + ", so it may miss changes."
 		}
 	}
 	return ""
