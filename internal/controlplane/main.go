@@ -56,7 +56,8 @@ usage:
   controlplane apiserver FLAGS...
   controlplane controller-manager FLAGS...
         one component, with the flags of its own
-  controlplane node --kubeconfig PATH [--name NAME] [--start-after D] [--ready-after D] [--end-after D]
+  controlplane node --kubeconfig PATH [--name NAME] [--metrics] [--start-after D] [--ready-after D]
+        [--end-after D]
         a stand-in for a node (see package node)
   controlplane kubectl ARGUMENTS...
         kubectl

@@ -20,6 +20,7 @@ func runNode(args []string) int {
 	var o node.Options
 	kubeconfig := flags.String("kubeconfig", "", "`path` of the kubeconfig of an administrator")
 	flags.StringVar(&o.Name, "name", "standin", "name of the node")
+	flags.BoolVar(&o.Metrics, "metrics", false, "serve metrics.k8s.io (see package node)")
 	flags.DurationVar(&o.StartAfter, "start-after", 0, "how long a pod takes from bound to Running")
 	flags.DurationVar(&o.ReadyAfter, "ready-after", 0, "how long a pod takes from Running to Ready")
 	flags.DurationVar(&o.EndAfter, "end-after", 0, "how long a deleted pod takes to end")

@@ -78,7 +78,7 @@ func up(ctx context.Context, kubeconfig string, controllers []string) (err error
 	if err != nil {
 		return fmt.Errorf("find the own binary: %w", err)
 	}
-	command := []string{binary, "node", "--kubeconfig", cluster.Kubeconfig}
+	command := []string{binary, "node", "--kubeconfig", cluster.Kubeconfig, "--metrics"}
 	if _, err := s.call(ctx, supervisor.Request{Op: "start", Name: "node", Command: command}); err != nil {
 		return interrupted(ctx, err)
 	}

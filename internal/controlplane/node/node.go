@@ -14,6 +14,12 @@
 //
 // Timestamps in the API have whole seconds, so a step may come up to a second early.
 //
+// With Options.Metrics it also serves metrics.k8s.io for the pods that run, whatever node they are on. Their
+// annotations say what each of their containers uses, and a change of them is seen at once:
+//
+//	standin/usage: cpu=250m,memory=64Mi    each container; a pod without it has no sample
+//	standin/usage.web: cpu=1               the container web, instead of what standin/usage says
+//
 // It is written on client-go alone. What it is a test bed for, it must not be made of.
 package node
 
@@ -22,6 +28,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -33,9 +40,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Options are the name of the node and the durations of a pod's steps.
+// Options are the name of the node, the durations of a pod's steps, and whether there are metrics.
 type Options struct {
 	Name       string
+	Metrics    bool          // serve metrics.k8s.io; for one node of a cluster
 	StartAfter time.Duration // from bound to Running
 	ReadyAfter time.Duration // from Running to Ready
 	EndAfter   time.Duration // from the delete request to the end of the pod
@@ -52,13 +60,13 @@ const (
 func Run(ctx context.Context, client kubernetes.Interface, o Options) {
 	n := &node{name: o.Name, client: client}
 	p := newPods(o, client)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.run(ctx)
-	}()
+	var running sync.WaitGroup
+	running.Go(func() { p.run(ctx) })
+	if o.Metrics {
+		running.Go(func() { serveMetrics(ctx, client, p) })
+	}
 	n.run(ctx)
-	<-done
+	running.Wait()
 }
 
 // complain writes what failed to standard error. What fails after the end of ctx fails because of it.

@@ -27,6 +27,10 @@ type Options struct {
 	Controllers []string
 	// DisableNode leaves out the node stand-in: pods then stay Pending.
 	DisableNode bool
+	// Metrics has the node stand-in serve metrics.k8s.io, with the usage that annotations of pods give: see the
+	// package's documentation. While the node is stopped or killed nothing serves it, and the API server says so in
+	// discovery: the controllers that delete namespaces and collect garbage wait for its return.
+	Metrics bool
 	// Log takes progress while the control plane is built, and a line when a component ends that no test has ended.
 	// Default: standard error.
 	Log io.Writer
@@ -42,6 +46,7 @@ type Cluster struct {
 	config     *rest.Config
 	client     kubernetes.Interface
 	private    bool // of one test, which takes the whole cluster away at its end
+	metrics    bool // the node serves metrics.k8s.io
 
 	close func() error
 }
@@ -82,6 +87,9 @@ func New(t testing.TB, o Options) *Cluster {
 // takes seconds. The cluster ends with [Cluster.Close], or with this process. When ctx ends before the cluster is
 // ready, Start ends what it has started and returns an error; after that ctx has no meaning for the cluster.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
+	if o.Metrics && o.DisableNode {
+		return nil, errors.New("start a cluster: Options.Metrics needs the node that Options.DisableNode leaves out")
+	}
 	if o.Log == nil {
 		o.Log = os.Stderr
 	}
@@ -136,14 +144,27 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 		return nil
 	}
 	node := Command{Name: string(Node), Path: c.binary, Args: []string{"node", "--kubeconfig", c.kubeconfig}}
+	if c.metrics = o.Metrics; c.metrics {
+		node.Args = append(node.Args, "--metrics")
+	}
 	if _, err = c.Run(ctx, node); err != nil {
 		return err
 	}
 	return c.nodeReady(ctx)
 }
 
-// nodeReady waits until a node is ready.
+// nodeReady waits until a node is ready, and serves metrics if it is to.
 func (c *Cluster) nodeReady(ctx context.Context) error {
+	if c.metrics {
+		err := eventually(ctx, "metrics.k8s.io answers", func(ctx context.Context) (bool, error) {
+			const path = "/apis/metrics.k8s.io/v1beta1/pods"
+			err := c.client.Discovery().RESTClient().Get().AbsPath(path).Do(ctx).Error()
+			return err == nil, err
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return eventually(ctx, "a node is ready", func(ctx context.Context) (bool, error) {
 		nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {

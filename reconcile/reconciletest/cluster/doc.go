@@ -59,6 +59,23 @@
 //
 // Package processnode has nodes that run the containers of pods as processes.
 //
+// # Metrics
+//
+// With Options.Metrics the stand-in serves metrics.k8s.io for all pods that run, behind an APIService, as
+// metrics-server does. What a container uses is what annotations of its pod say. A test sets the load by changing them:
+//
+//	standin/usage: cpu=250m,memory=64Mi    each container; a pod without it has no sample
+//	standin/usage.web: cpu=1               the container web, instead of what standin/usage says
+//
+// A sample shows the annotations of the moment at which it is read. A pod gets those in the template of its owner, and
+// a change of the template is a rollout; so a test patches the pods:
+//
+//	_, err := c.Client().CoreV1().Pods(namespace).Patch(ctx, pod, types.MergePatchType,
+//		[]byte(`{"metadata":{"annotations":{"standin/usage":"cpu=700m"}}}`), metav1.PatchOptions{})
+//
+// To take metrics.k8s.io away, delete the APIService v1beta1.metrics.k8s.io. [Cluster.Restart] of the node brings it
+// back.
+//
 // # What it is not
 //
 // Pods run nothing, and nothing routes to a Service: there are no webhooks in pods, no logs and no exec. There is no
