@@ -398,7 +398,7 @@ var causesOfRest = []cause{
 			require.NoError(s.t, err)
 		}
 	},
-		why: "default/web rests for another N s because it is in a hot loop: another writer undoes each of its " +
+		why: "default/web rests for another N because it is in a hot loop: another writer undoes each of its " +
 			"writes, N times so far; what changes: For configmaps default/web: data. Another change that names " +
 			"it ends the rest."},
 	{name: "it fails", reconcile: func(*staged, context.Context, reconcile.Key) (reconcile.Result, error) {
@@ -504,7 +504,7 @@ func writeOnce(s *staged, ctx context.Context, _ reconcile.Key) (reconcile.Resul
 // line is a place in this file.
 var line = regexp.MustCompile(`reconcile_test\.init\.func[0-9.]+ why_test\.go:[0-9]+`)
 
-var digits = regexp.MustCompile(`[0-9.]*[0-9]`)
+var digits = regexp.MustCompile(`(\d+ min \d+|\d+ min|\d[\d.]*)( s\b)?`)
 
 // TestWhy stages each cause, and compares what Why says of it, word for word.
 func TestWhy(t *testing.T) {
