@@ -63,6 +63,11 @@ type Options struct {
 	// that wrote something, failed, were held back or took a second, at most eight of each key. One takes about 500
 	// bytes, and 300 more for each write. Zero: 10,000. Negative: none.
 	History int
+	// OnRun is called with each run that History counts, after it has ended, for traces and the like. The worker waits
+	// until OnRun returns, so it must be quick; calls for different keys may overlap. If it panics or ends its
+	// goroutine, that is logged, and it is not called again. What run refers to is shared with the history: read-only.
+	// Nil: nothing is called, and nothing is spent.
+	OnRun func(controller string, key Key, run RunRecord)
 	// Metrics collects what the controller does. Nil: nothing is collected.
 	Metrics Metrics
 }
@@ -84,6 +89,7 @@ type Controller struct {
 	history     *keyHistory
 	refusals    refusals
 	recorder    Recorder
+	onRun       *guardedOnRun // nil: nobody is told
 	stuck       stuckCalls
 	paused      pausedKeys
 
@@ -104,24 +110,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	if kube.IsNil(r) {
 		errs = append(errs, errors.New("the Reconciler is nil"))
 	}
-	if opts.Workers < 0 {
-		errs = append(errs, fmt.Errorf("Options.Workers is %d; it is a number of workers, or zero for one",
-			opts.Workers))
-	}
-	if opts.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("Options.Timeout is %s; it is a duration, or zero for 2 minutes", opts.Timeout))
-	}
-	if opts.RateLimiter != nil && kube.IsNil(opts.RateLimiter) {
-		errs = append(errs, fmt.Errorf("Options.RateLimiter is a nil %T; leave it out", opts.RateLimiter))
-	}
-	if opts.MaxOvertaken < 0 {
-		errs = append(errs, fmt.Errorf("Options.MaxOvertaken is %d; it is how often a priority can be passed over, or "+
-			"zero for 10", opts.MaxOvertaken))
-	}
-	if opts.ResyncEvery != 0 && opts.ResyncEvery < time.Second {
-		errs = append(errs, fmt.Errorf("Options.ResyncEvery is %s; it is at least a second, or zero for never",
-			opts.ResyncEvery))
-	}
+	errs = append(errs, opts.mistakes()...)
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("NewController %q: %w", name, err)
 	}
@@ -133,6 +122,9 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	}
 	if opts.Priority != nil {
 		c.priority = &guardedPriority{guard{what: "Priority", controller: name}, opts.Priority}
+	}
+	if opts.OnRun != nil {
+		c.onRun = &guardedOnRun{guard{what: "OnRun", controller: name}, opts.OnRun}
 	}
 	queue := workqueue.Options[Key]{Name: name, Group: opts.Group, MaxOvertaken: opts.MaxOvertaken}
 	if opts.RateLimiter != nil {
@@ -153,6 +145,33 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 		}
 	}
 	return c, nil
+}
+
+// mistakes returns what is wrong with the options.
+func (opts Options) mistakes() (errs []error) {
+	if opts.Workers < 0 {
+		errs = append(errs, fmt.Errorf("Options.Workers is %d; it is a number of workers, or zero for one",
+			opts.Workers))
+	}
+	if opts.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("Options.Timeout is %s; it is a duration, or zero for 2 minutes", opts.Timeout))
+	}
+	if opts.RateLimiter != nil && kube.IsNil(opts.RateLimiter) {
+		errs = append(errs, fmt.Errorf("Options.RateLimiter is a nil %T; leave it out", opts.RateLimiter))
+	}
+	if opts.MaxOvertaken < 0 {
+		errs = append(errs, fmt.Errorf("Options.MaxOvertaken is %d; it is how often a priority can be passed over, or "+
+			"zero for 10", opts.MaxOvertaken))
+	}
+	if opts.ResyncEvery != 0 && opts.ResyncEvery < time.Second {
+		errs = append(errs, fmt.Errorf("Options.ResyncEvery is %s; it is at least a second, or zero for never",
+			opts.ResyncEvery))
+	}
+	if opts.OnRun != nil && opts.History < 0 {
+		errs = append(errs, fmt.Errorf("Options.OnRun is told of the runs that History counts, and History is %d: "+
+			"leave one of them out", opts.History))
+	}
+	return errs
 }
 
 // Name returns the controller's name.

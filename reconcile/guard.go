@@ -60,6 +60,18 @@ func (g *guardedRecorder) Parked(d time.Duration) {
 	}
 }
 
+// guardedOnRun is Options.OnRun, which may break. Workers call it, which are replaced.
+type guardedOnRun struct {
+	guard
+	onRun func(controller string, key Key, run RunRecord)
+}
+
+func (g *guardedOnRun) tell(key Key, run RunRecord) {
+	if !g.broken.Load() {
+		lifecycle.Guard(func() { g.onRun(g.controller, key, run) }, func(p *lifecycle.PanicError) { g.broke(p) })
+	}
+}
+
 // guardedLimiter is a RateLimiter that may break.
 type guardedLimiter struct {
 	guard

@@ -84,6 +84,9 @@ func (h *keyHistory) remember(e *keyEntry, r *run, d *runDetails, o outcome, res
 	k := h.recordOf(e, r.key)
 	record.Waits = k.waitsOf(w.began, w.causes, WaitRecord{Priority: int(w.claim.Priority()), Group: w.claim.Group()})
 	k.waits = nil
+	if w.onRun != nil && !quiet {
+		w.record = new(record)
+	}
 	h.past.add(k, record, quiet)
 	h.forgetOldRuns()
 }

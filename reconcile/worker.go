@@ -34,6 +34,8 @@ type worker struct {
 	entry    *keyEntry            // of its key; its content is guarded by the keyHistory's mu
 	// sawInvalid says that the run has called Options.Invalid, or nothing, in place of Reconcile.
 	sawInvalid bool
+	// record is that of the run that has ended, for Options.OnRun; nil if there is none, or the run is not for it.
+	record *RunRecord
 
 	// Of the run that goes on. The worker's goroutine writes them between runs. Others may read them with the run's mu
 	// held, if the run has not ended.
@@ -188,8 +190,16 @@ func (w *worker) reconcileInvalid(r *run, why error) (Result, error) {
 		"Options.Invalid: %w", why))
 }
 
-// finish ends the claim as the outcome says, and reports it to the Recorder and the log.
+// finish ends the claim as the outcome says, and reports it to the Recorder, to OnRun and the log.
 func (w *worker) finish(r *run) {
+	w.end(r)
+	if record := w.record; record != nil {
+		w.record = nil
+		w.onRun.tell(r.key, *record)
+	}
+}
+
+func (w *worker) end(r *run) {
 	c, claim, o := w.Controller, &w.claim, &w.outcome
 	took := time.Since(w.began)
 	result, stopped := o.result(), o.err != nil && w.runCtx.Err() != nil
@@ -218,6 +228,9 @@ func (w *worker) finish(r *run) {
 	case retry:
 		delay := max(claim.Retry(), o.pause)
 		c.history.retries(r.key, w.began, delay)
+		if w.record != nil {
+			w.record.Again = w.record.Started.Add(took + delay)
+		}
 		r.log().Error(o.err, "Reconcile failed", "retryAfter", delay, "causes", w.causesOfRun())
 	case retryAfter:
 		claim.RetryAfter(o.after)

@@ -1,0 +1,87 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestOnRun lets a key fail, write nothing, be slow, and write nothing again: OnRun is told of what InspectKey
+// remembers, and not of the runs that found nothing to do.
+func TestOnRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newMapAPI()
+		api.Create(configMap("parent"))
+		var mu sync.Mutex
+		var told []RunRecord
+		runs := 0
+		c := newController(t, func(context.Context, Key) (Result, error) {
+			runs++
+			switch runs {
+			case 2:
+				return Result{}, errors.New("canary")
+			case 3:
+				time.Sleep(2 * time.Second)
+			}
+			return Result{}, nil
+		}, Options{OnRun: func(controller string, key Key, run RunRecord) {
+			mu.Lock()
+			defer mu.Unlock()
+			require.Equal(t, parent, key)
+			require.Equal(t, "test", controller)
+			told = append(told, run)
+		}})
+		For(c, newMaps(t, api))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		for range 3 {
+			time.Sleep(10 * time.Second)
+			c.Enqueue(parent)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, 5, runs)
+		require.Len(t, told, 2)
+		require.Equal(t, c.InspectKey(parent).Runs[:2], told)
+		require.Equal(t, "error", told[0].Result)
+		require.Equal(t, told[0].Again, told[1].Started, "when the rate limiter lets the key come back")
+	})
+}
+
+// TestAnOnRunThatBreaks panics, and ends its goroutine: the keys are reconciled, and it is not called again.
+func TestAnOnRunThatBreaks(t *testing.T) {
+	for name, breaks := range map[string]func(){"panic": func() { panic("a bug") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls, runs := 0, 0
+				c := newController(t, func(context.Context, Key) (Result, error) {
+					runs++
+					return Result{}, errors.New("again")
+				}, Options{OnRun: func(string, Key, RunRecord) {
+					calls++
+					breaks()
+				}})
+				For(c, newMaps(t, newMapAPI()))
+				start(t, ManagerOptions{Controllers: []*Controller{c}})
+				c.Enqueue(parent)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				require.Greater(t, runs, 5)
+				require.Equal(t, 1, calls)
+			})
+		})
+	}
+}
+
+func TestOnRunNeedsAHistory(t *testing.T) {
+	_, err := NewController("web", Func(func(context.Context, Key) (Result, error) { return Result{}, nil }),
+		Options{History: -1, OnRun: func(string, Key, RunRecord) {}})
+	require.ErrorContains(t, err, "Options.OnRun is told of the runs that History counts, and History is -1")
+}
