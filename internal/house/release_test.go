@@ -18,7 +18,7 @@ import (
 )
 
 // nested are the modules of ours beside the root that users import.
-var nested = []string{"informer/packed", "reconcile/reconciletest/cel"}
+var nested = []string{"informer/packed", "reconcile/reconciletest/cel", "reconcile/traces"}
 
 // TestGoGet packs the root module and the nested ones as a proxy would serve them, all at one version, and builds
 // modules outside of the repository that import each package.
