@@ -53,8 +53,18 @@ type ResourceOptions struct {
 //		informer.ResourceOptions{})
 //
 // T is a pointer to a struct that embeds metav1.TypeMeta with the tag `json:",inline"` and metav1.ObjectMeta with the
-// tag `json:"metadata,omitempty"`, and that has a method DeepCopyObject. [controller-gen] generates the method from the
-// marker +kubebuilder:object:root=true, and the CustomResourceDefinition from the same file:
+// tag `json:"metadata,omitempty"`, and that has a method DeepCopyObject. [controller-gen] generates the method and the
+// CustomResourceDefinition from markers above the package clause and above each type:
+//
+//	// +kubebuilder:object:generate=true
+//	// +groupName=backups.example.com
+//	package v1
+//
+//	// +kubebuilder:object:root=true
+//	// +kubebuilder:subresource:status
+//	type CronBackup struct { ... }
+//
+// It needs what the file imports, so run go mod tidy before:
 //
 //	go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.0 object crd paths=./api/... \
 //		output:crd:dir=config/crd

@@ -45,6 +45,7 @@ func builtins() []Resource {
 		one(core, "serviceaccounts", "ServiceAccount", false,
 			&rules{new: func() object { return &corev1.ServiceAccount{} }, returnDeleted: true}),
 		one(core, "events", "Event", false, eventRules()),
+		one(core, "services", "Service", true, serviceRules()),
 		one(apps, "replicasets", "ReplicaSet", true, replicaSetRules()),
 		one(apps, "deployments", "Deployment", true, deploymentRules()),
 		one(apps, "statefulsets", "StatefulSet", true, statefulSetRules()),
@@ -67,7 +68,8 @@ func builtins() []Resource {
 var kubectlNames = map[string]struct{ short, categories []string }{
 	"namespaces": {short: []string{"ns"}}, "nodes": {short: []string{"no"}}, "configmaps": {short: []string{"cm"}},
 	"serviceaccounts": {short: []string{"sa"}},
-	"events":          {short: []string{"ev"}}, "pods": {[]string{"po"}, []string{"all"}},
+	"events":          {short: []string{"ev"}}, "services": {[]string{"svc"}, []string{"all"}},
+	"pods":        {[]string{"po"}, []string{"all"}},
 	"replicasets": {[]string{"rs"}, []string{"all"}},
 	"deployments": {[]string{"deploy"}, []string{"all"}}, "statefulsets": {[]string{"sts"}, []string{"all"}},
 	"persistentvolumeclaims": {short: []string{"pvc"}}, "jobs": {categories: []string{"all"}},

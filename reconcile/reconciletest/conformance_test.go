@@ -91,6 +91,7 @@ var shorthand = map[string]struct{ path, apiVersion, kind string }{
 	"cm":      {"/api/v1/namespaces/NS/configmaps", "v1", "ConfigMap"},
 	"secrets": {"/api/v1/namespaces/NS/secrets", "v1", "Secret"},
 	"pods":    {"/api/v1/namespaces/NS/pods", "v1", "Pod"},
+	"svc":     {"/api/v1/namespaces/NS/services", "v1", "Service"},
 	"sa":      {"/api/v1/namespaces/NS/serviceaccounts", "v1", "ServiceAccount"},
 	"events":  {"/api/v1/namespaces/NS/events", "v1", "Event"},
 	"rs":      {"/apis/apps/v1/namespaces/NS/replicasets", "apps/v1", "ReplicaSet"},
@@ -499,6 +500,10 @@ func (n *normalizer) normalize(key string, v any) any {
 		return n.uids[uid]
 	})
 	switch key {
+	case "clusterIP", "clusterIPs": // another one on each server
+		if s != "None" {
+			s = "address"
+		}
 	case "message":
 		s = number.ReplaceAllString(s, "NUMBER")
 	case "name":

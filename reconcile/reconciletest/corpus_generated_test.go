@@ -36,6 +36,7 @@ var generatedKinds = []generatedKind{
 	{"secrets", "secrets", ``},
 	{"sa", "serviceaccounts", ``},
 	{"leases", "leases", ``},
+	{"svc", "services", `"spec":{"ports":[{"port":80}],"selector":{"app":"a"}}`},
 	{"events", "events", `"involvedObject":{"kind":"ConfigMap","namespace":"$NS","name":"a"}`},
 	{
 		"pods",

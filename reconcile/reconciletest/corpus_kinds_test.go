@@ -224,6 +224,32 @@ var kindsCorpus = []conversation{
 			`"storageClassName":"A b"}`),
 		post("pvc", "a", claim(`"selector":{"matchExpressions":[{"key":"a","operator":"Odd"}]}`))}},
 
+	{"Service", []step{
+		post("svc", "a", service(`"ports":[{"port":80}]`)), get("svc/a"),
+		post("svc", "b", service(`"clusterIP":"None","publishNotReadyAddresses":true,"ports":[{"name":"client",`+
+			`"port":2379,"targetPort":"client"},{"name":"peer","port":2380,"protocol":"UDP","appProtocol":"a/b"}]`)),
+		post("svc", "c", service(`"clusterIP":"None"`)), post("svc", "d", service(`"ports":[]`)),
+		post("svc", "d", `"spec":{"ports":[{"port":1}]}`),
+		apply("svc/e?fieldManager=me", service(`"ports":[{"port":80}]`)),
+		apply("svc/e?fieldManager=me", service(`"ports":[{"port":80,"targetPort":8080}]`)),
+		apply("svc/e?fieldManager=you", service(`"ports":[{"port":81,"name":"b"}]`)),
+		put("svc/f", service(`"ports":[{"port":80}]`)), put("svc/f", service(`"ports":[{"port":81}]`)),
+		post("svc", "g", service(`"ports":[{"port":80,"name":"A b"},{"port":80},{"port":0,"targetPort":70000},`+
+			`{"port":-1,"targetPort":"a b c"},{"port":1,"name":"x","appProtocol":"/"},{"port":2,"name":"x"}]`)),
+		post("svc", "g", `"spec":{"selector":{"a b":"c"},"ports":[{"port":1}]}`),
+		merge("svc/a", `{"spec":{"internalTrafficPolicy":"Local","selector":{"x":"y"},"ports":[{"port":81}]}}`),
+		merge("svc/a", `{"spec":{"clusterIP":"None"}}`), merge("svc/a", `{"spec":{"clusterIP":null}}`),
+		merge("svc/a", `{"spec":{"clusterIPs":null,"ipFamilies":null,"ipFamilyPolicy":null}}`),
+		merge("svc/b", `{"spec":{"clusterIP":""}}`), merge("svc/b", `{"spec":{"clusterIPs":null}}`),
+		merge("svc/a", `{"status":{"conditions":[{"type":"A","status":"True","reason":"R","message":"",`+
+			`"lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`),
+		merge("svc/a/status", `{"spec":{"ports":[{"port":7}]},"status":{"conditions":[{"type":"A","status":"True",`+
+			`"reason":"R","message":"","lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`),
+		apply("svc/a/status?fieldManager=me", `"spec":{"ports":[{"port":7}]},"status":{"conditions":[{"type":"B",`+
+			`"status":"True","reason":"R","message":"","lastTransitionTime":"2020-01-01T00:00:00Z"}]}`),
+		get("svc?fieldSelector=spec.clusterIP%3DNone"), get("svc?fieldSelector=spec.type%3DClusterIP"),
+		get("svc?fieldSelector=spec.x%3Dy"), get("svc/a/scale"), del("svc/a?dryRun=All", ``), del("svc/a", ``),
+		del("svc", ``)}},
 	{"PodDisruptionBudget", []step{
 		post("pdb", "a", `"spec":{"minAvailable":1,"selector":{"matchLabels":{"x":"y"}}}`),
 		post("pdb", "b", `"spec":{"maxUnavailable":"50%","unhealthyPodEvictionPolicy":"AlwaysAllow"},`+
@@ -350,3 +376,5 @@ func schedules() (steps []step) {
 	}
 	return steps
 }
+
+func service(spec string) string { return `"spec":{"selector":{"app":"a"},` + spec + `}` }

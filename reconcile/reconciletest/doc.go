@@ -51,7 +51,8 @@
 //
 // The built-in kinds are
 //
-//	v1                      ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod, Secret, ServiceAccount
+//	v1                      ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod, Secret, ServiceAccount,
+//	                        Service (ClusterIP and headless, IPv4; nothing makes its EndpointSlices)
 //	apps/v1                 Deployment, ReplicaSet,
 //	                        StatefulSet (no volumeClaimTemplates, status of a rollout or ordinals)
 //	autoscaling/v2          HorizontalPodAutoscaler (not served at v1)
@@ -63,6 +64,9 @@
 // resources (cpu, memory, ephemeral-storage), securityContext and volumeMounts; volumes of kind emptyDir, configMap,
 // secret and persistentVolumeClaim; nodeSelector, restartPolicy and serviceAccountName. Init containers, affinity and
 // tolerations are refused.
+//
+// A test with another kind of Kubernetes, such as an Ingress, needs a real control plane: package
+// reconciletest/cluster.
 //
 // Of admission there are namespaces and the protection and size of PersistentVolumeClaims. There is no controller but
 // the garbage collector: no scheduler, no kubelet.
@@ -81,7 +85,8 @@
 //	auth can-i                               works
 //	explain                                  works for custom resources; it knows no fields of built-in kinds
 //	logs, exec, attach, port-forward, cp     do not work: the server has no such subresources of pods
-//	drain, top, cluster-info                 do not work: the server has no evictions, metrics and Services
+//	cluster-info                             works
+//	drain, top                               do not work: the server has no evictions and no metrics
 //
 // # Time
 //
@@ -161,6 +166,6 @@
 //	Check              check.go with pairs.go, scenario.go with step.go; run.go with steps.go, process.go and gate.go;
 //	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go and snapshot.go;
 //	                   timeline.go, coverage.go
-//	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go,
+//	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go, service.go,
 //	                   pod.go with podspec.go; modelled.go: the fields that are modelled
 package reconciletest

@@ -120,6 +120,7 @@ var (
 
 // modelledNames are those that make good hostnames: a real server refuses or warns of others.
 var modelledNames = map[string]func(any) bool{
+	"services":   emptyOr(text(validation.IsDNS1035Label)),
 	"namespaces": emptyOr(dnsLabel), "statefulsets": emptyOr(dnsLabel), "pods": warnedName, "replicasets": warnedName,
 	"deployments": warnedName,
 	"jobs":        warnedName, "cronjobs": warnedName,
@@ -146,6 +147,7 @@ var modelledFields = map[string]modelled{
 	"events": modelled{}.with("", "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp",
 		"count", "type", "reportingComponent",
 		"reportingInstance"),
+	"services": serviceFields(),
 	"leases": modelled{}.with("spec", "holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime",
 		"leaseTransitions"),
 	"replicasets": podSpec("spec.template.spec", workloadOnly).with("spec", workloadFields...).

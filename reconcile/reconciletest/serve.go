@@ -61,8 +61,8 @@ func (s *Server) dispatch(l *Link, r Request, req *http.Request) (*http.Response
 	c := &call{Request: r, ctx: req.Context(), link: l, query: req.URL.Query(), userAgent: req.UserAgent()}
 	c.resource = s.resources[r.Resource]
 	if c.resource == nil {
-		return nil, notModelled("the resource %s; custom resources are to be registered, see Options.Resources",
-			r.Resource)
+		return nil, notModelled("the resource %s; if it is a custom resource, name its definition in Options.CRDs; "+
+			"if it is one of Kubernetes, %s", r.Resource, otherKinds)
 	}
 	if err := c.judgeScope(); err != nil {
 		return nil, err

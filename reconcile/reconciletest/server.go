@@ -154,6 +154,10 @@ type program struct{ testing.TB }
 func (program) Helper()                           {}
 func (program) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
+// otherKinds says what to do about a kind that is not modelled.
+const otherKinds = "the documentation of package reconciletest lists those that the server has; for a test with " +
+	"others there is a real control plane in package reconciletest/cluster"
+
 // add makes the server serve a resource.
 func (s *Server) add(r *Resource, rules RuleCompiler, types managedfields.TypeConverter) error {
 	switch {
@@ -161,7 +165,8 @@ func (s *Server) add(r *Resource, rules RuleCompiler, types managedfields.TypeCo
 		return fmt.Errorf("the resource %s of kind %q needs a resource, a version and a kind", r.GroupVersionResource,
 			r.Kind)
 	case r.custom() && r.Group == "":
-		return fmt.Errorf("the resource %s has no group, as custom resources have", r.GroupVersionResource)
+		return fmt.Errorf("Options.Resources: the resource %s has no group, so it is one of Kubernetes itself and no "+
+			"custom resource: %s", r.GroupVersionResource, otherKinds)
 	case s.resources[r.GroupVersionResource] != nil:
 		return fmt.Errorf("the resource %s is there twice", r.GroupVersionResource)
 	}

@@ -238,7 +238,7 @@ func (s *Server) modify(c *call, create bool, change func(live object) (object, 
 	for {
 		live := s.lookup(c.resource, c.key())
 		if live == nil && !create {
-			return nil, false, c.notFound()
+			return nil, false, c.missing()
 		}
 		o, err := change(live)
 		if err != nil {
@@ -259,6 +259,16 @@ func (s *Server) modify(c *call, create bool, change func(live object) (object, 
 			return modified, false, err
 		}
 	}
+}
+
+// missing is the error of a write to an object that does not exist. A real server creates what has no spec yet if it is
+// the status of a Service that is put or applied.
+func (c *call) missing() error {
+	if c.Subresource == "status" && !c.resource.custom() && c.resource.builtin.createOnUpdate &&
+		(c.Verb == "update" || c.media == string(types.ApplyYAMLPatchType)) {
+		return notModelled("the status of %s that do not exist", c.resource.GroupVersionResource.Resource)
+	}
+	return c.notFound()
 }
 
 // replace puts o in place of live, after everything that is done to an update.

@@ -44,9 +44,9 @@
 //	rights.Check                    nothing          every authenticated user may ask for itself
 //
 // Beside these come the requests that your Reconcile makes itself. A server-side apply of an object that does not exist
-// needs create beside patch, a dry run as well. objects.CreateOwned, ApplyOwned and Claim write owner references that block the deletion of
-// the owner; a server with the admission plugin OwnerReferencesPermissionEnforcement, such as OpenShift's, asks for
-// update on the finalizers subresource of the owner then.
+// needs create beside patch, a dry run as well. objects.CreateOwned, ApplyOwned and Claim write owner references that
+// block the deletion of the owner; a server with the admission plugin OwnerReferencesPermissionEnforcement, such as
+// OpenShift's, asks for update on the finalizers subresource of the owner then.
 //
 // Who reads /metrics of a Manager with ManagerOptions.AccessReviews needs get on the nonResourceURL /metrics.
 //

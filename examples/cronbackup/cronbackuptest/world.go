@@ -72,9 +72,7 @@ func InMemory(t *testing.T, start Start) {
 func OnCluster(t *testing.T, start Start) {
 	c := cluster.Shared(t)
 	Install(t, c)
-	cfg := c.Config()
-	cfg.Impersonate.UserName = Account
-	stop := run(t, start, cfg)
+	stop := run(t, start, c.ConfigAs(Account))
 	defer stop()
 	for name, behaviour := range behaviours() {
 		t.Run(name, func(t *testing.T) {

@@ -11,9 +11,10 @@
 //
 // [Shared] is one cluster for all tests of a process, each in a namespace of its own. A test that stops, kills or
 // restarts components, or that chooses the controllers, takes a cluster of its own from [New]. A program calls [Start].
-// With [Cluster.ServiceAccount] the controller under test has the rights of its manifests and no others.
-// [Cluster.Apply] applies manifests, CustomResourceDefinitions among them. [Cluster.Run] runs a binary, so that a test
-// can kill and restart the controller as well.
+// [Cluster.Apply] applies manifests, CustomResourceDefinitions and roles among them, and [Cluster.ConfigAs] is the
+// account of those manifests: the controller under test has their rights and no others. [Cluster.ServiceAccount] makes
+// an account with rules of the test. [Cluster.Run] runs a binary, so that a test can kill and restart the controller as
+// well.
 //
 // A cluster starts in about 5 seconds and takes about half a gigabyte of memory. It runs in real time. For most tests
 // the server in memory of package reconciletest is the better one: it starts at once, in virtual time, and a test
