@@ -191,3 +191,11 @@ func TestProgress(t *testing.T) {
 	require.ErrorContains(t, runWithProgress(exec.Command("no-such-command"), controlPlanePackages, &log),
 		"has to be in the PATH")
 }
+
+func TestProgramsHaveAVersion(t *testing.T) {
+	for name, pkg := range map[string]string{"etcd": "go.etcd.io/etcd/server/v3", "a/b": "example.com/b@v1.0.0",
+		"": "example.com/c@v1.0.0", "d": "@v1.0.0"} {
+		_, err := BuildPrograms(t.Context(), nil, map[string]string{name: pkg})
+		require.ErrorContains(t, err, "want a file name, and a package with a version")
+	}
+}
