@@ -211,7 +211,7 @@ func (c *container) start(stop context.Context) (*cluster.Process, error) {
 	defer c.pod.pool.disks.RUnlock()
 	command, err := c.command(stop, spec, image)
 	if err == nil {
-		err = c.emptyScratch()
+		err = errors.Join(c.emptyScratch(), c.pod.mounts(spec).makeSubPaths())
 	}
 	if err != nil {
 		return nil, &failure{"CreateContainerConfigError", err}

@@ -19,30 +19,32 @@
 //
 // # Which pods
 //
-// A pool binds the pods that ask for one of its nodes by the nodeSelector kubernetes.io/hostname, and runs every pod
-// that is bound to one of its nodes. That is how a pool and the node stand-in share a cluster: the stand-in takes all
-// other pods. In a cluster without the stand-in ([cluster.Options.DisableNode]) a pool can take all pods
-// ([Options.AllPods]). Of the nodes that a pod may run on it gets the one with the fewest pods. What counts is
-// nodeSelector, required nodeAffinity and podAntiAffinity (by hostname), taints, cordons, scheduling gates, and the
-// node that has the disk of a claim. Preferences, topologySpreadConstraints and resources do not.
+// A pool runs every pod that is bound to one of its nodes. It also schedules pods, in one of two ways:
+//
+//   - Beside the node stand-in of the cluster, it binds the pods whose nodeSelector names one of its nodes by
+//     kubernetes.io/hostname. The stand-in takes all other pods.
+//   - In a cluster without the stand-in ([cluster.Options.DisableNode]) it can bind all pods: [Options.AllPods].
+//
+// The scheduler honours nodeSelector, required nodeAffinity, required podAntiAffinity by hostname, taints, cordons,
+// scheduling gates, and the node of a bound claim. Of the nodes that remain it takes the one with the fewest pods. It
+// ignores preferences, topologySpreadConstraints and resources. It does not preempt.
 //
 // # What a container is
 //
-// An image is a name in [Options.Images] and stands for programs of this machine. A container is a process of such a
-// program that sees the files, processes and network of this machine. Only what it is given is its own: an environment,
-// an address, and folders.
+// A container is a process of a program on this machine. There is no isolation: the process sees the files, processes
+// and network of this machine. It gets its own environment, address and folders.
 //
-// The address is in 127.0.0.0/8, and no other pod on this machine has it. A process must listen on the pod's address,
-// which the downward API gives to it, and not on 0.0.0.0, where it would be in the way of all others. A pod keeps its
-// address for life. Names do not resolve and Services have no endpoints, as the API server refuses loopback addresses
-// in them. What a StatefulSet's pods have in a cluster, a DNS name that outlives the pod, is here an address that does:
-// pods with the same hostname, subdomain and namespace, one after the other, get the same address.
+// Each pod has an address in 127.0.0.0/8 that no other pod on this machine has, and keeps it for its whole life. A
+// process must listen on this address, which the downward API provides, and not on 0.0.0.0, which takes the port from
+// all other pods. Names do not resolve, and Services have no endpoints: the API server refuses loopback addresses in
+// them. In a real cluster, a member of a StatefulSet has a DNS name that outlives its pod. Here it has an address that
+// does: a pod gets the address of the previous pod with the same hostname, subdomain and namespace.
 //
-// A volume is a folder. A process cannot see it at its mountPath. So each mountPath is replaced by the path of the
-// folder wherever it appears in command, args, env, workingDir and in the commands of probes and hooks: the argument
-// --data-dir=/var/lib/etcd/data becomes --data-dir=FOLDER/data. A mountPath is found at the beginning of a word and
-// after any character that cannot be part of a path. It is not found in the content of files, and a path that is no
-// mountPath is that of this machine.
+// A volume is a folder, and the process cannot see it at its mountPath. So the node replaces each mountPath by the path
+// of the folder in command, args, env and workingDir, and in the commands of probes and hooks: the argument
+// --data-dir=/var/lib/etcd/data becomes --data-dir=FOLDER/data. A mountPath is replaced at the beginning of a word and
+// after a character that cannot be part of a path. It is not replaced in the content of files. A path below no
+// mountPath is a path of this machine.
 //
 // # What a pod's field does here
 //
@@ -61,10 +63,10 @@
 //	                         preStop, SIGTERM to the process and its children, SIGKILL at the end of the period
 //	activeDeadlineSeconds    ends the pod as Failed
 //	readinessGates           count for the condition Ready
-//	hostname, subdomain      HOSTNAME, and who gets the address (see above)
+//	hostname, subdomain      the variable HOSTNAME, and the address (see above)
 //	configMap, secret, downwardAPI, projected
 //	                         files that follow their objects within 2 seconds, all files of a volume at once; service
-//	                         account tokens are renewed. Most clients look for those in /var/run, where they are not
+//	                         account tokens are renewed. rest.InClusterConfig does not find them: it reads /var/run
 //	emptyDir                 a folder that lives as long as the pod
 //	persistentVolumeClaim    of StorageClass "processnode": a folder on the pod's node that lives as long as the claim.
 //	                         The controller manager binds the claim, and deletes what it has bound
@@ -73,8 +75,8 @@
 //	                         see above
 //	resources, ports, securityContext, readOnly, hostNetwork, dnsPolicy, priority, terminationMessagePath
 //	                         ignored
-//	everything else          that a container would notice is refused: the pod stays Pending, and an Event and the
-//	                         message of its containers name the field
+//	other fields that a container would notice
+//	                         refused: the pod stays Pending, and an Event and the message of its containers name them
 //
 // Containers report states, exit codes, reasons, restarts and their last state as the kubelet does. "kubectl logs"
 // works, with follow, previous and tail; "kubectl exec" does not: see [Pool.Exec].

@@ -133,6 +133,7 @@ func TestDisks(t *testing.T) {
 	run := func(name string) {
 		pod := w.pod(name, "add=/data/file", "cat=/data/file", "wait")
 		w.claim(pod, "disk")
+		pod.Spec.Containers[0].VolumeMounts[0].SubPath = "sub"
 		w.create(pod)
 	}
 	run("one")
@@ -147,7 +148,7 @@ func TestDisks(t *testing.T) {
 	require.Equal(t, "line\nline\nline\n\nwaiting\n", w.says("two", "waiting"))
 	disk, err := w.pool.Disk(t.Context(), w.key("disk"))
 	require.NoError(t, err)
-	require.Equal(t, "line\nline\nline\n", read(t, disk+"/file"))
+	require.Equal(t, "line\nline\nline\n", read(t, disk+"/sub/file"))
 	require.NoError(t, w.pool.LoseDisk(t.Context(), w.key("disk")))
 	w.until("two", "restarted", restarts(1))
 	require.Equal(t, "line\n\nwaiting\n", w.says("two", "waiting"))

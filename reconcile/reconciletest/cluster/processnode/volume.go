@@ -57,15 +57,15 @@ func (w *mounter) mount(ctx context.Context, pod *corev1.Pod) error {
 			return fmt.Errorf("volume %q: %w", v.Name, err)
 		}
 	}
-	for _, c := range w.all() {
-		spec := c.spec()
-		for _, m := range spec.VolumeMounts { // a subPath that does not exist becomes a folder
-			if on := filepath.Join(w.volumeDir(m.Name), filepath.FromSlash(m.SubPath)); m.SubPath != "" {
-				if _, err := os.Stat(on); errors.Is(err, os.ErrNotExist) {
-					if err := os.MkdirAll(on, 0o755); err != nil {
-						return err
-					}
-				}
+	return nil
+}
+
+// makeSubPaths makes a folder of each subPath that does not exist.
+func (m mounts) makeSubPaths() error {
+	for _, mount := range m {
+		if _, err := os.Stat(mount.on); errors.Is(err, os.ErrNotExist) {
+			if err := os.MkdirAll(mount.on, 0o755); err != nil {
+				return err
 			}
 		}
 	}
@@ -243,6 +243,9 @@ func writeAtomically(dir string, files map[string]file) error {
 	}
 	data := filepath.Join(dir, "..data")
 	old, _ := os.Readlink(data)
+	if err := os.RemoveAll(data + "_tmp"); err != nil { // of a node that was stopped at this point
+		return err
+	}
 	if err := os.Symlink(filepath.Base(made), data+"_tmp"); err != nil {
 		return err
 	}
