@@ -99,9 +99,9 @@ func TestFilesFollowTheirObjects(t *testing.T) {
 		content, err := os.ReadFile(dir + "/a")
 		return err == nil && string(content) == "2"
 	}, time.Minute, 20*time.Millisecond)
-	require.Equal(t, "2", read(t, dir+"/c"))
 	require.Eventually(t, func() bool { _, err := os.Lstat(dir + "/b"); return os.IsNotExist(err) }, time.Minute,
 		20*time.Millisecond)
+	require.Equal(t, "2", read(t, dir+"/c"))
 }
 
 // claim creates a claim, and adds it to a pod as /data.

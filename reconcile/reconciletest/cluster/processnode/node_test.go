@@ -107,24 +107,27 @@ func TestExecAndLogs(t *testing.T) {
 	require.ErrorContains(t, err, "exit status 2")
 	require.Equal(t, "bad\n", out)
 
-	logs := func(o *corev1.PodLogOptions) string {
+	open := func(o *corev1.PodLogOptions) io.ReadCloser {
 		body, err := w.client.CoreV1().Pods(w.namespace).GetLogs("talks", o).Stream(t.Context())
 		require.NoError(t, err)
+		return body
+	}
+	all := func(body io.ReadCloser) string {
 		defer body.Close()
 		content, err := io.ReadAll(body)
 		require.NoError(t, err)
 		return string(content)
 	}
+	logs := func(o *corev1.PodLogOptions) string { return all(open(o)) }
 	require.Equal(t, "line\n\ntwo\nwaiting\n", logs(&corev1.PodLogOptions{}))
 	require.Equal(t, "two\nwaiting\n", logs(&corev1.PodLogOptions{TailLines: new(int64(2))}))
 	require.Equal(t, "line\n\ntwo\nwaiting\n", logs(&corev1.PodLogOptions{TailLines: new(int64(9))}))
 	require.Equal(t, "line", logs(&corev1.PodLogOptions{LimitBytes: new(int64(4))}))
-	followed := make(chan string)
-	go func() { followed <- logs(&corev1.PodLogOptions{Follow: true}) }()
+	followed := open(&corev1.PodLogOptions{Follow: true})
 	require.NoError(t, w.pool.Kill(t.Context(), w.key("talks"), "c"))
 	w.until("talks", "restarted", restarts(1))
 	require.Equal(t, "line\n\ntwo\nwaiting\n", logs(&corev1.PodLogOptions{Previous: true}))
-	require.Contains(t, <-followed, "line\n\ntwo\n")
+	require.Equal(t, "line\n\ntwo\nwaiting\n", all(followed))
 	require.Equal(t, "line\nline\n\ntwo\nwaiting\n", w.says("talks", "waiting"))
 }
 
