@@ -113,12 +113,13 @@ func (c *check) report() string {
 	for _, n := range c.ideal.seen {
 		requests += n
 	}
-	took := time.Since(c.began)
+	took, places := time.Since(c.began), len(c.possible())
 	text := fmt.Sprintf("%d runs in %s (%.0f a second), %d requests of the program (%.0f a second); the run without "+
-		"disturbances has %d steps and %d requests of %d kinds, places for %d disturbances", c.runs,
+		"disturbances has %d steps and %d requests of %d kinds, places for %d disturbances; of their %d pairs, "+
+		"%d are of a disturbance with one at a request that it has caused", c.runs,
 		took.Round(time.Millisecond), float64(c.runs)/took.Seconds(), c.covered.requests,
 		float64(c.covered.requests)/took.Seconds(), len(c.scenario.Steps), requests, len(c.ideal.seen),
-		len(c.possible()))
+		places, places*(places-1)/2, c.causalPairs())
 	if c.jitters {
 		text += "; two runs of one schedule differ, so the program is not deterministic"
 	}

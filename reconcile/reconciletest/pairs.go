@@ -82,6 +82,18 @@ func (c *check) causal(until time.Time) *Finding {
 	return c.disturbAgain(atRead, atReads, until)
 }
 
+// causalPairs returns how many schedules causal has, if there is time for all.
+func (c *check) causalPairs() (n int) {
+	for _, q := range c.consequences {
+		if (Request{Verb: verbOf(q.request.of)}).Writes() {
+			n += len(atWrites)
+		} else {
+			n += len(atReads)
+		}
+	}
+	return n
+}
+
 // disturbAgain runs the schedules of consequences, with each kind of disturbance at their requests. Schedules that
 // differ only in the numbers of requests are alike: one of each sort goes first, then a second one of each.
 func (c *check) disturbAgain(all []consequence, kinds []string, until time.Time) *Finding {
