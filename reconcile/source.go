@@ -86,10 +86,19 @@ func owns[T informer.Object](c *Controller, verb string, inf *informer.SharedInd
 	})
 }
 
-// Watches names, for each change of an object, the keys that keys returns for its old and for its new state. keys runs
-// in the informer's goroutine: it must be quick and wait for nothing, and it must not change the object. If it panics
-// or ends its goroutine, that is logged, and no key is named. With conditions it names the keys for an update only if
-// one of them holds: see [Condition].
+// Watches names other objects' keys for each change of an object: those that keys returns. keys is called
+//
+//	for a new object       with its state
+//	for an update          with the old state, and then with the new one
+//	for a deletion         with the last state that the cache had
+//
+// and cannot tell which of these it is. So it returns every key that an object in this state could matter to, such as
+// the key in a label; whether anything is to be done Reconcile finds out. If keys has to look at other objects, it may
+// read caches: that of inf shows the change already, and so does not have an object that was deleted.
+//
+// keys runs in the informer's goroutine: it must be quick and wait for nothing, and it must not change the object. If
+// it panics or ends its goroutine, that is logged, and no key is named. With conditions it names the keys for an update
+// only if one of them holds: see [Condition].
 func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys func(T) []Key,
 	conditions ...Condition[T]) {
 	if keys == nil {

@@ -29,6 +29,20 @@
 // A JSON patch of Finalize or Claim holds only for the object, by UID, and the list that were seen: it never changes a
 // namesake, or undoes what another client has written to the list.
 //
+// # One object, written for several owners
+//
+// An object that has no single owner, such as a ConfigMap with an entry for each Website, is written in one of two
+// ways. Neither loses what is written for another owner at the same time, and both want a source that brings the keys
+// back, reconcile.Watches, or reconcile.DependsOn if they need not come back.
+//
+//   - Each owner applies its own entries, with a field manager of its own and without Force: ExampleApply_shared. An
+//     entry that another owner has set to another value is an [*ApplyConflictError], which names that owner's manager.
+//     The entries of an owner that applies a configuration without them are removed.
+//   - If what is written depends on the entries of others, read the object from a cache and make the change hold for
+//     that version only: an Update does, and a merge patch that sets metadata.resourceVersion. If another client was
+//     faster, the error is a conflict (apierrors.IsConflict): return it, and the key is reconciled again with a newer
+//     cache.
+//
 // # Rights
 //
 // What a Role has to grant, beside what the informers need (get, list, watch):

@@ -12,9 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/thermostat-go/thermostat/reconcile/objects"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // A condition that stays as it is keeps its transition time, and another generation shows in it.
@@ -59,6 +61,42 @@ func ExampleUpdateStatus() {
 		fmt.Println(action.GetVerb(), action.GetResource().Resource+"/"+action.GetSubresource())
 	}
 	// Output: update services/status
+}
+
+// Two Websites share a ConfigMap that says which of them has a host. Each applies its own entry as a manager of its
+// own, so the second one learns who has the host already, and gets it when that one has let it go.
+func ExampleApply_shared() {
+	ctx := context.Background()
+	server, err := reconciletest.Start(reconciletest.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	hosts := kubernetes.NewForConfigOrDie(server.Config()).CoreV1().ConfigMaps("default")
+
+	take := func(site string, entries map[string]string) {
+		_, err := objects.Apply(ctx, hosts.Apply, corev1ac.ConfigMap("hosts", "default").WithData(entries),
+			metav1.ApplyOptions{FieldManager: "websites-" + site}) // no Force: who came first keeps it
+		var conflict *objects.ApplyConflictError
+		switch {
+		case errors.As(err, &conflict):
+			fmt.Println(site, "waits:", conflict.Conflicts[0].Field, "is managed by", conflict.Conflicts[0].Manager)
+		case err != nil:
+			fmt.Println(err)
+		default:
+			fmt.Println(site, "has", len(entries))
+		}
+	}
+	take("blue", map[string]string{"example.com": "blue"})
+	take("green", map[string]string{"example.com": "green"})
+	take("blue", nil) // the entries that it had are removed
+	take("green", map[string]string{"example.com": "green"})
+	// Output:
+	// blue has 1
+	// green waits: .data.example.com is managed by websites-blue
+	// blue has 0
+	// green has 1
 }
 
 // A bucket in some cloud lives and dies with an object in the cluster.

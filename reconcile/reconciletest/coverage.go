@@ -121,7 +121,7 @@ func (c *check) report() string {
 		float64(c.covered.requests)/took.Seconds(), len(c.scenario.Steps), requests, len(c.ideal.seen),
 		places, places*(places-1)/2, c.causalPairs())
 	if c.jitters {
-		text += "; two runs of one schedule differ, so the program is not deterministic"
+		text += "; two runs of one schedule differ, so the program is not deterministic" + c.differs
 	}
 	return text + c.covered.String() + c.rightsReport()
 }

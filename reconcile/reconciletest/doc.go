@@ -149,7 +149,8 @@
 // to". Informers of this library list at the newest version, and do not.
 //
 // What a program on this library does by a schedule is the same each time, on any machine, unless the program itself
-// draws random numbers or ranges over a map between two requests. The library draws its own from the time, which is
+// draws random numbers, or ranges over a map or over what an informer's All or an Index's Get returns, which have no
+// order, between two requests. The library draws its own from the time, which is
 // virtual. Programs on other libraries differ a little from run to run; there a finding counts if it is found again in
 // 9 of 10 replays.
 //

@@ -40,8 +40,9 @@ type Scenario struct {
 	// Seed chooses the schedules with several disturbances, the names that the server generates, and the random numbers
 	// of this library, by moving the clock of the run by less than a second.
 	Seed uint64
-	// Budget is the real time for schedules with several disturbances, after those with one, which are always run.
-	// Zero: 2 s. The environment variable RECONCILETEST_BUDGET, such as 10m, replaces it.
+	// Budget is the real time for schedules with several disturbances. Zero: 2 s. The environment variable
+	// RECONCILETEST_BUDGET, such as 10m, replaces it. It is no bound for the whole: the schedules with one disturbance
+	// come before, and all of them are run however long that takes. Fewer steps make fewer of them.
 	Budget time.Duration
 	// Replay runs one schedule only: the text that a failure has printed. Empty: all of them.
 	Replay string

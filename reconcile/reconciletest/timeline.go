@@ -3,7 +3,6 @@ package reconciletest
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -100,13 +99,18 @@ func (j *journal) timeline() []string {
 
 func isWrite(e line) bool { return e.weight == wrote }
 
-// signature is what two runs of one schedule have in common if the program is deterministic: every line without its
-// time.
-func signature(trace []line) string {
-	var b strings.Builder
-	for _, e := range trace {
-		b.WriteString(e.text)
-		b.WriteByte('\n')
+// difference says where two runs of one schedule go apart; empty: the program is deterministic.
+func difference(one, other []line) string {
+	for i := range max(len(one), len(other)) {
+		text := func(trace []line) string {
+			if i < len(trace) {
+				return trace[i].text
+			}
+			return "no more requests"
+		}
+		if text(one) != text(other) {
+			return fmt.Sprintf(": line %d of one is %q, of the other %q", i+1, text(one), text(other))
+		}
 	}
-	return b.String()
+	return ""
 }
