@@ -16,8 +16,9 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// patient is at which try a volume that cannot be made is told: a new claim is bound only at the second or third.
-const patient = 5
+// patient is the try at which a volume that cannot be made is reported, after about half a second: a claim that is new
+// is bound at one of the first.
+const patient = 6
 
 // againAfter is how long an object that was deleted may still be there before it is deleted again: an API server that
 // is killed may have promised and not kept it.
@@ -307,7 +308,7 @@ func (w *podWorker) prepare(pod *corev1.Pod, volumes *mounter) bool {
 				c.wait(waitingFor(reason, c.isInit || len(w.init) == 0), told)
 			}
 		}
-		if !lifecycle.Sleep(w.stopping, retryAfter) {
+		if !lifecycle.Sleep(w.stopping, lifecycle.Doubled(10*time.Millisecond, try, retryAfter)) {
 			return false
 		}
 	}
