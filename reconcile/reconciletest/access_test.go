@@ -85,7 +85,9 @@ func compareAccess(t *testing.T, cluster *testcluster.Cluster) {
 	objects, err := testcluster.Decode(rolesOf(namespace))
 	require.NoError(t, err)
 	require.NoError(t, cluster.Apply(t.Context(), objects...))
-	want := play(t, cluster.ConfigAs(ServiceAccount(namespace, "worker")), namespace, player{}, accessCorpus)
+	config := cluster.Config()
+	config.Impersonate.UserName = ServiceAccount(namespace, "worker")
+	want := play(t, config, namespace, player{}, accessCorpus)
 
 	memory := NewServer(t, Options{Resources: customResources(), Namespaces: []string{"default", "in-memory"},
 		Roles: []string{manifestOf(t, rolesOf("in-memory"))}})

@@ -72,7 +72,9 @@ func InMemory(t *testing.T, start Start) {
 func OnCluster(t *testing.T, start Start) {
 	c := cluster.Shared(t)
 	Install(t, c)
-	stop := run(t, start, c.ConfigAs(Account))
+	cfg := c.Config()
+	cfg.Impersonate.UserName = Account
+	stop := run(t, start, cfg)
 	defer stop()
 	for name, behaviour := range behaviours() {
 		t.Run(name, func(t *testing.T) {

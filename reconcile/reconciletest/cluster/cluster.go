@@ -186,19 +186,12 @@ func (c *Cluster) nodeReady(ctx context.Context) error {
 func (c *Cluster) Close() error { return c.close() }
 
 // Config returns the configuration of an administrator without a client-side rate limit. It is a copy: change it
-// freely.
+// freely. An administrator may impersonate every user. So a controller runs with the rights of its own manifests, once
+// [Cluster.Apply] has applied them, if it gets the account that they bind:
+//
+//	cfg := c.Config()
+//	cfg.Impersonate.UserName = reconciletest.ServiceAccount("operators", "mine") // namespace and name
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
-
-// ConfigAs returns the configuration of a user, with the rights that the roles in the cluster grant that user, without
-// a client-side rate limit. So a controller runs under its own manifests: [Cluster.Apply] those, and take the account
-// that they bind, "system:serviceaccount:NAMESPACE:NAME", for the user, or reconciletest.ServiceAccount(namespace,
-// name). The requests are the administrator's, who impersonates the user. Roles hold some milliseconds after they were
-// applied.
-func (c *Cluster) ConfigAs(user string) *rest.Config {
-	cfg := c.Config()
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: user}
-	return cfg
-}
 
 // Client returns an administrator's clientset.
 func (c *Cluster) Client() kubernetes.Interface { return c.client }

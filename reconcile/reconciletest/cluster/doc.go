@@ -11,8 +11,9 @@
 //
 // [Shared] is one cluster for all tests of a process, each in a namespace of its own. A test that stops, kills or
 // restarts components, or that chooses the controllers, takes a cluster of its own from [New]. A program calls [Start].
-// [Cluster.Apply] applies manifests, CustomResourceDefinitions and roles among them, and [Cluster.ConfigAs] is the
-// account of those manifests: the controller under test has their rights and no others. [Cluster.ServiceAccount] makes
+// [Cluster.Apply] applies manifests, CustomResourceDefinitions and roles among them, and
+// [Cluster.Config] can be that of the account in those manifests: the controller under test has their rights and no
+// others. [Cluster.ServiceAccount] makes
 // an account with rules of the test. [Cluster.Run] runs a binary, so that a test can kill and restart the controller as
 // well.
 //
