@@ -222,11 +222,16 @@ func TestOnARealControlPlane(t *testing.T) {
 			s := newSite(t, c, 3, 4200)
 			controller := contender.start(t, c, kubeconfig[contender.name],
 				"--horizontal-pod-autoscaler-sync-period=1s")
-			t.Cleanup(func() { require.NoError(t, controller.Kill(context.Background())) })
+			t.Cleanup(func() {
+				_ = controller.Kill(context.Background()) // fails if it has ended, which is worth a look at its log
+				log, err := os.ReadFile(controller.Log)
+				require.NoError(t, err)
+				require.NotContains(t, string(log), "forbidden")
+				if t.Failed() {
+					t.Log(string(log))
+				}
+			})
 			ends[contender.name] = s.dayOfAnHPA(c)
-			log, err := os.ReadFile(controller.Log)
-			require.NoError(t, err)
-			require.NotContains(t, string(log), "forbidden")
 		})
 	}
 	require.NotEmpty(t, ends["thermostat"])

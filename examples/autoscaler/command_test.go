@@ -80,7 +80,7 @@ func TestBadSettings(t *testing.T) {
 const account = "thermostat-autoscaler"
 
 // governed returns an API server in memory with the rights of the manifests, and the link of their user.
-func governed(t *testing.T) (*reconciletest.Server, *reconciletest.Link) {
+func governed(t *testing.T, metrics *metricsStub) (*reconciletest.Server, *reconciletest.Link) {
 	t.Helper()
 	text, err := os.ReadFile("deploy/rbac.yaml")
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func governed(t *testing.T) (*reconciletest.Server, *reconciletest.Link) {
 	inNamespace := regexp.MustCompile(`(?m)^kind: Role(Binding)?\nmetadata:$`).ReplaceAll(text,
 		[]byte("$0\n  namespace: thermostat"))
 	require.NoError(t, os.WriteFile(roles, inNamespace, 0o600))
-	server := reconciletest.NewServer(t, reconciletest.Options{Roles: []string{roles},
+	server := reconciletest.NewServer(t, reconciletest.Options{Roles: []string{roles}, Aggregated: metrics.apis(),
 		Namespaces: []string{"default", "thermostat"}})
 	return server, server.LinkAs(reconciletest.ServiceAccount("thermostat", account))
 }
@@ -96,9 +96,10 @@ func governed(t *testing.T) (*reconciletest.Server, *reconciletest.Link) {
 // With the rights of the manifests everything works, and nothing is refused.
 func TestTheRightsOfTheManifestsSuffice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, link := governed(t)
+		metrics := newMetricsStub()
+		server, link := governed(t, metrics)
 		l := &lab{t: t, server: server, link: link, client: kubernetes.NewForConfigOrDie(server.Config()),
-			metrics: newMetricsStub(), set: defaults()}
+			metrics: metrics, set: defaults()}
 		l.deploy("web", 3)
 		l.metrics.all("1")
 		stop := l.control()
@@ -111,13 +112,14 @@ func TestTheRightsOfTheManifestsSuffice(t *testing.T) {
 		scales := byResource(link.Used()["default"])
 		require.Contains(t, used["autoscaling/horizontalpodautoscalers"], "watch")
 		require.Equal(t, []string{"get", "update"}, scales["apps/deployments/scale"])
+		require.Equal(t, []string{"list"}, scales["metrics.k8s.io/pods"])
 	})
 }
 
 // The process runs with these rights: it finds them at its start, leads, works, and ends with exit code 0.
 func TestTheProcess(t *testing.T) {
 	t.Parallel()
-	server, link := governed(t)
+	server, link := governed(t, newMetricsStub())
 	cmd := process(t, "--kubeconfig", testbed.KubeconfigOf(t, link.Listen()),
 		"--leader-elect-resource-namespace=thermostat", "--horizontal-pod-autoscaler-sync-period=1s",
 		"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s")
@@ -158,7 +160,7 @@ func TestTheManifestsGrantWhatTheCommandLooksFor(t *testing.T) {
 // Another controller that writes the status of an HPA ends this one, with a line that says what to do.
 func TestARivalEndsIt(t *testing.T) {
 	t.Parallel()
-	server, link := governed(t)
+	server, link := governed(t, newMetricsStub())
 	cmd := process(t, "--kubeconfig", testbed.KubeconfigOf(t, link.Listen()), "--leader-elect=false")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

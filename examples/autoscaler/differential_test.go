@@ -20,7 +20,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -206,9 +205,7 @@ func live(t *testing.T, seed uint64) *history {
 func inLabBefore(t *testing.T, test func(*lab)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		server := reconciletest.NewServer(t, reconciletest.Options{})
-		l := &lab{t: t, server: server, link: server.Link(), client: kubernetes.NewForConfigOrDie(server.Config()),
-			metrics: newMetricsStub(), set: defaults()}
+		l := newLab(t, newMetricsStub(), defaults())
 		l.metrics.numbers = 1000
 		test(l)
 	})

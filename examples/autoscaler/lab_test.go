@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
@@ -46,10 +46,14 @@ func inLab(t *testing.T, n int, test func(*lab)) {
 
 func inLabWith(t *testing.T, set settings, n int, test func(*lab)) {
 	t.Helper()
+	inLabOf(t, newMetricsStub(), set, n, test)
+}
+
+// inLabOf runs a test in a lab with these metrics APIs.
+func inLabOf(t *testing.T, metrics *metricsStub, set settings, n int, test func(*lab)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		server := reconciletest.NewServer(t, reconciletest.Options{})
-		l := &lab{t: t, server: server, link: server.Link(), client: kubernetes.NewForConfigOrDie(server.Config()),
-			metrics: newMetricsStub(), set: set}
+		l := newLab(t, metrics, set)
 		l.deploy("web", n)
 		stop := l.control()
 		test(l)
@@ -57,11 +61,18 @@ func inLabWith(t *testing.T, set settings, n int, test func(*lab)) {
 	})
 }
 
+// newLab returns a lab without a Deployment and a controller.
+func newLab(t *testing.T, metrics *metricsStub, set settings) *lab {
+	t.Helper()
+	server := reconciletest.NewServer(t, reconciletest.Options{Aggregated: metrics.apis()})
+	return &lab{t: t, server: server, link: server.Link(), client: kubernetes.NewForConfigOrDie(server.Config()),
+		metrics: metrics, set: set}
+}
+
 // control starts the controller.
 func (l *lab) control() (stop func()) {
 	cfg := l.link.Config()
 	cfg.Wrap(reconcile.TrackWrites)
-	cfg.Wrap(l.metrics.wrap)
 	ctx, cancel := context.WithCancel(l.t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -246,7 +257,7 @@ func (l *lab) told() (told []string) {
 	return told
 }
 
-// metricsStub answers for the three metrics APIs.
+// metricsStub serves the three metrics APIs.
 type metricsStub struct {
 	mu      sync.Mutex
 	pods    map[string]string // the usage of CPU by pod; guarded by mu, as all below
@@ -256,7 +267,7 @@ type metricsStub struct {
 	age     time.Duration                // of a sample
 	custom  map[string]map[string]string // of pods and objects: values by metric and "pods/web-0"
 	outside map[string][]string          // external: the series by metric
-	version string                       // of custom.metrics.k8s.io
+	version string                       // of custom.metrics.k8s.io; empty: nothing serves it; not guarded
 	broken  map[string]int               // a status code by API
 	asked   []string
 }
@@ -286,57 +297,55 @@ func (m *metricsStub) set(change func()) {
 	change()
 }
 
-func (m *metricsStub) wrap(next http.RoundTripper) http.RoundTripper { return &stubbed{m, next} }
-
-type stubbed struct {
-	stub *metricsStub
-	next http.RoundTripper
+// apis are what the API server passes on.
+func (m *metricsStub) apis() map[schema.GroupVersion]http.Handler {
+	apis := map[schema.GroupVersion]http.Handler{
+		{Group: "metrics.k8s.io", Version: "v1beta1"}: m, {Group: "external.metrics.k8s.io", Version: "v1beta1"}: m,
+	}
+	if m.version != "" {
+		apis[schema.GroupVersion{Group: customAPI, Version: m.version}] = m
+	}
+	return apis
 }
 
-func (s *stubbed) WrappedRoundTripper() http.RoundTripper { return s.next }
-
-func (s *stubbed) RoundTrip(req *http.Request) (*http.Response, error) {
+func (m *metricsStub) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	parts := strings.Split(strings.TrimPrefix(req.URL.Path, "/apis/"), "/")
-	if !strings.HasSuffix(parts[0], "metrics.k8s.io") {
-		return s.next.RoundTrip(req)
-	}
-	m := s.stub
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked = append(m.asked, req.URL.Path+"?"+req.URL.RawQuery)
-	code, body := m.broken[parts[0]], any(nil)
-	if code == 0 {
-		code, body = m.answer(parts, req.URL.Query().Get("labelSelector"))
+	code, body := 0, any(nil)
+	if len(parts) > 2 { // not discovery
+		m.asked = append(m.asked, req.URL.Path+"?"+req.URL.RawQuery)
+		code = m.broken[parts[0]]
 	}
-	if code == -1 { // it hangs
+	switch code {
+	case 0:
+		code, body = http.StatusOK, m.answer(parts, req.URL.Query().Get("labelSelector"))
+	case hangs:
 		m.mu.Unlock()
 		<-req.Context().Done()
 		m.mu.Lock()
-		return nil, req.Context().Err()
-	}
-	if code != http.StatusOK {
+		return
+	default:
 		body = &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
-			Code: int32(code), Message: "broken",
-			Reason: map[int]metav1.StatusReason{404: metav1.StatusReasonNotFound}[code]}
+			Code: int32(code), Message: "broken"}
 	}
-	text, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	return &http.Response{StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1,
-		Header:  http.Header{"Content-Type": {"application/json"}},
-		Request: req, Body: io.NopCloser(strings.NewReader(string(text)))}, nil
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
 }
+
+// hangs is the status code of a server that gives no answer.
+const hangs = -1
 
 type document = map[string]any
 
-func (m *metricsStub) answer(parts []string, selector string) (int, any) {
+func (m *metricsStub) answer(parts []string, selector string) any {
 	at := time.Now().Add(-m.age).UTC().Format(time.RFC3339)
 	items := []document{}
-	switch api, where := parts[0], strings.Join(parts[1:], "/"); {
-	case where == "": // of custom.metrics.k8s.io
-		v := document{"groupVersion": api + "/" + m.version, "version": m.version}
-		return 200, document{"kind": "APIGroup", "name": api, "versions": []document{v}, "preferredVersion": v}
+	switch api := parts[0]; {
+	case len(parts) == 2:
+		return metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"},
+			GroupVersion: api + "/" + parts[1]}
 	case api == "metrics.k8s.io":
 		for i := range m.numbers {
 			pod := fmt.Sprintf("%s-%d", strings.TrimPrefix(selector, "app="), i)
@@ -359,9 +368,6 @@ func (m *metricsStub) answer(parts []string, selector string) (int, any) {
 			items = append(items, document{"metricName": parts[4], "timestamp": at, "value": value})
 		}
 	default:
-		if parts[1] != m.version {
-			return 404, nil
-		}
 		kind, name, metric := parts[4], parts[5], parts[len(parts)-1]
 		if kind == "metrics" {
 			kind, name = "namespaces", parts[3]
@@ -373,7 +379,7 @@ func (m *metricsStub) answer(parts []string, selector string) (int, any) {
 			}
 		}
 	}
-	return 200, document{"items": items}
+	return document{"items": items}
 }
 
 func sorted(m map[string]string) (keys []string) {

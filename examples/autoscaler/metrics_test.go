@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +23,9 @@ func (m *metricsStub) requests() []string {
 // Each kind of metric is read where it is served, with selectors of pods and of series.
 func TestWhereMetricsAreRead(t *testing.T) {
 	for _, version := range []string{"v1beta2", "v1beta1"} {
-		inLab(t, 2, func(l *lab) {
+		metrics := newMetricsStub()
+		metrics.version = version
+		inLabOf(t, metrics, defaults(), 2, func(l *lab) {
 			selected := &metav1.LabelSelector{MatchLabels: map[string]string{"verb": "GET"}}
 			pods := averages("1")[2]
 			pods.Pods.Metric.Selector = selected
@@ -36,7 +39,6 @@ func TestWhereMetricsAreRead(t *testing.T) {
 			queue := external("queue", "", "1")
 			queue.External.Metric.Selector = selected
 			l.metrics.set(func() {
-				l.metrics.version = version
 				l.metrics.custom["qps"] = map[string]string{"pods/web-0": "1", "pods/web-1": "1"}
 				l.metrics.custom["hits"] = map[string]string{"namespaces/default": "1", "deployments.apps/web": "2"}
 				l.metrics.outside["queue"] = []string{"500m", "1500m"}
@@ -49,7 +51,6 @@ func TestWhereMetricsAreRead(t *testing.T) {
 				custom + "deployments.apps/web/hits?",
 				custom + "metrics/hits?",
 				custom + "pods/*/qps?labelSelector=app%3Dweb&metricLabelSelector=verb%3DGET",
-				"/apis/custom.metrics.k8s.io?",
 				"/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue?labelSelector=verb%3DGET",
 				"/apis/metrics.k8s.io/v1beta1/namespaces/default/pods?labelSelector=app%3Dweb",
 			}, l.metrics.requests())
@@ -66,7 +67,7 @@ func TestMetricsThatCannotBeRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		metric autoscalingv2.MetricSpec
 		api    string
-		code   int // 0: it has nothing
+		code   int // 0: it has nothing; 404: nothing serves it
 		want   string
 	}{
 		"no CPU": {cpu(50), "metrics.k8s.io", 0, "no metrics returned from metrics.k8s.io"},
@@ -79,11 +80,14 @@ func TestMetricsThatCannotBeRead(t *testing.T) {
 			"no custom metrics API (custom.metrics.k8s.io) registered"},
 		"it is refused": {external("q", "1", ""), "external.metrics.k8s.io", 403,
 			"unable to fetch metrics from external.metrics.k8s.io"},
-		"it hangs": {external("q", "1", ""), "external.metrics.k8s.io", -1, "no answer within 10s"},
+		"it hangs": {external("q", "1", ""), "external.metrics.k8s.io", hangs, "no answer within 10s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inLab(t, 3, func(l *lab) {
-				l.metrics.set(func() { l.metrics.broken[c.api] = c.code })
+			metrics := newMetricsStub()
+			if metrics.broken[c.api] = c.code; c.code == http.StatusNotFound {
+				metrics.version = ""
+			}
+			inLabOf(t, metrics, defaults(), 3, func(l *lab) {
 				l.create(hpa("web", 1, 10, with(c.metric)))
 				l.wait(11 * time.Second)
 				said := l.says("web", autoscalingv2.ScalingActive)
