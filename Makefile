@@ -116,9 +116,10 @@ mutate: ## would the tests notice a bug? an hour; report in .build/mutants; PACK
 soak: build ## the long runs: chaos for as long as it takes, every test 20 times; hours
 	THERMOSTAT_SOAK=1 $(TEST) -race -count=20 -timeout 12h $(LIBRARY) $(REST)
 
-# The parts replicaset and deployment run only if BENCH names them: they need a real control plane, and minutes.
+# The parts replicaset, deployment and autoscaler run only if BENCH names them: they need a real control plane, and
+# minutes.
 .PHONY: bench
-bench: $(if $(filter replicaset deployment,$(BENCH)),build)
+bench: $(if $(filter replicaset deployment autoscaler,$(BENCH)),build)
 bench: ## compare with client-go and controller-runtime; 15 minutes; BENCH="queue store" runs these parts
 	cd internal/bench && go run . -plot growth.svg $(BENCH)
 

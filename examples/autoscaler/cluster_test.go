@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -29,7 +30,8 @@ import (
 )
 
 // These tests run on a real control plane. Its Deployment and ReplicaSet controllers make the pods, the node stand-in
-// serves metrics.k8s.io, and the HPA controller is the command, or the built-in one in a process of its own.
+// serves metrics.k8s.io, the test serves the other two metrics APIs, and the HPA controller is the command, or the
+// built-in one in a process of its own.
 
 var withMetrics = testcluster.Options{Metrics: true,
 	Controllers: []string{"*", "-horizontal-pod-autoscaler-controller"}}
@@ -171,9 +173,14 @@ func (s *site) settled(n int32, usage string, reasons ...string) (status string)
 		h := s.hpa().Status
 		status = fmt.Sprintf("%d of %d replicas", h.CurrentReplicas, h.DesiredReplicas)
 		for _, m := range h.CurrentMetrics {
-			if m.Resource != nil {
+			switch {
+			case m.Resource != nil:
 				status += fmt.Sprintf(", %s %d%%", m.Resource.Current.AverageValue,
 					*m.Resource.Current.AverageUtilization)
+			case m.External != nil:
+				status += fmt.Sprintf(", External %s", m.External.Current.AverageValue)
+			case m.Object != nil:
+				status += fmt.Sprintf(", Object %s", m.Object.Current.AverageValue)
 			}
 		}
 		conditions := []string{}
@@ -214,6 +221,12 @@ func (s *site) events() []string {
 func TestOnARealControlPlane(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, withMetrics)
+	custom := newMetricsStub()
+	for gv, handler := range custom.apis() {
+		if gv.Group != "metrics.k8s.io" { // the node serves that
+			c.Aggregate(t, gv, handler)
+		}
+	}
 	kubeconfig := map[string]string{"kube-controller-manager": c.Kubeconfig(),
 		"thermostat": testbed.KubeconfigOf(t, accountConfig(t, c))}
 	ends := map[string][]string{}
@@ -231,7 +244,7 @@ func TestOnARealControlPlane(t *testing.T) {
 					t.Log(string(log))
 				}
 			})
-			ends[contender.name] = s.dayOfAnHPA(c)
+			ends[contender.name] = s.dayOfAnHPA(c, custom)
 		})
 	}
 	require.NotEmpty(t, ends["thermostat"])
@@ -240,7 +253,7 @@ func TestOnARealControlPlane(t *testing.T) {
 }
 
 // dayOfAnHPA returns the status after each step.
-func (s *site) dayOfAnHPA(c *testcluster.Cluster) (steps []string) {
+func (s *site) dayOfAnHPA(c *testcluster.Cluster, custom *metricsStub) (steps []string) {
 	ctx, t := s.t.Context(), s.t
 	window := int32(5)
 	hpas := s.client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace)
@@ -282,6 +295,25 @@ func (s *site) dayOfAnHPA(c *testcluster.Cluster) (steps []string) {
 	}), told)
 	require.NoError(t, c.Restart(ctx, testcluster.Node))
 	step(6, "1500m 150%", "TooManyReplicas")
+
+	custom.set(func() {
+		custom.outside["queue"] = []string{"2500m", "1500m"}
+		custom.custom["hits"] = map[string]string{"deployments.apps/web": "3"}
+	})
+	follow := func(metric autoscalingv2.MetricSpec) {
+		t.Helper()
+		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"metrics": []any{metric}}})
+		require.NoError(t, err)
+		_, err = hpas.Patch(ctx, "web", types.MergePatchType, patch, metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	follow(external("queue", "", "1"))
+	step(4, "External 1", fine)
+	hits := object("", "1")
+	hits.Object.DescribedObject = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment",
+		Name: "web"}
+	follow(hits)
+	step(3, "Object 1", fine)
 	require.NoError(t, hpas.Delete(ctx, "web", metav1.DeleteOptions{}))
 	return steps
 }

@@ -379,7 +379,9 @@ func (m *metricsStub) answer(parts []string, selector string) any {
 			}
 		}
 	}
-	return document{"items": items}
+	kind := map[string]string{"metrics.k8s.io": "PodMetricsList", customAPI: "MetricValueList",
+		"external.metrics.k8s.io": "ExternalMetricValueList"}[parts[0]]
+	return document{"kind": kind, "apiVersion": parts[0] + "/" + parts[1], "items": items}
 }
 
 func sorted(m map[string]string) (keys []string) {

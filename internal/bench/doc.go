@@ -1,12 +1,12 @@
 // Command bench compares thermostat with its peers, client-go and controller-runtime, on the same input, and says for
-// each workload whether we are as much faster or smaller as we want to be. Asked for the parts replicaset and
-// deployment, it does so with the controllers for ReplicaSets and Deployments, ours and the built-in ones; asked for
-// the part writes, with Managers whose runs all write.
+// each workload whether we are as much faster or smaller as we want to be. Asked for the parts replicaset,
+// deployment and autoscaler, it does so with the controllers for ReplicaSets, Deployments and HPAs, ours and the
+// built-in ones; asked for the part writes, with Managers whose runs all write.
 //
 //	go run . [-count 5] [-raw FILE] [-list] [PART ...]
 //
-// Without a PART it runs all but replicaset and deployment, which take a real control plane and minutes, and writes,
-// whose targets are not met yet.
+// Without a PART it runs all but replicaset, deployment and autoscaler, which take a real control plane and minutes,
+// and writes, whose targets are not met yet.
 //
 // It prints one line for each thing that is measured: what it is, ours, the peer's, their ratio, the target, and
 // whether that is met.
@@ -20,9 +20,9 @@
 // counts is the median. The sides of a workload run in one process, one after the other, unless its memory or its CPU
 // time is measured: then each has a process of its own. So has the API server of those workloads that have one.
 //
-// The controllers for ReplicaSets and Deployments are compared by the tests of ours,
-// examples/replicaset/sidebyside_test.go and examples/deployment/sidebyside_test.go: as commands, with all that they
-// do, each on a control plane of its own.
+// The controllers for ReplicaSets, Deployments and HPAs are compared by the tests of ours, sidebyside_test.go in
+// examples/replicaset, examples/deployment and examples/autoscaler: as commands, with all that they do, each on a
+// control plane of its own.
 //
 // # Why it is fair
 //

@@ -223,6 +223,14 @@ var rows = []row{
 			{name: "status writes", unit: "status-writes", peer: builtIn, ratio: atMost(1)},
 			{name: "event writes", unit: "event-writes", peer: builtIn, ratio: atMost(1)},
 		}},
+	// The built-in controller looks less often: its interval begins when a look has ended.
+	{part: "autoscaler", workload: "200 HPAs of one metric, in an interval of 15 s", bench: "Autoscalers",
+		home: "../../examples/autoscaler", time: "1x", apart: true, asked: true, measures: []measure{
+			{name: "requests, nothing changes", unit: "quiet-requests", peer: builtIn, ratio: atMost(1.1)},
+			{name: "CPU, nothing changes", unit: "quiet-cpu-sec", peer: builtIn, ratio: atMost(1)},
+			{name: "requests, each status changes", unit: "busy-requests", peer: builtIn, ratio: atMost(1.1)},
+			{name: "CPU, each status changes", unit: "busy-cpu-sec", peer: builtIn, ratio: atMost(1)},
+		}},
 }
 
 // controller-runtime waits by an option that it calls experimental.

@@ -75,6 +75,8 @@
 //	_, err := c.Client().CoreV1().Pods(namespace).Patch(ctx, pod, types.MergePatchType,
 //		[]byte(`{"metadata":{"annotations":{"standin/usage":"cpu=700m"}}}`), metav1.PatchOptions{})
 //
+// [Cluster.Aggregate] lets a handler of the test serve other APIs, such as external.metrics.k8s.io.
+//
 // To take metrics.k8s.io away, delete the APIService v1beta1.metrics.k8s.io. [Cluster.Restart] of the node brings it
 // back.
 //
@@ -98,6 +100,6 @@
 //
 // cluster.go (New, Shared, Start), build.go with progress.go (the programs, built once), programs.go (programs of
 // other modules, for tests), supervisor.go and process.go
-// (who starts and ends what), component.go and etcd.go (stop, kill and restart a part), namespace.go, serviceaccount.go
-// and apply.go (what a test makes), system_unix.go and system_other.go.
+// (who starts and ends what), component.go and etcd.go (stop, kill and restart a part), namespace.go, serviceaccount.go,
+// apply.go and aggregate.go (what a test makes), system_unix.go and system_other.go.
 package cluster

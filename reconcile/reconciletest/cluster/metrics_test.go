@@ -3,7 +3,10 @@ package cluster_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
@@ -82,4 +86,38 @@ func TestMetrics(t *testing.T) {
 func TestMetricsNeedANode(t *testing.T) {
 	_, err := cluster.Start(t.Context(), cluster.Options{Metrics: true, DisableNode: true, Log: io.Discard})
 	require.ErrorContains(t, err, "Options.Metrics")
+}
+
+// A handler of the test answers for a group that nothing else serves, to the users who may ask, until the test ends.
+func TestAggregate(t *testing.T) {
+	t.Parallel()
+	c := cluster.Shared(t)
+	namespace := c.Namespace(t)
+	cfg, err := c.ServiceAccount(t.Context(), namespace, rbacv1.PolicyRule{APIGroups: []string{"tests.example.com"},
+		Resources: []string{"answers"}, Verbs: []string{"get"}})
+	require.NoError(t, err)
+	ask := func(name string) ([]byte, error) {
+		return kubernetes.NewForConfigOrDie(cfg).Discovery().RESTClient().Get().
+			AbsPath("/apis/tests.example.com/v1/namespaces", namespace, name, "all").DoRaw(context.Background())
+	}
+	t.Run("served", func(t *testing.T) {
+		gv := schema.GroupVersion{Group: "tests.example.com", Version: "v1"}
+		c.Aggregate(t, gv, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if strings.HasSuffix(r.URL.Path, "/v1") {
+				fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":%q,"resources":[]}`, gv)
+				return
+			}
+			fmt.Fprintf(w, "%q", r.Header.Get("X-Remote-User"))
+		}))
+		answer, err := ask("answers")
+		require.NoError(t, err)
+		require.Contains(t, string(answer), "system:serviceaccount:"+namespace+":")
+		_, err = ask("secrets")
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+	})
+	require.True(t, within(time.Minute, func() bool {
+		_, err := ask("answers")
+		return apierrors.IsNotFound(err)
+	}), "the API goes with the test")
 }
