@@ -98,8 +98,8 @@
 //
 // # Reading order
 //
-// cluster.go (New, Shared, Start), build.go with progress.go (the programs, built once), programs.go (programs of
-// other modules, for tests), supervisor.go and process.go
-// (who starts and ends what), component.go and etcd.go (stop, kill and restart a part), namespace.go, serviceaccount.go,
-// apply.go and aggregate.go (what a test makes), system_unix.go and system_other.go.
+// cluster.go (New, Shared, Start), build.go with progress.go (the programs, built once), programs.go (programs of other
+// modules, for tests), supervisor.go and process.go (who starts and ends what), component.go and etcd.go (stop, kill
+// and restart a part), namespace.go, serviceaccount.go, apply.go and aggregate.go (what a test makes), system_unix.go
+// and system_other.go.
 package cluster
