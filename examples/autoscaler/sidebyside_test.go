@@ -117,7 +117,8 @@ func settle(t testing.TB, c *testcluster.Cluster, namespace string, n int) {
 			metav1.ListOptions{})
 		seen := 0
 		for i := range list.Items {
-			if m := list.Items[i].Status.CurrentMetrics; len(m) == 1 && m[0].Type == autoscalingv2.ResourceMetricSourceType {
+			if m := list.Items[i].Status.CurrentMetrics; len(m) == 1 &&
+				m[0].Type == autoscalingv2.ResourceMetricSourceType {
 				seen++
 			}
 		}

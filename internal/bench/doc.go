@@ -20,9 +20,9 @@
 // counts is the median. The sides of a workload run in one process, one after the other, unless its memory or its CPU
 // time is measured: then each has a process of its own. So has the API server of those workloads that have one.
 //
-// The controllers for ReplicaSets, Deployments and HPAs are compared by the tests of ours, sidebyside_test.go in
-// examples/replicaset, examples/deployment and examples/autoscaler: as commands, with all that they do, each on a
-// control plane of its own.
+// The controllers for ReplicaSets, Deployments and HPAs are compared by the tests of ours,
+// examples/replicaset/sidebyside_test.go, examples/deployment/sidebyside_test.go and
+// examples/autoscaler/sidebyside_test.go: as commands, with all that they do, each on a control plane of its own.
 //
 // # Why it is fair
 //

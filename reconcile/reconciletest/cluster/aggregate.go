@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 )
 
 const apiServices = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -35,13 +36,14 @@ func (c *Cluster) Aggregate(t testing.TB, gv schema.GroupVersion, handler http.H
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if err := c.disaggregate(ctx, name); err != nil && !c.private { // a cluster of the test's own goes with it
+		if err := disaggregate(ctx, c.client, name); err != nil &&
+			!c.private { // a cluster of the test's own goes with it
 			t.Errorf("take the API %s away: %v", gv, err)
 		}
 		server.CloseClientConnections()
 		server.Close()
 	})
-	if err := c.aggregate(t.Context(), gv, name, server.Listener.Addr().(*net.TCPAddr).Port); err != nil {
+	if err := aggregate(t.Context(), c.client, gv, name, server.Listener.Addr().(*net.TCPAddr).Port); err != nil {
 		t.Fatalf("aggregate %s: %v", gv, err)
 	}
 	rest := c.client.Discovery().RESTClient()
@@ -56,10 +58,10 @@ func (c *Cluster) Aggregate(t testing.TB, gv schema.GroupVersion, handler http.H
 
 // aggregate makes a Service and an APIService of this name. The Service is an external name, since nothing routes to
 // the addresses of Services here. The certificate of the server is not checked: it is on the loopback interface.
-func (c *Cluster) aggregate(ctx context.Context, gv schema.GroupVersion, name string, port int) error {
+func aggregate(ctx context.Context, client kubernetes.Interface, gv schema.GroupVersion, name string, port int) error {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: serviceOf(name)},
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}}
-	if _, err := c.client.CoreV1().Services(metav1.NamespaceSystem).Create(ctx, service,
+	if _, err := client.CoreV1().Services(metav1.NamespaceSystem).Create(ctx, service,
 		metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -74,13 +76,13 @@ func (c *Cluster) aggregate(ctx context.Context, gv schema.GroupVersion, name st
 	if err != nil {
 		return err
 	}
-	return c.client.Discovery().RESTClient().Post().AbsPath(apiServices).Body(api).Do(ctx).Error()
+	return client.Discovery().RESTClient().Post().AbsPath(apiServices).Body(api).Do(ctx).Error()
 }
 
-func (c *Cluster) disaggregate(ctx context.Context, name string) error {
+func disaggregate(ctx context.Context, client kubernetes.Interface, name string) error {
 	return errors.Join(
-		c.client.Discovery().RESTClient().Delete().AbsPath(apiServices, name).Do(ctx).Error(),
-		c.client.CoreV1().Services(metav1.NamespaceSystem).Delete(ctx, serviceOf(name), metav1.DeleteOptions{}),
+		client.Discovery().RESTClient().Delete().AbsPath(apiServices, name).Do(ctx).Error(),
+		client.CoreV1().Services(metav1.NamespaceSystem).Delete(ctx, serviceOf(name), metav1.DeleteOptions{}),
 	)
 }
 

@@ -51,14 +51,14 @@ func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructur
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.client.Discovery()))
 	for _, o := range objects {
-		if err := c.apply(ctx, client, mapper, heard, o); err != nil {
+		if err := apply(ctx, client, mapper, heard, o); err != nil {
 			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
 	return nil
 }
 
-func (c *Cluster) apply(ctx context.Context, client dynamic.Interface, mapper meta.ResettableRESTMapper,
+func apply(ctx context.Context, client dynamic.Interface, mapper meta.ResettableRESTMapper,
 	heard *warnings, o *unstructured.Unstructured) error {
 	mapping, err := mapper.RESTMapping(o.GroupVersionKind().GroupKind(), o.GroupVersionKind().Version)
 	if err != nil {
