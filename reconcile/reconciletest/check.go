@@ -51,7 +51,8 @@ const (
 //   - Always returns nil after each of its writes.
 //   - What a third party has put on an object stays: an annotation, on the objects of some writes.
 //   - It waits as long as the server asks with 429 and Retry-After: at most 3 times in a row the same request may come
-//     too early. Check is silent about creations, since their requests do not name the object.
+//     too early. Check is silent about creations, since their requests do not name the object. A request with another
+//     content is another one, since several keys may write one object.
 //   - It does not insist on a conflict: at most 30 in a row for one request of one incarnation.
 //   - It is quiet at rest: at most 10 requests a second in the 30 s after the last write. Check looks at that in the
 //     end only, and not at Leases and Events.

@@ -17,6 +17,7 @@ import (
 // through, so that the order of requests is the driver's choice and not that of Go's scheduler.
 type gate struct {
 	request Request
+	content uint64 // a hash of the body
 	process *process
 	at      time.Time // when it came
 	n       int       // counts the requests of one kind, from 1; set when it is let through
@@ -85,7 +86,8 @@ func (gs *gates) hold(p *process) func(Request) Fault {
 			return nil
 		}
 		return func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
-			g := &gate{request: r, process: p, at: time.Now(), proceed: make(chan struct{}),
+			content, _ := ctx.Value(contentKey{}).(uint64)
+			g := &gate{request: r, content: content, process: p, at: time.Now(), proceed: make(chan struct{}),
 				answer: make(chan struct{}), served: make(chan struct{})}
 			gs.mu.Lock()
 			gs.pending = append(gs.pending, g)

@@ -1,6 +1,9 @@
 package reconciletest
 
 import (
+	"context"
+	"hash/fnv"
+	"io"
 	"net/http"
 	"time"
 
@@ -159,7 +162,7 @@ func (l transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	var resp *http.Response
 	if fault != nil {
-		resp, err = fault(req.Context(), serve)
+		resp, err = fault(context.WithValue(req.Context(), contentKey{}, contentOf(req)), serve)
 	} else {
 		resp, err = serve()
 	}
@@ -175,6 +178,26 @@ func (l transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Request = req
 	return resp, nil
+}
+
+// contentKey is that of the content of a request in the context that a [Fault] gets.
+type contentKey struct{}
+
+// contentOf returns a hash of the body of a request: 0 if there is none, or if it cannot be read twice.
+func contentOf(req *http.Request) uint64 {
+	if req.GetBody == nil {
+		return 0
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return 0
+	}
+	defer body.Close()
+	hash := fnv.New64a()
+	if _, err := io.Copy(hash, body); err != nil {
+		return 0
+	}
+	return hash.Sum64()
 }
 
 // record notes a request that has reached the server, and reports whether it could.

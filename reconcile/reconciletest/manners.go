@@ -22,7 +22,7 @@ const (
 
 // manners is what a run notes of the program's requests, to judge how it deals with the server.
 type manners struct {
-	paused    map[caller]pause
+	paused    map[repeat]pause
 	conflicts map[caller]int    // in a row
 	refused   usage             // rights that the program wanted and does not have
 	failed    map[string]string // writes that failed and were not repeated, with what became of them
@@ -42,8 +42,14 @@ type caller struct {
 	request Request
 }
 
+// repeat is a caller with the content of the request: two keys of a program may write one object, each in its own time.
+type repeat struct {
+	caller
+	content uint64
+}
+
 func newManners() manners {
-	return manners{paused: make(map[caller]pause), conflicts: make(map[caller]int), refused: make(usage),
+	return manners{paused: make(map[repeat]pause), conflicts: make(map[caller]int), refused: make(usage),
 		failed: make(map[string]string)}
 }
 
@@ -63,12 +69,13 @@ func (m *manners) heed(g *gate, hit disturbance, since time.Duration) *breach {
 	case g.code == http.StatusConflict && (g.request.Verb == "update" || g.request.Verb == "patch"):
 		m.failed[text] = fmt.Sprintf("%s was a conflict at %.3fs", text, since.Seconds())
 	}
-	return cmp.Or(m.waits(who, g, hit), m.gives(who, g))
+	return cmp.Or(m.waits(repeat{who, g.content}, g, hit), m.gives(who, g))
 }
 
-// waits is about Retry-After: the same request may not come again and again before its time. It is silent about
+// waits is about Retry-After: the same request, with the same content, may not come again and again before its
+// time. It is silent about
 // creations, which do not name their object, and about other incarnations, which cannot know.
-func (m *manners) waits(who caller, g *gate, hit disturbance) *breach {
+func (m *manners) waits(who repeat, g *gate, hit disturbance) *breach {
 	p := m.paused[who]
 	if hit.what != refuse429 || g.request.Name == "" {
 		delete(m.paused, who)
@@ -88,7 +95,7 @@ func (m *manners) waits(who caller, g *gate, hit disturbance) *breach {
 
 // pauses reports whether the server has asked to wait with a request, and the pause is not over.
 func (m *manners) pauses(g *gate) bool {
-	return g.at.Before(m.paused[caller{g.process, g.request}].until)
+	return g.at.Before(m.paused[repeat{caller{g.process, g.request}, g.content}].until)
 }
 
 // gives is about conflicts: who repeats a write without a newer version of the object only burdens the server.
