@@ -309,7 +309,12 @@ func (m *metricsStub) apis() map[schema.GroupVersion]http.Handler {
 }
 
 func (m *metricsStub) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	parts := strings.Split(strings.TrimPrefix(req.URL.Path, "/apis/"), "/")
+	path, ok := strings.CutPrefix(req.URL.Path, "/apis/")
+	if !ok { // a real API server asks for /openapi/v2
+		http.NotFound(w, req)
+		return
+	}
+	parts := strings.Split(path, "/")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	code, body := 0, any(nil)

@@ -64,6 +64,8 @@ func TestWhereMetricsAreRead(t *testing.T) {
 
 // A metrics server that fails, refuses, has nothing or hangs leaves the target alone, and is named.
 func TestMetricsThatCannotBeRead(t *testing.T) {
+	ofGadget := object("1", "")
+	ofGadget.Object.DescribedObject.Kind = "Gadget"
 	for name, c := range map[string]struct {
 		metric autoscalingv2.MetricSpec
 		api    string
@@ -74,7 +76,8 @@ func TestMetricsThatCannotBeRead(t *testing.T) {
 		"no pods metric": {averages("1")[2], "custom.metrics.k8s.io", 0,
 			"no metrics returned from custom.metrics.k8s.io"},
 		"no series":        {external("q", "1", ""), "external.metrics.k8s.io", 0, "no metrics returned from external"},
-		"no object metric": {object("1", ""), "custom.metrics.k8s.io", 0, "no matches for kind"},
+		"no object metric": {object("1", ""), "custom.metrics.k8s.io", 0, "answers with 0 values for one object"},
+		"no such kind":     {ofGadget, "custom.metrics.k8s.io", 0, "no matches for kind"},
 		"CPU is broken":    {cpu(50), "metrics.k8s.io", 503, "unable to fetch metrics from metrics.k8s.io"},
 		"no custom API": {averages("1")[2], "custom.metrics.k8s.io", 404,
 			"no custom metrics API (custom.metrics.k8s.io) registered"},

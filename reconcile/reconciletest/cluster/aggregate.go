@@ -24,7 +24,8 @@ const apiServices = "/apis/apiregistration.k8s.io/v1/apiservices"
 // external.metrics.k8s.io/v1beta1, until the test ends. The API server authenticates and authorizes each request for a
 // path below /apis/GROUP/VERSION before it passes it on; the header X-Remote-User names the user. The handler answers
 // GET /apis/GROUP/VERSION with an APIResourceList, which is discovery: until it does, the API server passes nothing on,
-// and the test fails after a minute. All tests of a cluster see the API: only one can serve the same version.
+// and the test fails after a minute. It is also asked for /openapi/v2 and /openapi/v3, and may answer 404. All tests of
+// a cluster see the API: only one can serve the same version.
 func (c *Cluster) Aggregate(t testing.TB, gv schema.GroupVersion, handler http.Handler) {
 	t.Helper()
 	if gv.Group == "" || gv.Version == "" || handler == nil {
