@@ -141,6 +141,11 @@ func (c *Controller) InspectKeys() []KeySummary {
 			s.enter(KeyPaused, since)
 		}
 	}
+	for _, key := range c.stuck.all() {
+		if s := all.of(key); s.State == KeyRunning { // the call may have returned meanwhile
+			s.State = KeyStuck
+		}
+	}
 	return all.list
 }
 

@@ -124,3 +124,26 @@ func requireOnlyRecords(t *testing.T, h *keyHistory) {
 	}
 	require.Empty(t, h.hotKeys)
 }
+
+// TestTheListTellsStuckKeys lets a call hang, and return after a minute.
+func TestTheListTellsStuckKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newMapAPI()
+		api.Create(configMap("parent"))
+		c := newController(t, func(context.Context, Key) (Result, error) {
+			time.Sleep(time.Minute)
+			return Result{}, nil
+		}, Options{Timeout: 5 * time.Second})
+		For(c, newMaps(t, api))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		for _, moment := range []struct {
+			at    time.Duration
+			state KeyState
+		}{{14 * time.Second, KeyRunning}, {2 * time.Second, KeyStuck}, {time.Minute, KeySettled}} {
+			time.Sleep(moment.at)
+			synctest.Wait()
+			require.Equal(t, moment.state, c.InspectKeys()[0].State)
+			require.Equal(t, moment.state, c.InspectKey(parent).State)
+		}
+	})
+}

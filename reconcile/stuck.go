@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -53,6 +55,10 @@ func (w *worker) checkStuck() {
 	w.stuckTimer, w.foundStuck = nil, true
 	w.stuck.mu.Lock()
 	w.stuck.calls++
+	if w.stuck.keys == nil {
+		w.stuck.keys = make(map[Key]struct{})
+	}
+	w.stuck.keys[r.key] = struct{}{}
 	if w.stuck.calls <= w.workers && w.runCtx.Err() == nil {
 		w.startReplacement()
 	} else {
@@ -81,6 +87,7 @@ func (w *worker) callReturned() {
 	}
 	w.stuck.mu.Lock()
 	w.stuck.calls--
+	delete(w.stuck.keys, r.key)
 	if w.stuck.missing > 0 {
 		w.stuck.missing-- // no worker has taken over, so this one goes on
 	} else {
@@ -97,6 +104,14 @@ type stuckCalls struct {
 	// Guarded by mu. Of the workers in stuck calls, all but missing have been replaced: missing <= calls, and
 	// calls-missing <= Options.Workers.
 	calls, missing int
+	keys           map[Key]struct{} // of the calls; nil before the first one
+}
+
+// all returns the keys of the calls that are stuck.
+func (s *stuckCalls) all() []Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.keys))
 }
 
 // Stuck returns how many calls of Reconcile have not returned although their context ended at least 10 s ago.

@@ -67,8 +67,7 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 			text  string
 			state reconcile.KeyState
 		}{
-			{"bad", c.Stuck, "call%s of Reconcile hang%s although %s context has ended",
-				reconcile.KeyRunning}, // the list of keys does not tell the two apart
+			{"bad", c.Stuck, "call%s of Reconcile hang%s although %s context has ended", reconcile.KeyStuck},
 			{"bad", c.Hot, "key%s repeat%s %s runs without an end", reconcile.KeyResting},
 			{"bad", c.Failing, "key%s fail%s; the last error is on %s page", reconcile.KeyBackingOff},
 			{"wait", c.Paused, "key%s wait%s until %s pause is ended", reconcile.KeyPaused},

@@ -135,8 +135,9 @@ func TestSpans(t *testing.T) {
 	seen := make(chan struct{})
 	stop, ended := start(t, server, provider, seen)
 	client := kubernetes.NewForConfigOrDie(server.Config())
-	made, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Name: "web", Annotations: map[string]string{Annotation: traceparent}}}, metav1.CreateOptions{})
+	web := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web",
+		Annotations: map[string]string{Annotation: traceparent}}}
+	made, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), web, metav1.CreateOptions{})
 	require.NoError(t, err)
 	came := func(name string, n int) {
 		t.Helper()
@@ -284,7 +285,8 @@ func TestWaits(t *testing.T) {
 	quiet := reconcile.RunRecord{Started: at(5), Took: 2 * time.Second, Result: "success"}
 	tracer.OnRun("web", reconcile.Key{Name: "a"}, quiet)
 	run := quiet
-	run.Result, run.Error = "error", &reconcile.ErrorRecord{Type: "*x.Err", Reason: "Conflict", Code: 409, Text: "asked"}
+	run.Result = "error"
+	run.Error = &reconcile.ErrorRecord{Type: "*x.Err", Reason: "Conflict", Code: 409, Text: "asked"}
 	run.Waits = []reconcile.WaitRecord{{For: reconcile.WaitBackoff, From: at(0), To: at(2)},
 		{For: reconcile.WaitParked, From: at(2), To: at(4)}, {For: reconcile.WaitQueue, From: at(4), To: at(5)}}
 	run.Writes = []reconcile.WriteRecord{{At: at(6), Took: time.Second, Verb: "update", Resource: "webs",
