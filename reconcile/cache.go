@@ -36,6 +36,8 @@ type cache struct {
 	trackedInformer
 	learner *learner // set by the Manager before it starts the informer
 	subject bool     // it was given to For: its objects are what the keys name
+	// object returns the object of a key, which is shared: read-only.
+	object func(Key) (any, bool)
 
 	// byNamespace reports whether the informer lists and watches each namespace by itself. It is read without a lock,
 	// and written with the ledger's mu held.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/workqueue"
@@ -360,7 +361,20 @@ func (c *cache) inspect(key Key, withText bool) ObjectRecord {
 	if why := c.Invalid(key); why != nil {
 		o.Invalid = recordError(why, withText)
 	}
+	object, _ := c.object(key)
+	if m, ok := object.(metav1.Object); ok && o.Exists {
+		o.Owner = ownerOf(m)
+	}
 	return o
+}
+
+// ownerOf returns the controlling owner of an object, or nil.
+func ownerOf(o metav1.Object) *OwnerRecord {
+	ref := metav1.GetControllerOfNoCopy(o)
+	if ref == nil {
+		return nil
+	}
+	return &OwnerRecord{schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group, ref.Kind, ref.Name}
 }
 
 // addHistory adds what the history knows of the key.

@@ -220,8 +220,16 @@ type ObjectRecord struct {
 	Exists          bool         `json:"exists,omitempty"` // in the cache
 	ResourceVersion string       `json:"resourceVersion,omitempty"`
 	Deleting        bool         `json:"deleting,omitempty"`   // it has a deletionTimestamp
+	Owner           *OwnerRecord `json:"owner,omitempty"`      // by its ownerReference with controller: true
 	Invalid         *ErrorRecord `json:"invalid,omitempty"`    // why its present state cannot be taken
 	OutOfScope      bool         `json:"outOfScope,omitempty"` // the informer does not follow the namespace
+}
+
+// OwnerRecord is the controlling owner of an object.
+type OwnerRecord struct {
+	Group string `json:"group,omitempty"`
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`
 }
 
 // RunRecord is one call of Reconcile, or of Options.Invalid.
@@ -344,11 +352,14 @@ type WriteRecord struct {
 	Namespace   string `json:"namespace,omitempty"`
 	Name        string `json:"name,omitempty"`
 	DryRun      bool   `json:"dryRun,omitempty"`
-	// Paths are the fields that a patch or an apply sets or removes, such as spec.replicas, up to eight of them, and
-	// MorePaths counts the others. Elements of lists have no index. Of a Secret there are only the top fields. Other
-	// verbs have no paths.
+	// Paths are the fields that a patch or an apply sets or removes, such as spec.replicas, and those in which an
+	// update differs from the cached object; up to eight of them, and MorePaths counts the others. Elements of lists
+	// have no index. Of a Secret there are only the top fields. Other verbs have no paths.
 	Paths     []string `json:"paths,omitempty"`
 	MorePaths int      `json:"morePaths,omitempty"`
+	// PathsUnknown says of an update that no cache of the controller had the version that it was made from, or that its
+	// body is longer than 64 KiB or in CBOR.
+	PathsUnknown bool `json:"pathsUnknown,omitempty"`
 	// Code is the HTTP status of the answer, or 0 if the answer was lost, or for a report. ResourceVersion is that of
 	// the object after the write.
 	Code            int    `json:"code,omitempty"`

@@ -202,6 +202,7 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 	}
 	ca := c.ledger.cacheOf(inf)
 	ca.subject = ca.subject || n.subject
+	ca.object = func(key Key) (any, bool) { return inf.Get(key) }
 	n.Controller, n.cache, n.cause = c, ca, verb+" "+inf.Name()
 	var resync time.Duration
 	if n.subject {

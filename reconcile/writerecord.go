@@ -16,12 +16,21 @@ import (
 func (r *run) recordWrite(req *http.Request, to target) (WriteRecord, *http.Request) {
 	w := WriteRecord{At: time.Now(), Verb: verbOfWrite(req, to), Group: to.group, Resource: to.resource,
 		Subresource: to.subresource, Namespace: to.namespace, Name: to.name}
-	if req.Method != http.MethodPatch || req.Body == nil || r.worker.history.past.limit < 0 {
+	update := req.Method == http.MethodPut && !ownAnswer[to.subresource]
+	if req.Method != http.MethodPatch && !update || req.Body == nil || r.worker.history.past.limit < 0 {
 		return w, req
 	}
 	req, body, whole := peekBody(req)
-	if whole {
-		w.Paths, w.MorePaths = changedPaths(req.Header.Get("Content-Type"), to, body)
+	contentType := req.Header.Get("Content-Type")
+	switch {
+	case update:
+		known := false
+		if whole {
+			w.Paths, w.MorePaths, known = r.updatedPaths(contentType, to, body)
+		}
+		w.PathsUnknown = !known
+	case whole:
+		w.Paths, w.MorePaths = changedPaths(contentType, to, body)
 	}
 	return w, req
 }

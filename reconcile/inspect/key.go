@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
@@ -17,6 +20,7 @@ type keyPage struct {
 	Object   string // namespace/name
 	Timeline timeline
 	Runs     []keyRun // the latest first, the one that goes on included
+	Owners   []owner
 	Children []child
 	Actions  bool
 }
@@ -50,6 +54,7 @@ func (h *handler) keyView(ctx context.Context, from source, query url.Values) vi
 		p.Runs = append(p.Runs, keyRun{p.moment, r, i + 1, status.Running != nil && i == len(runs)-1})
 	}
 	p.Timeline = timelineOf(status, p.Runs)
+	p.Owners = ownersOf(status, from.status())
 	p.Children = childrenOf(status, runs, from.status())
 	slices.Reverse(p.Runs)
 	return view{title: p.Object, controller: controller, template: "key", body: p, data: status}
@@ -97,6 +102,31 @@ func waited(m moment, waits []reconcile.WaitRecord) (all []string) {
 var waitWords = map[reconcile.WaitReason]string{reconcile.WaitQueue: "queued", reconcile.WaitParked: "parked",
 	reconcile.WaitHotLoop: "rested", reconcile.WaitBackoff: "backed off", reconcile.WaitRequeue: "scheduled",
 	reconcile.WaitPaused: "paused"}
+
+// owner is the controlling owner of the key's object.
+type owner struct {
+	reconcile.OwnerRecord
+	Controller string // of this Manager that has the owner as a key, or empty
+}
+
+// ownersOf returns the owners of a key's objects. A kind does not tell its resource, so the link to the owner's page
+// follows the naming that nearly all kinds have.
+func ownersOf(k reconcile.KeyStatus, m reconcile.ManagerStatus) (all []owner) {
+	for _, object := range k.Objects {
+		if object.Owner == nil {
+			continue
+		}
+		o := owner{OwnerRecord: *object.Owner}
+		plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: o.Group, Kind: o.Kind})
+		for _, inf := range m.Informers {
+			if inf.Group == o.Group && inf.Resource == plural.Resource && o.Controller == "" {
+				o.Controller = controllerFor(inf.Name, m)
+			}
+		}
+		all = append(all, o)
+	}
+	return all
+}
 
 // child is an object that runs of the key have written, or whose change has named the key through Owns.
 type child struct {

@@ -47,3 +47,11 @@ func TestDurationsAreShort(t *testing.T) {
 	require.Equal(t, "backing off", words(reconcile.KeyBackingOff))
 	require.Equal(t, "requeue after", words("requeue_after"))
 }
+
+// TestOwners: the owner of a key leads to its page if a controller of the Manager has its kind.
+func TestOwners(t *testing.T) {
+	k := reconcile.KeyStatus{Objects: []reconcile.ObjectRecord{
+		{Owner: &reconcile.OwnerRecord{Kind: "Pod", Name: "a"}}, {},
+		{Owner: &reconcile.OwnerRecord{Group: "apps", Kind: "Pod", Name: "b"}}}}
+	require.Equal(t, []owner{{*k.Objects[0].Owner, "db"}, {*k.Objects[2].Owner, ""}}, ownersOf(k, sampleStatus()))
+}

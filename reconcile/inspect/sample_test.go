@@ -115,7 +115,8 @@ func sampleKey(k reconcile.KeySummary) reconcile.KeyStatus {
 		Why: fmt.Sprintf("%s/%s waits since 3.2 s: its last run created pod %s-x at version 48213377, and the pods "+
 			"cache is at 48213005 and Stale since 09:25:38 because the watch is refused (403, watch pods).",
 			k.Namespace, k.Name, k.Name),
-		Objects: []reconcile.ObjectRecord{{Informer: "webs", Exists: true, ResourceVersion: "48213370"}},
+		Objects: []reconcile.ObjectRecord{{Informer: "webs", Exists: true, ResourceVersion: "48213370",
+			Owner: &reconcile.OwnerRecord{Kind: "Pod", Name: "root"}}},
 		Debts: []reconcile.DebtRecord{{Kind: reconcile.DebtChange, Informer: "pods", Namespace: k.Namespace,
 			Name: k.Name + "-x", ResourceVersion: "48213377", Since: ago(3200 * time.Millisecond),
 			CacheVersion: "48213005", CacheState: "Stale", CacheSince: ago(75 * time.Second),

@@ -1,0 +1,102 @@
+package reconcile_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// TestPathsOfAnUpdate updates a ReplicaSet three times: from the cached state, from a state that is older, and from the
+// cached state without a change.
+func TestPathsOfAnUpdate(t *testing.T) {
+	for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+		t.Run(contentType, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testPathsOfAnUpdate(t, contentType) })
+		})
+	}
+}
+
+func testPathsOfAnUpdate(t *testing.T, contentType string) {
+	server := reconciletest.NewServer(t, reconciletest.Options{})
+	cfg, err := reconcile.ClientConfig(server.Config())
+	require.NoError(t, err)
+	cfg.ContentType = contentType
+	client := kubernetes.NewForConfigOrDie(cfg)
+	sets, err := informer.New[*appsv1.ReplicaSet](client.AppsV1().ReplicaSets("default"),
+		informer.Options[*appsv1.ReplicaSet]{Name: "replicasets"})
+	require.NoError(t, err)
+	runs, first := 0, &appsv1.ReplicaSet{}
+	c, err := reconcile.NewController("sets", reconcile.Func(func(ctx context.Context,
+		key reconcile.Key) (reconcile.Result, error) {
+		cached, ok := sets.Get(key)
+		if runs++; !ok || runs > 3 {
+			return reconcile.Result{}, nil
+		}
+		set := cached.DeepCopy()
+		if runs == 1 {
+			first = cached
+			set.Spec.Replicas = new(int32(3))
+			set.Spec.Template.Spec.Containers[0].Image = "canary:2"
+			set.Annotations = map[string]string{"canary": "canary"}
+		}
+		if runs == 2 {
+			set = first.DeepCopy()
+		}
+		_, err := client.AppsV1().ReplicaSets("default").Update(ctx, set, metav1.UpdateOptions{})
+		return reconcile.Result{RequeueAfter: time.Second}, err
+	}), reconcile.Options{})
+	require.NoError(t, err)
+	reconcile.For(c, sets)
+	set := newSet()
+	owner, err := client.AppsV1().Deployments("default").Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec:       appsv1.DeploymentSpec{Selector: set.Spec.Selector, Template: set.Spec.Template}},
+		metav1.CreateOptions{})
+	require.NoError(t, err)
+	set.OwnerReferences = []metav1.OwnerReference{
+		*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
+	_, err = client.AppsV1().ReplicaSets("default").Create(t.Context(), set, metav1.CreateOptions{})
+	require.NoError(t, err)
+	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- m.Run(ctx) }()
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	status := c.InspectKey(reconcile.Key{Namespace: "default", Name: "a"})
+	stop()
+	require.NoError(t, <-ended)
+
+	require.Equal(t, &reconcile.OwnerRecord{Group: "apps", Kind: "Deployment", Name: "web"}, status.Objects[0].Owner)
+	require.GreaterOrEqual(t, len(status.Runs), 3)
+	changed, older, same := status.Runs[0].Writes[0], status.Runs[1].Writes[0], status.Runs[2].Writes[0]
+	require.Equal(t, []string{"metadata.annotations", "spec.replicas", "spec.template.spec.containers[].image"},
+		changed.Paths)
+	require.False(t, changed.PathsUnknown)
+	require.Equal(t, 409, older.Code)
+	require.Empty(t, older.Paths)
+	require.True(t, older.PathsUnknown)
+	require.Empty(t, same.Paths)
+	require.False(t, same.PathsUnknown)
+}
+
+func newSet() *appsv1.ReplicaSet {
+	return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "canary:1"}}}}},
+	}
+}
