@@ -36,7 +36,7 @@ type cache struct {
 	trackedInformer
 	learner *learner // set by the Manager before it starts the informer
 	subject bool     // it was given to For: its objects are what the keys name
-	// object returns the object of a key, which is shared: read-only.
+	// object returns the object of a key, which is shared: read-only. A source sets it.
 	object func(Key) (any, bool)
 
 	// byNamespace reports whether the informer lists and watches each namespace by itself. It is read without a lock,

@@ -230,8 +230,8 @@
 // The way of a key: reconciler.go, source.go with condition.go, controller.go, worker.go with retryafter.go, stuck.go
 // and guard.go, run.go. Own writes: clientconfig.go, track.go with request.go, response.go, scope.go and pace.go;
 // debt.go, ledger.go with cache.go, prober.go. What a key has done: causes.go, keyhistory.go, authorship.go, hotloop.go
-// with recurrence.go and hotloop_fields.go. The process: manager.go, runnable.go, campaign.go, handover.go,
-// stats.go; http.go with tls.go and access.go. What can be asked: inspection.go, inspect.go with stage.go and why.go,
-// runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, errorrecord.go and pause.go. Package objects, with a reading
-// order of its own, comes last: the loop does not need it, and most Reconcilers do.
+// with recurrence.go and hotloop_fields.go. The process: manager.go, runnable.go, campaign.go, handover.go, stats.go;
+// http.go with tls.go and access.go. What can be asked: inspection.go, inspect.go with stage.go and why.go,
+// runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, errorrecord.go and pause.go. Package objects,
+// with a reading order of its own, comes last: the loop does not need it, and most Reconcilers do.
 package reconcile

@@ -63,8 +63,9 @@ func (l *ledger) cacheOf(inf trackedInformer) *cache {
 		return c
 	}
 	c := &cache{
-		trackedInformer: inf, partitions: make(map[string]*partition),
-		written: make(map[string]mark), shown: make(map[string]mark),
+		trackedInformer: inf, object: func(Key) (any, bool) { return nil, false },
+		partitions: make(map[string]*partition),
+		written:    make(map[string]mark), shown: make(map[string]mark),
 	}
 	l.caches = append(l.caches, c)
 	return c
