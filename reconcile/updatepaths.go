@@ -3,6 +3,7 @@ package reconcile
 import (
 	"bytes"
 	"encoding/json"
+	"hash/maphash"
 	"mime"
 	"reflect"
 	"regexp"
@@ -22,8 +23,9 @@ import (
 // updatedPaths returns the paths of the fields in which the body of an update differs from the cached object: at most
 // maxPaths, and how many there are besides. known is false if the cache does not have the version that the update was
 // made from, or the body cannot be read.
-func (r *run) updatedPaths(contentType string, to target, body []byte) (paths []string, more int, known bool) {
-	for _, c := range r.worker.ledger.caches {
+func (l *ledger) updatedPaths(seed maphash.Seed, contentType string, to target, body []byte) (paths []string, more int,
+	known bool) {
+	for _, c := range l.caches {
 		s := c.learner.scopeOf(to.namespace)
 		if s == nil || !s.sameResource(to) {
 			continue
@@ -37,7 +39,7 @@ func (r *run) updatedPaths(contentType string, to target, body []byte) (paths []
 		err := lifecycle.Try(func() {
 			now, ok := decodeLike(old, contentType, body)
 			if known = ok && sameVersion(old, now); known {
-				paths, more = pathsOf(changesOf(r.worker.history.seed, old, now), to.resource == "secrets")
+				paths, more = pathsOf(changesOf(seed, old, now), to.resource == "secrets")
 			}
 		})
 		if known && err == nil {

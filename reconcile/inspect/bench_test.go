@@ -46,7 +46,8 @@ func BenchmarkPages(b *testing.B) {
 	h := Handler(Options{Manager: m, Unguarded: true})
 	for name, path := range map[string]string{"overview": "", "keys": "keys?controller=webs",
 		"search": "keys?controller=webs&search=web-4711&sort=runs",
-		"key":    "key?controller=webs&namespace=default&name=web-4711"} {
+		"key":    "key?controller=webs&namespace=default&name=web-4711",
+		"json":   "keys.json?controller=webs&sort=runs"} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				w := httptest.NewRecorder()

@@ -54,7 +54,8 @@ func do(t testing.TB, method, address, body string, headers ...string) (*http.Re
 func TestPages(t *testing.T) {
 	root := serve(t, Options{}, newSample(120, webName))
 	for path, want := range map[string][]string{
-		"": {"<h1><bdi>web</bdi>, <bdi>db</bdi>", "web: 2 keys fail", "1,234,567", "Forbidden (403)",
+		"": {"<h1><bdi>web</bdi>, <bdi>db</bdi>", "web: 2 keys fail", "1,234,567",
+			"The cache of pods is stale since 1 min 15 s: Forbidden (403)",
 			"web-7d4b9-x2x9p", "since 1 d 2 h", `href="key?controller=web&amp;name=web-0&amp;namespace=default"`},
 		"keys?controller=web":                     {"default/web-0", "stuck", "1–50 of 120", `rel="next"`, "42 min"},
 		"keys?controller=web&search=SHOP%2Fweb-1": {"shop/web-1", "(the controller has 120)"},

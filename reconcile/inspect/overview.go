@@ -3,8 +3,10 @@ package inspect
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
 )
 
@@ -50,8 +52,19 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 	for _, why := range s.NotHealthy {
 		all = append(all, notice{"bad", why, ""})
 	}
+	for _, inf := range s.Informers {
+		if text := cacheNotice(inf, s.At); text != "" {
+			tone := "bad"
+			if inf.Reason == nil {
+				tone = "wait" // the first list goes on
+			}
+			all = append(all, notice{tone, text, ""})
+		}
+	}
 	for _, why := range s.NotReady {
-		all = append(all, notice{"wait", why, ""})
+		if !strings.HasPrefix(why, "informer ") { // of which the lines above say more
+			all = append(all, notice{"wait", why, ""})
+		}
 	}
 	switch {
 	case s.Stage == reconcile.StageWorking:
@@ -83,6 +96,21 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 		}
 	}
 	return all
+}
+
+// cacheNotice says why the cache of an informer does not follow its server, or is empty.
+func cacheNotice(inf reconcile.InformerStatus, now time.Time) string {
+	if inf.State == "" || inf.State == string(informer.Live) {
+		return ""
+	}
+	text := "The cache of " + inf.Name + " is " + words(inf.State)
+	if !inf.Since.IsZero() {
+		text += " since " + duration(now.Sub(inf.Since))
+	}
+	if inf.Reason != nil {
+		text += ": " + errorText(inf.Reason)
+	}
+	return text
 }
 
 // counted puts a number before a sentence whose three gaps depend on it: the plural's s, the singular verb's s, and
