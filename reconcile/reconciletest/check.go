@@ -33,9 +33,10 @@ const (
 // First nothing goes wrong. Then one thing does, at each request and each step that there was. Then the program misses
 // a step, and later meets an old cache. Then two things go wrong, the second at a request that the program makes
 // because of the first, such as a retry, until half of the budget is used up. The other half is for random schedules of
-// two and three. Every run is in a bubble of testing/synctest with a [Server] of its own, so the
-// program's waiting takes no time, and its work does: the number of runs grows with the steps and with the kinds of
-// requests that the program makes. With go test -v Check logs how many there were, and how many a second.
+// two and three. Every run is in a bubble of testing/synctest with a [Server] of its own, so the program's waiting
+// takes no time, and its work does: the number of runs grows with the steps and with the writes that the program makes.
+// Of its renewals of a Lease, its Events and its questions about rights only the first two are disturbed. With go test
+// -v Check logs how many runs there were, and how many a second.
 //
 // The rules, for every run:
 //
@@ -175,6 +176,7 @@ type ending struct {
 	timeline  []string
 	trace     []line
 	seen      map[string]int
+	places    map[string]int
 	made      map[string]bool
 	watched   map[string]bool
 	asked     []string
@@ -212,7 +214,7 @@ func (c *check) run(s schedule, ideal *ending) (o *ending) {
 			}
 		}
 		verdict{r}.blame()
-		*o = ending{failure: r.failure, timeline: r.timeline(), trace: r.trace, seen: r.seen,
+		*o = ending{failure: r.failure, timeline: r.timeline(), trace: r.trace, seen: r.seen, places: r.places,
 			watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{},
 			asked: r.asked, happened: r.happened, used: r.used}
 		for _, id := range r.made {
@@ -285,14 +287,14 @@ func (c *check) possible() []disturbance {
 			all = append(all, disturbance{stray, resource, n + 1})
 		}
 	}
-	for _, kind := range slices.Sorted(maps.Keys(c.ideal.seen)) {
+	for _, kind := range slices.Sorted(maps.Keys(c.ideal.places)) {
 		kinds := atReads
 		if (Request{Verb: verbOf(kind)}).Writes() {
 			kinds = atWrites
 		}
-		places := c.ideal.seen[kind]
-		if onlyLives(kind) {
-			places = min(places, 2) // one renewal of a Lease is like the other
+		places := c.ideal.places[kind]
+		if alike(kind) {
+			places = min(places, 2)
 		}
 		for n := range places {
 			for _, what := range kinds {

@@ -370,23 +370,38 @@ func annotate(ctx context.Context, c clients, name, value string) error {
 // TestCheckDisturbsWhatADisturbanceCauses is about a mistake in the second try of a write. There is no second try when
 // nothing goes wrong, so no single disturbance and no random schedule meets it.
 func TestCheckDisturbsWhatADisturbanceCauses(t *testing.T) {
-	s := greets(func(ctx context.Context, cfg *rest.Config) error {
-		failed := 0
-		return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
-			err := right(ctx, g, c)
-			if failed++; err == nil {
-				failed = 0
-			}
-			if failed == 2 {
-				return nil // it gives up
-			}
-			return err
-		})(ctx, cfg)
-	})
+	s := greets(givesUp(func(first, second error) bool {
+		return apierrors.ReasonForError(first) != apierrors.ReasonForError(second)
+	}))
 	s.Steps, s.Budget = s.Steps[:1], 10*time.Second
 	found := reconciletest.Search(t, s)
 	require.NotNil(t, found)
 	require.Contains(t, found.Replay, "; ", "it needs two")
+}
+
+// TestCheckRefusesForAWhile is about a program that tries a write twice, and not a third time.
+func TestCheckRefusesForAWhile(t *testing.T) {
+	s := greets(givesUp(func(_, _ error) bool { return true }))
+	s.Steps, s.Budget = s.Steps[:1], time.Millisecond
+	found := reconciletest.Search(t, s)
+	require.NotNil(t, found)
+	require.Contains(t, found.Replay, ": 500 for 20 s from create configmaps #1")
+	require.Equal(t, "repeats a write that failed", found.Rule)
+}
+
+// givesUp returns a program that forgets a write which failed twice, with errors of some kind.
+func givesUp(kind func(first, second error) bool) func(context.Context, *rest.Config) error {
+	return func(ctx context.Context, cfg *rest.Config) error {
+		var last error
+		return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			err := right(ctx, g, c)
+			if err != nil && last != nil && kind(last, err) {
+				err = nil
+			}
+			last = err
+			return err
+		})(ctx, cfg)
+	}
 }
 
 // TestCheckEndsAProgramThatAsksWithoutEnd although no request changes anything.

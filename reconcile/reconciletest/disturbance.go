@@ -43,6 +43,8 @@ const (
 	overlap = "second at" // a second incarnation starts, and the first dies 5 s later
 	// the user does the next step right after it, when the program is in the middle of its work
 	early = "next step at"
+	// this request is refused, and all of its kind that come in the next 20 s: a webhook is down
+	outage = "500 for 20 s from"
 )
 
 // What can go wrong at a step.
@@ -66,12 +68,14 @@ const (
 	slow  = "slow" // each request takes 1.2 s
 )
 
-// pauseAsked is the pause that a refusal with 429 asks for.
-const pauseAsked = time.Second
+const (
+	pauseAsked = time.Second      // the pause that a refusal with 429 asks for
+	outageFor  = 20 * time.Second // how long an outage takes
+)
 
 var (
 	atWrites = []string{crashBefore, crashAfter, loseAnswer, refuse429, refuse500, timeout504, applied504, touch,
-		overlap, early, backTo}
+		overlap, early, backTo, outage}
 	atReads = []string{refuse500, overlap}
 	atSteps = []string{coldStart, down, downTwice, unseen, cut, timeTravel, backTo, namesake, namesakeNow, slow}
 	// ofResources are at a step and hit a resource.
@@ -181,7 +185,7 @@ func (d disturbance) fault(r Request) Fault {
 		return LoseAnswer
 	case refuse429:
 		return Refuse(apierrors.NewTooManyRequests("the server is busy", int(pauseAsked.Seconds())))
-	case refuse500:
+	case refuse500, outage:
 		return Refuse(apierrors.NewInternalError(errors.New("a disturbance")))
 	case timeout504:
 		return Refuse(timedOut(group, r))

@@ -134,6 +134,7 @@
 //	crash before, crash after   the program dies at a write, and starts anew
 //	lose answer to, late 504    the server has done it, and the program cannot know
 //	429, 500, 504               the server has not done it
+//	500 for 20 s from           nor any request like it in the next 20 s, as when a webhook is down
 //	touch before                a third party changes the object first: a conflict
 //	second at                   a second incarnation starts, and the first one dies 5 s later
 //	next step at                the user does not wait until the program is done
@@ -150,9 +151,43 @@
 //
 // What a program on this library does by a schedule is the same each time, on any machine, unless the program itself
 // draws random numbers, or ranges over a map or over what an informer's All or an Index's Get returns, which have no
-// order, between two requests. The library draws its own from the time, which is
-// virtual. Programs on other libraries differ a little from run to run; there a finding counts if it is found again in
-// 9 of 10 replays.
+// order, between two requests. The library draws its own from the time, which is virtual. Programs on other libraries
+// differ a little from run to run; there a finding counts if it is found again in 9 of 10 replays.
+//
+// # How to read a failure of Check
+//
+// This is what Check has printed of a published bug. An operator cleans up after a deleted object, and deletes the
+// volumes of an object that was made anew under its name:
+//
+//	after 14 runs in 273ms: the program breaks the rule "Always"
+//	    delete volumes default/a-0 by incarnation 2: a-0 is in use, and its data is lost
+//	what happened:
+//	      0.000s  start of incarnation 1
+//	     30.000s  step 1: apply text 1
+//	     30.002s  1: create volumes default/: 201, a-0 made
+//	     30.003s  1: create volumes default/: 201, a-1 made
+//	     30.004s  1: create sets default/: 201, a made
+//	     62.014s  namesake at once after step 1
+//	     62.014s  CRASH of incarnation 1
+//	     62.014s  step 1: apply text 1
+//	     62.014s  start of incarnation 2
+//	     63.017s  2: create sets default/: 201, a made
+//	     64.019s  2: delete volumes default/a-0: 200, a-0 gone
+//	             20 more lines, of reads and of writes far from this, are left out
+//	again, alone: Replay: "v1 seed=0 steps=1: namesake at once after step 1"
+//
+// Read it in this order:
+//
+//   - The first line has the rule that the program breaks; the doc comment of Check explains each.
+//   - The lines below say how. After "Always" and "converges" they are the errors of the scenario's own functions.
+//     After "ends as it does when nothing goes wrong" they compare the objects of the server: "should have" is what the
+//     run without disturbances has, "has" and "should not be there" what only this run has.
+//   - In the timeline, look for the disturbance, which has the words of the table above: here the object is deleted and
+//     made anew while the program is down. What the program does after it is the mistake, or leads to it.
+//   - The time is that of the program, since the begin of the run. A write begins with the incarnation that makes it
+//     and ends with the code of the answer and the names of the objects that it makes or removes.
+//   - The last line is the schedule. Set [Scenario.Replay] to it while you mend the program: then Check makes this run
+//     only, which takes milliseconds, and a debugger may stop in it.
 //
 // # Reading order
 //

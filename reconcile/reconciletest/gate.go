@@ -55,10 +55,11 @@ func (g *gate) lives() bool {
 	return false
 }
 
-// onlyLives is [gate.lives] for a kind of requests.
-func onlyLives(kind string) bool {
+// alike reports whether the requests of a kind are like each other, so that a few stand for all: renewals of a Lease,
+// Events, and questions about rights, which change nothing.
+func alike(kind string) bool {
 	_, resource, _ := strings.Cut(kind, " ")
-	return resource == "leases" || resource == "events"
+	return resource == "leases" || resource == "events" || resource == "selfsubjectaccessreviews"
 }
 
 // gates are the requests that wait. The driver, which is the goroutine of the bubble's test, is the only one that lets

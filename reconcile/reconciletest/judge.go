@@ -111,7 +111,7 @@ func (r verdict) rest() {
 
 // calm takes back what disturbs for longer than a moment.
 func (r *run) calm() {
-	r.calmed = true
+	r.calmed, r.places = true, maps.Clone(r.seen)
 	for _, p := range r.processes {
 		p.link.LagBehind(0)
 		for resource := range r.watched {

@@ -64,7 +64,7 @@ func (m *manners) heed(g *gate, hit disturbance, since time.Duration) *breach {
 	}
 	delete(m.failed, text)
 	switch {
-	case slices.Contains([]string{refuse429, refuse500, timeout504}, hit.what) && g.request.Writes():
+	case slices.Contains([]string{refuse429, refuse500, timeout504, outage}, hit.what) && g.request.Writes():
 		m.failed[text] = fmt.Sprintf("%s at %.3fs", hit, since.Seconds())
 	case g.code == http.StatusConflict && (g.request.Verb == "update" || g.request.Verb == "patch"):
 		m.failed[text] = fmt.Sprintf("%s was a conflict at %.3fs", text, since.Seconds())

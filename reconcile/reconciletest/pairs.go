@@ -38,18 +38,18 @@ type consequence struct {
 // are between. They are the retries of a write that failed, the lists after a restart and the repairs of what is
 // missing.
 func caused(asked, ideal []string) []disturbance {
-	asked, ideal = slices.DeleteFunc(slices.Clone(asked), onlyLives), slices.DeleteFunc(slices.Clone(ideal), onlyLives)
+	asked, ideal = slices.DeleteFunc(slices.Clone(asked), alike), slices.DeleteFunc(slices.Clone(ideal), alike)
 	most := min(len(asked), len(ideal))
-	from, alike := 0, 0
+	from, end := 0, 0
 	for from < most && asked[from] == ideal[from] {
 		from++
 	}
-	for alike < most-from && asked[len(asked)-1-alike] == ideal[len(ideal)-1-alike] {
-		alike++
+	for end < most-from && asked[len(asked)-1-end] == ideal[len(ideal)-1-end] {
+		end++
 	}
 	var all []disturbance
 	counts := map[string]int{}
-	for i, kind := range asked[:min(len(asked)-alike, from+mostCaused)] {
+	for i, kind := range asked[:min(len(asked)-end, from+mostCaused)] {
 		counts[kind]++
 		if i >= from {
 			all = append(all, disturbance{of: kind, n: counts[kind]})

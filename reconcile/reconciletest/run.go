@@ -50,9 +50,11 @@ type run struct {
 	second       *time.Timer // when the first of two incarnations dies; nil: there is one
 	beside       []*process
 	seen         map[string]int // requests of the program by kind
+	places       map[string]int // of these, the ones that can be disturbed
 	made         []identity     // objects that the program has made, in order
 	touched      map[identity]bool
 	versions     map[disturbance]int64 // of the server, where the schedule goes back to
+	outages      map[string]refusing   // of kinds of requests
 	watched      map[string]bool
 	happened     map[disturbance]bool
 	used         usage // rights that the program has made use of
@@ -71,6 +73,12 @@ type run struct {
 // identity tells one object from another that has its name later.
 type identity struct{ resource, namespace, name, uid string }
 
+// refusing is an outage that lasts until a time.
+type refusing struct {
+	by    disturbance
+	until time.Time
+}
+
 // breach is what a run has shown to be wrong.
 type breach struct {
 	rule   string // what is broken
@@ -88,8 +96,8 @@ func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 	r := &run{scenario: sc, schedule: sched, server: s, gates: newGates(s, usualLatency), ctx: ctx,
 		journal: journal{begin: time.Now()},
 		seen:    make(map[string]int), touched: make(map[identity]bool), watched: make(map[string]bool),
-		versions: make(map[disturbance]int64), happened: make(map[disturbance]bool), used: make(usage),
-		manners:    newManners(),
+		versions: make(map[disturbance]int64), outages: make(map[string]refusing),
+		happened: make(map[disturbance]bool), used: make(usage), manners: newManners(),
 		goroutines: stdruntime.NumGoroutine()}
 	for _, d := range sched.disturbances {
 		r.happened[d] = d.what == slow || d.what == coldStart
@@ -267,13 +275,18 @@ func (r *run) let(g *gate) bool {
 			return !r.calmed && d.of == kind && d.n == g.n && !slices.Contains(ofResources, d.what)
 		}); i >= 0 {
 			hit = r.schedule.disturbances[i]
-			fault = hit.fault(g.request)
 		} else if !r.calmed && r.pauses(g) {
 			hit = disturbance{refuse429, kind, g.n}
-			fault = hit.fault(g.request)
+		} else if !r.calmed && time.Now().Before(r.outages[kind].until) {
+			hit = r.outages[kind].by
 		}
+		fault = hit.fault(g.request)
 	}
 	switch hit.what {
+	case outage:
+		if !r.happened[hit] {
+			r.outages[hit.of] = refusing{hit, time.Now().Add(outageFor)}
+		}
 	case backTo:
 		defer func() { r.versions[hit] = r.server.Version() }()
 	case crashBefore:
@@ -312,7 +325,9 @@ func (r *run) observe(g *gate, hit disturbance) {
 	}
 	switch {
 	case hit.what != "" && hit.what != touch && hit.what != overlap && hit.what != crashBefore && hit.what != backTo:
-		r.disturb(hit)
+		if !r.happened[hit] {
+			r.disturb(hit)
+		}
 		r.noteRequest(hurt, g)
 	case g.counts() && len(g.changes) > 0:
 		r.noteRequest(wrote, g)
