@@ -26,8 +26,8 @@ func (r *run) recordWrite(req *http.Request, to target) (WriteRecord, *http.Requ
 	case update:
 		known := false
 		if whole {
-			w.Paths, w.MorePaths, known = r.worker.ledger.updatedPaths(r.worker.history.seed, contentType, to,
-				body)
+			w.Paths, w.MorePaths, known = updatedPaths(r.worker.ledger.caches, r.worker.history.seed,
+				contentType, to, body)
 		}
 		w.PathsUnknown = !known
 	case whole:
