@@ -27,9 +27,11 @@ type Fencer interface {
 // Nothing can notice a client that is made from base by mistake, if the informers' clients are made from the copy: its
 // writes are not waited for and not fenced.
 //
-// Unless base says otherwise, the copy has no client-side limit of requests, where client-go has one of 5 a second
-// (the API server's priority and fairness limits clients, and what it refuses is tried again), and the name of the
-// program as user agent. The error is that of a base that is nil, or has no Host, or a Burst and no QPS.
+// Unless base says otherwise, the copy has no client-side limit of requests, where client-go has one of 5 a second, and
+// it has the name of the program as user agent. The API server's priority and fairness limits clients. What it refuses
+// is tried again after the pause that it asks for, each key by itself; with an [informer.Gate] the whole process waits.
+//
+// The error is that of a base that is nil, or has no Host, or a Burst and no QPS.
 func ClientConfig(base *rest.Config, electors ...Fencer) (*rest.Config, error) {
 	cfg, err := kube.ClientConfig(base)
 	if err != nil {

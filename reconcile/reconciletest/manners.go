@@ -90,7 +90,8 @@ func (m *manners) waits(who repeat, g *gate, hit disturbance) *breach {
 		return nil
 	}
 	return &breach{ruleWaits, []string{fmt.Sprintf("%s came again %d times, each less than %s after the server had "+
-		"refused it with 429 and Retry-After: %.0f", g.request, p.broken, pauseAsked, pauseAsked.Seconds())}}
+		"refused it with 429 and Retry-After: %.0f (in a program on this library an informer.Gate makes all requests "+
+		"wait)", g.request, p.broken, pauseAsked, pauseAsked.Seconds())}}
 }
 
 // pauses reports whether the server has asked to wait with a request, and the pause is not over.
