@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,8 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
@@ -39,15 +43,19 @@ type view struct {
 	Current  int32 // the size that it has
 	Pods     []corev1.Pod
 	Metrics  readings
+	Broken   string // what fails at this look: one of breakages, or "" for nothing
 }
+
+// breakages are what can fail: all metrics APIs, the reading of the scale, its update, or its update by conflicts.
+var breakages = []string{"metrics", "get scale", "update scale", "conflict"}
 
 func (v view) String() string {
 	pods := []string{}
 	for _, p := range v.Pods {
 		pods = append(pods, fmt.Sprintf("%s %s", p.Name, text(p.Status)))
 	}
-	return fmt.Sprintf("%d of %d replicas\nspec      %s\npods      %s\nmetrics   %s", v.Current, v.Replicas,
-		text(v.Spec),
+	return fmt.Sprintf("%d of %d replicas, broken: %q\nspec      %s\npods      %s\nmetrics   %s",
+		v.Current, v.Replicas, v.Broken, text(v.Spec),
 		strings.Join(pods, "\n          "), text(v.Metrics))
 }
 
@@ -67,7 +75,12 @@ type verdict struct {
 	Conditions []string // type, status, reason
 	Messages   []string // of the conditions, which are not compared
 	Metrics    []autoscalingv2.MetricStatus
+	Events     map[string]int // by reason, how often it was told so far
 }
+
+// eventBurst is the number of Events that either controller writes about an HPA at once. Which ones it drops after that
+// depends on their messages, and these differ.
+const eventBurst = 25
 
 // TestSameAsTheBuiltInController compares random histories. THERMOSTAT_SEED plays one, THERMOSTAT_SCRIPTS is the number
 // of them.
@@ -103,7 +116,10 @@ func TestSameAsTheBuiltInController(t *testing.T) {
 		"ScalingActive False FailedGetResourceMetric", "ScalingActive False FailedGetContainerResourceMetric",
 		"ScalingActive False FailedGetPodsMetric", "ScalingActive False FailedGetObjectMetric",
 		"ScalingActive False FailedGetExternalMetric", "ScalingActive False ScalingDisabled",
-		"ScaledToZero False NotScaledToZero",
+		"ScaledToZero False NotScaledToZero", "AbleToScale False FailedGetScale",
+		"AbleToScale False FailedUpdateScale",
+		"Event SuccessfulRescale", "Event FailedRescale", "Event FailedGetScale", "Event FailedGetResourceMetric",
+		"Event FailedGetPodsMetric", "Event FailedComputeMetricsReplicas",
 	} {
 		require.NotZero(t, reasons[c], "the histories have nothing that leads to %s", c)
 	}
@@ -132,15 +148,28 @@ func compareHistories(t *testing.T, program string, first uint64, n int, reasons
 			for _, c := range ours.Conditions {
 				reasons[c]++
 			}
+			for reason := range ours.Events {
+				reasons["Event "+reason]++
+			}
 		}
 	}
 	t.Logf("seeds %d to %d: %d looks; all so far: %v", first, first+uint64(n)-1, looks, reasons)
 }
 
-// same compares all but the messages.
+// same compares all but the messages, and the Events until the spam limit.
 func same(a, b verdict) bool {
 	a.Messages, b.Messages = nil, nil
+	if count(a.Events) >= eventBurst && count(b.Events) >= eventBurst {
+		a.Events, b.Events = nil, nil
+	}
 	return text(a) == text(b)
+}
+
+func count(events map[string]int) (n int) {
+	for _, of := range events {
+		n += of
+	}
+	return n
 }
 
 func text(x any) string {
@@ -215,8 +244,9 @@ func inLabBefore(t *testing.T, test func(*lab)) {
 type weather struct {
 	*lab
 	*rand.Rand
-	load map[string]int64 // by metric
-	made int              // pods
+	load   map[string]int64 // by metric
+	made   int              // pods
+	broken string           // one of breakages, or nothing
 }
 
 // chance is true in so many of a hundred cases.
@@ -243,7 +273,36 @@ func (w *weather) move() {
 	_, err := w.client.AppsV1().Deployments("default").UpdateStatus(w.t.Context(), d, metav1.UpdateOptions{})
 	require.NoError(w.t, err)
 	w.measure()
+	w.breakSomething()
 	synctest.Wait()
+}
+
+// breakSomething decides what fails until the next move.
+func (w *weather) breakSomething() {
+	w.broken = ""
+	if w.chance(8) {
+		w.broken = breakages[w.IntN(len(breakages))]
+	}
+	w.metrics.set(func() {
+		clear(w.metrics.broken)
+		if w.broken == "metrics" {
+			for _, api := range []string{"metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"} {
+				w.metrics.broken[api] = http.StatusInternalServerError
+			}
+		}
+	})
+	broken := w.broken
+	w.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
+		switch {
+		case r.Subresource != "scale":
+		case r.Verb == "get" && broken == "get scale", r.Verb == "update" && broken == "update scale":
+			return reconciletest.Refuse(apierrors.NewInternalError(errors.New("broken")))
+		case r.Verb == "update" && broken == "conflict":
+			return reconciletest.Refuse(apierrors.NewConflict(schema.GroupResource{Group: "apps",
+				Resource: "deployments"}, "web", errors.New("broken")))
+		}
+		return nil
+	})
 }
 
 // fate makes some pods young, not ready, pending or failed.
@@ -326,6 +385,11 @@ func (w *weather) wish() *autoscalingv2.HorizontalPodAutoscaler {
 	}
 	w.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	h.Spec.Metrics = kinds[:1+w.IntN(2)]
+	if w.chance(15) { // an average over no pods is reported in another way, see README.md
+		least, h.Spec.MaxReplicas = 0, h.Spec.MaxReplicas+1
+		h.Spec.Metrics = []autoscalingv2.MetricSpec{ofDeployment("hits", targetOf("60", "")),
+			external("queue", "50", "")}[:1+w.IntN(2)]
+	}
 	if w.chance(60) {
 		h.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: w.rules(), ScaleDown: w.rules()}
 	}
@@ -379,14 +443,15 @@ func (w *weather) replaceSpec(v *view) {
 // view returns what the next look sees.
 func (w *weather) view() view {
 	d := w.deployment("web")
-	v := view{Spec: w.get("web").Spec, Replicas: *d.Spec.Replicas, Current: d.Status.Replicas, Metrics: readings{
+	v := view{Spec: w.get("web").Spec, Broken: w.broken, Replicas: *d.Spec.Replicas, Current: d.Status.Replicas}
+	v.Metrics = readings{
 		Resources: map[string]map[string]int64{"cpu": millis(w.metrics.pods, ""),
 			"memory": millis(w.metrics.memory, "")},
 		Pods:     map[string]map[string]int64{"requests": millis(w.metrics.custom["requests"], "pods/")},
 		Objects:  millis(w.metrics.custom["hits"], "deployments.apps/"),
 		External: map[string][]int64{},
 		Window:   metav1.Duration{Duration: w.metrics.window},
-	}}
+	}
 	if hits, ok := v.Metrics.Objects["web"]; ok {
 		v.Metrics.Objects = map[string]int64{"hits": hits}
 	}
@@ -418,6 +483,10 @@ func (w *weather) verdict() verdict {
 	for _, c := range h.Status.Conditions {
 		v.Conditions = append(v.Conditions, fmt.Sprintf("%s %s %s", c.Type, c.Status, c.Reason))
 		v.Messages = append(v.Messages, c.Message)
+	}
+	v.Events = map[string]int{}
+	for _, e := range reconciletest.List[*corev1.Event](w.server, "events", "default") {
+		v.Events[e.Reason] += int(e.Count)
 	}
 	return v
 }

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -54,6 +56,7 @@ type look struct {
 	Current  int32 // the size that it has
 	Pods     []corev1.Pod
 	Metrics  readings
+	Broken   string // "metrics", "get scale", "update scale" or "conflict" fails; or nothing does
 }
 
 // readings are in thousandths. A name that is missing has no metric.
@@ -72,6 +75,7 @@ type decision struct {
 	Conditions []string // type, status, reason
 	Messages   []string // of the conditions
 	Metrics    []autoscalingv2.MetricStatus
+	Events     map[string]int // by reason, how often it was written so far
 }
 
 const (
@@ -155,15 +159,58 @@ type world struct {
 	replicas int32 // guarded by mu, as all below
 	current  int32
 	metrics  readings
+	broken   string
+	events   map[string]int
+	reasons  []string // of the Events in the order of their creation; number 3 has the name web.3
 }
 
 func newWorld(t *testing.T, first look) *world {
-	w := &world{t: t, client: fake.NewClientset(), spec: first.Spec}
+	w := &world{t: t, client: fake.NewClientset(), spec: first.Spec, events: map[string]int{}}
+	w.client.PrependReactor("*", "events", w.takeEvent)
 	_, err := w.client.AutoscalingV2().HorizontalPodAutoscalers("default").Create(t.Context(),
 		&autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web",
 			CreationTimestamp: metav1.Now()}, Spec: first.Spec}, metav1.CreateOptions{})
 	check(t, err)
 	return w
+}
+
+// takeEvent counts the Events that are written. Their names come from here, as the recorder's are times: two Events of
+// one moment in virtual time would have the same name.
+func (w *world) takeEvent(a clienttesting.Action) (bool, runtime.Object, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch a := a.(type) {
+	case clienttesting.CreateAction:
+		e := a.GetObject().(*corev1.Event).DeepCopy()
+		e.Name = fmt.Sprint("web.", len(w.reasons))
+		w.reasons = append(w.reasons, e.Reason)
+		w.events[e.Reason]++
+		return true, e, nil
+	case clienttesting.PatchAction:
+		var at int
+		if _, err := fmt.Sscanf(a.GetName(), "web.%d", &at); err != nil {
+			return true, nil, err
+		}
+		e := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.GetName()}}
+		if err := json.Unmarshal(a.GetPatch(), e); err != nil {
+			return true, nil, err
+		}
+		w.events[w.reasons[at]]++
+		return true, e, nil
+	}
+	return false, nil, nil
+}
+
+// failure is what the API server answers to a request for the scale, or nil. The caller holds w.mu.
+func (w *world) failure(verb string) error {
+	switch {
+	case w.broken == verb+" scale":
+		return apierrors.NewInternalError(errors.New("broken"))
+	case w.broken == "conflict" && verb == "update":
+		return apierrors.NewConflict(schema.GroupResource{Group: "apps", Resource: "deployments"}, "web",
+			errors.New("broken"))
+	}
+	return nil
 }
 
 // start starts the controller with the settings of kube-controller-manager.
@@ -172,6 +219,9 @@ func (w *world) start(ctx context.Context, ended *sync.WaitGroup) {
 	scales.AddReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		if err := w.failure("get"); err != nil {
+			return true, nil, err
+		}
 		return true, &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 			Spec:   autoscalingv1.ScaleSpec{Replicas: w.replicas},
 			Status: autoscalingv1.ScaleStatus{Replicas: w.current, Selector: "app=web"}}, nil
@@ -179,6 +229,9 @@ func (w *world) start(ctx context.Context, ended *sync.WaitGroup) {
 	scales.AddReactor("update", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		if err := w.failure("update"); err != nil {
+			return true, nil, err
+		}
 		scale := a.(clienttesting.UpdateAction).GetObject().(*autoscalingv1.Scale)
 		w.replicas = scale.Spec.Replicas
 		return true, scale, nil
@@ -200,7 +253,7 @@ func (w *world) start(ctx context.Context, ended *sync.WaitGroup) {
 func (w *world) become(l look) {
 	ctx := w.t.Context()
 	w.mu.Lock()
-	w.replicas, w.current, w.metrics = l.Replicas, l.Current, l.Metrics
+	w.replicas, w.current, w.metrics, w.broken = l.Replicas, l.Current, l.Metrics, l.Broken
 	w.mu.Unlock()
 	pods := w.client.CoreV1().Pods("default")
 	before, err := pods.List(ctx, metav1.ListOptions{})
@@ -233,6 +286,7 @@ func (w *world) decision() (d decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	d.Replicas, d.Desired, d.Metrics = w.replicas, h.Status.DesiredReplicas, h.Status.CurrentMetrics
+	d.Events = maps.Clone(w.events)
 	for _, c := range h.Status.Conditions {
 		d.Conditions = append(d.Conditions, fmt.Sprintf("%s %s %s", c.Type, c.Status, c.Reason))
 		d.Messages = append(d.Messages, c.Message)
@@ -281,9 +335,13 @@ func (w *world) GetExternalMetric(metric, _ string, _ labels.Selector) ([]int64,
 	return values, time.Now(), nil
 }
 
+// now returns what the metrics are. If they fail there are none: the controller takes both for the same error.
 func (w *world) now() readings {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.broken == "metrics" {
+		return readings{}
+	}
 	return w.metrics
 }
 
