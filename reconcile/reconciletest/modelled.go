@@ -194,8 +194,22 @@ var (
 		"template.metadata.annotations"}
 	restartPolicy = oneOf("Always", "OnFailure", "Never")
 	workloadOnly  = modelled{"restartPolicy": restartPolicy, "serviceAccountName": dnsName, "serviceAccount": dnsName}
-	podOnly       = modelled{"restartPolicy": restartPolicy, "nodeName": dnsName, "enableServiceLinks": anything}
+	podOnly       = modelled{"restartPolicy": restartPolicy, "nodeName": dnsName, "enableServiceLinks": anything,
+		"hostname": dnsLabel, "subdomain": dnsLabel}.
+		and("affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[]", modelled{
+			"weight":                      between(1, 100),
+			"podAffinityTerm.topologyKey": text(validation.IsQualifiedName),
+			"podAffinityTerm.labelSelector.matchLabels": goodLabels})
 )
+
+// goodLabels accepts labels that are valid.
+func goodLabels(v any) bool {
+	labels, ok := v.(map[string]any)
+	for name, value := range labels {
+		ok = ok && text(validation.IsQualifiedName)(name) && text(validation.IsValidLabelValue)(value)
+	}
+	return ok
+}
 
 // jobSpec are the fields of a JobSpec at a path.
 func jobSpec(path string) modelled {

@@ -416,9 +416,16 @@ func templateBeyond(template corev1.PodTemplateSpec) string {
 	return podSpecBeyond(template.Spec)
 }
 
-// podSpecBeyond names what is not modelled of how the fields of a pod go together: a real server warns of it. Empty:
-// there is nothing.
+// podSpecBeyond names what is not modelled of how the fields of a pod go together: a real server warns of it, or
+// refuses it. Empty: there is nothing.
 func podSpecBeyond(spec corev1.PodSpec) string {
+	if spec.Affinity != nil && spec.Affinity.PodAntiAffinity != nil {
+		for _, term := range spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			if term.Weight == 0 || term.PodAffinityTerm.TopologyKey == "" {
+				return "a preference of podAntiAffinity without a weight or a topologyKey"
+			}
+		}
+	}
 	ports := make(map[corev1.ContainerPort]bool)
 	names := make(map[string]bool)
 	for _, v := range spec.Volumes {

@@ -63,6 +63,15 @@ func (a Action) Changes() bool {
 	return true
 }
 
+// Notable reports whether people want to know of the action: it changes which members there are, or interrupts one.
+func (a Action) Notable() bool {
+	switch a.Do {
+	case CreateClaim, CreatePod, DeletePod, DeleteClaim, DeleteWord, TellBegin, TellRestart:
+		return false
+	}
+	return a.Changes()
+}
+
 func (a Action) String() string {
 	if a.Member == "" && a.ID == 0 {
 		return fmt.Sprintf("%s: %s", a.Do, a.Why)

@@ -120,7 +120,8 @@ func (c *Cluster) count(as func(*Member) bool) (n int) {
 	return n
 }
 
-func (c *Cluster) voters() int { return c.count((*Member).voter) }
+// Voters returns the number of members that vote.
+func (c *Cluster) Voters() int { return c.count((*Member).voter) }
 
 // Healthy returns the number of voters that are healthy.
 func (c *Cluster) Healthy() int {

@@ -8,7 +8,7 @@ func Quorum(voters int) int { return voters/2 + 1 }
 // costsQuorum is the one place that judges whether an action is safe. It counts the voters, and those of them that are
 // healthy, as they are after the action or while it lasts. Empty: the action is safe.
 func costsQuorum(c *Cluster, a *Action) string {
-	voters, healthy := c.voters(), c.Healthy()
+	voters, healthy := c.Voters(), c.Healthy()
 	m := c.find(func(m *Member) bool { return m.Name == a.Member && m.ID == a.ID && m.ID != 0 })
 	if m == nil {
 		return "" // nobody votes or will vote by it

@@ -5,7 +5,7 @@ package plan
 func replace(c *Cluster) *Action {
 	m := c.find(func(m *Member) bool { return m.ID != 0 && m.Learner && (m.Name == "" || m.lost(c)) })
 	if m == nil {
-		m = c.find(func(m *Member) bool { return m.ID != 0 && m.lost(c) && c.voters() > 1 })
+		m = c.find(func(m *Member) bool { return m.ID != 0 && m.lost(c) && c.Voters() > 1 })
 	}
 	if m == nil {
 		return nil
@@ -55,7 +55,7 @@ func promote(c *Cluster) *Action {
 		return nil
 	case !m.Healthy:
 		return wait("%s is starting", m.Name)
-	case c.voters() >= c.Size:
+	case c.Voters() >= c.Size:
 		return do(Remove, m, "there are enough members")
 	}
 	return do(Promote, m, "it has caught up")
@@ -63,7 +63,7 @@ func promote(c *Cluster) *Action {
 
 // shrink removes first who is not healthy, and of the others the last one that does not lead.
 func shrink(c *Cluster) *Action {
-	if c.voters() <= c.Size {
+	if c.Voters() <= c.Size {
 		return nil
 	}
 	var last *Member
@@ -86,7 +86,7 @@ func shrink(c *Cluster) *Action {
 // grow adds one member: first its disk and its pod, so that etcd expects only members that a node can run, and then its
 // place in the list, where it learns before it votes.
 func grow(c *Cluster) *Action {
-	if c.voters() >= c.Size {
+	if c.Voters() >= c.Size {
 		return nil
 	}
 	m := c.find(func(m *Member) bool { return m.prepared(c) })

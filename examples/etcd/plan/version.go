@@ -29,8 +29,8 @@ func ParseVersion(s string) (Version, error) {
 
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }
 
-// less compares versions.
-func (v Version) less(w Version) bool {
+// Less compares versions.
+func (v Version) Less(w Version) bool {
 	if v.Minor != w.Minor {
 		return v.Minor < w.Minor
 	}
@@ -121,10 +121,10 @@ func (c *Cluster) versions() (oldest, newest Version) {
 		if m.ID == 0 || m.Version == (Version{}) {
 			continue
 		}
-		if oldest == (Version{}) || m.Version.less(oldest) {
+		if oldest == (Version{}) || m.Version.Less(oldest) {
 			oldest = m.Version
 		}
-		if newest.less(m.Version) {
+		if newest.Less(m.Version) {
 			newest = m.Version
 		}
 	}

@@ -125,6 +125,10 @@ type EtcdClusterStatus struct {
 	// Version is the lowest version that a member runs.
 	Version string `json:"version,omitempty"`
 
+	// FailedVersion is the last version that a member did not start with. It is not tried again before the spec asks for
+	// another one.
+	FailedVersion string `json:"failedVersion,omitempty"`
+
 	// CompactedRevision is the revision to which the operator has compacted the database after the alarm NOSPACE.
 	CompactedRevision int64 `json:"compactedRevision,omitempty"`
 
@@ -159,17 +163,18 @@ const (
 	Degraded    = "Degraded"    // a member is missing or does not answer, an alarm is raised, or the size is even
 )
 
-// Reasons of the conditions that name no action of the operator.
+// Reasons of the conditions. Those of Progressing are the actions of package plan as well.
 const (
-	ReasonQuorum     = "Quorum"      // Available: a quorum answers
-	ReasonNotFormed  = "NotFormed"   // Available: the first member has not started yet
-	ReasonNoQuorum   = "NoQuorum"    // Available: no quorum answers
-	ReasonHealthy    = "Healthy"     // Degraded is False
-	ReasonMissing    = "Missing"     // Degraded: fewer voters answer than the size asks for
-	ReasonAlarm      = "Alarm"       // Degraded: etcd has raised an alarm
-	ReasonEvenSize   = "EvenSize"    // Degraded: one member less tolerates as many failures
-	ReasonNameTaken  = "NameTaken"   // Progressing: an object of that name is not the operator's
-	ReasonDeleting   = "Deleting"    // Progressing: the EtcdCluster is being deleted
-	ReasonInvalid    = "Invalid"     // of an Event only: the object does not fit the Go type
-	ReasonEtcdRefuse = "EtcdRefused" // Progressing: etcd has refused the last action, and the operator tries again
+	ReasonQuorum    = "Quorum"    // Available: a quorum answers
+	ReasonNotFormed = "NotFormed" // Available: the first member has not started yet
+	ReasonNoQuorum  = "NoQuorum"  // Available: no quorum answers
+	ReasonHealthy   = "Healthy"   // Degraded is False
+	ReasonMissing   = "Missing"   // Degraded: fewer voters answer than the size asks for
+	ReasonAlarm     = "Alarm"     // Degraded: etcd has raised an alarm
+	ReasonEvenSize  = "EvenSize"  // Degraded: one member less tolerates as many failures
+	ReasonNameTaken = "NameTaken" // Progressing: an object of that name is not the operator's
+	ReasonInvalid   = "Invalid"   // of an Event only: the object does not fit the Go type
 )
+
+// ClusterLabel is on each object of a member, and has the name of the EtcdCluster.
+const ClusterLabel = "etcd.example.com/cluster"

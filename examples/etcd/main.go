@@ -1,0 +1,133 @@
+// Command etcd is an operator for etcd: it keeps the clusters that EtcdClusters ask for. README.md says how to run it,
+// and what it promises.
+//
+// # Reading order
+//
+// api/v1/types.go: what the user writes. plan: what is done next, decided without I/O. members: how etcd is asked.
+// main.go: what runs. reconcile.go: observe, plan, act. observe.go: what is. act.go: what is done. objects.go: what is
+// made. status.go: what is told.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	v1 "github.com/thermostat-go/thermostat/examples/etcd/api/v1"
+	"github.com/thermostat-go/thermostat/examples/etcd/members"
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/leaderelection"
+	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/events"
+	"github.com/thermostat-go/thermostat/reconcile/metrics"
+	"github.com/thermostat-go/thermostat/reconcile/program"
+	"github.com/thermostat-go/thermostat/reconcile/rights"
+)
+
+const name = "etcd-operator" // of the controller, its field manager, its Lease and the namespace of that
+
+//go:embed deploy/rbac.yaml
+var role []byte
+
+// options are the flags, and how etcd is reached.
+type options struct {
+	addresses bool // members are known by the addresses of their pods, and not by names
+	address   string
+	etcd      members.Etcd
+}
+
+func main() {
+	o := options{etcd: members.Client{}}
+	kubeconfig := pflag.String("kubeconfig", "", "file that names the API server; not needed in a pod")
+	pflag.BoolVar(&o.addresses, "addresses", false,
+		"members know each other by the addresses of their pods: for clusters without DNS, where a pod that is made "+
+			"again "+
+			"gets the same address")
+	pflag.StringVar(&o.address, "http-address", "127.0.0.1:8080", "of /metrics, /healthz and /readyz; 0: nowhere")
+	pflag.Parse()
+	program.Main(*kubeconfig, func(ctx context.Context, cfg *rest.Config) error { return run(ctx, cfg, o) })
+}
+
+// run runs the operator until ctx ends, and returns nil then.
+func run(ctx context.Context, base *rest.Config, o options) error {
+	needs, err := rights.Parse(role)
+	if err := errors.Join(err, rights.Check(ctx, base, needs)); err != nil {
+		return err
+	}
+	elector, err1 := leaderelection.New(leaderelection.Config{REST: base, Namespace: name, Name: name})
+	cfg, err2 := reconcile.ClientConfig(base, elector) // for all requests but those about the Lease and Events
+	recorder, err3 := events.NewRecorder(base, name)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	r := &reconciler{options: o, events: recorder}
+	collector := metrics.New(metrics.Options{})
+	collector.Elector(name, elector.Stats)
+	if err := r.caches(cfg); err != nil {
+		return err
+	}
+	collector.Informer(r.clusters.Cache, r.pods.Cache, r.claims.Cache, r.words.Cache, r.services.Cache, r.budgets.Cache)
+	c, err := reconcile.NewController(name, r, reconcile.Options{Workers: 8, Metrics: collector, Invalid: r.invalid})
+	if err != nil {
+		return err
+	}
+	reconcile.For(c, r.clusters.Cache, reconcile.GenerationChanged)
+	owner := r.clusters.GroupVersionKind()
+	reconcile.Owns(c, r.pods.Cache, owner)
+	reconcile.Owns(c, r.claims.Cache, owner)
+	reconcile.Owns(c, r.words.Cache, owner)
+	reconcile.Owns(c, r.services.Cache, owner)
+	reconcile.Owns(c, r.budgets.Cache, owner)
+	m, err := reconcile.NewManager(reconcile.ManagerOptions{
+		Controllers: []*reconcile.Controller{c},
+		Beside:      map[string]func(context.Context) error{"events": recorder.Run},
+		Elector:     elector,
+		HTTPAddress: o.address,
+		Metrics:     collector,
+	})
+	if err != nil {
+		return err
+	}
+	return m.Run(ctx)
+}
+
+// caches makes the clients and caches. Of what is not the operator's it sees only what has its label.
+func (r *reconciler) caches(cfg *rest.Config) error {
+	ours, err := labels.Parse(v1.ClusterLabel)
+	core, errs := corev1.SchemeGroupVersion, [9]error{err}
+	r.clusters, errs[1] = informer.NewCached(cfg, v1.GroupVersion.WithResource("etcdclusters"),
+		informer.Options[*v1.EtcdCluster]{})
+	r.pods, errs[2] = informer.NewCached(cfg, core.WithResource("pods"),
+		informer.Options[*corev1.Pod]{LabelSelector: ours})
+	r.claims, errs[3] = informer.NewCached(cfg, core.WithResource("persistentvolumeclaims"),
+		informer.Options[*corev1.PersistentVolumeClaim]{LabelSelector: ours})
+	r.words, errs[4] = informer.NewCached(cfg, core.WithResource("configmaps"),
+		informer.Options[*corev1.ConfigMap]{LabelSelector: ours})
+	r.services, errs[5] = informer.NewCached(cfg, core.WithResource("services"),
+		informer.Options[*corev1.Service]{LabelSelector: ours})
+	r.budgets, errs[6] = informer.NewCached(cfg, policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"),
+		informer.Options[*policyv1.PodDisruptionBudget]{LabelSelector: ours})
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	r.podsOf, errs[0] = informer.AddIndex(r.pods.Cache, ownerOf[*corev1.Pod])
+	r.claimsOf, errs[1] = informer.AddIndex(r.claims.Cache, ownerOf[*corev1.PersistentVolumeClaim])
+	r.wordsOf, errs[2] = informer.AddIndex(r.words.Cache, ownerOf[*corev1.ConfigMap])
+	return errors.Join(errs[:]...)
+}
+
+// ownerOf returns the UID of the object's controller.
+func ownerOf[T metav1.Object](o T) []types.UID {
+	if owner := metav1.GetControllerOf(o); owner != nil {
+		return []types.UID{owner.UID}
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package members
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/thermostat-go/thermostat/examples/etcd/plan"
+)
+
+// Client is etcd's own client. Each call has a connection of its own: calls are few, and a member that has moved is not
+// looked for at its old address.
+type Client struct{}
+
+// Ask implements Etcd.
+func (Client) Ask(ctx context.Context, url string) (a Answer, err error) {
+	err = with(ctx, []string{url}, func(c *clientv3.Client) error {
+		s, err := c.Status(ctx, url)
+		if err != nil {
+			return err
+		}
+		a = Answer{Cluster: s.Header.ClusterId, ID: s.Header.MemberId, Leader: s.Leader, Learner: s.IsLearner,
+			DBSize: s.DbSize,
+			InUse:  s.DbSizeInUse, Revision: s.Header.Revision, Errors: s.Errors}
+		if a.Version, err = plan.ParseVersion(s.Version); err != nil {
+			return err
+		}
+		a.StorageVersion, _ = plan.ParseVersion(s.StorageVersion) // etcd 3.5 has none
+		if s.DowngradeInfo != nil && s.DowngradeInfo.Enabled {
+			a.DowngradeTo, err = plan.ParseVersion(s.DowngradeInfo.TargetVersion)
+		}
+		return err
+	})
+	return a, err
+}
+
+// List implements Etcd.
+func (Client) List(ctx context.Context, urls []string) (list []Listed, err error) {
+	err = with(ctx, urls, func(c *clientv3.Client) error {
+		answer, err := c.MemberList(ctx)
+		if err != nil {
+			return err
+		}
+		for _, m := range answer.Members {
+			list = append(list, Listed{ID: m.ID, Name: m.Name, PeerURL: strings.Join(m.PeerURLs, ","),
+				Learner: m.IsLearner})
+		}
+		return nil
+	})
+	return list, err
+}
+
+// Do implements Etcd.
+func (Client) Do(ctx context.Context, urls []string, a plan.Action) error {
+	return with(ctx, urls, func(c *clientv3.Client) (err error) {
+		switch a.Do {
+		case plan.AddLearner:
+			_, err = c.MemberAddAsLearner(ctx, []string{a.URL})
+		case plan.Promote:
+			_, err = c.MemberPromote(ctx, a.ID)
+		case plan.Remove:
+			_, err = c.MemberRemove(ctx, a.ID)
+		case plan.Readdress:
+			_, err = c.MemberUpdate(ctx, a.ID, []string{a.URL})
+		case plan.MoveLeader:
+			_, err = c.MoveLeader(ctx, a.ID)
+		case plan.Downgrade:
+			_, err = c.Downgrade(ctx, clientv3.DowngradeEnable, a.Version.String())
+		case plan.CancelDowngrade:
+			_, err = c.Downgrade(ctx, clientv3.DowngradeCancel, "")
+		case plan.Compact:
+			err = compact(ctx, c)
+		case plan.Defragment:
+			_, err = c.Defragment(ctx, urls[0])
+		case plan.Disarm:
+			_, err = c.AlarmDisarm(ctx, &clientv3.AlarmMember{}) // of all members
+		default:
+			err = fmt.Errorf("%s is no action on etcd", a.Do)
+		}
+		return err
+	})
+}
+
+// compact drops all revisions but the newest one.
+func compact(ctx context.Context, c *clientv3.Client) error {
+	newest, err := c.Get(ctx, "\x00", clientv3.WithCountOnly())
+	if err != nil {
+		return err
+	}
+	_, err = c.Compact(ctx, newest.Header.Revision, clientv3.WithCompactPhysical())
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return nil
+	}
+	return err
+}
+
+// notYet are the answers of etcd that a later request does not get.
+var notYet = []error{rpctypes.ErrMemberLearnerNotReady, rpctypes.ErrUnhealthy, rpctypes.ErrMemberNotEnoughStarted,
+	rpctypes.ErrTooManyLearners, rpctypes.ErrNoLeader, rpctypes.ErrLeaderChanged, rpctypes.ErrTimeout,
+	rpctypes.ErrTimeoutDueToLeaderFail, rpctypes.ErrTimeoutDueToConnectionLost}
+
+// with runs a function with a client, and marks what etcd answers for the time being.
+func with(ctx context.Context, urls []string, f func(c *clientv3.Client) error) error {
+	c, err := clientv3.New(clientv3.Config{Context: ctx, Endpoints: urls, Logger: zap.NewNop(),
+		MaxCallRecvMsgSize: math.MaxInt32})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	err = f(c)
+	var answer rpctypes.EtcdError
+	if errors.As(err, &answer) {
+		for _, later := range notYet {
+			if answer.Error() == later.Error() {
+				return fmt.Errorf("%w: %w", ErrNotYet, err)
+			}
+		}
+	}
+	return err
+}

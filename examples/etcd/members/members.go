@@ -1,0 +1,41 @@
+package members
+
+import (
+	"context"
+	"errors"
+
+	"github.com/thermostat-go/thermostat/examples/etcd/plan"
+)
+
+// Etcd is a way to clusters of etcd. Safe for concurrent use. A call ends with its ctx.
+type Etcd interface {
+	// Ask asks one member, by its URL for clients, about itself.
+	Ask(ctx context.Context, url string) (Answer, error)
+	// List returns the members as a quorum has agreed on them. It fails without a quorum.
+	List(ctx context.Context, urls []string) ([]Listed, error)
+	// Do carries out an action on etcd. MoveLeader needs the URL of the leader, Defragment that of the member, and the
+	// others those of any healthy members. The error wraps ErrNotYet if etcd wants to be asked again later.
+	Do(ctx context.Context, urls []string, a plan.Action) error
+}
+
+// ErrNotYet says that an action will be possible soon: a learner has not caught up, or a new member is not connected.
+var ErrNotYet = errors.New("not yet")
+
+// Answer is what a member says of itself.
+type Answer struct {
+	Cluster, ID, Leader     uint64 // Leader 0: there is none
+	Learner                 bool
+	Version, StorageVersion plan.Version
+	DowngradeTo             plan.Version // zero: no downgrade is under way
+	DBSize, InUse           int64        // bytes
+	Revision                int64
+	Errors                  []string // alarms among them, such as NOSPACE
+}
+
+// Listed is a member in etcd's list.
+type Listed struct {
+	ID      uint64
+	Name    string // empty: it has never started
+	PeerURL string
+	Learner bool
+}
