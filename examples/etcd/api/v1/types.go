@@ -125,8 +125,8 @@ type EtcdClusterStatus struct {
 	// Version is the lowest version that a member runs.
 	Version string `json:"version,omitempty"`
 
-	// FailedVersion is the last version that a member did not start with. It is not tried again before the spec asks for
-	// another one.
+	// FailedVersion is the last version that a member did not start with. It is not tried again before the spec asks
+	// for another one.
 	FailedVersion string `json:"failedVersion,omitempty"`
 
 	// CompactedRevision is the revision to which the operator has compacted the database after the alarm NOSPACE.
