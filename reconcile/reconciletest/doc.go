@@ -62,8 +62,8 @@
 //
 // and of a pod or a pod template the containers with command, env, envFrom, ports, probes (exec, httpGet, tcpSocket),
 // resources (cpu, memory, ephemeral-storage), securityContext and volumeMounts; volumes of kind emptyDir, configMap,
-// secret and persistentVolumeClaim; nodeSelector, restartPolicy and serviceAccountName; and of a pod hostname, subdomain
-// and preferred podAntiAffinity. Init containers, other affinity and tolerations are refused.
+// secret and persistentVolumeClaim; nodeSelector, restartPolicy and serviceAccountName; and of a pod hostname,
+// subdomain and preferred podAntiAffinity. Init containers, other affinity and tolerations are refused.
 //
 // A test with another kind of Kubernetes, such as an Ingress, needs a real control plane: package
 // reconciletest/cluster.
