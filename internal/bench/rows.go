@@ -226,9 +226,9 @@ var rows = []row{
 	// The built-in controller looks less often: its interval begins when a look has ended.
 	{part: "autoscaler", workload: "200 HPAs of one metric, in an interval of 15 s", bench: "Autoscalers",
 		home: "../../examples/autoscaler", time: "1x", apart: true, asked: true, measures: []measure{
-			{name: "requests, nothing changes", unit: "quiet-requests", peer: builtIn, ratio: atMost(1.1)},
+			{name: "requests, nothing changes", unit: "quiet-requests", peer: builtIn, ratio: atMost(1.05)},
 			{name: "CPU, nothing changes", unit: "quiet-cpu-sec", peer: builtIn, ratio: atMost(1)},
-			{name: "requests, each status changes", unit: "busy-requests", peer: builtIn, ratio: atMost(1.1)},
+			{name: "requests, each status changes", unit: "busy-requests", peer: builtIn, ratio: atMost(1.05)},
 			{name: "CPU, each status changes", unit: "busy-cpu-sec", peer: builtIn, ratio: atMost(1)},
 		}},
 }
