@@ -363,6 +363,9 @@ func (e *explanation) noObject() string {
 	return " does not exist in the cache of " + o.Informer
 }
 
+// longSilence is how long a server is silent that has something to hide: it sends a bookmark about once a minute.
+const longSilence = 5 * time.Minute
+
 // caution says which cache may have missed a change.
 func (e *explanation) caution() string {
 	for _, source := range e.sources {
@@ -370,6 +373,10 @@ func (e *explanation) caution() string {
 		if h.State != informer.Live && h.State != "" {
 			return fmt.Sprintf(" But the cache of %s has been %s for %s", source.cache.Name(), h.State,
 				e.ago(h.Since)) + because(reasonOf(h, e.history.errorTexts)) + ", so it may miss changes."
+		}
+		if h.State == informer.Live && e.At.Sub(h.LastProgress) > longSilence {
+			return fmt.Sprintf(" But the server has sent nothing for the cache of %s for %s, not even a bookmark, so "+
+				"the cache may miss changes.", source.cache.Name(), e.ago(h.LastProgress))
 		}
 	}
 	return ""

@@ -457,6 +457,14 @@ var causesOfRest = []cause{
 		why: "default/web has been in order for 5 min; nothing is due until something names it. But the cache " +
 			"of configmaps has been Denied for 4 min 59 s because of 401 Unauthorized, so it may miss " +
 			"changes."},
+	{name: "all is well, and the server is silent", stage: func(s *staged) {
+		s.link.DelayWatches("configmaps", reconciletest.Never)
+		s.touch()
+		time.Sleep(46 * time.Minute)
+	},
+		why: "default/web has been in order for 46 min; nothing is due until something names it. But the server " +
+			"has sent nothing for the cache of configmaps for 46 min, not even a bookmark, so the cache may miss " +
+			"changes."},
 	{name: "paused", stage: func(s *staged) {
 		s.controller.Pause(web)
 		s.touch()
