@@ -82,7 +82,7 @@ func (r *stepRun) do() {
 // program has to be up for that, since the object may have its finalizer.
 func (r *stepRun) outlast(step Step) bool {
 	for _, document := range step.documents {
-		for try := range 2 {
+		for try := range 3 { // "next step at" may cut a try short, and it is this step that it wants
 			res, o, err := parseManifest(r.server, document)
 			if err != nil {
 				break // the step will say so
