@@ -14,14 +14,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/thermostat-go/thermostat/examples/internal/command"
 	"github.com/thermostat-go/thermostat/examples/internal/testbed"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
-	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
 // These tests look at the command from outside: exit codes, and the one line that says what is wrong. The processes run
@@ -108,8 +106,8 @@ func TestTheRightsOfTheManifestsSuffice(t *testing.T) {
 		require.EqualValues(t, 6, l.get("web").Status.DesiredReplicas)
 		require.Len(t, l.told(), 1)
 		stop()
-		used := byResource(link.Used()[""])
-		scales := byResource(link.Used()["default"])
+		used := testbed.ByResource(link.Used()[""])
+		scales := testbed.ByResource(link.Used()["default"])
 		require.Contains(t, used["autoscaling/horizontalpodautoscalers"], "watch")
 		require.Equal(t, []string{"get", "update"}, scales["apps/deployments/scale"])
 		require.Equal(t, []string{"list"}, scales["metrics.k8s.io/pods"])
@@ -141,20 +139,8 @@ func TestTheProcess(t *testing.T) {
 
 // The rules in the manifests are those that the command looks for at its start.
 func TestTheManifestsGrantWhatTheCommandLooksFor(t *testing.T) {
-	text, err := os.ReadFile("deploy/rbac.yaml")
-	require.NoError(t, err)
-	objects, err := testcluster.Decode(text)
-	require.NoError(t, err)
-	needs := newProgram(defaults()).Needs(command.Options{LeaderElect: true, LeaseNamespace: "thermostat",
-		LeaseName: account})
-	for _, o := range objects {
-		if o.GetKind() == "ClusterRole" {
-			require.Equal(t, byResource(needs[""]), byResource(grantsOf(t, o.Object)))
-		}
-		if o.GetKind() == "Role" {
-			require.Len(t, grantsOf(t, o.Object), len(needs["thermostat"]))
-		}
-	}
+	testbed.CheckGrants(t, newProgram(defaults()).Needs(command.Options{LeaderElect: true, LeaseNamespace: "thermostat",
+		LeaseName: account}))
 }
 
 // Another controller that writes the status of an HPA ends this one, with a line that says what to do.
@@ -191,29 +177,4 @@ func TestARivalEndsIt(t *testing.T) {
 	require.Contains(t, stderr.String(), "--controllers=*,-horizontal-pod-autoscaler-controller")
 	last := stderr.String()[strings.LastIndex(strings.TrimSpace(stderr.String()), "\n")+1:]
 	require.Contains(t, last, "examples/autoscaler/deploy/kind.yaml")
-}
-
-func grantsOf(t *testing.T, role map[string]any) (rules []rbacv1.PolicyRule) {
-	t.Helper()
-	for _, r := range role["rules"].([]any) {
-		r := r.(map[string]any)
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: texts(r["apiGroups"]), Resources: texts(r["resources"]),
-			Verbs: texts(r["verbs"])})
-	}
-	return rules
-}
-
-func texts(list any) (found []string) {
-	for _, v := range list.([]any) {
-		found = append(found, v.(string))
-	}
-	return found
-}
-
-func byResource(rules []rbacv1.PolicyRule) map[string][]string {
-	verbs := map[string][]string{}
-	for _, rule := range rules {
-		verbs[rule.APIGroups[0]+"/"+rule.Resources[0]] = rule.Verbs
-	}
-	return verbs
 }

@@ -1,51 +1,9 @@
 package main
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"github.com/thermostat-go/thermostat/examples/internal/testbed"
 )
 
-// The image is built as that of the ReplicaSet controller, whose tests run the build: only the name differs. Everything
-// that the build compiles is in its context.
-func TestDockerfile(t *testing.T) {
-	for _, name := range []string{"deploy/Dockerfile", "deploy/Dockerfile.dockerignore"} {
-		ours, err := os.ReadFile(name)
-		require.NoError(t, err)
-		theirs, err := os.ReadFile(filepath.Join("../replicaset", name))
-		require.NoError(t, err)
-		require.Equal(t, strings.ReplaceAll(string(theirs), "replicaset", "deployment"), string(ours), name)
-	}
-
-	const repository = "../.."
-	ignore, err := os.ReadFile("deploy/Dockerfile.dockerignore")
-	require.NoError(t, err)
-	var context []string
-	for line := range strings.Lines(string(ignore)) {
-		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "!"); ok {
-			_, err := os.Stat(filepath.Join(repository, path))
-			require.NoError(t, err)
-			context = append(context, path)
-		}
-	}
-	const module = "github.com/thermostat-go/thermostat/"
-	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
-	require.NoError(t, err)
-	compiled := 0
-	for _, path := range strings.Fields(string(output)) {
-		folder, ok := strings.CutPrefix(path, module)
-		if !ok {
-			continue
-		}
-		compiled++
-		require.True(t, slices.ContainsFunc(context, func(in string) bool {
-			return folder == in || strings.HasPrefix(folder, in+"/")
-		}), "%s is not in the build context", folder)
-	}
-	require.Greater(t, compiled, 10)
-}
+func TestDockerfile(t *testing.T) { testbed.CheckImage(t, "deployment") }
