@@ -38,6 +38,7 @@ type fakeMember struct {
 }
 
 type process struct {
+	pod     types.UID
 	id      uint64
 	url     string // for clients
 	version plan.Version
@@ -87,8 +88,8 @@ func kubelet(ctx context.Context, cfg *rest.Config) error {
 func (f *fake) sync(pods []*corev1.Pod, words []*corev1.ConfigMap, claims []*corev1.PersistentVolumeClaim) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
-	for name := range f.processes {
-		if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Name == name }) {
+	for name, process := range f.processes {
+		if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.UID == process.pod }) {
 			delete(f.processes, name)
 		}
 	}
@@ -102,7 +103,7 @@ func (f *fake) sync(pods []*corev1.Pod, words []*corev1.ConfigMap, claims []*cor
 		version, _ := plan.ParseVersion(pod.Spec.Containers[0].Image[strings.LastIndex(pod.Spec.Containers[0].Image,
 			":v")+2:])
 		if id := f.start(pod.Name, strings.Replace(url, ":2379", ":2380", 1), words[w].Data, claims[c].UID); id != 0 {
-			f.processes[pod.Name] = &process{id, url, version}
+			f.processes[pod.Name] = &process{pod.UID, id, url, version}
 		}
 	}
 	ended := f.to != plan.Version{}
