@@ -51,7 +51,8 @@ func main() {
 	program.Main(*kubeconfig, func(ctx context.Context, cfg *rest.Config) error { return run(ctx, cfg, o) })
 }
 
-// run runs the operator until ctx ends, and returns nil then.
+// run runs the operator until ctx ends. It then returns nil or, if it was still starting, an error that wraps ctx's
+// cause.
 func run(ctx context.Context, base *rest.Config, o options) error {
 	needs, err := rights.Parse(role)
 	if err := errors.Join(err, rights.Check(ctx, base, needs)); err != nil {

@@ -49,14 +49,14 @@ func main() {
 	kubeconfig := pflag.String("kubeconfig", "", "file that names the API server; not needed in a pod")
 	pflag.BoolVar(&o.addresses, "addresses", false,
 		"members know each other by the addresses of their pods: for clusters without DNS, where a pod that is made "+
-			"again "+
-			"gets the same address")
+			"again gets the same address")
 	pflag.StringVar(&o.address, "http-address", "127.0.0.1:8080", "of /metrics, /healthz and /readyz; 0: nowhere")
 	pflag.Parse()
 	program.Main(*kubeconfig, func(ctx context.Context, cfg *rest.Config) error { return run(ctx, cfg, o) })
 }
 
-// run runs the operator until ctx ends, and returns nil then.
+// run runs the operator until ctx ends. It then returns nil or, if it was still starting, an error that wraps ctx's
+// cause.
 func run(ctx context.Context, base *rest.Config, o options) error {
 	needs, err := rights.Parse(role)
 	if err := errors.Join(err, rights.Check(ctx, base, needs)); err != nil {

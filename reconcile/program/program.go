@@ -10,6 +10,7 @@ package program
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/signal"
 	"syscall"
@@ -28,7 +29,8 @@ import (
 //		program.Main(*kubeconfig, run)
 //	}
 //
-// ctx ends at the first SIGINT or SIGTERM. A second one ends the process at once.
+// ctx ends at the first SIGINT or SIGTERM. An error of run that says only so, because it wraps the cause of ctx, is no
+// failure: the process was told to stop before it had started. A second signal ends the process at once.
 //
 // kubeconfig is the path of a file. Empty: the files that $KUBECONFIG names or else ~/.kube/config, and in a pod
 // without these its service account. run gets the configuration as it is; the clients of controllers are made from what
@@ -52,5 +54,9 @@ func runWith(ctx context.Context, kubeconfig string, run func(context.Context, *
 	if err != nil {
 		return fmt.Errorf("no configuration of an API server: %w", err)
 	}
-	return run(ctx, cfg)
+	err = run(ctx, cfg)
+	if ctx.Err() != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err())) {
+		return nil
+	}
+	return err
 }

@@ -36,3 +36,19 @@ func TestTheConfigurationOfAProgram(t *testing.T) {
 	err := runWith(t.Context(), filepath.Join(t.TempDir(), "none"), nil)
 	require.ErrorContains(t, err, "no configuration of an API server")
 }
+
+// A program that is told to stop while it starts has not failed. One that fails while it stops has.
+func TestToldToStop(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, kubeconfigOf, "a"), 0o600))
+	signal, failed := errors.New("a signal"), errors.New("failed")
+	ctx, stop := context.WithCancelCause(t.Context())
+	ends := func(with error) error {
+		return runWith(ctx, file, func(context.Context, *rest.Config) error { return with })
+	}
+	require.ErrorIs(t, ends(context.Canceled), context.Canceled, "the program was not told to stop")
+	stop(signal)
+	require.NoError(t, ends(fmt.Errorf("asking: %w", signal)))
+	require.NoError(t, ends(fmt.Errorf("asking: %w", context.Canceled)))
+	require.ErrorIs(t, ends(failed), failed)
+}
