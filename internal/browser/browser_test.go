@@ -28,7 +28,8 @@ var (
 // newBrowser starts Chromium. What a page complains about, such as a violation of its Content-Security-Policy, fails
 // the test.
 func newBrowser(t *testing.T) context.Context {
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.WSURLReadTimeout(time.Minute))
 	allocator, cancel := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	t.Cleanup(cancel)
 	ctx, cancel := chromedp.NewContext(allocator)
@@ -107,27 +108,29 @@ func TestPages(t *testing.T) {
 	t.Run("without JavaScript", func(t *testing.T) { testWithoutScript(t, w, ctx) })
 }
 
-// text waits until an element has a text, in this page or in one that is loaded meanwhile.
-func text(selector, want string) step {
-	has := chromedp.Evaluate[bool](fmt.Sprintf("!!document.querySelector(%q)?.innerText.includes(%q)", selector, want))
+// until evaluates an expression until it is true, in this page or in one that is loaded meanwhile.
+func until(expression string) step {
+	evaluate := chromedp.Evaluate[bool](expression)
 	return func(ctx context.Context, target *chromedp.Target) (none chromedp.Void, err error) {
 		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-			var found bool
-			if found, err = has(ctx, target); found {
+			var is bool
+			if is, err = evaluate(ctx, target); is {
 				return none, nil
 			}
 		}
-		return none, fmt.Errorf("%s does not become %q: %w", selector, want, err)
+		return none, fmt.Errorf("does not become true: %s: %w", expression, err)
 	}
 }
 
-// click clicks on what is there at this moment: a page that is followed puts new elements in the place of the old.
+// text waits until an element has a text.
+func text(selector, want string) step {
+	return until(fmt.Sprintf("!!document.querySelector(%q)?.innerText.includes(%q)", selector, want))
+}
+
+// click clicks once on an element as soon as it is there. A page that is followed puts new elements in the place of
+// the old at any moment, so the search and the click are one expression.
 func click(selector string) step {
-	act := chromedp.Evaluate[bool](fmt.Sprintf("(document.querySelector(%q).click(), true)", selector))
-	return func(ctx context.Context, target *chromedp.Target) (none chromedp.Void, err error) {
-		_, err = act(ctx, target)
-		return none, err
-	}
+	return until(fmt.Sprintf(`(e => { if (e) e.click(); return !!e })(document.querySelector(%q))`, selector))
 }
 
 // testLive changes what a page shows while it is open. The page is not loaded again.
