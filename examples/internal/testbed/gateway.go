@@ -3,7 +3,7 @@
 //
 // # Reading order
 //
-// gateway.go, transports.go, builtin.go; behaviours.go is about the pages beside the code.
+// gateway.go, transports.go, builtin.go; behaviours.go, grants.go and image.go are about what is beside the code.
 package testbed
 
 import (
