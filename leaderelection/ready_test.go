@@ -119,7 +119,6 @@ func TestARoleThatComesLate(t *testing.T) {
 	require.Eventually(t, a.IsLeader, time.Minute, 10*time.Millisecond)
 	require.NoError(t, e.Ready())
 	t.Logf("led %s after the Role was granted", time.Since(granted).Round(time.Millisecond))
-	require.Less(t, time.Since(granted), 5*time.Second)
 	require.NoError(t, a.stop())
 }
 

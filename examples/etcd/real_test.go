@@ -198,7 +198,7 @@ func (l *load) check() {
 	c, err := clientv3.New(clientv3.Config{Endpoints: l.w.endpoints(), Logger: zap.NewNop()})
 	require.NoError(l.w, err)
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(l.w.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(l.w.Context(), time.Minute)
 	defer cancel()
 	all, err := c.Get(ctx, "key-", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	require.NoError(l.w, err)

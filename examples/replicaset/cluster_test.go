@@ -209,7 +209,7 @@ func TestFinishedAndTerminatingPods(t *testing.T) {
 	w.delete(pods[1].Name)
 	w.settled("web", 2)
 	require.NotNil(t, w.pod(pods[1].Name).DeletionTimestamp, "it is still there, and replaced")
-	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 1 }, 10*time.Second,
+	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 1 }, time.Minute,
 		10*time.Millisecond)
 	require.Eventually(t, func() bool { return *w.get("web").Status.TerminatingReplicas == 0 }, 60*time.Second,
 		20*time.Millisecond)

@@ -49,7 +49,7 @@ func search(t *testing.T, b bug, fixed bool, l library, budget time.Duration) *r
 func TestZoo(t *testing.T) {
 	for _, b := range zoo() {
 		t.Run(b.published, func(t *testing.T) {
-			found := search(t, b, false, libraries[0], 2*time.Second)
+			found := search(t, b, false, libraries[0], 20*time.Second)
 			require.NotNil(t, found, "the mistake is not found: %s", b.mistake)
 			require.LessOrEqual(t, len(found.Timeline), 20, found)
 			require.Nil(t, search(t, b, true, libraries[0], time.Millisecond), "an alarm about the fixed one")

@@ -163,7 +163,7 @@ func TestAManagerServesItsPages(t *testing.T) {
 	require.NoError(t, err)
 	ended := make(chan error)
 	go func() { ended <- m.Run(ctx) }()
-	require.Eventually(t, func() bool { return m.Address() != "" }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return m.Address() != "" }, time.Minute, time.Millisecond)
 	resp, page := do(t, http.MethodGet, "http://"+m.Address()+"/inspect/", "")
 	require.Equal(t, http.StatusOK, resp.StatusCode, page)
 	require.Contains(t, page, "<h2>Process</h2>")

@@ -49,7 +49,7 @@ func startManager(t *testing.T) (m *reconcile.Manager, address string) {
 		require.NoError(t, <-ended)
 	})
 	key := reconcile.Key{Namespace: "default", Name: "bad"}
-	require.Eventually(t, func() bool { return c.InspectKey(key).State == reconcile.KeyFailed }, 10*time.Second,
+	require.Eventually(t, func() bool { return c.InspectKey(key).State == reconcile.KeyFailed }, time.Minute,
 		time.Millisecond)
 	pages := httptest.NewServer(inspect.Handler(inspect.Options{Manager: m}))
 	t.Cleanup(pages.Close)
