@@ -147,3 +147,26 @@ func TestTheListTellsStuckKeys(t *testing.T) {
 		}
 	})
 }
+
+// TestAKeyBetweenTheQueueAndItsCall takes a key out of the queue as a worker does, and goes no further.
+func TestAKeyBetweenTheQueueAndItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newMapAPI()
+		busy, end := Key{Name: "busy"}, make(chan struct{})
+		c := newController(t, func(context.Context, Key) (Result, error) { <-end; return Result{}, nil },
+			Options{Workers: 1})
+		For(c, newMaps(t, api))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		time.Sleep(time.Second)
+		c.Enqueue(busy)
+		synctest.Wait()
+		c.Enqueue(parent)
+		claim, err := c.queue.Take(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, KeyRunning, c.InspectKey(parent).State)
+		require.Equal(t, "default/parent is in the hands of a worker: its call of Reconcile begins at this moment, or "+
+			"has just ended.", c.Why(parent))
+		claim.Done()
+		close(end)
+	})
+}

@@ -155,6 +155,9 @@ func (r *ErrorRecord) String() string {
 
 func (e *explanation) running() string {
 	r := e.Running
+	if r == nil { // between the queue's Get and the call, or between the call and the queue's Done
+		return e.name + " is in the hands of a worker: its call of Reconcile begins at this moment, or has just ended."
+	}
 	text := fmt.Sprintf("%s has been in a call of Reconcile for %s", e.name, span(r.Took))
 	if q := r.Request; q != nil {
 		switch {
