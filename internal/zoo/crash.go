@@ -141,13 +141,19 @@ func decommissioning(fixed bool) reconciler {
 				}
 			}
 		}
-		if m, err := w.live(ctx, members, key.Namespace, ordinal(c.GetName(), want)); err != nil || m != nil {
-			if err != nil {
-				return err
-			}
-			return move("Ongoing", m.GetName())
+		victim = ordinal(c.GetName(), want)
+		m, err := w.live(ctx, members, key.Namespace, victim)
+		if err != nil {
+			return err
 		}
-		return nil
+		if m != nil {
+			return move("Ongoing", victim)
+		}
+		v, err := w.live(ctx, volumes, key.Namespace, victim) // of an earlier Cluster of this name
+		if err != nil || v == nil {
+			return err
+		}
+		return move("Finalizing", victim)
 	}
 }
 
