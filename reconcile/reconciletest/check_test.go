@@ -389,6 +389,32 @@ func TestCheckRefusesForAWhile(t *testing.T) {
 	require.Equal(t, "repeats a write that failed", found.Rule)
 }
 
+// TestAStepThatComesEarly waits until the object that it applies is gone, as a user does who makes it anew: applied to
+// an object that is being deleted, it would be lost.
+func TestAStepThatComesEarly(t *testing.T) {
+	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		switch deleted := g.GetDeletionTimestamp() != nil; {
+		case deleted:
+			err := c.core.CoreV1().ConfigMaps(g.GetNamespace()).Delete(ctx, g.GetName(), metav1.DeleteOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+			g.SetFinalizers(nil)
+		case g.GetFinalizers() == nil:
+			g.SetFinalizers([]string{"example.com/greeter"})
+		default:
+			return right(ctx, g, c)
+		}
+		_, err := c.greetings.Namespace(g.GetNamespace()).Update(ctx, g, metav1.UpdateOptions{})
+		return err
+	}))
+	s.Server.Roles, s.User = nil, ""
+	s.Steps[1] = reconciletest.Delete("greetings.example.com", "default", "a")
+	s.Replay = "v1 seed=0 steps=3: next step at delete configmaps #1"
+	require.Nil(t, reconciletest.Search(t, s))
+	require.Contains(t, reconciletest.Traces(t, s, s.Replay, 1)[0], "next step at delete configmaps #1")
+}
+
 // givesUp returns a program that forgets a write which failed twice, with errors of some kind.
 func givesUp(kind func(first, second error) bool) func(context.Context, *rest.Config) error {
 	return func(ctx context.Context, cfg *rest.Config) error {
