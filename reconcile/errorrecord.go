@@ -22,10 +22,22 @@ func recordError(err error, withText bool) *ErrorRecord {
 	_ = lifecycle.Try(func() {
 		*e = classify(err)
 		if withText {
-			e.Text = err.Error()
+			e.Text = textOf(err)
 		}
 	})
 	return e
+}
+
+// maxErrorText is how much of the text of an error a record has, in bytes.
+const maxErrorText = 4 << 10
+
+// textOf returns the text of an error, cut off if it is long.
+func textOf(err error) string {
+	text := err.Error()
+	if len(text) > maxErrorText {
+		return strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+	}
+	return text
 }
 
 // classify finds the innermost error, and the API server's Status if there is one on the way. It calls methods of err.

@@ -107,6 +107,7 @@ func (c *Controller) Inspect() ControllerStatus {
 	h := c.history
 	h.mu.Lock()
 	s.Runs, s.Failures, s.Remembered = h.past.runs, h.past.failures, h.past.full+h.past.last.Len()
+	s.Failed, s.Invalid = h.past.failed, h.past.invalid
 	s.Recent = slices.Concat(h.past.recent[h.past.next:], h.past.recent[:h.past.next])
 	h.mu.Unlock()
 	slices.Reverse(s.Recent)
@@ -184,13 +185,8 @@ func (all *keySummaries) addRecord(k rememberedKey) {
 	s := all.of(k.key)
 	s.Runs, s.LastRun, s.LastResult = k.runs, k.last.Started, k.last.Result
 	ended := k.last.Started.Add(k.last.Took)
-	switch {
-	case k.last.Invalid && k.last.Result == "terminal":
-		s.enter(KeyInvalid, ended)
-	case k.last.Result == "terminal":
-		s.enter(KeyFailed, ended)
-	case k.runs > 0:
-		s.enter(KeySettled, ended)
+	if k.runs > 0 {
+		s.enter(k.last.leaves(), ended)
 	}
 }
 
@@ -330,12 +326,7 @@ func (c *Controller) stage() (Stage, time.Time) {
 func (s *KeyStatus) rest() {
 	s.State, s.Since = KeySettled, s.lastEnd()
 	if n := len(s.Runs); n > 0 {
-		switch last := s.Runs[n-1]; {
-		case last.Result == "terminal" && last.Invalid:
-			s.State = KeyInvalid
-		case last.Result == "terminal":
-			s.State = KeyFailed
-		}
+		s.State = s.Runs[n-1].leaves()
 		return
 	}
 	exists := func(o ObjectRecord) bool { return o.Exists || o.Invalid != nil }

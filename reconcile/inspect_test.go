@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -110,9 +112,42 @@ func TestTheHistoryIsBounded(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 21, c.Inspect().Remembered)
 		require.Equal(t, KeyFailed, c.InspectKey(Key{Namespace: "final", Name: "x"}).State, "why it rests stays known")
+		require.Equal(t, 1, c.Inspect().Failed)
 		h := c.history
 		require.Len(t, h.keys, h.past.byAge.Len()+h.past.last.Len())
 		require.Equal(t, 20, h.past.full)
+	})
+}
+
+// TestFailedKeysAreCounted fails for good, more often than is remembered in full, and lets some keys succeed at last.
+func TestFailedKeysAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mended, long := false, errors.New(strings.Repeat("é", maxErrorText))
+		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+			if mended {
+				return Result{}, nil
+			}
+			return Result{}, Terminal(long)
+		}, Options{History: 20})
+		For(c, newMaps(t, newMapAPI()))
+		start(t, ManagerOptions{Controllers: []*Controller{c}, ErrorTexts: true})
+		enqueue := func(n int) {
+			for i := range n {
+				c.Enqueue(Key{Name: string(rune('A' + i))})
+			}
+			synctest.Wait()
+		}
+		enqueue(30)
+		enqueue(10)
+		require.Equal(t, 30, c.Inspect().Failed)
+		text := c.InspectKey(Key{Name: "A"}).Runs[0].Error.Text
+		require.True(t, utf8.ValidString(text))
+		require.Len(t, text, maxErrorText+len("…"))
+		enqueue(60)
+		require.Equal(t, 40, c.Inspect().Failed, "of 20 in full, and of 20 the last run")
+		mended = true
+		enqueue(60)
+		require.Zero(t, c.Inspect().Failed)
 	})
 }
 

@@ -109,6 +109,8 @@ type ControllerStatus struct {
 	Delayed int `json:"delayed,omitempty"` // come back when a delay has ended
 	Failing int `json:"failing,omitempty"` // have failed at least once since they last succeeded
 	Parked  int `json:"parked,omitempty"`  // wait for caches
+	Failed  int `json:"failed,omitempty"`  // failed with Terminal in their last run, as far as that is remembered
+	Invalid int `json:"invalid,omitempty"` // were not reconciled in their last run, as the object is invalid
 	Paused  int `json:"paused,omitempty"`  // wait for Resume
 	Stuck   int `json:"stuck,omitempty"`   // calls that do not return
 	Hot     int `json:"hot,omitempty"`     // in a hot loop
@@ -167,7 +169,7 @@ type KeySummary struct {
 	Since     time.Time `json:"since,omitzero"`     // of the state, where it is known
 	Next      time.Time `json:"next,omitzero"`      // when a delay of the key ends
 	Failures  int       `json:"failures,omitempty"` // in a row
-	Priority  int       `json:"priority,omitempty"`
+	Priority  int       `json:"priority,omitempty"` // as in KeyStatus
 	Group     string    `json:"group,omitempty"`
 	// Of the runs that are remembered: how many there are, when the last one started, and what came out.
 	Runs       int       `json:"runs,omitempty"`
@@ -189,7 +191,9 @@ type KeyStatus struct {
 	// Objects says what the caches of For hold under this key, one for each.
 	Objects []ObjectRecord `json:"objects,omitempty"`
 	// Failures is how often the key has failed in a row, according to the rate limiter.
-	Failures int    `json:"failures,omitempty"`
+	Failures int `json:"failures,omitempty"`
+	// Priority is what Options.Priority says, less [Background] if only a first list or a resync has named the key.
+	// Group is what Options.Group says. Both are of a key in the queue.
 	Priority int    `json:"priority,omitempty"`
 	Group    string `json:"group,omitempty"`
 	// RefusedUntil is until when the server has asked the key to wait. No change ends that.
@@ -386,6 +390,6 @@ type ErrorRecord struct {
 	// Reason and Code are those of the API server's Status, if the error is one, such as Forbidden and 403.
 	Reason string `json:"reason,omitempty"`
 	Code   int    `json:"code,omitempty"`
-	// Text is the error's text, if ManagerOptions.ErrorTexts is set. It may quote values of objects.
+	// Text is the error's text, if ManagerOptions.ErrorTexts is set, cut off after 4 KiB. It may quote values of objects.
 	Text string `json:"text,omitempty"`
 }

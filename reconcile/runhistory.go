@@ -34,6 +34,8 @@ type runHistory struct {
 	next        int          // the index in the ring of the next one to be replaced, once it is full
 	runs        uint64       // that have ended
 	failures    uint64       // of these
+	failed      int          // keys that their last run has left as KeyFailed
+	invalid     int          // keys that their last run has left as KeyInvalid
 }
 
 // keyRecord is what is remembered of a key.
@@ -71,7 +73,7 @@ func (h *keyHistory) remember(e *keyEntry, r *run, d *runDetails, o outcome, res
 	if o.err != nil {
 		why := o.why
 		if h.errorTexts {
-			why.Text = o.err.Error()
+			why.Text = textOf(o.err)
 		}
 		record.Error = &why
 		if o.panicked {
@@ -112,6 +114,8 @@ func (p *runHistory) addRecent(r RunSummary) {
 
 // add adds a run to the record of its key, and makes this the last to be forgotten.
 func (p *runHistory) add(k *keyRecord, r RunRecord, quiet bool) {
+	p.countState(k, -1)
+	defer p.countState(k, 1)
 	if k.final {
 		p.last.Remove(k.place)
 		k.place, k.final = p.byAge.PushBack(k), false
@@ -129,6 +133,30 @@ func (p *runHistory) add(k *keyRecord, r RunRecord, quiet bool) {
 	}
 	k.runs = append(k.runs, r)
 	p.full++
+}
+
+// countState adds n to the number of the keys that are in the state in which the last run has left k.
+func (p *runHistory) countState(k *keyRecord, n int) {
+	if len(k.runs) == 0 {
+		return
+	}
+	switch k.runs[len(k.runs)-1].leaves() {
+	case KeyFailed:
+		p.failed += n
+	case KeyInvalid:
+		p.invalid += n
+	}
+}
+
+// leaves returns the state of a key after the run, unless the key is in the queue.
+func (r *RunRecord) leaves() KeyState {
+	switch {
+	case r.Result != "terminal":
+		return KeySettled
+	case r.Invalid:
+		return KeyInvalid
+	}
+	return KeyFailed
 }
 
 // quiet reports whether the run found nothing to do.
@@ -156,6 +184,7 @@ func (h *keyHistory) forgetOldRuns() {
 
 // forgetRecord forgets a record that is in no list any more, and the key if nothing else is known of it. mu is held.
 func (h *keyHistory) forgetRecord(k *keyRecord) {
+	h.past.countState(k, -1)
 	e := h.keys[k.key]
 	e.record = nil
 	if e.causes.n == 0 && e.run == nil && e.stats == nil {

@@ -108,6 +108,8 @@ func TestNoValueIsShown(t *testing.T) {
 			time.Sleep(90 * time.Second)
 			synctest.Wait()
 			shown := everything(t, m)
+			c := m.Inspect().Controllers[0]
+			require.Equal(t, []int{1, 1}, []int{c.Failed, c.Invalid}, "terminal and invalid")
 			for _, there := range []string{`class="state bad">panic`, "Conflict", `"terminal"`, "<code>stringData"} {
 				require.True(t, strings.Contains(shown, there), "the runs are there: %s", there)
 			}
