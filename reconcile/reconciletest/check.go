@@ -233,13 +233,15 @@ func (c *check) reference() *Finding {
 			break
 		}
 		failed := c.ideal
-		if c.ideal = c.run(all, nil); c.ideal.failure != nil || c.stands(all, nil) {
+		c.ideal = c.run(all, nil)
+		c.jitters = c.jitters || difference(failed.trace, c.ideal.trace) != ""
+		if c.stands(all, nil) {
 			return c.finding(all, failed)
 		}
 	}
 	again := c.run(all, nil)
 	c.differs = difference(c.ideal.trace, again.trace)
-	c.jitters = c.differs != ""
+	c.jitters = c.jitters || c.differs != ""
 	for i, step := range c.scenario.Steps {
 		for j, earlier := range c.scenario.Steps[:i] {
 			if step.documents == nil || !slices.Equal(step.documents, earlier.documents) {
@@ -318,11 +320,24 @@ func (c *check) judge(s schedule, o *ending) *Finding {
 	return c.finding(c.shrink(s, o))
 }
 
-// stands reports whether a failure is one of the program: it is there again, and again. Programs that jitter are given
-// more replays, since their failure may need luck.
+// stands reports whether a failure is one of the program: it is there again, and again.
 func (c *check) stands(s schedule, ideal *ending) bool {
-	if !c.jitters && c.run(s, ideal).failure != nil && c.run(s, ideal).failure != nil {
-		return true
+	failed := c.failures(s, ideal)
+	if failed < mustFail {
+		c.t.Logf("a schedule has failed once, and in %d of %d replays, which is too seldom to be judged: %s", failed,
+			replays, s)
+	}
+	return failed >= mustFail
+}
+
+// failures returns how many of some replays of a schedule fail. Two of them stand for all if they are equal. Programs
+// that jitter need all, since their failure may need luck.
+func (c *check) failures(s schedule, ideal *ending) int {
+	if !c.jitters {
+		first, second := c.run(s, ideal), c.run(s, ideal)
+		if first.failure != nil && difference(first.trace, second.trace) == "" {
+			return replays
+		}
 	}
 	c.jitters = true
 	failed := 0
@@ -331,11 +346,7 @@ func (c *check) stands(s schedule, ideal *ending) bool {
 			failed++
 		}
 	}
-	if failed < mustFail {
-		c.t.Logf("a schedule has failed once, and in %d of %d replays, which is too seldom to be judged: %s", failed,
-			replays, s)
-	}
-	return failed >= mustFail
+	return failed
 }
 
 // random runs random schedules of two and three disturbances, until one finds something, or until a time.
@@ -359,7 +370,7 @@ func (c *check) shrink(s schedule, o *ending) (schedule, *ending) {
 	for i := 0; i < len(s.disturbances) && len(s.disturbances) > 1; {
 		less := s
 		less.disturbances = slices.Delete(slices.Clone(s.disturbances), i, i+1)
-		if smaller := c.run(less, c.ideal); smaller.failure != nil {
+		if smaller := c.fails(less, c.ideal); smaller != nil {
 			s, o = less, smaller
 			continue
 		}
@@ -372,11 +383,20 @@ func (c *check) shrink(s schedule, o *ending) (schedule, *ending) {
 		if ideal.failure != nil {
 			continue // Settled is about all steps
 		}
-		if smaller := c.run(less, ideal); smaller.failure != nil {
+		if smaller := c.fails(less, ideal); smaller != nil {
 			return less, smaller
 		}
 	}
 	return s, o
+}
+
+// fails returns how a smaller schedule ends, if it fails as reliably as the larger one; nil: it does not.
+func (c *check) fails(s schedule, ideal *ending) *ending {
+	o := c.run(s, ideal)
+	if o.failure == nil || c.jitters && c.failures(s, ideal) < mustFail {
+		return nil
+	}
+	return o
 }
 
 // replay runs one schedule.
