@@ -126,11 +126,6 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 		e.Err = fmt.Errorf("%s: a %s of %d bytes: %w", kube.Brief(key.String()), d.Item, r.size, err)
 		return e
 	}
-	if u, untyped := runtime.Object(o).(*unstructured.Unstructured); d.interner != nil && untyped {
-		d.interner.Object(&u.Object)
-	} else if d.interner != nil && !protobuf { // from protobuf it shares already
-		d.interner.Object(o)
-	}
 	e.Object = o
 	return e
 }
@@ -142,7 +137,7 @@ func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
 	panicked := d.exits.Try(func() {
 		switch into := o.(type) {
 		case *unstructured.Unstructured:
-			if err = json.Unmarshal(r.data, &into.Object); err == nil {
+			if err = d.unmarshalJSON(r, &into.Object); err == nil {
 				err = complete(into, r)
 			}
 			r.apiVersion, r.kind = into.GetAPIVersion(), into.GetKind()
@@ -150,14 +145,14 @@ func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
 		case protobufUnmarshaler:
 			switch {
 			case !protobuf:
-				err = json.Unmarshal(r.data, o)
+				err = d.unmarshalJSON(r, o)
 			case r.event == watch.Error || d.interner == nil:
 				err = into.Unmarshal(r.data) // a Status is not of the interner's type
 			default:
 				err = d.interner.Unmarshal(r.data, into)
 			}
 		default:
-			err = json.Unmarshal(r.data, o)
+			err = d.unmarshalJSON(r, o)
 		}
 		own := o.GetObjectKind().GroupVersionKind()
 		if own.Kind != "" {
@@ -185,6 +180,13 @@ func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
 			ErrViolation, kube.Brief(r.kind), kube.Brief(r.apiVersion), reflect.PointerTo(d.Item), d.Kind)
 	}
 	return nil
+}
+
+func (d *Decoder) unmarshalJSON(r raw, into any) error {
+	if r.event == watch.Error || d.interner == nil {
+		return json.Unmarshal(r.data, into)
+	}
+	return d.interner.FromJSON(r.data, into)
 }
 
 // setKind gives an object the kind and version of its resource, or none: in lists of built-in resources the server

@@ -31,6 +31,7 @@ type Interner struct {
 	prepared sync.Once
 	plan     *plan
 	message  *message
+	json     value
 
 	seed      maphash.Seed
 	strings   table[string]
@@ -38,6 +39,10 @@ type Interner struct {
 	texts     table[map[string]string]
 	resources table[corev1.ResourceList]
 	parts     table[part]
+	// of objects without a type
+	boxes  table[any]
+	wholes table[whole]
+	habits []habit
 }
 
 // Object skips shorter strings: the allocator puts several of them into 16 bytes.
@@ -72,13 +77,16 @@ func (s *Interner) prepare(o any) {
 		plans := planner{plans: map[reflect.Type]*plan{}, whole: s.whole}
 		s.plan = plans.plan(s.object.Elem())
 		s.message = messenger{plans, map[reflect.Type]*message{}}.message(s.object.Elem())
+		s.json = namer{}.value(s.object.Elem())
 		s.seed = maphash.MakeSeed()
 		s.strings = make(table[string], 4096)
 		if s.whole {
 			s.fields, s.texts, s.resources = make(table[metav1.FieldsV1], 512), make(table[map[string]string], 512),
 				make(table[corev1.ResourceList], 256)
 			s.parts = make(table[part], 1024)
+			s.wholes = make(table[whole], 1024)
 		}
+		s.boxes, s.habits = make(table[any], 4096), make([]habit, habits)
 	})
 }
 

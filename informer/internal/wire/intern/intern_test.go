@@ -3,7 +3,6 @@
 package intern
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -180,27 +179,6 @@ func TestObjectsStayWhatTheyAre(t *testing.T) {
 				}
 				sharers.Wait()
 			})
-		}
-	}
-}
-
-func TestUntyped(t *testing.T) {
-	s := New(reflect.TypeFor[map[string]any](), true)
-	text := `{"metadata":{"name":"a","labels":{"app.kubernetes.io/name":"shop"}},"spec":{"list":["the one and only",` +
-		`{"two":null}],"n":1,"yes":true}}`
-	var a, b, want map[string]any
-	for _, o := range []*map[string]any{&a, &b, &want} {
-		require.NoError(t, json.Unmarshal([]byte(text), o))
-	}
-	s.Object(&a)
-	s.Object(&b)
-	require.Equal(t, want, a)
-	require.Equal(t, want, b)
-	item := func(o map[string]any) string { return o["spec"].(map[string]any)["list"].([]any)[0].(string) }
-	require.True(t, sameString(item(a), item(b)))
-	for x := range a["metadata"].(map[string]any)["labels"].(map[string]any) {
-		for y := range b["metadata"].(map[string]any)["labels"].(map[string]any) {
-			require.Equal(t, x == y, sameString(x, y))
 		}
 	}
 }

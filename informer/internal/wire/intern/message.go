@@ -15,17 +15,19 @@ import (
 
 // message is where in a value of one type the fields of its protobuf message are. Like a plan, it is made once.
 type message struct {
-	fields []*field // by number; nil for numbers that it does not have
+	fields []*field          // by number; nil for numbers that it does not have
+	named  map[string]*field // in JSON: by name
 	// itself decodes a message that cannot be told from the tags of its fields.
 	itself func(at unsafe.Pointer, b []byte) error
 	// lazy says that it is a Quantity, which keeps for later what its methods find out, although these are said to
-	// change nothing.
+	// change nothing. In JSON, where types may be anybody's, it may be one like that.
 	lazy bool
 }
 
 // field is one of a message.
 type field struct {
 	offset uintptr
+	number int // in JSON: counts the fields of the message
 	shape  shape
 	typ    reflect.Type // of a slice or mapping
 	key    value        // of a mapping
@@ -63,6 +65,12 @@ const (
 	truth
 	number32 // signed or not, its bits are the same
 	number64
+
+	// In JSON only:
+	integer  // of any size
+	instant  // a Time
+	object   // a map[string]any
+	anything // an any
 )
 
 // Wire types of https://protobuf.dev/programming-guides/encoding/#structure.

@@ -109,8 +109,6 @@ func (p planner) add(places []place, t reflect.Type, offset uintptr) []place {
 	switch {
 	case t == textsType:
 		return whole(textsSharer(p.whole))
-	case t == untypedType:
-		return whole(shareUntyped)
 	case t == fieldsType && p.whole:
 		return whole(shareFields)
 	case t == resourcesType && p.whole:

@@ -5,6 +5,8 @@ package intern
 import (
 	"fmt"
 	"reflect"
+
+	"k8s.io/apimachinery/pkg/util/json"
 )
 
 // Interner decodes objects of one type. With the build tag purego it lets them share nothing.
@@ -24,4 +26,10 @@ func (s *Interner) Object(o any) {
 func (s *Interner) Unmarshal(data []byte, o unmarshaler) error {
 	s.Object(o)
 	return o.Unmarshal(data)
+}
+
+// FromJSON decodes JSON into *o. It panics if *o is not of the Interner's type.
+func (s *Interner) FromJSON(data []byte, o any) error {
+	s.Object(o)
+	return json.Unmarshal(data, o)
 }

@@ -133,31 +133,3 @@ func resourcesSharer() sharer {
 		h.learn(false, curious)
 	}
 }
-
-// shareUntyped shares strings between objects that have no type.
-func shareUntyped(s *Interner, at unsafe.Pointer, _ *habit, _ bool) {
-	s.untyped(*(*map[string]any)(at))
-}
-
-func (s *Interner) untyped(m map[string]any) {
-	for k, v := range m {
-		k, _ = s.string(k)
-		m[k] = s.value(v) // to set a value sets the key, too, if it is a string
-	}
-}
-
-func (s *Interner) value(v any) any {
-	switch v := v.(type) {
-	case string:
-		if shared, known := s.string(v); known {
-			return shared
-		}
-	case map[string]any:
-		s.untyped(v)
-	case []any:
-		for i := range v {
-			v[i] = s.value(v[i])
-		}
-	}
-	return v
-}
