@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"maps"
 	"runtime/debug"
 	"slices"
 
@@ -19,14 +18,13 @@ type Index[X, K comparable, F, V any] struct {
 	//
 	//	its slots are slots[r], unless that is empty, and more[r], if there are any; each is of another bucket
 	//	buckets[s.bucket].members[s.place] == r for each slot s of r; a bucket has no other members
-	//	byValue[buckets[b].value] == b; no bucket is empty
+	//	byValue finds b under buckets[b].value, and nothing else; no bucket is empty
 	//
 	// The memory of all of it is bounded by what the store holds now, not by what it once held.
 	slots   column[slot]
 	more    sparse[[]slot]
 	buckets bag[bucket[X]]
-	byValue map[X]uint32
-	most    int   // the most that byValue has held since it was made
+	byValue shards[X]
 	err     error // the last failure of fn
 
 	// Belongs to the writer: what fn returned for the values that it is about to store, in order, all in one array, and
@@ -63,7 +61,8 @@ type index[V any] interface {
 // AddIndex calls complain if fn returns an error, panics, or returns a value that is not equal to itself.
 func AddIndex[X, K comparable, F, V any](s *Store[K, F, V], fn func([]X, V) ([]X, error),
 	complain func(error)) *Index[X, K, F, V] {
-	ix := &Index[X, K, F, V]{store: s, fn: fn, byValue: map[X]uint32{}}
+	ix := &Index[X, K, F, V]{store: s, fn: fn}
+	ix.byValue.seed = s.seed
 	// Only the writer moves rows, and no reader has the index yet.
 	for row := range Row(s.Rows()) {
 		if err := ix.plan(s.Value(row)); err != nil {
@@ -115,11 +114,7 @@ func (ix *Index[X, K, F, V]) Keys(x X) []K {
 func (ix *Index[X, K, F, V]) Values() []X {
 	ix.store.RLock()
 	defer ix.store.RUnlock()
-	values := make([]X, 0, len(ix.byValue))
-	for x := range ix.byValue {
-		values = append(values, x)
-	}
-	return values
+	return ix.byValue.values()
 }
 
 // Err returns the latest failure of the index function, or nil.
@@ -130,7 +125,7 @@ func (ix *Index[X, K, F, V]) Err() error {
 }
 
 func (ix *Index[X, K, F, V]) members(x X) []Row {
-	if b, ok := ix.byValue[x]; ok {
+	if b, ok := ix.byValue.find(x); ok {
 		return ix.buckets.at(b).members
 	}
 	return nil
@@ -217,7 +212,7 @@ func (ix *Index[X, K, F, V]) commit(row Row) {
 		}
 	}
 	for _, x := range xs {
-		b, ok := ix.byValue[x]
+		b, ok := ix.byValue.find(x)
 		if !ok {
 			b = ix.newBucket(x)
 		}
@@ -285,9 +280,8 @@ func (ix *Index[X, K, F, V]) leave(row Row, s slot) {
 	b.members = b.members[:last]
 	switch {
 	case last == 0:
-		delete(ix.byValue, b.value)
+		ix.byValue.drop(b.value)
 		ix.buckets.drop(s.bucket)
-		ix.shrink()
 	case cap(b.members) >= 32 && last < cap(b.members)/4: // most of it has gone, and so does its memory
 		b.members = append(make([]Row, 0, 2*last), b.members...)
 	}
@@ -304,18 +298,6 @@ func (ix *Index[X, K, F, V]) slotIn(row Row, bucket uint32) *slot {
 
 func (ix *Index[X, K, F, V]) newBucket(x X) uint32 {
 	b := ix.buckets.add(bucket[X]{value: x})
-	ix.byValue[x] = b
-	ix.most = max(ix.most, len(ix.byValue))
+	ix.byValue.add(x, b)
 	return b
-}
-
-// shrink copies byValue into a smaller map when an eighth of the most that it has held is left, as a map does not give
-// back memory by itself. Readers wait meanwhile, about 60 ns for each value that is left.
-func (ix *Index[X, K, F, V]) shrink() {
-	if ix.most <= page || len(ix.byValue) > ix.most/8 {
-		return
-	}
-	byValue := make(map[X]uint32, len(ix.byValue))
-	maps.Copy(byValue, ix.byValue)
-	ix.byValue, ix.most = byValue, len(byValue)
 }

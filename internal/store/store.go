@@ -20,6 +20,7 @@
 //	store.go   the table: Store
 //	finder.go  the hash table: which row a key is in
 //	index.go   Index: the rows under each index value
+//	shards.go  which bucket an index value has
 //	column.go  an array that grows without being copied; sparse.go, one with gaps
 package store
 
