@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -193,120 +190,6 @@ func (c *chaos) check(t *assert.CollectT, name string) {
 	require.Equal(t, c.size+1, running, name)
 }
 
-// crew are two replicas of each command, which fight for its lease.
-type crew struct {
-	t       *testing.T
-	cluster *testcluster.Cluster
-	mu      sync.Mutex
-	members map[string]*testcluster.Process // guarded by mu; "deployment-one"
-	revived int                             // guarded by mu
-}
-
-func newCrew(t *testing.T, cluster *testcluster.Cluster, kubeconfig string) *crew {
-	replicaset := filepath.Join(t.TempDir(), "replicaset")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", replicaset, "../replicaset").CombinedOutput()
-	require.NoError(t, err, string(out))
-	c := &crew{t: t, cluster: cluster, members: map[string]*testcluster.Process{}}
-	for name, path := range map[string]string{"deployment": os.Args[0], "replicaset": replicaset} {
-		for _, replica := range []string{"one", "two"} {
-			p, err := cluster.Run(t.Context(), testcluster.Command{Name: name + "-" + replica, Path: path,
-				Env: []string{"BE_THE_COMMAND=1"}, Args: []string{"--kubeconfig=" + kubeconfig, "--kube-api-qps=500",
-					"--kube-api-burst=1000", "--leader-elect-identity=" + replica, "--leader-elect-lease-duration=8s",
-					"--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"}})
-			require.NoError(t, err)
-			c.members[name+"-"+replica] = p
-		}
-	}
-	t.Cleanup(func() { // before the gateway closes, which waits for its clients
-		for name, p := range c.members {
-			if log, err := os.ReadFile(p.Log); t.Failed() && err == nil {
-				t.Logf("the end of what %s has said:\n%s", name, log[max(0, len(log)-3000):])
-			}
-			_ = p.Kill(context.Background()) // it may have ended
-		}
-	})
-	return c
-}
-
-// leader returns the replica of a command that holds the lease, or any.
-func (c *crew) leader(command string) *testcluster.Process {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	lease, err := c.cluster.Client().CoordinationV1().Leases("kube-system").Get(c.t.Context(), "thermostat-"+command,
-		metav1.GetOptions{})
-	if err == nil && lease.Spec.HolderIdentity != nil && strings.HasPrefix(*lease.Spec.HolderIdentity, "two_") {
-		return c.members[command+"-two"]
-	}
-	return c.members[command+"-one"]
-}
-
-// revive starts again what has ended, as a kubelet does. It may have been killed, or have given up with an error.
-func (c *crew) revive() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name, p := range c.members {
-		select {
-		case <-p.Ended():
-			status, err := p.Wait(c.t.Context())
-			if status != "signal: killed" && status != "exit status 1" {
-				c.t.Errorf("%s ended: %s (%v)", name, status, err)
-			}
-			again, err := p.Restart(c.t.Context())
-			if err != nil {
-				c.t.Errorf("restart %s: %v", name, err)
-				return
-			}
-			c.members[name], c.revived = again, c.revived+1
-		default:
-		}
-	}
-}
-
-// fail lets machines fail until ctx ends, and returns how often each fault was.
-func (c *crew) fail(ctx context.Context, random *rand.Rand, cutter *testbed.Cutter) map[string]int {
-	must := func(err error) {
-		if err != nil && ctx.Err() == nil {
-			c.t.Error(err)
-		}
-	}
-	kill := func(command string) func() {
-		return func() { _ = c.leader(command).Kill(c.t.Context()) } // it may have ended just now
-	}
-	kinds := []struct {
-		name string
-		do   func()
-	}{
-		{"all watches cut", cutter.Cut},
-		{"leader of the Deployment controller killed", kill("deployment")},
-		{"leader of the ReplicaSet controller killed", kill("replicaset")},
-		{"API server killed and away for 2 s", func() {
-			must(c.cluster.Kill(c.t.Context(), testcluster.APIServer))
-			time.Sleep(2 * time.Second)
-			must(c.cluster.Restart(c.t.Context(), testcluster.APIServer))
-		}},
-		{"leader of the Deployment controller frozen until another leads", func() {
-			if leader := c.leader("deployment"); leader.Stop(c.t.Context()) == nil {
-				time.Sleep(10 * time.Second)
-				must(leader.Continue(c.t.Context()))
-			}
-		}},
-	}
-	faults := map[string]int{}
-	for {
-		for _, k := range random.Perm(len(kinds)) {
-			select {
-			case <-ctx.Done():
-				return faults
-			case <-time.After(time.Duration(1+random.IntN(4)) * time.Second):
-			}
-			c.t.Logf("%s: %s", time.Now().Format("15:04:05.000"), kinds[k].name)
-			kinds[k].do()
-			faults[kinds[k].name]++
-			c.revive()
-		}
-	}
-}
-
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	cluster := testcluster.New(t, testcluster.Options{
@@ -315,16 +198,11 @@ func TestChaos(t *testing.T) {
 	if soak {
 		length, deployments, size = 10*time.Minute, 40, 12
 	}
-	seed := uint64(time.Now().UnixNano())
-	if given := os.Getenv("THERMOSTAT_SEED"); given != "" {
-		var err error
-		seed, err = strconv.ParseUint(given, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("THERMOSTAT_SEED=%d", seed)
+	seed := testbed.Seed(t)
 	cutter := &testbed.Cutter{}
 	gateway := testbed.NewGateway(t, cluster.Config(), testbed.BeLate(200*time.Millisecond), cutter.Wrap)
-	crew := newCrew(t, cluster, gateway.Kubeconfig)
+	crew := testbed.NewCrew(t, cluster, gateway.Kubeconfig, testbed.Member{Name: "deployment", Path: os.Args[0]},
+		testbed.Member{Name: "replicaset", Path: testbed.Build(t, "replicaset")})
 	c := &chaos{side: newSide(t, cluster, "chaos"), t: t, random: rand.New(rand.NewPCG(seed, 0)), size: size,
 		done: map[string]int{}}
 	chronicle, stop := keepChronicle(t, c.client, c.namespace)
@@ -342,14 +220,17 @@ func TestChaos(t *testing.T) {
 	defer end()
 	var faults map[string]int
 	var machines sync.WaitGroup
-	machines.Go(func() { faults = crew.fail(ctx, rand.New(rand.NewPCG(seed, 1)), cutter) })
+	machines.Go(func() {
+		faults = crew.Suffer(ctx, rand.New(rand.NewPCG(seed, 1)), cutter.All(), crew.Killed("deployment"),
+			crew.Killed("replicaset"), crew.Away(), crew.Frozen("deployment"))
+	})
 	operations := 0
 	for ; ctx.Err() == nil; time.Sleep(pause) {
 		c.operate(ctx)
 		operations++
 	}
 	machines.Wait()
-	c.calmDown(5*time.Minute, crew.revive)
+	c.calmDown(5*time.Minute, crew.Revive)
 	stop()
 	violations := chronicle.judge()
 	injected := 0
@@ -359,7 +240,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("%.1f minutes, %d operations (%d refused), %d faults, %d ReplicaSets and %d changes of their sizes for %d "+
 		"Deployments x %d, every watch 200 ms late, %d processes revived; %d violations; seed %d",
 		time.Since(began).Minutes(), operations, c.refused, injected, chronicle.created(), chronicle.resized(),
-		deployments, size, crew.revived, len(violations), seed)
+		deployments, size, crew.Revived(), len(violations), seed)
 	t.Logf("faults: %v", faults)
 	t.Logf("operations: %v", c.done)
 	require.Empty(t, strings.Join(violations, "\n"))

@@ -1,9 +1,9 @@
 // Package testbed is what the tests of the example controllers have in common: the way of a process to the API server,
-// with what goes wrong on it, and Kubernetes' own controllers in processes of their own.
+// with what goes wrong on it, and controllers in processes of their own: Kubernetes' and the examples'.
 //
 // # Reading order
 //
-// gateway.go, transports.go, builtin.go; behaviours.go, grants.go and image.go are about what is beside the code.
+// gateway.go, transports.go, builtin.go, crew.go; behaviours.go, grants.go and image.go are about what is beside the code.
 package testbed
 
 import (

@@ -73,6 +73,11 @@ func (c *Cutter) Cut() {
 	}
 }
 
+// All is the fault that all watches are cut.
+func (c *Cutter) All() Fault {
+	return Fault{"all watches cut", func() error { c.Cut(); return nil }}
+}
+
 // BeLate returns a transport whose watches bring every event later by that time, though not more slowly.
 func BeLate(by time.Duration) transport.WrapperFunc {
 	return func(next http.RoundTripper) http.RoundTripper { return &late{next, by} }

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// chainLedger is what the HPA controller did to the sizes of Deployments, as seen on its way to the API server, and
+// what it was allowed to do.
+type chainLedger struct {
+	mu       sync.Mutex
+	read     map[string]int32 // guarded by mu; sizes that were read, by path and version
+	rescales []rescale        // guarded by mu
+	bounds   []bounds         // guarded by mu
+	darkness [][2]time.Time   // guarded by mu; when there were no metrics
+	counts   []census         // guarded by mu
+}
+
+// rescale is an update of a scale that the API server took.
+type rescale struct {
+	at       time.Time
+	name     string
+	from, to int
+}
+
+// bounds are those of an HPA from some time on.
+type bounds struct {
+	at          time.Time
+	name        string
+	least, most int
+}
+
+// census is how many pods a Deployment should have and how many it has.
+type census struct {
+	at           time.Time
+	name         string
+	wanted, pods int
+}
+
+const (
+	// delay is how long the HPA controller may act on what is old: a watch is late, and another replica takes over.
+	delay = 5 * time.Second
+	// upPeriod is that of the default policies of growth: 4 pods or 100 %, whatever is more.
+	upPeriod = 15 * time.Second
+	// slow is how long a Deployment may have had more pods: its controllers may be dead, one after the other.
+	slow = time.Minute
+)
+
+func newChainLedger() *chainLedger { return &chainLedger{read: map[string]int32{}} }
+
+func (l *chainLedger) allow(name string, least, most int32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bounds = append(l.bounds, bounds{time.Now(), name, int(least), int(most)})
+}
+
+func (l *chainLedger) blind(from, to time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.darkness = append(l.darkness, [2]time.Time{from, to})
+}
+
+func (l *chainLedger) count(name string, wanted, pods int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.counts = append(l.counts, census{time.Now(), name, wanted, pods})
+}
+
+var scalePath = regexp.MustCompile(`/deployments/([^/]+)/scale$`)
+
+// Wrap notes the requests about scales that go through a transport.
+func (l *chainLedger) Wrap(next http.RoundTripper) http.RoundTripper { return &noting{l, next} }
+
+type noting struct {
+	ledger *chainLedger
+	next   http.RoundTripper
+}
+
+func (n *noting) WrappedRoundTripper() http.RoundTripper { return n.next }
+
+func (n *noting) RoundTrip(req *http.Request) (*http.Response, error) {
+	at := scalePath.FindStringSubmatch(req.URL.Path)
+	if at == nil {
+		return n.next.RoundTrip(req)
+	}
+	var asked []byte
+	if req.Body != nil {
+		var err error
+		if asked, err = io.ReadAll(req.Body); err != nil {
+			return nil, err
+		}
+		req.Body = io.NopCloser(bytes.NewReader(asked))
+	}
+	resp, err := n.next.RoundTrip(req)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return resp, err
+	}
+	answer, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(answer))
+	return resp, n.ledger.note(req.Method, at[1], asked, answer)
+}
+
+// note remembers a size that was read or written.
+func (l *chainLedger) note(method, name string, asked, answer []byte) error {
+	now, err := scaleOf(answer)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if method != http.MethodGet {
+		from := int32(-1) // of a version that nobody has read
+		before, err := scaleOf(asked)
+		if err != nil {
+			return err
+		}
+		if size, ok := l.read[name+" "+before.ResourceVersion]; ok {
+			from = size
+		}
+		l.rescales = append(l.rescales, rescale{time.Now(), name, int(from), int(now.Spec.Replicas)})
+		l.counts = append(l.counts, census{time.Now(), name, int(now.Spec.Replicas), 0})
+	}
+	l.read[name+" "+now.ResourceVersion] = now.Spec.Replicas
+	return nil
+}
+
+func scaleOf(data []byte) (*autoscalingv1.Scale, error) {
+	o, _, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := o.(*autoscalingv1.Scale)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no Scale", o)
+	}
+	return s, nil
+}
+
+// judge returns what broke a promise, and how often the HPAs grew and shrank.
+func (l *chainLedger) judge() (violations []string, up, down int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	broken := func(r rescale, format string, args ...any) {
+		violations = append(violations, fmt.Sprintf("%s %s from %d to %d: ", r.at.Format("15:04:05.000"), r.name, r.from,
+			r.to)+fmt.Sprintf(format, args...))
+	}
+	for i, r := range l.rescales {
+		least, most := l.allowed(r)
+		clamped := slices.Contains(least, r.to) || slices.Contains(most, r.to)
+		switch {
+		case r.to > r.from:
+			up++
+		case r.to < r.from:
+			down++
+		}
+		switch {
+		case r.from < 0:
+			broken(r, "the write was not made from what was read")
+		case len(least) == 0:
+			broken(r, "there is no HPA")
+		case r.to == r.from:
+			broken(r, "the write changes nothing")
+		case r.to < slices.Min(least) || r.to > slices.Max(most):
+			broken(r, "the bounds are %v and %v", least, most)
+		case r.to > r.from && r.to > l.limit(l.rescales[:i], r) && !slices.Contains(least, r.to):
+			broken(r, "the policies allow %d", l.limit(l.rescales[:i], r))
+		case r.to < r.from && !slices.Contains(most, r.to) && l.wantedMore(l.rescales[:i], r):
+			broken(r, "within the window more was wanted")
+		case !clamped && l.dark(r.at):
+			broken(r, "there were no metrics")
+		}
+	}
+	for i, c := range l.counts {
+		most := 0
+		for j := i; j >= 0 && c.at.Sub(l.counts[j].at) < slow; j-- {
+			if l.counts[j].name == c.name {
+				most = max(most, l.counts[j].wanted)
+			}
+		}
+		if c.pods > most+(most+3)/4 { // maxSurge is 25 %
+			violations = append(violations, fmt.Sprintf("%s %s has %d pods, and never wanted more than %d in the last %s",
+				c.at.Format("15:04:05.000"), c.name, c.pods, most, slow))
+		}
+	}
+	return violations, up, down
+}
+
+// allowed returns the bounds that the HPA may have known at the time of a write.
+func (l *chainLedger) allowed(r rescale) (least, most []int) {
+	for i, b := range l.bounds {
+		if b.name != r.name || b.at.After(r.at) {
+			continue
+		}
+		replaced := slices.IndexFunc(l.bounds[i+1:], func(next bounds) bool { return next.name == b.name })
+		if replaced < 0 || l.bounds[i+1+replaced].at.Add(delay).After(r.at) {
+			least, most = append(least, b.least), append(most, b.most)
+		}
+	}
+	return least, most
+}
+
+// limit is how far the policies let a Deployment grow with a write. What the HPA has taken away within the period may
+// come back at once.
+func (l *chainLedger) limit(earlier []rescale, r rescale) int {
+	start := r.from
+	for _, e := range earlier {
+		if e.name == r.name && e.to < e.from && r.at.Sub(e.at) < upPeriod+delay {
+			start += e.from - e.to
+		}
+	}
+	return max(start+4, 2*start)
+}
+
+// wantedMore reports whether the HPA has grown to more than what it now shrinks to, within the window.
+func (l *chainLedger) wantedMore(earlier []rescale, r rescale) bool {
+	return slices.ContainsFunc(earlier, func(e rescale) bool {
+		return e.name == r.name && e.to > e.from && e.to > r.to && r.at.Sub(e.at) < chainWindow-time.Second
+	})
+}
+
+func (l *chainLedger) dark(at time.Time) bool {
+	return slices.ContainsFunc(l.darkness, func(d [2]time.Time) bool {
+		return at.After(d[0].Add(delay)) && at.Before(d[1])
+	})
+}
+
+// TestChainLedger shows that each promise can be broken.
+func TestChainLedger(t *testing.T) {
+	began := time.Now()
+	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
+	for want, bad := range map[string]*chainLedger{
+		"":                             {rescales: []rescale{{at(1), "a", 3, 7}, {at(30), "a", 7, 2}, {at(31), "a", 2, 8}}},
+		"not made from what was read":  {rescales: []rescale{{at(1), "a", -1, 7}}},
+		"there is no HPA":              {rescales: []rescale{{at(1), "b", 3, 7}}},
+		"changes nothing":              {rescales: []rescale{{at(1), "a", 3, 3}}},
+		"the bounds are [1] and [8]":   {rescales: []rescale{{at(1), "a", 8, 9}}},
+		"the policies allow 6":         {rescales: []rescale{{at(1), "a", 2, 7}}},
+		"more was wanted":              {rescales: []rescale{{at(1), "a", 3, 7}, {at(3), "a", 7, 5}}},
+		"there were no metrics":        {rescales: []rescale{{at(9), "a", 3, 5}}, darkness: [][2]time.Time{{at(1), at(20)}}},
+		"never wanted more than 4 in":  {counts: []census{{at(1), "a", 4, 4}, {at(2), "a", 3, 6}}},
+		"a has 9 pods, and never want": {counts: []census{{at(1), "a", 8, 8}, {at(70), "a", 3, 9}}},
+	} {
+		bad.bounds = []bounds{{at(0), "a", 1, 8}}
+		violations, _, _ := bad.judge()
+		if want == "" {
+			require.Empty(t, violations)
+			continue
+		}
+		require.Len(t, violations, 1, "%s: %v", want, violations)
+		require.Contains(t, strings.Join(violations, "\n"), want)
+	}
+}
