@@ -324,9 +324,9 @@ func TestChain(t *testing.T) {
 	for _, n := range faults {
 		injected += n
 	}
-	t.Logf("%.1f minutes, %d operations (%d refused), %d faults, %d times up and %d times down by %d HPAs, every watch "+
-		"200 ms late, %d processes revived; %d violations; seed %d", time.Since(began).Minutes(), operations, c.refused,
-		injected, up, down, deployments, crew.Revived(), len(violations), seed)
+	t.Logf("%.1f minutes, %d operations (%d refused), %d faults, %d times up and %d times down by %d HPAs, every "+
+		"watch 200 ms late, %d processes revived; %d violations; seed %d", time.Since(began).Minutes(), operations,
+		c.refused, injected, up, down, deployments, crew.Revived(), len(violations), seed)
 	t.Logf("faults: %v", faults)
 	t.Logf("operations: %v", c.done)
 	require.Empty(t, strings.Join(violations, "\n"))

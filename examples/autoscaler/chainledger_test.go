@@ -157,8 +157,8 @@ func (l *chainLedger) judge() (violations []string, up, down int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	broken := func(r rescale, format string, args ...any) {
-		violations = append(violations, fmt.Sprintf("%s %s from %d to %d: ", r.at.Format("15:04:05.000"), r.name, r.from,
-			r.to)+fmt.Sprintf(format, args...))
+		what := fmt.Sprintf("%s %s from %d to %d: ", r.at.Format("15:04:05.000"), r.name, r.from, r.to)
+		violations = append(violations, what+fmt.Sprintf(format, args...))
 	}
 	for i, r := range l.rescales {
 		least, most := l.allowed(r)
@@ -194,8 +194,8 @@ func (l *chainLedger) judge() (violations []string, up, down int) {
 			}
 		}
 		if c.pods > most+(most+3)/4 { // maxSurge is 25 %
-			violations = append(violations, fmt.Sprintf("%s %s has %d pods, and never wanted more than %d in the last %s",
-				c.at.Format("15:04:05.000"), c.name, c.pods, most, slow))
+			violations = append(violations, fmt.Sprintf("%s %s has %d pods, and never wanted more than %d in the last "+
+				"%s", c.at.Format("15:04:05.000"), c.name, c.pods, most, slow))
 		}
 	}
 	return violations, up, down
@@ -245,14 +245,16 @@ func TestChainLedger(t *testing.T) {
 	began := time.Now()
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
 	for want, bad := range map[string]*chainLedger{
-		"":                             {rescales: []rescale{{at(1), "a", 3, 7}, {at(30), "a", 7, 2}, {at(31), "a", 2, 8}}},
-		"not made from what was read":  {rescales: []rescale{{at(1), "a", -1, 7}}},
-		"there is no HPA":              {rescales: []rescale{{at(1), "b", 3, 7}}},
-		"changes nothing":              {rescales: []rescale{{at(1), "a", 3, 3}}},
-		"the bounds are [1] and [8]":   {rescales: []rescale{{at(1), "a", 8, 9}}},
-		"the policies allow 6":         {rescales: []rescale{{at(1), "a", 2, 7}}},
-		"more was wanted":              {rescales: []rescale{{at(1), "a", 3, 7}, {at(3), "a", 7, 5}}},
-		"there were no metrics":        {rescales: []rescale{{at(9), "a", 3, 5}}, darkness: [][2]time.Time{{at(1), at(20)}}},
+		"": {rescales: []rescale{
+			{at(1), "a", 3, 7}, {at(30), "a", 7, 2}, {at(31), "a", 2, 8}}},
+		"not made from what was read": {rescales: []rescale{{at(1), "a", -1, 7}}},
+		"there is no HPA":             {rescales: []rescale{{at(1), "b", 3, 7}}},
+		"changes nothing":             {rescales: []rescale{{at(1), "a", 3, 3}}},
+		"the bounds are [1] and [8]":  {rescales: []rescale{{at(1), "a", 8, 9}}},
+		"the policies allow 6":        {rescales: []rescale{{at(1), "a", 2, 7}}},
+		"more was wanted":             {rescales: []rescale{{at(1), "a", 3, 7}, {at(3), "a", 7, 5}}},
+		"there were no metrics": {rescales: []rescale{{at(9), "a", 3, 5}},
+			darkness: [][2]time.Time{{at(1), at(20)}}},
 		"never wanted more than 4 in":  {counts: []census{{at(1), "a", 4, 4}, {at(2), "a", 3, 6}}},
 		"a has 9 pods, and never want": {counts: []census{{at(1), "a", 8, 8}, {at(70), "a", 3, 9}}},
 	} {

@@ -3,7 +3,8 @@
 //
 // # Reading order
 //
-// gateway.go, transports.go, builtin.go, crew.go; behaviours.go, grants.go and image.go are about what is beside the code.
+// gateway.go, transports.go, builtin.go, crew.go; behaviours.go, grants.go and image.go are about what is beside the
+// code.
 package testbed
 
 import (
