@@ -55,8 +55,8 @@ func TestPages(t *testing.T) {
 	root := serve(t, Options{}, newSample(120, webName))
 	for path, want := range map[string][]string{
 		"": {"<h1><bdi>web</bdi>, <bdi>db</bdi>", "web: 2 keys fail", "1,234,567",
-			"The cache of pods is stale since 1 min 15 s: Forbidden (403)",
-			"web-7d4b9-x2x9p", "since 1 d 2 h", `href="key?controller=web&amp;name=web-0&amp;namespace=default"`},
+			"The cache of pods has been stale for 1 min 15 s: Forbidden (403)",
+			"web-7d4b9-x2x9p", "for 1 d 2 h", `href="key?controller=web&amp;name=web-0&amp;namespace=default"`},
 		"keys?controller=web":                     {"default/web-0", "stuck", "1–50 of 120", `rel="next"`, "42 min"},
 		"keys?controller=web&search=SHOP%2Fweb-1": {"shop/web-1", "(the controller has 120)"},
 		"keys?controller=web&state=BackingOff":    {"default/web-9", "1–1 of 1", "backing off <b>1</b>"},
@@ -81,6 +81,47 @@ func TestPages(t *testing.T) {
 		resp, _ := do(t, http.MethodGet, root+path, "")
 		require.Equal(t, http.StatusNotFound, resp.StatusCode, path)
 	}
+}
+
+// TestAKeyThatRunsAllTheTimeIsShownOnce: the overview has each key with its latest run, the latest first.
+func TestAKeyThatRunsAllTheTimeIsShownOnce(t *testing.T) {
+	m := sampleStatus()
+	run := func(name string, before time.Duration) reconcile.RunSummary {
+		return reconcile.RunSummary{Name: name, Started: ago(before), Result: "success"}
+	}
+	for i := range 1000 {
+		m.Controllers[0].Recent = append(m.Controllers[0].Recent, run("hot", time.Duration(2*i+1)*time.Millisecond))
+	}
+	m.Controllers[0].Recent[500].Name = "calm"
+	m.Controllers[1].Recent = []reconcile.RunSummary{run("hot", 0)}
+	var names []string
+	for _, k := range recentKeys(m.Controllers)[:3] {
+		names = append(names, fmt.Sprintf("%s %s %d", k.Controller, k.Name, k.Runs))
+	}
+	require.Equal(t, []string{"db hot 1", "web hot 999", "web web-0 1"}, names)
+	require.Equal(t, m.Controllers[1].Recent[0], recentKeys(m.Controllers)[0].RunSummary)
+}
+
+// TestNotices has a line for each kind of keys that need attention, with a link to them.
+func TestNotices(t *testing.T) {
+	m := reconcile.ManagerStatus{At: sampleTime, Stage: reconcile.StageWorking, Controllers: []reconcile.ControllerStatus{
+		{Name: "web", Stuck: 1, Hot: 2, Failed: 1, Invalid: 1, Failing: 2, Paused: 1, Parked: 3,
+			LongestParked: 14 * time.Second}}}
+	var lines []string
+	for _, n := range notices(m) {
+		lines = append(lines, n.Text+" "+strings.TrimPrefix(n.Link, "keys?controller=web&state="))
+	}
+	require.Equal(t, []string{
+		"web: 1 call of Reconcile hangs although its context has ended Stuck",
+		"web: 2 keys repeat their runs without an end Resting",
+		"web: 1 key failed for good and rests until something changes; the error is on its page Failed",
+		"web: 1 key rests because the cache cannot take its object Invalid",
+		"web: 2 keys fail, and will be tried again; the last error is on their page BackingOff",
+		"web: 1 key waits until its pause is ended Paused",
+		"web: 3 keys wait for caches to show what their last run wrote, the longest for 14 s Parked"}, lines)
+	m.Controllers[0].Failed = 2
+	require.Contains(t, notices(m)[2].Text,
+		"2 keys failed for good and rest until something changes; the error is on their page")
 }
 
 func TestJSON(t *testing.T) {

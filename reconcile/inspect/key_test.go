@@ -33,7 +33,16 @@ func TestTimeline(t *testing.T) {
 		"Failed run at 09:26:48.000: 1.0 s", "Backing off: 4.0 s", "Next run in: 1.0 s"}, titles)
 	require.Equal(t, tl.Bars[0].Width, tl.Bars[1].Width)
 	require.Greater(t, tl.Bars[3].Width, tl.Bars[1].Width)
+	require.Equal(t, []string{"run", "failed", "queue", "backoff", "idle", "pending"}, kindsOf(tl.Legend()))
+	require.Equal(t, k.Next, tl.To, "the last bar ends with the next run")
 	require.Empty(t, timelineOf(reconcile.KeyStatus{At: sampleTime}, nil).Bars)
+}
+
+func kindsOf(legend []barKind) (kinds []string) {
+	for _, k := range legend {
+		kinds = append(kinds, k.Kind)
+	}
+	return kinds
 }
 
 func TestDurationsAreShort(t *testing.T) {

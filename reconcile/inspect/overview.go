@@ -15,7 +15,7 @@ type overview struct {
 	moment
 	reconcile.ManagerStatus
 	Notices []notice
-	Recent  []recentRun
+	Recent  []recentKey
 }
 
 // notice is something that needs attention.
@@ -23,24 +23,39 @@ type notice struct {
 	Tone, Text, Link string
 }
 
-// recentRun is a run of one of the controllers.
-type recentRun struct {
+// recentKey is a key with its latest run.
+type recentKey struct {
 	Controller string
 	reconcile.RunSummary
+	Runs int // of the key, among the latest of its controller
 }
 
-const recentRuns = 20
+// maxRecentKeys is how many keys the overview shows with their latest run.
+const maxRecentKeys = 20
 
 func overviewOf(status reconcile.ManagerStatus) view {
-	o := overview{moment: moment{status.At}, ManagerStatus: status, Notices: notices(status)}
-	for _, c := range status.Controllers {
+	o := overview{moment: moment{status.At}, ManagerStatus: status, Notices: notices(status),
+		Recent: recentKeys(status.Controllers)}
+	return view{title: "Overview", template: "overview", body: o, data: status}
+}
+
+// recentKeys returns the keys that have run last, the latest first: each once, so that one that runs all the time does
+// not hide the others.
+func recentKeys(controllers []reconcile.ControllerStatus) (all []recentKey) {
+	for _, c := range controllers {
+		at := make(map[reconcile.Key]int) // the index in all
 		for _, r := range c.Recent {
-			o.Recent = append(o.Recent, recentRun{c.Name, r})
+			key := reconcile.Key{Namespace: r.Namespace, Name: r.Name}
+			i, ok := at[key]
+			if !ok {
+				i = len(all)
+				at[key], all = i, append(all, recentKey{Controller: c.Name, RunSummary: r})
+			}
+			all[i].Runs++
 		}
 	}
-	slices.SortStableFunc(o.Recent, func(a, b recentRun) int { return b.Started.Compare(a.Started) })
-	o.Recent = o.Recent[:min(len(o.Recent), recentRuns)]
-	return view{title: "Overview", template: "overview", body: o, data: status}
+	slices.SortStableFunc(all, func(a, b recentKey) int { return b.Started.Compare(a.Started) })
+	return all[:min(len(all), maxRecentKeys)]
 }
 
 // longParked is how long a key may be parked before the overview mentions it: within this time the loop asks the
@@ -82,7 +97,11 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 		}{
 			{"bad", c.Stuck, "call%s of Reconcile hang%s although %s context has ended", reconcile.KeyStuck},
 			{"bad", c.Hot, "key%s repeat%s %s runs without an end", reconcile.KeyResting},
-			{"bad", c.Failing, "key%s fail%s; the last error is on %s page", reconcile.KeyBackingOff},
+			{"bad", c.Failed, "key%s failed for good and rest%s until something changes; the error is on %s page",
+				reconcile.KeyFailed},
+			{"bad", c.Invalid, "key%s rest%s because the cache cannot take %s object", reconcile.KeyInvalid},
+			{"bad", c.Failing, "key%s fail%s, and will be tried again; the last error is on %s page",
+				reconcile.KeyBackingOff},
 			{"wait", c.Paused, "key%s wait%s until %s pause is ended", reconcile.KeyPaused},
 		} {
 			if n.count > 0 {
@@ -90,7 +109,7 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 			}
 		}
 		if c.LongestParked >= longParked {
-			all = append(all, notice{"wait", fmt.Sprintf("%s: %s, the first since %s", c.Name,
+			all = append(all, notice{"wait", fmt.Sprintf("%s: %s, the longest for %s", c.Name,
 				counted(c.Parked, "key%s wait%s for caches to show what %s last run wrote"), duration(c.LongestParked)),
 				keysURL(c.Name, reconcile.KeyParked)})
 		}
@@ -105,7 +124,7 @@ func cacheNotice(inf reconcile.InformerStatus, now time.Time) string {
 	}
 	text := "The cache of " + inf.Name + " is " + words(inf.State)
 	if !inf.Since.IsZero() {
-		text += " since " + duration(now.Sub(inf.Since))
+		text = "The cache of " + inf.Name + " has been " + words(inf.State) + " for " + duration(now.Sub(inf.Since))
 	}
 	if inf.Reason != nil {
 		text += ": " + errorText(inf.Reason)

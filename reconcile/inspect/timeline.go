@@ -12,10 +12,10 @@ import (
 // timeline is the runs and waits of a key as a row of bars, drawn as SVG. The lengths are logarithmic: runs of a
 // millisecond and pauses of an hour are both to be seen.
 type timeline struct {
-	Bars       []bar
-	Width      int
-	From, To   time.Time
-	HasPending bool
+	Bars     []bar
+	Width    int
+	From, To time.Time
+	Pending  bool // the last bar is the time from now until To, the next run
 }
 
 // bar is a run, a wait, or a time of which nothing is remembered.
@@ -78,7 +78,7 @@ func timelineOf(k reconcile.KeyStatus, runs []keyRun) (t timeline) {
 		t.draw(span{kind: cmp.Or(tails[k.State], "idle"), from: end, to: k.At})
 	}
 	if k.Next.After(k.At) {
-		t.HasPending = true
+		t.Pending, t.To = true, k.Next
 		t.draw(span{kind: "pending", from: k.At, to: k.Next})
 	}
 	return t
@@ -90,14 +90,29 @@ var tails = map[reconcile.KeyState]string{reconcile.KeyParked: string(reconcile.
 	reconcile.KeyResting: string(reconcile.WaitHotLoop), reconcile.KeyPaused: string(reconcile.WaitPaused),
 	reconcile.KeyScheduled: string(reconcile.WaitRequeue)}
 
-// Span is the width of the picture: a few bars do not fill it.
-func (t timeline) Span() int { return max(t.Width, 100) }
+// Short reports whether the picture has so few bars that it does not fill the page.
+func (t timeline) Short() bool { return t.Width < 100 }
+
+// Legend returns the kinds of bars that are in the picture.
+func (t timeline) Legend() (kinds []barKind) {
+	for _, k := range barKinds {
+		if slices.ContainsFunc(t.Bars, func(b bar) bool { return b.Kind == k.Kind }) {
+			kinds = append(kinds, k)
+		}
+	}
+	return kinds
+}
 
 // draw adds a bar. Its length grows by the same step each time that its duration is ten times as long.
 func (t *timeline) draw(s span) {
 	d := s.to.Sub(s.from)
 	width := 4 + int(12*math.Log10(1+float64(max(d, 0))/float64(100*time.Microsecond)))
-	what := barWords[s.kind]
+	what := ""
+	for _, k := range barKinds {
+		if k.Kind == s.kind {
+			what = k.title
+		}
+	}
 	if s.run > 0 {
 		what += " at " + clock(s.from)
 	}
@@ -105,8 +120,12 @@ func (t *timeline) draw(s span) {
 	t.Width += width + 1
 }
 
-var barWords = map[string]string{"run": "Run", "failed": "Failed run", "idle": "Nothing to do",
-	"pending":                   "Next run in",
-	string(reconcile.WaitQueue): "Queued", string(reconcile.WaitParked): "Parked",
-	string(reconcile.WaitHotLoop): "Resting, in a hot loop", string(reconcile.WaitBackoff): "Backing off",
-	string(reconcile.WaitRequeue): "Scheduled", string(reconcile.WaitPaused): "Paused"}
+// barKind is a kind of bars, and what it is called in the legend and in a bar's title.
+type barKind struct{ Kind, Word, title string }
+
+var barKinds = []barKind{{"run", "run", "Run"}, {"failed", "failed", "Failed run"},
+	{string(reconcile.WaitQueue), "queued", "Queued"}, {string(reconcile.WaitParked), "parked", "Parked"},
+	{string(reconcile.WaitBackoff), "backing off", "Backing off"},
+	{string(reconcile.WaitHotLoop), "resting", "Resting, in a hot loop"},
+	{string(reconcile.WaitRequeue), "scheduled", "Scheduled"}, {string(reconcile.WaitPaused), "paused", "Paused"},
+	{"idle", "nothing to do", "Nothing to do"}, {"pending", "to come", "Next run in"}}
