@@ -390,6 +390,7 @@ type ErrorRecord struct {
 	// Reason and Code are those of the API server's Status, if the error is one, such as Forbidden and 403.
 	Reason string `json:"reason,omitempty"`
 	Code   int    `json:"code,omitempty"`
-	// Text is the error's text, if ManagerOptions.ErrorTexts is set, cut off after 4 KiB. It may quote values of objects.
+	// Text is the error's text, if ManagerOptions.ErrorTexts is set, cut off after 4 KiB. It may quote values of
+	// objects.
 	Text string `json:"text,omitempty"`
 }

@@ -1,14 +1,11 @@
 package inspect
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"runtime/debug"
@@ -26,8 +23,6 @@ const (
 	maxDetails = 5_000
 	// keysPerLine is how many keys a line of a bundle has.
 	keysPerLine = 500
-	// maxLine is the longest line, in bytes, that ReadBundle takes, and maxBundle the most bytes, uncompressed.
-	maxLine, maxBundle = 16 << 20, 2 << 30
 )
 
 // Bundle is what a Manager and all its keys looked like at one time, for a bug report. It has no value of an object.
@@ -40,6 +35,8 @@ type Bundle struct {
 	// Keys are all keys, by controller, and Details what is known of the most urgent of them.
 	Keys    map[string][]reconcile.KeySummary
 	Details map[string]map[reconcile.Key]reconcile.KeyStatus
+
+	damage error // what ReadBundle has returned together with the bundle, or nil
 }
 
 // line is a line of a bundle. One of the fields is set.
@@ -128,69 +125,6 @@ func detailed(keys []reconcile.KeySummary) []reconcile.KeySummary {
 // bundleName is a name for the file of a bundle.
 func bundleName(at time.Time) string {
 	return "inspect-" + at.UTC().Format("20060102-150405") + ".jsonl.gz"
-}
-
-// ReadBundle reads what [WriteBundle] has written. Its error names the line. It refuses a bundle of a later version,
-// and one that is cut off.
-func ReadBundle(r io.Reader) (*Bundle, error) {
-	unzipped, err := gzip.NewReader(r)
-	if err != nil {
-		return nil, fmt.Errorf("bundle: %w", err)
-	}
-	limited := &io.LimitedReader{R: unzipped, N: maxBundle}
-	in := bufio.NewScanner(limited)
-	in.Buffer(nil, maxLine)
-	b := &Bundle{Keys: make(map[string][]reconcile.KeySummary),
-		Details: make(map[string]map[reconcile.Key]reconcile.KeyStatus)}
-	for n := 0; ; n++ {
-		if !in.Scan() {
-			return nil, fmt.Errorf("bundle: it ends after line %d, and has no last line: %w", n,
-				cmp.Or(in.Err(), io.ErrUnexpectedEOF))
-		}
-		done, err := b.add(n, in.Bytes())
-		if err != nil {
-			return nil, fmt.Errorf("bundle: line %d: %w", n+1, err)
-		}
-		if done {
-			break
-		}
-	}
-	if in.Scan() {
-		return nil, errors.New("bundle: something follows its last line")
-	}
-	if err := in.Err(); err != nil {
-		return nil, fmt.Errorf("bundle: %w", err)
-	}
-	return b, nil
-}
-
-// add takes the line after n others. done says that it is the last one.
-func (b *Bundle) add(n int, text []byte) (done bool, err error) {
-	var l line
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&l); err != nil {
-		return false, err
-	}
-	switch {
-	case n == 0 && l.Bundle == nil:
-		return false, errors.New("this is no bundle")
-	case n == 0 && l.Bundle.Version != bundleVersion:
-		return false, fmt.Errorf("the bundle has version %d, and this program reads version %d", l.Bundle.Version,
-			bundleVersion)
-	case n == 0:
-		b.Created, b.Program, b.Go = l.Bundle.Created, l.Bundle.Program, l.Bundle.Go
-	case l.Manager != nil:
-		b.Manager = *l.Manager
-	case l.Keys != nil:
-		b.Keys[l.Keys.Controller] = append(b.Keys[l.Keys.Controller], l.Keys.Keys...)
-	case l.Key != nil:
-		if b.Details[l.Key.Controller] == nil {
-			b.Details[l.Key.Controller] = make(map[reconcile.Key]reconcile.KeyStatus)
-		}
-		b.Details[l.Key.Controller][reconcile.Key{Namespace: l.Key.Namespace, Name: l.Key.Name}] = *l.Key
-	case l.End != nil && l.End.Lines != n:
-		return false, fmt.Errorf("the bundle says that %d lines come before this one", l.End.Lines)
-	}
-	return l.End != nil, nil
 }
 
 // Handler serves the pages of the bundle, as [Handler] does those of a Manager.

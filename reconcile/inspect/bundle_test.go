@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -67,37 +66,6 @@ func TestABundleHasTheUrgentKeysInFull(t *testing.T) {
 	require.Len(t, kept, maxDetails)
 	require.Contains(t, kept, list[maxDetails+499])
 	require.Contains(t, kept, list[maxDetails+498])
-}
-
-func TestABundleThatIsBrokenIsRefused(t *testing.T) {
-	zip := func(text string) io.Reader {
-		var b bytes.Buffer
-		w := gzip.NewWriter(&b)
-		_, err := io.WriteString(w, text)
-		require.NoError(t, errors.Join(err, w.Close()))
-		return &b
-	}
-	whole := bundleOf(t, newSample(10, webName))
-	for want, r := range map[string]io.Reader{
-		"bundle: gzip: invalid header":      strings.NewReader("this is a text"),
-		"bundle: line 1: this is no bundle": zip(`{"manager":{}}` + "\n"),
-		"bundle: line 1: invalid character": zip("x\n"),
-		"line 1: the bundle has version 2":  zip(`{"bundle":{"version":2}}` + "\n"),
-		"bundle: line 2: the bundle says that 7": zip(`{"bundle":{"version":1}}` + "\n" + `{"end":{"lines":7}}` +
-			"\n"),
-		"it ends after line 1, and has no last line": zip(`{"bundle":{"version":1}}` + "\n"),
-		"unexpected EOF": bytes.NewReader(whole[:len(whole)-100]),
-		"something follows its last line": zip(`{"bundle":{"version":1}}` + "\n" + `{"end":{"lines":1}}` +
-			"\n{}\n"),
-		"token too long": zip(`{"bundle":{"version":1}}` + "\n" + strings.Repeat(" ", maxLine+1)),
-	} {
-		_, err := ReadBundle(r)
-		require.ErrorContains(t, err, want)
-	}
-	b, err := ReadBundle(zip(`{"bundle":{"version":1,"later":1}}` + "\n" + `{"later":{}}` + "\n" +
-		`{"end":{"lines":2}}`))
-	require.NoError(t, err, "what is not known is ignored")
-	require.Empty(t, b.Keys)
 }
 
 func TestWritingABundleEndsWithItsContext(t *testing.T) {

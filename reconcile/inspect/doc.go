@@ -46,27 +46,17 @@
 // that is followed is drawn once a second, or less often, so that it never takes more than a twentieth of a processor's
 // time (handler.stream). At most 32 pages can be followed at once.
 //
-// # The format of a bundle
+// # Bundles
 //
-// A bundle is a gzip file of lines, each a JSON object with one field. Its name says what the line is:
-//
-//	bundle   the first line: version, which is 1; created, a time; program, the main module and its version; go
-//	manager  a reconcile.ManagerStatus
-//	keys     controller, and keys: up to 500 of reconcile.KeySummary. A controller has as many of these lines as it
-//	         needs for all its keys, the most urgent first
-//	key      a reconcile.KeyStatus, of up to 5,000 keys of each controller: those that need attention first, then those
-//	         with runs that are remembered
-//	end      the last line: lines, how many come before it. A file without it is cut off
-//
-// A reader ignores fields and lines that it does not know. A change that breaks a reader makes the version 2.
-//
-// [WriteBundle] writes one, to be called on a signal or when Run has returned ErrStuck; [ReadBundle] reads it;
-// [Bundle.Handler] shows the same pages from it, as does "why serve FILE".
+// A bundle is one file with all that the pages show, for a bug report. [WriteBundle] writes one, to be called on a
+// signal or when Run has returned ErrStuck; the page bundle offers one. [ReadBundle] reads it, also if it is cut off or
+// damaged; [Bundle.Handler] shows the same pages from it, as does "why serve FILE". The format is described in
+// reconcile/inspect/BUNDLE.md.
 //
 // # Reading order
 //
 // handler.go (who may look, and the way of a request), source.go and live.go (where the data comes from), view.go (how
 // a page is made), overview.go, keys.go, key.go with timeline.go, format.go (how values are written), events.go (pages
-// that change), bundle.go. The templates, the style sheet and the script are in the folder page; the command why, for a
-// terminal, is in cmd/why.
+// that change), bundle.go and readbundle.go. The templates, the style sheet and the script are in the folder page; the
+// command why, for a terminal, is in cmd/why.
 package inspect

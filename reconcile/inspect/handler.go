@@ -148,6 +148,10 @@ func (h *handler) route(w http.ResponseWriter, req *http.Request) {
 	case "action":
 		h.act(w, req, from)
 	case "bundle":
+		if _, recorded := from.(*Bundle); recorded {
+			http.Error(w, "this is a bundle already", http.StatusNotFound)
+			return
+		}
 		h.download(w, req, from)
 	case "events":
 		h.stream(w, req, from)

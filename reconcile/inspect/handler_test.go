@@ -104,9 +104,10 @@ func TestAKeyThatRunsAllTheTimeIsShownOnce(t *testing.T) {
 
 // TestNotices has a line for each kind of keys that need attention, with a link to them.
 func TestNotices(t *testing.T) {
-	m := reconcile.ManagerStatus{At: sampleTime, Stage: reconcile.StageWorking, Controllers: []reconcile.ControllerStatus{
-		{Name: "web", Stuck: 1, Hot: 2, Failed: 1, Invalid: 1, Failing: 2, Paused: 1, Parked: 3,
-			LongestParked: 14 * time.Second}}}
+	m := reconcile.ManagerStatus{At: sampleTime, Stage: reconcile.StageWorking,
+		Controllers: []reconcile.ControllerStatus{
+			{Name: "web", Stuck: 1, Hot: 2, Failed: 1, Invalid: 1, Failing: 2, Paused: 1, Parked: 3,
+				LongestParked: 14 * time.Second}}}
 	var lines []string
 	for _, n := range notices(m) {
 		lines = append(lines, n.Text+" "+strings.TrimPrefix(n.Link, "keys?controller=web&state="))

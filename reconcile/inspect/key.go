@@ -41,7 +41,8 @@ func (h *handler) keyView(ctx context.Context, from source, query url.Values) vi
 	}
 	status, ok := from.key(ctx, controller, key)
 	if !ok {
-		return view{problem: "The bundle has no such key."}
+		return view{problem: "The bundle does not have this key in full. It has at most " + count(maxDetails) +
+			" keys of each controller in full, the most urgent first."}
 	}
 	_, recorded := from.(*Bundle)
 	p := keyPage{moment: moment{status.At}, KeyStatus: status, Object: objectName(status.Namespace, status.Name),

@@ -80,7 +80,7 @@ var urgency = []reconcile.KeyState{reconcile.KeyStuck, reconcile.KeyFailed, reco
 	reconcile.KeyReady, reconcile.KeySyncing, reconcile.KeyStandby, reconcile.KeyNotStarted, reconcile.KeyScheduled,
 	reconcile.KeySettled, reconcile.KeyUnknown}
 
-var urgencyOf = func() map[reconcile.KeyState]int {
+var ranks = func() map[reconcile.KeyState]int {
 	m := make(map[reconcile.KeyState]int)
 	for i, s := range urgency {
 		m[s] = i
@@ -88,11 +88,19 @@ var urgencyOf = func() map[reconcile.KeyState]int {
 	return m
 }()
 
+// urgencyOf returns the place of a state in the order. A bundle may have states that are not known here.
+func urgencyOf(s reconcile.KeyState) int {
+	if rank, ok := ranks[s]; ok {
+		return rank
+	}
+	return len(urgency)
+}
+
 // orders compare keys for each sort. Those that are equal are sorted by name.
 var orders = map[string]func(a, b *reconcile.KeySummary) int{
 	"name": func(a, b *reconcile.KeySummary) int { return 0 },
 	"state": func(a, b *reconcile.KeySummary) int {
-		return cmp.Or(cmp.Compare(urgencyOf[a.State], urgencyOf[b.State]), earlierFirst(a.Since, b.Since))
+		return cmp.Or(cmp.Compare(urgencyOf(a.State), urgencyOf(b.State)), earlierFirst(a.Since, b.Since))
 	},
 	"age":      func(a, b *reconcile.KeySummary) int { return earlierFirst(a.Since, b.Since) },
 	"next":     func(a, b *reconcile.KeySummary) int { return earlierFirst(a.Next, b.Next) },
@@ -150,11 +158,12 @@ func listKeys(all []reconcile.KeySummary, q keyQuery) keyList {
 			}
 		}
 	}
-	for _, s := range urgency {
-		if states[s] > 0 {
-			l.States = append(l.States, stateCount{s, states[s]})
-		}
+	for s, n := range states {
+		l.States = append(l.States, stateCount{s, n})
 	}
+	slices.SortFunc(l.States, func(a, b stateCount) int {
+		return cmp.Or(cmp.Compare(urgencyOf(a.State), urgencyOf(b.State)), cmp.Compare(a.State, b.State))
+	})
 	l.Matches = len(fitting)
 	l.Pages = max((len(fitting)+keysPerPage-1)/keysPerPage, 1)
 	l.Page = min(q.Page, l.Pages)

@@ -85,6 +85,7 @@ type frame struct {
 	Controller  string
 	Controllers []string
 	Recorded    time.Time // zero: the pages show a process that runs
+	Damage      error     // of the bundle, or nil
 	Events      string    // where the page is followed live; empty: nowhere
 	Filter      any
 	Body        template.HTML
@@ -93,8 +94,8 @@ type frame struct {
 // frame returns the page around a view.
 func (h *handler) frame(from source, v view, query url.Values) (f frame, err error) {
 	f = frame{Title: v.title, Controller: v.controller, Controllers: from.controllers(), Filter: v.filter}
-	if _, recorded := from.(*Bundle); recorded {
-		f.Recorded = from.now()
+	if b, recorded := from.(*Bundle); recorded {
+		f.Recorded, f.Damage = b.Created, b.damage
 	} else if v.problem == "" {
 		query.Set("page", v.template)
 		f.Events = "events?" + query.Encode()

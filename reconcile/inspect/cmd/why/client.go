@@ -23,7 +23,7 @@ type client struct {
 	token   string
 }
 
-func newClient(o options) (*client, error) {
+func newClient(o options, errOut io.Writer) (*client, error) {
 	c := &client{http: &http.Client{Timeout: 30 * time.Second}, address: strings.TrimSuffix(o.address, "/") + "/"}
 	if !strings.Contains(c.address, "://") {
 		c.address = "http://" + c.address
@@ -36,7 +36,7 @@ func newClient(o options) (*client, error) {
 		c.token = strings.TrimSpace(string(text))
 	}
 	if o.bundle != "" {
-		b, err := readBundle(o.bundle)
+		b, err := readBundle(o.bundle, errOut)
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +96,7 @@ func (c *client) get(ctx context.Context, page string, query url.Values, to any)
 		if json.Unmarshal(text, &problem) != nil || problem.Error == "" {
 			problem.Error = strings.TrimSpace(string(text[:min(len(text), 500)]))
 		}
-		return fmt.Errorf("%s: %s: %s", c.address, resp.Status, plain(problem.Error))
+		return fmt.Errorf("%s: %s: %s", c.address, plain(resp.Status), plain(problem.Error))
 	}
 	if err := json.Unmarshal(text, to); err != nil {
 		return fmt.Errorf("%s answers, but not as the pages of reconcile/inspect do: %w", address, err)

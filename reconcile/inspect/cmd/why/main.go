@@ -88,11 +88,11 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	rest := flags.Args()
 	switch {
 	case len(rest) == 2 && rest[0] == "serve":
-		return serve(ctx, o.serve, rest[1], out)
+		return serve(ctx, o.serve, rest[1], out, errOut)
 	case o.every <= 0:
 		return fmt.Errorf("-every is %s, and has to be positive: %w", o.every, errUsage)
 	}
-	from, err := newClient(o)
+	from, err := newClient(o, errOut)
 	if err != nil {
 		return err
 	}
@@ -182,8 +182,8 @@ func top(ctx context.Context, from *client, out io.Writer) error {
 }
 
 // serve shows a bundle to a browser until ctx ends.
-func serve(ctx context.Context, address, file string, out io.Writer) error {
-	b, err := readBundle(file)
+func serve(ctx context.Context, address, file string, out, errOut io.Writer) error {
+	b, err := readBundle(file, errOut)
 	if err != nil {
 		return err
 	}
@@ -201,15 +201,19 @@ func serve(ctx context.Context, address, file string, out io.Writer) error {
 	return nil
 }
 
-func readBundle(file string) (*inspect.Bundle, error) {
+// readBundle reads a bundle. Of one that is damaged it returns what can be read, and warns of that.
+func readBundle(file string, errOut io.Writer) (*inspect.Bundle, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	b, err := inspect.ReadBundle(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	switch {
+	case b == nil:
+		return nil, fmt.Errorf("%s: %s", file, plain(err.Error()))
+	case err != nil:
+		fmt.Fprintf(errOut, "why: %s is damaged, so a part is missing or wrong: %s\n", file, plain(err.Error()))
 	}
 	return b, nil
 }

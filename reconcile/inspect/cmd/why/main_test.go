@@ -70,7 +70,7 @@ func TestWhy(t *testing.T) {
 		require.Contains(t, out.String(), "named by  For ")
 		out.Reset()
 		require.NoError(t, run(t.Context(), append(from, "top"), &out, io.Discard))
-		require.Contains(t, out.String(), "Working since ")
+		require.Contains(t, out.String(), "Working for ")
 		require.Regexp(t, `default/bad +Failed +\S+ +\d+ +\S+ +terminal`, out.String())
 	}
 	var out bytes.Buffer
@@ -123,6 +123,23 @@ func TestServe(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
+// TestADamagedBundle: what is whole is shown, with a warning.
+func TestADamagedBundle(t *testing.T) {
+	m, _ := startManager(t)
+	file := filepath.Join(t.TempDir(), "bundle")
+	var bundle bytes.Buffer
+	require.NoError(t, inspect.WriteBundle(t.Context(), &bundle, m))
+	require.NoError(t, os.WriteFile(file, bundle.Bytes()[:bundle.Len()-3], 0o600))
+	var out, errOut bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"-bundle", file, "default/bad"}, &out, &errOut))
+	require.Contains(t, out.String(), "terminal, took ")
+	require.Contains(t, errOut.String(), "is damaged, so a part is missing or wrong: bundle: after its last line")
+	require.ErrorContains(t, run(t.Context(), []string{"-bundle", file, "default/none"}, &out, &errOut),
+		"does not have this key in full")
+	require.NoError(t, os.WriteFile(file, bundle.Bytes()[:15], 0o600))
+	require.ErrorContains(t, run(t.Context(), []string{"serve", file}, &out, &errOut), "cut off")
+}
+
 func TestMistakesAreNamed(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte("<html>"))
@@ -131,14 +148,14 @@ func TestMistakesAreNamed(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for want, args := range map[string][]string{
-		"expected NAMESPACE/NAME": {},
-		"no key":                  {"web"},
-		"-every is 0s":            {"-every", "0s", "top"},
-		"not defined: -x":         {"-x"},
-		"is kubectl port-forward": {"-address", "localhost:1", "top"},
-		"not as the pages":        {"-address", elsewhere.URL, "top"},
-		"-token-file":             {"-token-file", empty + "x", "top"},
-		"empty: bundle: EOF":      {"-bundle", empty, "top"},
+		"expected NAMESPACE/NAME":          {},
+		"no key":                           {"web"},
+		"-every is 0s":                     {"-every", "0s", "top"},
+		"not defined: -x":                  {"-x"},
+		"is kubectl port-forward":          {"-address", "localhost:1", "top"},
+		"not as the pages":                 {"-address", elsewhere.URL, "top"},
+		"-token-file":                      {"-token-file", empty + "x", "top"},
+		"empty: bundle: the file is empty": {"-bundle", empty, "top"},
 	} {
 		require.ErrorContains(t, run(t.Context(), args, io.Discard, io.Discard), want)
 	}

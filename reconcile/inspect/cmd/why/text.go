@@ -131,7 +131,7 @@ func stateOfAffairs(k reconcile.KeyStatus) string {
 
 // writeManager writes the controllers and the caches.
 func writeManager(out io.Writer, m reconcile.ManagerStatus) {
-	fmt.Fprintf(out, "%s since %s", m.Stage, since(m.At, m.StageSince))
+	fmt.Fprintf(out, "%s for %s", plain(string(m.Stage)), since(m.At, m.StageSince))
 	if m.WaitsFor != "" {
 		fmt.Fprintf(out, ", %s", plain(m.WaitsFor))
 	}
@@ -141,11 +141,12 @@ func writeManager(out io.Writer, m reconcile.ManagerStatus) {
 			plain(l.Identity))
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "\nREADY\tOLDEST\tRUNNING\tPARKED\tDELAYED\tFAILING\tSTUCK\tHOT\tRUNS\t  CONTROLLER")
+	fmt.Fprintln(w, "\nREADY\tOLDEST\tRUNNING\tPARKED\tDELAYED\tFAILING\tFAILED\tINVALID\tSTUCK\tHOT\tRUNS\t  "+
+		"CONTROLLER")
 	for _, c := range m.Controllers {
-		fmt.Fprintf(w, "%d\t%s\t%d/%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\n", c.Ready, short(c.OldestReady), c.Running,
-			c.Workers,
-			c.Parked, c.Delayed, c.Failing, c.Stuck, c.Hot, c.Runs, plain(c.Name))
+		fmt.Fprintf(w, "%d\t%s\t%d/%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\n", c.Ready, short(c.OldestReady),
+			c.Running, c.Workers, c.Parked, c.Delayed, c.Failing, c.Failed, c.Invalid, c.Stuck, c.Hot, c.Runs,
+			plain(c.Name))
 	}
 	w.Flush()
 	w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
