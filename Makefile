@@ -22,7 +22,7 @@ help: ## list the targets
 
 # With REAL=1, BUILTIN=1 leaves Deployments to Kubernetes' own controller.
 .PHONY: demo
-demo: ## watch our Deployment and ReplicaSet controllers work; KEEP=1 stays up; REAL=1 on a real control plane
+demo: ## watch our HPA, Deployment and ReplicaSet controllers work; KEEP=1 stays up; REAL=1 on a real control plane
 	@echo 'Starting the demo ...'
 	@go run ./internal/demo $(if $(KEEP),-keep) $(if $(REAL),-real) $(if $(BUILTIN),-builtin)
 

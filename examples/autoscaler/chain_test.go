@@ -80,7 +80,7 @@ func (c *chain) create(ctx context.Context, name string) error {
 
 // follow creates the HPA of a Deployment, or gives it other bounds.
 func (c *chain) follow(ctx context.Context, name string, least, most int32) error {
-	c.ledger.allow(name, least, most)
+	took := c.ledger.allow(name, least, most)
 	window := int32(chainWindow / time.Second)
 	hpas := c.client.AutoscalingV2().HorizontalPodAutoscalers(c.namespace)
 	_, err := hpas.Create(ctx, hpa(name, least, most, with(cpu(chainTarget)),
@@ -91,6 +91,9 @@ func (c *chain) follow(ctx context.Context, name string, least, most int32) erro
 	if apierrors.IsAlreadyExists(err) {
 		_, err = hpas.Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil,
 			`{"spec":{"minReplicas":%d,"maxReplicas":%d}}`, least, most), metav1.PatchOptions{})
+	}
+	if err == nil {
+		took()
 	}
 	return err
 }
@@ -152,10 +155,16 @@ func (c *chain) operate(ctx context.Context) {
 		share int
 		do    func() error
 	}{
-		{"load", 40, func() error { c.setLoad(name, int64(100+c.random.IntN(7000))); return nil }},
+		{"load", 40, func() error {
+			load := 100 + c.random.IntN(7000)
+			c.ledger.happened(name, "load %d", load)
+			c.setLoad(name, int64(load))
+			return nil
+		}},
 		{"scale by hand", 12, func() error {
 			size := 1 + c.random.IntN(12)
 			c.ledger.count(name, size, 0)
+			c.ledger.happened(name, "by hand %d", size)
 			_, err := deployments.UpdateScale(ctx, name, &autoscalingv1.Scale{
 				ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: c.namespace},
 				Spec:       autoscalingv1.ScaleSpec{Replicas: int32(size)}}, metav1.UpdateOptions{})
@@ -180,6 +189,7 @@ func (c *chain) operate(ctx context.Context) {
 				metav1.DeleteOptions{})
 		}},
 		{"delete the HPA", 4, func() error {
+			c.ledger.happened(name, "the HPA is deleted")
 			return c.client.AutoscalingV2().HorizontalPodAutoscalers(c.namespace).Delete(ctx, name,
 				metav1.DeleteOptions{})
 		}},
@@ -209,9 +219,7 @@ func (c *chain) without(cluster *testcluster.Cluster) testbed.Fault {
 		if err != nil && !apierrors.IsNotFound(err) {
 			return nil // the API server has just come back: another time
 		}
-		gone := time.Now()
 		time.Sleep(10 * time.Second)
-		c.ledger.blind(gone, time.Now())
 		return cluster.Restart(c.t.Context(), testcluster.Node)
 	}}
 }

@@ -24,7 +24,8 @@ type chainLedger struct {
 	read     map[string]int32 // guarded by mu; sizes that were read, by path and version
 	rescales []rescale        // guarded by mu
 	bounds   []bounds         // guarded by mu
-	darkness [][2]time.Time   // guarded by mu; when there were no metrics
+	fed      []deed           // guarded by mu; metrics of a Deployment's pods that were read
+	events   []deed           // guarded by mu; of users
 	counts   []census         // guarded by mu
 }
 
@@ -40,6 +41,13 @@ type bounds struct {
 	at          time.Time
 	name        string
 	least, most int
+	taken       time.Time // when the API server said so; zero: it may not know them
+}
+
+// deed is something that happened to a Deployment or its HPA.
+type deed struct {
+	at         time.Time
+	name, what string
 }
 
 // census is how many pods a Deployment should have and how many it has.
@@ -60,16 +68,25 @@ const (
 
 func newChainLedger() *chainLedger { return &chainLedger{read: map[string]int32{}} }
 
-func (l *chainLedger) allow(name string, least, most int32) {
+// allow notes bounds before they are asked for. taken is to be called when the API server has taken them.
+func (l *chainLedger) allow(name string, least, most int32) (taken func()) {
+	l.happened(name, "bounds %d and %d", least, most)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.bounds = append(l.bounds, bounds{time.Now(), name, int(least), int(most)})
+	l.bounds = append(l.bounds, bounds{at: time.Now(), name: name, least: int(least), most: int(most)})
+	i := len(l.bounds) - 1
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.bounds[i].taken = time.Now()
+	}
 }
 
-func (l *chainLedger) blind(from, to time.Time) {
+// happened notes what a user does, for the texts of violations.
+func (l *chainLedger) happened(name, what string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.darkness = append(l.darkness, [2]time.Time{from, to})
+	l.events = append(l.events, deed{time.Now(), name, fmt.Sprintf(what, args...)})
 }
 
 func (l *chainLedger) count(name string, wanted, pods int) {
@@ -91,6 +108,13 @@ type noting struct {
 func (n *noting) WrappedRoundTripper() http.RoundTripper { return n.next }
 
 func (n *noting) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(req.URL.Path, "/apis/metrics.k8s.io/") {
+		resp, err := n.next.RoundTrip(req)
+		if err == nil && resp.StatusCode == http.StatusOK {
+			n.ledger.feed(strings.TrimPrefix(req.URL.Query().Get("labelSelector"), "app="))
+		}
+		return resp, err
+	}
 	at := scalePath.FindStringSubmatch(req.URL.Path)
 	if at == nil {
 		return n.next.RoundTrip(req)
@@ -114,6 +138,13 @@ func (n *noting) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(answer))
 	return resp, n.ledger.note(req.Method, at[1], asked, answer)
+}
+
+// feed notes that metrics of the pods of a Deployment were read.
+func (l *chainLedger) feed(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fed = append(l.fed, deed{at: time.Now(), name: name})
 }
 
 // note remembers a size that was read or written.
@@ -158,7 +189,7 @@ func (l *chainLedger) judge() (violations []string, up, down int) {
 	defer l.mu.Unlock()
 	broken := func(r rescale, format string, args ...any) {
 		what := fmt.Sprintf("%s %s from %d to %d: ", r.at.Format("15:04:05.000"), r.name, r.from, r.to)
-		violations = append(violations, what+fmt.Sprintf(format, args...))
+		violations = append(violations, what+fmt.Sprintf(format, args...)+l.before(r))
 	}
 	for i, r := range l.rescales {
 		least, most := l.allowed(r)
@@ -182,8 +213,8 @@ func (l *chainLedger) judge() (violations []string, up, down int) {
 			broken(r, "the policies allow %d", l.limit(l.rescales[:i], r))
 		case r.to < r.from && !slices.Contains(most, r.to) && l.wantedMore(l.rescales[:i], r):
 			broken(r, "within the window more was wanted")
-		case !clamped && l.dark(r.at):
-			broken(r, "there were no metrics")
+		case !clamped && !happenedTo(l.fed, r):
+			broken(r, "nobody has read metrics")
 		}
 	}
 	for i, c := range l.counts {
@@ -207,8 +238,9 @@ func (l *chainLedger) allowed(r rescale) (least, most []int) {
 		if b.name != r.name || b.at.After(r.at) {
 			continue
 		}
-		replaced := slices.IndexFunc(l.bounds[i+1:], func(next bounds) bool { return next.name == b.name })
-		if replaced < 0 || l.bounds[i+1+replaced].at.Add(delay).After(r.at) {
+		replaced := slices.IndexFunc(l.bounds[i+1:],
+			func(next bounds) bool { return next.name == b.name && !next.taken.IsZero() })
+		if replaced < 0 || l.bounds[i+1+replaced].taken.Add(delay).After(r.at) {
 			least, most = append(least, b.least), append(most, b.most)
 		}
 	}
@@ -234,10 +266,27 @@ func (l *chainLedger) wantedMore(earlier []rescale, r rescale) bool {
 	})
 }
 
-func (l *chainLedger) dark(at time.Time) bool {
-	return slices.ContainsFunc(l.darkness, func(d [2]time.Time) bool {
-		return at.After(d[0].Add(delay)) && at.Before(d[1])
+// happenedTo reports whether something happened to the Deployment shortly before.
+func happenedTo(events []deed, r rescale) bool {
+	return slices.ContainsFunc(events, func(e deed) bool {
+		return e.name == r.name && e.at.Before(r.at) && r.at.Sub(e.at) < delay
 	})
+}
+
+// before is what was done to the Deployment in the 20 s before.
+func (l *chainLedger) before(r rescale) string {
+	events := slices.Clone(l.events)
+	for _, e := range l.rescales {
+		events = append(events, deed{e.at, e.name, fmt.Sprintf("HPA %d to %d", e.from, e.to)})
+	}
+	slices.SortStableFunc(events, func(a, b deed) int { return a.at.Compare(b.at) })
+	text := ""
+	for _, e := range events {
+		if e.name == r.name && !e.at.After(r.at) && r.at.Sub(e.at) < 20*time.Second {
+			text += fmt.Sprintf("\n    %s %s", e.at.Format("05.000"), e.what)
+		}
+	}
+	return text
 }
 
 // TestChainLedger shows that each promise can be broken.
@@ -246,19 +295,23 @@ func TestChainLedger(t *testing.T) {
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
 	for want, bad := range map[string]*chainLedger{
 		"": {rescales: []rescale{
-			{at(1), "a", 3, 7}, {at(30), "a", 7, 2}, {at(31), "a", 2, 8}}},
-		"not made from what was read": {rescales: []rescale{{at(1), "a", -1, 7}}},
-		"there is no HPA":             {rescales: []rescale{{at(1), "b", 3, 7}}},
-		"changes nothing":             {rescales: []rescale{{at(1), "a", 3, 3}}},
-		"the bounds are [1] and [8]":  {rescales: []rescale{{at(1), "a", 8, 9}}},
-		"the policies allow 6":        {rescales: []rescale{{at(1), "a", 2, 7}}},
-		"more was wanted":             {rescales: []rescale{{at(1), "a", 3, 7}, {at(3), "a", 7, 5}}},
-		"there were no metrics": {rescales: []rescale{{at(9), "a", 3, 5}},
-			darkness: [][2]time.Time{{at(1), at(20)}}},
+			{at(1), "a", 3, 7}, {at(30), "a", 7, 2}, {at(31), "a", 2, 8}, {at(50), "a", 8, 5}}},
+		"not made from what was read":  {rescales: []rescale{{at(1), "a", -1, 7}}},
+		"there is no HPA":              {rescales: []rescale{{at(1), "b", 3, 7}}},
+		"changes nothing":              {rescales: []rescale{{at(1), "a", 3, 3}}},
+		"the bounds are [1] and [8]":   {rescales: []rescale{{at(1), "a", 8, 9}}},
+		"the policies allow 6":         {rescales: []rescale{{at(1), "a", 2, 7}}},
+		"more was wanted":              {rescales: []rescale{{at(1), "a", 3, 7}, {at(3), "a", 7, 5}}},
+		"nobody has read metrics":      {rescales: []rescale{{at(9), "a", 3, 5}}},
 		"never wanted more than 4 in":  {counts: []census{{at(1), "a", 4, 4}, {at(2), "a", 3, 6}}},
 		"a has 9 pods, and never want": {counts: []census{{at(1), "a", 8, 8}, {at(70), "a", 3, 9}}},
 	} {
-		bad.bounds = []bounds{{at(0), "a", 1, 8}}
+		bad.bounds = []bounds{{at(0), "a", 1, 8, at(0)}, {at: at(40), name: "a", least: 1, most: 1}}
+		if want != "nobody has read metrics" {
+			for _, r := range bad.rescales {
+				bad.fed = append(bad.fed, deed{at: r.at.Add(-time.Second), name: r.name})
+			}
+		}
 		violations, _, _ := bad.judge()
 		if want == "" {
 			require.Empty(t, violations)

@@ -26,7 +26,8 @@ func TestFirstDemoCompilesLittle(t *testing.T) {
 			path)
 		require.NotEqual(t, "net", path, "the first program compiles no network")
 	}
-	compiled := dependencies(t, "./memory", "../../examples/replicaset", "../../examples/deployment")
+	controllers := []string{"../../examples/autoscaler", "../../examples/deployment", "../../examples/replicaset"}
+	compiled := dependencies(t, append(controllers, "./memory")...)
 	for _, path := range compiled {
 		for _, large := range []string{"k8s.io/kubernetes", "k8s.io/apiserver", "k8s.io/apiextensions-apiserver",
 			"k8s.io/kubectl", "github.com/google/cel-go", "go.etcd.io", "sigs.k8s.io/controller-runtime",
@@ -34,13 +35,13 @@ func TestFirstDemoCompilesLittle(t *testing.T) {
 			require.False(t, path == large || strings.HasPrefix(path, large+"/"), "%s in the demo", path)
 		}
 	}
-	for _, path := range dependencies(t, "../../examples/replicaset", "../../examples/deployment") {
+	for _, path := range dependencies(t, controllers...) {
 		group, ok := strings.CutPrefix(path, "k8s.io/client-go/kubernetes")
 		require.False(t, ok && group != "/scheme",
 			"%s in a controller; informer.NewResource makes a client for one resource", path)
 	}
 	require.NotContains(t, dependencies(t, "./memory"), "k8s.io/client-go/kubernetes",
-		"the demo needs three groups of client-go's clientset")
+		"the demo needs four groups of client-go's clientset")
 	require.LessOrEqual(t, len(compiled), 640, "packages that the first demo compiles")
 }
 

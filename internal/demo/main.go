@@ -52,7 +52,8 @@ func run(keep, real, builtin bool, rest []string) error {
 	}
 	fmt.Println("Building the demo and our controllers; on a machine that has not compiled them before this takes " +
 		"about a minute ...")
-	if err := build("internal/demo/"+stage, "examples/deployment", "examples/replicaset"); err != nil {
+	err := build("internal/demo/"+stage, "examples/autoscaler", "examples/deployment", "examples/replicaset")
+	if err != nil {
 		return err
 	}
 	program := filepath.Join(built, stage)

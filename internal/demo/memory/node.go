@@ -154,7 +154,7 @@ func (n *node) start(ctx context.Context, pod *corev1.Pod) error {
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
-		"status": corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
+		"status": corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now, Conditions: []corev1.PodCondition{
 			condition(corev1.PodInitialized, corev1.ConditionTrue), condition(corev1.ContainersReady, ready),
 			condition(corev1.PodReady, ready),
 		}},

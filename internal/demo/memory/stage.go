@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -35,10 +37,9 @@ func (*stage) About() story.About {
 	return story.About{
 		Cluster: "An API server in memory, on a port of this machine, and a stand-in for a node. It starts pods and " +
 			"ends them, and runs no containers.",
-		Controllers: "Start our controllers for Deployments and ReplicaSets: two processes of each, of which one " +
-			"leads " +
-			"and one stands by.",
-		Deployments: "Our", Ending: "kill -9 both leaders",
+		Controllers: "Start our controllers for HPAs, Deployments and ReplicaSets: two processes of each, of which " +
+			"one leads and one stands by.",
+		Deployments: "Our", Ending: "kill -9 the leaders", Autoscaler: true,
 		Older: "web:1", Newer: "web:2", Broken: "web:broken",
 		// More than the controller's rate limit (a burst of 30, then 20 requests a second) lets it create at once.
 		Crowd: 100,
@@ -52,6 +53,7 @@ func (s *stage) Open(context.Context) (cfg *rest.Config, _, result string, err e
 	}
 	if s.server, err = reconciletest.Start(reconciletest.Options{
 		Namespaces: []string{"default", "kube-system", namespace}, Seed: uint64(began.UnixNano()),
+		Aggregated: map[schema.GroupVersion]http.Handler{metricsAPI: http.HandlerFunc(s.metrics)},
 	}); err != nil {
 		return nil, "", "", err
 	}
@@ -66,7 +68,7 @@ func (s *stage) Open(context.Context) (cfg *rest.Config, _, result string, err e
 	ctx, cancel := context.WithCancel(context.Background())
 	s.endNode = cancel
 	s.working.Go(func() { node.run(ctx) })
-	s.replicas = story.Replicas{Narrator: s.narrator, Controllers: []string{"deployment", "replicaset"},
+	s.replicas = story.Replicas{Narrator: s.narrator, Controllers: story.Controllers, Flags: story.Flags,
 		Programs: s.programs, Kubeconfig: s.kubeconfig(), Logs: s.dir, Run: s.run}
 	return listening, namespace, fmt.Sprintf("%s is ready after %s.", listening.Host, story.Seconds(time.Since(began))),
 		nil

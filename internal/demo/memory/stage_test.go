@@ -15,7 +15,7 @@ import (
 func TestDemo(t *testing.T) {
 	programs := t.TempDir()
 	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", programs+"/",
-		"../../../examples/replicaset", "../../../examples/deployment").CombinedOutput()
+		"../../../examples/autoscaler", "../../../examples/replicaset", "../../../examples/deployment").CombinedOutput()
 	require.NoError(t, err, string(output))
 	var out bytes.Buffer
 	say := story.NewNarrator(&out)
@@ -23,7 +23,7 @@ func TestDemo(t *testing.T) {
 	err = story.Run(t.Context(), say, s, false)
 	require.NoError(t, err, out.String())
 	t.Log(out.String())
-	require.Equal(t, 10, strings.Count(out.String(), "   => "), "each act has a result")
+	require.Equal(t, 11, strings.Count(out.String(), "   => "), "each act has a result")
 	require.Contains(t, out.String(), "drift: .spec.replicas is 5 and should be 3; it was set by kubectl")
 	require.NotContains(t, out.String(), "node: ", "the node has nothing to complain about")
 	require.NoDirExists(t, s.dir)

@@ -24,11 +24,10 @@ type here struct {
 func (h *here) About() story.About {
 	about := story.About{
 		Cluster: "A control plane on this machine: etcd, kube-apiserver, kube-controller-manager without its " +
-			"ReplicaSet and Deployment controllers, and a stand-in for a node. It runs no containers.",
-		Controllers: "Start our controllers for Deployments and ReplicaSets in their place: two processes of each, " +
-			"of " +
-			"which one leads and one stands by.",
-		Deployments: "Our", Ending: "kill -9 both leaders",
+			"HPA, Deployment and ReplicaSet controllers, and a stand-in for a node. It runs no containers.",
+		Controllers: "Start our controllers for HPAs, Deployments and ReplicaSets in their place: two processes of " +
+			"each, of which one leads and one stands by.",
+		Deployments: "Our", Ending: "kill -9 the leaders", Autoscaler: true,
 		Older: "web:1", Newer: "web:2", Broken: "web:broken",
 		// More than the controller's rate limit (a burst of 30, then 20 requests a second) lets it create at once.
 		Crowd: 100,
@@ -38,22 +37,23 @@ func (h *here) About() story.About {
 			"ReplicaSet controller, and a stand-in for a node. It runs no containers."
 		about.Controllers = "Start our ReplicaSet controller in its place: two processes, of which one leads and one " +
 			"stands by."
-		about.Deployments, about.Ending = "Kubernetes'", "kill -9 the leader"
+		about.Deployments, about.Ending, about.Autoscaler = "Kubernetes'", "kill -9 the leader", false
 	}
 	return about
 }
 
 func (h *here) Open(ctx context.Context) (cfg *rest.Config, namespace, result string, err error) {
 	began := time.Now()
-	run, leave := []string{"deployment", "replicaset"},
-		[]string{"*", "-replicaset-controller", "-deployment-controller"}
+	run, leave := story.Controllers, []string{"*", "-replicaset-controller", "-deployment-controller",
+		"-horizontal-pod-autoscaler-controller"}
 	if h.builtin {
-		run, leave = run[1:], leave[:2]
+		run, leave = []string{"replicaset"}, leave[:2]
 	}
-	if h.cluster, err = testcluster.Start(ctx, testcluster.Options{Controllers: leave, Log: h.narrator}); err != nil {
+	if h.cluster, err = testcluster.Start(ctx, testcluster.Options{Controllers: leave, Metrics: !h.builtin,
+		Log: h.narrator}); err != nil {
 		return nil, "", "", err
 	}
-	h.replicas = story.Replicas{Narrator: h.narrator, Controllers: run, Programs: h.programs,
+	h.replicas = story.Replicas{Narrator: h.narrator, Controllers: run, Flags: story.Flags, Programs: h.programs,
 		Kubeconfig: h.cluster.Kubeconfig(), Logs: h.cluster.Dir(),
 		Run: func(ctx context.Context, name, path string, args []string) (story.Process, error) {
 			return h.cluster.Run(ctx, testcluster.Command{Name: name, Path: path, Args: args})

@@ -16,7 +16,7 @@ func TestDemoOnARealControlPlane(t *testing.T) {
 	t.Parallel()
 	programs := t.TempDir()
 	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", programs+"/",
-		"../../../examples/replicaset", "../../../examples/deployment").CombinedOutput()
+		"../../../examples/autoscaler", "../../../examples/replicaset", "../../../examples/deployment").CombinedOutput()
 	require.NoError(t, err, string(output))
 	var out bytes.Buffer
 	say := story.NewNarrator(&out)

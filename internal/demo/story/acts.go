@@ -23,12 +23,12 @@ type act struct {
 
 func (d *demo) acts() []act {
 	about := d.stage.About()
-	return []act{
+	all := []act{
 		{about.Cluster, d.open},
 		{about.Controllers, d.startControllers},
 		{"Apply a Deployment of 3 pods of " + about.Older + ". " + about.Deployments +
-			" Deployment controller creates " +
-			"a ReplicaSet, and our ReplicaSet controller creates the pods.", d.applyDeployment},
+			" Deployment controller creates a ReplicaSet, and our ReplicaSet controller creates the pods.",
+			d.applyDeployment},
 		{"Delete a pod by hand.", d.deletePod},
 		{"Change a pod's label, so that its ReplicaSet does not match it: it is released, not deleted, and replaced.",
 			d.relabelPod},
@@ -36,9 +36,15 @@ func (d *demo) acts() []act {
 		{"Change the image to " + about.Newer + ". One ReplicaSet hands over to the next.", d.changeImage},
 		{"Change the image to " + about.Broken + ", which no node can run, with a deadline of 5 s. Then roll back.",
 			d.breakImage},
+		{fmt.Sprintf("Add an HPA: %d to %d pods, at %d %% of the CPU that they ask for. The load doubles, and falls "+
+			"again.", fewest, busiest, target), d.autoscale},
 		{fmt.Sprintf("Scale to %d, and %s half-way.", about.Crowd, about.Ending), d.endLeaders},
 		{"Clean up: scale to 0, and end.", d.cleanUp},
 	}
+	if !about.Autoscaler {
+		all = slices.Delete(all, 8, 9)
+	}
+	return all
 }
 
 func (d *demo) open(ctx context.Context) (string, error) {

@@ -11,17 +11,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	autoscalingv2 "k8s.io/client-go/kubernetes/typed/autoscaling/v2"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 )
 
-// Client talks to the API server without this library, since the demo checks the library. It has the three groups that
+// Client talks to the API server without this library, since the demo checks the library. It has the four groups that
 // the demo needs: compiling client-go's whole clientset takes longer than the demo.
 type Client struct {
 	Apps   appsv1.AppsV1Interface
 	Core   corev1.CoreV1Interface
+	HPAs   autoscalingv2.AutoscalingV2Interface
 	Leases coordinationv1.CoordinationV1Interface
 }
 
@@ -35,8 +37,12 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	hpas, err := autoscalingv2.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
 	leases, err := coordinationv1.NewForConfig(cfg)
-	return &Client{apps, core, leases}, err
+	return &Client{apps, core, hpas, leases}, err
 }
 
 const (

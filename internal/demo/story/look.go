@@ -118,6 +118,9 @@ func (d *demo) until(ctx context.Context, wanted string, there func(look) bool) 
 		l, err := d.look(ctx)
 		if err == nil {
 			last = l
+			err = d.spread(ctx, l)
+		}
+		if err == nil {
 			d.narrator.Count(fmt.Sprintf("%-30s %s", l, l.replicaSets()))
 			if there(l) {
 				return time.Since(began), nil

@@ -26,8 +26,9 @@ type Process interface {
 // Replicas are two processes of each controller: a, which is the first to lead, and b.
 type Replicas struct {
 	Narrator    *Narrator
-	Controllers []string // such as replicaset: the program in examples
-	Programs    string   // the directory of the programs
+	Controllers []string            // such as replicaset: the program in examples
+	Flags       map[string][]string // of a controller, beside those that all have
+	Programs    string              // the directory of the programs
 	Kubeconfig  string
 	Logs        string // the directory with the log NAME.log of each process
 	Run         func(ctx context.Context, name, path string, args []string) (Process, error)
@@ -40,6 +41,12 @@ type Replicas struct {
 const leaseDuration, renewDeadline, retryPeriod = 8 * time.Second, 4 * time.Second, time.Second
 
 const leaseNamespace = "kube-system"
+
+// Controllers are ours, and Flags what they need for the demo.
+var (
+	Controllers = []string{"autoscaler", "deployment", "replicaset"}
+	Flags       = map[string][]string{"autoscaler": {"--horizontal-pod-autoscaler-sync-period", LookPeriod.String()}}
+)
 
 // Leases are those of the controllers.
 func (r *Replicas) Leases() (leases []types.NamespacedName) {
@@ -94,12 +101,12 @@ func (r *Replicas) start(ctx context.Context, letter string) error {
 			return err
 		}
 		r.pages[name] = page
-		process, err := r.Run(ctx, name, filepath.Join(r.Programs, controller), []string{
+		process, err := r.Run(ctx, name, filepath.Join(r.Programs, controller), append([]string{
 			"--kubeconfig", r.Kubeconfig, "--leader-elect-resource-namespace", leaseNamespace,
 			"--leader-elect-identity", name, "--leader-elect-lease-duration", leaseDuration.String(),
 			"--leader-elect-renew-deadline", renewDeadline.String(),
 			"--leader-elect-retry-period", retryPeriod.String(), "--metrics-bind-address", page, "-v", "1",
-		})
+		}, r.Flags[controller]...))
 		if err != nil {
 			return err
 		}

@@ -31,12 +31,18 @@ type Stage interface {
 	Hint(namespace string) string
 }
 
+// Usage is the annotation of a pod with what it uses: "cpu=70m".
+const Usage = "standin/usage"
+
 // About is what a stage says of itself.
 type About struct {
 	Cluster     string // what Open starts or finds
 	Controllers string // what Start starts
 	Deployments string // whose Deployment controller works: "our" or "Kubernetes'"
-	Ending      string // how the leaders end: "kill -9 both leaders"
+	Ending      string // how the leaders end: "kill -9 the leaders"
+	// Autoscaler says that our HPA controller is among them, and that the metrics of a pod are what its annotation
+	// Usage says.
+	Autoscaler bool
 
 	// Older and Newer are the images before and after the rollout; no node can pull Broken.
 	Older, Newer, Broken string

@@ -33,6 +33,7 @@ type demo struct {
 	client    *Client
 	namespace string
 	seen      extremes
+	load      int // of all pods together, in thousandths of a CPU; 0: there are no metrics
 }
 
 // Run runs the demo. With keep it then stays until ctx ends.
