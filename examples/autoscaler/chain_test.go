@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -115,18 +116,22 @@ func (c *chain) spread(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	running, alive := map[string][]corev1.Pod{}, map[string]int{}
+	running, alive := map[string][]corev1.Pod{}, map[string]map[string]int{} // by app and ReplicaSet
 	for _, pod := range list.Items {
 		app := pod.Labels["app"]
 		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		if alive[app]++; pod.Status.Phase == corev1.PodRunning {
+		if alive[app] == nil {
+			alive[app] = map[string]int{}
+		}
+		alive[app][pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]]++
+		if pod.Status.Phase == corev1.PodRunning {
 			running[app] = append(running[app], pod)
 		}
 	}
 	for _, d := range deployments.Items {
-		c.ledger.count(d.Name, int(*d.Spec.Replicas), alive[d.Name])
+		c.ledger.count(d.Name, int(*d.Spec.Replicas), slices.Max(append(slices.Collect(maps.Values(alive[d.Name])), 0)))
 	}
 	for app, some := range running {
 		c.mu.Lock()

@@ -50,7 +50,8 @@ type deed struct {
 	name, what string
 }
 
-// census is how many pods a Deployment should have and how many it has.
+// census is how many pods a Deployment should have and how many the largest of its ReplicaSets has. Two of them may
+// have more together for a moment: one can grow before the other one has shrunk.
 type census struct {
 	at           time.Time
 	name         string
@@ -225,8 +226,8 @@ func (l *chainLedger) judge() (violations []string, up, down int) {
 			}
 		}
 		if c.pods > most+(most+3)/4 { // maxSurge is 25 %
-			violations = append(violations, fmt.Sprintf("%s %s has %d pods, and never wanted more than %d in the last "+
-				"%s", c.at.Format("15:04:05.000"), c.name, c.pods, most, slow))
+			violations = append(violations, fmt.Sprintf("%s a ReplicaSet of %s has %d pods, and never wanted more "+
+				"than %d in the last %s", c.at.Format("15:04:05.000"), c.name, c.pods, most, slow))
 		}
 	}
 	return violations, up, down
@@ -259,10 +260,13 @@ func (l *chainLedger) limit(earlier []rescale, r rescale) int {
 	return max(start+4, 2*start)
 }
 
-// wantedMore reports whether the HPA has grown to more than what it now shrinks to, within the window.
+// wantedMore reports whether the HPA has grown to more than what it now shrinks to, within the window, and not only
+// because its spec asked for no less.
 func (l *chainLedger) wantedMore(earlier []rescale, r rescale) bool {
 	return slices.ContainsFunc(earlier, func(e rescale) bool {
-		return e.name == r.name && e.to > e.from && e.to > r.to && r.at.Sub(e.at) < chainWindow-time.Second
+		least, _ := l.allowed(e)
+		return e.name == r.name && e.to > e.from && e.to > r.to && r.at.Sub(e.at) < chainWindow-time.Second &&
+			!slices.Contains(least, e.to)
 	})
 }
 
@@ -295,7 +299,8 @@ func TestChainLedger(t *testing.T) {
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
 	for want, bad := range map[string]*chainLedger{
 		"": {rescales: []rescale{
-			{at(1), "a", 3, 7}, {at(30), "a", 7, 2}, {at(31), "a", 2, 8}, {at(50), "a", 8, 5}}},
+			{at(1), "a", 3, 7}, {at(30), "a", 7, 2}, {at(31), "a", 2, 8}, {at(50), "a", 8, 5},
+			{at(51), "least", 2, 4}, {at(53), "least", 4, 3}}},
 		"not made from what was read":  {rescales: []rescale{{at(1), "a", -1, 7}}},
 		"there is no HPA":              {rescales: []rescale{{at(1), "b", 3, 7}}},
 		"changes nothing":              {rescales: []rescale{{at(1), "a", 3, 3}}},
@@ -303,10 +308,11 @@ func TestChainLedger(t *testing.T) {
 		"the policies allow 6":         {rescales: []rescale{{at(1), "a", 2, 7}}},
 		"more was wanted":              {rescales: []rescale{{at(1), "a", 3, 7}, {at(3), "a", 7, 5}}},
 		"nobody has read metrics":      {rescales: []rescale{{at(9), "a", 3, 5}}},
-		"never wanted more than 4 in":  {counts: []census{{at(1), "a", 4, 4}, {at(2), "a", 3, 6}}},
-		"a has 9 pods, and never want": {counts: []census{{at(1), "a", 8, 8}, {at(70), "a", 3, 9}}},
+		"more than 4 in the last 1m0s": {counts: []census{{at(1), "a", 4, 4}, {at(2), "a", 3, 6}}},
+		"of a has 9 pods, and never":   {counts: []census{{at(1), "a", 8, 8}, {at(70), "a", 3, 9}}},
 	} {
-		bad.bounds = []bounds{{at(0), "a", 1, 8, at(0)}, {at: at(40), name: "a", least: 1, most: 1}}
+		bad.bounds = []bounds{{at(0), "a", 1, 8, at(0)}, {at: at(40), name: "a", least: 1, most: 1},
+			{at(0), "least", 4, 8, at(0)}, {at(52), "least", 1, 8, at(52)}}
 		if want != "nobody has read metrics" {
 			for _, r := range bad.rescales {
 				bad.fed = append(bad.fed, deed{at: r.at.Add(-time.Second), name: r.name})
