@@ -64,6 +64,7 @@ func TestCheckIsDeterministic(t *testing.T) {
 	for _, schedule := range []string{
 		"v1 seed=0 steps=3: ",
 		"v1 seed=7 steps=3: crash after create configmaps #1; late greetings in step 2",
+		"v1 seed=0 steps=3: back to create configmaps #1; back to update configmaps #1; back to update configmaps #2",
 		"v1 seed=9 steps=3: second at update configmaps #1; 500 to watch greetings #1; 500 to watch greetings #2",
 	} {
 		var first string
@@ -90,6 +91,12 @@ func TestCheckIsDeterministic(t *testing.T) {
 // plain is a greeter without a library: it lists, and waits for a watch. What a Greeting asks for is done by greet.
 func plain(greet func(ctx context.Context, g *unstructured.Unstructured, c clients) error) func(context.Context,
 	*rest.Config) error {
+	return plainAt("", greet)
+}
+
+// plainAt lists at a version: 0 is any, so that the answer may come from a cache.
+func plainAt(version string, greet func(ctx context.Context, g *unstructured.Unstructured, c clients) error) func(
+	context.Context, *rest.Config) error {
 	return func(ctx context.Context, cfg *rest.Config) error {
 		core, err := kubernetes.NewForConfig(cfg)
 		if err != nil {
@@ -99,7 +106,7 @@ func plain(greet func(ctx context.Context, g *unstructured.Unstructured, c clien
 		if err != nil {
 			return err
 		}
-		c := clients{core: core, greetings: all.Resource(greetings)}
+		c := clients{core: core, greetings: all.Resource(greetings), listAt: version}
 		for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, 20*time.Second) {
 			if c.round(ctx, greet) == nil {
 				wait = time.Second
@@ -117,6 +124,7 @@ func plain(greet func(ctx context.Context, g *unstructured.Unstructured, c clien
 type clients struct {
 	core      kubernetes.Interface
 	greetings dynamic.NamespaceableResourceInterface
+	listAt    string
 }
 
 // round greets everybody, and waits until a Greeting or a ConfigMap changes.
@@ -124,7 +132,7 @@ func (c clients) round(ctx context.Context,
 	greet func(context.Context, *unstructured.Unstructured, clients) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	list, err := c.greetings.List(ctx, metav1.ListOptions{})
+	list, err := c.greetings.List(ctx, metav1.ListOptions{ResourceVersion: c.listAt})
 	if err != nil {
 		return err
 	}

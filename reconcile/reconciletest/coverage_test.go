@@ -32,9 +32,9 @@ func TestCoverage(t *testing.T) {
 	require.Equal(t, 9, c.requests)
 	require.Equal(t, ideal.used, c.used)
 	require.Equal(t, map[place]*tally{
-		{crashAfter, "writes"}:   {schedules: 2, happened: 2, alone: 1, mattered: 1},
-		{refuse500, "reads"}: {schedules: 1},
-		{cut, "steps"}:           {schedules: 1, happened: 1, alone: 1},
+		{crashAfter, "writes"}: {schedules: 2, happened: 2, alone: 1, mattered: 1},
+		{refuse500, "reads"}:   {schedules: 1},
+		{cut, "steps"}:         {schedules: 1, happened: 1, alone: 1},
 		{late, "steps"}:        {schedules: 1, happened: 1},
 	}, c.tried)
 	require.Equal(t, "\n  at writes: crash after 2\n  at reads: 500 0\n  at steps: cut 1, late 1"+

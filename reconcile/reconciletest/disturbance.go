@@ -71,6 +71,7 @@ const (
 const (
 	pauseAsked = time.Second      // the pause that a refusal with 429 asks for
 	outageFor  = 20 * time.Second // how long an outage takes
+	overlapFor = 5 * time.Second  // how long two incarnations are at work
 )
 
 var (

@@ -146,6 +146,8 @@
 //	delete                      a third party deletes what the program has made
 //	cold start, slow            all steps before the program starts; requests that take 1.2 s
 //
+// testdata/effects.txt has a run of a small program with each of them.
+//
 // A client that lists at resourceVersion 0, as client-go's reflector does where lists are not streamed, meets "back
 // to". Informers of this library list at the newest version, and do not.
 //

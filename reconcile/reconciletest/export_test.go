@@ -27,6 +27,23 @@ func Traces(t *testing.T, sc Scenario, text string, n int) []string {
 	return all
 }
 
+// Story runs a schedule, and returns what a timeline of it would have if it were as long as it wants: no reads.
+func Story(t *testing.T, sc Scenario, text string) []string {
+	t.Helper()
+	s, err := parseSchedule(text, len(sc.Steps))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &check{t: t, scenario: &sc, covered: newCoverage()}
+	var story []string
+	for _, e := range c.run(s, nil).trace {
+		if e.weight != read {
+			story = append(story, e.String())
+		}
+	}
+	return story
+}
+
 // Report runs the scenario without disturbances and with each one that is possible, and returns what Check logs then.
 func Report(t *testing.T, sc Scenario) string {
 	t.Helper()

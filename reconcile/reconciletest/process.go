@@ -20,8 +20,8 @@ type process struct {
 	link        *Link
 	cancel      context.CancelFunc
 	ended       chan struct{}
-	err         error // valid once ended is closed
-	killed      bool  // by the driver
+	err         error     // valid once ended is closed
+	dies        time.Time // when another incarnation takes its place; zero: it has the place
 }
 
 var errIgnoresContext = errors.New("the program has not ended one minute after its ctx ended and its connection " +
@@ -59,7 +59,6 @@ func (p *process) running() bool {
 // kill is the death of a process: first its connections break, then its ctx ends, so that what it does at its end
 // reaches nobody. Then its goroutines have a minute to end, since a bubble cannot throw them away.
 func (gs *gates) kill(p *process) error {
-	p.killed = true
 	p.link.Close()
 	p.cancel()
 	deadline := time.NewTimer(time.Minute)

@@ -1,6 +1,7 @@
 package reconciletest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,6 @@ type run struct {
 	processes    []*process // that run or have not been noticed to have ended
 	incarnations int
 	crashes      int
-	second       *time.Timer // when the first of two incarnations dies; nil: there is one
 	beside       []*process
 	seen         map[string]int // requests of the program by kind
 	places       map[string]int // of these, the ones that can be disturbed
@@ -134,8 +134,10 @@ func (r *run) play() {
 	if len(r.processes) == 0 {
 		r.start()
 	}
-	for d, version := range r.versions {
-		r.travel(d, version)
+	for _, d := range r.schedule.disturbances { // in order, so that a schedule is the same run each time
+		if version, ok := r.versions[d]; ok {
+			r.travel(d, version)
+		}
 	}
 	verdict{r}.pass()
 }
@@ -176,7 +178,6 @@ func (r *run) crash(again bool) {
 		r.note(turn, "CRASH of incarnation %d", p.incarnation)
 		r.kill(p)
 	}
-	r.second = nil
 	if again {
 		time.Sleep(restartPause)
 		r.start()
@@ -194,7 +195,10 @@ func (r *run) settle() {
 			return
 		}
 		r.revive()
-		g := r.gates.next(earlier(last.Add(quiet), begin.Add(settleTime)))
+		g, over := r.next(earlier(last.Add(quiet), begin.Add(settleTime)))
+		if g == nil && !over {
+			continue
+		}
 		if g == nil {
 			r.atRest = idle
 			if time.Since(last) < quiet {
@@ -224,7 +228,9 @@ func (r *run) settle() {
 
 // most names what was counted most often.
 func most(kinds map[string]int) string {
-	names := slices.SortedFunc(maps.Keys(kinds), func(a, b string) int { return kinds[b] - kinds[a] })
+	names := slices.SortedFunc(maps.Keys(kinds), func(a, b string) int {
+		return cmp.Or(kinds[b]-kinds[a], cmp.Compare(a, b))
+	})
 	text := ""
 	for _, name := range names[:min(3, len(names))] {
 		text += fmt.Sprintf("%d × %s; ", kinds[name], name)
@@ -232,9 +238,28 @@ func most(kinds map[string]int) string {
 	return text
 }
 
-// revive starts a program again that has ended by itself, and ends the older one of two when its time has come.
+// next waits for a request. It returns nil when the time until is over, and also, with over false, when a process is to
+// die: the caller calls revive, and next again.
+func (r *run) next(until time.Time) (g *gate, over bool) {
+	wake := until
+	for _, p := range r.processes {
+		if !p.dies.IsZero() {
+			wake = earlier(wake, p.dies)
+		}
+	}
+	g = r.gates.next(wake)
+	return g, g == nil && !time.Now().Before(until)
+}
+
+// revive starts a program again that has ended by itself, unless another incarnation has its place, and kills the older
+// of two incarnations when its time has come.
 func (r *run) revive() {
 	for _, p := range slices.Clone(r.processes) {
+		if !p.dies.IsZero() && !time.Now().Before(p.dies) {
+			r.note(turn, "CRASH of incarnation %d", p.incarnation)
+			r.kill(p)
+			continue
+		}
 		if p.running() {
 			continue
 		}
@@ -245,16 +270,9 @@ func (r *run) revive() {
 			return
 		}
 		r.kill(p)
-		time.Sleep(restartPause)
-		r.start()
-	}
-	if r.second != nil {
-		select {
-		case <-r.second.C:
-			r.second = nil
-			r.note(turn, "CRASH of incarnation %d", r.processes[0].incarnation)
-			r.kill(r.processes[0])
-		default:
+		if p.dies.IsZero() {
+			time.Sleep(restartPause)
+			r.start()
 		}
 	}
 }
@@ -297,8 +315,12 @@ func (r *run) let(g *gate) bool {
 		r.touch(g.request)
 	case overlap:
 		r.disturb(hit)
+		for _, p := range r.processes {
+			if p.dies.IsZero() {
+				p.dies = time.Now().Add(overlapFor)
+			}
+		}
 		r.start()
-		r.second = time.NewTimer(5 * time.Second)
 	}
 	r.gates.let(g, fault)
 	r.observe(g, hit)

@@ -232,9 +232,12 @@ func (r *run) pass(d time.Duration) {
 	until := time.Now().Add(d)
 	for requests := 0; r.failure == nil; requests++ {
 		r.revive()
-		g := r.gates.next(until)
-		if g == nil {
+		g, over := r.next(until)
+		if over {
 			return
+		}
+		if g == nil {
+			continue
 		}
 		r.let(g)
 		if requests > mostRequests {
