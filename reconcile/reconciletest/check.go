@@ -19,6 +19,7 @@ import (
 const (
 	usualBudget = 2 * time.Second
 	budgetEnv   = "RECONCILETEST_BUDGET"
+	limitEnv    = "RECONCILETEST_LIMIT"
 	// replays is how often a schedule that fails is run again if the program is not deterministic, and mustFail how
 	// often it has to fail then.
 	replays, mustFail = 10, 9
@@ -111,7 +112,7 @@ func Search(t *testing.T, sc Scenario) *Finding {
 	if err := sc.validate(); err != nil {
 		t.Fatalf("reconciletest.Check: %v", err)
 	}
-	budget, err := sc.budget()
+	budget, limit, err := sc.durations()
 	if err != nil {
 		t.Fatalf("reconciletest.Check: %v", err)
 	}
@@ -119,7 +120,7 @@ func Search(t *testing.T, sc Scenario) *Finding {
 	// The ones of the package remember the time of the last error, which is one of another bubble.
 	utilruntime.ErrorHandlers = nil
 	defer func() { utilruntime.ErrorHandlers = handlers }()
-	c := &check{t: t, scenario: &sc, began: time.Now(), covered: newCoverage()}
+	c := newCheck(t, &sc, limit)
 	if sc.Replay != "" {
 		return c.replay(sc.Replay)
 	}
@@ -131,10 +132,10 @@ func Search(t *testing.T, sc Scenario) *Finding {
 		found = c.pairs()
 	}
 	if found == nil {
-		found = c.causal(time.Now().Add(budget / 2))
+		found = c.causal(c.within(budget / 2))
 	}
 	if found == nil {
-		found = c.random(time.Now().Add(budget / 2))
+		found = c.random(c.within(budget / 2))
 	}
 	if found == nil {
 		t.Log(c.report())
@@ -142,18 +143,19 @@ func Search(t *testing.T, sc Scenario) *Finding {
 	return found
 }
 
-func (sc *Scenario) budget() (time.Duration, error) {
-	if text := os.Getenv(budgetEnv); text != "" {
-		budget, err := time.ParseDuration(text)
-		if err != nil || budget < 0 {
-			return 0, fmt.Errorf("%s is %q: it is a duration such as 10m", budgetEnv, text)
+// durations returns Budget and Limit, or what the environment has in place of them.
+func (sc *Scenario) durations() (budget, limit time.Duration, err error) {
+	budget, limit = cmp.Or(sc.Budget, usualBudget), sc.Limit
+	for name, d := range map[string]*time.Duration{budgetEnv: &budget, limitEnv: &limit} {
+		text := os.Getenv(name)
+		if text == "" {
+			continue
 		}
-		return budget, nil
+		if *d, err = time.ParseDuration(text); err != nil || *d < 0 {
+			return 0, 0, fmt.Errorf("%s is %q: it is a duration such as 10m", name, text)
+		}
 	}
-	if sc.Budget == 0 {
-		return usualBudget, nil
-	}
-	return sc.Budget, nil
+	return budget, limit, nil
 }
 
 // check is one call of Check.
@@ -168,6 +170,28 @@ type check struct {
 	covered  *coverage
 	// consequences are what single disturbances have caused.
 	consequences []consequence
+	limit        time.Time // after it no schedule begins; zero: there is no limit
+	leftOut      string    // what was not run because of that
+}
+
+func newCheck(t *testing.T, sc *Scenario, limit time.Duration) *check {
+	c := &check{t: t, scenario: sc, began: time.Now(), covered: newCoverage()}
+	if limit > 0 {
+		c.limit = c.began.Add(limit)
+	}
+	return c
+}
+
+// over reports whether the limit is reached.
+func (c *check) over() bool { return !c.limit.IsZero() && !time.Now().Before(c.limit) }
+
+// within returns when a time that begins now is over, or the limit, if that is earlier.
+func (c *check) within(d time.Duration) time.Time {
+	until := time.Now().Add(d)
+	if !c.limit.IsZero() {
+		until = earlier(until, c.limit)
+	}
+	return until
 }
 
 // ending is what is left of a run.
@@ -257,9 +281,15 @@ func (c *check) reference() *Finding {
 	return nil
 }
 
-// singles runs every schedule with one disturbance, until one finds something.
+// singles runs every schedule with one disturbance, until one finds something, or until the limit.
 func (c *check) singles() *Finding {
-	for _, d := range c.possible() {
+	all := c.possible()
+	for i, d := range all {
+		if c.over() {
+			c.leftOut = fmt.Sprintf("%d of the %d schedules with one disturbance, and all with several", len(all)-i,
+				len(all))
+			return nil
+		}
 		s := schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps), disturbances: []disturbance{d}}
 		o := c.run(s, c.ideal)
 		if found := c.judge(s, o); found != nil {

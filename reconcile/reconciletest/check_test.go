@@ -506,6 +506,38 @@ func TestCheckReportsWhatItTried(t *testing.T) {
 	}
 }
 
+// TestCheckStopsAtItsLimit also before the schedules with one disturbance, one of which finds something. A budget that
+// is longer than the limit does not count.
+func TestCheckStopsAtItsLimit(t *testing.T) {
+	s := greets(givesUp(func(_, _ error) bool { return true }))
+	s.Limit, s.Budget = time.Nanosecond, time.Hour
+	require.Nil(t, reconciletest.Search(t, s))
+	require.Regexp(t, `; the limit has left out \d+ of the \d+ schedules with one disturbance, and all with several\n`,
+		reconciletest.Report(t, s))
+	s.Limit = time.Hour
+	require.NotNil(t, reconciletest.Search(t, s))
+}
+
+func TestCheckTakesItsTimesFromTheEnvironment(t *testing.T) {
+	of := func(s reconciletest.Scenario) [2]time.Duration {
+		budget, limit, err := reconciletest.Durations(s)
+		require.NoError(t, err)
+		return [2]time.Duration{budget, limit}
+	}
+	own := reconciletest.Scenario{Budget: time.Second, Limit: time.Minute}
+	require.Equal(t, [2]time.Duration{2 * time.Second, 0}, of(reconciletest.Scenario{}))
+	require.Equal(t, [2]time.Duration{time.Second, time.Minute}, of(own))
+	t.Setenv("RECONCILETEST_BUDGET", "3s")
+	require.Equal(t, [2]time.Duration{3 * time.Second, time.Minute}, of(own))
+	t.Setenv("RECONCILETEST_LIMIT", "4s")
+	require.Equal(t, [2]time.Duration{3 * time.Second, 4 * time.Second}, of(own))
+	for _, wrong := range []string{"4", "-4s"} {
+		t.Setenv("RECONCILETEST_LIMIT", wrong)
+		_, _, err := reconciletest.Durations(own)
+		require.ErrorContains(t, err, `RECONCILETEST_LIMIT is "`+wrong+`": it is a duration such as 10m`)
+	}
+}
+
 // TestCheckNamesAProgramThatIgnoresItsContext is not a deadlock of the bubble.
 func TestCheckNamesAProgramThatIgnoresItsContext(t *testing.T) {
 	found := reconciletest.Search(t, greets(func(ctx context.Context, cfg *rest.Config) error {
@@ -525,6 +557,7 @@ func TestCheckRefusesAScenarioThatIsWrong(t *testing.T) {
 				1)
 		},
 		"Scenario.Budget is -1s":          func(s *reconciletest.Scenario) { s.Budget = -time.Second },
+		"Scenario.Limit is -1s":           func(s *reconciletest.Scenario) { s.Limit = -time.Second },
 		"Scenario.User is empty":          func(s *reconciletest.Scenario) { s.User = "" },
 		"Scenario.Server.Roles are empty": func(s *reconciletest.Scenario) { s.Server.Roles = nil },
 		"Scenario.Beside[0] is nil":       func(s *reconciletest.Scenario) { s.Beside = append(s.Beside, nil) },

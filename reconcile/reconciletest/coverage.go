@@ -123,5 +123,8 @@ func (c *check) report() string {
 	if c.jitters {
 		text += "; two runs of one schedule differ, so the program is not deterministic" + c.differs
 	}
+	if c.leftOut != "" {
+		text += "; the limit has left out " + c.leftOut
+	}
 	return text + c.covered.String() + c.rightsReport()
 }

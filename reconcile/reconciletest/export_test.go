@@ -47,12 +47,15 @@ func Story(t *testing.T, sc Scenario, text string) []string {
 // Report runs the scenario without disturbances and with each one that is possible, and returns what Check logs then.
 func Report(t *testing.T, sc Scenario) string {
 	t.Helper()
-	c := &check{t: t, scenario: &sc, covered: newCoverage(), began: time.Now()}
+	c := newCheck(t, &sc, sc.Limit)
 	if found := cmp.Or(c.reference(), c.singles()); found != nil {
 		t.Fatal(found)
 	}
 	return c.report()
 }
+
+// Durations returns the budget and the limit of a scenario.
+func Durations(sc Scenario) (budget, limit time.Duration, err error) { return sc.durations() }
 
 // Validate returns what Check fails with at once.
 func Validate(sc Scenario) error {

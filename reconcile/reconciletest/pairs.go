@@ -1,18 +1,23 @@
 package reconciletest
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"time"
 )
 
 // pairs runs the schedules of two disturbances of which the second makes use of the first: the program does not see a
-// step, or not when it is done, and later starts anew with an old cache.
+// step, or not when it is done, and later starts anew with an old cache. They end at the limit.
 func (c *check) pairs() *Finding {
 	for n := range c.scenario.Steps {
 		for later := n; later < len(c.scenario.Steps); later++ {
 			for _, missed := range []string{down, downTwice, unseen} {
 				for _, old := range []string{timeTravel, backTo} {
+					if c.over() {
+						c.leftOut = cmp.Or(c.leftOut, "schedules with several disturbances")
+						return nil
+					}
 					s := schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps), disturbances: []disturbance{
 						{what: missed, n: n + 1}, {what: old, n: later + 1}}}
 					if found := c.try(s); found != nil {

@@ -42,8 +42,14 @@ type Scenario struct {
 	Seed uint64
 	// Budget is the real time for schedules with several disturbances. Zero: 2 s. The environment variable
 	// RECONCILETEST_BUDGET, such as 10m, replaces it. It is no bound for the whole: the schedules with one disturbance
-	// come before, and all of them are run however long that takes. Fewer steps make fewer of them.
+	// come before, and all of them are run, however long that takes, unless there is a Limit. Fewer steps make fewer of
+	// them.
 	Budget time.Duration
+	// Limit is the real time after which Check begins no schedule any more, for slow machines. Zero: there is no limit.
+	// The environment variable RECONCILETEST_LIMIT, such as 30s, replaces it. What is left out is the end: each kind of
+	// disturbance comes once before any of them comes again. With go test -v Check logs how much was left out. The run
+	// without disturbances, and the replays of a run that fails, take the time that they need.
+	Limit time.Duration
 	// Replay runs one schedule only: the text that a failure has printed. Empty: all of them.
 	Replay string
 }
@@ -65,6 +71,8 @@ func (s *Scenario) validate() error {
 		return errors.New("Scenario.Steps is empty: the program would have nothing to do")
 	case s.Budget < 0:
 		return fmt.Errorf("Scenario.Budget is %s: it must not be negative", s.Budget)
+	case s.Limit < 0:
+		return fmt.Errorf("Scenario.Limit is %s: it must not be negative", s.Limit)
 	case s.User != "" && len(s.Server.Roles) == 0:
 		return fmt.Errorf("Scenario.User is %q, and Scenario.Server.Roles are empty: they say what the user may do",
 			s.User)
