@@ -30,8 +30,6 @@ var planted = []struct {
 		file:    "scale.go",
 		right:   "		return err\n	case missing < 0:",
 		wrong:   "		return nil\n	case missing < 0:",
-		unseen: "the status, which is written in the same run, has changed, and that brings the ReplicaSet back: the " +
-			"pod is made then",
 	}, {
 		mistake: "nothing wakes the controller when a pod has been ready for minReadySeconds",
 		file:    "replicaset.go",
