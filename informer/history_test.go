@@ -361,7 +361,8 @@ func TestTheValidatorsFindSeededBugs(t *testing.T) {
 
 	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
 	require.NoError(t, err)
-	inf.store.putLocked(item[*corev1.Pod]{key: KeyOf(pod("a")), uid: "u", resourceVersion: "5", value: at("u", 5)}, 0)
+	inf.store.putLocked(0, item[*corev1.Pod]{key: KeyOf(pod("a")), uid: "u", resourceVersion: "5",
+		value: at("u", 5)}, 0)
 	require.NoError(t, cacheBeforeNotice(inf, add))
 	require.Error(t, cacheBeforeNotice(inf, event(Updated, at("u", 5), at("u", 6))))
 	require.Error(t, cacheBeforeNotice(inf, event(Deleted, at("u", 6), nil)))

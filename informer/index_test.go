@@ -16,7 +16,8 @@ import (
 func hold(inf *SharedIndexInformer[*corev1.Pod], pods ...*corev1.Pod) {
 	for _, p := range pods {
 		inf.store.Plan(KeyOf(p), p, nil)
-		inf.store.putLocked(item[*corev1.Pod]{key: KeyOf(p), resourceVersion: "1", value: p}, 0)
+		row, _ := inf.store.Find(KeyOf(p))
+		inf.store.putLocked(row, item[*corev1.Pod]{key: KeyOf(p), resourceVersion: "1", value: p}, 0)
 	}
 }
 

@@ -63,8 +63,9 @@ func (x *indexer[T]) stored(key Key) (s stored) {
 	return s
 }
 
-// putLocked stores an item whose value was planned. Only the writer calls it.
-func (x *indexer[T]) putLocked(it item[T], epoch uint64) {
-	x.Put(it.key, facts{uid: it.uid, resourceVersion: it.resourceVersion, epoch: uint32(epoch),
+// putLocked stores an item whose value was planned, in the row that Find has returned for its key. Only the writer
+// calls it.
+func (x *indexer[T]) putLocked(row store.Row, it item[T], epoch uint64) {
+	x.PutAt(row, it.key, facts{uid: it.uid, resourceVersion: it.resourceVersion, epoch: uint32(epoch),
 		deleting: it.deleting}, it.value)
 }

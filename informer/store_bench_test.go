@@ -52,7 +52,8 @@ func BenchmarkStoreUpdate(b *testing.B) {
 				resourceVersion: p.ResourceVersion, value: p}
 			s.Plan(it.key, p, func(err error) { require.NoError(b, err) })
 			s.Lock()
-			s.putLocked(it, 1)
+			row, _ := s.Find(it.key)
+			s.putLocked(row, it, 1)
 			s.Unlock()
 		}
 		for _, p := range versions[0] {

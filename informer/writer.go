@@ -204,7 +204,7 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 		default:
 			if held && w.store.Facts(row).uid != d.uid {
 				w.removeLocked(l, row, nil)
-				held = false
+				row, held = w.store.Find(d.key)
 			}
 			event := Event[T]{Type: Added, Key: d.key, UID: d.uid, ResourceVersion: d.resourceVersion, New: d.value,
 				Initial: initial}
@@ -212,7 +212,7 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 				event.Type, event.Old, event.Initial = Updated, w.store.Value(row), false
 			}
 			w.acquitLocked(d.key, false)
-			w.store.putLocked(d.item, d.epoch)
+			w.store.putLocked(row, d.item, d.epoch)
 			w.events = append(w.events, event)
 		}
 	}

@@ -74,7 +74,7 @@ var rows = []row{
 	}},
 	{part: "queue", workload: "8 producers, 8 workers, 100k keys", bench: "QueueContended", time: "3x", often: 5,
 		measures: []measure{
-			{name: "throughput", unit: "keys/s", ratio: atLeast(1.3)},
+			{name: "throughput", unit: "keys/s", ratio: atLeast(1.5)},
 		}},
 	{part: "queue", workload: "AddAfter(1 h and more) of 1M keys", bench: "QueueDelayed", time: "1x",
 		measures: []measure{
@@ -158,7 +158,7 @@ var rows = []row{
 			{name: "heap kept", unit: "kept/op", limit: atMost(0.02)},
 			{name: "longest Get meanwhile", unit: "longest-sec/op", limit: atMost(50e-3)},
 		}},
-	{part: "endtoend", workload: "100k watch events to 5 workers", bench: "EndToEnd", time: "1x", often: 2, apart: true,
+	{part: "endtoend", workload: "100k watch events to 5 workers", bench: "EndToEnd", time: "1x", often: 4, apart: true,
 		measures: []measure{
 			{name: "throughput", unit: "events/s", ratio: atLeast(2)},
 			{name: "CPU", unit: "cpu-sec/op", ratio: atMost(0.6)},

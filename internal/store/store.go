@@ -98,7 +98,7 @@ func (s *Store[K, F, V]) Keys() []K {
 
 // The methods below are for callers that hold the lock, at least for reading, and for the writer.
 
-// Find returns the row of a key.
+// Find returns the row of a key or, if it is not held, the row that PutAt would add for it.
 func (s *Store[K, F, V]) Find(key K) (Row, bool) { return s.find(key, s.hash(key)) }
 
 // Rows returns the number of rows.
@@ -109,8 +109,8 @@ func (s *Store[K, F, V]) Key(row Row) K    { return *s.keys.at(row) }
 func (s *Store[K, F, V]) Facts(row Row) *F { return s.facts.at(row) }
 func (s *Store[K, F, V]) Value(row Row) V  { return *s.values.at(row) }
 
-// The methods below are for the writer. Put and Remove are called with the lock held, Plan without it, as it runs user
-// code.
+// The methods below are for the writer. Put, PutAt and Remove are called with the lock held, Plan without it, as it
+// runs user code.
 
 // Plan runs the index functions on a value that Put will store, after those that were planned before it. It calls
 // complain for each that failed.
@@ -144,12 +144,15 @@ func (s *Store[K, F, V]) failed(ix index[V], key K, err error) error {
 
 // Put stores the value that was planned first of those not stored yet.
 func (s *Store[K, F, V]) Put(key K, facts F, value V) {
-	hash := s.hash(key)
-	row, held := s.find(key, hash)
-	if held {
+	row, _ := s.Find(key)
+	s.PutAt(row, key, facts, value)
+}
+
+// PutAt is Put for a caller that has called Find after the last change of the store.
+func (s *Store[K, F, V]) PutAt(row Row, key K, facts F, value V) {
+	if int(row) < s.values.len {
 		*s.facts.at(row), *s.values.at(row) = facts, value
 	} else {
-		row = Row(s.values.len)
 		s.keys.push(key)
 		s.facts.push(facts)
 		s.values.push(value)
@@ -179,5 +182,5 @@ func (s *Store[K, F, V]) find(key K, hash uint32) (Row, bool) {
 			return row, true
 		}
 	}
-	return 0, false
+	return Row(s.values.len), false
 }

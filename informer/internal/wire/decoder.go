@@ -133,36 +133,16 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 // decodeInto decodes r. It drops the decoder's own error, which may quote the object, and looks for the field itself.
 // Only a type that decodes itself panics or ends its goroutine.
 func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
-	var err error
-	panicked := d.exits.Try(func() {
-		switch into := o.(type) {
-		case *unstructured.Unstructured:
-			if err = d.unmarshalJSON(r, &into.Object); err == nil {
-				err = complete(into, r)
-			}
-			r.apiVersion, r.kind = into.GetAPIVersion(), into.GetKind()
-			return
-		case protobufUnmarshaler:
-			switch {
-			case !protobuf:
-				err = d.unmarshalJSON(r, o)
-			case r.event == watch.Error || d.interner == nil:
-				err = into.Unmarshal(r.data) // a Status is not of the interner's type
-			default:
-				err = d.interner.Unmarshal(r.data, into)
-			}
-		default:
-			err = d.unmarshalJSON(r, o)
-		}
-		own := o.GetObjectKind().GroupVersionKind()
-		if own.Kind != "" {
-			r.apiVersion, r.kind, r.listed = own.GroupVersion().String(), own.Kind, false
-		}
-		d.setKind(o, r.event)
-	})
+	var err, panicked error
+	if d.exits.Seen() {
+		r, err, panicked = d.parseApart(o, r, protobuf)
+	} else { // without Exits.Try, which would need three allocations
+		panicked = lifecycle.Try(func() { r, err = d.parse(o, r, protobuf) })
+	}
 	if err != nil && panicked == nil && !protobuf && r.event != watch.Error && !d.untyped() {
 		var found *misfit
-		if panicked = d.exits.Try(func() { found = misfitOf(r.data, reflect.TypeOf(o).Elem()) }); found != nil {
+		data := r.data
+		if panicked = d.exits.Try(func() { found = misfitOf(data, reflect.TypeOf(o).Elem()) }); found != nil {
 			return found
 		}
 	}
@@ -180,6 +160,41 @@ func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
 			ErrViolation, kube.Brief(r.kind), kube.Brief(r.apiVersion), reflect.PointerTo(d.Item), d.Kind)
 	}
 	return nil
+}
+
+// parse decodes r into o, and returns r with the kind that o says.
+func (d *Decoder) parse(o runtime.Object, r raw, protobuf bool) (raw, error) {
+	var err error
+	switch into := o.(type) {
+	case *unstructured.Unstructured:
+		if err = d.unmarshalJSON(r, &into.Object); err == nil {
+			err = complete(into, r)
+		}
+		r.apiVersion, r.kind = into.GetAPIVersion(), into.GetKind()
+		return r, err
+	case protobufUnmarshaler:
+		switch {
+		case !protobuf:
+			err = d.unmarshalJSON(r, o)
+		case r.event == watch.Error || d.interner == nil:
+			err = into.Unmarshal(r.data) // a Status is not of the interner's type
+		default:
+			err = d.interner.Unmarshal(r.data, into)
+		}
+	default:
+		err = d.unmarshalJSON(r, o)
+	}
+	own := o.GetObjectKind().GroupVersionKind()
+	if own.Kind != "" {
+		r.apiVersion, r.kind, r.listed = own.GroupVersion().String(), own.Kind, false
+	}
+	d.setKind(o, r.event)
+	return r, err
+}
+
+func (d *Decoder) parseApart(o runtime.Object, r raw, protobuf bool) (parsed raw, err, panicked error) {
+	panicked = lifecycle.Apart(func() { parsed, err = d.parse(o, r, protobuf) })
+	return parsed, err, panicked
 }
 
 func (d *Decoder) unmarshalJSON(r raw, into any) error {
