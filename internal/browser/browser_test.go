@@ -18,6 +18,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
 var (
@@ -48,7 +50,7 @@ func newBrowser(t *testing.T) context.Context {
 			complaints = append(complaints, e.ExceptionDetails.Text)
 		}
 	}))
-	ctx, cancel = context.WithTimeout(ctx, 4*time.Minute)
+	ctx, cancel = context.WithTimeout(ctx, 9*time.Minute)
 	t.Cleanup(cancel)
 	t.Cleanup(func() {
 		mu.Lock()
@@ -75,31 +77,17 @@ func keyPath(name string) string {
 	return "key?" + url.Values{"controller": {"sites"}, "namespace": {"default"}, "name": {name}}.Encode()
 }
 
-var pages = map[string]string{"overview": "", "keys": "keys?controller=sites", "key": keyPath(parked),
-	"failing": keyPath(failing), "hot": keyPath(hot)}
+// pages are the pages of the world that are looked at, by the names of their pictures.
+var pages = []struct{ name, path string }{{"key", keyPath(parked)}, {"overview", ""}, {"keys", "keys?controller=sites"},
+	{"failing", keyPath(failing)}, {"failed", keyPath(terminal)}, {"hot", keyPath(hot)}}
 
 func TestPages(t *testing.T) {
 	w, ctx := newWorld(t), newBrowser(t)
-	require.NoError(t, os.MkdirAll(*pictures, 0o755))
-	for page, path := range pages {
-		for _, width := range []int64{1280, 390} {
-			for _, scheme := range []string{"light", "dark"} {
-				_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-					Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-				require.NoError(t, err)
-				do(t, ctx, chromedp.EmulateViewport(width, 800), chromedp.Navigate(w.address+path),
-					chromedp.WaitVisible(`#live[aria-pressed="true"]`))
-				overflow := get(t, ctx, chromedp.Evaluate[bool](
-					"document.documentElement.scrollWidth > window.innerWidth"))
-				picture := get(t, ctx, chromedp.FullScreenshot(100))
-				require.False(t, overflow, "%s is wider than %d", page, width)
-				file := fmt.Sprintf("%s-%d-%s.png", page, width, scheme)
-				require.NoError(t, os.WriteFile(filepath.Join(*pictures, file), picture, 0o644))
-				if *update && width == 1280 && scheme == "light" && (page == "overview" || page == "key") {
-					file := filepath.Join("../../reconcile/inspect/pictures", page+".png")
-					require.NoError(t, os.WriteFile(file, picture, 0o644))
-				}
-			}
+	live := chromedp.WaitVisible(`#live[aria-pressed="true"]`)
+	for _, page := range pages {
+		takePictures(t, ctx, page.name, w.address+page.path, live)
+		if *update && page.name == "key" {
+			require.Equal(t, reconcile.KeyParked, w.state(parked), "pictures/key.png shows a key that is parked")
 		}
 	}
 	t.Run("live", func(t *testing.T) { testLive(t, w, ctx) })
@@ -108,11 +96,34 @@ func TestPages(t *testing.T) {
 	t.Run("without JavaScript", func(t *testing.T) { testWithoutScript(t, w, ctx) })
 }
 
+// takePictures takes a picture of a page, light and dark, on a screen and on a telephone. No page is wider than that.
+func takePictures(t *testing.T, ctx context.Context, name, address string, ready step) {
+	require.NoError(t, os.MkdirAll(*pictures, 0o755))
+	for _, width := range []int64{1280, 390} {
+		for _, scheme := range []string{"light", "dark"} {
+			_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+			require.NoError(t, err)
+			do(t, ctx, chromedp.EmulateViewport(width, 800), chromedp.Navigate(address), ready)
+			overflow := get(t, ctx, chromedp.Evaluate[bool](
+				"document.documentElement.scrollWidth > window.innerWidth"))
+			picture := get(t, ctx, chromedp.FullScreenshot(100))
+			file := fmt.Sprintf("%s-%d-%s.png", name, width, scheme)
+			require.NoError(t, os.WriteFile(filepath.Join(*pictures, file), picture, 0o644))
+			require.False(t, overflow, "%s is wider than %d", name, width)
+			if *update && width == 1280 && scheme == "light" && (name == "overview" || name == "key") {
+				file := filepath.Join("../../reconcile/inspect/pictures", name+".png")
+				require.NoError(t, os.WriteFile(file, picture, 0o644))
+			}
+		}
+	}
+}
+
 // until evaluates an expression until it is true, in this page or in one that is loaded meanwhile.
 func until(expression string) step {
 	evaluate := chromedp.Evaluate[bool](expression)
 	return func(ctx context.Context, target *chromedp.Target) (none chromedp.Void, err error) {
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 			var is bool
 			if is, err = evaluate(ctx, target); is {
 				return none, nil
@@ -147,14 +158,29 @@ func testLive(t *testing.T, w *world, ctx context.Context) {
 	require.True(t, get(t, ctx, chromedp.Evaluate[bool]("window.kept")))
 }
 
+// press presses a button of a key's page, and waits until the page has been loaded anew.
+func press(button string) step {
+	marked := until(fmt.Sprintf(`(e => { if (e) { window.old = true; e.click() } return !!e })`+
+		`(document.querySelector('button[value=%q]'))`, button))
+	loaded := until(`!window.old && document.readyState === "complete"`)
+	return func(ctx context.Context, target *chromedp.Target) (none chromedp.Void, err error) {
+		if _, err := marked(ctx, target); err != nil {
+			return none, err
+		}
+		return loaded(ctx, target)
+	}
+}
+
 // testActions presses the buttons.
 func testActions(t *testing.T, w *world, ctx context.Context) {
-	press := func(button string) step { return click(`button[value="` + button + `"]`) }
-	do(t, ctx, chromedp.Navigate(w.address+keyPath(calm)), press("pause"), text("h1", "paused"), press("reconcile"),
-		text("h1", "paused"), press("resume"), text("h1", "settled"))
-	before := w.controller.Inspect().Runs
-	do(t, ctx, press("reconcile"), text("h1", "settled"))
-	w.await(t, "the key has run", func() bool { return w.controller.Inspect().Runs > before })
+	do(t, ctx, chromedp.Navigate(w.address+keyPath(calm)), press("pause"), text("h1", "paused"))
+	before := w.calmRuns.Load()
+	do(t, ctx, press("reconcile"), text("h1", "paused"))
+	require.Equal(t, before, w.calmRuns.Load(), "a key that is paused does not run")
+	do(t, ctx, press("resume"), text("h1", "settled"))
+	w.await(t, "the key has run", func() bool { return w.calmRuns.Load() == before+1 })
+	do(t, ctx, press("reconcile"))
+	w.await(t, "the key has run again", func() bool { return w.calmRuns.Load() == before+2 })
 }
 
 // testSearch finds one of 10,000 keys.
@@ -170,10 +196,13 @@ func testWithoutScript(t *testing.T, w *world, ctx context.Context) {
 	_, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{
 		Value: true})
 	require.NoError(t, err)
-	for _, path := range pages {
-		do(t, ctx, chromedp.Navigate(w.address+path))
-		html := get(t, ctx, chromedp.OuterHTML("html"))
-		require.Contains(t, html, "<main")
+	for _, page := range pages {
+		do(t, ctx, chromedp.Navigate(w.address+page.path))
+		html, read := "", chromedp.OuterHTML("html")
+		require.Eventually(t, func() bool { // such a page loads itself anew every 5 s, perhaps at this moment
+			html, err = chromedp.Run(ctx, read)
+			return err == nil && strings.Contains(html, "<main")
+		}, time.Minute, 20*time.Millisecond, page.name)
 		require.NotContains(t, html, "aria-pressed", "the script does not run")
 	}
 }

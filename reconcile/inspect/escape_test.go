@@ -128,6 +128,18 @@ func pagesOf(t testing.TB, text string) (html map[string]string, data []any) {
 	return html, data
 }
 
+// TestNoSentenceIsTurnedAround: a character that turns the direction of a line turns no more than the name it is in.
+func TestNoSentenceIsTurnedAround(t *testing.T) {
+	html, _ := pagesOf(t, "\u202egnp.exe")
+	for name, page := range html {
+		for _, part := range regexp.MustCompile(`(?s)<p class="(why|damage)">.*?</p>|<ul class="notices">.*?</ul>`).
+			FindAllString(page, -1) {
+			require.NotContains(t, part, "\u202e", name)
+			require.Contains(t, part, "\uFFFDgnp.exe", name)
+		}
+	}
+}
+
 // FuzzPage puts a text into every place of a page that a text from outside can reach. The page's tags are the same as
 // for a plain text.
 func FuzzPage(f *testing.F) {

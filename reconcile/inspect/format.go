@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/thermostat-go/thermostat/reconcile"
 )
@@ -21,6 +22,7 @@ var functions = template.FuncMap{
 	"keyURL":   keyURL,
 	"keysURL":  keysURL,
 	"error":    errorText,
+	"plain":    plain,
 	"tone":     tone,
 	"words":    words,
 	"resource": resourceName,
@@ -104,6 +106,16 @@ func keysURL(controller string, state reconcile.KeyState) string {
 	return "keys?" + v.Encode()
 }
 
+// plain replaces the characters of a text that turn the direction in which the rest of its line is read.
+func plain(text any) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Bidi_Control, r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, fmt.Sprint(text))
+}
+
 // errorText is an error in a few words. It has the error's text only if the Manager gives that out.
 func errorText(e *reconcile.ErrorRecord) string {
 	if e == nil {
@@ -119,7 +131,7 @@ func errorText(e *reconcile.ErrorRecord) string {
 	if e.Text != "" {
 		s += ": " + e.Text
 	}
-	return s
+	return plain(s)
 }
 
 // tones are the classes of the style sheet for the states of keys, informers and stages, and for results. What is
