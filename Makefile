@@ -26,6 +26,11 @@ demo: ## watch our HPA, Deployment and ReplicaSet controllers work; KEEP=1 stays
 	@echo 'Starting the demo ...'
 	@go run ./internal/demo $(if $(KEEP),-keep) $(if $(REAL),-real) $(if $(BUILTIN),-builtin)
 
+.PHONY: demo-etcd
+demo-etcd: ## the etcd operator with real members, faults and an upgrade; 3 minutes; Linux; plot in .build/etcd.svg
+	@mkdir -p .build
+	@cd examples/etcd && go run ./demo -plot ../../.build/etcd.svg
+
 KIND    = go tool -modfile=internal/tools/go.mod kind
 CONFIG  = .build/kind.kubeconfig
 KUBECTL = kubectl --kubeconfig $(CONFIG)
@@ -67,7 +72,7 @@ test-rest: build
 	cd reconcile/traces && $(TEST) ./...
 	cd internal/controllerruntime && $(TEST) ./...
 	cd internal/zoo && $(TEST) ./...
-	cd examples/etcd && $(TEST) -timeout 15m ./...
+	cd examples/etcd && $(TEST) -timeout 30m ./...
 test-controlplane:
 	cd internal/controlplane && $(TEST) $(RACE) -timeout 5m ./plane ./supervisor && $(TEST) ./node ./hpa
 
@@ -84,7 +89,7 @@ race: build ## all tests with the race detector
 	cd reconcile/reconciletest/cel && $(TEST) -race ./...
 	cd reconcile/traces && $(TEST) -race ./...
 	cd internal/controllerruntime && $(TEST) -race ./...
-	cd examples/etcd && $(TEST) -race -timeout 15m ./...
+	cd examples/etcd && $(TEST) -race -timeout 30m ./...
 	cd internal/controlplane && $(TEST) -race -timeout 5m ./plane ./supervisor ./node
 
 # The rest needs Go only, so this is not a part of make test; .ci/run installs chromium for it.
@@ -120,6 +125,15 @@ soak: build ## the long runs: chaos for as long as it takes, every test 20 times
 
 # The parts replicaset, deployment and autoscaler run only if BENCH names them: they need a real control plane, and
 # minutes.
+CHAOS ?= 10m
+SEEDS ?= 1 2 3
+
+.PHONY: soak-etcd
+soak-etcd: ## faults for CHAOS (10m) with each of SEEDS (1 2 3) on real etcd members, under load; 35 minutes
+	cd examples/etcd && for seed in $(SEEDS); do \
+		go test -v -run TestChaos -timeout 24h . -args -chaos $(CHAOS) -seed $$seed || exit 1; \
+	done
+
 .PHONY: bench
 bench: $(if $(filter replicaset deployment autoscaler,$(BENCH)),build)
 bench: ## compare with client-go and controller-runtime; 15 minutes; BENCH="queue store" runs these parts

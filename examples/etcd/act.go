@@ -48,21 +48,21 @@ func (r *call) act(ctx context.Context, seen observed, a plan.Action) (err error
 		err = r.tell(ctx, word, a, "existing", noCluster)
 	case plan.SetImage, plan.RollBack:
 		err = r.setImage(ctx, word, a)
-	case plan.MoveLeader, plan.Defragment:
+	case plan.MoveLeader, plan.Compact, plan.Defragment:
 		of := a.Member
 		for _, m := range seen.Members {
 			if a.Do == plan.MoveLeader && m.Leader {
 				of = m.Name
 			}
 		}
-		err = r.etcd.Do(ctx, []string{seen.urls[of]}, a)
-	default:
-		if err = r.etcd.Do(ctx, slices.Sorted(maps.Values(seen.urls)), a); err == nil && a.Do == plan.Compact {
+		if err = r.etcd.Do(ctx, []string{seen.urls[of]}, a); err == nil && a.Do == plan.Compact {
 			_, err = objects.UpdateStatus(ctx, r.clusters.In(namespace), r.cluster, func(c *v1.EtcdCluster) error {
 				c.Status.CompactedRevision = seen.Revision
 				return nil
 			})
 		}
+	default:
+		err = r.etcd.Do(ctx, slices.Sorted(maps.Values(seen.urls)), a)
 	}
 	return err
 }

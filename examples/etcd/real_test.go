@@ -2,21 +2,27 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
-	"sync/atomic"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/thermostat-go/thermostat/examples/etcd/api/v1"
 	"github.com/thermostat-go/thermostat/examples/etcd/deploy"
+	"github.com/thermostat-go/thermostat/examples/etcd/load"
 	"github.com/thermostat-go/thermostat/examples/etcd/members"
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/objects"
@@ -27,13 +33,30 @@ import (
 // real is a control plane with nodes that run etcd as processes, and the operator with the rights of its role.
 type real struct {
 	*testing.T
+	cluster   *cluster.Cluster
 	namespace string
 	pool      *processnode.Pool
 	clusters  *informer.Resource[*v1.EtcdCluster]
 	pods      *informer.Resource[*corev1.Pod]
 }
 
+// newReal starts all of it, the operator in this process.
 func newReal(t *testing.T, versions ...string) *real {
+	w := newStage(t, 3, versions...)
+	cfg := w.cluster.Config()
+	cfg.Impersonate.UserName = account
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, cfg, options{addresses: true, address: "0", etcd: members.Client{}}) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	return w
+}
+
+// newStage starts all but the operator.
+func newStage(t *testing.T, nodes int, versions ...string) *real {
 	images := map[string]processnode.Image{}
 	for _, v := range versions {
 		image, err := processnode.BuildModules(t.Context(), nil, "etcd",
@@ -50,7 +73,11 @@ func newReal(t *testing.T, versions ...string) *real {
 		require.NoError(t, err)
 		require.NoError(t, c.Apply(t.Context(), list...))
 	}
-	pool := processnode.New(t, c, processnode.Options{Nodes: 3, AllPods: true, Images: images,
+	// An operator that finds no Lease waits, since a leader may have lost it. This one has been given back.
+	_, err := c.Client().CoordinationV1().Leases(name).Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	pool := processnode.New(t, c, processnode.Options{Nodes: nodes, AllPods: true, Images: images,
 		RestartBackOff: 200 * time.Millisecond})
 	clusters, err := informer.NewResource[*v1.EtcdCluster](c.Config(), v1.GroupVersion.WithResource("etcdclusters"),
 		informer.ResourceOptions{})
@@ -58,17 +85,7 @@ func newReal(t *testing.T, versions ...string) *real {
 	pods, err := informer.NewResource[*corev1.Pod](c.Config(), corev1.SchemeGroupVersion.WithResource("pods"),
 		informer.ResourceOptions{})
 	require.NoError(t, err)
-	w := &real{t, c.Namespace(t), pool, clusters, pods}
-	cfg := c.Config()
-	cfg.Impersonate.UserName = account
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, cfg, options{addresses: true, address: "0", etcd: members.Client{}}) }()
-	t.Cleanup(func() {
-		stop()
-		require.NoError(t, <-ended)
-	})
-	return w
+	return &real{t, c, c.Namespace(t), pool, clusters, pods}
 }
 
 func (w *real) key(name string) types.NamespacedName {
@@ -126,7 +143,9 @@ func (w *real) members() (names []string) {
 // endpoints are the addresses of all pods, as the Service of a real cluster has them.
 func (w *real) endpoints() (urls []string) {
 	list, err := w.pods.In(w.namespace).List(context.Background(), metav1.ListOptions{})
-	require.NoError(w, err)
+	if err != nil {
+		return nil
+	}
 	for _, pod := range list.Items {
 		if pod.Status.PodIP != "" {
 			urls = append(urls, clientURL(peerURL(pod.Status.PodIP)))
@@ -135,129 +154,164 @@ func (w *real) endpoints() (urls []string) {
 	return urls
 }
 
-// load writes until it is stopped: each key once, one write after the other.
-type load struct {
-	w            *real
-	stop         context.CancelFunc
-	ended        chan struct{}
-	acknowledged []string
-	count        atomic.Int64 // of acknowledged writes
-	failed       int
-	gap          time.Duration // the longest time between two acknowledged writes
+// traffic is clients that read and write.
+type traffic struct {
+	w *real
+	*load.Load
 }
 
-func (w *real) load() *load {
-	ctx, stop := context.WithCancel(w.Context())
-	l := &load{w: w, stop: stop, ended: make(chan struct{})}
-	go l.run(ctx)
-	return l
-}
-
-func (l *load) run(ctx context.Context) {
-	defer close(l.ended)
-	var c *clientv3.Client
-	last := time.Now()
-	for i := 0; ctx.Err() == nil; i++ {
-		if c == nil {
-			var err error
-			if c, err = clientv3.New(clientv3.Config{Endpoints: l.w.endpoints(), Logger: zap.NewNop()}); err != nil {
-				l.failed++
-				continue
-			}
-		}
-		key := fmt.Sprintf("key-%06d", i)
-		try, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-		_, err := c.Put(try, key, key)
-		cancel()
-		if err != nil { // the members may be others by now
-			l.failed++
-			c.Close()
-			c = nil
-			continue
-		}
-		l.acknowledged = append(l.acknowledged, key)
-		l.count.Add(1)
-		l.gap, last = max(l.gap, time.Since(last)), time.Now()
-	}
-	if c != nil {
-		c.Close()
-	}
+func (w *real) load() traffic {
+	return traffic{w, load.Start(w.Context(), load.Options{Endpoints: w.endpoints, Pause: time.Millisecond})}
 }
 
 // goesOn waits for n more writes.
-func (l *load) goesOn(n int64) {
-	for begin := l.count.Load(); l.count.Load() < begin+n; {
+func (l traffic) goesOn(n int) {
+	for begin := l.Report().Writes.Done; l.Report().Writes.Done < begin+n; {
 		<-time.After(50 * time.Millisecond)
 	}
 }
 
-// check ends the load, and compares what was acknowledged with what is there.
-func (l *load) check() {
-	l.stop()
-	<-l.ended
-	c, err := clientv3.New(clientv3.Config{Endpoints: l.w.endpoints(), Logger: zap.NewNop()})
-	require.NoError(l.w, err)
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(l.w.Context(), time.Minute)
-	defer cancel()
-	all, err := c.Get(ctx, "key-", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	require.NoError(l.w, err)
-	there := map[string]bool{}
-	for _, kv := range all.Kvs {
-		there[string(kv.Key)] = true
+// check ends the load, and says what the clients have seen.
+func (l traffic) check() {
+	l.goesOn(100)
+	report := l.Stop()
+	require.Empty(l.w, report.Wrong)
+	for _, of := range []struct {
+		what string
+		load.Count
+	}{{"writes", report.Writes}, {"reads", report.Reads}} {
+		l.w.Logf("%d %s, %d failed, longest gap %.2f s", of.Done, of.what, of.Failed, of.Gap.Seconds())
 	}
-	lost := 0
-	for _, key := range l.acknowledged {
-		if !there[key] {
-			lost++
-		}
-	}
-	require.Zero(l.w, lost, "acknowledged writes are lost")
-	require.NotEmpty(l.w, l.acknowledged)
-	l.w.Logf("%d writes acknowledged and none of them lost, %d failed, longest gap %.2f s", len(l.acknowledged),
-		l.failed,
-		l.gap.Seconds())
 }
 
-// differs waits until the cluster has begun to change.
-func (w *real) differs(what string) {
+// condition waits until a condition has a reason.
+func (w *real) condition(condition, reason string) {
 	require.Eventually(w, func() bool {
 		now, err := w.clusters.In(w.namespace).Get(w.Context(), "a", metav1.GetOptions{})
-		d, _ := objects.FindCondition(now.Status.Conditions, v1.Degraded)
-		return err == nil && d.Status == metav1.ConditionTrue
-	}, time.Minute, 20*time.Millisecond, what)
+		if err != nil {
+			return false
+		}
+		c, _ := objects.FindCondition(now.Status.Conditions, condition)
+		return c.Reason == reason
+	}, time.Minute, 20*time.Millisecond, "%s is %s", condition, reason)
 }
 
-// TestMembers kills a process, loses a disk, grows and shrinks, while a client writes.
+// differs waits until the operator has seen that a member is missing.
+func (w *real) differs(what string) {
+	w.Log(what)
+	w.condition(v1.Degraded, v1.ReasonMissing)
+}
+
+// during does something while clients read and write, and says what they have seen.
+func (w *real) during(do func()) {
+	l := w.load()
+	l.goesOn(100)
+	do()
+	l.check()
+}
+
+// restarted waits until the kubelet has seen that a member's process ended.
+func (w *real) restarted(name string) {
+	require.Eventually(w, func() bool {
+		pod, err := w.pods.In(w.namespace).Get(w.Context(), name, metav1.GetOptions{})
+		return err == nil && len(pod.Status.ContainerStatuses) == 1 && pod.Status.ContainerStatuses[0].RestartCount > 0
+	}, time.Minute, 20*time.Millisecond, "%s starts again", name)
+}
+
+// TestMembers kills a process, loses a disk, grows and shrinks, while clients read and write.
 func TestMembers(t *testing.T) {
 	w := newReal(t, "3.6.16")
 	w.create(3, "3.6.16")
 	w.settles("three members")
-	l := w.load()
 	names := w.members()
-	require.NoError(t, w.pool.Kill(t.Context(), w.key(names[0]), container))
-	w.settles("the process of the leader was killed")
-	require.NoError(t, w.pool.LoseDisk(t.Context(), w.key(names[1])))
-	w.differs("a disk is lost")
-	w.settles("another member has replaced the one whose disk was lost")
-	w.patch(`{"spec":{"size":5}}`)
-	w.settles("five members")
-	w.patch(`{"spec":{"size":3}}`)
-	w.settles("three members again")
-	l.check()
+	w.during(func() {
+		require.NoError(t, w.pool.Kill(t.Context(), w.key(names[0]), container))
+		w.restarted(names[0])
+		w.settles("the process of the leader was killed")
+	})
+	w.during(func() {
+		require.NoError(t, w.pool.LoseDisk(t.Context(), w.key(names[1])))
+		w.differs("a disk is lost")
+		w.settles("another member has replaced the one whose disk was lost")
+	})
+	w.during(func() {
+		w.patch(`{"spec":{"size":5}}`)
+		w.settles("five members")
+		w.patch(`{"spec":{"size":3}}`)
+		w.settles("three members again")
+	})
 }
 
-// TestVersions goes up two minor versions and down one, while a client writes.
+// TestNode loses the leader's node for so long that another member takes its place, and gets the node back.
+func TestNode(t *testing.T) {
+	w := newReal(t, "3.6.16")
+	w.create(3, "3.6.16")
+	w.patch(`{"spec":{"replaceAfterSeconds":10}}`)
+	w.settles("three members")
+	pod, err := w.pods.In(w.namespace).Get(t.Context(), w.members()[0], metav1.GetOptions{})
+	require.NoError(t, err)
+	i := slices.IndexFunc(w.pool.Nodes(), func(n *processnode.Node) bool { return n.Name == pod.Spec.NodeName })
+	w.during(func() {
+		require.NoError(t, w.pool.Nodes()[i].Stop(t.Context()))
+		w.differs("a node is lost")
+		w.settles("another member has replaced the one on the lost node")
+	})
+	require.NotContains(t, w.members(), pod.Name)
+	require.NoError(t, w.pool.Nodes()[i].Start(t.Context()))
+	require.Eventually(t, func() bool {
+		_, err := w.pods.In(w.namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, time.Minute, 50*time.Millisecond, "what the lost member left behind is deleted")
+}
+
+// TestNoSpace fills a database until etcd refuses writes, and deletes what fills it. The operator makes room.
+func TestNoSpace(t *testing.T) {
+	w := newReal(t, "3.6.16")
+	_, err := w.clusters.In(w.namespace).Create(w.Context(), &v1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec: v1.EtcdClusterSpec{Size: 3, Version: "3.6.16", Image: "etcd", QuotaBytes: 16 << 20}},
+		metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.settles("three members with a quota of 16 MiB")
+	c, err := clientv3.New(clientv3.Config{Endpoints: w.endpoints(), Logger: zap.NewNop()})
+	require.NoError(t, err)
+	defer c.Close()
+	full := func() bool {
+		for i := range 1000 {
+			if _, err := c.Put(t.Context(), fmt.Sprintf("fill/%03d", i), strings.Repeat("x", 1<<18)); err != nil {
+				return errors.Is(err, rpctypes.ErrNoSpace)
+			}
+		}
+		return false
+	}
+	require.Eventually(t, full, time.Minute, time.Second, "etcd refuses writes")
+	w.condition(v1.Degraded, v1.ReasonAlarm)
+	require.Eventually(t, func() bool {
+		_, err := c.Delete(t.Context(), "fill/", clientv3.WithPrefix())
+		return err == nil
+	}, time.Minute, time.Second, "keys can be deleted")
+	now := w.settles("keys were deleted, and there is room again")
+	for _, m := range now.Status.Members {
+		require.Less(t, m.DBSize, int64(4<<20), "%s has been defragmented", m.Name)
+	}
+	require.Eventually(t, func() bool {
+		_, err := c.Put(t.Context(), "again", "")
+		return err == nil
+	}, time.Minute, time.Second, "etcd takes writes again")
+}
+
+// TestVersions goes up two minor versions and down one, while clients read and write.
 func TestVersions(t *testing.T) {
 	w := newReal(t, "3.5.35", "3.6.16", "3.7.3")
 	w.create(3, "3.5.35")
 	w.settles("three members of 3.5.35")
 	for _, version := range []string{"3.6.16", "3.7.3", "3.6.16"} {
+		w.during(func() {
+			w.patch(`{"spec":{"version":"` + version + `"}}`)
+			now := w.settles("version " + version)
+			require.Equal(t, version, now.Status.Version)
+		})
 		l := w.load()
-		w.patch(`{"spec":{"version":"` + version + `"}}`)
-		now := w.settles("version " + version)
-		require.Equal(t, version, now.Status.Version)
 		l.goesOn(4000) // until each member has a snapshot of this version
-		l.check()
+		l.Stop()
 	}
 }

@@ -75,7 +75,7 @@ func (Client) Do(ctx context.Context, urls []string, a plan.Action) error {
 		case plan.CancelDowngrade:
 			_, err = c.Downgrade(ctx, clientv3.DowngradeCancel, "")
 		case plan.Compact:
-			err = compact(ctx, c)
+			err = compact(ctx, c, urls[0])
 		case plan.Defragment:
 			_, err = c.Defragment(ctx, urls[0])
 		case plan.Disarm:
@@ -87,16 +87,17 @@ func (Client) Do(ctx context.Context, urls []string, a plan.Action) error {
 	})
 }
 
-// compact drops all revisions but the newest one.
-func compact(ctx context.Context, c *clientv3.Client) error {
+// compact drops all revisions but the newest one, and defragments the member that was asked.
+func compact(ctx context.Context, c *clientv3.Client, url string) error {
 	newest, err := c.Get(ctx, "\x00", clientv3.WithCountOnly())
 	if err != nil {
 		return err
 	}
 	_, err = c.Compact(ctx, newest.Header.Revision, clientv3.WithCompactPhysical())
-	if errors.Is(err, rpctypes.ErrCompacted) {
-		return nil
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return err
 	}
+	_, err = c.Defragment(ctx, url)
 	return err
 }
 

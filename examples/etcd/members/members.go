@@ -13,8 +13,9 @@ type Etcd interface {
 	Ask(ctx context.Context, url string) (Answer, error)
 	// List returns the members as a quorum has agreed on them. It fails without a quorum.
 	List(ctx context.Context, urls []string) ([]Listed, error)
-	// Do carries out an action on etcd. MoveLeader needs the URL of the leader, Defragment that of the member, and the
-	// others those of any healthy members. The error wraps ErrNotYet if etcd wants to be asked again later.
+	// Do carries out an action on etcd. MoveLeader needs the URL of the leader, Compact and Defragment that of the
+	// member, and the others those of any healthy members. The error wraps ErrNotYet if etcd wants to be asked again
+	// later.
 	Do(ctx context.Context, urls []string, a plan.Action) error
 }
 

@@ -41,7 +41,7 @@ const (
 	MoveLeader      Verb = "MoveLeader"
 	Downgrade       Verb = "Downgrade"
 	CancelDowngrade Verb = "CancelDowngrade"
-	Compact         Verb = "Compact"
+	Compact         Verb = "Compact" // drop old revisions, and Defragment
 	Defragment      Verb = "Defragment"
 	Disarm          Verb = "Disarm" // the alarm NOSPACE
 )

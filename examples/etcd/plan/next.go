@@ -17,6 +17,7 @@ var rules = []rule{
 	clear,         // what they have left behind
 	readdress,     // members that have moved
 	makeRoom,      // the alarm NOSPACE
+	makeWay,       // downgrades, for members that join
 	promote,       // learners become voters, once they have caught up
 	shrink,        // to the size
 	grow,          // the same
@@ -144,15 +145,23 @@ func readdress(c *Cluster) *Action {
 }
 
 // makeRoom ends the alarm NOSPACE: first the old revisions go, then the files shrink, and only then are writes allowed.
+// Etcd counts the pages that a compaction has freed when it writes next, which it does not while writes are refused. So
+// the member that compacts also defragments: it then knows what is in use, and all members have the same data.
 func makeRoom(c *Cluster) *Action {
-	alarmed := c.find(func(m *Member) bool { return m.NoSpace })
+	alarmed := c.find(func(m *Member) bool { return m.voter() && m.NoSpace })
 	switch {
 	case alarmed == nil:
 		return nil
 	case c.Revision > c.Compacted:
 		return do(Compact, alarmed, "the database is full: NOSPACE")
 	}
-	if m := c.find(func(m *Member) bool { return m.ID != 0 && m.DBSize > m.InUse+m.InUse/4+1<<20 }); m != nil {
+	used := alarmed.InUse
+	for _, m := range c.Members {
+		if m.voter() && m.Healthy {
+			used = min(used, m.InUse)
+		}
+	}
+	if m := c.find(func(m *Member) bool { return m.ID != 0 && m.DBSize > used+used/4+1<<20 }); m != nil {
 		return do(Defragment, m, "the database is full: NOSPACE")
 	}
 	if c.find(func(m *Member) bool { return m.ID != 0 && m.DBSize > c.Quota/10*9 }) != nil {

@@ -55,6 +55,18 @@ func TestDecisions(t *testing.T) {
 			"Refused: members run 3.6.16: ask for a version of 3.7 first"},
 		"a downgrade is prepared": {3, func(c *Cluster) { c.Version = Version{3, 5, 30} },
 			"Downgrade: 3.5.30 is wanted"},
+		"a downgrade is interrupted while a member is missing": {3, func(c *Cluster) {
+			c.Version = Version{3, 5, 30}
+			c.Members = c.Members[:2]
+			c.Members[0].DowngradeTo, c.Members[1].DowngradeTo = Version{3, 5, 0}, Version{3, 5, 0}
+		}, "CancelDowngrade e-1: no member can join while it is under way"},
+		"a downgrade goes on without asking again": {3, func(c *Cluster) {
+			c.Version = Version{3, 5, 30}
+			for i := range c.Members {
+				c.Members[i].StorageVersion = Version{3, 5, 0}
+			}
+			c.Members[1].Image, c.Members[1].Version, c.Members[1].StorageVersion = c.Version, c.Version, Version{}
+		}, "SetImage e-3: 3.5.30 is wanted"},
 		"a downgrade waits for all disks": {3, func(c *Cluster) {
 			c.Version = Version{3, 5, 30}
 			for i := range c.Members {
@@ -87,10 +99,19 @@ func TestDecisions(t *testing.T) {
 		"NOSPACE: nothing helps": {3,
 			func(c *Cluster) {
 				c.Members[1].NoSpace = true
-				c.Members[0].DBSize = 1 << 30
-				c.Members[0].InUse = 1 << 30
+				for i := range c.Members {
+					c.Members[i].DBSize, c.Members[i].InUse = 1<<30, 1<<30
+				}
 			},
 			"Waiting: the database is full: NOSPACE; delete keys or raise quotaBytes"},
+		"NOSPACE: a member whose free pages are not counted yet": {3, func(c *Cluster) {
+			c.Members[1].NoSpace = true
+			c.Members[2].DBSize, c.Members[2].InUse = 1<<30, 1<<30
+		}, "Defragment e-3: the database is full: NOSPACE"},
+		"NOSPACE: compaction interrupts a member": {3, func(c *Cluster) {
+			c.Members[1].NoSpace, c.Revision = true, 9
+			c.Members[2].Healthy = false
+		}, "Waiting: Compact e-2: the database is full: NOSPACE; not now: 1 of 3 voters would be healthy"},
 		"NOSPACE: there is room": {3, func(c *Cluster) { c.Members[1].NoSpace = true },
 			"Disarm e-2: there is room again"},
 		"the leader hands over before it defragments": {3, func(c *Cluster) { c.Members[0].DBSize = 1 << 29 },

@@ -178,6 +178,9 @@ func (w *model) start(t *testing.T, name string, p *process) {
 		require.False(t, d.member != 0 && p.image.Minor < d.storage, "too old for its disk: %v", w.history)
 		p.starts++
 		return
+	case d.member == 0 && m != nil && w.to != Version{}: // etcd takes no new member while it is being downgraded
+		p.starts++
+		return
 	case m == nil: // forms the cluster
 		w.nextID++
 		m = &listed{id: w.nextID, name: name, url: p.url}
@@ -275,6 +278,10 @@ func (w *model) act(t *testing.T, a Action) {
 	case MoveLeader:
 		w.leader = a.ID
 	case Downgrade:
+		for _, m := range w.list {
+			refused := w.healthy(m) && w.pods[m.name].runs.Minor <= a.Version.Minor
+			require.False(t, refused, "etcd refuses a version that a member runs: %v", w.history)
+		}
 		w.to = a.Version
 	case CancelDowngrade:
 		w.to = Version{}

@@ -27,7 +27,7 @@ func costsQuorum(c *Cluster, a *Action) string {
 		if m.Healthy {
 			healthy--
 		}
-	case SetImage, RollBack, Defragment: // the member is away for a while
+	case SetImage, RollBack, Compact, Defragment: // the member is away for a while
 		if voters <= 2 && healthy == voters {
 			return "" // one and two members have none to spare: who asks for this size accepts the interruption
 		}

@@ -59,7 +59,7 @@ func changeVersion(c *Cluster) *Action {
 			newest.Major,
 			newest.Minor-1)}
 	}
-	if a := c.downgrade(newest); a != nil {
+	if a := c.downgrade(oldest, newest); a != nil {
 		return a
 	}
 	needs := func(m *Member) bool { return m.ID != 0 && m.Image != c.Version }
@@ -94,16 +94,27 @@ func rollBack(c *Cluster) *Action {
 	return a
 }
 
+// makeWay cancels a downgrade while a member is missing or joins: etcd takes no new member while one is under way.
+// changeVersion asks for it again.
+func makeWay(c *Cluster) *Action {
+	under := c.find(func(m *Member) bool { return m.DowngradeTo != Version{} })
+	joining := c.find(func(m *Member) bool { return m.ID != 0 && !m.Started })
+	if under == nil || joining == nil && c.Voters() >= c.Size {
+		return nil
+	}
+	return do(CancelDowngrade, under, "no member can join while it is under way")
+}
+
 // downgrade asks etcd to prepare its disks for the minor version before, and waits until all have done so. An older
-// etcd could not read them otherwise.
-func (c *Cluster) downgrade(newest Version) *Action {
+// etcd could not read them otherwise. Once a member runs that version, etcd keeps to it without being asked.
+func (c *Cluster) downgrade(oldest, newest Version) *Action {
 	under := c.find(func(m *Member) bool { return m.DowngradeTo != Version{} })
 	switch {
 	case under != nil && under.DowngradeTo.Minor != c.Version.Minor:
 		return do(CancelDowngrade, under, fmt.Sprintf("%s is wanted", c.Version))
 	case c.Version.Minor >= newest.Minor:
 		return nil
-	case under == nil:
+	case under == nil && oldest.Minor > c.Version.Minor:
 		return &Action{Do: Downgrade, Version: c.Version.minor(), Why: fmt.Sprintf("%s is wanted", c.Version)}
 	}
 	if m := c.find(func(m *Member) bool {
