@@ -56,7 +56,8 @@ func (d *demo) autoscale(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("delete the HPA: %w", err)
 	}
 	return fmt.Sprintf("6 pods after %s; what was scaled by hand is taken back after %s; 3 pods %s after the load "+
-		"fell, since the window of %s holds.", Seconds(grown), Seconds(undone), Seconds(shrunk), window), d.statusSays(ctx, 3)
+			"fell, since the window of %s holds.", Seconds(grown), Seconds(undone), Seconds(shrunk), window),
+		d.statusSays(ctx, 3)
 }
 
 // hpa is that of the Deployment.
