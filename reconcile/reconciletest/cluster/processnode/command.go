@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,7 +36,7 @@ func (c *container) commandOf(ctx context.Context, spec corev1.Container, image 
 	if err != nil {
 		return command, err
 	}
-	mounts := c.pod.mounts(spec)
+	mounts := slices.Concat(mounts{{path.Clean(spec.TerminationMessagePath), c.messageFile()}}, c.pod.mounts(spec))
 	for i := range words {
 		words[i] = mounts.replace(expand(words[i], variables))
 	}

@@ -271,9 +271,10 @@ func (c *container) ended(process *cluster.Process) (code int32) {
 		code, signal = 137, 9
 	}
 	t := &corev1.ContainerStateTerminated{ExitCode: code, Signal: signal, Reason: "Error", FinishedAt: metav1.Now()}
+	t.Message = c.message()
 	if code == 0 {
 		t.Reason = "Completed"
-	} else if c.spec().TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
+	} else if t.Message == "" && c.spec().TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
 		t.Message = tail(process.Log, 2048)
 	}
 	w := c.pod
@@ -350,5 +351,18 @@ func exitOf(status string) (code, signal int32) {
 func (c *container) scratch() string { return filepath.Join(c.pod.dir, "containers", c.name) }
 
 func (c *container) emptyScratch() error {
-	return errors.Join(os.RemoveAll(c.scratch()), os.MkdirAll(c.scratch(), 0o755))
+	return errors.Join(os.RemoveAll(c.scratch()), os.MkdirAll(c.scratch(), 0o755),
+		os.MkdirAll(filepath.Dir(c.messageFile()), 0o755), os.WriteFile(c.messageFile(), nil, 0o644))
+}
+
+// messageFile is what the terminationMessagePath stands for. It is empty when the process starts.
+func (c *container) messageFile() string { return filepath.Join(c.pod.dir, "messages", c.name) }
+
+// message returns what the process has written there, at most 4096 bytes, as the kubelet does.
+func (c *container) message() string {
+	content, err := os.ReadFile(c.messageFile())
+	if err != nil {
+		return "" // the process has removed it
+	}
+	return strings.ToValidUTF8(string(content[:min(len(content), 4096)]), "")
 }

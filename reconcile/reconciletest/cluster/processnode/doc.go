@@ -73,7 +73,9 @@
 //	subPath                  of each volume
 //	nodeSelector, affinity, tolerations, schedulingGates
 //	                         see above
-//	resources, ports, securityContext, readOnly, hostNetwork, dnsPolicy, priority, terminationMessagePath
+//	terminationMessagePath   a file of this container; the path is replaced as a mountPath is, so it has to be in the
+//	                         arguments or the environment of a process that writes to it
+//	resources, ports, securityContext, readOnly, hostNetwork, dnsPolicy, priority
 //	                         ignored
 //	other fields that a container would notice
 //	                         refused: the pod stays Pending, and an Event and the message of its containers name them

@@ -97,6 +97,12 @@ func TestRestarts(t *testing.T) {
 	})
 	require.Equal(t, corev1.PodRunning, pod.Status.Phase)
 
+	pod = w.pod("tells", "say=goodbye", "add=/dev/termination-log", "exit=7")
+	pod.Spec.Containers[0].TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+	w.create(pod)
+	pod = w.until("tells", "in back-off", waits("CrashLoopBackOff"))
+	require.Equal(t, "line\n", pod.Status.ContainerStatuses[0].LastTerminationState.Terminated.Message)
+
 	pod = w.pod("once", "exit=0")
 	pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
 	w.create(pod)
