@@ -140,7 +140,8 @@ var modelledFields = map[string]modelled{
 		"phase": oneOf("Pending", "Running", "Succeeded", "Failed", "Unknown"), "qosClass": anything,
 		"startTime": anything,
 	}).with("status.conditions[]", append(slices.Clone(condition), "lastProbeTime")...).
-		and("status.conditions[]", modelled{"type": text(validation.IsQualifiedName)}),
+		and("status.conditions[]", modelled{"type": text(validation.IsQualifiedName)}).
+		with("status.containerStatuses[]", "name", "image", "imageID", "state.terminated"),
 	"configmaps":      {"data": anything, "binaryData": anything, "immutable": anything},
 	"secrets":         {"data": anything, "immutable": anything, "type": plainType},
 	"serviceaccounts": {"automountServiceAccountToken": anything},
@@ -199,7 +200,8 @@ var (
 		and("affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[]", modelled{
 			"weight":                      between(1, 100),
 			"podAffinityTerm.topologyKey": text(validation.IsQualifiedName),
-			"podAffinityTerm.labelSelector.matchLabels": goodLabels})
+			"podAffinityTerm.labelSelector.matchLabels": goodLabels}).
+		and("initContainers[]", initContainer())
 )
 
 // goodLabels accepts labels that are valid.

@@ -1,6 +1,8 @@
 package reconciletest
 
 import (
+	"slices"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -62,7 +64,7 @@ func podRules() *rules {
 			p := o.(*corev1.Pod)
 			errs := validatePodSpec(p.Spec, field.NewPath("spec"))
 			if was, ok := old.(*corev1.Pod); ok {
-				errs = append(errs, validatePodUpdate(p, was)...)
+				errs = append(errs, append(validatePodUpdate(p, was), validateEnded(p, was)...)...)
 				errs = append(errs, immutable(value{"status.qosClass", was.Status.QOSClass, p.Status.QOSClass})...)
 			}
 			return errs
@@ -103,7 +105,7 @@ func podRules() *rules {
 // processor and memory as it may have, BestEffort if none asks for any.
 func qosOf(spec corev1.PodSpec) corev1.PodQOSClass {
 	guaranteed, bestEffort := true, true
-	for _, c := range spec.Containers {
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			request, limit := c.Resources.Requests[name], c.Resources.Limits[name]
 			if request.Sign() > 0 || limit.Sign() > 0 {
@@ -125,23 +127,46 @@ func qosOf(spec corev1.PodSpec) corev1.PodQOSClass {
 
 // validatePodUpdate refuses what cannot change in a pod: of what is modelled of the spec, all but images.
 func validatePodUpdate(p, was *corev1.Pod) field.ErrorList {
-	if len(p.Spec.Containers) != len(was.Spec.Containers) {
-		return field.ErrorList{field.Forbidden(field.NewPath("spec", "containers"),
-			"pod updates may not add or remove containers")}
+	spec, more := field.NewPath("spec"), "pod updates may not add or remove containers"
+	switch {
+	case len(p.Spec.Containers) != len(was.Spec.Containers):
+		return field.ErrorList{field.Forbidden(spec.Child("containers"), more)}
+	case len(p.Spec.InitContainers) != len(was.Spec.InitContainers):
+		return field.ErrorList{field.Forbidden(spec.Child("initContainers"), more)}
 	}
 	is := p.Spec.DeepCopy()
 	for i := range is.Containers {
 		is.Containers[i].Image = was.Spec.Containers[i].Image
 	}
+	for i := range is.InitContainers {
+		is.InitContainers[i].Image = was.Spec.InitContainers[i].Image
+	}
 	if apiequality.Semantic.DeepEqual(*is, was.Spec) {
 		return nil
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec"),
+	return field.ErrorList{field.Forbidden(spec,
 		"pod updates may not change fields other than `spec.containers[*].image`,"+
 			"`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "+
 			"existing "+
 			"tolerations),"+
 			"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)")}
+}
+
+// validateEnded refuses a container that has ended, is not to start again, and is said not to have ended.
+func validateEnded(p, was *corev1.Pod) (errs field.ErrorList) {
+	for i, before := range was.Status.ContainerStatuses {
+		end := before.State.Terminated
+		again := p.Spec.RestartPolicy == corev1.RestartPolicyAlways ||
+			p.Spec.RestartPolicy == corev1.RestartPolicyOnFailure && end != nil && end.ExitCode != 0
+		for _, now := range p.Status.ContainerStatuses {
+			if end != nil && !again && now.Name == before.Name && now.State.Terminated == nil {
+				errs = append(errs, field.Forbidden(field.NewPath("status",
+					"containerStatuses").Index(i).Child("state"),
+					"may not be transitioned to non-terminated state"))
+			}
+		}
+	}
+	return errs
 }
 
 func defaultStatefulSet(spec *appsv1.StatefulSetSpec) {

@@ -32,6 +32,9 @@ func defaultPodSpec(spec *corev1.PodSpec) {
 	for i := range spec.Containers {
 		defaultContainer(&spec.Containers[i])
 	}
+	for i := range spec.InitContainers {
+		defaultContainer(&spec.InitContainers[i])
+	}
 }
 
 // defaultVolume makes a volume of no kind an empty folder.
@@ -122,6 +125,14 @@ func validatePodSpec(spec corev1.PodSpec, path *field.Path) (errs field.ErrorLis
 	for i, c := range spec.Containers {
 		at := path.Child("containers").Index(i)
 		if slices.ContainsFunc(spec.Containers[:i], func(other corev1.Container) bool { return other.Name == c.Name }) {
+			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+		}
+		errs = append(errs, validateContainer(c, volumes, at)...)
+	}
+	for i, c := range spec.InitContainers {
+		at := path.Child("initContainers").Index(i)
+		if slices.ContainsFunc(slices.Concat(spec.Containers, spec.InitContainers[:i]),
+			func(other corev1.Container) bool { return other.Name == c.Name }) {
 			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
 		}
 		errs = append(errs, validateContainer(c, volumes, at)...)
@@ -513,6 +524,18 @@ func podSpec(path string, more modelled) modelled {
 			and(kind, modelled{"items[].path": matches(file)})
 	}
 	return modelled{}.and(path, more).and(path, m).and(path+".containers[]", container())
+}
+
+// initContainer are the fields of an init container: no probes, no ports, no resources.
+func initContainer() modelled {
+	m := container()
+	maps.DeleteFunc(m, func(name string, _ func(any) bool) bool {
+		first, _, _ := strings.Cut(name, ".")
+		return !slices.Contains([]string{"name", "image", "imagePullPolicy", "command", "args", "workingDir",
+			"env[]", "envFrom[]", "volumeMounts[]", "securityContext", "terminationMessagePath",
+			"terminationMessagePolicy"}, first)
+	})
+	return m
 }
 
 // container are the fields of a container.
