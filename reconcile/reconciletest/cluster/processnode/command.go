@@ -36,7 +36,8 @@ func (c *container) commandOf(ctx context.Context, spec corev1.Container, image 
 	if err != nil {
 		return command, err
 	}
-	mounts := slices.Concat(mounts{{path.Clean(spec.TerminationMessagePath), c.messageFile()}}, c.pod.mounts(spec))
+	mounts := slices.Concat(mounts{{path.Clean(spec.TerminationMessagePath), messageFile(c.pod.dir, c.name)}},
+		c.pod.mounts(spec))
 	for i := range words {
 		words[i] = mounts.replace(expand(words[i], variables))
 	}

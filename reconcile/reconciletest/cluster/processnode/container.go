@@ -271,7 +271,7 @@ func (c *container) ended(process *cluster.Process) (code int32) {
 		code, signal = 137, 9
 	}
 	t := &corev1.ContainerStateTerminated{ExitCode: code, Signal: signal, Reason: "Error", FinishedAt: metav1.Now()}
-	t.Message = c.message()
+	t.Message = lastMessage(messageFile(c.pod.dir, c.name))
 	if code == 0 {
 		t.Reason = "Completed"
 	} else if t.Message == "" && c.spec().TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
@@ -352,15 +352,17 @@ func (c *container) scratch() string { return filepath.Join(c.pod.dir, "containe
 
 func (c *container) emptyScratch() error {
 	return errors.Join(os.RemoveAll(c.scratch()), os.MkdirAll(c.scratch(), 0o755),
-		os.MkdirAll(filepath.Dir(c.messageFile()), 0o755), os.WriteFile(c.messageFile(), nil, 0o644))
+		os.MkdirAll(filepath.Dir(messageFile(c.pod.dir, c.name)), 0o755),
+		os.WriteFile(messageFile(c.pod.dir, c.name), nil, 0o644))
 }
 
-// messageFile is what the terminationMessagePath stands for. It is empty when the process starts.
-func (c *container) messageFile() string { return filepath.Join(c.pod.dir, "messages", c.name) }
+// messageFile is what the terminationMessagePath of a container stands for, below the folder of its pod. It is empty
+// when the process starts.
+func messageFile(pod, container string) string { return filepath.Join(pod, "messages", container) }
 
-// message returns what the process has written there, at most 4096 bytes, as the kubelet does.
-func (c *container) message() string {
-	content, err := os.ReadFile(c.messageFile())
+// lastMessage returns what the process has written there, at most 4096 bytes, as the kubelet does.
+func lastMessage(file string) string {
+	content, err := os.ReadFile(file)
 	if err != nil {
 		return "" // the process has removed it
 	}
