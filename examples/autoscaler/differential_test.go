@@ -82,6 +82,10 @@ type verdict struct {
 // depends on their messages, and these differ.
 const eventBurst = 25
 
+// similarEvents is the number of Events of one reason from which on the built-in controller's recorder combines them, and
+// writes fewer.
+const similarEvents = 10
+
 // TestSameAsTheBuiltInController compares random histories. THERMOSTAT_SEED plays one, THERMOSTAT_SCRIPTS is the number
 // of them.
 func TestSameAsTheBuiltInController(t *testing.T) {
@@ -137,8 +141,10 @@ func compareHistories(t *testing.T, program string, first uint64, n int, reasons
 		var verdicts []verdict
 		require.NoError(t, theirs.Decode(&verdicts))
 		require.Len(t, verdicts, len(h.ours))
+		retried := false
 		for at, ours := range h.ours {
-			if !same(ours, verdicts[at]) {
+			retried = retried || at > 0 && h.Looks[at-1].Broken == "conflict"
+			if !same(ours, verdicts[at], retried) {
 				t.Errorf("seed %d, look %d: %s\nours      %s\nbuilt-in  %s", first+uint64(i), at, h.Looks[at],
 					text(ours),
 					text(verdicts[at]))
@@ -156,11 +162,27 @@ func compareHistories(t *testing.T, program string, first uint64, n int, reasons
 	t.Logf("seeds %d to %d: %d looks; all so far: %v", first, first+uint64(n)-1, looks, reasons)
 }
 
-// same compares all but the messages, and the Events until the spam limit.
-func same(a, b verdict) bool {
+// same compares all but the messages, and the Events as long as both recorders tell all of them. retried says that the
+// built-in controller has tried an update of the scale several times at an earlier look: since then its looks are later
+// by that, so that a recommendation at the very edge of the window may count for one of the two only.
+func same(a, b verdict, retried bool) bool {
 	a.Messages, b.Messages = nil, nil
 	if count(a.Events) >= eventBurst && count(b.Events) >= eventBurst {
 		a.Events, b.Events = nil, nil
+	}
+	for reason, n := range a.Events {
+		if n >= similarEvents && b.Events[reason] >= similarEvents {
+			a.Events, b.Events = nil, nil
+			break
+		}
+	}
+	if retried {
+		a.Conditions, b.Conditions = slices.Clone(a.Conditions), slices.Clone(b.Conditions)
+		for _, all := range [][]string{a.Conditions, b.Conditions} {
+			if i := slices.Index(all, "AbleToScale True ScaleDownStabilized"); i >= 0 {
+				all[i] = "AbleToScale True ReadyForNewScale"
+			}
+		}
 	}
 	return text(a) == text(b)
 }
