@@ -82,8 +82,8 @@ type verdict struct {
 // depends on their messages, and these differ.
 const eventBurst = 25
 
-// similarEvents is the number of Events of one reason from which on the built-in controller's recorder combines them, and
-// writes fewer.
+// similarEvents is the number of Events of one reason from which on the built-in controller's recorder combines them,
+// and writes fewer.
 const similarEvents = 10
 
 // TestSameAsTheBuiltInController compares random histories. THERMOSTAT_SEED plays one, THERMOSTAT_SCRIPTS is the number
