@@ -258,8 +258,9 @@ func TestFieldsThatAreNotModelledAreRefused(t *testing.T) {
 			"spec.volumes[].hostPath.path"},
 		{"pods", with(pod(""), `"schedulerName"`, `"tolerations":[{}],"schedulerName"`), "spec.tolerations[]"},
 		{"pods", with(pod(""), `"schedulerName"`, `"hostNetwork":true,"schedulerName"`), "spec.hostNetwork"},
-		{"pods", with(pod(""), `"schedulerName"`, `"initContainers":[{"name":"i","image":"i","restartPolicy":"Always"}],`+
-			`"schedulerName"`), "spec.initContainers[].restartPolicy"},
+		{"pods", with(pod(""), `"schedulerName"`,
+			`"initContainers":[{"name":"i","image":"i","restartPolicy":"Always"}],"schedulerName"`),
+			"spec.initContainers[].restartPolicy"},
 		{"pods", with(pod(""), `"image"`, `"resources":{"limits":{"example.com/gpu":"1"}},"image"`),
 			"spec.containers[].resources.limits.example.com/gpu"},
 		{"pods", with(pod(""), `"image"`, `"resources":{"limits":{"memory":"0.5"}},"image"`),
