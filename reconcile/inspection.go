@@ -361,9 +361,10 @@ type WriteRecord struct {
 	// have no index. Of a Secret there are only the top fields. Other verbs have no paths.
 	Paths     []string `json:"paths,omitempty"`
 	MorePaths int      `json:"morePaths,omitempty"`
-	// PathsUnknown says of an update that no cache of the controller had the version that it was made from, or that its
-	// body is longer than 64 KiB or in CBOR.
-	PathsUnknown bool `json:"pathsUnknown,omitempty"`
+	// PathsUnknown says in a few words why the paths of a patch, an apply or an update are not known: its body is
+	// longer than 64 KiB, the controller wrote more than 512 KiB a second, or no cache of the controller had the
+	// version that was updated. It is empty if they are known.
+	PathsUnknown string `json:"pathsUnknown,omitempty"`
 	// Code is the HTTP status of the answer, or 0 if the answer was lost, or for a report. ResourceVersion is that of
 	// the object after the write.
 	Code            int    `json:"code,omitempty"`

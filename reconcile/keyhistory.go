@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
@@ -15,8 +16,9 @@ import (
 type keyHistory struct {
 	// Never changed.
 	allowHotLoops bool
-	seed          maphash.Seed // of all hashes
-	errorTexts    bool         // whether records have the texts of errors; set before the Manager starts
+	seed          maphash.Seed  // of all hashes
+	errorTexts    bool          // whether records have the texts of errors; set before the Manager starts
+	bodies        *rate.Limiter // of the bytes of writes that are read for their paths
 
 	mu sync.Mutex
 	// Guarded by mu. An entry exists while its key has causes, runs, or has a record, and as long as its stats matter.
@@ -31,7 +33,8 @@ type keyHistory struct {
 
 // newKeyHistory makes a history that remembers that many runs, and none if runs is negative.
 func newKeyHistory(allowHotLoops bool, runs int) *keyHistory {
-	return &keyHistory{allowHotLoops: allowHotLoops, seed: maphash.MakeSeed(), keys: make(map[Key]*keyEntry),
+	return &keyHistory{allowHotLoops: allowHotLoops, seed: maphash.MakeSeed(),
+		bodies: rate.NewLimiter(bodyRate, bodyBurst), keys: make(map[Key]*keyEntry),
 		hotKeys: make(map[*keyEntry]struct{}), past: runHistory{limit: runs}}
 }
 

@@ -2,6 +2,8 @@ package reconcile_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -85,12 +88,73 @@ func testPathsOfAnUpdate(t *testing.T, contentType string) {
 	changed, older, same := status.Runs[0].Writes[0], status.Runs[1].Writes[0], status.Runs[2].Writes[0]
 	require.Equal(t, []string{"metadata.annotations", "spec.replicas", "spec.template.spec.containers[].image"},
 		changed.Paths)
-	require.False(t, changed.PathsUnknown)
+	require.Empty(t, changed.PathsUnknown)
 	require.Equal(t, 409, older.Code)
 	require.Empty(t, older.Paths)
-	require.True(t, older.PathsUnknown)
+	require.Contains(t, older.PathsUnknown, "no cache had the version")
 	require.Empty(t, same.Paths)
-	require.False(t, same.PathsUnknown)
+	require.Empty(t, same.PathsUnknown)
+}
+
+// TestPathsOfManyWrites writes more in one moment than is read for its paths, and once more a minute later.
+func TestPathsOfManyWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := reconciletest.NewServer(t, reconciletest.Options{})
+		cfg, err := reconcile.ClientConfig(server.Config())
+		require.NoError(t, err)
+		maps := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default")
+		inf, err := informer.New[*corev1.ConfigMap](maps, informer.Options[*corev1.ConfigMap]{})
+		require.NoError(t, err)
+		patch := func(ctx context.Context, length int) error {
+			_, err := maps.Patch(ctx, "a", types.MergePatchType, fmt.Appendf(nil, `{"data":{"v":%q}}`,
+				strings.Repeat("x", length)), metav1.PatchOptions{})
+			return err
+		}
+		runs := 0
+		c, err := reconcile.NewController("maps", reconcile.Func(func(ctx context.Context,
+			key reconcile.Key) (reconcile.Result, error) {
+			switch runs++; runs {
+			case 1:
+				for range 40 {
+					if err := patch(ctx, 60<<10); err != nil {
+						return reconcile.Result{}, err
+					}
+				}
+				return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+			case 2:
+				return reconcile.Result{RequeueAfter: time.Minute}, patch(ctx, 60<<10)
+			case 3:
+				return reconcile.Result{RequeueAfter: time.Minute}, patch(ctx, 60<<10+1)
+			case 4:
+				return reconcile.Result{}, patch(ctx, 70<<10)
+			}
+			return reconcile.Result{}, nil
+		}), reconcile.Options{})
+		require.NoError(t, err)
+		reconcile.For(c, inf)
+		_, err = maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+			metav1.CreateOptions{})
+		require.NoError(t, err)
+		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- m.Run(ctx) }()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		status := c.InspectKey(reconcile.Key{Namespace: "default", Name: "a"})
+		stop()
+		require.NoError(t, <-ended)
+		var said []string
+		for _, run := range status.Runs {
+			if len(run.Writes) > 0 {
+				w := run.Writes[0]
+				said = append(said, fmt.Sprint(w.Paths, w.PathsUnknown))
+			}
+		}
+		require.Equal(t, []string{"[data.v]", "[]the controller wrote more than 512 KiB a second", "[data.v]",
+			"[]the body is longer than 64 KiB"}, said)
+	})
 }
 
 func newSet() *appsv1.ReplicaSet {

@@ -20,21 +20,46 @@ func (r *run) recordWrite(req *http.Request, to target) (WriteRecord, *http.Requ
 	if req.Method != http.MethodPatch && !update || req.Body == nil || r.worker.history.past.limit < 0 {
 		return w, req
 	}
+	length := req.ContentLength
+	if length <= 0 { // not known
+		length = maxOptions
+	}
+	if length > maxOptions {
+		w.PathsUnknown = bodyTooLong
+		return w, req
+	}
+	if !r.worker.history.bodies.AllowN(w.At, int(length)+bodyCost) {
+		w.PathsUnknown = bodiesTooMany
+		return w, req
+	}
 	req, body, whole := peekBody(req)
 	contentType := req.Header.Get("Content-Type")
 	switch {
+	case !whole:
+		w.PathsUnknown = bodyTooLong
 	case update:
-		known := false
-		if whole {
-			w.Paths, w.MorePaths, known = updatedPaths(r.worker.ledger.caches, r.worker.history.seed,
-				contentType, to, body)
+		var known bool
+		if w.Paths, w.MorePaths, known = updatedPaths(r.worker.ledger.caches, r.worker.history.seed, contentType, to,
+			body); !known {
+			w.PathsUnknown = notCached
 		}
-		w.PathsUnknown = !known
-	case whole:
+	default:
 		w.Paths, w.MorePaths = changedPaths(contentType, to, body)
 	}
 	return w, req
 }
+
+// Why the changed paths of a write are unknown.
+const (
+	bodyTooLong   = "the body is longer than 64 KiB"
+	bodiesTooMany = "the controller wrote more than 512 KiB a second"
+	notCached     = "no cache had the version that was updated, or the body is in CBOR"
+)
+
+// Reading the body of a write costs about 10 ns per byte. A controller reads at most bodyRate bytes a second, and
+// bodyBurst at once, so a controller that writes a lot spends less than 1 % of a core on it. Each body counts as
+// bodyCost bytes more than it has.
+const bodyRate, bodyBurst, bodyCost = 512 << 10, 2 << 20, 512
 
 // verbOfWrite returns the verb of a request, as RBAC names it; an apply is a patch there.
 func verbOfWrite(req *http.Request, to target) string {

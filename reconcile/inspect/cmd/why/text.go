@@ -117,6 +117,9 @@ func writeWrite(out io.Writer, w reconcile.WriteRecord) {
 	if len(w.Paths) > 0 {
 		fmt.Fprintf(out, ": %s", plain(strings.Join(w.Paths, ", ")))
 	}
+	if w.PathsUnknown != "" {
+		fmt.Fprintf(out, "; changed fields unknown: %s", plain(w.PathsUnknown))
+	}
 	fmt.Fprintln(out)
 }
 
