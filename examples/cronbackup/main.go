@@ -35,6 +35,7 @@ var role []byte
 type options struct {
 	image           string
 	backup, cleanup []string // commands
+	account         string   // service account of their pods; empty: the default one of the namespace
 	address         string   // of metrics and health; "0": none
 }
 
@@ -46,6 +47,7 @@ func main() {
 		"command that backs up, and deletes backups older than $(RETENTION_DAYS); parts are separated by commas")
 	pflag.StringSliceVar(&o.cleanup, "cleanup-command", []string{"echo", "clean-up of $(BACKUP)"},
 		"command that deletes all backups of $(BACKUP); parts are separated by commas")
+	pflag.StringVar(&o.account, "service-account", "", "service account of the pods that back up and clean up")
 	pflag.StringVar(&o.address, "http-address", "127.0.0.1:8080", "of /metrics, /healthz and /readyz; 0: nowhere")
 	pflag.Parse()
 	program.Main(*kubeconfig, func(ctx context.Context, cfg *rest.Config) error { return run(ctx, cfg, o) })

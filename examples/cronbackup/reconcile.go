@@ -153,8 +153,11 @@ func (r *reconciler) jobSpec(backup *v1.CronBackup, command []string) *batchv1ac
 		corev1ac.EnvVar().WithName("BACKUP").WithValue(backup.Namespace+"/"+backup.Name),
 		corev1ac.EnvVar().WithName("TARGET_DATABASE").WithValue(backup.Spec.TargetDatabase),
 		corev1ac.EnvVar().WithName("RETENTION_DAYS").WithValue(strconv.Itoa(int(backup.Spec.RetentionDays))))
-	return batchv1ac.JobSpec().WithBackoffLimit(2).WithTemplate(corev1ac.PodTemplateSpec().WithSpec(
-		corev1ac.PodSpec().WithRestartPolicy(corev1.RestartPolicyNever).WithContainers(container)))
+	pod := corev1ac.PodSpec().WithRestartPolicy(corev1.RestartPolicyNever).WithContainers(container)
+	if r.account != "" {
+		pod = pod.WithServiceAccountName(r.account)
+	}
+	return batchv1ac.JobSpec().WithBackoffLimit(2).WithTemplate(corev1ac.PodTemplateSpec().WithSpec(pod))
 }
 
 func finished(job *batchv1.Job, how batchv1.JobConditionType) bool {

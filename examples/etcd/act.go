@@ -33,7 +33,15 @@ func (r *call) act(ctx context.Context, seen observed, a plan.Action) (err error
 	case plan.CreateClaim:
 		_, err = objects.CreateOwned(ctx, r.owner, r.claims.In(namespace), r.claim(a.Member))
 	case plan.CreatePod:
-		_, err = objects.CreateOwned(ctx, r.owner, r.pods.In(namespace), r.pod(a.Member, a.Version))
+		pod := r.pod(a.Member, a.Version)
+		if begins(seen, a) && r.cluster.Spec.Restore != nil {
+			from := r.source()
+			if from.backup == nil {
+				return nil // the condition Restored says why
+			}
+			r.withRestore(pod, from.backup)
+		}
+		_, err = objects.CreateOwned(ctx, r.owner, r.pods.In(namespace), pod)
 	case plan.DeletePod:
 		_, err = objects.DeleteOwned(ctx, r.owner, r.pods.In(namespace), pod, background)
 	case plan.DeleteClaim:

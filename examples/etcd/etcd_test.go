@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +33,7 @@ var account = reconciletest.ServiceAccount(name, name)
 
 // start runs the operator with the fake etcd, without listening on the network.
 func start(ctx context.Context, cfg *rest.Config) error {
-	err := run(ctx, cfg, options{address: "0", etcd: fakeClient{}})
+	err := run(ctx, cfg, options{address: "0", etcd: fakeClient{}, snapshotImage: "snapshot"})
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return nil // the test has ended before the operator had started
 	}
@@ -44,7 +45,8 @@ func serverOptions(t testing.TB) reconciletest.Options {
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(dir, deploy.Manifests))
 	return reconciletest.Options{
-		CRDs:  []string{filepath.Join(dir, "etcd.example.com_etcdclusters.yaml")},
+		CRDs: []string{filepath.Join(dir, "etcd.example.com_etcdclusters.yaml"),
+			filepath.Join(dir, "etcd.example.com_etcdbackups.yaml")},
 		Roles: []string{filepath.Join(dir, "rbac.yaml")}, Rules: cel.Rules{}, Namespaces: []string{"default", name},
 	}
 }
@@ -102,8 +104,8 @@ func settled(s *reconciletest.Server, size int32, version v1.Version) error {
 		return errors.New("there is no EtcdCluster")
 	}
 	p, _ := objects.FindCondition(now.Status.Conditions, v1.Progressing)
-	pods := reconciletest.List[*corev1.Pod](s, "pods", "default")
-	claims := reconciletest.List[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default")
+	pods := ofMembers(reconciletest.List[*corev1.Pod](s, "pods", "default"))
+	claims := ofMembers(reconciletest.List[*corev1.PersistentVolumeClaim](s, "persistentvolumeclaims", "default"))
 	words := reconciletest.List[*corev1.ConfigMap](s, "configmaps", "default")
 	if p.Reason != "Done" || now.Status.ObservedGeneration != now.Generation || now.Status.Voters != size ||
 		now.Status.Ready != size || now.Status.Version != string(version) || len(pods) != int(size) ||
@@ -116,6 +118,11 @@ func settled(s *reconciletest.Server, size int32, version v1.Version) error {
 		}
 	}
 	return nil
+}
+
+// ofMembers returns the objects that have the label of an EtcdCluster.
+func ofMembers[T metav1.Object](all []T) []T {
+	return slices.DeleteFunc(all, func(o T) bool { return o.GetLabels()[v1.ClusterLabel] == "" })
 }
 
 // settles waits up to 10 minutes.

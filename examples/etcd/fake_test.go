@@ -17,19 +17,26 @@ import (
 	"github.com/thermostat-go/thermostat/examples/etcd/members"
 	"github.com/thermostat-go/thermostat/examples/etcd/plan"
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile"
 )
 
-// fake is a kubelet and etcd at once: a process for each pod that has its word, and one cluster of them.
+// fake is a kubelet and etcd at once: a process for each pod that has its word, and a cluster for each EtcdCluster.
 type fake struct {
 	lock      sync.Mutex // guards all below
-	list      map[uint64]*fakeMember
-	disks     map[types.UID]uint64 // whose data a claim has
-	processes map[string]*process  // by pod
-	leader    uint64
-	nextID    uint64
-	to        plan.Version // of the downgrade that is under way
-	log       []string     // of what Do was asked for
-	wrong     []string     // what must not happen
+	clusters  map[string]*fakeCluster
+	disks     map[types.UID]data  // what a claim has on it
+	processes map[string]*process // by pod
+	log       []string            // of what Do was asked for
+	wrong     []string            // what must not happen
+}
+
+// fakeCluster is one cluster, by its token.
+type fakeCluster struct {
+	*fake
+	id, nextID uint64
+	list       map[uint64]*fakeMember
+	leader     uint64
+	to         plan.Version // of the downgrade that is under way
 }
 
 type fakeMember struct {
@@ -37,9 +44,14 @@ type fakeMember struct {
 	since time.Time
 }
 
+type data struct {
+	of *fakeCluster
+	id uint64
+}
+
 type process struct {
+	data
 	pod     types.UID
-	id      uint64
 	url     string // for clients
 	version plan.Version
 }
@@ -50,7 +62,7 @@ var etcd struct {
 	now *fake
 }
 
-// kubelet runs a new fake until ctx ends.
+// kubelet runs a new fake until ctx ends. It looks a second after each event.
 func kubelet(ctx context.Context, cfg *rest.Config) error {
 	core := corev1.SchemeGroupVersion
 	pods, err1 := informer.NewCached(cfg, core.WithResource("pods"), informer.Options[*corev1.Pod]{})
@@ -60,28 +72,32 @@ func kubelet(ctx context.Context, cfg *rest.Config) error {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	f := &fake{list: map[uint64]*fakeMember{}, disks: map[types.UID]uint64{}, processes: map[string]*process{}}
+	f := &fake{clusters: map[string]*fakeCluster{}, disks: map[types.UID]data{}, processes: map[string]*process{}}
 	etcd.Lock()
 	etcd.now = f
 	etcd.Unlock()
-	var group sync.WaitGroup
-	defer group.Wait()
-	for _, run := range []func(context.Context) error{pods.Cache.Run, words.Cache.Run, claims.Cache.Run} {
-		group.Go(func() { _ = run(ctx) })
+	c, err := reconcile.NewController("kubelet", reconcile.Func(
+		func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
+			time.Sleep(time.Second)
+			f.sync(slices.Collect(pods.Cache.All()), slices.Collect(words.Cache.All()),
+				slices.Collect(claims.Cache.All()))
+			for pod := range pods.Cache.All() {
+				f.ready(ctx, pods.In(pod.Namespace), pod.DeepCopy())
+			}
+			return reconcile.Result{}, nil
+		}), reconcile.Options{})
+	if err != nil {
+		return err
 	}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		f.sync(slices.Collect(pods.Cache.All()), slices.Collect(words.Cache.All()), slices.Collect(claims.Cache.All()))
-		for pod := range pods.Cache.All() {
-			f.ready(ctx, pods.In(pod.Namespace), pod.DeepCopy())
-		}
+	node := []reconcile.Key{{Name: "node"}}
+	reconcile.Watches(c, pods.Cache, func(*corev1.Pod) []reconcile.Key { return node })
+	reconcile.Watches(c, words.Cache, func(*corev1.ConfigMap) []reconcile.Key { return node })
+	reconcile.Watches(c, claims.Cache, func(*corev1.PersistentVolumeClaim) []reconcile.Key { return node })
+	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
+	if err != nil {
+		return err
 	}
+	return m.Run(ctx)
 }
 
 // sync lets processes start and end.
@@ -102,50 +118,67 @@ func (f *fake) sync(pods []*corev1.Pod, words []*corev1.ConfigMap, claims []*cor
 		url := "http://" + pod.Spec.Hostname + "." + pod.Spec.Subdomain + "." + pod.Namespace + ".svc:2379"
 		version, _ := plan.ParseVersion(pod.Spec.Containers[0].Image[strings.LastIndex(pod.Spec.Containers[0].Image,
 			":v")+2:])
-		if id := f.start(pod.Name, strings.Replace(url, ":2379", ":2380", 1), words[w].Data, claims[c].UID); id != 0 {
-			f.processes[pod.Name] = &process{pod.UID, id, url, version}
+		if d := f.start(pod, strings.Replace(url, ":2379", ":2380", 1), words[w].Data, claims[c].UID); d.id != 0 {
+			f.processes[pod.Name] = &process{d, pod.UID, url, version}
 		}
 	}
-	ended := f.to != plan.Version{}
-	for _, p := range f.processes {
-		ended = ended && p.version.Minor == f.to.Minor
+	for _, c := range f.clusters {
+		ended := c.to != plan.Version{}
+		for _, p := range f.processes {
+			ended = ended && (p.of != c || p.version.Minor == c.to.Minor)
+		}
+		if ended {
+			c.to = plan.Version{}
+		}
+		c.elect()
 	}
-	if ended {
-		f.to = plan.Version{}
-	}
-	f.elect()
 }
 
-// start returns the ID of the member that starts on a disk; 0: it ends at once.
-func (f *fake) start(name, url string, word map[string]string, disk types.UID) uint64 {
-	if id := f.disks[disk]; id != 0 {
-		if f.list[id] == nil {
-			return 0
+// cluster returns the one of a pod's token.
+func (f *fake) cluster(pod *corev1.Pod) *fakeCluster {
+	token := ""
+	for _, env := range pod.Spec.Containers[0].Env {
+		if env.Name == "ETCD_INITIAL_CLUSTER_TOKEN" {
+			token = env.Value
 		}
-		return id
 	}
+	if f.clusters[token] == nil {
+		f.clusters[token] = &fakeCluster{fake: f, id: uint64(len(f.clusters) + 1), list: map[uint64]*fakeMember{}}
+	}
+	return f.clusters[token]
+}
+
+// start returns what is on the disk of a member when it has started; none: it ends at once.
+func (f *fake) start(pod *corev1.Pod, url string, word map[string]string, disk types.UID) data {
+	if d := f.disks[disk]; d.id != 0 {
+		if d.of.list[d.id] == nil {
+			return data{}
+		}
+		return d
+	}
+	name, c := pod.Name, f.cluster(pod)
 	if !strings.Contains(word["ETCD_INITIAL_CLUSTER"], name+"=") {
-		return 0
+		return data{}
 	}
-	for id, m := range f.list {
+	for id, m := range c.list {
 		if m.PeerURL == url {
 			if m.Name != "" && !m.Learner {
 				f.wrong = append(f.wrong, name+" votes, and has started on an empty disk")
 			}
-			m.Name, m.since, f.disks[disk] = name, time.Now(), id
-			return id
+			m.Name, m.since, f.disks[disk] = name, time.Now(), data{c, id}
+			return data{c, id}
 		}
 	}
 	if word["ETCD_INITIAL_CLUSTER_STATE"] != "new" {
-		return 0
+		return data{}
 	}
-	if len(f.list) > 0 {
+	if len(c.list) > 0 {
 		f.wrong = append(f.wrong, name+" has begun a second cluster")
 	}
-	f.nextID++
-	f.list[f.nextID] = &fakeMember{members.Listed{ID: f.nextID, Name: name, PeerURL: url}, time.Now()}
-	f.disks[disk] = f.nextID
-	return f.nextID
+	c.nextID++
+	c.list[c.nextID] = &fakeMember{members.Listed{ID: c.nextID, Name: name, PeerURL: url}, time.Now()}
+	f.disks[disk] = data{c, c.nextID}
+	return data{c, c.nextID}
 }
 
 // ready writes whether a pod's process runs.
@@ -166,20 +199,20 @@ func (f *fake) ready(ctx context.Context, pods *informer.Resource[*corev1.Pod], 
 	_, _ = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 }
 
-func (f *fake) healthy(id uint64) bool {
-	for _, p := range f.processes {
-		if p.id == id {
+func (c *fakeCluster) healthy(id uint64) bool {
+	for _, p := range c.processes {
+		if p.of == c && p.id == id {
 			return true
 		}
 	}
 	return false
 }
 
-func (f *fake) quorum() bool {
+func (c *fakeCluster) quorum() bool {
 	voters, healthy := 0, 0
-	for id, m := range f.list {
+	for id, m := range c.list {
 		if !m.Learner {
-			if voters++; f.healthy(id) {
+			if voters++; c.healthy(id) {
 				healthy++
 			}
 		}
@@ -187,13 +220,13 @@ func (f *fake) quorum() bool {
 	return healthy > voters/2
 }
 
-func (f *fake) elect() {
-	if m := f.list[f.leader]; m == nil || !f.healthy(f.leader) {
-		f.leader = 0
+func (c *fakeCluster) elect() {
+	if m := c.list[c.leader]; m == nil || !c.healthy(c.leader) {
+		c.leader = 0
 	}
-	for id, m := range f.list {
-		if f.leader == 0 && f.quorum() && !m.Learner && f.healthy(id) {
-			f.leader = id
+	for id, m := range c.list {
+		if c.leader == 0 && c.quorum() && !m.Learner && c.healthy(id) {
+			c.leader = id
 		}
 	}
 }
@@ -217,46 +250,49 @@ func (f *fake) mistakes() []string {
 // fakeClient is the interface to the fake of the present run.
 type fakeClient struct{}
 
-func (fakeClient) lock() (*fake, error) {
+// at returns what runs at one of the URLs, with the lock held; the caller has to unlock it.
+func (fakeClient) at(urls ...string) (p *process, unlock func(), err error) {
 	etcd.Lock()
 	defer etcd.Unlock()
 	if etcd.now == nil {
-		return nil, errors.New("there is no etcd yet")
+		return nil, nil, errors.New("there is no etcd yet")
 	}
-	etcd.now.lock.Lock()
-	return etcd.now, nil
+	f := etcd.now
+	f.lock.Lock()
+	for _, p := range f.processes {
+		if slices.Contains(urls, p.url) && p.of.list[p.id] != nil {
+			return p, f.lock.Unlock, nil
+		}
+	}
+	f.lock.Unlock()
+	return nil, nil, errors.New("connection refused")
 }
 
 func (c fakeClient) Ask(_ context.Context, url string) (members.Answer, error) {
-	f, err := c.lock()
+	p, unlock, err := c.at(url)
 	if err != nil {
 		return members.Answer{}, err
 	}
-	defer f.lock.Unlock()
-	for _, p := range f.processes {
-		if m := f.list[p.id]; p.url == url && m != nil {
-			f.elect()
-			a := members.Answer{Cluster: 1, ID: p.id, Leader: f.leader, Learner: m.Learner, Version: p.version,
-				StorageVersion: plan.Version{Major: 3, Minor: p.version.Minor}, DowngradeTo: f.to}
-			if f.to != (plan.Version{}) {
-				a.StorageVersion = f.to
-			}
-			return a, nil
-		}
+	defer unlock()
+	p.of.elect()
+	a := members.Answer{Cluster: p.of.id, ID: p.id, Leader: p.of.leader, Learner: p.of.list[p.id].Learner,
+		Version: p.version, StorageVersion: plan.Version{Major: 3, Minor: p.version.Minor}, DowngradeTo: p.of.to}
+	if p.of.to != (plan.Version{}) {
+		a.StorageVersion = p.of.to
 	}
-	return members.Answer{}, errors.New("connection refused")
+	return a, nil
 }
 
 func (c fakeClient) List(_ context.Context, urls []string) (list []members.Listed, err error) {
-	f, err := c.lock()
+	p, unlock, err := c.at(urls...)
 	if err != nil {
 		return nil, err
 	}
-	defer f.lock.Unlock()
-	if !f.quorum() {
+	defer unlock()
+	if !p.of.quorum() {
 		return nil, errors.New("no leader")
 	}
-	for _, m := range f.list {
+	for _, m := range p.of.list {
 		list = append(list, m.Listed)
 	}
 	slices.SortFunc(list, func(a, b members.Listed) int { return int(a.ID) - int(b.ID) })
@@ -264,44 +300,50 @@ func (c fakeClient) List(_ context.Context, urls []string) (list []members.Liste
 }
 
 func (c fakeClient) Do(_ context.Context, urls []string, a plan.Action) error {
-	f, err := c.lock()
+	p, unlock, err := c.at(urls...)
 	if err != nil {
 		return err
 	}
-	defer f.lock.Unlock()
-	if !f.quorum() {
+	defer unlock()
+	if !p.of.quorum() {
 		return errors.New("no leader")
 	}
-	m := f.list[a.ID]
-	switch a.Do {
+	if err := p.of.do(a); err != nil {
+		return err
+	}
+	p.of.log = append(p.of.log, a.String())
+	if !p.of.quorum() {
+		p.of.wrong = append(p.of.wrong, a.String()+" has cost the quorum")
+	}
+	p.of.elect()
+	return nil
+}
+
+func (c *fakeCluster) do(a plan.Action) error {
+	switch m := c.list[a.ID]; a.Do {
 	case plan.AddLearner:
-		f.nextID++
-		f.list[f.nextID] = &fakeMember{members.Listed{ID: f.nextID, PeerURL: a.URL, Learner: true}, time.Now()}
+		c.nextID++
+		c.list[c.nextID] = &fakeMember{members.Listed{ID: c.nextID, PeerURL: a.URL, Learner: true}, time.Now()}
 	case plan.Promote:
 		if time.Since(m.since) < 2*time.Second {
 			return fmt.Errorf("%w: not in sync", members.ErrNotYet)
 		}
 		m.Learner = false
 	case plan.Remove:
-		delete(f.list, a.ID)
-		for name, p := range f.processes {
-			if p.id == a.ID {
-				delete(f.processes, name)
+		delete(c.list, a.ID)
+		for name, p := range c.processes {
+			if p.of == c && p.id == a.ID {
+				delete(c.processes, name)
 			}
 		}
 	case plan.MoveLeader:
-		f.leader = a.ID
+		c.leader = a.ID
 	case plan.Downgrade:
-		f.to = a.Version
+		c.to = a.Version
 	case plan.CancelDowngrade:
-		f.to = plan.Version{}
+		c.to = plan.Version{}
 	default:
 		return fmt.Errorf("%s is not faked", a.Do)
 	}
-	f.log = append(f.log, a.String())
-	if !f.quorum() {
-		f.wrong = append(f.wrong, a.String()+" has cost the quorum")
-	}
-	f.elect()
 	return nil
 }

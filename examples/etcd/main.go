@@ -5,7 +5,8 @@
 //
 // api/v1/types.go: what the user writes. plan: what is done next, decided without I/O. members: how etcd is asked.
 // main.go: what runs. reconcile.go: observe, plan, act. observe.go: what is. act.go: what is done. objects.go: what is
-// made. status.go: what is told.
+// made. status.go: what is told. backup.go: from an EtcdBackup to a file. job.go: the Jobs that make it so. snapshot:
+// the command that runs in them. restore.go: a cluster that begins with a backup. last.go: a backup before the end.
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"errors"
 
 	"github.com/spf13/pflag"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +44,8 @@ type options struct {
 	addresses bool // members are known by the addresses of their pods, and not by names
 	address   string
 	etcd      members.Etcd
+
+	snapshotImage string // has the command in the folder snapshot
 }
 
 func main() {
@@ -50,6 +54,8 @@ func main() {
 	pflag.BoolVar(&o.addresses, "addresses", false,
 		"members know each other by the addresses of their pods: for clusters without DNS, where a pod that is made "+
 			"again gets the same address")
+	pflag.StringVar(&o.snapshotImage, "snapshot-image", "etcd-snapshot:dev",
+		"image whose entrypoint is the command snapshot")
 	pflag.StringVar(&o.address, "http-address", "127.0.0.1:8080", "of /metrics, /healthz and /readyz; 0: nowhere")
 	pflag.Parse()
 	program.Main(*kubeconfig, func(ctx context.Context, cfg *rest.Config) error { return run(ctx, cfg, o) })
@@ -74,20 +80,14 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 	if err := r.caches(cfg); err != nil {
 		return err
 	}
-	collector.Informer(r.clusters.Cache, r.pods.Cache, r.claims.Cache, r.words.Cache, r.services.Cache, r.budgets.Cache)
-	c, err := reconcile.NewController(name, r, reconcile.Options{Workers: 8, Metrics: collector, Invalid: r.invalid})
+	collector.Informer(r.clusters.Cache, r.pods.Cache, r.claims.Cache, r.words.Cache, r.services.Cache, r.budgets.Cache,
+		r.backups.Cache, r.jobs.Cache, r.jobPods.Cache)
+	controllers, err := r.controllers(collector)
 	if err != nil {
 		return err
 	}
-	reconcile.For(c, r.clusters.Cache, reconcile.GenerationChanged)
-	owner := r.clusters.GroupVersionKind()
-	reconcile.Owns(c, r.pods.Cache, owner)
-	reconcile.Owns(c, r.claims.Cache, owner)
-	reconcile.Owns(c, r.words.Cache, owner)
-	reconcile.Owns(c, r.services.Cache, owner)
-	reconcile.Owns(c, r.budgets.Cache, owner)
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{
-		Controllers: []*reconcile.Controller{c},
+		Controllers: controllers,
 		Beside:      map[string]func(context.Context) error{"events": recorder.Run},
 		Elector:     elector,
 		HTTPAddress: o.address,
@@ -97,6 +97,33 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 		return err
 	}
 	return m.Run(ctx)
+}
+
+// controllers makes the two loops: one for EtcdClusters, and one for EtcdBackups.
+func (r *reconciler) controllers(collector *metrics.Collector) ([]*reconcile.Controller, error) {
+	c, err1 := reconcile.NewController(name, r, reconcile.Options{Workers: 8, Metrics: collector, Invalid: r.invalid})
+	b, err2 := reconcile.NewController(name+"-backups", backups{r}, reconcile.Options{Workers: 2, Metrics: collector,
+		Invalid: r.invalid})
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	reconcile.For(c, r.clusters.Cache, reconcile.GenerationChanged)
+	owner := r.clusters.GroupVersionKind()
+	reconcile.Owns(c, r.pods.Cache, owner)
+	reconcile.Owns(c, r.claims.Cache, owner)
+	reconcile.Owns(c, r.words.Cache, owner)
+	reconcile.Owns(c, r.services.Cache, owner)
+	reconcile.Owns(c, r.budgets.Cache, owner)
+	reconcile.Watches(c, r.backups.Cache, func(b *v1.EtcdBackup) []reconcile.Key {
+		return []reconcile.Key{clusterOf(b)} // which may wait for its last one
+	})
+
+	reconcile.For(b, r.backups.Cache)
+	reconcile.Owns(b, r.jobs.Cache, r.backups.GroupVersionKind())
+	reconcile.Watches(b, r.jobPods.Cache, func(pod *corev1.Pod) []reconcile.Key {
+		return []reconcile.Key{{Namespace: pod.Namespace, Name: pod.Labels[v1.BackupLabel]}}
+	})
+	return []*reconcile.Controller{c, b}, nil
 }
 
 // caches makes the clients and caches. Of what is not the operator's it sees only what has its label.
@@ -118,9 +145,31 @@ func (r *reconciler) caches(cfg *rest.Config) error {
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
+	if err := r.backupCaches(cfg); err != nil {
+		return err
+	}
 	r.podsOf, errs[0] = informer.AddIndex(r.pods.Cache, ownerOf[*corev1.Pod])
 	r.claimsOf, errs[1] = informer.AddIndex(r.claims.Cache, ownerOf[*corev1.PersistentVolumeClaim])
 	r.wordsOf, errs[2] = informer.AddIndex(r.words.Cache, ownerOf[*corev1.ConfigMap])
+	return errors.Join(errs[:]...)
+}
+
+func (r *reconciler) backupCaches(cfg *rest.Config) error {
+	ours, err := labels.Parse(v1.BackupLabel)
+	errs := [6]error{err}
+	r.backups, errs[1] = informer.NewCached(cfg, v1.GroupVersion.WithResource("etcdbackups"),
+		informer.Options[*v1.EtcdBackup]{})
+	r.jobs, errs[2] = informer.NewCached(cfg, batchv1.SchemeGroupVersion.WithResource("jobs"),
+		informer.Options[*batchv1.Job]{LabelSelector: ours})
+	r.jobPods, errs[3] = informer.NewCached(cfg, corev1.SchemeGroupVersion.WithResource("pods"),
+		informer.Options[*corev1.Pod]{LabelSelector: ours})
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	r.backupsOf, errs[4] = informer.AddIndex(r.backups.Cache, func(b *v1.EtcdBackup) []informer.Key {
+		return []informer.Key{clusterOf(b)}
+	})
+	r.jobPodsOf, errs[5] = informer.AddIndex(r.jobPods.Cache, ownerOf[*corev1.Pod])
 	return errors.Join(errs[:]...)
 }
 

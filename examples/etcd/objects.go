@@ -21,6 +21,7 @@ import (
 
 const (
 	container = "etcd"
+	dataDir   = "/var/lib/etcd/data"
 	// The annotations of a word: whether the member may begin, and which version its pod has.
 	wordNote    = "etcd.example.com/word"
 	versionNote = "etcd.example.com/version"
@@ -104,7 +105,6 @@ func (r *call) claim(name string) *corev1.PersistentVolumeClaim {
 
 // pod is a member's pod. It has an address before etcd starts, which waits for the word.
 func (r *call) pod(name string, version plan.Version) *corev1.Pod {
-	user, yes, no := int64(65532), true, false
 	host := r.host(name, "$(POD_IP)")
 	env := func(name, value string) corev1.EnvVar { return corev1.EnvVar{Name: name, Value: value} }
 	c := corev1.Container{Name: container, Image: r.image(version), Command: []string{"/usr/local/bin/etcd"},
@@ -114,7 +114,7 @@ func (r *call) pod(name string, version plan.Version) *corev1.Pod {
 			{Name: "POD_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{
 				FieldPath: "status.podIP"}}},
 			env("ETCD_NAME", name),
-			env("ETCD_DATA_DIR", "/var/lib/etcd/data"),
+			env("ETCD_DATA_DIR", dataDir),
 			env("ETCD_LISTEN_PEER_URLS", peerURL("$(POD_IP)")),
 			env("ETCD_LISTEN_CLIENT_URLS", clientURL(peerURL("$(POD_IP)"))),
 			env("ETCD_INITIAL_ADVERTISE_PEER_URLS", peerURL(host)),
@@ -130,21 +130,31 @@ func (r *call) pod(name string, version plan.Version) *corev1.Pod {
 		StartupProbe:   probe(2, 150),
 		ReadinessProbe: probe(2, 2),
 		LivenessProbe:  probe(10, 3),
-		SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
-			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
 	}
-	return &corev1.Pod{ObjectMeta: r.meta(name), Spec: corev1.PodSpec{
-		Hostname: name, Subdomain: r.cluster.Name, AutomountServiceAccountToken: &no, EnableServiceLinks: &no,
-		Containers: []corev1.Container{c},
-		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}},
-		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &user, RunAsGroup: &user,
+	spec := confined(c)
+	spec.Hostname, spec.Subdomain = name, r.cluster.Name
+	spec.Volumes = []corev1.Volume{claimVolume("data", name)}
+	spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 100,
+			PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname,
+				LabelSelector: &metav1.LabelSelector{MatchLabels: r.labels()}}}}}}
+	return &corev1.Pod{ObjectMeta: r.meta(name), Spec: spec}
+}
+
+// confined is a pod that has no rights, neither on its node nor at the API server.
+func confined(c corev1.Container) corev1.PodSpec {
+	user := int64(65532)
+	c.SecurityContext = confinement()
+	return corev1.PodSpec{
+		AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false), Containers: []corev1.Container{c},
+		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true), RunAsUser: &user, RunAsGroup: &user,
 			FSGroup: &user, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
-		Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
-			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 100,
-				PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname,
-					LabelSelector: &metav1.LabelSelector{MatchLabels: r.labels()}}}}}},
-	}}
+	}
+}
+
+func confinement() *corev1.SecurityContext {
+	return &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
 }
 
 // probe asks the member alone, and passes also while it has no leader or the alarm NOSPACE: clients that delete keys

@@ -82,6 +82,11 @@ func (r *call) objects() map[string]*plan.Member {
 			m.Word = plan.Restart
 		}
 	}
+	for _, m := range r.cluster.Status.Members {
+		if found[m.Name] != nil {
+			found[m.Name].Known = true
+		}
+	}
 	for pod := range r.podsOf.Get(r.cluster.UID) {
 		m := member(pod.Name)
 		m.Pod, m.Down, m.Broken = presence(pod), down(pod), m.Broken || crashes(pod)
@@ -135,7 +140,7 @@ func (r *call) ask(ctx context.Context, byName map[string]*plan.Member) map[stri
 	var group sync.WaitGroup
 	answers := map[string]members.Answer{}
 	for name, m := range byName {
-		if m.URL == "" || m.Word == plan.Untold {
+		if m.URL == "" {
 			continue
 		}
 		group.Go(func() {

@@ -47,7 +47,9 @@ func newReal(t *testing.T, versions ...string) *real {
 	cfg.Impersonate.UserName = account
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, cfg, options{addresses: true, address: "0", etcd: members.Client{}}) }()
+	go func() {
+		ended <- run(ctx, cfg, options{addresses: true, address: "0", etcd: members.Client{}, snapshotImage: "snapshot"})
+	}()
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-ended)
@@ -65,8 +67,13 @@ func newStage(t *testing.T, nodes int, versions ...string) *real {
 		require.NoError(t, err)
 		images["etcd:v"+v] = image
 	}
+	snapshot, err := processnode.BuildPackage(t.Context(), t.TempDir(), "./snapshot")
+	require.NoError(t, err)
+	images["snapshot"] = snapshot
 	c := cluster.New(t, cluster.Options{DisableNode: true})
-	for _, manifest := range []string{"namespace.yaml", "etcd.example.com_etcdclusters.yaml", "rbac.yaml"} {
+	for _, manifest := range []string{"namespace.yaml", "etcd.example.com_etcdclusters.yaml",
+		"etcd.example.com_etcdbackups.yaml",
+		"rbac.yaml"} {
 		documents, err := fs.ReadFile(deploy.Manifests, manifest)
 		require.NoError(t, err)
 		list, err := cluster.Decode(documents)
@@ -74,7 +81,7 @@ func newStage(t *testing.T, nodes int, versions ...string) *real {
 		require.NoError(t, c.Apply(t.Context(), list...))
 	}
 	// An operator that finds no Lease waits, since a leader may have lost it. This one has been given back.
-	_, err := c.Client().CoordinationV1().Leases(name).Create(t.Context(), &coordinationv1.Lease{
+	_, err = c.Client().CoordinationV1().Leases(name).Create(t.Context(), &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	pool := processnode.New(t, c, processnode.Options{Nodes: nodes, AllPods: true, Images: images,
@@ -142,7 +149,7 @@ func (w *real) members() (names []string) {
 
 // endpoints are the addresses of all pods, as the Service of a real cluster has them.
 func (w *real) endpoints() (urls []string) {
-	list, err := w.pods.In(w.namespace).List(context.Background(), metav1.ListOptions{})
+	list, err := w.pods.In(w.namespace).List(context.Background(), metav1.ListOptions{LabelSelector: v1.ClusterLabel})
 	if err != nil {
 		return nil
 	}

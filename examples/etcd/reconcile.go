@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,17 +40,27 @@ type reconciler struct {
 	podsOf   *informer.Index[types.UID, *corev1.Pod]
 	claimsOf *informer.Index[types.UID, *corev1.PersistentVolumeClaim]
 	wordsOf  *informer.Index[types.UID, *corev1.ConfigMap]
-	events   *events.Recorder
+
+	backups   *informer.Cached[*v1.EtcdBackup]
+	jobs      *informer.Cached[*batchv1.Job]
+	jobPods   *informer.Cached[*corev1.Pod]
+	backupsOf *informer.Index[informer.Key, *v1.EtcdBackup] // by EtcdCluster
+	jobPodsOf *informer.Index[types.UID, *corev1.Pod]       // by the UID of the Job
+
+	events *events.Recorder
 }
 
 // Reconcile observes, lets package plan decide, reports, and does the one thing that comes next. An EtcdCluster that is
-// deleted needs nothing: the garbage collector deletes what it owns.
+// deleted needs no more than its last backup: the garbage collector deletes what it owns.
 func (r *reconciler) Reconcile(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 	cluster, ok := r.clusters.Cache.Get(key)
-	if !ok || cluster.DeletionTimestamp != nil {
+	if !ok {
 		return reconcile.Result{}, nil
 	}
 	call := &call{r, cluster, objects.NewOwner(r.clusters.In(key.Namespace), cluster, r.clusters.GroupVersionKind())}
+	if goOn, err := call.hold(ctx); err != nil || !goOn {
+		return reconcile.Result{}, err
+	}
 	var taken *objects.TakenError
 	if err := call.frame(ctx); errors.As(err, &taken) {
 		_, err := call.report(ctx, observed{}, plan.Action{Do: v1.ReasonNameTaken, Why: taken.Error()})
@@ -83,7 +94,7 @@ func (r *reconciler) Reconcile(ctx context.Context, key reconcile.Key) (reconcil
 	case err != nil:
 		return reconcile.Result{}, err
 	case action.Notable():
-		r.events.Event(cluster, corev1.EventTypeNormal, string(action.Do), action.String())
+		r.events.Event(call.cluster, corev1.EventTypeNormal, string(action.Do), action.String())
 	}
 	return reconcile.Result{RequeueAfter: soon}, nil
 }

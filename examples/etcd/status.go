@@ -36,6 +36,9 @@ func (r *call) report(ctx context.Context, seen observed, a plan.Action) (*v1.Et
 		if seen.Name != "" {
 			conditions = append(conditions, available(seen), degraded(seen))
 		}
+		if c.Spec.Restore != nil && seen.Name != "" {
+			conditions = append(conditions, r.restored(seen))
+		}
 		if !seen.Listed {
 			s.Leader, s.Ready = "", 0
 		}
@@ -52,9 +55,10 @@ func (r *call) report(ctx context.Context, seen observed, a plan.Action) (*v1.Et
 		was, known := objects.FindCondition(r.cluster.Status.Conditions, is.Type)
 		stuck := is.Reason == string(plan.Refuse) || is.Reason == v1.ReasonNameTaken
 		switch {
-		case known && was.Reason == is.Reason, is.Type == v1.Progressing && !stuck:
+		case known && was.Reason == is.Reason, is.Type == v1.Progressing && !stuck, is.Type == v1.Deletable:
 		case stuck, is.Type == v1.Available && known == (is.Status == metav1.ConditionFalse),
-			is.Type == v1.Degraded && is.Status == metav1.ConditionTrue:
+			is.Type == v1.Degraded && is.Status == metav1.ConditionTrue,
+			is.Type == v1.Restored && is.Status == metav1.ConditionFalse && is.Reason != v1.ReasonRestoring:
 			r.events.Event(now, corev1.EventTypeWarning, is.Reason, is.Message)
 		default:
 			r.events.Event(now, corev1.EventTypeNormal, is.Reason, is.Message)

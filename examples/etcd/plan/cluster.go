@@ -34,6 +34,9 @@ type Member struct {
 	Claim Presence
 	Pod   Presence
 	Word  Word
+	// Known: etcd had the member in its list, and knew its name, when the cluster was last seen. So it has started
+	// once.
+	Known bool
 	// Told is the version that its pod is to have, as the word says. The word outlives the pod.
 	Told Version
 	// URL is the address for peers that the member has now. Empty: not known yet.
@@ -122,6 +125,11 @@ func (c *Cluster) count(as func(*Member) bool) (n int) {
 
 // Voters returns the number of members that vote.
 func (c *Cluster) Voters() int { return c.count((*Member).voter) }
+
+// lasting returns the number of voters that keep their disks.
+func (c *Cluster) lasting() int {
+	return c.count(func(m *Member) bool { return m.voter() && m.Claim == Present })
+}
 
 // Healthy returns the number of voters that are healthy.
 func (c *Cluster) Healthy() int {

@@ -109,9 +109,14 @@ func (c *Cluster) word(verb Verb, m *Member, why string) *Action {
 	return a
 }
 
+// unlisted returns a lost word: without it a member whose pod has to start again waits for ever, and a quorum may need
+// it.
 func unlisted(c *Cluster) *Action {
 	if c.Listed {
 		return nil
+	}
+	if m := c.find(func(m *Member) bool { return m.Known && m.Word == Untold && m.Claim == Present }); m != nil {
+		return c.word(TellRestart, m, "its word is lost, and it has started once")
 	}
 	return wait("no quorum answers; nothing is changed until one does")
 }

@@ -23,6 +23,7 @@ type model struct {
 	pods    map[string]*process
 	words   map[string]Word
 	told    map[string]Version
+	known   map[string]uint64 // the ID that the list last had for a name
 	leader  uint64
 	nextID  uint64
 	to      Version // of the downgrade that is under way
@@ -38,6 +39,7 @@ type listed struct {
 type disk struct {
 	member  uint64 // whose data it has; 0: none
 	storage int    // minor version of the format
+	leaving bool   // its claim is deleted, and goes when its pod does
 }
 
 type process struct {
@@ -105,7 +107,10 @@ func (w *model) observe() Cluster {
 		o := Member{Name: name, Word: w.words[name], Told: w.told[name]}
 		d, p := w.disks[name], w.pods[name]
 		if d != nil {
-			o.Claim = Present
+			if o.Claim = Present; d.leaving {
+				o.Claim = Leaving
+			}
+			o.Known = w.known[name] == d.member && d.member != 0
 		}
 		if p != nil {
 			if p.fat {
@@ -119,6 +124,7 @@ func (w *model) observe() Cluster {
 		if m := w.member(name); m != nil && c.Listed {
 			seen[m.id] = true
 			o.ID, o.Learner, o.Started, o.ListedURL = m.id, m.learner, m.started, m.url
+			w.known[name] = m.id
 			if o.Healthy = w.healthy(m); o.Healthy {
 				o.Version, o.StorageVersion, o.Leader = p.runs, Version{3, d.storage, 0}, m.id == w.leader
 				o.DowngradeTo = w.to
@@ -162,6 +168,11 @@ func (w *model) tick(t *testing.T) {
 		p.down += time.Second
 		if !p.frozen {
 			w.start(t, name, p)
+		}
+	}
+	for name, d := range w.disks {
+		if d.leaving && w.pods[name] == nil {
+			delete(w.disks, name)
 		}
 	}
 	w.elect()
@@ -247,7 +258,7 @@ func (w *model) act(t *testing.T, a Action) {
 	case DeletePod:
 		p.leaving = 2
 	case DeleteClaim:
-		delete(w.disks, a.Member)
+		w.disks[a.Member].leaving = true
 	case DeleteWord:
 		delete(w.words, a.Member)
 		delete(w.told, a.Member)
@@ -313,13 +324,13 @@ func (w *model) fault(r *rand.Rand) string {
 	for _, m := range w.list {
 		if d := w.disks[m.name]; !m.learner {
 			gone := w.pods[m.name] != nil && w.pods[m.name].leaving > 10 // with its node
-			if voters++; d != nil && d.member == m.id && m.name != name && !gone {
+			if voters++; d != nil && d.member == m.id && !d.leaving && m.name != name && !gone {
 				intact++
 			}
 		}
 	}
 	p, spare := w.pods[name], intact > voters/2
-	switch r.IntN(8) {
+	switch r.IntN(10) {
 	case 0:
 		p.runs = Version{}
 		return "kill " + name
@@ -331,7 +342,7 @@ func (w *model) fault(r *rand.Rand) string {
 		return "freeze " + name
 	case 3:
 		if d := w.disks[name]; spare && d != nil {
-			*d, p.runs = disk{}, Version{}
+			*d, p.runs = disk{leaving: d.leaving}, Version{}
 			return "lose disk " + name
 		}
 	case 4:
@@ -354,6 +365,17 @@ func (w *model) fault(r *rand.Rand) string {
 		}
 		p.leaving = 1
 		return "evict " + name
+	case 8:
+		if d := w.disks[name]; spare && d != nil {
+			d.leaving = true
+			return "delete claim in use " + name
+		}
+	case 9: // before the list has its name, nobody knows whether it has started
+		if d := w.disks[name]; d != nil && d.member != 0 && w.known[name] == d.member {
+			delete(w.words, name)
+			delete(w.told, name)
+			return "lose word of " + name
+		}
 	}
 	return ""
 }
@@ -368,7 +390,8 @@ func TestNext(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 22))
 		at := r.IntN(len(versions))
 		w := &model{size: 1 + r.IntN(5), version: versions[at], list: map[uint64]*listed{}, disks: map[string]*disk{},
-			pods: map[string]*process{}, words: map[string]Word{}, told: map[string]Version{}}
+			pods: map[string]*process{}, words: map[string]Word{}, told: map[string]Version{},
+			known: map[string]uint64{}}
 		run := func(ticks int, disturbed bool) (a Action) {
 			for range ticks {
 				a = Next(w.observe())

@@ -16,7 +16,7 @@ func replace(c *Cluster) *Action {
 // clear deletes what a member has left behind that etcd no longer has in its list, and what was prepared for one that
 // is not needed any more. A pod on a node that is gone stays for as long as the node object does: nothing waits for it.
 func clear(c *Cluster) *Action {
-	members := c.count(func(m *Member) bool { return m.ID != 0 })
+	members := c.count(func(m *Member) bool { return m.ID != 0 && m.Claim == Present })
 	for i := range c.Members {
 		if m := &c.Members[i]; m.ID == 0 && (!m.prepared(c) || members >= c.Size) {
 			if a := remains(m); a != nil {
@@ -53,15 +53,17 @@ func promote(c *Cluster) *Action {
 	switch {
 	case m == nil:
 		return nil
+	case m.Claim != Present:
+		return do(Remove, m, "its disk goes")
 	case !m.Healthy:
 		return wait("%s is starting", m.Name)
-	case c.Voters() >= c.Size:
+	case c.lasting() >= c.Size:
 		return do(Remove, m, "there are enough members")
 	}
 	return do(Promote, m, "it has caught up")
 }
 
-// shrink removes first who is not healthy, and of the others the last one that does not lead.
+// shrink removes first who is not healthy, then who loses its disk, and of the others the last one that does not lead.
 func shrink(c *Cluster) *Action {
 	if c.Voters() <= c.Size {
 		return nil
@@ -76,7 +78,7 @@ func shrink(c *Cluster) *Action {
 			last = m
 			break
 		}
-		if !m.Leader || last == nil {
+		if last == nil || m.Claim != Present || !m.Leader && last.Claim == Present {
 			last = m
 		}
 	}
@@ -84,9 +86,10 @@ func shrink(c *Cluster) *Action {
 }
 
 // grow adds one member: first its disk and its pod, so that etcd expects only members that a node can run, and then its
-// place in the list, where it learns before it votes.
+// place in the list, where it learns before it votes. A claim that is deleted goes when its pod ends; so its member
+// gets its successor while it still votes.
 func grow(c *Cluster) *Action {
-	if c.Voters() >= c.Size {
+	if c.lasting() >= c.Size {
 		return nil
 	}
 	m := c.find(func(m *Member) bool { return m.prepared(c) })

@@ -1,12 +1,12 @@
-// Package v1 has the Go types of the resource etcdclusters.etcd.example.com.
+// Package v1 has the Go types of the resources etcdclusters and etcdbackups of etcd.example.com.
 //
-// The methods in zz_generated.deepcopy.go and the CustomResourceDefinition in deploy are generated of types.go:
+// The methods in zz_generated.deepcopy.go and the CustomResourceDefinitions in deploy are generated of these types:
 //
 //	go generate ./api/v1
 //
 // # Reading order
 //
-// types.go.
+// types.go: EtcdCluster. backup.go: EtcdBackup.
 //
 // +kubebuilder:object:generate=true
 // +groupName=etcd.example.com

@@ -30,6 +30,8 @@ type EtcdCluster struct {
 }
 
 // EtcdClusterSpec is what the user wants.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.restore)==has(oldSelf.restore)",message="for new clusters only"
 type EtcdClusterSpec struct {
 	// Size is the number of voting members. An even number tolerates no more failures than the odd one below it; the
 	// condition Degraded says so.
@@ -72,6 +74,42 @@ type EtcdClusterSpec struct {
 
 	// Paused stops the operator: it reports, and changes nothing.
 	Paused bool `json:"paused,omitempty"`
+
+	// Restore begins the cluster with the data of a backup. Unset: it begins empty.
+	Restore *Restore `json:"restore,omitempty"`
+
+	// LastBackup asks for a backup before the EtcdCluster is deleted. If that cannot be made, the deletion goes on as
+	// soon as this field is removed.
+	LastBackup *LastBackup `json:"lastBackup,omitempty"`
+}
+
+// Restore names what a cluster begins with.
+//
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed"
+type Restore struct {
+	// Backup is the name of an EtcdBackup in the same namespace. Its claim must be where the first member's pod can
+	// mount it.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=52
+	Backup string `json:"backup"`
+}
+
+// LastBackup is the backup that is made when an EtcdCluster is deleted. Its name is "last-" and the UID of the
+// EtcdCluster.
+type LastBackup struct {
+	// Claim is the name of the PersistentVolumeClaim that the file is written to, in the same namespace.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Claim string `json:"claim"`
+
+	// RetentionDays is how many days the backup is kept. 0: for ever.
+	//
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=3650
+	RetentionDays int32 `json:"retentionDays,omitempty"`
 }
 
 // Version is a version of etcd, 3.5.0 or later, such as 3.6.16. A change goes up or down by at most one minor version.
@@ -161,6 +199,8 @@ const (
 	Available   = "Available"   // a quorum of voters answers
 	Progressing = "Progressing" // the operator has something to do; the reason is the action, or what it waits for
 	Degraded    = "Degraded"    // a member is missing or does not answer, an alarm is raised, or the size is even
+	Restored    = "Restored"    // the cluster has begun with the data of spec.restore
+	Deletable   = "Deletable"   // the EtcdCluster is being deleted: whether its last backup is complete
 )
 
 // Reasons of the conditions. Those of Progressing are the actions of package plan as well.
@@ -174,6 +214,14 @@ const (
 	ReasonEvenSize  = "EvenSize"  // Degraded: one member less tolerates as many failures
 	ReasonNameTaken = "NameTaken" // Progressing: an object of that name is not the operator's
 	ReasonInvalid   = "Invalid"   // of an Event only: the object does not fit the Go type
+
+	ReasonRestored      = "Restored"      // Restored is True
+	ReasonRestoring     = "Restoring"     // Restored: the first member copies the data
+	ReasonNoBackup      = "NoBackup"      // Restored: the EtcdBackup does not exist, or is not complete
+	ReasonWrongVersion  = "WrongVersion"  // Restored: the snapshot is of another minor version
+	ReasonRestoreFailed = "RestoreFailed" // Restored: the copy has failed, and is tried again
+	ReasonLastBackup    = "LastBackup"    // Deletable: the last backup is under way
+	ReasonBackupFailed  = "BackupFailed"  // Deletable: it has failed, and is tried again
 )
 
 // ClusterLabel is on each object of a member, and has the name of the EtcdCluster.
