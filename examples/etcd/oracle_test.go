@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	program.Main("", func(ctx context.Context, cfg *rest.Config) error {
-		return run(ctx, cfg, options{addresses: true, address: "0", etcd: journal{members.Client{}, file}, snapshotImage: "snapshot"})
+		return run(ctx, cfg, options{addresses: true, address: "0", etcd: journal{members.Client{}, file},
+			snapshotImage: "snapshot"})
 	})
 }
 

@@ -48,7 +48,8 @@ func newReal(t *testing.T, versions ...string) *real {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, cfg, options{addresses: true, address: "0", etcd: members.Client{}, snapshotImage: "snapshot"})
+		ended <- run(ctx, cfg, options{addresses: true, address: "0", etcd: members.Client{},
+			snapshotImage: "snapshot"})
 	}()
 	t.Cleanup(func() {
 		stop()
