@@ -80,7 +80,8 @@ func execute(args []string) (said string, success bool) {
 		return "", true
 	}
 	disk.files = append(disk.files, file)
-	text, _ := json.Marshal(saved{Version: "3.6.16", Revision: 7, Keys: 5, Size: 20512, SHA256: "ab12", HashKV: 99})
+	text, _ := json.Marshal(saved{Version: "3.6.16", Revision: 7, Keys: 5, Size: 20512, SHA256: "ab12",
+		HashKV: 4_000_000_000})
 	return string(text), true
 }
 

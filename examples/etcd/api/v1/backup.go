@@ -80,7 +80,7 @@ type EtcdBackupStatus struct {
 	SHA256 string `json:"sha256,omitempty"`
 
 	// HashKV is etcd's own hash of all keys at the revision. The member has said the same one.
-	HashKV uint32 `json:"hashKV,omitempty"`
+	HashKV int64 `json:"hashKV,omitempty"`
 
 	// Started and Finished are when the first try began, and when the backup was complete or had failed.
 	Started  *metav1.Time `json:"started,omitempty"`
