@@ -179,7 +179,7 @@ type saved struct {
 	Keys     int64  `json:"keys"`
 	Size     int64  `json:"size"`
 	SHA256   string `json:"sha256"`
-	HashKV   int64 `json:"hashKV"`
+	HashKV   int64  `json:"hashKV"`
 }
 
 // finish ends the backup. nil: it has failed.

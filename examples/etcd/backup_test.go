@@ -112,8 +112,8 @@ var backupBehaviours = map[string]func(w *backupWorld){
 		w.make(newBackup("b", "a", 0))
 		time.Sleep(time.Minute)
 		status := w.says("b", metav1.ConditionTrue, v1.ReasonVerified, "5 keys of revision 7")
-		require.Equal(w, []any{"3.6.16", int64(7), int64(5), int64(20512), "ab12", int64(4_000_000_000)}, []any{status.Version,
-			status.Revision, status.Keys, status.Size, status.SHA256, status.HashKV})
+		require.Equal(w, []any{"3.6.16", int64(7), int64(5), int64(20512), "ab12", int64(4_000_000_000)},
+			[]any{status.Version, status.Revision, status.Keys, status.Size, status.SHA256, status.HashKV})
 		require.NotNil(w, status.Started)
 		require.NotNil(w, status.Finished)
 		require.Equal(w, []string{status.File}, disk.files)
