@@ -24,7 +24,8 @@ const (
 // packages are what users import.
 var packages = []string{"informer", "workqueue", "reconcile", "reconcile/program", "reconcile/objects",
 	"reconcile/events", "reconcile/metrics", "reconcile/rights", "reconcile/inspect", "reconcile/reconciletest",
-	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/processnode", "leaderelection"}
+	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
+	"reconcile/reconciletest/cluster/processnode", "leaderelection"}
 
 // TestTheReadmeShowsAPartOfTheExample compares without the indentation, which is that of a function in the program.
 func TestTheReadmeShowsAPartOfTheExample(t *testing.T) {
@@ -147,7 +148,9 @@ func TestImportsRunOneWay(t *testing.T) {
 		"reconcile/reconciletest":         {},
 		"reconcile/reconciletest/cluster": {},
 
-		"reconcile/reconciletest/cluster/processnode": {"reconcile/reconciletest/cluster"},
+		"reconcile/reconciletest/cluster/network": {"reconcile/reconciletest/cluster"},
+		"reconcile/reconciletest/cluster/processnode": {"reconcile/reconciletest/cluster",
+			"reconcile/reconciletest/cluster/network"},
 	}
 	for _, p := range packages {
 		for _, dep := range strings.Fields(run(t, root, nil, "go", "list", "-deps", "./"+p)) {

@@ -62,7 +62,8 @@ func TestTheReadmeKnowsHowLongReadingTakes(t *testing.T) {
 var guided = []string{"informer", "informer/internal/wire", "informer/internal/wire/intern", "informer/clientgo",
 	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/objects", "reconcile/events",
 	"reconcile/rights", "reconcile/metrics", "reconcile/inspect", "reconcile/reconciletest",
-	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/processnode", "leaderelection",
+	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
+	"reconcile/reconciletest/cluster/processnode", "leaderelection",
 	"internal/bench", "examples/internal/command", "examples/internal/testbed"}
 
 // TestReadingOrdersNameEveryFile says that no file is missing from the reading order of its package, which is the last

@@ -59,7 +59,8 @@
 //	standin/outcome: Failed          how the pod ends by itself: Failed or Succeeded
 //	standin/outcome-after: 3s        from Running to that end; without it at once
 //
-// Package processnode has nodes that run the containers of pods as processes.
+// Package processnode has nodes that run the containers of pods as processes, and package network cuts and delays what
+// goes between these.
 //
 // # Metrics
 //

@@ -27,8 +27,9 @@ type addresses map[string]address
 
 // of returns the address of a pod, and reserves one at the first call. It belongs to the pod, or, if the pod has a name
 // in the DNS, to that name: a later pod of that name gets it again.
-func (a addresses) of(pod *corev1.Pod) (string, error) {
-	key := addressKey(pod)
+func (a addresses) of(pod *corev1.Pod) (string, error) { return a.get(addressKey(pod)) }
+
+func (a addresses) get(key string) (string, error) {
 	if known, ok := a[key]; ok {
 		return known.ip, nil
 	}
@@ -45,6 +46,9 @@ func (a addresses) of(pod *corev1.Pod) (string, error) {
 	return "", fmt.Errorf("reserve an address for the pod: %w", failed)
 }
 
+// behind returns the address on which the processes of a pod listen while the network has the one of the pod.
+func (a addresses) behind(pod *corev1.Pod) (string, error) { return a.get("behind " + addressKey(pod)) }
+
 // addressKey is the DNS name that a headless Service would give to the pod, or else its UID.
 func addressKey(pod *corev1.Pod) string {
 	if pod.Spec.Hostname != "" && pod.Spec.Subdomain != "" {
@@ -55,8 +59,10 @@ func addressKey(pod *corev1.Pod) string {
 
 // release gives up the address of a pod that is gone, unless it belongs to a DNS name.
 func (a addresses) release(pod *corev1.Pod) {
-	if known, ok := a[string(pod.UID)]; ok {
-		known.held.Close()
-		delete(a, string(pod.UID))
+	for _, key := range []string{string(pod.UID), "behind " + string(pod.UID)} {
+		if known, ok := a[key]; ok {
+			known.held.Close()
+			delete(a, key)
+		}
 	}
 }

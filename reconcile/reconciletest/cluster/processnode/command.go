@@ -18,8 +18,8 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
 
-// command returns how to run a container: its command, arguments and environment, in which variables are expanded and
-// mount paths replaced.
+// command returns how to run a container: its command, arguments and environment, in which variables are expanded, and
+// mount paths and 0.0.0.0 replaced.
 func (c *container) command(ctx context.Context, spec corev1.Container, image Image) (cluster.Command, error) {
 	words, err := image.command(spec.Command, spec.Args)
 	if err != nil {
@@ -27,6 +27,10 @@ func (c *container) command(ctx context.Context, spec corev1.Container, image Im
 	}
 	return c.commandOf(ctx, spec, image, words)
 }
+
+// anywhere is the address 0.0.0.0, which a process listens on, unless it is a part of something longer, such as
+// 0.0.0.0/0.
+var anywhere = regexp.MustCompile(`\b0\.0\.0\.0($|[^/.\w])`)
 
 // commandOf returns how to run some words in a container. The supervisor adds to its own environment, which is not the
 // container's; so env(1) empties it.
@@ -38,8 +42,9 @@ func (c *container) commandOf(ctx context.Context, spec corev1.Container, image 
 	}
 	mounts := slices.Concat(mounts{{path.Clean(spec.TerminationMessagePath), messageFile(c.pod.dir, c.name)}},
 		c.pod.mounts(spec))
+	listens := wire{c.pod}.listensAt()
 	for i := range words {
-		words[i] = mounts.replace(expand(words[i], variables))
+		words[i] = anywhere.ReplaceAllString(mounts.replace(expand(words[i], variables)), listens+"$1")
 	}
 	program, err := image.program(words[0])
 	if err != nil {
@@ -50,7 +55,8 @@ func (c *container) commandOf(ctx context.Context, spec corev1.Container, image 
 		command.Dir = mounts.replace(spec.WorkingDir)
 	}
 	for _, name := range names {
-		command.Args = append(command.Args, name+"="+mounts.replace(variables[name]))
+		value := anywhere.ReplaceAllString(mounts.replace(variables[name]), listens+"$1")
+		command.Args = append(command.Args, name+"="+value)
 	}
 	command.Args = append(append(command.Args, program), words[1:]...)
 	return command, nil

@@ -218,7 +218,7 @@ func (c *container) start(stop context.Context) (*cluster.Process, error) {
 	}
 	command.Name = fmt.Sprintf("%s.%d", c.processName(), c.runs)
 	// Not until stop ends: the supervisor may have started it then, and no one would end it.
-	process, err := c.pod.pool.cluster.Run(context.WithoutCancel(stop), command)
+	process, err := wire{c.pod}.launch(context.WithoutCancel(stop), command)
 	if err != nil {
 		return nil, &failure{"RunContainerError", err}
 	}

@@ -35,10 +35,11 @@
 // and network of this machine. It gets its own environment, address and folders.
 //
 // Each pod has an address in 127.0.0.0/8 that no other pod on this machine has, and keeps it for its whole life. A
-// process must listen on this address, which the downward API provides, and not on 0.0.0.0, which takes the port from
-// all other pods. Names do not resolve, and Services have no endpoints: the API server refuses loopback addresses in
-// them. In a real cluster, a member of a StatefulSet has a DNS name that outlives its pod. Here it has an address that
-// does: a pod gets the address of the previous pod with the same hostname, subdomain and namespace.
+// process listens on it: 0.0.0.0 in command, args and env is replaced by it, and the downward API provides it. A
+// process that listens on 0.0.0.0 by another way, such as :8080, takes the port from all other pods. Names do not
+// resolve, and Services have no endpoints: the API server refuses loopback addresses in them. In a real cluster, a
+// member of a StatefulSet has a DNS name that outlives its pod. Here it has an address that does: a pod gets the
+// address of the previous pod with the same hostname, subdomain and namespace.
 //
 // A volume is a folder, and the process cannot see it at its mountPath. So the node replaces each mountPath by the path
 // of the folder in command, args, env and workingDir, and in the commands of probes and hooks: the argument
@@ -88,11 +89,13 @@
 //	Pool.Kill, Freeze, Thaw   SIGKILL, SIGSTOP and SIGCONT for a container
 //	Pool.LoseDisk             a claim's folder is empty, and the processes that used it are killed
 //	Node.Stop, Start          the node is lost, and comes back with its disks
+//	Options.Network           pods are cut off from each other and from other processes, or reached late. Probes are
+//	                          not: they do not go through the network. Processes must listen on 0.0.0.0 then
 //
 // # Reading order
 //
 // pool.go (Options, Start), image.go, node.go (the Node object, Stop), watch.go, schedule.go (which node), pod.go (one
 // pod's life), report.go (its status), container.go (one process after the other), command.go and mount.go (how it is
-// started), probe.go, volume.go and claim.go (its files), address.go, unsupported.go, fault.go, kubelet.go (logs),
-// event.go.
+// started), probe.go, volume.go and claim.go (its files), address.go, network.go, unsupported.go, fault.go, kubelet.go
+// (logs), event.go.
 package processnode

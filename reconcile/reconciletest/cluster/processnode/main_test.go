@@ -78,6 +78,13 @@ func act(step, with string) {
 				}
 			})))
 		}()
+	case "get": // the status of an answer over HTTP
+		answer, err := (&http.Client{Timeout: time.Second}).Get(with)
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println(answer.Status)
 	case "wait": // for SIGTERM
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()

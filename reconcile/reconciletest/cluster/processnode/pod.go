@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster/network"
 )
 
 // patient is the try at which a volume that cannot be made is reported, after about half a second: a claim that is new
@@ -31,6 +32,7 @@ type podWorker struct {
 	dir  string // of the pod's files
 	// first is the pod as it was when the node learned of it. Its spec changes in nothing but images and deadlines.
 	first      *corev1.Pod
+	ports      []*network.Port // of the pod's address in the network; used by runContainers, and by run at its end
 	init       []*container
 	containers []*container
 
@@ -50,7 +52,8 @@ type podWorker struct {
 	mu         sync.Mutex
 	pod        *corev1.Pod // as the watch delivered it last; not changed
 	gone       bool
-	ip         string
+	ip         string          // at which others reach the pod
+	listens    string          // the address of the processes: ip, or one behind the network
 	phase      corev1.PodPhase // Succeeded, Failed, or empty as long as the pod has not ended
 	reason     string
 	message    string
@@ -140,6 +143,7 @@ func (w *podWorker) run() {
 	w.follow(ended)
 	w.kill()
 	<-ended
+	wire{w}.closePorts()
 	quiet()
 	w.pool.complain(context.Background(), group.Wait(unlimited))
 
@@ -291,7 +295,7 @@ func (w *podWorker) initialize() bool {
 func (w *podWorker) prepare(pod *corev1.Pod, volumes *mounter) bool {
 	told := ""
 	for try := 1; ; try++ {
-		reason, err := "FailedCreatePodSandBox", w.takeAddress(pod)
+		reason, err := "FailedCreatePodSandBox", wire{w}.takeAddress(pod)
 		if err == nil {
 			reason, err = "FailedValidation", unsupported(pod)
 		}
@@ -324,20 +328,6 @@ func waitingFor(reason string, first bool) string {
 	default:
 		return "PodInitializing"
 	}
-}
-
-func (w *podWorker) takeAddress(pod *corev1.Pod) (err error) {
-	w.pool.mu.Lock()
-	ip, err := w.pool.addresses.of(pod)
-	w.pool.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	w.mu.Lock()
-	w.ip = ip
-	w.mu.Unlock()
-	poke(w.changed)
-	return nil
 }
 
 // fail ends the pod as Failed, whatever its containers end with.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster/network"
 )
 
 // Options say what a pool of nodes runs. The zero value is one node without images.
@@ -40,6 +41,10 @@ type Options struct {
 	// RestartBackOff is the delay before the second restart of a container. Each restart doubles it, up to 30 times
 	// its value; the first restart has none. Default: 10 seconds, as the kubelet has it.
 	RestartBackOff time.Duration
+	// Network lets a test cut pods off: each is the end [network.Pod]. It carries the TCP ports that the containers
+	// name in their ports, and the processes must listen on 0.0.0.0. The pool has to be closed before it. Default: pods
+	// are reached without one.
+	Network *network.Network
 	// Log takes a line when a request to the API server failed and is tried again, at most 30 a minute. Default:
 	// standard error.
 	Log io.Writer

@@ -138,7 +138,7 @@ func (c prober) hook(ctx context.Context, name string, how corev1.LifecycleHandl
 func (c prober) hostPort(host string, port intstr.IntOrString) (string, error) {
 	if host == "" {
 		c.pod.mu.Lock()
-		host = c.pod.ip
+		host = c.pod.listens
 		c.pod.mu.Unlock()
 	}
 	if port.Type == intstr.Int {
@@ -211,7 +211,7 @@ func (c *container) exec(ctx context.Context, name string, words []string) (stri
 		return "", err
 	}
 	command.Name = c.processName() + "." + name
-	process, err := c.pod.pool.cluster.Run(context.WithoutCancel(ctx), command) // see container.start
+	process, err := wire{c.pod}.launch(context.WithoutCancel(ctx), command) // see container.start
 	if err != nil {
 		return "", err
 	}

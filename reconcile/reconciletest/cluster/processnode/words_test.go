@@ -47,6 +47,18 @@ func TestMountPathsAreReplaced(t *testing.T) {
 	}
 }
 
+func TestAnywhere(t *testing.T) {
+	for in, want := range map[string]string{
+		"0.0.0.0":                               "IP",
+		"--listen=http://0.0.0.0:80":            "--listen=http://IP:80",
+		"http://0.0.0.0:80,https://0.0.0.0:443": "http://IP:80,https://IP:443",
+		"0.0.0.0/0":                             "0.0.0.0/0",
+		"10.0.0.0 0.0.0.01":                     "10.0.0.0 0.0.0.01",
+	} {
+		require.Equal(t, want, anywhere.ReplaceAllString(in, "IP$1"), in)
+	}
+}
+
 func TestExitOf(t *testing.T) {
 	for status, want := range map[string][2]int32{
 		"exit status 0":      {0, 0},
