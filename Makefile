@@ -27,7 +27,7 @@ demo: ## watch our HPA, Deployment and ReplicaSet controllers work; KEEP=1 stays
 	@go run ./internal/demo $(if $(KEEP),-keep) $(if $(REAL),-real) $(if $(BUILTIN),-builtin)
 
 .PHONY: demo-etcd
-demo-etcd: ## the etcd operator with real members, faults and an upgrade; 3 minutes; Linux; plot in .build/etcd.svg
+demo-etcd: ## the etcd operator with real members: faults, upgrade, restore; 3 minutes, Linux, plot: .build/etcd.svg
 	@mkdir -p .build
 	@cd examples/etcd && go run ./demo -plot ../../.build/etcd.svg
 

@@ -4,7 +4,8 @@
 //
 // # Reading order
 //
-// main.go: what runs. story.go: what happens. stage.go: where. screen.go and plot.go: what is drawn.
+// main.go: what runs. story.go: what happens. disaster.go: how it ends. stage.go: where. screen.go and plot.go: what is
+// drawn.
 package main
 
 import (

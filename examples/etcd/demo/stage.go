@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -28,6 +29,9 @@ const (
 	older, newer = "3.6.16", "3.7.3"
 	operator     = "etcd-operator" // its namespace, account and Lease
 	database     = "orders"        // the EtcdCluster
+	backup       = "evening"       // the EtcdBackup
+	claim        = "backups"       // the volume that its file is on
+	snapshot     = "snapshot"      // the image that makes it
 )
 
 // stage is a control plane with nodes, the operator, and an EtcdCluster.
@@ -36,6 +40,8 @@ type stage struct {
 	pool      *processnode.Pool
 	namespace string
 	clusters  *informer.Resource[*v1.EtcdCluster]
+	backups   *informer.Resource[*v1.EtcdBackup]
+	claims    *informer.Resource[*corev1.PersistentVolumeClaim]
 	pods      *informer.Resource[*corev1.Pod]
 }
 
@@ -55,6 +61,17 @@ func build(ctx context.Context, say *screen) (map[string]processnode.Image, erro
 	return images, nil
 }
 
+// buildSnapshot builds the command that makes and restores backups.
+func (s *stage) buildSnapshot(ctx context.Context, images map[string]processnode.Image) error {
+	dir := filepath.Join(s.cluster.Dir(), snapshot)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	image, err := processnode.BuildPackage(ctx, dir, "./snapshot")
+	images[snapshot] = image
+	return err
+}
+
 // open starts everything but the operator. What it has started ends with close.
 func open(ctx context.Context, say *screen) (s *stage, err error) {
 	images, err := build(ctx, say)
@@ -70,7 +87,7 @@ func open(ctx context.Context, say *screen) (s *stage, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if err := s.apply(ctx); err != nil {
+	if err := errors.Join(s.apply(ctx), s.buildSnapshot(ctx, images)); err != nil {
 		return nil, err
 	}
 	s.pool, err = processnode.Start(ctx, s.cluster, processnode.Options{Nodes: 5, AllPods: true, Images: images,
@@ -78,13 +95,18 @@ func open(ctx context.Context, say *screen) (s *stage, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var errs [3]error
+	var errs [5]error
 	s.namespace, errs[0] = s.cluster.CreateNamespace(ctx, "demo")
-	s.clusters, errs[1] = informer.NewResource[*v1.EtcdCluster](s.cluster.Config(),
-		v1.GroupVersion.WithResource("etcdclusters"), informer.ResourceOptions{})
-	s.pods, errs[2] = informer.NewResource[*corev1.Pod](s.cluster.Config(),
-		corev1.SchemeGroupVersion.WithResource("pods"), informer.ResourceOptions{})
+	s.clusters, errs[1] = clientOf[*v1.EtcdCluster](s, v1.GroupVersion.WithResource("etcdclusters"))
+	s.backups, errs[2] = clientOf[*v1.EtcdBackup](s, v1.GroupVersion.WithResource("etcdbackups"))
+	s.claims, errs[3] = clientOf[*corev1.PersistentVolumeClaim](s,
+		corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"))
+	s.pods, errs[4] = clientOf[*corev1.Pod](s, corev1.SchemeGroupVersion.WithResource("pods"))
 	return s, errors.Join(errs[:]...)
+}
+
+func clientOf[T informer.Object](s *stage, gvr schema.GroupVersionResource) (*informer.Resource[T], error) {
+	return informer.NewResource[T](s.cluster.Config(), gvr, informer.ResourceOptions{})
 }
 
 // apply applies the manifests, and a Lease that has been given back: without one the operator waits for 15 seconds.
@@ -134,7 +156,8 @@ func (s *stage) operate(ctx context.Context) error {
 	}
 	for _, path := range image.Programs {
 		_, err = s.cluster.Run(ctx, cluster.Command{Name: operator, Path: path,
-			Args: []string{"--kubeconfig=" + kubeconfig, "--addresses", "--http-address=0"}, Env: os.Environ()})
+			Args: []string{"--kubeconfig=" + kubeconfig, "--addresses", "--http-address=0",
+				"--snapshot-image=" + snapshot}, Env: os.Environ()})
 	}
 	return err
 }
@@ -150,9 +173,10 @@ func (s *stage) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: s.namespace, Name: name}
 }
 
-func (s *stage) create(ctx context.Context) error {
+// create creates the EtcdCluster, with the data of a backup if one is given.
+func (s *stage) create(ctx context.Context, version v1.Version, from *v1.Restore) error {
 	_, err := s.clusters.In(s.namespace).Create(ctx, &v1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: database},
-		Spec: v1.EtcdClusterSpec{Size: 3, Version: older, Image: "etcd"}}, metav1.CreateOptions{})
+		Spec: v1.EtcdClusterSpec{Size: 3, Version: version, Image: "etcd", Restore: from}}, metav1.CreateOptions{})
 	return err
 }
 
@@ -162,9 +186,12 @@ func (s *stage) patch(ctx context.Context, format string, args ...any) error {
 	return err
 }
 
-// endpoints are the addresses of all pods, as the Service of a real cluster has them.
+// ofMembers selects what belongs to the members.
+var ofMembers = metav1.ListOptions{LabelSelector: v1.ClusterLabel + "=" + database}
+
+// endpoints are the addresses of all members, as the Service of a real cluster has them.
 func (s *stage) endpoints() (urls []string) {
-	list, err := s.pods.In(s.namespace).List(context.Background(), metav1.ListOptions{})
+	list, err := s.pods.In(s.namespace).List(context.Background(), ofMembers)
 	if err != nil {
 		return nil // the clients ask again
 	}
@@ -177,17 +204,27 @@ func (s *stage) endpoints() (urls []string) {
 }
 
 // until waits until the EtcdCluster is as wanted, and returns it.
-func (s *stage) until(ctx context.Context, what string, there func(*v1.EtcdCluster) bool) (*v1.EtcdCluster, error) {
+func (s *stage) until(ctx context.Context, what string, there func(*v1.EtcdCluster) bool) (now *v1.EtcdCluster,
+	err error) {
+	err = wait(ctx, what, func() (bool, error) {
+		now, err = s.clusters.In(s.namespace).Get(ctx, database, metav1.GetOptions{})
+		return err == nil && there(now), err
+	})
+	return now, err
+}
+
+// wait asks until something is there, for at most five minutes. An error is no end: it may pass.
+func wait(ctx context.Context, what string, there func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	for {
-		now, err := s.clusters.In(s.namespace).Get(ctx, database, metav1.GetOptions{})
-		if err == nil && there(now) {
-			return now, nil
+		ok, err := there()
+		if ok {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("wait for %s: %w", what, ctx.Err()), err)
+			return errors.Join(fmt.Errorf("wait for %s: %w", what, ctx.Err()), err)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

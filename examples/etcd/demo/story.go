@@ -42,7 +42,7 @@ func tell(ctx context.Context, say *screen, plotted string) (err error) {
 	say.line("   => ready after %.1f s", time.Since(began).Seconds())
 	say.line("\n1. The operator, and an EtcdCluster of three members of etcd %s.", older)
 	began = time.Now()
-	if err := errors.Join(stage.operate(ctx), stage.create(ctx)); err != nil {
+	if err := errors.Join(stage.operate(ctx), stage.create(ctx, older, nil)); err != nil {
 		return err
 	}
 	if _, err := stage.until(ctx, "three members", settled); err != nil {
@@ -70,7 +70,11 @@ func (s *story) acts() []act {
 		{"Five members: each one learns before it votes.", "five members", s.size(5)},
 		{"And back to three.", "three members", s.size(3)},
 		{"An upgrade to etcd " + newer + ", one member at a time, the leader last.", "upgrade to " + newer, s.upgrade},
-		{"Nothing happens for a while.", "rest", s.watch},
+		{"A backup: a Job takes a snapshot and checks it by etcd's own hash. The clients rest from here on, so that\n" +
+			"   nothing is newer than the backup.", "backup", s.backUp},
+		{"All is destroyed: the EtcdCluster, its members and their disks.", "all is destroyed", s.destroy},
+		{"A new EtcdCluster from the backup.", "restore", s.restore},
+		{"The clients go on. What was acknowledged before the backup must be there.", "clients again", s.goOn},
 	}
 }
 
@@ -101,16 +105,24 @@ func (s *story) play(ctx context.Context, number int, a act) error {
 			if o.err != nil {
 				return o.err
 			}
-			lap := s.clients.Lap()
-			s.say.line("   => %s; longest gap %.2f s, %d of %d requests failed", o.result, lap.Writes.Gap.Seconds(),
-				lap.Writes.Failed+lap.Reads.Failed, requests(lap))
-			s.table = append(s.table, fmt.Sprintf("   %-28s %7.1f s  %8d writes  %8d reads  %5d failed  gap %.2f s",
-				a.name,
-				time.Since(began).Seconds(), lap.Writes.Done, lap.Reads.Done, lap.Writes.Failed+lap.Reads.Failed,
-				lap.Writes.Gap.Seconds()))
+			s.sum(a.name, o.result, time.Since(began), s.clients.Lap())
 			return nil
 		}
 	}
+}
+
+// sum says what an act has come to.
+func (s *story) sum(name, result string, took time.Duration, lap load.Report) {
+	if requests(lap) == 0 {
+		s.say.line("   => %s; after %.1f s", result, took.Seconds())
+		s.table = append(s.table, fmt.Sprintf("   %-28s %7.1f s   (the clients rest)", name, took.Seconds()))
+		return
+	}
+	failed := lap.Writes.Failed + lap.Reads.Failed
+	s.say.line("   => %s; longest gap %.2f s, %d of %d requests failed", result, lap.Writes.Gap.Seconds(), failed,
+		requests(lap))
+	s.table = append(s.table, fmt.Sprintf("   %-28s %7.1f s  %8d writes  %8d reads  %5d failed  gap %.2f s", name,
+		took.Seconds(), lap.Writes.Done, lap.Reads.Done, failed, lap.Writes.Gap.Seconds()))
 }
 
 func requests(r load.Report) int {
@@ -170,6 +182,9 @@ func (s *story) kill(ctx context.Context) (string, error) {
 	}
 	err = s.pool.Kill(ctx, s.key(names[0]), "etcd")
 	if err := errors.Join(err, s.restarted(ctx, names[0])); err != nil {
+		return "", err
+	}
+	if _, err := s.watch(ctx); err != nil { // the members elect a leader, and the operator sees it
 		return "", err
 	}
 	now, err := s.until(ctx, "a leader", settled)

@@ -25,7 +25,7 @@ const patience = time.Second
 type Load struct {
 	o         Options
 	registers []*register
-	cancel    context.CancelFunc
+	cancel    context.CancelFunc // of the clients that run, or ran last
 	group     sync.WaitGroup
 
 	lock    sync.Mutex // guards what follows
@@ -66,21 +66,25 @@ func Start(ctx context.Context, o Options) *Load {
 	if o.Pause == 0 {
 		o.Pause = 5 * time.Millisecond
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	l := begin(o)
-	l.cancel = cancel
 	for i := range o.Writers {
 		l.registers = append(l.registers, newRegister(i))
 	}
-	for i := range o.Writers {
+	l.run(ctx)
+	return l
+}
+
+// run starts the clients.
+func (l *Load) run(ctx context.Context) {
+	ctx, l.cancel = context.WithCancel(ctx)
+	for i := range l.o.Writers {
 		c := &client{load: l, turn: i}
 		l.group.Go(func() { c.repeat(ctx, c.writer(l.registers[i])) })
 	}
-	for i := range o.Readers {
+	for i := range l.o.Readers {
 		c := &client{load: l, turn: i}
 		l.group.Go(func() { c.repeat(ctx, c.reader(i)) })
 	}
-	return l
 }
 
 func begin(o Options) *Load {
@@ -97,6 +101,19 @@ func (l *Load) Stop() Report {
 	l.ended = time.Now()
 	l.lock.Unlock()
 	return l.Report()
+}
+
+// Resume starts the clients again after [Load.Stop]. What was acknowledged before must still be there. The time between
+// the two is in no gap. Stop and Resume must not be called at the same time as each other.
+func (l *Load) Resume(ctx context.Context) {
+	l.lock.Lock()
+	rest := time.Since(l.ended)
+	for _, r := range []*Report{&l.report, &l.lap} {
+		r.Writes.last, r.Reads.last = r.Writes.last.Add(rest), r.Reads.last.Add(rest)
+	}
+	l.ended = time.Time{}
+	l.lock.Unlock()
+	l.run(ctx)
 }
 
 // Report returns what the clients have seen so far. A gap that has not ended counts as far as it goes.

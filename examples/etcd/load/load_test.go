@@ -61,3 +61,24 @@ func TestGaps(t *testing.T) {
 		require.Equal(t, 4*time.Second, lap.Writes.Gap, "which began in the lap before")
 	})
 }
+
+// TestResume rests for an hour, which is no gap.
+func TestResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := begin(Options{})
+		l.run(t.Context())
+		time.Sleep(time.Second)
+		l.count(true, nil, "")
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 2*time.Second, l.Stop().Writes.Gap)
+		time.Sleep(time.Hour)
+		require.Equal(t, 2*time.Second, l.Lap().Writes.Gap)
+		l.Resume(t.Context())
+		time.Sleep(time.Second)
+		require.Equal(t, 3*time.Second, l.Report().Writes.Gap)
+		require.Equal(t, 3*time.Second, l.Lap().Writes.Gap)
+		l.count(true, nil, "")
+		time.Sleep(time.Second)
+		require.Equal(t, 3*time.Second, l.Stop().Writes.Gap)
+	})
+}
