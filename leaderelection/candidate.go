@@ -68,8 +68,8 @@ func (c *candidate) see(ctx context.Context, lease *coordinationv1.Lease, after 
 	}
 	if d := durationOf(lease); d <= 0 || d > c.cfg.MaxLeaseDuration {
 		c.stats.count(func(s *Stats) { s.OddDurations++ })
-		logger.Info("The lease records a duration that is zero or above MaxLeaseDuration; not obeying it", "lease",
-			c.String(), "duration", d)
+		logger.Info("The lease records a duration that is zero or above MaxLeaseDuration; waiting for another one",
+			"lease", c.String(), "duration", d, "wait", c.view.get().fullWait(c.cfg))
 	}
 }
 

@@ -130,6 +130,9 @@ func (cs *causes) records() (list []CauseRecord) {
 
 // String is what logs show.
 func (cs *causes) String() string {
+	if cs.n == 0 {
+		return "[its delay has ended]"
+	}
 	s := fmt.Sprint(cs.list())
 	if cs.more > 0 {
 		s += fmt.Sprintf(" and %d more", cs.more)

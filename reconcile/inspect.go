@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -54,6 +55,7 @@ func inspectInformer(inf Informer, withText bool) InformerStatus {
 	s := InformerStatus{Name: inf.Name(), Group: h.Resource.Group, Version: h.Resource.Version,
 		Resource: h.Resource.Resource, State: string(h.State), Since: h.Since, Reason: reasonOf(h, withText),
 		LastProgress: h.LastProgress, Lists: h.Lists, Rewinds: h.Rewinds, Rejected: h.Rejected, Queued: h.Queued}
+	s.Silent = tooQuiet(h, time.Now())
 	if counted, ok := inf.(interface{ Len() int }); ok {
 		s.Objects = counted.Len()
 	}
@@ -145,7 +147,7 @@ func (c *Controller) InspectKeys() []KeySummary {
 	}
 	for _, key := range c.stuck.all() {
 		if s := all.of(key); s.State == KeyRunning { // the call may have returned meanwhile
-			s.State = KeyStuck
+			s.State, s.LastRun, s.LastResult = KeyStuck, time.Time{}, "" // those of the run before
 		}
 	}
 	return all.list
@@ -351,6 +353,9 @@ func (c *cache) inspect(key Key, withText bool) ObjectRecord {
 	o.ResourceVersion, o.Deleting = v.ResourceVersion, v.Deleting
 	if why := c.Invalid(key); why != nil {
 		o.Invalid = recordError(why, withText)
+		if state := new(informer.InvalidError); errors.As(why, &state) && state.Object != nil {
+			o.InvalidVersion = state.Object.ResourceVersion
+		}
 	}
 	object, _ := c.object(key)
 	if m, ok := object.(metav1.Object); ok && o.Exists {

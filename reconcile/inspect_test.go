@@ -119,6 +119,37 @@ func TestTheHistoryIsBounded(t *testing.T) {
 	})
 }
 
+// TestTheFirstOfManyFailuresStays fails more often than runs of a key are remembered, succeeds, and fails again.
+func TestTheFirstOfManyFailuresStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs, failing := 0, 1+2*maxRunsOfKey
+		c := newController(t, func(context.Context, Key) (Result, error) {
+			if runs++; runs == failing {
+				return Result{}, nil
+			}
+			return Result{}, RetryAfter(time.Minute, errors.New("no"))
+		}, Options{})
+		For(c, newMaps(t, newMapAPI()))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		c.Enqueue(parent)
+		time.Sleep(time.Duration(failing-2)*time.Minute + time.Second)
+		remembered := c.InspectKey(parent).Runs
+		require.Len(t, remembered, maxRunsOfKey)
+		require.Len(t, remembered[0].Causes, 1)
+		require.Equal(t, maxRunsOfKey, remembered[0].Forgotten)
+		require.Empty(t, remembered[1].Causes)
+
+		time.Sleep(time.Minute) // it succeeds
+		c.Enqueue(parent)
+		time.Sleep((maxRunsOfKey+2)*time.Minute + time.Second)
+		remembered = c.InspectKey(parent).Runs
+		require.Len(t, remembered, maxRunsOfKey)
+		require.Len(t, remembered[0].Causes, 1, "the row began anew")
+		require.Equal(t, 3, remembered[0].Forgotten)
+		require.Equal(t, maxRunsOfKey, c.Inspect().Remembered)
+	})
+}
+
 // TestFailedKeysAreCounted fails for good, more often than is remembered in full, and lets some keys succeed at last.
 func TestFailedKeysAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

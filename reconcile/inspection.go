@@ -75,10 +75,12 @@ type InformerStatus struct {
 	Since        time.Time    `json:"since,omitzero"`
 	Reason       *ErrorRecord `json:"reason,omitempty"`
 	LastProgress time.Time    `json:"lastProgress,omitzero"`
-	Lists        int          `json:"lists,omitempty"`
-	Rewinds      int          `json:"rewinds,omitempty"`
-	Rejected     int          `json:"rejected,omitempty"`
-	Queued       int          `json:"queued,omitempty"`
+	// Silent says that the cache is Live although the server has sent nothing for five minutes, not even a bookmark.
+	Silent   bool `json:"silent,omitempty"`
+	Lists    int  `json:"lists,omitempty"`
+	Rewinds  int  `json:"rewinds,omitempty"`
+	Rejected int  `json:"rejected,omitempty"`
+	Queued   int  `json:"queued,omitempty"`
 	// Namespaces are those that the informer follows one by one; none if it follows all together. Each has a name, a
 	// version, a state with its time and reason, and its last progress; the other fields are of the informer.
 	Namespaces []NamespaceStatus `json:"namespaces,omitempty"`
@@ -223,10 +225,12 @@ type ObjectRecord struct {
 	Informer        string       `json:"informer"`
 	Exists          bool         `json:"exists,omitempty"` // in the cache
 	ResourceVersion string       `json:"resourceVersion,omitempty"`
-	Deleting        bool         `json:"deleting,omitempty"`   // it has a deletionTimestamp
-	Owner           *OwnerRecord `json:"owner,omitempty"`      // by its ownerReference with controller: true
-	Invalid         *ErrorRecord `json:"invalid,omitempty"`    // why its present state cannot be taken
-	OutOfScope      bool         `json:"outOfScope,omitempty"` // the informer does not follow the namespace
+	Deleting        bool         `json:"deleting,omitempty"` // it has a deletionTimestamp
+	Owner           *OwnerRecord `json:"owner,omitempty"`    // by its ownerReference with controller: true
+	// Invalid is why its present state, InvalidVersion, cannot be taken.
+	Invalid        *ErrorRecord `json:"invalid,omitempty"`
+	InvalidVersion string       `json:"invalidVersion,omitempty"`
+	OutOfScope     bool         `json:"outOfScope,omitempty"` // the informer does not follow the namespace
 }
 
 // OwnerRecord is the controlling owner of an object.
@@ -267,6 +271,9 @@ type RunRecord struct {
 	Where string `json:"where,omitempty"`
 	// Repeated counts the runs just before this one that, like this one, found nothing to do. They are not listed.
 	Repeated int `json:"repeated,omitempty"`
+	// Forgotten counts the runs after this one that failed as well, and are not listed: the first run of a row of
+	// failures stays, as it has the cause.
+	Forgotten int `json:"forgotten,omitempty"`
 }
 
 // CauseRecord is a [Cause].

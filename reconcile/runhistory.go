@@ -128,11 +128,22 @@ func (p *runHistory) add(k *keyRecord, r RunRecord, quiet bool) {
 		return
 	}
 	if len(k.runs) == maxRunsOfKey {
-		k.runs = slices.Delete(k.runs, 0, 1)
+		k.dropOne(r.Error != nil)
 		p.full--
 	}
 	k.runs = append(k.runs, r)
 	p.full++
+}
+
+// dropOne forgets the oldest run, or the second one if the oldest began the row of failures that goes on: that one has
+// the cause.
+func (k *keyRecord) dropOne(failed bool) {
+	if failed && !slices.ContainsFunc(k.runs, func(r RunRecord) bool { return r.Error == nil }) {
+		k.runs[0].Forgotten++
+		k.runs = slices.Delete(k.runs, 1, 2)
+		return
+	}
+	k.runs = slices.Delete(k.runs, 0, 1)
 }
 
 // countState adds n to the number of the keys that are in the state in which the last run has left k.

@@ -64,15 +64,16 @@ func (w *worker) checkStuck() {
 	} else {
 		w.stuck.missing++
 	}
-	stuck := w.stuck.calls
+	stuck, missing := w.stuck.calls, w.stuck.missing
 	w.stuck.mu.Unlock()
 	stack := goroutineStack(w.id) // the worker cannot leave the call while the lock is held
 	where := cmp.Or(whereInUserCode(stack), "an unknown place")
 	w.stuckIn.Store(&where)
 	w.mu.Unlock()
-	r.log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service", "after",
-		w.timeout+stuckAfter,
-		"stuckCalls", stuck, "stack", stack)
+	r.log().Error(nil, "Reconcile does not return although its context has ended: its key is out of service until it "+
+		"does or the process restarts", "after", w.timeout+stuckAfter, "otherWorkers", w.workers-missing, "stuckCalls",
+		stuck,
+		"stack", stack)
 }
 
 // callReturned records that the call has returned.

@@ -141,6 +141,9 @@ func because(r *ErrorRecord) string {
 // String is the error as texts have it: 403 Forbidden, or its Go type.
 func (r *ErrorRecord) String() string {
 	text := "an error of type " + r.Type
+	if r.Text == "" {
+		text += " (see the log)"
+	}
 	switch {
 	case r.Code != 0:
 		text = strings.TrimSpace(fmt.Sprintf("%d %s", r.Code, r.Reason))
@@ -276,10 +279,26 @@ func (e *explanation) resting() string {
 	}
 	text := fmt.Sprintf("%s rests for another %s because it is in a hot loop: %s, %d times so far", e.name,
 		e.until(e.Next), why, e.HotLoop.Repeats)
+	if w := e.lastWrite(); w != "" {
+		text += "; what it writes: " + w
+	}
 	if e.HotLoop.Changing != "" {
 		text += "; what changes: " + e.HotLoop.Changing
 	}
 	return text + ". Another change that names it ends the rest."
+}
+
+// lastWrite returns what the last run wrote last, with the fields if they are known.
+func (e *explanation) lastWrite() string {
+	n := len(e.Runs)
+	if n == 0 || len(e.Runs[n-1].Writes) == 0 {
+		return ""
+	}
+	w := e.Runs[n-1].Writes[len(e.Runs[n-1].Writes)-1]
+	if len(w.Paths) == 0 {
+		return w.String()
+	}
+	return fmt.Sprintf("%s (%s)", w, strings.Join(w.Paths, ", "))
 }
 
 func (e *explanation) backingOff() string {
@@ -326,8 +345,10 @@ func (e *explanation) atRest() string {
 		return fmt.Sprintf("%s rests until something changes: its last run failed for good %s.", e.name,
 			e.lastFailure())
 	case KeyInvalid:
-		return e.name + " rests until its object changes or is gone: the object is invalid" +
-			because(e.Runs[len(e.Runs)-1].Error) + ", so Reconcile is not called, and there is no Options.Invalid."
+		return e.name + " rests until its object changes or is gone: the cache cannot take the object" +
+			e.invalidVersion() +
+			because(e.Runs[len(e.Runs)-1].Error) + ". Reconcile is not called for it, and the controller has no " +
+			"Options.Invalid."
 	case KeyUnknown:
 		return e.name + e.noObject() + ", and nothing has named it."
 	}
@@ -350,6 +371,16 @@ func (e *explanation) atRest() string {
 	return text + fmt.Sprintf("; the next look is in %s, or as soon as something names it.", e.until(e.Next))
 }
 
+// invalidVersion names the state that a cache cannot take.
+func (e *explanation) invalidVersion() string {
+	for _, o := range e.Objects {
+		if o.InvalidVersion != "" {
+			return " at version " + o.InvalidVersion
+		}
+	}
+	return ""
+}
+
 // noObject says in which cache there is no object.
 func (e *explanation) noObject() string {
 	if len(e.Objects) == 0 {
@@ -369,6 +400,11 @@ func (e *explanation) noObject() string {
 // longSilence is how long a server is silent that has something to hide: it sends a bookmark about once a minute.
 const longSilence = 5 * time.Minute
 
+// tooQuiet reports whether nothing has come for so long that changes may be missing, although the cache is Live.
+func tooQuiet(h informer.Health, now time.Time) bool {
+	return h.State == informer.Live && now.Sub(h.LastProgress) > longSilence
+}
+
 // caution says which cache may have missed a change.
 func (e *explanation) caution() string {
 	for _, source := range e.sources {
@@ -377,7 +413,7 @@ func (e *explanation) caution() string {
 			return fmt.Sprintf(" But the cache of %s has been %s for %s", source.cache.Name(), h.State,
 				e.ago(h.Since)) + because(reasonOf(h, e.history.errorTexts)) + ", so it may miss changes."
 		}
-		if h.State == informer.Live && e.At.Sub(h.LastProgress) > longSilence {
+		if tooQuiet(h, e.At) {
 			return fmt.Sprintf(" But the server has sent nothing for the cache of %s for %s, not even a bookmark, so "+
 				"the cache may miss changes.", source.cache.Name(), e.ago(h.LastProgress))
 		}

@@ -378,7 +378,8 @@ var causesOfRest = []cause{
 		return reconcile.Result{}, err
 	}, stage: func(*staged) { time.Sleep(20 * time.Second) },
 		why: "default/web rests for another 11 s because it is in a hot loop: only its own runs bring it up, " +
-			"and they repeat themselves, 25 times so far; what changes: For configmaps default/web: data. " +
+			"and they repeat themselves, 25 times so far; what it writes: patch configmaps default/web (data.now); " +
+			"what changes: For configmaps default/web: data. " +
 			"Another change that names it ends the rest."},
 	{name: "another writer undoes it", chance: true, reconcile: func(s *staged, ctx context.Context,
 		_ reconcile.Key) (reconcile.Result,
@@ -399,13 +400,14 @@ var causesOfRest = []cause{
 		}
 	},
 		why: "default/web rests for another N because it is in a hot loop: another writer undoes each of its " +
-			"writes, N times so far; what changes: For configmaps default/web: data. Another change that names " +
+			"writes, N times so far; what it writes: patch configmaps default/web (data.mode); what changes: For " +
+			"configmaps default/web: data. Another change that names " +
 			"it ends the rest."},
 	{name: "it fails", reconcile: func(*staged, context.Context, reconcile.Key) (reconcile.Result, error) {
 		return reconcile.Result{}, fmt.Errorf("reading %s: %w", canary, errors.New(canary))
 	}, stage: func(*staged) { time.Sleep(time.Minute) },
 		why: "default/web has failed 14 times in a row, the last time 19 s ago with an error of type " +
-			"*errors.errorString; it is tried again in 21.9 s, or as soon as something names it."},
+			"*errors.errorString (see the log); it is tried again in 21.9 s, or as soon as something names it."},
 	{name: "a right is missing", reconcile: writeOnce, stage: func(s *staged) {
 		s.refuse("create", "secrets", forbidden("secrets"))
 		s.touch()
@@ -428,7 +430,7 @@ var causesOfRest = []cause{
 		return reconcile.Result{}, reconcile.Terminal(errors.New(canary))
 	}, stage: func(*staged) { time.Sleep(time.Hour) },
 		why: "default/web rests until something changes: its last run failed for good 1 h ago with an error of " +
-			"type *errors.errorString."},
+			"type *errors.errorString (see the log)."},
 	{name: "it panics", reconcile: func(*staged, context.Context, reconcile.Key) (reconcile.Result, error) {
 		panic(canary)
 	}, stage: func(*staged) { time.Sleep(time.Minute) },
@@ -440,8 +442,10 @@ var causesOfRest = []cause{
 		require.NoError(s.t, err)
 		time.Sleep(time.Minute)
 	},
-		why: "default/web rests until its object changes or is gone: the object is invalid because of an error " +
-			"of type *errors.errorString, so Reconcile is not called, and there is no Options.Invalid."},
+		why: "default/web rests until its object changes or is gone: the cache cannot take the object at version " +
+			"1003 " +
+			"because of an error of type *errors.errorString (see the log). Reconcile is not called for it, and the " +
+			"controller has no Options.Invalid."},
 	{name: "it comes again", reconcile: func(*staged, context.Context, reconcile.Key) (reconcile.Result, error) {
 		return reconcile.Result{RequeueAfter: time.Hour}, nil
 	}, stage: func(*staged) { time.Sleep(time.Minute) },
@@ -533,6 +537,7 @@ func TestWhy(t *testing.T) {
 				text, err := json.Marshal([]any{s.manager.Inspect(), s.controller.InspectKeys(), status})
 				require.NoError(t, err)
 				require.NotContains(t, string(text), canary)
+				require.Equal(t, strings.Contains(why, "bookmark"), strings.Contains(string(text), `"silent":true`))
 				why = line.ReplaceAllString(why, "HERE")
 				if c.chance {
 					why = digits.ReplaceAllString(why, "N")

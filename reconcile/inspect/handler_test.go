@@ -120,6 +120,11 @@ func TestNotices(t *testing.T) {
 		"web: 2 keys fail, and will be tried again; the last error is on their page BackingOff",
 		"web: 1 key waits until its pause is ended Paused",
 		"web: 3 keys wait for caches to show what their last run wrote, the longest for 14 s Parked"}, lines)
+	m.Informers = []reconcile.InformerStatus{{Name: "pods", State: "Live", Silent: true,
+		LastProgress: sampleTime.Add(-46 * time.Minute)}}
+	require.Equal(t, notice{"bad", "The cache of pods may miss changes: the server has sent nothing for 46 min, " +
+		"not even a bookmark", ""}, notices(m)[0])
+	m.Informers = nil
 	m.Controllers[0].Failed = 2
 	require.Contains(t, notices(m)[2].Text,
 		"2 keys failed for good and rest until something changes; the error is on their page")

@@ -70,7 +70,7 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 	for _, inf := range s.Informers {
 		if text := cacheNotice(inf, s.At); text != "" {
 			tone := "bad"
-			if inf.Reason == nil {
+			if inf.Reason == nil && !inf.Silent {
 				tone = "wait" // the first list goes on
 			}
 			all = append(all, notice{tone, text, ""})
@@ -119,6 +119,10 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 
 // cacheNotice says why the cache of an informer does not follow its server, or is empty.
 func cacheNotice(inf reconcile.InformerStatus, now time.Time) string {
+	if inf.Silent {
+		return fmt.Sprintf("The cache of %s may miss changes: the server has sent nothing for %s, not even a bookmark",
+			inf.Name, duration(now.Sub(inf.LastProgress)))
+	}
 	if inf.State == "" || inf.State == string(informer.Live) {
 		return ""
 	}

@@ -218,7 +218,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	oldest  = desc("thermostat_queue_oldest_seconds", "How long the first key in line has been waiting.", "name")
 	delayed = desc("thermostat_queue_delayed", "Keys whose delay has not ended.", "name")
-	failing = desc("thermostat_queue_failing", "Keys that failed and have not succeeded since.", "name")
+	failing = desc("thermostat_queue_failing", "Keys that failed and are tried again; not those that failed for good.",
+		"name")
 	workers = desc("thermostat_workers", "Workers of a controller.", "controller")
 	parked  = desc("thermostat_parked_keys", "Keys that wait for a cache to see what their last run wrote.",
 		"controller")
