@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
 
 	v1 "github.com/thermostat-go/thermostat/examples/etcd/api/v1"
 	"github.com/thermostat-go/thermostat/examples/etcd/load"
@@ -31,32 +28,29 @@ var (
 
 // chaos causes faults while clients read and write, and people change the spec.
 type chaos struct {
-	*real
-	random    *rand.Rand
-	oracle    *oracle
-	began     time.Time
-	versions  [2]v1.Version
-	operators []*cluster.Process
-	journals  []string
-	damaged   map[uint64]bool // voters whose disks are lost
-	faults    map[string]int
-	group     sync.WaitGroup // faults that last
+	*wired
+	random   *rand.Rand
+	oracle   *oracle
+	began    time.Time
+	versions [2]v1.Version
+	damaged  map[uint64]bool // voters whose disks are lost
+	faults   map[string]int
+	group    sync.WaitGroup // faults that last
 
 	lock   sync.Mutex // guards busy and killed
 	busy   map[string]bool
 	killed map[string]time.Time // pods that the test has deleted
 }
 
-// TestChaos breaks members, nodes, operators and the API server for a while, at random. Then the cluster must become as
-// its spec says. No acknowledged write may be lost, no read may go back, and the operator may have done nothing that
-// could have cost a quorum.
+// TestChaos breaks members, nodes, operators, networks and the API server for a while, at random. Then the cluster must
+// become as its spec says. No acknowledged write may be lost, no read may go back, and the operator may have done
+// nothing that could have cost a quorum.
 func TestChaos(t *testing.T) {
 	versions := [][2]v1.Version{{"3.6.16", "3.7.3"}, {"3.5.35", "3.6.16"}}[(*chaosSeed+1)%2]
-	c := &chaos{real: newStage(t, 5, string(versions[0]), string(versions[1])), versions: versions,
+	c := &chaos{wired: newWired(t, 5, 2, string(versions[0]), string(versions[1])), versions: versions,
 		random: rand.New(rand.NewPCG(*chaosSeed, 22)), damaged: map[uint64]bool{}, faults: map[string]int{},
 		busy: map[string]bool{}, killed: map[string]time.Time{}}
 	c.oracle = &oracle{w: c.real, own: c.own, clusters: map[uint64]bool{}}
-	c.startOperators()
 	_, err := c.clusters.In(c.namespace).Create(t.Context(), &v1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "a"},
 		Spec: v1.EtcdClusterSpec{Size: 3, Version: versions[0], Image: "etcd", ReplaceAfterSeconds: 10}},
 		metav1.CreateOptions{})
@@ -65,6 +59,8 @@ func TestChaos(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	watched := make(chan struct{})
 	go func() { defer close(watched); c.oracle.watch(ctx) }()
+	kept := make(chan struct{})
+	go func() { defer close(kept); c.keep(ctx) }()
 	require.Eventually(t, func() bool { return len(c.oracle.voters()) == 3 }, time.Minute, 50*time.Millisecond)
 	clients := load.Start(ctx, load.Options{Endpoints: c.oracle.endpoints})
 	c.began = time.Now()
@@ -82,6 +78,7 @@ func TestChaos(t *testing.T) {
 	report := clients.Stop()
 	stop()
 	<-watched
+	<-kept
 	c.conclude(report)
 }
 
@@ -97,10 +94,7 @@ func (c *chaos) whole() bool {
 }
 
 func (c *chaos) conclude(report load.Report) {
-	var deeds []deed
-	for _, path := range c.journals {
-		deeds = append(deeds, readJournal(c.T, path)...)
-	}
+	deeds := c.deeds()
 	wrong := c.oracle.judge(deeds)
 	total := 0
 	for _, n := range c.faults {
@@ -118,34 +112,6 @@ func (c *chaos) conclude(report load.Report) {
 	require.NotZero(c, report.Writes.Done)
 }
 
-// startOperators starts two processes with the rights of the role. One of them leads.
-func (c *chaos) startOperators() {
-	config, err := clientcmd.LoadFromFile(c.cluster.Kubeconfig())
-	require.NoError(c, err)
-	for _, user := range config.AuthInfos {
-		user.Impersonate = account
-	}
-	kubeconfig := filepath.Join(c.TempDir(), "kubeconfig")
-	require.NoError(c, clientcmd.WriteToFile(*config, kubeconfig))
-	binary, err := os.Executable()
-	require.NoError(c, err)
-	for i := range 2 {
-		path := filepath.Join(c.TempDir(), "journal")
-		process, err := c.cluster.Run(c.Context(), cluster.Command{Name: fmt.Sprintf("operator-%d", i), Path: binary,
-			Env: []string{"KUBECONFIG=" + kubeconfig, journalFile + "=" + path}})
-		require.NoError(c, err)
-		c.operators, c.journals = append(c.operators, process), append(c.journals, path)
-	}
-	c.Cleanup(func() {
-		for _, process := range c.operators {
-			if c.Failed() {
-				out, _ := os.ReadFile(process.Log)
-				c.Logf("%s ends with:\n%s", process.Name, out[max(0, len(out)-3000):])
-			}
-		}
-	})
-}
-
 // own reports whether the test has deleted a pod.
 func (c *chaos) own(pod string) bool {
 	c.lock.Lock()
@@ -158,7 +124,7 @@ func (c *chaos) fault(ctx context.Context) {
 	voters := c.oracle.voters()
 	victim := voters[c.random.IntN(len(voters))]
 	pod := c.key(victim.Name)
-	switch n := c.random.IntN(100); {
+	switch n := c.random.IntN(130); {
 	case n < 22:
 		c.happens("kill -9 of a member", pod.Name, c.pool.Kill(ctx, pod, container))
 	case n < 26:
@@ -184,21 +150,22 @@ func (c *chaos) fault(ctx context.Context) {
 		c.happens("a pod deleted", pod.Name, c.pods.In(c.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}))
 	case n < 75:
 		i := c.random.IntN(len(c.operators))
-		process, err := c.operators[i].Restart(ctx)
-		c.happens("kill -9 of an operator", c.operators[i].Name, err)
-		if err == nil {
-			c.operators[i] = process
-		}
+		c.happens("kill -9 of an operator", string(c.operator(i)), c.restart(ctx, i))
 	case n < 80:
-		operator := c.operators[c.random.IntN(len(c.operators))]
+		i := c.random.IntN(len(c.operators))
+		c.starting.Lock()
+		operator := c.operators[i]
+		c.starting.Unlock()
 		c.lasts("an operator frozen", "operator", time.Duration(5+c.random.IntN(15))*time.Second,
 			func() error { return operator.Stop(ctx) }, func() error { _ = operator.Continue(ctx); return nil })
 	case n < 84:
 		c.happens("the API server killed and restarted", "", c.cluster.Restart(ctx, cluster.APIServer))
 	case n < 92:
 		c.change("a new size", fmt.Sprintf(`{"spec":{"size":%d}}`, []int{3, 4, 5}[c.random.IntN(3)]))
-	default:
+	case n < 100:
 		c.change("a new version", fmt.Sprintf(`{"spec":{"version":%q}}`, c.versions[c.random.IntN(2)]))
+	default:
+		c.network(victim.Name, voters)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	v1 "github.com/thermostat-go/thermostat/examples/etcd/api/v1"
 	"github.com/thermostat-go/thermostat/examples/etcd/deploy"
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile/objects"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cel"
@@ -55,6 +56,7 @@ func serverOptions(t testing.TB) reconciletest.Options {
 type world struct {
 	*testing.T
 	server   *reconciletest.Server
+	link     *reconciletest.Link // of the operator
 	clusters *informer.Resource[*v1.EtcdCluster]
 	pods     *informer.Resource[*corev1.Pod]
 	claims   *informer.Resource[*corev1.PersistentVolumeClaim]
@@ -74,15 +76,24 @@ func inMemory(t *testing.T, test func(w *world)) {
 		server := reconciletest.NewServer(t, options)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
+		defer func() { // also after a failure: no goroutine may outlive the test
+			stop()
+			require.NoError(t, errors.Join(<-ended, <-ended))
+			require.Empty(t, etcd.now.mistakes())
+		}()
 		go func() { ended <- kubelet(ctx, server.Config()) }()
-		go func() { ended <- start(ctx, server.LinkAs(account).Config()) }()
+		link := server.LinkAs(account)
+		go func() {
+			err := leaderelection.ErrLost
+			for errors.Is(err, leaderelection.ErrLost) { // Kubernetes starts it again
+				err = start(ctx, link.Config())
+			}
+			ended <- err
+		}()
 		core := corev1.SchemeGroupVersion
-		test(&world{t, server, clientOf[*v1.EtcdCluster](t, server, v1.GroupVersion.WithResource("etcdclusters")),
+		test(&world{t, server, link, clientOf[*v1.EtcdCluster](t, server, v1.GroupVersion.WithResource("etcdclusters")),
 			clientOf[*corev1.Pod](t, server, core.WithResource("pods")),
 			clientOf[*corev1.PersistentVolumeClaim](t, server, core.WithResource("persistentvolumeclaims"))})
-		stop()
-		require.NoError(t, errors.Join(<-ended, <-ended))
-		require.Empty(t, etcd.now.mistakes())
 	})
 }
 

@@ -26,6 +26,9 @@ type fake struct {
 	clusters  map[string]*fakeCluster
 	disks     map[types.UID]data  // what a claim has on it
 	processes map[string]*process // by pod
+	cut       map[string]bool     // pods that the operator cannot reach
+	unready   map[string]bool     // pods whose kubelets say that they are not ready
+	mute      bool                // the leader does not say of whom it hears
 	log       []string            // of what Do was asked for
 	wrong     []string            // what must not happen
 }
@@ -72,7 +75,8 @@ func kubelet(ctx context.Context, cfg *rest.Config) error {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	f := &fake{clusters: map[string]*fakeCluster{}, disks: map[types.UID]data{}, processes: map[string]*process{}}
+	f := &fake{clusters: map[string]*fakeCluster{}, disks: map[types.UID]data{}, processes: map[string]*process{},
+		cut: map[string]bool{}, unready: map[string]bool{}}
 	etcd.Lock()
 	etcd.now = f
 	etcd.Unlock()
@@ -185,7 +189,7 @@ func (f *fake) start(pod *corev1.Pod, url string, word map[string]string, disk t
 func (f *fake) ready(ctx context.Context, pods *informer.Resource[*corev1.Pod], pod *corev1.Pod) {
 	f.lock.Lock()
 	want := corev1.ConditionFalse
-	if f.processes[pod.Name] != nil {
+	if f.processes[pod.Name] != nil && !f.unready[pod.Name] {
 		want = corev1.ConditionTrue
 	}
 	f.lock.Unlock()
@@ -259,8 +263,8 @@ func (fakeClient) at(urls ...string) (p *process, unlock func(), err error) {
 	}
 	f := etcd.now
 	f.lock.Lock()
-	for _, p := range f.processes {
-		if slices.Contains(urls, p.url) && p.of.list[p.id] != nil {
+	for name, p := range f.processes {
+		if slices.Contains(urls, p.url) && p.of.list[p.id] != nil && !f.cut[name] {
 			return p, f.lock.Unlock, nil
 		}
 	}
@@ -297,6 +301,25 @@ func (c fakeClient) List(_ context.Context, urls []string) (list []members.Liste
 	}
 	slices.SortFunc(list, func(a, b members.Listed) int { return int(a.ID) - int(b.ID) })
 	return list, nil
+}
+
+// Heard says that the leader hears of all members that run.
+func (c fakeClient) Heard(_ context.Context, url string) (map[uint64]float64, error) {
+	p, unlock, err := c.at(url)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if p.of.mute {
+		return nil, errors.New("there are no metrics")
+	}
+	heard := map[uint64]float64{}
+	for _, other := range p.of.processes {
+		if other.of == p.of && other.id != p.id && p.of.leader == p.id {
+			heard[other.id] = float64(time.Now().UnixMilli())
+		}
+	}
+	return heard, nil
 }
 
 func (c fakeClient) Do(_ context.Context, urls []string, a plan.Action) error {

@@ -4,9 +4,10 @@
 // # Reading order
 //
 // api/v1/types.go: what the user writes. plan: what is done next, decided without I/O. members: how etcd is asked.
-// main.go: what runs. reconcile.go: observe, plan, act. observe.go: what is. act.go: what is done. objects.go: what is
-// made. status.go: what is told. backup.go: from an EtcdBackup to a file. job.go: the Jobs that make it so. snapshot:
-// the command that runs in them. restore.go: a cluster that begins with a backup. last.go: a backup before the end.
+// main.go: what runs. reconcile.go: observe, plan, act. observe.go: what is. hear.go: who is alive for others. act.go:
+// what is done. objects.go: what is made. status.go: what is told. backup.go: from an EtcdBackup to a file. job.go: the
+// Jobs that make it so. snapshot: the command that runs in them. restore.go: a cluster that begins with a backup.
+// last.go: a backup before the end.
 package main
 
 import (

@@ -27,6 +27,7 @@ type observed struct {
 	id   uint64            // of the cluster; 0: not formed
 	list []members.Listed  // as a quorum has it
 	urls map[string]string // of healthy members that are no learners, by name, for clients
+	cut  map[string]bool   // members that are not healthy for the operator, and alive as far as others say
 }
 
 // observe looks at the objects in the caches, and asks the members.
@@ -36,9 +37,11 @@ func (r *call) observe(ctx context.Context) (observed, error) {
 	if err != nil {
 		return observed{}, err
 	}
-	o := observed{urls: map[string]string{}, Cluster: plan.Cluster{Name: r.cluster.Name, Size: int(spec.Size),
-		Version: version, Quota: spec.QuotaBytes, ReplaceAfter: time.Duration(spec.ReplaceAfterSeconds) * time.Second,
-		Paused: spec.Paused, Compacted: status.CompactedRevision}}
+	o := observed{urls: map[string]string{}, cut: map[string]bool{},
+		Cluster: plan.Cluster{Name: r.cluster.Name, Size: int(spec.Size),
+			Version: version, Quota: spec.QuotaBytes,
+			ReplaceAfter: time.Duration(spec.ReplaceAfterSeconds) * time.Second,
+			Paused:       spec.Paused, Compacted: status.CompactedRevision}}
 	o.Last, _ = plan.ParseVersion(status.Version)
 	if o.Failed, _ = plan.ParseVersion(status.FailedVersion); o.Failed != version {
 		o.Failed = plan.Version{} // another one is asked for
@@ -58,6 +61,7 @@ func (r *call) observe(ctx context.Context) (observed, error) {
 		o.Listed = err == nil
 	}
 	o.join(byName, answers)
+	r.listen(ctx, &o)
 	return o, nil
 }
 

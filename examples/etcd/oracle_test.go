@@ -88,6 +88,7 @@ type look struct {
 	at      time.Time
 	list    []members.Listed // nil: no quorum has served it
 	healthy map[uint64]bool  // who answered and knew a leader
+	size    int              // that the spec asked for; 0: not seen
 }
 
 // oracle watches the pods and the members, and does not trust the operator.
@@ -120,6 +121,9 @@ func (o *oracle) look(ctx context.Context) {
 		o.compare(list.Items)
 	}
 	now := look{at: time.Now(), healthy: map[uint64]bool{}}
+	if c, err := o.w.clusters.In(o.w.namespace).Get(ctx, "a", metav1.GetOptions{}); err == nil {
+		now.size = int(c.Spec.Size)
+	}
 	var lock sync.Mutex // guards now, urls and clusters
 	var group sync.WaitGroup
 	var urls []string
@@ -227,8 +231,10 @@ func (o *oracle) judge(deeds []deed) (wrong []string) {
 	all := slices.Concat(deeds, o.restarts)
 	slices.SortFunc(all, func(a, b deed) int { return a.At.Compare(b.At) })
 	for _, d := range all {
-		if why := judge(o.looks, d); why != "" {
-			wrong = append(wrong, why)
+		for _, why := range []string{judge(o.looks, d), removesTheLiving(o.looks, d)} {
+			if why != "" {
+				wrong = append(wrong, why)
+			}
 		}
 	}
 	return wrong
@@ -281,6 +287,38 @@ func judgeBy(list []members.Listed, recent map[uint64]bool, d deed) string {
 		voters)
 }
 
+// removesTheLiving says that a voter was removed that had answered and known a leader at each look for a while, though
+// there were not more voters than the spec asked for: perhaps only the operator could not reach it.
+func removesTheLiving(looks []look, d deed) string {
+	var before []members.Listed
+	size, long := 0, false
+	for _, l := range looks {
+		if late := l.at.After(d.At); late || d.At.Sub(l.at) > grace {
+			if !late && l.list != nil {
+				before = l.list
+			}
+			continue
+		}
+		if !l.healthy[d.ID] || l.size == 0 {
+			return ""
+		}
+		if size == 0 || l.size < size {
+			size = l.size
+		}
+		long = long || d.At.Sub(l.at) > grace/2
+		if l.list != nil {
+			before = l.list
+		}
+	}
+	voters := votersOf(before)
+	votes := slices.ContainsFunc(voters, func(m members.Listed) bool { return m.ID == d.ID })
+	if d.Do != plan.Remove || !votes || !long || len(voters) > size {
+		return ""
+	}
+	return fmt.Sprintf("Remove %s at %s: it was healthy, and one of %d voters", d.Member, d.At.Format(time.TimeOnly),
+		len(voters))
+}
+
 func interrupts(do plan.Verb) bool {
 	switch do {
 	case plan.SetImage, plan.DeletePod, plan.Defragment:
@@ -294,15 +332,16 @@ func TestJudge(t *testing.T) {
 	began := time.Now()
 	list := []members.Listed{{ID: 1, Name: "a-1"}, {ID: 2, Name: "a-2"}, {ID: 3, Name: "a-3"},
 		{ID: 4, Name: "a-4", Learner: true}}
-	looks := []look{{began, list, map[uint64]bool{1: true, 2: true, 3: true, 4: true}}}
+	looks := []look{{began, list, map[uint64]bool{1: true, 2: true, 3: true, 4: true}, 3}}
 	for s := range 20 {
-		looks = append(looks, look{began.Add(time.Duration(s) * time.Second), list, map[uint64]bool{1: true, 2: true}})
+		looks = append(looks, look{began.Add(time.Duration(s) * time.Second), list, map[uint64]bool{1: true, 2: true},
+			3})
 	}
 	soon, late := began.Add(5*time.Second), began.Add(19*time.Second)
 	// A fourth voter was removed, and its pod deleted, before the oracle saw the list again.
 	more := slices.Concat(list, []members.Listed{{ID: 5, Name: "a-5"}})
-	removed := []look{{began, more, map[uint64]bool{1: true, 2: true}},
-		{soon.Add(time.Second), list, map[uint64]bool{1: true, 2: true}}}
+	removed := []look{{began, more, map[uint64]bool{1: true, 2: true}, 3},
+		{soon.Add(time.Second), list, map[uint64]bool{1: true, 2: true}, 3}}
 	require.NotEmpty(t, judge(removed[:1], deed{soon, plan.DeletePod, "a-5", 0}))
 	require.Empty(t, judge(removed, deed{soon, plan.DeletePod, "a-5", 0}))
 	require.NotEmpty(t, judge(removed, deed{soon, plan.DeletePod, "a-2", 0}))
@@ -323,6 +362,35 @@ func TestJudge(t *testing.T) {
 		{deed{late, plan.MoveLeader, "a-2", 2}, true},
 	} {
 		require.Equal(t, c.want, judge(looks, c.d) == "", "%v", c)
+	}
+}
+
+// TestJudgeOfRemovals removes a voter that the others need not lose.
+func TestJudgeOfRemovals(t *testing.T) {
+	began := time.Now()
+	list := []members.Listed{{ID: 1, Name: "a-1"}, {ID: 2, Name: "a-2"}, {ID: 3, Name: "a-3"}, {ID: 4, Learner: true}}
+	remove := deed{began.Add(20 * time.Second), plan.Remove, "a-3", 3}
+	for what, c := range map[string]struct {
+		change func(second int, l *look)
+		deed
+		want bool
+	}{
+		"a healthy one":             {func(int, *look) {}, remove, false},
+		"one that was not just now": {func(s int, l *look) { l.healthy[3] = s != 19 }, remove, true},
+		"one that has just come":    {func(s int, l *look) { l.healthy[3] = s > 15 }, remove, true},
+		"one before it was needed":  {func(s int, l *look) { l.size = 2 + s/19 }, remove, true},
+		"one that was not seen":     {func(s int, l *look) { l.size = 0 }, remove, true},
+		"a learner":                 {func(int, *look) {}, deed{remove.At, plan.Remove, "", 4}, true},
+		"a promotion":               {func(int, *look) {}, deed{remove.At, plan.Promote, "a-3", 3}, true},
+	} {
+		var looks []look
+		for s := range 25 {
+			l := look{began.Add(time.Duration(s) * time.Second), list,
+				map[uint64]bool{1: true, 2: true, 3: true, 4: true}, 3}
+			c.change(s, &l)
+			looks = append(looks, l)
+		}
+		require.Equal(t, c.want, removesTheLiving(looks, c.deed) == "", what)
 	}
 }
 

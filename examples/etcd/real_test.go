@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -27,6 +28,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/objects"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster/network"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster/processnode"
 )
 
@@ -42,7 +44,7 @@ type real struct {
 
 // newReal starts all of it, the operator in this process.
 func newReal(t *testing.T, versions ...string) *real {
-	w := newStage(t, 3, versions...)
+	w := newStage(t, nil, 3, versions...)
 	cfg := w.cluster.Config()
 	cfg.Impersonate.UserName = account
 	ctx, stop := context.WithCancel(t.Context())
@@ -58,8 +60,8 @@ func newReal(t *testing.T, versions ...string) *real {
 	return w
 }
 
-// newStage starts all but the operator.
-func newStage(t *testing.T, nodes int, versions ...string) *real {
+// newStage starts all but the operator. The network, if there is one, connects the pods.
+func newStage(t *testing.T, net *network.Network, nodes int, versions ...string) *real {
 	images := map[string]processnode.Image{}
 	for _, v := range versions {
 		image, err := processnode.BuildModules(t.Context(), nil, "etcd",
@@ -82,11 +84,13 @@ func newStage(t *testing.T, nodes int, versions ...string) *real {
 		require.NoError(t, c.Apply(t.Context(), list...))
 	}
 	// An operator that finds no Lease waits, since a leader may have lost it. This one has been given back.
+	now := metav1.NowMicro()
 	_, err = c.Client().CoordinationV1().Leases(name).Create(t.Context(), &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new(""),
+			LeaseDurationSeconds: new(int32(1)), AcquireTime: &now, RenewTime: &now}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	pool := processnode.New(t, c, processnode.Options{Nodes: nodes, AllPods: true, Images: images,
-		RestartBackOff: 200 * time.Millisecond})
+		RestartBackOff: 200 * time.Millisecond, Network: net})
 	clusters, err := informer.NewResource[*v1.EtcdCluster](c.Config(), v1.GroupVersion.WithResource("etcdclusters"),
 		informer.ResourceOptions{})
 	require.NoError(t, err)
@@ -194,14 +198,17 @@ func (l traffic) check() {
 
 // condition waits until a condition has a reason.
 func (w *real) condition(condition, reason string) {
-	require.Eventually(w, func() bool {
+	var c metav1.Condition
+	if !assert.Eventually(w, func() bool {
 		now, err := w.clusters.In(w.namespace).Get(w.Context(), "a", metav1.GetOptions{})
 		if err != nil {
 			return false
 		}
-		c, _ := objects.FindCondition(now.Status.Conditions, condition)
+		c, _ = objects.FindCondition(now.Status.Conditions, condition)
 		return c.Reason == reason
-	}, time.Minute, 20*time.Millisecond, "%s is %s", condition, reason)
+	}, time.Minute, 20*time.Millisecond) {
+		w.Fatalf("%s is not %s, but %s: %s", condition, reason, c.Reason, c.Message)
+	}
 }
 
 // differs waits until the operator has seen that a member is missing.

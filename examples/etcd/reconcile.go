@@ -48,6 +48,7 @@ type reconciler struct {
 	jobPodsOf *informer.Index[types.UID, *corev1.Pod]       // by the UID of the Job
 
 	events *events.Recorder
+	ear    ear
 }
 
 // Reconcile observes, lets package plan decide, reports, and does the one thing that comes next. An EtcdCluster that is
@@ -55,6 +56,7 @@ type reconciler struct {
 func (r *reconciler) Reconcile(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 	cluster, ok := r.clusters.Cache.Get(key)
 	if !ok {
+		r.ear.forget(key)
 		return reconcile.Result{}, nil
 	}
 	call := &call{r, cluster, objects.NewOwner(r.clusters.In(key.Namespace), cluster, r.clusters.GroupVersionKind())}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,14 +126,22 @@ func available(seen observed) metav1.Condition {
 func degraded(seen observed) metav1.Condition {
 	c := metav1.Condition{Type: v1.Degraded, Status: metav1.ConditionTrue}
 	alarm := ""
+	var cut []string
 	for _, m := range seen.Members {
 		if m.NoSpace {
 			alarm = m.Name
+		}
+		if seen.cut[m.Name] && !m.Learner {
+			cut = append(cut, m.Name)
 		}
 	}
 	switch healthy := seen.Healthy(); {
 	case alarm != "":
 		c.Reason, c.Message = v1.ReasonAlarm, "the database is full, and writes are refused: NOSPACE of "+alarm
+	case healthy < seen.Size && healthy+len(cut) >= seen.Size:
+		c.Reason, c.Message = v1.ReasonUnreachable,
+			fmt.Sprintf("not healthy for the operator, but alive as far as the "+
+				"leader says, and so not replaced: %s; look at the network", strings.Join(cut, ", "))
 	case healthy < seen.Size:
 		c.Reason, c.Message = v1.ReasonMissing, fmt.Sprintf("%d voters answer, and %d are wanted", healthy, seen.Size)
 	case seen.Size%2 == 0:

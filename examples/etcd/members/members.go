@@ -11,6 +11,9 @@ import (
 type Etcd interface {
 	// Ask asks one member, by its URL for clients, about itself.
 	Ask(ctx context.Context, url string) (Answer, error)
+	// Heard asks one member, by its URL for clients, how many bytes have come from each other member since it started,
+	// by the IDs of these. The count of the leader grows with ten answers a second of each member that is alive.
+	Heard(ctx context.Context, url string) (map[uint64]float64, error)
 	// List returns the members as a quorum has agreed on them. It fails without a quorum.
 	List(ctx context.Context, urls []string) ([]Listed, error)
 	// Do carries out an action on etcd. MoveLeader needs the URL of the leader, Compact and Defragment that of the

@@ -48,6 +48,9 @@ type Member struct {
 	Down   time.Duration
 	Broken bool
 
+	// Alive: others hear of it although the operator does not, or cannot say that they do not.
+	Alive bool
+
 	// In etcd's list. ID 0: not there.
 	ID        uint64
 	Learner   bool
@@ -92,9 +95,10 @@ func (m *Member) lost(c *Cluster) bool {
 	return !m.Healthy && (m.Claim == Absent || m.failing(c) && !m.unproven(c))
 }
 
-// failing reports whether the member has been away for too long.
+// failing reports whether the member has been away for too long. If the operator and the kubelet say so and the other
+// members do not, the network is cut, and the member may be one that the quorum needs.
 func (m *Member) failing(c *Cluster) bool {
-	return !m.Healthy && (m.Broken || m.Down >= c.ReplaceAfter)
+	return !m.Healthy && (m.Broken || m.Down >= c.ReplaceAfter && !m.Alive)
 }
 
 // unproven reports whether the pod has a version that no healthy member runs. If it fails, its disk may be good.

@@ -210,10 +210,12 @@ const (
 	ReasonNoQuorum  = "NoQuorum"  // Available: no quorum answers
 	ReasonHealthy   = "Healthy"   // Degraded is False
 	ReasonMissing   = "Missing"   // Degraded: fewer voters answer than the size asks for
-	ReasonAlarm     = "Alarm"     // Degraded: etcd has raised an alarm
-	ReasonEvenSize  = "EvenSize"  // Degraded: one member less tolerates as many failures
-	ReasonNameTaken = "NameTaken" // Progressing: an object of that name is not the operator's
-	ReasonInvalid   = "Invalid"   // of an Event only: the object does not fit the Go type
+	// Degraded: the voters that are missing may be alive, and are not replaced: only the operator does not reach them.
+	ReasonUnreachable = "Unreachable"
+	ReasonAlarm       = "Alarm"     // Degraded: etcd has raised an alarm
+	ReasonEvenSize    = "EvenSize"  // Degraded: one member less tolerates as many failures
+	ReasonNameTaken   = "NameTaken" // Progressing: an object of that name is not the operator's
+	ReasonInvalid     = "Invalid"   // of an Event only: the object does not fit the Go type
 
 	ReasonRestored      = "Restored"      // Restored is True
 	ReasonRestoring     = "Restoring"     // Restored: the first member copies the data

@@ -32,10 +32,11 @@
 // connection does not arrive either. A cut one way stops the bytes of this direction, on all connections between the
 // two ends.
 //
-// There are two differences to a real network. While the way is cut, and while the server is down, a client's connect
+// There are three differences to a real network. While the way is cut, and while the server is down, a client's connect
 // succeeds, since the proxy accepts it; the connection then stays silent, or ends at once. And in a real network a
 // connection that is cut one way soon stops the other way too, for want of acknowledgements; here it does not, which is
-// harder for a program.
+// harder for a program. And a real connection that is cut breaks after minutes, by the keep-alives of TCP or for want
+// of acknowledgements; here it stays until the cut heals, or a program closes it.
 //
 // # Reading order
 //
