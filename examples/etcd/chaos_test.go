@@ -79,7 +79,7 @@ func TestChaos(t *testing.T) {
 	stop()
 	<-watched
 	<-kept
-	c.conclude(report)
+	c.conclude(report, clients.Judge(t.Context(), 10*time.Minute))
 }
 
 // whole reports whether the cluster is as the spec says, as the oracle sees it.
@@ -93,7 +93,7 @@ func (c *chaos) whole() bool {
 	return len(voters) == 3
 }
 
-func (c *chaos) conclude(report load.Report) {
+func (c *chaos) conclude(report load.Report, verdict load.Verdict) {
 	deeds := c.deeds()
 	wrong := c.oracle.judge(deeds)
 	total := 0
@@ -107,7 +107,9 @@ func (c *chaos) conclude(report load.Report) {
 		c.Logf("%s: %d, %d failed; longest time without one: %.2f s, from second %.1f on", what, n.Done, n.Failed,
 			n.Gap.Seconds(), n.GapAt.Sub(c.began).Seconds())
 	}
+	c.Log(verdict)
 	require.Empty(c, report.Wrong)
+	require.Empty(c, verdict.Wrong)
 	require.Empty(c, wrong)
 	require.NotZero(c, report.Writes.Done)
 }

@@ -3,6 +3,7 @@ module github.com/thermostat-go/thermostat/examples/etcd
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/prometheus/common v0.72.0
 	github.com/spf13/pflag v1.0.10
 	github.com/stretchr/testify v1.12.1

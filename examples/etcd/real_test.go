@@ -188,6 +188,9 @@ func (l traffic) check() {
 	l.goesOn(100)
 	report := l.Stop()
 	require.Empty(l.w, report.Wrong)
+	verdict := l.Judge(l.w.Context(), time.Minute)
+	l.w.Log(verdict)
+	require.Empty(l.w, verdict.Wrong)
 	for _, of := range []struct {
 		what string
 		load.Count

@@ -145,8 +145,10 @@ func (s *story) end(plotted string) error {
 		}
 		s.say.line("The plot is %s", path)
 	}
-	if len(report.Wrong) > 0 {
-		return errors.New(strings.Join(report.Wrong, "\n"))
+	verdict := s.clients.Judge(context.Background(), time.Minute)
+	s.say.line("The histories were %s.", verdict)
+	if wrong := append(report.Wrong, verdict.Wrong...); len(wrong) > 0 {
+		return errors.New(strings.Join(wrong, "\n"))
 	}
 	return nil
 }

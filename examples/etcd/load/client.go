@@ -12,9 +12,10 @@ import (
 
 // client has a connection to one member.
 type client struct {
-	load *Load
-	turn int              // which member is next
-	etcd *clientv3.Client // nil: there is no connection
+	load   *Load
+	number int              // of the client
+	turn   int              // which member is next
+	etcd   *clientv3.Client // nil: there is no connection
 }
 
 var errNoEndpoints = errors.New("no member is known")
@@ -62,28 +63,41 @@ func (c *client) leave() {
 // writer returns a function that writes the next number. If the last write got no answer, it reads first what the key
 // has: the write may have been applied.
 func (c *client) writer(r *register) func(context.Context) error {
+	keys := r.all()
+	k := keys[len(keys)-1]
 	var number, revision int64
-	known := false
+	known, writes := false, 0
 	return func(ctx context.Context) error {
+		if writes == writesOfKey {
+			k, number, revision, known, writes = r.next(), 0, 0, true, 0
+		}
 		if !known {
-			value, found, err := c.read(ctx, r)
+			value, found, err := c.read(ctx, k)
 			if err != nil {
 				return err
 			}
-			known, revision, number = true, found, max(number, value)
+			known, revision, number = true, found, max(number, value, k.atLeast())
 		}
 		number++
 		known = false
-		answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(r.key), "=", revision)).
-			Then(clientv3.OpPut(r.key, strconv.FormatInt(number, 10))).Commit()
+		o := operation{client: c.number, call: c.now(), write: true, outcome: unknown, number: number,
+			expected: revision}
+		answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(k.name), "=", revision)).
+			Then(clientv3.OpPut(k.name, strconv.FormatInt(number, 10))).Commit()
+		o.back = c.now()
+		switch {
+		case err == nil && answer.Succeeded:
+			o.outcome, o.revision = applied, answer.Header.Revision
+			k.raise(number)
+			known, revision, writes = true, o.revision, writes+1
+		case err == nil: // an earlier write that got no answer has been applied
+			o.outcome = refused
+		}
+		k.record(o)
 		if ctx.Err() == context.Canceled {
 			return nil // the load ends
 		}
-		if err == nil && answer.Succeeded {
-			r.raise(number)
-			known, revision = true, answer.Header.Revision
-		}
-		if err != nil || answer.Succeeded { // else an earlier write that got no answer has been applied
+		if o.outcome != refused {
 			c.load.count(true, err, "")
 		}
 		return err
@@ -94,22 +108,29 @@ func (c *client) writer(r *register) func(context.Context) error {
 func (c *client) reader(n int) func(context.Context) error {
 	return func(ctx context.Context) error {
 		n++
-		_, _, err := c.read(ctx, c.load.registers[n%len(c.load.registers)])
+		registers := c.load.registers
+		_, _, err := c.read(ctx, registers[n%len(registers)].pick(n/len(registers)))
 		return err
 	}
 }
 
 // read reads a key as a quorum has it, and returns its number and its revision.
-func (c *client) read(ctx context.Context, r *register) (value, revision int64, err error) {
-	known := r.atLeast()
-	answer, err := c.etcd.Get(ctx, r.key)
+func (c *client) read(ctx context.Context, k *key) (number, revision int64, err error) {
+	known := k.atLeast()
+	o := operation{client: c.number, call: c.now()}
+	answer, err := c.etcd.Get(ctx, k.name)
+	o.back = c.now()
 	if ctx.Err() == context.Canceled {
 		return 0, 0, ctx.Err() // the load ends
 	}
 	wrong := ""
 	if err == nil {
-		value, revision, wrong = r.judge(known, answer.Kvs)
+		o.number, o.revision, wrong = k.compare(known, answer.Kvs)
+		k.record(o)
 	}
 	c.load.count(false, err, wrong)
-	return value, revision, err
+	return o.number, o.revision, err
 }
+
+// now returns the time since the load began.
+func (c *client) now() time.Duration { return time.Since(c.load.report.Began) }

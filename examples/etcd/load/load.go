@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -24,9 +25,12 @@ const patience = time.Second
 // Load is a set of clients at work. Its methods may be called by several goroutines at the same time.
 type Load struct {
 	o         Options
+	prefix    string // of all keys; no other Load has it
 	registers []*register
-	cancel    context.CancelFunc // of the clients that run, or ran last
-	group     sync.WaitGroup
+	watcher   *watcher
+	// cancel and group are of the clients that run, or ran last; the others are of the watch.
+	cancel, unwatch context.CancelFunc
+	group, watching sync.WaitGroup
 
 	lock    sync.Mutex // guards what follows
 	report  Report
@@ -68,7 +72,7 @@ func Start(ctx context.Context, o Options) *Load {
 	}
 	l := begin(o)
 	for i := range o.Writers {
-		l.registers = append(l.registers, newRegister(i))
+		l.registers = append(l.registers, newRegister(fmt.Sprintf("%s/%02d", l.prefix, i)))
 	}
 	l.run(ctx)
 	return l
@@ -76,13 +80,16 @@ func Start(ctx context.Context, o Options) *Load {
 
 // run starts the clients.
 func (l *Load) run(ctx context.Context) {
+	watch, unwatch := context.WithCancel(ctx)
+	l.unwatch = unwatch
+	l.watching.Go(func() { l.watcher.repeat(watch) })
 	ctx, l.cancel = context.WithCancel(ctx)
 	for i := range l.o.Writers {
-		c := &client{load: l, turn: i}
+		c := &client{load: l, number: i, turn: i}
 		l.group.Go(func() { c.repeat(ctx, c.writer(l.registers[i])) })
 	}
 	for i := range l.o.Readers {
-		c := &client{load: l, turn: i}
+		c := &client{load: l, number: l.o.Writers + i, turn: i}
 		l.group.Go(func() { c.repeat(ctx, c.reader(i)) })
 	}
 }
@@ -90,17 +97,34 @@ func (l *Load) run(ctx context.Context) {
 func begin(o Options) *Load {
 	now := time.Now()
 	none := Report{Began: now, Writes: Count{last: now}, Reads: Count{last: now}}
-	return &Load{o: o, report: none, lap: none}
+	l := &Load{o: o, prefix: fmt.Sprintf("load/%x", now.UnixNano()), report: none, lap: none}
+	l.watcher = &watcher{load: l}
+	return l
 }
 
-// Stop ends the clients, and returns when they have ended.
+// Stop ends the clients, and returns when they have ended. The watch may take up to ten seconds to catch up.
 func (l *Load) Stop() Report {
 	l.cancel()
 	l.group.Wait()
+	l.watcher.await(l.newest())
+	l.unwatch()
+	l.watching.Wait()
 	l.lock.Lock()
 	l.ended = time.Now()
 	l.lock.Unlock()
 	return l.Report()
+}
+
+// newest returns the highest revision of all operations.
+func (l *Load) newest() (revision int64) {
+	for _, r := range l.registers {
+		for _, k := range r.all() {
+			for _, o := range k.operations() {
+				revision = max(revision, o.revision)
+			}
+		}
+	}
+	return revision
 }
 
 // Resume starts the clients again after [Load.Stop]. What was acknowledged before must still be there. The time between

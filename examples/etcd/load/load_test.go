@@ -10,25 +10,25 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// TestJudge has reads that are right, and those that are not.
-func TestJudge(t *testing.T) {
-	r := newRegister(1)
+// TestReads has reads that are right, and those that are not.
+func TestReads(t *testing.T) {
+	r := newRegister("load/01").pick(1)
 	found := func(value string) []*mvccpb.KeyValue {
 		return []*mvccpb.KeyValue{{Value: []byte(value), ModRevision: 7}}
 	}
-	_, _, wrong := r.judge(r.atLeast(), nil)
+	_, _, wrong := r.compare(r.atLeast(), nil)
 	require.Empty(t, wrong, "nothing was written yet")
 	r.raise(2)
 	before := r.atLeast()
-	value, revision, wrong := r.judge(before, found("3"))
+	value, revision, wrong := r.compare(before, found("3"))
 	require.Empty(t, wrong, "a write without an answer has been applied")
 	require.EqualValues(t, 3, value)
 	require.EqualValues(t, 7, revision)
-	_, _, wrong = r.judge(before, found("2"))
+	_, _, wrong = r.compare(before, found("2"))
 	require.Empty(t, wrong, "a read that began before the other one ended")
-	_, _, wrong = r.judge(r.atLeast(), found("2"))
-	require.Equal(t, "load/01 was read as 2, after 3 had been acknowledged or read", wrong)
-	_, _, wrong = r.judge(r.atLeast(), nil)
+	_, _, wrong = r.compare(r.atLeast(), found("2"))
+	require.Equal(t, "load/01/00000 was read as 2, after 3 had been acknowledged or read", wrong)
+	_, _, wrong = r.compare(r.atLeast(), nil)
 	require.NotEmpty(t, wrong, "the key is lost")
 }
 
@@ -65,7 +65,7 @@ func TestGaps(t *testing.T) {
 // TestResume rests for an hour, which is no gap.
 func TestResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := begin(Options{})
+		l := begin(Options{Endpoints: func() []string { return nil }})
 		l.run(t.Context())
 		time.Sleep(time.Second)
 		l.count(true, nil, "")
