@@ -134,6 +134,10 @@ soak-etcd: ## faults for CHAOS (10m) with each of SEEDS (1 2 3) on real etcd mem
 		go test -v -run TestChaos -timeout 24h . -args -chaos $(CHAOS) -seed $$seed || exit 1; \
 	done
 
+.PHONY: soak-quorum
+soak-quorum: ## quorum lost for good: each pair of three real etcd members, each triple of five; 20 minutes
+	cd examples/etcd && go test -v -run TestEachQuorumLost -timeout 2h . -args -every-loss
+
 .PHONY: bench
 bench: $(if $(filter replicaset deployment autoscaler,$(BENCH)),build)
 bench: ## compare with client-go and controller-runtime; 15 minutes; BENCH="queue store" runs these parts

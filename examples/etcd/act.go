@@ -54,6 +54,11 @@ func (r *call) act(ctx context.Context, seen observed, a plan.Action) (err error
 		err = r.tell(ctx, word, a, "existing", initialCluster(seen, a.Member))
 	case plan.TellRestart:
 		err = r.tell(ctx, word, a, "existing", noCluster)
+	case plan.ChooseSurvivor: // the status has it
+	case plan.ForceNewCluster:
+		err = r.forceNewCluster(ctx, seen, a)
+	case plan.Resume:
+		_, err = objects.DeleteOwned(ctx, r.owner, r.pods.In(namespace), pod, background)
 	case plan.SetImage, plan.RollBack:
 		err = r.setImage(ctx, word, a)
 	case plan.MoveLeader, plan.Compact, plan.Defragment:

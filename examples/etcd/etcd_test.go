@@ -71,6 +71,18 @@ func clientOf[T informer.Object](t *testing.T, server *reconciletest.Server,
 
 // inMemory runs a test in virtual time.
 func inMemory(t *testing.T, test func(w *world)) {
+	inMemoryWith(t, func(ctx context.Context, link *reconciletest.Link) error {
+		err := leaderelection.ErrLost
+		for errors.Is(err, leaderelection.ErrLost) { // Kubernetes starts it again
+			err = start(ctx, link.Config())
+		}
+		return err
+	}, test)
+}
+
+// inMemoryWith has an operator of the test's own.
+func inMemoryWith(t *testing.T, operate func(ctx context.Context, link *reconciletest.Link) error,
+	test func(w *world)) {
 	options := serverOptions(t)
 	synctest.Test(t, func(t *testing.T) {
 		server := reconciletest.NewServer(t, options)
@@ -83,13 +95,7 @@ func inMemory(t *testing.T, test func(w *world)) {
 		}()
 		go func() { ended <- kubelet(ctx, server.Config()) }()
 		link := server.LinkAs(account)
-		go func() {
-			err := leaderelection.ErrLost
-			for errors.Is(err, leaderelection.ErrLost) { // Kubernetes starts it again
-				err = start(ctx, link.Config())
-			}
-			ended <- err
-		}()
+		go func() { ended <- operate(ctx, link) }()
 		core := corev1.SchemeGroupVersion
 		test(&world{t, server, link, clientOf[*v1.EtcdCluster](t, server, v1.GroupVersion.WithResource("etcdclusters")),
 			clientOf[*corev1.Pod](t, server, core.WithResource("pods")),

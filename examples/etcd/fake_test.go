@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	v1 "github.com/thermostat-go/thermostat/examples/etcd/api/v1"
 	"github.com/thermostat-go/thermostat/examples/etcd/members"
 	"github.com/thermostat-go/thermostat/examples/etcd/plan"
 	"github.com/thermostat-go/thermostat/informer"
@@ -29,6 +30,9 @@ type fake struct {
 	cut       map[string]bool     // pods that the operator cannot reach
 	unready   map[string]bool     // pods whose kubelets say that they are not ready
 	mute      bool                // the leader does not say of whom it hears
+	frozen    map[string]bool     // pods whose processes do not answer
+	empty     map[string]bool     // members that may not begin, and have an empty disk
+	begun     []string            // members that have begun a cluster anew
 	log       []string            // of what Do was asked for
 	wrong     []string            // what must not happen
 }
@@ -39,7 +43,9 @@ type fakeCluster struct {
 	id, nextID uint64
 	list       map[uint64]*fakeMember
 	leader     uint64
-	to         plan.Version // of the downgrade that is under way
+	committed  map[uint64]uint64 // what members know to be committed
+	discarded  map[uint64]bool   // members of the time before the cluster began anew
+	to         plan.Version      // of the downgrade that is under way
 }
 
 type fakeMember struct {
@@ -57,6 +63,8 @@ type process struct {
 	pod     types.UID
 	url     string // for clients
 	version plan.Version
+	served  bool // it has seen a quorum since it started; before that etcd answers no client
+	forces  bool // it has begun the cluster anew
 }
 
 // etcd is the fake of the present run, behind the interface of the operator. A new run has a new one.
@@ -75,17 +83,34 @@ func kubelet(ctx context.Context, cfg *rest.Config) error {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
+	bindings, err := informer.NewSubresource[*corev1.Binding](pods.Resource, "binding")
+	if err != nil {
+		return err
+	}
 	f := &fake{clusters: map[string]*fakeCluster{}, disks: map[types.UID]data{}, processes: map[string]*process{},
-		cut: map[string]bool{}, unready: map[string]bool{}}
+		cut: map[string]bool{}, unready: map[string]bool{}, frozen: map[string]bool{}, empty: map[string]bool{}}
 	etcd.Lock()
 	etcd.now = f
 	etcd.Unlock()
 	c, err := reconcile.NewController("kubelet", reconcile.Func(
 		func(ctx context.Context, key reconcile.Key) (reconcile.Result, error) {
 			time.Sleep(time.Second)
-			f.sync(slices.Collect(pods.Cache.All()), slices.Collect(words.Cache.All()),
+			alive := slices.DeleteFunc(slices.Collect(pods.Cache.All()), func(pod *corev1.Pod) bool {
+				return pod.DeletionTimestamp != nil
+			})
+			f.sync(alive, slices.Collect(words.Cache.All()),
 				slices.Collect(claims.Cache.All()))
 			for pod := range pods.Cache.All() {
+				if pod.Spec.NodeName == "" && pod.Labels[v1.ClusterLabel] != "" {
+					_, _ = bindings.In(pod.Namespace).Create(ctx, pod.Name, &corev1.Binding{
+						ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID},
+						Target:     corev1.ObjectReference{Kind: "Node", Name: "node"}}, metav1.CreateOptions{})
+				}
+				if pod.DeletionTimestamp != nil {
+					_ = pods.In(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+						GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+					continue
+				}
 				f.ready(ctx, pods.In(pod.Namespace), pod.DeepCopy())
 			}
 			return reconcile.Result{}, nil
@@ -111,6 +136,7 @@ func (f *fake) sync(pods []*corev1.Pod, words []*corev1.ConfigMap, claims []*cor
 	for name, process := range f.processes {
 		if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.UID == process.pod }) {
 			delete(f.processes, name)
+			delete(f.frozen, name)
 		}
 	}
 	for _, pod := range pods {
@@ -119,11 +145,21 @@ func (f *fake) sync(pods []*corev1.Pod, words []*corev1.ConfigMap, claims []*cor
 		if w < 0 || c < 0 {
 			continue
 		}
-		url := "http://" + pod.Spec.Hostname + "." + pod.Spec.Subdomain + "." + pod.Namespace + ".svc:2379"
+		host := "http://" + pod.Spec.Hostname + "." + pod.Spec.Subdomain + "." + pod.Namespace + ".svc"
+		url := host + clientPort
+		if forces(pod) {
+			url = host + forcingPort
+		}
 		version, _ := plan.ParseVersion(pod.Spec.Containers[0].Image[strings.LastIndex(pod.Spec.Containers[0].Image,
 			":v")+2:])
-		if d := f.start(pod, strings.Replace(url, ":2379", ":2380", 1), words[w].Data, claims[c].UID); d.id != 0 {
-			f.processes[pod.Name] = &process{d, pod.UID, url, version}
+		f.empty[pod.Name] = f.disks[claims[c].UID].id == 0 && words[w].Annotations[wordNote] == string(plan.TellRestart)
+		d := f.start(pod, host+":2380", words[w].Data, claims[c].UID)
+		now := process{data: d, pod: pod.UID, url: url, version: version, forces: forces(pod)}
+		if was := f.processes[pod.Name]; was != nil {
+			now.served = was.served && was.pod == now.pod && was.version == now.version
+		}
+		if delete(f.processes, pod.Name); d.id != 0 {
+			f.processes[pod.Name] = &now
 		}
 	}
 	for _, c := range f.clusters {
@@ -147,7 +183,8 @@ func (f *fake) cluster(pod *corev1.Pod) *fakeCluster {
 		}
 	}
 	if f.clusters[token] == nil {
-		f.clusters[token] = &fakeCluster{fake: f, id: uint64(len(f.clusters) + 1), list: map[uint64]*fakeMember{}}
+		f.clusters[token] = &fakeCluster{fake: f, id: uint64(len(f.clusters) + 1), list: map[uint64]*fakeMember{},
+			committed: map[uint64]uint64{}, discarded: map[uint64]bool{}}
 	}
 	return f.clusters[token]
 }
@@ -155,10 +192,19 @@ func (f *fake) cluster(pod *corev1.Pod) *fakeCluster {
 // start returns what is on the disk of a member when it has started; none: it ends at once.
 func (f *fake) start(pod *corev1.Pod, url string, word map[string]string, disk types.UID) data {
 	if d := f.disks[disk]; d.id != 0 {
+		if d.of.discarded[d.id] {
+			f.wrong = append(f.wrong, pod.Name+" starts with the data of the old cluster")
+		}
 		if d.of.list[d.id] == nil {
 			return data{}
 		}
+		if forces(pod) {
+			f.force(pod, d)
+		}
 		return d
+	}
+	if forces(pod) {
+		return data{}
 	}
 	name, c := pod.Name, f.cluster(pod)
 	if !strings.Contains(word["ETCD_INITIAL_CLUSTER"], name+"=") {
@@ -189,14 +235,26 @@ func (f *fake) start(pod *corev1.Pod, url string, word map[string]string, disk t
 func (f *fake) ready(ctx context.Context, pods *informer.Resource[*corev1.Pod], pod *corev1.Pod) {
 	f.lock.Lock()
 	want := corev1.ConditionFalse
-	if f.processes[pod.Name] != nil && !f.unready[pod.Name] {
+	p := f.processes[pod.Name]
+	if p != nil && p.served && !f.frozen[pod.Name] && !f.unready[pod.Name] {
 		want = corev1.ConditionTrue
 	}
+	said := ""
+	if p == nil && f.empty[pod.Name] {
+		said = `couldn't find local name in the initial cluster configuration`
+	}
 	f.lock.Unlock()
+	same := false
 	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == want {
-			return
-		}
+		same = same || c.Type == corev1.PodReady && c.Status == want
+	}
+	if same && (said != "") == (len(pod.Status.ContainerStatuses) > 0) {
+		return
+	}
+	pod.Status.ContainerStatuses = nil
+	if said != "" {
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, Image: "etcd", ImageID: "etcd",
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: said}}}}
 	}
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: want,
 		LastTransitionTime: metav1.Now()}}
@@ -204,8 +262,8 @@ func (f *fake) ready(ctx context.Context, pods *informer.Resource[*corev1.Pod], 
 }
 
 func (c *fakeCluster) healthy(id uint64) bool {
-	for _, p := range c.processes {
-		if p.of == c && p.id == id {
+	for pod, p := range c.processes {
+		if p.of == c && p.id == id && !c.frozen[pod] {
 			return true
 		}
 	}
@@ -232,6 +290,12 @@ func (c *fakeCluster) elect() {
 		if c.leader == 0 && c.quorum() && !m.Learner && c.healthy(id) {
 			c.leader = id
 		}
+	}
+	if !c.quorum() {
+		c.leader = 0
+	}
+	for _, p := range c.processes {
+		p.served = p.served || p.of == c && c.leader != 0
 	}
 }
 
@@ -264,7 +328,7 @@ func (fakeClient) at(urls ...string) (p *process, unlock func(), err error) {
 	f := etcd.now
 	f.lock.Lock()
 	for name, p := range f.processes {
-		if slices.Contains(urls, p.url) && p.of.list[p.id] != nil && !f.cut[name] {
+		if slices.Contains(urls, p.url) && p.of.list[p.id] != nil && p.served && !f.frozen[name] && !f.cut[name] {
 			return p, f.lock.Unlock, nil
 		}
 	}
@@ -280,7 +344,11 @@ func (c fakeClient) Ask(_ context.Context, url string) (members.Answer, error) {
 	defer unlock()
 	p.of.elect()
 	a := members.Answer{Cluster: p.of.id, ID: p.id, Leader: p.of.leader, Learner: p.of.list[p.id].Learner,
-		Version: p.version, StorageVersion: plan.Version{Major: 3, Minor: p.version.Minor}, DowngradeTo: p.of.to}
+		Version: p.version, StorageVersion: plan.Version{Major: 3, Minor: p.version.Minor}, DowngradeTo: p.of.to,
+		Index: p.of.committed[p.id], Revision: int64(p.of.committed[p.id])}
+	if a.Leader == 0 || a.Leader == a.ID {
+		a.List = p.of.listed()
+	}
 	if p.of.to != (plan.Version{}) {
 		a.StorageVersion = p.of.to
 	}
@@ -296,11 +364,15 @@ func (c fakeClient) List(_ context.Context, urls []string) (list []members.Liste
 	if !p.of.quorum() {
 		return nil, errors.New("no leader")
 	}
-	for _, m := range p.of.list {
+	return p.of.listed(), nil
+}
+
+func (c *fakeCluster) listed() (list []members.Listed) {
+	for _, m := range c.list {
 		list = append(list, m.Listed)
 	}
 	slices.SortFunc(list, func(a, b members.Listed) int { return int(a.ID) - int(b.ID) })
-	return list, nil
+	return list
 }
 
 // Heard says that the leader hears of all members that run.
@@ -369,4 +441,29 @@ func (c *fakeCluster) do(a plan.Action) error {
 		return fmt.Errorf("%s is not faked", a.Do)
 	}
 	return nil
+}
+
+// forces reports whether a pod begins the cluster anew.
+func forces(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Containers[0].Env, func(e corev1.EnvVar) bool {
+		return e.Name == "ETCD_FORCE_NEW_CLUSTER" && e.Value == "true"
+	})
+}
+
+// force begins a cluster anew: the member removes all others. If another one runs, there are two clusters.
+func (f *fake) force(pod *corev1.Pod, d data) {
+	for name, p := range f.processes {
+		if p.of == d.of && name != pod.Name {
+			f.wrong = append(f.wrong, pod.Name+" begins the cluster anew, and "+name+" runs")
+		}
+	}
+	if was := f.processes[pod.Name]; was == nil || was.pod != pod.UID {
+		f.begun = append(f.begun, pod.Name)
+	}
+	for id := range d.of.list {
+		if id != d.id {
+			d.of.discarded[id] = true
+		}
+	}
+	d.of.list = map[uint64]*fakeMember{d.id: d.of.list[d.id]}
 }

@@ -5,9 +5,10 @@
 //
 // api/v1/types.go: what the user writes. plan: what is done next, decided without I/O. members: how etcd is asked.
 // main.go: what runs. reconcile.go: observe, plan, act. observe.go: what is. hear.go: who is alive for others. act.go:
-// what is done. objects.go: what is made. status.go: what is told. backup.go: from an EtcdBackup to a file. job.go: the
-// Jobs that make it so. snapshot: the command that runs in them. restore.go: a cluster that begins with a backup.
-// last.go: a backup before the end.
+// what is done. objects.go: what is made. status.go: what is told. lost.go: whose data are gone for good. recover.go: a
+// cluster that begins anew with the best of the others. backup.go: from an EtcdBackup to a file. job.go: the Jobs that
+// make it so. snapshot: the command that runs in them. restore.go: a cluster that begins with a backup. last.go: a
+// backup before the end.
 package main
 
 import (
@@ -131,6 +132,9 @@ func (r *reconciler) controllers(collector *metrics.Collector) ([]*reconcile.Con
 func (r *reconciler) caches(cfg *rest.Config) error {
 	ours, err := labels.Parse(v1.ClusterLabel)
 	core, errs := corev1.SchemeGroupVersion, [9]error{err}
+	r.volumes, errs[7] = informer.NewResource[*corev1.PersistentVolume](cfg, core.WithResource("persistentvolumes"),
+		informer.ResourceOptions{})
+	r.nodes, errs[8] = informer.NewResource[*corev1.Node](cfg, core.WithResource("nodes"), informer.ResourceOptions{})
 	r.clusters, errs[1] = informer.NewCached(cfg, v1.GroupVersion.WithResource("etcdclusters"),
 		informer.Options[*v1.EtcdCluster]{})
 	r.pods, errs[2] = informer.NewCached(cfg, core.WithResource("pods"),

@@ -42,7 +42,7 @@ func (r *call) host(member, podIP string) string {
 
 func peerURL(host string) string { return "http://" + host + ":2380" }
 
-func clientURL(peerURL string) string { return strings.TrimSuffix(peerURL, ":2380") + ":2379" }
+func clientURL(peerURL string) string { return strings.TrimSuffix(peerURL, ":2380") + clientPort }
 
 func (r *call) image(v plan.Version) string { return r.cluster.Spec.Image + ":v" + v.String() }
 
@@ -126,6 +126,9 @@ func (r *call) pod(name string, version plan.Version) *corev1.Pod {
 		},
 		Ports: []corev1.ContainerPort{{Name: "client", ContainerPort: 2379},
 			{Name: "peer", ContainerPort: 2380}},
+		// The last lines of the log tell an empty disk from other failures.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+
 		VolumeMounts:   []corev1.VolumeMount{{Name: "data", MountPath: "/var/lib/etcd"}},
 		StartupProbe:   probe(2, 150),
 		ReadinessProbe: probe(2, 2),

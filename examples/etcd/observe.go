@@ -28,6 +28,9 @@ type observed struct {
 	list []members.Listed  // as a quorum has it
 	urls map[string]string // of healthy members that are no learners, by name, for clients
 	cut  map[string]bool   // members that are not healthy for the operator, and alive as far as others say
+	// leaderless are the answers of members that have no leader, and forced that of one that begins the cluster anew.
+	leaderless map[string]members.Answer
+	forced     members.Answer
 }
 
 // observe looks at the objects in the caches, and asks the members.
@@ -37,7 +40,7 @@ func (r *call) observe(ctx context.Context) (observed, error) {
 	if err != nil {
 		return observed{}, err
 	}
-	o := observed{urls: map[string]string{}, cut: map[string]bool{},
+	o := observed{urls: map[string]string{}, cut: map[string]bool{}, leaderless: map[string]members.Answer{},
 		Cluster: plan.Cluster{Name: r.cluster.Name, Size: int(spec.Size),
 			Version: version, Quota: spec.QuotaBytes,
 			ReplaceAfter: time.Duration(spec.ReplaceAfterSeconds) * time.Second,
@@ -59,6 +62,9 @@ func (r *call) observe(ctx context.Context) (observed, error) {
 		defer cancel()
 		o.list, err = r.etcd.List(ctx, slices.Collect(maps.Values(o.urls)))
 		o.Listed = err == nil
+	}
+	if err := r.lookForLoss(ctx, &o, byName); err != nil {
+		return observed{}, err
 	}
 	o.join(byName, answers)
 	r.listen(ctx, &o)
@@ -94,6 +100,7 @@ func (r *call) objects() map[string]*plan.Member {
 	for pod := range r.podsOf.Get(r.cluster.UID) {
 		m := member(pod.Name)
 		m.Pod, m.Down, m.Broken = presence(pod), down(pod), m.Broken || crashes(pod)
+		m.Forcing = pod.Annotations[forcingNote] != ""
 		if host := r.host(pod.Name, pod.Status.PodIP); host != "" {
 			m.URL = peerURL(host)
 		}
@@ -148,7 +155,7 @@ func (r *call) ask(ctx context.Context, byName map[string]*plan.Member) map[stri
 			continue
 		}
 		group.Go(func() {
-			if a, err := r.etcd.Ask(ctx, clientURL(m.URL)); err == nil {
+			if a, err := r.etcd.Ask(ctx, askURL(m)); err == nil {
 				lock.Lock()
 				defer lock.Unlock()
 				answers[name] = a
@@ -165,7 +172,15 @@ func (o *observed) hear(byName map[string]*plan.Member, answers map[string]membe
 		if o.id == 0 && a.Leader != 0 {
 			o.id = a.Cluster
 		}
+		if m := byName[name]; a.Cluster == o.id && m.Forcing {
+			m.Alone, o.forced = len(a.List) == 1 && a.Leader == a.ID, a
+			delete(answers, name)
+			continue
+		}
 		if a.Leader == 0 || a.Cluster != o.id {
+			if a.Cluster == o.id && o.id != 0 {
+				o.leaderless[name] = a
+			}
 			delete(answers, name)
 			continue
 		}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	v1 "github.com/thermostat-go/thermostat/examples/etcd/api/v1"
 	"github.com/thermostat-go/thermostat/examples/etcd/members"
 	"github.com/thermostat-go/thermostat/examples/etcd/plan"
 	"github.com/thermostat-go/thermostat/reconcile/program"
@@ -101,6 +102,9 @@ type oracle struct {
 	looks    []look
 	restarts []deed // of pods, by a new image or by deletion
 	clusters map[uint64]bool
+	// recoveries are the times at which the status had a recovery from a lost quorum that was not finished.
+	recoveries []time.Time
+	beside     []string // members that ran beside one that began the cluster anew
 }
 
 // watch looks until ctx ends.
@@ -123,6 +127,11 @@ func (o *oracle) look(ctx context.Context) {
 	now := look{at: time.Now(), healthy: map[uint64]bool{}}
 	if c, err := o.w.clusters.In(o.w.namespace).Get(ctx, "a", metav1.GetOptions{}); err == nil {
 		now.size = int(c.Spec.Size)
+		if c.Status.Recovery != nil && c.Status.Recovery.Finished == nil {
+			o.lock.Lock()
+			o.recoveries = append(o.recoveries, now.at)
+			o.lock.Unlock()
+		}
 	}
 	var lock sync.Mutex // guards now, urls and clusters
 	var group sync.WaitGroup
@@ -158,7 +167,11 @@ func (o *oracle) compare(pods []*corev1.Pod) {
 	defer o.lock.Unlock()
 	before := o.pods
 	o.pods = map[types.UID]*corev1.Pod{}
+	forcing := slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return pod.Annotations[forcingNote] != "" })
 	for _, pod := range pods {
+		if forcing && pod.Annotations[forcingNote] == "" && pod.Labels[v1.ClusterLabel] != "" {
+			o.beside = append(o.beside, pod.Name)
+		}
 		o.pods[pod.UID] = pod
 		was := before[pod.UID]
 		switch {
@@ -228,7 +241,12 @@ func (o *oracle) judge(deeds []deed) (wrong []string) {
 	if len(o.clusters) > 1 {
 		wrong = append(wrong, fmt.Sprintf("%d clusters were seen, and there must be one", len(o.clusters)))
 	}
-	all := slices.Concat(deeds, o.restarts)
+	for _, name := range o.beside {
+		wrong = append(wrong, name+" ran while another member began the cluster anew")
+	}
+	all := slices.DeleteFunc(slices.Concat(deeds, o.restarts), func(d deed) bool {
+		return d.Do == plan.DeletePod && permitted(o.recoveries, d.At)
+	})
 	slices.SortFunc(all, func(a, b deed) int { return a.At.Compare(b.At) })
 	for _, d := range all {
 		for _, why := range []string{judge(o.looks, d), removesTheLiving(o.looks, d)} {
@@ -238,6 +256,12 @@ func (o *oracle) judge(deeds []deed) (wrong []string) {
 		}
 	}
 	return wrong
+}
+
+// permitted reports whether a pod was deleted for a recovery from a lost quorum, which the status has before. The
+// oracle sees the deletion up to a look later.
+func permitted(recoveries []time.Time, at time.Time) bool {
+	return slices.ContainsFunc(recoveries, func(t time.Time) bool { return at.Sub(t).Abs() < 2*time.Second })
 }
 
 // judge has a deed, and all looks in the order of their times. A pod may have been restarted or deleted before or after
@@ -338,6 +362,14 @@ func TestJudge(t *testing.T) {
 			3})
 	}
 	soon, late := began.Add(5*time.Second), began.Add(19*time.Second)
+	o := &oracle{looks: looks, restarts: []deed{{late, plan.DeletePod, "a-1", 0}}}
+	require.Len(t, o.judge(nil), 1)
+	o.recoveries = []time.Time{began}
+	require.Len(t, o.judge(nil), 1)
+	o.recoveries = []time.Time{began, late.Add(-time.Second)}
+	require.Empty(t, o.judge(nil), "the status had a recovery by then")
+	o.beside = []string{"a-2"}
+	require.Len(t, o.judge(nil), 1)
 	// A fourth voter was removed, and its pod deleted, before the oracle saw the list again.
 	more := slices.Concat(list, []members.Listed{{ID: 5, Name: "a-5"}})
 	removed := []look{{began, more, map[uint64]bool{1: true, 2: true}, 3},

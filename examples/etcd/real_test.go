@@ -45,19 +45,24 @@ type real struct {
 // newReal starts all of it, the operator in this process.
 func newReal(t *testing.T, versions ...string) *real {
 	w := newStage(t, nil, 3, versions...)
+	w.operate()
+	return w
+}
+
+// operate runs the operator in this process.
+func (w *real) operate() {
 	cfg := w.cluster.Config()
 	cfg.Impersonate.UserName = account
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, stop := context.WithCancel(w.Context())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- run(ctx, cfg, options{addresses: true, address: "0", etcd: members.Client{},
 			snapshotImage: "snapshot"})
 	}()
-	t.Cleanup(func() {
+	w.Cleanup(func() {
 		stop()
-		require.NoError(t, <-ended)
+		require.NoError(w, <-ended)
 	})
-	return w
 }
 
 // newStage starts all but the operator. The network, if there is one, connects the pods.

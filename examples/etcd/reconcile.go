@@ -36,6 +36,8 @@ type reconciler struct {
 	words    *informer.Cached[*corev1.ConfigMap]
 	services *informer.Cached[*corev1.Service]
 	budgets  *informer.Cached[*policyv1.PodDisruptionBudget]
+	volumes  *informer.Resource[*corev1.PersistentVolume]
+	nodes    *informer.Resource[*corev1.Node]
 	// by the UID of the EtcdCluster
 	podsOf   *informer.Index[types.UID, *corev1.Pod]
 	claimsOf *informer.Index[types.UID, *corev1.PersistentVolumeClaim]

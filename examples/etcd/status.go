@@ -33,12 +33,16 @@ func (r *call) report(ctx context.Context, seen observed, a plan.Action) (*v1.Et
 		if seen.Listed {
 			listMembers(s, seen)
 		}
+		r.recovery(s, c.Spec, seen, a)
 		conditions := []metav1.Condition{progressing(a)}
 		if seen.Name != "" {
 			conditions = append(conditions, available(seen), degraded(seen))
 		}
 		if c.Spec.Restore != nil && seen.Name != "" {
 			conditions = append(conditions, r.restored(seen))
+		}
+		if lost, ok := r.quorumLost(s, seen); ok {
+			conditions = append(conditions, lost)
 		}
 		if !seen.Listed {
 			s.Leader, s.Ready = "", 0
@@ -58,7 +62,7 @@ func (r *call) report(ctx context.Context, seen observed, a plan.Action) (*v1.Et
 		switch {
 		case known && was.Reason == is.Reason, is.Type == v1.Progressing && !stuck, is.Type == v1.Deletable:
 		case stuck, is.Type == v1.Available && known == (is.Status == metav1.ConditionFalse),
-			is.Type == v1.Degraded && is.Status == metav1.ConditionTrue,
+			(is.Type == v1.Degraded || is.Type == v1.QuorumLost) && is.Status == metav1.ConditionTrue,
 			is.Type == v1.Restored && is.Status == metav1.ConditionFalse && is.Reason != v1.ReasonRestoring:
 			r.events.Event(now, corev1.EventTypeWarning, is.Reason, is.Message)
 		default:

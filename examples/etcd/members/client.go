@@ -27,13 +27,18 @@ func (Client) Ask(ctx context.Context, url string) (a Answer, err error) {
 		}
 		a = Answer{Cluster: s.Header.ClusterId, ID: s.Header.MemberId, Leader: s.Leader, Learner: s.IsLearner,
 			DBSize: s.DbSize,
-			InUse:  s.DbSizeInUse, Revision: s.Header.Revision, Errors: s.Errors}
+			InUse:  s.DbSizeInUse, Revision: s.Header.Revision, Index: s.RaftIndex, Errors: s.Errors}
 		if a.Version, err = plan.ParseVersion(s.Version); err != nil {
 			return err
 		}
 		a.StorageVersion, _ = plan.ParseVersion(s.StorageVersion) // etcd 3.5 has none
 		if s.DowngradeInfo != nil && s.DowngradeInfo.Enabled {
-			a.DowngradeTo, err = plan.ParseVersion(s.DowngradeInfo.TargetVersion)
+			if a.DowngradeTo, err = plan.ParseVersion(s.DowngradeInfo.TargetVersion); err != nil {
+				return err
+			}
+		}
+		if a.Leader == 0 || a.Leader == a.ID {
+			a.List, err = list(ctx, c, clientv3.WithSerializable())
 		}
 		return err
 	})
@@ -41,19 +46,24 @@ func (Client) Ask(ctx context.Context, url string) (a Answer, err error) {
 }
 
 // List implements Etcd.
-func (Client) List(ctx context.Context, urls []string) (list []Listed, err error) {
-	err = with(ctx, urls, func(c *clientv3.Client) error {
-		answer, err := c.MemberList(ctx)
-		if err != nil {
-			return err
-		}
-		for _, m := range answer.Members {
-			list = append(list, Listed{ID: m.ID, Name: m.Name, PeerURL: strings.Join(m.PeerURLs, ","),
-				Learner: m.IsLearner})
-		}
-		return nil
+func (Client) List(ctx context.Context, urls []string) (found []Listed, err error) {
+	err = with(ctx, urls, func(c *clientv3.Client) (err error) {
+		found, err = list(ctx, c)
+		return err
 	})
-	return list, err
+	return found, err
+}
+
+func list(ctx context.Context, c *clientv3.Client, options ...clientv3.OpOption) (list []Listed, err error) {
+	answer, err := c.MemberList(ctx, options...)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range answer.Members {
+		list = append(list, Listed{ID: m.ID, Name: m.Name, PeerURL: strings.Join(m.PeerURLs, ","),
+			Learner: m.IsLearner})
+	}
+	return list, nil
 }
 
 // Do implements Etcd.

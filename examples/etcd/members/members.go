@@ -33,7 +33,11 @@ type Answer struct {
 	DowngradeTo             plan.Version // zero: no downgrade is under way
 	DBSize, InUse           int64        // bytes
 	Revision                int64
-	Errors                  []string // alarms among them, such as NOSPACE
+	Index                   uint64 // that the member knows to be committed
+	// List is the list of members as this one has it. It is not that of a quorum, and is there only if the member has
+	// no leader or leads.
+	List   []Listed
+	Errors []string // alarms among them, such as NOSPACE
 }
 
 // Listed is a member in etcd's list.

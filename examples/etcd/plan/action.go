@@ -46,6 +46,13 @@ const (
 	Disarm          Verb = "Disarm" // the alarm NOSPACE
 )
 
+// Actions of a recovery from a lost quorum.
+const (
+	ChooseSurvivor  Verb = "ChooseSurvivor"  // write down with which member the cluster begins anew
+	ForceNewCluster Verb = "ForceNewCluster" // make the pod with which it does
+	Resume          Verb = "Resume"          // write down that it has, and delete that pod
+)
+
 // Actions that change nothing.
 const (
 	Wait   Verb = "Waiting" // for what Why says; look again soon

@@ -24,6 +24,10 @@ type Cluster struct {
 	Listed bool
 	// Revision is the newest revision of the database, and Compacted the one that the last Compact has reached.
 	Revision, Compacted int64
+	// MayRecover: the spec allows a recovery from a lost quorum, and its waiting time is over. Recovery is the one
+	// under way; nil: none is.
+	MayRecover bool
+	Recovery   *Recovery
 	// Members have an object or are in the list, in the order of their names.
 	Members []Member
 }
@@ -50,6 +54,15 @@ type Member struct {
 
 	// Alive: others hear of it although the operator does not, or cannot say that they do not.
 	Alive bool
+	// Without a quorum. Lost says why the data of the member are gone for good; empty: they may not be.
+	Lost     string
+	Votes    bool   // as far as the members knew last of each other
+	Speaks   bool   // it answers, and has no leader
+	Learns   bool   // it says itself that it does not vote
+	Index    uint64 // what it knows to be committed; 0: it does not speak
+	Revision int64  // of its data
+	Forcing  bool   // its pod begins the cluster anew
+	Alone    bool   // and has done so: it leads, and is its own only member
 
 	// In etcd's list. ID 0: not there.
 	ID        uint64

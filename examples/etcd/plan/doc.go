@@ -20,5 +20,6 @@
 // # Reading order
 //
 // cluster.go: what is observed. action.go: what can be done. next.go: the rules, in order. quorum.go: which action is
-// safe. version.go: upgrades and downgrades. size.go: growing, shrinking, replacing.
+// safe. version.go: upgrades and downgrades. size.go: growing, shrinking, replacing. recover.go: a quorum that is lost
+// for good.
 package plan

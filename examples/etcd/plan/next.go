@@ -8,6 +8,7 @@ type rule func(*Cluster) *Action
 // rules are asked in this order: what exists is mended before anything new is begun.
 var rules = []rule{
 	form,          // the first member of all
+	recoverQuorum, // from a quorum that is lost for good, if the spec says so
 	returnPods,    // a member that has a disk has a pod
 	unlisted,      // no quorum: everything below needs one
 	withdraw,      // permissions to start on an empty disk
@@ -73,7 +74,9 @@ func form(c *Cluster) *Action {
 func returnPods(c *Cluster) *Action {
 	m := c.find(func(m *Member) bool {
 		// Without the list nobody knows who is a member; then whoever has been told to start is.
-		return m.Claim == Present && m.Pod == Absent && m.Word != Untold && (m.ID != 0 || !c.Listed)
+		// After a recovery the members of the old cluster have words, and must not start again.
+		return m.Claim == Present && m.Pod == Absent && m.Word != Untold && (m.ID != 0 || !c.Listed) &&
+			(c.Recovery == nil || m.Known)
 	})
 	if m == nil {
 		return nil

@@ -6,7 +6,8 @@ import "fmt"
 func Quorum(voters int) int { return voters/2 + 1 }
 
 // costsQuorum is the one place that judges whether an action is safe. It counts the voters, and those of them that are
-// healthy, as they are after the action or while it lasts. Empty: the action is safe.
+// healthy, as they are after the action or while it lasts. Empty: the action is safe. Without a quorum no member has an
+// ID here, and there is none to cost: what a recovery does is safe by its own rules (recover.go).
 func costsQuorum(c *Cluster, a *Action) string {
 	voters, healthy := c.Voters(), c.Healthy()
 	m := c.find(func(m *Member) bool { return m.Name == a.Member && m.ID == a.ID && m.ID != 0 })

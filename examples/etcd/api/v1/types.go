@@ -72,6 +72,11 @@ type EtcdClusterSpec struct {
 	// +kubebuilder:validation:Maximum=86400
 	ReplaceAfterSeconds int32 `json:"replaceAfterSeconds,omitempty"`
 
+	// QuorumLoss says what happens when a majority of the members has lost its data for good.
+	//
+	// +kubebuilder:default={}
+	QuorumLoss QuorumLoss `json:"quorumLoss,omitempty"`
+
 	// Paused stops the operator: it reports, and changes nothing.
 	Paused bool `json:"paused,omitempty"`
 
@@ -170,7 +175,10 @@ type EtcdClusterStatus struct {
 	// CompactedRevision is the revision to which the operator has compacted the database after the alarm NOSPACE.
 	CompactedRevision int64 `json:"compactedRevision,omitempty"`
 
-	// Conditions are Available, Progressing and Degraded.
+	// Recovery is the last recovery from a quorum that was lost for good.
+	Recovery *Recovery `json:"recovery,omitempty"`
+
+	// Conditions are Available, Progressing and Degraded, and those that only some clusters have.
 	//
 	// +listType=map
 	// +listMapKey=type
