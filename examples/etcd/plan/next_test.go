@@ -56,6 +56,16 @@ func TestDecisions(t *testing.T) {
 		"an upgrade of one member": {1, func(c *Cluster) { c.Version = v37 }, "SetImage e-1: 3.7.3 is wanted"},
 		"two minor versions": {3, func(c *Cluster) { c.Version = Version{3, 8, 0} },
 			"Refused: members run 3.6.16: ask for a version of 3.7 first"},
+		"two minor versions back": {3, func(c *Cluster) {
+			c.Version = Version{3, 5, 30}
+			for i := range c.Members {
+				c.Members[i].Image, c.Members[i].Version = v37, v37
+			}
+		}, "Refused: members run 3.7.3: ask for a version of 3.6 first"},
+		"no other member is upgraded while one starts": {5, func(c *Cluster) {
+			c.Version = v37
+			c.Members[4].Image, c.Members[4].Healthy = v37, false
+		}, "Waiting: e-5 is not healthy with 3.7.3; versions change while all members are"},
 		"a downgrade is prepared": {3, func(c *Cluster) { c.Version = Version{3, 5, 30} },
 			"Downgrade: 3.5.30 is wanted"},
 		"a downgrade is interrupted while a member is missing": {3, func(c *Cluster) {
