@@ -253,8 +253,8 @@ func within(w *real, is func() bool) bool {
 // TestQuorumLostForGood loses the disks of two of three members, the leader's among them. Without permission nothing is
 // touched, and with it the third member goes on, and gets two new ones.
 func TestQuorumLostForGood(t *testing.T) {
-	w := newReal(t, "3.6.16")
-	w.create(3, "3.6.16")
+	w := newReal(t, *lossVersion)
+	w.create(3, v1.Version(*lossVersion))
 	w.settles("three members")
 	names := w.members()
 	t.Log(w.loses(disks, names[:2], true, 0, func() {

@@ -44,7 +44,9 @@ func forcing(pod *corev1.Pod) *corev1.Pod {
 	}
 	c.Env = append(c.Env, corev1.EnvVar{Name: "ETCD_FORCE_NEW_CLUSTER", Value: "true"})
 	for _, p := range []*corev1.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
-		p.HTTPGet.Port = intstr.FromInt32(2382)
+		if p.HTTPGet != nil {
+			p.HTTPGet.Port = intstr.FromInt32(2382)
+		}
 	}
 	c.Ports = c.Ports[1:] // that of peers; nobody joins
 	return pod

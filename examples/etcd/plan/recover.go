@@ -75,6 +75,10 @@ func (l *Loss) choose() {
 // cluster ever starts again: their claims are deleted (clear) when the new cluster serves its list.
 func recoverQuorum(c *Cluster) *Action {
 	if c.Recovery == nil {
+		if m := c.find(func(m *Member) bool { return m.Forcing }); m != nil {
+			return wait("%s begins the cluster anew, and status.recovery is gone, which says so: write it again, or "+
+				"delete the EtcdCluster", m.Name)
+		}
 		l := c.Loss()
 		if l == nil || l.Best == nil || !c.MayRecover {
 			return nil
