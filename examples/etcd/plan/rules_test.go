@@ -15,7 +15,8 @@ import (
 // safety has the rules that keep a database, each as the text that says it and what stands there without it.
 var safety = []struct{ rule, file, text, without string }{
 	{"no action costs the quorum", "quorum.go", "if healthy >= Quorum(voters) {", "if true {"},
-	{"without a quorum nothing is changed", "next.go", "	unlisted,      // no quorum: everything below needs one\n", ""},
+	{"without a quorum nothing is changed", "next.go", "	unlisted,      // no quorum: everything below needs one\n",
+		""},
 	{"a voter never starts on an empty disk", "next.go",
 		"	withdraw,      // permissions to start on an empty disk\n", ""},
 	{"one cluster is formed once", "next.go", "	if c.Formed {\n", "	if c.Formed && c.Listed {\n"},
@@ -50,7 +51,8 @@ func TestEachRuleIsNeeded(t *testing.T) {
 			require.Equal(t, 1, strings.Count(string(source), s.text), "%s has the rule in one place", s.file)
 			dir := t.TempDir()
 			changed, overlay := filepath.Join(dir, s.file), filepath.Join(dir, "overlay.json")
-			require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(source), s.text, s.without, 1)), 0o600))
+			require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(source), s.text, s.without, 1)),
+				0o600))
 			text, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(overlay, text, 0o600))
