@@ -66,8 +66,8 @@ func TestRecovery(t *testing.T) {
 					Learns: true})
 			}, "ChooseSurvivor e-1: 1 of 2 voters have lost their data for good"},
 		"a status that a person has emptied": {3, 1, func(c *Cluster) { forcing(c); c.Recovery = nil },
-			"Waiting: e-2 begins the cluster anew, and status.recovery is gone, which says so: write it again, or delete " +
-				"the EtcdCluster"},
+			"Waiting: e-2 begins the cluster anew, and status.recovery is gone, which says so: write it again, " +
+				"or delete the EtcdCluster"},
 		"a pause": {5, 3, func(c *Cluster) { c.Paused = true }, "Paused: the spec says so"},
 		"all pods go, the survivor's too": {3, 1, chosen,
 			"DeletePod e-2: nobody may run while e-2 begins the cluster anew"},
