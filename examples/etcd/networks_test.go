@@ -91,6 +91,14 @@ func TestNetworks(t *testing.T) {
 			w.is(v1.Available, v1.ReasonNoQuorum)
 			w.lost("a-2", false)
 		},
+		"the same, and the spec allows to go on without a quorum": func(w *world) {
+			require.NoError(w, w.patch(`{"spec":{"quorumLoss":{"policy":"Recover","afterSeconds":10}}}`))
+			w.cut("a-1", "a-2", "a-3")
+			w.lost("a-2", true)
+			time.Sleep(away)
+			w.is(v1.Available, v1.ReasonNoQuorum)
+			w.lost("a-2", false)
+		},
 		"the operator does not reach the API server": func(w *world) {
 			w.link.Inject(func(reconciletest.Request) reconciletest.Fault { return reconciletest.Reset })
 			w.link.CutWatches()
