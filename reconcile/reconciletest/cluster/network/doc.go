@@ -16,9 +16,9 @@
 // # How it works
 //
 // Each address at which an end serves is one of a proxy in this process, which leads to the address at which the server
-// really listens. So the proxy knows where a connection goes to. Where it comes from it asks the kernel: a socket
-// belongs to a process, and /proc tells which. The programs need not know of it, their bytes may be encrypted, and the
-// network needs no rights of root. It works on Linux only; elsewhere [New] returns [errors.ErrUnsupported].
+// really listens. So the proxy knows where a connection goes to. Where it comes from it asks the kernel: a socket has
+// an inode, and /proc tells which process has it open. The programs need not know of it, their bytes may be encrypted,
+// and the network needs no rights of root. It works on Linux only; elsewhere [New] returns [errors.ErrUnsupported].
 //
 // Other ways were not taken. Rules of a firewall and network namespaces need rights that a test often lacks. A proxy
 // that is told nothing of the origin, as the libraries for faults of networks are, cuts a server off from all its
@@ -41,5 +41,5 @@
 // # Reading order
 //
 // network.go: the ends, Cut and Delay. port.go: one address and its connections. pipe.go: the bytes of a connection.
-// origin.go: which end has dialed.
+// origin.go: which end has dialed. socket_linux.go and socket_other.go: what the kernel says.
 package network

@@ -2,10 +2,8 @@ package network
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"sync"
 	"time"
 
@@ -59,12 +57,12 @@ type fault struct {
 	delay time.Duration
 }
 
-// New returns a network without faults. Its user has to call Close, after the ends have ended. On systems other than
-// Linux the error is [errors.ErrUnsupported].
+// New returns a network without faults. Its user has to call Close, after the ends have ended. If the kernel does not
+// tell which process has a socket, New returns an error, which wraps [errors.ErrUnsupported] on systems other than
+// Linux.
 func New() (*Network, error) {
-	if runtime.GOOS != "linux" {
-		return nil, fmt.Errorf("make a network on %s: only Linux tells which process has a socket: %w", runtime.GOOS,
-			errors.ErrUnsupported)
+	if err := canTell(); err != nil {
+		return nil, fmt.Errorf("make a network: %w", err)
 	}
 	n := &Network{addresses: map[End]netip.Addr{}, faults: map[*fault]struct{}{}, changed: make(chan struct{})}
 	n.ctx, n.cancel = context.WithCancel(context.Background())

@@ -1,7 +1,6 @@
 package network
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net"
 	"os"
@@ -16,14 +15,18 @@ func (n *Network) origin(accepted *net.TCPConn) End {
 	n.starting.Lock() // a process that has dialed has started, and is known when those that start are
 	ends := n.running()
 	n.starting.Unlock()
-	socket := socketOf(accepted.RemoteAddr().(*net.TCPAddr), accepted.LocalAddr().(*net.TCPAddr))
-	if socket == "" || owns(os.Getpid(), socket) {
-		return Outside
+	inode, err := inodeOf(accepted.RemoteAddr().(*net.TCPAddr), accepted.LocalAddr().(*net.TCPAddr))
+	if err != nil {
+		return Outside // the client has closed it
 	}
+	socket := fmt.Sprintf("socket:[%d]", inode)
 	for pid, end := range ends {
 		if owns(pid, socket) {
 			return end
 		}
+	}
+	if owns(os.Getpid(), socket) {
+		return Outside
 	}
 	for pid, group := range groups() { // children
 		if end, ok := ends[group]; ok && pid != group && owns(pid, socket) {
@@ -50,27 +53,6 @@ func (n *Network) running() map[int]End {
 		ends[k.pid] = k.end
 	}
 	return ends
-}
-
-// socketOf returns what /proc/PID/fd shows for the socket that has one address and is connected to another one. It is
-// empty if there is none any more.
-func socketOf(local, remote *net.TCPAddr) string {
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} { // the second one has IPv4 in IPv6
-		content, _ := os.ReadFile(table)
-		for line := range strings.Lines(string(content)) {
-			fields := strings.Fields(line)
-			if len(fields) > 9 && strings.HasSuffix(fields[1], inTable(local)) &&
-				strings.HasSuffix(fields[2], inTable(remote)) && fields[9] != "0" {
-				return "socket:[" + fields[9] + "]"
-			}
-		}
-	}
-	return ""
-}
-
-// inTable is an address as the kernel writes it.
-func inTable(a *net.TCPAddr) string {
-	return fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(a.IP.To4()), a.Port)
 }
 
 // owns reports whether a process has a socket.
