@@ -102,7 +102,7 @@ func begin(o Options) *Load {
 	return l
 }
 
-// Stop ends the clients, and returns when they have ended. The watch may take up to ten seconds to catch up.
+// Stop ends the clients, and returns when they have ended. The watch may take up to 30 s to catch up.
 func (l *Load) Stop() Report {
 	l.cancel()
 	l.group.Wait()

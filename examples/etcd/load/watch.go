@@ -59,6 +59,10 @@ func (w *watcher) result() seen {
 	return w.seen
 }
 
+// silence is how long a watch may bring nothing. The clients write all the time; but a member may be gone for good, and
+// etcd's client would wait for it without an end.
+const silence = 3 * time.Second
+
 // repeat watches until ctx ends.
 func (w *watcher) repeat(ctx context.Context) {
 	for turn := 0; ctx.Err() == nil; turn++ {
@@ -86,8 +90,16 @@ func (w *watcher) follow(ctx context.Context, url string) {
 	if upTo := w.result().upTo; upTo > 0 {
 		options = append(options, clientv3.WithRev(upTo+1))
 	}
-	for answer := range etcd.Watch(ctx, w.load.prefix+"/", options...) {
-		if !w.take(answer) {
+	answers, silent := etcd.Watch(ctx, w.load.prefix+"/", options...), time.NewTimer(silence)
+	defer silent.Stop()
+	for {
+		select {
+		case answer, ok := <-answers:
+			if !ok || !w.take(answer) {
+				return
+			}
+			silent.Reset(silence)
+		case <-silent.C:
 			return
 		}
 	}
@@ -118,7 +130,7 @@ func (w *watcher) take(answer clientv3.WatchResponse) bool {
 
 // await waits until the watch has a revision, but not for long.
 func (w *watcher) await(revision int64) {
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && w.result().upTo < revision; {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end) && w.result().upTo < revision; {
 		time.Sleep(20 * time.Millisecond)
 	}
 }
