@@ -90,18 +90,13 @@ func (w *watcher) follow(ctx context.Context, url string) {
 	if upTo := w.result().upTo; upTo > 0 {
 		options = append(options, clientv3.WithRev(upTo+1))
 	}
-	answers, silent := etcd.Watch(ctx, w.load.prefix+"/", options...), time.NewTimer(silence)
-	defer silent.Stop()
-	for {
-		select {
-		case answer, ok := <-answers:
-			if !ok || !w.take(answer) {
-				return
-			}
-			silent.Reset(silence)
-		case <-silent.C:
+	watchdog := time.AfterFunc(silence, cancel) // Watch itself waits until a member has opened the watch
+	defer watchdog.Stop()
+	for answer := range etcd.Watch(ctx, w.load.prefix+"/", options...) {
+		if !w.take(answer) {
 			return
 		}
+		watchdog.Reset(silence)
 	}
 }
 
