@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -70,7 +71,10 @@ func TestChaos(t *testing.T) {
 	}
 	c.group.Wait()
 	c.patch(`{"spec":{"size":3}}`)
-	require.Eventually(t, c.whole, 5*time.Minute, 300*time.Millisecond, "three voters that answer, and no other one")
+	if !eventually(5*time.Minute, c.whole) {
+		c.describe()
+		t.Fatal("there should be three voters that answer, and no other one")
+	}
 	c.settles("three members, after the faults")
 	before := clients.Report().Writes.Done
 	require.Eventually(t, func() bool { return clients.Report().Writes.Done > before+100 }, time.Minute,
@@ -80,6 +84,33 @@ func TestChaos(t *testing.T) {
 	<-watched
 	<-kept
 	c.conclude(report, clients.Judge(t.Context(), 10*time.Minute))
+}
+
+func eventually(limit time.Duration, is func() bool) bool {
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		if is() {
+			return true
+		}
+		<-time.After(300 * time.Millisecond)
+	}
+	return false
+}
+
+// describe logs what the cluster, its members and their pods are like.
+func (c *chaos) describe() {
+	if now, err := c.clusters.In(c.namespace).Get(c.Context(), "a", metav1.GetOptions{}); err == nil {
+		text, _ := json.MarshalIndent(now, "", " ")
+		c.Logf("%s", text)
+	}
+	for _, m := range c.oracle.voters() {
+		c.Logf("%+v: damaged: %v, healthy: %v", m, c.damaged[m.ID], c.oracle.healthy(m.ID))
+	}
+	pods, err := c.pods.In(c.namespace).List(c.Context(), metav1.ListOptions{})
+	require.NoError(c, err)
+	for _, pod := range pods.Items {
+		text, _ := json.Marshal(pod.Status)
+		c.Logf("%s on %s, deleted %v: %s", pod.Name, pod.Spec.NodeName, pod.DeletionTimestamp, text)
+	}
 }
 
 // whole reports whether the cluster is as the spec says, as the oracle sees it.
