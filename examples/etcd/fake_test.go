@@ -101,7 +101,8 @@ func kubelet(ctx context.Context, cfg *rest.Config) error {
 			f.sync(alive, slices.Collect(words.Cache.All()),
 				slices.Collect(claims.Cache.All()))
 			for pod := range pods.Cache.All() {
-				if pod.Spec.NodeName == "" && pod.Labels[v1.ClusterLabel] != "" {
+				member := pod.Labels[v1.ClusterLabel] != "" // pods of Jobs are not its own: see say
+				if pod.Spec.NodeName == "" && member {
 					_, _ = bindings.In(pod.Namespace).Create(ctx, pod.Name, &corev1.Binding{
 						ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID},
 						Target:     corev1.ObjectReference{Kind: "Node", Name: "node"}}, metav1.CreateOptions{})
@@ -111,7 +112,9 @@ func kubelet(ctx context.Context, cfg *rest.Config) error {
 						GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 					continue
 				}
-				f.ready(ctx, pods.In(pod.Namespace), pod.DeepCopy())
+				if member {
+					f.ready(ctx, pods.In(pod.Namespace), pod.DeepCopy())
+				}
 			}
 			return reconcile.Result{}, nil
 		}), reconcile.Options{})
