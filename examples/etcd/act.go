@@ -42,7 +42,7 @@ func (r *call) act(ctx context.Context, seen observed, a plan.Action) (err error
 			r.withRestore(pod, from.backup)
 		}
 		_, err = objects.CreateOwned(ctx, r.owner, r.pods.In(namespace), pod)
-	case plan.DeletePod:
+	case plan.DeletePod, plan.RenewTrust:
 		_, err = objects.DeleteOwned(ctx, r.owner, r.pods.In(namespace), pod, background)
 	case plan.DeleteClaim:
 		_, err = objects.DeleteOwned(ctx, r.owner, r.claims.In(namespace), claim, background)

@@ -90,7 +90,7 @@ func (c *backupCall) deadline() time.Time {
 
 // begin makes the Job. Before that it notes that there may be a file from now on.
 func (c *backupCall) begin(ctx context.Context) (reconcile.Result, error) {
-	urls, problem := c.endpoints()
+	cluster, urls, problem := c.endpoints()
 	if problem != "" {
 		return reconcile.Result{RequeueAfter: later}, c.report(ctx, metav1.ConditionFalse, v1.ReasonNoCluster, problem,
 			nil)
@@ -111,7 +111,7 @@ func (c *backupCall) begin(ctx context.Context) (reconcile.Result, error) {
 	}); err != nil {
 		return reconcile.Result{}, err
 	}
-	_, err = objects.CreateOwned(ctx, c.owner, c.jobs.In(c.backup.Namespace), c.saveJob(urls))
+	_, err = objects.CreateOwned(ctx, c.owner, c.jobs.In(c.backup.Namespace), c.saveJob(cluster, urls))
 	if taken, ok := errors.AsType[*objects.TakenError](err); ok {
 		return reconcile.Result{RequeueAfter: later}, c.report(ctx, metav1.ConditionFalse, v1.ReasonNameTaken,
 			taken.Error(), nil)
@@ -119,20 +119,21 @@ func (c *backupCall) begin(ctx context.Context) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// endpoints returns the URLs of healthy members that vote, the leader last: a snapshot costs its member time.
-func (c *backupCall) endpoints() (urls []string, problem string) {
+// endpoints returns the cluster, and the URLs of its healthy members that vote. The leader comes last, since a snapshot
+// costs its member time.
+func (c *backupCall) endpoints() (cluster *v1.EtcdCluster, urls []string, problem string) {
 	cluster, ok := c.clusters.Cache.Get(reconcile.Key{Namespace: c.backup.Namespace, Name: c.backup.Spec.Cluster})
 	if !ok {
-		return nil, "there is no EtcdCluster " + c.backup.Spec.Cluster
+		return nil, nil, "there is no EtcdCluster " + c.backup.Spec.Cluster
 	}
-	leader := ""
+	of, leader := &call{reconciler: c.reconciler, cluster: cluster}, ""
 	for _, m := range cluster.Status.Members {
 		pod, ok := c.pods.Cache.Get(reconcile.Key{Namespace: cluster.Namespace, Name: m.Name})
 		if !ok || !m.Healthy || m.Learner {
 			continue
 		}
-		host := (&call{reconciler: c.reconciler, cluster: cluster}).host(m.Name, pod.Status.PodIP)
-		switch url := clientURL(peerURL(host)); {
+		host := of.host(m.Name, pod.Status.PodIP)
+		switch url := clientURL(of.peerURL(host)); {
 		case host == "":
 		case m.Name == cluster.Status.Leader:
 			leader = url
@@ -144,9 +145,9 @@ func (c *backupCall) endpoints() (urls []string, problem string) {
 		urls = append(urls, leader)
 	}
 	if len(urls) == 0 {
-		return nil, "no member of EtcdCluster " + cluster.Name + " answers"
+		return nil, nil, "no member of EtcdCluster " + cluster.Name + " answers"
 	}
-	return urls, ""
+	return cluster, urls, ""
 }
 
 func (c *backupCall) claimExists(ctx context.Context) (bool, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,7 @@ import (
 
 	v1 "github.com/thermostat-go/thermostat/examples/etcd/api/v1"
 	"github.com/thermostat-go/thermostat/examples/etcd/deploy"
+	"github.com/thermostat-go/thermostat/examples/etcd/members"
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile/objects"
@@ -34,7 +36,8 @@ var account = reconciletest.ServiceAccount(name, name)
 
 // start runs the operator with the fake etcd, without listening on the network.
 func start(ctx context.Context, cfg *rest.Config) error {
-	err := run(ctx, cfg, options{address: "0", etcd: fakeClient{}, snapshotImage: "snapshot"})
+	err := run(ctx, cfg, options{address: "0", snapshotImage: "snapshot",
+		connect: func(c *tls.Config) members.Etcd { return fakeClient{c} }})
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return nil // the test has ended before the operator had started
 	}

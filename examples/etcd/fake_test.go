@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1 "github.com/thermostat-go/thermostat/examples/etcd/api/v1"
+	"github.com/thermostat-go/thermostat/examples/etcd/certs"
 	"github.com/thermostat-go/thermostat/examples/etcd/members"
 	"github.com/thermostat-go/thermostat/examples/etcd/plan"
 	"github.com/thermostat-go/thermostat/informer"
@@ -25,16 +29,18 @@ import (
 type fake struct {
 	lock      sync.Mutex // guards all below
 	clusters  map[string]*fakeCluster
-	disks     map[types.UID]data  // what a claim has on it
-	processes map[string]*process // by pod
-	cut       map[string]bool     // pods that the operator cannot reach
-	unready   map[string]bool     // pods whose kubelets say that they are not ready
-	mute      bool                // the leader does not say of whom it hears
-	frozen    map[string]bool     // pods whose processes do not answer
-	empty     map[string]bool     // members that may not begin, and have an empty disk
-	begun     []string            // members that have begun a cluster anew
-	log       []string            // of what Do was asked for
-	wrong     []string            // what must not happen
+	disks     map[types.UID]data   // what a claim has on it
+	processes map[string]*process  // by pod
+	cut       map[string]bool      // pods that the operator cannot reach
+	unready   map[string]bool      // pods whose kubelets say that they are not ready
+	mute      bool                 // the leader does not say of whom it hears
+	frozen    map[string]bool      // pods whose processes do not answer
+	accepts   map[string]time.Time // until when who trusts a bundle accepts a certificate
+	late      map[string]bool      // pods that do not get what is new in their Secrets
+	empty     map[string]bool      // members that may not begin, and have an empty disk
+	begun     []string             // members that have begun a cluster anew
+	log       []string             // of what Do was asked for
+	wrong     []string             // what must not happen
 }
 
 // fakeCluster is one cluster, by its token.
@@ -43,6 +49,7 @@ type fakeCluster struct {
 	id, nextID uint64
 	list       map[uint64]*fakeMember
 	leader     uint64
+	distrust   bool              // members may not accept each other
 	committed  map[uint64]uint64 // what members know to be committed
 	discarded  map[uint64]bool   // members of the time before the cluster began anew
 	to         plan.Version      // of the downgrade that is under way
@@ -63,6 +70,8 @@ type process struct {
 	pod     types.UID
 	url     string // for clients
 	version plan.Version
+	leaf    map[string][]byte // content of its Secret; nil: no TLS
+	trusts  []byte
 	served  bool // it has seen a quorum since it started; before that etcd answers no client
 	forces  bool // it has begun the cluster anew
 }
@@ -83,12 +92,17 @@ func kubelet(ctx context.Context, cfg *rest.Config) error {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
+	secrets, err := informer.NewCached(cfg, core.WithResource("secrets"), informer.Options[*corev1.Secret]{})
+	if err != nil {
+		return err
+	}
 	bindings, err := informer.NewSubresource[*corev1.Binding](pods.Resource, "binding")
 	if err != nil {
 		return err
 	}
 	f := &fake{clusters: map[string]*fakeCluster{}, disks: map[types.UID]data{}, processes: map[string]*process{},
-		cut: map[string]bool{}, unready: map[string]bool{}, frozen: map[string]bool{}, empty: map[string]bool{}}
+		cut: map[string]bool{}, unready: map[string]bool{}, frozen: map[string]bool{}, empty: map[string]bool{},
+		accepts: map[string]time.Time{}, late: map[string]bool{}}
 	etcd.Lock()
 	etcd.now = f
 	etcd.Unlock()
@@ -99,7 +113,7 @@ func kubelet(ctx context.Context, cfg *rest.Config) error {
 				return pod.DeletionTimestamp != nil
 			})
 			f.sync(alive, slices.Collect(words.Cache.All()),
-				slices.Collect(claims.Cache.All()))
+				slices.Collect(claims.Cache.All()), slices.Collect(secrets.Cache.All()))
 			for pod := range pods.Cache.All() {
 				member := pod.Labels[v1.ClusterLabel] != "" // pods of Jobs are not its own: see say
 				if pod.Spec.NodeName == "" && member {
@@ -125,6 +139,7 @@ func kubelet(ctx context.Context, cfg *rest.Config) error {
 	reconcile.Watches(c, pods.Cache, func(*corev1.Pod) []reconcile.Key { return node })
 	reconcile.Watches(c, words.Cache, func(*corev1.ConfigMap) []reconcile.Key { return node })
 	reconcile.Watches(c, claims.Cache, func(*corev1.PersistentVolumeClaim) []reconcile.Key { return node })
+	reconcile.Watches(c, secrets.Cache, func(*corev1.Secret) []reconcile.Key { return node })
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 	if err != nil {
 		return err
@@ -133,7 +148,8 @@ func kubelet(ctx context.Context, cfg *rest.Config) error {
 }
 
 // sync lets processes start and end.
-func (f *fake) sync(pods []*corev1.Pod, words []*corev1.ConfigMap, claims []*corev1.PersistentVolumeClaim) {
+func (f *fake) sync(pods []*corev1.Pod, words []*corev1.ConfigMap, claims []*corev1.PersistentVolumeClaim,
+	secrets []*corev1.Secret) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	for name, process := range f.processes {
@@ -148,7 +164,21 @@ func (f *fake) sync(pods []*corev1.Pod, words []*corev1.ConfigMap, claims []*cor
 		if w < 0 || c < 0 {
 			continue
 		}
-		host := "http://" + pod.Spec.Hostname + "." + pod.Spec.Subdomain + "." + pod.Namespace + ".svc"
+		scheme, leaf, trusts := "http://", map[string][]byte(nil), []byte(pod.Annotations[trustNote])
+		if len(trusts) > 0 {
+			s := slices.IndexFunc(secrets, func(s *corev1.Secret) bool { return s.Name == pod.Name })
+			was := f.processes[pod.Name]
+			switch {
+			case f.late[pod.Name] && was != nil && was.pod == pod.UID:
+				leaf = was.leaf
+			case s < 0:
+				continue // the kubelet waits for it
+			default:
+				leaf = secrets[s].Data
+			}
+			scheme = "https://"
+		}
+		host := scheme + pod.Spec.Hostname + "." + pod.Spec.Subdomain + "." + pod.Namespace + ".svc"
 		url := host + clientPort
 		if forces(pod) {
 			url = host + forcingPort
@@ -157,7 +187,8 @@ func (f *fake) sync(pods []*corev1.Pod, words []*corev1.ConfigMap, claims []*cor
 			":v")+2:])
 		f.empty[pod.Name] = f.disks[claims[c].UID].id == 0 && words[w].Annotations[wordNote] == string(plan.TellRestart)
 		d := f.start(pod, host+":2380", words[w].Data, claims[c].UID)
-		now := process{data: d, pod: pod.UID, url: url, version: version, forces: forces(pod)}
+		now := process{data: d, pod: pod.UID, url: url, version: version, forces: forces(pod), leaf: leaf,
+			trusts: trusts}
 		if was := f.processes[pod.Name]; was != nil {
 			now.served = was.served && was.pod == now.pod && was.version == now.version
 		}
@@ -174,6 +205,37 @@ func (f *fake) sync(pods []*corev1.Pod, words []*corev1.ConfigMap, claims []*cor
 			c.to = plan.Version{}
 		}
 		c.elect()
+		c.meet()
+	}
+}
+
+// accept reports whether two members let each other in.
+func (f *fake) accept(p, q *process) bool { return f.lets(p, q.leaf) && f.lets(q, p.leaf) }
+
+// lets reports whether a member lets a certificate in.
+func (f *fake) lets(p *process, leaf map[string][]byte) bool {
+	if p.leaf == nil {
+		return leaf == nil
+	}
+	pair := certs.Fingerprint(p.trusts) + certs.Fingerprint(leaf[certs.CertKey])
+	until, known := f.accepts[pair]
+	if !known {
+		if certs.Accepts(p.trusts, leaf, time.Now()) == nil {
+			until = certs.End(leaf)
+		}
+		f.accepts[pair] = until
+	}
+	return time.Now().Before(until)
+}
+
+// meet says which of the members that run do not accept each other.
+func (c *fakeCluster) meet() {
+	for name, p := range c.processes {
+		for other, q := range c.processes {
+			if p.of == c && q.of == c && name < other && !c.distrust && !c.accept(p, q) {
+				c.wrong = append(c.wrong, name+" and "+other+" do not accept each other")
+			}
+		}
 	}
 }
 
@@ -267,10 +329,26 @@ func (f *fake) ready(ctx context.Context, pods *informer.Resource[*corev1.Pod], 
 func (c *fakeCluster) healthy(id uint64) bool {
 	for pod, p := range c.processes {
 		if p.of == c && p.id == id && !c.frozen[pod] {
-			return true
+			return p.leaf == nil || c.company(p)
 		}
 	}
 	return false
+}
+
+// company reports whether a quorum of voters accepts a member.
+func (c *fakeCluster) company(p *process) bool {
+	voters, accepting := 0, 0
+	for _, m := range c.list {
+		if !m.Learner {
+			voters++
+		}
+	}
+	for _, q := range c.processes {
+		if m := c.list[q.id]; q.of == c && m != nil && !m.Learner && c.accept(p, q) {
+			accepting++
+		}
+	}
+	return accepting > voters/2
 }
 
 func (c *fakeCluster) quorum() bool {
@@ -319,10 +397,40 @@ func (f *fake) mistakes() []string {
 }
 
 // fakeClient is the interface to the fake of the present run.
-type fakeClient struct{}
+type fakeClient struct{ config *tls.Config }
+
+// meets reports whether a member and the client let each other in.
+func (c fakeClient) meets(p *process) bool {
+	if p.leaf == nil || c.config == nil {
+		return p.leaf == nil && c.config == nil
+	}
+	if len(c.config.Certificates) == 0 {
+		return false
+	}
+	mine := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.config.Certificates[0].Certificate[0]})
+	if certs.Accepts(p.trusts, map[string][]byte{certs.CertKey: mine}, time.Now()) != nil {
+		return false
+	}
+	_, err := certificateOf(p).Verify(x509.VerifyOptions{Roots: c.config.RootCAs, CurrentTime: time.Now(),
+		DNSName: strings.Split(strings.TrimPrefix(p.url, "https://"), ":")[0]})
+	return err == nil
+}
+
+// certificateOf is the certificate that a member shows. nil: no TLS.
+func certificateOf(p *process) *x509.Certificate {
+	block, _ := pem.Decode(p.leaf[certs.CertKey])
+	if block == nil {
+		return nil
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil
+	}
+	return cert
+}
 
 // at returns what runs at one of the URLs, with the lock held; the caller has to unlock it.
-func (fakeClient) at(urls ...string) (p *process, unlock func(), err error) {
+func (c fakeClient) at(urls ...string) (p *process, unlock func(), err error) {
 	etcd.Lock()
 	defer etcd.Unlock()
 	if etcd.now == nil {
@@ -331,7 +439,8 @@ func (fakeClient) at(urls ...string) (p *process, unlock func(), err error) {
 	f := etcd.now
 	f.lock.Lock()
 	for name, p := range f.processes {
-		if slices.Contains(urls, p.url) && p.of.list[p.id] != nil && p.served && !f.frozen[name] && !f.cut[name] {
+		if slices.Contains(urls, p.url) && p.of.list[p.id] != nil && p.served && !f.frozen[name] && !f.cut[name] &&
+			c.meets(p) {
 			return p, f.lock.Unlock, nil
 		}
 	}
@@ -348,7 +457,8 @@ func (c fakeClient) Ask(_ context.Context, url string) (members.Answer, error) {
 	p.of.elect()
 	a := members.Answer{Cluster: p.of.id, ID: p.id, Leader: p.of.leader, Learner: p.of.list[p.id].Learner,
 		Version: p.version, StorageVersion: plan.Version{Major: 3, Minor: p.version.Minor}, DowngradeTo: p.of.to,
-		Index: p.of.committed[p.id], Revision: int64(p.of.committed[p.id])}
+		Index: p.of.committed[p.id], Revision: int64(p.of.committed[p.id]),
+		Shown: certificateOf(p)}
 	if a.Leader == 0 || a.Leader == a.ID {
 		a.List = p.of.listed()
 	}

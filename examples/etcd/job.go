@@ -48,10 +48,17 @@ func (c *backupCall) deleteJob(ctx context.Context, job *batchv1.Job) error {
 
 // saveJob makes the file. A pod that fails is not tried again in the same Job: the next Job asks the members that are
 // healthy then.
-func (c *backupCall) saveJob(urls []string) *batchv1.Job {
+func (c *backupCall) saveJob(cluster *v1.EtcdCluster, urls []string) *batchv1.Job {
 	left := max(1, int64(time.Until(c.deadline())/time.Second))
 	job := c.newJob(saving, 3600, "--endpoints="+strings.Join(urls, ","))
 	job.Spec.ActiveDeadlineSeconds = &left
+	if cluster.Spec.TLS != nil {
+		pod := &job.Spec.Template.Spec
+		pod.Volumes = append(pod.Volumes, secretVolume("tls", clientSecret(cluster.Name)))
+		of := &pod.Containers[0]
+		of.VolumeMounts = append(of.VolumeMounts, corev1.VolumeMount{Name: "tls", MountPath: tlsDir, ReadOnly: true})
+		of.Args = append(of.Args, "--tls="+tlsDir)
+	}
 	return job
 }
 

@@ -5,14 +5,15 @@
 //
 // api/v1/types.go: what the user writes. plan: what is done next, decided without I/O. members: how etcd is asked.
 // main.go: what runs. reconcile.go: observe, plan, act. observe.go: what is. hear.go: who is alive for others. act.go:
-// what is done. objects.go: what is made. status.go: what is told. lost.go: whose data are gone for good. recover.go: a
-// cluster that begins anew with the best of the others. backup.go: from an EtcdBackup to a file. job.go: the Jobs that
-// make it so. snapshot: the command that runs in them. restore.go: a cluster that begins with a backup. last.go: a
-// backup before the end.
+// what is done. objects.go: what is made. tls.go: certificates, on which package certs decides. status.go: what is
+// told. lost.go: whose data are gone for good. recover.go: a cluster that begins anew with the best of the others.
+// backup.go: from an EtcdBackup to a file. job.go: the Jobs that make it so. snapshot: the command that runs in them.
+// restore.go: a cluster that begins with a backup. last.go: a backup before the end.
 package main
 
 import (
 	"context"
+	"crypto/tls"
 	_ "embed"
 	"errors"
 
@@ -45,13 +46,14 @@ var role []byte
 type options struct {
 	addresses bool // members are known by the addresses of their pods, and not by names
 	address   string
-	etcd      members.Etcd
+	// connect returns a way to etcd. The TLS configuration has a client's certificate; nil: no TLS.
+	connect func(*tls.Config) members.Etcd
 
 	snapshotImage string // has the command in the folder snapshot
 }
 
 func main() {
-	o := options{etcd: members.Client{}}
+	o := options{connect: func(c *tls.Config) members.Etcd { return members.Client{TLS: c} }}
 	kubeconfig := pflag.String("kubeconfig", "", "file that names the API server; not needed in a pod")
 	pflag.BoolVar(&o.addresses, "addresses", false,
 		"members know each other by the addresses of their pods: for clusters without DNS, where a pod that is made "+
@@ -83,7 +85,7 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 		return err
 	}
 	collector.Informer(r.clusters.Cache, r.pods.Cache, r.claims.Cache, r.words.Cache, r.services.Cache, r.budgets.Cache,
-		r.backups.Cache, r.jobs.Cache, r.jobPods.Cache)
+		r.secrets.Cache, r.backups.Cache, r.jobs.Cache, r.jobPods.Cache)
 	controllers, err := r.controllers(collector)
 	if err != nil {
 		return err
@@ -116,6 +118,7 @@ func (r *reconciler) controllers(collector *metrics.Collector) ([]*reconcile.Con
 	reconcile.Owns(c, r.words.Cache, owner)
 	reconcile.Owns(c, r.services.Cache, owner)
 	reconcile.Owns(c, r.budgets.Cache, owner)
+	reconcile.Owns(c, r.secrets.Cache, owner)
 	reconcile.Watches(c, r.backups.Cache, func(b *v1.EtcdBackup) []reconcile.Key {
 		return []reconcile.Key{clusterOf(b)} // which may wait for its last one
 	})
@@ -131,7 +134,7 @@ func (r *reconciler) controllers(collector *metrics.Collector) ([]*reconcile.Con
 // caches makes the clients and caches. Of what is not the operator's it sees only what has its label.
 func (r *reconciler) caches(cfg *rest.Config) error {
 	ours, err := labels.Parse(v1.ClusterLabel)
-	core, errs := corev1.SchemeGroupVersion, [9]error{err}
+	core, errs := corev1.SchemeGroupVersion, [10]error{err}
 	r.volumes, errs[7] = informer.NewResource[*corev1.PersistentVolume](cfg, core.WithResource("persistentvolumes"),
 		informer.ResourceOptions{})
 	r.nodes, errs[8] = informer.NewResource[*corev1.Node](cfg, core.WithResource("nodes"), informer.ResourceOptions{})
@@ -147,6 +150,8 @@ func (r *reconciler) caches(cfg *rest.Config) error {
 		informer.Options[*corev1.Service]{LabelSelector: ours})
 	r.budgets, errs[6] = informer.NewCached(cfg, policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"),
 		informer.Options[*policyv1.PodDisruptionBudget]{LabelSelector: ours})
+	r.secrets, errs[9] = informer.NewCached(cfg, core.WithResource("secrets"),
+		informer.Options[*corev1.Secret]{LabelSelector: ours})
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
@@ -156,6 +161,7 @@ func (r *reconciler) caches(cfg *rest.Config) error {
 	r.podsOf, errs[0] = informer.AddIndex(r.pods.Cache, ownerOf[*corev1.Pod])
 	r.claimsOf, errs[1] = informer.AddIndex(r.claims.Cache, ownerOf[*corev1.PersistentVolumeClaim])
 	r.wordsOf, errs[2] = informer.AddIndex(r.words.Cache, ownerOf[*corev1.ConfigMap])
+	r.secretsOf, errs[3] = informer.AddIndex(r.secrets.Cache, ownerOf[*corev1.Secret])
 	return errors.Join(errs[:]...)
 }
 

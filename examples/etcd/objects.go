@@ -40,7 +40,7 @@ func (r *call) host(member, podIP string) string {
 	return member + "." + r.cluster.Name + "." + r.cluster.Namespace + ".svc"
 }
 
-func peerURL(host string) string { return "http://" + host + ":2380" }
+func (r *call) peerURL(host string) string { return scheme(r.cluster) + host + ":2380" }
 
 func clientURL(peerURL string) string { return strings.TrimSuffix(peerURL, ":2380") + clientPort }
 
@@ -115,10 +115,10 @@ func (r *call) pod(name string, version plan.Version) *corev1.Pod {
 				FieldPath: "status.podIP"}}},
 			env("ETCD_NAME", name),
 			env("ETCD_DATA_DIR", dataDir),
-			env("ETCD_LISTEN_PEER_URLS", peerURL("0.0.0.0")),
-			env("ETCD_LISTEN_CLIENT_URLS", clientURL(peerURL("0.0.0.0"))),
-			env("ETCD_INITIAL_ADVERTISE_PEER_URLS", peerURL(host)),
-			env("ETCD_ADVERTISE_CLIENT_URLS", clientURL(peerURL(host))),
+			env("ETCD_LISTEN_PEER_URLS", r.peerURL("0.0.0.0")),
+			env("ETCD_LISTEN_CLIENT_URLS", clientURL(r.peerURL("0.0.0.0"))),
+			env("ETCD_INITIAL_ADVERTISE_PEER_URLS", r.peerURL(host)),
+			env("ETCD_ADVERTISE_CLIENT_URLS", clientURL(r.peerURL(host))),
 			env("ETCD_INITIAL_CLUSTER_TOKEN", string(r.cluster.UID)),
 			// Etcd replays its log from the last snapshot on. A log that reaches back to 3.5 cannot be replayed by 3.7.
 			env("ETCD_SNAPSHOT_COUNT", "2000"),
@@ -141,7 +141,11 @@ func (r *call) pod(name string, version plan.Version) *corev1.Pod {
 		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 100,
 			PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname,
 				LabelSelector: &metav1.LabelSelector{MatchLabels: r.labels()}}}}}}
-	return &corev1.Pod{ObjectMeta: r.meta(name), Spec: spec}
+	pod := &corev1.Pod{ObjectMeta: r.meta(name), Spec: spec}
+	if r.cluster.Spec.TLS != nil {
+		r.withTLS(pod)
+	}
+	return pod
 }
 
 // confined is a pod that has no rights, neither on its node nor at the API server.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,7 +28,9 @@ type observed struct {
 	id   uint64            // of the cluster; 0: not formed
 	list []members.Listed  // as a quorum has it
 	urls map[string]string // of healthy members that are no learners, by name, for clients
-	cut  map[string]bool   // members that are not healthy for the operator, and alive as far as others say
+	// shown are the certificates that members have shown, by name.
+	shown map[string]*x509.Certificate
+	cut   map[string]bool // members that are not healthy for the operator, and alive as far as others say
 	// leaderless are the answers of members that have no leader, and forced that of one that begins the cluster anew.
 	leaderless map[string]members.Answer
 	forced     members.Answer
@@ -40,7 +43,8 @@ func (r *call) observe(ctx context.Context) (observed, error) {
 	if err != nil {
 		return observed{}, err
 	}
-	o := observed{urls: map[string]string{}, cut: map[string]bool{}, leaderless: map[string]members.Answer{},
+	o := observed{urls: map[string]string{}, shown: map[string]*x509.Certificate{},
+		cut: map[string]bool{}, leaderless: map[string]members.Answer{},
 		Cluster: plan.Cluster{Name: r.cluster.Name, Size: int(spec.Size),
 			Version: version, Quota: spec.QuotaBytes,
 			ReplaceAfter: time.Duration(spec.ReplaceAfterSeconds) * time.Second,
@@ -56,6 +60,9 @@ func (r *call) observe(ctx context.Context) (observed, error) {
 	}
 	byName := r.objects()
 	answers := r.ask(ctx, byName)
+	for name, a := range answers {
+		o.shown[name] = a.Shown
+	}
 	o.hear(byName, answers)
 	if len(o.urls) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -101,8 +108,9 @@ func (r *call) objects() map[string]*plan.Member {
 		m := member(pod.Name)
 		m.Pod, m.Down, m.Broken = presence(pod), down(pod), m.Broken || crashes(pod)
 		m.Forcing = pod.Annotations[forcingNote] != ""
+		m.Trust = r.trust(pod)
 		if host := r.host(pod.Name, pod.Status.PodIP); host != "" {
-			m.URL = peerURL(host)
+			m.URL = r.peerURL(host)
 		}
 		_, tag, _ := strings.Cut(pod.Spec.Containers[0].Image[strings.LastIndex(pod.Spec.Containers[0].Image, "/")+1:],
 			":v")

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -39,8 +40,8 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	program.Main("", func(ctx context.Context, cfg *rest.Config) error {
-		return run(ctx, cfg, options{addresses: true, address: "0", etcd: journal{members.Client{}, file},
-			snapshotImage: "snapshot"})
+		return run(ctx, cfg, options{addresses: true, address: "0", snapshotImage: "snapshot",
+			connect: func(c *tls.Config) members.Etcd { return journal{members.Client{TLS: c}, file} }})
 	})
 }
 
@@ -195,7 +196,7 @@ func (o *oracle) endpoints() (urls []string) {
 	defer o.lock.Unlock()
 	for _, pod := range o.pods {
 		if pod.Status.PodIP != "" {
-			urls = append(urls, clientURL(peerURL(pod.Status.PodIP)))
+			urls = append(urls, "http://"+pod.Status.PodIP+clientPort)
 		}
 	}
 	slices.Sort(urls)

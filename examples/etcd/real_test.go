@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,6 +41,7 @@ type real struct {
 	pool      *processnode.Pool
 	clusters  *informer.Resource[*v1.EtcdCluster]
 	pods      *informer.Resource[*corev1.Pod]
+	scheme    string // of the URLs of members
 }
 
 // newReal starts all of it, the operator in this process.
@@ -56,8 +58,8 @@ func (w *real) operate() {
 	ctx, stop := context.WithCancel(w.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, cfg, options{addresses: true, address: "0", etcd: members.Client{},
-			snapshotImage: "snapshot"})
+		ended <- run(ctx, cfg, options{addresses: true, address: "0", snapshotImage: "snapshot",
+			connect: func(c *tls.Config) members.Etcd { return members.Client{TLS: c} }})
 	}()
 	w.Cleanup(func() {
 		stop()
@@ -102,7 +104,7 @@ func newStage(t *testing.T, net *network.Network, nodes int, versions ...string)
 	pods, err := informer.NewResource[*corev1.Pod](c.Config(), corev1.SchemeGroupVersion.WithResource("pods"),
 		informer.ResourceOptions{})
 	require.NoError(t, err)
-	return &real{t, c, c.Namespace(t), pool, clusters, pods}
+	return &real{t, c, c.Namespace(t), pool, clusters, pods, "http://"}
 }
 
 func (w *real) key(name string) types.NamespacedName {
@@ -165,7 +167,7 @@ func (w *real) endpoints() (urls []string) {
 	}
 	for _, pod := range list.Items {
 		if pod.Status.PodIP != "" {
-			urls = append(urls, clientURL(peerURL(pod.Status.PodIP)))
+			urls = append(urls, w.scheme+pod.Status.PodIP+clientPort)
 		}
 	}
 	return urls

@@ -36,12 +36,14 @@ type reconciler struct {
 	words    *informer.Cached[*corev1.ConfigMap]
 	services *informer.Cached[*corev1.Service]
 	budgets  *informer.Cached[*policyv1.PodDisruptionBudget]
+	secrets  *informer.Cached[*corev1.Secret]
 	volumes  *informer.Resource[*corev1.PersistentVolume]
 	nodes    *informer.Resource[*corev1.Node]
 	// by the UID of the EtcdCluster
-	podsOf   *informer.Index[types.UID, *corev1.Pod]
-	claimsOf *informer.Index[types.UID, *corev1.PersistentVolumeClaim]
-	wordsOf  *informer.Index[types.UID, *corev1.ConfigMap]
+	podsOf    *informer.Index[types.UID, *corev1.Pod]
+	claimsOf  *informer.Index[types.UID, *corev1.PersistentVolumeClaim]
+	wordsOf   *informer.Index[types.UID, *corev1.ConfigMap]
+	secretsOf *informer.Index[types.UID, *corev1.Secret]
 
 	backups   *informer.Cached[*v1.EtcdBackup]
 	jobs      *informer.Cached[*batchv1.Job]
@@ -61,19 +63,31 @@ func (r *reconciler) Reconcile(ctx context.Context, key reconcile.Key) (reconcil
 		r.ear.forget(key)
 		return reconcile.Result{}, nil
 	}
-	call := &call{r, cluster, objects.NewOwner(r.clusters.In(key.Namespace), cluster, r.clusters.GroupVersionKind())}
+	call := &call{reconciler: r, cluster: cluster,
+		owner: objects.NewOwner(r.clusters.In(key.Namespace), cluster, r.clusters.GroupVersionKind())}
 	if goOn, err := call.hold(ctx); err != nil || !goOn {
 		return reconcile.Result{}, err
 	}
 	var taken *objects.TakenError
-	if err := call.frame(ctx); errors.As(err, &taken) {
+	err := call.frame(ctx)
+	if err == nil {
+		err = call.certify(ctx)
+	}
+	if errors.As(err, &taken) {
 		_, err := call.report(ctx, observed{}, plan.Action{Do: v1.ReasonNameTaken, Why: taken.Error()})
 		return reconcile.Result{RequeueAfter: later}, err
 	} else if err != nil {
 		return reconcile.Result{}, err
 	}
+	if s := call.tls; s.reason != "" && len(s.bundle) == 0 { // a pod that is made now would trust nobody
+		_, err := call.report(ctx, observed{}, plan.Action{Do: plan.Wait, Why: s.problem})
+		return reconcile.Result{RequeueAfter: later}, err
+	}
 	seen, err := call.observe(ctx)
 	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if stepped, err := call.rotate(ctx, &seen); err != nil || stepped {
 		return reconcile.Result{}, err
 	}
 	action := plan.Next(seen.Cluster)
@@ -114,4 +128,6 @@ type call struct {
 	*reconciler
 	cluster *v1.EtcdCluster
 	owner   *objects.Owner
+	etcd    members.Etcd // with the certificate for this cluster
+	tls     secured
 }

@@ -36,7 +36,10 @@ func askURL(m *plan.Member) string {
 
 // forcing makes the pod of a member one that begins the cluster anew.
 func forcing(pod *corev1.Pod) *corev1.Pod {
-	pod.Annotations = map[string]string{forcingNote: "true"}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[forcingNote] = "true"
 	pod.Labels["app.kubernetes.io/name"] = "etcd-recovery"
 	c := &pod.Spec.Containers[0]
 	for i := range c.Env {
@@ -44,7 +47,7 @@ func forcing(pod *corev1.Pod) *corev1.Pod {
 	}
 	c.Env = append(c.Env, corev1.EnvVar{Name: "ETCD_FORCE_NEW_CLUSTER", Value: "true"})
 	for _, p := range []*corev1.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
-		if p.HTTPGet != nil {
+		if p.HTTPGet.Port.IntVal != healthPort {
 			p.HTTPGet.Port = intstr.FromInt32(2382)
 		}
 	}

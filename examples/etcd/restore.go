@@ -53,7 +53,7 @@ func (r *call) withRestore(pod *corev1.Pod, from *v1.EtcdBackup) {
 		Name: restoring, Image: r.snapshotImage, SecurityContext: confinement(),
 		Env: []corev1.EnvVar{c.Env[0]}, // POD_IP
 		Args: []string{"restore", "--dir=" + backupDir, "--file=" + from.Status.File, "--sha256=" + from.Status.SHA256,
-			"--name=" + pod.Name, "--peer-url=" + peerURL(r.host(pod.Name, "$(POD_IP)")),
+			"--name=" + pod.Name, "--peer-url=" + r.peerURL(r.host(pod.Name, "$(POD_IP)")),
 			"--token=" + string(r.cluster.UID), "--data-dir=" + dataDir, "--message=" + messageFile},
 		VolumeMounts: append([]corev1.VolumeMount{{Name: "backups", MountPath: backupDir, ReadOnly: true}},
 			c.VolumeMounts...),

@@ -41,6 +41,9 @@ func (r *call) report(ctx context.Context, seen observed, a plan.Action) (*v1.Et
 		if c.Spec.Restore != nil && seen.Name != "" {
 			conditions = append(conditions, r.restored(seen))
 		}
+		if c.Spec.TLS != nil && (seen.Name != "" || r.tls.reason != "") {
+			conditions = append(conditions, r.secured(s))
+		}
 		if lost, ok := r.quorumLost(s, seen); ok {
 			conditions = append(conditions, lost)
 		}
@@ -63,6 +66,7 @@ func (r *call) report(ctx context.Context, seen observed, a plan.Action) (*v1.Et
 		case known && was.Reason == is.Reason, is.Type == v1.Progressing && !stuck, is.Type == v1.Deletable:
 		case stuck, is.Type == v1.Available && known == (is.Status == metav1.ConditionFalse),
 			(is.Type == v1.Degraded || is.Type == v1.QuorumLost) && is.Status == metav1.ConditionTrue,
+			is.Type == v1.Secured && is.Status == metav1.ConditionFalse,
 			is.Type == v1.Restored && is.Status == metav1.ConditionFalse && is.Reason != v1.ReasonRestoring:
 			r.events.Event(now, corev1.EventTypeWarning, is.Reason, is.Message)
 		default:

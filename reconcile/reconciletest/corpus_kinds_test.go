@@ -270,11 +270,14 @@ var kindsCorpus = []conversation{
 		post("rs", "a", template(`"volumes":[{"name":"e"},{"name":"m","emptyDir":{"medium":"Memory",`+
 			`"sizeLimit":"1Gi"}},{"name":"c","configMap":{"name":"x"}},{"name":"s","secret":{"secretName":"x",`+
 			`"defaultMode":256,"items":[{"key":"k","path":"p","mode":256}]}},{"name":"p",`+
-			`"persistentVolumeClaim":{"claimName":"x","readOnly":true}}]`,
+			`"persistentVolumeClaim":{"claimName":"x","readOnly":true}},{"name":"d","downwardAPI":{"items":[`+
+			`{"path":"l","fieldRef":{"fieldPath":"metadata.labels"}},{"path":"a","mode":256,`+
+			`"fieldRef":{"fieldPath":"metadata.annotations['example.com/Own']"}}]}}]`,
 			`"volumeMounts":[{"name":"e","mountPath":"/e"},{"name":"s","mountPath":"/s","readOnly":true}]`)),
 		post("rs", "b", template(`"volumes":[{"name":""},{"name":"V"},{"name":"e"},{"name":"e"},{"name":"c",`+
 			`"configMap":{}},{"name":"s","secret":{"defaultMode":512,"items":[{"key":"","path":"","mode":-1}]}},`+
-			`{"name":"p","persistentVolumeClaim":{}},{"name":"two","emptyDir":{"sizeLimit":"-1"},`+
+			`{"name":"p","persistentVolumeClaim":{}},{"name":"d","downwardAPI":{"defaultMode":-1,"items":[{"path":"",`+
+			`"mode":512},{"path":"f","fieldRef":{"fieldPath":""}}]}},{"name":"two","emptyDir":{"sizeLimit":"-1"},`+
 			`"configMap":{"name":"x"},"secret":{"secretName":"x"}}]`,
 			`"volumeMounts":[{"name":"e","mountPath":"/e"},{"name":"none","mountPath":"/e"},{"name":"",`+
 				`"mountPath":""},{"name":"c","mountPath":"/c"}]`))}},

@@ -48,6 +48,14 @@ func defaultVolume(v *corev1.VolumeSource) {
 	if v.ConfigMap != nil {
 		orDefault(&v.ConfigMap.DefaultMode, corev1.ConfigMapVolumeSourceDefaultMode)
 	}
+	if v.DownwardAPI != nil {
+		orDefault(&v.DownwardAPI.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode)
+		for _, item := range v.DownwardAPI.Items {
+			if item.FieldRef != nil {
+				orValue(&item.FieldRef.APIVersion, "v1")
+			}
+		}
+	}
 }
 
 func defaultContainer(c *corev1.Container) {
@@ -131,8 +139,9 @@ func validatePodSpec(spec corev1.PodSpec, path *field.Path) (errs field.ErrorLis
 	}
 	for i, c := range spec.InitContainers {
 		at := path.Child("initContainers").Index(i)
-		if slices.ContainsFunc(slices.Concat(spec.Containers, spec.InitContainers[:i]),
-			func(other corev1.Container) bool { return other.Name == c.Name }) {
+		same := func(other corev1.Container) bool { return other.Name == c.Name }
+		before := spec.InitContainers[:i]
+		if slices.ContainsFunc(spec.Containers, same) || c.Name != "" && slices.ContainsFunc(before, same) {
 			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
 		}
 		errs = append(errs, validateContainer(c, volumes, at)...)
@@ -188,6 +197,10 @@ func validateVolume(v corev1.VolumeSource, path *field.Path) (errs field.ErrorLi
 	one(v.PersistentVolumeClaim != nil, "persistentVolumeClaim", func(at *field.Path) field.ErrorList {
 		return required(v.PersistentVolumeClaim.ClaimName, at.Child("claimName"))
 	})
+	// The server spells the name of this field so when there is more than one kind of volume.
+	one(v.DownwardAPI != nil, "downwarAPI", func(*field.Path) field.ErrorList {
+		return validateFieldFiles(v.DownwardAPI, path.Child("downwardAPI"))
+	})
 	one(v.ConfigMap != nil, "configMap", func(at *field.Path) field.ErrorList {
 		return append(
 			required(v.ConfigMap.Name, at.Child("name")),
@@ -209,6 +222,27 @@ func validateFiles(mode *int32, items []corev1.KeyToPath, path *field.Path) (err
 		errs = append(errs, required(item.Key, at.Child("key"))...)
 		errs = append(errs, required(item.Path, at.Child("path"))...)
 		validMode(item.Mode, at.Child("mode"))
+	}
+	return errs
+}
+
+// validateFieldFiles judges the files that a volume has of the fields of its pod.
+func validateFieldFiles(v *corev1.DownwardAPIVolumeSource, path *field.Path) (errs field.ErrorList) {
+	validMode := func(mode *int32, at *field.Path) {
+		if mode != nil && (*mode < 0 || *mode > 0o777) {
+			errs = append(errs, field.Invalid(at, *mode, "must be a number between 0 and 0777 (octal), both inclusive"))
+		}
+	}
+	validMode(v.DefaultMode, path.Child("defaultMode"))
+	for _, item := range v.Items { // the server does not say which one
+		errs = append(errs, required(item.Path, path.Child("path"))...)
+		switch {
+		case item.FieldRef == nil:
+			errs = append(errs, field.Required(path, "one of fieldRef and resourceFieldRef is required"))
+		case item.FieldRef.FieldPath == "":
+			errs = append(errs, field.Required(path.Child("fieldRef", "fieldPath"), ""))
+		}
+		validMode(item.Mode, path.Child("mode"))
 	}
 	return errs
 }
@@ -447,6 +481,11 @@ func podSpecBeyond(spec corev1.PodSpec) string {
 		if v.Secret != nil {
 			items = append(items, v.Secret.Items...)
 		}
+		if v.DownwardAPI != nil {
+			for _, item := range v.DownwardAPI.Items {
+				items = append(items, corev1.KeyToPath{Path: item.Path})
+			}
+		}
 		paths := make(map[string]bool)
 		for _, item := range items {
 			if paths[item.Path] {
@@ -479,6 +518,11 @@ var (
 	image = regexp.MustCompile(
 		`^([a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*(:\d+)?/)?[a-z0-9]+([._/-][a-z0-9]+)*(:\w[\w.-]{0,` +
 			`127})?(@sha256:[0-9a-f]{64})?$`,
+	)
+	// fileField are the fields of a pod that a file can have.
+	fileField = regexp.MustCompile(
+		`^metadata\.(name|namespace|uid|` +
+			`(labels|annotations)(\['([a-z0-9.-]*[a-z0-9]/)?[A-Za-z0-9][A-Za-z0-9_-]*[a-z]'\])?)$`,
 	)
 	file = regexp.MustCompile(`^[a-zA-Z0-9_-][a-zA-Z0-9_.-]*$`)
 	// deprecatedLabels are those of nodes that a real server warns of.
@@ -518,6 +562,12 @@ func podSpec(path string, more modelled) modelled {
 		"volumes[].persistentVolumeClaim.readOnly":  anything,
 		"volumes[].configMap.name":                  anything,
 		"volumes[].secret.secretName":               anything,
+		"volumes[].downwardAPI.defaultMode":         anything,
+		"volumes[].downwardAPI.items[].path":        matches(file),
+		"volumes[].downwardAPI.items[].mode":        anything,
+
+		"volumes[].downwardAPI.items[].fieldRef.apiVersion": oneOf("v1"),
+		"volumes[].downwardAPI.items[].fieldRef.fieldPath":  emptyOr(matches(fileField)),
 	}
 	for _, kind := range []string{"volumes[].configMap", "volumes[].secret"} {
 		m = m.with(kind, "optional", "defaultMode", "items[].key", "items[].mode").

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -124,6 +125,22 @@ func (a Authority) Bundle() []byte {
 	}
 	slices.SortFunc(all, bytes.Compare)
 	return bytes.Join(all, nil)
+}
+
+// Common reports whether two bundles have a CA in common that has not ended. Members that trust bundles without one do
+// not accept each other.
+func Common(a, b []byte, now time.Time) bool {
+	known := map[string]bool{}
+	for block, rest := pem.Decode(a); block != nil; block, rest = pem.Decode(rest) {
+		cert, err := x509.ParseCertificate(block.Bytes)
+		known[string(block.Bytes)] = err == nil && now.Before(cert.NotAfter)
+	}
+	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
+		if known[string(block.Bytes)] {
+			return true
+		}
+	}
+	return false
 }
 
 // The keys of the Secret of an Authority.

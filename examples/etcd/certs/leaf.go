@@ -124,6 +124,24 @@ func Config(data map[string][]byte) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, RootCAs: roots}, nil
 }
 
+// Addresses are the addresses that a leaf certificate is for. nil: there is no certificate, or it is for none.
+func Addresses(data map[string][]byte) []net.IP {
+	cert, err := parse(data[CertKey])
+	if err != nil {
+		return nil
+	}
+	return cert.IPAddresses
+}
+
+// End is when a leaf certificate ends. The zero time: there is none.
+func End(data map[string][]byte) time.Time {
+	cert, err := parse(data[CertKey])
+	if err != nil {
+		return time.Time{}
+	}
+	return cert.NotAfter
+}
+
 // Accepts reports whether someone who trusts a bundle lets in the certificates of a leaf Secret. The error says why
 // not.
 func Accepts(bundle []byte, leaf map[string][]byte, now time.Time) error {

@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"strconv"
 	"time"
@@ -16,6 +17,7 @@ type client struct {
 	number int              // of the client
 	turn   int              // which member is next
 	etcd   *clientv3.Client // nil: there is no connection
+	config *tls.Config      // of the connection
 }
 
 var errNoEndpoints = errors.New("no member is known")
@@ -41,15 +43,18 @@ func (c *client) repeat(ctx context.Context, request func(context.Context) error
 }
 
 func (c *client) connect() (err error) {
-	if c.etcd != nil {
+	config := c.load.o.TLS()
+	if c.etcd != nil && c.config == config {
 		return nil
 	}
+	c.leave()
 	all := c.load.o.Endpoints()
 	if len(all) == 0 {
 		return errNoEndpoints
 	}
-	c.turn++
-	c.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{all[c.turn%len(all)]}, Logger: zap.NewNop()})
+	c.turn, c.config = c.turn+1, config
+	c.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{all[c.turn%len(all)]}, TLS: config,
+		Logger: zap.NewNop()})
 	return err
 }
 

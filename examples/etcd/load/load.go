@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"sync"
 	"time"
@@ -12,6 +13,9 @@ type Options struct {
 	// Endpoints returns the URLs at which the members serve clients. It is called whenever a client has lost its
 	// member, by several goroutines at the same time.
 	Endpoints func() []string
+	// TLS returns the configuration with which clients reach members. It is called before each request, by several
+	// goroutines at the same time. A client goes to its member anew when it is another one. Default: no TLS.
+	TLS func() *tls.Config
 	// Writers and Readers are the numbers of clients. Each has a connection to one member at a time, and goes to the
 	// next one when a request fails. Default: 4 each.
 	Writers, Readers int
@@ -95,6 +99,9 @@ func (l *Load) run(ctx context.Context) {
 }
 
 func begin(o Options) *Load {
+	if o.TLS == nil {
+		o.TLS = func() *tls.Config { return nil }
+	}
 	now := time.Now()
 	none := Report{Began: now, Writes: Count{last: now}, Reads: Count{last: now}}
 	l := &Load{o: o, prefix: fmt.Sprintf("load/%x", now.UnixNano()), report: none, lap: none}

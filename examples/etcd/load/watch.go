@@ -80,7 +80,7 @@ func (w *watcher) repeat(ctx context.Context) {
 func (w *watcher) follow(ctx context.Context, url string) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, Logger: zap.NewNop(),
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, TLS: w.load.o.TLS(), Logger: zap.NewNop(),
 		DialKeepAliveTime: patience, DialKeepAliveTimeout: patience})
 	if err != nil {
 		return

@@ -2,10 +2,13 @@ package members
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,18 +19,29 @@ import (
 
 // Client is etcd's own client. Each call has a connection of its own: calls are few, and a member that has moved is not
 // looked for at its old address.
-type Client struct{}
+type Client struct {
+	TLS *tls.Config // nil: none
+}
 
 // Ask implements Etcd.
-func (Client) Ask(ctx context.Context, url string) (a Answer, err error) {
-	err = with(ctx, []string{url}, func(c *clientv3.Client) error {
+func (client Client) Ask(ctx context.Context, url string) (a Answer, err error) {
+	var shown atomic.Pointer[x509.Certificate]
+	if client.TLS != nil {
+		client.TLS = client.TLS.Clone()
+		client.TLS.VerifyConnection = func(s tls.ConnectionState) error { // after the member was found trustworthy
+			shown.Store(s.PeerCertificates[0])
+			return nil
+		}
+	}
+	err = client.with(ctx, []string{url}, func(c *clientv3.Client) error {
 		s, err := c.Status(ctx, url)
 		if err != nil {
 			return err
 		}
 		a = Answer{Cluster: s.Header.ClusterId, ID: s.Header.MemberId, Leader: s.Leader, Learner: s.IsLearner,
 			DBSize: s.DbSize,
-			InUse:  s.DbSizeInUse, Revision: s.Header.Revision, Index: s.RaftIndex, Errors: s.Errors}
+			InUse:  s.DbSizeInUse, Revision: s.Header.Revision, Index: s.RaftIndex, Errors: s.Errors,
+			Shown: shown.Load()}
 		if a.Version, err = plan.ParseVersion(s.Version); err != nil {
 			return err
 		}
@@ -46,8 +60,8 @@ func (Client) Ask(ctx context.Context, url string) (a Answer, err error) {
 }
 
 // List implements Etcd.
-func (Client) List(ctx context.Context, urls []string) (found []Listed, err error) {
-	err = with(ctx, urls, func(c *clientv3.Client) (err error) {
+func (client Client) List(ctx context.Context, urls []string) (found []Listed, err error) {
+	err = client.with(ctx, urls, func(c *clientv3.Client) (err error) {
 		found, err = list(ctx, c)
 		return err
 	})
@@ -67,8 +81,8 @@ func list(ctx context.Context, c *clientv3.Client, options ...clientv3.OpOption)
 }
 
 // Do implements Etcd.
-func (Client) Do(ctx context.Context, urls []string, a plan.Action) error {
-	return with(ctx, urls, func(c *clientv3.Client) (err error) {
+func (client Client) Do(ctx context.Context, urls []string, a plan.Action) error {
+	return client.with(ctx, urls, func(c *clientv3.Client) (err error) {
 		switch a.Do {
 		case plan.AddLearner:
 			_, err = c.MemberAddAsLearner(ctx, []string{a.URL})
@@ -117,8 +131,8 @@ var notYet = []error{rpctypes.ErrMemberLearnerNotReady, rpctypes.ErrUnhealthy, r
 	rpctypes.ErrTimeoutDueToLeaderFail, rpctypes.ErrTimeoutDueToConnectionLost}
 
 // with runs a function with a client, and marks what etcd answers for the time being.
-func with(ctx context.Context, urls []string, f func(c *clientv3.Client) error) error {
-	c, err := clientv3.New(clientv3.Config{Context: ctx, Endpoints: urls, Logger: zap.NewNop(),
+func (client Client) with(ctx context.Context, urls []string, f func(c *clientv3.Client) error) error {
+	c, err := clientv3.New(clientv3.Config{Context: ctx, Endpoints: urls, Logger: zap.NewNop(), TLS: client.TLS,
 		MaxCallRecvMsgSize: math.MaxInt32})
 	if err != nil {
 		return err

@@ -15,13 +15,13 @@ import (
 const received = "etcd_network_peer_received_bytes_total"
 
 // Heard implements Etcd.
-func (Client) Heard(ctx context.Context, url string) (map[uint64]float64, error) {
+func (client Client) Heard(ctx context.Context, url string) (map[uint64]float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
 	if err != nil {
 		return nil, err
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	answer, err := client.Do(request)
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: client.TLS}
+	answer, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package members
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 
 	"github.com/thermostat-go/thermostat/examples/etcd/plan"
@@ -38,6 +39,8 @@ type Answer struct {
 	// no leader or leads.
 	List   []Listed
 	Errors []string // alarms among them, such as NOSPACE
+	// Shown is the certificate that the member has shown. nil: it has none.
+	Shown *x509.Certificate
 }
 
 // Listed is a member in etcd's list.

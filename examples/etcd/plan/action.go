@@ -25,11 +25,12 @@ const (
 	DeletePod   Verb = "DeletePod"
 	DeleteClaim Verb = "DeleteClaim"
 	DeleteWord  Verb = "DeleteWord"
-	Form        Verb = "Form"     // word: begin a new cluster, alone
-	TellBegin   Verb = "Begin"    // word: join, also with an empty disk
-	TellRestart Verb = "Restart"  // word: start with the disk that was written to
-	SetImage    Verb = "SetImage" // of the pod, when the word has the version
-	RollBack    Verb = "RollBack" // SetImage, after the image that the pod has is remembered as Cluster.Failed
+	Form        Verb = "Form"       // word: begin a new cluster, alone
+	TellBegin   Verb = "Begin"      // word: join, also with an empty disk
+	TellRestart Verb = "Restart"    // word: start with the disk that was written to
+	SetImage    Verb = "SetImage"   // of the pod, when the word has the version
+	RollBack    Verb = "RollBack"   // SetImage, after the image that the pod has is remembered as Cluster.Failed
+	RenewTrust  Verb = "RenewTrust" // delete the pod: the next one trusts the CAs that the cluster has now
 )
 
 // Actions on etcd.

@@ -52,6 +52,9 @@ type Member struct {
 	Down   time.Duration
 	Broken bool
 
+	// Trust is what the pod's etcd trusts, compared with what it should.
+	Trust Trust
+
 	// Alive: others hear of it although the operator does not, or cannot say that they do not.
 	Alive bool
 	// Without a quorum. Lost says why the data of the member are gone for good; empty: they may not be.
@@ -101,7 +104,26 @@ const (
 	Restart             // it starts on the disk that it has written to
 )
 
+// Trust compares the CAs that a member trusts, until it starts again, with those of the cluster.
+type Trust int
+
+// A member that trusts none of the CAs that the others trust accepts none of them, and is accepted by none.
+const (
+	TrustsAll  Trust = iota // the same CAs, or there is no TLS
+	TrustsSome              // other ones, and some in common
+	TrustsNone              // none in common that has not ended
+)
+
 func (m *Member) voter() bool { return m.ID != 0 && !m.Learner }
+
+// stays reports whether the member is healthy, and is not about to go: a pod that is deleted answers for a while.
+func (m *Member) stays() bool { return m.Healthy && m.Pod != Leaving }
+
+// distrusts reports whether the member has to start again, since it trusts other CAs than it should. A disk that is
+// deleted would go with the pod: such a member stays until another one has taken its place.
+func (m *Member) distrusts() bool {
+	return m.Pod == Present && m.Claim == Present && m.Trust != TrustsAll
+}
 
 // lost reports whether a new member should take the place of this one.
 func (m *Member) lost(c *Cluster) bool {

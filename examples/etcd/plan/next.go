@@ -10,6 +10,7 @@ var rules = []rule{
 	form,          // the first member of all
 	recoverQuorum, // from a quorum that is lost for good, if the spec says so
 	returnPods,    // a member that has a disk has a pod
+	meetAgain,     // members that do not accept each other any more
 	unlisted,      // no quorum: everything below needs one
 	withdraw,      // permissions to start on an empty disk
 	tell,          // members that etcd expects may start
@@ -17,6 +18,7 @@ var rules = []rule{
 	replace,       // lost members leave
 	clear,         // what they have left behind
 	readdress,     // members that have moved
+	renewTrust,    // one member at a time
 	makeRoom,      // the alarm NOSPACE
 	makeWay,       // downgrades, for members that join
 	promote,       // learners become voters, once they have caught up
@@ -24,6 +26,7 @@ var rules = []rule{
 	grow,          // the same
 	changeVersion, // one member at a time
 	defragment,    // one member at a time
+	spare,         // those that renewTrust has left
 }
 
 // Next returns the one action that comes next, or why there is none.
@@ -112,6 +115,16 @@ func (c *Cluster) word(verb Verb, m *Member, why string) *Action {
 	return a
 }
 
+// meetAgain is for members that trust no CA that the others trust, as after all certificates have ended. Nobody accepts
+// them, so their quorum is lost already, and they start again without regard to it.
+func meetAgain(c *Cluster) *Action {
+	m := c.find(func(m *Member) bool { return m.distrusts() && m.Trust == TrustsNone && !m.Healthy })
+	if m == nil {
+		return nil
+	}
+	return do(RenewTrust, m, "it trusts no CA that the others trust")
+}
+
 // unlisted returns a lost word: without it a member whose pod has to start again waits for ever, and a quorum may need
 // it.
 func unlisted(c *Cluster) *Action {
@@ -150,6 +163,30 @@ func readdress(c *Cluster) *Action {
 	a := do(Readdress, m, "the others look for it at "+m.ListedURL)
 	a.URL = m.URL
 	return a
+}
+
+// renewTrust restarts members that do not trust the CAs that they should: etcd reads them only when it starts. One that
+// is away already goes first. It holds up no other rule while the quorum can spare nobody: another one may mend that.
+func renewTrust(c *Cluster) *Action {
+	renew := func(m *Member) *Action { return do(RenewTrust, m, "it starts with the CAs that the cluster has now") }
+	a := (*Action)(nil)
+	if m := c.find(func(m *Member) bool { return m.ID != 0 && !m.Healthy && m.distrusts() }); m != nil {
+		a = renew(m)
+	} else {
+		a = oneByOne(c, (*Member).distrusts, renew)
+	}
+	if a == nil || costsQuorum(c, a) != "" {
+		return nil
+	}
+	return a
+}
+
+// spare says for whom renewTrust waits.
+func spare(c *Cluster) *Action {
+	if m := c.find(func(m *Member) bool { return m.ID != 0 && m.distrusts() }); m != nil {
+		return wait("%s trusts other CAs, and starts again when the quorum can spare it", m.Name)
+	}
+	return nil
 }
 
 // makeRoom ends the alarm NOSPACE: first the old revisions go, then the files shrink, and only then are writes allowed.

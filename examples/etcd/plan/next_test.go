@@ -132,6 +132,34 @@ func TestDecisions(t *testing.T) {
 		"no defragmentation while a member is away": {3, func(c *Cluster) {
 			c.Members[1].DBSize, c.Members[2].Healthy = 1<<29, false
 		}, "Waiting: Defragment e-2: more than half of its file is free; not now: 1 of 3 voters would be healthy"},
+		"a member that trusts other CAs starts again": {3, func(c *Cluster) { c.Members[1].Trust = TrustsSome },
+			"RenewTrust e-2: it starts with the CAs that the cluster has now"},
+		"the leader hands over before it starts again": {3, func(c *Cluster) { c.Members[0].Trust = TrustsSome },
+			"MoveLeader e-2: leader e-1 is next"},
+		"one that is away goes first": {5, func(c *Cluster) {
+			c.Members[1].Trust, c.Members[3].Trust, c.Members[3].Healthy = TrustsSome, TrustsSome, false
+		}, "RenewTrust e-4: it starts with the CAs that the cluster has now"},
+		"the next one waits for a pod that goes, and still answers": {3, func(c *Cluster) {
+			c.Members[1].Trust, c.Members[1].Pod, c.Members[2].Trust = TrustsSome, Leaving, TrustsSome
+		}, "Waiting: e-3 trusts other CAs, and starts again when the quorum can spare it"},
+		"a member whose disk would go with its pod": {3, func(c *Cluster) {
+			c.Members[1].Trust, c.Members[1].Claim = TrustsSome, Leaving
+		}, "CreateClaim e-4: there are fewer members than the size"},
+		"CAs come before a version that is refused": {3, func(c *Cluster) {
+			c.Members[1].Trust, c.Version, c.Failed = TrustsSome, v37, v37
+		}, "RenewTrust e-2: it starts with the CAs that the cluster has now"},
+		"members that trust nobody start again without a quorum": {3, func(c *Cluster) {
+			c.Listed = false
+			for i := range c.Members {
+				c.Members[i].ID, c.Members[i].Healthy, c.Members[i].Trust = 0, false, TrustsNone
+			}
+		}, "RenewTrust e-1: it trusts no CA that the others trust"},
+		"members that others trust do not": {3, func(c *Cluster) {
+			c.Listed = false
+			for i := range c.Members {
+				c.Members[i].Healthy, c.Members[i].Trust = false, TrustsSome
+			}
+		}, "Waiting: no quorum answers; nothing is changed until one does"},
 		"a learner that votes by mistake of a person is told like others": {3,
 			func(c *Cluster) { c.Members[2].Word = Begin },
 			"Restart e-3: it has started once, and may not do so again with an empty disk"},

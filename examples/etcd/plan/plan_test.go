@@ -27,6 +27,7 @@ type model struct {
 	leader  uint64
 	nextID  uint64
 	to      Version // of the downgrade that is under way
+	ca      int     // that members should trust
 	history []string
 }
 
@@ -50,7 +51,8 @@ type process struct {
 	starts  int
 	frozen  bool
 	fat     bool // its file could be smaller
-	leaving int  // ticks until it is gone
+	leaving int  // ticks until it is gone; it answers until there are two left
+	trusts  int
 }
 
 func (w *model) url(name string) string { return fmt.Sprintf("http://%s.%d", name, w.nextID) }
@@ -79,6 +81,17 @@ func (w *model) count() (voters, healthy int) {
 		}
 	}
 	return voters, healthy
+}
+
+// lasts reports whether a quorum is left without the pods that are going.
+func (w *model) lasts() bool {
+	voters, healthy := w.count()
+	for _, m := range w.list {
+		if !m.learner && w.healthy(m) && w.pods[m.name].leaving > 0 {
+			healthy--
+		}
+	}
+	return healthy > voters/2
 }
 
 func (w *model) quorum() bool { voters, healthy := w.count(); return voters > 0 && healthy > voters/2 }
@@ -120,6 +133,9 @@ func (w *model) observe() Cluster {
 			if p.leaving > 0 {
 				o.Pod = Leaving
 			}
+			if p.trusts != w.ca {
+				o.Trust = TrustsSome
+			}
 		}
 		if m := w.member(name); m != nil && c.Listed {
 			seen[m.id] = true
@@ -155,7 +171,12 @@ func cmpNames(a, b string) int {
 func (w *model) tick(t *testing.T) {
 	for name, p := range w.pods {
 		if p.leaving > 0 {
-			p.runs, p.down = Version{}, p.down+time.Second
+			if p.leaving <= 2 {
+				p.runs = Version{}
+			}
+			if p.runs == (Version{}) {
+				p.down += time.Second
+			}
 			if p.leaving--; p.leaving == 0 {
 				delete(w.pods, name)
 			}
@@ -246,7 +267,7 @@ func (w *model) formats() {
 
 // act does what the planner says, and checks that it costs no quorum.
 func (w *model) act(t *testing.T, a Action) {
-	before, m, p := w.quorum(), w.list[a.ID], w.pods[a.Member]
+	before, lasted, m, p := w.quorum(), w.lasts(), w.list[a.ID], w.pods[a.Member]
 	switch a.Do {
 	case CreateClaim:
 		require.Nil(t, w.disks[a.Member])
@@ -254,9 +275,12 @@ func (w *model) act(t *testing.T, a Action) {
 	case CreatePod:
 		require.Nil(t, p)
 		w.nextID++
-		w.pods[a.Member] = &process{url: w.url(a.Member), image: a.Version}
+		w.pods[a.Member] = &process{url: w.url(a.Member), image: a.Version, trusts: w.ca}
 	case DeletePod:
 		p.leaving = 2
+	case RenewTrust:
+		require.NotEqual(t, w.ca, p.trusts)
+		p.leaving = 4
 	case DeleteClaim:
 		w.disks[a.Member].leaving = true
 	case DeleteWord:
@@ -303,6 +327,7 @@ func (w *model) act(t *testing.T, a Action) {
 	voters, _ := w.count()
 	if interrupted := a.Do != Remove && voters <= 2; before && !interrupted {
 		require.True(t, w.quorum(), "%v costs the quorum: %v", a, w.history)
+		require.True(t, !lasted || a.Do != RenewTrust || w.lasts(), "%v will cost the quorum: %v", a, w.history)
 	}
 }
 
@@ -330,6 +355,9 @@ func (w *model) fault(r *rand.Rand) string {
 		}
 	}
 	p, spare := w.pods[name], intact > voters/2
+	if d := w.disks[name]; d != nil && d.leaving && !spare {
+		return "" // it would go with its pod
+	}
 	switch r.IntN(10) {
 	case 0:
 		p.runs = Version{}
@@ -408,6 +436,9 @@ func TestNext(t *testing.T) {
 				if disturbed && r.IntN(60) == 0 {
 					w.size = 1 + r.IntN(5)
 				}
+				if disturbed && r.IntN(60) == 0 {
+					w.ca++
+				}
 				if next := at + r.IntN(3) - 1; disturbed && r.IntN(60) == 0 && next >= 0 && next < len(versions) {
 					at, w.version = next, versions[next]
 				}
@@ -429,6 +460,7 @@ func TestNext(t *testing.T) {
 		require.Equal(t, []int{w.size, w.size, w.size}, []int{len(w.list), voters, healthy}, "seed %d", seed)
 		for _, m := range w.list {
 			require.True(t, a.Do == Refuse || w.pods[m.name].runs == w.version, "seed %d", seed)
+			require.Equal(t, w.ca, w.pods[m.name].trusts, "seed %d", seed)
 		}
 	}
 	t.Logf("%d of %d versions were refused in the end", refused, seeds)

@@ -9,7 +9,7 @@ func Quorum(voters int) int { return voters/2 + 1 }
 // healthy, as they are after the action or while it lasts. Empty: the action is safe. Without a quorum no member has an
 // ID here, and there is none to cost: what a recovery does is safe by its own rules (recover.go).
 func costsQuorum(c *Cluster, a *Action) string {
-	voters, healthy := c.Voters(), c.Healthy()
+	voters, healthy := c.Voters(), c.count(func(m *Member) bool { return m.voter() && m.stays() })
 	m := c.find(func(m *Member) bool { return m.Name == a.Member && m.ID == a.ID && m.ID != 0 })
 	if m == nil {
 		return "" // nobody votes or will vote by it
@@ -20,19 +20,19 @@ func costsQuorum(c *Cluster, a *Action) string {
 	switch a.Do {
 	case Promote:
 		voters++
-		if m.Healthy {
+		if m.stays() {
 			healthy++
 		}
 	case Remove:
 		voters--
-		if m.Healthy {
+		if m.stays() {
 			healthy--
 		}
-	case SetImage, RollBack, Compact, Defragment: // the member is away for a while
+	case SetImage, RollBack, RenewTrust, Compact, Defragment: // the member is away for a while
 		if voters <= 2 && healthy == voters {
 			return "" // one and two members have none to spare: who asks for this size accepts the interruption
 		}
-		if m.Healthy {
+		if m.stays() {
 			healthy--
 		}
 	default:

@@ -40,7 +40,7 @@ type options struct {
 	name, peerURL   string // of the member that is restored
 	token, dataDir  string
 	claim, account  string
-	message         string
+	message, tls    string
 	timeout         time.Duration
 }
 
@@ -75,6 +75,7 @@ func (o options) check(command string) error {
 func main() {
 	var o options
 	pflag.StringSliceVar(&o.endpoints, "endpoints", nil, "URLs of members; one after the other is asked")
+	pflag.StringVar(&o.tls, "tls", "", "folder with tls.crt, tls.key and ca.crt, to reach the members; empty: no TLS")
 	pflag.StringVar(&o.dir, "dir", "", "folder of the files")
 	pflag.StringVar(&o.file, "file", "", "name of the file")
 	pflag.StringVar(&o.hash, "sha256", "", "what the file's hash must be; empty: only that at its end counts")

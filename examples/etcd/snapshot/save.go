@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	clientsnapshot "go.etcd.io/etcd/client/v3/snapshot"
 	"go.uber.org/zap"
+
+	"github.com/thermostat-go/thermostat/examples/etcd/certs"
 )
 
 // report is what a file has. It lies beside the file as well, with the suffix ".json", so that the folder alone tells
@@ -38,9 +41,17 @@ func save(ctx context.Context, o options) (report, error) {
 	if err := os.MkdirAll(o.dir, 0o755); err != nil {
 		return report{}, err
 	}
+	cfg := clientv3.Config{Context: ctx, Logger: zap.NewNop()}
+	if o.tls != "" {
+		var err error
+		if cfg.TLS, err = readTLS(o.tls); err != nil {
+			return report{}, fmt.Errorf("--tls=%s: %w", o.tls, err)
+		}
+	}
 	var failed []error
 	for _, endpoint := range o.endpoints {
-		r, err := saveFrom(ctx, endpoint, o.path())
+		cfg.Endpoints = []string{endpoint}
+		r, err := saveFrom(ctx, cfg, o.path())
 		if err == nil {
 			return r, nil
 		}
@@ -52,8 +63,8 @@ func save(ctx context.Context, o options) (report, error) {
 // saveFrom takes the snapshot of one member. The member first serves a read that a quorum confirms: so it knows all
 // writes that were acknowledged until now, and so does the snapshot. In the end the member hashes its keys at the
 // revision of the file, which must have the same hash.
-func saveFrom(ctx context.Context, endpoint, path string) (r report, err error) {
-	cfg := clientv3.Config{Context: ctx, Endpoints: []string{endpoint}, Logger: zap.NewNop()}
+func saveFrom(ctx context.Context, cfg clientv3.Config, path string) (r report, err error) {
+	endpoint := cfg.Endpoints[0]
 	client, err := clientv3.New(cfg)
 	if err != nil {
 		return r, err
@@ -96,6 +107,19 @@ func saveFrom(ctx context.Context, endpoint, path string) (r report, err error) 
 	}
 	r.HashKV = hash
 	return r, keep(path, r)
+}
+
+// readTLS reads what a pod has of a Secret.
+func readTLS(dir string) (*tls.Config, error) {
+	data := map[string][]byte{}
+	for _, name := range []string{certs.CertKey, certs.PrivateKey, certs.BundleKey} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		data[name] = text
+	}
+	return certs.Config(data)
 }
 
 // keep gives a verified file its name.

@@ -6,7 +6,7 @@
 //
 // # Reading order
 //
-// types.go: EtcdCluster. recovery.go: a quorum that is lost for good. backup.go: EtcdBackup.
+// types.go: EtcdCluster. recovery.go: a quorum that is lost for good. tls.go: certificates. backup.go: EtcdBackup.
 //
 // +kubebuilder:object:generate=true
 // +groupName=etcd.example.com

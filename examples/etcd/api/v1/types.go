@@ -32,6 +32,7 @@ type EtcdCluster struct {
 // EtcdClusterSpec is what the user wants.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.restore)==has(oldSelf.restore)",message="for new clusters only"
+// +kubebuilder:validation:XValidation:rule="has(self.tls)==has(oldSelf.tls)",message="tls is for new clusters only"
 type EtcdClusterSpec struct {
 	// Size is the number of voting members. An even number tolerates no more failures than the odd one below it; the
 	// condition Degraded says so.
@@ -79,6 +80,9 @@ type EtcdClusterSpec struct {
 
 	// Paused stops the operator: it reports, and changes nothing.
 	Paused bool `json:"paused,omitempty"`
+
+	// TLS asks for certificates. Unset: members and clients talk in plain text, to whoever reaches them.
+	TLS *TLS `json:"tls,omitempty"`
 
 	// Restore begins the cluster with the data of a backup. Unset: it begins empty.
 	Restore *Restore `json:"restore,omitempty"`
@@ -174,6 +178,9 @@ type EtcdClusterStatus struct {
 
 	// CompactedRevision is the revision to which the operator has compacted the database after the alarm NOSPACE.
 	CompactedRevision int64 `json:"compactedRevision,omitempty"`
+
+	// TLS is what is known of the certificates.
+	TLS *TLSStatus `json:"tls,omitempty"`
 
 	// Recovery is the last recovery from a quorum that was lost for good.
 	Recovery *Recovery `json:"recovery,omitempty"`
