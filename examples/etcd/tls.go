@@ -91,9 +91,12 @@ func (r *call) authority(ctx context.Context) error {
 		}
 		secret, ok = live, err == nil
 	}
-	wanted, known := int(r.cluster.Spec.TLS.Generation), 0
+	wanted, signs, known := int(r.cluster.Spec.TLS.Generation), 0, 0
 	if status := r.cluster.Status.TLS; status != nil {
-		known = int(status.CA)
+		signs, known = int(status.CA), int(status.CA)
+		if status.Step == string(certs.Spreading) {
+			known++ // the next one is made already
+		}
 	}
 	switch {
 	case ok && metav1.IsControlledBy(secret, r.cluster):
@@ -114,6 +117,9 @@ func (r *call) authority(ctx context.Context) error {
 		}
 	}
 	ca, err := certs.Parse(secret.Data)
+	if err == nil && ca.Number < signs {
+		err = fmt.Errorf("it has CA %d, and CA %d signs already", ca.Number, signs)
+	}
 	if err != nil {
 		s.reason, s.problem = v1.ReasonNoCA, fmt.Sprintf("Secret %s: %v; no certificate is renewed: bring back its "+
 			"content, or delete it and %s", r.caName(), err, anew(known))

@@ -205,12 +205,26 @@ func TestTLS(t *testing.T) {
 			w.is(v1.Secured, string(certs.Steady))
 			require.Equal(w, pods, w.names())
 		},
+		"an old copy of the Secret of the CA is brought back": func(w *world) {
+			w.createTLS(fiveYears, ninetyDays, clientsRead)
+			old := w.secret("a-ca").DeepCopy()
+			require.NoError(w, w.patch(`{"spec":{"tls":{"generation":2}}}`))
+			w.rotated(2)
+			pods, now := w.names(), w.secret("a-ca").DeepCopy()
+			w.setSecret(now, old.Data)
+			time.Sleep(time.Minute)
+			w.is(v1.Secured, v1.ReasonNoCA)
+			w.is(v1.Available, v1.ReasonQuorum)
+			w.setSecret(now, now.Data)
+			time.Sleep(time.Minute)
+			w.is(v1.Secured, string(certs.Steady))
+			require.Equal(w, pods, w.names())
+		},
 		"the Secret of the CA is damaged": func(w *world) {
 			w.createTLS(fiveYears, ninetyDays, clientsRead)
 			ca := w.secret("a-ca").DeepCopy()
 			ca.Data[certs.PrivateKey] = []byte("damaged")
-			_, err := clientOf[*corev1.Secret](w.T, w.server, secrets).Update(w.Context(), ca, metav1.UpdateOptions{})
-			require.NoError(w, err)
+			w.setSecret(ca, ca.Data)
 			time.Sleep(time.Minute)
 			w.is(v1.Secured, v1.ReasonNoCA)
 			w.is(v1.Available, v1.ReasonQuorum)
@@ -267,6 +281,14 @@ func TestTLS(t *testing.T) {
 }
 
 var secrets = corev1.SchemeGroupVersion.WithResource("secrets")
+
+// setSecret writes the content of a Secret, whatever it has.
+func (w *world) setSecret(secret *corev1.Secret, data map[string][]byte) {
+	secret = secret.DeepCopy()
+	secret.ResourceVersion, secret.Data = "", data
+	_, err := clientOf[*corev1.Secret](w.T, w.server, secrets).Update(w.Context(), secret, metav1.UpdateOptions{})
+	require.NoError(w, err)
+}
 
 func (w *world) deleteSecret(name string) {
 	require.NoError(w, clientOf[*corev1.Secret](w.T, w.server, secrets).Delete(w.Context(), name,
@@ -356,8 +378,7 @@ func TestKeysAreNotTold(t *testing.T) {
 		damaged := w.secret("a-ca").DeepCopy()
 		kept := damaged.Data[certs.PrivateKey]
 		damaged.Data[certs.PrivateKey] = append([]byte("x"), kept...)
-		_, err := clientOf[*corev1.Secret](w.T, w.server, secrets).Update(w.Context(), damaged, metav1.UpdateOptions{})
-		require.NoError(w, err)
+		w.setSecret(damaged, damaged.Data)
 		time.Sleep(time.Minute)
 		w.is(v1.Secured, v1.ReasonNoCA)
 		told := dump[*corev1.Pod](w, "pods") + dump[*corev1.ConfigMap](w, "configmaps") +

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,6 +56,45 @@ func BenchmarkPages(b *testing.B) {
 				require.Equal(b, http.StatusOK, w.Code)
 			}
 		})
+	}
+}
+
+// BenchmarkLoopBesideAPage says how much of a saturated loop's throughput a list of 100,000 keys costs, once a second.
+// Seconds with and without it alternate.
+func BenchmarkLoopBesideAPage(b *testing.B) {
+	m, c := newBusyManager(b)
+	ctx, stop := context.WithCancel(b.Context())
+	ended := make(chan error)
+	go func() { ended <- m.Run(ctx) }()
+	for c.Inspect().Runs < busyKeys {
+		time.Sleep(10 * time.Millisecond)
+	}
+	var source sync.WaitGroup
+	source.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			c.Enqueue(types.NamespacedName{Namespace: "default", Name: webName(i % busyKeys)})
+		}
+	})
+	h := Handler(Options{Manager: m, Unguarded: true})
+	var runs, seconds [2]float64 // without and with
+	for turn := 0; b.Loop(); turn++ {
+		before, begin := c.Inspect().Runs, time.Now()
+		if turn%2 == 1 {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/keys?controller=webs", nil))
+			require.Equal(b, http.StatusOK, w.Code)
+		}
+		time.Sleep(time.Second - time.Since(begin))
+		runs[turn%2] += float64(c.Inspect().Runs - before)
+		seconds[turn%2] += time.Since(begin).Seconds()
+	}
+	stop()
+	require.NoError(b, <-ended)
+	source.Wait()
+	if b.N > 1 {
+		alone, beside := runs[0]/seconds[0], runs[1]/seconds[1]
+		b.ReportMetric(alone, "runs/s")
+		b.ReportMetric((1-beside/alone)*100, "lost-%")
 	}
 }
 

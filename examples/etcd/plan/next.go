@@ -240,5 +240,5 @@ func oneByOne(c *Cluster, needs func(*Member) bool, act func(*Member) *Action) *
 
 // heir is who should lead in place of a member; nil: there is nobody.
 func (c *Cluster) heir(of *Member) *Member {
-	return c.find(func(m *Member) bool { return m != of && m.voter() && m.Healthy })
+	return c.find(func(m *Member) bool { return m != of && m.voter() && m.stays() })
 }
