@@ -59,8 +59,8 @@ func BenchmarkPages(b *testing.B) {
 	}
 }
 
-// BenchmarkLoopBesideAPage says how many of a loop's runs a list of 100,000 keys costs, once a second: with 1,000 events
-// a second, and with as many as the loop can take. Seconds with and without a list alternate.
+// BenchmarkLoopBesideAPage says how many of its runs a loop loses to a list of 100,000 keys, once a second: with 1,000
+// events a second, and with as many as the loop can take. Seconds with and without a list alternate.
 func BenchmarkLoopBesideAPage(b *testing.B) {
 	b.Run("1000 events a second", func(b *testing.B) { besideAPage(b, 10*time.Millisecond) })
 	b.Run("saturated", func(b *testing.B) { besideAPage(b, 0) })
