@@ -3,7 +3,6 @@ package reconcile
 import (
 	"container/heap"
 	"container/list"
-	"context"
 	"slices"
 	"sync/atomic"
 
@@ -21,7 +20,6 @@ type trackedInformer interface {
 	Informer
 	Version(Key) (informer.Version, bool)
 	Invalid(Key) error
-	LiveVersion(context.Context, Key) (informer.Version, bool, error)
 	ResourceVersion(namespace string) string
 	HealthIn(namespace string) informer.Health
 	Relist(namespace string, doubt error) int
@@ -44,12 +42,16 @@ type cache struct {
 	byNamespace atomic.Bool
 
 	// Guarded by the ledger's mu.
-	partitions map[string]*partition // those with debts, or with something left for the prober to do; by partitionName
+	partitions map[string]*partition // those with debts, or with something left for the relister to do; by partitionName
 	gone       recentlyGone
 	// Both are for the next leader, and by scopeName. written is the latest version that this process wrote. shown is
 	// how far the cache had come when it first showed something that has no version, such as a deletion: the next
 	// leader's cache must have come as far, or list anew.
 	written, shown map[string]mark
+	// unversioned, for the next leader and by scopeName, too, is how many lists the informer had begun when a write was
+	// answered that has changed an object to a version which the answer does not tell, such as an eviction. It is one
+	// more, so that zero stands for no such write.
+	unversioned map[string]int
 }
 
 // mark is a version of a resource, and how often the cluster had gone back to an older state by then.
@@ -124,7 +126,7 @@ func (g *recentlyGone) has(uid types.UID) bool { return slices.Contains(g.uids, 
 // The debts of a partition are in order, so that a new version costs as much as the debts that it settles, however many
 // are open:
 //
-//	byAge       all debts. A list settles those that are older than the list, and the prober asks about the oldest
+//	byAge       all debts. A list settles those that are older than the list
 //	byVersion   writes whose version is a number, which the cache reaches in order
 //	byName      writes whose version is no number: the cache settles them when it is at exactly that version
 //	unready     keys that wait until the cache may be acted on
@@ -142,7 +144,7 @@ type partition struct {
 	// listed and rewinds are from the progress at which payReached last looked at the debts.
 	listed, rewinds int
 
-	probeState
+	overdueState
 }
 
 // partitionName returns the name of the partition that has the objects of a namespace.
@@ -162,9 +164,10 @@ func (c *cache) partitionOf(namespace string, at progress) *partition {
 		p = &partition{
 			cache: c, namespace: name, byName: make(map[string][]*debt), unready: make(map[*debt]struct{}),
 			listed: at.listed, rewinds: at.rewinds,
-			probeState: probeState{pace: lifecycle.Backoff{Base: probePause, Cap: maxProbePause, Costly: true,
-				Purpose: c.Name()},
-				logged: make(map[trouble]bool)},
+			overdueState: overdueState{
+				pace:   lifecycle.Backoff{Base: minPause, Cap: maxPause, Costly: true, Purpose: c.Name()},
+				logged: make(map[trouble]bool),
+			},
 		}
 		c.partitions[name] = p
 	}
@@ -177,6 +180,7 @@ func (p *partition) progress() progress { return p.cache.progress(p.namespace) }
 func (p *partition) add(d *debt) {
 	d.partition, d.rank = p, -1
 	d.age = p.byAge.PushBack(d)
+	p.lookFrom(d.overdueAt())
 	switch {
 	case d.kind == unreadyCache:
 		p.unready[d] = struct{}{}
@@ -254,9 +258,6 @@ func (c *cache) repartition(byNamespace bool) {
 		d.partition.remove(d)
 		p := c.partitionOf(d.object.key.Namespace, progress{})
 		p.add(d)
-		if d.kind == unknownOutcome {
-			p.listWanted = max(p.listWanted, d.list)
-		}
 	}
 }
 

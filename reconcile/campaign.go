@@ -130,10 +130,10 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 		c.start(takeCtx, runCtx, &workers)
 	}
 	// Their context has the tenure's values, for its fence, and ends when no more keys are taken.
-	leading, stopLeading := context.WithCancel(runCtx)
+	lead, stopLeading := context.WithCancel(runCtx)
 	defer stopLeading()
 	defer context.AfterFunc(takeCtx, stopLeading)()
-	whileLeading := m.startRunnables(leading, m.opts.WhileLeading, &workers)
+	whileLeading := m.startRunnables(leading{m.opts.Controllers}.context(lead), m.opts.WhileLeading, &workers)
 	<-takeCtx.Done()
 	m.progress.enter(StageStopping)
 	drain := time.NewTimer(m.opts.DrainTimeout)

@@ -217,7 +217,7 @@ func (c *Controller) mistake(format string, args ...any) {
 	c.mistakes = append(c.mistakes, fmt.Errorf("controller %q: "+format, append([]any{c.name}, args...)...))
 }
 
-// start adds the controller's workers and its prober to a group. They take keys until takeCtx ends, and reconcile
+// start adds the controller's workers and its relister to a group. They take keys until takeCtx ends, and reconcile
 // within runCtx, which lasts longer.
 func (c *Controller) start(takeCtx, runCtx context.Context, group *lifecycle.Group) {
 	klog.FromContext(runCtx).V(1).Info("Workers start", "controller", c.name, "workers", c.workers)
@@ -228,5 +228,5 @@ func (c *Controller) start(takeCtx, runCtx context.Context, group *lifecycle.Gro
 	for range c.workers {
 		add()
 	}
-	group.Go("prober of controller "+c.name, func() { c.ledger.prober.run(takeCtx, group, c.name) })
+	group.Go("relister of controller "+c.name, func() { c.ledger.relister.run(takeCtx, c.name) })
 }

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"container/list"
 	"errors"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -11,25 +12,32 @@ import (
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
-// debt is something that a key waits for in one cache. The package's doc has the life of a debt as a picture, and says
-// what settles each kind; [debt.settled] decides it.
+// debt is something that a key waits for in one cache. [debt.settled] is the only judge of whether it is paid, and it
+// looks at nothing but the cache: an answer opens a debt, and time makes the informer list anew.
 type debt struct {
-	// Not changed once the ledger has the debt. openedAt, begun, rewinds and, of an unknown outcome, list are set by
-	// owe: begun is the number of the latest list that the informer had begun by then, so a later one shows the write,
-	// and rewinds is from the progress at that time.
-	owner           Key
-	kind            debtKind
-	object          object // of an unreadyCache, and of an unknownOutcome that has no name, only the namespace counts
-	uid             types.UID
-	resourceVersion string // of a deletion: a version at which the object still existed; empty if none is known
-	list            int    // of an unknownOutcome: the number of the list that settles it
-	openedAt        time.Time
-	begun           int
-	rewinds         int
+	// Not changed once the ledger has the debt. openedAt, begun and rewinds are set by owe: begun is the number of the
+	// latest list that the informer had begun by then, so a later one shows the write, and rewinds is from the progress
+	// at that time.
+	owner    Key
+	kind     debtKind
+	object   object // of an unreadyCache, and of an unknownOutcome that has no name, only the namespace counts
+	uid      types.UID
+	openedAt time.Time
+	begun    int
+	rewinds  int
 
-	// Guarded by the ledger's mu. onceHeld is true of a deletion if the cache has ever held the object: if it does not
-	// hold it now, it has seen the deletion. partition is nil once the debt is paid. slot, age and rank say where the
-	// debt is in its account, in byAge and in byVersion: a rank of -1 means that it is not there.
+	// resourceVersion is that of a change. Of a deletion it is a version at which the object still existed, and final
+	// says that it is the last one: a later state shows that the object has stayed after all. It is empty if none is
+	// known. mayStay says of a deletion that the object may be terminating instead. Only owe changes these.
+	resourceVersion string
+	final, mayStay  bool
+	// expected says that the informer selects the object, or the cache has held it: so an event will tell of the write.
+	// Only owe changes it.
+	expected bool
+
+	// Guarded by the ledger's mu. onceHeld is true of a deletion if the cache has ever held the object. partition is
+	// nil once the debt is paid. slot, age and rank say where the debt is in its account, in byAge and in byVersion: a
+	// rank of -1 means that it is not there.
 	onceHeld  bool
 	partition *partition
 	slot      int
@@ -41,7 +49,7 @@ type debtKind uint8
 
 const (
 	unseenChange   debtKind = iota // the object has been created or changed
-	unseenDeletion                 // the object has been deleted, or is being deleted
+	unseenDeletion                 // the object has been deleted
 	unknownOutcome                 // the answer to a write was lost: it may have happened
 	unreadyCache                   // no write: the cache is incomplete, or older than its informer's MaxStaleness
 )
@@ -49,14 +57,6 @@ const (
 // debtKinds are the kinds as records have them.
 var debtKinds = [...]DebtKind{unseenChange: DebtChange, unseenDeletion: DebtDeletion, unknownOutcome: DebtUnknown,
 	unreadyCache: DebtNotReady}
-
-// unseen returns the kind of a write whose answer is known.
-func unseen(deleted bool) debtKind {
-	if deleted {
-		return unseenDeletion
-	}
-	return unseenChange
-}
 
 // record describes the debt, and its cache as it is now, but not why the cache is in trouble: errors may be the user's
 // code, and the ledger's mu is held.
@@ -80,8 +80,17 @@ type object struct {
 // ofObject reports whether an event of the object may settle the debt.
 func (d *debt) ofObject() bool { return d.kind == unseenChange || d.kind == unseenDeletion }
 
-// settled reports whether the key need not wait for the debt any more, now that the cache has come this far. The
-// ledger's mu is held.
+// holds reports whether the cache holds the object itself, and not another one of its name.
+func (d *debt) holds() bool {
+	has, held := d.object.cache.Version(d.object.key)
+	return held && has.UID == d.uid
+}
+
+// settled reports whether the cache, which has come this far, shows the write, or never will. The ledger's mu is held.
+//
+// The cache shows a write if it shows no state of the object from before it, now or later. That is so once a list is
+// complete that began after the write; and once the cache has come to the write's version, if it does not still hold
+// an older state of the object. What it does not hold then does not exist, or is not selected.
 func (d *debt) settled(at progress) bool {
 	switch {
 	case at.unfollowed:
@@ -91,25 +100,35 @@ func (d *debt) settled(at progress) bool {
 	case d.kind == unreadyCache:
 		return d.object.cache.Fresh(d.object.key.Namespace) == nil
 	case d.kind == unknownOutcome:
-		return at.listed >= d.list
+		return at.listed > d.begun
+	case at.listed > d.begun && !(d.kind == unseenDeletion && d.holds() && d.mayBeKept()):
+		return !d.hidden()
 	}
 	has, held := d.object.cache.Version(d.object.key)
 	switch same := held && has.UID == d.uid; {
-	case same && d.kind == unseenDeletion:
-		return has.Deleting
-	case same && kube.AtLeast(has.ResourceVersion, d.resourceVersion):
-		return true
-	case d.onceHeld:
-		return true // and the cache does not hold it any more
+	case same && d.kind == unseenChange:
+		return kube.AtLeast(has.ResourceVersion, d.resourceVersion)
+	case same:
+		// It terminates; or it has changed since, so something that its metadata do not tell keeps it.
+		return d.mayStay && has.Deleting || d.final && kube.Older(d.resourceVersion, has.ResourceVersion)
 	}
-	// The cache does not show the write. Either it has gone past it, or it has not come as far.
-	passed := at.listed > d.begun && (d.kind == unseenDeletion || !kube.Ordered(at.resourceVersion, d.resourceVersion))
-	if d.resourceVersion != "" {
-		passed = passed || kube.AtLeast(at.resourceVersion, d.resourceVersion) ||
-			held && kube.AtLeast(has.ResourceVersion, d.resourceVersion)
-	}
-	return passed && !d.hidden()
+	passed := d.resourceVersion != "" && (kube.AtLeast(at.resourceVersion, d.resourceVersion) ||
+		held && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
+	// If its last version is not known, or cannot be compared, the object has gone when it leaves the cache.
+	left := d.onceHeld && !(d.final && kube.Ordered(at.resourceVersion, d.resourceVersion))
+	return (passed || left) && !d.hidden()
 }
+
+// undone reports of a debt that is settled whether the cache does not hold what was written, although the informer
+// selects it: the object came and went before the cache could show it, or the cluster has gone back.
+func (d *debt) undone() bool {
+	has, held := d.object.cache.Version(d.object.key)
+	return d.kind == unseenChange && !(held && has.UID == d.uid && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
+}
+
+// mayBeKept reports whether the cache may hold the object although the latest list did not contain it: it keeps what it
+// has while a list had objects without a name. The cache is not fresh then.
+func (d *debt) mayBeKept() bool { return d.object.cache.Fresh(d.object.key.Namespace) != nil }
 
 // hidden reports whether the store could not take the present state of an object of that name. Then the cache may have
 // gone past the write, and still no call of Reconcile would see what was written. The key's own object is different:
@@ -131,4 +150,37 @@ func (d *debt) hidden() bool {
 	default:
 		return !kube.AtLeast(o.ResourceVersion, d.resourceVersion)
 	}
+}
+
+// doubtAfter is how long an event may take that tells of a write, and how long a new leader's cache may be behind the
+// last leader's writes, before the informer lists anew.
+const doubtAfter = 10 * time.Second
+
+// unexpectedAfter is how long the informer is given to reach the version of a write that no event tells of, because the
+// object is not selected. Events of other objects, and bookmarks, bring the version.
+const unexpectedAfter = time.Second
+
+// overdueAt returns when the informer is to list anew, if the debt is still open then. A write of unknown outcome needs
+// that list in any case.
+func (d *debt) overdueAt() time.Time {
+	switch {
+	case d.kind == unknownOutcome:
+		return d.openedAt
+	case d.ofObject() && !d.expected:
+		return d.openedAt.Add(unexpectedAfter)
+	default:
+		return d.openedAt.Add(doubtAfter)
+	}
+}
+
+// behind returns an error if the debt, which is overdue, shows that the cache lags or has lost an event. The ledger's
+// mu is held.
+func (d *debt) behind(at progress) error {
+	switch {
+	case !d.ofObject() || !d.expected:
+		return nil
+	case d.final && kube.AtLeast(at.resourceVersion, d.resourceVersion):
+		return nil // the object may have stayed
+	}
+	return fmt.Errorf("for %s the cache has not shown the latest write to %s", doubtAfter, d.object.key)
 }

@@ -2,10 +2,7 @@ package reconcile
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,7 +12,6 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -25,148 +21,43 @@ import (
 // What cannot be judged is the dangerous case: these tests are about places where it was once taken for the harmless
 // one.
 
-// probing runs a prober over a ledger until the test calls the function that it returns.
-func probing(t *testing.T, l *ledger, ctx context.Context) (stop func()) {
+// relisting runs a relister over a ledger until the test calls the function that it returns.
+func relisting(t *testing.T, l *ledger, ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group lifecycle.Group
-	group.Go("prober", func() { l.prober.run(ctx, &group, "test") })
+	group.Go("relister", func() { l.relister.run(ctx, "test") })
 	return func() {
 		cancel()
 		require.NoError(t, group.Wait(time.Minute))
 	}
 }
 
-func TestAnObjectThatTheServerIsStillDeletingIsNoProof(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newController(t, keys(&journal{}), Options{}).ledger
-		listing(l, &still{resourceVersion: "5", live: func(context.Context, Key) (informer.Version, bool, error) {
-			return informer.Version{UID: "u", ResourceVersion: "9", Deleting: true}, true, nil
-		}})
-		l.wrote(klog.Background(), parent, podWrite("a", "9", true))
-		require.True(t, l.park(parent))
-		probeIn(t, l, doubtAfter)
-		require.True(t, l.park(parent), "the server has the object, and the cache is at 5 and has not seen version 9")
-	})
-}
-
-func TestVersionsThatCannotBeComparedAreNoProof(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newController(t, keys(&journal{}), Options{}).ledger
-		pods := listing(l, &still{resourceVersion: "v-a",
-			live: func(context.Context, Key) (informer.Version, bool, error) {
-				return informer.Version{UID: "u", ResourceVersion: "v-c"}, true, nil
-			}})
-		l.wrote(klog.Background(), parent, podWrite("a", "v-b", false))
-		require.True(t, l.park(parent))
-		probeIn(t, l, doubtAfter)
-		require.True(t, l.park(parent), "the server has the object, and the cache has none")
-		require.Equal(t, 1, pods.relists, "a list is to tell")
-	})
-}
-
-func TestAProbeThatEndsItsGoroutineIsFollowedByAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newController(t, keys(&journal{}), Options{}).ledger
-		exits := 0
-		listing(l, &still{live: func(context.Context, Key) (informer.Version, bool, error) {
-			if exits++; exits == 1 {
-				runtime.Goexit()
-			}
-			return informer.Version{}, false, nil
-		}})
-		stop := probing(t, l, t.Context())
-		l.wrote(klog.Background(), parent, podWrite("pod", "7", false))
-		require.True(t, l.park(parent))
-		time.Sleep(time.Minute)
-		stop()
-		require.False(t, l.park(parent))
-	})
-}
-
-func TestALogSinkThatPanicsEndsNoProber(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newController(t, keys(&journal{}), Options{}).ledger
-		var up atomic.Bool
-		listing(l, &still{live: func(context.Context, Key) (informer.Version, bool, error) {
-			if !up.Load() {
-				return informer.Version{}, false, errors.New("down")
-			}
-			return informer.Version{}, false, nil
-		}})
-		sink := funcr.New(func(_, _ string) { panic("the disk is full") }, funcr.Options{})
-		stop := probing(t, l, klog.NewContext(t.Context(), sink))
-		l.wrote(klog.Background(), parent, podWrite("pod", "7", false))
-		require.True(t, l.park(parent))
-		time.Sleep(time.Minute)
-		up.Store(true)
-		time.Sleep(time.Minute)
-		stop()
-		require.False(t, l.park(parent))
-	})
-}
-
-func TestAnObjectThatEndsTheGoroutineDoesNotEndWhoAsksForIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		api := newMapAPI()
-		inf, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{
-			Transform: func(m *corev1.ConfigMap) (*corev1.ConfigMap, error) {
-				if m.Name == "bad" {
-					runtime.Goexit()
-				}
-				return m, nil
-			},
-		})
-		require.NoError(t, err)
-		bad := api.Create(configMap("bad"))
-		_, _, err = inf.LiveVersion(t.Context(), Key{Namespace: bad.Namespace, Name: bad.Name})
-		require.ErrorIs(t, err, lifecycle.ErrExited)
-	})
-}
-
-func TestWhileAServerWantsToBeLeftAloneNothingIsQuiet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newController(t, keys(&journal{}), Options{}).ledger
-		listing(l, &still{live: func(context.Context, Key) (informer.Version, bool, error) {
-			return informer.Version{}, false, fmt.Errorf("live list: %w", apierrors.NewTooManyRequests("later", 300))
-		}})
-		var lines []string
-		sink := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
-		stop := probing(t, l, klog.NewContext(t.Context(), sink))
-		l.wrote(klog.Background(), parent, podWrite("pod", "7", false))
-		require.True(t, l.park(parent))
-		time.Sleep(10 * time.Minute)
-		stop()
-		require.Len(t, lines, 1)
-		require.Contains(t, lines[0], serverSilent)
-	})
-}
-
-// TestTheProberSaysWhereKeysAreParked looks at whole lines: of a cache that follows namespaces by themselves, and of
+// TestTheRelisterSaysWhereKeysAreParked looks at whole lines: of a cache that follows namespaces by themselves, and of
 // one that does not.
-func TestTheProberSaysWhereKeysAreParked(t *testing.T) {
+func TestTheRelisterSaysWhereKeysAreParked(t *testing.T) {
 	for namespace, where := range map[string]string{"": "", "default": ` "namespace"="default"`} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newController(t, keys(&journal{}), Options{}).ledger
-			pods := listing(l, &still{listed: 1, live: func(context.Context, Key) (informer.Version, bool, error) {
-				return informer.Version{}, false, errors.New("down")
-			}})
+			pods := listing(l, &still{listed: 1})
 			l.reached(l.caches[0], namespace)
 			var lines []string
 			sink := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
-			stop := probing(t, l, klog.NewContext(t.Context(), sink))
+			stop := relisting(t, l, klog.NewContext(t.Context(), sink))
 			l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
 			synctest.Wait()
 			pods.listed = 2
 			l.reached(l.caches[0], namespace)
 			l.wrote(klog.Background(), parent, podWrite("pod", "7", false))
-			time.Sleep(doubtAfter)
+			time.Sleep(3 * doubtAfter)
 			synctest.Wait()
 			stop()
 			const about = ` "controller"="test" "informer"="still" "health"="Live since 0001-01-01T00:00:00Z"`
+			const pod = ` "object"={"name"="pod" "namespace"="default"}`
 			require.Equal(t, []string{
 				`"level"=0 "msg"="` + string(outcomeUnclear) + `"` + about + where,
-				`"msg"="` + string(serverSilent) + `" "error"="down"` + about + where +
-					` "object"={"name"="pod" "namespace"="default"}`,
+				`"msg"="` + string(cacheBehind) + `" "error"="for 10s the cache has not shown the latest write to ` +
+					`default/pod"` + about + where + pod,
+				`"msg"="` + string(listOverdue) + `" "error"=null` + about + where + pod,
 			}, lines)
 		})
 	}

@@ -231,9 +231,6 @@ func waitForHandover(ctx context.Context, waiting []pendingHandover, d time.Dura
 	return left
 }
 
-// handoverOwner owns the debts that come from a handover. No object has this name.
-var handoverOwner = Key{Name: "\x00the last leader"}
-
 // handoverEntries returns what the next leader's caches must have seen.
 func (l *ledger) handoverEntries() (all []handoverEntry) {
 	l.mu.Lock()
@@ -261,8 +258,11 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 					left = left.merge(handoverEntry{Listed: shown.resourceVersion})
 				}
 			}
+			for of, begun := range c.unversioned {
+				left.Relist = left.Relist || here(of) && now.listed < begun
+			}
 			for _, a := range l.accounts {
-				left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {
+				left.Relist = left.Relist || a.underWay > 0 || slices.ContainsFunc(a.debts, func(d *debt) bool {
 					return d.object.cache == c && (d.kind == unseenDeletion || d.kind == unknownOutcome) &&
 						here(c.scopeName(d.object.key.Namespace))
 				})
@@ -323,13 +323,15 @@ func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} 
 				resourceVersion: left.ResourceVersion}
 			now := c.progress(namespace)
 			if left.Relist || left.Listed != "" && !kube.AtLeast(now.resourceVersion, left.Listed) {
-				d.kind, d.list = unknownOutcome, c.Relist(namespace, nil)
-			} else {
-				l.mu.Lock()
-				c.noteShown(namespace, mark{left.Listed, now.rewinds})
-				l.mu.Unlock()
+				d.kind = unknownOutcome
+				l.owe(d)
+				c.Relist(namespace, nil)
+				return
 			}
-			if d.kind == unknownOutcome || d.resourceVersion != "" {
+			l.mu.Lock()
+			c.noteShown(namespace, mark{left.Listed, now.rewinds})
+			l.mu.Unlock()
+			if d.resourceVersion != "" {
 				l.owe(d)
 			}
 		}
@@ -384,7 +386,7 @@ func (l *ledger) relistBehind(c *cache, namespace string, reason error) {
 	defer l.mu.Unlock()
 	at := c.progress(c.partitionName(namespace))
 	if p := c.partitionOf(namespace, at); at.listed >= p.listRequested {
-		p.listRequested = c.Relist(p.namespace, reason)
+		p.listRequested, p.requestedAt = c.Relist(p.namespace, reason), time.Now()
 	}
 }
 
@@ -394,7 +396,7 @@ func (l *ledger) dropHandover() {
 	defer l.mu.Unlock()
 	if a, ok := l.accounts[handoverOwner]; ok {
 		for _, d := range slices.Clone(a.debts) {
-			l.pay(nil, d, d.partition.progress(), false)
+			l.pay(nil, d, d.partition.progress())
 		}
 	}
 }

@@ -87,7 +87,7 @@ func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 	creates := func(ctx context.Context, api *mapAPI) {
 		child := api.Create(configMap("child"))
 		ctx.Value(runKey{}).(*run).wrote(ctx, newWrite(target{host: "server", resource: "configmaps"},
-			false, metadata{ObjectMeta: child.ObjectMeta}))
+			http.MethodPost, 201, metadata{ObjectMeta: child.ObjectMeta}))
 	}
 	for name, test := range map[string]struct {
 		does  func(ctx context.Context, api *mapAPI) // what the leader does
@@ -167,8 +167,8 @@ func deletes(ctx context.Context, api *mapAPI) {
 	child := api.Objects()[0]
 	api.Hold()
 	api.Delete("default", "child")
-	ctx.Value(runKey{}).(*run).wrote(ctx, newWrite(target{host: "server", resource: "configmaps"},
-		true, metadata{ObjectMeta: child.ObjectMeta}))
+	ctx.Value(runKey{}).(*run).wrote(ctx, newWrite(target{host: "server", resource: "configmaps", name: "child"},
+		http.MethodDelete, 200, metadata{ObjectMeta: child.ObjectMeta}))
 }
 
 // loses leaves at once after a write whose answer was lost, before its cache has listed anew.
@@ -242,7 +242,7 @@ func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 			object := metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: "u",
 				ResourceVersion: fmt.Sprint(resourceVersion)}
 			c.ledger.wrote(klog.Background(), parent,
-				newWrite(target{host: "server", resource: resource, namespace: namespace}, false,
+				newWrite(target{host: "server", resource: resource, namespace: namespace}, http.MethodPost, 201,
 					metadata{ObjectMeta: object}))
 		}
 		write(1, "default", "configmaps", 7)
@@ -278,8 +278,7 @@ func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
 				one := replica(t, l, ahead, func(ctx context.Context, _ *cachedMaps) {
 					<-writes
 					child := ahead.Create(configMap("child"))
-					w := newWrite(target{host: "server", resource: "configmaps"},
-						false,
+					w := newWrite(target{host: "server", resource: "configmaps"}, http.MethodPost, 201,
 						metadata{ObjectMeta: child.ObjectMeta})
 					ctx.Value(runKey{}).(*run).wrote(ctx, w)
 				})

@@ -339,6 +339,7 @@ const (
 	DebtDeletion DebtKind = "deletion"       // the object has been deleted
 	DebtUnknown  DebtKind = "unknownOutcome" // the answer to a write was lost
 	DebtNotReady DebtKind = "cacheNotReady"  // no write: the cache is incomplete, or older than its MaxStaleness
+	DebtUnderWay DebtKind = "underWay"       // a write that has not been answered; of any resource, so without a cache
 )
 
 // HotLoopRecord says how a key repeats itself.

@@ -109,7 +109,7 @@ func TestWhatAFieldSelectsIsWaitedFor(t *testing.T) {
 		runs      int32
 	}{
 		"inside":  {corev1.SecretTypeOpaque, 1, 1, 10},
-		"outside": {"g.io/other", 2, 3, 2}, // each is waited for until the server has been asked
+		"outside": {"g.io/other", 5, 20, 5}, // each is waited for until the informer has listed anew
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := func(config *rest.Config) informer.Client[*corev1.SecretList] {

@@ -17,7 +17,7 @@ import (
 //
 // A key owes each write of its runs until the caches show it. When a worker takes a key that has debts, it parks the
 // key: it ends its claim and takes the next key. Parked keys hold no worker, and nothing polls them. The key is put
-// back into the queue when the last of its debts is paid.
+// back into the queue when the last of its debts is paid. A write that is under way parks its key, too.
 //
 // Versions are compared within one resource only: Kubernetes promises no order across resources.
 type ledger struct {
@@ -25,10 +25,10 @@ type ledger struct {
 	enqueue  func(Key)             // puts a key into the queue; called without mu
 	unparked func(Key, WaitRecord) // is told how long a key was parked; called without mu
 	caches   []*cache
-	prober   *prober
+	relister *relister
 
 	// Safe without a lock.
-	open       atomic.Int64 // the number of debts: while there are none an event costs one load
+	open       atomic.Int64 // the number of debts and of writes under way: while there are none an event costs one load
 	loggedOnce sync.Map     // the names of what is logged once
 
 	mu sync.Mutex
@@ -41,6 +41,8 @@ type ledger struct {
 // account is what one key waits for. The ledger's mu guards it.
 type account struct {
 	debts       []*debt       // in no order
+	underWay    int           // writes that have been sent and not been answered
+	sentAt      time.Time     // when the first of those was
 	parkedSince time.Time     // when a worker first parked the key; zero: no worker has taken it
 	parkedFor   []DebtRecord  // the first of the debts at that time
 	moreDebts   int           // how many there were besides
@@ -53,7 +55,7 @@ func newLedger(enqueue func(Key), unparked func(Key, WaitRecord)) *ledger {
 		enqueue: enqueue, unparked: unparked,
 		accounts: make(map[Key]*account), objects: make(map[object][]*debt),
 	}
-	l.prober = &prober{ledger: l, rescan: make(chan struct{}, 1)}
+	l.relister = &relister{ledger: l, rescan: make(chan struct{}, 1)}
 	return l
 }
 
@@ -65,7 +67,7 @@ func (l *ledger) cacheOf(inf trackedInformer) *cache {
 	c := &cache{
 		trackedInformer: inf, object: func(Key) (any, bool) { return nil, false },
 		partitions: make(map[string]*partition),
-		written:    make(map[string]mark), shown: make(map[string]mark),
+		written:    make(map[string]mark), shown: make(map[string]mark), unversioned: make(map[string]int),
 	}
 	l.caches = append(l.caches, c)
 	return c
@@ -92,12 +94,8 @@ func (l *ledger) owe(d *debt) {
 	l.open.Add(1)
 	at := c.progress(c.partitionName(namespace))
 	d.openedAt, d.begun, d.rewinds = time.Now(), at.begun, at.rewinds
-	newList := d.kind == unknownOutcome && d.list == 0
-	if newList {
-		d.list = at.begun + 1
-	}
 	c.noteWritten(namespace, mark{d.resourceVersion, at.rewinds})
-	if d.kind == unseenDeletion {
+	if d.ofObject() {
 		l.recall(d)
 	}
 	if d.settled(at) {
@@ -107,11 +105,7 @@ func (l *ledger) owe(d *debt) {
 		l.open.Add(-1)
 		return
 	}
-	a, ok := l.accounts[d.owner]
-	if !ok {
-		a = &account{}
-		l.accounts[d.owner] = a
-	}
+	a := l.account(d.owner)
 	d.slot = len(a.debts)
 	a.debts = append(a.debts, d)
 	if d.ofObject() {
@@ -119,25 +113,59 @@ func (l *ledger) owe(d *debt) {
 	}
 	p := c.partitionOf(namespace, at)
 	p.add(d)
-	if newList {
-		p.listWanted = d.list // the informer numbers its lists upwards
-	}
-	if next := l.prober.nextScan; newList || next.IsZero() || d.openedAt.Add(doubtAfter).Before(next) {
-		l.prober.scanNow()
+	if next := l.relister.nextScan; next.IsZero() || p.dueAt().Before(next) {
+		l.relister.scanNow()
 	}
 }
 
-// recall finds out what the ledger knows of an object that has been deleted: whether the cache has ever held it, and,
-// if the answer did not tell, a version at which it still existed. The ledger's mu is held.
+// account returns the account of a key, which is a new one if the key has none. The ledger's mu is held.
+func (l *ledger) account(owner Key) *account {
+	a, ok := l.accounts[owner]
+	if !ok {
+		a = &account{}
+		l.accounts[owner] = a
+	}
+	return a
+}
+
+// recall finds out what the ledger knows of an object that has been written: whether the cache holds it, or has ever
+// held it, and, of a deletion whose answer did not tell, a version at which it still existed. The ledger's mu is held.
 func (l *ledger) recall(d *debt) {
-	c := d.object.cache
-	has, held := c.Version(d.object.key)
-	d.onceHeld = held && has.UID == d.uid || c.gone.has(d.uid)
+	c, holds := d.object.cache, d.holds()
+	d.expected = d.expected || holds
+	d.onceHeld = d.kind == unseenDeletion && (holds || c.gone.has(d.uid))
 	for _, earlier := range l.objects[d.object] {
-		if earlier.uid == d.uid && !kube.AtLeast(d.resourceVersion, earlier.resourceVersion) {
+		if earlier.uid != d.uid {
+			continue
+		}
+		d.expected = true
+		if d.kind == unseenDeletion && !d.final && !kube.AtLeast(d.resourceVersion, earlier.resourceVersion) {
 			d.resourceVersion = earlier.resourceVersion
 		}
 	}
+}
+
+// sends says that a write of the key is sent: the key waits until it is answered, even if the call that made it has
+// returned.
+func (l *ledger) sends(key Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open.Add(1)
+	a := l.account(key)
+	if a.underWay++; a.underWay == 1 {
+		a.sentAt = time.Now()
+	}
+}
+
+// answered ends what sends has begun. The debts that come from the answer have been opened before.
+func (l *ledger) answered(key Key) {
+	l.mu.Lock()
+	l.open.Add(-1)
+	a := l.accounts[key]
+	a.underWay--
+	keys := l.closeAccount(nil, key, a)
+	l.mu.Unlock()
+	l.wakeUp(keys)
 }
 
 // park reports whether a key that a worker has taken must wait. If so, it is parked from now on, and wakeUp puts it
@@ -193,13 +221,14 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 	at := c.progress(c.partitionName(key.Namespace))
 	var keys []wokenKey
 	for _, d := range slices.Clone(debts) {
-		own := d.kind == unseenDeletion && d.uid == uid
-		if own && deleted {
-			c.noteWritten(key.Namespace, mark{resourceVersion, at.rewinds})
+		if d.kind == unseenDeletion && d.uid == uid {
+			d.onceHeld = true
+			if deleted {
+				c.noteWritten(key.Namespace, mark{resourceVersion, at.rewinds})
+			}
 		}
-		d.onceHeld = d.onceHeld || own
-		if own && deleted || d.settled(at) {
-			keys = l.pay(keys, d, at, false)
+		if d.settled(at) {
+			keys = l.pay(keys, d, at)
 		}
 	}
 	l.mu.Unlock()
@@ -244,7 +273,7 @@ func (l *ledger) payReached(keys []wokenKey, p *partition) []wokenKey {
 
 // paySettled pays those of the debts, all of one partition, that are settled, and adds the keys to wake. A debt may
 // stay open although the cache has reached its version: the store could not take the object, or the object is still
-// to be deleted. Then an event, a list or the prober settles it. The ledger's mu is held.
+// to be deleted. Then an event or a list settles it. The ledger's mu is held.
 func (l *ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []wokenKey {
 	for _, d := range debts {
 		if d.partition == nil || !d.settled(at) {
@@ -253,21 +282,17 @@ func (l *ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []woken
 		if d.kind == unseenDeletion {
 			d.object.cache.noteWritten(d.object.key.Namespace, mark{at.resourceVersion, at.rewinds})
 		}
-		keys = l.pay(keys, d, at, false)
+		keys = l.pay(keys, d, at)
 	}
 	return keys
 }
 
-// pay removes a debt, unless it has been removed before. at is the progress of its partition, and undone says that
-// what was written does not exist any more. If this was the key's last debt, pay adds the key to those to wake,
-// provided that it is parked, or must run because a write of its is undone. The ledger's mu is held.
-func (l *ledger) pay(keys []wokenKey, d *debt, at progress, undone bool) []wokenKey {
-	if d.partition == nil {
-		return keys
-	}
+// pay removes a debt. at is the progress of its partition. If the write is undone, the key must run even if nothing
+// names it. The ledger's mu is held.
+func (l *ledger) pay(keys []wokenKey, d *debt, at progress) []wokenKey {
 	d.partition.remove(d)
 	l.open.Add(-1)
-	if d.kind == unknownOutcome && at.listed >= d.list {
+	if d.kind == unknownOutcome && at.listed > d.begun {
 		d.object.cache.noteShown(d.object.key.Namespace, mark{at.resourceVersion, at.rewinds})
 	}
 	a := l.accounts[d.owner]
@@ -276,15 +301,8 @@ func (l *ledger) pay(keys []wokenKey, d *debt, at progress, undone bool) []woken
 	a.debts[d.slot].slot = d.slot
 	a.debts[last] = nil
 	a.debts = a.debts[:last]
-	a.mustRun = a.mustRun || undone || d.rewinds != at.rewinds
-	if last == 0 {
-		delete(l.accounts, d.owner)
-		if a.allPaid != nil {
-			close(a.allPaid)
-		}
-		if d.owner != handoverOwner && (!a.parkedSince.IsZero() || a.mustRun) {
-			keys = append(keys, wokenKey{d.owner, a})
-		}
+	if d.rewinds != at.rewinds || d.expected && !at.unfollowed && d.undone() {
+		a.mustRun = true
 	}
 	if d.ofObject() {
 		others := slices.DeleteFunc(l.objects[d.object], func(other *debt) bool { return other == d })
@@ -292,8 +310,32 @@ func (l *ledger) pay(keys []wokenKey, d *debt, at progress, undone bool) []woken
 			delete(l.objects, d.object)
 		}
 	}
+	return l.closeAccount(keys, d.owner, a)
+}
+
+// closeAccount closes the account of a key that waits for nothing any more. It adds the key to those to wake, if it is
+// parked or must run. The ledger's mu is held.
+func (l *ledger) closeAccount(keys []wokenKey, owner Key, a *account) []wokenKey {
+	if len(a.debts) > 0 || a.underWay > 0 {
+		return keys
+	}
+	delete(l.accounts, owner)
+	if a.allPaid != nil {
+		close(a.allPaid)
+	}
+	if !noObject(owner) && (!a.parkedSince.IsZero() || a.mustRun) {
+		keys = append(keys, wokenKey{owner, a})
+	}
 	return keys
 }
+
+// Two accounts are not those of keys. No object has such a name.
+var (
+	handoverOwner = Key{Name: "\x00the last leader"} // owes what the last leader's handover says
+	leadingOwner  = Key{Name: "\x00while leading"}   // owes what ManagerOptions.WhileLeading has written
+)
+
+func noObject(owner Key) bool { return owner == handoverOwner || owner == leadingOwner }
 
 // wokenKey is a key that has no debts left and is to be reconciled for that reason.
 type wokenKey struct {
@@ -317,7 +359,10 @@ func (a *account) describe(most int) (list []DebtRecord, more int) {
 	for _, d := range a.debts[:min(len(a.debts), most)] {
 		list = append(list, d.record())
 	}
-	return list, len(a.debts) - len(list)
+	if a.underWay > 0 && len(list) < most {
+		list = append(list, DebtRecord{Kind: DebtUnderWay, Since: a.sentAt})
+	}
+	return list, len(a.debts) + min(a.underWay, 1) - len(list)
 }
 
 // owed returns the debts of a key, and since when it is parked; zero: it is not. withText adds the texts of errors.
@@ -325,7 +370,7 @@ func (l *ledger) owed(key Key, withText bool) (list []DebtRecord, parkedSince ti
 	var caches []*cache
 	l.mu.Lock()
 	if a, ok := l.accounts[key]; ok {
-		list, _ = a.describe(len(a.debts))
+		list, _ = a.describe(len(a.debts) + 1)
 		parkedSince = a.parkedSince
 		for _, d := range a.debts {
 			caches = append(caches, d.object.cache)

@@ -283,6 +283,7 @@ func TestANamespaceThatHangsDelaysNoOther(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		require.Equal(t, 2, p.ran("two"), "its cache has listed anew")
 		require.Equal(t, 1, p.ran("one"))
-		require.Equal(t, informer.Live, p.secrets.HealthIn("one").State)
+		require.Equal(t, informer.Stale, p.secrets.HealthIn("one").State)
+		require.Equal(t, informer.Live, p.secrets.HealthIn("two").State)
 	})
 }

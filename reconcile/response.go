@@ -15,25 +15,54 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// write is what an answer tells about one object that the server has written, deleted or begun to delete.
+// write is what an answer tells about one object that the server has written or deleted.
 type write struct {
 	target
 	object          Key
 	uid             types.UID
-	resourceVersion string // a deletion is seen when the object is gone or terminating, whatever its version
-	deleted         bool
+	resourceVersion string // of a deletion, a version at which the object still existed; empty if none is known
+	created         bool   // it did not exist before
 	labels          map[string]string
 	labelsKnown     bool // the answer has the object's labels, or that there are none
+
+	// deleted says that the object is gone. Then final says that resourceVersion is its last version, and mayStay that
+	// it may be terminating instead.
+	deleted, final, mayStay bool
 }
 
-func newWrite(t target, deleted bool, o metadata) write {
-	if o.Details != nil { // a Status: it answers a deletion that was completed at once
-		return write{target: t, deleted: deleted, object: Key{Namespace: t.namespace, Name: t.name}, uid: o.Details.UID}
+// newWrite reads what the answer to a request says of an object.
+//
+//	a Status, of a deletion             the object is gone
+//	an object that nothing keeps: it    the object is gone, and this is its last state, with the version that it had
+//	is being deleted, and has neither   before. So answers DELETE, and so answers the PUT or PATCH that removes the last
+//	finalizers nor grace left           finalizer. (A namespace that looks like this may stay.)
+//	an object that is not being         the object is gone: kinds without a grace period are answered like this
+//	deleted, of a deletion
+//	any other object                    the object has that version. That is also a deletion that waits for finalizers
+//	                                    or for a grace period
+//	an item of a collection's deletion  the state before: the object is gone, or terminating
+//
+// Source: k8s.io/apiserver, pkg/registry/generic/registry (Store.Update, Delete, DeleteCollection); testdata/answers.json
+// has the answers of a real server.
+func newWrite(t target, method string, status int, o metadata) write {
+	if o.Details != nil {
+		return write{target: t, object: Key{Namespace: t.namespace, Name: t.name}, uid: o.Details.UID,
+			deleted: method == http.MethodDelete}
 	}
-	return write{
-		target: t, deleted: deleted, object: Key{Namespace: o.Namespace, Name: o.Name},
-		uid: o.UID, resourceVersion: o.ResourceVersion, labels: o.Labels, labelsKnown: true,
+	w := write{
+		target: t, object: Key{Namespace: o.Namespace, Name: o.Name}, uid: o.UID, resourceVersion: o.ResourceVersion,
+		created: status == http.StatusCreated && t.subresource == "",
+		labels:  o.Labels, labelsKnown: t.subresource != "scale",
 	}
+	going := o.DeletionTimestamp != nil
+	kept := len(o.Finalizers) > 0 || o.DeletionGracePeriodSeconds != nil && *o.DeletionGracePeriodSeconds > 0
+	switch deletes := method == http.MethodDelete; {
+	case deletes && t.name == "":
+		w.deleted, w.mayStay = true, !going
+	case going && !kept, deletes && !going:
+		w.deleted, w.final = true, o.ResourceVersion != ""
+	}
+	return w
 }
 
 // metadata is the part of an answer that the ledger reads: an object's metadata, or the details of a Status.
@@ -45,11 +74,7 @@ type metadata struct {
 // decodeMetadata reads the metadata of the object, or of each object of the list, that an answer holds. The kind's name
 // does not tell which of them it is: objects may be called AllowList or Status and have fields called items or details,
 // and lists may have any name. So what has a UID is an object, and what has items and no UID is a list.
-func decodeMetadata(contentType string, body []byte) ([]metadata, error) {
-	media, _, err := mime.ParseMediaType(contentType)
-	if err != nil {
-		return nil, fmt.Errorf("content type %q: %w", contentType, err)
-	}
+func decodeMetadata(media string, body []byte) (_ []metadata, err error) {
 	if media == runtime.ContentTypeProtobuf {
 		return decodeProtobuf(body)
 	}
@@ -81,6 +106,17 @@ func decodeMetadata(contentType string, body []byte) ([]metadata, error) {
 	default:
 		return []metadata{{ObjectMeta: answer.Metadata}}, nil
 	}
+}
+
+// mediaOf returns the encoding of an answer. It is an error if it is none of those that the API server has: then the
+// body may be a stream, and is not read.
+func mediaOf(contentType string) (media string, err error) {
+	media, _, err = mime.ParseMediaType(contentType)
+	switch media {
+	case runtime.ContentTypeJSON, runtime.ContentTypeCBOR, runtime.ContentTypeProtobuf:
+		return media, err
+	}
+	return "", fmt.Errorf("the content type %q is none of JSON, CBOR and protobuf", contentType)
 }
 
 // asJSON returns a body in JSON or CBOR as JSON.

@@ -131,7 +131,7 @@ func (r *run) Done() <-chan struct{}       { return r.context().Done() }
 func (r *run) Err() error                  { return r.context().Err() }
 
 func (r *run) Value(key any) any {
-	if key == (runKey{}) {
+	if key == (runKey{}) || key == (writerKey{}) {
 		return r
 	}
 	return r.context().Value(key)
@@ -214,9 +214,14 @@ func (r *run) causes() (list []Cause, more int) {
 	return r.worker.causes.list(), r.worker.causes.more
 }
 
+func (r *run) sends()    { r.worker.ledger.sends(r.key) }
+func (r *run) answered() { r.worker.ledger.answered(r.key) }
+
 func (r *run) lostAnswer(ctx context.Context, t target) {
 	r.worker.ledger.lostAnswer(klog.FromContext(ctx), r.key, t)
 }
+
+func (r *run) wroteUnversioned(t target) { r.worker.ledger.wroteUnversioned(t) }
 
 // Wrote reports to the loop an object that this run has created or changed through a client that [TrackWrites] cannot
 // see: one that is not made from a rest.Config. The key is not reconciled again before inf has seen o, which is the
@@ -264,10 +269,14 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	if deleted {
 		verb = "deleted"
 	}
-	r.addRequest(WriteRecord{At: time.Now(), Verb: verb, Resource: inf.Name(), Namespace: key.Namespace, Name: key.Name,
+	r.keep(WriteRecord{At: time.Now(), Verb: verb, Resource: inf.Name(), Namespace: key.Namespace, Name: key.Name,
 		ResourceVersion: o.GetResourceVersion()})
 	r.remember(o.GetUID(), o.GetResourceVersion(), deleted)
-	r.worker.ledger.owe(&debt{owner: r.key, kind: unseen(deleted), object: object{c, key}, uid: o.GetUID(),
-		resourceVersion: o.GetResourceVersion()})
+	d := &debt{owner: r.key, object: object{c, key}, uid: o.GetUID(), resourceVersion: o.GetResourceVersion(),
+		expected: true}
+	if deleted {
+		d.kind, d.mayStay = unseenDeletion, true
+	}
+	r.worker.ledger.owe(d)
 	return nil
 }

@@ -17,74 +17,60 @@ import (
 
 // This file decides which caches must show a write before its key runs again. A learner knows from an informer's own
 // requests which collection and which selectors the informer asks for; the answer to the write tells the rest. Where
-// that is not enough the key waits all the same: an event, the version that the cache reaches, or the server, when it
-// is asked, settles the debt.
+// that is not enough the key waits all the same: an event, the version that the cache reaches, or a list settles the
+// debt.
 
-// wrote opens the debts of a write that a run of the key has made: one in each cache that will show the write, or may.
+// wrote opens the debts of a write that a run of the key has made: one in each cache of the resource. Only an object
+// that is new, and not selected, has never been in a cache and is not about to be.
 //
-// If the object does not match an informer's label selector now, it may have matched before: then the cache has the
-// object, or is about to, and must show that it leaves. Otherwise the informer has never seen the object. The answer to
-// a deletion may be a Status without labels. Then the caches that have the object must show that it leaves, and if none
-// has it, all of them must.
+// A cache that does not select the object may have selected it a moment ago, and not show that yet. So the key waits
+// until the cache has come past the write: see [unexpectedAfter].
 func (l *ledger) wrote(log klog.Logger, key Key, w write) {
-	if w.object.Name == "" || w.resourceVersion == "" && !w.deleted {
+	if w.object.Name == "" || w.uid == "" || w.resourceVersion == "" && !w.deleted {
 		l.lostAnswer(log, key, w.target) // the answer does not tell what has been written
 		return
 	}
-	var debts, withoutLabels []*debt
-	anyExpects := false
 	for _, c := range l.caches {
 		s := c.learner.scopeOf(w.object.Namespace)
 		if s == nil || !s.sameResource(w.target) || !s.admitsName(w.object) {
 			continue
 		}
-		d := &debt{owner: key, kind: unseen(w.deleted), object: object{c, w.object}, uid: w.uid}
-		d.resourceVersion = w.resourceVersion
-		expects := l.hasOrExpects(d)
-		anyExpects = anyExpects || expects
-		switch {
-		case d.uid == "" && w.deleted:
-			l.lostAnswer(log, key, w.target) // the answer does not tell which object it was
-			return
-		case expects || s.labels.Empty() || w.labelsKnown && s.labels.Matches(labels.Set(w.labels)):
-			debts = append(debts, d)
-		case !w.labelsKnown:
-			withoutLabels = append(withoutLabels, d)
+		selected := s.labels.Empty() || w.labelsKnown && s.labels.Matches(labels.Set(w.labels))
+		if w.created && !selected {
+			continue
 		}
+		d := &debt{owner: key, object: object{c, w.object}, uid: w.uid, resourceVersion: w.resourceVersion,
+			final: w.final, mayStay: w.mayStay, expected: selected && !s.needsFields()}
+		if w.deleted {
+			d.kind = unseenDeletion
+		}
+		l.owe(d)
 		if s.needsFields() {
 			l.once(c.Name()+" "+s.fieldSelector, func() {
 				log.Info("The answer to a write does not tell whether it matches the informer's field selector, so "+
-					"the key waits until the cache has passed the write's version, or the server has been asked",
+					"the key waits until the cache has passed the write's version, or has listed anew",
 					"resource", w.resource, "informer", c.Name(), "fieldSelector", s.fieldSelector)
 			})
 		}
 	}
-	if !anyExpects {
-		debts = append(debts, withoutLabels...)
-	}
-	for _, d := range debts {
-		l.owe(d)
-	}
 }
 
-// hasOrExpects reports whether the cache of a debt has the object that was written, or is about to, as another debt for
-// it says. If the answer has not told the object's UID, the object in the cache does.
-func (l *ledger) hasOrExpects(d *debt) bool {
+// wroteUnversioned is told of a write that has changed an object to a version which the answer does not tell. No key
+// waits for it, and the next leader's caches list anew unless this one has listed since.
+func (l *ledger) wroteUnversioned(t target) {
 	l.mu.Lock()
-	owed := slices.ContainsFunc(l.objects[d.object], func(other *debt) bool { return other.uid == d.uid })
-	l.mu.Unlock()
-	if owed {
-		return true // asked before the cache: when a debt is paid the cache has the object already
+	defer l.mu.Unlock()
+	for _, c := range l.caches {
+		for _, s := range c.learner.allScopes() {
+			if s.sameResource(t) && s.mayHold(t) {
+				c.unversioned[s.target.namespace] = c.progress(s.target.namespace).begun + 1
+			}
+		}
 	}
-	has, held := d.object.cache.Version(d.object.key)
-	if held && d.uid == "" && d.kind == unseenDeletion {
-		d.uid = has.UID
-	}
-	return held && has.UID == d.uid
 }
 
 // lostAnswer opens the debts of a write that may have happened or not, since its answer was lost. Only a list that
-// begins from now on can tell. The prober asks for one list, which all such debts of a partition share.
+// begins from now on can tell. The relister asks for one list, which all such debts of a partition share.
 func (l *ledger) lostAnswer(log klog.Logger, key Key, t target) {
 	for _, c := range l.caches {
 		for _, s := range c.learner.allScopes() {
@@ -99,24 +85,30 @@ func (l *ledger) lostAnswer(log klog.Logger, key Key, t target) {
 	}
 }
 
+// follows reads the address of a write to a resource that an informer of the controller follows.
+func (l *ledger) follows(address string) (t target, followed bool) {
+	for _, c := range l.caches {
+		if t, followed = c.learner.targetOf(address); followed {
+			return t, true
+		}
+	}
+	return target{}, false
+}
+
 // targetOf reads the address of a write. If an informer of the controller follows the resource, followed is true and
 // the target exact; otherwise the target is a guess that is good enough for logs. What a user might expect to be
 // tracked, and is not, is logged once.
 func (l *ledger) targetOf(log klog.Logger, address string) (t target, followed bool) {
-	requested := false
-	for _, c := range l.caches {
-		if t, ok := c.learner.targetOf(address); ok {
-			if what := t.resource + "/" + t.subresource; ownAnswer[t.subresource] {
-				l.once(what, func() {
-					log.Info("Writes to this subresource are not waited for: "+
-						"the answers do not tell what has become of the object", "resource", what)
-				})
-			}
-			return t, true
+	if t, followed = l.follows(address); followed {
+		if what := t.resource + "/" + t.subresource; ownAnswer[t.subresource] {
+			l.once(what, func() {
+				log.Info("Writes to this subresource are not waited for: "+
+					"the answers do not tell what has become of the object", "resource", what)
+			})
 		}
-		seen, _ := c.learner.tracked()
-		requested = requested || seen
+		return t, true
 	}
+	requested := slices.ContainsFunc(l.caches, func(c *cache) bool { seen, _ := c.learner.tracked(); return seen })
 	t = guessTarget(address)
 	if !requested {
 		l.once("", func() {

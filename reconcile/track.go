@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 
 	"k8s.io/klog/v2"
 )
@@ -26,11 +25,15 @@ import (
 // A write is waited for in each informer of the controller that may see it. The answer to the write tells the object's
 // namespace, labels and UID; the informer's own requests tell what it selects. That is why the informers' clients need
 // the same configuration: Run fails if some of them have it and some have not. Where the answer does not tell whether
-// the informer selects the object, as with a field selector on anything but name and namespace, the key waits all the
-// same: until the informer has reached the version of the write, or until the server, asked after 10 s, says that the
-// informer does not select the object. Dry runs are not waited for, and neither are subresources that answer with
-// something else than the object: binding, eviction, scale and token. For clients that have no transport to wrap there
-// are [Wrote] and [Deleted].
+// the informer selects the object, as with a field selector on anything but name and namespace, or where it does not but
+// may have before, the key waits all the same: until the informer has reached the version of the write, or, after a
+// second, has listed anew. Dry runs are not waited for, and neither are subresources that answer with something else
+// than the object: binding, eviction and token. For clients that have no transport to wrap there are [Wrote] and
+// [Deleted].
+//
+// A write that is under way when its call of Reconcile returns, on a goroutine of its own, holds the key back until it
+// is answered. What the functions of ManagerOptions.WhileLeading write with their ctx no key waits for, but the next
+// leader does: see [Elector].
 //
 // A lost answer (a timeout, a broken connection, a 5xx) leaves open whether the write has happened. TrackWrites
 // assumes neither: the informers of that resource list anew, once, and then the key runs. A write that the server
@@ -43,8 +46,30 @@ import (
 // transport in either order.
 func TrackWrites(next http.RoundTripper) http.RoundTripper { return &tracker{next} }
 
-// tracker sends a request, and records what its answer says in the ledger of the run whose ctx the request carries.
+// tracker sends a request, and tells the [writer] whose ctx the request carries what the answer says.
 type tracker struct{ next http.RoundTripper }
+
+// writer is who makes requests with a ctx: a call of Reconcile, or a function of ManagerOptions.WhileLeading.
+type writer interface {
+	requestBegins(*http.Request)
+	requestEnds(*http.Response)
+	// targetOf reads the address of a write; followed is true if it is about a resource that a cache of the writer
+	// shows.
+	targetOf(ctx context.Context, address string) (t target, followed bool)
+	// sends is called before such a write is sent, and answered when all is known that will be. Between them come the
+	// outcomes: wrote for each object, lostAnswer if it is unknown what the server has done, wroteUnversioned if the
+	// answer does not tell the version.
+	sends()
+	answered()
+	wrote(context.Context, write)
+	lostAnswer(context.Context, target)
+	wroteUnversioned(target)
+	// recordWrite begins the record of a write, and addRequest keeps it.
+	recordWrite(*http.Request, target) (WriteRecord, *http.Request)
+	addRequest(WriteRecord, *http.Response, error)
+}
+
+type writerKey struct{}
 
 // WrappedRoundTripper lets client-go find the transport below.
 func (t *tracker) WrappedRoundTripper() http.RoundTripper { return t.next }
@@ -54,57 +79,66 @@ func (t *tracker) RoundTrip(req *http.Request) (resp *http.Response, err error) 
 	if l, ok := ctx.Value(learnerKey{}).(*learner); ok {
 		l.learn(req)
 	}
-	r, ok := ctx.Value(runKey{}).(*run)
+	from, ok := ctx.Value(writerKey{}).(writer)
 	if !ok {
 		return t.next.RoundTrip(req)
 	}
-	r.requestBegins(req)
-	defer func() { r.requestEnds(resp) }()
+	from.requestBegins(req)
+	defer func() { from.requestEnds(resp) }()
 	if !isWrite(req.Method) {
 		return t.next.RoundTrip(req)
 	}
-	to, followed := r.targetOf(ctx, addressOf(req.URL))
+	to, followed := from.targetOf(ctx, addressOf(req.URL))
 	if to.resource == "" {
 		return t.next.RoundTrip(req)
 	}
-	w, req := r.recordWrite(req, to)
-	_, other := ownAnswer[to.subresource]
-	if req, w.DryRun = dryRun(req); other || w.DryRun {
-		resp, err = t.next.RoundTrip(req)
-		r.answered(w, resp, err)
-		return resp, err
-	}
-	if err := ctx.Err(); err != nil { // now it is certain that the request was not sent
-		if req.Body != nil {
-			_ = req.Body.Close() // as a RoundTripper has to
+	w, req := from.recordWrite(req, to)
+	changes, other := ownAnswer[to.subresource]
+	req, w.DryRun = dryRun(req)
+	tracked := !w.DryRun && (!other || changes)
+	if tracked {
+		if err := ctx.Err(); err != nil { // now it is certain that the request was not sent
+			if req.Body != nil {
+				_ = req.Body.Close() // as a RoundTripper has to
+			}
+			return nil, err
 		}
-		return nil, err
+		if followed {
+			from.sends()
+			defer from.answered()
+		}
 	}
 	resp, err = t.next.RoundTrip(req)
 	switch {
-	case err != nil:
-		w.Lost = !unsent(err)
-	case resp.StatusCode/100 == 2:
-		w.Lost = !record(ctx, r, &w, to, followed, resp)
+	case !tracked:
+	case err != nil && unsent(err):
+	case err == nil && resp.StatusCode/100 != 2 && (!followed || refused(req.Method, to, resp)):
+	case other:
+		from.wroteUnversioned(to)
+	case err == nil && resp.StatusCode/100 == 2 && record(ctx, from, &w, to, followed, req.Method, resp):
 	default:
-		w.Lost = followed && !refused(req.Method, to, resp)
+		w.Lost = true
+		from.lostAnswer(ctx, to)
 	}
-	if w.Lost {
-		r.lostAnswer(ctx, to)
-	}
-	r.answered(w, resp, err)
+	from.addRequest(w, resp, err)
 	return resp, err
 }
 
-// record records what a successful answer says has been written. The run's informers follow the resource if followed is
-// true; otherwise it is only kept for the run's history. It completes w with the name and version of the object, if
-// there is one object, and reports whether it could read the answer.
-func record(ctx context.Context, r *run, w *WriteRecord, to target, followed bool, resp *http.Response) bool {
-	body, err := readAnswer(resp)
-	if err != nil {
-		return false
+// record tells the writer what a successful answer says has been written. A cache shows the resource if followed is
+// true; otherwise the write is only kept for the run's history. It completes w with the name and version of the object,
+// if there is one object, and reports whether it could read the answer.
+func record(ctx context.Context, from writer, w *WriteRecord, to target, followed bool, method string,
+	resp *http.Response) bool {
+	contentType := resp.Header.Get("Content-Type")
+	var objects []metadata
+	media, err := mediaOf(contentType)
+	if err == nil {
+		var body []byte
+		if body, err = readAnswer(resp); err != nil {
+			return false
+		}
+		objects, err = decodeMetadata(media, body)
 	}
-	objects, err := decodeMetadata(resp.Header.Get("Content-Type"), body)
 	if err != nil {
 		if followed {
 			klog.FromContext(ctx).Error(err, "The answer to a write cannot be read", "verb", w.Verb,
@@ -112,9 +146,8 @@ func record(ctx context.Context, r *run, w *WriteRecord, to target, followed boo
 		}
 		return false
 	}
-	deletes := strings.HasPrefix(w.Verb, "delete")
 	for _, o := range objects {
-		r.wrote(ctx, newWrite(to, deletes, o))
+		from.wrote(ctx, newWrite(to, method, resp.StatusCode, o))
 	}
 	if len(objects) == 1 {
 		w.Name, w.ResourceVersion = cmp.Or(to.name, objects[0].Name), objects[0].ResourceVersion
@@ -156,6 +189,6 @@ func isWrite(method string) bool {
 // ownAnswer has the subresources whose answer is not the object that an informer sees. The value is true if a write to
 // the subresource changes that object.
 var ownAnswer = map[string]bool{
-	"binding": true, "eviction": true, "scale": true,
+	"binding": true, "eviction": true,
 	"token": false, "exec": false, "attach": false, "portforward": false, "proxy": false,
 }

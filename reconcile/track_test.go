@@ -116,7 +116,9 @@ func TestAnswersAreReadInEveryEncoding(t *testing.T) {
 			require.Equal(t, pod.ObjectMeta, got[0].ObjectMeta)
 			require.Nil(t, got[0].Details)
 
-			got, err = decodeMetadata(media+";charset=utf-8", encode(t, list))
+			known, err := mediaOf(media + ";charset=utf-8")
+			require.NoError(t, err)
+			got, err = decodeMetadata(known, encode(t, list))
 			require.NoError(t, err)
 			require.Len(t, got, 2)
 			require.Equal(t, types.UID("u"), got[1].UID)
@@ -142,7 +144,7 @@ func TestAnswersAreReadInEveryEncoding(t *testing.T) {
 		require.Len(t, got, 1)
 		require.Equal(t, types.UID("u"), got[0].UID, "a custom resource may have any field")
 	}
-	_, err := decodeMetadata("text/html", nil)
+	_, err := mediaOf("text/html")
 	require.ErrorContains(t, err, "text/html")
 	broken := &runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Status"}, Raw: []byte("\xff")}
 	raw, err := broken.Marshal()
@@ -217,7 +219,7 @@ func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
 			resp, err := TrackWrites(test.answer).RoundTrip(req)
 			require.Equal(t, test.answer.err, err)
 			require.EqualValues(t, test.want, l.open.Load())
-			l.prober.scan() // the prober's
+			l.relister.scan()
 			require.Equal(t, test.relists, pods.relists)
 			if err == nil {
 				want, err := json.Marshal(test.answer.object)
@@ -242,7 +244,6 @@ type still struct {
 	relists         int // that were asked for
 	doubt           error
 	version         func(Key) (informer.Version, bool)
-	live            func(context.Context, Key) (informer.Version, bool, error)
 }
 
 func (*still) Name() string                      { return "still" }
@@ -261,13 +262,6 @@ func (s *still) Version(key Key) (informer.Version, bool) {
 		return informer.Version{}, false
 	}
 	return s.version(key)
-}
-
-func (s *still) LiveVersion(ctx context.Context, key Key) (informer.Version, bool, error) {
-	if s.live == nil {
-		return informer.Version{}, false, nil
-	}
-	return s.live(ctx, key)
 }
 
 func (*still) Fresh(string) error { return nil }

@@ -203,7 +203,7 @@ func (e *explanation) parked() string {
 	}
 	d := e.Debts[0]
 	text += ": " + e.debt(d)
-	if d.CacheState != string(informer.Live) {
+	if d.Kind != DebtUnderWay && d.CacheState != string(informer.Live) {
 		text += fmt.Sprintf(" and has been %s for %s", d.CacheState, e.ago(d.CacheSince)) + because(d.CacheReason)
 	}
 	if d.CacheInvalid {
@@ -213,8 +213,8 @@ func (e *explanation) parked() string {
 	if more := len(e.Debts) - 1; more > 0 {
 		text += fmt.Sprintf(" It waits for %d more writes.", more)
 	}
-	if d.Kind != DebtNotReady && d.Kind != DebtUnknown && e.At.Sub(d.Since) < doubtAfter {
-		text += fmt.Sprintf(" If nothing comes within %s, the server is asked.", span(doubtAfter))
+	if (d.Kind == DebtChange || d.Kind == DebtDeletion) && e.At.Sub(d.Since) < doubtAfter {
+		text += fmt.Sprintf(" If nothing comes within %s, the informer lists anew.", span(doubtAfter))
 	}
 	return text
 }
@@ -227,6 +227,8 @@ func (e *explanation) debt(d DebtRecord) string {
 	}
 	cache := "the cache of " + d.Informer
 	switch d.Kind {
+	case DebtUnderWay:
+		return "a write of its last run has not been answered yet"
 	case DebtNotReady:
 		return cache + " may not be acted on, as it is incomplete or too old; it is at version " + d.CacheVersion
 	case DebtUnknown:

@@ -277,7 +277,7 @@ var causesOfRest = []cause{
 			time.Sleep(3200 * time.Millisecond)
 		},
 		why: "default/web has waited for 3.2 s: its last run created default/web-key in secrets at version " +
-			"1004, and the cache of secrets is at 1002. If nothing comes within 10 s, the server is asked."},
+			"1004, and the cache of secrets is at 1002. If nothing comes within 10 s, the informer lists anew."},
 	{name: "the watch is refused", reconcile: writeOnce,
 		stage: func(s *staged) {
 			s.refuse("list watch", "secrets", forbidden("secrets"))
@@ -290,7 +290,7 @@ var causesOfRest = []cause{
 		},
 		why: "default/web has waited for 3 s: its last run created default/web-key in secrets at version 1004, " +
 			"and the cache of secrets is at 1002 and has been Denied for 8 s because of 403 Forbidden. If " +
-			"nothing comes within 10 s, the server is asked."},
+			"nothing comes within 10 s, the informer lists anew."},
 	{name: "a deletion is not seen", reconcile: func(s *staged, ctx context.Context, _ reconcile.Key) (reconcile.Result,
 		error) {
 		if !s.touched.Load() {
@@ -311,7 +311,7 @@ var causesOfRest = []cause{
 		time.Sleep(2 * time.Second)
 	},
 		why: "default/web has waited for 2 s: its last run deleted default/old in secrets, which the cache of " +
-			"secrets does not show yet; it is at version 1003. If nothing comes within 10 s, the server is asked."},
+			"secrets does not show yet; it is at version 1003. If nothing comes within 10 s, the informer lists anew."},
 	{name: "several writes are not seen",
 		reconcile: func(s *staged, ctx context.Context, _ reconcile.Key) (reconcile.Result,
 			error) {
@@ -334,7 +334,7 @@ var causesOfRest = []cause{
 		},
 		why: "default/web has waited for 2 s: its last run created default/one in secrets at version 1004, and " +
 			"the cache of secrets is at 1002. It waits for 2 more writes. If nothing comes within 10 s, the " +
-			"server is asked."},
+			"informer lists anew."},
 	{name: "an answer was lost", reconcile: writeOnce,
 		stage: func(s *staged) {
 			s.link.DelayWatches("secrets", reconciletest.Never)

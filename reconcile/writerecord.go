@@ -16,7 +16,7 @@ import (
 func (r *run) recordWrite(req *http.Request, to target) (WriteRecord, *http.Request) {
 	w := WriteRecord{At: time.Now(), Verb: verbOfWrite(req, to), Group: to.group, Resource: to.resource,
 		Subresource: to.subresource, Namespace: to.namespace, Name: to.name}
-	update := req.Method == http.MethodPut && !ownAnswer[to.subresource]
+	update := req.Method == http.MethodPut && !ownAnswer[to.subresource] && to.subresource != "scale"
 	if req.Method != http.MethodPatch && !update || req.Body == nil || r.worker.history.past.limit < 0 {
 		return w, req
 	}
@@ -79,8 +79,8 @@ func verbOfWrite(req *http.Request, to target) string {
 	}
 }
 
-// answered completes a record with the answer, and adds it to the run.
-func (r *run) answered(w WriteRecord, resp *http.Response, err error) {
+// addRequest completes a record with the answer, and adds it to the run.
+func (r *run) addRequest(w WriteRecord, resp *http.Response, err error) {
 	w.Took = time.Since(w.At)
 	withText := r.worker.history.errorTexts
 	switch {
@@ -98,11 +98,11 @@ func (r *run) answered(w WriteRecord, resp *http.Response, err error) {
 	default:
 		w.Code = resp.StatusCode
 	}
-	r.addRequest(w)
+	r.keep(w)
 }
 
-// addRequest adds a request to write to the run.
-func (r *run) addRequest(w WriteRecord) {
+// keep adds a request to write to the run.
+func (r *run) keep(w WriteRecord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {

@@ -1,0 +1,232 @@
+package reconcile
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// A relister makes informers list anew for debts that are overdue: only a list that began after a write is sure to show
+// it. There is one for each controller, and it works by partition, not by key: a thousand parked keys cost the server
+// as many requests as one. Controllers that share an informer each have their own relister, whose requests the informer
+// joins.
+//
+// The pauses between the lists of a partition grow up to maxPause. The informer itself repeats a list that fails, and
+// obeys Retry-After. A trouble is logged when it begins, and again only after nothing has been wrong in the partition
+// for quietTime.
+
+const (
+	// The pauses are random, about 1 s, 2 s, 4 s ... 30 s.
+	minPause, maxPause = 2 * time.Second, 30 * time.Second
+	quietTime          = 2 * maxPause
+)
+
+// overdueState is what the relister knows of a partition. The ledger's mu guards it.
+type overdueState struct {
+	lookAt        time.Time // when a debt is overdue next; zero: none is
+	notBefore     time.Time // the earliest time of the next look at the debts
+	listRequested int       // the number of the last list that the ledger asked for
+	requestedAt   time.Time // when that was
+	lastTrouble   time.Time // when something was wrong last; zero: all is quiet
+	pace          lifecycle.Backoff
+	logged        map[trouble]bool // what has been logged since all was quiet
+}
+
+// trouble is what may be wrong in a partition: the message of the log line that says so.
+type trouble string
+
+const (
+	allQuiet       trouble = "Keys are no longer parked for long"
+	outcomesKnown  trouble = "The outcome of all writes is known"
+	outcomeUnclear trouble = "It is unknown whether writes have happened; the informer lists anew and their keys wait"
+	listOverdue    trouble = "Keys are parked: the informer has not completed the list that it was asked for"
+	cacheBehind    trouble = "Keys are parked: the cache is behind their writes; its informer lists anew"
+	objectInvalid  trouble = "Keys are parked: the cache cannot take what they have written; " +
+		"they wait until it can, or the object is gone"
+	cacheNotReady trouble = "Keys are parked: the cache may not be acted on"
+)
+
+// logLine is what is to be logged about a partition: a trouble, an object that it is about, and an error.
+type logLine struct {
+	*partition
+	trouble trouble
+	object  object
+	err     error
+}
+
+func (l logLine) write(log klog.Logger) {
+	log = log.WithValues("informer", l.cache.Name(), "health", l.cache.HealthIn(l.namespace))
+	if l.namespace != metav1.NamespaceAll {
+		log = log.WithValues("namespace", l.namespace)
+	}
+	if l.trouble == outcomeUnclear || l.trouble == outcomesKnown {
+		log.Info(string(l.trouble))
+	} else {
+		log.Error(l.err, string(l.trouble), "object", l.object.key)
+	}
+}
+
+type relister struct {
+	ledger   *ledger       // never changed
+	rescan   chan struct{} // holds a value if the partitions are to be scanned before nextScan
+	nextScan time.Time     // when they are scanned next; zero: when rescan says so. Guarded by the ledger's mu
+}
+
+// run is the relister's goroutine. It runs until ctx ends.
+func (r *relister) run(ctx context.Context, controller string) {
+	log := klog.FromContext(ctx).WithValues("controller", controller)
+	for ctx.Err() == nil {
+		lines, next := r.scan()
+		for _, line := range lines {
+			line.write(log)
+		}
+		var timer <-chan time.Time
+		if !next.IsZero() {
+			timer = time.After(time.Until(next))
+		}
+		select {
+		case <-r.rescan:
+		case <-timer:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// scanNow makes the relister scan the partitions before nextScan.
+func (r *relister) scanNow() {
+	select {
+	case r.rescan <- struct{}{}:
+	default: // it is told already
+	}
+}
+
+// scan asks for the lists that are due. It returns what is to be logged, and when the next scan is: zero if there is
+// nothing to wait for. It drops the partitions that have no debts and are quiet.
+func (r *relister) scan() (lines []logLine, next time.Time) {
+	l := r.ledger
+	l.mu.Lock()
+	var keys []wokenKey
+	now := time.Now()
+	later := func(at time.Time) bool {
+		if !at.After(now) {
+			return false
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+		return true
+	}
+	for _, c := range l.caches {
+		for name, p := range c.partitions {
+			if p.byAge.Len() > 0 && !later(p.dueAt()) {
+				keys = l.paySettled(keys, p.oldest(all), p.progress())
+				lines = append(lines, p.look(now)...)
+			}
+			if p.byAge.Len() > 0 {
+				later(p.dueAt())
+			}
+			if !p.lastTrouble.IsZero() && !later(p.quietAt()) {
+				if len(p.logged) > 0 {
+					lines = append(lines, logLine{partition: p, trouble: p.recovery()})
+				}
+				p.reset()
+			}
+			if p.byAge.Len() == 0 && p.lastTrouble.IsZero() {
+				delete(c.partitions, name)
+			}
+		}
+	}
+	r.nextScan = next
+	l.mu.Unlock()
+	l.wakeUp(keys)
+	return lines, next
+}
+
+// dueAt returns when the debts are to be looked at next. The ledger's mu is held.
+func (s *overdueState) dueAt() time.Time {
+	if s.lookAt.Before(s.notBefore) {
+		return s.notBefore
+	}
+	return s.lookAt
+}
+
+// look finds out why the debts that are overdue are still open, and asks for a list if that helps and none has been
+// asked for since the debt was opened. The ledger's mu is held.
+func (p *partition) look(now time.Time) (lines []logLine) {
+	at := p.progress()
+	var list, pause bool
+	var doubt error
+	p.lookAt = time.Time{}
+	found := func(t trouble, d *debt, err error) {
+		pause = true
+		if !p.logged[t] {
+			p.logged[t] = true
+			lines = append(lines, logLine{p, t, d.object, err})
+		}
+	}
+	for e := p.byAge.Front(); e != nil; e = e.Next() {
+		d := e.Value.(*debt)
+		due := d.overdueAt()
+		if due.After(now) {
+			p.lookFrom(due)
+			continue
+		}
+		p.lookFrom(now)
+		switch {
+		case d.kind == unreadyCache:
+			found(cacheNotReady, d, nil)
+		case d.ofObject() && d.hidden():
+			found(objectInvalid, d, nil)
+		case p.listRequested > d.begun && at.listed < p.listRequested:
+			if now.Sub(p.requestedAt) >= doubtAfter {
+				found(listOverdue, d, nil)
+			}
+		case d.kind == unknownOutcome:
+			list = true
+			found(outcomeUnclear, d, nil)
+		default:
+			list = true
+			if err := d.behind(at); err != nil {
+				doubt = err
+				found(cacheBehind, d, err)
+			}
+		}
+	}
+	if list {
+		p.listRequested, p.requestedAt = p.cache.Relist(p.namespace, doubt), now
+	}
+	p.notBefore = now.Add(minPause)
+	if pause {
+		p.lastTrouble, p.notBefore = now, now.Add(p.pace.Next())
+	}
+	return lines
+}
+
+// lookFrom makes the next look at the debts no later than at that time. The ledger's mu is held.
+func (s *overdueState) lookFrom(at time.Time) {
+	if s.lookAt.IsZero() || at.Before(s.lookAt) {
+		s.lookAt = at
+	}
+}
+
+// quietAt returns when all is quiet if nothing goes wrong before. The ledger's mu is held.
+func (s *overdueState) quietAt() time.Time { return s.lastTrouble.Add(quietTime) }
+
+// recovery returns the line that says that all is quiet again, at the level of what was logged before. The ledger's mu
+// is held.
+func (s *overdueState) recovery() trouble {
+	if len(s.logged) == 1 && s.logged[outcomeUnclear] {
+		return outcomesKnown
+	}
+	return allQuiet
+}
+
+// reset makes the next trouble the first one again. The ledger's mu is held.
+func (s *overdueState) reset() {
+	s.lastTrouble, s.logged = time.Time{}, make(map[trouble]bool)
+	s.pace.Reset()
+}
