@@ -31,9 +31,9 @@ type debt struct {
 	// known. mayStay says of a deletion that the object may be terminating instead. Only owe changes these.
 	resourceVersion string
 	final, mayStay  bool
-	// expected says that the informer selects the object, or the cache has held it: so an event will tell of the write.
-	// Only owe changes it.
-	expected bool
+	// unsure says of a deletion that nothing may have happened. expected says that an event will tell of the write,
+	// since the informer selects the object, or the cache holds it. Only owe changes it.
+	unsure, expected bool
 
 	// Guarded by the ledger's mu. onceHeld is true of a deletion if the cache has ever held the object. partition is
 	// nil once the debt is paid. slot, age and rank say where the debt is in its account, in byAge and in byVersion: a
@@ -175,12 +175,9 @@ func (d *debt) overdueAt() time.Time {
 
 // behind returns an error if the debt, which is overdue, shows that the cache lags or has lost an event. The ledger's
 // mu is held.
-func (d *debt) behind(at progress) error {
-	switch {
-	case !d.ofObject() || !d.expected:
+func (d *debt) behind() error {
+	if !d.ofObject() || !d.expected {
 		return nil
-	case d.final && kube.AtLeast(at.resourceVersion, d.resourceVersion):
-		return nil // the object may have stayed
 	}
 	return fmt.Errorf("for %s the cache has not shown the latest write to %s", doubtAfter, d.object.key)
 }

@@ -132,13 +132,13 @@ func (l *ledger) account(owner Key) *account {
 // held it, and, of a deletion whose answer did not tell, a version at which it still existed. The ledger's mu is held.
 func (l *ledger) recall(d *debt) {
 	c, holds := d.object.cache, d.holds()
-	d.expected = d.expected || holds
+	d.expected = (d.expected || holds) && !d.unsure
 	d.onceHeld = d.kind == unseenDeletion && (holds || c.gone.has(d.uid))
 	for _, earlier := range l.objects[d.object] {
 		if earlier.uid != d.uid {
 			continue
 		}
-		d.expected = true
+		d.expected = !d.unsure
 		if d.kind == unseenDeletion && !d.final && !kube.AtLeast(d.resourceVersion, earlier.resourceVersion) {
 			d.resourceVersion = earlier.resourceVersion
 		}

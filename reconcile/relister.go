@@ -190,7 +190,7 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 			found(outcomeUnclear, d, nil)
 		default:
 			list = true
-			if err := d.behind(at); err != nil {
+			if err := d.behind(); err != nil {
 				doubt = err
 				found(cacheBehind, d, err)
 			}

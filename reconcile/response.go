@@ -25,9 +25,9 @@ type write struct {
 	labels          map[string]string
 	labelsKnown     bool // the answer has the object's labels, or that there are none
 
-	// deleted says that the object is gone. Then final says that resourceVersion is its last version, and mayStay that
-	// it may be terminating instead.
-	deleted, final, mayStay bool
+	// deleted says that the object is gone. Then final says that resourceVersion is its last version, mayStay that it
+	// may be terminating instead, and unsure that it may have stayed as it was.
+	deleted, final, mayStay, unsure bool
 }
 
 // newWrite reads what the answer to a request says of an object.
@@ -35,12 +35,13 @@ type write struct {
 //	a Status, of a deletion             the object is gone
 //	an object that nothing keeps: it    the object is gone, and this is its last state, with the version that it had
 //	is being deleted, and has neither   before. So answers DELETE, and so answers the PUT or PATCH that removes the last
-//	finalizers nor grace left           finalizer. (A namespace that looks like this may stay.)
+//	finalizers nor grace left           finalizer. But a namespace has finalizers of another kind, too: it may have stayed
 //	an object that is not being         the object is gone: kinds without a grace period are answered like this
 //	deleted, of a deletion
 //	any other object                    the object has that version. That is also a deletion that waits for finalizers
 //	                                    or for a grace period
-//	an item of a collection's deletion  the state before: the object is gone, or terminating
+//	an item of a collection's deletion  the state before: the object is gone, or terminating. If it was terminating
+//	                                    before, it may have stayed as it was
 //
 // Source: k8s.io/apiserver, pkg/registry/generic/registry (Store.Update, Delete, DeleteCollection); testdata/answers.json
 // has the answers of a real server.
@@ -58,9 +59,9 @@ func newWrite(t target, method string, status int, o metadata) write {
 	kept := len(o.Finalizers) > 0 || o.DeletionGracePeriodSeconds != nil && *o.DeletionGracePeriodSeconds > 0
 	switch deletes := method == http.MethodDelete; {
 	case deletes && t.name == "":
-		w.deleted, w.mayStay = true, !going
+		w.deleted, w.mayStay, w.unsure = true, !going, going
 	case going && !kept, deletes && !going:
-		w.deleted, w.final = true, o.ResourceVersion != ""
+		w.deleted, w.final, w.unsure = true, o.ResourceVersion != "", t.group == "" && t.resource == "namespaces"
 	}
 	return w
 }

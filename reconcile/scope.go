@@ -40,7 +40,7 @@ func (l *ledger) wrote(log klog.Logger, key Key, w write) {
 			continue
 		}
 		d := &debt{owner: key, object: object{c, w.object}, uid: w.uid, resourceVersion: w.resourceVersion,
-			final: w.final, mayStay: w.mayStay, expected: selected && !s.needsFields()}
+			final: w.final, mayStay: w.mayStay, unsure: w.unsure, expected: selected && !s.needsFields()}
 		if w.deleted {
 			d.kind = unseenDeletion
 		}
