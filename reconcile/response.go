@@ -26,7 +26,7 @@ type write struct {
 	labelsKnown     bool // the answer has the object's labels, or that there are none
 
 	// deleted says that the object is gone. Then final says that resourceVersion is its last version, mayStay that it
-	// may be terminating instead, and unsure that it may have stayed as it was.
+	// may be terminating instead, and unsure that it may have stayed for a reason that the answer does not tell.
 	deleted, final, mayStay, unsure bool
 }
 
@@ -40,8 +40,8 @@ type write struct {
 //	deleted, of a deletion
 //	any other object                    the object has that version. That is also a deletion that waits for finalizers
 //	                                    or for a grace period
-//	an item of a collection's deletion  the state before: the object is gone, or terminating. If it was terminating
-//	                                    before, it may have stayed as it was
+//	an item of a collection's deletion  this is the state before. With finalizers, it is terminating now; if it was
+//	                                    terminating before, or has a grace period, it may have stayed
 //
 // Source: k8s.io/apiserver, pkg/registry/generic/registry (Store.Update, Delete, DeleteCollection); testdata/answers.json
 // has the answers of a real server.
@@ -59,7 +59,8 @@ func newWrite(t target, method string, status int, o metadata) write {
 	kept := len(o.Finalizers) > 0 || o.DeletionGracePeriodSeconds != nil && *o.DeletionGracePeriodSeconds > 0
 	switch deletes := method == http.MethodDelete; {
 	case deletes && t.name == "":
-		w.deleted, w.mayStay, w.unsure = true, !going, going
+		w.deleted, w.mayStay = true, !going && len(o.Finalizers) > 0
+		w.unsure = !w.mayStay
 	case going && !kept, deletes && !going:
 		w.deleted, w.final, w.unsure = true, o.ResourceVersion != "", t.group == "" && t.resource == "namespaces"
 	}
