@@ -1,0 +1,140 @@
+package reconcile
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// A function of WhileLeading makes an object if the cache has none. The next leader's must not make another one because
+// its watch is late.
+func TestWhatIsWrittenWhileLeadingIsHandedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := reconciletest.NewServer(t, reconciletest.Options{})
+		l := &lease{free: make(chan struct{}, 1)}
+		l.free <- struct{}{}
+		var made sync.WaitGroup
+		replica := func(link *reconciletest.Link) (stop func() error) {
+			config := link.Config()
+			config.Wrap(TrackWrites)
+			secrets := kubernetes.NewForConfigOrDie(config).CoreV1().Secrets("default")
+			inf, err := informer.New[*corev1.Secret](secrets, informer.Options[*corev1.Secret]{})
+			require.NoError(t, err)
+			c := newController(t, keys(&journal{}), Options{})
+			For(c, inf)
+			return start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l,
+				WhileLeading: map[string]func(context.Context) error{"maker": func(ctx context.Context) error {
+					defer made.Done()
+					if inf.Len() > 0 {
+						return nil
+					}
+					_, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "s-"}},
+						metav1.CreateOptions{})
+					return err
+				}}})
+		}
+		made.Add(1)
+		first := server.Link()
+		stop := replica(first)
+		second := server.Link()
+		second.DelayWatches("secrets", 3*time.Second)
+		made.Wait()
+		made.Add(1)
+		replica(second)
+		time.Sleep(100 * time.Millisecond) // the second one's first list may have begun before
+		second.DelayWatches("secrets", 3*time.Second)
+		require.NoError(t, stop())
+		made.Wait()
+		all, err := kubernetes.NewForConfigOrDie(server.Link().Config()).CoreV1().Secrets("default").List(t.Context(),
+			metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Len(t, all.Items, 1)
+	})
+}
+
+// Each kind of answer to a write of WhileLeading, and of a call, says something to the next leader.
+func TestTheHandoverHasWhatEachKindOfWriteLeaves(t *testing.T) {
+	const pods, pod = "https://server/api/v1/namespaces/a/pods", "https://server/api/v1/namespaces/a/pods/p"
+	success := answering{code: 201, object: successOf(nil)}
+	inserted := answering{code: 201, object: podCalled("p")}
+	for name, test := range map[string]struct {
+		method, url string
+		answer      http.RoundTripper
+		want        handoverEntry
+	}{
+		"a creation": {"POST", pods, inserted, handoverEntry{ResourceVersion: "7"}},
+		"a scale":    {"PUT", pod + "/scale", answering{code: 200, object: podCalled("p")}, handoverEntry{ResourceVersion: "7"}},
+		"a deletion": {"DELETE", pod, answering{code: 200, object: successOf(&metav1.StatusDetails{UID: "u"})},
+			handoverEntry{Relist: true}},
+		"a lost answer":            {"PUT", pod, answering{err: io.ErrUnexpectedEOF}, handoverEntry{Relist: true}},
+		"an eviction":              {"POST", pod + "/eviction", success, handoverEntry{Relist: true}},
+		"a lost eviction":          {"POST", pod + "/eviction", answering{err: io.EOF}, handoverEntry{Relist: true}},
+		"a binding":                {"POST", pod + "/binding", success, handoverEntry{Relist: true}},
+		"a refused eviction":       {"POST", pod + "/eviction", answering{code: 429, object: &metav1.Status{}}, handoverEntry{}},
+		"a token":                  {"POST", pod + "/token", success, handoverEntry{}},
+		"a dry run":                {"POST", pods + "?dryRun=All", inserted, handoverEntry{}},
+		"what no informer follows": {"POST", strings.ReplaceAll(pods, "pods", "secrets"), inserted, handoverEntry{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for who, from := range map[string]func(b *bench) context.Context{
+				"a call":        func(b *bench) context.Context { return b.ctx },
+				"while leading": func(b *bench) context.Context { return leading{[]*Controller{b.Controller}}.context(t.Context()) },
+			} {
+				b := newBench(t)
+				s := b.follow(&still{listed: 1}, "https://server/api/v1/pods")
+				b.ctx = from(b)
+				b.send(test.method, test.url, nil, test.answer)
+				if who == "while leading" {
+					require.Empty(t, b.ledger.accounts[b.key()])
+				}
+				entries := b.ledger.handoverEntries()
+				if test.want == (handoverEntry{}) {
+					require.Empty(t, entries, who)
+					continue
+				}
+				test.want.Host, test.want.Resource = "server", "pods"
+				require.Equal(t, []handoverEntry{test.want}, entries, who)
+				s.listed, s.resourceVersion = 2, "9"
+				b.ledger.reached(b.ledger.caches[0], "")
+				for _, e := range b.ledger.handoverEntries() {
+					require.False(t, e.Relist, "%s: a list has shown it", who)
+				}
+				require.Zero(t, b.ledger.open.Load(), who)
+			}
+		})
+	}
+}
+
+// A write that is under way when the workers have ended may have happened.
+func TestAWriteThatIsUnderWayIsHandedOver(t *testing.T) {
+	b := newBench(t, "https://server/api/v1/pods")
+	b.send("PUT", "https://server/api/v1/namespaces/a/pods/p", nil,
+		transport(func(*http.Request) (*http.Response, error) {
+			require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", Relist: true}}, b.ledger.handoverEntries())
+			require.True(t, b.ledger.park(b.key()))
+			list, _ := b.ledger.owed(b.key(), false)
+			require.Equal(t, DebtUnderWay, list[0].Kind)
+			return answering{code: 200, object: podCalled("p")}.RoundTrip(nil)
+		}))
+	list, _ := b.ledger.owed(b.key(), false)
+	require.Len(t, list, 1)
+	require.Equal(t, DebtChange, list[0].Kind)
+	require.Equal(t, types.UID("uid-p"), openDebts(b.ledger)[0].uid)
+}
+
+// key is that of the run.
+func (b *bench) key() Key { return Key{Namespace: "a", Name: "owner"} }
