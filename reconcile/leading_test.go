@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +26,7 @@ func TestWhatIsWrittenWhileLeadingIsHandedOver(t *testing.T) {
 		server := reconciletest.NewServer(t, reconciletest.Options{})
 		l := &lease{free: make(chan struct{}, 1)}
 		l.free <- struct{}{}
-		var made sync.WaitGroup
+		writes, made := make(chan struct{}), make(chan struct{})
 		replica := func(link *reconciletest.Link) (stop func() error) {
 			config := link.Config()
 			config.Wrap(TrackWrites)
@@ -38,7 +37,8 @@ func TestWhatIsWrittenWhileLeadingIsHandedOver(t *testing.T) {
 			For(c, inf)
 			return start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l,
 				WhileLeading: map[string]func(context.Context) error{"maker": func(ctx context.Context) error {
-					defer made.Done()
+					<-writes
+					defer func() { made <- struct{}{} }()
 					if inf.Len() > 0 {
 						return nil
 					}
@@ -47,18 +47,16 @@ func TestWhatIsWrittenWhileLeadingIsHandedOver(t *testing.T) {
 					return err
 				}}})
 		}
-		made.Add(1)
-		first := server.Link()
-		stop := replica(first)
+		stop := replica(server.Link())
+		synctest.Wait()
 		second := server.Link()
-		second.DelayWatches("secrets", 3*time.Second)
-		made.Wait()
-		made.Add(1)
 		replica(second)
-		time.Sleep(100 * time.Millisecond) // the second one's first list may have begun before
+		time.Sleep(time.Second)
 		second.DelayWatches("secrets", 3*time.Second)
-		require.NoError(t, stop())
-		made.Wait()
+		close(writes)
+		<-made
+		go func() { _ = stop() }()
+		<-made
 		all, err := kubernetes.NewForConfigOrDie(server.Link().Config()).CoreV1().Secrets("default").List(t.Context(),
 			metav1.ListOptions{})
 		require.NoError(t, err)
