@@ -274,7 +274,7 @@ func mayHave(element any, key string) bool {
 	fields, ok := element.(map[string]any)
 	text, keyed := strings.CutPrefix(key, "k:")
 	var keys map[string]any
-	if !ok || !keyed || json.Unmarshal([]byte(text), &keys) != nil {
+	if !ok || !keyed || utiljson.Unmarshal([]byte(text), &keys) != nil {
 		return matches(element)(key)
 	}
 	for name, value := range keys {

@@ -166,6 +166,26 @@ func testApplyOwned(t *testing.T, cfg *rest.Config, namespace string) {
 				require.Equal(f, []metav1.OwnerReference{f.owner.Reference()}, mended.OwnerReferences)
 			}
 		},
+		"an-integer-that-no-float64-holds-is-compared": func(f *family) {
+			const even = 1 << 53
+			var seen *batchv1.CronJob
+			for _, seconds := range []int64{even, even + 1} {
+				config := f.config("@daily")
+				config.Spec.JobTemplate.Spec.WithActiveDeadlineSeconds(seconds)
+				opts := metav1.ApplyOptions{FieldManager: "me", Force: true}
+				if seen != nil {
+					found, err := objects.Drift(f.Context(), f.jobs, f.client.BatchV1().CronJobs(namespace).Apply, config,
+						opts)
+					require.NoError(f, err)
+					require.Contains(f, found, objects.Difference{Desired: seconds, Is: int64(even),
+						Managers: []string{"me"}, Field: ".spec.jobTemplate.spec.activeDeadlineSeconds"})
+				}
+				var err error
+				seen, err = objects.ApplyOwned(f.Context(), f.owner, f.jobs, seen, config, opts, nil)
+				require.NoError(f, err)
+				require.Equal(f, seconds, *seen.Spec.JobTemplate.Spec.ActiveDeadlineSeconds)
+			}
+		},
 		"a-namesake-stays": func(f *family) {
 			theirs := f.foreign("@daily")
 			_, err := f.apply(theirs, "@hourly", nil)
@@ -296,11 +316,4 @@ func TestApplyOwnedRefusesWhatCannotWork(t *testing.T) {
 	lost := errors.New("connection reset")
 	maps.before = func(string) error { return lost }
 	require.ErrorIs(t, try(config("v")), lost)
-}
-
-// TestTheReferenceOfAnOwnerFitsAnApplyConfiguration: both forms say the same.
-func TestTheReferenceOfAnOwnerFitsAnApplyConfiguration(t *testing.T) {
-	c, r := newOwner(t).ReferenceConfig(), newOwner(t).Reference()
-	require.Equal(t, r, metav1.OwnerReference{APIVersion: *c.APIVersion, Kind: *c.Kind, Name: *c.Name, UID: *c.UID,
-		Controller: c.Controller, BlockOwnerDeletion: c.BlockOwnerDeletion})
 }

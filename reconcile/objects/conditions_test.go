@@ -93,6 +93,22 @@ func TestAConditionThatTheServerWouldRefuse(t *testing.T) {
 	}
 }
 
+// Another client, or an earlier program, may have written a condition without a time.
+func TestAConditionWithoutATransitionTimeGetsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conditions := []metav1.Condition{ready(metav1.ConditionTrue, "Up")}
+		require.NoError(t, objects.SetCondition(&conditions, 1, ready(metav1.ConditionTrue, "Up")))
+		require.Equal(t, metav1.Now(), conditions[0].LastTransitionTime)
+
+		since := metav1.NewTime(time.Now().Add(-time.Second))
+		conditions = []metav1.Condition{ready(metav1.ConditionTrue, "Up")}
+		up := ready(metav1.ConditionTrue, "Up")
+		up.LastTransitionTime = since
+		require.NoError(t, objects.SetCondition(&conditions, 1, up))
+		require.Equal(t, since, conditions[0].LastTransitionTime)
+	})
+}
+
 func TestConditionTrueIsAboutAGeneration(t *testing.T) {
 	var conditions []metav1.Condition
 	require.False(t, objects.ConditionTrue(conditions, "Ready", 0))

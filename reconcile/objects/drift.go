@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/thermostat-go/thermostat/informer"
 )
@@ -19,7 +20,7 @@ import (
 // Difference is a field whose value is not the desired one.
 type Difference struct {
 	Field string // such as .spec.template.spec.containers[name="web"].image
-	// Desired and Is are values as JSON decodes them; nil: the field is not there.
+	// Desired and Is are values as JSON decodes them, integers as int64; nil: the field is not there.
 	Desired, Is any
 	// Managers have set the field to what it is, as the object's managedFields say. Empty: no manager did, so the
 	// server has filled it in, or the field is not there.
@@ -107,7 +108,7 @@ func treeOf[T informer.Object](o T, failed error) (tree map[string]any, version 
 	}
 	data, err := json.Marshal(o)
 	if err == nil {
-		err = json.Unmarshal(data, &tree)
+		err = utiljson.Unmarshal(data, &tree) // keeps integers
 	}
 	if err != nil {
 		return nil, "", err
@@ -262,7 +263,7 @@ func matches(element any) func(key string) bool {
 	return func(key string) bool {
 		kind, text, _ := strings.Cut(key, ":")
 		var value any
-		if json.Unmarshal([]byte(text), &value) != nil {
+		if utiljson.Unmarshal([]byte(text), &value) != nil {
 			return false
 		}
 		switch kind {

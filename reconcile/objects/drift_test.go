@@ -97,7 +97,7 @@ func TestDriftComparesOneState(t *testing.T) {
 	}
 	found, err := objects.Drift(ctx, deployments, busy(2), web(), asMe)
 	require.NoError(t, err)
-	require.Equal(t, float64(22), found[0].Is)
+	require.Equal(t, int64(22), found[0].Is)
 	require.Equal(t, 3, writes)
 	_, err = objects.Drift(ctx, deployments, busy(9), web(), asMe)
 	require.ErrorContains(t, err, "compare default/web: the object changed 5 times while it was read")

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
@@ -60,14 +59,6 @@ func NewOwner[T informer.Object](client Getter[T], seen T, kind schema.GroupVers
 
 // Reference returns the owner reference for an object that is about to be created.
 func (o *Owner) Reference() metav1.OwnerReference { return *o.reference.DeepCopy() }
-
-// ReferenceConfig returns the owner reference for an apply configuration: config.WithOwnerReferences. [ApplyOwned] adds
-// it by itself.
-func (o *Owner) ReferenceConfig() *metav1ac.OwnerReferenceApplyConfiguration {
-	r := o.Reference()
-	return metav1ac.OwnerReference().WithAPIVersion(r.APIVersion).WithKind(r.Kind).WithName(r.Name).WithUID(r.UID).
-		WithController(true).WithBlockOwnerDeletion(true)
-}
 
 func (o *Owner) String() string { return fmt.Sprintf("%s %s", o.reference.Kind, o.key) }
 
