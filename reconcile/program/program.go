@@ -10,7 +10,6 @@ package program
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/signal"
 	"syscall"
@@ -18,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Main is the main function of a program. It calls run with the configuration of the API server, and ends the process
@@ -29,8 +30,8 @@ import (
 //		program.Main(*kubeconfig, run)
 //	}
 //
-// ctx ends at the first SIGINT or SIGTERM. An error of run that says only so, because it wraps the cause of ctx, is no
-// failure: the process was told to stop before it had started. A second signal ends the process at once.
+// ctx ends at the first SIGINT or SIGTERM. An error of run that says only so, because it wraps nothing but the cause of
+// ctx, is no failure: the process was told to stop before it had started. A second signal ends the process at once.
 //
 // kubeconfig is the path of a file. Empty: the files that $KUBECONFIG names or else ~/.kube/config, and in a pod
 // without these its service account. run gets the configuration as it is; the clients of controllers are made from what
@@ -55,7 +56,7 @@ func runWith(ctx context.Context, kubeconfig string, run func(context.Context, *
 		return fmt.Errorf("no configuration of an API server: %w", err)
 	}
 	err = run(ctx, cfg)
-	if ctx.Err() != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err())) {
+	if ctx.Err() != nil && lifecycle.IsOnly(err, context.Cause(ctx), ctx.Err()) {
 		return nil
 	}
 	return err

@@ -50,5 +50,8 @@ func TestToldToStop(t *testing.T) {
 	stop(signal)
 	require.NoError(t, ends(fmt.Errorf("asking: %w", signal)))
 	require.NoError(t, ends(fmt.Errorf("asking: %w", context.Canceled)))
-	require.ErrorIs(t, ends(failed), failed)
+	for _, with := range []error{failed, errors.Join(failed, signal), errors.Join(context.Canceled, failed),
+		fmt.Errorf("stopping: %w", fmt.Errorf("%w: %w", context.Canceled, failed))} {
+		require.ErrorIs(t, ends(with), failed)
+	}
 }
