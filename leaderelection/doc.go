@@ -149,8 +149,7 @@
 //	renew     Run, per tenure      the tenure ends                       Run
 //	lead      Run, per tenure      the lead function returns             Run, at most DrainTimeout or StopGrace
 //
-// The fence has a short-lived one for each request that it cuts off at the end of a tenure. Each call of the
-// EventRecorder has one, which the caller waits for.
+// The fence has a short-lived one for each request that it cuts off at the end of a tenure.
 //
 // # Reading order
 //

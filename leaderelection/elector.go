@@ -56,8 +56,8 @@ func New(cfg Config) (*Elector, error) {
 // When lead has returned, Run releases the Lease if it is still this tenure's. It does not release it if lead returned
 // an error that wraps [ErrStuck]: then some of the work goes on. Run returns
 //
-//   - what lead returned, when lead returned of its own accord or because ctx ended; [context.Canceled] becomes nil
-//     then. A panic of lead is an error, too.
+//   - what lead returned, when lead returned of its own accord or because ctx ended; an error that
+//     says only that the context was canceled becomes nil then.
 //   - an error that wraps [ErrLost] when the tenure was lost. Call Run again to campaign again; nothing has to be
 //     restarted.
 //   - an error that wraps [ErrStuck] when lead did not return in time, or returned such an error. Work goes on then, so
@@ -66,6 +66,8 @@ func New(cfg Config) (*Elector, error) {
 //   - nil when ctx ended before this candidate led; or, if it could not lead because it was denied or never reached the
 //     server, an error that says so.
 //   - [ErrRunning] at once if another call of Run has not returned.
+//
+// A panic of lead ends the process, as that of any goroutine does. The Lease is not released then, but expires.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if !e.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -106,7 +108,7 @@ func (e *Elector) hold(ctx context.Context, t *tenure, lead func(context.Context
 		t.renew()
 	})
 	working, stopWork := context.WithCancelCause(t.ctx)
-	result := t.await(ctx, &e.work, e.work.start(working, t, lead), stopWork)
+	result := t.await(ctx, &e.work, e.work.start(working, lead), stopWork)
 	t.cancel(errReturned)
 	stopWork(nil)
 	renewing.Wait()

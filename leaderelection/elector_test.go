@@ -3,8 +3,9 @@ package leaderelection
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
-	"runtime"
+	"os/exec"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,8 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
-
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // soak reports whether the long runs are wanted.
@@ -194,15 +193,6 @@ func TestWhatLeadReturnsIsWhatRunReturns(t *testing.T) {
 			func(t *testing.T, err error) { require.NoError(t, err) }},
 		"error": {func(context.Context) error { return boom },
 			func(t *testing.T, err error) { require.Equal(t, boom, err) }},
-		"panic": {func(context.Context) error { panic(boom) }, func(t *testing.T, err error) {
-			var p *lifecycle.PanicError
-			require.ErrorAs(t, err, &p)
-			require.ErrorIs(t, err, boom)
-			require.NotEmpty(t, p.Stack)
-		}},
-		"exit": {func(context.Context) error { runtime.Goexit(); return nil }, func(t *testing.T, err error) {
-			require.ErrorContains(t, err, "ended its goroutine")
-		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -214,6 +204,49 @@ func TestWhatLeadReturnsIsWhatRunReturns(t *testing.T) {
 				require.True(t, isReleased(s.get()),
 					"F12: a lead function that returns ends the tenure and releases the lease")
 				require.False(t, e.IsLeader())
+			})
+		})
+	}
+}
+
+// TestAPanicOfTheWorkEndsTheProcess, with the stack of the panic.
+func TestAPanicOfTheWorkEndsTheProcess(t *testing.T) {
+	if os.Getenv("WORK") == "panics" {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := quiet(t)
+			defer cancel()
+			_ = newCandidate(t, newServer().link("a")).Run(ctx, func(context.Context) error { panic("boom") })
+		})
+		return
+	}
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), "WORK=panics")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Regexp(t, `(?s)panic: boom.*TestAPanicOfTheWorkEndsTheProcess\.func`, string(out))
+}
+
+// TestAFailureBesideTheEndOfItsContextIsNotLost: a lead function that says both has failed.
+func TestAFailureBesideTheEndOfItsContextIsNotLost(t *testing.T) {
+	boom := errors.New("boom")
+	for name, end := range map[string]func(a *run, s *server){
+		"asked to end": func(a *run, _ *server) { a.cancel() },
+		"lost":         func(_ *run, s *server) { s.edit(wipe) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				ctx, cancel := quiet(t)
+				defer cancel()
+				err := newCandidate(t, s.link("a")).Run(ctx, func(ctx context.Context) error {
+					end(&run{cancel: cancel}, s)
+					<-ctx.Done()
+					return fmt.Errorf("working: %w", errors.Join(boom, ctx.Err()))
+				})
+				require.ErrorIs(t, err, boom)
+				require.Equal(t, name == "lost", errors.Is(err, ErrLost))
 			})
 		})
 	}

@@ -38,7 +38,7 @@ const (
 	ReasonClock    Reason = "clock"    // the wall clock ran ahead: the machine slept, or its clock was set forward
 )
 
-// LostError is the loss of a tenure. It wraps [ErrLost], and Err if there is one. It is also the [context.Cause] of the
+// LostError is the loss of a tenure. It is an [ErrLost], and wraps Err. It is also the [context.Cause] of the
 // lead function's context.
 type LostError struct {
 	Reason Reason
@@ -65,7 +65,10 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("%v: %s: %s", ErrLost, e.Lease, why)
 }
 
-func (e *LostError) Unwrap() []error { return []error{ErrLost, e.Err} }
+// Is reports whether target is ErrLost.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+func (e *LostError) Unwrap() error { return e.Err }
 
 // DeniedError says that the API server forbade a request, nearly always because a Role is missing. It wraps the
 // server's answer.

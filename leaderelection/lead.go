@@ -6,16 +6,14 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"k8s.io/klog/v2"
-
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // An outcome is the error that a lead function returned, and what the error means.
 type outcome struct {
 	err      error
-	canceled bool // the function's context had ended
-	yielded  bool // the function stopped because it had ceased to lead
+	canceled bool // it says only that the function's context had ended
+	yielded  bool // it says only that, or that the function had ceased to lead
 	stuck    bool // some of its work goes on
 }
 
@@ -51,39 +49,22 @@ func (w *work) mayStart() error {
 }
 
 // start calls lead on a goroutine of its own. It returns a channel that is closed when that has ended.
-func (w *work) start(ctx context.Context, t *tenure, lead func(context.Context) error) <-chan struct{} {
+func (w *work) start(ctx context.Context, lead func(context.Context) error) <-chan struct{} {
 	w.group.Go("lead", func() {
-		err := errors.New("leaderelection: the lead function ended its goroutine")
-		defer func() {
-			w.result = judge(err)
-			if w.result.stuck {
-				w.unfinished.Store(true)
-			}
-		}()
-		if p := lifecycle.Try(func() { err = lead(ctx) }); p != nil {
-			err = fmt.Errorf("leaderelection: the lead function: %w", p)
-			klog.FromContext(ctx).Error(p, "The lead function panicked", "lease", t.String(), "stack",
-				lifecycle.StackOf(p))
+		w.result = judge(lead(ctx))
+		if w.result.stuck {
+			w.unfinished.Store(true)
 		}
 	})
 	return w.group.Done()
 }
 
-// judge finds out what a lead function's error means. The error's methods are user code and may panic; then it is
-// unknown whether work goes on, and judge takes it that it does.
-func judge(err error) (o outcome) {
-	p := lifecycle.Apart(func() {
-		canceled := errors.Is(err, context.Canceled)
-		o = outcome{
-			err:      err,
-			canceled: canceled,
-			yielded:  canceled || errors.Is(err, ErrLost) || errors.Is(err, ErrNotLeading),
-			stuck:    errors.Is(err, ErrStuck),
-		}
-	})
-	if p != nil {
-		err := fmt.Errorf("the lead function %w, as far as is known: its error cannot be read: %w", ErrStuck, p)
-		return outcome{err: err, stuck: true}
+// judge finds out what a lead function's error means.
+func judge(err error) outcome {
+	return outcome{
+		err:      err,
+		canceled: lifecycle.IsOnly(err, context.Canceled),
+		yielded:  lifecycle.IsOnly(err, context.Canceled, ErrLost, ErrNotLeading),
+		stuck:    errors.Is(err, ErrStuck),
 	}
-	return o
 }

@@ -1,7 +1,6 @@
 package leaderelection
 
 import (
-	goruntime "runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
@@ -120,19 +118,4 @@ func TestARoleThatComesLate(t *testing.T) {
 	require.NoError(t, e.Ready())
 	t.Logf("led %s after the Role was granted", time.Since(granted).Round(time.Millisecond))
 	require.NoError(t, a.stop())
-}
-
-// exits is a recorder that ends its goroutine.
-type exits struct{}
-
-func (exits) Eventf(runtime.Object, string, string, string, ...any) { goruntime.Goexit() }
-
-func TestARecorderMayEndItsGoroutine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := start(t, newCandidate(t, newServer().link("a"), func(c *Config) { c.Events = exits{} }), 0)
-		settle(time.Minute)
-		require.True(t, a.IsLeader())
-		require.NotZero(t, a.Stats().Renewals)
-		require.NoError(t, a.stop())
-	})
 }

@@ -11,8 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
-
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Stats is the present state of an elector, and its counters since it was made. Package reconcile/metrics shows it to
@@ -102,20 +100,20 @@ func (t *tenure) announceStart(ctx context.Context) {
 	t.stats.count(func(s *Stats) { s.Tenures++ })
 	klog.FromContext(ctx).Info("Leading", "lease", t.String(), "identity", t.identity, "transitions",
 		t.token.Transitions)
-	t.event(ctx, corev1.EventTypeNormal, t.identity+" became leader")
+	t.event(corev1.EventTypeNormal, t.identity+" became leader")
 }
 
 func (t *tenure) announceEnd(ctx context.Context, lost *LostError) {
 	klog.FromContext(ctx).Info("Stopped leading", "lease", t.String(), "identity", t.identity)
 	if lost != nil {
-		t.event(ctx, corev1.EventTypeWarning, t.identity+" lost the lease: "+string(lost.Reason))
+		t.event(corev1.EventTypeWarning, t.identity+" lost the lease: "+string(lost.Reason))
 		return
 	}
-	t.event(ctx, corev1.EventTypeNormal, t.identity+" stopped leading")
+	t.event(corev1.EventTypeNormal, t.identity+" stopped leading")
 }
 
-// event records an event on the Lease. The recorder is user code: its panic must not end a tenure or the process.
-func (t *tenure) event(ctx context.Context, eventType, message string) {
+// event records an event on the Lease.
+func (t *tenure) event(eventType, message string) {
 	if t.cfg.Events == nil {
 		return
 	}
@@ -125,8 +123,5 @@ func (t *tenure) event(ctx context.Context, eventType, message string) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name, UID: lease.UID,
 			ResourceVersion: lease.ResourceVersion},
 	}
-	err := lifecycle.Apart(func() { t.cfg.Events.Eventf(about, eventType, "LeaderElection", "%s", message) })
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "The EventRecorder panicked, or ended its goroutine", "lease", t.String())
-	}
+	t.cfg.Events.Eventf(about, eventType, "LeaderElection", "%s", message)
 }
