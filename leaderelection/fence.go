@@ -94,47 +94,50 @@ func writes(req *http.Request) bool {
 	return len(req.Header.Values("Upgrade")) > 0 || reachesThrough(req.URL.Path)
 }
 
-// isReview reports whether a path is that of reviews, which nothing stores: [prefix] /apis/group/version/...reviews
+// isReview reports whether a path is that of reviews, which nothing stores.
 func isReview(path string) bool {
-	parts := strings.Split(path, "/")
-	if len(parts) < 4 {
-		return false
-	}
-	parts = parts[len(parts)-4:]
-	return parts[0] == "apis" && (parts[1] == "authentication.k8s.io" || parts[1] == "authorization.k8s.io") &&
-		strings.HasSuffix(parts[3], "reviews")
+	return slices.ContainsFunc(readings(path), func(r reading) bool {
+		return (r.group == "authentication.k8s.io" || r.group == "authorization.k8s.io") && len(r.rest) == 1 &&
+			strings.HasSuffix(r.rest[0], "reviews")
+	})
 }
 
-// reachesThrough reports whether a path names a subresource that leads to something else than the API:
-//
-//	[prefix] /api/v1 or /apis/group/version [/namespaces/namespace] /resource/name/subresource ...
-//
-// The oldest form of a proxy's path has /proxy instead of a resource.
+// reachesThrough reports whether a path names a subresource that leads to something else than the API. The oldest form
+// of a proxy's path has /proxy instead of a resource.
 func reachesThrough(path string) bool {
-	rest := strings.Split(strings.Trim(path, "/"), "/")
-	begin := slices.IndexFunc(rest, func(s string) bool { return s == "api" || s == "apis" })
-	if begin < 0 {
-		return false
+	return slices.ContainsFunc(readings(path), func(r reading) bool {
+		return r.rest[0] == "proxy" ||
+			len(r.rest) > 2 && slices.Contains([]string{"exec", "attach", "portforward", "proxy"}, r.rest[2])
+	})
+}
+
+// reading is what a path says to the API server: a group, and a resource with what follows it.
+type reading struct {
+	group string
+	rest  []string // never empty
+}
+
+// readings returns all that a path may say, since its prefix is unknown and may contain "api" and "apis" as well:
+//
+//	[prefix] /api/v1 or /apis/group/version [/namespaces/namespace] /resource [/name [/subresource ...]]
+func readings(path string) (all []reading) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	for i, part := range parts {
+		r := reading{rest: parts[i+1:]}
+		switch {
+		case part == "api" && len(r.rest) > 1 && r.rest[0] == "v1":
+			r.rest = r.rest[1:]
+		case part == "apis" && len(r.rest) > 2:
+			r.group, r.rest = r.rest[0], r.rest[2:]
+		default:
+			continue
+		}
+		if len(r.rest) > 2 && r.rest[0] == "namespaces" {
+			r.rest = r.rest[2:]
+		}
+		all = append(all, r)
 	}
-	version := 2
-	if rest[begin] == "apis" {
-		version = 3
-	}
-	rest = rest[min(begin+version, len(rest)):]
-	if len(rest) > 0 && rest[0] == "proxy" {
-		return true
-	}
-	if len(rest) > 2 && rest[0] == "namespaces" {
-		rest = rest[2:]
-	}
-	if len(rest) < 3 {
-		return false
-	}
-	switch rest[2] {
-	case "exec", "attach", "portforward", "proxy":
-		return true
-	}
-	return false
+	return all
 }
 
 // refusal is the error of a request that was not sent. NotSent tells a transport around the fence so, which would
