@@ -33,7 +33,9 @@
 // If ManagerOptions.AccessReviews is set, the API server decides, as for metrics: the verb get on the path of the page,
 // such as /inspect/*. Without it a request is answered only if it comes over the loopback interface, whatever address
 // the Manager listens on, and names localhost or a loopback address as its host (handler.refuses). kubectl port-forward
-// does both. Options.Unguarded is for a server with an authentication of its own.
+// does both. A browser's request that comes from another site, by a link as well, is refused: type the address. The
+// handler knows it by Sec-Fetch-Site or Origin. An old browser that sends neither can be made to ask for pages, though
+// the other site cannot read them. Options.Unguarded is for a server with an authentication of its own.
 //
 // The pages change nothing, unless Options.Actions is set. Then a key has buttons to reconcile it at once, to pause it
 // and to resume it. The handler refuses a POST that a browser sends for another site. A Content-Security-Policy lets a

@@ -47,13 +47,14 @@ type handler struct {
 	// Never changed.
 	opts    Options
 	source  func(*http.Request) source // nil: there is none
-	checked http.Handler               // the pages, for requests that may have them
-	streams atomic.Int32               // that are open
+	origins *http.CrossOriginProtection
+	checked http.Handler // the pages, for requests that may have them
+	streams atomic.Int32 // that are open
 }
 
 func newHandler(opts Options, from func(*http.Request) source) *handler {
-	h := &handler{opts: opts, source: from}
-	h.checked = http.NewCrossOriginProtection().Handler(http.HandlerFunc(h.route))
+	h := &handler{opts: opts, source: from, origins: http.NewCrossOriginProtection()}
+	h.checked = h.origins.Handler(http.HandlerFunc(h.route))
 	return h
 }
 
@@ -73,7 +74,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // refuses returns why a request is not answered, or "". A request passes that the Manager's AccessReviews have let
 // through, or that has come over the loopback interface, as those of kubectl port-forward do, and names it: a page of
-// another site, whose name leads to 127.0.0.1, says its own name.
+// another site, whose name leads to 127.0.0.1, says its own name. A page of another site that names localhost
+// cannot read the answer, but a bundle is work and a stream is held open: its GET is refused as its POST is.
 func (h *handler) refuses(req *http.Request) string {
 	if h.opts.Unguarded {
 		return ""
@@ -87,6 +89,9 @@ func (h *handler) refuses(req *http.Request) string {
 	}
 	if !isLoopback(req.Host) {
 		return "these pages are for localhost, and the request names another host"
+	}
+	if h.origins.Check(&http.Request{Method: http.MethodPost, Header: req.Header, Host: req.Host}) != nil {
+		return "a page of another site has asked for this: type the address, or open it from one of these pages"
 	}
 	return ""
 }

@@ -185,6 +185,28 @@ func TestWhoMayRead(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, answer.Code, "nothing says that this has come over the loopback interface")
 }
 
+// TestAnotherSiteDrawsNothing: it could not read the answers, but would have the process make them.
+func TestAnotherSiteDrawsNothing(t *testing.T) {
+	s := newSample(3, webName)
+	root := serve(t, Options{}, s)
+	for _, path := range []string{"", "bundle", "events?page=index", "index.json"} {
+		for _, headers := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
+			{"Origin", "https://example.com"}, {"Origin", "null"}} {
+			for _, method := range []string{http.MethodGet, http.MethodHead} {
+				resp, _ := do(t, method, root+path, "", headers...)
+				require.Equal(t, http.StatusForbidden, resp.StatusCode, "%s %s %v", method, path, headers)
+			}
+		}
+	}
+	for _, headers := range [][]string{{}, {"Sec-Fetch-Site", "none"}, {"Sec-Fetch-Site", "same-origin"},
+		{"Origin", strings.TrimSuffix(root, "/debug/inspect/")}} {
+		resp, _ := do(t, http.MethodGet, root, "", headers...)
+		require.Equal(t, http.StatusOK, resp.StatusCode, headers)
+	}
+	resp, _ := do(t, http.MethodGet, serve(t, Options{Unguarded: true}, s), "", "Sec-Fetch-Site", "cross-site")
+	require.Equal(t, http.StatusOK, resp.StatusCode, "a single sign-on leads here from another site")
+}
+
 func TestActions(t *testing.T) {
 	s := newSample(30, webName)
 	root := serve(t, Options{Actions: true}, s)
