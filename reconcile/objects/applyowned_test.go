@@ -174,8 +174,8 @@ func testApplyOwned(t *testing.T, cfg *rest.Config, namespace string) {
 				config.Spec.JobTemplate.Spec.WithActiveDeadlineSeconds(seconds)
 				opts := metav1.ApplyOptions{FieldManager: "me", Force: true}
 				if seen != nil {
-					found, err := objects.Drift(f.Context(), f.jobs, f.client.BatchV1().CronJobs(namespace).Apply, config,
-						opts)
+					apply := f.client.BatchV1().CronJobs(namespace).Apply
+					found, err := objects.Drift(f.Context(), f.jobs, apply, config, opts)
 					require.NoError(f, err)
 					require.Contains(f, found, objects.Difference{Desired: seconds, Is: int64(even),
 						Managers: []string{"me"}, Field: ".spec.jobTemplate.spec.activeDeadlineSeconds"})

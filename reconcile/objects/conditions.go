@@ -17,9 +17,9 @@ import (
 //	})
 //
 // generation is that of the object that the condition describes, as it was seen. It becomes ObservedGeneration, which
-// tells readers whether the condition is about the spec that they see. LastTransitionTime changes only when Status does,
-// or if there was none: to now, or to that of c if c has one. So a condition that is set again does not change, and
-// needs no write.
+// tells readers whether the condition is about the spec that they see. LastTransitionTime changes only when Status
+// does, or if there was none: to now, or to that of c if c has one. So a condition that is set again does not change,
+// and needs no write.
 //
 // The list is replaced, not changed: a cached object may share it, if the status was copied from it by assignment. A
 // condition that the server would refuse, such as one without a Reason, is an error, and the list stays as it was.
