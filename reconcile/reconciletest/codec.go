@@ -213,7 +213,8 @@ func (s *Server) read(r *Resource, media string, body []byte) (o object, found [
 	return o, found, nil
 }
 
-// pruneMetadata removes what is no field of the metadata that all kinds share, and returns the paths.
+// pruneMetadata removes what is no field of the metadata that all kinds share, and returns the paths. It also removes
+// lists and maps that are empty.
 func pruneMetadata(u *unstructured.Unstructured) (unknown []string, err error) {
 	metadata, there := u.Object["metadata"]
 	if !there {
@@ -225,7 +226,7 @@ func pruneMetadata(u *unstructured.Unstructured) (unknown []string, err error) {
 	}
 	var known metav1.ObjectMeta
 	complaints, err := kjson.UnmarshalStrict(data, &known, kjson.DisallowUnknownFields)
-	if err != nil || len(complaints) == 0 {
+	if err != nil {
 		return nil, err
 	}
 	for _, complaint := range complaints {

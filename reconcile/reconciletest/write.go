@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -353,18 +354,19 @@ func (s *Server) replace(c *call, live, o object) (object, error) {
 	return written, err
 }
 
-// settle makes an object of a built-in kind what it is once it has been stored, which a real server does as protobuf: a
-// list or a map that is empty is none.
+// settle makes an object what it is once it has been stored: a list or a map that is empty is none, in an object of a
+// built-in kind, which a real server stores as protobuf, and in the metadata of a custom resource.
 func (r *Resource) settle(o object) error {
 	type message interface {
 		object
 		Marshal() ([]byte, error)
 		Unmarshal([]byte) error
 	}
-	m, ok := o.(message)
-	if !ok {
-		return nil
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		_, err := pruneMetadata(u)
+		return err
 	}
+	m := o.(message)
 	data, err := m.Marshal()
 	if err != nil {
 		return err
