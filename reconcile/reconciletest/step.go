@@ -10,12 +10,13 @@ import (
 	"os"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// Step is something that a user does. Make one with [Apply], [ApplyYAML], [Delete] or [StepFunc].
+// Step is something that a user does. Make one with [Apply], [ApplyYAML], [Delete], [DeleteWith] or [StepFunc].
 type Step struct {
 	name string
 	do   func(ctx context.Context, s *Server) error
@@ -75,13 +76,19 @@ func applying(name string, data []byte) Step {
 // Delete returns a step that deletes an object, with background propagation, and does not wait for its finalizers. The
 // resource is named as [Get] names it. An object that is not there is no error.
 func Delete(resource, namespace, name string) Step {
+	return DeleteWith(metav1.DeletePropagationBackground, resource, namespace, name)
+}
+
+// DeleteWith is Delete with a policy: what is to become of the objects that the object owns. Foreground deletes them
+// first, Orphan lets them stay.
+func DeleteWith(policy metav1.DeletionPropagation, resource, namespace, name string) Step {
 	return Step{name: fmt.Sprintf("delete %s %s/%s", resource, namespace, name),
 		do: func(ctx context.Context, s *Server) error {
 			r, err := findResource(s, resource)
 			if err != nil {
 				return err
 			}
-			return directRequest(ctx, s, http.MethodDelete, pathOf(r, namespace, name), "", nil)
+			return directDelete(ctx, s, r, namespace, name, policy)
 		}}
 }
 
@@ -145,6 +152,13 @@ func pathOf(r *Resource, namespace, name string) string {
 		path += "/" + name
 	}
 	return path
+}
+
+// directDelete deletes an object past every link's faults. That the object is not there is no error.
+func directDelete(ctx context.Context, s *Server, r *Resource, namespace, name string,
+	policy metav1.DeletionPropagation) error {
+	path := pathOf(r, namespace, name) + "?propagationPolicy=" + string(policy)
+	return directRequest(ctx, s, http.MethodDelete, path, "", nil)
 }
 
 // directRequest makes a request past every link's faults. That the object is not there is no error for a deletion.

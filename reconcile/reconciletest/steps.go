@@ -2,10 +2,10 @@ package reconciletest
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -13,6 +13,8 @@ const (
 	lateBy    = 20 * time.Second
 	frozenFor = 60 * time.Second
 	lagFor    = 10 * time.Second
+
+	background = metav1.DeletePropagationBackground
 )
 
 func (id identity) key() types.NamespacedName {
@@ -206,8 +208,7 @@ func (r *run) stray(d disturbance) {
 		}
 		r.happened[d] = true
 		r.note(hurt, "a third party deletes %s %s/%s", id.resource, id.namespace, id.name)
-		path := pathOf(res, id.namespace, id.name)
-		if err := directRequest(r.ctx, r.server, http.MethodDelete, path, "", nil); err != nil {
+		if err := directDelete(r.ctx, r.server, res, id.namespace, id.name, background); err != nil {
 			r.note(hurt, "the third party failed: %v", err)
 		}
 		r.settle()
@@ -221,8 +222,8 @@ func (r *run) remove(document string) {
 	if err != nil {
 		return // the step has said so
 	}
-	path := pathOf(res, o.GetNamespace(), o.GetName())
-	if err := directRequest(context.WithoutCancel(r.ctx), r.server, http.MethodDelete, path, "", nil); err != nil {
+	ctx := context.WithoutCancel(r.ctx)
+	if err := directDelete(ctx, r.server, res, o.GetNamespace(), o.GetName(), background); err != nil {
 		r.fail("the step works", "delete: "+err.Error())
 	}
 }
