@@ -506,6 +506,20 @@ func TestCheckReportsWhatItTried(t *testing.T) {
 	}
 }
 
+// TestCheckDoesNotJudgeRightsThatNothingAsksFor: what a real server asks for, and this one does not, is needed.
+func TestCheckDoesNotJudgeRightsThatNothingAsksFor(t *testing.T) {
+	s := greets(plain(right))
+	s.Server.Roles = append(s.Server.Roles, "testdata/config/more.yaml")
+	report := reconciletest.Report(t, s)
+	for _, line := range []string{
+		`\n  granted, and used in no run: list configmaps, get greetings.example.com\n`,
+		`\n  granted, and not judged, as only a real server asks for it: update greetings/finalizers.example.com, ` +
+			`bind clusterroles.rbac.authorization.k8s.io\n`,
+	} {
+		require.Regexp(t, line, report)
+	}
+}
+
 // TestCheckStopsAtItsLimit also before the schedules with one disturbance, one of which finds something. A budget that
 // is longer than the limit does not count.
 func TestCheckStopsAtItsLimit(t *testing.T) {

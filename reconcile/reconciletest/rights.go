@@ -30,6 +30,14 @@ func (u use) String() string {
 	return text
 }
 
+// judged reports whether this server asks for such a right. A real one asks for more: for bind and escalate when a role
+// is bound or written, for impersonate, and for an update of finalizers where OwnerReferencesPermissionEnforcement is
+// on.
+func (u use) judged() bool {
+	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "*"}
+	return slices.Contains(verbs, u.verb) && !strings.HasSuffix(u.resource, "/finalizers")
+}
+
 // rule is the rule that a role needs for it.
 func (u use) rule() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: []string{u.verb}, APIGroups: []string{u.group}, Resources: []string{u.resource}}
@@ -107,7 +115,8 @@ func (u usage) manifest(everywhere func(use) bool) string {
 	return b.String()
 }
 
-// rightsReport names the rights that no run has made use of, and has the smallest roles with the others.
+// rightsReport names the rights that no run has made use of, and those that only a real server asks for, and has the
+// smallest roles with the others.
 func (c *check) rightsReport() string {
 	everywhere := func(use) bool { return true }
 	text := ""
@@ -117,14 +126,20 @@ func (c *check) rightsReport() string {
 			return "" // the server has said so
 		}
 		everywhere = func(u use) bool { return access.everywhere(user, u) }
-		var unused []string
+		var unused, unjudged []string
 		for _, granted := range access.granted(user) {
-			if !c.covered.used.covers(granted) {
+			switch {
+			case !granted.judged():
+				unjudged = append(unjudged, granted.String())
+			case !c.covered.used.covers(granted):
 				unused = append(unused, granted.String())
 			}
 		}
 		if len(unused) > 0 {
 			text = "\n  granted, and used in no run: " + strings.Join(unused, ", ")
+		}
+		if len(unjudged) > 0 {
+			text += "\n  granted, and not judged, as only a real server asks for it: " + strings.Join(unjudged, ", ")
 		}
 	}
 	return text + "\n  the smallest roles for what the program did (names of objects are left out):\n    " +

@@ -30,7 +30,8 @@ type Options struct {
 	// See [ReadCRDs] for what the server does with them. In a directory, subdirectories and files whose names end in
 	// neither .yaml, .yml nor .json are passed over.
 	CRDs []string
-	// Resources are custom resources that are not read from files.
+	// Resources are custom resources that are not read from files. A group of Kubernetes itself is refused: the real
+	// server has checks of its own for its kinds, such as those against escalation by a RoleBinding.
 	Resources []Resource
 	// Rules compiles the rules in CEL (x-kubernetes-validations) of custom resources. Nil: a custom resource that has
 	// such rules is refused. Package github.com/thermostat-go/thermostat/reconcile/reconciletest/cel has one.
@@ -158,15 +159,25 @@ func (program) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, ar
 const otherKinds = "the documentation of package reconciletest lists those that the server has; for a test with " +
 	"others there is a real control plane in package reconciletest/cluster"
 
+// ofKubernetes reports whether a group is one of Kubernetes itself. The group of a custom resource has a dot.
+func ofKubernetes(group string) bool {
+	if !strings.HasSuffix(group, ".k8s.io") {
+		return !strings.Contains(group, ".")
+	}
+	own := runtime.NewScheme() // scheme.Scheme may have been added to
+	return scheme.AddToScheme(own) != nil || own.IsGroupRegistered(group) || group == "apiextensions.k8s.io" ||
+		group == "apiregistration.k8s.io"
+}
+
 // add makes the server serve a resource.
 func (s *Server) add(r *Resource, rules RuleCompiler, types managedfields.TypeConverter) error {
 	switch {
 	case r.GroupVersionResource.Resource == "" || r.Version == "" || r.Kind == "":
 		return fmt.Errorf("the resource %s of kind %q needs a resource, a version and a kind", r.GroupVersionResource,
 			r.Kind)
-	case r.custom() && r.Group == "":
-		return fmt.Errorf("Options.Resources: the resource %s has no group, so it is one of Kubernetes itself and no "+
-			"custom resource: %s", r.GroupVersionResource, otherKinds)
+	case r.custom() && ofKubernetes(r.Group):
+		return fmt.Errorf("the resource %s is one of Kubernetes itself and no custom resource, by its group %q: %s",
+			r.GroupVersionResource, r.Group, otherKinds)
 	case s.resources[r.GroupVersionResource] != nil:
 		return fmt.Errorf("the resource %s is there twice", r.GroupVersionResource)
 	}

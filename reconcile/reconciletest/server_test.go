@@ -619,11 +619,27 @@ func TestCustomResourcesCanHaveDefaultsAndValidation(t *testing.T) {
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	for what, r := range map[string]Resource{
 		"needs a resource, a version and a kind": {},
-		"has no group": {Kind: "K",
-			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "ks"}},
-		"is there twice": customResources()[0],
+		"is there twice":                         customResources()[0],
 	} {
 		require.Contains(t, refusal(t, Options{Resources: []Resource{r, customResources()[0]}}), what)
+	}
+}
+
+// TestGroupsOfKubernetesAreNoCustomResources: the server has other names, checks and escalations for them. Custom
+// resources may be in a group that ends alike.
+func TestGroupsOfKubernetesAreNoCustomResources(t *testing.T) {
+	in := func(group string) Options {
+		return Options{Resources: []Resource{{Kind: "Thing",
+			GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: "things"}}}}
+	}
+	for _, group := range []string{"", "apps", "mine", "rbac.authorization.k8s.io", "networking.k8s.io",
+		"apiextensions.k8s.io", "apiregistration.k8s.io", "storage.k8s.io"} {
+		require.Contains(t, refusal(t, in(group)), "is one of Kubernetes itself and no custom resource", group)
+	}
+	for _, group := range []string{"snapshot.storage.k8s.io", "gateway.networking.k8s.io", "example.com"} {
+		server, err := Start(in(group))
+		require.NoError(t, err)
+		server.Close()
 	}
 }
 
