@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -322,38 +321,6 @@ func TestTheEnd(t *testing.T) {
 		})
 	}
 }
-
-// A transport that panics, or ends its goroutine, costs the Event at most.
-func TestATransportThatPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := reconciletest.NewServer(t, reconciletest.Options{})
-		cfg, calls := server.Config(), 0
-		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return transport(func(req *http.Request) (*http.Response, error) {
-				if calls++; calls == 1 {
-					panic("at the disco")
-				}
-				return next.RoundTrip(req)
-			})
-		})
-		recorder, err := events.NewRecorder(cfg, "tester")
-		require.NoError(t, err)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- recorder.Run(ctx) }()
-		a := object("a")
-		a.Namespace = "default"
-		recorder.Event(a, "Normal", "Reason", "m")
-		time.Sleep(time.Minute)
-		stop()
-		require.NoError(t, <-ended)
-		require.Equal(t, 2, calls)
-	})
-}
-
-type transport func(*http.Request) (*http.Response, error)
-
-func (f transport) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 func TestMistakesAreNamed(t *testing.T) {
 	_, err := events.NewRecorder(nil, "")

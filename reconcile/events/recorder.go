@@ -184,7 +184,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	var group lifecycle.Group
-	group.Keep("the writer of Events", func() { r.write(requests) })
+	group.Go("the writer of Events", func() { r.write(requests) })
 	<-ctx.Done()
 	r.end()
 	select {

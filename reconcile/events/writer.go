@@ -58,10 +58,7 @@ func (r *Recorder) next() (s *series, ended bool) {
 func (r *Recorder) deliver(ctx context.Context, s *series) {
 	pace := lifecycle.Backoff{Base: 500 * time.Millisecond, Cap: 15 * time.Second}
 	for try := 1; ; try++ {
-		var err error
-		if panicked := lifecycle.Try(func() { err = r.send(ctx, s) }); panicked != nil {
-			err = panicked
-		}
+		err := r.send(ctx, s)
 		if err == nil {
 			return
 		}
