@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -15,18 +14,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
 )
@@ -34,8 +25,6 @@ import (
 var (
 	ownWritesFor  = flag.Duration("own-writes", 20*time.Second, "how long TestRandomOwnWrites writes")
 	ownWritesSeed = flag.Uint64("own-writes-seed", 0, "of the writes of TestRandomOwnWrites; 0: a new one")
-	ownWritesRows = flag.String("own-writes-rows", "",
-		"TestRandomOwnWrites has only the rows that match, and those that make and change objects; unmended ones, too")
 )
 
 // TestRandomOwnWrites runs a Reconciler that writes whatever can be written, by every kind of client, on a network that
@@ -66,52 +55,15 @@ func TestRandomOwnWrites(t *testing.T) {
 		})
 		j.run(*ownWritesFor, func() bool { return false })
 		require.Zero(t, j.violations(), "calls that saw a state older than own writes")
+		require.Greater(t, j.requests.Load(), int64(300), "the test has hardly begun")
 	})
 }
 
-const thingDefinition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
-	"metadata":{"name":"things.own.example.com"},
-	"spec":{"group":"own.example.com","scope":"Namespaced","names":{"plural":"things","kind":"Thing"},
-	"versions":[{"name":"v1","served":true,"storage":true,
-	"subresources":{"status":{},"scale":{"specReplicasPath":".spec.replicas","statusReplicasPath":".status.replicas"}},
-	"schema":{"openAPIV3Schema":{"type":"object","properties":{
-	"spec":{"type":"object","properties":{"replicas":{"type":"integer"}}},
-	"status":{"type":"object","properties":{"replicas":{"type":"integer"}}}}}}}]}}`
-
-// ownKind is a kind of objects, with the clients that write them.
-type ownKind struct {
-	name     string
-	manifest string
-	direct   dynamic.ResourceInterface // past the bad network and past TrackWrites
-	dynamic  writer
-	writers  []writer // dynamic is one of them
-}
-
-// ownCache is a cache that the controller follows.
-type ownCache struct {
-	name   string
-	kind   *ownKind
-	admits func(*unstructured.Unstructured) bool
-	of     func(key string) map[string]version // the objects of a key
-}
-
-// version is an object at a time.
-type version struct {
-	uid    string
-	number uint64
-}
-
-func (v version) String() string { return fmt.Sprintf("%s at version %d", v.uid, v.number) }
-
 // ownJudge has a controller, and knows what its keys have written.
 type ownJudge struct {
+	*ownWorld
 	t          *testing.T
-	namespace  string
 	network    *badNetwork
-	kinds      []*ownKind
-	caches     []*ownCache
-	rows       []ownWrite
-	typed      kubernetes.Interface
 	manager    *reconcile.Manager
 	controller *reconcile.Controller
 	hints      chan string
@@ -121,14 +73,17 @@ type ownJudge struct {
 	quiet                           atomic.Bool // calls write no more
 
 	mu     sync.Mutex
-	byRow  map[string]*rowCount // guarded by mu
+	byRow  map[string]*rowCount // guarded by mu, the map itself not changed
 	lines  []string             // guarded by mu: of violations
 	looked map[string]bool      // guarded by mu: the keys of which there has been a call since quiet
 }
 
-type rowCount struct{ writes, refused, violations int }
+type rowCount struct {
+	row                         ownWrite
+	writes, refused, violations int
+}
 
-// ownKey is what the server has of the objects of a key: by cache name, and by name of the object.
+// ownKey is what the server has of the objects of a key, by kind and name.
 type ownKey struct {
 	random  *rand.Rand
 	objects map[*ownKind]map[string]*unstructured.Unstructured
@@ -139,121 +94,32 @@ const ownKeys, ownWorkers = 100, 8
 
 func newOwnJudge(t *testing.T, cluster *testcluster.Cluster, seed uint64, track func(*rest.Config) *rest.Config,
 ) *ownJudge {
-	j := &ownJudge{t: t, namespace: cluster.Namespace(t), hints: make(chan string),
-		keys: map[string]*ownKey{}, byRow: map[string]*rowCount{}, looked: map[string]bool{}}
-	j.network = &badNetwork{calm: make(chan struct{}), longSilence: unmended || *ownWritesRows != ""}
-	base := cluster.Config()
-	base.Wrap(j.network.over)
-	cfg := track(base)
-	direct := dynamic.NewForConfigOrDie(cluster.Config())
-	writers := dynamic.NewForConfigOrDie(cfg)
-	protobuf := rest.CopyConfig(cfg)
-	protobuf.ContentType = "application/vnd.kubernetes.protobuf"
-	j.typed = kubernetes.NewForConfigOrDie(protobuf)
-	kind := func(gvr schema.GroupVersionResource, manifest string) *ownKind {
-		k := &ownKind{name: gvr.Resource, manifest: manifest, direct: direct.Resource(gvr).Namespace(j.namespace),
-			dynamic: writerOf[*unstructured.Unstructured](dynamicClient{writers.Resource(gvr).Namespace(j.namespace)})}
-		k.writers = []writer{k.dynamic}
-		j.kinds = append(j.kinds, k)
-		return k
-	}
-	const container = `"containers":[{"name":"c","image":"i"}]`
-	maps := kind(corev1.SchemeGroupVersion.WithResource("configmaps"), `{"apiVersion":"v1","kind":"ConfigMap"}`)
-	mapResource := resourceOf[*corev1.ConfigMap](j, cfg, corev1.SchemeGroupVersion.WithResource("configmaps"))
-	maps.writers = append(maps.writers, writerOf(j.typed.CoreV1().ConfigMaps(j.namespace)), writerOf(mapResource))
-	things := kind(schema.GroupVersionResource{Group: "own.example.com", Version: "v1", Resource: "things"},
-		`{"apiVersion":"own.example.com/v1","kind":"Thing","spec":{"replicas":0}}`)
-	thingResource := resourceOf[*unstructured.Unstructured](j, cfg,
-		schema.GroupVersionResource{Group: "own.example.com", Version: "v1", Resource: "things"})
-	things.writers = append(things.writers, writerOf(thingResource))
-	pods := kind(corev1.SchemeGroupVersion.WithResource("pods"),
-		`{"apiVersion":"v1","kind":"Pod","spec":{`+container+`}}`)
-	pods.writers = append(pods.writers, writerOf(j.typed.CoreV1().Pods(j.namespace)))
-	deployments := kind(appsv1.SchemeGroupVersion.WithResource("deployments"), `{"apiVersion":"apps/v1",
-		"kind":"Deployment","spec":{"replicas":0,"selector":{"matchLabels":{"a":"b"}},
-		"template":{"metadata":{"labels":{"a":"b"}},"spec":{`+container+`}}}}`)
-	deployments.writers = append(deployments.writers, writerOf(j.typed.AppsV1().Deployments(j.namespace)))
-	deploymentResource := resourceOf[*appsv1.Deployment](j, cfg, appsv1.SchemeGroupVersion.WithResource("deployments"))
-
-	c, err := reconcile.NewController("own-writes", reconcile.Func(j.reconcile),
+	j := &ownJudge{t: t, hints: make(chan string), keys: map[string]*ownKey{}, byRow: map[string]*rowCount{},
+		looked: map[string]bool{}}
+	j.network = &badNetwork{calm: make(chan struct{})}
+	through := cluster.Config()
+	through.Wrap(j.network.over)
+	j.ownWorld = newOwnWorld(t, cluster, track(through))
+	var err error
+	j.controller, err = reconcile.NewController("own-writes", reconcile.Func(j.reconcile),
 		reconcile.Options{Workers: ownWorkers, AllowHotLoops: true})
 	require.NoError(t, err)
-	follow[*corev1.ConfigMap](j, c, maps, "configmaps", j.typed.CoreV1().ConfigMaps(j.namespace), nil)
-	follow[*unstructured.Unstructured](j, c, things, "things", thingResource, nil)
-	in := labels.SelectorFromSet(labels.Set{"in": "yes"})
-	follow[*unstructured.Unstructured](j, c, things, "things in the selector", thingResource, in)
-	follow[*corev1.ConfigMap](j, c, maps, "configmaps in the selector", mapResource, in)
-	follow[*corev1.Pod](j, c, pods, "pods", j.typed.CoreV1().Pods(j.namespace), nil)
-	follow[*appsv1.Deployment](j, c, deployments, "deployments", deploymentResource, nil)
-	reconcile.WatchesChan(c, "hints", j.hints, func(key string) []reconcile.Key {
+	j.follow(j.controller)
+	reconcile.WatchesChan(j.controller, "hints", j.hints, func(key string) []reconcile.Key {
 		return []reconcile.Key{{Namespace: j.namespace, Name: key}}
 	})
-	j.controller = c
-	j.manager, err = reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
+	j.manager, err = reconcile.NewManager(
+		reconcile.ManagerOptions{Controllers: []*reconcile.Controller{j.controller}})
 	require.NoError(t, err)
 	for i := range ownKeys {
 		j.keys[fmt.Sprintf("k%d", i)] = &ownKey{random: rand.New(rand.NewPCG(seed, uint64(i))),
 			objects: map[*ownKind]map[string]*unstructured.Unstructured{}, last: map[string]string{}}
 	}
-	wanted := regexp.MustCompile(*ownWritesRows)
 	for _, row := range ownWrites {
-		switch {
-		case *ownWritesRows == "" && (unmended || !row.unmended):
-		case *ownWritesRows != "" && (wanted.MatchString(row.name) || !row.unmended):
-		default:
-			continue
-		}
-		j.rows = append(j.rows, row)
-		j.byRow[row.name] = &rowCount{}
+		j.byRow[row.name] = &rowCount{row: row}
 	}
+	j.byRow[""] = &rowCount{} // of objects that come and go in one write
 	return j
-}
-
-// dynamicClient has the methods of a typed client.
-type dynamicClient struct{ dynamic.ResourceInterface }
-
-func (c dynamicClient) Create(ctx context.Context, o *unstructured.Unstructured, opts metav1.CreateOptions,
-) (*unstructured.Unstructured, error) {
-	return c.ResourceInterface.Create(ctx, o, opts)
-}
-
-func (c dynamicClient) Update(ctx context.Context, o *unstructured.Unstructured, opts metav1.UpdateOptions,
-) (*unstructured.Unstructured, error) {
-	return c.ResourceInterface.Update(ctx, o, opts)
-}
-
-func (c dynamicClient) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
-	return c.ResourceInterface.Delete(ctx, name, opts)
-}
-
-func resourceOf[T informer.Object](j *ownJudge, cfg *rest.Config, gvr schema.GroupVersionResource,
-) *informer.Resource[T] {
-	r, err := informer.NewResource[T](cfg, gvr, informer.ResourceOptions{})
-	require.NoError(j.t, err)
-	return r.In(j.namespace)
-}
-
-// follow makes an informer a source of the controller.
-func follow[T informer.Object, L runtime.Object](j *ownJudge, c *reconcile.Controller, kind *ownKind, name string,
-	client informer.Client[L], selector labels.Selector) {
-	inf, err := informer.New(client, informer.Options[T]{Name: name, LabelSelector: selector})
-	require.NoError(j.t, err)
-	byKey, err := informer.AddIndex(inf, func(o T) []string { return []string{o.GetLabels()["key"]} })
-	require.NoError(j.t, err)
-	reconcile.Watches(c, inf, func(o T) []reconcile.Key {
-		return []reconcile.Key{{Namespace: j.namespace, Name: o.GetLabels()["key"]}}
-	})
-	cache := &ownCache{name: name, kind: kind, of: func(key string) map[string]version {
-		found := map[string]version{}
-		for o := range byKey.Get(key) {
-			found[o.GetName()] = version{string(o.GetUID()), number(o.GetResourceVersion())}
-		}
-		return found
-	}}
-	cache.admits = func(o *unstructured.Unstructured) bool {
-		return selector == nil || selector.Matches(labels.Set(o.GetLabels()))
-	}
-	j.caches = append(j.caches, cache)
 }
 
 // run runs the controller for a while, or until enough has happened. Then the network is calm and calls write no more,
@@ -312,11 +178,13 @@ func (j *ownJudge) report() {
 	j.t.Logf("%d calls and %d requests to write, of which %d failed or were refused; %d answers lost, %d watches "+
 		"broken; %d calls saw a state older than own writes", j.calls.Load(), j.requests.Load(), j.refused.Load(),
 		j.network.lost.Load(), j.network.broke.Load(), j.stale.Load())
-	for _, row := range j.rows {
+	for _, row := range ownWrites {
 		c := j.byRow[row.name]
 		j.t.Logf("%5d writes, %4d failed, %4d older states: %s", c.writes, c.refused, c.violations, row.name)
 	}
-	j.t.Log(strings.Join(j.lines, "\n"))
+	if len(j.lines) > 0 {
+		j.t.Log(strings.Join(j.lines, "\n"))
+	}
 }
 
 // reconcile looks at the caches, and then writes once or more.
@@ -339,53 +207,6 @@ func (j *ownJudge) reconcile(ctx context.Context, key reconcile.Key) (reconcile.
 	return reconcile.Result{}, nil
 }
 
-// look compares the caches with what the server had when the last call ended.
-func (j *ownJudge) look(key string, k *ownKey) {
-	older := map[string]string{} // the rows that wrote what is older
-	var lines []string
-	for _, c := range j.caches {
-		note := func(name, format string, args ...any) {
-			row := k.last[c.kind.name+"/"+name]
-			older[row] = name
-			lines = append(lines, fmt.Sprintf("%s %s, after %q: ", c.name, name, row)+fmt.Sprintf(format, args...))
-		}
-		cached := c.of(key)
-		for name, o := range k.objects[c.kind] {
-			is := version{string(o.GetUID()), number(o.GetResourceVersion())}
-			has, held := cached[name]
-			switch {
-			case !c.admits(o):
-				if held {
-					note(name, "the cache has %s, and the server has taken it out of the selector in %s", has, is)
-				}
-			case !held:
-				note(name, "the cache has nothing, the server %s", is)
-			case has.uid != is.uid || has.number < is.number:
-				note(name, "the cache has %s, the server %s", has, is)
-			}
-		}
-		for name, has := range cached {
-			if _, ok := k.objects[c.kind][name]; !ok {
-				note(name, "the cache has %s, and it is gone", has)
-			}
-		}
-	}
-	if len(lines) == 0 {
-		return
-	}
-	j.stale.Add(1)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for row := range older {
-		if c := j.byRow[row]; c != nil {
-			c.violations++
-		}
-	}
-	if len(j.lines) < 20 {
-		j.lines = append(j.lines, lines...)
-	}
-}
-
 // write makes one write of a row that suits the objects of the key, and asks the server what has become of it.
 func (j *ownJudge) write(ctx context.Context, key string, k *ownKey) {
 	kind := j.kinds[k.random.IntN(len(j.kinds))]
@@ -395,7 +216,7 @@ func (j *ownJudge) write(ctx context.Context, key string, k *ownKey) {
 	}
 	var choices []choice
 	objects := k.objects[kind]
-	for _, row := range j.rows {
+	for _, row := range ownWrites {
 		switch {
 		case row.kinds != nil && !slices.Contains(row.kinds, kind.name):
 		case row.of == nil && len(objects) < 4:

@@ -15,7 +15,6 @@ import (
 // late, and some are lost after the server has done the write.
 type badNetwork struct {
 	calm        chan struct{} // is closed when all goes well from then on
-	longSilence bool          // some watches are silent for longer than the loop waits before it asks the server
 	lost, broke atomic.Int64
 }
 
@@ -29,7 +28,7 @@ func (n *badNetwork) isCalm() bool {
 }
 
 func (n *badNetwork) over(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(request *http.Request) (*http.Response, error) {
+	return roundTripperFunc(func(request *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(request)
 		switch {
 		case err != nil || n.isCalm() || response.StatusCode/100 != 2:
@@ -42,9 +41,9 @@ func (n *badNetwork) over(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
+type roundTripperFunc func(*http.Request) (*http.Response, error)
 
-func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+func (f roundTripperFunc) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
 // answer is late, or lost in one of three ways.
 func (n *badNetwork) answer(response *http.Response) (*http.Response, error) {
@@ -65,15 +64,15 @@ func (n *badNetwork) answer(response *http.Response) (*http.Response, error) {
 		response.Header = http.Header{}
 		response.Body, response.ContentLength = http.NoBody, 0
 	default:
-		half := io.MultiReader(bytes.NewReader(body[:len(body)/2]), broken{})
+		half := io.MultiReader(bytes.NewReader(body[:len(body)/2]), brokenBody{})
 		response.Body = io.NopCloser(half)
 	}
 	return response, nil
 }
 
-type broken struct{}
+type brokenBody struct{}
 
-func (broken) Read([]byte) (int, error) { return 0, errors.New("the connection is broken") }
+func (brokenBody) Read([]byte) (int, error) { return 0, errors.New("the connection is broken") }
 
 func chance(p float64) bool { return rand.Float64() < p }
 
@@ -82,10 +81,10 @@ func upTo(d time.Duration) time.Duration { return rand.N(d) + 1 }
 // watch returns the body of a watch as it comes through: each piece late, some by seconds. After some seconds nothing
 // comes for a while, and then the watch breaks.
 func (n *badNetwork) watch(body io.ReadCloser) io.ReadCloser {
-	w := &lateBody{network: n, body: body, pieces: make(chan piece, 100_000), closed: make(chan struct{})}
+	w := &lateBody{network: n, body: body, pieces: make(chan latePiece, 100_000), closed: make(chan struct{})}
 	w.silentFrom = time.Now().Add(time.Second + upTo(8*time.Second))
 	w.breaksAt = w.silentFrom.Add(upTo(3 * time.Second))
-	if n.longSilence && chance(0.1) {
+	if chance(0.1) { // longer than the loop waits before it has the informer list anew
 		w.breaksAt = w.breaksAt.Add(12 * time.Second)
 	}
 	w.running.Go(w.read)
@@ -96,7 +95,7 @@ func (n *badNetwork) watch(body io.ReadCloser) io.ReadCloser {
 type lateBody struct {
 	network              *badNetwork
 	body                 io.ReadCloser
-	pieces               chan piece
+	pieces               chan latePiece
 	silentFrom, breaksAt time.Time
 	closed               chan struct{}
 	once                 sync.Once
@@ -104,7 +103,7 @@ type lateBody struct {
 	rest                 []byte // has arrived and not been read
 }
 
-type piece struct {
+type latePiece struct {
 	data []byte
 	at   time.Time // when it arrives
 	err  error
@@ -124,7 +123,7 @@ func (w *lateBody) read() {
 		}
 		last = at
 		select {
-		case w.pieces <- piece{buffer[:k], at, err}:
+		case w.pieces <- latePiece{buffer[:k], at, err}:
 		case <-w.closed:
 			return
 		}
@@ -140,7 +139,7 @@ func (w *lateBody) Read(buffer []byte) (int, error) {
 		w.rest = w.rest[k:]
 		return k, nil
 	}
-	var p piece
+	var p latePiece
 	select {
 	case p = <-w.pieces:
 	case <-w.until(w.breaksAt):
