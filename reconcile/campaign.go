@@ -18,9 +18,10 @@ import (
 // An Elector may have more methods, as *leaderelection.Elector does. With SetHandover(word string) and Handover()
 // (word string, waited bool) one leader hands over to the next: Handover returns what the last leader has given to
 // SetHandover before its lead returned, and workers start when the caches have seen what that leader wrote. If word is
-// empty, waited says that there was no leader for as long as an elector waits for a crashed one. With Ready() error
-// the Elector says why this process could not lead, and /readyz reports it. With Check(*http.Request) error it says why
-// the process has to be restarted, and /healthz reports that.
+// empty, waited says that there was no leader for as long as an elector waits for a crashed one. Without these two
+// methods, as in a wrapper that does not pass them on, all caches are listed anew at the beginning of each tenure. With
+// Ready() error the Elector says why this process could not lead, and /readyz reports it. With Check(*http.Request)
+// error it says why the process has to be restarted, and /healthz reports that.
 type Elector interface {
 	Run(ctx context.Context, lead func(ctx context.Context) error) error
 }
@@ -47,9 +48,7 @@ func (m *Manager) campaign(ctx context.Context) error {
 				if standby() {
 					return m.runWorkers(ctx, tenure)
 				}
-				if h, ok := m.opts.Elector.(handoverElector); ok { // ctx ended just before
-					passHandoverOn(h)
-				}
+				passHandoverOn(m.handover()) // ctx ended just before
 				return nil
 			})
 		})
@@ -83,10 +82,7 @@ func (l *tenure) run(lead func() error) (err error) {
 	l.mu.Lock()
 	l.began = true
 	l.mu.Unlock()
-	// A log sink, or the elector's SetHandover, may panic or end the goroutine. Then workers may go on.
-	if failed := lifecycle.Apart(func() { err = lead() }); failed != nil {
-		err = fmt.Errorf("the workers %w, as far as can be told: %w", ErrStuck, failed)
-	}
+	err = lead()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended, l.err = true, err
@@ -106,6 +102,20 @@ func (l *tenure) result() (led bool, stuck error) {
 	return l.began, nil
 }
 
+// handover returns the part of the Elector that hands over.
+func (m *Manager) handover() handoverElector {
+	if h, ok := m.opts.Elector.(handoverElector); ok {
+		return h
+	}
+	return noHandover{}
+}
+
+// noHandover is for an Elector that knows nothing of the last leader: what that wrote may have just happened.
+type noHandover struct{}
+
+func (noHandover) SetHandover(string)       {}
+func (noHandover) Handover() (string, bool) { return "", false }
+
 // runWorkers runs the workers of all controllers until ctx or tenure ends and they have returned. If it is ctx, calls
 // that are under way may go on for DrainTimeout.
 func (m *Manager) runWorkers(ctx, tenure context.Context) error {
@@ -116,7 +126,8 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	defer context.AfterFunc(tenure, stopIntake)()
 
 	m.progress.enter(StageHandover)
-	if h, ok := m.opts.Elector.(handoverElector); ok {
+	if m.opts.Elector != nil {
+		h := m.handover()
 		rest, ok := m.awaitHandover(takeCtx, h)
 		if !ok {
 			passHandoverOn(h)

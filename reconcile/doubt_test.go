@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -88,54 +87,3 @@ func TestARequestThatAGateHasKeptLeavesNoDebt(t *testing.T) {
 type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// judging is an elector that notes what lead has returned, and whether work went on then.
-type judging struct {
-	working    func() bool
-	err        error
-	wasWorking bool
-}
-
-func (e *judging) Run(ctx context.Context, lead func(context.Context) error) error {
-	if panicked := lifecycle.Try(func() { e.err = lead(ctx) }); panicked != nil {
-		e.err = panicked
-	}
-	e.wasWorking = e.working()
-	return e.err
-}
-
-// Where what starts the workers fails, nobody can tell what it has started: an elector has to keep the Lease.
-func TestAStartThatFailsHalfWayIsStuck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		api := learning{newMapAPI()}
-		api.Create(configMap("a"))
-		inf, err := informer.New[*corev1.ConfigMap](api, informer.Options[*corev1.ConfigMap]{})
-		require.NoError(t, err)
-		var working atomic.Bool
-		a := newController(t, func(context.Context, Key) (Result, error) {
-			working.Store(true)
-			time.Sleep(20 * time.Second)
-			working.Store(false)
-			return Result{}, nil
-		}, Options{})
-		b, err := NewController("second", Func(func(context.Context, Key) (Result, error) { return Result{}, nil }),
-			Options{})
-		require.NoError(t, err)
-		For(a, inf)
-		For(b, inf)
-		e := &judging{working: working.Load}
-		m, err := NewManager(ManagerOptions{Controllers: []*Controller{a, b}, Elector: e})
-		require.NoError(t, err)
-		sink := funcr.New(func(_, args string) {
-			if strings.Contains(args, "Workers start") && strings.Contains(args, "second") {
-				time.Sleep(time.Second)
-				panic("the disk is full")
-			}
-		}, funcr.Options{Verbosity: 5})
-		err = m.Run(klog.NewContext(t.Context(), sink))
-		require.True(t, e.wasWorking)
-		require.ErrorIs(t, e.err, ErrStuck)
-		require.ErrorIs(t, err, ErrStuck)
-		time.Sleep(time.Minute)
-	})
-}

@@ -322,6 +322,35 @@ func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
 	}
 }
 
+// TestAnElectorWithoutAHandoverListsAnew: nobody says what the last leader wrote, whichever Elector it is.
+func TestAnElectorWithoutAHandoverListsAnew(t *testing.T) {
+	l := &lease{free: make(chan struct{}, 1)}
+	for name, elector := range map[string]Elector{
+		"one with Run alone":                        tenures{closed()},
+		"a wrapper that hides what the Elector has": struct{ Elector }{l},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l.free = make(chan struct{}, 1)
+				l.free <- struct{}{}
+				var log journal
+				replica(t, elector, newMapAPI(), func(_ context.Context, children *cachedMaps) {
+					log.note("called after %d lists", children.Health().Lists)
+				})
+				require.Equal(t, []string{"called after 2 lists"}, taken(&log))
+			})
+		})
+	}
+}
+
+// tenures is an Elector that leads once, and knows of no handover.
+type tenures struct{ comes chan struct{} }
+
+func (e tenures) Run(ctx context.Context, lead func(context.Context) error) error {
+	<-e.comes
+	return lead(ctx)
+}
+
 func closed() chan struct{} {
 	c := make(chan struct{})
 	close(c)
