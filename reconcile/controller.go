@@ -93,7 +93,7 @@ type Controller struct {
 	stuck       stuckCalls
 	paused      pausedKeys
 
-	// Changed by For and its like, and by NewManager, in one goroutine; not after the Manager has started.
+	// Changed by For and its like, and by NewManager, in one goroutine; not after that.
 	sources  []source
 	channels []channel
 	mistakes []error
@@ -212,9 +212,14 @@ func (c *Controller) unparked(key Key, wait WaitRecord) {
 	klog.Background().V(4).Info("No longer parked", "controller", c.name, "key", key, "for", parked)
 }
 
-// mistake keeps an error of a function that returns none. NewManager returns it.
+// mistake keeps an error of a function that returns none. NewManager returns it, and after that Run, which ends.
 func (c *Controller) mistake(format string, args ...any) {
-	c.mistakes = append(c.mistakes, fmt.Errorf("controller %q: "+format, append([]any{c.name}, args...)...))
+	err := fmt.Errorf("controller %q: "+format, append([]any{c.name}, args...)...)
+	if c.manager != nil {
+		c.manager.failures.add(err)
+		return
+	}
+	c.mistakes = append(c.mistakes, err)
 }
 
 // start adds the controller's workers and its relister to a group. They take keys until takeCtx ends, and reconcile

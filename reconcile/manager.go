@@ -34,9 +34,9 @@ type ManagerOptions struct {
 	// WhileLeading are functions of yours that run while this process leads, by names for the log. They are called when
 	// the workers start, on goroutines of their own, and again in each tenure. Their ctx ends when leadership is lost,
 	// and when the Manager is told to stop: then they have DrainTimeout to return, as reconciles have, and the Lease is
-	// kept for them. A function that returns nil is done for this tenure. An error, or a panic, before its ctx has
-	// ended stops the Manager, and Run returns it; an error after that is logged. A function that returns while some of
-	// its work goes on returns an error that wraps [ErrStuck]: then the Lease is not released.
+	// kept for them. A function that returns nil is done for this tenure. An error before its ctx has ended stops the
+	// Manager, and Run returns it; an error after that is logged. A function that returns while some of its work goes
+	// on returns an error that wraps [ErrStuck]: then the Lease is not released.
 	WhileLeading map[string]func(ctx context.Context) error
 	// Beside are functions that run whether this process leads or not. They are called once, when the caches are
 	// complete, and their ctx ends when the workers have ended and the Lease is released; the caches are still alive
@@ -66,9 +66,10 @@ type ManagerOptions struct {
 	// flag can switch it off.
 	HTTPAddress string
 	// HealthChecks and ReadyChecks are checks of yours, by name. While one returns an error, /healthz or /readyz
-	// answers with it and 500 or 503. The Manager's own are made as well: /healthz fails when more calls of Reconcile
-	// hang than there are workers, or if the Elector's Check fails; /readyz while a first list is missing, a cache does
-	// not follow its server, or the Elector could not lead. Checks are called at each request, several at once.
+	// answers with its text and 500 or 503. The Manager's own are made as well: /healthz fails when more calls of
+	// Reconcile hang than there are workers, or if the Elector's Check fails; /readyz while a first list is missing, a
+	// cache does not follow its server, or the Elector could not lead. They show kinds of errors and no texts, since
+	// everybody may read them. Checks are called at each request, several at once.
 	HealthChecks, ReadyChecks map[string]func(*http.Request) error
 	// Metrics answers GET /metrics. Nil: it does not exist.
 	Metrics http.Handler
@@ -81,7 +82,8 @@ type ManagerOptions struct {
 	// AccessReviews is the API server that decides who may read /metrics and Handlers. A request has to bring a bearer
 	// token, the API server has to know its user (TokenReview), and to allow that user the verb, get for a GET, on the
 	// path (SubjectAccessReview of a nonResourceURL). The answer is 401, 403, or 503 if the API server cannot be asked.
-	// Answers are remembered for a minute if they are yes, and else for 10 s. It needs TLS, because of the tokens.
+	// Answers are remembered for a minute if they are yes, and else for 10 s. Of each client's address one request is
+	// reviewed at a time, and four in all. It needs TLS, because of the tokens.
 	// /healthz and /readyz are open to all. Nil: whoever can connect may read everything.
 	AccessReviews *rest.Config
 }
@@ -217,17 +219,12 @@ func (m *Manager) manage(inf Informer) *managedInformer {
 //
 //	nil                    ctx has ended and everything has ended
 //	an error               of HTTPAddress, of the Elector, of an informer that ended by itself, of WhileLeading or
-//	                       Beside; or the first lists took longer than SyncTimeout
+//	                       Beside; the first lists took longer than SyncTimeout; or a source came after NewManager
 //	one wrapping ErrStuck  something has not ended in time; it is named
 //	one wrapping ErrStarted at once, if it is called again
 func (m *Manager) Run(ctx context.Context) error {
 	if m.started.Swap(true) {
 		return ErrStarted
-	}
-	for _, c := range m.opts.Controllers {
-		if len(c.mistakes) > 0 {
-			return errors.Join(c.mistakes...)
-		}
 	}
 	m.progress.enter(StageSyncing)
 	defer m.progress.enter(StageStopped)
@@ -238,8 +235,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer cancel()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	m.failures.stopOn(stop)
-
+	if late := m.failures.stopOn(stop); late != nil {
+		return late
+	}
 	if err := m.startHTTP(under, &background); err != nil {
 		return err
 	}

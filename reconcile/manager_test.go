@@ -449,6 +449,27 @@ func TestASourceThatComesTooLateIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, `controller "test": WatchesChan late was called after NewManager`)
 }
 
+// TestASourceThatComesWhileTheManagerRunsEndsIt: else its informer would never run, and nobody would know.
+func TestASourceThatComesWhileTheManagerRunsEndsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(t, keys(&journal{}), Options{})
+		For(c, newMaps(t, newMapAPI()))
+		m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- m.Run(ctx) }()
+		time.Sleep(time.Second)
+		for range 2 {
+			go For(c, newMaps(t, newMapAPI()))
+		}
+		err = <-done
+		require.NoError(t, ctx.Err(), "Run has not waited to be told")
+		require.ErrorContains(t, err, `controller "test": For was called after NewManager`)
+	})
+}
+
 func TestAnElectorThatNeverLetsAnybodyLeadIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newController(t, keys(&journal{}), Options{})

@@ -18,13 +18,15 @@ import (
 type failures struct {
 	mu   sync.Mutex
 	errs []error // guarded by mu
-	stop func()  // guarded by mu; called after each error
+	stop func()  // guarded by mu; called after each error; nil until Run
 }
 
-func (f *failures) stopOn(stop func()) {
+// stopOn sets what is called after each error from now on, and returns those that came before.
+func (f *failures) stopOn(stop func()) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stop = stop
+	return errors.Join(f.errs...)
 }
 
 func (f *failures) add(err error) {
@@ -32,7 +34,9 @@ func (f *failures) add(err error) {
 	f.errs = append(f.errs, err)
 	stop := f.stop
 	f.mu.Unlock()
-	stop()
+	if stop != nil {
+		stop()
+	}
 }
 
 func (f *failures) all() error {
@@ -94,27 +98,17 @@ func (m *Manager) startRunnables(ctx context.Context, functions map[string]func(
 
 // runOne calls one function, and judges what it returns.
 func (m *Manager) runOne(ctx context.Context, all *runnables, name string, run func(context.Context) error) {
-	var err error
-	var stuck, ended bool
-	panicked := lifecycle.Apart(func() {
-		err = run(ctx)
-		// The methods of an error are the user's code, too.
-		stuck, ended = errors.Is(err, ErrStuck), errors.Is(err, context.Canceled)
-	})
+	err := run(ctx)
 	log := klog.FromContext(ctx)
-	if panicked != nil {
-		err = panicked
-		log.Error(err, "A runnable panicked", "stack", lifecycle.StackOf(err))
-	}
 	switch {
-	case stuck:
+	case errors.Is(err, ErrStuck):
 		all.mu.Lock()
 		defer all.mu.Unlock()
 		all.goesOn = append(all.goesOn, fmt.Errorf("runnable %s: %w", name, err))
 		if ctx.Err() == nil {
 			m.failures.add(fmt.Errorf("runnable %s has returned while some of its work goes on", name))
 		}
-	case ctx.Err() != nil && (err == nil || ended || panicked != nil):
+	case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)):
 	case ctx.Err() != nil:
 		log.Error(err, "A runnable failed while it was to end")
 	case err != nil:

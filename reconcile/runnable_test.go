@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,61 +75,37 @@ func TestARunnableNeedsNoController(t *testing.T) {
 // TestARunnableThatFailsEndsTheManager: everything else is ended in order, and Run says which one it was.
 func TestARunnableThatFailsEndsTheManager(t *testing.T) {
 	broken := errors.New("broken")
-	for name, fails := range map[string]struct {
-		run  func(context.Context) error
-		want string
-		is   error
-	}{
-		"an error": {func(context.Context) error { return broken }, "runnable it: broken", broken},
-		"a panic": {func(context.Context) error { panic(broken) }, "runnable it: panic of type *errors.errorString",
-			broken},
-		"an exit": {func(context.Context) error { runtime.Goexit(); return nil },
-			"runnable it: the call ended its goroutine", nil},
-		"bad error": {func(context.Context) error { return panicsWhenAsked{} }, "runnable it: panic of type string",
-			nil},
-	} {
-		for _, leading := range []bool{true, false} {
-			t.Run(fmt.Sprint(name, ", while leading ", leading), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					api, log := newMapAPI(), &journal{}
-					c := newController(t, keys(&journal{}), Options{})
-					For(c, newMaps(t, api))
-					tenure, lose := context.WithCancel(context.Background())
-					defer lose()
-					e := &scripted{lead: make(chan context.Context, 1), ended: make(chan error, 1)}
-					e.lead <- tenure
-					opts := ManagerOptions{Controllers: []*Controller{c}, Elector: e,
-						Beside:       map[string]func(context.Context) error{"other": until(log, "other", 0)},
-						WhileLeading: map[string]func(context.Context) error{"third": until(log, "third", 0)}}
-					late := func(ctx context.Context) error { time.Sleep(time.Minute); return fails.run(ctx) }
-					if leading {
-						opts.WhileLeading["it"] = late
-					} else {
-						opts.Beside["it"] = late
-					}
-					m, err := NewManager(opts)
-					require.NoError(t, err)
-					err = m.Run(t.Context())
-					require.ErrorContains(t, err, fails.want)
-					require.NotErrorIs(t, err, ErrStuck)
-					if fails.is != nil {
-						require.ErrorIs(t, err, fails.is)
-					}
-					require.Equal(t, []string{"third ends", "other ends"}, log.take()[2:])
-					require.NoError(t, <-e.ended, "the Lease is released")
-				})
+	for _, leading := range []bool{true, false} {
+		t.Run(fmt.Sprint("while leading ", leading), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, log := newMapAPI(), &journal{}
+				c := newController(t, keys(&journal{}), Options{})
+				For(c, newMaps(t, api))
+				tenure, lose := context.WithCancel(context.Background())
+				defer lose()
+				e := &scripted{lead: make(chan context.Context, 1), ended: make(chan error, 1)}
+				e.lead <- tenure
+				opts := ManagerOptions{Controllers: []*Controller{c}, Elector: e,
+					Beside:       map[string]func(context.Context) error{"other": until(log, "other", 0)},
+					WhileLeading: map[string]func(context.Context) error{"third": until(log, "third", 0)}}
+				late := func(context.Context) error { time.Sleep(time.Minute); return broken }
+				if leading {
+					opts.WhileLeading["it"] = late
+				} else {
+					opts.Beside["it"] = late
+				}
+				m, err := NewManager(opts)
+				require.NoError(t, err)
+				err = m.Run(t.Context())
+				require.ErrorContains(t, err, "runnable it: broken")
+				require.ErrorIs(t, err, broken)
+				require.NotErrorIs(t, err, ErrStuck)
+				require.Equal(t, []string{"third ends", "other ends"}, log.take()[2:])
+				require.NoError(t, <-e.ended, "the Lease is released")
 			})
-		}
+		})
 	}
 }
-
-// panicsWhenAsked is an error whose methods panic.
-type panicsWhenAsked struct{}
-
-func (panicsWhenAsked) Error() string   { return "" }
-func (panicsWhenAsked) Is(error) bool   { panic("no") }
-func (panicsWhenAsked) String() string  { return "" }
-func (panicsWhenAsked) Unwrap() []error { return nil }
 
 // TestARunnableThatGoesOnKeepsTheLease: one that does not return, and one that says that its work goes on.
 func TestARunnableThatGoesOnKeepsTheLease(t *testing.T) {

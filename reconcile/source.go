@@ -36,8 +36,8 @@ type source struct {
 // named when the object becomes invalid, when it is valid again and when it is gone, and Options.Invalid says what is
 // done meanwhile.
 //
-// Like [Owns], [Watches] and [DependsOn] it is called before [NewManager], and returns no error: a mistake, such as an
-// informer that is nil, is reported by NewManager, or by Run if it comes later.
+// Like [Owns], [Watches] and [DependsOn] it is called before [NewManager], and returns no error. NewManager reports a
+// mistake, such as an informer that is nil. A source that comes later is a mistake, too: [Manager.Run] ends with it.
 func For[T any](c *Controller, inf *informer.SharedIndexInformer[T], conditions ...Condition[T]) {
 	addSource(c, "For", inf, &namer[T]{conditions: conditions, subject: true,
 		name: func(e informer.Event[T], named []Key) []Key { return append(named, e.Key) },
