@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"maps"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -33,8 +34,17 @@ type accessReviews struct {
 	slots  chan struct{}  // one value for each review that is under way
 	log    lifecycle.LogLimit
 
-	mu       sync.Mutex
-	verdicts map[question]verdict // guarded by mu; bounded
+	mu sync.Mutex
+	// Guarded by mu. verdicts is bounded. clients has the addresses with a request that is to be reviewed.
+	verdicts map[question]verdict
+	clients  map[string]*clientLine
+}
+
+// clientLine lets one review of a client be under way at a time: else a client with tokens that nobody knows could take
+// all slots, and keep the others out.
+type clientLine struct {
+	turn chan struct{} // holds a value while a review is under way
+	n    int           // the requests in the line; guarded by the mu of accessReviews
 }
 
 // question is a hash of a token, a method and a path. Tokens themselves are not kept.
@@ -52,7 +62,7 @@ func newAccessReviews(cfg *rest.Config) (*accessReviews, error) {
 		return nil, err
 	}
 	return &accessReviews{client: client, slots: make(chan struct{}, reviewsAtOnce),
-		verdicts: make(map[question]verdict)}, nil
+		verdicts: make(map[question]verdict), clients: make(map[string]*clientLine)}, nil
 }
 
 // protect returns a handler for those whom the API server allows the method on the path.
@@ -107,11 +117,15 @@ func (a *accessReviews) judge(req *http.Request) int {
 
 // ask asks the API server.
 func (a *accessReviews) ask(ctx context.Context, q question, token string, req *http.Request) (code int, err error) {
-	select {
-	case a.slots <- struct{}{}:
-		defer func() { <-a.slots }()
-	case <-ctx.Done():
-		return 0, errors.New("too many reviews are under way")
+	line, leave := a.enter(req.RemoteAddr)
+	defer leave()
+	for _, room := range []chan struct{}{line.turn, a.slots} {
+		select {
+		case room <- struct{}{}:
+			defer func() { <-room }()
+		case <-ctx.Done():
+			return 0, errors.New("too many reviews are under way")
+		}
 	}
 	if code, known := a.known(q); known {
 		return code, nil // it was asked while this request waited
@@ -134,6 +148,29 @@ func (a *accessReviews) ask(ctx context.Context, q question, token string, req *
 		return http.StatusForbidden, nil
 	}
 	return http.StatusOK, nil
+}
+
+// enter adds a request to the line of its client, until leave is called.
+func (a *accessReviews) enter(remote string) (line *clientLine, leave func()) {
+	client, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		client = remote
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	line, ok := a.clients[client]
+	if !ok {
+		line = &clientLine{turn: make(chan struct{}, 1)}
+		a.clients[client] = line
+	}
+	line.n++
+	return line, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if line.n--; line.n == 0 {
+			delete(a.clients, client)
+		}
+	}
 }
 
 // extraOf returns what else is known of a user. The two groups of the API have a type of their own for it.

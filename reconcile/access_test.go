@@ -92,8 +92,10 @@ func guarded(t *testing.T, api http.RoundTripper) (ask func(path, authorization 
 		Handlers: map[string]http.Handler{"/debug/": served}, AccessReviews: &rest.Config{Transport: api},
 	})
 	require.NoError(t, err)
+	var clients atomic.Int32
 	return func(path, authorization string) int {
 		req := httptest.NewRequest("GET", path, nil).WithContext(t.Context())
+		req.RemoteAddr = fmt.Sprintf("10.0.0.%d:1", clients.Add(1))
 		if authorization != "" {
 			req.Header.Set("Authorization", authorization)
 		}
@@ -190,6 +192,44 @@ func TestWhatCannotBeReviewedIsRefused(t *testing.T) {
 			require.Equal(t, 503, <-done)
 		}
 		require.Equal(t, reviewTimeout, time.Since(began))
+	})
+}
+
+// TestAClientWithTokensThatNobodyKnowsKeepsNoOtherOut: its reviews are made one at a time.
+func TestAClientWithTokensThatNobodyKnowsKeepsNoOtherOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var waiting atomic.Int32
+		api, slow := &reviewer{}, silent{&waiting}
+		_, m := guarded(t, transport(func(req *http.Request) (*http.Response, error) {
+			body, err := io.ReadAll(req.Body)
+			require.NoError(t, err)
+			req.Body = io.NopCloser(bytes.NewReader(body))
+			if bytes.Contains(body, []byte("random")) {
+				return slow.RoundTrip(req)
+			}
+			return api.RoundTrip(req)
+		}))
+		ask := func(address, token string) int {
+			req := httptest.NewRequest("GET", "/metrics", nil).WithContext(t.Context())
+			req.RemoteAddr = address
+			req.Header.Set("Authorization", "Bearer "+token)
+			w := httptest.NewRecorder()
+			m.endpoints.ServeHTTP(w, req)
+			return w.Code
+		}
+		done := make(chan int)
+		for i := range 3 * reviewsAtOnce {
+			go func() { done <- ask(fmt.Sprint("10.0.0.1:", 1000+i), fmt.Sprint("random ", i)) }()
+		}
+		synctest.Wait()
+		require.EqualValues(t, 1, waiting.Load())
+		began := time.Now()
+		require.Equal(t, 200, ask("10.0.0.2:1", "prometheus"))
+		require.Zero(t, time.Since(began))
+		for range 3 * reviewsAtOnce {
+			require.Equal(t, 503, <-done)
+		}
+		require.Equal(t, 200, ask("10.0.0.1:1", "prometheus"))
 	})
 }
 
