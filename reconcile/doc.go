@@ -91,7 +91,8 @@
 //   - The context of a call ends after Options.Timeout. A call that does not return even so keeps its key, and another
 //     worker takes over (worker.checkStuck). /healthz fails when there are more such calls than workers.
 //   - /readyz fails while a first list is missing, and while any cache is not Live (Manager.notReady). One namespace
-//     that the server refuses makes the process unready for all of them; the workers go on.
+//     that the server refuses makes the process unready for all of them; the workers go on. Everybody may read it, so
+//     it shows kinds of errors, such as 403 Forbidden, and not their texts.
 //   - [Manager.Run] returns when everything that it started has ended. If something does not end in time, Run's error
 //     says what.
 //   - A process is not ready while it could not lead: while the server refuses access to the Lease, say. It asks again
@@ -202,8 +203,9 @@
 //	verbosity 2  each list or watch that failed, connections to HTTPAddress that failed
 //	verbosity 4  each run of a key with its causes; keys that are parked, and no longer are
 //
-// A condition that lasts is logged when it begins and when it ends, both times as an error or both as info. No line
-// shows an object or a value of one.
+// A condition that lasts is logged when it begins and when it ends, both times as an error or both as info. The library
+// logs no object and no value of one. But it logs the texts of errors: those that your Reconcile returns, and those of
+// the API server, which may quote values.
 //
 // # The goroutines
 //

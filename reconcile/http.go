@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -74,7 +75,7 @@ func (m *Manager) startHTTP(ctx context.Context, group *lifecycle.Group) error {
 func (m *Manager) serve(ctx context.Context, listener net.Listener) error {
 	log := klog.FromContext(ctx)
 	server := &http.Server{
-		Handler: m.requests.join(m.endpoints), ReadHeaderTimeout: 5 * time.Second,
+		Handler: m.requests.join(m.endpoints), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
 		BaseContext: func(net.Listener) context.Context { return context.WithValue(ctx, managerKey{}, m) },
 		ErrorLog:    stdlog.New(logWriter{log}, "", 0),
 	}
@@ -136,10 +137,10 @@ func (r *requests) close(grace time.Duration) error {
 func (m *Manager) newEndpoints() (http.Handler, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, req *http.Request) {
-		answerCheck(w, m.notHealthy(req), http.StatusInternalServerError)
+		answerCheck(w, append(m.notHealthy(), runChecks(m.opts.HealthChecks, req)...), http.StatusInternalServerError)
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, req *http.Request) {
-		answerCheck(w, m.notReady(req), http.StatusServiceUnavailable)
+		answerCheck(w, append(m.notReady(), runChecks(m.opts.ReadyChecks, req)...), http.StatusServiceUnavailable)
 	})
 	protect := func(next http.Handler) http.Handler { return next }
 	if m.opts.AccessReviews != nil {
@@ -181,54 +182,46 @@ func answerCheck(w http.ResponseWriter, failing []string, code int) {
 	fmt.Fprintln(w, "ok")
 }
 
-// notHealthy returns why this process has to be restarted, if it has to.
-func (m *Manager) notHealthy(req *http.Request) (failing []string) {
+// notHealthy returns why this process has to be restarted, if it has to. Like notReady it has no text of an error that
+// a server has sent: everybody may read it.
+func (m *Manager) notHealthy() (failing []string) {
 	for _, c := range m.opts.Controllers {
 		if err := c.alive(); err != nil {
 			failing = append(failing, err.Error())
 		}
 	}
 	if e, ok := m.opts.Elector.(interface{ Check(*http.Request) error }); ok {
-		if err := e.Check(req); err != nil {
-			failing = append(failing, err.Error())
+		if err := e.Check(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/healthz"}}); err != nil {
+			failing = append(failing, "the Elector's Check fails"+because(recordError(err, false)))
 		}
 	}
-	return append(failing, runChecks(m.opts.HealthChecks, req)...)
+	return failing
 }
 
 // notReady returns why this process is not ready, if it is not: a first list is missing, a cache does not follow its
-// server, the Elector reports that this process could not lead, or one of ReadyChecks fails.
-func (m *Manager) notReady(req *http.Request) (failing []string) {
+// server, or the Elector reports that this process could not lead.
+func (m *Manager) notReady() (failing []string) {
 	if missing := m.ready.Load(); missing != nil {
 		return []string{*missing}
 	}
 	for _, inf := range m.informers {
 		if h := inf.Health(); h.State != informer.Live {
-			failing = append(failing, fmt.Sprintf("informer %s: %s", inf.Name(), h))
+			failing = append(failing, fmt.Sprintf("informer %s: %s", inf.Name(), h.State)+because(reasonOf(h, false)))
 		}
 	}
 	if e, ok := m.opts.Elector.(interface{ Ready() error }); ok {
 		if err := e.Ready(); err != nil {
-			failing = append(failing, err.Error())
+			failing = append(failing, "this process could not lead"+because(recordError(err, false)))
 		}
 	}
-	return append(failing, runChecks(m.opts.ReadyChecks, req)...)
+	return failing
 }
 
-// runChecks returns what the user's checks say, by name. One that panics fails.
+// runChecks returns what the user's checks say, by name.
 func runChecks(checks map[string]func(*http.Request) error, req *http.Request) (failing []string) {
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
-		text := ""
-		err := lifecycle.Apart(func() {
-			if err := checks[name](req); err != nil {
-				text = err.Error()
-			}
-		})
-		if err != nil {
-			text = err.Error()
-		}
-		if text != "" {
-			failing = append(failing, name+": "+text)
+		if err := checks[name](req); err != nil {
+			failing = append(failing, name+": "+err.Error())
 		}
 	}
 	return failing

@@ -5,15 +5,22 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/informer"
 )
 
 // answer is what the endpoints of a Manager that has not been run answer.
@@ -38,15 +45,9 @@ func TestOwnChecksAndHandlersAreServed(t *testing.T) {
 		HealthChecks: checks{"disk": func(*http.Request) error { return ill },
 			"fine": func(*http.Request) error { return nil }},
 		ReadyChecks: checks{"peer": func(*http.Request) error { return ill },
-			"panics": func(*http.Request) error {
-				if ill != nil {
-					panic(ill)
-				}
-				return nil
-			},
-			"exits": func(*http.Request) error {
-				if ill != nil {
-					runtime.Goexit()
+			"panics": func(req *http.Request) error {
+				if req.URL.RawQuery != "" {
+					panic("secret")
 				}
 				return nil
 			}},
@@ -63,12 +64,14 @@ func TestOwnChecksAndHandlersAreServed(t *testing.T) {
 	ill, elector.err = errors.New("no space"), errors.New("work goes on")
 	code, body := answer(t, m, "GET", "/healthz")
 	require.Equal(t, 500, code)
-	require.Equal(t, "work goes on\ndisk: no space\n", body)
+	require.Equal(t, "the Elector's Check fails because of an error of type *errors.errorString (see the log)\n"+
+		"disk: no space\n", body)
 	code, body = answer(t, m, "GET", "/readyz")
 	require.Equal(t, 503, code)
-	require.Equal(t, "exits: the call ended its goroutine (runtime.Goexit)\npanics: panic of type "+
-		"*errors.errorString\n"+
-		"peer: no space\n", body)
+	require.Equal(t, "peer: no space\n", body)
+	code, body = answer(t, m, "GET", "/readyz?panic")
+	require.Equal(t, 500, code)
+	require.Equal(t, "the handler panicked\n", body)
 
 	code, body = answer(t, m, "GET", "/debug/pprof/heap")
 	require.Equal(t, 200, code)
@@ -183,6 +186,84 @@ func TestAServerThatEndsByItselfEndsTheManager(t *testing.T) {
 		require.ErrorContains(t, m.serve(t.Context(), listener), "it is no longer served: ")
 	})
 }
+
+// pipes is a listener whose connections are pipes.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, open := <-p
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+func (p pipes) Close() error { close(p); return nil }
+func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestAConnectionWithoutRequestsIsClosed: else whoever can connect could keep any number of them.
+func TestAConnectionWithoutRequestsIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := NewManager(ManagerOptions{
+			Beside: map[string]func(context.Context) error{"a": func(context.Context) error { return nil }}})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		listener, done := make(pipes), make(chan error)
+		go func() { done <- m.serve(ctx, listener) }()
+		client, server := net.Pipe()
+		listener <- server
+		began := time.Now()
+		_, err = io.WriteString(client, "GET /healthz HTTP/1.1\r\nHost: it\r\n\r\n")
+		require.NoError(t, err)
+		require.NoError(t, client.SetReadDeadline(began.Add(time.Hour)))
+		answer, err := io.ReadAll(client)
+		require.NoError(t, err)
+		require.Contains(t, string(answer), "200 OK")
+		require.Equal(t, 2*time.Minute, time.Since(began))
+		stop()
+		require.NoError(t, <-done)
+	})
+}
+
+// TestChecksShowNoTextOfAnError: whoever can connect may read them, and the server's errors name users and objects.
+func TestChecksShowNoTextOfAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newMapAPI()
+		api.BeforeList = func(metav1.ListOptions) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("canary"))
+		}
+		inf, err := informer.New[*corev1.ConfigMap](api,
+			informer.Options[*corev1.ConfigMap]{Name: "configmaps", DisableWatchList: true})
+		require.NoError(t, err)
+		m, err := NewManager(ManagerOptions{Informers: []Informer{inf}, ErrorTexts: true,
+			Beside:  map[string]func(context.Context) error{"a": func(context.Context) error { return nil }},
+			Elector: &ailing{err: apierrors.NewUnauthorized("canary")}})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- inf.Run(ctx) }()
+		time.Sleep(time.Minute)
+		m.ready.Store(nil)
+		m.progress.enter(StageCampaigning)
+		_, body := answer(t, m, "GET", "/readyz")
+		require.Equal(t, "informer configmaps: Denied because of 403 Forbidden\n"+
+			"this process could not lead because of 401 Unauthorized\n", body)
+		require.Equal(t, body, strings.Join(m.Inspect().NotReady, "\n")+"\n", "they say the same")
+		_, body = answer(t, m, "GET", "/healthz")
+		require.Equal(t, "the Elector's Check fails because of 401 Unauthorized\n", body)
+		require.Equal(t, body, strings.Join(m.Inspect().NotHealthy, "\n")+"\n", "they say the same")
+		stop()
+		require.NoError(t, <-done)
+	})
+}
+
+// ailing is an Elector that can neither lead nor live.
+type ailing struct {
+	scripted
+	err error
+}
+
+func (a *ailing) Check(req *http.Request) error { _ = req.URL.Path; return a.err }
+func (a *ailing) Ready() error                  { return a.err }
 
 // An address that is "0" switches off what would be served.
 func TestHTTPCanBeSwitchedOff(t *testing.T) {

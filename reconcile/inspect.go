@@ -29,23 +29,11 @@ func (m *Manager) Inspect() ManagerStatus {
 	}
 	for _, c := range m.opts.Controllers {
 		s.Controllers = append(s.Controllers, c.Inspect())
-		if err := c.alive(); err != nil {
-			s.NotHealthy = append(s.NotHealthy, err.Error())
-		}
-	}
-	if s.Stage == StageNotStarted || s.Stage == StageSyncing {
-		s.NotReady = append(s.NotReady, "the first lists are not complete")
 	}
 	for _, inf := range m.informers {
-		i := inspectInformer(inf.Informer, m.opts.ErrorTexts)
-		s.Informers = append(s.Informers, i)
-		if i.State != string(informer.Live) {
-			s.NotReady = append(s.NotReady, "informer "+i.Name+": "+i.State)
-		}
+		s.Informers = append(s.Informers, inspectInformer(inf.Informer, m.opts.ErrorTexts))
 	}
-	if l := s.Leadership; l != nil && l.NotReady != nil {
-		s.NotReady = append(s.NotReady, "this process could not lead")
-	}
+	s.NotReady, s.NotHealthy = m.notReady(), m.notHealthy()
 	return s
 }
 
@@ -135,22 +123,53 @@ func (c *Controller) InspectKeys() []KeySummary {
 	for _, item := range items {
 		all.addItem(item)
 	}
-	for key, since := range parkedKeys(c.ledger) {
-		if key != handoverOwner {
-			all.of(key).enter(KeyParked, since)
-		}
+	parked, paused, refused, stuck := parkedKeys(c.ledger), c.paused.all(), c.refusals.all(), c.stuck.all()
+	delete(parked, handoverOwner)
+	for key := range parked {
+		all.of(key)
 	}
-	for key, since := range c.paused.all() {
-		if s := all.of(key); s.State != KeyRunning {
-			s.enter(KeyPaused, since)
-		}
+	for key := range paused {
+		all.of(key)
 	}
-	for _, key := range c.stuck.all() {
-		if s := all.of(key); s.State == KeyRunning { // the call may have returned meanwhile
-			s.State, s.LastRun, s.LastResult = KeyStuck, time.Time{}, "" // those of the run before
+	stage, since := c.stage()
+	for i := range all.list {
+		s := &all.list[i]
+		key := Key{Namespace: s.Namespace, Name: s.Name}
+		f := keyFacts{s.State, s.Since, refused[key], parked[key], paused[key], slices.Contains(stuck, key)}
+		if s.State, s.Since = f.state(stage, since); s.State == KeyStuck {
+			s.LastRun, s.LastResult = time.Time{}, "" // those of the run before
 		}
 	}
 	return all.list
+}
+
+// keyFacts is what decides the state of a key.
+type keyFacts struct {
+	// own is the state that the queue knows, or that the last run has left the key in, and since when.
+	own            KeyState
+	since          time.Time
+	refused        bool
+	parked, paused time.Time // since when; zero: it is not
+	stuck          bool      // while it runs
+}
+
+// state is the only place that says the state of a key.
+func (f keyFacts) state(stage Stage, stageSince time.Time) (KeyState, time.Time) {
+	switch {
+	case f.own == KeyRunning && f.stuck:
+		return KeyStuck, f.since
+	case f.own == KeyRunning:
+		return KeyRunning, f.since
+	case stage != StageWorking:
+		return stateIn[stage], stageSince
+	case !f.paused.IsZero():
+		return KeyPaused, f.paused
+	case !f.parked.IsZero():
+		return KeyParked, f.parked
+	case f.refused:
+		return KeyBackingOff, f.since
+	}
+	return f.own, f.since
 }
 
 // keySummaries are being put together: what is added later counts more.
@@ -181,14 +200,12 @@ func (all *keySummaries) of(key Key) *KeySummary {
 	return &all.list[i]
 }
 
-func (s *KeySummary) enter(state KeyState, since time.Time) { s.State, s.Since = state, since }
-
 func (all *keySummaries) addRecord(k rememberedKey) {
 	s := all.of(k.key)
 	s.Runs, s.LastRun, s.LastResult = k.runs, k.last.Started, k.last.Result
 	ended := k.last.Started.Add(k.last.Took)
 	if k.runs > 0 {
-		s.enter(k.last.leaves(), ended)
+		s.State, s.Since = k.last.leaves(), ended
 	}
 }
 
@@ -280,34 +297,25 @@ func (c *Controller) InspectKey(key Key) KeyStatus {
 			s.Objects = append(s.Objects, ca.inspect(key, withText))
 		}
 	}
-	var parkedSince time.Time
-	s.Debts, parkedSince = c.ledger.owed(key, withText)
+	f := keyFacts{paused: c.paused.all()[key]}
+	s.Debts, f.parked = c.ledger.owed(key, withText)
 	s.addHistory(c.history, key)
-	pausedSince, paused := c.paused.since(key)
-	refused := c.refusals.left(key)
+	if refused := c.refusals.left(key); refused > 0 {
+		f.refused, s.RefusedUntil = true, s.At.Add(refused)
+	}
 	switch {
-	case s.Running != nil && s.Running.Where != "":
-		s.State, s.Since = KeyStuck, s.Running.Started
 	case s.Running != nil:
-		s.State, s.Since = KeyRunning, s.Running.Started
-	case paused:
-		s.State, s.Since = KeyPaused, pausedSince
-	case !parkedSince.IsZero():
-		s.State, s.Since = KeyParked, parkedSince
-	case refused > 0:
-		s.State, s.Since, s.RefusedUntil = KeyBackingOff, s.lastEnd(), s.At.Add(refused)
+		f.own, f.since, f.stuck = KeyRunning, s.Running.Started, s.Running.Where != ""
 	case queued:
 		var rests time.Time
-		if s.HotLoop != nil {
+		if s.HotLoop != nil && s.HotLoop.RestsUntil.After(s.At) {
 			rests = s.HotLoop.RestsUntil
 		}
-		s.State, s.Since = stateOf(item, rests), cmp.Or(item.Since, s.lastEnd())
+		f.own, f.since = stateOf(item, rests), cmp.Or(item.Since, s.lastEnd())
 	default:
-		s.rest()
+		f.own, f.since = s.restState(), s.lastEnd()
 	}
-	if stage, since := c.stage(); s.Running == nil && stage != StageWorking {
-		s.State, s.Since = stateIn[stage], since
-	}
+	s.State, s.Since = f.state(c.stage())
 	s.Why = c.explain(&s)
 	return s
 }
@@ -324,17 +332,16 @@ func (c *Controller) stage() (Stage, time.Time) {
 	return c.manager.progress.now()
 }
 
-// rest sets the state of a key that is not in the queue.
-func (s *KeyStatus) rest() {
-	s.State, s.Since = KeySettled, s.lastEnd()
+// restState returns the state of a key that is not in the queue.
+func (s *KeyStatus) restState() KeyState {
 	if n := len(s.Runs); n > 0 {
-		s.State = s.Runs[n-1].leaves()
-		return
+		return s.Runs[n-1].leaves()
 	}
 	exists := func(o ObjectRecord) bool { return o.Exists || o.Invalid != nil }
 	if s.LastQuiet.IsZero() && !slices.ContainsFunc(s.Objects, exists) {
-		s.State = KeyUnknown
+		return KeyUnknown
 	}
+	return KeySettled
 }
 
 // lastEnd returns when the last run that is remembered ended, or, of one that found nothing to do, began.

@@ -113,9 +113,11 @@ type ControllerStatus struct {
 	Parked  int `json:"parked,omitempty"`  // wait for caches
 	Failed  int `json:"failed,omitempty"`  // failed with Terminal in their last run, as far as that is remembered
 	Invalid int `json:"invalid,omitempty"` // were not reconciled in their last run, as the object is invalid
-	Paused  int `json:"paused,omitempty"`  // wait for Resume
-	Stuck   int `json:"stuck,omitempty"`   // calls that do not return
-	Hot     int `json:"hot,omitempty"`     // in a hot loop
+	// Panicking counts the objects on which a function of a source or a condition panicked when it saw them last.
+	Panicking int `json:"panicking,omitempty"`
+	Paused    int `json:"paused,omitempty"` // wait for Resume
+	Stuck     int `json:"stuck,omitempty"`  // calls that do not return
+	Hot       int `json:"hot,omitempty"`    // in a hot loop
 	// The longest of their times.
 	OldestReady   time.Duration `json:"oldestReady,omitempty"`
 	LongestRun    time.Duration `json:"longestRun,omitempty"`

@@ -75,16 +75,6 @@ func (p *pausedKeys) holds(key Key) bool {
 	return k != nil
 }
 
-// since returns when a key was paused, and whether it is.
-func (p *pausedKeys) since(key Key) (time.Time, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if k := p.keys[key]; k != nil {
-		return k.since, true
-	}
-	return time.Time{}, false
-}
-
 // all returns the paused keys, each with the time at which it was paused.
 func (p *pausedKeys) all() map[Key]time.Time {
 	p.mu.Lock()

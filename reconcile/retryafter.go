@@ -51,6 +51,17 @@ func (p *refusals) left(key Key) time.Duration {
 	return max(left, 0)
 }
 
+// all returns the keys that have to wait.
+func (p *refusals) all() map[Key]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make(map[Key]bool, len(p.until))
+	for key, until := range p.until {
+		all[key] = time.Until(until) > 0
+	}
+	return all
+}
+
 // pauseOf returns the pause that the server has asked for with an error that wraps no other one, or zero.
 func pauseOf(err error) time.Duration {
 	seconds, ok := apierrors.SuggestsClientDelay(err)

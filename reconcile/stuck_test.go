@@ -77,9 +77,10 @@ func TestAManagerIsNotReadyWhileItsElectorIsNot(t *testing.T) {
 	m, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, Elector: elector})
 	require.NoError(t, err)
 	m.informers = nil // which have not been run
-	require.Equal(t, []string{"not started"}, m.notReady(nil))
+	require.Equal(t, []string{"not started"}, m.notReady())
 	m.ready.Store(nil)
-	require.Equal(t, []string{"not allowed to get the lease"}, m.notReady(nil))
+	require.Equal(t, []string{"this process could not lead because of an error of type *errors.errorString (see the log)"},
+		m.notReady())
 	elector.err = nil
-	require.Empty(t, m.notReady(nil))
+	require.Empty(t, m.notReady())
 }

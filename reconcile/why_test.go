@@ -534,6 +534,16 @@ func TestWhy(t *testing.T) {
 				why := s.controller.Why(key)
 				status := s.controller.InspectKey(key)
 				require.Equal(t, why, status.Why)
+				listed := reconcile.KeySummary{State: status.State}
+				for _, k := range s.controller.InspectKeys() {
+					if k.Namespace == key.Namespace && k.Name == key.Name {
+						listed = k
+					}
+				}
+				require.Equal(t, status.State, listed.State, "the list of the keys says the same")
+				if !listed.Since.IsZero() {
+					require.Equal(t, status.Since, listed.Since)
+				}
 				text, err := json.Marshal([]any{s.manager.Inspect(), s.controller.InspectKeys(), status})
 				require.NoError(t, err)
 				require.NotContains(t, string(text), canary)
