@@ -61,12 +61,16 @@ var debtKinds = [...]DebtKind{unseenChange: DebtChange, unseenDeletion: DebtDele
 // record describes the debt, and its cache as it is now, but not why the cache is in trouble: errors may be the user's
 // code, and the ledger's mu is held.
 func (d *debt) record() DebtRecord {
-	h := d.object.cache.HealthIn(d.object.key.Namespace)
+	namespace := d.object.key.Namespace
+	if d.kind == unreadyCache {
+		namespace = d.object.cache.staleNamespace(namespace)
+	}
+	h := d.object.cache.HealthIn(namespace)
 	return DebtRecord{
 		Kind:     debtKinds[d.kind],
-		Informer: d.object.cache.Name(), Namespace: d.object.key.Namespace, Name: d.object.key.Name,
+		Informer: d.object.cache.Name(), Namespace: namespace, Name: d.object.key.Name,
 		ResourceVersion: d.resourceVersion, Since: d.openedAt,
-		CacheVersion: d.object.cache.ResourceVersion(d.object.key.Namespace), CacheState: string(h.State),
+		CacheVersion: d.object.cache.ResourceVersion(namespace), CacheState: string(h.State),
 		CacheSince: h.Since, CacheInvalid: d.ofObject() && d.hidden(),
 	}
 }

@@ -371,6 +371,21 @@ func (c *cache) inspect(key Key, withText bool) ObjectRecord {
 	return o
 }
 
+// staleNamespace returns the namespace for which a key of this one waits: a key without a namespace waits for all that
+// the informer follows, and the first that may not be acted on is named.
+func (c *cache) staleNamespace(namespace string) string {
+	scoped, ok := c.trackedInformer.(interface{ Scope() informer.Scope })
+	if !ok || namespace != metav1.NamespaceAll {
+		return namespace
+	}
+	for _, name := range scoped.Scope().Namespaces {
+		if c.Fresh(name) != nil {
+			return name
+		}
+	}
+	return namespace
+}
+
 // ownerOf returns the controlling owner of an object, or nil.
 func ownerOf(o metav1.Object) *OwnerRecord {
 	ref := metav1.GetControllerOfNoCopy(o)

@@ -317,7 +317,8 @@ const (
 // DebtRecord is something that a key waits for in one cache.
 type DebtRecord struct {
 	Kind DebtKind `json:"kind"`
-	// Informer is that of the cache. Namespace and Name are of the object that was written; a name may be unknown.
+	// Informer is that of the cache. Namespace and Name are of the object that was written; a name may be unknown. If
+	// the cache is not ready, Namespace is where it is not.
 	Informer  string `json:"informer"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`

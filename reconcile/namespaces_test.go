@@ -30,6 +30,7 @@ type province struct {
 	link    *reconciletest.Link  // the controller's way
 	maps    *informer.SharedIndexInformer[*corev1.ConfigMap]
 	secrets *informer.SharedIndexInformer[*corev1.Secret]
+	*reconcile.Controller
 	into    func(reconcile.Key) string // the namespace that a key's Secrets are made in; nil: its own
 	touches int
 
@@ -80,6 +81,7 @@ func inProvince(t *testing.T, namespaces []string, followed []string, fn func(t 
 				return reconcile.Result{}, err
 			}), reconcile.Options{})
 		require.NoError(t, err)
+		p.Controller = c
 		reconcile.For(c, p.maps)
 		reconcile.DependsOn(c, p.secrets)
 		m, err := reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
@@ -212,6 +214,30 @@ func TestNoRunBeforeItsNamespaceIsComplete(t *testing.T) {
 			synctest.Wait()
 		}
 		require.Equal(t, 1, p.ran("two"), "as soon as it is")
+	})
+}
+
+// A key without a namespace waits for all namespaces, and says which of them is not complete.
+func TestAKeyWithoutANamespaceSaysWhichOneItWaitsFor(t *testing.T) {
+	inProvince(t, []string{"one", "two"}, []string{"one"}, func(t *testing.T, p *province) {
+		p.into = func(reconcile.Key) string { return "one" }
+		p.fail("two", reconciletest.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "",
+			fmt.Errorf("no"))))
+		p.follow("one", "two")
+		tenant := reconcile.Key{Name: "tenant"}
+		p.Enqueue(tenant)
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		require.Equal(t, "tenant has waited for 1 min: the cache of *v1.Secret may not be acted on in namespace two, "+
+			"as it is incomplete or too old there; it has no version yet and has been Denied for 1 min because of 403 "+
+			"Forbidden.", p.Why(tenant))
+		d := p.InspectKey(tenant).Debts[0]
+		require.Equal(t, "two", d.Namespace)
+		require.Equal(t, string(informer.Denied), d.CacheState)
+		p.fail("two", nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, reconcile.KeySettled, p.InspectKey(tenant).State)
 	})
 }
 

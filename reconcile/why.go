@@ -230,7 +230,15 @@ func (e *explanation) debt(d DebtRecord) string {
 	case DebtUnderWay:
 		return "a write of its last run has not been answered yet"
 	case DebtNotReady:
-		return cache + " may not be acted on, as it is incomplete or too old; it is at version " + d.CacheVersion
+		where, there := "", ""
+		if d.Namespace != "" {
+			where, there = " in namespace "+d.Namespace, " there"
+		}
+		text := fmt.Sprintf("%s may not be acted on%s, as it is incomplete or too old%s; it ", cache, where, there)
+		if d.CacheVersion == "" {
+			return text + "has no version yet"
+		}
+		return text + "is at version " + d.CacheVersion
 	case DebtUnknown:
 		return fmt.Sprintf("the answer to a write of %s, in %s, was lost, and %s has to be listed anew to show "+
 			"whether it happened; it is at version %s", name, d.Informer, cache, d.CacheVersion)
