@@ -112,8 +112,8 @@ func (h *keyHistory) observe(e *keyEntry, v sighting) (compare bool) {
 // compareStates compares an object's states before and after a change that observe was called with.
 func compareStates[T any](h *keyHistory, key Key, source string, v sighting, event informer.Event[T]) {
 	found := &comparison{object: fmt.Sprintf("%s %s", source, event.Key)}
-	// Apart, because methods of the user's types are called.
-	err := lifecycle.Apart(func() { found.changes = changesOf(h.seed, event.Old, event.New) })
+	// Methods of the user's types are called, and may panic.
+	err := lifecycle.Try(func() { found.changes = changesOf(h.seed, event.Old, event.New) })
 	v.comparison, found.failed = found, err != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -253,19 +253,6 @@ func TestAResyncIsNoHurry(t *testing.T) {
 	})
 }
 
-func TestAPriorityThatPanicsIsNotAskedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		api, log, asked := newMapAPI(), &journal{}, 0
-		api.Create(configMap("a"))
-		api.Create(configMap("b"))
-		c := newController(t, keys(log), Options{Priority: func(Key) workqueue.Priority { asked++; panic("no") }})
-		For(c, newMaps(t, api))
-		start(t, ManagerOptions{Controllers: []*Controller{c}})
-		require.Equal(t, []string{"default/a", "default/b"}, taken(log))
-		require.Equal(t, 1, asked)
-	})
-}
-
 func TestOptionsOfTheQueueAreChecked(t *testing.T) {
 	_, err := NewController("c", keys(&journal{}), Options{MaxOvertaken: -1, ResyncEvery: time.Millisecond})
 	require.ErrorContains(t, err, "Options.MaxOvertaken is -1")

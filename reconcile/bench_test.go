@@ -61,7 +61,7 @@ func BenchmarkNaming(b *testing.B) {
 				b.Fatal(err)
 			}
 			n := &namer[*corev1.Pod]{Controller: c, cache: c.ledger.cacheOf(&still{}), cause: "For pods",
-				name: func(e informer.Event[*corev1.Pod], named []Key) []Key { return append(named, e.Key) }}
+				subject: true}
 			events := make([]informer.Event[*corev1.Pod], 10_000)
 			for i := range events {
 				key := Key{Namespace: "default", Name: fmt.Sprint("object-", i)}

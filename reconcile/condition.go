@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/klog/v2"
-
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
@@ -21,7 +19,8 @@ import (
 // waited for as without conditions (see [TrackWrites]).
 //
 // A condition must not change the objects, and depends on nothing but these. It runs in the informer's goroutine, so it
-// must be quick and wait for nothing. If it panics or ends its goroutine, that is logged, and it counts as true.
+// must be quick and wait for nothing. An object on which it panics is invalid until it changes and the condition
+// returns: its keys are named, and Options.Invalid is called in place of Reconcile if they are its own. See [Watches].
 //
 // A Condition saves runs that would find nothing to do. It must not hide a change that Reconcile acts on: no other
 // event would bring the key back. A Reconcile that removes a finalizer, for instance, must hear of deletions.
@@ -48,15 +47,10 @@ func AnnotationsChanged[T informer.Object](old, new T) bool {
 	return !maps.Equal(old.GetAnnotations(), new.GetAnnotations())
 }
 
-// wants reports whether one of the conditions holds for an update.
-func (n *namer[T]) wants(e informer.Event[T]) bool {
-	holds := false
-	if err := lifecycle.Apart(func() {
+// wants reports whether one of the conditions holds for an update. The error is the panic of one.
+func (n *namer[T]) wants(e informer.Event[T]) (holds bool, err error) {
+	err = lifecycle.Try(func() {
 		holds = slices.ContainsFunc(n.conditions, func(c Condition[T]) bool { return c(e.Old, e.New) })
-	}); err != nil {
-		klog.Background().Error(err, "A condition of a source panicked, so the change counts", "controller",
-			n.Controller.name, "informer", n.cache.Name(), "object", e.Key, "stack", lifecycle.StackOf(err))
-		return true
-	}
-	return holds
+	})
+	return holds, err
 }

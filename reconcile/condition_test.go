@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/informer"
 )
 
 func TestConditionsSayWhichUpdatesNameAKey(t *testing.T) {
@@ -19,14 +20,15 @@ func TestConditionsSayWhichUpdatesNameAKey(t *testing.T) {
 		first.Generation = 1
 		api.Create(first)
 		odd := false
-		c := newController(t, keys(log), Options{})
+		invalid := func(_ context.Context, key Key, why *informer.InvalidError) (Result, error) {
+			log.note("%s invalid at %s: %s", key, why.Object.ResourceVersion, why)
+			return Result{}, nil
+		}
+		c := newController(t, keys(log), Options{Invalid: invalid})
 		inf := newMaps(t, api)
 		For(c, inf, GenerationChanged, LabelsChanged, func(_, now *corev1.ConfigMap) bool {
-			switch {
-			case odd && now.Data["how"] == "panic":
+			if odd && now.Data["how"] == "panic" {
 				panic("odd")
-			case odd && now.Data["how"] == "exit":
-				runtime.Goexit()
 			}
 			return now.Data["urgent"] != ""
 		})
@@ -51,11 +53,17 @@ func TestConditionsSayWhichUpdatesNameAKey(t *testing.T) {
 		}))
 		require.Empty(t, change(func(m *corev1.ConfigMap) { m.Annotations = nil }))
 		odd = true
-		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Data["how"] = "panic" }), "it cannot be asked")
-		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Data["how"] = "exit" }), "it cannot be asked")
-		require.Empty(t, change(func(m *corev1.ConfigMap) { m.Data["how"] = "well" }))
+		refused := change(func(m *corev1.ConfigMap) { m.Data["how"] = "panic" })
+		version := api.Objects()[0].ResourceVersion
+		require.Equal(t, []string{"default/a invalid at " + version + ": panic of type string"}, refused,
+			"an object that cannot be judged is invalid")
+		require.Equal(t, 1, c.Inspect().Panicking)
+		require.Len(t, change(func(m *corev1.ConfigMap) { m.Data["x"] = "y" }), 1, "so is its next state")
+		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Data["how"] = "well" }), "it is valid again")
+		require.Zero(t, c.Inspect().Panicking)
+		require.Empty(t, change(func(m *corev1.ConfigMap) { m.Data["how"] = "fine" }))
 		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Generation = 0 }))
-		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Data["x"] = "y" }), "it has no generation")
+		require.Equal(t, named, change(func(m *corev1.ConfigMap) { m.Data["x"] = "z" }), "it has no generation")
 		api.Delete("default", "a")
 		require.Equal(t, named, taken(log))
 	})

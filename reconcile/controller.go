@@ -23,10 +23,11 @@ type Options struct {
 	// Timeout is how long a call of Reconcile may take: its ctx ends then. Zero: 2 minutes.
 	Timeout time.Duration
 	// RateLimiter says how long a key rests after a failure. Nil: 5 ms, doubled with each failure in a row, up to
-	// 1,000 s. That is used, too, after RateLimiter has panicked or ended its goroutine, which is logged.
+	// 1,000 s.
 	RateLimiter workqueue.RateLimiter[Key]
 	// Invalid is called instead of Reconcile for a key whose object, in an informer given to [For], is invalid: its
-	// present state could not be decoded, or Options.Transform of the informer failed on it. Reconcile is never called
+	// present state could not be decoded, Options.Transform of the informer failed on it, or a [Condition] panicked on
+	// it. Reconcile is never called
 	// for such a key, as it would take the object for gone, or act on a state that is no longer true.
 	//
 	// What Invalid is given says why, and has the metadata of that state; ctx and the results are those of Reconcile.
@@ -37,8 +38,7 @@ type Options struct {
 	// Nil: the key rests, with a log line that says why, until the object changes. Its finalizers stay.
 	Invalid func(ctx context.Context, key Key, why *informer.InvalidError) (Result, error)
 	// Priority returns the priority of a key that a source names: of the keys that wait, the queue hands out those with
-	// a higher one first. Nil: 0 for all keys. It must be quick, and return the same for the same key. If it panics or
-	// ends its goroutine, that is logged, and all keys have priority 0 from then on.
+	// a higher one first. Nil: 0 for all keys. It must be quick, and return the same for the same key.
 	//
 	// The keys that the first list of an informer names, and those that a resync names, have a priority that is lower
 	// by [Background]: so a change that somebody waits for is reconciled before the thousands of objects that a new
@@ -64,9 +64,8 @@ type Options struct {
 	// bytes, and 300 more for each write. Zero: 10,000. Negative: none.
 	History int
 	// OnRun is called with each run that History counts, after it has ended, for traces and the like. The worker waits
-	// until OnRun returns, so it must be quick; calls for different keys may overlap. If it panics or ends its
-	// goroutine, that is logged, and it is not called again. What run refers to is shared with the history: read-only.
-	// Nil: nothing is called, and nothing is spent.
+	// until OnRun returns, so it must be quick; calls for different keys may overlap. What run refers to is shared with
+	// the history: read-only. Nil: nothing is called, and nothing is spent.
 	OnRun func(controller string, key Key, run RunRecord)
 	// Metrics collects what the controller does. Nil: nothing is collected.
 	Metrics Metrics
@@ -83,13 +82,13 @@ type Controller struct {
 	timeout     time.Duration
 	resyncEvery time.Duration
 	invalid     func(context.Context, Key, *informer.InvalidError) (Result, error) // nil: the key rests
-	priority    *guardedPriority                                                   // nil: 0 for all keys
+	priority    func(Key) workqueue.Priority                                       // nil: 0 for all keys
 	queue       *workqueue.Queue[Key]
 	ledger      *ledger
 	history     *keyHistory
 	refusals    refusals
 	recorder    Recorder
-	onRun       *guardedOnRun // nil: nobody is told
+	onRun       func(controller string, key Key, run RunRecord) // nil: nobody is told
 	stuck       stuckCalls
 	paused      pausedKeys
 
@@ -116,23 +115,15 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	}
 	c := &Controller{
 		name: name, reconciler: r, workers: cmp.Or(opts.Workers, 1), timeout: cmp.Or(opts.Timeout, 2*time.Minute),
-		recorder: noRecorder{}, history: newKeyHistory(opts.AllowHotLoops, cmp.Or(opts.History, defaultHistory)),
-		invalid:     opts.Invalid,
-		resyncEvery: opts.ResyncEvery,
+		history:  newKeyHistory(opts.AllowHotLoops, cmp.Or(opts.History, defaultHistory)),
+		priority: opts.Priority, onRun: opts.OnRun, invalid: opts.Invalid, resyncEvery: opts.ResyncEvery,
 	}
-	if opts.Priority != nil {
-		c.priority = &guardedPriority{guard{what: "Priority", controller: name}, opts.Priority}
-	}
-	if opts.OnRun != nil {
-		c.onRun = &guardedOnRun{guard{what: "OnRun", controller: name}, opts.OnRun}
-	}
-	queue := workqueue.Options[Key]{Name: name, Group: opts.Group, MaxOvertaken: opts.MaxOvertaken}
-	if opts.RateLimiter != nil {
-		queue.RateLimiter = newGuardedLimiter(name, opts.RateLimiter)
-	}
-	told := &guardedRecorder{guard: guard{what: "Recorder", controller: name}}
+	recorder := &struct{ Recorder }{noRecorder{}}
+	c.recorder = recorder
+	queue := workqueue.Options[Key]{Name: name, RateLimiter: opts.RateLimiter, Group: opts.Group,
+		MaxOvertaken: opts.MaxOvertaken}
 	if opts.Metrics != nil {
-		c.recorder, queue.Metrics = told, told
+		queue.Metrics = recorder
 	}
 	var err error
 	if c.queue, err = workqueue.New(queue); err != nil {
@@ -140,7 +131,7 @@ func NewController(name string, r Reconciler, opts Options) (*Controller, error)
 	}
 	c.ledger = newLedger(func(key Key) { c.add(key, false) }, c.unparked)
 	if opts.Metrics != nil { // last, for Stats may be called from now on
-		if told.recorder = opts.Metrics.Controller(name, c.Stats); kube.IsNil(told.recorder) {
+		if recorder.Recorder = opts.Metrics.Controller(name, c.Stats); kube.IsNil(recorder.Recorder) {
 			return nil, fmt.Errorf("NewController %q: Options.Metrics has returned no Recorder", name)
 		}
 	}
@@ -196,7 +187,7 @@ const Background workqueue.Priority = 100
 func (c *Controller) add(key Key, background bool) {
 	var priority workqueue.Priority
 	if c.priority != nil {
-		priority = c.priority.of(key)
+		priority = c.priority(key)
 	}
 	if background {
 		priority = max(priority, math.MinInt8+Background) - Background
@@ -204,10 +195,11 @@ func (c *Controller) add(key Key, background bool) {
 	c.queue.AddWith(key, workqueue.AddOptions{Priority: priority})
 }
 
-// unparked is called by the ledger when a key is no longer parked, before it is queued.
+// unparked queues a key that is no longer parked, before it tells anybody.
 func (c *Controller) unparked(key Key, wait WaitRecord) {
 	parked := wait.To.Sub(wait.From)
 	c.history.heldBack(key, wait)
+	c.add(key, false)
 	c.recorder.Parked(parked)
 	klog.Background().V(4).Info("No longer parked", "controller", c.name, "key", key, "for", parked)
 }

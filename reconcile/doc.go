@@ -51,9 +51,10 @@
 //     controller, or asks the informer for one new list. It repeats that after pauses that grow to 30 s, or are as long
 //     as the server asks for (prober.scan).
 //   - Reconcile is never called for a key whose object is invalid (worker.reconcile): the cache could not decode its
-//     present state, so Get returns an old state or none, and the object is not gone. Options.Invalid is called in its
-//     place. So a key that Get does not find, in a cache given to [For], is that of an object which does not exist. In
-//     any other cache ask [informer.SharedIndexInformer.Invalid], too, before you take an object for gone.
+//     present state, so Get returns an old state or none, and the object is not gone; or a condition panicked on it.
+//     Options.Invalid is called in its place. So a key that Get does not find, in a cache given to [For], is that of an
+//     object which does not exist. In any other cache ask [informer.SharedIndexInformer.Invalid], too, before you take
+//     an object for gone.
 //   - A key that has written an object which a cache cannot take stays parked until the cache can take it, or the
 //     object is gone: no call could see what the last one wrote, and the next one would write it again. The log says
 //     so. The key's own object does not park it: Options.Invalid sees the metadata of what was written (debt.hidden).
@@ -82,12 +83,13 @@
 //     themselves: they write the same fields of the same objects again, delete what they created, or ask for a
 //     RequeueAfter below 100 ms. Or another writer undoes what the key writes, and it writes that again: that is
 //     noticed after about 32 writes, because fields are compared from the tenth on. To create objects, to delete them,
-//     or to move numbers step by step is progress, however many runs it takes. Any other change that names the key
-//     brings it up at once. [Options].AllowHotLoops switches the detection off.
+//     or to move a number step by step towards zero is progress, however many runs it takes. To move a number up is
+//     progress for 1,000 steps: after that it looks like a counter of runs. Any other change that names the key brings
+//     it up at once. [Options].AllowHotLoops switches the detection off.
 //   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine (worker.call).
-//     Neither loses a key or a worker, wherever the loop calls your code: in functions of sources, in methods of
-//     errors, in a RateLimiter or a Recorder (guard). A RateLimiter that has panicked is replaced by the default one,
-//     and a Recorder that has is not called again. (A queue of package workqueue that you use by itself keeps both.)
+//     Neither loses a key or a worker. Handlers of HTTP recover, too. An object on which a function of a source or a
+//     condition panics is invalid for that source, and harms no other object: see [Watches]. A panic anywhere else, as
+//     in a log sink, a Recorder, a RateLimiter or a runnable, is a bug of the program and ends the process.
 //   - The context of a call ends after Options.Timeout. A call that does not return even so keeps its key, and another
 //     worker takes over (worker.checkStuck). /healthz fails when there are more such calls than workers.
 //   - /readyz fails while a first list is missing, and while any cache is not Live (Manager.notReady). One namespace
@@ -190,9 +192,9 @@
 //
 // klog.SetSlogLogger(logger), as the first line of main, sends every line to a logger of log/slog, and
 // klog.SetLogger(zapr.NewLogger(logger)) to one of zap; the lines of client-go go there, too. A logger for one Manager
-// goes into the ctx of its Run, with klog.NewContext; the few lines that are written where there is no ctx, about code
-// of yours that panicked, still go to klog's own. Verbosity 4 is slog.LevelDebug, and verbosity 1 is one below
-// slog.LevelInfo.
+// goes into the ctx of its Run, with klog.NewContext; the few lines that are written where there is no ctx, about
+// functions of sources that panicked, still go to klog's own. Verbosity 4 is slog.LevelDebug, and verbosity 1 is one
+// below slog.LevelInfo.
 //
 //	errors       each failure of a key, with what comes next; a panic of your code; and what keeps a controller from its
 //	             work for a while: a cache that does not follow its server, an object that cannot be taken into a
@@ -220,20 +222,17 @@
 //	prober of controller X     runWorkers    the same                                          runWorkers
 //	probe of informer Y for X  prober        the server has answered, or the prober must end   runWorkers
 //
-// Calls of your code that may end their goroutine have one of their own, which the caller waits for: functions of
-// Watches and WatchesChan, a Condition, Options.Priority, a RateLimiter or Recorder of yours, a log sink.
-//
 // Workers stop before informers, so that none reads a cache that is no longer updated. When the Manager is told to
 // stop, calls that are under way may go on for DrainTimeout, and the Lease is kept for them. When leadership is lost,
 // their context ends at once.
 //
 // # Reading order
 //
-// The way of a key: reconciler.go, source.go with condition.go, controller.go, worker.go with retryafter.go, stuck.go
-// and guard.go, run.go. Own writes: clientconfig.go, track.go with request.go, response.go, scope.go and pace.go;
-// debt.go, ledger.go with cache.go, prober.go. What a key has done: causes.go, keyhistory.go, authorship.go, hotloop.go
-// with recurrence.go and hotloop_fields.go. The process: manager.go, runnable.go, campaign.go, handover.go, stats.go;
-// http.go with tls.go and access.go. What can be asked: inspection.go, inspect.go with stage.go and why.go,
+// The way of a key: reconciler.go, source.go with condition.go and panicking.go, controller.go, worker.go with
+// retryafter.go and stuck.go, run.go. Own writes: clientconfig.go, track.go with request.go, response.go, scope.go and
+// pace.go; debt.go, ledger.go with cache.go, prober.go. What a key has done: causes.go, keyhistory.go, authorship.go,
+// hotloop.go with recurrence.go and hotloop_fields.go. The process: manager.go, runnable.go, campaign.go, handover.go,
+// stats.go; http.go with tls.go and access.go. What can be asked: inspection.go, inspect.go with stage.go and why.go,
 // runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, errorrecord.go and pause.go. Package objects,
 // with a reading order of its own, comes last: the loop does not need it, and most Reconcilers do.
 package reconcile

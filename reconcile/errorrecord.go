@@ -12,20 +12,16 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// recordError returns what is said of an error, or nil if there is none; withText adds its text. The methods of err may
-// be the user's code: a panic of theirs leaves the record as far as it has come.
+// recordError returns what is said of an error, or nil if there is none; withText adds its text.
 func recordError(err error, withText bool) *ErrorRecord {
 	if err == nil {
 		return nil
 	}
-	e := &ErrorRecord{}
-	_ = lifecycle.Try(func() {
-		*e = classify(err)
-		if withText {
-			e.Text = textOf(err)
-		}
-	})
-	return e
+	e := classify(err)
+	if withText {
+		e.Text = textOf(err)
+	}
+	return &e
 }
 
 // maxErrorText is how much of the text of an error a record has, in bytes.

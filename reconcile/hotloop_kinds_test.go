@@ -178,12 +178,12 @@ func TestProgressIsNoCircle(t *testing.T) {
 			}
 			return Result{}, nil
 		}, runs: 120},
-		"500 steps up": {turn: func(ctx context.Context, s *stage) (Result, error) {
-			if s.replicas("new") < 500 {
+		"1,000 steps up": {turn: func(ctx context.Context, s *stage) (Result, error) {
+			if s.replicas("new") < 1000 {
 				return Result{}, s.scale(ctx, "new", 1)
 			}
 			return Result{}, nil
-		}, runs: 500},
+		}, runs: 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -85,6 +85,7 @@ func (c *Controller) Inspect() ControllerStatus {
 		Paused: now.Paused}
 	for _, source := range c.sources {
 		s.Sources = append(s.Sources, source.name)
+		s.Panicking += int(source.invalid.n.Load())
 	}
 	for _, ch := range c.channels {
 		s.Sources = append(s.Sources, "WatchesChan "+ch.name)
@@ -292,9 +293,9 @@ func (c *Controller) InspectKey(key Key) KeyStatus {
 		s.Ahead, s.Ready = ahead, c.queue.Len()
 	}
 	withText := c.history.errorTexts
-	for _, ca := range c.ledger.caches {
-		if ca.subject {
-			s.Objects = append(s.Objects, ca.inspect(key, withText))
+	for _, source := range c.sources {
+		if source.subject {
+			s.Objects = append(s.Objects, source.inspect(key, withText))
 		}
 	}
 	f := keyFacts{paused: c.paused.all()[key]}
@@ -352,13 +353,14 @@ func (s *KeyStatus) lastEnd() time.Time {
 	return s.LastQuiet
 }
 
-// inspect returns what the cache has under a key.
-func (c *cache) inspect(key Key, withText bool) ObjectRecord {
+// inspect returns what the cache of a source has under a key.
+func (s *source) inspect(key Key, withText bool) ObjectRecord {
+	c := s.cache
 	o := ObjectRecord{Informer: c.Name(), OutOfScope: c.HealthIn(key.Namespace).State == ""}
 	var v informer.Version
 	v, o.Exists = c.Version(key)
 	o.ResourceVersion, o.Deleting = v.ResourceVersion, v.Deleting
-	if why := c.Invalid(key); why != nil {
+	if why := s.invalidObject(key); why != nil {
 		o.Invalid = recordError(why, withText)
 		if state := new(informer.InvalidError); errors.As(why, &state) && state.Object != nil {
 			o.InvalidVersion = state.Object.ResourceVersion

@@ -23,7 +23,7 @@ import (
 type ledger struct {
 	// Not changed once the Manager has started.
 	enqueue  func(Key)             // puts a key into the queue; called without mu
-	unparked func(Key, WaitRecord) // is told how long a key was parked; called without mu
+	unparked func(Key, WaitRecord) // the same for a key that was parked, and how long it was; called without mu
 	caches   []*cache
 	relister *relister
 
@@ -346,11 +346,12 @@ type wokenKey struct {
 // wakeUp puts the keys into the queue. It is called without mu.
 func (l *ledger) wakeUp(keys []wokenKey) {
 	for _, k := range keys {
-		if !k.parkedSince.IsZero() {
-			l.unparked(k.key, WaitRecord{For: WaitParked, From: k.parkedSince, To: time.Now(), Debts: k.parkedFor,
-				MoreDebts: k.moreDebts})
+		if k.parkedSince.IsZero() {
+			l.enqueue(k.key)
+			continue
 		}
-		l.enqueue(k.key)
+		l.unparked(k.key, WaitRecord{For: WaitParked, From: k.parkedSince, To: time.Now(), Debts: k.parkedFor,
+			MoreDebts: k.moreDebts})
 	}
 }
 

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -53,31 +52,6 @@ func TestOnRun(t *testing.T) {
 		require.Equal(t, "error", told[0].Result)
 		require.Equal(t, told[0].Again, told[1].Started, "when the rate limiter lets the key come back")
 	})
-}
-
-// TestAnOnRunThatBreaks panics, and ends its goroutine: the keys are reconciled, and it is not called again.
-func TestAnOnRunThatBreaks(t *testing.T) {
-	for name, breaks := range map[string]func(){"panic": func() { panic("a bug") }, "Goexit": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				calls, runs := 0, 0
-				c := newController(t, func(context.Context, Key) (Result, error) {
-					runs++
-					return Result{}, errors.New("again")
-				}, Options{OnRun: func(string, Key, RunRecord) {
-					calls++
-					breaks()
-				}})
-				For(c, newMaps(t, newMapAPI()))
-				start(t, ManagerOptions{Controllers: []*Controller{c}})
-				c.Enqueue(parent)
-				time.Sleep(time.Second)
-				synctest.Wait()
-				require.Greater(t, runs, 5)
-				require.Equal(t, 1, calls)
-			})
-		})
-	}
 }
 
 func TestOnRunNeedsAHistory(t *testing.T) {

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -24,9 +25,20 @@ type Informer interface {
 
 // source is an informer that names keys for a controller to reconcile.
 type source struct {
-	name  string // as causes have it
-	cache *cache
-	added *informer.Registration
+	name    string // as causes have it
+	cache   *cache
+	subject bool // the keys are those of the informer's objects
+	added   *informer.Registration
+	invalid *invalidObjects
+}
+
+// invalidObject returns why the object of a key is invalid, or nil: the cache could not take its present state, or a
+// condition of the source panicked on it.
+func (s *source) invalidObject(key Key) error {
+	if why := s.cache.Invalid(key); why != nil {
+		return why
+	}
+	return s.invalid.of(key)
 }
 
 // For names, for each change of an object, the object's own key. With conditions it names the key for an update only if
@@ -40,7 +52,6 @@ type source struct {
 // mistake, such as an informer that is nil. A source that comes later is a mistake, too: [Manager.Run] ends with it.
 func For[T any](c *Controller, inf *informer.SharedIndexInformer[T], conditions ...Condition[T]) {
 	addSource(c, "For", inf, &namer[T]{conditions: conditions, subject: true,
-		name: func(e informer.Event[T], named []Key) []Key { return append(named, e.Key) },
 		nameInvalid: func(o *metav1.PartialObjectMetadata, named []Key) []Key {
 			return append(named, informer.KeyOf(o))
 		},
@@ -79,7 +90,7 @@ func owns[T informer.Object](c *Controller, verb string, inf *informer.SharedInd
 		return []Key{{Namespace: namespace(o), Name: ref.Name}}
 	}
 	addSource(c, verb, inf, &namer[T]{conditions: conditions,
-		name: both(func(o T) []Key { return controller(o) }),
+		keys: func(o T) []Key { return controller(o) },
 		nameInvalid: func(o *metav1.PartialObjectMetadata, named []Key) []Key {
 			return append(named, controller(o)...)
 		},
@@ -96,30 +107,35 @@ func owns[T informer.Object](c *Controller, verb string, inf *informer.SharedInd
 // the key in a label; whether anything is to be done Reconcile finds out. If keys has to look at other objects, it may
 // read caches: that of inf shows the change already, and so does not have an object that was deleted.
 //
-// keys runs in the informer's goroutine: it must be quick and wait for nothing, and it must not change the object. If
-// it panics or ends its goroutine, that is logged, and no key is named. With conditions it names the keys for an update
-// only if one of them holds: see [Condition].
+// keys runs in the informer's goroutine: it must be quick and wait for nothing, and it must not change the object. With
+// conditions it names the keys for an update only if one of them holds: see [Condition].
+//
+// An object on which keys panics is invalid for this source, since nobody knows which keys it names now. The log, Why
+// and [Controller.Inspect] say so. Until keys returns, each change of the object names the keys that keys returned for
+// its last state before that. It is called again when the object changes, and otherwise after 1 s, 2 s, 4 s ... 5 min,
+// when the server sends something: a bookmark comes about once a minute. Once it returns, its keys are named. For an
+// object that is gone it is called ten more times.
 func Watches[T any](c *Controller, inf *informer.SharedIndexInformer[T], keys func(T) []Key,
 	conditions ...Condition[T]) {
 	if keys == nil {
 		c.mistake("Watches: the function is nil")
 		return
 	}
-	addSource(c, "Watches", inf, &namer[T]{conditions: conditions, name: both(keys), apart: true})
+	addSource(c, "Watches", inf, &namer[T]{conditions: conditions, keys: keys})
 }
 
 // DependsOn lets the controller depend on an informer that names no keys: Reconcile reads it, and what Reconcile
 // writes to it is waited for. It is a source like the others, so a controller whose keys are named by
 // [Controller.Enqueue] alone needs no other.
 func DependsOn[T any](c *Controller, inf *informer.SharedIndexInformer[T]) {
-	addSource(c, "DependsOn", inf, &namer[T]{
-		name: func(_ informer.Event[T], named []Key) []Key { return named }})
+	addSource(c, "DependsOn", inf, &namer[T]{})
 }
 
 // WatchesChan names, for each value from a channel, the keys that keys returns for it: for triggers that are not
 // objects, such as a webhook or a timer. name stands for the channel in logs and causes, and must not be empty. The
 // Manager reads the channel while it runs, whether it leads or not, until the channel is closed. After that a sender
-// must not wait for it. A panic of keys is logged, and no key is named.
+// must not wait for it. A value on which keys panics is logged and dropped: it is no object that could be looked at
+// again.
 //
 //	names := func(name string) []reconcile.Key { return []reconcile.Key{{Name: name}} }
 //	reconcile.WatchesChan(c, "webhook", events, names)
@@ -148,13 +164,13 @@ func WatchesChan[E any](c *Controller, name string, events <-chan E, keys func(E
 				if !open {
 					return
 				}
-				if err := lifecycle.Apart(func() {
-					for _, key := range keys(e) {
-						c.enqueueFor(key, cause)
-					}
-				}); err != nil {
+				var named []Key
+				if err := lifecycle.Try(func() { named = keys(e) }); err != nil {
 					klog.FromContext(ctx).Error(err, "Naming the keys of a value panicked; they are not reconciled "+
-						"for it", "controller", c.name, "channel", name)
+						"for it", "controller", c.name, "channel", name, "stack", lifecycle.StackOf(err))
+				}
+				for _, key := range named {
+					c.enqueueFor(key, cause)
 				}
 			}
 		}
@@ -165,25 +181,6 @@ func WatchesChan[E any](c *Controller, name string, events <-chan E, keys func(E
 type channel struct {
 	name string
 	read func(context.Context) // until ctx ends or the channel is closed
-}
-
-// both names the keys of an object's old and of its new state; nearly always they are the same, in the same order.
-func both[T any](keys func(T) []Key) func(informer.Event[T], []Key) []Key {
-	return func(e informer.Event[T], named []Key) []Key {
-		var old []Key
-		if e.Type != informer.Added {
-			old = keys(e.Old)
-		}
-		named = append(named, old...)
-		if e.Type != informer.Deleted {
-			for i, k := range keys(e.New) {
-				if i >= len(old) || k != old[i] {
-					named = append(named, k)
-				}
-			}
-		}
-		return named
-	}
 }
 
 // addSource adds a handler that is inline: it sees every change of the store and only fills a set of keys, so nothing
@@ -203,61 +200,76 @@ func addSource[T any](c *Controller, verb string, inf *informer.SharedIndexInfor
 	ca := c.ledger.cacheOf(inf)
 	ca.subject = ca.subject || n.subject
 	ca.object = func(key Key) (any, bool) { return inf.Get(key) }
-	n.Controller, n.cache, n.cause = c, ca, verb+" "+inf.Name()
+	n.Controller, n.cache, n.cause, n.invalid = c, ca, verb+" "+inf.Name(), &invalidObjects{}
 	var resync time.Duration
 	if n.subject {
 		resync = c.resyncEvery
 	}
 	added, err := inf.AddHandler(n.handle, informer.HandlerOptions{
-		Name: verb + " of controller " + c.name, Inline: true, Resync: resync,
-		Reached: func(namespace, _ string) { c.ledger.reached(ca, namespace) },
+		Name: verb + " of controller " + c.name, Inline: true, Resync: resync, CrashOnPanic: true,
+		Reached: func(namespace, _ string) {
+			n.askAgain()
+			c.ledger.reached(ca, namespace)
+		},
 		Invalid: n.handleInvalid,
 	})
 	if err != nil {
 		c.mistake("%s: %w", verb, err)
 		return
 	}
-	c.sources = append(c.sources, source{name: n.cause, cache: ca, added: added})
+	c.sources = append(c.sources, source{n.cause, ca, n.subject, added, n.invalid})
 }
 
 // namer is the handler of a source. It allocates nothing for an event (BenchmarkNaming): a program starts with one
 // event for each object.
 type namer[T any] struct {
 	*Controller
-	cache   *cache
-	cause   string
-	subject bool // the keys are those of the informer's objects
-	// name appends the keys of an event to a slice. apart says that it is code of the user's, which must not end the
-	// informer's goroutine.
-	name       func(informer.Event[T], []Key) []Key
-	apart      bool
-	conditions []Condition[T]
+	cache      *cache
+	cause      string
+	subject    bool           // each object names its own key
+	keys       func(T) []Key  // returns the keys of a state. Nil: there are none but that
+	conditions []Condition[T] // of an update, one of which has to hold
 	// nameInvalid appends the keys of an object whose state, with this metadata, cannot be taken into the store. Nil:
 	// there are none.
 	nameInvalid func(*metav1.PartialObjectMetadata, []Key) []Key
+	invalid     *invalidObjects
 
-	named []Key // space for those of one event: an inline handler is called by one goroutine at a time
+	// The following belong to the informer's goroutine: an inline handler is called by one at a time.
+	named     []Key // space for the keys of one event
+	panicking map[Key]*panicking[T]
+	askAt     time.Time // the first of their times
+	panics    lifecycle.LogLimit
 }
 
 // handle adds the keys first and tells the ledger second: so a key that was parked is queued once.
 func (n *namer[T]) handle(e informer.Event[T]) {
-	n.named = n.named[:0]
-	if e.Type == informer.Updated && len(n.conditions) > 0 && !e.Resync && !n.wants(e) {
-		n.ledger.saw(n.cache, e.Key, e.UID, e.ResourceVersion, false)
-		return
+	all, earlier := e, n.panicking[e.Key]
+	if earlier != nil {
+		all = earlier.with(e)
 	}
-	if err := n.nameKeys(e); err != nil {
-		klog.Background().Error(err, "Naming the keys of an object panicked; they are not reconciled for this change",
-			"controller", n.Controller.name, "informer", n.cache.Name(), "object", e.Key)
-	}
-	v := sighting{writeID: writeID{e.UID, e.ResourceVersion}, created: e.Type == informer.Added,
-		updated: e.Type == informer.Updated}
+	worth, err := n.ask(all, earlier != nil)
 	switch {
-	case e.Type == informer.Deleted:
-		v.resourceVersion = "" // whoever deletes an object does not learn the version of its end
-	case e.Resync:
-		v = sighting{} // no write has named the key
+	case err != nil:
+		n.panicked(all, 0, err)
+	case earlier != nil:
+		n.forget(e.Key, returned)
 	}
+	if worth {
+		v := sighting{writeID: writeID{e.UID, e.ResourceVersion}, created: e.Type == informer.Added,
+			updated: e.Type == informer.Updated}
+		switch {
+		case e.Type == informer.Deleted:
+			v.resourceVersion = "" // whoever deletes an object does not learn the version of its end
+		case e.Resync:
+			v = sighting{} // no write has named the key
+		}
+		n.addNamed(e, v)
+	}
+	n.ledger.saw(n.cache, e.Key, e.UID, e.ResourceVersion, e.Type == informer.Deleted)
+}
+
+// addNamed adds the keys that an event has named.
+func (n *namer[T]) addNamed(e informer.Event[T], v sighting) {
 	for _, key := range n.named {
 		if n.history.recordCause(key, n.cause, e.Key, e.ResourceVersion, v) {
 			compareStates(n.history, key, n.cause, v, e)
@@ -267,19 +279,47 @@ func (n *namer[T]) handle(e informer.Event[T]) {
 	if cap(n.named) > 1024 {
 		n.named = nil // this was an uncommon event
 	}
-	n.ledger.saw(n.cache, e.Key, e.UID, e.ResourceVersion, e.Type == informer.Deleted)
 }
 
-func (n *namer[T]) nameKeys(e informer.Event[T]) error {
-	if n.apart {
-		return n.nameKeysApart(e)
+// ask reports whether an event is worth a look, and puts its keys into named if it is: those of the object's old state
+// and of its new one. Nearly always they are the same, in the same order. With always it is worth a look whatever the
+// conditions say. The error is the panic of a function of the user's; then named has the keys of the other state.
+func (n *namer[T]) ask(e informer.Event[T], always bool) (worth bool, err error) {
+	n.named = n.named[:0]
+	if e.Type == informer.Updated && len(n.conditions) > 0 && !e.Resync {
+		worth, err = n.wants(e)
+		if err == nil && !worth && !always {
+			return false, nil
+		}
 	}
-	return lifecycle.Try(func() { n.named = n.name(e, n.named) })
+	if n.subject {
+		n.named = append(n.named, e.Key)
+	}
+	if n.keys == nil {
+		return true, err
+	}
+	var old, now []Key
+	var failed error
+	if e.Type != informer.Added {
+		old, failed = n.keysOf(e.Old)
+		err = cmp.Or(err, failed)
+		n.named = append(n.named, old...)
+	}
+	if e.Type != informer.Deleted {
+		now, failed = n.keysOf(e.New)
+		err = cmp.Or(err, failed)
+		for i, k := range now {
+			if i >= len(old) || k != old[i] {
+				n.named = append(n.named, k)
+			}
+		}
+	}
+	return true, err
 }
 
-// nameKeysApart is a function of its own because its event escapes to the heap.
-func (n *namer[T]) nameKeysApart(e informer.Event[T]) error {
-	return lifecycle.Apart(func() { n.named = n.name(e, n.named) })
+func (n *namer[T]) keysOf(state T) (keys []Key, err error) {
+	err = lifecycle.Try(func() { keys = n.keys(state) })
+	return keys, err
 }
 
 // handleInvalid names the keys of an object that cannot be taken, or can be again: those of both of its states, if it

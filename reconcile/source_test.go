@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -79,22 +80,82 @@ func TestOwnsNamesTheOldOwnerAndTheNewOne(t *testing.T) {
 	})
 }
 
-func TestWatchesSurvivesAPanicOfItsFunction(t *testing.T) {
+// TestAnObjectThatMakesWatchesPanicLosesNoKey: as long as the function panics on an object, each change of that names
+// the keys that it had before, and the function is asked again.
+func TestAnObjectThatMakesWatchesPanicLosesNoKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, log := newMapAPI(), &journal{}
 		api.Create(configMap("bad"))
 		api.Create(configMap("good"))
+		healed := false
 		c := newController(t, keys(log), Options{})
 		Watches(c, newMaps(t, api), func(m *corev1.ConfigMap) []Key {
-			if m.Name == "bad" || m.Data["bad"] != "" {
+			if !healed && (m.Name == "bad" || m.Data["bad"] != "") {
 				panic("ouch")
 			}
-			return []Key{{Namespace: "mapped", Name: m.Name}}
+			return []Key{{Namespace: "mapped", Name: m.Name + m.Data["to"]}}
 		})
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
-		require.Equal(t, []string{"mapped/good"}, taken(log))
-		api.Update("default", "good", func(m *corev1.ConfigMap) { m.Data = map[string]string{"bad": "it is"} })
-		require.Empty(t, taken(log), "no key is named, not even the one that the object had before")
+		change := func(name string, data map[string]string) []string {
+			t.Helper()
+			api.Update("default", name, func(m *corev1.ConfigMap) { m.Data = data })
+			return taken(log)
+		}
+		had := []string{"mapped/good"}
+		require.Equal(t, had, taken(log))
+		require.Equal(t, had, change("good", map[string]string{"bad": "it is"}), "it named that before")
+		require.Equal(t, had, change("good", map[string]string{"bad": "still"}))
+		require.Equal(t, 2, c.Inspect().Panicking)
+		require.Contains(t, c.Why(Key{Namespace: "mapped", Name: "good"}), " But a function of Watches configmaps "+
+			"panics on 2 objects, such as default/bad, so changes may be missed.")
+		require.Equal(t, []string{"mapped/good", "mapped/good2"}, change("good", map[string]string{"to": "2"}),
+			"it is valid again")
+		require.Equal(t, 1, c.Inspect().Panicking)
+		require.Equal(t, []string{"mapped/good2"}, change("good", map[string]string{"bad": "again"}))
+		api.Delete("default", "good")
+		require.Equal(t, []string{"mapped/good2"}, taken(log), "it is gone")
+
+		require.Empty(t, change("bad", map[string]string{"x": "y"}), "it has never named a key")
+		time.Sleep(time.Hour)
+		healed = true
+		api.Bookmark()
+		require.Equal(t, []string{"mapped/bad"}, taken(log), "the function is asked again")
+		require.Zero(t, c.Inspect().Panicking)
+		require.NotContains(t, c.Why(Key{Namespace: "mapped", Name: "good"}), "panics")
+	})
+}
+
+// TestADeletionThatMakesWatchesPanicIsToldLater: the function reads another cache, say, which lacks what it needs.
+func TestADeletionThatMakesWatchesPanicIsToldLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, log := newMapAPI(), &journal{}
+		api.Create(configMap("a"))
+		api.Create(configMap("b"))
+		panics := false
+		c := newController(t, keys(log), Options{})
+		Watches(c, newMaps(t, api), func(m *corev1.ConfigMap) []Key {
+			if panics {
+				panic("ouch")
+			}
+			return []Key{{Name: m.Name}}
+		})
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		require.Len(t, taken(log), 2)
+		panics = true
+		api.Delete("default", "a")
+		require.Empty(t, taken(log))
+		panics = false
+		time.Sleep(time.Minute)
+		api.Bookmark()
+		require.Equal(t, []string{"/a"}, taken(log))
+
+		panics = true
+		api.Delete("default", "b")
+		for range 20 {
+			time.Sleep(10 * time.Minute)
+			api.Bookmark()
+		}
+		require.Zero(t, c.Inspect().Panicking, "what is gone is not kept for ever")
 	})
 }
 

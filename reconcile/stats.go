@@ -14,7 +14,7 @@ type Metrics interface {
 }
 
 // Recorder receives what one controller does. Its workers call it, unless a method says otherwise, and several at
-// once: no lock is held. A Recorder that panics or ends its goroutine is named in the log and not called again.
+// once: no lock is held.
 type Recorder interface {
 	workqueue.Metrics
 	// Reconciled: a call of Reconcile has returned. result is one of success, requeue_after, error, retry_after,

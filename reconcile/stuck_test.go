@@ -79,8 +79,8 @@ func TestAManagerIsNotReadyWhileItsElectorIsNot(t *testing.T) {
 	m.informers = nil // which have not been run
 	require.Equal(t, []string{"not started"}, m.notReady())
 	m.ready.Store(nil)
-	require.Equal(t, []string{"this process could not lead because of an error of type *errors.errorString (see the log)"},
-		m.notReady())
+	require.Equal(t, []string{"this process could not lead because of an error of type *errors.errorString (see the " +
+		"log)"}, m.notReady())
 	elector.err = nil
 	require.Empty(t, m.notReady())
 }

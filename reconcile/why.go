@@ -355,8 +355,7 @@ func (e *explanation) atRest() string {
 		return fmt.Sprintf("%s rests until something changes: its last run failed for good %s.", e.name,
 			e.lastFailure())
 	case KeyInvalid:
-		return e.name + " rests until its object changes or is gone: the cache cannot take the object" +
-			e.invalidVersion() +
+		return e.name + " rests until its object changes or is gone: the object is invalid" + e.invalidVersion() +
 			because(e.Runs[len(e.Runs)-1].Error) + ". Reconcile is not called for it, and the controller has no " +
 			"Options.Invalid."
 	case KeyUnknown:
@@ -415,9 +414,16 @@ func tooQuiet(h informer.Health, now time.Time) bool {
 	return h.State == informer.Live && now.Sub(h.LastProgress) > longSilence
 }
 
-// caution says which cache may have missed a change.
+// caution says which cache or source may have missed a change.
 func (e *explanation) caution() string {
 	for _, source := range e.sources {
+		if object, n := source.invalid.example(); n > 0 {
+			on := object.String()
+			if n > 1 {
+				on = fmt.Sprintf("%d objects, such as %s", n, object)
+			}
+			return fmt.Sprintf(" But a function of %s panics on %s, so changes may be missed.", source.name, on)
+		}
 		h := source.cache.HealthIn(e.Namespace)
 		if h.State != informer.Live && h.State != "" {
 			return fmt.Sprintf(" But the cache of %s has been %s for %s", source.cache.Name(), h.State,

@@ -442,8 +442,7 @@ var causesOfRest = []cause{
 		require.NoError(s.t, err)
 		time.Sleep(time.Minute)
 	},
-		why: "default/web rests until its object changes or is gone: the cache cannot take the object at version " +
-			"1003 " +
+		why: "default/web rests until its object changes or is gone: the object is invalid at version 1003 " +
 			"because of an error of type *errors.errorString (see the log). Reconcile is not called for it, and the " +
 			"controller has no Options.Invalid."},
 	{name: "it comes again", reconcile: func(*staged, context.Context, reconcile.Key) (reconcile.Result, error) {

@@ -65,8 +65,8 @@ func newWorker(c *Controller, takeCtx, runCtx context.Context, startReplacement 
 		startReplacement: startReplacement}
 }
 
-// work reconciles keys until takeCtx ends, or until another worker has taken over. One does so, too, if the user's
-// code ends the goroutine (runtime.Goexit).
+// work reconciles keys until takeCtx ends, or until another worker has taken over. One does so, too, if Reconcile ends
+// the goroutine (runtime.Goexit).
 func (w *worker) work() {
 	over := false
 	defer func() {
@@ -76,11 +76,7 @@ func (w *worker) work() {
 		}
 	}()
 	for !over {
-		lifecycle.Guard(func() {
-			for !over {
-				over = !w.handleNext() || w.replaced
-			}
-		}, w.turnPanicked)
+		over = !w.handleNext() || w.replaced
 	}
 }
 
@@ -92,14 +88,6 @@ func (w *worker) handleNext() (more bool) {
 	}
 	w.handle(claim)
 	return true
-}
-
-// turnPanicked ends the claim that handleNext has not ended. Panics of Reconcile do not come here, see call: this one
-// is of other code of the user's, such as a log sink, or a bug of this library.
-func (w *worker) turnPanicked(p *lifecycle.PanicError) {
-	w.claim.Retry() // does nothing if the claim has ended
-	klog.Background().Error(p, "A worker panicked", "controller", w.name, "key", w.claim.Key(), "stack",
-		string(p.Stack))
 }
 
 // causesOfRun returns a copy of the causes of the latest run, for the log: a log sink may format it during the next
@@ -169,11 +157,12 @@ func (w *worker) call(r *run) {
 // after this look has not become invisible: the store keeps its last good state.
 func (w *worker) reconcile(r *run) (Result, error) {
 	w.sawInvalid = false
-	for _, c := range w.ledger.caches {
-		if !c.subject {
+	for i := range w.sources {
+		s := &w.sources[i]
+		if !s.subject {
 			continue
 		}
-		if why := c.Invalid(r.key); why != nil {
+		if why := s.invalidObject(r.key); why != nil {
 			return w.reconcileInvalid(r, why)
 		}
 	}
@@ -195,7 +184,7 @@ func (w *worker) finish(r *run) {
 	w.end(r)
 	if record := w.record; record != nil {
 		w.record = nil
-		w.onRun.tell(r.key, *record)
+		w.onRun(w.name, r.key, *record)
 	}
 }
 

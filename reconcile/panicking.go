@@ -1,0 +1,170 @@
+package reconcile
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// An object on which a function of the user's panics, the one that names keys or a condition, is invalid for its
+// source. Nothing says which keys it names now. So each of its changes names the keys that it had when the functions
+// last returned, and the functions are called again: when the object changes, and, since they may depend on more than
+// the object, after pauses that grow.
+
+const (
+	firstAskAgain = time.Second
+	lastAskAgain  = 5 * time.Minute
+	// mostAskAgain is how often the functions are called again for an object that is gone.
+	mostAskAgain = 10
+)
+
+// panicking is an object on which a function of a source has panicked. It belongs to the informer's goroutine.
+type panicking[T any] struct {
+	event informer.Event[T] // what has changed since the functions last returned
+	tries int               // since the object changed
+	next  time.Time         // not before that are they called again
+}
+
+// with returns what has changed since the functions last returned, now that there is a further change.
+func (p *panicking[T]) with(e informer.Event[T]) informer.Event[T] {
+	earlier := p.event
+	e.Resync = false
+	switch {
+	case earlier.Type == informer.Added && e.Type != informer.Deleted:
+		e.Type = informer.Added
+	case earlier.Type == informer.Added: // no state of the object has ever named its keys
+	case e.Type == informer.Deleted:
+		e.Old = earlier.Old
+	default:
+		e.Type, e.Old = informer.Updated, earlier.Old
+	}
+	return e
+}
+
+// panicked keeps an object for another try, unless it is gone and has had its tries.
+func (n *namer[T]) panicked(e informer.Event[T], tries int, err error) {
+	if e.Type == informer.Deleted && tries > mostAskAgain {
+		n.forget(e.Key, "An object that makes a function of a source panic is gone, and its keys are not known")
+		return
+	}
+	if n.panicking == nil {
+		n.panicking = make(map[Key]*panicking[T])
+	}
+	if _, known := n.panicking[e.Key]; !known {
+		if dropped, ok := n.panics.Allow(5); ok {
+			klog.Background().Error(err, "A function of a source panicked on an object: each change names the keys "+
+				"that it had before, until the function returns", "controller", n.Controller.name, "source", n.cause,
+				"object", e.Key, "notLogged", dropped, "stack", lifecycle.StackOf(err))
+		}
+	}
+	next := time.Now().Add(lifecycle.Doubled(firstAskAgain, tries, lastAskAgain))
+	n.panicking[e.Key] = &panicking[T]{e, tries, next}
+	if n.askAt.IsZero() || next.Before(n.askAt) {
+		n.askAt = next
+	}
+	n.invalid.set(e.Key, &informer.InvalidError{Object: metadataOfEvent(e), Err: err})
+}
+
+// forget ends what panicked has begun.
+func (n *namer[T]) forget(key Key, why string) {
+	delete(n.panicking, key)
+	n.invalid.remove(key)
+	klog.Background().Error(nil, why, "controller", n.Controller.name, "source", n.cause, "object", key)
+}
+
+// askAgain calls the functions again whose time has come.
+func (n *namer[T]) askAgain() {
+	now := time.Now()
+	if len(n.panicking) == 0 || now.Before(n.askAt) {
+		return
+	}
+	n.askAt = time.Time{}
+	for key, p := range n.panicking {
+		if p.next.After(now) {
+			if n.askAt.IsZero() || p.next.Before(n.askAt) {
+				n.askAt = p.next
+			}
+			continue
+		}
+		if _, err := n.ask(p.event, true); err != nil {
+			n.panicked(p.event, p.tries+1, err)
+			continue
+		}
+		n.forget(key, returned)
+		n.addNamed(p.event, sighting{})
+	}
+}
+
+const returned = "An object no longer makes a function of a source panic"
+
+// metadataOfEvent returns the metadata of an event's latest state, as far as it has any. The methods of the object may
+// panic, too.
+func metadataOfEvent[T any](e informer.Event[T]) *metav1.PartialObjectMetadata {
+	state := e.New
+	if e.Type == informer.Deleted {
+		state = e.Old
+	}
+	found := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: e.Key.Namespace, Name: e.Key.Name,
+		UID: e.UID, ResourceVersion: e.ResourceVersion}}
+	if o, ok := any(state).(metav1.Object); ok {
+		_ = lifecycle.Try(func() { found = meta.AsPartialObjectMetadata(o) })
+		found.ManagedFields = nil
+	}
+	return found
+}
+
+// invalidObjects are the objects of a source that are invalid because a function of the source panics on them.
+type invalidObjects struct {
+	n   atomic.Int64 // of objects, so that a run takes no lock if there is none
+	mu  sync.Mutex
+	why map[Key]*informer.InvalidError // guarded by mu
+}
+
+func (o *invalidObjects) set(key Key, why *informer.InvalidError) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.why == nil {
+		o.why = make(map[Key]*informer.InvalidError)
+	}
+	o.why[key] = why
+	o.n.Store(int64(len(o.why)))
+}
+
+func (o *invalidObjects) remove(key Key) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.why, key)
+	o.n.Store(int64(len(o.why)))
+}
+
+// example returns the first of the objects by name, and how many there are.
+func (o *invalidObjects) example() (first Key, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key := range o.why {
+		if n++; n == 1 || key.String() < first.String() {
+			first = key
+		}
+	}
+	return first, n
+}
+
+// of returns why the object of a key is invalid, or nil.
+func (o *invalidObjects) of(key Key) error {
+	if o.n.Load() == 0 {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if why := o.why[key]; why != nil {
+		return why
+	}
+	return nil
+}
