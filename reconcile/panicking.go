@@ -58,11 +58,8 @@ func (n *namer[T]) panicked(e informer.Event[T], tries int, err error) {
 		n.panicking = make(map[Key]*panicking[T])
 	}
 	if _, known := n.panicking[e.Key]; !known {
-		if dropped, ok := n.panics.Allow(5); ok {
-			klog.Background().Error(err, "A function of a source panicked on an object: each change names the keys "+
-				"that it had before, until the function returns", "controller", n.Controller.name, "source", n.cause,
-				"object", e.Key, "notLogged", dropped, "stack", lifecycle.StackOf(err))
-		}
+		n.log(e.Key, err, "A function of a source panicked on an object: each change names the keys that it had before, "+
+			"until the function returns", "stack", lifecycle.StackOf(err))
 	}
 	next := time.Now().Add(lifecycle.Doubled(firstAskAgain, tries, lastAskAgain))
 	n.panicking[e.Key] = &panicking[T]{e, tries, next}
@@ -76,7 +73,14 @@ func (n *namer[T]) panicked(e informer.Event[T], tries int, err error) {
 func (n *namer[T]) forget(key Key, why string) {
 	delete(n.panicking, key)
 	n.invalid.remove(key)
-	klog.Background().Error(nil, why, "controller", n.Controller.name, "source", n.cause, "object", key)
+	n.log(key, nil, why)
+}
+
+func (n *namer[T]) log(object Key, err error, line string, values ...any) {
+	if dropped, ok := n.panics.Allow(5); ok {
+		klog.Background().Error(err, line, append(values, "controller", n.Controller.name, "source", n.cause, "object",
+			object, "notLogged", dropped)...)
+	}
 }
 
 // askAgain calls the functions again whose time has come.

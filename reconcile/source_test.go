@@ -137,7 +137,7 @@ func TestADeletionThatMakesWatchesPanicIsToldLater(t *testing.T) {
 			if panics {
 				panic("ouch")
 			}
-			return []Key{{Name: m.Name}}
+			return []Key{{Name: m.Name + m.Data["to"]}}
 		})
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		require.Len(t, taken(log), 2)
@@ -148,6 +148,22 @@ func TestADeletionThatMakesWatchesPanicIsToldLater(t *testing.T) {
 		time.Sleep(time.Minute)
 		api.Bookmark()
 		require.Equal(t, []string{"/a"}, taken(log))
+
+		panics = true
+		api.Create(configMap("a"))
+		require.Empty(t, taken(log))
+		api.Delete("default", "a")
+		panics = false
+		api.Create(configMap("a"))
+		require.Equal(t, []string{"/a"}, taken(log), "it is there again")
+		panics = true
+		api.Delete("default", "a")
+		require.Empty(t, taken(log))
+		panics = false
+		made := configMap("a")
+		made.Data = map[string]string{"to": "2"}
+		api.Create(made)
+		require.Equal(t, []string{"/a", "/a2"}, taken(log), "it is gone, and another one is there")
 
 		panics = true
 		api.Delete("default", "b")

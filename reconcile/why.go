@@ -417,7 +417,7 @@ func tooQuiet(h informer.Health, now time.Time) bool {
 // caution says which cache or source may have missed a change.
 func (e *explanation) caution() string {
 	for _, source := range e.sources {
-		if object, n := source.invalid.example(); n > 0 {
+		if object, n := source.invalid.example(); n > 0 && !source.subject {
 			on := object.String()
 			if n > 1 {
 				on = fmt.Sprintf("%d objects, such as %s", n, object)
