@@ -125,7 +125,6 @@ func (c *Controller) InspectKeys() []KeySummary {
 		all.addItem(item)
 	}
 	parked, paused, refused, stuck := parkedKeys(c.ledger), c.paused.all(), c.refusals.all(), c.stuck.all()
-	delete(parked, handoverOwner)
 	for key := range parked {
 		all.of(key)
 	}

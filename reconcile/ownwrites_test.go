@@ -231,6 +231,7 @@ func TestTheLastFinalizerIsRemovedOnce(t *testing.T) {
 						metav1.DeleteOptions{}))
 				}
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				require.Len(p, cleaned, n)
 				for name, times := range cleaned {
 					require.Equal(p, 1, times, name)
@@ -429,6 +430,7 @@ func TestAnObjectThatIsTakenOutOfTheSelectionBeforeTheCacheHasSeenItIsWaitedFor(
 				time.Sleep(100 * time.Millisecond)
 				p.touch("m")
 				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
 				require.True(p, taken)
 				// The watch now brings the two changes at different times.
 				for range 100 {
