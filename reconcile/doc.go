@@ -40,16 +40,13 @@
 //   - Calls for one key never overlap (workqueue.Queue.Take). No call begins before the caches are complete
 //     (Manager.waitForCaches), after the context has ended (worker.handle), or without leadership (Manager.campaign).
 //   - After the last change of an object, a call for its key begins that sees this change or a later one (addSource).
-//   - With [TrackWrites], no call for a key begins before the caches that its controller depends on have seen what the
-//     last call wrote (ledger.park). Such a key is parked and holds no worker. If a cache has not seen a write for 10
-//     s, the prober asks the server for the object, even if no source names the key meanwhile (prober.probe). The wait
-//     ends if the object is gone, replaced or no longer matched by the informer's selectors, or if the server was
-//     restored to a state from before the write. Otherwise the cache is behind: it becomes Stale, its informer lists
-//     anew, and the key stays parked until then, since to act on it could do harm. A write whose answer was lost is
-//     waited for in the same way: a new list shows whether it has happened. Your code needs no expectations.
-//   - However many keys are parked, the prober makes one request at a time for each cache and namespace of a
-//     controller, or asks the informer for one new list. It repeats that after pauses that grow to 30 s, or are as long
-//     as the server asks for (prober.scan).
+//   - With [TrackWrites], no call for a key begins before the caches that its controller depends on show what the calls
+//     before it wrote (ledger.park). Such a key is parked and holds no worker. Nothing but the cache ends the wait
+//     (debt.settled). If an event does not show a write within 10 s, even if no source names the key meanwhile, the
+//     informer lists anew (relister.scan): the cache is behind, and Stale until the list is complete. A write whose
+//     answer was lost takes such a list at once. Your code needs no expectations.
+//   - However many keys are parked, each cache and namespace of a controller lists once for all of them. The pauses
+//     between such lists grow to 30 s (partition.look).
 //   - Reconcile is never called for a key whose object is invalid (worker.reconcile): the cache could not decode its
 //     present state, so Get returns an old state or none, and the object is not gone; or a condition panicked on it.
 //     Options.Invalid is called in its place. So a key that Get does not find, in a cache given to [For], is that of an
@@ -66,7 +63,7 @@
 //     anew; after another 10 s the workers start even so, and the log says so, as an error. Without a handover all
 //     caches are listed anew first. After a crash there is no handover, but the new leader has waited for
 //     LeaseDuration: that is enough if watches lag by less. A cache that has not been Live for 5 s by then is listed
-//     anew first.
+//     anew first. The handover has the writes of ManagerOptions.WhileLeading, too.
 //   - No call begins while a cache is older than its informer's MaxStaleness, if that is set: the key is parked
 //     (ledger.park).
 //   - If an informer follows several namespaces one by one, see [informer.NewNamespaced], all this holds for the
@@ -111,51 +108,59 @@
 //
 //	a request that Reconcile makes with its ctx                            tracker.RoundTrip
 //	  |
+//	  +- it is sent: the key waits for the answer                          ledger.sends
 //	  +- it is a dry run, or refused ---------------------> no debt        dryRun, refused
-//	  +- answered: in each cache that will show the object --+             ledger.wrote
+//	  +- answered: in each cache that may show the object ---+             ledger.wrote
 //	  +- the answer is lost: in each cache of the resource --+             ledger.lostAnswer
 //	                                                         |
 //	       the cache shows the write already: no debt <------+             ledger.owe
 //	                                                         v
 //	  a worker takes the key and parks it --------------> open             ledger.park
 //	                                                         |
-//	  an event shows the object, or that it has left --------+             ledger.saw
-//	  the cache reaches the version, or completes a list, ---+             ledger.reached
-//	    and holds the object, or a selector rules it out     |
-//	  the outcome is unknown: the informer lists anew, ------+             partition.relistUnknown
-//	    at once, and reached settles the debt                |
-//	  10 s have passed: the prober asks the server ----------+             prober.probe
-//	    gone, replaced, ruled out, undone: paid              |
-//	    the server has it: the cache is Stale, its informer  |
-//	    lists anew, and reached settles the debt             v
-//	                                                       paid            debt.settled, ledger.pay
+//	  an event of the object has come -----------------------+             ledger.saw
+//	  the cache has reached a version, or completed a list --+             ledger.reached
+//	    (for a write that is overdue the informer lists      |             partition.look
+//	    anew; for a lost answer it does so at once)          |
+//	                                                         v
+//	       the cache shows the write, or never will ----> paid             debt.settled, ledger.pay
 //	                                                         |
 //	  a parked key is queued, and runs <- it was the last ---+             ledger.wakeUp
 //
-// What holds a key back, and for how long:
+// What a key waits for, by what the answer to the write says (newWrite):
 //
-//	a creation or a change   until the cache holds the object at that version or a later one, or has reached the version
-//	                         without the object: it came and went, or is outside of the informer's selectors
-//	a deletion               until one of these is true:
-//	                         - the cache holds the object with a deletionTimestamp
-//	                         - the cache has held the object, and no longer does
-//	                         - the cache has never held it, and has reached a version at which it still existed
-//	                         - the cache has never held it, and has completed a list that began after the deletion
-//	                         - the cache does not hold it, and the server says that it does not exist
-//	an unknown outcome       until a list that began after the write is complete
-//	an unready cache         until the cache is complete, and no older than its informer's MaxStaleness; no write is
-//	                         needed for this one
+//	the object at a version     until the cache holds the object at that version or a later one; or has reached that
+//	                            version and does not hold it: the object has gone since, or is not selected
+//	the object is gone          until the cache does not hold it and has reached the object's last version. If the
+//	                            answer does not tell that, until the object has left the cache. What the cache does not
+//	                            hold, and never has, may be about to come: until a list is complete
+//	nothing, or no answer       until a list is complete
 //
-// Any of them ends, too, when the cluster has gone back to an older state, and when the informer no longer follows the
-// namespace. Mostly the wait is as long as the watch takes to bring the write: milliseconds. Where the watch is broken
-// it is 10 s and the time of a new list. No time limit ends it: a call that cannot see what the last one wrote would
-// do it again. So a key stays parked as long as the server cannot be asked, the new list fails, or the cache cannot
-// take the object; the log says which of these it is, [Stats] counts the keys in Parked, and its LongestParked says
-// for how long the first of them has waited.
+// A list that began after the write ends each of them, as it shows what is. So do the end of a namespace in the
+// informer's scope, and a cluster that goes back to an older state. Nothing else does.
+//
+// An answer that shows an object with a deletionTimestamp, and with neither finalizers nor a grace period left, says
+// that the object is gone, also if it answers a PUT or PATCH: the server has deleted it with the last finalizer. Only a
+// namespace may have stayed, and so may an object whose collection was deleted. Nothing is known to be wrong with the
+// cache then, and it lists anew after 1 s.
+//
+// An object that the informer does not select now may have been selected before, and the cache may be about to show
+// that. So the key waits for this cache, too, until it has reached the version; if neither events of other objects nor
+// a bookmark bring the version within 1 s, the informer lists anew. Only a new object that is not selected is not waited
+// for. One case cannot be told: while a key deletes an object and the answer has no version, as for custom resources,
+// others take the object out of the selection and back in. The cache that shows it leave may show it once more.
+//
+// Mostly the wait is as long as the watch takes to bring the write: milliseconds. Where the watch is broken it is 10 s
+// and the time of a new list. No time limit ends it: a call that cannot see what the last one wrote would do it again.
+// So a key stays parked as long as the write has no answer, the list fails, or the cache cannot take the object; the
+// log says which of these it is, [Stats] counts the keys in Parked, and its LongestParked says for how long the first
+// of them has waited.
 //
 // A version is reached, and a list complete, in one partition of a cache: in a namespace that the informer follows by
-// itself, or in all of them. A server whose versions are not numbers allows no other comparison than equality. With
-// such a server a list that began after the write settles the debt, too.
+// itself, or in all of them. A server whose versions are not numbers allows no other comparison than equality.
+//
+// Not waited for, as the answer does not tell what has become of the object: a binding and an eviction. If the leader
+// has made one, and its cache has not listed since, the next leader's caches list anew. A write of an Event by one of
+// its two groups is not waited for in a cache of the other.
 //
 // # What you owe
 //
@@ -219,8 +224,7 @@
 //	runnable X, of Beside      runBeside     it returns; its ctx ends after the workers        runBeside
 //	runnable X, WhileLeading   runWorkers    it returns; its ctx ends as for a worker          runWorkers
 //	worker of controller X     runWorkers    leadership ends, or the Manager is told to stop   runWorkers
-//	prober of controller X     runWorkers    the same                                          runWorkers
-//	probe of informer Y for X  prober        the server has answered, or the prober must end   runWorkers
+//	relister of controller X   runWorkers    the same                                          runWorkers
 //
 // Workers stop before informers, so that none reads a cache that is no longer updated. When the Manager is told to
 // stop, calls that are under way may go on for DrainTimeout, and the Lease is kept for them. When leadership is lost,
@@ -230,7 +234,7 @@
 //
 // The way of a key: reconciler.go, source.go with condition.go and panicking.go, controller.go, worker.go with
 // retryafter.go and stuck.go, run.go. Own writes: clientconfig.go, track.go with request.go, response.go, scope.go and
-// pace.go; debt.go, ledger.go with cache.go, prober.go. What a key has done: causes.go, keyhistory.go, authorship.go,
+// pace.go; debt.go, ledger.go with cache.go, relister.go. What a key has done: causes.go, keyhistory.go, authorship.go,
 // hotloop.go with recurrence.go and hotloop_fields.go. The process: manager.go, runnable.go, campaign.go, handover.go,
 // stats.go; http.go with tls.go and access.go. What can be asked: inspection.go, inspect.go with stage.go and why.go,
 // runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, errorrecord.go and pause.go. Package objects,

@@ -9,7 +9,7 @@ import (
 // spreads the clients of a server that comes back over the whole period, where a fixed delay plus a little noise would
 // let them arrive together (Marc Brooker, "Exponential Backoff And Jitter", 2015). It is not safe for concurrent use.
 //
-// It paces each retry of package informer, and the prober of package reconcile. An elector has a pace of its own, as
+// It paces each retry of package informer, and the relister of package reconcile. An elector has a pace of its own, as
 // that is part of what it promises.
 type Backoff struct {
 	Base, Cap time.Duration
