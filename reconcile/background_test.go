@@ -228,10 +228,12 @@ func TestResyncEvery(t *testing.T) {
 			func(*corev1.ConfigMap, *corev1.ConfigMap) bool { return false })
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		require.Len(t, taken(log), 4)
-		time.Sleep(time.Minute + time.Second)
-		require.Equal(t, []string{"default/a", "default/b", "default/c"}, taken(log))
-		time.Sleep(time.Minute)
-		require.Equal(t, []string{"default/a", "default/b", "default/c"}, taken(log))
+		for range 2 {
+			time.Sleep(time.Minute + time.Second)
+			named := taken(log)
+			require.LessOrEqual(t, len(named), 6, "the second more may be another turn")
+			require.Equal(t, []string{"default/a", "default/b", "default/c"}, slices.Compact(named))
+		}
 	})
 }
 
