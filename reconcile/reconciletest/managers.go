@@ -185,7 +185,7 @@ func typeOf(s *spec.Schema) schema.Atom {
 		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 			property := s.Properties[name]
 			m.Fields = append(m.Fields, schema.StructField{Name: name, Type: refer(&property),
-				Default: integers(property.Default)})
+				Default: property.Default})
 		}
 		if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
 			m.ElementType = refer(s.AdditionalProperties.Schema)

@@ -10,7 +10,9 @@ import (
 	"sort"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	openapierrors "k8s.io/kube-openapi/pkg/validation/errors"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -39,7 +41,7 @@ func (s *structure) document() map[string]any {
 		panic(err) // it was read from JSON
 	}
 	var tree map[string]any
-	if err := json.Unmarshal(data, &tree); err != nil {
+	if err := utiljson.Unmarshal(data, &tree); err != nil {
 		panic(err)
 	}
 	return tree
@@ -61,15 +63,19 @@ func readSchema(data []byte) (*structure, error) {
 	if err := json.Unmarshal(data, root); err != nil {
 		return nil, err
 	}
-	if err := prepare(root, ""); err != nil {
+	var tree map[string]any
+	if err := utiljson.Unmarshal(data, &tree); err != nil {
+		return nil, err
+	}
+	if err := prepare(root, tree, ""); err != nil {
 		return nil, err
 	}
 	return &structure{root: root, openAPI: data, ruled: hasRules(root)}, nil
 }
 
 // prepare checks a node and all below it, and turns what Kubernetes says by extensions into what the validator
-// understands.
-func prepare(s *spec.Schema, path string) error {
+// understands. tree is the node as JSON, with its integers, of which the type of the node makes floating point numbers.
+func prepare(s *spec.Schema, tree map[string]any, path string) error {
 	at := path
 	if at == "" {
 		at = "the root"
@@ -89,17 +95,18 @@ func prepare(s *spec.Schema, path string) error {
 	case path == "" && !s.Type.Contains("object"):
 		return errors.New("the root is to be of type object")
 	}
+	s.Default = tree["default"]
 	if isIntOrString {
 		s.Type = spec.StringOrArray{"integer", "string"}
 	}
 	for name, property := range s.Properties {
-		if err := prepare(&property, path+"."+name); err != nil {
+		if err := prepare(&property, nodeOf(tree, "properties", name), path+"."+name); err != nil {
 			return err
 		}
 		s.Properties[name] = property
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		if err := prepare(s.AdditionalProperties.Schema, path+"[*]"); err != nil {
+		if err := prepare(s.AdditionalProperties.Schema, nodeOf(tree, "additionalProperties"), path+"[*]"); err != nil {
 			return err
 		}
 	}
@@ -107,9 +114,16 @@ func prepare(s *spec.Schema, path string) error {
 		if s.Items.Schema == nil {
 			return fmt.Errorf("items of %s is to be one schema", at)
 		}
-		return prepare(s.Items.Schema, path+"[]")
+		return prepare(s.Items.Schema, nodeOf(tree, "items"), path+"[]")
 	}
 	return nil
+}
+
+// nodeOf returns the node at a path below another one, nil if there is none.
+func nodeOf(tree map[string]any, path ...string) map[string]any {
+	v, _, _ := unstructured.NestedFieldNoCopy(tree, path...)
+	found, _ := v.(map[string]any)
+	return found
 }
 
 // child returns the schema of a field; nil: nothing is said of it.
@@ -162,14 +176,14 @@ func setDefaults(x any, s *spec.Schema) {
 	case map[string]any:
 		for name, property := range s.Properties {
 			if v, there := x[name]; property.Default != nil && (!there || v == nil && !property.Nullable) {
-				x[name] = runtime.DeepCopyJSONValue(integers(property.Default))
+				x[name] = runtime.DeepCopyJSONValue(property.Default)
 			}
 		}
 		for name, v := range x {
 			of := child(s, name)
 			if _, declared := s.Properties[name]; !declared && of != nil && v == nil && !of.Nullable &&
 				of.Default != nil {
-				x[name] = runtime.DeepCopyJSONValue(integers(of.Default))
+				x[name] = runtime.DeepCopyJSONValue(of.Default)
 			}
 			setDefaults(x[name], of)
 		}
@@ -179,36 +193,11 @@ func setDefaults(x any, s *spec.Schema) {
 		}
 		for i, v := range x {
 			if item := s.Items.Schema; v == nil && !item.Nullable && item.Default != nil {
-				x[i] = runtime.DeepCopyJSONValue(integers(item.Default))
+				x[i] = runtime.DeepCopyJSONValue(item.Default)
 			}
 			setDefaults(x[i], s.Items.Schema)
 		}
 	}
-}
-
-// integers makes integers of the numbers that are whole: a default that was read by encoding/json has floating point
-// numbers only.
-func integers(v any) any {
-	switch v := v.(type) {
-	case float64:
-		if n := int64(v); float64(n) == v {
-			return n
-		}
-		return v
-	case map[string]any:
-		m := make(map[string]any, len(v))
-		for name, e := range v {
-			m[name] = integers(e)
-		}
-		return m
-	case []any:
-		l := make([]any, len(v))
-		for i, e := range v {
-			l[i] = integers(e)
-		}
-		return l
-	}
-	return v
 }
 
 // prune removes the fields of which the schema does not know, and returns their paths, in order.

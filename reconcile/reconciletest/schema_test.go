@@ -50,6 +50,34 @@ func TestWhatHasNotChangedIsNotJudgedAgain(t *testing.T) {
 	})
 }
 
+// TestDefaultsKeepTheirIntegers that no float64 holds, below a list and a map as well.
+func TestDefaultsKeepTheirIntegers(t *testing.T) {
+	const field = "{type: object, default: {}, properties: {count: {type: integer, default: 9007199254740993}}}"
+	resources, err := ReadCRDs([]byte(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: things, kind: Thing}
+  versions: [{name: v1, served: true, schema: {openAPIV3Schema: {type: object, properties: {
+    one: ` + field + `, list: {type: array, items: ` + field + `},
+    map: {type: object, additionalProperties: ` + field + `}}}}}]`))
+	require.NoError(t, err)
+	client, err := dynamic.NewForConfig(NewServer(t, Options{Resources: resources}).Config())
+	require.NoError(t, err)
+	made, err := client.Resource(resources[0].GroupVersionResource).Namespace("default").Create(t.Context(),
+		&unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing",
+			"metadata": map[string]any{"name": "a"}, "list": []any{map[string]any{}},
+			"map": map[string]any{"x": map[string]any{}}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	want := map[string]any{"count": int64(9007199254740993)}
+	require.Equal(t, want, made.Object["one"])
+	require.Equal(t, []any{want}, made.Object["list"])
+	require.Equal(t, map[string]any{"x": want}, made.Object["map"])
+}
+
 func TestDefinitionsThatAreNotModelledAreRefused(t *testing.T) {
 	manifest := string(backupsManifest)
 	for name, c := range map[string]struct{ from, to, want string }{
