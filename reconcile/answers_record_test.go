@@ -252,6 +252,7 @@ func (c *conversing) upToMark(w *watched) (events []recordedEvent) {
 			case e.Metadata.ResourceVersion == mark.ResourceVersion:
 				return events
 			case strings.HasSuffix(e.Metadata.Name, marker):
+			case e.Metadata.Name == "kube-root-ca.crt": // a controller makes it in each namespace, some time
 			case w.short == "ns" && !strings.HasPrefix(e.Metadata.Name, c.namespace+"-"):
 			default:
 				events = append(events, e)
