@@ -58,8 +58,8 @@ func (n *namer[T]) panicked(e informer.Event[T], tries int, err error) {
 		n.panicking = make(map[Key]*panicking[T])
 	}
 	if _, known := n.panicking[e.Key]; !known {
-		n.log(e.Key, err, "A function of a source panicked on an object: each change names the keys that it had before, "+
-			"until the function returns", "stack", lifecycle.StackOf(err))
+		n.log(e.Key, err, "A function of a source panicked on an object: until it returns, each change names the keys "+
+			"that the object had before", "stack", lifecycle.StackOf(err))
 	}
 	next := time.Now().Add(lifecycle.Doubled(firstAskAgain, tries, lastAskAgain))
 	n.panicking[e.Key] = &panicking[T]{e, tries, next}

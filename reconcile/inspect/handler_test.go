@@ -107,7 +107,7 @@ func TestNotices(t *testing.T) {
 	m := reconcile.ManagerStatus{At: sampleTime, Stage: reconcile.StageWorking,
 		Controllers: []reconcile.ControllerStatus{
 			{Name: "web", Stuck: 1, Hot: 2, Failed: 1, Invalid: 1, Failing: 2, Paused: 1, Parked: 3,
-				LongestParked: 14 * time.Second}}}
+				LongestParked: 14 * time.Second, Panicking: 2}}}
 	var lines []string
 	for _, n := range notices(m) {
 		lines = append(lines, n.Text+" "+strings.TrimPrefix(n.Link, "keys?controller=web&state="))
@@ -119,12 +119,15 @@ func TestNotices(t *testing.T) {
 		"web: 1 key rests because the cache cannot take its object Invalid",
 		"web: 2 keys fail, and will be tried again; the last error is on their page BackingOff",
 		"web: 1 key waits until its pause is ended Paused",
-		"web: 3 keys wait for caches to show what their last run wrote, the longest for 14 s Parked"}, lines)
+		"web: 3 keys wait for caches to show what their last run wrote, the longest for 14 s Parked",
+		"web: 2 objects make a function of their source panic, so changes may be missed; the log has the stack "}, lines)
 	m.Informers = []reconcile.InformerStatus{{Name: "pods", State: "Live", Silent: true,
 		LastProgress: sampleTime.Add(-46 * time.Minute)}}
 	require.Equal(t, notice{"bad", "The cache of pods may miss changes: the server has sent nothing for 46 min, " +
 		"not even a bookmark", ""}, notices(m)[0])
 	m.Informers = nil
+	syncing := reconcile.ManagerStatus{Stage: reconcile.StageSyncing, WaitsFor: "a list", NotReady: []string{"a list"}}
+	require.Equal(t, []notice{{"wait", "a list", ""}}, notices(syncing), "it is said once")
 	m.Controllers[0].Failed = 2
 	require.Contains(t, notices(m)[2].Text,
 		"2 keys failed for good and rest until something changes; the error is on their page")

@@ -77,7 +77,8 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 		}
 	}
 	for _, why := range s.NotReady {
-		if !strings.HasPrefix(why, "informer ") { // of which the lines above say more
+		// Of informers the lines above say more, and the line below says what the Manager waits for.
+		if !strings.HasPrefix(why, "informer ") && why != s.WaitsFor {
 			all = append(all, notice{"wait", why, ""})
 		}
 	}
@@ -112,6 +113,10 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 			all = append(all, notice{"wait", fmt.Sprintf("%s: %s, the longest for %s", c.Name,
 				counted(c.Parked, "key%s wait%s for caches to show what %s last run wrote"), duration(c.LongestParked)),
 				keysURL(c.Name, reconcile.KeyParked)})
+		}
+		if c.Panicking > 0 {
+			all = append(all, notice{"bad", c.Name + ": " + counted(c.Panicking, "object%s make%s a function of %s source "+
+				"panic, so changes may be missed; the log has the stack"), ""})
 		}
 	}
 	return all
