@@ -116,7 +116,7 @@ func TestNotices(t *testing.T) {
 		"web: 1 call of Reconcile hangs although its context has ended Stuck",
 		"web: 2 keys repeat their runs without an end Resting",
 		"web: 1 key failed for good and rests until something changes; the error is on its page Failed",
-		"web: 1 key rests because the cache cannot take its object Invalid",
+		"web: 1 key rests because its object is invalid Invalid",
 		"web: 2 keys fail, and will be tried again; the last error is on their page BackingOff",
 		"web: 1 key waits until its pause is ended Paused",
 		"web: 3 keys wait for caches to show what their last run wrote, the longest for 14 s Parked",

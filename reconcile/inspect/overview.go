@@ -100,7 +100,7 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 			{"bad", c.Hot, "key%s repeat%s %s runs without an end", reconcile.KeyResting},
 			{"bad", c.Failed, "key%s failed for good and rest%s until something changes; the error is on %s page",
 				reconcile.KeyFailed},
-			{"bad", c.Invalid, "key%s rest%s because the cache cannot take %s object", reconcile.KeyInvalid},
+			{"bad", c.Invalid, "key%s rest%s because %s object is invalid", reconcile.KeyInvalid},
 			{"bad", c.Failing, "key%s fail%s, and will be tried again; the last error is on %s page",
 				reconcile.KeyBackingOff},
 			{"wait", c.Paused, "key%s wait%s until %s pause is ended", reconcile.KeyPaused},
