@@ -2,8 +2,6 @@ package informer
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -12,12 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
-	"k8s.io/client-go/rest"
 )
 
 // User code that ends its goroutine, as t.FailNow does, ends nothing else: the object that it was called for is to
@@ -93,49 +88,5 @@ func TestTheReflectorOutlivesAClientThatExits(t *testing.T) {
 				require.ErrorIs(t, err, lifecycle.ErrExited)
 				healed(t, p, inf, told)
 			})
-	}
-}
-
-// leaver decodes itself, and ends the goroutine when it is called bad.
-type leaver struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-}
-
-func (l *leaver) DeepCopyObject() apiruntime.Object { c := *l; return &c }
-
-func (l *leaver) UnmarshalJSON(b []byte) error {
-	var object struct{ Metadata metav1.ObjectMeta }
-	if err := json.Unmarshal(b, &object); err != nil {
-		return err
-	}
-	l.ObjectMeta = object.Metadata
-	if l.Name == "bad" {
-		runtime.Goexit()
-	}
-	return nil
-}
-
-// What decodes itself runs on goroutines of the answer, one object at a time or many.
-func TestAnAnswerOutlivesADecoderThatExits(t *testing.T) {
-	for _, many := range []int{1, 3 * 32} {
-		synctest.Test(t, func(t *testing.T) {
-			list := podList("5", podAt("bad", "1"))
-			for i := range many {
-				list.Items = append(list.Items, *podAt(string(rune('A'+i%26))+string(rune('a'+i/26)), "1"))
-			}
-			server := &answers{list: func() []byte { return wiretest.JSONList(list, nil) }}
-			client, err := restOver[*leaver](&rest.Config{Host: "http://server"}, &http.Client{Transport: server},
-				podsResource, "Pod")
-			require.NoError(t, err)
-			inf, err := New[*leaver](client, Options[*leaver]{DisableWatchList: true})
-			require.NoError(t, err)
-			run(t, inf)
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
-			require.Equal(t, many, inf.Len(), "a list is not taken for complete that is not")
-			require.Error(t, inf.Invalid(named("bad")))
-		})
 	}
 }

@@ -110,17 +110,13 @@ func (w *resourceWatch) run() {
 // pass passes the events on. It returns nil when the server ends the watch between two of them.
 func (w *resourceWatch) pass() error {
 	for b := range w.stream.batches {
-		events, err := b.Events()
-		for _, e := range events {
+		for _, e := range b.Events() {
 			if e.Err != nil {
 				return e.Err
 			}
 			if !w.send(watch.Event{Type: e.Type, Object: e.Object}) {
 				return nil
 			}
-		}
-		if err != nil {
-			return err
 		}
 	}
 	if _, err := w.stream.reader.End(); err != io.EOF {
@@ -191,11 +187,7 @@ func (s *rawSource) list(ctx context.Context, opts metav1.ListOptions) (response
 	reader := s.decoder.Read(ctx, body, true)
 	each := func(visit func(*metav1.ListMeta, []wire.Event) error) (metav1.ListMeta, error) {
 		for b := range reader.Batches {
-			events, err := b.Events()
-			if err != nil {
-				return metav1.ListMeta{}, err
-			}
-			if err := visit(b.List, events); err != nil {
+			if err := visit(b.List, b.Events()); err != nil {
 				return metav1.ListMeta{}, err
 			}
 			reader.Recycle(b)

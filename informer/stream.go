@@ -246,11 +246,7 @@ func (w *watching[T]) receiveEvents(event watch.Event) error {
 
 func (w *watching[T]) receiveBatch(batch *wire.Batch) error {
 	w.pulse.does(receiving)
-	events, err := batch.Events()
-	if err != nil {
-		return err
-	}
-	err = w.received(events)
+	err := w.received(batch.Events())
 	w.stream.reader.Recycle(batch)
 	return err
 }

@@ -61,7 +61,6 @@ type Decoder struct {
 	Type
 	protobuf bool             // what Protobuf returns
 	interner *intern.Interner // nil: objects share nothing
-	exits    lifecycle.Exits
 }
 
 // NewDecoder makes a decoder of the objects of a resource. Objects of one decoder share memory for the strings that
@@ -131,22 +130,19 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 }
 
 // decodeInto decodes r. It drops the decoder's own error, which may quote the object, and looks for the field itself.
-// Only a type that decodes itself panics or ends its goroutine.
+// Only a type that decodes itself panics.
 func (d *Decoder) decodeInto(o runtime.Object, r raw, protobuf bool) error {
-	var err, panicked error
-	if d.exits.Seen() {
-		r, err, panicked = d.parseApart(o, r, protobuf)
-	} else { // without Exits.Try, which would need three allocations
-		panicked = lifecycle.Try(func() { r, err = d.parse(o, r, protobuf) })
-	}
-	if err != nil && panicked == nil && !protobuf && r.event != watch.Error && !d.untyped() {
-		var found *misfit
-		data := r.data
-		if panicked = d.exits.Try(func() { found = misfitOf(data, reflect.TypeOf(o).Elem()) }); found != nil {
-			return found
+	var err error
+	var found *misfit
+	panicked := lifecycle.Try(func() {
+		r, err = d.parse(o, r, protobuf)
+		if err != nil && !protobuf && r.event != watch.Error && !d.untyped() {
+			found = misfitOf(r.data, reflect.TypeOf(o).Elem())
 		}
-	}
+	})
 	switch {
+	case found != nil:
+		return found
 	case err != nil || panicked != nil:
 		return ErrUndecodable
 	case r.event == watch.Error:
@@ -190,11 +186,6 @@ func (d *Decoder) parse(o runtime.Object, r raw, protobuf bool) (raw, error) {
 	}
 	d.setKind(o, r.event)
 	return r, err
-}
-
-func (d *Decoder) parseApart(o runtime.Object, r raw, protobuf bool) (parsed raw, err, panicked error) {
-	panicked = lifecycle.Apart(func() { parsed, err = d.parse(o, r, protobuf) })
-	return parsed, err, panicked
 }
 
 func (d *Decoder) unmarshalJSON(r raw, into any) error {

@@ -12,8 +12,6 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Reader reads the response to one list or watch request. It has one goroutine that splits, and for a large response
@@ -52,16 +50,14 @@ type Batch struct {
 	raws     []raw
 	bytes    []byte // raws point into it
 	protobuf bool
-	decoded  chan struct{} // closed once events and err are final
+	decoded  chan struct{} // closed once events are final
 	events   []Event
-	err      error // why events are missing; nil if none is
 }
 
-// Events waits until the batch is decoded. The caller may keep the objects, but not the slice. An error says that
-// events are missing.
-func (b *Batch) Events() ([]Event, error) {
+// Events waits until the batch is decoded. The caller may keep the objects, but not the slice.
+func (b *Batch) Events() []Event {
 	<-b.decoded
-	return b.events, b.err
+	return b.events
 }
 
 // Read starts to read the body of the response to a list or, if list is false, a watch. The reading ends with ctx; the
@@ -72,20 +68,11 @@ func (d *Decoder) Read(ctx context.Context, body io.ReadCloser, list bool) *Read
 	batches := make(chan *Batch, 2*runtime.GOMAXPROCS(0))
 	r := &Reader{Batches: batches, decoder: d, body: body, batches: batches, cancel: cancel}
 	r.ended.Go(func() {
-		r.err = lifecycle.ErrExited // unless read returns
-		defer func() {
-			if r.err == lifecycle.ErrExited {
-				d.exits.Note()
-			}
-			if r.undecoded != nil {
-				close(r.undecoded)
-			}
-			close(batches)
-		}()
-		// The user's transport may have made the body.
-		if panicked := lifecycle.Try(func() { r.err = r.read(ctx, list) }); panicked != nil {
-			r.err = fmt.Errorf("reading the answer: %w", panicked)
+		r.err = r.read(ctx, list)
+		if r.undecoded != nil {
+			close(r.undecoded)
 		}
+		close(batches)
 	})
 	return r
 }
@@ -135,9 +122,7 @@ func (r *Reader) read(ctx context.Context, list bool) error {
 	defer func() {
 		from.Reset(nil)
 		spareBuffers.Put(from)
-		if len(g.batch.raws) == 0 { // flush leaves it empty, unless a panic interrupted it
-			spareBatches.Put(g.batch)
-		}
+		spareBatches.Put(g.batch) // flush leaves it empty
 	}()
 	err := g.split(from)
 	if err == nil {
@@ -259,7 +244,7 @@ func (g *gatherer) flush() {
 	if len(b.raws) < minParallel {
 		g.reader.decode(b)
 	} else {
-		g.reader.decodeAside(g.ctx, b)
+		g.reader.decodeAside(b)
 	}
 	select {
 	case g.reader.batches <- b:
@@ -271,7 +256,10 @@ func (g *gatherer) flush() {
 // decodeAside leaves a batch to the decoders. They start with the first batch that is worth it and live as long as the
 // response: a goroutine for each batch had to grow its stack each time. That, and room for two batches each, lets a
 // busy watch take in a tenth more.
-func (r *Reader) decodeAside(ctx context.Context, b *Batch) {
+//
+// Whatever ends the reading, a decoder gets the batch: decoders wait for nothing else, and whoever receives the batch
+// waits for its decoder.
+func (r *Reader) decodeAside(b *Batch) {
 	if r.undecoded == nil {
 		undecoded := make(chan *Batch, cap(r.batches))
 		r.undecoded = undecoded
@@ -283,25 +271,15 @@ func (r *Reader) decodeAside(ctx context.Context, b *Batch) {
 			})
 		}
 	}
-	select {
-	case r.undecoded <- b:
-	case <-ctx.Done():
-	}
+	r.undecoded <- b
 }
 
 // decode fills in the events of a batch.
 func (r *Reader) decode(b *Batch) {
-	b.err = lifecycle.ErrExited // unless the loop ends
-	defer func() {
-		if b.err != nil {
-			r.decoder.exits.Note()
-		}
-		close(b.decoded)
-	}()
 	for _, raw := range b.raws {
 		b.events = append(b.events, r.decoder.decode(raw, b.protobuf))
 	}
-	b.err = nil
+	close(b.decoded)
 }
 
 // flushing is a stream that calls flush before each read that may have to wait.

@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"testing"
@@ -12,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
 )
 
 // strict is a type that does not fit everything that a schema may let pass.
@@ -131,4 +135,47 @@ func TestTheMetadataOfWhatCannotBeDecoded(t *testing.T) {
 	require.Equal(t, []string{"a", "x/y", "o"}, []string{p.Name, p.Finalizers[0], p.OwnerReferences[0].Name})
 	p = raw{data: encoded[:len(encoded)/2], cut: true}.metadata(true)
 	require.Equal(t, "a", p.Name)
+}
+
+// frail decodes itself, and panics when it is called bad.
+type frail struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+}
+
+func (f *frail) DeepCopyObject() runtime.Object { c := *f; return &c }
+
+func (f *frail) UnmarshalJSON(b []byte) error {
+	var object metav1.PartialObjectMetadata
+	if err := json.Unmarshal(b, &object); err != nil {
+		return err
+	}
+	if f.ObjectMeta = object.ObjectMeta; f.Name == "bad" {
+		panic("swordfish")
+	}
+	return nil
+}
+
+// An object whose own method panics is one that cannot be decoded, and no other is: one object at a time or many.
+func TestAPanicOfTheDecodedType(t *testing.T) {
+	for _, many := range []int{1, 3 * batchObjects} {
+		list := podList("5", podAt("bad", "1"))
+		for i := range many {
+			list.Items = append(list.Items, *podAt(fmt.Sprint("pod-", i), "1"))
+		}
+		d := NewDecoder(Type{Item: reflect.TypeFor[frail]()}, true)
+		r := d.Read(t.Context(), io.NopCloser(bytes.NewReader(wiretest.JSONList(list, nil))), true)
+		var events []Event
+		for batch := range r.Batches {
+			events = append(events, batch.Events()...)
+		}
+		r.Close()
+		require.Len(t, events, many+1)
+		require.ErrorIs(t, events[0].Err, ErrUndecodable)
+		require.NotContains(t, events[0].Err.Error(), "swordfish")
+		require.Equal(t, "bad", events[0].Object.(*metav1.PartialObjectMetadata).Name)
+		for _, e := range events[1:] {
+			require.NoError(t, e.Err)
+		}
+	}
 }
