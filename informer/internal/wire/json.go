@@ -3,6 +3,7 @@ package wire
 import (
 	"bufio"
 	"bytes"
+	"io"
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -305,6 +306,31 @@ func splitJSONWatch(from *bufio.Reader, out *response) error {
 		event.data = object
 		out.add(event)
 	}
+}
+
+// saysType reports whether an item says its kind and version itself, as far as its list has not said them before it.
+func saysType(r raw, j *jsonReader) bool {
+	version, kind := r.apiVersion != "", r.kind != ""
+	if version && kind {
+		return true
+	}
+	if j.from == nil {
+		j.from = bufio.NewReader(nil)
+	}
+	j.from.Reset(bytes.NewReader(r.data))
+	says := map[string]*bool{"apiVersion": &version, "kind": &kind}
+	_ = j.eachMember(func(name string) error {
+		said := says[name]
+		if said == nil {
+			return j.skip()
+		}
+		text, err := j.text()
+		if *said = *said || text != ""; version && kind {
+			return io.EOF // it need not look further
+		}
+		return err
+	})
+	return version && kind
 }
 
 // jsonIdentity reads what it can of the metadata of an object that could not be decoded.

@@ -16,8 +16,8 @@ const (
 	// maxHead bounds the metadata of a list, and every name around the objects; in protobuf also what is read of an
 	// object that is too large.
 	maxHead = 64 << 10
-	// maxKindlessBytes bounds the items that wait for the kind of their list.
-	maxKindlessBytes = 64 << 20
+	// maxTypelessBytes bounds the items without a kind or version of their own that precede those of their list.
+	maxTypelessBytes = 64 << 20
 )
 
 var (

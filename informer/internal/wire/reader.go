@@ -126,7 +126,7 @@ func (r *Reader) read(ctx context.Context, list bool) error {
 	}()
 	err := g.split(from)
 	if err == nil {
-		err = g.addKindless()
+		err = g.addTypeless()
 	}
 	g.flush()
 	if list && err == nil {
@@ -166,10 +166,11 @@ type gatherer struct {
 	response       response
 	list, protobuf bool
 	batch          *Batch
-	// kindless are the items of a list that take their kind from the list, and came before it. All servers send the
-	// kind first, but nothing says that they must.
-	kindless      []raw
-	kindlessBytes int
+	// typeless are the items that take their kind or version from their list, and came before it. Custom resources say
+	// their own, and the list of any other resource its kind first; but nothing says that they must.
+	typeless      []raw
+	typelessBytes int
+	inside        jsonReader // of the item that is looked at
 }
 
 // split finds out the format of the response and calls the splitter for it.
@@ -199,20 +200,25 @@ func (g *gatherer) split(from *bufio.Reader) error {
 	}
 }
 
-// add copies an object into the batch.
+// add adds an object, or keeps it until its list has said its type.
 func (g *gatherer) add(r raw) {
 	if g.list {
 		r.apiVersion, r.kind, r.listed = g.response.apiVersion, g.response.kind, true
-		if r.kind == "" && g.reader.decoder.untyped() {
-			if g.kindlessBytes += len(r.data); g.kindlessBytes > maxKindlessBytes {
-				g.kindless = nil // addKindless returns the error
+		if g.reader.decoder.untyped() && !r.cut && !saysType(r, &g.inside) {
+			if g.typelessBytes += len(r.data); g.typelessBytes > maxTypelessBytes {
+				g.typeless = nil // addTypeless returns the error
 			} else {
 				r.data = bytes.Clone(r.data)
-				g.kindless = append(g.kindless, r)
+				g.typeless = append(g.typeless, r)
 			}
 			return
 		}
 	}
+	g.append(r)
+}
+
+// append copies an object into the batch.
+func (g *gatherer) append(r raw) {
 	b := g.batch
 	start := len(b.bytes)
 	b.bytes = append(b.bytes, r.data...)
@@ -223,13 +229,14 @@ func (g *gatherer) add(r raw) {
 	}
 }
 
-func (g *gatherer) addKindless() error {
-	if g.kindlessBytes > maxKindlessBytes {
-		return fmt.Errorf("%w: more than %d bytes of items before the kind of their list", ErrTooLarge,
-			maxKindlessBytes)
+func (g *gatherer) addTypeless() error {
+	if g.typelessBytes > maxTypelessBytes {
+		return fmt.Errorf("%w: more than %d bytes of items that have no kind and precede the kind of their list",
+			ErrTooLarge, maxTypelessBytes)
 	}
-	for _, r := range g.kindless {
-		g.add(r)
+	for _, r := range g.typeless {
+		r.apiVersion, r.kind = g.response.apiVersion, g.response.kind
+		g.append(r)
 	}
 	return nil
 }

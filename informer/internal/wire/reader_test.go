@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
 )
@@ -39,6 +40,41 @@ func TestEachBatchThatIsDeliveredIsDecoded(t *testing.T) {
 			r.Close()
 		})
 	}
+}
+
+// The keys of an UnstructuredList are sorted, so its kind stands behind its items, which say their own.
+func TestAListWhoseKindComesLastIsStreamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := io.Pipe()
+		d := NewDecoder(Type{Item: unstructuredType}, true)
+		r := d.Read(t.Context(), from, true)
+		var delivered []string
+		t.Cleanup(r.Close)
+		go func() {
+			for batch := range r.Batches {
+				for _, e := range batch.Events() {
+					require.NoError(t, e.Err)
+					o := e.Object.(*unstructured.Unstructured)
+					delivered = append(delivered, fmt.Sprint(o.GetAPIVersion(), " ", o.GetKind(), " ", o.GetName()))
+				}
+			}
+		}()
+		write := func(text string, want ...string) {
+			_, err := io.WriteString(to, text)
+			require.NoError(t, err)
+			synctest.Wait()
+			require.Equal(t, want, delivered)
+		}
+		write(`{"items":[{"apiVersion":"a/v2","kind":"B","metadata":{"name":"b"}}`, "a/v2 B b")
+		write(`,{"kind":"B","metadata":{"name":"c"}}`, "a/v2 B b")
+		write(`,{"apiVersion":"a/v2","metadata":{"name":"d"}}`, "a/v2 B b")
+		write(`,{"metadata":{"name":"e"},"kind":"B","apiVersion":"a/v2"}]`, "a/v2 B b", "a/v2 B e")
+		write(`,"apiVersion":"a/v1","kind":"CList","metadata":{"resourceVersion":"5"}}`, "a/v2 B b", "a/v2 B e",
+			"a/v1 B c", "a/v2 C d")
+		head, err := r.End()
+		require.NoError(t, err)
+		require.Equal(t, "5", head.ResourceVersion)
+	})
 }
 
 // BenchmarkRead reads a list of 2,000 pods.
