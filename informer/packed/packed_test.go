@@ -60,6 +60,9 @@ func TestWhatGoesInComesOut(t *testing.T) {
 		return &website{TypeMeta: metav1.TypeMeta{APIVersion: "web.example.com/v1", Kind: "Website"},
 			ObjectMeta: pod(i).ObjectMeta, Spec: websiteSpec{Host: fmt.Sprint(i, ".example.com"), Replicas: i}}
 	})
+	comesOut(t, func(i int) *extended { // whose methods for protobuf know nothing of its own field
+		return &extended{Pod: *pod(i), Extra: fmt.Sprint(i)}
+	})
 	comesOut(t, func(i int) *corev1.Pod { // of two kinds, of which protobuf tells nothing
 		p := pod(i)
 		if i%3 == 0 {
@@ -225,6 +228,12 @@ type websiteSpec struct {
 }
 
 func (w *website) DeepCopyObject() k8sruntime.Object { c := *w; return &c }
+
+// extended has the methods of what it embeds.
+type extended struct {
+	corev1.Pod
+	Extra string
+}
 
 // channel cannot be encoded.
 type channel struct {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 )
 
 // Options of a Packer. The zero value is right for most.
@@ -34,11 +35,15 @@ type Packer[T informer.Object] struct {
 // New makes a Packer. T is a pointer to a struct, such as *corev1.Pod or *unstructured.Unstructured; if not, the error
 // says so.
 func New[T informer.Object](o Options) (*Packer[T], error) {
-	if t := reflect.TypeFor[T](); t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
+	t := reflect.TypeFor[T]()
+	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
 		return nil, fmt.Errorf("packed: New: %s is no pointer to a struct, so objects of it cannot be made", t)
 	}
 	p := &Packer[T]{}
-	_, p.protobuf = any(*new(T)).(message)
+	// Methods that come from an embedded struct would lose the other fields.
+	if _, ok := any(*new(T)).(message); ok {
+		p.protobuf = wire.Type{Item: t.Elem()}.Protobuf()
+	}
 	switch {
 	case o.Hot == 0:
 		p.hot.slots = make([]atomic.Pointer[slot[T]], 1024)
