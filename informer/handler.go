@@ -57,6 +57,9 @@ type Event[T any] struct {
 	// Resync marks an Updated that tells no change: Old and New are the same state, which the handler was told before.
 	// See HandlerOptions.Resync and HandlerOptions.Every.
 	Resync bool
+	// Listed marks a change that no watch has sent: a list has shown it. The store reaches no version by it; it reaches
+	// that of the list, once the list is complete.
+	Listed bool
 }
 
 // Handler is told of every change of the store that it is fast enough to see. It must not change the objects of the

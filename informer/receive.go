@@ -233,7 +233,7 @@ func (q *enqueuer[T]) enqueueDeletion(e wire.Event, reached string) {
 		return
 	}
 	q.quarantine.release(it.key)
-	q.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, epoch: q.epoch}, reached)
+	q.fifo.add(delta[T]{item: it, deleted: true, unseen: err != nil, changed: reached != "", epoch: q.epoch}, reached)
 }
 
 // belongs returns an error if an object, unless its key is unknown, belongs to another list-watch: two list-watches

@@ -207,7 +207,7 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 				row, held = w.store.Find(d.key)
 			}
 			event := Event[T]{Type: Added, Key: d.key, UID: d.uid, ResourceVersion: d.resourceVersion, New: d.value,
-				Initial: initial}
+				Initial: initial, Listed: !d.changed}
 			if held {
 				event.Type, event.Old, event.Initial = Updated, w.store.Value(row), false
 			}
@@ -263,7 +263,7 @@ func (w *writer[T]) stale(l *listWatch[T], d *delta[T]) bool {
 func (w *writer[T]) removeLocked(l *listWatch[T], row store.Row, d *delta[T]) {
 	it := w.store.item(row)
 	event := Event[T]{Type: Deleted, Key: it.key, UID: it.uid, ResourceVersion: it.resourceVersion, Old: it.value,
-		FinalStateUnknown: true}
+		FinalStateUnknown: true, Listed: d == nil || !d.changed}
 	if d != nil && !d.unseen && d.uid == it.uid {
 		event.ResourceVersion, event.Old, event.FinalStateUnknown = d.resourceVersion, d.value, false
 	}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -109,12 +110,42 @@ func (w *witness) complain(format string, args ...any) {
 type stage struct {
 	*podAPI
 	random *rand.Rand
-	truth  map[string][]state
+	truth  map[string][]state // by name
+	since  map[string][]int   // the versions at which these began
 	down   atomic.Bool
 	lists  atomic.Int64
 }
 
-func (s *stage) became(name string, now state) { s.truth[name] = append(s.truth[name], now) }
+// refuse is the answer of a server that may be down.
+func (s *stage) refuse(metav1.ListOptions) error {
+	if s.down.Load() {
+		return errPicky
+	}
+	return nil
+}
+
+func (s *stage) create(name string) {
+	p := s.Create(pod(name))
+	s.became(p, stateOf(p))
+}
+
+func (s *stage) update(name string) {
+	node := fmt.Sprint(s.random.IntN(1000))
+	p := s.Update("default", name, func(p *corev1.Pod) { p.Spec.NodeName = node })
+	s.became(p, stateOf(p))
+}
+
+func (s *stage) remove(name string) { s.became(s.Delete("default", name), state{}) }
+
+func (s *stage) became(p *corev1.Pod, now state) {
+	s.truth[p.Name] = append(s.truth[p.Name], now)
+	s.since[p.Name] = append(s.since[p.Name], version(p.ResourceVersion))
+}
+
+func version(resourceVersion string) int {
+	n, _ := strconv.Atoi(resourceVersion)
+	return n
+}
 
 func (s *stage) exists(name string) bool {
 	past := s.truth[name]
@@ -125,20 +156,30 @@ func (s *stage) exists(name string) bool {
 func (s *stage) happen() {
 	name := string(rune('a' + s.random.IntN(6)))
 	if !s.exists(name) {
-		s.became(name, stateOf(s.Create(pod(name))))
+		s.create(name)
 		return
 	}
 	switch s.random.IntN(4) {
 	case 0:
-		s.Delete("default", name)
-		s.became(name, state{})
+		s.remove(name)
 	case 1: // deleted, and created again
-		s.Delete("default", name)
-		s.became(name, state{})
-		s.became(name, stateOf(s.Create(pod(name))))
+		s.remove(name)
+		s.create(name)
 	default:
-		node := fmt.Sprint(s.random.IntN(1000))
-		s.became(name, stateOf(s.Update("default", name, func(p *corev1.Pod) { p.Spec.NodeName = node })))
+		s.update(name)
+	}
+}
+
+// checkVersion complains if the store lacks something of what there was at the version that it tells.
+func (s *stage) checkVersion(t *testing.T, store cache.Store) {
+	at := version(store.LastStoreSyncResourceVersion())
+	held := map[string]state{}
+	for _, obj := range store.List() {
+		held[obj.(*corev1.Pod).Name] = stateOf(obj)
+	}
+	for name, past := range s.truth {
+		then, _ := slices.BinarySearch(s.since[name], at+1)
+		require.Contains(t, append([]state{{}}, past...)[then:], held[name], "%s in the store of version %d", name, at)
 	}
 }
 
@@ -148,20 +189,14 @@ type constructor func(cache.ListerWatcher) cache.SharedIndexInformer
 // other one.
 func perform(t *testing.T, seed uint64, construct constructor) (end map[string]state, found differences) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{podAPI: newPodAPI(), random: rand.New(rand.NewPCG(seed, 11)), truth: map[string][]state{}}
-		refuse := func(metav1.ListOptions) error {
-			if s.down.Load() {
-				return errPicky
-			}
-			return nil
-		}
+		s := &stage{podAPI: newPodAPI(), random: rand.New(rand.NewPCG(seed, 11)), truth: map[string][]state{}, since: map[string][]int{}}
 		s.NoStreaming = s.random.IntN(2) == 0
-		s.BeforeWatch = refuse
+		s.BeforeWatch = s.refuse
 		s.BeforeList = func(opts metav1.ListOptions) error {
 			if opts.Limit != 1 { // or it is but the question of the server's version
 				s.lists.Add(1)
 			}
-			return refuse(opts)
+			return s.refuse(opts)
 		}
 		for range 5 {
 			s.happen()
@@ -208,8 +243,10 @@ func perform(t *testing.T, seed uint64, construct constructor) (end map[string]s
 			case 6:
 				time.Sleep(time.Duration(s.random.IntN(60_000)) * time.Millisecond)
 			}
+			s.checkVersion(t, inf.GetStore())
 			if s.random.IntN(3) > 0 {
 				synctest.Wait()
+				s.checkVersion(t, inf.GetStore())
 			}
 		}
 		time.Sleep(20 * time.Minute)

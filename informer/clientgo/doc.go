@@ -24,7 +24,9 @@
 //   - A handler that panics ends the process, unless utilruntime.ReallyCrash is false: then it is not called again
 //     with that event. It is not called again either with an event on which it has called runtime.Goexit.
 //   - An object is in the store under the name that the transform function leaves it.
-//   - What is written to the store by hand stays until the next list, and is undone by it.
+//   - What is written to the store by hand stays until the next list is complete, which undoes it.
+//   - The store's version, LastStoreSyncResourceVersion, moves with each change that a watch sends and each bookmark.
+//     A list moves it once, when the store holds all of it, although its objects come into the store one by one.
 //   - A WatchErrorHandler is told of lists and watches that fail, with these exceptions: a streamed list that is
 //     replaced by a plain one, a list at a version that has expired and is repeated, a watch that does not begin
 //     because the connection is refused or the server is busy (429).
@@ -35,12 +37,11 @@
 //
 // What client-go leaves open, or gets wrong, is as in package informer: an object that was deleted and created again
 // under its name is OnDelete, then OnAdd, never an OnUpdate from one to the other; older data than the cache holds is
-// not taken; an object that the transform function fails on is tried again; a WatchErrorHandler that panics is logged,
-// and the informer goes on; an index function that fails, or panics, does not end the process: the object is not found
-// in that index, and a write to the store by hand returns the error. Handlers are told nothing of what is written to
-// the store by hand, nor when a list undoes it. Objects are spread over the resync period, and do not come all at once.
-// Of the metrics, only the store's resourceVersion is published, and only to a provider that was passed to the
-// constructor.
+// not taken; an object that the transform function fails on is tried again; an index function that fails, or panics,
+// does not end the process: the object is not found in that index, and a write to the store by hand returns the error.
+// Handlers are told nothing of what is written to the store by hand, nor when a list undoes it. Objects are spread over
+// the resync period, and do not come all at once. Of the metrics, only the store's resourceVersion is published, and
+// only to a provider that was passed to the constructor.
 //
 // Errors about keys do not show the object, which may be a Secret. errors.As finds the cache.KeyError that holds it.
 //

@@ -91,13 +91,13 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object,
 	})
 	if err == nil {
 		_, err = core.AddHandler(mirror{s}.write,
-			informer.HandlerOptions{Name: "store", Inline: true, Reached: mirror{s}.reached})
+			informer.HandlerOptions{Name: "store", Inline: true, Every: true, Reached: mirror{s}.reached})
 	}
 	if err != nil {
 		panic(err) // only a mistake made here can be the reason
 	}
 	s.core = core
-	s.store.byHand, s.store.lists = map[string]int{}, func() int { return core.Health().Lists }
+	s.store.byHand, s.store.listed = map[string]int{}, func() int { return core.Health().Listed }
 	return s
 }
 
@@ -112,19 +112,18 @@ func (s *sharedInformer) project(object informer.Object) (any, error) {
 	if s.transform == nil {
 		return object, nil
 	}
-	var stored any
-	var err error
-	if failed := lifecycle.Apart(func() { stored, err = s.transform(object) }); failed != nil {
-		return nil, failed
-	}
-	return stored, err
+	return s.transform(object)
 }
 
 // mirror is the handler by which an informer keeps its store in step with the core.
 type mirror struct{ *sharedInformer }
 
-// write applies an event to the store.
+// write applies an event to the store. Events come in the order in which the server sent them, as nothing is merged;
+// so one from a watch moves the store to its version.
 func (m mirror) write(e informer.Event[any]) {
+	if e.Resync {
+		return
+	}
 	obj, remove := e.New, e.Type == informer.Deleted
 	if remove {
 		obj = e.Old
@@ -141,6 +140,9 @@ func (m mirror) write(e informer.Event[any]) {
 		delete(m.store.byHand, c.key)
 	}
 	m.apply(changes)
+	if !e.Listed {
+		m.store.Bookmark(e.ResourceVersion)
+	}
 }
 
 // apply changes the store, whose writer is held.
@@ -150,8 +152,8 @@ func (m mirror) apply(changes []change) {
 	}
 }
 
-// reached is called when the core holds everything up to that version, and the store all that the core does. What has
-// been written to the store by hand before the latest list is undone then.
+// reached is called when the core holds everything up to that version, and the store all that the core does. What was
+// written to the store by hand before the latest list was complete is undone then.
 func (m mirror) reached(_, resourceVersion string) {
 	m.store.writer.Lock()
 	defer m.store.writer.Unlock()

@@ -640,9 +640,18 @@ func TestAClientOfAListerWatcher(t *testing.T) {
 }
 
 // gauge is a metric of client-go's.
-type gauge struct{ value float64 }
+type gauge struct {
+	value float64
+	moves []float64 // each value, but for repetitions
+}
 
-func (g *gauge) Set(v float64)   { g.value = v }
+func (g *gauge) Set(v float64) {
+	if len(g.moves) == 0 || v != g.value {
+		g.moves = append(g.moves, v)
+	}
+	g.value = v
+}
+
 func (*gauge) Inc()              {}
 func (*gauge) Dec()              {}
 func (*gauge) Observe(v float64) {}

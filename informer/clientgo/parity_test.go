@@ -291,62 +291,30 @@ func TestWhatIsReported(t *testing.T) {
 	}
 }
 
-var failures = map[string]func(){"panic": func() { panic(errPicky) }, "goexit": runtime.Goexit}
-
-// The informer has to know why a request failed, whatever a WatchErrorHandler makes of it.
-func TestAWatchErrorHandlerThatFails(t *testing.T) {
-	for how, fail := range failures {
-		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := newPodAPI()
-				relist := relists(api)
-				api.Create(pod("a"))
-				inf := NewSharedInformer(listWatch(api), &corev1.Pod{}, 0)
-				told := 0
-				require.NoError(t, inf.SetWatchErrorHandler(func(*cache.Reflector, error) {
-					told++
-					fail()
-				}))
-				run(t, inf)
-				relist(func() {}) // it learns only from the answer to a watch that it has to
-				api.Create(pod("b"))
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				require.ElementsMatch(t, []string{"default/a", "default/b"}, inf.GetStore().ListKeys())
-				require.Positive(t, told)
-			})
-		})
-	}
-}
-
-func TestATransformThatFails(t *testing.T) {
-	for how, fail := range failures {
-		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := newPodAPI()
-				api.Create(pod("a"))
-				api.Create(pod("bad"))
-				inf := NewSharedInformer(listWatch(api), &corev1.Pod{}, 0)
-				var well atomic.Bool
-				require.NoError(t, inf.SetTransform(func(obj any) (any, error) {
-					if obj.(*corev1.Pod).Name == "bad" && !well.Load() {
-						fail()
-					}
-					return obj, nil
-				}))
-				run(t, inf)
-				require.True(t, inf.HasSynced())
-				require.Equal(t, []string{"default/a"}, inf.GetStore().ListKeys())
-				api.Create(pod("b"))
-				synctest.Wait()
-				require.ElementsMatch(t, []string{"default/a", "default/b"}, inf.GetStore().ListKeys())
-				well.Store(true)
-				time.Sleep(10 * time.Minute)
-				synctest.Wait()
-				require.Len(t, inf.GetStore().ListKeys(), 3)
-			})
-		})
-	}
+func TestATransformThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newPodAPI()
+		api.Create(pod("a"))
+		api.Create(pod("bad"))
+		inf := NewSharedInformer(listWatch(api), &corev1.Pod{}, 0)
+		var well atomic.Bool
+		require.NoError(t, inf.SetTransform(func(obj any) (any, error) {
+			if obj.(*corev1.Pod).Name == "bad" && !well.Load() {
+				panic(errPicky)
+			}
+			return obj, nil
+		}))
+		run(t, inf)
+		require.True(t, inf.HasSynced())
+		require.Equal(t, []string{"default/a"}, inf.GetStore().ListKeys())
+		api.Create(pod("b"))
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"default/a", "default/b"}, inf.GetStore().ListKeys())
+		well.Store(true)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		require.Len(t, inf.GetStore().ListKeys(), 3)
+	})
 }
 
 // What a handler exits on is lost on it, as a panic would be if it did not end the process, and the rest is not.
@@ -396,6 +364,41 @@ func TestWhoComesTooLateIsToldTheSame(t *testing.T) {
 	})
 }
 
+// A list that has only begun undoes nothing: what was received before it may still be on its way into the store then.
+func TestWhatIsWrittenByHandStaysUntilTheListIsComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newPodAPI()
+		api.NoStreaming = true
+		api.Create(pod("a"))
+		indexed, listed := make(chan struct{}), make(chan struct{})
+		inf := NewSharedIndexInformer(listWatch(api), &corev1.Pod{}, 0, cache.Indexers{
+			"slow": func(obj any) ([]string, error) {
+				if obj.(*corev1.Pod).Spec.NodeName == "slow" {
+					<-indexed
+				}
+				return nil, nil
+			},
+		})
+		run(t, inf)
+		require.NoError(t, inf.GetStore().Add(pod("by hand")))
+		move(api, "a", "slow")
+		synctest.Wait()
+		api.Bookmark()
+		synctest.Wait()
+		api.BeforeList = func(metav1.ListOptions) error { <-listed; return nil }
+		api.Cut()
+		api.Compact()
+		time.Sleep(time.Minute)
+		close(indexed)
+		synctest.Wait()
+		require.Contains(t, inf.GetStore().ListKeys(), "default/by hand")
+		close(listed)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"default/a"}, inf.GetStore().ListKeys())
+	})
+}
+
 // streams reports whether an informer, ours or client-go's, asks for its list as a stream.
 func streams(t *testing.T, api *podAPI, inf cache.SharedIndexInformer) bool {
 	var streamed atomic.Bool
@@ -439,59 +442,49 @@ func TestTheFeatureGateIsAVariable(t *testing.T) {
 	}
 }
 
-// Whatever an index function does, the object is in the store, and found in the other indexes.
-func TestAnIndexFunctionThatFails(t *testing.T) {
-	for how, fail := range failures {
-		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := newPodAPI()
-				node := func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Spec.NodeName}, nil }
-				bad := func(obj any) ([]string, error) {
-					if obj.(*corev1.Pod).Spec.NodeName == "bad" {
-						fail()
-					}
-					return node(obj)
-				}
-				indexers := cache.Indexers{"node": node, "bad": bad, "bad, too": bad, "node again": node}
-				inf := NewSharedIndexInformer(listWatch(api), &corev1.Pod{}, 0, indexers)
-				h := &recorder{}
-				add(t, inf, h)
-				found := func(index, value string) []string {
-					keys, err := inf.GetIndexer().IndexKeys(index, value)
-					require.NoError(t, err)
-					return keys
-				}
-				api.Create(pod("a"))
-				api.Create(pod("b"))
-				move(api, "a", "bad")
-				run(t, inf)
-				move(api, "b", "1")
-				require.ElementsMatch(t, []string{"add a initial", "add b initial", "update b"}, h.told())
-				require.Equal(t, []string{"default/a"}, found("node", "bad"))
-				require.Equal(t, []string{"default/a"}, found("node again", "bad"))
-				require.Empty(t, found("bad", "bad"))
-				require.Empty(t, found("bad, too", "bad"))
-				for index := range indexers {
-					require.Equal(t, []string{"default/b"}, found(index, "1"), index)
-					require.Empty(t, found(index, ""), index)
-				}
-				byHand := pod("c")
-				byHand.Spec.NodeName = "bad"
-				aside := make(chan struct{})
-				go func() {
-					defer close(aside)
-					_ = inf.GetStore().Add(byHand)
-				}()
-				<-aside
-				move(api, "a", "1")
-				synctest.Wait()
-				require.Equal(t, []string{"default/c"}, found("node", "bad"))
-				require.Equal(t, []string{"default/a", "default/b"}, found("bad", "1"))
-				go func() { _ = inf.GetStore().Replace([]any{byHand}, "9") }()
-				synctest.Wait()
-				require.Equal(t, []string{"default/c"}, found("node again", "bad"))
-				require.Equal(t, []string{"default/c"}, inf.GetStore().ListKeys())
-			})
-		})
-	}
+// If an index function panics, the object is in the store, and found in the other indexes.
+func TestAnIndexFunctionThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newPodAPI()
+		node := func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Spec.NodeName}, nil }
+		bad := func(obj any) ([]string, error) {
+			if obj.(*corev1.Pod).Spec.NodeName == "bad" {
+				panic(errPicky)
+			}
+			return node(obj)
+		}
+		indexers := cache.Indexers{"node": node, "bad": bad, "bad, too": bad, "node again": node}
+		inf := NewSharedIndexInformer(listWatch(api), &corev1.Pod{}, 0, indexers)
+		h := &recorder{}
+		add(t, inf, h)
+		found := func(index, value string) []string {
+			keys, err := inf.GetIndexer().IndexKeys(index, value)
+			require.NoError(t, err)
+			return keys
+		}
+		api.Create(pod("a"))
+		api.Create(pod("b"))
+		move(api, "a", "bad")
+		run(t, inf)
+		move(api, "b", "1")
+		require.ElementsMatch(t, []string{"add a initial", "add b initial", "update b"}, h.told())
+		require.Equal(t, []string{"default/a"}, found("node", "bad"))
+		require.Equal(t, []string{"default/a"}, found("node again", "bad"))
+		require.Empty(t, found("bad", "bad"))
+		require.Empty(t, found("bad, too", "bad"))
+		for index := range indexers {
+			require.Equal(t, []string{"default/b"}, found(index, "1"), index)
+			require.Empty(t, found(index, ""), index)
+		}
+		byHand := pod("c")
+		byHand.Spec.NodeName = "bad"
+		require.Error(t, inf.GetStore().Add(byHand))
+		move(api, "a", "1")
+		synctest.Wait()
+		require.Equal(t, []string{"default/c"}, found("node", "bad"))
+		require.Equal(t, []string{"default/a", "default/b"}, found("bad", "1"))
+		require.Error(t, inf.GetStore().Replace([]any{byHand}, "9"))
+		require.Equal(t, []string{"default/c"}, found("node again", "bad"))
+		require.Equal(t, []string{"default/c"}, inf.GetStore().ListKeys())
+	})
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
@@ -81,13 +80,8 @@ func (c *reporting) Watch(ctx context.Context, opts metav1.ListOptions) (watch.I
 	return w, err
 }
 
-// report calls the handler. Whatever it does, the informer has to go on, and with the error as it was.
 func (c *reporting) report(ctx context.Context, err error) {
-	handler := c.informer.watchErrors
-	if handler == nil || ctx.Err() != nil {
-		return
-	}
-	if failed := lifecycle.Apart(func() { handler(ctx, c.informer.reflector, err) }); failed != nil {
-		klog.FromContext(ctx).Error(failed, "A WatchErrorHandler panicked", "informer", c.informer.description)
+	if handler := c.informer.watchErrors; handler != nil && ctx.Err() == nil {
+		handler(ctx, c.informer.reflector, err)
 	}
 }

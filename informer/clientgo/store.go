@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/internal/store"
 )
 
@@ -43,9 +42,9 @@ type indexer struct {
 	writer sync.Mutex
 	table  *store.Store[string, struct{}, any]
 	// Guarded by writer; nil unless the store is an informer's: the keys that were written or deleted by hand,
-	// each with the number of the list, as lists tells it, that was the latest to begin then.
+	// each with the number of the list, as listed tells it, that was the latest to be complete then.
 	byHand map[string]int
-	lists  func() int
+	listed func() int
 
 	// Guarded by the table's lock, and written with writer held, too. The two maps have the same keys.
 	funcs           cache.Indexers
@@ -116,32 +115,39 @@ type change struct {
 	remove bool
 }
 
-// apply makes changes under one lock, after which the store is at the version of the last object, if that has one. The
-// caller holds writer. An index function that ends the goroutine has been given all of them before, and they are made.
-func (x *indexer) apply(changes ...change) (err error) {
+// apply makes changes under one lock. The caller holds writer.
+func (x *indexer) apply(changes ...change) error {
 	var errs []error
-	defer func() {
-		x.table.Lock()
-		for _, c := range changes {
-			if !c.remove {
-				x.table.Put(c.key, struct{}{}, c.obj)
-			} else if row, held := x.table.Find(c.key); held {
-				x.table.Remove(row)
-			}
-		}
-		x.table.Unlock()
-		if len(changes) > 0 {
-			if object, err := meta.Accessor(changes[len(changes)-1].obj); err == nil {
-				x.Bookmark(object.GetResourceVersion())
-			}
-		}
-		err = errors.Join(errs...)
-	}()
-	lifecycle.Each(len(changes), func(i int) {
-		if c := changes[i]; !c.remove {
+	for _, c := range changes {
+		if !c.remove {
 			x.table.Plan(c.key, c.obj, func(err error) { errs = append(errs, err) })
 		}
-	})
+	}
+	x.table.Lock()
+	for _, c := range changes {
+		if !c.remove {
+			x.table.Put(c.key, struct{}{}, c.obj)
+		} else if row, held := x.table.Find(c.key); held {
+			x.table.Remove(row)
+		}
+	}
+	x.table.Unlock()
+	return errors.Join(errs...)
+}
+
+// write makes changes by hand, after which the store is at the version of the last object, if that has one.
+func (x *indexer) write(changes ...change) error {
+	x.writer.Lock()
+	defer x.writer.Unlock()
+	for _, c := range changes {
+		x.written(c.key)
+	}
+	err := x.apply(changes...)
+	if len(changes) > 0 {
+		if object, notOne := meta.Accessor(changes[len(changes)-1].obj); notOne == nil {
+			x.Bookmark(object.GetResourceVersion())
+		}
+	}
 	return err
 }
 
@@ -150,19 +156,19 @@ func (x *indexer) written(keys ...string) {
 	if x.byHand == nil {
 		return
 	}
-	lists := x.lists()
+	listed := x.listed()
 	for _, key := range keys {
-		x.byHand[key] = lists
+		x.byHand[key] = listed
 	}
 }
 
-// writtenBefore returns, and forgets, the keys that were changed by hand before the latest list began. The caller holds
-// writer.
+// writtenBefore returns, and forgets, the keys that were changed by hand before the latest list was complete. The
+// caller holds writer.
 func (x *indexer) writtenBefore() (keys []string) {
 	if len(x.byHand) == 0 {
 		return nil
 	}
-	latest := x.lists()
+	latest := x.listed()
 	maps.DeleteFunc(x.byHand, func(key string, list int) bool {
 		if list < latest {
 			keys = append(keys, key)
@@ -182,10 +188,7 @@ func (x *indexer) Update(obj any) error {
 	if obj, err = x.transformed(obj); err != nil {
 		return err
 	}
-	x.writer.Lock()
-	defer x.writer.Unlock()
-	x.written(key)
-	return x.apply(change{key: key, obj: obj})
+	return x.write(change{key: key, obj: obj})
 }
 
 func (x *indexer) Delete(obj any) error {
@@ -193,10 +196,7 @@ func (x *indexer) Delete(obj any) error {
 	if err != nil {
 		return err
 	}
-	x.writer.Lock()
-	defer x.writer.Unlock()
-	x.written(key)
-	return x.apply(change{key: key, obj: obj, remove: true})
+	return x.write(change{key: key, obj: obj, remove: true})
 }
 
 // Transaction makes several changes at once. Those without a key are left out and reported; of an index function's
@@ -213,15 +213,8 @@ func (x *indexer) Transaction(txns ...cache.Transaction) *cache.TransactionError
 		failed.SuccessfulIndices = append(failed.SuccessfulIndices, i)
 		changes = append(changes, change{key: key, obj: txn.Object, remove: txn.Type == cache.TransactionTypeDelete})
 	}
-	x.writer.Lock()
-	defer x.writer.Unlock()
-	for _, c := range changes {
-		x.written(c.key)
-	}
-	if len(changes) > 0 {
-		if err := x.apply(changes...); err != nil {
-			failed.Errors = append(failed.Errors, err)
-		}
+	if err := x.write(changes...); err != nil {
+		failed.Errors = append(failed.Errors, err)
 	}
 	if len(failed.Errors) == 0 {
 		return nil
@@ -229,7 +222,7 @@ func (x *indexer) Transaction(txns ...cache.Transaction) *cache.TransactionError
 	return failed
 }
 
-func (x *indexer) Replace(list []any, resourceVersion string) (err error) {
+func (x *indexer) Replace(list []any, resourceVersion string) error {
 	items := make(map[string]any, len(list))
 	for _, obj := range list {
 		key, err := x.keyOf(obj)
@@ -246,24 +239,21 @@ func (x *indexer) Replace(list []any, resourceVersion string) (err error) {
 	x.written(keys...)
 	x.written(x.table.Keys()...)
 	var errs []error
-	defer func() {
-		x.table.Lock()
-		for row := x.table.Rows(); row > 0; row-- {
-			if _, stays := items[x.table.Key(store.Row(row-1))]; !stays {
-				x.table.Remove(store.Row(row - 1))
-			}
+	for _, key := range keys {
+		x.table.Plan(key, items[key], func(err error) { errs = append(errs, err) })
+	}
+	x.table.Lock()
+	for row := x.table.Rows(); row > 0; row-- {
+		if _, stays := items[x.table.Key(store.Row(row-1))]; !stays {
+			x.table.Remove(store.Row(row - 1))
 		}
-		for _, key := range keys {
-			x.table.Put(key, struct{}{}, items[key])
-		}
-		x.table.Unlock()
-		x.Bookmark(resourceVersion)
-		err = errors.Join(errs...)
-	}()
-	lifecycle.Each(len(keys), func(i int) {
-		x.table.Plan(keys[i], items[keys[i]], func(err error) { errs = append(errs, err) })
-	})
-	return err
+	}
+	for _, key := range keys {
+		x.table.Put(key, struct{}{}, items[key])
+	}
+	x.table.Unlock()
+	x.Bookmark(resourceVersion)
+	return errors.Join(errs...)
 }
 
 func (x *indexer) Resync() error { return nil } // meaningless, as client-go says
