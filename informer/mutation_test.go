@@ -124,6 +124,30 @@ func TestAMutationIsFoundWhenTheObjectLeaves(t *testing.T) {
 	}
 }
 
+// A Quantity keeps the text of its first String: to read an object is no change of it, to change a Quantity is one.
+func TestReadingAQuantityIsNoMutation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newPodAPI()
+		api.Create(pod("a"))
+		inf := start(t, api, Options[*corev1.Pod]{DetectMutations: true,
+			Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
+				p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+					SizeLimit: resource.NewQuantity(1<<30, resource.BinarySI)}}}}
+				return p, nil
+			}})
+		synctest.Wait()
+		a, _ := inf.Get(named("a"))
+		tamper(inf, func() { _ = a.Spec.Volumes[0].EmptyDir.SizeLimit.String() })
+		time.Sleep(2 * detectPeriod)
+		synctest.Wait()
+		require.Zero(t, inf.Health().Mutated, "%v", inf.Health().LastBadObject)
+		tamper(inf, func() { a.Spec.Volumes[0].EmptyDir.SizeLimit.Add(resource.MustParse("1")) })
+		time.Sleep(2 * detectPeriod)
+		synctest.Wait()
+		require.Equal(t, 1, inf.Health().Mutated)
+	})
+}
+
 func TestMutationsOfUnstructuredObjects(t *testing.T) {
 	object := func() *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{

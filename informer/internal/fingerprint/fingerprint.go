@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Print is the fingerprint of a value: a number for everything that can be reached from it.
@@ -93,7 +95,10 @@ func (w *walk) where() string {
 	return cmp.Or(strings.TrimPrefix(where.String(), "."), "the value")
 }
 
-var typeOfTime = reflect.TypeFor[time.Time]()
+var (
+	typeOfTime     = reflect.TypeFor[time.Time]()
+	typeOfQuantity = reflect.TypeFor[resource.Quantity]()
+)
 
 func (w *walk) value(v reflect.Value) {
 	if w.changed != "" {
@@ -116,6 +121,9 @@ func (w *walk) value(v reflect.Value) {
 			return
 		}
 		for i := range v.NumField() {
+			if v.Type() == typeOfQuantity && v.Type().Field(i).Name == "s" { // String keeps its result there
+				continue
+			}
 			w.step(step{of: v.Type(), index: i}, v.Field(i))
 		}
 	case reflect.Slice, reflect.Array:
