@@ -55,7 +55,7 @@ func (q *Queue[K]) check() error {
 			if !e.delayed() {
 				return fmt.Errorf("%v is kept for nothing", k)
 			}
-			if q.user.opts.Group != nil {
+			if q.opts.Group != nil {
 				return fmt.Errorf("%v has lost its group", k)
 			}
 			continue
@@ -75,7 +75,7 @@ func (q *Queue[K]) check() error {
 			return fmt.Errorf("%v has a ticket, and no claim", k)
 		case t.state == active && !t.byGet && e.alarm[ofOutcome] != 0:
 			return fmt.Errorf("%v is claimed, and the outcome of its last run still stands", k)
-		case (t.group != nil) != (q.user.opts.Group != nil):
+		case (t.group != nil) != (q.opts.Group != nil):
 			return fmt.Errorf("%v has the wrong kind of group", k)
 		}
 		delete(where, t)

@@ -60,16 +60,16 @@ func (c Claim[K]) Group() string {
 // Done ends the claim: the run succeeded.
 func (c Claim[K]) Done() {
 	if c.use() {
-		defer c.q.end(c.turn, outcome{})
-		c.q.user.forget(c.key)
+		c.q.opts.RateLimiter.Forget(c.key)
+		c.q.end(c.turn, outcome{})
 	}
 }
 
 // DoneAfter ends the claim: the run succeeded, and the key comes back after d, at once if d is not positive.
 func (c Claim[K]) DoneAfter(d time.Duration) {
 	if c.use() {
-		defer c.q.end(c.turn, outcome{again: true, after: d})
-		c.q.user.forget(c.key)
+		c.q.opts.RateLimiter.Forget(c.key)
+		c.q.end(c.turn, outcome{again: true, after: d})
 	}
 }
 
@@ -77,9 +77,8 @@ func (c Claim[K]) DoneAfter(d time.Duration) {
 // returns that delay.
 func (c Claim[K]) Retry() (d time.Duration) {
 	if c.use() {
-		d = defaultMost // if the rate limiter ends this goroutine
-		defer func() { c.q.end(c.turn, outcome{again: true, after: d}) }()
-		d = c.q.user.when(c.key)
+		d = c.q.opts.RateLimiter.When(c.key)
+		c.q.end(c.turn, outcome{again: true, after: d})
 	}
 	return d
 }
@@ -88,8 +87,8 @@ func (c Claim[K]) Retry() (d time.Duration) {
 // limiter counts the failure; the delay it asks for does not apply.
 func (c Claim[K]) RetryAfter(d time.Duration) {
 	if c.use() {
-		defer c.q.end(c.turn, outcome{again: true, after: d})
-		c.q.user.when(c.key)
+		c.q.opts.RateLimiter.When(c.key)
+		c.q.end(c.turn, outcome{again: true, after: d})
 	}
 }
 
@@ -123,7 +122,7 @@ func (q *Queue[K]) end(t *turn[K], o outcome) {
 // finish ends the run of t, and tells the metrics. The caller holds the lock; finish lets go of it.
 func (q *Queue[K]) finish(t *turn[K], o outcome) {
 	c := &q.core
-	if q.user.opts.Metrics == nil {
+	if q.opts.Metrics == nil {
 		c.finish(t, o)
 		c.mu.Unlock()
 		return
@@ -131,15 +130,14 @@ func (q *Queue[K]) finish(t *turn[K], o outcome) {
 	priority, worked := t.priority, time.Duration(c.now()-t.started)
 	c.finish(t, o)
 	c.mu.Unlock()
-	q.user.worked(priority, worked)
+	q.opts.Metrics.Worked(priority, worked)
 }
 
 // next waits for a key and hands it out. With byGet the caller must not touch the turn, as [Queue.Done] may end its run
 // at any time. next does not return a claim, which is too large for registers: to pass one on twice took a fifth of a
 // key's time.
 func (q *Queue[K]) next(ctx context.Context, byGet bool) (t *turn[K], key K, err error) {
-	// The context is user code: next calls it before it takes the lock, and after this worker has left the waiters, so
-	// that a panic of the context loses nothing but the worker itself.
+	// The context is user code, so next asks for its channel before it takes the lock.
 	if err = ctx.Err(); err != nil {
 		return nil, key, err
 	}
@@ -155,18 +153,15 @@ func (q *Queue[K]) next(ctx context.Context, byGet bool) (t *turn[K], key K, err
 		if isClosed(ended) {
 			c.wake() // the key that this worker was woken for is for another one now
 			c.mu.Unlock()
-			if err = ctx.Err(); err == nil { // or the caller would take the zero claim for a real one
-				err = context.Canceled
-			}
-			return nil, key, err
+			return nil, key, ctx.Err()
 		}
 	}
 	t = c.start(byGet)
 	key = t.entry.key
 	priority, waited := t.priority, time.Duration(t.started-t.since)
 	c.mu.Unlock()
-	if q.user.opts.Metrics != nil {
-		q.tellWaited(t, key, byGet, priority, waited)
+	if q.opts.Metrics != nil {
+		q.opts.Metrics.Waited(priority, waited)
 	}
 	return t, key, nil
 }
@@ -178,28 +173,4 @@ func isClosed(c <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// tellWaited tells the metrics how long key waited. If they end this goroutine, no other one knows of the run, so it
-// ends here, and the key becomes ready again.
-func (q *Queue[K]) tellWaited(t *turn[K], key K, byGet bool, p Priority, d time.Duration) {
-	told := false
-	defer func() {
-		switch {
-		case told:
-		case !byGet:
-			t.ticket.Store(0)
-			q.end(t, outcome{again: true})
-		default:
-			hash := q.core.entries.hash(key)
-			q.core.lock()
-			if q.core.held(key, hash) == t && t.byGet {
-				q.finish(t, outcome{again: true})
-			} else {
-				q.core.mu.Unlock()
-			}
-		}
-	}()
-	q.user.waited(p, d)
-	told = true
 }

@@ -65,13 +65,6 @@
 // panic, as they do for a key that cannot be compared at all. The rate limiters treat each failure of such a key as its
 // first.
 //
-// The queue calls what you put into Options without a lock, from many goroutines. If it panics, the queue counts that
-// in [Stats], logs it at most once a minute, and goes on (userCode.survive). If Group has panicked the key is in the
-// unnamed group, if the RateLimiter has the delay is 1000 s, and if the Recorder has that one figure is lost. The next
-// call is made as if nothing had happened; a Controller of package reconcile is stricter. If your code calls
-// [runtime.Goexit], the goroutine that called the queue ends, as always; a key that was being added is added all the
-// same, a claim that was being ended ends, and a key that was being handed out becomes ready again.
-//
 // # Two ways to ask for work
 //
 // [Queue.Take] has a context and returns a [Claim], whose end is also the outcome of the run; package reconcile uses
@@ -96,6 +89,6 @@
 // each worker that finds no ready key waits at a channel of its own. Read queue.go first, the surface; then claim.go,
 // how a worker gets a key and gives it back; core.go, each step of a key's life; and entry.go, what the queue knows
 // about a key. delay.go (the alarms), priority.go (whose turn it is) and limiter.go (the rate limiters, which have a
-// timer of their own) can be read by themselves; guard.go (all calls of user code), index.go (the hash table) and
-// metrics.go come last. There is no clock to pass in: in a [testing/synctest] bubble a test controls the time.
+// timer of their own) can be read by themselves; index.go (the hash table) and metrics.go come last. There is no clock
+// to pass in: in a [testing/synctest] bubble a test controls the time.
 package workqueue

@@ -178,7 +178,7 @@ func TestFaultD7ForgetNotCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Options[int]{})
 		defer q.ShutDown()
-		limiter := q.user.opts.RateLimiter.(*perKey[int])
+		limiter := q.opts.RateLimiter.(*perKey[int])
 		const each = 100
 		most := 0
 		for hour := range 50 { // keys that fail once and are given up without a word, new ones every hour

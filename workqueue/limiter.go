@@ -142,8 +142,9 @@ func (p *perKey[K]) When(key K) time.Duration {
 		return p.delay(key, 1) // its count would never be found again
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.delay(key, p.fail(key, int64(time.Since(p.born))))
+	failures := p.fail(key, int64(time.Since(p.born)))
+	p.mu.Unlock()
+	return p.delay(key, failures) // it formats the key, which may call the String method of the user's type
 }
 
 // fail counts a failure of key and returns how many it has had in a row.

@@ -31,20 +31,19 @@ type Stats struct {
 	Adds    uint64 // times that a key became ready or dirty; adding a ready or dirty key does not count: adds_total
 	Retries uint64 // adds with a delay or a rate limit, and outcomes but Done and Rest: retries_total
 	Strays  uint64 // calls of Done, or of a claim's methods, for a run that had ended or never began
-	Panics  uint64 // calls of the functions and interfaces in Options that panicked
 }
 
 // Stats returns the figures of this moment, in time proportional to the number of active keys and of groups with ready
 // keys.
 func (q *Queue[K]) Stats() Stats {
-	failing, panics := failing(q.user.opts.RateLimiter), q.user.panics.Load()
+	failing := failing(q.opts.RateLimiter)
 	c := &q.core
 	c.lock()
 	defer c.mu.Unlock()
 	now := c.now()
 	s := Stats{
 		Ready: c.ready.n, Active: c.active.n, Delayed: c.delayed, Failing: failing,
-		Adds: c.counts.adds, Retries: c.counts.retries, Strays: c.counts.strays, Panics: panics,
+		Adds: c.counts.adds, Retries: c.counts.retries, Strays: c.counts.strays,
 	}
 	for t := c.active.head; t != nil; t = t.next {
 		age := time.Duration(now - t.started)
@@ -100,7 +99,7 @@ func (q *Queue[K]) Lookup(key K) (item Item[K], ahead int, ok bool) {
 	}
 	c.mu.Unlock()
 	if ok {
-		item.Failures = q.user.failures(key)
+		item.Failures = q.opts.RateLimiter.NumRequeues(key)
 	}
 	return item, ahead, ok
 }
@@ -123,7 +122,7 @@ func (q *Queue[K]) Snapshot() []Item[K] {
 	}
 	c.mu.Unlock()
 	for i := range items {
-		items[i].Failures = q.user.failures(items[i].Key)
+		items[i].Failures = q.opts.RateLimiter.NumRequeues(items[i].Key)
 	}
 	return items
 }

@@ -18,7 +18,8 @@ const (
 )
 
 // Options configure a [Queue]. The zero value is a first-in-first-out queue with exponential back-off per key. The
-// queue calls the functions and interfaces in it without a lock, from many goroutines.
+// queue calls the functions and interfaces in it without a lock, from many goroutines. It does not recover from their
+// panics: one ends the process.
 type Options[K comparable] struct {
 	// Name identifies the queue in log lines. Empty means unnamed.
 	Name string
@@ -44,8 +45,8 @@ type Options[K comparable] struct {
 // Queue holds the keys that need attention and hands each of them to one worker at a time. The package's doc draws the
 // life of a key. Make a Queue with [New]; its methods may be called from any goroutine.
 type Queue[K comparable] struct {
-	user userCode[K] // calls what is in Options
-	core core[K]     // which keys there are, and where; has the lock
+	opts Options[K] // with all defaults; never changed
+	core core[K]    // which keys there are, and where; has the lock
 }
 
 // New returns an empty queue, or an error that names the option which makes no sense. The zero Options are valid.
@@ -60,13 +61,13 @@ func New[K comparable](o Options[K]) (*Queue[K], error) {
 	if o.MaxOvertaken == 0 {
 		o.MaxOvertaken = defaultMaxOvertaken
 	}
-	q := &Queue[K]{user: userCode[K]{opts: o}}
+	q := &Queue[K]{opts: o}
 	q.core.init(o)
 	return q, nil
 }
 
 // Name returns Options.Name.
-func (q *Queue[K]) Name() string { return q.user.opts.Name }
+func (q *Queue[K]) Name() string { return q.opts.Name }
 
 // AddOptions configure one [Queue.AddWith]. The zero value is what [Queue.Add] does.
 type AddOptions struct {
@@ -101,25 +102,14 @@ func (q *Queue[K]) AddWith(key K, o AddOptions) {
 	if key != key { // no lookup would find it again
 		panic("workqueue: a key that is not equal to itself; does it contain a NaN?")
 	}
-	if q.user.opts.Group == nil && !o.RateLimited {
-		q.insert(key, "", o)
-		return
-	}
-	var group string
-	wait := time.Duration(0)
-	if o.RateLimited {
-		wait = defaultMost // if the rate limiter, or the group function, ends this goroutine
-	}
-	defer func() {
-		o.After = max(o.After, wait)
-		q.insert(key, group, o)
-	}()
-	if q.user.opts.Group != nil {
-		group = q.user.group(key)
+	group := ""
+	if q.opts.Group != nil {
+		group = q.opts.Group(key)
 	}
 	if o.RateLimited {
-		wait = q.user.when(key)
+		o.After = max(o.After, q.opts.RateLimiter.When(key))
 	}
+	q.insert(key, group, o)
 }
 
 func (q *Queue[K]) insert(key K, group string, o AddOptions) {
@@ -162,10 +152,10 @@ func (q *Queue[K]) Cancel(key K) bool {
 }
 
 // Forget sets the count of failures of key back to zero. It does not change where key is in the queue.
-func (q *Queue[K]) Forget(key K) { q.user.forget(key) }
+func (q *Queue[K]) Forget(key K) { q.opts.RateLimiter.Forget(key) }
 
 // NumRequeues returns how often key failed since it was last forgotten, according to the rate limiter.
-func (q *Queue[K]) NumRequeues(key K) int { return q.user.failures(key) }
+func (q *Queue[K]) NumRequeues(key K) int { return q.opts.RateLimiter.NumRequeues(key) }
 
 // Get waits for a key and hands it out; the caller calls [Queue.Done] with it when its run has ended. It returns
 // shutdown, and no key, when the queue is shut down and empty. [Queue.Take] does the same with a context, and its claim
