@@ -51,7 +51,8 @@ func (t Type) Decode(body []byte) (runtime.Object, error) {
 	if protobuf && !(t.Protobuf() && unwrap(body, &r, &response{})) {
 		return nil, errGarbled
 	}
-	e := (&Decoder{Type: t}).decode(r, protobuf)
+	d := &Decoder{Type: t, deep: protobuf && len(body) > 2*maxDepth && recursive(t.Item, map[reflect.Type]bool{})}
+	e := d.decode(r, protobuf)
 	return e.Object, e.Err
 }
 
@@ -60,6 +61,7 @@ func (t Type) Decode(body []byte) (runtime.Object, error) {
 type Decoder struct {
 	Type
 	protobuf bool             // what Protobuf returns
+	deep     bool             // an object can be nested without a bound
 	interner *intern.Interner // nil: objects share nothing
 }
 
@@ -71,7 +73,8 @@ func NewDecoder(t Type, frozen bool) *Decoder {
 	if shared == unstructuredType {
 		shared = reflect.TypeFor[map[string]any]()
 	}
-	return &Decoder{Type: t, interner: intern.New(shared, frozen), protobuf: t.Protobuf()}
+	return &Decoder{Type: t, interner: intern.New(shared, frozen), protobuf: t.Protobuf(),
+		deep: recursive(t.Item, map[reflect.Type]bool{})}
 }
 
 type object interface {
@@ -112,9 +115,12 @@ func (d *Decoder) decode(r raw, protobuf bool) Event {
 	}
 	o := reflect.New(d.Item).Interface().(object)
 	var err error
-	if r.cut {
+	switch {
+	case r.cut:
 		err = fmt.Errorf("%w: an object of more than %d bytes", ErrTooLarge, maxObject)
-	} else {
+	case protobuf && d.deep && deeper(r.data, maxDepth):
+		err = fmt.Errorf("%w: an object nested more than %d deep", ErrTooLarge, maxDepth)
+	default:
 		err = d.decodeInto(o, r, protobuf)
 	}
 	if err != nil {

@@ -6,13 +6,14 @@
 // The caller makes one [Decoder] for a resource and calls [Decoder.Read] for each response. The [Reader] that it
 // returns delivers batches of [Event] values; [Reader.End] says how the response ended.
 //
-// An object that cannot be decoded, or is larger than 16 MB, is an Event with its metadata and an error. Only bytes
-// that do not show where one object ends and the next begins end the response.
+// An object that cannot be decoded, is larger than 16 MB or is nested too deep is an Event with its metadata and an
+// error. Only bytes that do not show where one object ends and the next begins end the response.
 //
 //	reader.go        Reader, Batch: the goroutines of one response
 //	json.go          where one object ends and the next begins, in JSON
 //	protobuf.go      the same in protobuf
 //	decoder.go       Decoder, Event: the bytes of one object into the object
+//	depth.go         an object that is nested too deep
 //	undecodable.go   an object that cannot be decoded: which field, and what its metadata is
 //	limits.go        how much is too much, and the errors
 //	intern           what objects have in common is in memory once; built with the tag purego, nothing is shared
