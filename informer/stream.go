@@ -23,8 +23,9 @@ const (
 	// the connection is dead. The server's clock may be a little faster than ours.
 	minWatch, watchSlack, clockSkew = 5 * time.Minute, 10 * time.Second, time.Second
 	// A streamed list must begin, and go on, within these times. After two failures the reflector uses plain lists for
-	// good.
-	streamBegins, streamGoesOn, streamTries = 5 * time.Second, 60 * time.Second, 2
+	// good. A server that is overloaded, as when all informers of a program begin at once, begins late: to give up then
+	// and ask again would make it later.
+	streamBegins, streamGoesOn, streamTries = 30 * time.Second, 60 * time.Second, 2
 	// Only a watch that has lived this long is followed by the next one at once.
 	longLived = 5 * time.Second
 	// No more events than these are received from a channel at once.

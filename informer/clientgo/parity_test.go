@@ -414,6 +414,25 @@ func streams(t *testing.T, api *podAPI, inf cache.SharedIndexInformer) bool {
 	return streamed.Load()
 }
 
+// To give up a list that an overloaded server is slow to begin, and to ask again, makes it later still.
+func TestASlowServerIsNotAskedAgain(t *testing.T) {
+	withBoth(t, func(t *testing.T, api *podAPI, inf cache.SharedIndexInformer) {
+		var requests atomic.Int64
+		count := func(metav1.ListOptions) error { requests.Add(1); return nil }
+		api.BeforeWatch, api.BeforeList = count, count
+		api.Create(pod("a"))
+		api.Hold()
+		run(t, inf)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		require.False(t, inf.HasSynced())
+		api.Release()
+		synctest.Wait()
+		require.True(t, inf.HasSynced())
+		require.Equal(t, int64(1), requests.Load())
+	})
+}
+
 func TestTheFeatureGateIsAskedWhenTheInformerStarts(t *testing.T) {
 	for _, enabled := range []bool{true, false} {
 		withBoth(t, func(t *testing.T, api *podAPI, inf cache.SharedIndexInformer) {
