@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // delta is one step in the life of a key, on its way from the reflector to the store.
@@ -31,7 +32,7 @@ type delta[T any] struct {
 // Two steps are enough for every history. A live state replaces the live state before it: of several updates only the
 // newest matters. A deletion cancels the live state before it. A deletion that follows a deletion belongs to an
 // object that was created and deleted in between, which the store has never held; the first one describes the object
-// that it does hold.
+// that it does hold. If the store holds none, nothing is left of the two.
 type pending[T any] struct {
 	gone *delta[T] // rare, or it would stand here itself: it doubles the memory
 	live delta[T]  // means something if alive
@@ -44,10 +45,16 @@ func (p *pending[T]) endsAt(resourceVersion string) bool {
 	return p.alive && p.live.resourceVersion == resourceVersion
 }
 
+func (p *pending[T]) key() Key {
+	if p.gone != nil {
+		return p.gone.key
+	}
+	return p.live.key
+}
+
 // deltaFIFO is the buffer between the reflector, which must keep reading so that the server does not close its watch,
-// and the store. It keeps the keys in the order of their first pending step, merges the steps of each (see
-// [pending]), and is emptied whole: its size is bounded by the number of keys, not by how long the store has been
-// busy.
+// and the store. It merges the steps of each key (see [pending]), and is emptied whole: its size is bounded by the
+// number of keys that exist or that the store holds, not by how long the store has been busy.
 //
 // While a handler wants every change (see HandlerOptions.Every) nothing is merged: the steps stay as they came, and
 // only the speed of the store bounds their number.
@@ -60,19 +67,29 @@ type deltaFIFO[T any] struct {
 	// something in one of them; every is true while a handler wants each step.
 	ready chan<- struct{}
 	every *atomic.Bool
+	// stored says what the store has of a key. It takes the store's lock, and is called with mu held.
+	stored func(Key) stored
+
+	// comparing is true while the store is compared with the server, which wants to know of every key that has had a
+	// step: see verifier.
+	comparing atomic.Bool
 
 	// filled is true if there may be something to pop; then ready holds a token, or its receiver is about to look.
 	filled atomic.Bool
 
 	mu sync.Mutex
-	// Guarded by mu. The steps of key k are steps[positions[k]], in the order of the keys' first steps. The array is
-	// used again: an allocation for each step was a third of what an update costs.
+	// Guarded by mu. The steps of key k are steps[positions[k]]. The array is used again: an allocation for each step
+	// was a third of what an update costs.
 	steps     []pending[T]
 	positions map[Key]int
 	// Guarded by mu. If steps are not merged, several may be of one key: then positions tells the latest. Between two
 	// of them there is a cut, which is the number of the steps before it.
 	cuts    []int
-	outcome // Guarded by mu: that of the next batch.
+	outcome           // Guarded by mu: that of the next batch.
+	now     time.Time // Guarded by mu: when what is being added had come.
+	// Guarded by mu: the deltas of the batch that is on its way into the store, and once somebody has asked, their keys.
+	popped     []delta[T]
+	poppedKeys map[Key]struct{}
 	// Guarded by mu. spare is the array of the batch before, empty; small counts batches in a row that needed little
 	// of the room that there is. Once dropped is true, nothing is added any more.
 	spare   []delta[T]
@@ -92,8 +109,9 @@ type batch[T any] struct {
 
 // outcome is what becomes true once the deltas of a batch are applied. Each field may be zero, and then says nothing.
 type outcome struct {
-	// resourceVersion is the version that the store has reached.
+	// resourceVersion is the version that the store has reached, with what had come by the time came.
 	resourceVersion string
+	came            time.Time
 	// sweep is the epoch of a list that came to its end: what the store holds from an older epoch is no longer on the
 	// server.
 	sweep uint64
@@ -115,8 +133,8 @@ func (b *batch[T]) next(n int) []delta[T] {
 	return some
 }
 
-func newDeltaFIFO[T any](ready chan<- struct{}, every *atomic.Bool) *deltaFIFO[T] {
-	return &deltaFIFO[T]{positions: make(map[Key]int), ready: ready, every: every}
+func newDeltaFIFO[T any](ready chan<- struct{}, every *atomic.Bool, stored func(Key) stored) *deltaFIFO[T] {
+	return &deltaFIFO[T]{positions: make(map[Key]int), ready: ready, every: every, stored: stored}
 }
 
 // len returns how many steps wait.
@@ -134,7 +152,7 @@ func (f *deltaFIFO[T]) add(d delta[T], reached string) {
 		return
 	}
 	if reached != "" {
-		f.resourceVersion = reached
+		f.resourceVersion, f.came = reached, f.now
 	}
 	position, queued := f.positions[d.key]
 	if queued && d.repeated && !f.steps[position].endsAt(d.resourceVersion) { // what waits is later
@@ -158,20 +176,59 @@ func (f *deltaFIFO[T]) add(d delta[T], reached string) {
 		d.repeated = d.repeated && (p.live.repeated || !queued)
 		d.changed = d.changed || p.live.changed
 		p.live, p.alive = d, true
-	case p.gone == nil:
+	case p.gone != nil:
+		p.live, p.alive = delta[T]{}, false
+	case p.alive && f.unknownLocked(d.key):
+		f.forgetLocked(d.key, position)
+	default:
 		gone := d
 		*p = pending[T]{gone: &gone}
-	default:
-		p.live, p.alive = delta[T]{}, false
 	}
 	f.mu.Unlock()
 	f.signal()
 }
 
+// unknownLocked reports whether the store knows nothing of a key, and will not before it has what waits for it here.
+func (f *deltaFIFO[T]) unknownLocked(key Key) bool {
+	if len(f.cuts) > 0 || f.comparing.Load() {
+		return false
+	}
+	if f.poppedKeys == nil && len(f.popped) > 0 {
+		f.poppedKeys = make(map[Key]struct{}, len(f.popped))
+		for i := range f.popped {
+			f.poppedKeys[f.popped[i].key] = struct{}{}
+		}
+	}
+	if _, popped := f.poppedKeys[key]; popped {
+		return false
+	}
+	s := f.stored(key)
+	return !s.held && !s.rejected
+}
+
+// forgetLocked forgets the steps of a key. The last ones move into the gap.
+func (f *deltaFIFO[T]) forgetLocked(key Key, position int) {
+	last := len(f.steps) - 1
+	f.steps[position] = f.steps[last]
+	f.steps[last] = pending[T]{}
+	f.steps = f.steps[:last]
+	if position < last {
+		f.positions[f.steps[position].key()] = position
+	}
+	delete(f.positions, key)
+}
+
+// arrived says when what is added from now on had come.
+func (f *deltaFIFO[T]) arrived(now time.Time) {
+	f.mu.Lock()
+	f.now = now
+	f.mu.Unlock()
+}
+
 // reached says that everything up to resourceVersion has been added.
 func (f *deltaFIFO[T]) reached(resourceVersion string) {
 	f.mu.Lock()
-	f.resourceVersion = resourceVersion
+	f.resourceVersion, f.came = resourceVersion, f.now
 	f.mu.Unlock()
 	f.signal()
 }
@@ -187,7 +244,7 @@ func (f *deltaFIFO[T]) swept(epoch uint64) {
 // listed says that all of the list of that epoch, which ended at resourceVersion, has been added.
 func (f *deltaFIFO[T]) listed(epoch uint64, resourceVersion string) {
 	f.mu.Lock()
-	f.complete, f.resourceVersion = epoch, resourceVersion
+	f.complete, f.resourceVersion, f.came = epoch, resourceVersion, f.now
 	f.mu.Unlock()
 	f.signal()
 }
@@ -245,6 +302,7 @@ func (f *deltaFIFO[T]) pop() (batch[T], bool) {
 	clear(f.positions)
 	clear(f.steps) // or they would keep objects alive
 	f.steps, f.cuts, f.spare, f.outcome = f.steps[:0], nil, nil, outcome{}
+	f.popped, f.poppedKeys = b.deltas, nil
 	return b, true
 }
 
@@ -255,8 +313,9 @@ const leastSpare, mostSpare, mostSmall = 512, 1024, 64
 
 // applied says that a batch is in the store, or dropped.
 func (f *deltaFIFO[T]) applied(b batch[T]) {
-	clear(b.deltas)
 	f.mu.Lock()
+	f.popped, f.poppedKeys = nil, nil
+	clear(b.deltas)
 	if cap(b.deltas) <= max(leastSpare, 2*cap(f.steps)) { // a larger one is of a burst whose steps have been let go
 		f.spare = b.deltas[:0]
 	}

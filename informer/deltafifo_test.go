@@ -99,7 +99,7 @@ func fifoScript(t *testing.T, script []byte) {
 			inf.token <- struct{}{}
 			inf.writer.apply(theListWatch(inf), b.deltas)
 			inf.writer.tell()
-			inf.writer.finish(theListWatch(inf), b)
+			inf.writer.finish(theListWatch(inf), b.outcome)
 			inf.writer.tell()
 			<-inf.token
 			require.Equal(t, len(truth), inf.Len())
@@ -163,7 +163,7 @@ func fill(t *testing.T, f *deltaFIFO[int], n int) (steps, deltas int) {
 }
 
 func TestDeltaFIFOForgetsTheMemoryOfAGreatList(t *testing.T) {
-	f := newDeltaFIFO[int](make(chan struct{}, 1), new(atomic.Bool))
+	f := newDeltaFIFO[int](make(chan struct{}, 1), new(atomic.Bool), storedEverything)
 	steps, deltas := fill(t, f, mostSpare+1)
 	require.Zero(t, steps)
 	require.Zero(t, deltas)
@@ -181,7 +181,7 @@ func TestDeltaFIFOKeepsTheMemoryOfABurstForABurst(t *testing.T) {
 		"until nothing comes": func(t *testing.T, f *deltaFIFO[int]) { fill(t, f, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newDeltaFIFO[int](make(chan struct{}, 1), new(atomic.Bool))
+			f := newDeltaFIFO[int](make(chan struct{}, 1), new(atomic.Bool), storedEverything)
 			for range 3 { // large batches, and small ones among them
 				for i := range mostSmall {
 					n := 10
@@ -205,7 +205,7 @@ func TestDeltaFIFOKeepsTheMemoryOfABurstForABurst(t *testing.T) {
 // The store holds one object, and while nobody pops, it is deleted, and so is its successor: the store must hear of the
 // one that it holds.
 func TestDeltaFIFOKeepsTheFirstDeletion(t *testing.T) {
-	f := newDeltaFIFO[int](make(chan struct{}, 1), new(atomic.Bool))
+	f := newDeltaFIFO[int](make(chan struct{}, 1), new(atomic.Bool), storedEverything)
 	step := func(uid types.UID, deleted bool) delta[int] {
 		return delta[int]{item: item[int]{uid: uid}, deleted: deleted}
 	}
@@ -218,7 +218,7 @@ func TestDeltaFIFOKeepsTheFirstDeletion(t *testing.T) {
 }
 
 func TestDeltaFIFOTakesNothingOnceItIsDropped(t *testing.T) {
-	f := newDeltaFIFO[int](make(chan struct{}, 1), new(atomic.Bool))
+	f := newDeltaFIFO[int](make(chan struct{}, 1), new(atomic.Bool), storedEverything)
 	step := delta[int]{item: item[int]{value: 5}}
 	f.add(step, "3")
 	f.drop()
@@ -233,7 +233,7 @@ func TestDeltaFIFOKeepsEveryStepWhileSomebodyWantsIt(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 9))
 		every := new(atomic.Bool)
 		every.Store(true)
-		f := newDeltaFIFO[int](make(chan struct{}, 1), every)
+		f := newDeltaFIFO[int](make(chan struct{}, 1), every, storedEverything)
 		var added, popped []string
 		last := map[Key]string{}
 		for version := range 300 {
@@ -324,3 +324,46 @@ func TestEveryChangeIsToldToThoseWhoWantIt(t *testing.T) {
 		healed(t, p, inf, told)
 	})
 }
+
+// What is created and deleted while the store stands still leaves nothing: the store never held it.
+func TestDeltaFIFOForgetsWhatTheStoreNeverHeld(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		blocked := make(chan struct{})
+		_, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
+			if e.Type == Updated {
+				<-blocked
+			}
+		}, HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		run(t, inf)
+		synctest.Wait()
+		p.Update("default", "a", func(*corev1.Pod) {})
+		p.Create(pod("inflight"))
+		synctest.Wait()
+		for range 100 {
+			p.Create(pod("inflight-too"))
+			p.Delete("default", "inflight-too")
+			for _, name := range []string{"c", "d", "e", "f"} {
+				p.Create(pod(name))
+			}
+			for _, name := range []string{"d", "c", "f", "e"} {
+				p.Delete("default", name)
+			}
+			synctest.Wait()
+		}
+		p.Delete("default", "inflight")
+		p.Delete("default", "b")
+		p.Create(pod("b"))
+		p.Delete("default", "b")
+		p.Create(pod("stays"))
+		synctest.Wait()
+		require.LessOrEqual(t, inf.Health().Queued, 3, "the deletions of b and inflight, and what stays")
+		close(blocked)
+		synctest.Wait()
+		require.Equal(t, []string{"a", "stays"}, names(inf))
+		healed(t, p, inf, told)
+	})
+}
+
+// storedEverything is the answer of a store that may know of any key.
+func storedEverything(Key) stored { return stored{held: true} }

@@ -438,3 +438,26 @@ func TestANilHandlerIsAnError(t *testing.T) {
 	_, err = inf.AddHandler(nil, HandlerOptions{})
 	require.ErrorContains(t, err, "the handler is nil")
 }
+
+// Remove would wait for the goroutine that it is called on, so an inline handler passes a context that has ended.
+func TestAnInlineHandlerMayRemoveAnother(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		var other *Registration
+		_, err := inf.AddHandler(func(Event[*corev1.Pod]) {
+			if other != nil {
+				if err := other.Remove(ended()); err != context.Canceled {
+					panic(err)
+				}
+			}
+		}, HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		calls := 0
+		other, err = inf.AddHandler(func(Event[*corev1.Pod]) { calls++ }, HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		run(t, inf)
+		synctest.Wait()
+		require.Zero(t, calls, "it was removed before its turn")
+		require.NoError(t, other.Remove(t.Context()))
+		healed(t, p, inf, told)
+	})
+}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 )
@@ -25,15 +24,17 @@ const (
 	// Live: the cache follows the server.
 	Live State = "Live"
 	// Stale: the cache was complete once and still answers, but the server cannot be reached, does not let the watch
-	// resume, or has been silent for longer than Options.MaxStaleness; or the cache holds objects that may have been
-	// deleted, because the list that would tell cannot be read; or a goroutine that feeds it no longer moves.
+	// resume, or has been silent for longer than Options.MaxStaleness; or somebody doubts the cache, and the list that
+	// is to tell is not in it yet; or it holds objects that may have been deleted, because the list that would tell
+	// cannot be read; or a goroutine that feeds it no longer moves.
 	Stale State = "Stale"
 	// Denied: the server refuses, 401 or 403. The informer keeps asking, so a Role that arrives late is enough.
 	Denied State = "Denied"
 	// Missing: the server does not know the resource, 404. The informer keeps asking, so a CRD that arrives late is
 	// enough.
 	Missing State = "Missing"
-	// Failed: the first list has not been completed for another reason, which LastError tells.
+	// Failed: the first list has not been completed for another reason, or the resource can be listed and not be
+	// watched. LastError tells why.
 	Failed State = "Failed"
 	// Stopped: Run has ended. The cache still answers, and follows nothing.
 	Stopped State = "Stopped"
@@ -50,8 +51,8 @@ type Health struct {
 	// several namespaces it is that of the one that is in State, or the latest if all are Live, and names the
 	// namespace.
 	LastError error
-	// LastProgress is when the server last sent anything, a bookmark included. Zero: never. Of several namespaces it is
-	// the earliest of theirs.
+	// LastProgress is when the latest of what the store has applied had come from the server: the end of a list, or an
+	// event or bookmark of a watch. Zero: never. Of several namespaces it is the earliest of theirs.
 	LastProgress time.Time
 	// Lists counts the lists that were begun, in all namespaces. When it grows, watches cannot be resumed or lists
 	// fail. For one namespace it is the number, in that count, of the latest list that was begun.
@@ -76,6 +77,9 @@ type Health struct {
 	// Queued counts the changes that have been received and that the store has not taken yet, after those of one
 	// object have been merged. It is zero most of the time, and grows while the store waits for inline handlers.
 	Queued int
+	// StuckHandler names a handler that has not returned from a call for three minutes, in which the cache goes on
+	// without it; of several, any. Nil: there is none. An inline handler that does not return makes the cache Stale.
+	StuckHandler error
 	// Resource is what is followed, if the client says it, as a [Resource] does. It is zero for other clients, and for
 	// an informer of several namespaces.
 	Resource schema.GroupVersionResource
@@ -95,9 +99,10 @@ type health struct {
 	plain atomic.Bool
 
 	mu sync.Mutex
-	// Guarded by mu.
+	// Guarded by mu. stuck says which handlers do not return.
 	differences, mutations int
 	lastBad                error
+	stuck                  map[*pulse]error
 
 	maxStaleness time.Duration
 
@@ -105,18 +110,26 @@ type health struct {
 	changes, complaints lifecycle.LogLimit
 }
 
-// listWatchHealth keeps the state of a list-watch and writes one log line for each change of it.
+// listWatchHealth keeps the state of a list-watch and writes one log line for each change of it. What has arrived
+// changes no state: the state is that of the store.
 type listWatchHealth struct {
 	*health
 	namespace string
 	log       klog.Logger // see health
 
 	mu sync.Mutex
-	// Guarded by mu. Only what is the list-watch's own is set.
+	// Guarded by mu. Only what is the list-watch's own is set. State follows from the fields below: see judgeLocked.
 	now      Health
 	failedAt time.Time // when LastError was
-	// Guarded by mu. What is wrong although lists and watches succeed: the list-watch is not Live
-	// as long as one of them is not nil.
+	stopped  bool
+	// Guarded by mu. trouble is why the list-watch does not follow the server: an error, or a doubt of the cache. If
+	// as is not empty, it is the state that this means. trouble ends when the store has the list of the number follows,
+	// after which the reflector has had no trouble; zero stands for no list.
+	trouble error
+	as      State
+	follows uint64
+	// Guarded by mu. What is wrong although lists and watches succeed: the list-watch is not Live as long as one of
+	// them is not nil.
 	wrongs [wrongs]error
 }
 
@@ -201,11 +214,13 @@ func (h *listWatchHealth) fresh() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var err error
-	switch {
+	switch wrong := cmp.Or(h.wrongs[:]...); {
+	case h.stopped:
+		return ErrStopped
 	case h.now.Listed == 0:
 		err = errors.New("no complete list yet")
-	case h.wrongs[withheldSweep] != nil:
-		return h.wrongs[withheldSweep]
+	case wrong != nil:
+		return wrong
 	case h.silentLocked():
 		err = fmt.Errorf("%w: since %s", ErrStale, h.now.LastProgress.Format(time.RFC3339))
 	default:
@@ -217,36 +232,47 @@ func (h *listWatchHealth) fresh() error {
 	return h.named(err)
 }
 
-// enter changes the state, if it is another one, and logs that. err is the reason, nil if all is well.
-func (h *listWatchHealth) enter(s State, err error) {
-	h.mu.Lock()
-	h.changeAndUnlock(s, h.named(err))
+// judgeLocked returns the state, and what is the reason for it, nil if all is well.
+func (h *listWatchHealth) judgeLocked() (State, error) {
+	if h.stopped {
+		return Stopped, nil
+	}
+	complete, why := Stale, cmp.Or(h.trouble, cmp.Or(h.wrongs[:]...))
+	switch {
+	case h.trouble != nil && h.as != "":
+		return h.as, why
+	case h.now.Listed == 0:
+		complete, why = Failed, cmp.Or(h.trouble, h.wrongs[stuckReflector], h.wrongs[stuckStore])
+	}
+	switch {
+	case why != nil:
+		return complete, why
+	case h.now.Listed == 0:
+		return Listing, nil
+	}
+	return Live, nil
 }
 
-// changeAndUnlock is enter with mu held; it unlocks mu.
-func (h *listWatchHealth) changeAndUnlock(s State, err error) {
-	if h.now.State == Stopped {
-		h.mu.Unlock()
-		return // a goroutine that was stuck has come back after all
+// change changes what the state follows from, and logs another state.
+func (h *listWatchHealth) change(do func()) {
+	h.mu.Lock()
+	do()
+	if h.follows != 0 && uint64(h.now.Listed) >= h.follows {
+		h.trouble = nil
 	}
-	if known := h.knownWrongLocked(s); known != nil {
-		if s, err = Stale, known; h.now.Listed == 0 {
-			s = Failed
-		}
-	}
-	now := time.Now()
+	now, from := time.Now(), h.now.State
+	s, err := h.judgeLocked()
 	if err != nil {
 		h.now.LastError, h.failedAt = err, now
 	}
-	from := h.now.State
 	if from != s {
 		h.now.State, h.now.Since = s, now
 	}
 	h.mu.Unlock()
-	recovers := s == Live && from != Listing
 	if from == s {
 		return
 	}
+	recovers := s == Live && from != Listing
 	about := withStack([]any{"state", s, "before", from}, err)
 	if h.namespace != "" && (err != nil || recovers) {
 		// What befalls one namespace often befalls them all.
@@ -266,16 +292,29 @@ func (h *listWatchHealth) changeAndUnlock(s State, err error) {
 	}
 }
 
-// knownWrongLocked returns what keeps the list-watch from a state in which nothing is wrong.
-func (h *listWatchHealth) knownWrongLocked(s State) error {
-	switch s {
-	case Listing:
-		return cmp.Or(h.wrongs[stuckReflector], h.wrongs[stuckStore])
-	case Live:
-		return cmp.Or(h.wrongs[:]...)
-	}
-	return nil
+// begins says that the reflector begins anew.
+func (h *listWatchHealth) begins() { h.change(func() { h.trouble, h.follows = nil, 0 }) }
+
+// failed says that a list or watch has failed. as is the state that this means; empty: Stale, or Failed if no list is
+// complete.
+func (h *listWatchHealth) failed(err error, as State) {
+	h.change(func() { h.trouble, h.as, h.follows = h.named(err), as, 0 })
 }
+
+// doubted says that somebody doubts a complete cache. It does not hide what is worse.
+func (h *listWatchHealth) doubted(doubt error) {
+	h.change(func() {
+		if h.now.State == Live || h.now.State == Stale {
+			h.trouble, h.as, h.follows = h.named(doubt), "", 0
+		}
+	})
+}
+
+// following says that the reflector follows the server since the list of that number.
+func (h *listWatchHealth) following(list uint64) { h.change(func() { h.follows = list }) }
+
+// stop says that Run has ended. A goroutine that was stuck and comes back changes nothing any more.
+func (h *listWatchHealth) stop() { h.change(func() { h.stopped = true }) }
 
 // is reports whether something is known to be wrong.
 func (h *listWatchHealth) is(what wrong) bool {
@@ -286,42 +325,16 @@ func (h *listWatchHealth) is(what wrong) bool {
 
 // knows says that something is wrong, or, with nil, that it no longer is.
 func (h *listWatchHealth) knows(what wrong, why error) {
-	why = h.named(why)
-	h.mu.Lock()
-	before := h.wrongs[what]
-	h.wrongs[what] = why
-	state := h.now.State
-	switch {
-	case state == Live || state == Listing:
-	case before != nil && h.now.LastError == before: // it was nothing else that kept the list-watch from being so
-		if state = Live; h.now.Listed == 0 {
-			state = Listing
-		}
-	default:
-		h.mu.Unlock()
-		return
-	}
-	h.changeAndUnlock(state, nil)
+	h.change(func() { h.wrongs[what] = h.named(why) })
 }
 
-// failed files an error of a list or watch under its state.
-func (h *listWatchHealth) failed(err error, synced bool) {
-	switch {
-	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-		h.enter(Denied, err)
-	case apierrors.IsNotFound(err):
-		h.enter(Missing, err)
-	case synced:
-		h.enter(Stale, err)
-	default:
-		h.enter(Failed, err)
-	}
-}
-
-func (h *listWatchHealth) progressed() {
+// progressed says that the store has applied what came at that time. Zero: it came with nothing.
+func (h *listWatchHealth) progressed(at time.Time) {
 	h.mu.Lock()
-	h.now.LastProgress = time.Now()
-	h.mu.Unlock()
+	defer h.mu.Unlock()
+	if at.After(h.now.LastProgress) {
+		h.now.LastProgress = at
+	}
 }
 
 // listing numbers a list that is about to begin.
@@ -334,11 +347,7 @@ func (h *listWatchHealth) listing() (number uint64) {
 }
 
 // listed says that the store holds the list of that number; zero: what it holds is no longer what is wanted.
-func (h *listWatchHealth) listed(number uint64) {
-	h.mu.Lock()
-	h.now.Listed = int(number)
-	h.mu.Unlock()
-}
+func (h *listWatchHealth) listed(number uint64) { h.change(func() { h.now.Listed = int(number) }) }
 
 // complete reports whether the store holds a list of what is wanted.
 func (h *listWatchHealth) complete() bool {
@@ -359,6 +368,29 @@ func (h *health) count(now *Health) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now.Differences, now.Mutated, now.LastBadObject = h.differences, h.mutations, h.lastBad
+	for _, now.StuckHandler = range h.stuck {
+		break
+	}
+}
+
+// handlerStuck reports a handler that does not return, or, with nil, that it has.
+func (h *health) handlerStuck(p *pulse, err error) {
+	h.mu.Lock()
+	if h.stuck == nil {
+		h.stuck = make(map[*pulse]error)
+	}
+	before := h.stuck[p]
+	delete(h.stuck, p)
+	if err != nil {
+		h.stuck[p] = err
+	}
+	h.mu.Unlock()
+	switch {
+	case err != nil:
+		h.log.Error(err, "A handler does not return")
+	case before != nil:
+		h.log.Error(nil, "A handler has returned after all", "before", before)
+	}
 }
 
 func (h *health) differs(objects int) {

@@ -25,9 +25,10 @@ type Index[V comparable, T any] struct {
 //
 // fn returns the values under which an object is found: none, one or several. It is called on the informer's goroutine
 // each time an object changes, so it must be quick, and must not call AddIndex or AddHandler. As with every cached
-// object, it must not change it. An object on which fn panics or ends its goroutine, or for which it returns a value
-// that does not equal itself (a NaN) or cannot be compared (a slice in an interface), is found under no value of this
-// index; Err and [Health] then say so. The error wraps [ErrStopped] if Run has returned with a goroutine stuck.
+// object, it must not change it. An object on which fn panics, or for which it returns a value that does not equal
+// itself (a NaN) or cannot be compared (a slice in an interface), is invalid: see [SharedIndexInformer.Invalid]. If the
+// informer holds the object already, it keeps it, and the index finds it under no value. The error wraps [ErrStopped]
+// if Run has returned with a goroutine stuck.
 func AddIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func(T) []V) (*Index[V, T], error) {
 	if fn == nil {
 		return nil, errors.New("informer: AddIndex: the function is nil")
@@ -54,7 +55,10 @@ func addIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func([]V, T) 
 		return nil, errors.New("informer: an index needs an informer, which is nil")
 	}
 	ix := new(Index[V, T])
-	err := inf.write(func(w *writer[T]) { ix.index = store.AddIndex(w.store.Store, fn, w.health.badObject) })
+	err := inf.write(func(w *writer[T]) {
+		ix.index = store.AddIndex(w.store.Store, fn, w.rejectHeld)
+		w.tell()
+	})
 	if err != nil {
 		return nil, fmt.Errorf("informer %s: AddIndex: %w", inf.name, err)
 	}

@@ -110,8 +110,7 @@ type SharedIndexInformer[T any] struct {
 
 	// These guard themselves. Only the writer replaces followed.
 	followed atomic.Pointer[followed[T]]
-	started  atomic.Bool     // by Run, once
-	exits    lifecycle.Exits // of what the reflectors call
+	started  atomic.Bool // by Run, once
 	feeder   feeder[T]
 	group    lifecycle.Group // used while listen and follow are set
 
@@ -240,7 +239,7 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 		err = fmt.Errorf("%w, inside its inline handler %s", err, l.name)
 	}
 	for _, l := range inf.followed.Load().listWatches {
-		l.health.enter(Stopped, nil)
+		l.health.stop()
 	}
 	close(inf.stopped)
 	return err
@@ -256,7 +255,14 @@ func (w *writer[T]) start(ctx context.Context, log klog.Logger) {
 	defer inf.mu.Unlock()
 	inf.listen = func(l *listener[T]) {
 		if !l.inline && l.start() {
-			inf.group.Keep("handler "+l.name+" of informer "+inf.name, func() { l.run(ctx, log) })
+			watched, ended := context.WithCancel(ctx)
+			know := func(err error) { inf.health.handlerStuck(&l.pulse, err) }
+			l.pulse.watch(watched, "handler "+l.name, know, func() { know(nil) })
+			inf.group.Keep("handler "+l.name+" of informer "+inf.name, func() {
+				l.run(ctx, log)
+				ended()
+				know(nil)
+			})
 		}
 	}
 	for _, l := range w.listeners {
@@ -267,7 +273,7 @@ func (w *writer[T]) start(ctx context.Context, log klog.Logger) {
 		inf.follow(l)
 	}
 	inf.feeder.watch(ctx)
-	inf.group.Keep("store of informer "+inf.name, func() { inf.feeder.run(ctx) })
+	inf.group.Go("store of informer "+inf.name, func() { inf.feeder.run(ctx) })
 }
 
 // Synced is closed once the store holds a complete list, of each namespace if there are several. After a

@@ -6,7 +6,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // InvalidError says why the present state of an object cannot be taken into the store: [REST] could not decode it, or
@@ -44,6 +44,8 @@ func (inf *SharedIndexInformer[T]) Invalid(key Key) error {
 type rejection struct {
 	*InvalidError
 	epoch uint64
+	// unindexed: the store holds the very state. An index that was added later cannot take it.
+	unindexed bool
 }
 
 // newInvalidError makes an InvalidError for an object as it came. Transform may be called with the object again, so
@@ -65,6 +67,15 @@ func newInvalidError(e wire.Event, err error) *InvalidError {
 	return &InvalidError{state, err}
 }
 
+// invalid makes an InvalidError for a state that arrived well and cannot be held.
+func (it item[T]) invalid(err error) *InvalidError {
+	if o, ok := any(it.value).(Object); ok && !kube.IsNil(o) {
+		return newInvalidError(wire.Event{Object: o}, err)
+	}
+	return &InvalidError{&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: it.key.Name,
+		Namespace: it.key.Namespace, UID: it.uid, ResourceVersion: it.resourceVersion}}, err}
+}
+
 // verdict is a change of what Invalid returns for a key. A nil error stands for a state that could be taken, or, with
 // gone, for none.
 type verdict struct {
@@ -82,9 +93,22 @@ func (w *writer[T]) rejectLocked(d *delta[T]) {
 		w.store.invalid[d.key] = before
 		return
 	}
-	w.store.invalid[d.key] = rejection{d.invalid, d.epoch}
+	w.store.invalid[d.key] = rejection{InvalidError: d.invalid, epoch: d.epoch}
 	w.store.rejections.Store(int64(len(w.store.invalid)))
 	w.verdicts = append(w.verdicts, verdict{key: d.key, before: before.InvalidError, now: d.invalid})
+}
+
+// rejectHeld notes that an index that is being added cannot take the state that the store holds of a key. The state
+// stays: whoever has read it counts on it.
+func (w *writer[T]) rejectHeld(key Key, err error) {
+	w.health.badObject(err)
+	w.store.Lock()
+	defer w.store.Unlock()
+	row, _ := w.store.Find(key)
+	r := rejection{w.store.item(row).invalid(err), uint64(w.store.Facts(row).epoch), true}
+	w.verdicts = append(w.verdicts, verdict{key: key, before: w.store.invalid[key].InvalidError, now: r.InvalidError})
+	w.store.invalid[key] = r
+	w.store.rejections.Store(int64(len(w.store.invalid)))
 }
 
 // acquitLocked notes that the key has no state any more that cannot be taken.
@@ -102,7 +126,7 @@ func (w *writer[T]) acquitLocked(key Key, gone bool) {
 // gone.
 func (w *writer[T]) acquitUnseenLocked(l *listWatch[T], epoch uint64) {
 	for key, r := range w.store.invalid {
-		if r.epoch < epoch && l.has(key) {
+		if r.epoch < epoch && w.sweeps(l, key) {
 			w.acquitLocked(key, true)
 		}
 	}
@@ -112,13 +136,14 @@ func (w *writer[T]) acquitUnseenLocked(l *listWatch[T], epoch uint64) {
 func (w *writer[T]) tellVerdicts() {
 	verdicts := w.verdicts
 	w.verdicts = nil // it is rare that there are any
-	lifecycle.Each(len(verdicts), func(i int) {
-		v := verdicts[i]
+	for _, v := range verdicts {
 		if v.now == nil {
 			w.health.acquitted(v.key, v.gone)
 		}
-		lifecycle.Each(len(w.listeners), func(i int) { w.listeners[i].judge(w.log, v) })
-	})
+		for _, l := range w.listeners {
+			l.judge(w.log, v)
+		}
+	}
 }
 
 // judge tells a listener a change of what Invalid returns. The writer calls it.

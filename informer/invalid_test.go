@@ -3,6 +3,7 @@ package informer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,4 +135,80 @@ func TestWaitUntilSeesWhatIsInvalid(t *testing.T) {
 				return errors.Is(inf.Invalid(named("a")), errPicky)
 			}))
 		})
+}
+
+// An object on which an index function panics is not taken, and looked at again when it changes.
+func TestAnObjectThatAnIndexCannotTakeIsInvalid(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		boom := errors.New("boom")
+		first, err := AddIndex(inf, func(p *corev1.Pod) []string { return []string{p.Name + p.Spec.NodeName} })
+		require.NoError(t, err)
+		picky, err := AddIndex(inf, func(p *corev1.Pod) []string {
+			if p.Spec.NodeName == "bad" {
+				panic(boom)
+			}
+			return []string{p.Name}
+		})
+		require.NoError(t, err)
+		v := &verdicts{}
+		_, err = inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{Invalid: v.add})
+		require.NoError(t, err)
+		onNode := func(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
+		run(t, inf)
+		synctest.Wait()
+		v.taken()
+
+		bad := pod("c")
+		onNode("bad")(bad)
+		bad.Finalizers = []string{"example.com/x"}
+		p.Create(bad)
+		p.Update("default", "a", onNode("bad"))
+		p.Create(pod("d"))
+		synctest.Wait()
+		require.Equal(t, []string{"a", "b", "d"}, names(inf), "a in its last good state")
+		require.Len(t, slices.Collect(first.Get("a")), 1)
+		require.Empty(t, slices.Collect(first.Get("abad")))
+		require.Len(t, slices.Collect(picky.Get("a")), 1)
+		require.Len(t, slices.Collect(picky.Get("d")), 1)
+		for _, name := range []string{"a", "c"} {
+			var invalid *InvalidError
+			require.ErrorAs(t, inf.Invalid(named(name)), &invalid)
+			require.ErrorIs(t, invalid, boom)
+			require.Equal(t, name, invalid.Object.Name)
+		}
+		var invalid *InvalidError
+		require.ErrorAs(t, inf.Invalid(named("c")), &invalid)
+		require.Equal(t, []string{"example.com/x"}, invalid.Object.Finalizers)
+		require.Len(t, v.taken(), 2)
+		require.ErrorIs(t, picky.Err(), boom)
+		require.Equal(t, Live, inf.Health().State)
+		require.Equal(t, 2, inf.Health().Rejected)
+
+		inf.Relist(metav1.NamespaceAll, nil)
+		synctest.Wait()
+		require.Empty(t, v.taken(), "the same states are no news")
+		p.Update("default", "a", onNode("good"))
+		p.Update("default", "c", onNode("good"))
+		synctest.Wait()
+		require.Len(t, v.taken(), 2)
+		require.Len(t, slices.Collect(first.Get("agood")), 1)
+		require.Len(t, slices.Collect(picky.Get("c")), 1)
+
+		// An index that comes later may not take what is held already: that stays, and is told as invalid.
+		late, err := AddIndex(inf, func(p *corev1.Pod) []string {
+			if p.Name == "b" {
+				panic(boom)
+			}
+			return []string{p.Name}
+		})
+		require.NoError(t, err)
+		require.ErrorIs(t, inf.Invalid(named("b")), boom)
+		require.Len(t, v.taken(), 1)
+		require.Equal(t, []string{"a", "b", "c", "d"}, names(inf))
+		require.Len(t, slices.Collect(late.Get("a")), 1)
+		require.Empty(t, slices.Collect(late.Get("b")))
+		p.Delete("default", "b")
+		synctest.Wait()
+		require.NoError(t, inf.Invalid(named("b")))
+	})
 }

@@ -74,7 +74,6 @@ func (r *reflector[T]) listPages(ctx context.Context, opts metav1.ListOptions) (
 		if err != nil {
 			return apierrors.IsResourceExpired(err) && opts.Continue != "", err
 		}
-		r.health.progressed()
 		switch token := list.Continue; {
 		case token == "" && list.ResourceVersion == "":
 			return false, fmt.Errorf("%w: no resourceVersion", wire.ErrViolation)
@@ -107,15 +106,15 @@ func (r *reflector[T]) receivePage(ctx context.Context, page *listRequest) (list
 	// Objects of a list that is older than the store must not come into it. While a list that may be older has not
 	// shown its version, its objects are kept here.
 	var unproven []wire.Event
-	returned := false
-	defer func() {
-		if !returned { // a method of an object has panicked
-			next.close()
-		}
-	}()
 	list, err = page.read(func(list *metav1.ListMeta, events []wire.Event) error {
 		if list == nil && r.newest != "" {
-			unproven = append(unproven, events...)
+			for _, e := range events {
+				if r.needsProof(e) {
+					unproven = append(unproven, e)
+				} else if err := r.receiveItem(e); err != nil {
+					return err
+				}
+			}
 			return nil
 		}
 		if err := r.notOlder(list); err != nil {
@@ -134,8 +133,18 @@ func (r *reflector[T]) receivePage(ctx context.Context, page *listRequest) (list
 	if err == nil {
 		err = r.receiveItems(ctx, unproven)
 	}
-	returned = true
 	return list, next, err
+}
+
+// needsProof reports whether an item must not come into the store before its list has shown that it is not older than
+// the store. It may if it is newer than all that the store has been told of, or what the store holds.
+func (r *reflector[T]) needsProof(e wire.Event) bool {
+	object, err := meta.Accessor(e.Object)
+	if err != nil || kube.IsNil(e.Object) {
+		return true
+	}
+	version := object.GetResourceVersion()
+	return !kube.Older(r.newest, version) && !r.mayPrecede(e, KeyOf(object), version)
 }
 
 // notOlder returns an error if a list, whose version may be unknown, is older than the store: see [reflector.goesBack].
@@ -152,18 +161,7 @@ func (r *reflector[T]) notOlder(list *metav1.ListMeta) error {
 
 func (r *reflector[T]) receiveItems(ctx context.Context, items []wire.Event) error {
 	for _, e := range items {
-		r.pulse.does(receiving)
-		if errors.Is(e.Err, wire.ErrViolation) {
-			return e.Err // it is no object of this resource, so neither are the others
-		}
-		if object, err := meta.Accessor(e.Object); err == nil && !kube.IsNil(e.Object) && e.Err == nil {
-			if object.GetResourceVersion() == "" {
-				r.unversioned = true
-			} else {
-				r.versioned = true
-			}
-		}
-		if err := r.enqueueState(e, "", false); err != nil {
+		if err := r.receiveItem(e); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -172,6 +170,21 @@ func (r *reflector[T]) receiveItems(ctx context.Context, items []wire.Event) err
 	}
 	r.pulse.does(asking)
 	return nil
+}
+
+func (r *reflector[T]) receiveItem(e wire.Event) error {
+	r.pulse.does(receiving)
+	if errors.Is(e.Err, wire.ErrViolation) {
+		return e.Err // it is no object of this resource, so neither are the others
+	}
+	if object, err := meta.Accessor(e.Object); err == nil && !kube.IsNil(e.Object) && e.Err == nil {
+		if object.GetResourceVersion() == "" {
+			r.unversioned = true
+		} else {
+			r.versioned = true
+		}
+	}
+	return r.enqueueState(e, "", false)
 }
 
 // listRequest is one list request. The response may arrive while its receiver does something else: the time in which
@@ -194,17 +207,9 @@ func send(ctx context.Context, from source, opts metav1.ListOptions, timeout tim
 	q.ctx, q.cancel = context.WithCancelCause(ctx)
 	q.watchdog = time.AfterFunc(timeout, func() { q.cancel(errSilent) })
 	q.sender.Go("list request", func() {
-		defer func() {
-			q.watchdog.Stop()
-			close(q.answered)
-		}()
-		q.err = lifecycle.ErrExited        // unless List returns
-		panicked := lifecycle.Try(func() { // the client and the transport below it are user code
-			q.response, q.err = from.list(withAnswerTimer(q.ctx, q.watchdog, timeout), opts)
-		})
-		if panicked != nil {
-			q.err = fmt.Errorf("the client's List: %w", panicked)
-		}
+		q.response, q.err = from.list(withAnswerTimer(q.ctx, q.watchdog, timeout), opts)
+		q.watchdog.Stop()
+		close(q.answered)
 	})
 	return q
 }
@@ -284,9 +289,8 @@ func (r *reflector[T]) relistNow(doubt error) {
 	r.resourceVersion = ""
 }
 
-// showDoubt makes the cache Stale for a doubt, unless its state is worse.
 func (r *reflector[T]) showDoubt(doubt error) {
-	if state := r.health.get().State; doubt != nil && r.synced && (state == Live || state == Stale) {
-		r.health.enter(Stale, doubt)
+	if doubt != nil {
+		r.health.doubted(doubt)
 	}
 }

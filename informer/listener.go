@@ -15,7 +15,7 @@ import (
 // listener stands between the writer of the store and one handler: a buffer, and the goroutine that empties it.
 // However slow a handler is, it delays no other handler, and what waits for it is bounded by what the store holds.
 //
-// An inline listener has neither: the goroutine that has the writer calls its handler.
+// An inline listener has neither: the goroutine that has the writer waits while its handler is called.
 type listener[T any] struct {
 	// These never change. every: no events are merged. crash: a panic ends the process.
 	name                 string
@@ -27,6 +27,8 @@ type listener[T any] struct {
 	// initial state; ended, when it will not be called again.
 	wake          chan struct{}
 	synced, ended chan struct{}
+
+	pulse pulse // safe for concurrent use; of the handler's goroutine
 
 	// This belongs to the writer: whose turn it is; nil unless the handler wants a resync.
 	resync *rotation
@@ -73,17 +75,26 @@ func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 	return l
 }
 
-// push hands events to the listener, which keeps the slice and shares it with others: it is not changed any more. The
-// writer calls it; stored is how many objects the store holds.
-func (l *listener[T]) push(log klog.Logger, stored int, events ...Event[T]) {
-	if l.inline {
-		lifecycle.Each(len(events), func(i int) {
-			if !l.isRemoved() {
-				l.deliver(log, events[i])
+// callInline calls the handler of an inline listener with events, on a goroutine that the handler may end: then another
+// one goes on with the next event. That takes a microsecond for all of the events.
+func (l *listener[T]) callInline(log klog.Logger, events []Event[T]) {
+	for len(events) > 0 {
+		var goroutine lifecycle.Group
+		goroutine.Go(l.name, func() {
+			for len(events) > 0 {
+				e := events[0]
+				if events = events[1:]; !l.isRemoved() {
+					l.deliver(log, e)
+				}
 			}
 		})
-		return
+		<-goroutine.Done()
 	}
+}
+
+// push hands events to the listener, which keeps the slice and shares it with others: it is not changed any more. The
+// writer calls it; stored is how many objects the store holds.
+func (l *listener[T]) push(stored int, events ...Event[T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.isRemoved() || len(events) == 0 {
@@ -163,6 +174,7 @@ func (l *listener[T]) run(ctx context.Context, log klog.Logger) {
 			close(l.ended)
 			return
 		}
+		l.pulse.does(resting)
 		select {
 		case <-ctx.Done():
 		case <-l.wake:
@@ -190,6 +202,7 @@ func (l *listener[T]) work(ctx context.Context, log klog.Logger) {
 		e := l.hand[0]
 		l.hand = l.hand[1:]
 		l.inHand.Add(-1)
+		l.pulse.does(handling)
 		l.deliver(log, e)
 	}
 	l.inHand.Store(0)

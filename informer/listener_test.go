@@ -30,7 +30,7 @@ func listenerScript(t *testing.T, script []byte) {
 	push := func(e Event[*corev1.Pod]) {
 		states[e.Key] = append(states[e.Key], e.ResourceVersion)
 		e.Initial = !marked
-		l.push(klog.Background(), len(truth), e)
+		l.push(len(truth), e)
 	}
 	for _, op := range script {
 		now++
@@ -68,7 +68,7 @@ func listenerScript(t *testing.T, script []byte) {
 		case 7:
 			if !marked {
 				marked = true
-				l.push(klog.Background(), len(truth), Event[*corev1.Pod]{})
+				l.push(len(truth), Event[*corev1.Pod]{})
 			}
 		}
 	}
@@ -117,14 +117,14 @@ func TestMergingNeverPostponesTheMark(t *testing.T) {
 	log := klog.Background()
 	const keys = 2000
 	for i := range keys {
-		l.push(log, keys, Event[int]{Type: Added, Key: Key{Name: strconv.Itoa(i)}, Initial: true})
+		l.push(keys, Event[int]{Type: Added, Key: Key{Name: strconv.Itoa(i)}, Initial: true})
 	}
-	l.push(log, keys, Event[int]{})
+	l.push(keys, Event[int]{})
 	delivered := 0
 	for i := 0; ; i++ {
 		require.Less(t, delivered, 2*keys, "the mark is never reached")
 		for j := range 10 {
-			l.push(log, keys, Event[int]{Type: Updated, Key: Key{Name: strconv.Itoa((10*i + j) % keys)}})
+			l.push(keys, Event[int]{Type: Updated, Key: Key{Name: strconv.Itoa((10*i + j) % keys)}})
 		}
 		require.True(t, l.next())
 		delivered += len(l.hand)
@@ -154,13 +154,12 @@ func TestWhatWaitsForAHandlerIsBoundedByTheStore(t *testing.T) {
 	for _, stored := range []int{1, 5000} {
 		t.Run(fmt.Sprintf("stored=%d", stored), func(t *testing.T) {
 			l := newListener(func(Event[int]) {}, HandlerOptions{})
-			log := klog.Background()
 			for i := range 100_000 {
 				typ := Updated
 				if i < stored {
 					typ = Added
 				}
-				l.push(log, stored, Event[int]{Type: typ, Key: Key{Name: strconv.Itoa(i % stored)}})
+				l.push(stored, Event[int]{Type: typ, Key: Key{Name: strconv.Itoa(i % stored)}})
 				require.LessOrEqual(t, l.pending(), max(minBuffer, 2*stored)+chunk)
 				if i%20 == 0 {
 					l.next() // a handler that is never done: the array must not grow behind it, either
@@ -174,7 +173,7 @@ func TestWhatWaitsForAHandlerIsBoundedByTheStore(t *testing.T) {
 func TestAHandlerThatIsNeverQuiteDoneHoldsNoMemoryBehindIt(t *testing.T) {
 	l := newListener(func(Event[int]) {}, HandlerOptions{})
 	for i := range 100_000 {
-		l.push(klog.Background(), 10, Event[int]{Type: Added, Key: Key{Name: strconv.Itoa(i)}})
+		l.push(10, Event[int]{Type: Added, Key: Key{Name: strconv.Itoa(i)}})
 		if i > 0 {
 			l.next() // one is always left
 		}
@@ -186,7 +185,7 @@ func TestAHandlerThatIsNeverQuiteDoneHoldsNoMemoryBehindIt(t *testing.T) {
 func TestABurstThatHasPassedHoldsNoMemory(t *testing.T) {
 	l := newListener(func(Event[int]) {}, HandlerOptions{})
 	for i := range 50_000 {
-		l.push(klog.Background(), 50_000, Event[int]{Type: Added, Key: Key{Name: strconv.Itoa(i)}})
+		l.push(50_000, Event[int]{Type: Added, Key: Key{Name: strconv.Itoa(i)}})
 	}
 	for range 50_000 {
 		require.True(t, l.next())

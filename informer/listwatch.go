@@ -50,13 +50,12 @@ func newListWatch[T any](inf *SharedIndexInformer[T], namespace string, from sou
 	selector metav1.ListOptions) *listWatch[T] {
 	l := &listWatch[T]{
 		namespace: namespace,
-		fifo:      newDeltaFIFO[T](inf.ready, &inf.writer.every),
+		fifo:      newDeltaFIFO[T](inf.ready, &inf.writer.every, inf.store.stored),
 		health:    newListWatchHealth(inf.health, namespace),
 	}
 	l.reflector = &reflector[T]{
-		enqueuer: enqueuer[T]{namespace: namespace, decode: inf.decode, fifo: l.fifo, health: l.health,
-			exits: &inf.exits},
-		source: from, pageSize: inf.pageSize, stored: inf.store.stored, relistWanted: make(chan error, 1),
+		enqueuer: enqueuer[T]{namespace: namespace, decode: inf.decode, fifo: l.fifo, health: l.health},
+		source:   from, pageSize: inf.pageSize, stored: inf.store.stored, relistWanted: make(chan error, 1),
 		purpose: inf.name + " in " + namespace,
 	}
 	if !inf.disableWatchList && !inf.health.plain.Load() && from.streams() {

@@ -91,12 +91,7 @@ func (c *followed[T]) live(ctx context.Context, key Key) (found item[T], exists 
 		}
 		return nil
 	}
-	// Apart: a method of an object must not end the caller's goroutine.
-	panicked := lifecycle.Apart(func() { _, err = fetch(ctx, l.reflector.source, opts, listTimeout, visit) })
-	if panicked != nil {
-		err = fmt.Errorf("a method of an object: %w", panicked)
-	}
-	if err != nil {
+	if _, err = fetch(ctx, l.reflector.source, opts, listTimeout, visit); err != nil {
 		return item[T]{}, false, nil, err
 	}
 	return found, exists, invalid, nil
@@ -139,15 +134,14 @@ func (v *verifier[T]) run(ctx context.Context) {
 // says.
 func (v *verifier[T]) differences(ctx context.Context) (found int, example Key, err error) {
 	var due uint64
+	v.l.fifo.comparing.Store(true)
+	defer v.l.fifo.comparing.Store(false)
 	begun := v.inf.writeUnless(ctx, nil, func(*writer[T]) { v.l.touched, due = make(map[Key]struct{}), v.l.due })
 	if !begun {
 		return 0, example, ctx.Err()
 	}
 	before := v.l.health.get()
-	var listed map[Key]Version
-	if panicked := lifecycle.Apart(func() { listed, err = v.list(ctx) }); panicked != nil {
-		err = fmt.Errorf("a method of an object: %w", panicked)
-	}
+	listed, err := v.list(ctx)
 	v.inf.writeUnless(ctx, nil, func(w *writer[T]) {
 		// A list that was under way, or is due since, lets the store leap over what has happened; and it is a
 		// comparison by itself.

@@ -9,7 +9,7 @@ import (
 )
 
 // pulse shows from outside whether a goroutine moves that runs code which may never return: a client whose transport
-// does not heed its context, a Transform, an inline handler. The goroutine says what it does, which costs two atomic
+// does not heed its context, a Transform, a handler. The goroutine says what it does, which costs two atomic
 // operations; a timer looks now and then. The zero value is at rest.
 type pulse struct {
 	beats atomic.Uint64 // how often it has said something
@@ -26,6 +26,7 @@ const (
 	ending                    // at the end of a watch
 	receiving                 // dealing with what has come
 	storing                   // changing the store
+	handling                  // calling a handler
 )
 
 func (a activity) String() string {
@@ -35,6 +36,7 @@ func (a activity) String() string {
 		ending:    "at the end of a watch, in the client's Stop or in the transport below it",
 		receiving: "in a method of an object or in Options.Transform",
 		storing:   "in an index function, an inline handler, or HandlerOptions.Reached",
+		handling:  "in a call",
 	}[a]
 }
 
@@ -62,7 +64,7 @@ func rests(ctx context.Context) (on func()) {
 // A goroutine that has done the same thing for stuckAfter is stuck. Requests are given up before, see listTimeout.
 const stuckEvery, stuckAfter = time.Minute, 3 * time.Minute
 
-var errStuck = errors.New("the cache stands still")
+var errStuck = errors.New("a goroutine stands still")
 
 // watch looks after a goroutine until ctx ends: it calls stuck when the goroutine no longer moves, and moves when it
 // does again.

@@ -30,6 +30,7 @@ func (w *watching[T]) receive(e wire.Event) error {
 		return err
 	}
 	if e.Type == watch.Bookmark {
+		w.bookmarks = true
 		w.fifo.reached(reached)
 	} else if err := w.enqueue(e, reached, repeated); err != nil {
 		return err
@@ -63,7 +64,7 @@ func (w *watching[T]) objectOf(e wire.Event) (metav1.Object, error) {
 		return nil, fmt.Errorf("%w: an event %q without a resourceVersion, holding a %T", wire.ErrViolation,
 			kube.Brief(e.Type), e.Object)
 	}
-	if e.Err != nil && object.GetName() == "" {
+	if e.Err != nil && object.GetName() == "" && e.Type != watch.Bookmark { // of which nothing but the metadata counts
 		return nil, fmt.Errorf("%w: an event %q with an object that has no readable name: %w", wire.ErrViolation,
 			kube.Brief(e.Type), e.Err)
 	}
@@ -120,11 +121,11 @@ func (w *watching[T]) receiveListed(e wire.Event, object metav1.Object) error {
 // before the list has shown its version. It may if the store holds exactly this state. That is not known before the
 // first list is complete: after a Rescope the store may be about to drop what it holds, for a list of another
 // selection.
-func (w *watching[T]) mayPrecede(e wire.Event, key Key, version string) bool {
-	if !w.synced || e.Type == watch.Deleted || w.quarantine.has(key) {
+func (r *reflector[T]) mayPrecede(e wire.Event, key Key, version string) bool {
+	if r.completed == 0 || e.Type == watch.Deleted || r.quarantine.has(key) {
 		return false
 	}
-	state := w.stored(key)
+	state := r.stored(key)
 	return state.held && state.resourceVersion == version && !state.rejected
 }
 
@@ -162,12 +163,13 @@ func (h *heldBack) has(key Key) bool {
 
 // enqueuer makes items of the objects that arrive, and puts them into the FIFO.
 type enqueuer[T any] struct {
-	// These are set before run and do not change. health and exits are safe for concurrent use.
+	// These are set before run and do not change. health is safe for concurrent use.
 	namespace string // of all its objects; NamespaceAll: of any namespace, or of none
 	decode    decoder[T]
 	fifo      *deltaFIFO[T]
 	health    *listWatchHealth
-	exits     *lifecycle.Exits
+
+	pulse pulse // safe for concurrent use
 
 	// The rest belongs to the goroutine of the reflector.
 
@@ -252,23 +254,7 @@ func (q *enqueuer[T]) itemOf(e wire.Event) (it item[T], err error) {
 		object, _ := meta.Accessor(e.Object)
 		return item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}, e.Err
 	}
-	if q.exits.Seen() {
-		return q.decodeApart(e.Object)
-	}
 	return q.decode(e.Object)
-}
-
-// decodeApart is decode for user code that may end its goroutine.
-func (q *enqueuer[T]) decodeApart(raw runtime.Object) (it item[T], err error) {
-	if exited := lifecycle.Apart(func() { it, err = q.decode(raw) }); exited != nil {
-		object, lost := meta.Accessor(raw)
-		if lost != nil || kube.IsNil(object) {
-			return item[T]{}, exited
-		}
-		it = item[T]{key: KeyOf(object), uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}
-		return it, fmt.Errorf("Options.Transform or projection of %s: %w", briefKey(it.key), exited)
-	}
-	return it, err
 }
 
 // statusError is the error that an ERROR event stands for.
@@ -357,6 +343,7 @@ func (e *enqueuer[T]) retry() {
 	now := time.Now()
 	for key, p := range q.patients {
 		if p.next.Sub(now) < firstRetry {
+			e.pulse.does(receiving)
 			it, err := e.itemOf(wire.Event{Object: p.object})
 			if err == nil {
 				q.release(key)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +21,8 @@ const (
 	maxDoubts = 3
 	// After this many watches in a row that ended soon and brought nothing, the cache is Stale.
 	maxBarren = 3
+	// After this many lists in a row that were followed by no watch, the resource cannot be watched.
+	maxVain = 3
 	// After this many failures in a row to learn the server's version, which take about half a minute, the watch goes
 	// on without it: see [watching.checkVersion].
 	maxUnanswered = 10
@@ -29,17 +30,20 @@ const (
 
 var (
 	errSilent     = errors.New("the server fell silent")
+	errSlowStream = fmt.Errorf("%w in a streamed list", errSilent)
 	errIncomplete = errors.New("the stream ended before its list was complete")
 	errShortLived = errors.New("the watch ended soon")
-	errWentBack   = fmt.Errorf("%w: its version went back", wire.ErrViolation)
+	// errUnversioned is wrapped by the errors of [watching.checkVersion].
+	errUnversioned = errors.New("list of one object")
+	errWentBack    = fmt.Errorf("%w: its version went back", wire.ErrViolation)
 )
 
 // reflector feeds a DeltaFIFO with what happens to one resource. It is in one of two states. After a failure it waits
-// before it tries again.
+// before it tries again. [fault] says which failure leads to what.
 //
 //	listing ---- the list is complete ----> watching <--+
 //	   ^                                     |  |       |
-//	   +--- 410 Gone, protocol violation ----+  +-------+ any other end of the watch: resume at resourceVersion
+//	   +--- 410 Gone, protocol violation ----+  +-------+ most other ends of the watch: resume at resourceVersion
 //
 // A streamed list (the WatchList protocol, KEP-3157) is both at once: a watch that begins with the objects that exist
 // and goes on with what happens to them. A plain list, in pages, is used where the server does not stream.
@@ -54,7 +58,6 @@ type reflector[T any] struct {
 	purpose  string // of its random numbers
 
 	// These are safe for concurrent use.
-	pulse  pulse
 	wanted atomic.Pointer[metav1.ListOptions] // the selectors of the next list; nothing else is set
 	// relistWanted holds a token, which is a doubt or nil, while a list is asked for: see [SharedIndexInformer.Relist].
 	relistWanted chan error
@@ -64,8 +67,7 @@ type reflector[T any] struct {
 	// resourceVersion is where the watch resumes. Empty is the state listing, else watching.
 	resourceVersion string
 	selector        metav1.ListOptions // the selectors of the latest list, and so of the watches after it
-	completed       uint64             // the epoch of the latest complete list
-	synced          bool               // a list has been complete
+	completed       uint64             // the epoch of the latest complete list of this run; zero: none
 	held            heldBack           // empty unless a list is being streamed
 	// While the store keeps objects because of a nameless one, namelessTimer fires when it is time for another list.
 	namelessTimer *time.Timer
@@ -84,13 +86,19 @@ type reflector[T any] struct {
 	// barren counts the watches in a row that ended soon and brought nothing, and unanswered the failures in a row of
 	// [watching.checkVersion].
 	barren, unanswered int
+	// refusals counts the watches in a row that were refused, and vain the lists that were complete meanwhile. At
+	// listDue the next list may follow a refusal.
+	refusals, vain int
+	listDue        time.Time
+	// bookmarks is true while the server is known to send bookmarks: see twoBookmarks.
+	bookmarks bool
 	// versioned is true once an object of a list or watch had a resourceVersion. (The version of a list does not count:
 	// the fake clientset of client-go makes one up.) unversioned is true once an object of a list had none, or an
 	// object of a watch before anything was versioned. Only a fake sends such objects: the reflector takes its events
 	// as they come, and cannot resume its watches.
 	versioned, unversioned bool
 
-	reconnect, relist, namelessPace lifecycle.Backoff
+	reconnect, relist, namelessPace, listPace lifecycle.Backoff
 }
 
 // stored is what the store has of a key.
@@ -102,11 +110,12 @@ type stored struct {
 
 // run begins with a list, and returns when ctx has ended. It may be called again then.
 func (r *reflector[T]) run(ctx context.Context) {
-	r.resourceVersion, r.synced = "", false
-	r.health.enter(Listing, nil)
+	r.resourceVersion, r.completed = "", 0
+	r.health.begins()
 	r.reconnect = lifecycle.Backoff{Base: 50 * time.Millisecond, Cap: 30 * time.Second, Purpose: r.purpose}
 	r.relist = lifecycle.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second, Costly: true, Purpose: r.purpose}
 	r.namelessPace = lifecycle.Backoff{Base: 10 * time.Second, Cap: lastRetry, Purpose: r.purpose}
+	r.listPace = lifecycle.Backoff{Base: 2 * time.Second, Cap: lastRetry, Costly: true, Purpose: r.purpose}
 	r.namelessTimer = time.NewTimer(0)
 	defer r.namelessTimer.Stop()
 	r.namelessTimer.Stop()
@@ -119,16 +128,8 @@ func (r *reflector[T]) run(ctx context.Context) {
 	}()
 	for ctx.Err() == nil {
 		r.pulse.does(asking)
-		var err error
 		// The methods of the client and of its objects are user code. No lock is held while they run.
-		panicked := lifecycle.Apart(func() { err = r.listOrWatch(ctx) })
-		if panicked != nil {
-			err = fmt.Errorf("a method of the client or of an object, or Options.Transform: %w", panicked)
-		}
-		if errors.Is(panicked, lifecycle.ErrExited) {
-			r.exits.Note()
-		}
-		if err != nil && ctx.Err() == nil {
+		if err := r.listOrWatch(ctx); err != nil && ctx.Err() == nil {
 			r.pause(ctx, r.failed(err))
 		}
 	}
@@ -154,52 +155,12 @@ func (r *reflector[T]) listOrWatch(ctx context.Context) error {
 	return err
 }
 
-// failed records an error, decides on the state after it, and returns how long to wait.
-func (r *reflector[T]) failed(err error) lifecycle.Delay {
-	if errors.Is(err, errShortLived) {
-		// The watch only ended early, and the cache is up to date. But a server that closes every watch at once looks
-		// the same.
-		if r.barren >= maxBarren {
-			r.health.failed(fmt.Errorf("%w, %d times in a row, before anything had come", err, r.barren), r.synced)
-		}
-		return r.reconnect.After(kube.RetryAfter(err))
-	}
-	r.log.V(2).Info("List or watch failed", "err", err, "resourceVersion", r.resourceVersion)
-	r.health.failed(err, r.synced)
-
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsNotFound(err) ||
-		errors.Is(err, wire.ErrViolation) || errors.Is(err, ErrTooLarge) {
-		r.resourceVersion = ""
-	}
-	switch {
-	case errors.Is(err, wire.ErrUndecodable) && r.resourceVersion != "":
-		r.doubtEvent()
-	case errors.Is(err, errWentBack):
-		r.doubts = maxDoubts
-	case tooLarge(err):
-		r.doubts++
-	}
-	pace := &r.reconnect
-	if r.resourceVersion == "" {
-		pace = &r.relist
-	}
-	return pace.After(kube.RetryAfter(err))
-}
-
-// doubtEvent records that the event after the present version could not be read. A broken connection looks the same. If
-// it happens twice at one version, it is the event itself, and a list goes past it.
-func (r *reflector[T]) doubtEvent() {
-	if r.garbledAt == r.resourceVersion {
-		r.resourceVersion = ""
-	}
-	r.garbledAt = r.resourceVersion
-}
-
 // list brings the store to the state of the server and, if the server streams the list, goes on watching.
 //
 // A server that cannot stream a list may answer with any error, or not at all. So after a streamed list has failed, a
 // plain list follows, unless it would meet the same error: at once if the server has answered, after a second try if it
-// has not. If the plain list succeeds, the streaming was at fault.
+// has not. If the plain list succeeds, the streaming was at fault. A server that is slow to begin is no failure yet: it
+// may have much to do.
 func (r *reflector[T]) list(ctx context.Context) error {
 	if r.streamsLeft == 0 || r.doubts >= maxDoubts {
 		return r.pagedList(ctx)
@@ -211,29 +172,20 @@ func (r *reflector[T]) list(ctx context.Context) error {
 	noAnswer := errors.Is(err, errSilent) || errors.Is(err, errIncomplete) || errors.Is(err, wire.ErrViolation)
 	if noAnswer && r.streamsLeft > 1 {
 		r.streamsLeft--
-		return err
+		if !errors.Is(err, errSlowStream) {
+			return err
+		}
+		r.log.V(1).Info("A streamed list is asked for once more", "err", err)
+		if r.pause(ctx, r.relist.After(0)); ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return r.list(ctx)
 	}
 	plain := r.pagedList(ctx)
 	if plain == nil && !errors.Is(err, errHeldBack) {
 		r.cannotStream(err)
 	}
 	return plain
-}
-
-// hitsPlainLists reports whether a plain list would meet the error of a streamed list as well: the server cannot be
-// reached, refuses, does not know the resource, or asks for a later try.
-func hitsPlainLists(err error) bool {
-	if errors.Is(err, errWentBack) {
-		return true
-	}
-	var network net.Error // a request without an answer has such an error
-	if errors.As(err, &network) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return true
-	}
-	_, later := apierrors.SuggestsClientDelay(err)
-	return later || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
-		apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
 
 // cannotStream records that a streamed list has failed with err and a plain one has not. An error which says that the
@@ -273,11 +225,15 @@ func (r *reflector[T]) complete(resourceVersion string) {
 		r.quarantine.sweep(r.epoch)
 		r.fifo.swept(r.epoch)
 	}
-	r.health.progressed()
+	r.fifo.arrived(time.Now())
 	r.fifo.listed(r.epoch, resourceVersion)
 	r.resourceVersion, r.newest = resourceVersion, resourceVersion
-	r.completed, r.synced, r.doubts = r.epoch, true, 0
-	r.health.enter(Live, nil)
+	r.completed, r.doubts = r.epoch, 0
+	if r.refusals > 0 { // what there is may be no more than this list
+		r.vain++
+		return
+	}
+	r.health.following(r.epoch)
 }
 
 // goesBack reports whether a version is older than one that the store has had. The store does not follow there easily:
@@ -292,11 +248,6 @@ func (r *reflector[T]) goesBack(resourceVersion string) bool {
 
 func wentBack(from, to string) error {
 	return fmt.Errorf("%w from %s to %s", errWentBack, kube.Brief(from), kube.Brief(to))
-}
-
-// tooLarge reports whether an error says that the server, or its storage, has not reached a version yet.
-func tooLarge(err error) bool {
-	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
 // rewind lets the store follow a cluster that has gone back: the store does not compare versions of this list, and of

@@ -199,7 +199,7 @@ func typeOf[T Object](gvr schema.GroupVersionResource, opts ResourceOptions) (wi
 	if err := builtIn(t, gvr); err != nil {
 		return objects, err
 	}
-	if panicked := lifecycle.Apart(func() { err = checkObject(objects) }); panicked != nil {
+	if panicked := lifecycle.Try(func() { err = checkObject(objects) }); panicked != nil {
 		err = fmt.Errorf("a method of an empty %s: %w", reflect.PointerTo(t), panicked)
 	}
 	return objects, err

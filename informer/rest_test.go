@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -616,5 +617,103 @@ func TestRESTDoesNotRetryByItself(t *testing.T) {
 		require.Len(t, asked, 2)
 		require.GreaterOrEqual(t, asked[1], 100*time.Second)
 		require.True(t, apierrors.IsTooManyRequests(inf.Health().LastError))
+	})
+}
+
+// A relist hands on what is newer than the store, and what the store has, before it has shown its version.
+func TestARelistThatSaysItsVersionLastHoldsLittleBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := func(version string, pods ...*corev1.Pod) []byte {
+			var items [][]byte
+			for _, p := range pods {
+				item, _ := json.Marshal(p)
+				items = append(items, item)
+			}
+			return fmt.Appendf(nil, `{"apiVersion":"v1","items":[%s],"kind":"PodList",`+
+				`"metadata":{"resourceVersion":"%s"}}`, bytes.Join(items, []byte(",")), version)
+		}
+		out, in := io.Pipe()
+		lists := 0
+		serve := roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Query().Get("watch") != "" {
+				return &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(never{r.Context()})}, nil
+			}
+			if lists++; lists == 1 {
+				return answerBytes(r, http.StatusOK, "", body("50", podAt("a", "40"), podAt("b", "41"))), nil
+			}
+			return &http.Response{StatusCode: 200, Request: r, Body: out}, nil
+		})
+		inf, err := New[*corev1.Pod](podsOver(t, serve), Options[*corev1.Pod]{DisableWatchList: true})
+		require.NoError(t, err)
+		run(t, inf)
+		synced(t, inf)
+		inf.Relist(metav1.NamespaceAll, nil)
+		relist := body("70", podAt("a", "40"), podAt("b", "60"), podAt("c", "45"))
+		end := bytes.Index(relist, []byte(`],"kind":"PodList"`))
+		_, err = in.Write(relist[:end])
+		require.NoError(t, err)
+		synctest.Wait()
+		b, _ := inf.Get(named("b"))
+		require.Equal(t, "60", b.ResourceVersion, "it is newer than all that the store has had")
+		_, held := inf.Get(named("c"))
+		require.False(t, held, "it may have been deleted before 50")
+		_, err = in.Write(relist[end:])
+		require.NoError(t, err)
+		in.Close()
+		synctest.Wait()
+		require.Equal(t, []string{"a", "b", "c"}, names(inf))
+		require.Equal(t, "70", inf.ResourceVersion(metav1.NamespaceAll))
+	})
+}
+
+// strict is an object that decodes itself and wants a spec, which no bookmark has.
+type strict struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct{ Size int } `json:"spec"`
+}
+
+func (s *strict) DeepCopyObject() runtime.Object { c := *s; return &c }
+
+func (s *strict) UnmarshalJSON(b []byte) error {
+	type plain strict
+	if err := json.Unmarshal(b, (*plain)(s)); err != nil {
+		return err
+	}
+	if s.Spec.Size == 0 {
+		return errors.New("size is zero")
+	}
+	return nil
+}
+
+// A bookmark is no object: of its body only the version counts.
+func TestABookmarkNeedNotDecode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bookmark := func(version, annotations string) string {
+			return `{"type":"BOOKMARK","object":{"kind":"Strict","apiVersion":"v1","metadata":{"resourceVersion":"` +
+				version + `"` + annotations + `},"spec":{"size":0}}}`
+		}
+		object := `{"kind":"Strict","apiVersion":"v1","metadata":{"namespace":"default","name":"a","uid":"1",` +
+			`"resourceVersion":"3"},"spec":{"size":1}}`
+		asked := 0
+		serve := roundTripper(func(r *http.Request) (*http.Response, error) {
+			asked++
+			stream := `{"type":"ADDED","object":` + object + `}` +
+				bookmark("5", `,"annotations":{"k8s.io/initial-events-end":"true"}`) + bookmark("7", "")
+			return &http.Response{StatusCode: 200, Request: r, Header: http.Header{}, Body: io.NopCloser(io.MultiReader(
+				strings.NewReader(stream), never{r.Context()}))}, nil
+		})
+		client, err := restOver[*strict](&rest.Config{Host: "http://server"}, &http.Client{Transport: serve},
+			podsResource, "Strict")
+		require.NoError(t, err)
+		inf, err := New[*strict](client, Options[*strict]{})
+		require.NoError(t, err)
+		run(t, inf)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+		require.Equal(t, 1, asked)
+		require.Equal(t, "7", inf.ResourceVersion(metav1.NamespaceAll))
+		require.Equal(t, 1, inf.Len())
 	})
 }

@@ -28,12 +28,6 @@ func (w *writer[T]) remind() {
 			soonest = r.due
 		}
 	}
-	ended := false
-	defer func() {
-		if !ended {
-			w.reminder.Reset(0) // an inline handler has ended the goroutine: the next one goes on
-		}
-	}()
 	for _, l := range w.listeners {
 		if l.resync == nil || l.isRemoved() {
 			continue
@@ -55,7 +49,6 @@ func (w *writer[T]) remind() {
 			}
 		})
 	}
-	ended = true
 	if !soonest.IsZero() {
 		w.reminder.Reset(soonest.Sub(now))
 	}

@@ -113,6 +113,7 @@ func (l *listener[T]) retryKey(ctx context.Context, log klog.Logger, key Key, f 
 			if l.isOver(ctx) {
 				return
 			}
+			l.pulse.does(handling)
 			if !l.call(log, f.events[0]) {
 				break
 			}

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 // Scope is what an informer holds, of what its client can see.
@@ -78,7 +80,9 @@ func (inf *SharedIndexInformer[T]) Scope() Scope {
 //
 // The informer lists and watches a new namespace from now on, and tells handlers Added, with Initial set, of its
 // objects. When Rescope returns, the objects of a removed namespace have left the store. Handlers are told Deleted of
-// each of them, with FinalStateUnknown set; inline handlers are called on the goroutine that called Rescope. If a
+// each of them, with FinalStateUnknown set; inline handlers are called before Rescope returns. Between some namespaces
+// and NamespaceAll, the objects of those that the informer follows before and after stay in the store, and handlers are
+// told only what has changed, when the new list is complete. If a
 // selector changes, the informer lists every namespace anew. Once such a list is complete, handlers have been told
 // Deleted of the objects that are no longer selected and Added of those that are selected now; of the others they are
 // told only what has changed. A namespace that stays, with the same selectors, is not listed anew.
@@ -112,6 +116,7 @@ func (w *writer[T]) rescope(to Scope) error {
 		return ErrStopped
 	}
 	inf.followed.Store(next)
+	next.takeOver(from)
 	for _, l := range next.listWatches {
 		switch {
 		case slices.Contains(from.listWatches, l):
@@ -138,11 +143,9 @@ func (w *writer[T]) leave(l *listWatch[T]) {
 	if l.stop != nil {
 		l.stop() // Run waits for its goroutines, and Rescope does not: they may be stuck
 	}
-	defer func() { // an inline handler that is told of the sweep may end the goroutine
-		l.fifo.drop()
-		w.reach(l, "")
-	}()
 	w.sweep(l, math.MaxUint64)
+	l.fifo.drop()
+	w.reach(l, "")
 }
 
 // rescoped returns what is to be followed for another scope. The list-watches that are followed already are the same;
@@ -174,6 +177,23 @@ func (from *followed[T]) rescoped(inf *SharedIndexInformer[T], to Scope) (*follo
 		next.synced = make(chan struct{})
 	}
 	return next, nil
+}
+
+// takeOver tells new list-watches how far the store has got with the objects that they take over: those that leave
+// theirs in the store are of all namespaces, and the new ones of some, or the other way round.
+func (c *followed[T]) takeOver(from *followed[T]) {
+	for _, l := range c.listWatches {
+		if slices.Contains(from.listWatches, l) {
+			continue
+		}
+		for _, before := range from.listWatches {
+			version := before.reached.get()
+			if version != "" && (before.has(Key{Namespace: l.namespace}) || l.namespace == metav1.NamespaceAll) &&
+				!kube.Older(version, l.reflector.newest) {
+				l.reflector.newest = version
+			}
+		}
+	}
 }
 
 // of makes the source of a namespace's list-watch.

@@ -877,3 +877,35 @@ func FuzzScope(f *testing.F) {
 	f.Add([]byte{0, 110, 170, 250, 120, 200, 190, 250})
 	f.Fuzz(scopeScript)
 }
+
+// What is in scope before and after a Rescope stays, whatever list-watch follows it: nobody is told that it was deleted.
+func TestWhatStaysInScopeIsNotDeleted(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		inLand(t, func(t *testing.T, w *land) {
+			inf, told := w.namespaced(Options[*corev1.Pod]{DisableWatchList: plain}, "one", "two")
+			run(t, inf)
+			synced(t, inf)
+			synctest.Wait()
+			told.lines()
+			w.fail("", reconciletest.Delay(time.Second, 0))
+			w.rescope(inf, func(s *Scope) { s.Namespaces = []string{metav1.NamespaceAll} })
+			w.delete("two", "b")
+			require.Equal(t, 4, inf.Len())
+			synced(t, inf)
+			synctest.Wait()
+			require.ElementsMatch(t, []string{"Deleted b unknown", "Added a initial", "Added b initial"}, told.lines())
+			w.agrees(inf, told)
+
+			w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"one", "three"} })
+			require.Equal(t, 4, inf.Len(), "what is out of scope has gone")
+			synced(t, inf)
+			synctest.Wait()
+			require.Equal(t, []string{"Deleted a unknown"}, told.lines())
+			w.agrees(inf, told)
+			w.change("one", "a")
+			synctest.Wait()
+			require.Equal(t, []string{"Updated a"}, told.lines())
+			w.agrees(inf, told)
+		}, "one", "two", "three")
+	}
+}

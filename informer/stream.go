@@ -22,6 +22,10 @@ const (
 	// after one of them was replaced. A watch that is silent for longer than it was asked to live, and a little, hangs:
 	// the connection is dead. The server's clock may be a little faster than ours.
 	minWatch, watchSlack, clockSkew = 5 * time.Minute, 10 * time.Second, time.Second
+	// A server that sends bookmarks sends one about every minute. A watch of such a server that brings nothing for as
+	// long as two of them hangs. If the next one is silent as well, the server may have stopped sending them, so the
+	// bound holds again only after another bookmark.
+	twoBookmarks = 2 * time.Minute
 	// A streamed list must begin, and go on, within these times. After two failures the reflector uses plain lists for
 	// good. A server that is overloaded, as when all informers of a program begin at once, begins late: to give up then
 	// and ask again would make it later.
@@ -97,7 +101,7 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	}
 	w.proven = time.NewTimer(longLived)
 	defer w.proven.Stop()
-	w.silence = w.lifetime + watchSlack
+	w.silence = w.longest()
 	if r.resourceVersion == "" {
 		w.silence = streamBegins
 		w.proven.Stop()
@@ -176,7 +180,7 @@ func (w *watching[T]) checkVersion(ctx context.Context) (checked bool, err error
 		}
 		err = wentBack(w.newest, list.ResourceVersion)
 	}
-	return false, fmt.Errorf("list of one object: %w", err)
+	return false, fmt.Errorf("%w: %w", errUnversioned, err)
 }
 
 // run receives the events of the watch until it ends.
@@ -207,7 +211,7 @@ func (w *watching[T]) run(ctx context.Context) error {
 			w.trusted = true
 			w.reconnect.Reset()
 			w.relist.Reset()
-			w.health.enter(Live, nil)
+			w.watches()
 		case event, open := <-w.stream.events:
 			if !open {
 				return w.ended(nil)
@@ -256,31 +260,43 @@ func (w *watching[T]) receiveBatch(batch *wire.Batch) error {
 func (w *watching[T]) received(events []wire.Event) error {
 	listing := w.resourceVersion == ""
 	w.heard = true
+	w.fifo.arrived(time.Now())
 	for _, e := range events {
 		w.pulse.does(receiving)
 		if err := w.receive(e); err != nil {
 			return err
 		}
 	}
-	w.health.progressed()
 	switch {
 	case w.resourceVersion == "":
 		w.silence = streamGoesOn
 	case listing: // the streamed list is complete
-		w.silence = w.lifetime + watchSlack
 		w.proven.Reset(longLived)
 		w.streamsLeft = streamTries
+		fallthrough
 	case !w.trusted:
-		w.health.enter(Live, nil)
+		w.watches()
+		fallthrough
+	default:
+		w.silence = w.longest()
 	}
 	w.watchdog.Reset(w.silence)
 	return nil
 }
 
+// longest returns how long a watch may be silent.
+func (w *watching[T]) longest() time.Duration {
+	if w.bookmarks {
+		return twoBookmarks
+	}
+	return w.lifetime + watchSlack
+}
+
 func (w *watching[T]) silent() error {
+	w.bookmarks = false
 	if w.resourceVersion == "" {
-		return fmt.Errorf("watch: %w for %s in a streamed list; a client that cannot stream one, such as a fake, may "+
-			"need Options.DisableWatchList", errSilent, w.silence)
+		return fmt.Errorf("watch: %w for %s; a client that cannot stream one, such as a fake, may need "+
+			"Options.DisableWatchList", errSlowStream, w.silence)
 	}
 	return fmt.Errorf("watch: %w for %s", errSilent, w.silence)
 }

@@ -3,7 +3,6 @@ package informer
 import (
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/kube"
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 	"github.com/thermostat-go/thermostat/internal/store"
 )
 
@@ -22,9 +20,6 @@ const chunk = 256
 // writer changes the store and tells the handlers what has changed. There is one, and [SharedIndexInformer.write] is
 // the only way to it: one goroutine at a time has it. That is no mutex, because handlers and index functions, the
 // user's code, run meanwhile: see HandlerOptions.Inline and AddIndex for what they may not do.
-//
-// Index functions and inline handlers may end the goroutine that has the writer (runtime.Goexit). What is deferred,
-// and lifecycle.Each, then bring the chunk in hand to its end first.
 type writer[T any] struct {
 	// These never change.
 	inf    *SharedIndexInformer[T]
@@ -38,6 +33,7 @@ type writer[T any] struct {
 	events, repeats []Event[T]
 	verdicts        []verdict
 	detector        *detector[T]
+	unindexed       error // by plan: why the state that is being planned cannot be indexed
 	// Run sets these two before other goroutines use them. reminder fires when the turn of a key may have come, and
 	// only the goroutine that has the writer resets it: see remind.
 	log      klog.Logger
@@ -78,28 +74,18 @@ func (inf *SharedIndexInformer[T]) writeUnless(ctx context.Context, ended <-chan
 	return true
 }
 
-// feeder is the goroutine that applies to the store what the reflectors have put into the FIFOs. If user code ends
-// that goroutine, another one calls run again.
+// feeder is the goroutine that applies to the store what the reflectors have put into the FIFOs.
 type feeder[T any] struct {
 	inf   *SharedIndexInformer[T]
 	pulse pulse
-	// The goroutine alone looks at these: a batch that is not in the store as a whole, and the FIFO's list-watch; nil
-	// if there is none.
-	batch batch[T]
-	from  *listWatch[T]
 }
 
 // run returns when ctx has ended.
 func (f *feeder[T]) run(ctx context.Context) {
-	defer f.pulse.does(resting)
 	for {
-		if f.from != nil { // the goroutine before this one did not get through with it
-			f.apply(ctx)
-		}
 		for _, l := range f.inf.followed.Load().listWatches {
 			if b, filled := l.fifo.pop(); filled {
-				f.batch, f.from = b, l
-				f.apply(ctx)
+				f.apply(ctx, l, b)
 			}
 		}
 		f.pulse.does(resting)
@@ -107,44 +93,37 @@ func (f *feeder[T]) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-f.inf.writer.reminder.C:
-			f.pulse.does(storing)
-			_ = f.inf.write((*writer[T]).remind) // it fails only when Run has given this goroutine up, as below
+			f.write((*writer[T]).remind)
 		case <-f.inf.ready:
 		}
 	}
 }
 
-// apply applies the batch, unless ctx ends or the list-watch leaves the scope before.
-func (f *feeder[T]) apply(ctx context.Context) {
-	l, b := f.from, &f.batch
+// apply applies a batch, unless ctx ends or the list-watch leaves the scope before.
+func (f *feeder[T]) apply(ctx context.Context, l *listWatch[T], b batch[T]) {
 	l.rewound = max(l.rewound, b.rewound)
 	for ctx.Err() == nil {
 		deltas := b.next(chunk)
+		f.write(func(w *writer[T]) {
+			switch {
+			case l.left:
+			case len(deltas) > 0:
+				w.apply(l, deltas)
+				w.tell()
+			default:
+				w.finish(l, b.outcome)
+			}
+		})
 		if len(deltas) == 0 {
 			break
 		}
-		f.pulse.does(storing)
-		_ = f.inf.write(func(w *writer[T]) {
-			if !l.left {
-				defer w.tell()
-				w.apply(l, deltas)
-			}
-		})
 	}
-	f.from = nil
-	defer func() {
-		l.fifo.applied(*b)
-		*b = batch[T]{}
-	}()
-	if ctx.Err() != nil {
-		return
-	}
+	l.fifo.applied(b)
+}
+
+func (f *feeder[T]) write(fn func(*writer[T])) {
 	f.pulse.does(storing)
-	_ = f.inf.write(func(w *writer[T]) {
-		if !l.left {
-			w.finish(l, *b)
-		}
-	})
+	_ = f.inf.write(fn) // it fails only when Run has given this goroutine up
 }
 
 // watch lets the list-watches know, until ctx ends, when the goroutine is stuck.
@@ -159,18 +138,33 @@ func (f *feeder[T]) watch(ctx context.Context) {
 
 // apply changes the store by a few deltas of a list-watch, and leaves in events what there is to tell.
 func (w *writer[T]) apply(l *listWatch[T], deltas []delta[T]) {
-	defer w.commit(l, deltas)
 	// First the users' index functions, without a lock: no other goroutine changes the store, so what is seen now is
 	// what commit will find. Of two deltas of one key, which stand next to each other, the first is a deletion:
 	// unless that is stale, there is nothing to compare the second with.
-	lifecycle.Each(len(deltas), func(i int) {
+	for i := range deltas {
 		d := &deltas[i]
 		l.touch(d.key)
 		d.stale = w.stale(l, d) && (i == 0 || deltas[i-1].key != d.key || deltas[i-1].stale)
 		if !d.deleted && !d.stale && d.invalid == nil {
-			w.store.Plan(d.key, d.value, w.health.badObject)
+			w.plan(d)
 		}
-	})
+	}
+	w.commit(l, deltas)
+}
+
+// plan runs the index functions on a live state. If one fails, the state cannot be held.
+func (w *writer[T]) plan(d *delta[T]) {
+	w.unindexed = nil
+	if w.store.Plan(d.key, d.value, w.complain); w.unindexed != nil {
+		w.store.Unplan()
+		d.invalid = d.item.invalid(w.unindexed)
+	}
+}
+
+// complain notes that an index function has failed.
+func (w *writer[T]) complain(err error) {
+	w.health.badObject(err)
+	w.unindexed = err
 }
 
 // commit makes the changes of apply, all of them under one lock.
@@ -225,7 +219,12 @@ func (w *writer[T]) seenAgainLocked(row store.Row, d *delta[T]) {
 	if f.resourceVersion != d.resourceVersion {
 		return
 	}
-	w.acquitLocked(d.key, false)
+	if r := w.store.invalid[d.key]; r.unindexed {
+		r.epoch = uint64(f.epoch)
+		w.store.invalid[d.key] = r
+	} else {
+		w.acquitLocked(d.key, false)
+	}
 	if !d.deleted && w.every.Load() {
 		w.repeats = append(w.repeats, repeated(w.store.item(row)))
 	}
@@ -281,12 +280,13 @@ func repeated[T any](it item[T]) Event[T] {
 // tell hands events to every listener, and repeats to those that want every change. No key is in both. Then it tells
 // what has changed in what Invalid returns.
 func (w *writer[T]) tell() {
-	if len(w.verdicts) > 0 {
-		defer w.tellVerdicts()
+	if len(w.events)+len(w.repeats) > 0 {
+		w.tellEvents()
 	}
-	if len(w.events)+len(w.repeats) == 0 {
-		return
-	}
+	w.tellVerdicts()
+}
+
+func (w *writer[T]) tellEvents() {
 	if w.detector != nil {
 		for _, e := range w.events {
 			w.detector.saw(e, w.health)
@@ -296,31 +296,29 @@ func (w *writer[T]) tell() {
 	// Listeners keep the events, even one that is removed while it is told. Inline ones do not: if all are inline,
 	// the array is used again.
 	kept := slices.ContainsFunc(w.listeners, func(l *listener[T]) bool { return !l.inline })
-	defer func() {
-		w.forgetRemoved()
-		if kept {
-			w.events = nil
+	for _, l := range w.listeners {
+		w.push(l, stored, w.events)
+		if l.every && len(w.repeats) > 0 {
+			w.push(l, stored, w.repeats)
 		}
-		clear(w.events) // or they would keep objects alive
-		w.events, w.repeats = w.events[:0], nil
-	}()
-	if len(w.repeats) > 0 {
-		defer lifecycle.Each(len(w.listeners), func(i int) {
-			if l := w.listeners[i]; l.every {
-				w.push(l, stored, w.repeats)
-			}
-		})
 	}
-	lifecycle.Each(len(w.listeners), func(i int) { w.push(w.listeners[i], stored, w.events) })
+	w.forgetRemoved()
+	if kept {
+		w.events = nil
+	}
+	clear(w.events) // or they would keep objects alive
+	w.events, w.repeats = w.events[:0], nil
 }
 
 // push hands events to one listener.
 func (w *writer[T]) push(l *listener[T], stored int, events []Event[T]) {
-	if l.inline {
-		w.inside.Store(l)
-		defer w.inside.Store(nil)
+	if !l.inline {
+		l.push(stored, events...)
+		return
 	}
-	l.push(w.log, stored, events...)
+	w.inside.Store(l)
+	l.callInline(w.log, events)
+	w.inside.Store(nil)
 }
 
 // join tells a listener of everything that the store holds, which it adds to those that are told of changes. The
@@ -350,7 +348,7 @@ func (w *writer[T]) join(l *listener[T]) error {
 		joined = append(joined, Event[T]{}) // the mark: see listener
 	}
 	w.push(l, stored, joined)
-	for key, r := range maps.Clone(w.store.invalid) { // a callback may end the goroutine, and another one go on
+	for key, r := range w.store.invalid {
 		l.judge(w.log, verdict{key: key, now: r.InvalidError})
 	}
 	w.forgetRemoved() // where nothing changes, tell does not do it
@@ -373,29 +371,30 @@ func (w *writer[T]) forgetRemoved() {
 
 // finish makes true what a batch says once all of its deltas have been applied: a list is complete, a version has
 // been reached.
-func (w *writer[T]) finish(l *listWatch[T], b batch[T]) {
-	defer w.sync()
-	defer func() {
-		if b.complete >= l.due {
-			l.health.listed(b.complete)
-		}
-		if b.complete != 0 {
-			l.health.knows(withheldSweep, w.withheld(l, b.complete))
-		}
-		if b.resourceVersion != "" && l.health.complete() {
-			w.reach(l, b.resourceVersion)
-		}
-	}()
-	if b.sweep != 0 {
-		w.sweep(l, b.sweep)
-		l.swept = b.sweep
+func (w *writer[T]) finish(l *listWatch[T], o outcome) {
+	if o.sweep != 0 {
+		w.sweep(l, o.sweep)
+		l.swept = o.sweep
 	}
+	if o.complete != 0 {
+		l.health.knows(withheldSweep, w.withheld(l, o.complete))
+	}
+	l.health.progressed(o.came)
+	if o.complete >= l.due {
+		l.health.listed(o.complete)
+	}
+	if o.resourceVersion != "" && l.health.complete() {
+		w.reach(l, o.resourceVersion)
+	}
+	w.sync()
 }
 
 // reach makes known that the store has reached that version of a list-watch; empty: it holds nothing of it any more.
 func (w *writer[T]) reach(l *listWatch[T], resourceVersion string) {
 	l.reached.move(resourceVersion)
-	lifecycle.Each(len(w.listeners), func(i int) { w.listeners[i].reach(w.log, l.namespace, resourceVersion) })
+	for _, listener := range w.listeners {
+		listener.reach(w.log, l.namespace, resourceVersion)
+	}
 }
 
 // sync closes Synced, and tells the listeners the mark, once every list-watch is complete in the store.
@@ -406,8 +405,8 @@ func (w *writer[T]) sync() {
 	}
 	close(c.synced)
 	w.events = append(w.events, Event[T]{}) // the mark: see listener
-	defer w.remind()
 	w.tell()
+	w.remind()
 }
 
 // sweep removes what a list-watch's list of that epoch did not contain.
@@ -417,30 +416,31 @@ func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
 	w.store.Unlock()
 	swept := w.unseenSince(l, epoch)
 	slices.Reverse(swept) // what moves into the gap of a row that was removed stood behind it, and stays
-	lifecycle.Loop(func() bool {
-		if len(swept)+len(w.verdicts) == 0 {
-			return false
-		}
-		rows := swept[:min(chunk, len(swept))]
-		swept = swept[len(rows):]
+	for rows := range slices.Chunk(swept, chunk) {
 		w.store.Lock()
 		for _, row := range rows {
 			w.removeLocked(l, row, nil)
 		}
 		w.store.Unlock()
 		w.tell()
-		return true
-	})
+	}
+	w.tell() // verdicts, if nothing was swept
 }
 
 // unseenSince returns the rows of a list-watch that no list from that epoch on, or the watch after it, has seen.
 func (w *writer[T]) unseenSince(l *listWatch[T], epoch uint64) (rows []store.Row) {
 	for row := range store.Row(w.store.Rows()) {
-		if uint64(w.store.Facts(row).epoch) < epoch && l.has(w.store.Key(row)) {
+		if uint64(w.store.Facts(row).epoch) < epoch && w.sweeps(l, w.store.Key(row)) {
 			rows = append(rows, row)
 		}
 	}
 	return rows
+}
+
+// sweeps reports whether an object of that key goes with a list-watch that has not seen it. If the list-watch has left
+// the scope, and another one follows the key now, that one will say.
+func (w *writer[T]) sweeps(l *listWatch[T], key Key) bool {
+	return l.has(key) && !(l.left && w.inf.followed.Load().listWatch(key.Namespace) != nil)
 }
 
 // withheld returns why the store keeps what a complete list of that epoch did not contain, or nil if it keeps

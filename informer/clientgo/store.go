@@ -361,7 +361,7 @@ func (x *indexer) AddIndexers(funcs cache.Indexers) error {
 		ix := store.AddIndex(x.table, func(values []string, obj any) ([]string, error) {
 			found, err := fn(obj)
 			return append(values, found...), err
-		}, func(err error) { errs = append(errs, fmt.Errorf("index %q: %w", name, err)) })
+		}, func(_ string, err error) { errs = append(errs, fmt.Errorf("index %q: %w", name, err)) })
 		x.table.Lock()
 		x.funcs[name], x.indexes[name] = fn, ix
 		x.table.Unlock()

@@ -47,9 +47,10 @@ type bucket[X any] struct {
 
 // index is an Index whose value type has been forgotten.
 type index[V any] interface {
-	// plan computes the index values of a value, without the lock. If it fails, or ends the goroutine, the value will
-	// be found under none.
+	// plan computes the index values of a value, without the lock. If it fails, the value will be found under none.
+	// unplan takes back the latest plan.
 	plan(V) error
+	unplan()
 
 	// The methods below are called with the store's lock held.
 	failed(err error) // records a failure of plan
@@ -58,15 +59,16 @@ type index[V any] interface {
 }
 
 // AddIndex adds an index to a store; the writer calls it. fn appends the index values of a value: none, one or several.
-// AddIndex calls complain if fn returns an error, panics, or returns a value that is not equal to itself.
+// AddIndex calls complain if fn returns an error, panics, or returns a value that is not equal to itself: then the
+// value of that key is found under no index value.
 func AddIndex[X, K comparable, F, V any](s *Store[K, F, V], fn func([]X, V) ([]X, error),
-	complain func(error)) *Index[X, K, F, V] {
+	complain func(K, error)) *Index[X, K, F, V] {
 	ix := &Index[X, K, F, V]{store: s, fn: fn}
 	ix.byValue.seed = s.seed
 	// Only the writer moves rows, and no reader has the index yet.
 	for row := range Row(s.Rows()) {
 		if err := ix.plan(s.Value(row)); err != nil {
-			complain(s.failed(ix, s.Key(row), err))
+			complain(s.Key(row), s.failed(ix, s.Key(row), err))
 		}
 		ix.commit(row)
 	}
@@ -156,7 +158,7 @@ var errOddValue = errors.New("it returned a value that is not equal to itself")
 func (ix *Index[X, K, F, V]) plan(value V) (err error) {
 	begin, returned := len(ix.planned), false
 	defer func() {
-		if !returned { // a panic, or the goroutine ends, and then no caller gets the error
+		if !returned {
 			err = &lifecycle.PanicError{Value: recover(), Stack: debug.Stack()}
 		}
 		if err != nil {
@@ -174,6 +176,15 @@ func (ix *Index[X, K, F, V]) plan(value V) (err error) {
 	}
 	returned = true
 	return err
+}
+
+func (ix *Index[X, K, F, V]) unplan() {
+	ix.ends = ix.ends[:len(ix.ends)-1]
+	begin := 0
+	if len(ix.ends) > 0 {
+		begin = ix.ends[len(ix.ends)-1]
+	}
+	ix.planned = ix.planned[:begin]
 }
 
 func (ix *Index[X, K, F, V]) failed(err error) { ix.err = err }

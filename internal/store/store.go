@@ -28,8 +28,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"sync"
-
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Row numbers the rows of a store. It is valid until the next removal.
@@ -115,21 +113,17 @@ func (s *Store[K, F, V]) Value(row Row) V  { return *s.values.at(row) }
 // Plan runs the index functions on a value that Put will store, after those that were planned before it. It calls
 // complain for each that failed.
 func (s *Store[K, F, V]) Plan(key K, value V, complain func(error)) {
-	s.plan(0, key, value, complain)
+	for _, ix := range s.indexes {
+		if err := ix.plan(value); err != nil {
+			complain(s.failed(ix, key, err))
+		}
+	}
 }
 
-// plan runs the index functions from the ith on. If one ends the goroutine, plan runs those behind it before it ends.
-func (s *Store[K, F, V]) plan(i int, key K, value V, complain func(error)) {
-	defer func() {
-		if i < len(s.indexes) {
-			complain(s.failed(s.indexes[i], key, lifecycle.ErrExited))
-			s.plan(i+1, key, value, complain)
-		}
-	}()
-	for ; i < len(s.indexes); i++ {
-		if err := s.indexes[i].plan(value); err != nil {
-			complain(s.failed(s.indexes[i], key, err))
-		}
+// Unplan takes back the latest Plan: its value will not be stored.
+func (s *Store[K, F, V]) Unplan() {
+	for _, ix := range s.indexes {
+		ix.unplan()
 	}
 }
 

@@ -166,13 +166,14 @@ func play(t testing.TB, script []byte) {
 		require.ErrorIs(t, err, errPicky)
 		complaints++
 	}
-	numbers := AddIndex(s, bySet, complain)
+	complainOf := func(_ byte, err error) { complain(err) }
+	numbers := AddIndex(s, bySet, complainOf)
 	var sizes *Index[string, byte, int, set]
 	picky := 0
 	for i := 0; i+1 < len(script); i += 2 {
 		key, op := script[i]%32, script[i+1]
 		if i/2 == len(script)/4 {
-			sizes = AddIndex(s, bySize, complain)
+			sizes = AddIndex(s, bySize, complainOf)
 		}
 		row, held := s.Find(key)
 		require.Equal(t, has(truth, key), held)
@@ -186,6 +187,10 @@ func play(t testing.TB, script []byte) {
 			delete(truth, key)
 		default:
 			value := set(op) * 37 & 0x3f
+			if op%8 == 7 {
+				s.Plan(key, 0, complain)
+				s.Unplan()
+			}
 			s.Plan(key, value, complain)
 			s.Lock()
 			s.Put(key, i, value)
@@ -392,21 +397,22 @@ func TestIndexFunctionsThatMisbehaveHurtNobody(t *testing.T) {
 	complain := func(err error) { complaints = append(complaints, err) }
 	s.Plan("old", "bad", complain)
 	s.Put("old", struct{}{}, "bad")
+	complainOf := func(_ string, err error) { complain(err) }
 	nan := AddIndex(s, func(to []float64, v string) ([]float64, error) { return append(to, 1, math.NaN()), nil },
-		complain)
+		complainOf)
 	require.ErrorIs(t, nan.Err(), errOddValue, "a store that is not empty is indexed at once")
 	odd := AddIndex(s, func(to []any, v string) ([]any, error) {
 		if v == "bad" {
 			return append(to, []int{1}), nil // no map takes it
 		}
 		return append(to, nil, "x"), nil
-	}, complain)
+	}, complainOf)
 	panics := AddIndex(s, func(to []string, v string) ([]string, error) {
 		if v == "bad" {
 			panic(errPicky)
 		}
 		return append(to, "good"), nil
-	}, complain)
+	}, complainOf)
 	require.Len(t, complaints, 3)
 	for _, key := range []string{"good", "bad"} {
 		s.Plan(key, key, complain)
