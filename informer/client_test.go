@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -334,90 +333,6 @@ func TestErrorsOfAListAreKept(t *testing.T) {
 	}
 }
 
-// explosive is a type of somebody's own, which panics when it is asked for its version.
-type explosive struct{ *corev1.Pod }
-
-func (explosive) GetResourceVersion() string { panic("swordfish") }
-
-// A panic of a client's method, or of one of its objects', is an error like another: the process goes on, and so does
-// the informer when it is over.
-func TestAPanicOfTheClientIsAnError(t *testing.T) {
-	for name, fault := range map[string]func(p *proxy){
-		"List": func(p *proxy) {
-			p.onWatch = refuse(problem(422, metav1.StatusReasonInvalid, 0))
-			p.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { panic("swordfish") }
-		},
-		"Watch": func(p *proxy) {
-			p.onWatch = func(context.Context, metav1.ListOptions) (watch.Interface, error) { panic("swordfish") }
-		},
-		"an object": func(p *proxy) {
-			p.onWatch = func(context.Context, metav1.ListOptions) (watch.Interface, error) {
-				w := watch.NewRaceFreeFake()
-				w.Add(explosive{pod("a")})
-				return w, nil
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
-				fault(p)
-				log := &lines{}
-				runOn(t, inf, klog.New(log))
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				h := inf.Health()
-				require.Equal(t, Failed, h.State)
-				require.ErrorContains(t, h.LastError, "panic of type string")
-				require.NoError(t, discreetly("swordfish", log.all(), h))
-				require.Contains(t, fmt.Sprint(log.all()), "client_test.go", "the log has the stack")
-				require.Less(t, len(p.verbs()), 100)
-				healed(t, p, inf, told)
-			})
-		})
-	}
-}
-
-// explosives is a list of them, and a client of a list without end; asked counts the requests that have not been
-// answered.
-type explosives struct {
-	metav1.TypeMeta
-	metav1.ListMeta
-	Items []explosive
-	asked atomic.Int64
-}
-
-func (l *explosives) DeepCopyObject() runtime.Object { return l }
-
-func (l *explosives) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	if opts.Continue != "" {
-		l.asked.Add(1)
-		defer l.asked.Add(-1)
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	return &explosives{ListMeta: metav1.ListMeta{ResourceVersion: "5", Continue: "x"}, Items: []explosive{{pod("a")}}},
-		nil
-}
-
-func (l *explosives) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
-	return watch.NewRaceFreeFake(), nil
-}
-
-// The page that was asked for in advance is nobody's when the one before it cannot be taken.
-func TestAPanicLeavesNoRequestBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := &explosives{}
-		inf, err := New[*corev1.Pod](client, Options[*corev1.Pod]{DisableWatchList: true})
-		require.NoError(t, err)
-		run(t, inf)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.ErrorContains(t, inf.Health().LastError, "panic of type string")
-		require.Greater(t, inf.Health().Lists, 1)
-		require.Zero(t, client.asked.Load())
-	})
-}
-
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (fn roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return fn(r) }
@@ -467,28 +382,6 @@ func TestListsOfPointers(t *testing.T) {
 		synced(t, inf)
 		require.ErrorContains(t, inf.Health().LastBadObject, "no object")
 	})
-}
-
-// The transport is the user's, too.
-func TestAPanicOfTheTransport(t *testing.T) {
-	for name, serve := range map[string]roundTripper{
-		"asked": func(*http.Request) (*http.Response, error) { panic("swordfish") },
-	} {
-		for _, plain := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, plain=%v", name, plain), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					inf, err := New[*corev1.Pod](podsOver(t, serve), Options[*corev1.Pod]{DisableWatchList: plain})
-					require.NoError(t, err)
-					run(t, inf)
-					time.Sleep(time.Minute)
-					synctest.Wait()
-					require.ErrorContains(t, inf.Health().LastError, "panic of type string")
-					_, _, err = inf.Live(t.Context(), named("a"))
-					require.ErrorContains(t, err, "panic of type string")
-				})
-			})
-		}
-	}
 }
 
 func TestNewSaysWhatIsWrong(t *testing.T) {

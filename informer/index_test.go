@@ -35,10 +35,15 @@ func TestIndexFunctionsThatMisbehaveHurtNobody(t *testing.T) {
 			return []string{"good"}
 		})
 		require.NoError(t, err)
-		nan, err := AddIndex(inf, func(*corev1.Pod) []float64 { return []float64{1, math.NaN()} })
+		nan, err := AddIndex(inf, func(p *corev1.Pod) []float64 {
+			if p.Name == "nan" {
+				return []float64{1, math.NaN()}
+			}
+			return nil
+		})
 		require.NoError(t, err)
 		odd, err := AddIndex(inf, func(p *corev1.Pod) []any {
-			if p.Name == "bad" {
+			if p.Name == "odd" {
 				return []any{[]int{1}} // no map takes it
 			}
 			return []any{nil, "x"}
@@ -48,9 +53,13 @@ func TestIndexFunctionsThatMisbehaveHurtNobody(t *testing.T) {
 		api.Create(pod("good"))
 		synctest.Wait()
 		require.NoError(t, panics.Err())
-		api.Create(pod("bad"))
-		synctest.Wait()
-		require.Equal(t, []string{"bad", "good"}, names(inf), "the objects are there all the same")
+		for _, name := range []string{"bad", "nan", "odd"} {
+			api.Create(pod(name))
+			synctest.Wait()
+			require.Error(t, inf.Invalid(named(name)))
+			require.ErrorContains(t, inf.Health().LastBadObject, "default/"+name)
+		}
+		require.Equal(t, []string{"good"}, names(inf))
 		require.Len(t, slices.Collect(panics.Get("good")), 1)
 		require.ErrorIs(t, panics.Err(), boom)
 		require.ErrorContains(t, panics.Err(), "default/bad")
@@ -58,7 +67,6 @@ func TestIndexFunctionsThatMisbehaveHurtNobody(t *testing.T) {
 		require.ErrorContains(t, nan.Err(), "not equal to itself")
 		require.ElementsMatch(t, []any{nil, "x"}, odd.Values())
 		require.Error(t, odd.Err())
-		require.Error(t, inf.Health().LastBadObject)
 		require.Equal(t, Live, inf.Health().State)
 
 		api.Update("default", "good", func(p *corev1.Pod) { p.Name = "good" })

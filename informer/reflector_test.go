@@ -518,7 +518,7 @@ func TestALongWatchIsFollowedByTheNextAtOnce(t *testing.T) {
 func TestErrorsAtTheStartOfAWatchResume(t *testing.T) {
 	for name, err := range map[string]error{
 		"503":            errBusy,
-		"500":            problem(500, metav1.StatusReasonInternalError, 0),
+		"500, temporary": problem(500, metav1.StatusReasonServerTimeout, 2),
 		"unreachable":    errors.New("dial tcp: connection refused"),
 		"unexpected EOF": errors.New("unexpected EOF"),
 	} {

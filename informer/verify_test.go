@@ -184,19 +184,6 @@ func TestAComparisonSurvivesOddLists(t *testing.T) {
 		require.Zero(t, inf.Health().Differences)
 		require.Equal(t, Live, inf.Health().State)
 	})
-	synctest.Test(t, func(t *testing.T) {
-		pods := &proxy{podAPI: newPodAPI()}
-		inf, err := New[*corev1.Pod](pods, Options[*corev1.Pod]{DisableWatchList: true, VerifyEvery: time.Minute})
-		require.NoError(t, err)
-		run(t, inf)
-		synced(t, inf)
-		pods.set(func() {
-			pods.onList = func(context.Context, metav1.ListOptions) (*corev1.PodList, error) { panic("swordfish") }
-		})
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		require.Equal(t, Live, inf.Health().State)
-	})
 }
 
 // laterNil lists nothing but a nil pointer from the second time on.
