@@ -205,8 +205,23 @@ func TestAServerThatStopsSendingBookmarksIsLeftInPeace(t *testing.T) {
 		asked := p.verbs()
 		require.NotContains(t, asked, "STREAM")
 		require.NotContains(t, asked, "LIST")
-		require.Less(t, len(asked), 24*12+5, "a watch lives for 5 minutes at least")
+		require.Less(t, len(asked), 2*24*12, "a watch lives for 5 minutes at least, and may be followed by a look")
 		require.Equal(t, Live, inf.Health().State)
+
+		p.NoTimeout = true // now its watches live for as long as they like, with a bookmark every 5 minutes
+		p.Cut()
+		time.Sleep(2 * twoBookmarks)
+		p.Bookmark()
+		synctest.Wait()
+		p.requests()
+		for range 10 {
+			time.Sleep(4 * time.Minute)
+			synctest.Wait()
+			require.NotEqual(t, Stale, inf.Health().State)
+			time.Sleep(time.Minute)
+			p.Bookmark()
+		}
+		require.Empty(t, p.verbs())
 		healed(t, p, inf, told)
 	})
 }

@@ -85,9 +85,10 @@ type deltaFIFO[T any] struct {
 	// Guarded by mu. If steps are not merged, several may be of one key: then positions tells the latest. Between two
 	// of them there is a cut, which is the number of the steps before it.
 	cuts    []int
-	outcome           // Guarded by mu: that of the next batch.
-	now     time.Time // Guarded by mu: when what is being added had come.
-	// Guarded by mu: the deltas of the batch that is on its way into the store, and once somebody has asked, their keys.
+	outcome // Guarded by mu: that of the next batch.
+	// Guarded by mu: when what is being added had come.
+	now time.Time
+	// Guarded by mu: the deltas of the batch that is on its way into the store, and, once they were needed, their keys.
 	popped     []delta[T]
 	poppedKeys map[Key]struct{}
 	// Guarded by mu. spare is the array of the batch before, empty; small counts batches in a row that needed little

@@ -17,8 +17,8 @@ import (
 )
 
 // fifoScript plays a history of three keys, coded in bytes, into a FIFO that is emptied now and then, and the same
-// history, step by step and with nothing in between, into a plain map. A batch comes into the store later than it leaves
-// the FIFO; then the store must hold what the map did when it left.
+// history, step by step and with nothing in between, into a plain map. A batch comes into the store later than it
+// leaves the FIFO; then the store must hold what the map did when it left.
 func fifoScript(t *testing.T, script []byte) {
 	inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
 	require.NoError(t, err)

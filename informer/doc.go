@@ -68,18 +68,25 @@
 // # When something fails
 //
 //   - The server cannot be reached: the cache keeps answering, and [Health] says that it is Stale, since when, and why.
-//   - A watch fails, by a 503 or a dropped connection: the next watch resumes where it was (reflector.failed). Only an
-//     expired version (410), a resource that is not found (404), and an answer that cannot be true or decoded lead to a
-//     new list. After a list, handlers are told only of what differs from the store (writer.stale).
+//   - A watch fails, by a 503 or a dropped connection: the next watch resumes where it was. What leads to a new list is
+//     in the table of fault.go: an expired version (410), a resource that is not found (404), an answer that cannot be
+//     true or decoded, and a watch that is refused twice in a row for another reason. After a list, handlers are told
+//     only of what differs from the store (writer.stale).
+//   - A resource can be listed, and no watch of it is accepted: the cache is Failed, and as old as the latest of the
+//     lists, which come after pauses of up to 5 minutes (reflector.failed).
+//   - A connection is dead, and nothing says so: if the server has sent bookmarks, the watch is given up after two
+//     minutes without anything, which is as long as two bookmarks take. If it has not, or has stopped to, after as long
+//     as the watch was to live, at most 10 minutes (watching.longest).
 //   - The Role or the CustomResourceDefinition is missing: the cache is Denied or Missing, and the reflector keeps
 //     asking, so it is enough that the Role or the definition arrives later.
 //   - Only the right to watch is missing: the cache is Denied and stays empty, because a streamed list is a watch. With
 //     a client that cannot stream lists, or with Options.DisableWatchList, the cache is Denied, too, and holds the
 //     first list until the right arrives.
-//   - An object cannot be stored, because Options.Transform fails on it or because a [Resource] cannot decode it: the
-//     store keeps its last good state, and no handler is told that it was deleted. [SharedIndexInformer.Invalid] says
-//     why, and has the metadata of the present state. The reason names the field and its Go type if the object is JSON,
-//     and never quotes a value. HandlerOptions.Invalid is called when the answer changes (writer.tellVerdicts).
+//   - An object cannot be stored, because Options.Transform or an index function fails on it, with an error or a panic,
+//     or because a [Resource] cannot decode it: the store keeps its last good state, and no handler is told that it was
+//     deleted. [SharedIndexInformer.Invalid] says why, and has the metadata of the present state. The reason names the
+//     field and its Go type if the object is JSON, and never quotes a value. HandlerOptions.Invalid is called when the
+//     answer changes (writer.tellVerdicts).
 //   - A list has an object that cannot be decoded and whose name cannot be read: it may be any object, so no deletion
 //     is inferred from that list (writer.withheld). If the store keeps an object for that reason, the cache is Stale,
 //     Fresh returns the reason, and the reflector lists again until a list can be read: after 10 to 20 s at first, and
@@ -98,8 +105,9 @@
 //     (401, 403), does not know the resource (404), asks the client to come back later (429, 503, a timeout,
 //     Retry-After), cannot be reached, or answers with a state older than the cache.
 //   - The client, its transport, Options.Transform, an index function or an inline handler does not return: after three
-//     minutes in one call the cache is Stale (pulse.watch). If that code panics or ends its goroutine (runtime.Goexit,
-//     and so t.FailNow), that is an error of the call.
+//     minutes in one call the cache is Stale, and not fresh. Health.StuckHandler names any other handler (pulse.watch).
+//   - A handler panics or ends its goroutine (runtime.Goexit, and so t.FailNow): see [Handler]. A panic of the client,
+//     its transport or a method of an object ends the process, and nothing but a handler may end its goroutine.
 //   - A server lags: the store rejects data older than its own. There is one exception: if the cluster itself has gone
 //     back, restored from a backup, the store follows it. To find out, the reflector requests a list of one object, for
 //     its version, after each connection that was lost, if the server allows a list. Handlers then see resourceVersions
@@ -135,6 +143,8 @@
 //	verifier   with a reflector,    with that                      Run
 //	           if asked for
 //	handler    Run, AddHandler      the same, or Remove            Run, Remove
+//	inline     store, AddHandler,   the handler has returned from  the same
+//	handler    Rescope              the events in hand
 //	request    lister, verifier,    the answer to a list begins    the same
 //	           Live
 //	splitter   the same             the answer to its request ends the same; only with a Resource
@@ -143,6 +153,9 @@
 //
 // There is no other. Run returns once they have ended, or after Options.StopGrace with [ErrStuck], which names those
 // that are still in user code.
+//
+// State, freshness and progress in [Health] are those of the store: what has arrived and waits for the store, or has
+// arrived with half of a list, changes none of them (listWatchHealth).
 //
 // The FIFO stands behind the reflector because a server closes a watch that is not read. A buffer stands in front of
 // each handler because a slow one must not delay the others. Both are merged by key, so neither outgrows what exists,
@@ -166,6 +179,7 @@
 //	client.go      where objects come from: Client
 //	listwatch.go   a list-watch: a reflector, its FIFO, its health; one for each namespace
 //	reflector.go   when to list, when to watch, when to try again: a state machine
+//	fault.go       which error leads to what
 //	list.go        a plain list, page by page
 //	stream.go      a watch, and a list that is streamed by one
 //	receive.go     from an object that has arrived to a delta, or to a later try

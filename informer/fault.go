@@ -15,28 +15,25 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// fault is a kind of error that ends a list or a watch. What follows is in this table. A list that has failed is always
-// followed by another list.
+// fault is a kind of error that ends a list or a watch. This table says what follows a watch that has ended so. A list
+// that has failed is followed by another list.
 //
-//	fault        the error                            a watch is followed by        after     the cache is
-//	lost         silence, a connection that broke,    a watch                       0 to 30 s Stale
-//	             an error of nobody knows what
-//	unreachable  no answer, from no server            a watch                       0 to 30 s Stale
-//	busy         429, 503, Retry-After, a timeout     a watch                       the same, and what the server asks
-//	             that the server calls temporary                                    for, Stale
-//	denied       401, 403                             a watch                       0 to 30 s Denied
-//	missing      404                                  a list                        0 to 30 s Missing
-//	expired      410                                  a list                        0 to 30 s Stale
-//	broken       an answer that cannot be true, or    a list                        0 to 30 s Stale
-//	             is too large
-//	garbled      an event that cannot be decoded      a watch, and if it happens    0 to 30 s Stale
-//	             twice at a version, a list
-//	refused      any other answer: 400, 405, 422,     a watch, and the second time  0 to 30 s Stale; Failed if lists
-//	             500, 504                             in a row a list, and further            succeed and no watch does
-//	                                                  lists after 1 s to 5 min
+//	fault        the error                                           then                    the cache is
+//	lost         silence, a broken connection, an unknown error      watch                   Stale
+//	unreachable  no answer                                           watch                   Stale
+//	busy         429, 503, Retry-After, a timeout called temporary   watch                   Stale
+//	denied       401, 403                                            watch                   Denied
+//	missing      404                                                 list                    Missing
+//	outdated     410, an answer that cannot be true or is too large  list                    Stale
+//	garbled      an event that cannot be decoded                     watch; list the second  Stale
+//	                                                                 time at one version
+//	refused      any other answer: 400, 405, 422, 500, 504           watch; list the second  Stale; Failed after
+//	                                                                 time in a row, and      maxVain lists that
+//	                                                                 then every 1 s to 5 min no watch followed
 //
-// Each pause grows from failure to failure, and begins anew once a watch has lived for longLived. A watch that only
-// ended soon is no failure, and followed by a watch: see [reflector.failed].
+// It is tried after a pause that grows from failure to failure, up to 30 s, and begins anew once a watch has lived for
+// longLived; what the server asks for in Retry-After comes on top. A cache without a complete list is not Stale but
+// Failed. A watch that has only ended soon is no failure.
 type fault int
 
 const (
@@ -45,8 +42,7 @@ const (
 	busy
 	denied
 	missing
-	expired
-	broken
+	outdated
 	garbled
 	refused
 )
@@ -56,8 +52,9 @@ func faultOf(err error) fault {
 	var answer apierrors.APIStatus
 	_, later := apierrors.SuggestsClientDelay(err)
 	switch {
-	case errors.Is(err, wire.ErrViolation) || errors.Is(err, ErrTooLarge):
-		return broken
+	case errors.Is(err, wire.ErrViolation) || errors.Is(err, ErrTooLarge) || apierrors.IsResourceExpired(err) ||
+		apierrors.IsGone(err):
+		return outdated
 	case errors.Is(err, wire.ErrUndecodable):
 		return garbled
 	case errors.As(err, &network) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
@@ -66,8 +63,6 @@ func faultOf(err error) fault {
 		return denied
 	case apierrors.IsNotFound(err):
 		return missing
-	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
-		return expired
 	case later || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsServerTimeout(err):
 		return busy
@@ -102,12 +97,18 @@ func (r *reflector[T]) failed(err error) lifecycle.Delay {
 	f, retryAfter, watched := faultOf(err), kube.RetryAfter(err), r.resourceVersion != ""
 	as := f.state()
 	switch {
-	case f == missing || f == expired || f == broken:
+	case f == missing || f == outdated:
 		r.resourceVersion = ""
 	case f == garbled && watched:
 		r.doubtEvent()
 	case f == refused && watched:
-		if r.countRefusal(); r.vain >= maxVain {
+		// It may be the version that the server has something against, so the second refusal leads to a list. If the
+		// resource cannot be watched at all, lists are all that there is.
+		if r.refusals++; r.refusals > 1 && !time.Now().Before(r.listDue) {
+			r.resourceVersion = ""
+			r.listDue = time.Now().Add(r.listPace.Next())
+		}
+		if r.vain >= maxVain {
 			err, as = fmt.Errorf("the resource can be listed, and cannot be watched: %w", err), Failed
 		}
 	}
@@ -132,22 +133,6 @@ func (r *reflector[T]) doubtEvent() {
 		r.resourceVersion = ""
 	}
 	r.garbledAt = r.resourceVersion
-}
-
-// countRefusal records a watch that was refused. It may be the version that the server has something against, so the
-// second refusal leads to a list. If the resource cannot be watched at all, lists are all that there is.
-func (r *reflector[T]) countRefusal() {
-	if r.refusals++; r.refusals > 1 && !time.Now().Before(r.listDue) {
-		r.resourceVersion = ""
-		r.listDue = time.Now().Add(r.listPace.Next())
-	}
-}
-
-// watches records that a watch has brought something, or has lived for a while.
-func (r *reflector[T]) watches() {
-	r.refusals, r.vain, r.listDue = 0, 0, time.Time{}
-	r.listPace.Reset()
-	r.health.following(r.completed)
 }
 
 // hitsPlainLists reports whether a plain list would meet the error of a streamed list as well: the server cannot be

@@ -76,21 +76,22 @@ type Handler[T any] func(Event[T])
 type HandlerOptions struct {
 	// Name is the handler's name in logs and errors. Empty: "handler".
 	Name string
-	// Inline calls the handler on the informer's own goroutine, right after the change and without a buffer, so that
-	// it sees every change of the store. While it runs, the informer and its other handlers wait: it must be quick,
-	// and must not call AddHandler, AddIndex or Rescope. If it panics on an event, or calls runtime.Goexit, it is not
-	// called again with that event. Package reconcile uses inline handlers to turn objects into keys.
+	// Inline calls the handler right after the change and without a buffer, so that it sees every change of the
+	// store. While it runs, the informer and its other handlers wait: it must be quick, and must not call AddHandler,
+	// AddIndex or Rescope, nor wait in the Remove of an inline handler of the same informer, be it its own: that
+	// takes a context that has ended. If it panics on an event, or calls runtime.Goexit, it is not called again with
+	// that event. Package reconcile uses inline handlers to turn objects into keys.
 	Inline bool
 	// Reached is called on the informer's own goroutine each time the store has reached a resourceVersion in a
 	// namespace (NamespaceAll if the informer does not follow several), after everything up to it has been applied; see
 	// [SharedIndexInformer.ResourceVersion]. An empty version says that the namespace has been taken out of scope. The
-	// rules of an inline handler hold for it. Nil: it is not called.
+	// rules of an inline handler hold for it, and it must not call runtime.Goexit. Nil: it is not called.
 	Reached func(namespace, resourceVersion string)
 	// Invalid is called on the informer's own goroutine each time the answer of [SharedIndexInformer.Invalid] for a key
 	// has changed: when the object cannot be taken any more (before is nil), when a further state of it cannot
 	// be taken, and when one can, or the object is gone (now is nil). The handler itself is told of such an object
 	// only what has become of its last good state in the store. When a handler is added, Invalid is called for each
-	// object that cannot be taken then. The rules of an inline handler hold for it. Nil: it is not called.
+	// object that cannot be taken then. The rules of Reached hold for it. Nil: it is not called.
 	Invalid func(key Key, before, now *InvalidError)
 	// Resync tells the handler of each object once in this time, changed or not, as an Updated with Event.Resync set.
 	// The objects take turns, by a hash of their keys, so that they do not come all at once. It is for a handler that
@@ -112,7 +113,7 @@ type HandlerOptions struct {
 
 // AddHandler lets h be told of every change. You may call it before Run and while the informer runs; then h is first
 // told of everything that the store holds, as Added with Initial set, and of each change after that. An inline handler
-// is told of what the store holds on this goroutine, before AddHandler returns. The error wraps [ErrStopped] once Run's
+// is told of what the store holds before AddHandler returns. The error wraps [ErrStopped] once Run's
 // context has ended.
 func (inf *SharedIndexInformer[T]) AddHandler(h Handler[T], opts HandlerOptions) (*Registration, error) {
 	fail := func(err error) (*Registration, error) {
@@ -176,9 +177,10 @@ func (r *Registration) Merged() int { return r.merged() }
 // last time. For an inline handler, which Remove waits for, it says only that it has been removed.
 func (r *Registration) Done() <-chan struct{} { return r.done }
 
-// Remove removes the handler and waits until it has returned for the last time. If ctx ends before, it returns the
-// error of ctx. No call of the handler begins after Remove was called: events that are waiting for it are dropped. A
-// handler that removes itself would wait for itself, so it passes a context that has ended.
+// Remove removes the handler and waits until it has returned for the last time: events that are waiting for it are
+// dropped. If ctx ends before, Remove returns the error of ctx, and a call may be under way, which may even begin then;
+// there is no other after it. A handler that removes itself would wait for itself, so it passes a context that has
+// ended.
 func (r *Registration) Remove(ctx context.Context) error { return r.remove(ctx) }
 
 // Filter wraps a handler that wants to be told of some objects only. An object becomes wanted when keep returns true:

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -460,4 +461,38 @@ func TestAnInlineHandlerMayRemoveAnother(t *testing.T) {
 		require.NoError(t, other.Remove(t.Context()))
 		healed(t, p, inf, told)
 	})
+}
+
+// Who does not wait for the call that is under way finds it the last one.
+func TestAtMostOneCallIsUnderWayAfterRemove(t *testing.T) {
+	for _, inline := range []bool{false, true} {
+		for range 200 {
+			inf, err := New[*corev1.Pod](newPodAPI(), Options[*corev1.Pod]{})
+			require.NoError(t, err)
+			run(t, inf)
+			var removed atomic.Bool
+			var late atomic.Int64
+			added, err := inf.AddHandler(func(Event[*corev1.Pod]) {
+				if removed.Load() {
+					late.Add(1)
+				}
+			}, HandlerOptions{Inline: inline})
+			require.NoError(t, err)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_ = inf.write(func(w *writer[*corev1.Pod]) {
+					for i := range 1000 {
+						w.events = append(w.events, Event[*corev1.Pod]{Type: Added, Key: named(strconv.Itoa(i))})
+					}
+					w.tell()
+				})
+			}()
+			_ = added.Remove(ended())
+			removed.Store(true)
+			<-done
+			require.NoError(t, added.Remove(t.Context()))
+			require.LessOrEqual(t, late.Load(), int64(1))
+		}
+	}
 }

@@ -16,6 +16,8 @@ type indexer[T any] struct {
 	// invalid holds the keys whose present state on the server could not be taken. There is a row, too, if an earlier
 	// state could.
 	invalid map[Key]rejection
+	// verdicts are the changes of invalid that have not been told yet. They belong to the writer.
+	verdicts []verdict
 	// rejections is len(invalid), to be read without the lock: mostly it is zero.
 	rejections atomic.Int64
 }

@@ -31,7 +31,7 @@ var (
 	// may never reach the version.
 	ErrRewound = errors.New("the cluster has gone back to an older state")
 	// ErrStale is wrapped by the error of Fresh for a cache that is older than Options.MaxStaleness.
-	ErrStale = errors.New("the server has been silent for longer than Options.MaxStaleness")
+	ErrStale = errors.New("the cache is older than Options.MaxStaleness")
 	// ErrScope is wrapped by the errors of New and Rescope for a scope that cannot be followed.
 	ErrScope = errors.New("the scope cannot be followed")
 	// ErrOutOfScope is returned by WaitForResourceVersion for a namespace that the informer does not follow.
@@ -49,7 +49,7 @@ type Options[T any] struct {
 	LabelSelector labels.Selector
 	FieldSelector fields.Selector
 	// Transform changes each object before it is stored, for instance to drop fields that the program does not read.
-	// It owns the object and may change it in place. If it fails, panics or ends its goroutine, the key is invalid
+	// It owns the object and may change it in place. If it fails or panics, the key is invalid
 	// (see [SharedIndexInformer.Invalid]), other objects are not affected, and Transform is called again with the
 	// object as it left it, after 1 s, 2 s, 4 s ... 5 min. Several goroutines may call it at once. Nil: objects are
 	// stored as they come.
@@ -66,7 +66,7 @@ type Options[T any] struct {
 	// containers, and tens of microseconds for each comparison of such a pod, on the goroutine that feeds the store.
 	// For a Project it compares what fn returned.
 	DetectMutations bool
-	// MaxStaleness is the longest time since the server last sent anything. When it has passed, the cache is Stale
+	// MaxStaleness is the longest time since Health.LastProgress. When it has passed, the cache is Stale
 	// and [SharedIndexInformer.Fresh] returns an error. A server without news sends a bookmark about once a minute,
 	// so the least value is two minutes. Zero: the cache may have any age.
 	MaxStaleness time.Duration
@@ -293,9 +293,11 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// Fresh returns nil if the cache of a namespace may be acted on: it holds a complete list, and the server has sent
-// something within Options.MaxStaleness. Otherwise the error wraps the reason: what keeps the list from being
-// complete, or [ErrStale] and the latest failure, if there was one. For a namespace out of scope Fresh returns nil.
+// Fresh returns nil if the cache of a namespace may be acted on: Run has not ended, the cache holds a complete list, it
+// holds nothing that may be gone, no goroutine that feeds it stands still, and Health.LastProgress is not longer ago
+// than Options.MaxStaleness. Otherwise the error wraps the reason: [ErrStopped], what keeps the list from being
+// complete, what is wrong, or [ErrStale] and the latest failure, if there was one. For a namespace out of scope Fresh
+// returns nil.
 func (inf *SharedIndexInformer[T]) Fresh(namespace string) error {
 	for _, l := range inf.followed.Load().in(namespace) {
 		if err := l.health.fresh(); err != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
-// InvalidError says why the present state of an object cannot be taken into the store: [REST] could not decode it, or
-// Options.Transform or the function of [Project] failed on it. [SharedIndexInformer.Invalid] returns one.
+// InvalidError says why the present state of an object cannot be taken into the store: a [Resource] could not decode
+// it, or Options.Transform, the function of [Project] or an index function failed on it. [SharedIndexInformer.Invalid]
+// returns one.
 //
 // The text of an object that could not be decoded names the field and the Go type of the field, if the object is JSON.
 // It never quotes a value of the object, so it may be logged, and written into a condition or an Event. The text of
@@ -18,8 +19,9 @@ import (
 type InvalidError struct {
 	// Object is the metadata of the state, to be read only: finalizers, deletionTimestamp, labels and owner references
 	// are there, and managedFields is empty. It has the kind if the client is a [Resource] for a Go type. After
-	// Transform has failed it is what Transform has left of the metadata. If not even the metadata could be decoded,
-	// only name, namespace, UID and resourceVersion are set.
+	// Transform has failed it is what Transform has left of the metadata. If not even the metadata could be decoded, or
+	// if an index function has failed on what Project had made of the object, only name, namespace, UID and
+	// resourceVersion are set.
 	Object *metav1.PartialObjectMetadata
 	// Err is the reason.
 	Err error
@@ -85,57 +87,58 @@ type verdict struct {
 }
 
 // rejectLocked notes that the state of an object cannot be taken. A list that repeats the state is no news.
-func (w *writer[T]) rejectLocked(d *delta[T]) {
-	before := w.store.invalid[d.key]
+func (x *indexer[T]) rejectLocked(d *delta[T]) {
+	before := x.invalid[d.key]
 	if before.InvalidError != nil && d.resourceVersion != "" && !d.changed &&
 		before.Object.UID == d.uid && before.Object.ResourceVersion == d.resourceVersion {
 		before.epoch = d.epoch
-		w.store.invalid[d.key] = before
+		x.invalid[d.key] = before
 		return
 	}
-	w.store.invalid[d.key] = rejection{InvalidError: d.invalid, epoch: d.epoch}
-	w.store.rejections.Store(int64(len(w.store.invalid)))
-	w.verdicts = append(w.verdicts, verdict{key: d.key, before: before.InvalidError, now: d.invalid})
+	x.putRejectionLocked(d.key, rejection{InvalidError: d.invalid, epoch: d.epoch})
 }
 
 // rejectHeld notes that an index that is being added cannot take the state that the store holds of a key. The state
 // stays: whoever has read it counts on it.
-func (w *writer[T]) rejectHeld(key Key, err error) {
-	w.health.badObject(err)
-	w.store.Lock()
-	defer w.store.Unlock()
-	row, _ := w.store.Find(key)
-	r := rejection{w.store.item(row).invalid(err), uint64(w.store.Facts(row).epoch), true}
-	w.verdicts = append(w.verdicts, verdict{key: key, before: w.store.invalid[key].InvalidError, now: r.InvalidError})
-	w.store.invalid[key] = r
-	w.store.rejections.Store(int64(len(w.store.invalid)))
+func (x *indexer[T]) rejectHeld(key Key, err error) {
+	x.Lock()
+	defer x.Unlock()
+	row, _ := x.Find(key)
+	x.putRejectionLocked(key, rejection{x.item(row).invalid(err), uint64(x.Facts(row).epoch), true})
+}
+
+func (x *indexer[T]) putRejectionLocked(key Key, r rejection) {
+	x.verdicts = append(x.verdicts, verdict{key: key, before: x.invalid[key].InvalidError, now: r.InvalidError})
+	x.invalid[key] = r
+	x.rejections.Store(int64(len(x.invalid)))
+}
+
+// seenLocked notes that the state that the store holds of a key is still that of the server.
+func (x *indexer[T]) seenLocked(key Key, epoch uint64) {
+	r := x.invalid[key]
+	if !r.unindexed {
+		x.acquitLocked(key, false)
+		return
+	}
+	r.epoch = epoch
+	x.invalid[key] = r
 }
 
 // acquitLocked notes that the key has no state any more that cannot be taken.
-func (w *writer[T]) acquitLocked(key Key, gone bool) {
-	before, was := w.store.invalid[key]
+func (x *indexer[T]) acquitLocked(key Key, gone bool) {
+	before, was := x.invalid[key]
 	if !was {
 		return
 	}
-	delete(w.store.invalid, key)
-	w.store.rejections.Store(int64(len(w.store.invalid)))
-	w.verdicts = append(w.verdicts, verdict{key: key, before: before.InvalidError, gone: gone})
-}
-
-// acquitUnseenLocked notes that the invalid objects of a list-watch which the list of that epoch did not contain are
-// gone.
-func (w *writer[T]) acquitUnseenLocked(l *listWatch[T], epoch uint64) {
-	for key, r := range w.store.invalid {
-		if r.epoch < epoch && w.sweeps(l, key) {
-			w.acquitLocked(key, true)
-		}
-	}
+	delete(x.invalid, key)
+	x.rejections.Store(int64(len(x.invalid)))
+	x.verdicts = append(x.verdicts, verdict{key: key, before: before.InvalidError, gone: gone})
 }
 
 // tellVerdicts logs which objects can be taken again, and tells every listener what has changed.
 func (w *writer[T]) tellVerdicts() {
-	verdicts := w.verdicts
-	w.verdicts = nil // it is rare that there are any
+	verdicts := w.store.verdicts
+	w.store.verdicts = nil // it is rare that there are any
 	for _, v := range verdicts {
 		if v.now == nil {
 			w.health.acquitted(v.key, v.gone)

@@ -109,13 +109,16 @@ func (r *reflector[T]) receivePage(ctx context.Context, page *listRequest) (list
 	list, err = page.read(func(list *metav1.ListMeta, events []wire.Event) error {
 		if list == nil && r.newest != "" {
 			for _, e := range events {
-				if r.needsProof(e) {
+				// It needs no proof if it is newer than all that the store has been told of, or what the store holds.
+				object, err := meta.Accessor(e.Object)
+				if err != nil || kube.IsNil(e.Object) || !kube.Older(r.newest, object.GetResourceVersion()) &&
+					!r.mayPrecede(e, KeyOf(object), object.GetResourceVersion()) {
 					unproven = append(unproven, e)
 				} else if err := r.receiveItem(e); err != nil {
 					return err
 				}
 			}
-			return nil
+			return ctx.Err()
 		}
 		if err := r.notOlder(list); err != nil {
 			return err
@@ -134,17 +137,6 @@ func (r *reflector[T]) receivePage(ctx context.Context, page *listRequest) (list
 		err = r.receiveItems(ctx, unproven)
 	}
 	return list, next, err
-}
-
-// needsProof reports whether an item must not come into the store before its list has shown that it is not older than
-// the store. It may if it is newer than all that the store has been told of, or what the store holds.
-func (r *reflector[T]) needsProof(e wire.Event) bool {
-	object, err := meta.Accessor(e.Object)
-	if err != nil || kube.IsNil(e.Object) {
-		return true
-	}
-	version := object.GetResourceVersion()
-	return !kube.Older(r.newest, version) && !r.mayPrecede(e, KeyOf(object), version)
 }
 
 // notOlder returns an error if a list, whose version may be unknown, is older than the store: see [reflector.goesBack].
@@ -261,7 +253,7 @@ func (q *listRequest) close() {
 // list begins share that one. Relist ends the wait after a failure, unless the server asked for that wait. A namespace
 // out of scope is not listed.
 //
-// doubt, if not nil, says why the cache may be wrong: the cache is Stale for that reason until the list is complete,
+// doubt, if not nil, says why the cache may be wrong: the cache is Stale for that reason until the store has the list,
 // unless it has never been complete, or its state is worse than Stale. Of several doubts the last one counts.
 func (inf *SharedIndexInformer[T]) Relist(namespace string, doubt error) (list int) {
 	list = int(inf.health.lists.Load()) + 1

@@ -36,7 +36,8 @@ type listWatch[T any] struct {
 	// The rest is used with the writer token held.
 
 	stop context.CancelFunc // ends the list-watch; nil before it runs
-	left bool               // it has left the scope: nothing of it may come into the store
+	// heirs is what is followed instead once it has left the scope: nothing of it may come into the store any more.
+	heirs *followed[T]
 	// due is the number of the first list with the present selectors. The list-watch is complete once the store holds
 	// that list or a later one.
 	due uint64
@@ -105,6 +106,12 @@ func (l *listWatch[T]) listAnew(selector metav1.ListOptions) {
 	if cancel := l.restart.Load(); cancel != nil {
 		(*cancel)()
 	}
+}
+
+// sweeps reports whether the object of that key goes if the list-watch has not seen it. Once it has left the scope, an
+// heir that follows the key will say.
+func (l *listWatch[T]) sweeps(key Key) bool {
+	return l.has(key) && (l.heirs == nil || l.heirs.listWatch(key.Namespace) == nil)
 }
 
 // has reports whether an object of that key belongs to the list-watch.

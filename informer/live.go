@@ -146,7 +146,7 @@ func (v *verifier[T]) differences(ctx context.Context) (found int, example Key, 
 		// A list that was under way, or is due since, lets the store leap over what has happened; and it is a
 		// comparison by itself.
 		if h := v.l.health.get(); err == nil && h.Lists == before.Lists && before.Listed == before.Lists &&
-			v.l.due == due && !v.l.left {
+			v.l.due == due && v.l.heirs == nil {
 			found, example = w.compare(v.l, listed)
 		}
 		v.l.touched = nil

@@ -30,7 +30,8 @@ func (w *watching[T]) receive(e wire.Event) error {
 		return err
 	}
 	if e.Type == watch.Bookmark {
-		w.bookmarks = true
+		now := time.Now()
+		w.bookmarks, w.bookmarkAt = now.Sub(w.bookmarkAt) < twoBookmarks, now
 		w.fifo.reached(reached)
 	} else if err := w.enqueue(e, reached, repeated); err != nil {
 		return err

@@ -90,7 +90,7 @@ type reflector[T any] struct {
 	// listDue the next list may follow a refusal.
 	refusals, vain int
 	listDue        time.Time
-	// bookmarks is true while the server is known to send bookmarks: see twoBookmarks.
+	// bookmarks is true while the server is known to send bookmarks in time: see twoBookmarks.
 	bookmarks bool
 	// versioned is true once an object of a list or watch had a resourceVersion. (The version of a list does not count:
 	// the fake clientset of client-go makes one up.) unversioned is true once an object of a list had none, or an

@@ -130,16 +130,16 @@ func (w *writer[T]) rescope(to Scope) error {
 	inf.mu.Unlock()
 	for _, l := range from.listWatches {
 		if !slices.Contains(next.listWatches, l) {
-			w.leave(l)
+			w.leave(l, next)
 		}
 	}
 	w.sync() // it may have been complete but for those that have left
 	return nil
 }
 
-// leave takes a list-watch that is no longer followed, and all that came by it, out of the informer.
-func (w *writer[T]) leave(l *listWatch[T]) {
-	l.left = true
+// leave takes a list-watch that is no longer followed, and all that came by it and has no heir, out of the informer.
+func (w *writer[T]) leave(l *listWatch[T], heirs *followed[T]) {
+	l.heirs = heirs
 	if l.stop != nil {
 		l.stop() // Run waits for its goroutines, and Rescope does not: they may be stuck
 	}

@@ -878,7 +878,7 @@ func FuzzScope(f *testing.F) {
 	f.Fuzz(scopeScript)
 }
 
-// What is in scope before and after a Rescope stays, whatever list-watch follows it: nobody is told that it was deleted.
+// What is in scope before and after a Rescope stays, whatever list-watch follows it: nobody is told it was deleted.
 func TestWhatStaysInScopeIsNotDeleted(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		inLand(t, func(t *testing.T, w *land) {

@@ -22,9 +22,9 @@ const (
 	// after one of them was replaced. A watch that is silent for longer than it was asked to live, and a little, hangs:
 	// the connection is dead. The server's clock may be a little faster than ours.
 	minWatch, watchSlack, clockSkew = 5 * time.Minute, 10 * time.Second, time.Second
-	// A server that sends bookmarks sends one about every minute. A watch of such a server that brings nothing for as
-	// long as two of them hangs. If the next one is silent as well, the server may have stopped sending them, so the
-	// bound holds again only after another bookmark.
+	// API servers send a bookmark about every minute. Once a bookmark has come in time, a watch that brings nothing for
+	// as long as two of them hangs. If the next one is silent as well, the server may have stopped sending them, so the
+	// bound holds again only after another bookmark. Servers without a cache send one every ten minutes, or none.
 	twoBookmarks = 2 * time.Minute
 	// A streamed list must begin, and go on, within these times. After two failures the reflector uses plain lists for
 	// good. A server that is overloaded, as when all informers of a program begin at once, begins late: to give up then
@@ -65,10 +65,12 @@ func (r *reflector[T]) watchOptions() metav1.ListOptions {
 // watching is one watch that the server has answered.
 type watching[T any] struct {
 	*reflector[T]
-	stream   stream
-	began    time.Time
-	lifetime time.Duration // as the server was asked
-	checked  bool          // the server has this version, as far as it can be asked: see checkVersion
+	stream stream
+	began  time.Time
+	// bookmarkAt is when the latest bookmark came; before there is one, when the watch began.
+	bookmarkAt time.Time
+	lifetime   time.Duration // as the server was asked
+	checked    bool          // the server has this version, as far as it can be asked: see checkVersion
 
 	// watchdog fires after silence, the time within which the next event must come.
 	watchdog *time.Timer
@@ -87,8 +89,9 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	r.pulse.does(asking)
 	replacesLost := r.lost
 	r.lost = true // until this watch ends in time
-	w := watching[T]{reflector: r, began: time.Now(), lifetime: time.Duration(*opts.TimeoutSeconds) * time.Second,
-		checked: true}
+	now := time.Now()
+	w := watching[T]{reflector: r, began: now, bookmarkAt: now,
+		lifetime: time.Duration(*opts.TimeoutSeconds) * time.Second, checked: true}
 	var err error
 	if err = w.connect(ctx, cancel, opts); err != nil {
 		return fmt.Errorf("watch: %w", err)
@@ -211,7 +214,7 @@ func (w *watching[T]) run(ctx context.Context) error {
 			w.trusted = true
 			w.reconnect.Reset()
 			w.relist.Reset()
-			w.watches()
+			w.lives()
 		case event, open := <-w.stream.events:
 			if !open {
 				return w.ended(nil)
@@ -275,13 +278,20 @@ func (w *watching[T]) received(events []wire.Event) error {
 		w.streamsLeft = streamTries
 		fallthrough
 	case !w.trusted:
-		w.watches()
+		w.lives()
 		fallthrough
 	default:
 		w.silence = w.longest()
 	}
 	w.watchdog.Reset(w.silence)
 	return nil
+}
+
+// lives records that the watch has brought something, or has lived for a while.
+func (w *watching[T]) lives() {
+	w.refusals, w.vain, w.listDue = 0, 0, time.Time{}
+	w.listPace.Reset()
+	w.health.following(w.completed)
 }
 
 // longest returns how long a watch may be silent.

@@ -26,14 +26,11 @@ type writer[T any] struct {
 	store  *indexer[T]
 	health *health
 
-	// These belong to the goroutine that has the writer. events, repeats and verdicts are what is still to be told:
-	// changes, states that came again without a change, and changes of what Invalid returns. detector is nil unless
-	// Options.DetectMutations.
+	// These belong to the goroutine that has the writer. events and repeats are what is still to be told: changes, and
+	// states that came again without a change. detector is nil unless Options.DetectMutations.
 	listeners       []*listener[T]
 	events, repeats []Event[T]
-	verdicts        []verdict
 	detector        *detector[T]
-	unindexed       error // by plan: why the state that is being planned cannot be indexed
 	// Run sets these two before other goroutines use them. reminder fires when the turn of a key may have come, and
 	// only the goroutine that has the writer resets it: see remind.
 	log      klog.Logger
@@ -106,7 +103,7 @@ func (f *feeder[T]) apply(ctx context.Context, l *listWatch[T], b batch[T]) {
 		deltas := b.next(chunk)
 		f.write(func(w *writer[T]) {
 			switch {
-			case l.left:
+			case l.heirs != nil:
 			case len(deltas) > 0:
 				w.apply(l, deltas)
 				w.tell()
@@ -154,17 +151,12 @@ func (w *writer[T]) apply(l *listWatch[T], deltas []delta[T]) {
 
 // plan runs the index functions on a live state. If one fails, the state cannot be held.
 func (w *writer[T]) plan(d *delta[T]) {
-	w.unindexed = nil
-	if w.store.Plan(d.key, d.value, w.complain); w.unindexed != nil {
+	var failed error
+	if w.store.Plan(d.key, d.value, func(err error) { failed = err }); failed != nil {
+		w.health.badObject(failed)
 		w.store.Unplan()
-		d.invalid = d.item.invalid(w.unindexed)
+		d.invalid = d.item.invalid(failed)
 	}
-}
-
-// complain notes that an index function has failed.
-func (w *writer[T]) complain(err error) {
-	w.health.badObject(err)
-	w.unindexed = err
 }
 
 // commit makes the changes of apply, all of them under one lock.
@@ -182,13 +174,13 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 				w.seenAgainLocked(row, d)
 			}
 		case d.deleted:
-			w.acquitLocked(d.key, true)
+			w.store.acquitLocked(d.key, true)
 			if held {
 				w.removeLocked(l, row, d)
 			}
 		case d.invalid != nil:
 			// It exists, so no handler is told that it was deleted: the last good state of this object stays.
-			w.rejectLocked(d)
+			w.store.rejectLocked(d)
 			switch {
 			case held && d.uid != "" && w.store.Facts(row).uid != d.uid:
 				w.removeLocked(l, row, nil)
@@ -205,7 +197,7 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 			if held {
 				event.Type, event.Old, event.Initial = Updated, w.store.Value(row), false
 			}
-			w.acquitLocked(d.key, false)
+			w.store.acquitLocked(d.key, false)
 			w.store.putLocked(row, d.item, d.epoch)
 			w.events = append(w.events, event)
 		}
@@ -219,12 +211,7 @@ func (w *writer[T]) seenAgainLocked(row store.Row, d *delta[T]) {
 	if f.resourceVersion != d.resourceVersion {
 		return
 	}
-	if r := w.store.invalid[d.key]; r.unindexed {
-		r.epoch = uint64(f.epoch)
-		w.store.invalid[d.key] = r
-	} else {
-		w.acquitLocked(d.key, false)
-	}
+	w.store.seenLocked(d.key, uint64(f.epoch))
 	if !d.deleted && w.every.Load() {
 		w.repeats = append(w.repeats, repeated(w.store.item(row)))
 	}
@@ -412,7 +399,11 @@ func (w *writer[T]) sync() {
 // sweep removes what a list-watch's list of that epoch did not contain.
 func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
 	w.store.Lock()
-	w.acquitUnseenLocked(l, epoch)
+	for key, r := range w.store.invalid {
+		if r.epoch < epoch && l.sweeps(key) {
+			w.store.acquitLocked(key, true)
+		}
+	}
 	w.store.Unlock()
 	swept := w.unseenSince(l, epoch)
 	slices.Reverse(swept) // what moves into the gap of a row that was removed stood behind it, and stays
@@ -430,17 +421,11 @@ func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
 // unseenSince returns the rows of a list-watch that no list from that epoch on, or the watch after it, has seen.
 func (w *writer[T]) unseenSince(l *listWatch[T], epoch uint64) (rows []store.Row) {
 	for row := range store.Row(w.store.Rows()) {
-		if uint64(w.store.Facts(row).epoch) < epoch && w.sweeps(l, w.store.Key(row)) {
+		if uint64(w.store.Facts(row).epoch) < epoch && l.sweeps(w.store.Key(row)) {
 			rows = append(rows, row)
 		}
 	}
 	return rows
-}
-
-// sweeps reports whether an object of that key goes with a list-watch that has not seen it. If the list-watch has left
-// the scope, and another one follows the key now, that one will say.
-func (w *writer[T]) sweeps(l *listWatch[T], key Key) bool {
-	return l.has(key) && !(l.left && w.inf.followed.Load().listWatch(key.Namespace) != nil)
 }
 
 // withheld returns why the store keeps what a complete list of that epoch did not contain, or nil if it keeps
