@@ -143,7 +143,7 @@ func (j *ownJudge) run(d time.Duration, enough func() bool) {
 	}
 	j.quiet.Store(true)
 	close(j.network.calm)
-	for ends = time.Now().Add(time.Minute); time.Now().Before(ends) && len(j.unlooked()) > 0 && !enough(); {
+	for ends = time.Now().Add(2 * time.Minute); time.Now().Before(ends) && len(j.unlooked()) > 0 && !enough(); {
 		hint()
 	}
 	why := ""
