@@ -131,8 +131,8 @@ func TestReadingAQuantityIsNoMutation(t *testing.T) {
 		api.Create(pod("a"))
 		inf := start(t, api, Options[*corev1.Pod]{DetectMutations: true,
 			Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
-				p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
-					SizeLimit: resource.NewQuantity(1<<30, resource.BinarySI)}}}}
+				empty := &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<30, resource.BinarySI)}
+				p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{EmptyDir: empty}}}
 				return p, nil
 			}})
 		synctest.Wait()

@@ -189,7 +189,8 @@ type constructor func(cache.ListerWatcher) cache.SharedIndexInformer
 // other one.
 func perform(t *testing.T, seed uint64, construct constructor) (end map[string]state, found differences) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{podAPI: newPodAPI(), random: rand.New(rand.NewPCG(seed, 11)), truth: map[string][]state{}, since: map[string][]int{}}
+		s := &stage{podAPI: newPodAPI(), random: rand.New(rand.NewPCG(seed, 11)), truth: map[string][]state{},
+			since: map[string][]int{}}
 		s.NoStreaming = s.random.IntN(2) == 0
 		s.BeforeWatch = s.refuse
 		s.BeforeList = func(opts metav1.ListOptions) error {

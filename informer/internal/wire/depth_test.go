@@ -70,7 +70,8 @@ func TestADeepObjectIsAnErrorOfItsOwn(t *testing.T) {
 // Whatever stands before a level, generated code that skips it meets the level.
 func TestWhatHidesADeepLevel(t *testing.T) {
 	for name, before := range map[string]string{
-		"nothing": "", "a number": "\x18\x05", "a string": "\x1a\x02hi", "8 bytes": "\x19........", "4 bytes": "\x1d....",
+		"nothing": "", "a number": "\x18\x05", "a string": "\x1a\x02hi", "8 bytes": "\x19........",
+		"4 bytes": "\x1d....",
 		"a group": "\x1b\x18\x05\x1c", "a number that is too long": "\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
 	} {
 		require.True(t, deeper(nested(50, before), 49), name)
