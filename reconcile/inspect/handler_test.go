@@ -120,7 +120,8 @@ func TestNotices(t *testing.T) {
 		"web: 2 keys fail, and will be tried again; the last error is on their page BackingOff",
 		"web: 1 key waits until its pause is ended Paused",
 		"web: 3 keys wait for caches to show what their last run wrote, the longest for 14 s Parked",
-		"web: 2 objects make a function of their source panic, so changes may be missed; the log has the stack "}, lines)
+		"web: 2 objects make a function of their source panic, so changes may be missed; the log has the stack ",
+	}, lines)
 	m.Informers = []reconcile.InformerStatus{{Name: "pods", State: "Live", Silent: true,
 		LastProgress: sampleTime.Add(-46 * time.Minute)}}
 	require.Equal(t, notice{"bad", "The cache of pods may miss changes: the server has sent nothing for 46 min, " +

@@ -115,8 +115,8 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 				keysURL(c.Name, reconcile.KeyParked)})
 		}
 		if c.Panicking > 0 {
-			all = append(all, notice{"bad", c.Name + ": " + counted(c.Panicking, "object%s make%s a function of %s source "+
-				"panic, so changes may be missed; the log has the stack"), ""})
+			all = append(all, notice{"bad", c.Name + ": " + counted(c.Panicking,
+				"object%s make%s a function of %s source panic, so changes may be missed; the log has the stack"), ""})
 		}
 	}
 	return all
