@@ -94,7 +94,7 @@ func BenchmarkReached(b *testing.B) {
 			pods := listing(l, &still{})
 			owe := func(version int) {
 				w := podWrite(fmt.Sprint("pod-", version), fmt.Sprint(version), false)
-				l.wrote(klog.Background(), Key{Name: fmt.Sprint("key-", version%keys)}, w)
+				owing(Key{Name: fmt.Sprint("key-", version%keys)}, l).wrote(klog.Background(), w)
 			}
 			const first = 100
 			for i := range debts {

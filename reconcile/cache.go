@@ -42,7 +42,7 @@ type cache struct {
 	byNamespace atomic.Bool
 
 	// Guarded by the ledger's mu.
-	partitions map[string]*partition // those with debts, or with something left for the relister to do; by partitionName
+	partitions map[string]*partition // those with debts, or with something left for the relister; by partitionName
 	gone       recentlyGone
 	// Both are for the next leader, and by scopeName. written is the latest version that this process wrote. shown is
 	// how far the cache had come when it first showed something that has no version, such as a deletion: the next

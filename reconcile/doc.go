@@ -108,10 +108,10 @@
 //
 //	a request that Reconcile makes with its ctx                            tracker.RoundTrip
 //	  |
-//	  +- it is sent: the key waits for the answer                          ledger.sends
+//	  +- it is sent: the key waits for the answer                          debtor.sends
 //	  +- it is a dry run, or refused ---------------------> no debt        dryRun, refused
-//	  +- answered: in each cache that may show the object ---+             ledger.wrote
-//	  +- the answer is lost: in each cache of the resource --+             ledger.lostAnswer
+//	  +- answered: in each cache that may show the object ---+             debtor.wrote
+//	  +- the answer is lost: in each cache of the resource --+             debtor.lostAnswer
 //	                                                         |
 //	       the cache shows the write already: no debt <------+             ledger.owe
 //	                                                         v
@@ -131,8 +131,8 @@
 //	the object at a version     until the cache holds the object at that version or a later one; or has reached that
 //	                            version and does not hold it: the object has gone since, or is not selected
 //	the object is gone          until the cache does not hold it and has reached the object's last version. If the
-//	                            answer does not tell that, until the object has left the cache. What the cache does not
-//	                            hold, and never has, may be about to come: until a list is complete
+//	                            answer does not tell that, until the object has left the cache; what the cache has
+//	                            never held may be about to come: until a list is complete
 //	nothing, or no answer       until a list is complete
 //
 // A list that began after the write ends each of them, as it shows what is. So do the end of a namespace in the
@@ -145,9 +145,10 @@
 //
 // An object that the informer does not select now may have been selected before, and the cache may be about to show
 // that. So the key waits for this cache, too, until it has reached the version; if neither events of other objects nor
-// a bookmark bring the version within 1 s, the informer lists anew. Only a new object that is not selected is not waited
-// for. One case cannot be told: while a key deletes an object and the answer has no version, as for custom resources,
-// others take the object out of the selection and back in. The cache that shows it leave may show it once more.
+// a bookmark bring the version within 1 s, the informer lists anew. Only a new object that is not selected is not
+// waited for. One case cannot be told: while a key deletes an object and the answer has no version, as for custom
+// resources, others take the object out of the selection and back in. The cache that shows it leave may show it once
+// more.
 //
 // Mostly the wait is as long as the watch takes to bring the write: milliseconds. Where the watch is broken it is 10 s
 // and the time of a new list. No time limit ends it: a call that cannot see what the last one wrote would do it again.
@@ -201,8 +202,8 @@
 // functions of sources that panicked, still go to klog's own. Verbosity 4 is slog.LevelDebug, and verbosity 1 is one
 // below slog.LevelInfo.
 //
-//	errors       each failure of a key, with what comes next; a panic of your code; and what keeps a controller from its
-//	             work for a while: a cache that does not follow its server, an object that cannot be taken into a
+//	errors       each failure of a key, with what comes next; a panic of your code; and what keeps a controller from
+//	             its work for a while: a cache that does not follow its server, an object that cannot be taken into a
 //	             cache, a hot loop, keys that are parked for long
 //	info         what the process does: it campaigns, leads, stops; what it waits for at the start, every 10 s; failed
 //	             tries of an election; writes that are not waited for: see [TrackWrites]
@@ -233,10 +234,10 @@
 // # Reading order
 //
 // The way of a key: reconciler.go, source.go with condition.go and panicking.go, controller.go, worker.go with
-// retryafter.go and stuck.go, run.go. Own writes: clientconfig.go, track.go with request.go, response.go, scope.go and
-// pace.go; debt.go, ledger.go with cache.go, relister.go. What a key has done: causes.go, keyhistory.go, authorship.go,
-// hotloop.go with recurrence.go and hotloop_fields.go. The process: manager.go, runnable.go, campaign.go, handover.go,
-// stats.go; http.go with tls.go and access.go. What can be asked: inspection.go, inspect.go with stage.go and why.go,
+// retryafter.go and stuck.go, run.go. Own writes: clientconfig.go, track.go with request.go, response.go, pace.go and
+// leading.go; scope.go, debtor.go, debt.go, ledger.go with cache.go, relister.go. What a key has done: causes.go,
+// keyhistory.go, authorship.go, hotloop.go with recurrence.go and hotloop_fields.go. The process: manager.go,
+// runnable.go, campaign.go, handover.go, stats.go; http.go with tls.go and access.go. What can be asked: inspection.go, inspect.go with stage.go and why.go,
 // runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, errorrecord.go and pause.go. Package objects,
 // with a reading order of its own, comes last: the loop does not need it, and most Reconcilers do.
 package reconcile

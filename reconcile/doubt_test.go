@@ -40,11 +40,12 @@ func TestTheRelisterSaysWhereKeysAreParked(t *testing.T) {
 			var lines []string
 			sink := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
 			stop := relisting(t, l, klog.NewContext(t.Context(), sink))
-			l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
+			owing(parent, l).lostAnswer(klog.Background(), target{host: "server", resource: "pods",
+				namespace: "default"})
 			synctest.Wait()
 			pods.listed = 2
 			l.reached(l.caches[0], namespace)
-			l.wrote(klog.Background(), parent, podWrite("pod", "7", false))
+			owing(parent, l).wrote(klog.Background(), podWrite("pod", "7", false))
 			time.Sleep(3 * doubtAfter)
 			synctest.Wait()
 			stop()

@@ -86,7 +86,7 @@ func replicaOf(t *testing.T, l Elector, api informer.Client[*corev1.ConfigMapLis
 func TestTheNextLeaderWaitsForWhatTheLastOneWrote(t *testing.T) {
 	creates := func(ctx context.Context, api *mapAPI) {
 		child := api.Create(configMap("child"))
-		ctx.Value(runKey{}).(*run).wrote(ctx, newWrite(target{host: "server", resource: "configmaps"},
+		reportIn(ctx, newWrite(target{host: "server", resource: "configmaps"},
 			http.MethodPost, 201, metadata{ObjectMeta: child.ObjectMeta}))
 	}
 	for name, test := range map[string]struct {
@@ -167,14 +167,15 @@ func deletes(ctx context.Context, api *mapAPI) {
 	child := api.Objects()[0]
 	api.Hold()
 	api.Delete("default", "child")
-	ctx.Value(runKey{}).(*run).wrote(ctx, newWrite(target{host: "server", resource: "configmaps", name: "child"},
+	reportIn(ctx, newWrite(target{host: "server", resource: "configmaps", name: "child"},
 		http.MethodDelete, 200, metadata{ObjectMeta: child.ObjectMeta}))
 }
 
 // loses leaves at once after a write whose answer was lost, before its cache has listed anew.
 func loses(ctx context.Context, api *mapAPI) {
 	api.Hold()
-	ctx.Value(runKey{}).(*run).lostAnswer(ctx, target{host: "server", resource: "configmaps"})
+	ctx.Value(runKey{}).(*run).debtor().lostAnswer(klog.FromContext(ctx), target{host: "server",
+		resource: "configmaps"})
 }
 
 func TestAWordThatCannotBeReadIsNoWord(t *testing.T) {
@@ -218,7 +219,7 @@ func TestAWordOutlivesTheScope(t *testing.T) {
 	c.learner = &learner{}
 	follow := func(path string) { c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}}) }
 	follow("/api/v1/namespaces/default/pods")
-	l.wrote(klog.Background(), parent, podWrite("a", "7", false))
+	owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
 	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", Namespace: "default", ResourceVersion: "7"}},
 		l.handoverEntries())
 	follow("/api/v1/pods")
@@ -241,7 +242,7 @@ func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 			c.ledger.caches[cache].learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
 			object := metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: "u",
 				ResourceVersion: fmt.Sprint(resourceVersion)}
-			c.ledger.wrote(klog.Background(), parent,
+			owing(parent, c.ledger).wrote(klog.Background(),
 				newWrite(target{host: "server", resource: resource, namespace: namespace}, http.MethodPost, 201,
 					metadata{ObjectMeta: object}))
 		}
@@ -249,7 +250,8 @@ func TestAWordAboutTooManyNamespacesTellsThemNotApart(t *testing.T) {
 		for i := range namespaces {
 			write(0, fmt.Sprintf("team-%d", i), "pods", 1000+i*7%namespaces) // the last is not the latest
 		}
-		c.ledger.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "team-3"})
+		owing(parent, c.ledger).lostAnswer(klog.Background(), target{host: "server", resource: "pods",
+			namespace: "team-3"})
 		word := (&Manager{opts: ManagerOptions{Controllers: []*Controller{c}}}).handoverText(nil)
 		require.LessOrEqual(t, len(word), maxHandoverBytes)
 		var left []handoverEntry
@@ -280,7 +282,7 @@ func TestAWordSurvivesALeaderThatWritesNothing(t *testing.T) {
 					child := ahead.Create(configMap("child"))
 					w := newWrite(target{host: "server", resource: "configmaps"}, http.MethodPost, 201,
 						metadata{ObjectMeta: child.ObjectMeta})
-					ctx.Value(runKey{}).(*run).wrote(ctx, w)
+					reportIn(ctx, w)
 				})
 				synctest.Wait()
 				ledTwo := 0
@@ -455,15 +457,15 @@ func TestWhatWroteAndDeletedTellIsHandedOver(t *testing.T) {
 func TestAWordForgetsWhatTheClusterHasGoneBackFrom(t *testing.T) {
 	l := newController(t, keys(&journal{}), Options{}).ledger
 	pods := listing(l, &still{resourceVersion: "5"})
-	l.wrote(klog.Background(), parent, podWrite("a", "7", false))
-	l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
+	owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
+	owing(parent, l).lostAnswer(klog.Background(), target{host: "server", resource: "pods", namespace: "default"})
 	pods.listed++
 	l.reached(l.caches[0], "")
 	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "7", Listed: "5"}},
 		l.handoverEntries())
 	pods.rewinds++
 	require.Empty(t, l.handoverEntries())
-	l.wrote(klog.Background(), parent, podWrite("a", "6", false))
+	owing(parent, l).wrote(klog.Background(), podWrite("a", "6", false))
 	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "6"}}, l.handoverEntries())
 }
 

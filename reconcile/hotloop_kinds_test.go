@@ -432,7 +432,7 @@ func TestWhatCannotBeJudgedIsSomebodyElses(t *testing.T) {
 				tr.recordCause(parent, "For x", parent, "", sighting{writeID: writeID{"stranger", "1"}})
 			}
 			for i := range maxUndecided {
-				r.remember("u", write(i).resourceVersion, false)
+				r.remembers("u", write(i).resourceVersion, false)
 			}
 			r.end()
 			tr.endRun(r, outcome{}, "success", time.Now())
@@ -449,7 +449,7 @@ func TestWhatIsKnownOfCirclesHasALimit(t *testing.T) {
 			r := &run{worker: &worker{began: time.Now()}, key: parent}
 			tr.recordCause(parent, "For x", parent, "", sighting{writeID: writeID{types.UID(fmt.Sprint(i - 1)), "1"}})
 			require.Zero(t, tr.beginRun(r))
-			r.remember(types.UID(fmt.Sprint(i)), "1", false)
+			r.remembers(types.UID(fmt.Sprint(i)), "1", false)
 			r.end()
 			tr.endRun(r, outcome{kind: doneAfter, after: 1}, "requeue_after", time.Now())
 		}

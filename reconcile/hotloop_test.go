@@ -237,7 +237,7 @@ func TestTheTrailForgetsKeysThatNobodyNames(t *testing.T) {
 			r := &run{worker: &worker{began: time.Now()}, key: Key{Name: fmt.Sprint(i)}}
 			tr.recordCause(r.key, "For x", r.key, "1", sighting{writeID: writeID{"u", "1"}})
 			tr.beginRun(r)
-			r.remember("u", "2", false)
+			r.remembers("u", "2", false)
 			tr.endRun(r, outcome{}, "success", time.Now())
 			time.Sleep(time.Second)
 		}
@@ -312,14 +312,14 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 			compareStates(h, parent, "Owns pods", v, informer.Event[*corev1.Pod]{Old: pod(from), New: pod(to)})
 		}
 		e.run = &run{key: parent}
-		e.run.remember(uid, "2", false)
+		e.run.remembers(uid, "2", false)
 		compare(sighting{writeID: writeID{uid, "2"}}, 1, 2)
 		require.Len(t, contested.fields, 1, "the field that its run has set")
 		e.run = nil
 		compare(sighting{writeID: writeID{uid, "3"}}, 2, 1)
 		require.True(t, contested.fields[0].undone, "another writer has undone that")
 		e.run = &run{key: parent}
-		e.run.remember(uid, "4", false)
+		e.run.remembers(uid, "4", false)
 		compare(sighting{writeID: writeID{uid, "4"}}, 1, 2)
 		require.Equal(t, 1, e.stats.reverts, "its run has set the field again")
 	})

@@ -432,7 +432,8 @@ func TestAWriteIsWaitedForUnlessTheSelectorsRuleItOut(t *testing.T) {
 			if test.method != http.MethodPost {
 				url, code = url+"/p", 200
 			}
-			require.EqualValues(t, test.debts, b.send(test.method, url, nil, answering{code: code, object: test.object}))
+			require.EqualValues(t, test.debts, b.send(test.method, url, nil, answering{code: code,
+				object: test.object}))
 		})
 	}
 }
@@ -745,12 +746,12 @@ func TestWhatIsNotTrackedIsSaidOnce(t *testing.T) {
 
 	lines = nil
 	for range 2 {
-		following("metadata.name=a,metadata.namespace=default").wrote(log, parent, podWrite("a", "7", false))
+		owing(parent, following("metadata.name=a,metadata.namespace=default")).wrote(log, podWrite("a", "7", false))
 	}
 	require.Empty(t, lines)
 	l = following("spec.nodeName=n")
 	for range 2 {
-		l.wrote(log, parent, podWrite("a", "7", false))
+		owing(parent, l).wrote(log, podWrite("a", "7", false))
 	}
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "spec.nodeName=n")

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"k8s.io/klog/v2"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // leading is the [writer] behind the ctx of ManagerOptions.WhileLeading. What these functions write no key waits for.
@@ -24,40 +24,20 @@ func (l leading) targetOf(_ context.Context, address string) (t target, followed
 	return guessTarget(address), false
 }
 
-func (l leading) sends() {
+func (l leading) debtor() debtor {
+	d := debtor{owner: leadingOwner}
 	for _, c := range l.controllers {
-		c.ledger.sends(leadingOwner)
+		d.ledgers = append(d.ledgers, c.ledger)
 	}
-}
-
-func (l leading) answered() {
-	for _, c := range l.controllers {
-		c.ledger.answered(leadingOwner)
-	}
-}
-
-func (l leading) wrote(ctx context.Context, w write) {
-	for _, c := range l.controllers {
-		c.ledger.wrote(klog.FromContext(ctx), leadingOwner, w)
-	}
-}
-
-func (l leading) lostAnswer(ctx context.Context, t target) {
-	for _, c := range l.controllers {
-		c.ledger.lostAnswer(klog.FromContext(ctx), leadingOwner, t)
-	}
-}
-
-func (l leading) wroteUnversioned(t target) {
-	for _, c := range l.controllers {
-		c.ledger.wroteUnversioned(t)
-	}
+	return d
 }
 
 // Only runs have a history.
 
 func (leading) requestBegins(*http.Request) {}
 func (leading) requestEnds(*http.Response)  {}
+
+func (leading) remembers(types.UID, string, bool) {}
 
 func (leading) recordWrite(req *http.Request, to target) (WriteRecord, *http.Request) {
 	return WriteRecord{Verb: verbOfWrite(req, to)}, req

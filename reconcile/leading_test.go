@@ -75,14 +75,16 @@ func TestTheHandoverHasWhatEachKindOfWriteLeaves(t *testing.T) {
 		want        handoverEntry
 	}{
 		"a creation": {"POST", pods, inserted, handoverEntry{ResourceVersion: "7"}},
-		"a scale":    {"PUT", pod + "/scale", answering{code: 200, object: podCalled("p")}, handoverEntry{ResourceVersion: "7"}},
+		"a scale":    {"PUT", pod + "/scale", answering{code: 200, object: podCalled("p")},
+			handoverEntry{ResourceVersion: "7"}},
 		"a deletion": {"DELETE", pod, answering{code: 200, object: successOf(&metav1.StatusDetails{UID: "u"})},
 			handoverEntry{Relist: true}},
 		"a lost answer":            {"PUT", pod, answering{err: io.ErrUnexpectedEOF}, handoverEntry{Relist: true}},
 		"an eviction":              {"POST", pod + "/eviction", success, handoverEntry{Relist: true}},
 		"a lost eviction":          {"POST", pod + "/eviction", answering{err: io.EOF}, handoverEntry{Relist: true}},
 		"a binding":                {"POST", pod + "/binding", success, handoverEntry{Relist: true}},
-		"a refused eviction":       {"POST", pod + "/eviction", answering{code: 429, object: &metav1.Status{}}, handoverEntry{}},
+		"a refused eviction":       {"POST", pod + "/eviction", answering{code: 429, object: &metav1.Status{}},
+			handoverEntry{}},
 		"a token":                  {"POST", pod + "/token", success, handoverEntry{}},
 		"a dry run":                {"POST", pods + "?dryRun=All", inserted, handoverEntry{}},
 		"what no informer follows": {"POST", strings.ReplaceAll(pods, "pods", "secrets"), inserted, handoverEntry{}},
@@ -90,7 +92,9 @@ func TestTheHandoverHasWhatEachKindOfWriteLeaves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for who, from := range map[string]func(b *bench) context.Context{
 				"a call":        func(b *bench) context.Context { return b.ctx },
-				"while leading": func(b *bench) context.Context { return leading{[]*Controller{b.Controller}}.context(t.Context()) },
+				"while leading": func(b *bench) context.Context {
+					return leading{[]*Controller{b.Controller}}.context(t.Context())
+				},
 			} {
 				b := newBench(t)
 				s := b.follow(&still{listed: 1}, "https://server/api/v1/pods")
@@ -122,7 +126,8 @@ func TestAWriteThatIsUnderWayIsHandedOver(t *testing.T) {
 	b := newBench(t, "https://server/api/v1/pods")
 	b.send("PUT", "https://server/api/v1/namespaces/a/pods/p", nil,
 		transport(func(*http.Request) (*http.Response, error) {
-			require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", Relist: true}}, b.ledger.handoverEntries())
+			require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", Relist: true}},
+				b.ledger.handoverEntries())
 			require.True(t, b.ledger.park(b.key()))
 			list, _ := b.ledger.owed(b.key(), false)
 			require.Equal(t, DebtUnderWay, list[0].Kind)

@@ -28,7 +28,7 @@ type ledger struct {
 	relister *relister
 
 	// Safe without a lock.
-	open       atomic.Int64 // the number of debts and of writes under way: while there are none an event costs one load
+	open       atomic.Int64 // the number of debts and writes under way: while there are none an event costs one load
 	loggedOnce sync.Map     // the names of what is logged once
 
 	mu sync.Mutex
@@ -143,29 +143,6 @@ func (l *ledger) recall(d *debt) {
 			d.resourceVersion = earlier.resourceVersion
 		}
 	}
-}
-
-// sends says that a write of the key is sent: the key waits until it is answered, even if the call that made it has
-// returned.
-func (l *ledger) sends(key Key) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open.Add(1)
-	a := l.account(key)
-	if a.underWay++; a.underWay == 1 {
-		a.sentAt = time.Now()
-	}
-}
-
-// answered ends what sends has begun. The debts that come from the answer have been opened before.
-func (l *ledger) answered(key Key) {
-	l.mu.Lock()
-	l.open.Add(-1)
-	a := l.accounts[key]
-	a.underWay--
-	keys := l.closeAccount(nil, key, a)
-	l.mu.Unlock()
-	l.wakeUp(keys)
 }
 
 // park reports whether a key that a worker has taken must wait. If so, it is parked from now on, and wakeUp puts it

@@ -113,12 +113,12 @@ func newFamily(t *testing.T, tracked bool) *family {
 		has := children.Len() > 0
 		switch {
 		case f.neverHappens.Load():
-			ctx.Value(runKey{}).(*run).lostAnswer(ctx,
+			ctx.Value(runKey{}).(*run).debtor().lostAnswer(klog.FromContext(ctx),
 				target{host: "server", resource: "configmaps", namespace: "default"})
 		case !has && !f.unwanted.Load() || f.always.Load():
 			child := f.api.Create(configMap(fmt.Sprintf("child-%d", f.created.Add(1))))
 			if f.answerLost.Load() {
-				ctx.Value(runKey{}).(*run).lostAnswer(ctx,
+				ctx.Value(runKey{}).(*run).debtor().lostAnswer(klog.FromContext(ctx),
 					target{host: "server", resource: "configmaps", namespace: "default"})
 				break
 			}
@@ -145,7 +145,7 @@ func (f *family) wrote(ctx context.Context, m *corev1.ConfigMap, deleted bool) {
 		if deleted {
 			method, status, to.name = http.MethodDelete, 200, m.Name
 		}
-		ctx.Value(runKey{}).(*run).wrote(ctx, newWrite(to, method, status, metadata{ObjectMeta: m.ObjectMeta}))
+		reportIn(ctx, newWrite(to, method, status, metadata{ObjectMeta: m.ObjectMeta}))
 	}
 }
 
@@ -373,6 +373,16 @@ func lookIn(t *testing.T, l *ledger, after time.Duration) {
 	l.relister.scan()
 }
 
+// owing is a key of one ledger.
+func owing(owner Key, l *ledger) debtor { return debtor{owner, []*ledger{l}} }
+
+// reportIn reports a write to the run of ctx, as TrackWrites does.
+func reportIn(ctx context.Context, w write) {
+	r := ctx.Value(runKey{}).(*run)
+	r.remembers(w.uid, w.resourceVersion, w.deleted)
+	r.debtor().wrote(klog.FromContext(ctx), w)
+}
+
 // podWrite is a write of the pod default/NAME, whose UID is u.
 func podWrite(name, resourceVersion string, deleted bool) write {
 	o := metadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u",
@@ -389,7 +399,7 @@ func TestACacheThatIsBehindListsOnce(t *testing.T) {
 		l := newController(t, keys(&journal{}), Options{}).ledger
 		pods := listing(l, &still{listed: 4})
 		for i := range 500 {
-			l.wrote(klog.Background(), parent, podWrite(fmt.Sprint("pod-", i), "100", false))
+			owing(parent, l).wrote(klog.Background(), podWrite(fmt.Sprint("pod-", i), "100", false))
 		}
 		require.True(t, l.park(parent))
 		lookIn(t, l, doubtAfter-1)
@@ -422,11 +432,11 @@ func TestAWriteThatNoEventTellsOfIsListedForSoon(t *testing.T) {
 		c.learner = &learner{}
 		c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods",
 			RawQuery: "labelSelector=app%3Dx"}})
-		l.wrote(klog.Background(), parent, podWrite("new", "99", false))
+		owing(parent, l).wrote(klog.Background(), podWrite("new", "99", false))
 		require.Zero(t, l.open.Load(), "a new object that is not selected has never been in the cache")
 		changed := podWrite("old", "100", false)
 		changed.created = false
-		l.wrote(klog.Background(), parent, changed)
+		owing(parent, l).wrote(klog.Background(), changed)
 		require.True(t, l.park(parent))
 		lookIn(t, l, unexpectedAfter-1)
 		require.Zero(t, pods.relists)
@@ -444,7 +454,7 @@ func TestTheRelisterGoesOnInTheNextTenure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newController(t, keys(&journal{}), Options{}).ledger
 		pods := listing(l, &still{})
-		l.wrote(klog.Background(), parent, podWrite("a", "7", false))
+		owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
 		for tenure := range 2 {
 			stop := relisting(t, l, t.Context())
 			time.Sleep(doubtAfter - time.Second)
@@ -489,7 +499,7 @@ func TestAListThatDoesNotComeKeepsTheKeyParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newController(t, keys(&journal{}), Options{}).ledger
 		pods := listing(l, &still{listed: 1})
-		l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
+		owing(parent, l).lostAnswer(klog.Background(), target{host: "server", resource: "pods", namespace: "default"})
 		require.Zero(t, pods.relists, "the relister asks for it, and nobody else")
 		for range 5 {
 			require.True(t, l.park(parent))
@@ -652,8 +662,8 @@ func TestADeletionIsNotSeenBeforeTheCreation(t *testing.T) {
 		l := newController(t, keys(&journal{}), Options{}).ledger
 		var there informer.Version
 		pods := listing(l, &still{version: func(Key) (informer.Version, bool) { return there, there.UID != "" }})
-		l.wrote(klog.Background(), parent, podWrite("a", "7", false))
-		l.wrote(klog.Background(), parent, podWrite("a", "", true))
+		owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
+		owing(parent, l).wrote(klog.Background(), podWrite("a", "", true))
 		require.EqualValues(t, 2, l.open.Load())
 		key := Key{Namespace: "default", Name: "a"}
 		there, pods.resourceVersion = informer.Version{UID: "u", ResourceVersion: "7"}, "7"
@@ -740,7 +750,8 @@ func TestAfterAQuietTimeTroubleIsTheFirstAgain(t *testing.T) {
 		pods := listing(l, &still{listed: 1})
 		c := l.caches[0]
 		lose := func() (pause time.Duration) {
-			l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "default"})
+			owing(parent, l).lostAnswer(klog.Background(), target{host: "server", resource: "pods",
+				namespace: "default"})
 			before := pods.relists
 			l.relister.scan()
 			require.Equal(t, before+1, pods.relists)
@@ -845,7 +856,7 @@ func TestADeletionOfWhatTheCacheHasNotSeen(t *testing.T) {
 				if test.before != nil {
 					test.before(l, c, pods)
 				}
-				l.wrote(klog.Background(), parent, podWrite("a", test.answer, true))
+				owing(parent, l).wrote(klog.Background(), podWrite("a", test.answer, true))
 				if test.proof != nil {
 					require.True(t, l.park(parent), "the cache may be older than the object")
 					test.proof(l, c, pods)
@@ -872,7 +883,7 @@ func TestADeletionBesideAnotherObjectOfThatName(t *testing.T) {
 		listing(l, &still{resourceVersion: "5", version: func(Key) (informer.Version, bool) {
 			return informer.Version{UID: "namesake", ResourceVersion: held}, true
 		}})
-		l.wrote(klog.Background(), parent, podWrite("a", "7", true))
+		owing(parent, l).wrote(klog.Background(), podWrite("a", "7", true))
 		require.Equal(t, !settled, l.park(parent))
 	}
 }
@@ -883,7 +894,7 @@ func TestVersionsThatAreNoNumbers(t *testing.T) {
 	pods := listing(l, &still{listed: 3, resourceVersion: "v-a"})
 	c := l.caches[0]
 	for _, name := range []string{"b", "b2", "c"} {
-		l.wrote(klog.Background(), Key{Name: name}, podWrite(name, "v-"+name[:1], false))
+		owing(Key{Name: name}, l).wrote(klog.Background(), podWrite(name, "v-"+name[:1], false))
 	}
 	require.EqualValues(t, 3, l.open.Load())
 	pods.resourceVersion = "v-b"
@@ -930,14 +941,14 @@ func TestTheBooksAreInOrder(t *testing.T) {
 						version = "no-" + version
 					}
 					w := podWrite(fmt.Sprint("pod-", random.IntN(20)), version, random.IntN(4) == 0)
-					l.wrote(klog.Background(), Key{Name: fmt.Sprint(random.IntN(5))}, w)
+					owing(Key{Name: fmt.Sprint(random.IntN(5))}, l).wrote(klog.Background(), w)
 				case 2:
 					at += random.IntN(20)
 					pods.resourceVersion = fmt.Sprint(at)
 					l.reached(c, "")
 				case 3:
 					somewhere := target{host: "server", resource: "pods", namespace: "default"}
-					l.lostAnswer(klog.Background(), Key{Name: fmt.Sprint(random.IntN(5))}, somewhere)
+					owing(Key{Name: fmt.Sprint(random.IntN(5))}, l).lostAnswer(klog.Background(), somewhere)
 				default:
 					if random.IntN(5) == 0 {
 						pods.listed++
@@ -970,9 +981,9 @@ func TestDebtsChangeTheirPlacesWithTheScope(t *testing.T) {
 	for i, namespace := range []string{"one", "two", "one", ""} {
 		w := podWrite(fmt.Sprint("pod-", i), fmt.Sprint(7+i), false)
 		w.object.Namespace = namespace
-		l.wrote(klog.Background(), parent, w)
+		owing(parent, l).wrote(klog.Background(), w)
 	}
-	l.lostAnswer(klog.Background(), parent, target{host: "server", resource: "pods", namespace: "two"})
+	owing(parent, l).lostAnswer(klog.Background(), target{host: "server", resource: "pods", namespace: "two"})
 	places := func() (names []string) {
 		requireInOrder(t, l)
 		return slices.Sorted(maps.Keys(c.partitions))
@@ -1071,7 +1082,7 @@ func TestAnEventBetweenTheLookAtTheCacheAndTheDebtSettlesIt(t *testing.T) {
 		}
 		return informer.Version{}, false
 	}})
-	l.wrote(klog.Background(), parent, podWrite("a", "7", false))
+	owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
 	<-seen
 	require.Zero(t, l.open.Load())
 }

@@ -124,10 +124,12 @@ func (p *town) check(key reconcile.Key) {
 		has, held := w.cache.Version(w.object)
 		switch same := held && has.UID == w.uid; {
 		case w.resourceVersion == "" && same:
-			p.wrongs = append(p.wrongs, fmt.Sprintf("call %d for %s sees %s at %s, which has been taken away", p.calls, key,
+			p.wrongs = append(p.wrongs, fmt.Sprintf("call %d for %s sees %s at %s, which has been taken away",
+				p.calls, key,
 				w.object, has.ResourceVersion))
 		case same && number(has.ResourceVersion) < number(w.resourceVersion):
-			p.wrongs = append(p.wrongs, fmt.Sprintf("call %d for %s sees %s at %s and not at %s", p.calls, key, w.object,
+			p.wrongs = append(p.wrongs, fmt.Sprintf("call %d for %s sees %s at %s and not at %s", p.calls, key,
+				w.object,
 				has.ResourceVersion, w.resourceVersion))
 		}
 	}
@@ -214,10 +216,12 @@ func TestTheLastFinalizerIsRemovedOnce(t *testing.T) {
 			}, func(p *town) {
 				const n = 20
 				for i := range n {
-					m, err := p.admin.ConfigMaps("default").Create(p.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+					m, err := p.admin.ConfigMaps("default").Create(p.Context(),
+						&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 						Name: fmt.Sprint("m-", i), Finalizers: []string{finalizer}}}, metav1.CreateOptions{})
 					require.NoError(p, err)
-					_, err = p.admin.Secrets("default").Create(p.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+					_, err = p.admin.Secrets("default").Create(p.Context(),
+						&corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 						Name: m.Name, OwnerReferences: []metav1.OwnerReference{
 							*metav1.NewControllerRef(m, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}},
 					}, metav1.CreateOptions{})
@@ -260,7 +264,8 @@ func TestACacheThatHoldsAnOlderStateIsNotActedOnAlthoughTheObjectIsGone(t *testi
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inTown(t, townOptions{secrets: labels.Set{"town": "yes"}.AsSelector()}, func(p *town, ctx context.Context, m *corev1.ConfigMap) error {
+			inTown(t, townOptions{secrets: labels.Set{"town": "yes"}.AsSelector()}, func(p *town, ctx context.Context,
+				m *corev1.ConfigMap) error {
 				key := informer.KeyOf(m)
 				s, ok := p.secrets.Get(p.named("s"))
 				if !ok {
@@ -312,7 +317,8 @@ func TestAPodThatIsKilledWhileItTerminatesIsWaitedForUntilItIsGone(t *testing.T)
 		return err
 	}, func(p *town) {
 		create := func() *corev1.Pod {
-			pod, err := p.admin.Pods("default").Create(p.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			pod, err := p.admin.Pods("default").Create(p.Context(),
+				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"},
 				Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 			}, metav1.CreateOptions{})
 			require.NoError(p, err)
@@ -408,7 +414,8 @@ func TestAnObjectThatIsTakenOutOfTheSelectionBeforeTheCacheHasSeenItIsWaitedFor(
 	} {
 		t.Run(name, func(t *testing.T) {
 			taken := false
-			inTown(t, townOptions{secrets: labels.Set{"town": "yes"}.AsSelector()}, func(p *town, ctx context.Context, m *corev1.ConfigMap) error {
+			inTown(t, townOptions{secrets: labels.Set{"town": "yes"}.AsSelector()}, func(p *town, ctx context.Context,
+				m *corev1.ConfigMap) error {
 				if taken {
 					return nil
 				}

@@ -30,12 +30,19 @@ type write struct {
 	deleted, final, mayStay, unsure bool
 }
 
+func (w write) debtKind() debtKind {
+	if w.deleted {
+		return unseenDeletion
+	}
+	return unseenChange
+}
+
 // newWrite reads what the answer to a request says of an object.
 //
 //	a Status, of a deletion             the object is gone
 //	an object that nothing keeps: it    the object is gone, and this is its last state, with the version that it had
-//	is being deleted, and has neither   before. So answers DELETE, and so answers the PUT or PATCH that removes the last
-//	finalizers nor grace left           finalizer. But a namespace has finalizers of another kind, too: it may have stayed
+//	is being deleted, and has neither   before. So answers DELETE, and so answers the PUT or PATCH that removes the
+//	finalizers nor grace left           last finalizer. But a namespace may have stayed: it has finalizers in its spec
 //	an object that is not being         the object is gone: kinds without a grace period are answered like this
 //	deleted, of a deletion
 //	any other object                    the object has that version. That is also a deletion that waits for finalizers
@@ -43,8 +50,8 @@ type write struct {
 //	an item of a collection's deletion  this is the state before. With finalizers, it is terminating now; if it was
 //	                                    terminating before, or has a grace period, it may have stayed
 //
-// Source: k8s.io/apiserver, pkg/registry/generic/registry (Store.Update, Delete, DeleteCollection); testdata/answers.json
-// has the answers of a real server.
+// Source: k8s.io/apiserver, pkg/registry/generic/registry (Store.Update, Delete, DeleteCollection). The file
+// testdata/answers.json has the answers of a real server.
 func newWrite(t target, method string, status int, o metadata) write {
 	if o.Details != nil {
 		return write{target: t, object: Key{Namespace: t.namespace, Name: t.name}, uid: o.Details.UID,

@@ -147,13 +147,11 @@ func (r *run) targetOf(ctx context.Context, address string) (t target, followed 
 	return r.worker.ledger.targetOf(klog.FromContext(ctx), address)
 }
 
-func (r *run) wrote(ctx context.Context, w write) {
-	r.remember(w.uid, w.resourceVersion, w.deleted)
-	r.worker.ledger.wrote(klog.FromContext(ctx), r.key, w)
-}
+// debtor is the key: what the run writes is waited for.
+func (r *run) debtor() debtor { return debtor{r.key, []*ledger{r.worker.ledger}} }
 
-// remember keeps a write, to recognise its events by.
-func (r *run) remember(uid types.UID, resourceVersion string, deleted bool) {
+// remembers keeps a write, to recognise its events by.
+func (r *run) remembers(uid types.UID, resourceVersion string, deleted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if uid == "" || r.ended {
@@ -214,15 +212,6 @@ func (r *run) causes() (list []Cause, more int) {
 	return r.worker.causes.list(), r.worker.causes.more
 }
 
-func (r *run) sends()    { r.worker.ledger.sends(r.key) }
-func (r *run) answered() { r.worker.ledger.answered(r.key) }
-
-func (r *run) lostAnswer(ctx context.Context, t target) {
-	r.worker.ledger.lostAnswer(klog.FromContext(ctx), r.key, t)
-}
-
-func (r *run) wroteUnversioned(t target) { r.worker.ledger.wroteUnversioned(t) }
-
 // Wrote reports to the loop an object that this run has created or changed through a client that [TrackWrites] cannot
 // see: one that is not made from a rest.Config. The key is not reconciled again before inf has seen o, which is the
 // object as the server returned it. ctx is the one that Reconcile was given.
@@ -271,7 +260,7 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	}
 	r.keep(WriteRecord{At: time.Now(), Verb: verb, Resource: inf.Name(), Namespace: key.Namespace, Name: key.Name,
 		ResourceVersion: o.GetResourceVersion()})
-	r.remember(o.GetUID(), o.GetResourceVersion(), deleted)
+	r.remembers(o.GetUID(), o.GetResourceVersion(), deleted)
 	d := &debt{owner: r.key, object: object{c, key}, uid: o.GetUID(), resourceVersion: o.GetResourceVersion(),
 		expected: true}
 	if deleted {

@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -15,75 +14,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// This file decides which caches must show a write before its key runs again. A learner knows from an informer's own
-// requests which collection and which selectors the informer asks for; the answer to the write tells the rest. Where
-// that is not enough the key waits all the same: an event, the version that the cache reaches, or a list settles the
-// debt.
-
-// wrote opens the debts of a write that a run of the key has made: one in each cache of the resource. Only an object
-// that is new, and not selected, has never been in a cache and is not about to be.
-//
-// A cache that does not select the object may have selected it a moment ago, and not show that yet. So the key waits
-// until the cache has come past the write: see [unexpectedAfter].
-func (l *ledger) wrote(log klog.Logger, key Key, w write) {
-	if w.object.Name == "" || w.uid == "" || w.resourceVersion == "" && !w.deleted {
-		l.lostAnswer(log, key, w.target) // the answer does not tell what has been written
-		return
-	}
-	for _, c := range l.caches {
-		s := c.learner.scopeOf(w.object.Namespace)
-		if s == nil || !s.sameResource(w.target) || !s.admitsName(w.object) {
-			continue
-		}
-		selected := s.labels.Empty() || w.labelsKnown && s.labels.Matches(labels.Set(w.labels))
-		if w.created && !selected {
-			continue
-		}
-		d := &debt{owner: key, object: object{c, w.object}, uid: w.uid, resourceVersion: w.resourceVersion,
-			final: w.final, mayStay: w.mayStay, unsure: w.unsure, expected: selected && !s.needsFields()}
-		if w.deleted {
-			d.kind = unseenDeletion
-		}
-		l.owe(d)
-		if s.needsFields() {
-			l.once(c.Name()+" "+s.fieldSelector, func() {
-				log.Info("The answer to a write does not tell whether it matches the informer's field selector, so "+
-					"the key waits until the cache has passed the write's version, or has listed anew",
-					"resource", w.resource, "informer", c.Name(), "fieldSelector", s.fieldSelector)
-			})
-		}
-	}
-}
-
-// wroteUnversioned is told of a write that has changed an object to a version which the answer does not tell. No key
-// waits for it, and the next leader's caches list anew unless this one has listed since.
-func (l *ledger) wroteUnversioned(t target) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range l.caches {
-		for _, s := range c.learner.allScopes() {
-			if s.sameResource(t) && s.mayHold(t) {
-				c.unversioned[s.target.namespace] = c.progress(s.target.namespace).begun + 1
-			}
-		}
-	}
-}
-
-// lostAnswer opens the debts of a write that may have happened or not, since its answer was lost. Only a list that
-// begins from now on can tell. The relister asks for one list, which all such debts of a partition share.
-func (l *ledger) lostAnswer(log klog.Logger, key Key, t target) {
-	for _, c := range l.caches {
-		for _, s := range c.learner.allScopes() {
-			if !s.sameResource(t) || !s.mayHold(t) {
-				continue
-			}
-			log.V(4).Info("It is unknown whether a write has happened", "informer", c.Name(),
-				"resource", t.resource, "namespace", t.namespace, "name", t.name)
-			where := Key{Namespace: cmp.Or(t.namespace, s.target.namespace), Name: t.name}
-			l.owe(&debt{owner: key, kind: unknownOutcome, object: object{c, where}})
-		}
-	}
-}
+// This file finds out what an informer asks for: a learner reads it from the informer's own requests, which show the
+// collection and the selectors.
 
 // follows reads the address of a write to a resource that an informer of the controller follows.
 func (l *ledger) follows(address string) (t target, followed bool) {
@@ -274,6 +206,16 @@ func (s *scope) mayHold(t target) bool {
 		return false
 	}
 	return t.name == "" || s.admitsName(Key{Namespace: t.namespace, Name: t.name})
+}
+
+// selects reports whether the answer to a write shows that the label selector matches the object.
+func (s *scope) selects(w write) bool {
+	return s.labels.Empty() || w.labelsKnown && s.labels.Matches(labels.Set(w.labels))
+}
+
+// mayShow reports whether the informer holds what was written, or may have held it before.
+func (s *scope) mayShow(w write) bool {
+	return s.sameResource(w.target) && s.admitsName(w.object) && (s.selects(w) || !w.created)
 }
 
 // admitsName reports whether the field selector's terms about namespace and name admit an object.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
 
@@ -25,14 +26,15 @@ import (
 // A write is waited for in each informer of the controller that may see it. The answer to the write tells the object's
 // namespace, labels and UID; the informer's own requests tell what it selects. That is why the informers' clients need
 // the same configuration: Run fails if some of them have it and some have not. Where the answer does not tell whether
-// the informer selects the object, as with a field selector on anything but name and namespace, or where it does not but
-// may have before, the key waits all the same: until the informer has reached the version of the write, or, after a
+// the informer selects the object, as with a field selector on anything but name and namespace, or where it does not
+// but may have before, the key waits all the same: until the informer has reached the version of the write, or, after a
 // second, has listed anew. Dry runs are not waited for, and neither are subresources that answer with something else
 // than the object: binding, eviction and token. For clients that have no transport to wrap there are [Wrote] and
 // [Deleted].
 //
 // A write that is under way when its call of Reconcile returns, on a goroutine of its own, holds the key back until it
-// is answered. What the functions of ManagerOptions.WhileLeading write with their ctx no key waits for, but the next
+// is answered. That ends with the answer: nothing is under way while client-go waits to repeat a refused request, so a
+// goroutine that outlives its call may write during the next one. What the functions of ManagerOptions.WhileLeading write with their ctx no key waits for, but the next
 // leader does: see [Elector].
 //
 // A lost answer (a timeout, a broken connection, a 5xx) leaves open whether the write has happened. TrackWrites
@@ -56,14 +58,9 @@ type writer interface {
 	// targetOf reads the address of a write; followed is true if it is about a resource that a cache of the writer
 	// shows.
 	targetOf(ctx context.Context, address string) (t target, followed bool)
-	// sends is called before such a write is sent, and answered when all is known that will be. Between them come the
-	// outcomes: wrote for each object, lostAnswer if it is unknown what the server has done, wroteUnversioned if the
-	// answer does not tell the version.
-	sends()
-	answered()
-	wrote(context.Context, write)
-	lostAnswer(context.Context, target)
-	wroteUnversioned(target)
+	// debtor waits for the writes, and remembers keeps each of them.
+	debtor() debtor
+	remembers(uid types.UID, resourceVersion string, deleted bool)
 	// recordWrite begins the record of a write, and addRequest keeps it.
 	recordWrite(*http.Request, target) (WriteRecord, *http.Request)
 	addRequest(WriteRecord, *http.Response, error)
@@ -95,7 +92,7 @@ func (t *tracker) RoundTrip(req *http.Request) (resp *http.Response, err error) 
 	w, req := from.recordWrite(req, to)
 	changes, other := ownAnswer[to.subresource]
 	req, w.DryRun = dryRun(req)
-	tracked := !w.DryRun && (!other || changes)
+	who, tracked := from.debtor(), !w.DryRun && (!other || changes)
 	if tracked {
 		if err := ctx.Err(); err != nil { // now it is certain that the request was not sent
 			if req.Body != nil {
@@ -104,8 +101,8 @@ func (t *tracker) RoundTrip(req *http.Request) (resp *http.Response, err error) 
 			return nil, err
 		}
 		if followed {
-			from.sends()
-			defer from.answered()
+			who.sends()
+			defer who.answered()
 		}
 	}
 	resp, err = t.next.RoundTrip(req)
@@ -114,11 +111,11 @@ func (t *tracker) RoundTrip(req *http.Request) (resp *http.Response, err error) 
 	case err != nil && unsent(err):
 	case err == nil && resp.StatusCode/100 != 2 && (!followed || refused(req.Method, to, resp)):
 	case other:
-		from.wroteUnversioned(to)
+		who.wroteUnversioned(to)
 	case err == nil && resp.StatusCode/100 == 2 && record(ctx, from, &w, to, followed, req.Method, resp):
 	default:
 		w.Lost = true
-		from.lostAnswer(ctx, to)
+		who.lostAnswer(klog.FromContext(ctx), to)
 	}
 	from.addRequest(w, resp, err)
 	return resp, err
@@ -147,7 +144,9 @@ func record(ctx context.Context, from writer, w *WriteRecord, to target, followe
 		return false
 	}
 	for _, o := range objects {
-		from.wrote(ctx, newWrite(to, method, resp.StatusCode, o))
+		written := newWrite(to, method, resp.StatusCode, o)
+		from.remembers(written.uid, written.resourceVersion, written.deleted)
+		from.debtor().wrote(klog.FromContext(ctx), written)
 	}
 	if len(objects) == 1 {
 		w.Name, w.ResourceVersion = cmp.Or(to.name, objects[0].Name), objects[0].ResourceVersion

@@ -120,7 +120,8 @@ func TestAKeyWaitsAsTheAnswersOfARealServerDemand(t *testing.T) {
 					}
 					w.group, w.resource, w.host, w.object = "", "things", "server", replayed
 					for start := 0; start <= written; start++ {
-						cases += requireWaits(t, fmt.Sprintf("%s: %s, %q, seen %d of %d", c.Name, step.Name, selector, start,
+						cases += requireWaits(t, fmt.Sprintf("%s: %s, %q, seen %d of %d", c.Name, step.Name, selector,
+							start,
 							written), selector, views, at, start, written, w,
 							selector == "" && !w.unsure && (w.resourceVersion != "" || views[start].UID == w.uid))
 					}
@@ -142,10 +143,11 @@ func requireWaits(t *testing.T, name, selector string, views []view, at []string
 			if listing {
 				r.inf.begun++
 			}
-			r.wrote(klog.Background(), parent, w)
+			owing(parent, r.ledger).wrote(klog.Background(), w)
 			look := func(when string) {
 				if _, waits := r.accounts[parent]; !waits && r.older(written) {
-					t.Fatalf("%s: %s the key runs, and the cache shows %+v; the write left %+v", name, when, r.views[r.now],
+					t.Fatalf("%s: %s the key runs, and the cache shows %+v; the write left %+v", name, when,
+						r.views[r.now],
 						r.views[written])
 				}
 			}
@@ -191,7 +193,8 @@ func (c conversation) views(resource string, key Key, selected bool, step int) (
 				continue
 			}
 			if m := e.Metadata; m.Name == key.Name {
-				now = view{held: true, Version: informer.Version{UID: types.UID(m.UID), ResourceVersion: m.ResourceVersion,
+				now = view{held: true, Version: informer.Version{UID: types.UID(m.UID),
+					ResourceVersion: m.ResourceVersion,
 					Deleting: m.DeletionTimestamp != ""}}
 				if e.Type == "DELETED" {
 					now = view{}
@@ -240,7 +243,8 @@ var acts = []act{
 	{"create with a finalizer", func(o *modelObject) bool { return !o.exists }, create(true, true)},
 	{"create outside", func(o *modelObject) bool { return !o.exists }, create(false, false)},
 	{"change", func(o *modelObject) bool { return o.exists }, func(o *modelObject) {}},
-	{"take in or out", func(o *modelObject) bool { return o.exists }, func(o *modelObject) { o.selected = !o.selected }},
+	{"take in or out", func(o *modelObject) bool { return o.exists },
+		func(o *modelObject) { o.selected = !o.selected }},
 	{"terminate", func(o *modelObject) bool { return o.exists && o.kept && !o.terminating },
 		func(o *modelObject) { o.terminating = true }},
 	{"end", func(o *modelObject) bool { return o.exists && (!o.kept || o.terminating) },
@@ -269,7 +273,8 @@ func answersTo(a act, before, after modelObject) (answers map[string]write) {
 	case "change", "take in or out":
 		return map[string]write{
 			"object": newWrite(one, http.MethodPut, 200, meta(after)), "lost": {target: one},
-			"scale": newWrite(target{host: "server", resource: "things", namespace: replayed.Namespace, name: replayed.Name,
+			"scale": newWrite(target{host: "server", resource: "things", namespace: replayed.Namespace,
+				name: replayed.Name,
 				subresource: "scale"}, http.MethodPut, 200, meta(after)),
 		}
 	case "terminate":
@@ -328,7 +333,8 @@ func TestAKeyWaitsInEachCaseOfTheModel(t *testing.T) {
 						continue
 					}
 					for start := 0; start <= k+1; start++ {
-						cases += requireWaits(t, fmt.Sprintf("%s, own: %d %s, selector %q, seen %d", acted(history), k, answer,
+						cases += requireWaits(t, fmt.Sprintf("%s, own: %d %s, selector %q, seen %d", acted(history),
+							k, answer,
 							selector, start), selector, views, at, start, k+1, w, false)
 					}
 				}
