@@ -909,3 +909,31 @@ func TestWhatStaysInScopeIsNotDeleted(t *testing.T) {
 		}, "one", "two", "three")
 	}
 }
+
+// A list-watch that takes objects over knows how far the store has got with them, so it sees that the cluster goes back.
+func TestAHeirSeesThatTheClusterHasGoneBack(t *testing.T) {
+	inLand(t, func(t *testing.T, w *land) {
+		inf, _ := w.namespaced(Options[*corev1.Pod]{}, "one", "two")
+		run(t, inf)
+		synced(t, inf)
+		synctest.Wait()
+		backup := w.server.Version()
+		w.change("one", "a")
+		w.change("two", "a")
+		synctest.Wait()
+		w.fail("one", hang)
+		w.fail("two", hang)
+		w.fail("", hang)
+		w.server.Restore(backup)
+		w.rescope(inf, func(s *Scope) { s.Namespaces = []string{metav1.NamespaceAll} })
+		w.fail("", nil)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, 1, inf.Health().Rewinds)
+		for _, p := range append(w.inScope(Scope{Namespaces: []string{"one"}}),
+			w.inScope(Scope{Namespaces: []string{"two"}})...) {
+			held, _ := inf.Get(KeyOf(p))
+			require.Equal(t, p.ResourceVersion, held.ResourceVersion)
+		}
+	}, "one", "two")
+}
