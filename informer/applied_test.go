@@ -346,7 +346,7 @@ func TestAnOverloadedServerIsNoError(t *testing.T) {
 		}
 		log := &lines{}
 		runOn(t, inf, klog.New(log))
-		time.Sleep(time.Minute)
+		time.Sleep(streamTries*streamBegins + time.Minute)
 		synctest.Wait()
 		require.Equal(t, Live, inf.Health().State)
 		require.NoError(t, inf.Health().LastError)
