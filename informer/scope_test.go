@@ -910,7 +910,7 @@ func TestWhatStaysInScopeIsNotDeleted(t *testing.T) {
 	}
 }
 
-// A list-watch that takes objects over knows how far the store has got with them, so it sees that the cluster goes back.
+// A list-watch that takes objects over knows how far the store has got with them, and sees that the cluster goes back.
 func TestAHeirSeesThatTheClusterHasGoneBack(t *testing.T) {
 	inLand(t, func(t *testing.T, w *land) {
 		inf, _ := w.namespaced(Options[*corev1.Pod]{}, "one", "two")
