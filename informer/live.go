@@ -48,15 +48,6 @@ func (inf *SharedIndexInformer[T]) Version(key Key) (Version, bool) {
 	return Version{f.uid, f.resourceVersion, f.deleting}, true
 }
 
-// LiveVersion is Live for the version alone; an object that cannot be taken into the store has one, too.
-func (inf *SharedIndexInformer[T]) LiveVersion(ctx context.Context, key Key) (Version, bool, error) {
-	it, exists, _, err := inf.followed.Load().live(ctx, key)
-	if err != nil {
-		return Version{}, false, fmt.Errorf("informer %s: live list of %s: %w", inf.name, key, err)
-	}
-	return Version{it.uid, it.resourceVersion, it.deleting}, exists, nil
-}
-
 // live lists the one object of that key. invalid is why it cannot be decoded.
 func (c *followed[T]) live(ctx context.Context, key Key) (found item[T], exists bool, invalid, err error) {
 	l := c.listWatch(key.Namespace)

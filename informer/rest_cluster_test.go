@@ -79,6 +79,10 @@ func TestRESTOnARealServer(t *testing.T) {
 				}
 				marked := map[string]string{mark: mark + "-"}
 				create("damaged", marked)
+				require.Eventually(t, func() bool {
+					_, err := admin.Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
+					return err == nil
+				}, time.Minute, 10*time.Millisecond, "a controller makes it in each namespace")
 
 				cfg := c.Config()
 				cfg.ContentType = contentType

@@ -237,7 +237,8 @@
 // retryafter.go and stuck.go, run.go. Own writes: clientconfig.go, track.go with request.go, response.go, pace.go and
 // leading.go; scope.go, debtor.go, debt.go, ledger.go with cache.go, relister.go. What a key has done: causes.go,
 // keyhistory.go, authorship.go, hotloop.go with recurrence.go and hotloop_fields.go. The process: manager.go,
-// runnable.go, campaign.go, handover.go, stats.go; http.go with tls.go and access.go. What can be asked: inspection.go, inspect.go with stage.go and why.go,
-// runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, errorrecord.go and pause.go. Package objects,
-// with a reading order of its own, comes last: the loop does not need it, and most Reconcilers do.
+// runnable.go, campaign.go, handover.go, stats.go; http.go with tls.go and access.go. What can be asked: inspection.go,
+// inspect.go with stage.go and why.go, runhistory.go, writerecord.go with changedpaths.go and updatepaths.go,
+// errorrecord.go and pause.go. Package objects, with a reading order of its own, comes last: the loop does not need it,
+// and most Reconcilers do.
 package reconcile

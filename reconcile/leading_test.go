@@ -75,15 +75,15 @@ func TestTheHandoverHasWhatEachKindOfWriteLeaves(t *testing.T) {
 		want        handoverEntry
 	}{
 		"a creation": {"POST", pods, inserted, handoverEntry{ResourceVersion: "7"}},
-		"a scale":    {"PUT", pod + "/scale", answering{code: 200, object: podCalled("p")},
+		"a scale": {"PUT", pod + "/scale", answering{code: 200, object: podCalled("p")},
 			handoverEntry{ResourceVersion: "7"}},
 		"a deletion": {"DELETE", pod, answering{code: 200, object: successOf(&metav1.StatusDetails{UID: "u"})},
 			handoverEntry{Relist: true}},
-		"a lost answer":            {"PUT", pod, answering{err: io.ErrUnexpectedEOF}, handoverEntry{Relist: true}},
-		"an eviction":              {"POST", pod + "/eviction", success, handoverEntry{Relist: true}},
-		"a lost eviction":          {"POST", pod + "/eviction", answering{err: io.EOF}, handoverEntry{Relist: true}},
-		"a binding":                {"POST", pod + "/binding", success, handoverEntry{Relist: true}},
-		"a refused eviction":       {"POST", pod + "/eviction", answering{code: 429, object: &metav1.Status{}},
+		"a lost answer":   {"PUT", pod, answering{err: io.ErrUnexpectedEOF}, handoverEntry{Relist: true}},
+		"an eviction":     {"POST", pod + "/eviction", success, handoverEntry{Relist: true}},
+		"a lost eviction": {"POST", pod + "/eviction", answering{err: io.EOF}, handoverEntry{Relist: true}},
+		"a binding":       {"POST", pod + "/binding", success, handoverEntry{Relist: true}},
+		"a refused eviction": {"POST", pod + "/eviction", answering{code: 429, object: &metav1.Status{}},
 			handoverEntry{}},
 		"a token":                  {"POST", pod + "/token", success, handoverEntry{}},
 		"a dry run":                {"POST", pods + "?dryRun=All", inserted, handoverEntry{}},
@@ -91,7 +91,7 @@ func TestTheHandoverHasWhatEachKindOfWriteLeaves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for who, from := range map[string]func(b *bench) context.Context{
-				"a call":        func(b *bench) context.Context { return b.ctx },
+				"a call": func(b *bench) context.Context { return b.ctx },
 				"while leading": func(b *bench) context.Context {
 					return leading{[]*Controller{b.Controller}}.context(t.Context())
 				},

@@ -218,13 +218,13 @@ func TestTheLastFinalizerIsRemovedOnce(t *testing.T) {
 				for i := range n {
 					m, err := p.admin.ConfigMaps("default").Create(p.Context(),
 						&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-						Name: fmt.Sprint("m-", i), Finalizers: []string{finalizer}}}, metav1.CreateOptions{})
+							Name: fmt.Sprint("m-", i), Finalizers: []string{finalizer}}}, metav1.CreateOptions{})
 					require.NoError(p, err)
 					_, err = p.admin.Secrets("default").Create(p.Context(),
 						&corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-						Name: m.Name, OwnerReferences: []metav1.OwnerReference{
-							*metav1.NewControllerRef(m, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}},
-					}, metav1.CreateOptions{})
+							Name: m.Name, OwnerReferences: []metav1.OwnerReference{
+								*metav1.NewControllerRef(m, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}},
+						}, metav1.CreateOptions{})
 					require.NoError(p, err)
 				}
 				time.Sleep(time.Second)
@@ -319,8 +319,8 @@ func TestAPodThatIsKilledWhileItTerminatesIsWaitedForUntilItIsGone(t *testing.T)
 		create := func() *corev1.Pod {
 			pod, err := p.admin.Pods("default").Create(p.Context(),
 				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"},
-				Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-			}, metav1.CreateOptions{})
+					Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+				}, metav1.CreateOptions{})
 			require.NoError(p, err)
 			return pod
 		}

@@ -108,7 +108,7 @@ func (m *Manager) runOne(ctx context.Context, all *runnables, name string, run f
 		if ctx.Err() == nil {
 			m.failures.add(fmt.Errorf("runnable %s has returned while some of its work goes on", name))
 		}
-	case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)):
+	case ctx.Err() != nil && (err == nil || lifecycle.IsOnly(err, context.Canceled)):
 	case ctx.Err() != nil:
 		log.Error(err, "A runnable failed while it was to end")
 	case err != nil:

@@ -34,8 +34,8 @@ import (
 //
 // A write that is under way when its call of Reconcile returns, on a goroutine of its own, holds the key back until it
 // is answered. That ends with the answer: nothing is under way while client-go waits to repeat a refused request, so a
-// goroutine that outlives its call may write during the next one. What the functions of ManagerOptions.WhileLeading write with their ctx no key waits for, but the next
-// leader does: see [Elector].
+// goroutine that outlives its call may write during the next one. What the functions of ManagerOptions.WhileLeading
+// write with their ctx no key waits for, but the next leader does: see [Elector].
 //
 // A lost answer (a timeout, a broken connection, a 5xx) leaves open whether the write has happened. TrackWrites
 // assumes neither: the informers of that resource list anew, once, and then the key runs. A write that the server

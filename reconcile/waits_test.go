@@ -195,7 +195,7 @@ func (c conversation) views(resource string, key Key, selected bool, step int) (
 			if m := e.Metadata; m.Name == key.Name {
 				now = view{held: true, Version: informer.Version{UID: types.UID(m.UID),
 					ResourceVersion: m.ResourceVersion,
-					Deleting: m.DeletionTimestamp != ""}}
+					Deleting:        m.DeletionTimestamp != ""}}
 				if e.Type == "DELETED" {
 					now = view{}
 				}
@@ -274,7 +274,7 @@ func answersTo(a act, before, after modelObject) (answers map[string]write) {
 		return map[string]write{
 			"object": newWrite(one, http.MethodPut, 200, meta(after)), "lost": {target: one},
 			"scale": newWrite(target{host: "server", resource: "things", namespace: replayed.Namespace,
-				name: replayed.Name,
+				name:        replayed.Name,
 				subresource: "scale"}, http.MethodPut, 200, meta(after)),
 		}
 	case "terminate":

@@ -67,21 +67,6 @@ func TestDoneIsClosedWhenNobodyRuns(t *testing.T) {
 	})
 }
 
-func TestApartSurvivesWhoeverEndsTheGoroutine(t *testing.T) {
-	require.NoError(t, Apart(func() {}))
-	require.ErrorIs(t, Apart(func() { panic(io.EOF) }), io.EOF)
-
-	err := Apart(runtime.Goexit)
-	var p *PanicError
-	require.ErrorAs(t, err, &p)
-	require.Nil(t, p.Value)
-	require.Equal(t, "the call ended its goroutine (runtime.Goexit)", err.Error())
-
-	err = Apart(func() { panic(nil) })
-	require.ErrorAs(t, err, &p)
-	require.Equal(t, "panic of type *runtime.PanicNilError", err.Error(), "not the end of a goroutine")
-}
-
 func TestGuardTellsHowAGoroutineWasEnded(t *testing.T) {
 	told := make(chan *PanicError, 1)
 	returned := false
@@ -97,12 +82,8 @@ func TestGuardTellsHowAGoroutineWasEnded(t *testing.T) {
 
 func BenchmarkTry(b *testing.B) {
 	n := 0
-	for name, try := range map[string]func(func()) error{"here": Try, "apart": Apart} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				_ = try(func() { n++ })
-			}
-		})
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = Try(func() { n++ })
 	}
 }

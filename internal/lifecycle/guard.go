@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync/atomic"
 )
 
 // ErrExited is the error of user code that has ended its goroutine by runtime.Goexit, as t.FailNow does. It is treated
@@ -57,22 +56,10 @@ func Guard(fn func(), failed func(*PanicError)) (returned bool) {
 }
 
 // Try calls fn and returns its panic, if there was one, as a *PanicError. It does not return if fn ends the goroutine;
-// where fn may do that, use Guard or Apart.
+// where fn may do that, use Guard.
 func Try(fn func()) (err error) {
 	Guard(fn, func(p *PanicError) { err = p })
 	return err
-}
-
-// Apart is Try on a goroutine of its own: if fn ends that, Apart returns a *PanicError as well. It takes half a
-// microsecond longer than Try.
-func Apart(fn func()) error {
-	done := make(chan error, 1)
-	go func() {
-		var err error
-		defer func() { done <- err }()
-		Guard(fn, func(p *PanicError) { err = p })
-	}()
-	return <-done
 }
 
 // OrExit calls fn. If fn ends the goroutine, OrExit calls exited before it ends. A panic of fn goes on as it was.
@@ -95,50 +82,4 @@ func OrExit(fn, exited func()) {
 // keeps what it needs to go on outside of itself.
 func (g *Group) Keep(name string, fn func()) {
 	g.Go(name, func() { OrExit(fn, func() { g.Keep(name, fn) }) })
-}
-
-// Loop calls step until it returns false. If a call ends the goroutine, Loop still makes the calls that follow before
-// it ends; code behind Loop has to be deferred. It is for a few hundred calls at most that end the goroutine: they
-// nest.
-func Loop(step func() bool) {
-	OrExit(func() {
-		for step() {
-		}
-	}, func() { Loop(step) })
-}
-
-// Each calls fn with each number below n, as Loop does.
-func Each(n int, fn func(i int)) {
-	if n == 0 {
-		return
-	}
-	i := 0
-	Loop(func() bool {
-		if i == n {
-			return false
-		}
-		i++
-		fn(i - 1)
-		return true
-	})
-}
-
-// Exits remembers whether user code has ended its goroutine. Nothing can keep that goroutine alive, and a goroutine for
-// each call would take longer than most calls. So the first exit costs the goroutine: the caller notes it, goes on in
-// another one, and repeats what was interrupted. From then on Try gives each call a goroutine of its own, so that only
-// the call which exits fails. The zero value has seen none. Safe for concurrent use.
-type Exits struct{ seen atomic.Bool }
-
-// Note records an exit.
-func (e *Exits) Note() { e.seen.Store(true) }
-
-// Seen reports whether an exit has been noted.
-func (e *Exits) Seen() bool { return e.seen.Load() }
-
-// Try is [Try] for a call that may end its goroutine.
-func (e *Exits) Try(fn func()) error {
-	if e.Seen() {
-		return Apart(fn)
-	}
-	return Try(fn)
 }
