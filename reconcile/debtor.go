@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"cmp"
-	"iter"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -76,9 +75,9 @@ func (d debtor) wrote(log klog.Logger, w write) {
 // wroteUnversioned is told of a write that has changed an object to a version which the answer does not tell. No key
 // waits for it, and the next leader's caches list anew unless this one has listed since.
 func (d debtor) wroteUnversioned(t target) {
-	for l, places := range d.mayShow(t) {
+	for _, l := range d.ledgers {
 		l.mu.Lock()
-		for _, o := range places {
+		for _, o := range placesOf(l, t) {
 			c, scope := o.cache, o.key.Namespace
 			c.unversioned[scope] = c.progress(scope).begun + 1
 		}
@@ -89,8 +88,8 @@ func (d debtor) wroteUnversioned(t target) {
 // lostAnswer opens the debts of a write that may have happened or not, since its answer was lost. Only a list that
 // begins from now on can tell. The relister asks for one list, which all such debts of a partition share.
 func (d debtor) lostAnswer(log klog.Logger, t target) {
-	for l, places := range d.mayShow(t) {
-		for _, o := range places {
+	for _, l := range d.ledgers {
+		for _, o := range placesOf(l, t) {
 			log.V(4).Info("It is unknown whether a write has happened", "informer", o.cache.Name(),
 				"resource", t.resource, "namespace", t.namespace, "name", t.name)
 			o.key = Key{Namespace: cmp.Or(t.namespace, o.key.Namespace), Name: t.name}
@@ -99,22 +98,14 @@ func (d debtor) lostAnswer(log klog.Logger, t target) {
 	}
 }
 
-// mayShow returns, for each ledger, the caches that may show what a request is about, with the namespaces that their
-// informers ask for.
-func (d debtor) mayShow(t target) iter.Seq2[*ledger, []object] {
-	return func(yield func(*ledger, []object) bool) {
-		for _, l := range d.ledgers {
-			var places []object
-			for _, c := range l.caches {
-				for _, s := range c.learner.allScopes() {
-					if s.sameResource(t) && s.mayHold(t) {
-						places = append(places, object{c, Key{Namespace: s.target.namespace}})
-					}
-				}
-			}
-			if !yield(l, places) {
-				return
+// placesOf returns the caches that may show what a request is about, with the namespaces that their informers ask for.
+func placesOf(l *ledger, t target) (places []object) {
+	for _, c := range l.caches {
+		for _, s := range c.learner.allScopes() {
+			if s.sameResource(t) && s.mayHold(t) {
+				places = append(places, object{c, Key{Namespace: s.target.namespace}})
 			}
 		}
 	}
+	return places
 }

@@ -141,3 +141,15 @@ func TestAWriteThatIsUnderWayIsHandedOver(t *testing.T) {
 
 // key is that of the run.
 func (b *bench) key() Key { return Key{Namespace: "a", Name: "owner"} }
+
+// A transport that panics may have sent the write before.
+func TestAWriteWhoseTransportPanicsIsOfUnknownOutcome(t *testing.T) {
+	b := newBench(t, "https://server/api/v1/pods")
+	require.Panics(t, func() {
+		b.send("PUT", "https://server/api/v1/namespaces/a/pods/p", nil,
+			transport(func(*http.Request) (*http.Response, error) { panic("swordfish") }))
+	})
+	list, _ := b.ledger.owed(b.key(), false)
+	require.Len(t, list, 1)
+	require.Equal(t, DebtUnknown, list[0].Kind)
+}

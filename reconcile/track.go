@@ -105,18 +105,25 @@ func (t *tracker) RoundTrip(req *http.Request) (resp *http.Response, err error) 
 			defer who.answered()
 		}
 	}
+	known := !tracked // what has become of the write; it is not if a transport below panics
+	defer func() {
+		if !known {
+			who.lostAnswer(klog.FromContext(ctx), to)
+		}
+	}()
 	resp, err = t.next.RoundTrip(req)
 	switch {
-	case !tracked:
-	case err != nil && unsent(err):
-	case err == nil && resp.StatusCode/100 != 2 && (!followed || refused(req.Method, to, resp)):
+	case known:
+	case err != nil && unsent(err),
+		err == nil && resp.StatusCode/100 != 2 && (!followed || refused(req.Method, to, resp)):
+		known = true // nothing was written
 	case other:
 		who.wroteUnversioned(to)
-	case err == nil && resp.StatusCode/100 == 2 && record(ctx, from, &w, to, followed, req.Method, resp):
-	default:
-		w.Lost = true
-		who.lostAnswer(klog.FromContext(ctx), to)
+		known = true
+	case err == nil && resp.StatusCode/100 == 2:
+		known = record(ctx, from, &w, to, followed, req.Method, resp)
 	}
+	w.Lost = !known
 	from.addRequest(w, resp, err)
 	return resp, err
 }
