@@ -31,9 +31,10 @@ type debt struct {
 	// known. mayStay says of a deletion that the object may be terminating instead. Only owe changes these.
 	resourceVersion string
 	final, mayStay  bool
-	// unsure says of a deletion that nothing may have happened. expected says that an event will tell of the write,
-	// since the informer selects the object, or the cache holds it. Only owe changes it.
-	unsure, expected bool
+	// unsure says of a deletion that nothing may have happened. outside says that the informer does not select the
+	// object. expected says that an event will tell of the write, since the informer selects the object, or the cache
+	// holds it. Only owe changes it.
+	unsure, outside, expected bool
 
 	// Guarded by the ledger's mu. onceHeld is true of a deletion if the cache has ever held the object. partition is
 	// nil once the debt is paid. slot, age and rank say where the debt is in its account, in byAge and in byVersion: a
@@ -123,11 +124,14 @@ func (d *debt) settled(at progress) bool {
 	return (passed || left) && !d.hidden()
 }
 
-// undone reports of a debt that is settled whether the cache does not hold what was written, although the informer
-// selects it: the object came and went before the cache could show it, or the cluster has gone back.
-func (d *debt) undone() bool {
+// undone reports of a debt that is settled whether the cache does not hold what was written, although the informer may
+// select it: the object came and went before the cache could show it, or the cluster has gone back.
+func (d *debt) undone(at progress) bool {
+	if d.rewinds != at.rewinds {
+		return true
+	}
 	has, held := d.object.cache.Version(d.object.key)
-	return d.kind == unseenChange && !(held && has.UID == d.uid && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
+	return d.kind == unseenChange && !d.outside && !at.unfollowed && !(held && has.UID == d.uid && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
 }
 
 // mayBeKept reports whether the cache may hold the object although the latest list did not contain it: it keeps what it

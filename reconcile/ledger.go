@@ -278,9 +278,7 @@ func (l *ledger) pay(keys []wokenKey, d *debt, at progress) []wokenKey {
 	a.debts[d.slot].slot = d.slot
 	a.debts[last] = nil
 	a.debts = a.debts[:last]
-	if d.rewinds != at.rewinds || d.expected && !at.unfollowed && d.undone() {
-		a.mustRun = true
-	}
+	a.mustRun = a.mustRun || d.undone(at)
 	if d.ofObject() {
 		others := slices.DeleteFunc(l.objects[d.object], func(other *debt) bool { return other == d })
 		if l.objects[d.object] = others; len(others) == 0 {
