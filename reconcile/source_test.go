@@ -153,6 +153,7 @@ func TestADeletionThatMakesWatchesPanicIsToldLater(t *testing.T) {
 		api.Create(configMap("a"))
 		require.Empty(t, taken(log))
 		api.Delete("default", "a")
+		synctest.Wait()
 		panics = false
 		api.Create(configMap("a"))
 		require.Equal(t, []string{"/a"}, taken(log), "it is there again")
