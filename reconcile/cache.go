@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -104,20 +105,28 @@ const maxGone = 1024
 
 // recentlyGone has the UIDs of the objects that have left a cache last.
 type recentlyGone struct {
-	uids []types.UID
+	left []left
 	next int // where the next one is put once there are maxGone
 }
 
-func (g *recentlyGone) add(uid types.UID) {
-	if len(g.uids) < maxGone {
-		g.uids = append(g.uids, uid)
+type left struct {
+	uid types.UID
+	at  time.Time
+}
+
+func (g *recentlyGone) add(uid types.UID, at time.Time) {
+	if len(g.left) < maxGone {
+		g.left = append(g.left, left{uid, at})
 		return
 	}
-	g.uids[g.next] = uid
+	g.left[g.next] = left{uid, at}
 	g.next = (g.next + 1) % maxGone
 }
 
-func (g *recentlyGone) has(uid types.UID) bool { return slices.Contains(g.uids, uid) }
+// has reports whether the object has left the cache since that time.
+func (g *recentlyGone) has(uid types.UID, since time.Time) bool {
+	return slices.ContainsFunc(g.left, func(l left) bool { return l.uid == uid && !l.at.Before(since) })
+}
 
 // partition is the part of a cache that one list and watch fill: all objects, or those of one namespace where the
 // informer follows namespaces by themselves. There, keys without a namespace have their debts in a partition of their

@@ -26,15 +26,17 @@ type debt struct {
 	begun    int
 	rewinds  int
 
-	// resourceVersion is that of a change. Of a deletion it is a version at which the object still existed, and final
-	// says that it is the last one: a later state shows that the object has stayed after all. It is empty if none is
-	// known. mayStay says of a deletion that the object may be terminating instead. Only owe changes these.
+	// resourceVersion is that of a change. Of a deletion it is a version at which the object still existed and, if the
+	// informer has selectors, was not to change before its end. It is empty if none is known. final says that it is the
+	// last one. mayStay says of a deletion that the object may be terminating instead. Only owe changes these.
 	resourceVersion string
 	final, mayStay  bool
+	selective       bool // the informer has selectors for more than names
 	// unsure says of a deletion that nothing may have happened. outside says that the informer does not select the
 	// object. expected says that an event will tell of the write, since the informer selects the object, or the cache
 	// holds it. Only owe changes it.
 	unsure, outside, expected bool
+	created                   bool // by the write
 
 	// Guarded by the ledger's mu. onceHeld is true of a deletion if the cache has ever held the object. partition is
 	// nil once the debt is paid. slot, age and rank say where the debt is in its account, in byAge and in byVersion: a
@@ -106,7 +108,7 @@ func (d *debt) settled(at progress) bool {
 		return d.object.cache.Fresh(d.object.key.Namespace) == nil
 	case d.kind == unknownOutcome:
 		return at.listed > d.begun
-	case at.listed > d.begun && !(d.kind == unseenDeletion && d.holds() && d.mayBeKept()):
+	case at.listed > d.begun && !(d.holds() && d.mayBeKept()):
 		return !d.hidden()
 	}
 	has, held := d.object.cache.Version(d.object.key)
@@ -114,8 +116,7 @@ func (d *debt) settled(at progress) bool {
 	case same && d.kind == unseenChange:
 		return kube.AtLeast(has.ResourceVersion, d.resourceVersion)
 	case same:
-		// It terminates; or it has changed since, so something that its metadata do not tell keeps it.
-		return d.mayStay && has.Deleting || d.final && kube.Older(d.resourceVersion, has.ResourceVersion)
+		return d.mayStay && has.Deleting
 	}
 	passed := d.resourceVersion != "" && (kube.AtLeast(at.resourceVersion, d.resourceVersion) ||
 		held && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
@@ -130,8 +131,11 @@ func (d *debt) undone(at progress) bool {
 	if d.rewinds != at.rewinds {
 		return true
 	}
+	if d.kind != unseenChange || d.outside || at.unfollowed || d.object.cache.Invalid(d.object.key) != nil {
+		return false
+	}
 	has, held := d.object.cache.Version(d.object.key)
-	return d.kind == unseenChange && !d.outside && !at.unfollowed && !(held && has.UID == d.uid && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
+	return !held || has.UID != d.uid || !kube.AtLeast(has.ResourceVersion, d.resourceVersion)
 }
 
 // mayBeKept reports whether the cache may hold the object although the latest list did not contain it: it keeps what it

@@ -60,6 +60,7 @@ func (d debtor) wrote(log klog.Logger, w write) {
 			}
 			l.owe(&debt{owner: d.owner, kind: w.debtKind(), object: object{c, w.object}, uid: w.uid,
 				resourceVersion: w.resourceVersion, final: w.final, mayStay: w.mayStay, unsure: w.unsure,
+				created: w.created, selective: !s.labels.Empty() || s.needsFields(),
 				outside: w.labelsKnown && !s.selects(w), expected: s.selects(w) && !s.needsFields()})
 			if s.needsFields() {
 				l.once(c.Name()+" "+s.fieldSelector, func() {

@@ -102,6 +102,11 @@ func (l *ledger) owe(d *debt) {
 		if d.kind == unseenDeletion || d.kind == unknownOutcome {
 			c.noteShown(namespace, mark{at.resourceVersion, at.rewinds})
 		}
+		// The answer was slower than the end of what was created. (Of a change this says nothing: a patch that changes
+		// nothing, of an object that is not selected, would bring its key up again and again.)
+		if a, ok := l.accounts[d.owner]; ok && d.created {
+			a.mustRun = a.mustRun || d.undone(at)
+		}
 		l.open.Add(-1)
 		return
 	}
@@ -132,14 +137,25 @@ func (l *ledger) account(owner Key) *account {
 // held it, and, of a deletion whose answer did not tell, a version at which it still existed. The ledger's mu is held.
 func (l *ledger) recall(d *debt) {
 	c, holds := d.object.cache, d.holds()
+	since := time.Time{}
+	if a, ok := l.accounts[d.owner]; ok && a.underWay > 0 {
+		since = a.sentAt // what left the cache before may be there again
+	}
 	d.expected = (d.expected || holds) && !d.unsure
-	d.onceHeld = d.kind == unseenDeletion && (holds || c.gone.has(d.uid))
+	d.onceHeld = d.kind == unseenDeletion && (holds || c.gone.has(d.uid, since))
+	if d.kind == unseenDeletion && !d.final && d.selective {
+		d.resourceVersion = "" // others may have changed the object since, so that the informer selects it
+	}
+	if d.kind == unseenDeletion && !holds && d.resourceVersion == "" {
+		d.expected = false
+	}
 	for _, earlier := range l.objects[d.object] {
 		if earlier.uid != d.uid {
 			continue
 		}
 		d.expected = !d.unsure
-		if d.kind == unseenDeletion && !d.final && !kube.AtLeast(d.resourceVersion, earlier.resourceVersion) {
+		if d.kind == unseenDeletion && !d.final && !d.selective &&
+			(d.resourceVersion == "" || kube.Older(d.resourceVersion, earlier.resourceVersion)) {
 			d.resourceVersion = earlier.resourceVersion
 		}
 	}
@@ -181,14 +197,15 @@ func (l *ledger) awaitReady(key Key, c *cache) {
 	}
 }
 
-// saw pays what an event of a cache settles. The store has changed before the event.
+// saw pays what an event of a cache settles. The store has changed before the event. The version is empty if the object
+// was found to be gone, and nothing tells at which version.
 func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, deleted bool) {
 	if !deleted && l.open.Load() == 0 {
 		return
 	}
 	l.mu.Lock()
 	if deleted {
-		c.gone.add(uid) // for a deletion whose answer is slower than its event
+		c.gone.add(uid, time.Now()) // for a deletion whose answer is slower than its event
 	}
 	debts := l.objects[object{c, key}]
 	if len(debts) == 0 {
@@ -198,15 +215,17 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 	at := c.progress(c.partitionName(key.Namespace))
 	var keys []wokenKey
 	for _, d := range slices.Clone(debts) {
-		if d.kind == unseenDeletion && d.uid == uid {
-			d.onceHeld = true
-			if deleted {
-				c.noteWritten(key.Namespace, mark{resourceVersion, at.rewinds})
-			}
+		own := d.kind == unseenDeletion && d.uid == uid
+		d.onceHeld = d.onceHeld || own
+		if !d.settled(at) {
+			continue
 		}
-		if d.settled(at) {
-			keys = l.pay(keys, d, at)
+		if own && resourceVersion != "" {
+			c.noteWritten(key.Namespace, mark{resourceVersion, at.rewinds})
+		} else if own {
+			c.unversioned[c.scopeName(key.Namespace)] = at.begun + 1
 		}
+		keys = l.pay(keys, d, at)
 	}
 	l.mu.Unlock()
 	l.wakeUp(keys)

@@ -201,7 +201,10 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 	}
 	p.notBefore = now.Add(minPause)
 	if pause {
-		p.lastTrouble, p.notBefore = now, now.Add(p.pace.Next())
+		p.lastTrouble = now
+	}
+	if pause && list {
+		p.notBefore = now.Add(p.pace.Next())
 	}
 	return lines
 }

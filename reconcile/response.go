@@ -40,9 +40,9 @@ func (w write) debtKind() debtKind {
 // newWrite reads what the answer to a request says of an object.
 //
 //	a Status, of a deletion             the object is gone
-//	an object that nothing keeps: it    the object is gone, and this is its last state, with the version that it had
-//	is being deleted, and has neither   before. So answers DELETE, and so answers the PUT or PATCH that removes the
-//	finalizers nor grace left           last finalizer. But a namespace may have stayed: it has finalizers in its spec
+//	an object that nothing keeps: it    the object is gone. So answers DELETE, with the last version; and so answers
+//	is being deleted, and has neither   the PUT or PATCH that removes the last finalizer, with the version that it has
+//	finalizers nor grace left           found. But a namespace may have stayed: it has finalizers in its spec
 //	an object that is not being         the object is gone: kinds without a grace period are answered like this
 //	deleted, of a deletion
 //	any other object                    the object has that version. That is also a deletion that waits for finalizers
@@ -63,15 +63,20 @@ func newWrite(t target, method string, status int, o metadata) write {
 		labels:  o.Labels, labelsKnown: t.subresource != "scale",
 	}
 	going := o.DeletionTimestamp != nil
-	kept := len(o.Finalizers) > 0 || o.DeletionGracePeriodSeconds != nil && *o.DeletionGracePeriodSeconds > 0
 	switch deletes := method == http.MethodDelete; {
 	case deletes && t.name == "":
 		w.deleted, w.mayStay = true, !going && len(o.Finalizers) > 0
 		w.unsure = !w.mayStay
-	case going && !kept, deletes && !going:
-		w.deleted, w.final, w.unsure = true, o.ResourceVersion != "", t.group == "" && t.resource == "namespaces"
+	case isGone(&o), deletes && !going:
+		w.deleted, w.final, w.unsure = true, deletes, t.group == "" && t.resource == "namespaces"
 	}
 	return w
+}
+
+// isGone reports whether an object that was written is gone: it was being deleted, and nothing keeps it any more.
+func isGone(o metav1.Object) bool {
+	grace := o.GetDeletionGracePeriodSeconds()
+	return o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 && (grace == nil || *grace == 0)
 }
 
 // metadata is the part of an answer that the ledger reads: an object's metadata, or the details of a Status.

@@ -258,13 +258,14 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	if deleted {
 		verb = "deleted"
 	}
+	gone := isGone(o)
 	r.keep(WriteRecord{At: time.Now(), Verb: verb, Resource: inf.Name(), Namespace: key.Namespace, Name: key.Name,
 		ResourceVersion: o.GetResourceVersion()})
 	r.remembers(o.GetUID(), o.GetResourceVersion(), deleted)
 	d := &debt{owner: r.key, object: object{c, key}, uid: o.GetUID(), resourceVersion: o.GetResourceVersion(),
 		expected: true}
-	if deleted {
-		d.kind, d.mayStay = unseenDeletion, true
+	if deleted || gone {
+		d.kind, d.mayStay = unseenDeletion, !gone
 	}
 	r.worker.ledger.owe(d)
 	return nil

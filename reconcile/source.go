@@ -265,7 +265,11 @@ func (n *namer[T]) handle(e informer.Event[T]) {
 		}
 		n.addNamed(e, v)
 	}
-	n.ledger.saw(n.cache, e.Key, e.UID, e.ResourceVersion, e.Type == informer.Deleted)
+	version := e.ResourceVersion
+	if e.FinalStateUnknown {
+		version = ""
+	}
+	n.ledger.saw(n.cache, e.Key, e.UID, version, e.Type == informer.Deleted)
 }
 
 // addNamed adds the keys that an event has named.
