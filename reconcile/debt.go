@@ -26,8 +26,8 @@ type debt struct {
 	begun    int
 	rewinds  int
 
-	// resourceVersion is that of a change. Of a deletion it is a version at which the object still existed and, if the
-	// informer has selectors, was not to change before its end. It is empty if none is known. final says that it is the
+	// resourceVersion is that of a change. Of a deletion it is a version at which the object still existed; empty if
+	// none is known, or if the informer has selectors and the object may have changed since. final says that it is the
 	// last one. mayStay says of a deletion that the object may be terminating instead. Only owe changes these.
 	resourceVersion string
 	final, mayStay  bool
