@@ -84,7 +84,7 @@
 //     progress for 1,000 steps: after that it looks like a counter of runs. Any other change that names the key brings
 //     it up at once. [Options].AllowHotLoops switches the detection off.
 //   - A panic of Reconcile is an error, and so is runtime.Goexit, with which t.FailNow ends a goroutine (worker.call).
-//     Neither loses a key or a worker. Handlers of HTTP recover, too. An object on which a function of a source or a
+//     Neither loses a key or a worker. An object on which a function of a source or a
 //     condition panics is invalid for that source, and harms no other object: see [Watches]. A panic anywhere else, as
 //     in a log sink, a Recorder, a RateLimiter or a runnable, is a bug of the program and ends the process.
 //   - The context of a call ends after Options.Timeout. A call that does not return even so keeps its key, and another
@@ -95,8 +95,7 @@
 //   - [Manager.Run] returns when everything that it started has ended. If something does not end in time, Run's error
 //     says what.
 //   - A process is not ready while it could not lead: while the server refuses access to the Lease, say. It asks again
-//     within 5 s after access is granted (Manager.notReady). What AccessReviews cannot find out is refused
-//     (accessReviews.judge).
+//     within 5 s after access is granted (Manager.notReady).
 //
 // # The life of a debt
 //
@@ -208,7 +207,7 @@
 //	info         what the process does: it campaigns, leads, stops; what it waits for at the start, every 10 s; failed
 //	             tries of an election; writes that are not waited for: see [TrackWrites]
 //	verbosity 1  the workers start, the caches are complete, the health of a cache changes in the ordinary way
-//	verbosity 2  each list or watch that failed, connections to HTTPAddress that failed
+//	verbosity 2  each list or watch that failed, connections to a server of package serve that failed
 //	verbosity 4  each run of a key with its causes; keys that are parked, and no longer are
 //
 // A condition that lasts is logged when it begins and when it ends, both times as an error or both as info. The library
@@ -219,9 +218,8 @@
 //
 //	name                       started by    ends when                                         waited by
 //	informer X (and its own)   Manager.Run   everything below it has ended                     Manager.Run
-//	HTTP server                Manager.Run   the same                                          Manager.Run
+//	ManagerOptions.Serve       Manager.Run   the same                                          Manager.Run
 //	channel X of controller Y  Manager.Run   the Manager is told to stop, or X is closed       Manager.Run
-//	handler of X               net/http      it returns; its ctx ends with the HTTP server     HTTP server
 //	runnable X, of Beside      runBeside     it returns; its ctx ends after the workers        runBeside
 //	runnable X, WhileLeading   runWorkers    it returns; its ctx ends as for a worker          runWorkers
 //	worker of controller X     runWorkers    leadership ends, or the Manager is told to stop   runWorkers
@@ -237,8 +235,8 @@
 // retryafter.go and stuck.go, run.go. Own writes: clientconfig.go, track.go with request.go, response.go, pace.go and
 // leading.go; scope.go, debtor.go, debt.go, ledger.go with cache.go, relister.go. What a key has done: causes.go,
 // keyhistory.go, authorship.go, hotloop.go with recurrence.go and hotloop_fields.go. The process: manager.go,
-// runnable.go, campaign.go, handover.go, stats.go; http.go with tls.go and access.go. What can be asked: inspection.go,
-// inspect.go with stage.go and why.go, runhistory.go, writerecord.go with changedpaths.go and updatepaths.go,
-// errorrecord.go and pause.go. Package objects, with a reading order of its own, comes last: the loop does not need it,
-// and most Reconcilers do.
+// runnable.go, campaign.go, handover.go, health.go, stats.go. What can be asked: inspection.go, inspect.go with
+// stage.go and why.go, runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, errorrecord.go and
+// pause.go. Package objects, with a reading order of its own, comes last: the loop does not need it, and most
+// Reconcilers do.
 package reconcile

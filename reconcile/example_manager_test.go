@@ -22,6 +22,7 @@ import (
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/serve"
 )
 
 // What an example needs and does not show.
@@ -90,23 +91,28 @@ func ExampleManagerOptions_runnables() {
 
 // Health checks, metrics and profiles over HTTPS. Who reads metrics or profiles needs a token of a user who may get
 // /metrics or /debug/pprof/; probes need none.
-func ExampleManagerOptions_endpoints() {
+func Example_endpoints() {
 	cfg, err := rest.InClusterConfig()
 	if err != nil {
 		log.Fatal(err)
 	}
-	config, err := reconcile.TLSFromFiles("/etc/tls/tls.crt", "/etc/tls/tls.key")
+	config, err := serve.TLSFromFiles("/etc/tls/tls.crt", "/etc/tls/tls.key")
 	if err != nil {
 		log.Fatal(err)
 	}
-	m, err := reconcile.NewManager(reconcile.ManagerOptions{
-		Controllers: []*reconcile.Controller{controller},
-		HTTPAddress: "0.0.0.0:8443", TLS: config, AccessReviews: cfg,
+	server, err := serve.New(serve.Options{
+		Address: "0.0.0.0:8443", TLS: config, AccessReviews: cfg,
 		Metrics:  metrics,
 		Handlers: map[string]http.Handler{"/debug/pprof/": http.HandlerFunc(pprof.Index)},
 		ReadyChecks: map[string]func(*http.Request) error{
 			"license": func(*http.Request) error { _, err := os.Stat("/etc/license"); return err },
 		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := reconcile.NewManager(reconcile.ManagerOptions{
+		Controllers: []*reconcile.Controller{controller}, Serve: server.Run,
 	})
 	if err != nil {
 		log.Fatal(err)

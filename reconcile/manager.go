@@ -3,15 +3,12 @@ package reconcile
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -60,32 +57,10 @@ type ManagerOptions struct {
 	// that gives up on them sooner when leadership is lost, as package leaderelection's does after its own StopGrace
 	// of 3 s, ends Run with an error that wraps ErrStuck.
 	StopGrace time.Duration
-	// HTTPAddress, host:port, is where /healthz, /readyz and what else is set below are served. Without a host it is
-	// the loopback address, so that a wider audience has to be asked for; a kubelet that probes needs 0.0.0.0:port or
-	// [::]:port. Empty: nowhere, and what is set below is a mistake. "0": nowhere, whatever is set below, so that a
-	// flag can switch it off.
-	HTTPAddress string
-	// HealthChecks and ReadyChecks are checks of yours, by name. While one returns an error, /healthz or /readyz
-	// answers with its text and 500 or 503. The Manager's own are made as well: /healthz fails when more calls of
-	// Reconcile hang than there are workers, or if the Elector's Check fails; /readyz while a first list is missing, a
-	// cache does not follow its server, or the Elector could not lead. They show kinds of errors and no texts, since
-	// everybody may read them. Checks are called at each request, several at once.
-	HealthChecks, ReadyChecks map[string]func(*http.Request) error
-	// Metrics answers GET /metrics. Nil: it does not exist.
-	Metrics http.Handler
-	// Handlers are served as well, by patterns of [http.ServeMux], such as "/debug/pprof/". The ctx of a request ends
-	// when the Manager stops; then a handler has StopGrace to return.
-	Handlers map[string]http.Handler
-	// TLS serves all of this over HTTPS; probes say scheme: HTTPS then. [TLSFromFiles] makes one of the files of a
-	// certificate. Nil: plain HTTP.
-	TLS *tls.Config
-	// AccessReviews is the API server that decides who may read /metrics and Handlers. A request has to bring a bearer
-	// token, the API server has to know its user (TokenReview), and to allow that user the verb, get for a GET, on the
-	// path (SubjectAccessReview of a nonResourceURL). The answer is 401, 403, or 503 if the API server cannot be asked.
-	// Answers are remembered for a minute if they are yes, and else for 10 s. Of each client's address one request is
-	// reviewed at a time, and four in all. It needs TLS, because of the tokens.
-	// /healthz and /readyz are open to all. Nil: whoever can connect may read everything.
-	AccessReviews *rest.Config
+	// Serve answers requests about the Manager, such as those for its health: package serve has one. It is called when
+	// Run begins, before the first list, and its ctx ends when the workers, Beside and the Lease have ended. An error
+	// ends the Manager. Nil: nothing is served.
+	Serve func(ctx context.Context, m *Manager) error
 }
 
 // Manager runs controllers: the informers that they need, once each; the campaign for leadership, with the caches
@@ -94,14 +69,11 @@ type Manager struct {
 	// Never changed after NewManager.
 	opts      ManagerOptions
 	informers []*managedInformer
-	endpoints http.Handler // of HTTPAddress
 
 	// Any goroutine may use these.
 	failures failures
-	requests requests // that the endpoints are at work on
 	started  atomic.Bool
 	ready    atomic.Pointer[string] // what the first sync still waits for; nil when it is complete
-	address  atomic.Pointer[string]
 	progress progressOfRun
 }
 
@@ -120,10 +92,6 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	opts.DrainTimeout = cmp.Or(opts.DrainTimeout, 30*time.Second)
 	opts.StopGrace = cmp.Or(opts.StopGrace, 10*time.Second)
 	m := &Manager{opts: opts}
-	var err error
-	if m.endpoints, err = m.newEndpoints(); err != nil {
-		return nil, fmt.Errorf("NewManager: %w", err)
-	}
 	// From here on nothing fails: a Manager that was refused has no controllers.
 	for _, c := range opts.Controllers {
 		c.manager = m
@@ -165,8 +133,8 @@ func (opts ManagerOptions) mistakes() (errs []error) {
 			mistake("Informers[%d] is nil", i)
 		}
 	}
-	return append(errs, errors.Join(opts.httpMistakes(), checkNamed("ManagerOptions.Beside", opts.Beside),
-		checkNamed("ManagerOptions.WhileLeading", opts.WhileLeading)))
+	return append(errs, errors.Join(kube.CheckNamed("ManagerOptions.Beside", opts.Beside),
+		kube.CheckNamed("ManagerOptions.WhileLeading", opts.WhileLeading)))
 }
 
 // sourceMistakes returns what is wrong with the controllers and their sources.
@@ -207,7 +175,7 @@ func (m *Manager) manage(inf Informer) *managedInformer {
 
 // Run does, in this order,
 //
-//	serve          listen on HTTPAddress
+//	serve          call ManagerOptions.Serve, which goes on until the end
 //	waitForCaches  run all informers, and wait until each controller has seen the first state of every source
 //	runBeside      run what ManagerOptions.Beside has
 //	campaign       run the Elector
@@ -218,7 +186,7 @@ func (m *Manager) manage(inf Informer) *managedInformer {
 // way have DrainTimeout to finish, the lease is released, Beside and the informers end. It returns
 //
 //	nil                    ctx has ended and everything has ended
-//	an error               of HTTPAddress, of the Elector, of an informer that ended by itself, of WhileLeading or
+//	an error               of Serve, of the Elector, of an informer that ended by itself, of WhileLeading or
 //	                       Beside; the first lists took longer than SyncTimeout; or a source came after NewManager
 //	one wrapping ErrStuck  something has not ended in time; it is named
 //	one wrapping ErrStarted at once, if it is called again
@@ -238,9 +206,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if late := m.failures.stopOn(stop); late != nil {
 		return late
 	}
-	if err := m.startHTTP(under, &background); err != nil {
-		return err
-	}
+	m.startServing(under, &background)
 	m.startInformers(under, &background)
 	for _, c := range m.opts.Controllers {
 		for _, ch := range c.channels {
@@ -254,6 +220,18 @@ func (m *Manager) Run(ctx context.Context) error {
 	cancel()
 	// Informers have a StopGrace of their own, after which they return.
 	return errors.Join(err, background.Wait(2*m.opts.StopGrace), m.failures.all())
+}
+
+// startServing calls ManagerOptions.Serve.
+func (m *Manager) startServing(ctx context.Context, group *lifecycle.Group) {
+	if m.opts.Serve == nil {
+		return
+	}
+	group.Go("ManagerOptions.Serve", func() {
+		if err := m.opts.Serve(ctx, m); err != nil {
+			m.failures.add(fmt.Errorf("ManagerOptions.Serve: %w", err))
+		}
+	})
 }
 
 // startInformers runs the informers. One that runs already, or that ends because one of its handlers is stuck, ends

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -54,7 +52,9 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 		Controllers: []*Controller{c, c, nil, sourceless},
 		Informers:   []Informer{nil, (*informer.SharedIndexInformer[*corev1.ConfigMap])(nil)},
 		Elector:     (*scripted)(nil),
-		SyncTimeout: -1, DrainTimeout: -1, StopGrace: -1, Metrics: http.NotFoundHandler(),
+		SyncTimeout: -1, DrainTimeout: -1, StopGrace: -1,
+		Beside:       map[string]func(context.Context) error{"": nil},
+		WhileLeading: map[string]func(context.Context) error{"b": nil},
 	})
 	for _, want := range []string{
 		`controller "test": For: the informer is nil`, `controller "test": Owns: the owner has no kind`,
@@ -66,7 +66,9 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 		`Controllers[2] is nil`,
 		`controller "sourceless" has no source`,
 		`Informers[0] is nil`, `Informers[1] is nil`, `Elector is a nil *reconcile.scripted; leave it out`,
-		`SyncTimeout is -1ns`, `DrainTimeout is -1ns`, `StopGrace is -1ns`, `HTTPAddress is not`,
+		`SyncTimeout is -1ns`, `DrainTimeout is -1ns`, `StopGrace is -1ns`,
+		`ManagerOptions.Beside has an empty name`, `ManagerOptions.Beside[""] is nil`,
+		`ManagerOptions.WhileLeading["b"] is nil`,
 	} {
 		require.ErrorContains(t, err, want)
 	}
@@ -166,18 +168,6 @@ func TestSyncTimeoutNamesEveryCacheThatIsMissing(t *testing.T) {
 		}
 		require.NotContains(t, err.Error(), "good")
 	})
-}
-
-func TestAnAddressThatIsNoneIsRefused(t *testing.T) {
-	for _, address := range []string{"8080", "localhost", "localhost:no-such-port", "1.2.3.4:99999", "::1:80"} {
-		c := newController(t, keys(&journal{}), Options{})
-		For(c, newMaps(t, newMapAPI()))
-		_, err := NewManager(ManagerOptions{Controllers: []*Controller{c}, HTTPAddress: address})
-		require.ErrorContains(t, err, fmt.Sprintf("ManagerOptions.HTTPAddress is %q; it is host:port", address))
-	}
-	for _, address := range []string{"", ":8080", "localhost:0", "[::1]:80", "0.0.0.0:http"} {
-		require.NoError(t, checkAddress(address), address)
-	}
 }
 
 // scripted is an elector that leads when it is told to.
@@ -356,66 +346,6 @@ func TestAnInformerThatSomebodyElseRunsEndsTheManager(t *testing.T) {
 		require.ErrorIs(t, err, informer.ErrStarted)
 		require.Equal(t, 1, strings.Count(err.Error(), "informer configmaps"), "%v", err)
 	})
-}
-
-func TestHealthIsServed(t *testing.T) {
-	api := newMapAPI()
-	var denied atomic.Bool
-	denied.Store(true)
-	api.BeforeWatch = func(metav1.ListOptions) error {
-		if denied.Load() {
-			return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no Role"))
-		}
-		return nil
-	}
-	c := newController(t, keys(&journal{}), Options{})
-	For(c, newMaps(t, api))
-	const address = ":0" // nobody but this machine
-	m, err := NewManager(ManagerOptions{
-		Controllers: []*Controller{c}, HTTPAddress: address,
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "up 1\n") }),
-	})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
-	require.Eventually(t, func() bool { return m.Address() != "" }, time.Minute, time.Millisecond)
-	host, _, err := net.SplitHostPort(m.Address())
-	require.NoError(t, err)
-	require.True(t, net.ParseIP(host).IsLoopback(), host)
-	get := func(path string) (int, string) {
-		resp, err := http.Get("http://" + m.Address() + path)
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		return resp.StatusCode, string(body)
-	}
-	code, body := get("/healthz")
-	require.Equal(t, 200, code)
-	require.Equal(t, "ok\n", body)
-	require.Eventually(t, func() bool { // the address is open a moment before anything is waited for
-		code, body = get("/readyz")
-		return code == 503 && body == "waiting for the first list of informer configmaps\n"
-	}, time.Minute, 10*time.Millisecond)
-	code, body = get("/metrics")
-	require.Equal(t, 200, code)
-	require.Equal(t, "up 1\n", body)
-
-	denied.Store(false)
-	require.Eventually(t, func() bool { code, _ := get("/readyz"); return code == 200 }, time.Minute,
-		10*time.Millisecond)
-
-	// A second one at the same address fails at once, and says where.
-	other := newController(t, keys(&journal{}), Options{})
-	For(other, newMaps(t, newMapAPI()))
-	second, err := NewManager(ManagerOptions{Controllers: []*Controller{other}, HTTPAddress: m.Address()})
-	require.NoError(t, err)
-	require.ErrorContains(t, second.Run(t.Context()), m.Address())
 }
 
 func TestNothingBeginsOnceTheContextHasEnded(t *testing.T) {

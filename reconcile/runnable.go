@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -56,20 +55,6 @@ func (r *runnables) stuck() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return errors.Join(r.goesOn...)
-}
-
-// checkNamed returns the mistakes in functions by name.
-func checkNamed[F any](field string, functions map[string]F) error {
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(functions)) {
-		if name == "" {
-			errs = append(errs, fmt.Errorf("%s has an empty name", field))
-		}
-		if kube.IsNil(functions[name]) {
-			errs = append(errs, fmt.Errorf("%s[%q] is nil", field, name))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // runBeside runs ManagerOptions.Beside for as long as campaign takes, and waits for them.

@@ -24,6 +24,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
 	"github.com/thermostat-go/thermostat/reconcile/program"
 	"github.com/thermostat-go/thermostat/reconcile/rights"
+	"github.com/thermostat-go/thermostat/reconcile/serve"
 )
 
 const name = "cronbackup" // of the controller, its field manager, its Lease and the namespace of that
@@ -88,12 +89,15 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 	// A CronJob has the name of its CronBackup. One that has lost its owner, or is in the way, is seen as well.
 	reconcile.For(c, cronJobs.Cache)
 	reconcile.Owns(c, cleanups.Cache, backups.GroupVersionKind())
+	server, err := serve.New(serve.Options{Address: o.address, Metrics: collector})
+	if err != nil {
+		return err
+	}
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{
 		Controllers: []*reconcile.Controller{c},
 		Beside:      map[string]func(context.Context) error{"events": recorder.Run},
 		Elector:     elector,
-		HTTPAddress: o.address,
-		Metrics:     collector,
+		Serve:       server.Run,
 	})
 	if err != nil {
 		return err

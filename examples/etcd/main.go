@@ -35,6 +35,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
 	"github.com/thermostat-go/thermostat/reconcile/program"
 	"github.com/thermostat-go/thermostat/reconcile/rights"
+	"github.com/thermostat-go/thermostat/reconcile/serve"
 )
 
 const name = "etcd-operator" // of the controller, its field manager, its Lease and the namespace of that
@@ -90,12 +91,15 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 	if err != nil {
 		return err
 	}
+	server, err := serve.New(serve.Options{Address: o.address, Metrics: collector})
+	if err != nil {
+		return err
+	}
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{
 		Controllers: controllers,
 		Beside:      map[string]func(context.Context) error{"events": recorder.Run},
 		Elector:     elector,
-		HTTPAddress: o.address,
-		Metrics:     collector,
+		Serve:       server.Run,
 	})
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/inspect"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/serve"
 )
 
 // world is a Manager with keys in many states, on the API server in memory.
@@ -73,9 +74,11 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	reconcile.For(w.controller, w.maps)
 	reconcile.Owns(w.controller, w.secrets, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	pages, err := serve.New(serve.Options{Address: ":0",
+		Handlers: map[string]http.Handler{"/inspect/": inspect.Handler(inspect.Options{Actions: true})}})
+	require.NoError(t, err)
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{
-		Controllers: []*reconcile.Controller{w.controller}, Elector: elector, HTTPAddress: ":0",
-		Handlers: map[string]http.Handler{"/inspect/": inspect.Handler(inspect.Options{Actions: true})},
+		Controllers: []*reconcile.Controller{w.controller}, Elector: elector, Serve: pages.Run,
 	})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -90,7 +93,7 @@ func newWorld(t *testing.T) *world {
 		return s.Runs > keys && s.Ready == 0
 	})
 	w.stageTheParkedKey(t, server)
-	w.address = "http://" + m.Address() + "/inspect/"
+	w.address = "http://" + pages.Address() + "/inspect/"
 	return w
 }
 

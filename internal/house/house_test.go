@@ -23,7 +23,8 @@ const (
 
 // packages are what users import.
 var packages = []string{"informer", "workqueue", "reconcile", "reconcile/program", "reconcile/objects",
-	"reconcile/events", "reconcile/metrics", "reconcile/rights", "reconcile/inspect", "reconcile/reconciletest",
+	"reconcile/events", "reconcile/metrics", "reconcile/rights", "reconcile/serve", "reconcile/inspect",
+	"reconcile/reconciletest",
 	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
 	"reconcile/reconciletest/cluster/processnode", "leaderelection"}
 
@@ -143,7 +144,8 @@ func TestImportsRunOneWay(t *testing.T) {
 		"reconcile/program": {},
 		"reconcile/rights":  {},
 		"reconcile/metrics": {"informer", "workqueue", "reconcile", "leaderelection"},
-		"reconcile/inspect": {"informer", "workqueue", "reconcile"},
+		"reconcile/serve":   {"informer", "workqueue", "reconcile"},
+		"reconcile/inspect": {"informer", "workqueue", "reconcile", "reconcile/serve"},
 		// It serves controllers of every library, and is no client of itself.
 		"reconcile/reconciletest":         {},
 		"reconcile/reconciletest/cluster": {},

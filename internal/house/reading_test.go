@@ -27,6 +27,7 @@ var rooms = map[string][]string{
 	"reconcile/objects":      {"reconcile/objects"},
 	"reconcile/events":       {"reconcile/events"},
 	"reconcile/rights":       {"reconcile/rights"},
+	"reconcile/serve":        {"reconcile/serve"},
 	"reconcile/metrics":      {"reconcile/metrics"},
 	"reconcile/inspect":      {"reconcile/inspect"},
 	"leaderelection":         {"leaderelection"},
@@ -61,7 +62,7 @@ func TestTheReadmeKnowsHowLongReadingTakes(t *testing.T) {
 // guided are the folders whose package doc ends with a reading order.
 var guided = []string{"informer", "informer/internal/wire", "informer/internal/wire/intern", "informer/clientgo",
 	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/objects", "reconcile/events",
-	"reconcile/rights", "reconcile/metrics", "reconcile/inspect", "reconcile/reconciletest",
+	"reconcile/rights", "reconcile/serve", "reconcile/metrics", "reconcile/inspect", "reconcile/reconciletest",
 	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
 	"reconcile/reconciletest/cluster/processnode", "leaderelection",
 	"internal/bench", "examples/internal/command", "examples/internal/testbed"}

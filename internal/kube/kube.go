@@ -3,8 +3,11 @@ package kube
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,4 +74,18 @@ func ParseRetryAfter(value string, now time.Time) time.Duration {
 // bounded compares before it multiplies, for a large number of seconds is more nanoseconds than there are.
 func bounded(seconds int64) time.Duration {
 	return time.Duration(min(max(seconds, 0), int64(MaxRetryAfter/time.Second))) * time.Second
+}
+
+// CheckNamed returns the mistakes in functions by name.
+func CheckNamed[F any](field string, functions map[string]F) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(functions)) {
+		if name == "" {
+			errs = append(errs, fmt.Errorf("%s has an empty name", field))
+		}
+		if IsNil(functions[name]) {
+			errs = append(errs, fmt.Errorf("%s[%q] is nil", field, name))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/inspect"
 	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+	"github.com/thermostat-go/thermostat/reconcile/serve"
 )
 
 // TestPagesWithRealTokens asks for the pages under a name that is not this machine's, as service accounts of a real API
@@ -38,10 +39,14 @@ func TestPagesWithRealTokens(t *testing.T) {
 
 	certified := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate
 	defer certified.Close()
-	m, err := reconcile.NewManager(reconcile.ManagerOptions{
-		Beside:      map[string]func(context.Context) error{"nothing": func(context.Context) error { return nil }},
-		HTTPAddress: "127.0.0.1:0", TLS: &tls.Config{Certificates: certified.TLS.Certificates}, AccessReviews: manager,
+	server, err := serve.New(serve.Options{
+		Address: "127.0.0.1:0", TLS: &tls.Config{Certificates: certified.TLS.Certificates}, AccessReviews: manager,
 		Handlers: map[string]http.Handler{"/inspect/": inspect.Handler(inspect.Options{Actions: true})},
+	})
+	require.NoError(t, err)
+	m, err := reconcile.NewManager(reconcile.ManagerOptions{
+		Beside: map[string]func(context.Context) error{"nothing": func(context.Context) error { return nil }},
+		Serve:  server.Run,
 	})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -51,13 +56,13 @@ func TestPagesWithRealTokens(t *testing.T) {
 		stop()
 		require.NoError(t, <-done)
 	})
-	require.Eventually(t, func() bool { return m.Address() != "" }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return server.Address() != "" }, time.Minute, time.Millisecond)
 	roots := x509.NewCertPool()
 	roots.AddCert(certified.Certificate())
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
 	defer client.CloseIdleConnections()
 	ask := func(method, path, token string) (int, string) {
-		req, err := http.NewRequestWithContext(t.Context(), method, "https://"+m.Address()+path, nil)
+		req, err := http.NewRequestWithContext(t.Context(), method, "https://"+server.Address()+path, nil)
 		require.NoError(t, err)
 		req.Host = "inspect.example"
 		if token != "" {

@@ -32,7 +32,7 @@ func TestBundle(t *testing.T) {
 	}
 	require.Contains(t, b.Program, "thermostat")
 
-	root := serve(t, Options{Actions: true}, b)
+	root := answering(t, Options{Actions: true}, b)
 	for path, want := range map[string]string{"": "Recorded <time>2026-03-14 09:26:53 UTC",
 		"keys?controller=web":                              "1,200",
 		"key?controller=web&namespace=default&name=web-18": "created pod"} {
@@ -48,7 +48,7 @@ func TestBundle(t *testing.T) {
 
 func TestTheBundleIsThereToDownload(t *testing.T) {
 	s := newSample(10, webName)
-	resp, text := do(t, http.MethodGet, serve(t, Options{}, s)+"bundle", "")
+	resp, text := do(t, http.MethodGet, answering(t, Options{}, s)+"bundle", "")
 	require.Equal(t, "attachment; filename=inspect-20260314-092653.jsonl.gz", resp.Header.Get("Content-Disposition"))
 	b, err := ReadBundle(strings.NewReader(text))
 	require.NoError(t, err)

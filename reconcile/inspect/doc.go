@@ -1,8 +1,8 @@
 // Package inspect shows what the controllers of a Manager do: why a key is reconciled, or is not.
 //
-//	reconcile.ManagerOptions{
-//		HTTPAddress: ":8080", // the loopback interface, port 8080
-//		Handlers:    map[string]http.Handler{"/inspect/": inspect.Handler(inspect.Options{})},
+//	serve.Options{
+//		Address:  ":8080", // the loopback interface, port 8080
+//		Handlers: map[string]http.Handler{"/inspect/": inspect.Handler(inspect.Options{})},
 //	}
 //
 //	kubectl port-forward deployment/web 8080     # then open http://localhost:8080/inspect/
@@ -30,9 +30,9 @@
 //
 // # Who may look
 //
-// If ManagerOptions.AccessReviews is set, the API server decides, as for metrics: the verb get on the path of the page,
+// If serve.Options.AccessReviews is set, the API server decides, as for metrics: the verb get on the path of the page,
 // such as /inspect/*. Without it a request is answered only if it comes over the loopback interface, whatever address
-// the Manager listens on, and names localhost or a loopback address as its host (handler.refuses). kubectl port-forward
+// is listened on, and names localhost or a loopback address as its host (handler.refuses). kubectl port-forward
 // does both. A browser's request that comes from another site, by a link as well, is refused: type the address. The
 // handler knows it by Sec-Fetch-Site or Origin. An old browser that sends neither can be made to ask for pages, though
 // the other site cannot read them. Options.Unguarded is for a server with an authentication of its own.

@@ -9,11 +9,12 @@ import (
 	"sync/atomic"
 
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/serve"
 )
 
 // Options may be left zero.
 type Options struct {
-	// Manager is what the pages show. Nil: the Manager that serves them, by ManagerOptions.Handlers.
+	// Manager is what the pages show. Nil: the one whose serve.Server has them among its Handlers.
 	Manager *reconcile.Manager
 	// Actions lets the pages reconcile a key at once, pause it and resume it. A request for that is a POST, and from a
 	// browser it has to come from the page itself. With AccessReviews it needs the verb post on the path.
@@ -25,15 +26,15 @@ type Options struct {
 
 // Handler returns the handler of the pages. Its pattern ends with a slash:
 //
-//	reconcile.ManagerOptions{
-//		HTTPAddress: ":8080",
-//		Handlers:    map[string]http.Handler{"/inspect/": inspect.Handler(inspect.Options{})},
+//	serve.Options{
+//		Address:  ":8080",
+//		Handlers: map[string]http.Handler{"/inspect/": inspect.Handler(inspect.Options{})},
 //	}
 func Handler(opts Options) http.Handler {
 	return newHandler(opts, func(req *http.Request) source {
 		m := opts.Manager
 		if m == nil {
-			m = reconcile.ManagerOf(req.Context())
+			m = serve.ManagerOf(req.Context())
 		}
 		if m == nil {
 			return nil
@@ -72,7 +73,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	h.checked.ServeHTTP(w, req)
 }
 
-// refuses returns why a request is not answered, or "". A request passes that the Manager's AccessReviews have let
+// refuses returns why a request is not answered, or "". A request passes that AccessReviews of package serve have let
 // through, or that has come over the loopback interface, as those of kubectl port-forward do, and names it: a page of
 // another site, whose name leads to 127.0.0.1, says its own name. A page of another site that names localhost
 // cannot read the answer, but a bundle is work and a stream is held open: its GET is refused as its POST is.
@@ -80,12 +81,12 @@ func (h *handler) refuses(req *http.Request) string {
 	if h.opts.Unguarded {
 		return ""
 	}
-	if m := reconcile.ManagerOf(req.Context()); m != nil && m.ReviewsAccess() {
+	if serve.Reviewed(req.Context()) {
 		return ""
 	}
 	if address, ok := req.Context().Value(http.LocalAddrContextKey).(net.Addr); !ok || !isLoopback(address.String()) {
 		return "these pages are for the loopback interface, which kubectl port-forward uses; for others set " +
-			"ManagerOptions.AccessReviews"
+			"serve.Options.AccessReviews"
 	}
 	if !isLoopback(req.Host) {
 		return "these pages are for localhost, and the request names another host"
@@ -145,7 +146,7 @@ func (h *handler) route(w http.ResponseWriter, req *http.Request) {
 	}
 	from := h.source(req)
 	if from == nil {
-		http.Error(w, "there is no Manager: serve this handler by ManagerOptions.Handlers, or set Options.Manager",
+		http.Error(w, "there is no Manager: serve this handler by serve.Options.Handlers, or set Options.Manager",
 			http.StatusServiceUnavailable)
 		return
 	}

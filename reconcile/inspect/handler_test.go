@@ -20,8 +20,8 @@ import (
 
 func webName(i int) string { return fmt.Sprintf("web-%d", i) }
 
-// serve serves a source below /debug/inspect/ and returns the address of its pages.
-func serve(t testing.TB, opts Options, s source) string {
+// answering serves a source below /debug/inspect/ and returns the address of its pages.
+func answering(t testing.TB, opts Options, s source) string {
 	mux := http.NewServeMux()
 	mux.Handle("/debug/inspect/", newHandler(opts, func(*http.Request) source { return s }))
 	server := httptest.NewServer(mux)
@@ -52,7 +52,7 @@ func do(t testing.TB, method, address, body string, headers ...string) (*http.Re
 }
 
 func TestPages(t *testing.T) {
-	root := serve(t, Options{}, newSample(120, webName))
+	root := answering(t, Options{}, newSample(120, webName))
 	for path, want := range map[string][]string{
 		"": {"<h1><bdi>web</bdi>, <bdi>db</bdi>", "web: 2 keys fail", "1,234,567",
 			"The cache of pods has been stale for 1 min 15 s: Forbidden (403)",
@@ -136,7 +136,7 @@ func TestNotices(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	s := newSample(120, webName)
-	root := serve(t, Options{}, s)
+	root := answering(t, Options{}, s)
 	get := func(path string, to any, headers ...string) {
 		resp, text := do(t, http.MethodGet, root+path, "", headers...)
 		require.Equal(t, "application/json", resp.Header.Get("Content-Type"), path)
@@ -162,7 +162,7 @@ func TestJSON(t *testing.T) {
 // TestWhoMayRead is about pages that are served without AccessReviews.
 func TestWhoMayRead(t *testing.T) {
 	s := newSample(3, webName)
-	root := serve(t, Options{}, s)
+	root := answering(t, Options{}, s)
 	resp, _ := do(t, http.MethodGet, root, "")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	for name, want := range map[string]string{
@@ -180,7 +180,7 @@ func TestWhoMayRead(t *testing.T) {
 		resp, _ := do(t, http.MethodGet, root, "", "Host", host)
 		require.Equal(t, http.StatusForbidden, resp.StatusCode, host)
 	}
-	resp, _ = do(t, http.MethodGet, serve(t, Options{Unguarded: true}, s), "", "Host", "example.com")
+	resp, _ = do(t, http.MethodGet, answering(t, Options{Unguarded: true}, s), "", "Host", "example.com")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 
 	h := newHandler(Options{}, func(*http.Request) source { return s })
@@ -192,7 +192,7 @@ func TestWhoMayRead(t *testing.T) {
 // TestAnotherSiteDrawsNothing: it could not read the answers, but would have the process make them.
 func TestAnotherSiteDrawsNothing(t *testing.T) {
 	s := newSample(3, webName)
-	root := serve(t, Options{}, s)
+	root := answering(t, Options{}, s)
 	for _, path := range []string{"", "bundle", "events?page=index", "index.json"} {
 		for _, headers := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
 			{"Origin", "https://example.com"}, {"Origin", "null"}} {
@@ -207,13 +207,13 @@ func TestAnotherSiteDrawsNothing(t *testing.T) {
 		resp, _ := do(t, http.MethodGet, root, "", headers...)
 		require.Equal(t, http.StatusOK, resp.StatusCode, headers)
 	}
-	resp, _ := do(t, http.MethodGet, serve(t, Options{Unguarded: true}, s), "", "Sec-Fetch-Site", "cross-site")
+	resp, _ := do(t, http.MethodGet, answering(t, Options{Unguarded: true}, s), "", "Sec-Fetch-Site", "cross-site")
 	require.Equal(t, http.StatusOK, resp.StatusCode, "a single sign-on leads here from another site")
 }
 
 func TestActions(t *testing.T) {
 	s := newSample(30, webName)
-	root := serve(t, Options{Actions: true}, s)
+	root := answering(t, Options{Actions: true}, s)
 	form := url.Values{"controller": {"web"}, "namespace": {"default"}, "name": {"web-18"}, "do": {"resume"}}.Encode()
 	const form2 = "application/x-www-form-urlencoded"
 	_, page := do(t, http.MethodGet, root+"key?"+form, "")
@@ -237,7 +237,7 @@ func TestActions(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
 	resp, _ = do(t, http.MethodPost, root+"keys?"+form, "")
 	require.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
-	resp, _ = do(t, http.MethodPost, serve(t, Options{}, s)+"action", form, "Content-Type", form2)
+	resp, _ = do(t, http.MethodPost, answering(t, Options{}, s)+"action", form, "Content-Type", form2)
 	require.Equal(t, http.StatusForbidden, resp.StatusCode, "they are off")
 	require.Len(t, s.acted, 1)
 }
@@ -245,7 +245,7 @@ func TestActions(t *testing.T) {
 // TestEvents follows a page, which comes once, and again when it has changed; and as often as there are streams.
 func TestEvents(t *testing.T) {
 	s := newSample(30, webName)
-	root := serve(t, Options{}, s)
+	root := answering(t, Options{}, s)
 	_, page := do(t, http.MethodGet, root+"key?controller=web&namespace=default&name=web-15", "")
 	_, rest, ok := strings.Cut(page, `data-events="`)
 	require.True(t, ok)

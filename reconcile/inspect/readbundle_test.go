@@ -98,12 +98,12 @@ func TestADamagedBundleShowsWhatIsWhole(t *testing.T) {
 		require.NotNil(t, b, want)
 		require.Len(t, b.Keys["web"], 1)
 		require.Contains(t, b.Details["web"], reconcile.Key{Name: "a"})
-		_, page := do(t, http.MethodGet, serve(t, Options{}, b)+"key?controller=web&name=a", "")
+		_, page := do(t, http.MethodGet, answering(t, Options{}, b)+"key?controller=web&name=a", "")
 		require.Contains(t, page, "The file is damaged")
 	}
 	b, err := ReadBundle(bytes.NewReader(whole))
 	require.NoError(t, err)
-	_, page := do(t, http.MethodGet, serve(t, Options{}, b), "")
+	_, page := do(t, http.MethodGet, answering(t, Options{}, b), "")
 	require.NotContains(t, page, "damaged")
 }
 
@@ -132,7 +132,7 @@ func TestALaterWriterIsUnderstood(t *testing.T) {
 		managerLine, `{"keys":{"controller":"web","keys":[{"name":"a","state":"Later"},{"name":"b","state":"Stuck"}]}}`+
 			"\n", `{"end":{"lines":4}}`+"\n")))
 	require.NoError(t, err, "what is not known is ignored")
-	_, page := do(t, http.MethodGet, serve(t, Options{}, b)+"keys?controller=web", "")
+	_, page := do(t, http.MethodGet, answering(t, Options{}, b)+"keys?controller=web", "")
 	require.Contains(t, page, "later <b>1</b>")
 	require.Less(t, strings.Index(page, "name=b"), strings.Index(page, "name=a"), "the unknown state comes last")
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/serve"
 )
 
 // canary is the value of a Secret.
@@ -151,25 +152,28 @@ func everything(t *testing.T, m *reconcile.Manager) string {
 	return all.String() + string(text)
 }
 
-// TestAManagerServesItsPages: by ManagerOptions.Handlers, without being told of the Manager.
+// TestAManagerServesItsPages: by serve.Options.Handlers, without being told of the Manager.
 func TestAManagerServesItsPages(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
+	server, err := serve.New(serve.Options{Address: ":0",
+		Handlers: map[string]http.Handler{"/inspect/": Handler(Options{})}})
+	require.NoError(t, err)
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{
 		Beside: map[string]func(context.Context) error{"nothing": func(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
 		}},
-		HTTPAddress: ":0", Handlers: map[string]http.Handler{"/inspect/": Handler(Options{})},
+		Serve: server.Run,
 	})
 	require.NoError(t, err)
 	ended := make(chan error)
 	go func() { ended <- m.Run(ctx) }()
-	require.Eventually(t, func() bool { return m.Address() != "" }, time.Minute, time.Millisecond)
-	resp, page := do(t, http.MethodGet, "http://"+m.Address()+"/inspect/", "")
+	require.Eventually(t, func() bool { return server.Address() != "" }, time.Minute, time.Millisecond)
+	resp, page := do(t, http.MethodGet, "http://"+server.Address()+"/inspect/", "")
 	require.Equal(t, http.StatusOK, resp.StatusCode, page)
 	require.Contains(t, page, "<h2>Process</h2>")
-	resp, err = http.Get("http://" + m.Address() + "/inspect/events?page=index")
+	resp, err = http.Get("http://" + server.Address() + "/inspect/events?page=index")
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	_, err = resp.Body.Read(make([]byte, 10))

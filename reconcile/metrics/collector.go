@@ -5,9 +5,9 @@
 //	collector.Informer(pods)
 //	collector.Handler(pods.Name(), "audit", registration) // of a handler of your own
 //	collector.RESTClients()
+//	server, err := serve.New(serve.Options{Address: "127.0.0.1:8080", Metrics: collector})
 //	m, err := reconcile.NewManager(reconcile.ManagerOptions{
-//		Controllers: []*reconcile.Controller{c},
-//		HTTPAddress: "127.0.0.1:8080", Metrics: collector,
+//		Controllers: []*reconcile.Controller{c}, Serve: server.Run,
 //	})
 //
 // A Collector is a handler of requests, as here, and a prometheus.Collector that can be registered.
@@ -308,7 +308,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // ServeHTTP answers a scrape with what the collector shows, and with the metrics of the Go runtime and of the process:
-// it makes the collector a handler for ManagerOptions.Metrics. A program with metrics of its own registers the
+// it makes the collector a handler for serve.Options.Metrics. A program with metrics of its own registers the
 // collector in their registry instead.
 func (c *Collector) ServeHTTP(w http.ResponseWriter, req *http.Request) { c.page().ServeHTTP(w, req) }
 

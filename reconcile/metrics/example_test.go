@@ -13,6 +13,7 @@ import (
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
+	"github.com/thermostat-go/thermostat/reconcile/serve"
 )
 
 // What the example needs and does not show.
@@ -37,9 +38,14 @@ func Example() {
 		log.Fatal(err)
 	}
 	reconcile.For(c, pods)
+	server, err := serve.New(serve.Options{
+		Address: "0.0.0.0:8080", Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{
-		Controllers: []*reconcile.Controller{c}, Elector: elector,
-		HTTPAddress: "0.0.0.0:8080", Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		Controllers: []*reconcile.Controller{c}, Elector: elector, Serve: server.Run,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -39,7 +39,7 @@
 //	                                watch            the one Lease; without it hand-overs take longer
 //	events.NewRecorder              create, patch    events of the group "", as client-go's record package does; in
 //	                                                 the namespace default for objects in no namespace
-//	ManagerOptions.AccessReviews    create           tokenreviews of authentication.k8s.io, in no namespace
+//	serve.Options.AccessReviews     create           tokenreviews of authentication.k8s.io, in no namespace
 //	                                create           subjectaccessreviews of authorization.k8s.io, in no namespace
 //	rights.Check                    nothing          every authenticated user may ask for itself
 //
@@ -48,7 +48,7 @@
 // block the deletion of the owner; a server with the admission plugin OwnerReferencesPermissionEnforcement, such as
 // OpenShift's, asks for update on the finalizers subresource of the owner then.
 //
-// Who reads /metrics of a Manager with ManagerOptions.AccessReviews needs get on the nonResourceURL /metrics.
+// Who reads /metrics of a server with serve.Options.AccessReviews needs get on the nonResourceURL /metrics.
 //
 // # Reading order
 //

@@ -39,6 +39,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/inspect"
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
 	"github.com/thermostat-go/thermostat/reconcile/rights"
+	"github.com/thermostat-go/thermostat/reconcile/serve"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -210,8 +211,14 @@ func (p Program) operate(ctx context.Context, cfg *rest.Config, elector *leadere
 		collector.RESTClients()
 		registry.MustRegister(collector, collectors.NewGoCollector(),
 			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-		options.HTTPAddress, options.Metrics = o.MetricsAddress, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-		options.Handlers = map[string]http.Handler{"/inspect/": inspect.Handler(inspect.Options{Actions: true})}
+		server, err := serve.New(serve.Options{
+			Address: o.MetricsAddress, Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+			Handlers: map[string]http.Handler{"/inspect/": inspect.Handler(inspect.Options{Actions: true})},
+		})
+		if err != nil {
+			return err
+		}
+		options.Serve = server.Run
 	}
 	for _, cache := range parts.Caches {
 		collector.Informer(cache)

@@ -54,7 +54,7 @@ func TestBothPrograms(t *testing.T) {
 		},
 		"thermostat": func(ctx context.Context, c *rest.Config,
 			dns names) error {
-			return ours(ctx, c, dns, "")
+			return ours(ctx, c, dns, "0")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

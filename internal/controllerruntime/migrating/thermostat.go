@@ -22,6 +22,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/events"
 	"github.com/thermostat-go/thermostat/reconcile/metrics"
 	"github.com/thermostat-go/thermostat/reconcile/objects"
+	"github.com/thermostat-go/thermostat/reconcile/serve"
 )
 
 // ours runs the program that is written with thermostat.
@@ -65,17 +66,18 @@ func ours(ctx context.Context, base *rest.Config, dns names, address string) err
 	}
 	reconcile.For(c, siteCache)
 	reconcile.Owns(c, deploymentCache, v1.GroupVersion.WithKind("Website"))
-	options := reconcile.ManagerOptions{
+	server, err := serve.New(serve.Options{ // /healthz, /readyz and /metrics
+		Address: address, Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+	})
+	if err != nil {
+		return err
+	}
+	m, err := reconcile.NewManager(reconcile.ManagerOptions{
 		Controllers: []*reconcile.Controller{c},
 		Beside:      map[string]func(context.Context) error{"events": recorder.Run},
 		Elector:     elector,
-		HTTPAddress: address, // /healthz, /readyz and /metrics
-		Metrics:     promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
-	}
-	if address == "" {
-		options.Metrics = nil // as in tests
-	}
-	m, err := reconcile.NewManager(options)
+		Serve:       server.Run,
+	})
 	if err != nil {
 		return err
 	}

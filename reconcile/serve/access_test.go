@@ -1,4 +1,4 @@
-package reconcile
+package serve
 
 import (
 	"bytes"
@@ -82,16 +82,36 @@ func (r *reviewer) take() (asked []string) {
 	return asked
 }
 
-// guarded returns a function that asks a Manager whose access is reviewed.
-func guarded(t *testing.T, api http.RoundTripper) (ask func(path, authorization string) int, m *Manager) {
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// guarded returns a handler for requests to a Server whose access is reviewed, about a Manager that runs.
+func guarded(t *testing.T, api http.RoundTripper) http.HandlerFunc {
 	t.Helper()
-	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") })
-	m, err := NewManager(ManagerOptions{
-		Beside:      map[string]func(context.Context) error{"a": func(context.Context) error { return nil }},
-		HTTPAddress: ":0", TLS: &tls.Config{Certificates: make([]tls.Certificate, 1)}, Metrics: served,
+	served := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		require.True(t, Reviewed(req.Context()))
+		io.WriteString(w, "served")
+	})
+	s, m := newServer(t, Options{
+		Address: "0", TLS: &tls.Config{Certificates: make([]tls.Certificate, 1)}, Metrics: served,
 		Handlers: map[string]http.Handler{"/debug/": served}, AccessReviews: &rest.Config{Transport: api},
 	})
-	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- m.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-done)
+	})
+	synctest.Wait()
+	return func(w http.ResponseWriter, req *http.Request) {
+		s.endpoints.ServeHTTP(w, req.WithContext(about(req.Context(), s, m)))
+	}
+}
+
+// asking returns a function that makes each request from another address, and returns the code of the answer.
+func asking(t *testing.T, handler http.Handler) func(path, authorization string) int {
 	var clients atomic.Int32
 	return func(path, authorization string) int {
 		req := httptest.NewRequest("GET", path, nil).WithContext(t.Context())
@@ -100,18 +120,17 @@ func guarded(t *testing.T, api http.RoundTripper) (ask func(path, authorization 
 			req.Header.Set("Authorization", authorization)
 		}
 		w := httptest.NewRecorder()
-		m.endpoints.ServeHTTP(w, req)
+		handler.ServeHTTP(w, req)
 		require.Equal(t, w.Code == 200, strings.Contains(w.Body.String(), "served") || w.Body.String() == "ok\n")
 		require.NotContains(t, w.Body.String(), "prometheus")
 		return w.Code
-	}, m
+	}
 }
 
 func TestOnlyThoseMayReadWhomTheAPIServerAllows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &reviewer{}
-		ask, m := guarded(t, api)
-		m.ready.Store(nil)
+		ask := asking(t, guarded(t, api))
 		for _, open := range []string{"/healthz", "/readyz"} {
 			require.Equal(t, 200, ask(open, ""), "probes have no token")
 		}
@@ -169,7 +188,7 @@ func TestWhatCannotBeReviewedIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := &reviewer{breaks: breaks}
-				ask, _ := guarded(t, api)
+				ask := asking(t, guarded(t, api))
 				require.Equal(t, 503, ask("/metrics", "Bearer prometheus"))
 				api.mu.Lock()
 				api.breaks = nil
@@ -180,7 +199,7 @@ func TestWhatCannotBeReviewedIsRefused(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var waiting atomic.Int32
-		ask, _ := guarded(t, silent{&waiting})
+		ask := asking(t, guarded(t, silent{&waiting}))
 		began := time.Now()
 		done := make(chan int)
 		for i := range 3 * reviewsAtOnce {
@@ -200,7 +219,7 @@ func TestAClientWithTokensThatNobodyKnowsKeepsNoOtherOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var waiting atomic.Int32
 		api, slow := &reviewer{}, silent{&waiting}
-		_, m := guarded(t, transport(func(req *http.Request) (*http.Response, error) {
+		handler := guarded(t, transport(func(req *http.Request) (*http.Response, error) {
 			body, err := io.ReadAll(req.Body)
 			require.NoError(t, err)
 			req.Body = io.NopCloser(bytes.NewReader(body))
@@ -214,7 +233,7 @@ func TestAClientWithTokensThatNobodyKnowsKeepsNoOtherOut(t *testing.T) {
 			req.RemoteAddr = address
 			req.Header.Set("Authorization", "Bearer "+token)
 			w := httptest.NewRecorder()
-			m.endpoints.ServeHTTP(w, req)
+			handler.ServeHTTP(w, req)
 			return w.Code
 		}
 		done := make(chan int)
@@ -286,24 +305,16 @@ func TestMetricsWithRealTokens(t *testing.T) {
 	certFile, keyFile, roots := certificateFilesOf(t)
 	config, err := TLSFromFiles(certFile, keyFile)
 	require.NoError(t, err)
-	m, err := NewManager(ManagerOptions{
-		Beside:      map[string]func(context.Context) error{"a": func(context.Context) error { return nil }},
-		HTTPAddress: "127.0.0.1:0", TLS: config, AccessReviews: manager,
+	s, m := newServer(t, Options{
+		Address: "127.0.0.1:0", TLS: config, AccessReviews: manager,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "up 1\n") }),
 	})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
-	require.Eventually(t, func() bool { return m.Address() != "" }, time.Minute, time.Millisecond)
+	stop := start(t, s, m)
+	t.Cleanup(func() { require.NoError(t, stop()) })
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
 	defer client.CloseIdleConnections()
 	get := func(path, token string) (int, string) {
-		req, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+m.Address()+path, nil)
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+s.Address()+path, nil)
 		require.NoError(t, err)
 		req.Header.Set("Authorization", "Bearer "+token)
 		resp, err := client.Do(req)
