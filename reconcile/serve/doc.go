@@ -21,7 +21,7 @@
 //   - A handler's call is waited for at the end, for StopGrace; one that does not return is named in the error of the
 //     Manager's Run. One that panics is logged, and its request is answered with 500.
 //   - A server that ends by itself ends the Manager: without health checks nobody would notice what else goes wrong.
-//   - Connections that are idle are closed after 2 minutes, and requests whose header takes longer than 5 s are given up.
+//   - A connection that is idle is closed after 2 minutes. A request whose header takes longer than 5 s is given up.
 //
 // # Locks and goroutines
 //
