@@ -37,7 +37,8 @@ func connect(cfg *rest.Config, namespace string) (cluster, error) {
 
 // numberOfPods is how many pods a ConfigMap asks for.
 func numberOfPods(configMap *corev1.ConfigMap) (int, error) {
-	return strconv.Atoi(configMap.Data["pods"])
+	n, err := strconv.ParseUint(configMap.Data["pods"], 10, 16)
+	return int(n), err
 }
 
 // createPod creates one pod for the ConfigMap of that name. The server completes the name of the pod: web-7tqxk, say.

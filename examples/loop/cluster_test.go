@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 func TestOnACluster(t *testing.T) {
 	for step := 1; step <= last; step++ {
 		t.Run(fmt.Sprint("step", step), func(t *testing.T) {
+			t.Parallel()
 			namespace := newNamespace(t)
 			program := namespace.run(t, step)
 			namespace.create(t, 2)
@@ -45,21 +46,20 @@ func TestOnACluster(t *testing.T) {
 			require.NoError(t, program.Wait(), program.Stderr)
 		})
 	}
-}
-
-// TestOnAClusterAnotherProcessTakesOver kills the leader.
-func TestOnAClusterAnotherProcessTakesOver(t *testing.T) {
-	namespace := newNamespace(t)
-	leader := namespace.run(t, last)
-	namespace.create(t, 2)
-	namespace.hasPods(t, 2)
-	namespace.run(t, last)
-	require.NoError(t, leader.Process.Kill())
-	_ = leader.Wait()
-	_, err := namespace.configMaps.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"data":{"pods":"3"}}`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
-	namespace.hasPods(t, 3)
+	t.Run("another process takes over", func(t *testing.T) {
+		t.Parallel()
+		namespace := newNamespace(t)
+		leader := namespace.run(t, last)
+		namespace.create(t, 2)
+		namespace.hasPods(t, 2)
+		namespace.run(t, last)
+		require.NoError(t, leader.Process.Kill())
+		_ = leader.Wait()
+		_, err := namespace.configMaps.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"data":{"pods":"3"}}`),
+			metav1.PatchOptions{})
+		require.NoError(t, err)
+		namespace.hasPods(t, 3)
+	})
 }
 
 // namespace is one of a real cluster, with a kubeconfig file for the programs.

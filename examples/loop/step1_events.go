@@ -80,12 +80,11 @@ func keyOf(o any) string {
 func follow[L runtime.Object](ctx context.Context, c client[L],
 	listed func(objects []runtime.Object, version string), happened func(watch.Event)) {
 	for {
-		if err := listAndWatch(ctx, c, listed, happened); ctx.Err() == nil {
-			log.Printf("list again: %v", err)
-		}
+		err := listAndWatch(ctx, c, listed, happened)
 		if !sleep(ctx, time.Second) {
 			return
 		}
+		log.Printf("list again: %v", err)
 	}
 }
 

@@ -106,10 +106,11 @@ func (k clusterCache) waitUntilComplete(ctx context.Context) {
 
 // wantedPods is how many pods a ConfigMap asks for: none if it does not exist.
 func (k clusterCache) wantedPods(key string) (int, error) {
-	for _, configMap := range k.configMaps.of(key) {
-		return numberOfPods(configMap)
+	found := k.configMaps.of(key)
+	if len(found) == 0 {
+		return 0, nil
 	}
-	return 0, nil
+	return numberOfPods(found[0])
 }
 
 // store is a copy of the objects of one kind.
@@ -141,7 +142,8 @@ func (s *store[T]) apply(e watch.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := e.Object.(T)
-	if s.objects[o.GetName()] = o; e.Type == watch.Deleted {
+	s.objects[o.GetName()] = o
+	if e.Type == watch.Deleted {
 		delete(s.objects, o.GetName())
 	}
 	s.version = parse(o.GetResourceVersion())

@@ -107,7 +107,7 @@ func (w *world) start(l *reconciletest.Link) (stop func()) {
 // create creates a ConfigMap that asks for n pods.
 func (w *world) create(name string, n int) {
 	w.Helper()
-	log.Printf("USER: %s shall have %d pods", name, n)
+	log.Printf("USER: wants %d pods for %s", n, name)
 	_, err := w.user.configMaps.Create(w.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: ""}},
 		Data:       map[string]string{"pods": strconv.Itoa(n)},
