@@ -28,10 +28,9 @@ type world struct {
 	server *reconciletest.Server
 	user   cluster // a client without faults
 
-	mu        sync.Mutex
-	pods      int // that exist now
-	most      int // that have existed at the same time
-	processes int
+	mu   sync.Mutex // guards what is below
+	pods int        // that exist now
+	most int        // that have existed at the same time
 }
 
 // inWorld calls test with a world of its own for each of some steps.
