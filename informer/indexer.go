@@ -26,7 +26,7 @@ type indexer[T any] struct {
 type facts struct {
 	uid             types.UID
 	resourceVersion string
-	// epoch is that of the list, or of the watch that followed it, which saw the object last. Lists are seconds apart,
+	// epoch is that of the list, or of the watch that followed it, which saw this state last. Lists are seconds apart,
 	// so it fits.
 	epoch    uint32
 	deleting bool // the object has a deletionTimestamp

@@ -99,10 +99,13 @@ func (x *indexer[T]) rejectLocked(d *delta[T]) {
 }
 
 // rejectHeld notes that an index that is being added cannot take the state that the store holds of a key. The state
-// stays: whoever has read it counts on it.
+// stays: whoever has read it counts on it. A later state that could not be taken is the one to tell of.
 func (x *indexer[T]) rejectHeld(key Key, err error) {
 	x.Lock()
 	defer x.Unlock()
+	if _, later := x.invalid[key]; later {
+		return
+	}
 	row, _ := x.Find(key)
 	x.putRejectionLocked(key, rejection{x.item(row).invalid(err), uint64(x.Facts(row).epoch), true})
 }

@@ -212,3 +212,25 @@ func TestAnObjectThatAnIndexCannotTakeIsInvalid(t *testing.T) {
 		require.NoError(t, inf.Invalid(named("b")))
 	})
 }
+
+func TestAnIndexDoesNotHideThatALaterStateIsInvalid(t *testing.T) {
+	transform := &picky{}
+	bubble(t, Options[*corev1.Pod]{Transform: transform.transform},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			run(t, inf)
+			synctest.Wait()
+			bad := p.Update("default", "a", spoil)
+			synctest.Wait()
+			_, err := AddIndex(inf, func(o *corev1.Pod) []string {
+				if o.Name == "a" {
+					panic("an object that it does not expect")
+				}
+				return nil
+			})
+			require.NoError(t, err)
+			var invalid *InvalidError
+			require.ErrorAs(t, inf.Invalid(named("a")), &invalid)
+			require.Equal(t, bad.ResourceVersion, invalid.Object.ResourceVersion)
+			require.ErrorIs(t, invalid, errPicky)
+		})
+}

@@ -370,6 +370,41 @@ func TestARestoreMayCureWhatWasInvalid(t *testing.T) {
 		})
 }
 
+// What the store holds from before a restore says nothing of what comes after, even if the object could not be taken in
+// between.
+func TestAnObjectThatIsRepairedAfterARestoreIsTaken(t *testing.T) {
+	for _, streaming := range []bool{true, false} {
+		for _, held := range []int{0, 1, 9} { // how far the store is ahead; 1: the invalid state has its version
+			transform := &picky{}
+			bubble(t, Options[*corev1.Pod]{Transform: transform.transform, DisableWatchList: !streaming},
+				func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+					run(t, inf)
+					restore := p.Snapshot()
+					for range held {
+						p.Update("default", "a", func(*corev1.Pod) {})
+					}
+					for range 10 - held {
+						p.Update("default", "b", func(*corev1.Pod) {})
+					}
+					synctest.Wait()
+					restore()
+					p.Update("default", "a", spoil)
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					require.Equal(t, 1, inf.Health().Rewinds)
+					require.Error(t, inf.Invalid(named("a")))
+					inf.Relist(metav1.NamespaceAll, nil)
+					synctest.Wait()
+					require.Equal(t, 2, inf.Len(), "the last good state stays")
+					p.Update("default", "a", func(o *corev1.Pod) { o.Annotations = nil })
+					synctest.Wait()
+					require.NoError(t, inf.Invalid(named("a")))
+					healed(t, p, inf, told)
+				})
+		}
+	}
+}
+
 // After a restore a version may come a second time, with another state.
 func TestAVersionOfBeforeARestoreIsAnotherOne(t *testing.T) {
 	for _, streaming := range []bool{true, false} {

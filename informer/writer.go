@@ -181,11 +181,8 @@ func (w *writer[T]) commit(l *listWatch[T], deltas []delta[T]) {
 		case d.invalid != nil:
 			// It exists, so no handler is told that it was deleted: the last good state of this object stays.
 			w.store.rejectLocked(d)
-			switch {
-			case held && d.uid != "" && w.store.Facts(row).uid != d.uid:
+			if held && d.uid != "" && w.store.Facts(row).uid != d.uid {
 				w.removeLocked(l, row, nil)
-			case held:
-				w.store.Facts(row).epoch = uint32(d.epoch)
 			}
 		default:
 			if held && w.store.Facts(row).uid != d.uid {
@@ -237,10 +234,10 @@ func (w *writer[T]) stale(l *listWatch[T], d *delta[T]) bool {
 		return true
 	case d.deleted || f.uid != d.uid || f.resourceVersion != d.resourceVersion:
 		return false
-	case comparable && !d.changed || d.invalid != nil:
+	case comparable && (!d.changed || d.invalid != nil):
 		return true
 	default:
-		return reflect.DeepEqual(w.store.Value(row), d.value)
+		return d.invalid == nil && reflect.DeepEqual(w.store.Value(row), d.value)
 	}
 }
 
@@ -418,10 +415,12 @@ func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
 	w.tell() // verdicts, if nothing was swept
 }
 
-// unseenSince returns the rows of a list-watch that no list from that epoch on, or the watch after it, has seen.
+// unseenSince returns the rows of a list-watch whose objects no list from that epoch on, or the watch after it, has
+// seen, be it in a state that could not be taken.
 func (w *writer[T]) unseenSince(l *listWatch[T], epoch uint64) (rows []store.Row) {
 	for row := range store.Row(w.store.Rows()) {
-		if uint64(w.store.Facts(row).epoch) < epoch && l.sweeps(w.store.Key(row)) {
+		key := w.store.Key(row)
+		if max(uint64(w.store.Facts(row).epoch), w.store.invalid[key].epoch) < epoch && l.sweeps(key) {
 			rows = append(rows, row)
 		}
 	}
