@@ -29,12 +29,13 @@ type listWatch[T any] struct {
 	// restart ends the present run of the reflector; another one follows.
 	restart atomic.Pointer[context.CancelFunc]
 
-	// These belong to the goroutine that feeds the store: the epoch from which on versions count, see batch, and that
-	// of the latest list that was swept after.
-	rewound, swept uint64
-
 	// The rest is used with the writer token held.
 
+	// newest is the version that the store has reached of what the list-watch follows or has taken over. A list that is
+	// cut short and other selectors do not change it. Versions count from the epoch rewound on, see [outcome]; swept is
+	// the epoch of the latest list that was swept after.
+	newest         string
+	rewound, swept uint64
 	stop context.CancelFunc // ends the list-watch; nil before it runs
 	// heirs is what is followed instead once it has left the scope: nothing of it may come into the store any more.
 	heirs *followed[T]

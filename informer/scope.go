@@ -187,12 +187,15 @@ func (c *followed[T]) takeOver(from *followed[T]) {
 			continue
 		}
 		for _, before := range from.listWatches {
-			version := before.reached.get()
-			if version != "" && (before.has(Key{Namespace: l.namespace}) || l.namespace == metav1.NamespaceAll) &&
-				!kube.Older(version, l.reflector.newest) {
-				l.reflector.newest = version
+			if !before.has(Key{Namespace: l.namespace}) && l.namespace != metav1.NamespaceAll {
+				continue
+			}
+			l.rewound = max(l.rewound, before.rewound)
+			if before.newest != "" && !kube.Older(before.newest, l.newest) {
+				l.newest = before.newest
 			}
 		}
+		l.reflector.newest = l.newest
 	}
 }
 

@@ -2,10 +2,12 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -936,4 +938,74 @@ func TestAHeirSeesThatTheClusterHasGoneBack(t *testing.T) {
 			require.Equal(t, p.ResourceVersion, held.ResourceVersion)
 		}
 	}, "one", "two")
+}
+
+// What a list-watch knows of the store outlives one that takes over and never has a list.
+func TestAHeirOfAHeirSeesThatTheServerIsBehind(t *testing.T) {
+	for _, selects := range []bool{false, true} { // the list-watch in between has other selectors before it leaves
+		inLand(t, func(t *testing.T, w *land) {
+			inf, told := w.namespaced(Options[*corev1.Pod]{}, "one", "two")
+			run(t, inf)
+			synced(t, inf)
+			backup := w.server.Version()
+			w.create("one", "c")
+			w.delete("two", "a")
+			synctest.Wait()
+			w.fail("", forbidden)
+			w.rescope(inf, func(s *Scope) { s.Namespaces = []string{metav1.NamespaceAll} })
+			time.Sleep(time.Minute)
+			if selects {
+				w.rescope(inf, func(s *Scope) { s.LabelSelector = labels.Everything() })
+				w.rescope(inf, func(s *Scope) { s.LabelSelector = nil })
+			}
+			told.lines()
+
+			w.server.Restore(backup)
+			w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"one", "two"} })
+			synctest.Wait()
+			require.Empty(t, told.lines(), "the server may only be behind")
+			require.Zero(t, inf.Health().Rewinds)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Equal(t, 2, inf.Health().Rewinds)
+			require.ElementsMatch(t, []string{"Added a initial", "Deleted c unknown"}, told.lines())
+		}, "one", "two")
+	}
+}
+
+// A list of a cluster that has gone back is cut short; the list-watch that takes over goes on with it.
+func TestAHeirKnowsWhichVersionsCount(t *testing.T) {
+	inLand(t, func(t *testing.T, w *land) {
+		cut := false
+		config := w.link.Config()
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				if cut && strings.HasPrefix(req.URL.Path, "/api/v1/namespaces/one/") && req.URL.Query().Has("continue") {
+					return nil, errors.New("the second page does not come")
+				}
+				return next.RoundTrip(req)
+			})
+		})
+		inf, err := NewNamespaced[*corev1.Pod](kubernetes.NewForConfigOrDie(config).CoreV1().Pods, []string{"one"},
+			Options[*corev1.Pod]{PageSize: 1, DisableWatchList: true})
+		require.NoError(t, err)
+		told := w.listen(inf)
+		run(t, inf)
+		synced(t, inf)
+		backup := w.server.Version()
+		for range 9 {
+			w.change("one", "b")
+		}
+		synctest.Wait()
+		cut = true
+		w.server.Restore(backup)
+		w.change("one", "b")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.NotZero(t, inf.Health().Rewinds)
+		w.rescope(inf, func(s *Scope) { s.Namespaces = []string{metav1.NamespaceAll} })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.agrees(inf, told)
+	}, "one")
 }

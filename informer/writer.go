@@ -98,10 +98,12 @@ func (f *feeder[T]) run(ctx context.Context) {
 
 // apply applies a batch, unless ctx ends or the list-watch leaves the scope before.
 func (f *feeder[T]) apply(ctx context.Context, l *listWatch[T], b batch[T]) {
-	l.rewound = max(l.rewound, b.rewound)
 	for ctx.Err() == nil {
 		deltas := b.next(chunk)
 		f.write(func(w *writer[T]) {
+			if b.rewound > l.rewound {
+				l.rewound, l.newest = b.rewound, ""
+			}
 			switch {
 			case l.heirs != nil:
 			case len(deltas) > 0:
@@ -367,8 +369,11 @@ func (w *writer[T]) finish(l *listWatch[T], o outcome) {
 	if o.complete >= l.due {
 		l.health.listed(o.complete)
 	}
-	if o.resourceVersion != "" && l.health.complete() {
-		w.reach(l, o.resourceVersion)
+	if o.resourceVersion != "" {
+		l.newest = o.resourceVersion
+		if l.health.complete() {
+			w.reach(l, o.resourceVersion)
+		}
 	}
 	w.sync()
 }
