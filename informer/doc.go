@@ -72,16 +72,18 @@
 //     in the table of fault.go: an expired version (410), a resource that is not found (404), an answer that cannot be
 //     true or decoded, and a watch that is refused twice in a row for another reason. After a list, handlers are told
 //     only of what differs from the store (writer.stale).
-//   - A resource can be listed, and no watch of it is accepted: the cache is Failed, and as old as the latest of the
-//     lists, which come after pauses of up to 5 minutes (reflector.failed).
-//   - A connection is dead, and nothing says so: if the server has sent bookmarks, the watch is given up after two
-//     minutes without anything, which is as long as two bookmarks take. If it has not, or has stopped to, after as long
-//     as the watch was to live, at most 10 minutes (watching.longest).
+//   - No watch can be had, whatever the server answers: after 5 minutes the reflector lists instead, page by page, and
+//     lists again after pauses of up to 5 minutes. After three such lists the cache is Failed for that reason, or
+//     Denied, and it is as old as the latest list (reflector.failed).
+//   - A connection is dead, and nothing says so: if a watch has brought two bookmarks within two minutes, a watch that
+//     is silent for as long is given up. After three such watches, or without bookmarks, it is given up after as long
+//     as it was to live, at most 10 minutes (watching.longest). A list follows the second watch in a row that has
+//     brought nothing at all.
 //   - The Role or the CustomResourceDefinition is missing: the cache is Denied or Missing, and the reflector keeps
 //     asking, so it is enough that the Role or the definition arrives later.
-//   - Only the right to watch is missing: the cache is Denied and stays empty, because a streamed list is a watch. With
-//     a client that cannot stream lists, or with Options.DisableWatchList, the cache is Denied, too, and holds the
-//     first list until the right arrives.
+//   - Only the right to watch is missing: the cache is Denied, and as old as the latest list. The first one comes after
+//     5 minutes, because a streamed list is a watch, or at once with a client that cannot stream lists or with
+//     Options.DisableWatchList.
 //   - An object cannot be stored, because Options.Transform or an index function fails on it, with an error or a panic,
 //     or because a [Resource] cannot decode it: the store keeps its last good state, and no handler is told that it was
 //     deleted. [SharedIndexInformer.Invalid] says why, and has the metadata of the present state. The reason names the

@@ -15,25 +15,25 @@ import (
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
-// fault is a kind of error that ends a list or a watch. This table says what follows a watch that has ended so. A list
-// that has failed is followed by another list.
+// fault is a kind of error that ends a list or a watch. This table says when a list follows a watch that has ended so;
+// else the watch is tried again, from where it was. A list that has failed is followed by another list.
 //
-//	fault        the error                                           then                    the cache is
-//	lost         silence, a broken connection, an unknown error      watch                   Stale
-//	unreachable  no answer                                           watch                   Stale
-//	busy         429, 503, Retry-After, a timeout called temporary   watch                   Stale
-//	denied       401, 403                                            watch                   Denied
-//	missing      404                                                 list                    Missing
-//	outdated     410, an answer that cannot be true or is too large  list                    Stale
-//	garbled      an event that cannot be decoded                     watch; list the second  Stale
-//	                                                                 time at one version
-//	refused      any other answer: 400, 405, 422, 500, 504           watch; list the second  Stale; Failed after
-//	                                                                 time in a row, and      maxVain lists that
-//	                                                                 then every 1 s to 5 min no watch followed
+//	fault        the error                                           a list follows             the cache is
+//	lost         a broken connection, an unknown error, a watch      after patience, or when a  Stale
+//	             that is silent, or ends soon (see maxBarren)        2nd watch brings nothing
+//	unreachable  no answer                                           after patience             Stale
+//	busy         429, 503, Retry-After, a timeout called temporary   after patience             Stale
+//	denied       401, 403                                            after patience             Denied
+//	missing      404                                                 at once                    Missing
+//	outdated     410, an answer that cannot be true or is too large  at once                    Stale
+//	garbled      an event that cannot be decoded, or is cut off      the 2nd time at a version  Stale
+//	refused      any other answer: 400, 405, 422, 500, 504           the 2nd time in a row      Stale
 //
-// It is tried after a pause that grows from failure to failure, up to 30 s, and begins anew once a watch has lived for
-// longLived; what the server asks for in Retry-After comes on top. A cache without a complete list is not Stale but
-// Failed. A watch that has only ended soon is no failure.
+// A try comes after a pause that grows from failure to failure, up to 30 s, and begins anew once a watch has lived for
+// longLived; what the server asks for in Retry-After comes on top. Where a list after patience is no help, the next one
+// comes after patience again; where any other list is followed by no watch, the next one comes after a pause that grows
+// from 1 s to 5 min. After maxVain lists without a watch the resource cannot be watched: the cache is Failed unless it
+// is Denied. A cache without a complete list is not Stale but Failed.
 type fault int
 
 const (
@@ -55,7 +55,7 @@ func faultOf(err error) fault {
 	case errors.Is(err, wire.ErrViolation) || errors.Is(err, ErrTooLarge) || apierrors.IsResourceExpired(err) ||
 		apierrors.IsGone(err):
 		return outdated
-	case errors.Is(err, wire.ErrUndecodable):
+	case errors.Is(err, wire.ErrUndecodable) || errors.Is(err, errCutOff):
 		return garbled
 	case errors.As(err, &network) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return unreachable
@@ -85,31 +85,21 @@ func (f fault) state() State {
 
 // failed records an error, decides on what follows, and returns how long to wait.
 func (r *reflector[T]) failed(err error) lifecycle.Delay {
-	if errors.Is(err, errShortLived) {
-		// The watch only ended early, and the cache is up to date. But a server that closes every watch at once looks
-		// the same.
-		if r.barren >= maxBarren {
-			r.health.failed(fmt.Errorf("%w, %d times in a row, before anything had come", err, r.barren), "")
-		}
-		return r.reconnect.After(kube.RetryAfter(err))
-	}
 	r.log.V(2).Info("List or watch failed", "err", err, "resourceVersion", r.resourceVersion)
-	f, retryAfter, watched := faultOf(err), kube.RetryAfter(err), r.resourceVersion != ""
-	as := f.state()
-	switch {
-	case f == missing || f == outdated:
-		r.resourceVersion = ""
-	case f == garbled && watched:
-		r.doubtEvent()
-	case f == refused && watched:
-		// It may be the version that the server has something against, so the second refusal leads to a list. If the
-		// resource cannot be watched at all, lists are all that there is.
-		if r.refusals++; r.refusals > 1 && !time.Now().Before(r.listDue) {
+	f, retryAfter, pace := faultOf(err), kube.RetryAfter(err), &r.relist
+	if r.failingSince.IsZero() {
+		r.failingSince = time.Now()
+	}
+	if r.resourceVersion != "" {
+		r.failures++
+		switch {
+		case !r.leadsToList(f):
+			pace = &r.reconnect
+		case r.vain > 0 && !r.impatient():
+			pace = &r.listPace
+			fallthrough
+		default:
 			r.resourceVersion = ""
-			r.listDue = time.Now().Add(r.listPace.Next())
-		}
-		if r.vain >= maxVain {
-			err, as = fmt.Errorf("the resource can be listed, and cannot be watched: %w", err), Failed
 		}
 	}
 	switch {
@@ -118,21 +108,35 @@ func (r *reflector[T]) failed(err error) lifecycle.Delay {
 	case tooLarge(err):
 		r.doubts++
 	}
-	r.health.failed(err, as)
-	pace := &r.reconnect
-	if r.resourceVersion == "" {
-		pace = &r.relist
+	switch as := f.state(); {
+	case r.vain >= maxVain && f != denied:
+		r.health.failed(fmt.Errorf("the resource can be listed, and cannot be watched: %w", err), Failed)
+	case !errors.Is(err, errShortLived):
+		r.health.failed(err, as)
+	case r.failures > maxBarren:
+		// A watch that only ended soon leaves the cache up to date. But a server that closes every watch at once looks
+		// the same.
+		r.health.failed(fmt.Errorf("%w, %d times in a row, before anything had come", err, r.failures), as)
 	}
 	return pace.After(retryAfter)
 }
 
-// doubtEvent records that the event after the present version could not be read. A broken connection looks the same. If
-// it happens twice at one version, it is the event itself, and a list goes past it.
-func (r *reflector[T]) doubtEvent() {
-	if r.garbledAt == r.resourceVersion {
-		r.resourceVersion = ""
+// leadsToList reports whether a list follows a watch that has failed: see [fault].
+func (r *reflector[T]) leadsToList(f fault) bool {
+	switch f {
+	case missing, outdated:
+		return true
+	case garbled:
+		// A broken connection looks the same. If it happens twice at one version, it is the event itself, and a list
+		// goes past it.
+		before := r.garbledAt
+		r.garbledAt = r.resourceVersion
+		return before == r.resourceVersion
+	case refused:
+		// It may be the version that the server has something against.
+		return r.failures > 1
 	}
-	r.garbledAt = r.resourceVersion
+	return r.mutes > 1 || r.impatient()
 }
 
 // hitsPlainLists reports whether a plain list would meet the error of a streamed list as well: the server cannot be

@@ -57,7 +57,6 @@ func addIndex[V comparable, T any](inf *SharedIndexInformer[T], fn func([]V, T) 
 	ix := new(Index[V, T])
 	err := inf.write(func(w *writer[T]) {
 		ix.index = store.AddIndex(w.store.Store, fn, func(key Key, err error) {
-			w.health.badObject(err)
 			w.store.rejectHeld(key, err)
 		})
 		w.tell()

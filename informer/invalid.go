@@ -138,13 +138,15 @@ func (x *indexer[T]) acquitLocked(key Key, gone bool) {
 	x.verdicts = append(x.verdicts, verdict{key: key, before: before.InvalidError, gone: gone})
 }
 
-// tellVerdicts logs which objects can be taken again, and tells every listener what has changed.
+// tellVerdicts logs which objects cannot be taken, and which can again, and tells every listener what has changed.
 func (w *writer[T]) tellVerdicts() {
 	verdicts := w.store.verdicts
 	w.store.verdicts = nil // it is rare that there are any
 	for _, v := range verdicts {
 		if v.now == nil {
 			w.health.acquitted(v.key, v.gone)
+		} else {
+			w.health.badObject(v.now)
 		}
 		for _, l := range w.listeners {
 			l.judge(w.log, v)

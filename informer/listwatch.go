@@ -36,7 +36,7 @@ type listWatch[T any] struct {
 	// the epoch of the latest list that was swept after.
 	newest         string
 	rewound, swept uint64
-	stop context.CancelFunc // ends the list-watch; nil before it runs
+	stop           context.CancelFunc // ends the list-watch; nil before it runs
 	// heirs is what is followed instead once it has left the scope: nothing of it may come into the store any more.
 	heirs *followed[T]
 	// due is the number of the first list with the present selectors. The list-watch is complete once the store holds

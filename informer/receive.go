@@ -30,8 +30,10 @@ func (w *watching[T]) receive(e wire.Event) error {
 		return err
 	}
 	if e.Type == watch.Bookmark {
-		now := time.Now()
-		w.bookmarks, w.bookmarkAt = now.Sub(w.bookmarkAt) < twoBookmarks, now
+		if time.Since(w.bookmarkAt) < twoBookmarks {
+			w.bookmarks = maxHung
+		}
+		w.bookmarkAt = time.Now()
 		w.fifo.reached(reached)
 	} else if err := w.enqueue(e, reached, repeated); err != nil {
 		return err
@@ -108,8 +110,9 @@ func (w *watching[T]) receiveListed(e wire.Event, object metav1.Object) error {
 				return err
 			}
 		}
-		w.held = heldBack{}
+		w.held, w.bookmarkAt = heldBack{}, time.Now()
 		w.complete(version)
+		w.health.following(w.completed) // by this very watch
 		return nil
 	}
 	if w.held.has(key) || old && !w.mayPrecede(e, key, version) {
@@ -203,20 +206,16 @@ func (q *enqueuer[T]) enqueueState(e wire.Event, reached string, repeated bool) 
 		return wrong
 	}
 	switch {
-	case err == nil:
-		q.quarantine.release(it.key)
-	case it.key.Name == "": // without a name the FIFO cannot hold it
+	case err != nil && it.key.Name == "": // without a name the FIFO cannot hold it
 		q.health.badObject(err)
 		q.nameless = q.nameless || e.Err != nil
 		if reached != "" {
 			q.fifo.reached(reached)
 		}
 		return nil
-	case e.Err != nil: // the same bytes would fail again
-		q.health.badObject(err)
+	case err == nil || e.Err != nil: // the same bytes would fail again
 		q.quarantine.release(it.key)
 	default:
-		q.health.badObject(err)
 		q.quarantine.admit(it.key, e, q.epoch)
 	}
 	var invalid *InvalidError

@@ -19,10 +19,13 @@ import (
 const (
 	// After this many doubts a plain list decides: see [reflector.goesBack].
 	maxDoubts = 3
-	// After this many watches in a row that ended soon and brought nothing, the cache is Stale.
+	// After more watches in a row than these that have failed or ended soon, the cache is Stale although the latest has
+	// only ended soon.
 	maxBarren = 3
 	// After this many lists in a row that were followed by no watch, the resource cannot be watched.
 	maxVain = 3
+	// When watches have failed for this long, a plain list is tried, whatever the server has against them.
+	patience = 5 * time.Minute
 	// After this many failures in a row to learn the server's version, which take about half a minute, the watch goes
 	// on without it: see [watching.checkVersion].
 	maxUnanswered = 10
@@ -33,6 +36,7 @@ var (
 	errSlowStream = fmt.Errorf("%w in a streamed list", errSilent)
 	errIncomplete = errors.New("the stream ended before its list was complete")
 	errShortLived = errors.New("the watch ended soon")
+	errCutOff     = fmt.Errorf("%w, in the middle of an event", errShortLived)
 	// errUnversioned is wrapped by the errors of [watching.checkVersion].
 	errUnversioned = errors.New("list of one object")
 	errWentBack    = fmt.Errorf("%w: its version went back", wire.ErrViolation)
@@ -83,15 +87,15 @@ type reflector[T any] struct {
 	lost bool
 	// garbledAt is the version after which the watch brought something that could not be decoded.
 	garbledAt string
-	// barren counts the watches in a row that ended soon and brought nothing, and unanswered the failures in a row of
-	// [watching.checkVersion].
-	barren, unanswered int
-	// refusals counts the watches in a row that were refused, and vain the lists that were complete meanwhile. At
-	// listDue the next list may follow a refusal.
-	refusals, vain int
-	listDue        time.Time
-	// bookmarks is true while the server is known to send bookmarks in time: see twoBookmarks.
-	bookmarks bool
+	// failures counts the watches in a row that have failed or ended soon, and vain the lists that were complete
+	// meanwhile. failingSince is when the first list or watch since the latest complete list failed; zero: none has.
+	failures, vain int
+	failingSince   time.Time
+	// mutes counts the watches in a row that were answered and then silent for too long, and unanswered the failures in
+	// a row of [watching.checkVersion].
+	mutes, unanswered int
+	// bookmarks is how many more watches are given up if they bring nothing for as long as two bookmarks take.
+	bookmarks int
 	// versioned is true once an object of a list or watch had a resourceVersion. (The version of a list does not count:
 	// the fake clientset of client-go makes one up.) unversioned is true once an object of a list had none, or an
 	// object of a watch before anything was versioned. Only a fake sends such objects: the reflector takes its events
@@ -111,6 +115,7 @@ type stored struct {
 // run begins with a list, and returns when ctx has ended. It may be called again then.
 func (r *reflector[T]) run(ctx context.Context) {
 	r.resourceVersion, r.completed = "", 0
+	r.failures, r.vain, r.failingSince = 0, 0, time.Time{}
 	r.health.begins()
 	r.reconnect = lifecycle.Backoff{Base: 50 * time.Millisecond, Cap: 30 * time.Second, Purpose: r.purpose}
 	r.relist = lifecycle.Backoff{Base: 800 * time.Millisecond, Cap: 30 * time.Second, Costly: true, Purpose: r.purpose}
@@ -160,9 +165,9 @@ func (r *reflector[T]) listOrWatch(ctx context.Context) error {
 // A server that cannot stream a list may answer with any error, or not at all. So after a streamed list has failed, a
 // plain list follows, unless it would meet the same error: at once if the server has answered, after a second try if it
 // has not. If the plain list succeeds, the streaming was at fault. A server that is slow to begin is no failure yet: it
-// may have much to do.
+// may have much to do. A streamed list is a watch, so while no watch is to be had, lists are plain.
 func (r *reflector[T]) list(ctx context.Context) error {
-	if r.streamsLeft == 0 || r.doubts >= maxDoubts {
+	if r.streamsLeft == 0 || r.doubts >= maxDoubts || r.vain > 0 || r.impatient() {
 		return r.pagedList(ctx)
 	}
 	err := r.streamedList(ctx)
@@ -228,12 +233,18 @@ func (r *reflector[T]) complete(resourceVersion string) {
 	r.fifo.arrived(time.Now())
 	r.fifo.listed(r.epoch, resourceVersion)
 	r.resourceVersion, r.newest = resourceVersion, resourceVersion
-	r.completed, r.doubts = r.epoch, 0
-	if r.refusals > 0 { // what there is may be no more than this list
+	r.completed, r.doubts, r.mutes, r.failingSince = r.epoch, 0, 0, time.Time{}
+	if r.failures > 0 {
 		r.vain++
-		return
 	}
-	r.health.following(r.epoch)
+	if r.failures <= 1 { // else what there is may be no more than this list
+		r.health.following(r.epoch)
+	}
+}
+
+// impatient reports whether lists or watches have failed for long.
+func (r *reflector[T]) impatient() bool {
+	return !r.failingSince.IsZero() && time.Since(r.failingSince) >= patience
 }
 
 // goesBack reports whether a version is older than one that the store has had. The store does not follow there easily:

@@ -374,20 +374,22 @@ func TestGoneIsFollowedByAListWithBackoff(t *testing.T) {
 					p.Cut()
 					time.Sleep(10 * time.Minute)
 					synctest.Wait()
-					require.Less(t, len(p.verbs()), 120, "lists and watches in ten minutes")
+					require.Less(t, len(p.verbs()), 30, "lists and watches in ten minutes")
 					require.Empty(t, told.lines())
-					require.Contains(t, []State{Stale, Live}, inf.Health().State)
+					require.Equal(t, Failed, inf.Health().State)
 					require.Equal(t, 1, inf.Len(), "the old cache serves")
+					p.set(func() { p.onWatch = nil })
+					time.Sleep(lastRetry)
 					healed(t, p, inf, told)
 				})
 		})
 	}
 }
 
-// A1, A2: a watch that ends soon is resumed where it ended, after a wait that grows; never is there a list. If one
+// A1, A2: a watch that ends soon is resumed where it ended, after a wait that grows; for long there is no list. If one
 // after the other ends before anything has come, nothing is being followed: client-go makes such watches of a server
 // that hangs up.
-func TestShortWatchesBackOffAndNeverRelist(t *testing.T) {
+func TestShortWatchesBackOff(t *testing.T) {
 	for name, lives := range map[string]time.Duration{"empty": 0, "with an event": 0, "a second": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
@@ -405,7 +407,7 @@ func TestShortWatchesBackOffAndNeverRelist(t *testing.T) {
 					}
 				})
 				p.Cut()
-				time.Sleep(10 * time.Minute)
+				time.Sleep(patience)
 				verbs := p.verbs()
 				require.NotContains(t, verbs, "STREAM")
 				require.NotContains(t, verbs, "LIST")
@@ -418,7 +420,7 @@ func TestShortWatchesBackOffAndNeverRelist(t *testing.T) {
 				} else {
 					require.Equal(t, Stale, inf.Health().State)
 					require.ErrorIs(t, inf.Health().LastError, errShortLived)
-					require.Greater(t, time.Since(inf.Health().Since), 9*time.Minute)
+					require.Greater(t, time.Since(inf.Health().Since), 4*time.Minute)
 				}
 				healed(t, p, inf, told)
 			})
@@ -491,8 +493,8 @@ func TestBackoffIsForgottenOnceAWatchHasLived(t *testing.T) {
 				p.Cut()
 				time.Sleep(time.Minute)
 				asked := p.requests()
-				require.Len(t, asked, 3, "what was resumed is asked for its version, and nobody streams who answers "+
-					"so for hours")
+				more := map[error]int{errBusy: 2, errExpired: 1}[trouble]
+				require.Len(t, asked, 1+more, "what was resumed is asked for its version")
 				require.LessOrEqual(t, asked[1].at.Sub(asked[0].at), 800*time.Millisecond)
 			}
 		}
@@ -529,7 +531,7 @@ func TestErrorsAtTheStartOfAWatchResume(t *testing.T) {
 				p.requests()
 				p.set(func() { p.onWatch = refuse(err) })
 				p.Cut()
-				time.Sleep(10 * time.Minute)
+				time.Sleep(patience)
 				synctest.Wait()
 				verbs := p.verbs()
 				require.NotContains(t, verbs, "LIST")
@@ -548,10 +550,10 @@ func TestRetryAfterIsAMinimum(t *testing.T) {
 	bubble(t, Options[*corev1.Pod]{}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
 		p.onWatch = refuse(problem(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, 60))
 		run(t, inf)
-		time.Sleep(10 * time.Minute)
+		time.Sleep(patience)
 		synctest.Wait()
 		asked := p.requests()
-		require.Greater(t, len(asked), 5)
+		require.Greater(t, len(asked), 3)
 		for i := 1; i < len(asked); i++ {
 			wait := asked[i].at.Sub(asked[i-1].at)
 			require.Greater(t, wait, time.Minute)

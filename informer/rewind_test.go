@@ -492,7 +492,7 @@ func TestTheQuestionOfTheVersionMayFail(t *testing.T) {
 					}
 				})
 				p.Cut()
-				time.Sleep(10 * time.Minute)
+				time.Sleep(patience - time.Minute)
 				synctest.Wait()
 				require.Equal(t, Stale, inf.Health().State)
 				if err == nil {

@@ -115,11 +115,12 @@ type tests []func(*testing.T)
 
 var rows = []row{
 	{"A1", "every watch ends 1 ms after its first event, 10 s", shortWatches, "watches", 20, "",
-		tests{TestShortWatchesBackOffAndNeverRelist, TestBackoffIsForgottenOnceAWatchHasLived,
+		tests{TestShortWatchesBackOff, TestBackoffIsForgottenOnceAWatchHasLived,
 			TestALongWatchIsFollowedByTheNextAtOnce}},
-	{"A2", "every watch ends at once, empty, 10 min", emptyWatches, "lists", 0, "",
-		tests{TestShortWatchesBackOffAndNeverRelist}},
-	{"A3", "503 to every watch, 10 min", refusedWatches, "lists", 0, "", tests{TestErrorsAtTheStartOfAWatchResume}},
+	{"A2", "every watch ends at once, empty, 10 min", emptyWatches, "lists", 2, "",
+		tests{TestShortWatchesBackOff}},
+	{"A3", "503 to every watch, 10 min", refusedWatches, "lists", 2, "",
+		tests{TestErrorsAtTheStartOfAWatchResume, TestWhateverAWatchAnswersTheCacheIsNotOld}},
 	{"A4", "410 to a resumed watch", nil, "", 0, "lists after 0.8 s to 30 s; so do we, and call the cache stale",
 		tests{TestGoneIsFollowedByAListWithBackoff, TestExpiredWatchIsFollowedByARelistThatFindsWhatWasMissed}},
 	{"A5", "410 to a later page of a list", nil, "", 0, "asks for all in one page at once",

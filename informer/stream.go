@@ -22,10 +22,11 @@ const (
 	// after one of them was replaced. A watch that is silent for longer than it was asked to live, and a little, hangs:
 	// the connection is dead. The server's clock may be a little faster than ours.
 	minWatch, watchSlack, clockSkew = 5 * time.Minute, 10 * time.Second, time.Second
-	// API servers send a bookmark about every minute. Once a bookmark has come in time, a watch that brings nothing for
-	// as long as two of them hangs. If the next one is silent as well, the server may have stopped sending them, so the
-	// bound holds again only after another bookmark. Servers without a cache send one every ten minutes, or none.
-	twoBookmarks = 2 * time.Minute
+	// API servers send a bookmark about every minute. Once two bookmarks of one watch have come within this time, a
+	// watch that brings nothing for as long hangs. After maxHung such watches the server may have stopped sending
+	// bookmarks, so the bound holds again only after another two. Servers without a cache send one every ten minutes,
+	// or none, and some send one early in each watch.
+	twoBookmarks, maxHung = 2 * time.Minute, 3
 	// A streamed list must begin, and go on, within these times. After two failures the reflector uses plain lists for
 	// good. A server that is overloaded, as when all informers of a program begin at once, begins late: to give up then
 	// and ask again would make it later.
@@ -65,16 +66,16 @@ func (r *reflector[T]) watchOptions() metav1.ListOptions {
 // watching is one watch that the server has answered.
 type watching[T any] struct {
 	*reflector[T]
-	stream stream
-	began  time.Time
-	// bookmarkAt is when the latest bookmark came; before there is one, when the watch began.
-	bookmarkAt time.Time
+	stream     stream
+	began      time.Time
+	bookmarkAt time.Time     // when the latest bookmark came; zero: there was none
 	lifetime   time.Duration // as the server was asked
 	checked    bool          // the server has this version, as far as it can be asked: see checkVersion
 
-	// watchdog fires after silence, the time within which the next event must come.
+	// watchdog fires when nothing has come for as long as silence, in which the time of retries does not count.
 	watchdog *time.Timer
 	silence  time.Duration
+	silentAt time.Time // when watchdog fires
 	// proven fires when the watch has lived for long enough to be trusted: the server accepted it and did not take that
 	// back.
 	proven         *time.Timer
@@ -89,9 +90,8 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	r.pulse.does(asking)
 	replacesLost := r.lost
 	r.lost = true // until this watch ends in time
-	now := time.Now()
-	w := watching[T]{reflector: r, began: now, bookmarkAt: now,
-		lifetime: time.Duration(*opts.TimeoutSeconds) * time.Second, checked: true}
+	w := watching[T]{reflector: r, began: time.Now(), checked: true,
+		lifetime: time.Duration(*opts.TimeoutSeconds) * time.Second}
 	var err error
 	if err = w.connect(ctx, cancel, opts); err != nil {
 		return fmt.Errorf("watch: %w", err)
@@ -104,14 +104,19 @@ func (r *reflector[T]) stream(ctx context.Context, opts metav1.ListOptions) erro
 	}
 	w.proven = time.NewTimer(longLived)
 	defer w.proven.Stop()
-	w.silence = w.longest()
-	if r.resourceVersion == "" {
-		w.silence = streamBegins
+	w.watchdog = time.NewTimer(0)
+	defer w.watchdog.Stop()
+	if w.expect(w.longest()); r.resourceVersion == "" {
+		w.expect(streamBegins)
 		w.proven.Stop()
 	}
-	w.watchdog = time.NewTimer(w.silence)
-	defer w.watchdog.Stop()
 	return w.run(ctx)
+}
+
+// expect lets the watchdog fire if nothing comes for as long as silence.
+func (w *watching[T]) expect(silence time.Duration) {
+	w.silence, w.silentAt = silence, time.Now().Add(silence)
+	w.watchdog.Reset(silence)
 }
 
 // connect sends a watch request and waits until the response begins.
@@ -201,11 +206,17 @@ func (w *watching[T]) run(ctx context.Context) error {
 		case <-w.watchdog.C:
 			return w.silent()
 		case <-w.quarantine.due.C:
+			began := time.Now()
 			w.retry()
+			w.silentAt = w.silentAt.Add(time.Since(began))
+			w.watchdog.Reset(time.Until(w.silentAt))
 		case <-w.namelessTimer.C:
-			if w.health.is(withheldSweep) {
+			switch {
+			case w.health.is(withheldSweep):
 				w.relistNow(nil)
 				return nil
+			case uint64(w.health.get().Listed) < w.completed: // the store does not know yet whether it keeps anything
+				w.namelessTimer.Reset(w.namelessPace.Base)
 			}
 		case doubt := <-relistWanted:
 			w.relistNow(doubt)
@@ -262,7 +273,7 @@ func (w *watching[T]) receiveBatch(batch *wire.Batch) error {
 // received puts some events into the FIFO and resets the watchdog.
 func (w *watching[T]) received(events []wire.Event) error {
 	listing := w.resourceVersion == ""
-	w.heard = true
+	w.heard, w.mutes = true, 0
 	w.fifo.arrived(time.Now())
 	for _, e := range events {
 		w.pulse.does(receiving)
@@ -270,63 +281,60 @@ func (w *watching[T]) received(events []wire.Event) error {
 			return err
 		}
 	}
+	if w.resourceVersion == "" {
+		w.expect(streamGoesOn)
+		return nil
+	}
 	switch {
-	case w.resourceVersion == "":
-		w.silence = streamGoesOn
 	case listing: // the streamed list is complete
 		w.proven.Reset(longLived)
 		w.streamsLeft = streamTries
-		fallthrough
 	case !w.trusted:
 		w.lives()
-		fallthrough
-	default:
-		w.silence = w.longest()
 	}
-	w.watchdog.Reset(w.silence)
+	w.expect(w.longest())
 	return nil
 }
 
-// lives records that the watch has brought something, or has lived for a while.
+// lives records that the watch has brought something after its list, or has lived for a while.
 func (w *watching[T]) lives() {
-	w.refusals, w.vain, w.listDue = 0, 0, time.Time{}
+	w.failures, w.vain, w.failingSince = 0, 0, time.Time{}
 	w.listPace.Reset()
 	w.health.following(w.completed)
 }
 
 // longest returns how long a watch may be silent.
 func (w *watching[T]) longest() time.Duration {
-	if w.bookmarks {
+	if w.bookmarks > 0 {
 		return twoBookmarks
 	}
 	return w.lifetime + watchSlack
 }
 
 func (w *watching[T]) silent() error {
-	w.bookmarks = false
 	if w.resourceVersion == "" {
 		return fmt.Errorf("watch: %w for %s; a client that cannot stream one, such as a fake, may need "+
 			"Options.DisableWatchList", errSlowStream, w.silence)
 	}
+	if w.bookmarks = max(0, w.bookmarks-1); !w.heard {
+		w.mutes++
+	}
 	return fmt.Errorf("watch: %w for %s", errSilent, w.silence)
 }
 
-// ended returns what the end of the watch means: the bytes were wrong, or the watch was too short. A connection that
-// breaks, even in the middle of an event, is an ordinary end. The error is that of the bytes, if they were seen.
+// ended returns what the end of the watch means: the bytes were wrong, or the watch was too short. The error is that of
+// the bytes, if they were seen.
 func (w *watching[T]) ended(err error) error {
 	inTime := time.Since(w.began) >= w.lifetime-clockSkew
 	w.lost = !inTime || !w.checked
-	if w.barren++; w.heard || w.trusted {
-		w.barren = 0
-	}
+	w.mutes = 0
 	switch {
 	case errors.Is(err, wire.ErrUndecodable) || errors.Is(err, wire.ErrViolation) || errors.Is(err, ErrTooLarge):
 		return fmt.Errorf("watch: %w", err)
 	case w.resourceVersion == "":
 		return fmt.Errorf("watch: %w", errIncomplete)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		w.doubtEvent()
-		return errShortLived
+		return errCutOff
 	case w.trusted:
 		return nil
 	default:

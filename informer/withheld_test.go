@@ -80,6 +80,36 @@ func TestACacheThatKeepsWhatMayBeGoneIsStale(t *testing.T) {
 	})
 }
 
+// The list after such a list does not depend on how soon the store has what was listed.
+func TestACacheThatKeepsWhatMayBeGoneIsListedAgainHoweverSlowItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &answers{list: func() []byte {
+			return wiretest.JSONList(podList("1", podAt("a", "1"), podAt("b", "1")), nil)
+		}}
+		inf, err := New[*corev1.Pod](podsOver(t, server), Options[*corev1.Pod]{DisableWatchList: true})
+		require.NoError(t, err)
+		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) {
+			if e.Type == Updated {
+				time.Sleep(time.Minute)
+			}
+		}, HandlerOptions{Inline: true})
+		require.NoError(t, err)
+		run(t, inf)
+		synctest.Wait()
+		server.serve(func() []byte {
+			return wiretest.JSONList(podList("5", podAt("a", "5"), podAt("c", "1")), unnamed("c"))
+		})
+		inf.Relist(metav1.NamespaceAll, nil)
+		time.Sleep(time.Minute - time.Second)
+		require.Equal(t, 2, inf.Health().Lists, "the store does not have the list yet")
+		server.serve(func() []byte { return wiretest.JSONList(podList("9", podAt("a", "5")), nil) })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"a"}, names(inf))
+		require.Equal(t, Live, inf.Health().State, "%s", inf.Health())
+	})
+}
+
 // Where nothing is kept that the list did not name, nothing is withheld: one broken object does not make a cache
 // useless.
 func TestABrokenNameAloneDoesNoHarm(t *testing.T) {
@@ -112,9 +142,9 @@ func TestAWatchEndsWithItsRequest(t *testing.T) {
 		time.Sleep(25 * time.Minute)
 		synctest.Wait()
 		require.Contains(t, server.serve(server.list)[2:], "WATCH 1", "a silent watch is followed by another one")
-		inf.Relist(metav1.NamespaceAll, nil)
+		list := inf.Relist(metav1.NamespaceAll, nil)
 		synctest.Wait()
-		require.Equal(t, 2, inf.Health().Listed)
+		require.Equal(t, list, inf.Health().Listed)
 	})
 }
 

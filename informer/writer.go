@@ -155,7 +155,6 @@ func (w *writer[T]) apply(l *listWatch[T], deltas []delta[T]) {
 func (w *writer[T]) plan(d *delta[T]) {
 	var failed error
 	if w.store.Plan(d.key, d.value, func(err error) { failed = err }); failed != nil {
-		w.health.badObject(failed)
 		w.store.Unplan()
 		d.invalid = d.item.invalid(failed)
 	}

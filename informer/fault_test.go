@@ -1,0 +1,138 @@
+package informer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/thermostat-go/thermostat/informer/internal/wire/wiretest"
+)
+
+// TestWhateverAWatchAnswersTheCacheIsNotOld plays each kind of answer to all watches of a server that can be listed, and
+// says after how long a new object is in the cache, and what is said of the cache meanwhile.
+func TestWhateverAWatchAnswersTheCacheIsNotOld(t *testing.T) {
+	type reply func(r *http.Request) (*http.Response, error)
+	body := func(code int, bytes io.Reader) reply {
+		return func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: code, Request: r, Body: io.NopCloser(bytes),
+				Header: http.Header{"Content-Type": {"application/json"}}}, nil
+		}
+	}
+	refused := func(err error) reply {
+		return func(r *http.Request) (*http.Response, error) { return refusal(r, err) }
+	}
+	// The longest wait is for two watches of 10 minutes each that are silent.
+	const paced, patient, silent = lastRetry + time.Minute, patience + 2*time.Minute, 22 * time.Minute
+	type kind struct {
+		name  string
+		reply func() reply
+		most  time.Duration // between a change and the cache
+		state State
+	}
+	again := func(code int, text string) func() reply {
+		return func() reply { return body(code, strings.NewReader(text)) }
+	}
+	kinds := []kind{
+		{"a transport's error", func() reply {
+			return func(*http.Request) (*http.Response, error) { return nil, errors.New("what nobody knows") }
+		}, patient, Failed},
+		{"no answer", func() reply {
+			return func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() }
+		}, patient, Failed},
+		{"silence", func() reply {
+			return func(r *http.Request) (*http.Response, error) { return body(200, never{r.Context()})(r) }
+		}, silent, Live},
+		{"an end at once", again(200, ""), patient, Failed},
+		{"half an event", again(200, `{"type":"ADDED","object":{"kind":"Pod",`), paced, Failed},
+		{"garbage", again(200, "a login page"), paced, Failed},
+		{"a page of HTML", again(502, "<html>"), paced, Failed},
+		{"no content", again(204, ""), patient, Failed},
+		{"an unknown type", again(200, `{"type":"SURPRISE","object":{"kind":"Pod","apiVersion":"v1",`+
+			`"metadata":{"name":"a","namespace":"default","resourceVersion":"9000000"}}}`), paced, Failed},
+	}
+	for code, kindOf := range map[int32]struct {
+		most  time.Duration
+		state State
+	}{
+		400: {paced, Failed}, 401: {patient, Denied}, 403: {patient, Denied}, 404: {paced, Failed},
+		405: {paced, Failed}, 406: {paced, Failed}, 409: {paced, Failed}, 410: {paced, Failed}, 413: {paced, Failed},
+		415: {paced, Failed}, 422: {paced, Failed}, 429: {patient, Failed}, 500: {paced, Failed}, 501: {paced, Failed},
+		503: {patient, Failed}, 504: {paced, Failed},
+	} {
+		for _, retryAfter := range []int32{0, 7} {
+			err := problem(code, map[int32]metav1.StatusReason{401: metav1.StatusReasonUnauthorized,
+				403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound, 410: metav1.StatusReasonExpired,
+				429: metav1.StatusReasonTooManyRequests, 503: metav1.StatusReasonServiceUnavailable,
+				504: metav1.StatusReasonTimeout}[code], retryAfter)
+			most := kindOf.most
+			if retryAfter != 0 {
+				most = patient // the server asks for it
+			}
+			kinds = append(kinds, kind{fmt.Sprintf("%d, Retry-After %d", code, retryAfter), func() reply {
+				return refused(err)
+			}, most, kindOf.state}, kind{fmt.Sprintf("an event of %d, Retry-After %d", code, retryAfter), func() reply {
+				return body(200, bytes.NewReader(wiretest.JSONFrame(watch.Error, &err.ErrStatus, nil)))
+			}, most, kindOf.state})
+		}
+	}
+	kinds = append(kinds, kind{"500, ServerTimeout", func() reply {
+		return refused(problem(500, metav1.StatusReasonServerTimeout, 0))
+	}, patient, Failed})
+
+	for _, k := range kinds {
+		for _, plain := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, plain=%t", k.name, plain), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					version, pods := 5, []*corev1.Pod{podAt("a", "4")}
+					lists := &answers{list: func() []byte {
+						return wiretest.JSONList(podList(fmt.Sprint(version), pods...), nil)
+					}}
+					inf, err := New[*corev1.Pod](podsOver(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+						if r.URL.Query().Get("watch") != "" {
+							return k.reply()(r)
+						}
+						return lists.RoundTrip(r)
+					})), Options[*corev1.Pod]{DisableWatchList: plain})
+					require.NoError(t, err)
+					run(t, inf)
+					shown := func(n int) (took time.Duration) {
+						for began := time.Now(); inf.Len() < n; took = time.Since(began) {
+							require.Less(t, took, time.Hour)
+							time.Sleep(time.Second)
+							synctest.Wait()
+						}
+						return took
+					}
+					first := shown(1)
+					require.LessOrEqual(t, first, patient)
+					time.Sleep(24 * time.Hour)
+					asked := len(slices.DeleteFunc(lists.serve(lists.list), func(verb string) bool { return verb != "LIST" }))
+					require.Less(t, asked, 24*60/3, "lists in a day")
+					version++
+					pods = append(pods, podAt("new", fmt.Sprint(version)))
+					took := shown(2)
+					require.LessOrEqual(t, took, k.most)
+					time.Sleep(time.Minute)
+					h := inf.Health()
+					require.Equal(t, k.state, h.State, "%s", h)
+					if k.state == Failed {
+						require.ErrorContains(t, h.LastError, "cannot be watched")
+					}
+					t.Logf("first list %s, new object %s, %d lists in a day, %s", first, took, asked, h)
+				})
+			})
+		}
+	}
+}
