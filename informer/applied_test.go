@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -396,5 +398,115 @@ func TestAnOverloadedServerIsNoError(t *testing.T) {
 			require.False(t, l.isError, l.message)
 		}
 		healed(t, p, inf, told)
+	})
+}
+
+// TestADoubtIsShownAtOnce, and until the store has a list that began after it, whatever the reflector is busy with.
+func TestADoubtIsShownAtOnce(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			run(t, inf)
+			synctest.Wait()
+			p.set(func() {
+				p.onList = func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+					time.Sleep(time.Minute)
+					return p.podAPI.List(ctx, opts)
+				}
+			})
+			inf.Relist(metav1.NamespaceAll, nil)
+			synctest.Wait()
+			doubt := errors.New("it has not seen what it should")
+			list := inf.Relist(metav1.NamespaceAll, doubt)
+			require.Equal(t, Stale, inf.Health().State)
+			require.ErrorIs(t, inf.Health().LastError, doubt)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Equal(t, list-1, inf.Health().Listed)
+			require.Equal(t, Stale, inf.Health().State, "that list began before")
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Equal(t, list, inf.Health().Listed)
+			require.Equal(t, Live, inf.Health().State)
+			p.set(func() { p.onList = nil })
+			healed(t, p, inf, told)
+		})
+}
+
+// TestAStoreThatMovesSlowlyIsNotStuck: only a single call may be too long.
+func TestAStoreThatMovesSlowlyIsNotStuck(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true},
+		func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+			log := &lines{}
+			for i := range 300 {
+				p.Create(pod(strconv.Itoa(i)))
+			}
+			_, err := inf.AddHandler(func(e Event[*corev1.Pod]) {
+				if e.Type == Deleted {
+					time.Sleep(time.Minute)
+				}
+			}, HandlerOptions{Inline: true})
+			require.NoError(t, err)
+			runOn(t, inf, klog.New(log))
+			synctest.Wait()
+			p.Hold()
+			for i := range 300 {
+				p.Delete("default", strconv.Itoa(i))
+			}
+			inf.Relist(metav1.NamespaceAll, nil)
+			p.Release()
+			time.Sleep(6 * time.Hour)
+			synctest.Wait()
+			for _, l := range log.all() {
+				require.NotContains(t, l.text, errStuck.Error())
+			}
+			healed(t, p, inf, told)
+		})
+}
+
+// TestAHandlerThatHasLeftIsNotNamed, though it was found stuck at that moment.
+func TestAHandlerThatHasLeftIsNotNamed(t *testing.T) {
+	var p pulse
+	var now Health
+	h, ended := &health{}, make(chan struct{})
+	h.handlerStuck(&p, ended, errStuck)
+	h.count(&now)
+	require.ErrorIs(t, now.StuckHandler, errStuck)
+	close(ended)
+	h.handlerStuck(&p, ended, nil)
+	h.handlerStuck(&p, ended, errStuck)
+	now = Health{}
+	h.count(&now)
+	require.NoError(t, now.StuckHandler)
+}
+
+// TestTheTimeOfRetriesIsNotTheServersSilence: the transform of many objects takes as long as a dead connection.
+func TestTheTimeOfRetriesIsNotTheServersSilence(t *testing.T) {
+	var slow atomic.Bool
+	bubble(t, Options[*corev1.Pod]{Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
+		if p.Name != "a" {
+			return p, nil
+		}
+		if slow.Load() {
+			time.Sleep(twoBookmarks - 30*time.Second)
+		}
+		return nil, errPicky
+	}}, func(t *testing.T, p *proxy, inf *informerOfPods, told *history) {
+		p.NoTimeout = true
+		run(t, inf)
+		synctest.Wait()
+		for range 3 {
+			time.Sleep(time.Minute)
+			p.Bookmark()
+		}
+		synctest.Wait()
+		slow.Store(true)
+		p.requests()
+		time.Sleep(twoBookmarks + time.Minute) // a retry begins before two bookmarks are due, and ends after
+		synctest.Wait()
+		require.Empty(t, p.requests())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.NotEmpty(t, p.requests(), "the silence counts on")
+		told.violations = nil
 	})
 }

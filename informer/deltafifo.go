@@ -328,6 +328,7 @@ func (f *deltaFIFO[T]) drop() {
 	f.mu.Lock()
 	f.dropped = true
 	f.mu.Unlock()
+	f.filled.Store(true) // of a step that is in, it may not be true yet
 	b, _ := f.pop()
 	f.applied(b)
 }

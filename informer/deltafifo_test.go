@@ -365,3 +365,12 @@ func TestDeltaFIFOForgetsWhatTheStoreNeverHeld(t *testing.T) {
 
 // storedEverything is the answer of a store that may know of any key.
 func storedEverything(Key) stored { return stored{held: true} }
+
+// A step may be in while the FIFO does not look filled yet.
+func TestADropMissesNothing(t *testing.T) {
+	f := newDeltaFIFO[*corev1.Pod](make(chan struct{}, 1), new(atomic.Bool), func(Key) stored { return stored{} })
+	f.add(delta[*corev1.Pod]{item: item[*corev1.Pod]{key: named("a")}}, "")
+	f.filled.Store(false)
+	f.drop()
+	require.Zero(t, f.len())
+}

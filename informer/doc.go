@@ -30,7 +30,7 @@
 // A user creates the pod "web". The server gives it version 41 and sends ADDED down every watch (stream.go). The
 // reflector checks the event's version (watching.receive), decodes the pod, lets Options.Transform trim it
 // (enqueuer.itemOf), and puts a delta into the FIFO (deltaFIFO.add). It never waits for the store, because the server
-// closes a watch that is not read. The goroutine of the store takes all deltas at once (feeder.run, deltaFIFO.pop). It
+// closes a watch that is not read. The goroutine of the store takes all deltas at once (feed, deltaFIFO.pop). It
 // computes the pod's index values (writer.apply), takes the store's lock, and changes the pod and the indexes together
 // (writer.commit). Then each handler gets an Added event into its own buffer (writer.tell, listener.push), and its own
 // goroutine calls it (listener.deliver).
@@ -106,8 +106,9 @@
 //     may answer with any error. It does not where a plain list would fail, too (hitsPlainLists): the server refuses
 //     (401, 403), does not know the resource (404), asks the client to come back later (429, 503, a timeout,
 //     Retry-After), cannot be reached, or answers with a state older than the cache.
-//   - The client, its transport, Options.Transform, an index function or an inline handler does not return: after three
-//     minutes in one call the cache is Stale, and not fresh. Health.StuckHandler names any other handler (pulse.watch).
+//   - The client, its transport, Options.Transform, an index function or an inline handler does not return: if the
+//     reflector or the store is in one call for three minutes, the cache is Stale, and not fresh. Health.StuckHandler
+//     names any other handler (pulse.watch). The verifier and callers of Live only wait, as the cache does not need them.
 //   - A handler panics or ends its goroutine (runtime.Goexit, and so t.FailNow): see [Handler]. A panic of the client,
 //     its transport or a method of an object ends the process, and nothing but a handler may end its goroutine.
 //   - A server lags: the store rejects data older than its own. There is one exception: if the cluster itself has gone

@@ -115,19 +115,20 @@ type health struct {
 type listWatchHealth struct {
 	*health
 	namespace string
-	log       klog.Logger // see health
 
-	mu sync.Mutex
+	mu  sync.Mutex
+	log klog.Logger // guarded by mu; see health
 	// Guarded by mu. Only what is the list-watch's own is set. State follows from the fields below: see judgeLocked.
 	now      Health
 	failedAt time.Time // when LastError was
 	stopped  bool
-	// Guarded by mu. trouble is why the list-watch does not follow the server: an error, or a doubt of the cache. If
-	// as is not empty, it is the state that this means. trouble ends when the store has the list of the number follows,
-	// after which the reflector has had no trouble; zero stands for no list.
-	trouble error
-	as      State
-	follows uint64
+	// Guarded by mu. trouble is why the list-watch does not follow the server. If as is not empty, it is the state that
+	// this means. trouble ends when the store has the list of the number follows, after which the reflector has had no
+	// trouble; zero stands for no list. doubt, of a complete cache, ends when the store has the list of the number
+	// settles.
+	trouble, doubt   error
+	as               State
+	follows, settles int
 	// Guarded by mu. What is wrong although lists and watches succeed: the list-watch is not Live as long as one of
 	// them is not nil.
 	wrongs [wrongs]error
@@ -237,10 +238,13 @@ func (h *listWatchHealth) judgeLocked() (State, error) {
 	if h.stopped {
 		return Stopped, nil
 	}
-	complete, why := Stale, cmp.Or(h.trouble, cmp.Or(h.wrongs[:]...))
+	complete, why := Stale, cmp.Or(h.doubt, h.trouble, cmp.Or(h.wrongs[:]...))
+	if h.doubt != nil && h.trouble != nil {
+		why = fmt.Errorf("%w; %w", h.doubt, h.trouble)
+	}
 	switch {
 	case h.trouble != nil && h.as != "":
-		return h.as, why
+		return h.as, h.trouble
 	case h.now.Listed == 0:
 		complete, why = Failed, cmp.Or(h.trouble, h.wrongs[stuckReflector], h.wrongs[stuckStore])
 	}
@@ -257,8 +261,11 @@ func (h *listWatchHealth) judgeLocked() (State, error) {
 func (h *listWatchHealth) change(do func()) {
 	h.mu.Lock()
 	do()
-	if h.follows != 0 && uint64(h.now.Listed) >= h.follows {
+	if h.follows != 0 && h.now.Listed >= h.follows {
 		h.trouble = nil
+	}
+	if h.now.Listed >= h.settles {
+		h.doubt = nil
 	}
 	now, from := time.Now(), h.now.State
 	s, err := h.judgeLocked()
@@ -268,6 +275,7 @@ func (h *listWatchHealth) change(do func()) {
 	if from != s {
 		h.now.State, h.now.Since = s, now
 	}
+	log := h.log
 	h.mu.Unlock()
 	if from == s {
 		return
@@ -284,12 +292,18 @@ func (h *listWatchHealth) change(do func()) {
 	}
 	switch {
 	case err != nil:
-		h.log.Error(err, "The cache does not follow the server", about...)
+		log.Error(err, "The cache does not follow the server", about...)
 	case recovers: // as an error, too: who reads only errors would take the loss for lasting
-		h.log.Error(nil, "The cache follows the server again", about...)
+		log.Error(nil, "The cache follows the server again", about...)
 	default:
-		h.log.V(1).Info("Health changed", about...)
+		log.V(1).Info("Health changed", about...)
 	}
+}
+
+func (h *listWatchHealth) logTo(log klog.Logger) {
+	h.mu.Lock()
+	h.log = log
+	h.mu.Unlock()
 }
 
 // begins says that the reflector begins anew.
@@ -301,17 +315,13 @@ func (h *listWatchHealth) failed(err error, as State) {
 	h.change(func() { h.trouble, h.as, h.follows = h.named(err), as, 0 })
 }
 
-// doubted says that somebody doubts a complete cache. It does not hide what is worse.
-func (h *listWatchHealth) doubted(doubt error) {
-	h.change(func() {
-		if h.now.State == Live || h.now.State == Stale {
-			h.trouble, h.as, h.follows = h.named(doubt), "", 0
-		}
-	})
+// doubted says that somebody doubts a complete cache, until the store has the list of that number.
+func (h *listWatchHealth) doubted(doubt error, list int) {
+	h.change(func() { h.doubt, h.settles = h.named(doubt), list })
 }
 
 // following says that the reflector follows the server since the list of that number.
-func (h *listWatchHealth) following(list uint64) { h.change(func() { h.follows = list }) }
+func (h *listWatchHealth) following(list uint64) { h.change(func() { h.follows = int(list) }) }
 
 // stop says that Run has ended. A goroutine that was stuck and comes back changes nothing any more.
 func (h *listWatchHealth) stop() { h.change(func() { h.stopped = true }) }
@@ -373,9 +383,13 @@ func (h *health) count(now *Health) {
 	}
 }
 
-// handlerStuck reports a handler that does not return, or, with nil, that it has.
-func (h *health) handlerStuck(p *pulse, err error) {
+// handlerStuck reports a handler that does not return, or, with nil, that it has. Nothing is reported of one that will
+// not be called again.
+func (h *health) handlerStuck(p *pulse, ended <-chan struct{}, err error) {
 	h.mu.Lock()
+	if closed(ended) {
+		err = nil
+	}
 	if h.stuck == nil {
 		h.stuck = make(map[*pulse]error)
 	}

@@ -110,8 +110,7 @@ type SharedIndexInformer[T any] struct {
 
 	// These guard themselves. Only the writer replaces followed.
 	followed atomic.Pointer[followed[T]]
-	started  atomic.Bool // by Run, once
-	feeder   feeder[T]
+	started  atomic.Bool     // by Run, once
 	group    lifecycle.Group // used while listen and follow are set
 
 	mu sync.Mutex
@@ -178,7 +177,6 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 		store: newIndexer[V](), health: &health{maxStaleness: opts.MaxStaleness},
 		ready: make(chan struct{}, 1), token: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
-	inf.feeder.inf = inf
 	inf.writer.inf, inf.writer.store, inf.writer.health = inf, inf.store, inf.health
 	if opts.DetectMutations {
 		inf.writer.detector = newDetector[V]()
@@ -256,8 +254,8 @@ func (w *writer[T]) start(ctx context.Context, log klog.Logger) {
 	inf.listen = func(l *listener[T]) {
 		if !l.inline && l.start() {
 			watched, ended := context.WithCancel(ctx)
-			know := func(err error) { inf.health.handlerStuck(&l.pulse, err) }
-			l.pulse.watch(watched, "handler "+l.name, know, func() { know(nil) })
+			know := func(err error) { inf.health.handlerStuck(&l.pulse, l.ended, err) }
+			l.pulse.watch(watched, "handler "+l.name, know)
 			inf.group.Keep("handler "+l.name+" of informer "+inf.name, func() {
 				l.run(ctx, log)
 				ended()
@@ -272,8 +270,12 @@ func (w *writer[T]) start(ctx context.Context, log klog.Logger) {
 	for _, l := range inf.followed.Load().listWatches {
 		inf.follow(l)
 	}
-	inf.feeder.watch(ctx)
-	inf.group.Go("store of informer "+inf.name, func() { inf.feeder.run(ctx) })
+	w.pulse.watch(ctx, "store", func(err error) {
+		for _, l := range inf.followed.Load().listWatches {
+			l.health.knows(stuckStore, err)
+		}
+	})
+	inf.group.Go("store of informer "+inf.name, func() { inf.feed(ctx) })
 }
 
 // Synced is closed once the store holds a complete list, of each namespace if there are several. After a

@@ -1,7 +1,6 @@
 package informer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -253,36 +252,18 @@ func (q *listRequest) close() {
 // list begins share that one. Relist ends the wait after a failure, unless the server asked for that wait. A namespace
 // out of scope is not listed.
 //
-// doubt, if not nil, says why the cache may be wrong: the cache is Stale for that reason until the store has the list,
-// unless it has never been complete, or its state is worse than Stale. Of several doubts the last one counts.
+// doubt, if not nil, says why the cache may be wrong: from now on the cache is Stale for that reason until the store has
+// the list, unless it has never been complete, or its state is worse than Stale. Of several doubts the last one counts.
 func (inf *SharedIndexInformer[T]) Relist(namespace string, doubt error) (list int) {
 	list = int(inf.health.lists.Load()) + 1
 	for _, l := range inf.followed.Load().in(namespace) {
-		l.reflector.wantRelist(doubt)
-	}
-	return list
-}
-
-// wantRelist asks the reflector's goroutine for a list.
-func (r *reflector[T]) wantRelist(doubt error) {
-	for {
+		if doubt != nil {
+			l.health.doubted(doubt, list)
+		}
 		select {
-		case r.relistWanted <- doubt:
-			return
-		case before := <-r.relistWanted: // one list serves both calls
-			doubt = cmp.Or(doubt, before)
+		case l.reflector.relistWanted <- struct{}{}:
+		default: // one list serves both calls
 		}
 	}
-}
-
-// relistNow makes the next step of the reflector a list.
-func (r *reflector[T]) relistNow(doubt error) {
-	r.showDoubt(doubt)
-	r.resourceVersion = ""
-}
-
-func (r *reflector[T]) showDoubt(doubt error) {
-	if doubt != nil {
-		r.health.doubted(doubt)
-	}
+	return list
 }

@@ -76,14 +76,15 @@ func newListener[T any](h Handler[T], opts HandlerOptions) *listener[T] {
 }
 
 // callInline calls the handler of an inline listener with events, on a goroutine that the handler may end: then another
-// one goes on with the next event. That takes half a microsecond for all of the events.
-func (l *listener[T]) callInline(log klog.Logger, events []Event[T]) {
+// one goes on with the next event. That takes half a microsecond for all of the events. pulse is that of the writer.
+func (l *listener[T]) callInline(log klog.Logger, pulse *pulse, events []Event[T]) {
 	for len(events) > 0 {
 		var goroutine sync.WaitGroup
 		goroutine.Go(func() {
 			for len(events) > 0 {
 				e := events[0]
 				if events = events[1:]; !l.isRemoved() {
+					pulse.does(storing)
 					l.deliver(log, e)
 				}
 			}

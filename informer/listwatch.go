@@ -57,7 +57,7 @@ func newListWatch[T any](inf *SharedIndexInformer[T], namespace string, from sou
 	}
 	l.reflector = &reflector[T]{
 		enqueuer: enqueuer[T]{namespace: namespace, decode: inf.decode, fifo: l.fifo, health: l.health},
-		source:   from, pageSize: inf.pageSize, stored: inf.store.stored, relistWanted: make(chan error, 1),
+		source:   from, pageSize: inf.pageSize, stored: inf.store.stored, relistWanted: make(chan struct{}, 1),
 		purpose: inf.name + " in " + namespace,
 	}
 	if !inf.disableWatchList && !inf.health.plain.Load() && from.streams() {
@@ -74,9 +74,9 @@ func (l *listWatch[T]) start(ctx context.Context, inf *SharedIndexInformer[T], l
 	if l.namespace != metav1.NamespaceAll {
 		log, where = log.WithValues("namespace", l.namespace), ", namespace "+l.namespace
 	}
-	l.health.log, l.reflector.log = log, log
-	know := func(err error) { l.health.knows(stuckReflector, err) }
-	l.reflector.pulse.watch(ctx, "reflector", know, func() { know(nil) })
+	l.health.logTo(log)
+	l.reflector.log = log
+	l.reflector.pulse.watch(ctx, "reflector", func(err error) { l.health.knows(stuckReflector, err) })
 	inf.group.Go("reflector of informer "+inf.name+where, func() { l.run(ctx) })
 	if inf.verifyEvery > 0 {
 		inf.group.Go("verifier of informer "+inf.name+where, func() { (&verifier[T]{inf, l, log}).run(ctx) })

@@ -35,7 +35,7 @@ func (a activity) String() string {
 		asking:    "in a method of the client or in the transport below it",
 		ending:    "at the end of a watch, in the client's Stop or in the transport below it",
 		receiving: "in a method of an object or in Options.Transform",
-		storing:   "in an index function, an inline handler, or HandlerOptions.Reached",
+		storing:   "in an index function, an inline handler, or HandlerOptions.Reached or Invalid",
 		handling:  "in a call",
 	}[a]
 }
@@ -66,9 +66,9 @@ const stuckEvery, stuckAfter = time.Minute, 3 * time.Minute
 
 var errStuck = errors.New("a goroutine stands still")
 
-// watch looks after a goroutine until ctx ends: it calls stuck when the goroutine no longer moves, and moves when it
-// does again.
-func (p *pulse) watch(ctx context.Context, who string, stuck func(error), moves func()) {
+// watch looks after a goroutine until ctx ends: it calls know with an error when the goroutine no longer moves, and with
+// nil when it does again.
+func (p *pulse) watch(ctx context.Context, who string, know func(error)) {
 	seen, looks := p.beat.Load(), 0
 	var timer *time.Timer
 	look := func() {
@@ -79,11 +79,11 @@ func (p *pulse) watch(ctx context.Context, who string, stuck func(error), moves 
 			return
 		case now != seen || doing == resting || p.held.Load() > 0:
 			if looks > int(stuckAfter/stuckEvery) {
-				moves()
+				know(nil)
 			}
 			seen, looks = now, 0
 		case looks == int(stuckAfter/stuckEvery):
-			stuck(fmt.Errorf("%w: the %s has not moved for %s, %s", errStuck, who, stuckAfter, doing))
+			know(fmt.Errorf("%w: the %s has not moved for %s, %s", errStuck, who, stuckAfter, doing))
 		}
 		timer.Reset(stuckEvery)
 	}

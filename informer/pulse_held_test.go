@@ -17,7 +17,7 @@ func TestAHeldRequestIsNoStuckGoroutine(t *testing.T) {
 		var found []error
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		p.watch(ctx, "reflector", func(err error) { found = append(found, err) }, func() {})
+		p.watch(ctx, "reflector", func(err error) { found = append(found, err) })
 		on := rests(context.WithValue(ctx, pulseKey{}, &p))
 		p.does(asking)
 		time.Sleep(10 * time.Minute)

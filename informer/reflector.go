@@ -63,8 +63,8 @@ type reflector[T any] struct {
 
 	// These are safe for concurrent use.
 	wanted atomic.Pointer[metav1.ListOptions] // the selectors of the next list; nothing else is set
-	// relistWanted holds a token, which is a doubt or nil, while a list is asked for: see [SharedIndexInformer.Relist].
-	relistWanted chan error
+	// relistWanted holds a token while a list is asked for: see [SharedIndexInformer.Relist].
+	relistWanted chan struct{}
 
 	// The rest belongs to the goroutine of run, and to those that list or watch for it while it waits.
 
@@ -143,8 +143,8 @@ func (r *reflector[T]) run(ctx context.Context) {
 // pause waits before the next try. Relist ends the wait once its minimum is over.
 func (r *reflector[T]) pause(ctx context.Context, wait lifecycle.Delay) {
 	r.pulse.does(resting)
-	if doubt, woken := lifecycle.Pause(ctx, wait, r.relistWanted); woken {
-		r.relistNow(doubt)
+	if _, woken := lifecycle.Pause(ctx, wait, r.relistWanted); woken {
+		r.resourceVersion = ""
 	}
 	r.pulse.does(asking)
 }
@@ -209,8 +209,7 @@ func (r *reflector[T]) cannotStream(err error) {
 // epoch.
 func (r *reflector[T]) begin() metav1.ListOptions {
 	select {
-	case doubt := <-r.relistWanted: // this list serves the request
-		r.showDoubt(doubt)
+	case <-r.relistWanted: // this list serves the request
 	default:
 	}
 	r.epoch = r.health.listing()

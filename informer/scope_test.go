@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -1008,4 +1009,27 @@ func TestAHeirKnowsWhichVersionsCount(t *testing.T) {
 		synctest.Wait()
 		w.agrees(inf, told)
 	}, "one")
+}
+
+// What is said of a namespace may be said as soon as it is in the scope.
+func TestANamespaceIsStuckWhileItJoins(t *testing.T) {
+	inLand(t, func(t *testing.T, w *land) {
+		inf, told := w.namespaced(Options[*corev1.Pod]{}, "one")
+		run(t, inf)
+		synced(t, inf)
+		var asking sync.WaitGroup
+		asking.Go(func() {
+			for inf.HealthIn("two").State == "" {
+				runtime.Gosched()
+			}
+			two := inf.followed.Load().listWatch("two").health
+			two.knows(stuckStore, errStuck)
+			two.knows(stuckStore, nil)
+		})
+		w.rescope(inf, func(s *Scope) { s.Namespaces = []string{"one", "two"} })
+		asking.Wait()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.agrees(inf, told)
+	}, "one", "two")
 }

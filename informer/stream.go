@@ -213,13 +213,13 @@ func (w *watching[T]) run(ctx context.Context) error {
 		case <-w.namelessTimer.C:
 			switch {
 			case w.health.is(withheldSweep):
-				w.relistNow(nil)
+				w.resourceVersion = ""
 				return nil
 			case uint64(w.health.get().Listed) < w.completed: // the store does not know yet whether it keeps anything
 				w.namelessTimer.Reset(w.namelessPace.Base)
 			}
-		case doubt := <-relistWanted:
-			w.relistNow(doubt)
+		case <-relistWanted:
+			w.resourceVersion = ""
 			return nil
 		case <-w.proven.C:
 			w.trusted = true

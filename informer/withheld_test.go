@@ -223,7 +223,7 @@ func TestNobodyWatchesAnInformerThatHasEnded(t *testing.T) {
 		var p pulse
 		p.does(asking)
 		calls := 0
-		p.watch(ctx, "reflector", func(error) { calls++ }, func() {})
+		p.watch(ctx, "reflector", func(error) { calls++ })
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		require.Equal(t, 1, calls)

@@ -36,6 +36,8 @@ type writer[T any] struct {
 	log      klog.Logger
 	reminder *time.Timer
 
+	pulse pulse // safe for concurrent use; of the goroutine that has the writer
+
 	// The goroutine that has the writer sets these; every goroutine may read them. every is true while one of the
 	// listeners wants every change; inside is the inline listener whose handler is being called, which Run names if
 	// it never returns.
@@ -66,73 +68,53 @@ func (inf *SharedIndexInformer[T]) writeUnless(ctx context.Context, ended <-chan
 			return false
 		}
 	}
-	defer func() { <-inf.token }()
+	inf.writer.pulse.does(storing)
+	defer func() {
+		inf.writer.pulse.does(resting)
+		<-inf.token
+	}()
 	fn(&inf.writer)
 	return true
 }
 
-// feeder is the goroutine that applies to the store what the reflectors have put into the FIFOs.
-type feeder[T any] struct {
-	inf   *SharedIndexInformer[T]
-	pulse pulse
-}
-
-// run returns when ctx has ended.
-func (f *feeder[T]) run(ctx context.Context) {
+// feed applies to the store what the reflectors have put into the FIFOs, until ctx ends.
+func (inf *SharedIndexInformer[T]) feed(ctx context.Context) {
 	for {
-		for _, l := range f.inf.followed.Load().listWatches {
+		for _, l := range inf.followed.Load().listWatches {
 			if b, filled := l.fifo.pop(); filled {
-				f.apply(ctx, l, b)
+				inf.apply(ctx, l, b)
 			}
 		}
-		f.pulse.does(resting)
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.inf.writer.reminder.C:
-			f.write((*writer[T]).remind)
-		case <-f.inf.ready:
+		case <-inf.writer.reminder.C:
+			_ = inf.write((*writer[T]).remind) // it fails only when Run has given this goroutine up
+		case <-inf.ready:
 		}
 	}
 }
 
 // apply applies a batch, unless ctx ends or the list-watch leaves the scope before.
-func (f *feeder[T]) apply(ctx context.Context, l *listWatch[T], b batch[T]) {
-	for ctx.Err() == nil {
+func (inf *SharedIndexInformer[T]) apply(ctx context.Context, l *listWatch[T], b batch[T]) {
+	for more := true; more && ctx.Err() == nil; {
 		deltas := b.next(chunk)
-		f.write(func(w *writer[T]) {
+		more = len(deltas) > 0
+		_ = inf.write(func(w *writer[T]) { // see feed
 			if b.rewound > l.rewound {
 				l.rewound, l.newest = b.rewound, ""
 			}
 			switch {
 			case l.heirs != nil:
-			case len(deltas) > 0:
+			case more:
 				w.apply(l, deltas)
 				w.tell()
 			default:
 				w.finish(l, b.outcome)
 			}
 		})
-		if len(deltas) == 0 {
-			break
-		}
 	}
 	l.fifo.applied(b)
-}
-
-func (f *feeder[T]) write(fn func(*writer[T])) {
-	f.pulse.does(storing)
-	_ = f.inf.write(fn) // it fails only when Run has given this goroutine up
-}
-
-// watch lets the list-watches know, until ctx ends, when the goroutine is stuck.
-func (f *feeder[T]) watch(ctx context.Context) {
-	know := func(err error) {
-		for _, l := range f.inf.followed.Load().listWatches {
-			l.health.knows(stuckStore, err)
-		}
-	}
-	f.pulse.watch(ctx, "store", know, func() { know(nil) })
 }
 
 // apply changes the store by a few deltas of a list-watch, and leaves in events what there is to tell.
@@ -302,7 +284,7 @@ func (w *writer[T]) push(l *listener[T], stored int, events []Event[T]) {
 		return
 	}
 	w.inside.Store(l)
-	l.callInline(w.log, events)
+	l.callInline(w.log, &w.pulse, events)
 	w.inside.Store(nil)
 }
 

@@ -17,8 +17,8 @@
 // Where client-go documents what happens, that is what happens here, also where package informer promises more:
 //
 //   - Nothing is merged. Each change that the server sends changes the cache, and each handler is told of each change
-//     of the cache: an object that is created and changed at once is OnAdd and OnUpdate. So what waits for a slow
-//     handler, or for a slow index function, grows without bound.
+//     of the cache: an object that is created and changed at once is OnAdd and OnUpdate. So what has come and waits for
+//     the store, because of a slow index function, grows without bound, and so does what waits for a slow handler.
 //   - What a list or watch repeats is an update with an equal resourceVersion, for handlers that resync, and for all if
 //     the informer does not.
 //   - A handler that panics ends the process, unless utilruntime.ReallyCrash is false: then it is not called again
