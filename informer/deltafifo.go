@@ -234,18 +234,14 @@ func (f *deltaFIFO[T]) reached(resourceVersion string) {
 	f.signal()
 }
 
-// swept says that the list of that epoch has come to its end: what it did not contain is gone.
-func (f *deltaFIFO[T]) swept(epoch uint64) {
-	f.mu.Lock()
-	f.sweep = epoch
-	f.mu.Unlock()
-	f.signal()
-}
-
-// listed says that all of the list of that epoch, which ended at resourceVersion, has been added.
-func (f *deltaFIFO[T]) listed(epoch uint64, resourceVersion string) {
+// listed says that all of the list of that epoch, which ended at resourceVersion, has been added. With sweeps, what it
+// did not contain is gone.
+func (f *deltaFIFO[T]) listed(epoch uint64, resourceVersion string, sweeps bool) {
 	f.mu.Lock()
 	f.complete, f.resourceVersion, f.came = epoch, resourceVersion, f.now
+	if sweeps {
+		f.sweep = epoch
+	}
 	f.mu.Unlock()
 	f.signal()
 }

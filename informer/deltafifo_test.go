@@ -28,8 +28,8 @@ func fifoScript(t *testing.T, script []byte) {
 
 	truth := map[Key]*corev1.Pod{}
 	now, epoch, reached := 1, uint64(1), "1"
-	var underWay func()                           // brings a batch into the store, and compares
-	theListWatch(inf).fifo.listed(epoch, reached) // a list of nothing
+	var underWay func()                                  // brings a batch into the store, and compares
+	theListWatch(inf).fifo.listed(epoch, reached, false) // a list of nothing
 	for _, op := range script {
 		now++
 		key := Key{Namespace: "default", Name: string(rune('a' + op%3))}
@@ -77,8 +77,7 @@ func fifoScript(t *testing.T, script []byte) {
 					p}, epoch: epoch}, "")
 			}
 			if now%5 > 0 {
-				theListWatch(inf).fifo.swept(epoch)
-				theListWatch(inf).fifo.listed(epoch, strconv.Itoa(now))
+				theListWatch(inf).fifo.listed(epoch, strconv.Itoa(now), true)
 				reached = strconv.Itoa(now)
 			}
 		case 6: // a bookmark

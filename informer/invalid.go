@@ -159,10 +159,5 @@ func (l *listener[T]) judge(log klog.Logger, v verdict) {
 	if l.invalid == nil || l.isRemoved() {
 		return
 	}
-	l.guard(func() { l.invalid(v.key, v.before, v.now) }, func(err error) {
-		if dropped, ok := l.panics.Allow(linesPerMinute); ok {
-			log.Error(err, "HandlerOptions.Invalid panicked",
-				withStack([]any{"handler", l.name, "notLogged", dropped}, err)...)
-		}
-	})
+	l.callBack(log, "HandlerOptions.Invalid", func() { l.invalid(v.key, v.before, v.now) })
 }

@@ -255,10 +255,14 @@ func (l *listener[T]) reach(log klog.Logger, namespace, resourceVersion string) 
 	if l.reached == nil || l.isRemoved() {
 		return
 	}
-	l.guard(func() { l.reached(namespace, resourceVersion) }, func(err error) {
+	l.callBack(log, "HandlerOptions.Reached", func() { l.reached(namespace, resourceVersion) })
+}
+
+// callBack calls a function of HandlerOptions.
+func (l *listener[T]) callBack(log klog.Logger, name string, fn func()) {
+	l.guard(fn, func(err error) {
 		if dropped, ok := l.panics.Allow(linesPerMinute); ok {
-			log.Error(err, "HandlerOptions.Reached panicked",
-				withStack([]any{"handler", l.name, "notLogged", dropped}, err)...)
+			log.Error(err, name+" panicked", withStack([]any{"handler", l.name, "notLogged", dropped}, err)...)
 		}
 	})
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
 	"github.com/thermostat-go/thermostat/internal/kube"
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // receive puts one event of a watch into the FIFO. While the state is listing, the event is one of a streamed list.
@@ -274,8 +273,7 @@ func statusError(o runtime.Object) error {
 // It belongs to the reflector's goroutine. What the store, and so the user, knows of it is indexer.invalid.
 type quarantine struct {
 	patients map[Key]*patient
-	due      *time.Timer // fires at dueAt, when a patient is due
-	dueAt    time.Time   // zero: the timer is not running
+	alarm    // fires when a patient is due
 }
 
 type patient struct {
@@ -285,25 +283,10 @@ type patient struct {
 	next   time.Time
 }
 
-// What failed is tried again after 1 s, 2 s, 4 s ... 5 min.
-const firstRetry, lastRetry = time.Second, 5 * time.Minute
-
-// retryDelay is how long to wait after that many failures before.
-func retryDelay(failures int) time.Duration {
-	return lifecycle.Doubled(firstRetry, failures, lastRetry)
-}
-
-func newQuarantine() quarantine {
-	due := time.NewTimer(0)
-	due.Stop()
-	return quarantine{patients: make(map[Key]*patient), due: due}
-}
-
 func (q *quarantine) admit(key Key, e wire.Event, epoch uint64) {
-	now, p := time.Now(), &patient{object: e.Object, epoch: epoch}
+	p := &patient{object: e.Object, epoch: epoch}
 	q.patients[key] = p
-	p.postpone(now)
-	q.wake(now, p.next)
+	q.postpone(p)
 }
 
 func (q *quarantine) has(key Key) bool {
@@ -322,36 +305,29 @@ func (q *quarantine) sweep(epoch uint64) {
 	}
 }
 
-func (p *patient) postpone(now time.Time) {
-	p.next = now.Add(retryDelay(p.tries))
+func (q *quarantine) postpone(p *patient) {
+	p.next = time.Now().Add(retryDelay(p.tries))
 	p.tries++
-}
-
-// wake lets due fire at that time, if not before.
-func (q *quarantine) wake(now, at time.Time) {
-	if q.dueAt.IsZero() || at.Before(q.dueAt) {
-		q.dueAt = at
-		q.due.Reset(at.Sub(now))
-	}
+	q.wake(p.next)
 }
 
 // retry decodes again all patients that are due within a second. It looks at every patient, so it runs at most once a
 // second.
 func (e *enqueuer[T]) retry() {
 	q := &e.quarantine
-	q.dueAt = time.Time{}
+	q.alarm.at = time.Time{}
 	now := time.Now()
 	for key, p := range q.patients {
-		if p.next.Sub(now) < firstRetry {
-			e.pulse.does(receiving)
-			it, err := e.itemOf(wire.Event{Object: p.object})
-			if err == nil {
-				q.release(key)
-				e.fifo.add(delta[T]{item: it, epoch: p.epoch}, "")
-				continue
-			}
-			p.postpone(now)
+		if p.next.Sub(now) >= firstRetry {
+			q.wake(p.next)
+			continue
 		}
-		q.wake(now, p.next)
+		e.pulse.does(receiving)
+		if it, err := e.itemOf(wire.Event{Object: p.object}); err != nil {
+			q.postpone(p)
+		} else {
+			q.release(key)
+			e.fifo.add(delta[T]{item: it, epoch: p.epoch}, "")
+		}
 	}
 }

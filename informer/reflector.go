@@ -126,7 +126,7 @@ func (r *reflector[T]) run(ctx context.Context) {
 	r.namelessTimer.Stop()
 	defer r.pulse.does(resting)
 	ctx = context.WithValue(ctx, pulseKey{}, &r.pulse)
-	r.quarantine = newQuarantine()
+	r.quarantine = quarantine{make(map[Key]*patient), newAlarm()}
 	defer func() {
 		r.quarantine.due.Stop()
 		r.quarantine = quarantine{} // or it would keep the objects alive
@@ -227,10 +227,9 @@ func (r *reflector[T]) complete(resourceVersion string) {
 	} else {
 		r.namelessPace.Reset()
 		r.quarantine.sweep(r.epoch)
-		r.fifo.swept(r.epoch)
 	}
 	r.fifo.arrived(time.Now())
-	r.fifo.listed(r.epoch, resourceVersion)
+	r.fifo.listed(r.epoch, resourceVersion, !r.nameless)
 	r.resourceVersion, r.newest = resourceVersion, resourceVersion
 	r.completed, r.doubts, r.mutes, r.failingSince = r.epoch, 0, 0, time.Time{}
 	if r.failures > 0 {

@@ -19,8 +19,7 @@ import (
 type retries[T any] struct {
 	// These belong to the listener's goroutine.
 	failing map[Key]*failure[T]
-	due     *time.Timer // fires at dueAt, when the first key is to be tried again
-	dueAt   time.Time   // zero: the timer is not running
+	alarm   // fires when the first key is to be tried again
 
 	keys atomic.Int64 // len(failing), for every goroutine
 }
@@ -34,9 +33,7 @@ type failure[T any] struct {
 const maxTries = 10
 
 func newRetries[T any]() retries[T] {
-	due := time.NewTimer(0)
-	due.Stop()
-	return retries[T]{failing: make(map[Key]*failure[T]), due: due}
+	return retries[T]{failing: make(map[Key]*failure[T]), alarm: newAlarm()}
 }
 
 // add lets an event be tried again that the handler has failed on.
@@ -70,18 +67,38 @@ func (r *retries[T]) postpone(f *failure[T]) {
 	r.wake(f.next)
 }
 
+// alarm is a timer for the first of several times.
+type alarm struct {
+	due *time.Timer // fires at that time
+	at  time.Time   // zero: the timer is not running
+}
+
+func newAlarm() alarm {
+	due := time.NewTimer(0)
+	due.Stop()
+	return alarm{due: due}
+}
+
 // wake lets due fire at that time, if not before.
-func (r *retries[T]) wake(at time.Time) {
-	if r.dueAt.IsZero() || at.Before(r.dueAt) {
-		r.dueAt = at
-		r.due.Reset(time.Until(at))
+func (a *alarm) wake(at time.Time) {
+	if a.at.IsZero() || at.Before(a.at) {
+		a.at = at
+		a.due.Reset(time.Until(at))
 	}
+}
+
+// What failed is tried again after 1 s, 2 s, 4 s ... 5 min.
+const firstRetry, lastRetry = time.Second, 5 * time.Minute
+
+// retryDelay is how long to wait after that many failures before.
+func retryDelay(failures int) time.Duration {
+	return lifecycle.Doubled(firstRetry, failures, lastRetry)
 }
 
 // retry calls the handler again for the keys whose time has come, until ctx ends or the listener is removed.
 func (l *listener[T]) retry(ctx context.Context, log klog.Logger) {
 	r := &l.retries
-	r.dueAt = time.Time{}
+	r.alarm.at = time.Time{}
 	now := time.Now()
 	lifecycle.OrExit(func() {
 		for key, f := range r.failing {
