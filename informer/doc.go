@@ -103,12 +103,13 @@
 //     know of a longer Retry-After. A [Resource] leaves the wait to the reflector, and a [Gate] keeps it for all
 //     clients.
 //   - A streamed list fails: the reflector tries a plain list, in pages, because a server that does not stream lists
-//     may answer with any error. It does not where a plain list would fail, too (hitsPlainLists): the server refuses
+//     may answer with any error. For the first 5 minutes it does not where a plain list would fail, too
+//     (hitsPlainLists): the server refuses
 //     (401, 403), does not know the resource (404), asks the client to come back later (429, 503, a timeout,
 //     Retry-After), cannot be reached, or answers with a state older than the cache.
 //   - The client, its transport, Options.Transform, an index function or an inline handler does not return: if the
 //     reflector or the store is in one call for three minutes, the cache is Stale, and not fresh. Health.StuckHandler
-//     names any other handler (pulse.watch). The verifier and callers of Live only wait, as the cache does not need them.
+//     names any other handler (pulse.watch). The verifier and callers of Live only wait.
 //   - A handler panics or ends its goroutine (runtime.Goexit, and so t.FailNow): see [Handler]. A panic of the client,
 //     its transport or a method of an object ends the process, and nothing but a handler may end its goroutine.
 //   - A server lags: the store rejects data older than its own. There is one exception: if the cluster itself has gone

@@ -252,8 +252,9 @@ func (q *listRequest) close() {
 // list begins share that one. Relist ends the wait after a failure, unless the server asked for that wait. A namespace
 // out of scope is not listed.
 //
-// doubt, if not nil, says why the cache may be wrong: from now on the cache is Stale for that reason until the store has
-// the list, unless it has never been complete, or its state is worse than Stale. Of several doubts the last one counts.
+// doubt, if not nil, says why the cache may be wrong: from now on, until the store has the list, the cache is Stale for
+// that reason, unless it has never been complete, or its state is worse than Stale. Of several doubts the last one
+// counts.
 func (inf *SharedIndexInformer[T]) Relist(namespace string, doubt error) (list int) {
 	list = int(inf.health.lists.Load()) + 1
 	for _, l := range inf.followed.Load().in(namespace) {

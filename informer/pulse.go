@@ -66,8 +66,8 @@ const stuckEvery, stuckAfter = time.Minute, 3 * time.Minute
 
 var errStuck = errors.New("a goroutine stands still")
 
-// watch looks after a goroutine until ctx ends: it calls know with an error when the goroutine no longer moves, and with
-// nil when it does again.
+// watch looks after a goroutine until ctx ends: it calls know with an error when the goroutine no longer moves, and
+// with nil when it does again.
 func (p *pulse) watch(ctx context.Context, who string, know func(error)) {
 	seen, looks := p.beat.Load(), 0
 	var timer *time.Timer
