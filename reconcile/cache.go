@@ -55,24 +55,24 @@ type cache struct {
 	unversioned map[string]int
 }
 
-// mark is a version of a resource, and how often the cluster had gone back to an older state by then.
+// mark is a version of a resource, and the number of the latest list that the informer had begun when it was made.
 type mark struct {
 	resourceVersion string
-	rewinds         int
+	begun           int
 }
 
 // progress says how far a cache has come in one partition. begun is the number of the latest list that the informer has
 // begun, and listed that of the latest one that it has completed.
 type progress struct {
-	unfollowed             bool // the informer does not follow the namespace
-	resourceVersion        string
-	begun, listed, rewinds int
+	unfollowed      bool // the informer does not follow the namespace
+	resourceVersion string
+	begun, listed   int
 }
 
 // progress asks the informer. The caller may hold the ledger's mu.
 func (c *cache) progress(namespace string) progress {
 	h := c.HealthIn(namespace)
-	return progress{h.State == "", c.ResourceVersion(namespace), h.Lists, h.Listed, h.Rewinds}
+	return progress{h.State == "", c.ResourceVersion(namespace), h.Lists, h.Listed}
 }
 
 // scopeName returns the namespace that the informer asks for to see the objects of this one: itself, or all of them.
@@ -83,21 +83,35 @@ func (c *cache) scopeName(namespace string) string {
 	return c.partitionName(namespace) // the informer's requests do not pass TrackWrites
 }
 
-// noteWritten records that this process has written a version in a namespace. The ledger's mu is held.
-func (c *cache) noteWritten(namespace string, m mark) { m.advance(c.written, c.scopeName(namespace)) }
+// noteWritten records that this process has written a version in a namespace, whose progress it is given. The ledger's
+// mu is held.
+func (c *cache) noteWritten(namespace, resourceVersion string, at progress) {
+	at.mark(c.written, c.scopeName(namespace), resourceVersion)
+}
 
-// noteShown records a version at which the cache shows something that has none. The ledger's mu is held.
-func (c *cache) noteShown(namespace string, m mark) { m.advance(c.shown, c.scopeName(namespace)) }
+// noteShown records that the cache, as far as it has come, shows something that has no version. The ledger's mu is held.
+func (c *cache) noteShown(namespace string, at progress) {
+	at.mark(c.shown, c.scopeName(namespace), at.resourceVersion)
+}
 
-// advance replaces an earlier mark.
-func (m mark) advance(marks map[string]mark, scope string) {
-	if m.resourceVersion == "" {
-		return
-	}
+// noteUnversioned records that this process has changed something in a namespace to a version that is not known. The
+// ledger's mu is held.
+func (c *cache) noteUnversioned(namespace string, at progress) {
+	c.unversioned[c.scopeName(namespace)] = at.begun + 1
+}
+
+// mark puts a version in the place of an earlier one, or of one that the cluster has gone back from.
+func (at progress) mark(marks map[string]mark, scope, resourceVersion string) {
 	last := marks[scope]
-	if m.rewinds != last.rewinds || !kube.AtLeast(last.resourceVersion, m.resourceVersion) {
-		marks[scope] = m
+	if resourceVersion != "" && (at.rewound(last) || !kube.AtLeast(last.resourceVersion, resourceVersion)) {
+		marks[scope] = mark{resourceVersion, at.begun}
 	}
+}
+
+// rewound reports whether the cluster has gone back to a state from before a mark: a list that began after it shows an
+// older version. That holds whatever the informer followed at that time.
+func (at progress) rewound(m mark) bool {
+	return at.listed > m.begun && kube.Older(at.resourceVersion, m.resourceVersion)
 }
 
 // maxGone is how many UIDs recentlyGone keeps. They bridge the time from the event of a deletion to the answer.
@@ -150,8 +164,8 @@ type partition struct {
 	byName    map[string][]*debt
 	unready   map[*debt]struct{}
 
-	// listed and rewinds are from the progress at which payReached last looked at the debts.
-	listed, rewinds int
+	// listed is from the progress at which payReached last looked at the debts.
+	listed int
 
 	overdueState
 }
@@ -172,7 +186,7 @@ func (c *cache) partitionOf(namespace string, at progress) *partition {
 	if !ok {
 		p = &partition{
 			cache: c, namespace: name, byName: make(map[string][]*debt), unready: make(map[*debt]struct{}),
-			listed: at.listed, rewinds: at.rewinds,
+			listed: at.listed,
 			overdueState: overdueState{
 				pace:   lifecycle.Backoff{Base: minPause, Cap: maxPause, Costly: true, Purpose: c.Name()},
 				logged: make(map[trouble]bool),
@@ -233,9 +247,9 @@ func all(*debt) bool { return true }
 
 // perhapsSettled appends the debts that the progress since the last call may have settled. The ledger's mu is held.
 func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
-	listed, rewound := at.listed != p.listed, at.rewinds != p.rewinds
-	p.listed, p.rewinds = at.listed, at.rewinds
-	if at.unfollowed || at.resourceVersion == "" || rewound {
+	listed := at.listed != p.listed
+	p.listed = at.listed
+	if at.unfollowed || at.resourceVersion == "" {
 		return append(debts, p.oldest(all)...)
 	}
 	if listed {

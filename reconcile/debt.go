@@ -15,16 +15,14 @@ import (
 // debt is something that a key waits for in one cache. [debt.settled] is the only judge of whether it is paid, and it
 // looks at nothing but the cache: an answer opens a debt, and time makes the informer list anew.
 type debt struct {
-	// Not changed once the ledger has the debt. openedAt, begun and rewinds are set by owe: begun is the number of the
-	// latest list that the informer had begun by then, so a later one shows the write, and rewinds is from the progress
-	// at that time.
+	// Not changed once the ledger has the debt. openedAt and begun are set by owe: begun is the number of the latest
+	// list that the informer had begun by then, so a later one shows the write.
 	owner    Key
 	kind     debtKind
 	object   object // of an unreadyCache, and of an unknownOutcome that has no name, only the namespace counts
 	uid      types.UID
 	openedAt time.Time
 	begun    int
-	rewinds  int
 
 	// resourceVersion is that of a change. Of a deletion it is a version at which the object still existed; empty if
 	// none is known, or if the informer has selectors and the object may have changed since. final says that it is the
@@ -32,11 +30,10 @@ type debt struct {
 	resourceVersion string
 	final, mayStay  bool
 	selective       bool // the informer has selectors for more than names
-	// unsure says of a deletion that nothing may have happened. outside says that the informer does not select the
+	// unsure says of a deletion that nothing may have happened. outside says that the informer may not select the
 	// object. expected says that an event will tell of the write, since the informer selects the object, or the cache
 	// holds it. Only owe changes it.
 	unsure, outside, expected bool
-	created                   bool // by the write
 
 	// Guarded by the ledger's mu. onceHeld is true of a deletion if the cache has ever held the object. partition is
 	// nil once the debt is paid. slot, age and rank say where the debt is in its account, in byAge and in byVersion: a
@@ -74,7 +71,7 @@ func (d *debt) record() DebtRecord {
 		Informer: d.object.cache.Name(), Namespace: namespace, Name: d.object.key.Name,
 		ResourceVersion: d.resourceVersion, Since: d.openedAt,
 		CacheVersion: d.object.cache.ResourceVersion(namespace), CacheState: string(h.State),
-		CacheSince: h.Since, CacheInvalid: d.ofObject() && d.hidden(),
+		CacheSince: h.Since, CacheInvalid: d.ofObject() && d.hidden(d.partition.progress()),
 	}
 }
 
@@ -96,20 +93,19 @@ func (d *debt) holds() bool {
 // settled reports whether the cache, which has come this far, shows the write, or never will. The ledger's mu is held.
 //
 // The cache shows a write if it shows no state of the object from before it, now or later. That is so once a list is
-// complete that began after the write; and once the cache has come to the write's version, if it does not still hold
-// an older state of the object. What it does not hold then does not exist, or is not selected.
+// complete that began after the write, also if the cluster has gone back to an older state; and once the cache has come
+// to the write's version, if it does not still hold an older state of the object. What it does not hold then does not
+// exist, or is not selected.
 func (d *debt) settled(at progress) bool {
 	switch {
 	case at.unfollowed:
 		return true // the informer will never see the write
-	case at.rewinds != d.rewinds:
-		return true // the cluster has gone back to a state from before the write
 	case d.kind == unreadyCache:
 		return d.object.cache.Fresh(d.object.key.Namespace) == nil
 	case d.kind == unknownOutcome:
 		return at.listed > d.begun
-	case at.listed > d.begun && !(d.holds() && d.mayBeKept()):
-		return !d.hidden()
+	case d.listed(at):
+		return !d.hidden(at)
 	}
 	has, held := d.object.cache.Version(d.object.key)
 	switch same := held && has.UID == d.uid; {
@@ -122,30 +118,36 @@ func (d *debt) settled(at progress) bool {
 		held && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
 	// If its last version is not known, or cannot be compared, the object has gone when it leaves the cache.
 	left := d.onceHeld && !(d.final && kube.Ordered(at.resourceVersion, d.resourceVersion))
-	return (passed || left) && !d.hidden()
+	return (passed || left) && !d.hidden(at)
 }
 
-// undone reports of a debt that is settled whether the cache does not hold what was written, although the informer may
-// select it: the object came and went before the cache could show it, or the cluster has gone back.
+// undone reports of a debt that is settled whether the cache shows the opposite of what was written: the object came and
+// went before the cache could show it, or the cluster has gone back. What the informer may not select says nothing.
 func (d *debt) undone(at progress) bool {
-	if d.rewinds != at.rewinds {
-		return true
-	}
-	if d.kind != unseenChange || d.outside || at.unfollowed || d.object.cache.Invalid(d.object.key) != nil {
+	if at.unfollowed || d.object.cache.Invalid(d.object.key) != nil {
 		return false
 	}
 	has, held := d.object.cache.Version(d.object.key)
-	return !held || has.UID != d.uid || !kube.AtLeast(has.ResourceVersion, d.resourceVersion)
+	switch same := held && has.UID == d.uid; d.kind {
+	case unseenChange:
+		return !d.outside && !(same && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
+	case unseenDeletion:
+		return same && !has.Deleting && !d.unsure
+	default:
+		return false
+	}
 }
 
-// mayBeKept reports whether the cache may hold the object although the latest list did not contain it: it keeps what it
-// has while a list had objects without a name. The cache is not fresh then.
-func (d *debt) mayBeKept() bool { return d.object.cache.Fresh(d.object.key.Namespace) != nil }
+// listed reports whether a list that began after the write is complete. While a list had objects without a name the
+// cache keeps what it has, and is not fresh: then it may hold the object although the list did not contain it.
+func (d *debt) listed(at progress) bool {
+	return at.listed > d.begun && !(d.holds() && d.object.cache.Fresh(d.object.key.Namespace) != nil)
+}
 
 // hidden reports whether the store could not take the present state of an object of that name. Then the cache may have
 // gone past the write, and still no call of Reconcile would see what was written. The key's own object is different:
 // Options.Invalid is called for it, not Reconcile, and is given the metadata of that state.
-func (d *debt) hidden() bool {
+func (d *debt) hidden(at progress) bool {
 	why := d.object.cache.Invalid(d.object.key)
 	if why == nil {
 		return false
@@ -155,6 +157,8 @@ func (d *debt) hidden() bool {
 		return true
 	}
 	switch o := invalid.Object; {
+	case d.listed(at):
+		return false // the state is from after the write
 	case d.uid != "" && o.UID != d.uid:
 		return false // the object that was written is gone
 	case d.kind == unseenDeletion:

@@ -60,8 +60,9 @@ func (d debtor) wrote(log klog.Logger, w write) {
 			}
 			l.owe(&debt{owner: d.owner, kind: w.debtKind(), object: object{c, w.object}, uid: w.uid,
 				resourceVersion: w.resourceVersion, final: w.final, mayStay: w.mayStay, unsure: w.unsure,
-				created: w.created, selective: !s.labels.Empty() || s.needsFields(),
-				outside: w.labelsKnown && !s.selects(w), expected: s.selects(w) && !s.needsFields()})
+				selective: !s.labels.Empty() || s.needsFields(),
+				outside:   !s.selects(w) || s.needsFields() && !w.created,
+				expected:  s.selects(w) && !s.needsFields()})
 			if s.needsFields() {
 				l.once(c.Name()+" "+s.fieldSelector, func() {
 					log.Info("The answer to a write does not tell whether it matches the informer's field selector, "+

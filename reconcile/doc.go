@@ -102,8 +102,9 @@
 // A write of a call that a cache does not show yet is a debt of the call's key. A key with debts is not reconciled,
 // although sources name it: it is parked. A parked key holds no worker, nothing polls it, and it is put back into the
 // queue when its last debt is paid. The end of a debt brings back only a key that was parked, or a write of which was
-// undone; any other key runs when something names it. So return the error of a write: a key whose Reconcile swallows
-// it may not come back.
+// undone; any other key runs when something names it. Not noticed is that a change of an object was undone which the
+// cache has never held, if a field selector decides whether it should. So return the error of a write: a key whose
+// Reconcile swallows it may not come back.
 //
 //	a request that Reconcile makes with its ctx                            tracker.RoundTrip
 //	  |
@@ -134,8 +135,8 @@
 //	                            never held may be about to come: until a list is complete
 //	nothing, or no answer       until a list is complete
 //
-// A list that began after the write ends each of them, as it shows what is. So do the end of a namespace in the
-// informer's scope, and a cluster that goes back to an older state. Nothing else does.
+// A list that began after the write ends each of them, as it shows what is, also if the cluster has gone back to an
+// older state. So does the end of a namespace in the informer's scope. Nothing else does.
 //
 // An answer that shows an object with a deletionTimestamp, and with neither finalizers nor a grace period left, says
 // that the object is gone, also if it answers a PUT or PATCH: the server has deleted it with the last finalizer. Only a

@@ -249,12 +249,12 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 					part == metav1.NamespaceAll
 			}
 			for of, written := range c.written {
-				if here(of) && c.stillValid(written, of, now) {
+				if here(of) && !now.rewound(written) {
 					left = left.merge(handoverEntry{ResourceVersion: written.resourceVersion})
 				}
 			}
 			for of, shown := range c.shown {
-				if here(of) && c.stillValid(shown, of, now) {
+				if here(of) && !now.rewound(shown) {
 					left = left.merge(handoverEntry{Listed: shown.resourceVersion})
 				}
 			}
@@ -286,15 +286,6 @@ func (c *cache) followedScopes() (all []handoverEntry) {
 		return []handoverEntry{{Informer: c.Name()}}
 	}
 	return all
-}
-
-// stillValid reports whether the cluster has not gone back to an older state since the mark of a namespace was made.
-// now counts if the namespace is no longer followed by itself.
-func (c *cache) stillValid(m mark, namespace string, now progress) bool {
-	if own := c.progress(namespace); !own.unfollowed {
-		now = own
-	}
-	return m.rewinds == now.rewinds
 }
 
 // unsteady stands in for a missing handover: it returns an entry with Relist for each cache, or, if the Lease was
@@ -329,7 +320,7 @@ func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} 
 				return
 			}
 			l.mu.Lock()
-			c.noteShown(namespace, mark{left.Listed, now.rewinds})
+			now.mark(c.shown, c.scopeName(namespace), left.Listed)
 			l.mu.Unlock()
 			if d.resourceVersion != "" {
 				l.owe(d)

@@ -211,6 +211,51 @@ func TestWordsOfSeveralServersAreKeptApart(t *testing.T) {
 	require.NotNil(t, inherit(at("elsewhere", "12")), "the same server, by another name")
 }
 
+// The list-watches of an informer before and after a change of its scope count lists and rewinds each for itself. None
+// of that says that the cluster has gone back: a debt stays open, and the handover has it.
+func TestAnotherListWatchDoesNotMeanThatTheClusterHasGoneBack(t *testing.T) {
+	for from, to := range map[string]string{"/api/v1/pods": "/api/v1/namespaces/default/pods",
+		"/api/v1/namespaces/default/pods": "/api/v1/pods"} {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		pods := &rescoped{still: still{resourceVersion: "5", listed: 4, begun: 4}, rewinds: 1}
+		c := l.cacheOf(pods)
+		c.learner = &learner{}
+		follow := func(path string) {
+			c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
+			pods.apart = path != "/api/v1/pods"
+			_, namespace, _ := collectionOf("server" + path)
+			l.reached(c, namespace)
+		}
+		follow(from)
+		owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
+		pods.rewinds, pods.listed, pods.begun = 0, 0, 5 // the new one has begun its first list
+		follow(to)
+		require.Len(t, openDebts(l), 1, to)
+		require.Len(t, l.handoverEntries(), 1, to)
+		require.Equal(t, "7", l.handoverEntries()[0].ResourceVersion, to)
+	}
+}
+
+// rescoped is an informer whose scope changes.
+type rescoped struct {
+	still
+	rewinds int
+	apart   bool // it follows namespaces one by one
+}
+
+func (r *rescoped) HealthIn(namespace string) informer.Health {
+	h := r.still.HealthIn(namespace)
+	h.Rewinds = r.rewinds
+	return h
+}
+
+func (r *rescoped) ResourceVersion(namespace string) string {
+	if r.apart && namespace == metav1.NamespaceAll {
+		return ""
+	}
+	return r.still.ResourceVersion(namespace)
+}
+
 // What was written while one namespace was followed by itself is not forgotten when all of them are.
 func TestAWordOutlivesTheScope(t *testing.T) {
 	l := newController(t, keys(&journal{}), Options{}).ledger
@@ -459,11 +504,11 @@ func TestAWordForgetsWhatTheClusterHasGoneBackFrom(t *testing.T) {
 	pods := listing(l, &still{resourceVersion: "5"})
 	owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
 	owing(parent, l).lostAnswer(klog.Background(), target{host: "server", resource: "pods", namespace: "default"})
-	pods.listed++
+	pods.listed, pods.resourceVersion = pods.listed+1, "8"
 	l.reached(l.caches[0], "")
-	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "7", Listed: "5"}},
+	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "7", Listed: "8"}},
 		l.handoverEntries())
-	pods.rewinds++
+	pods.listed, pods.resourceVersion = pods.listed+1, "3"
 	require.Empty(t, l.handoverEntries())
 	owing(parent, l).wrote(klog.Background(), podWrite("a", "6", false))
 	require.Equal(t, []handoverEntry{{Host: "server", Resource: "pods", ResourceVersion: "6"}}, l.handoverEntries())

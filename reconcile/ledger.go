@@ -93,18 +93,16 @@ func (l *ledger) owe(d *debt) {
 	// cache is looked at.
 	l.open.Add(1)
 	at := c.progress(c.partitionName(namespace))
-	d.openedAt, d.begun, d.rewinds = time.Now(), at.begun, at.rewinds
-	c.noteWritten(namespace, mark{d.resourceVersion, at.rewinds})
+	d.openedAt, d.begun = time.Now(), at.begun
+	c.noteWritten(namespace, d.resourceVersion, at)
 	if d.ofObject() {
 		l.recall(d)
 	}
 	if d.settled(at) {
 		if d.kind == unseenDeletion || d.kind == unknownOutcome {
-			c.noteShown(namespace, mark{at.resourceVersion, at.rewinds})
+			c.noteShown(namespace, at)
 		}
-		// The answer was slower than the end of what was created. (Of a change this says nothing: a patch that changes
-		// nothing, of an object that is not selected, would bring its key up again and again.)
-		if a, ok := l.accounts[d.owner]; ok && d.created {
+		if a, ok := l.accounts[d.owner]; ok { // the answer was slower than the end of what was written
 			a.mustRun = a.mustRun || d.undone(at)
 		}
 		l.open.Add(-1)
@@ -221,9 +219,9 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 			continue
 		}
 		if own && resourceVersion != "" {
-			c.noteWritten(key.Namespace, mark{resourceVersion, at.rewinds})
+			c.noteWritten(key.Namespace, resourceVersion, at)
 		} else if own {
-			c.unversioned[c.scopeName(key.Namespace)] = at.begun + 1
+			c.noteUnversioned(key.Namespace, at)
 		}
 		keys = l.pay(keys, d, at)
 	}
@@ -276,7 +274,7 @@ func (l *ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []woken
 			continue
 		}
 		if d.kind == unseenDeletion {
-			d.object.cache.noteWritten(d.object.key.Namespace, mark{at.resourceVersion, at.rewinds})
+			d.object.cache.noteWritten(d.object.key.Namespace, at.resourceVersion, at)
 		}
 		keys = l.pay(keys, d, at)
 	}
@@ -289,7 +287,7 @@ func (l *ledger) pay(keys []wokenKey, d *debt, at progress) []wokenKey {
 	d.partition.remove(d)
 	l.open.Add(-1)
 	if d.kind == unknownOutcome && at.listed > d.begun {
-		d.object.cache.noteShown(d.object.key.Namespace, mark{at.resourceVersion, at.rewinds})
+		d.object.cache.noteShown(d.object.key.Namespace, at)
 	}
 	a := l.accounts[d.owner]
 	last := len(a.debts) - 1

@@ -954,8 +954,9 @@ func TestTheBooksAreInOrder(t *testing.T) {
 						pods.listed++
 						l.reached(c, "")
 					}
-					if random.IntN(5) == 0 {
-						pods.rewinds++
+					if random.IntN(5) == 0 { // the cluster goes back
+						at = random.IntN(at) + 1
+						pods.listed, pods.resourceVersion = pods.listed+1, fmt.Sprint(at)
 						l.reached(c, "")
 					}
 				}
@@ -964,7 +965,7 @@ func TestTheBooksAreInOrder(t *testing.T) {
 					require.False(t, d.settled(d.partition.progress()), "seed %d: %+v is open", seed, d)
 				}
 			}
-			pods.rewinds++
+			pods.listed++
 			l.reached(c, "")
 			require.Zero(t, l.open.Load())
 			require.Empty(t, l.accounts)

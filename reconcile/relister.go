@@ -179,7 +179,7 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 		switch {
 		case d.kind == unreadyCache:
 			found(cacheNotReady, d, nil)
-		case d.ofObject() && d.hidden():
+		case d.ofObject() && d.hidden(at):
 			found(objectInvalid, d, nil)
 		case p.listRequested > d.begun && at.listed < p.listRequested:
 			if now.Sub(p.requestedAt) >= doubtAfter {

@@ -239,7 +239,7 @@ func TestOnlyWritesThatSucceededAreRecorded(t *testing.T) {
 // still is an informer that has seen nothing yet, and does not move by itself.
 type still struct {
 	resourceVersion string // of the cache; empty: 1
-	listed, rewinds int
+	listed          int
 	begun           int // the number of the latest list, if that is not listed
 	relists         int // that were asked for
 	doubt           error
@@ -254,7 +254,7 @@ func (*still) Len() int                          { return 0 }
 func (s *still) ResourceVersion(string) string   { return cmp.Or(s.resourceVersion, "1") }
 func (s *still) Health() informer.Health         { return s.HealthIn("") }
 func (s *still) HealthIn(string) informer.Health {
-	return informer.Health{State: informer.Live, Lists: max(s.begun, s.listed), Listed: s.listed, Rewinds: s.rewinds}
+	return informer.Health{State: informer.Live, Lists: max(s.begun, s.listed), Listed: s.listed}
 }
 
 func (s *still) Version(key Key) (informer.Version, bool) {
