@@ -50,8 +50,8 @@ type cache struct {
 	// leader's cache must have come as far, or list anew.
 	written, shown map[string]mark
 	// unversioned, for the next leader and by scopeName, too, is how many lists the informer had begun when a write was
-	// answered that has changed an object to a version which the answer does not tell, such as an eviction. It is one
-	// more, so that zero stands for no such write.
+	// answered that no key waits for, and that has changed an object to a version which the answer does not tell, such
+	// as an eviction. It is one more, so that zero stands for no such write.
 	unversioned map[string]int
 }
 
@@ -98,6 +98,14 @@ func (c *cache) noteShown(namespace string, at progress) {
 // ledger's mu is held.
 func (c *cache) noteUnversioned(namespace string, at progress) {
 	c.unversioned[c.scopeName(namespace)] = at.begun + 1
+}
+
+// noteUnknown is noteUnversioned for each place where the cache may show what a request is about. The ledger's mu is
+// held.
+func (c *cache) noteUnknown(t target) {
+	for _, namespace := range c.learner.mayHold(t) {
+		c.noteUnversioned(namespace, c.progress(namespace))
+	}
 }
 
 // mark puts a version in the place of an earlier one, or of one that the cluster has gone back from.

@@ -144,7 +144,7 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	lead, stopLeading := context.WithCancel(runCtx)
 	defer stopLeading()
 	defer context.AfterFunc(takeCtx, stopLeading)()
-	whileLeading := m.startRunnables(leading{m.opts.Controllers}.context(lead), m.opts.WhileLeading, &workers)
+	whileLeading := m.startRunnables(leading{m.ledgers}.context(lead), m.opts.WhileLeading, &workers)
 	<-takeCtx.Done()
 	m.progress.enter(StageStopping)
 	drain := time.NewTimer(m.opts.DrainTimeout)

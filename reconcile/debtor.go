@@ -7,31 +7,54 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// debtor is who waits for writes: a key, in the ledger of its controller, or ManagerOptions.WhileLeading, in those of
-// all controllers. The transport tells it what becomes of each write, and it decides which caches must show that. An
-// informer's requests tell what the informer selects, see scope.go; the answer to the write tells the rest. Where that
-// is not enough the key waits all the same.
+// debtor is who has made a write: a key, or ManagerOptions.WhileLeading. The transport tells it what becomes of each
+// write, and it decides which caches must show that. A key waits for the caches of its controller. The caches that only
+// other controllers have note the write for the next leader: see handover.go. An informer's requests tell what the
+// informer selects, see scope.go; the answer to the write tells the rest. Where that is not enough the key waits all
+// the same.
 type debtor struct {
-	owner   Key
-	ledgers []*ledger
+	owner  Key
+	ledger *ledger   // in which the key waits; nil: no key does
+	all    []*ledger // of the Manager
+}
+
+// targetOf reads the address of a write. If an informer of the Manager's controllers follows the resource, followed is
+// true and the target exact; otherwise the target is a guess that is good enough for logs.
+func (d debtor) targetOf(log klog.Logger, address string) (t target, followed bool) {
+	if d.ledger != nil {
+		if t, followed = d.ledger.targetOf(log, address); followed {
+			return t, true
+		}
+	}
+	for _, l := range d.all {
+		if t, followed = l.follows(address); followed {
+			return t, true
+		}
+	}
+	return guessTarget(address), false
 }
 
 // sends says that a write is sent: the key waits until it is answered, even if the call that made it has returned.
 func (d debtor) sends() {
-	for _, l := range d.ledgers {
-		l.mu.Lock()
-		l.open.Add(1)
-		a := l.account(d.owner)
-		if a.underWay++; a.underWay == 1 {
-			a.sentAt = time.Now()
-		}
-		l.mu.Unlock()
+	for _, l := range d.all {
+		l.underWay.Add(1)
+	}
+	l := d.ledger
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open.Add(1)
+	a := l.account(d.owner)
+	if a.underWay++; a.underWay == 1 {
+		a.sentAt = time.Now()
 	}
 }
 
-// answered ends what sends has begun. The debts that come from the answer have been opened before.
+// answered ends what sends has begun. What the answer says has been recorded before.
 func (d debtor) answered() {
-	for _, l := range d.ledgers {
+	if l := d.ledger; l != nil {
 		l.mu.Lock()
 		l.open.Add(-1)
 		a := l.accounts[d.owner]
@@ -39,6 +62,25 @@ func (d debtor) answered() {
 		keys := l.closeAccount(nil, d.owner, a)
 		l.mu.Unlock()
 		l.wakeUp(keys)
+	}
+	for _, l := range d.all {
+		l.underWay.Add(-1)
+	}
+}
+
+// note calls fn for each cache that the key's controller does not have. The mu of the cache's ledger is held.
+func (d debtor) note(fn func(*cache)) {
+	for _, l := range d.all {
+		if l == d.ledger {
+			continue
+		}
+		l.mu.Lock()
+		for _, c := range l.caches {
+			if d.ledger == nil || d.ledger.find(c.trackedInformer) == nil {
+				fn(c)
+			}
+		}
+		l.mu.Unlock()
 	}
 }
 
@@ -52,24 +94,36 @@ func (d debtor) wrote(log klog.Logger, w write) {
 		d.lostAnswer(log, w.target) // the answer does not tell what has been written
 		return
 	}
-	for _, l := range d.ledgers {
-		for _, c := range l.caches {
-			s := c.learner.scopeOf(w.object.Namespace)
-			if s == nil || !s.mayShow(w) {
-				continue
+	d.note(func(c *cache) {
+		if s := c.learner.scopeOf(w.object.Namespace); s != nil && s.mayShow(w) {
+			at := c.progress(w.object.Namespace)
+			if w.deleted && !w.final {
+				c.noteUnversioned(w.object.Namespace, at)
+			} else {
+				c.noteWritten(w.object.Namespace, w.resourceVersion, at)
 			}
-			l.owe(&debt{owner: d.owner, kind: w.debtKind(), object: object{c, w.object}, uid: w.uid,
-				resourceVersion: w.resourceVersion, final: w.final, mayStay: w.mayStay, unsure: w.unsure,
-				selective: !s.labels.Empty() || s.needsFields(),
-				outside:   !s.selects(w) || s.needsFields() && !w.created,
-				expected:  s.selects(w) && !s.needsFields()})
-			if s.needsFields() {
-				l.once(c.Name()+" "+s.fieldSelector, func() {
-					log.Info("The answer to a write does not tell whether it matches the informer's field selector, "+
-						"so the key waits until the cache has passed the write's version, or has listed anew",
-						"resource", w.resource, "informer", c.Name(), "fieldSelector", s.fieldSelector)
-				})
-			}
+		}
+	})
+	l := d.ledger
+	if l == nil {
+		return
+	}
+	for _, c := range l.caches {
+		s := c.learner.scopeOf(w.object.Namespace)
+		if s == nil || !s.mayShow(w) {
+			continue
+		}
+		l.owe(&debt{owner: d.owner, kind: w.debtKind(), object: object{c, w.object}, uid: w.uid,
+			resourceVersion: w.resourceVersion, final: w.final, mayStay: w.mayStay, unsure: w.unsure,
+			selective: !s.labels.Empty() || s.needsFields(),
+			outside:   !s.selects(w) || s.needsFields() && !w.created,
+			expected:  s.selects(w) && !s.needsFields()})
+		if s.needsFields() {
+			l.once(c.Name()+" "+s.fieldSelector, func() {
+				log.Info("The answer to a write does not tell whether it matches the informer's field selector, "+
+					"so the key waits until the cache has passed the write's version, or has listed anew",
+					"resource", w.resource, "informer", c.Name(), "fieldSelector", s.fieldSelector)
+			})
 		}
 	}
 }
@@ -77,37 +131,23 @@ func (d debtor) wrote(log klog.Logger, w write) {
 // wroteUnversioned is told of a write that has changed an object to a version which the answer does not tell. No key
 // waits for it, and the next leader's caches list anew unless this one has listed since.
 func (d debtor) wroteUnversioned(t target) {
-	for _, l := range d.ledgers {
-		l.mu.Lock()
-		for _, o := range placesOf(l, t) {
-			c, scope := o.cache, o.key.Namespace
-			c.unversioned[scope] = c.progress(scope).begun + 1
-		}
-		l.mu.Unlock()
-	}
+	debtor{all: d.all}.note(func(c *cache) { c.noteUnknown(t) })
 }
 
 // lostAnswer opens the debts of a write that may have happened or not, since its answer was lost. Only a list that
 // begins from now on can tell. The relister asks for one list, which all such debts of a partition share.
 func (d debtor) lostAnswer(log klog.Logger, t target) {
-	for _, l := range d.ledgers {
-		for _, o := range placesOf(l, t) {
-			log.V(4).Info("It is unknown whether a write has happened", "informer", o.cache.Name(),
-				"resource", t.resource, "namespace", t.namespace, "name", t.name)
-			o.key = Key{Namespace: cmp.Or(t.namespace, o.key.Namespace), Name: t.name}
-			l.owe(&debt{owner: d.owner, kind: unknownOutcome, object: o})
-		}
+	d.note(func(c *cache) { c.noteUnknown(t) })
+	l := d.ledger
+	if l == nil {
+		return
 	}
-}
-
-// placesOf returns the caches that may show what a request is about, with the namespaces that their informers ask for.
-func placesOf(l *ledger, t target) (places []object) {
 	for _, c := range l.caches {
-		for _, s := range c.learner.allScopes() {
-			if s.sameResource(t) && s.mayHold(t) {
-				places = append(places, object{c, Key{Namespace: s.target.namespace}})
-			}
+		for _, namespace := range c.learner.mayHold(t) {
+			log.V(4).Info("It is unknown whether a write has happened", "informer", c.Name(), "resource", t.resource,
+				"namespace", t.namespace, "name", t.name)
+			l.owe(&debt{owner: d.owner, kind: unknownOutcome,
+				object: object{c, Key{Namespace: cmp.Or(t.namespace, namespace), Name: t.name}}})
 		}
 	}
-	return places
 }

@@ -225,7 +225,11 @@ func waitForHandover(ctx context.Context, waiting []pendingHandover, d time.Dura
 		select {
 		case <-e.settled:
 		case <-ctx.Done():
-			left = append(left, e)
+			select {
+			case <-e.settled: // both were ready
+			default:
+				left = append(left, e)
+			}
 		}
 	}
 	return left
@@ -261,8 +265,9 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 			for of, begun := range c.unversioned {
 				left.Relist = left.Relist || here(of) && now.listed < begun
 			}
+			left.Relist = left.Relist || l.underWay.Load() > 0
 			for _, a := range l.accounts {
-				left.Relist = left.Relist || a.underWay > 0 || slices.ContainsFunc(a.debts, func(d *debt) bool {
+				left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {
 					return d.object.cache == c && (d.kind == unseenDeletion || d.kind == unknownOutcome) &&
 						here(c.scopeName(d.object.key.Namespace))
 				})
@@ -316,7 +321,7 @@ func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} 
 			if left.Relist || left.Listed != "" && !kube.AtLeast(now.resourceVersion, left.Listed) {
 				d.kind = unknownOutcome
 				l.owe(d)
-				c.Relist(namespace, nil)
+				l.relist(d, nil)
 				return
 			}
 			l.mu.Lock()
@@ -355,29 +360,26 @@ func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} 
 // relistForHandover has the informers of caches that are behind the handover list anew.
 func (l *ledger) relistForHandover(log klog.Logger) {
 	l.mu.Lock()
-	var behind []object
+	var behind []*debt
 	if a, ok := l.accounts[handoverOwner]; ok {
-		for _, d := range a.debts {
-			behind = append(behind, d.object)
-		}
+		behind = slices.Clone(a.debts)
 	}
 	l.mu.Unlock()
-	for _, o := range behind {
-		c, namespace := o.cache, o.key.Namespace
+	for _, d := range behind {
+		c, namespace := d.object.cache, d.object.key.Namespace
 		log.Error(nil, "The cache is behind what the last leader wrote; its informer lists anew, and the workers wait",
 			"informer", c.Name(),
 			"health", c.HealthIn(namespace))
-		l.relistBehind(c, namespace, fmt.Errorf("the cache has not seen for %s what the last leader wrote", doubtAfter))
+		l.relist(d, fmt.Errorf("the cache has not seen for %s what the last leader wrote", doubtAfter))
 	}
 }
 
-// relistBehind makes the informer of a cache that is behind list anew, unless it has been asked to.
-func (l *ledger) relistBehind(c *cache, namespace string, reason error) {
+// relist asks for a list that settles a debt, unless it has been asked for.
+func (l *ledger) relist(d *debt, doubt error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := c.progress(c.partitionName(namespace))
-	if p := c.partitionOf(namespace, at); at.listed >= p.listRequested {
-		p.listRequested, p.requestedAt = c.Relist(p.namespace, reason), time.Now()
+	if p := d.partition; p != nil && !p.listAskedFor(d, p.progress()) {
+		p.relist(doubt)
 	}
 }
 

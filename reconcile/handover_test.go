@@ -530,6 +530,27 @@ func TestAListThatHasShownItAllNeedNotBeRepeated(t *testing.T) {
 	}
 }
 
+// A cache that has seen everything is not behind because the wait ends at the same moment.
+func TestAHandoverThatIsSettledAtTheLastMomentIsSettled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		require.Empty(t, waitForHandover(ctx, []pendingHandover{{settled: closed()}, {settled: closed()}}, time.Hour))
+	}
+	late := make(chan struct{})
+	require.Len(t, waitForHandover(ctx, []pendingHandover{{settled: late}, {settled: closed()}}, time.Hour), 1)
+}
+
+// A list that the handover asks for is not asked for a second time because it takes long.
+func TestALongListForAHandoverIsAskedForOnce(t *testing.T) {
+	l := newController(t, keys(&journal{}), Options{}).ledger
+	pods := listing(l, &still{listed: 1, begun: 1})
+	require.NotNil(t, l.oweHandover([]handoverEntry{{Host: "server", Resource: "pods", Relist: true}}, make([]bool, 1)))
+	require.Equal(t, 1, pods.relists)
+	l.relistForHandover(klog.Background())
+	require.Equal(t, 1, pods.relists)
+}
+
 // TestAnInformerOfAnotherName may be the one that a word is about: those that are known by name only list anew.
 func TestAnInformerOfAnotherName(t *testing.T) {
 	c := newController(t, keys(&journal{}), Options{})

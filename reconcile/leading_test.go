@@ -93,7 +93,7 @@ func TestTheHandoverHasWhatEachKindOfWriteLeaves(t *testing.T) {
 			for who, from := range map[string]func(b *bench) context.Context{
 				"a call": func(b *bench) context.Context { return b.ctx },
 				"while leading": func(b *bench) context.Context {
-					return leading{[]*Controller{b.Controller}}.context(t.Context())
+					return leading{[]*ledger{b.ledger}}.context(t.Context())
 				},
 			} {
 				b := newBench(t)
@@ -119,6 +119,59 @@ func TestTheHandoverHasWhatEachKindOfWriteLeaves(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A controller writes to what only another one of its Manager follows, or sees only a part of. Its keys wait for none of
+// that, and the next leader for all.
+func TestTheHandoverHasWhatOnlyOtherControllersFollow(t *testing.T) {
+	const pod = "https://server/api/v1/namespaces/a/pods/p"
+	for name, test := range map[string]struct {
+		method string
+		answer http.RoundTripper
+		want   handoverEntry
+	}{
+		"a change":        {"PUT", answering{code: 200, object: podCalled("p")}, handoverEntry{ResourceVersion: "7"}},
+		"a lost answer":   {"PUT", answering{err: io.ErrUnexpectedEOF}, handoverEntry{Relist: true}},
+		"its last state":  {"DELETE", answering{code: 200, object: podCalled("p")}, handoverEntry{ResourceVersion: "7"}},
+		"a mere deletion": {"DELETE", answering{code: 200, object: successOf(nil)}, handoverEntry{Relist: true}},
+		"a refusal":       {"PUT", answering{code: 409, object: &metav1.Status{}}, handoverEntry{}},
+	} {
+		for _, own := range []string{"https://server/api/v1/secrets", "https://server/api/v1/pods?labelSelector=x"} {
+			b, other := newBench(t, own), newBench(t, "https://server/api/v1/pods")
+			all := []*ledger{b.ledger, other.ledger}
+			b.ledger.all, other.ledger.all = all, all
+			b.send(test.method, pod, nil, transport(func(req *http.Request) (*http.Response, error) {
+				for _, e := range other.ledger.handoverEntries() {
+					require.True(t, e.Relist, "it may happen at any moment")
+				}
+				require.NotEmpty(t, other.ledger.handoverEntries())
+				return test.answer.RoundTrip(req)
+			}))
+			require.Zero(t, other.ledger.open.Load())
+			require.Empty(t, other.ledger.accounts)
+			if test.want == (handoverEntry{}) {
+				require.Empty(t, other.ledger.handoverEntries(), name)
+				continue
+			}
+			test.want.Host, test.want.Resource = "server", "pods"
+			require.Equal(t, []handoverEntry{test.want}, other.ledger.handoverEntries(), "%s, %s", name, own)
+		}
+	}
+}
+
+// Two controllers share an informer: the one that has deleted an object waits for the event, and the next leader need
+// not list.
+func TestAnInformerThatIsSharedIsNotedOnce(t *testing.T) {
+	b, other := newBench(t), newBench(t)
+	s := b.follow(&still{version: func(Key) (informer.Version, bool) {
+		return informer.Version{UID: "u", ResourceVersion: "1"}, true
+	}}, "https://server/api/v1/pods")
+	other.follow(s, "https://server/api/v1/pods")
+	b.ledger.all = []*ledger{b.ledger, other.ledger}
+	b.send("DELETE", "https://server/api/v1/namespaces/a/pods/p", nil,
+		answering{code: 200, object: successOf(&metav1.StatusDetails{UID: "u"})})
+	require.Len(t, openDebts(b.ledger), 1)
+	require.Empty(t, other.ledger.handoverEntries())
 }
 
 // A write that is under way when the workers have ended may have happened.

@@ -26,9 +26,11 @@ type ledger struct {
 	unparked func(Key, WaitRecord) // the same for a key that was parked, and how long it was; called without mu
 	caches   []*cache
 	relister *relister
+	all      []*ledger // of the Manager
 
 	// Safe without a lock.
 	open       atomic.Int64 // the number of debts and writes under way: while there are none an event costs one load
+	underWay   atomic.Int64 // the writes of the whole Manager that have been sent and not been answered
 	loggedOnce sync.Map     // the names of what is logged once
 
 	mu sync.Mutex
@@ -56,6 +58,7 @@ func newLedger(enqueue func(Key), unparked func(Key, WaitRecord)) *ledger {
 		accounts: make(map[Key]*account), objects: make(map[object][]*debt),
 	}
 	l.relister = &relister{ledger: l, rescan: make(chan struct{}, 1)}
+	l.all = []*ledger{l}
 	return l
 }
 
@@ -315,19 +318,14 @@ func (l *ledger) closeAccount(keys []wokenKey, owner Key, a *account) []wokenKey
 	if a.allPaid != nil {
 		close(a.allPaid)
 	}
-	if !noObject(owner) && (!a.parkedSince.IsZero() || a.mustRun) {
+	if owner != handoverOwner && (!a.parkedSince.IsZero() || a.mustRun) {
 		keys = append(keys, wokenKey{owner, a})
 	}
 	return keys
 }
 
-// Two accounts are not those of keys. No object has such a name.
-var (
-	handoverOwner = Key{Name: "\x00the last leader"} // owes what the last leader's handover says
-	leadingOwner  = Key{Name: "\x00while leading"}   // owes what ManagerOptions.WhileLeading has written
-)
-
-func noObject(owner Key) bool { return owner == handoverOwner || owner == leadingOwner }
+// handoverOwner owes what the last leader's handover says. No object has such a name.
+var handoverOwner = Key{Name: "\x00the last leader"}
 
 // wokenKey is a key that has no debts left and is to be reconciled for that reason.
 type wokenKey struct {

@@ -374,7 +374,7 @@ func lookIn(t *testing.T, l *ledger, after time.Duration) {
 }
 
 // owing is a key of one ledger.
-func owing(owner Key, l *ledger) debtor { return debtor{owner, []*ledger{l}} }
+func owing(owner Key, l *ledger) debtor { return debtor{owner, l, l.all} }
 
 // reportIn reports a write to the run of ctx, as TrackWrites does.
 func reportIn(ctx context.Context, w write) {

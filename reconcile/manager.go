@@ -69,6 +69,7 @@ type Manager struct {
 	// Never changed after NewManager.
 	opts      ManagerOptions
 	informers []*managedInformer
+	ledgers   []*ledger // of the controllers
 
 	// Any goroutine may use these.
 	failures failures
@@ -94,7 +95,10 @@ func NewManager(opts ManagerOptions) (*Manager, error) {
 	m := &Manager{opts: opts}
 	// From here on nothing fails: a Manager that was refused has no controllers.
 	for _, c := range opts.Controllers {
-		c.manager = m
+		m.ledgers = append(m.ledgers, c.ledger)
+	}
+	for _, c := range opts.Controllers {
+		c.manager, c.ledger.all = m, m.ledgers
 		c.history.errorTexts = opts.ErrorTexts
 		for _, ca := range c.ledger.caches {
 			ca.learner = m.manage(ca.trackedInformer).learner

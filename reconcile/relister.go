@@ -181,7 +181,7 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 			found(cacheNotReady, d, nil)
 		case d.ofObject() && d.hidden(at):
 			found(objectInvalid, d, nil)
-		case p.listRequested > d.begun && at.listed < p.listRequested:
+		case p.listAskedFor(d, at):
 			if now.Sub(p.requestedAt) >= doubtAfter {
 				found(listOverdue, d, nil)
 			}
@@ -197,7 +197,7 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 		}
 	}
 	if list {
-		p.listRequested, p.requestedAt = p.cache.Relist(p.namespace, doubt), now
+		p.relist(doubt)
 	}
 	p.notBefore = now.Add(minPause)
 	if pause {
@@ -207,6 +207,17 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 		p.notBefore = now.Add(p.pace.Next())
 	}
 	return lines
+}
+
+// listAskedFor reports whether a list that settles the debt has been asked for, and is not complete. The ledger's mu is
+// held.
+func (p *partition) listAskedFor(d *debt, at progress) bool {
+	return p.listRequested > d.begun && at.listed < p.listRequested
+}
+
+// relist asks for a list. The ledger's mu is held.
+func (p *partition) relist(doubt error) {
+	p.listRequested, p.requestedAt = p.cache.Relist(p.namespace, doubt), time.Now()
 }
 
 // lookFrom makes the next look at the debts no later than at that time. The ledger's mu is held.

@@ -143,12 +143,8 @@ func (r *run) String() string { return fmt.Sprintf("reconcile %s", r.key) }
 // log is the worker's logger with the key. It is made for each line: most runs have none.
 func (r *run) log() klog.Logger { return r.worker.log.WithValues("key", r.key) }
 
-func (r *run) targetOf(ctx context.Context, address string) (t target, followed bool) {
-	return r.worker.ledger.targetOf(klog.FromContext(ctx), address)
-}
-
 // debtor is the key: what the run writes is waited for.
-func (r *run) debtor() debtor { return debtor{r.key, []*ledger{r.worker.ledger}} }
+func (r *run) debtor() debtor { return debtor{r.key, r.worker.ledger, r.worker.ledger.all} }
 
 // remembers keeps a write, to recognise its events by.
 func (r *run) remembers(uid types.UID, resourceVersion string, deleted bool) {

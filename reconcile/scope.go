@@ -27,9 +27,7 @@ func (l *ledger) follows(address string) (t target, followed bool) {
 	return target{}, false
 }
 
-// targetOf reads the address of a write. If an informer of the controller follows the resource, followed is true and
-// the target exact; otherwise the target is a guess that is good enough for logs. What a user might expect to be
-// tracked, and is not, is logged once.
+// targetOf is follows for a key of the controller. What a user might expect to be tracked, and is not, is logged once.
 func (l *ledger) targetOf(log klog.Logger, address string) (t target, followed bool) {
 	if t, followed = l.follows(address); followed {
 		if what := t.resource + "/" + t.subresource; ownAnswer[t.subresource] {
@@ -177,6 +175,16 @@ func (l *learner) scopeOf(namespace string) *scope {
 		return s
 	}
 	return l.scopes[metav1.NamespaceAll]
+}
+
+// mayHold returns the namespaces that the informer asks for, of those where it may see what a request is about.
+func (l *learner) mayHold(t target) (namespaces []string) {
+	for _, s := range l.allScopes() {
+		if s.sameResource(t) && s.mayHold(t) {
+			namespaces = append(namespaces, s.target.namespace)
+		}
+	}
+	return namespaces
 }
 
 // allScopes returns the scopes. They include those of namespaces that the informer no longer follows, of which

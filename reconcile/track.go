@@ -55,9 +55,6 @@ type tracker struct{ next http.RoundTripper }
 type writer interface {
 	requestBegins(*http.Request)
 	requestEnds(*http.Response)
-	// targetOf reads the address of a write; followed is true if it is about a resource that a cache of the writer
-	// shows.
-	targetOf(ctx context.Context, address string) (t target, followed bool)
 	// debtor waits for the writes, and remembers keeps each of them.
 	debtor() debtor
 	remembers(uid types.UID, resourceVersion string, deleted bool)
@@ -85,14 +82,15 @@ func (t *tracker) RoundTrip(req *http.Request) (resp *http.Response, err error) 
 	if !isWrite(req.Method) {
 		return t.next.RoundTrip(req)
 	}
-	to, followed := from.targetOf(ctx, addressOf(req.URL))
+	who := from.debtor()
+	to, followed := who.targetOf(klog.FromContext(ctx), addressOf(req.URL))
 	if to.resource == "" {
 		return t.next.RoundTrip(req)
 	}
 	w, req := from.recordWrite(req, to)
 	changes, other := ownAnswer[to.subresource]
 	req, w.DryRun = dryRun(req)
-	who, tracked := from.debtor(), !w.DryRun && (!other || changes)
+	tracked := !w.DryRun && (!other || changes)
 	if tracked {
 		if err := ctx.Err(); err != nil { // now it is certain that the request was not sent
 			if req.Body != nil {
