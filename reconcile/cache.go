@@ -3,6 +3,7 @@ package reconcile
 import (
 	"container/heap"
 	"container/list"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -276,11 +277,17 @@ func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
 }
 
 // repartition moves the debts into other partitions after the informer has begun to follow namespaces by themselves, or
-// has stopped to. The ledger's mu is held.
+// has stopped to. What has been logged stays known. The ledger's mu is held.
 func (c *cache) repartition(byNamespace bool) {
 	var debts []*debt
+	var lastTrouble time.Time
+	logged := make(map[trouble]bool)
 	for _, p := range c.partitions {
 		debts = append(debts, p.oldest(all)...)
+		maps.Copy(logged, p.logged)
+		if p.lastTrouble.After(lastTrouble) {
+			lastTrouble = p.lastTrouble
+		}
 	}
 	slices.SortStableFunc(debts, func(a, b *debt) int { return a.openedAt.Compare(b.openedAt) })
 	clear(c.partitions)
@@ -289,6 +296,12 @@ func (c *cache) repartition(byNamespace bool) {
 		d.partition.remove(d)
 		p := c.partitionOf(d.object.key.Namespace, progress{})
 		p.add(d)
+	}
+	if len(debts) == 0 && len(logged) > 0 {
+		c.partitionOf(metav1.NamespaceAll, progress{}) // for the line that says that all is quiet
+	}
+	for _, p := range c.partitions {
+		p.lastTrouble, p.logged = lastTrouble, maps.Clone(logged)
 	}
 }
 

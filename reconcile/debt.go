@@ -35,10 +35,11 @@ type debt struct {
 	// holds it. Only owe changes it.
 	unsure, outside, expected bool
 
-	// Guarded by the ledger's mu. onceHeld is true of a deletion if the cache has ever held the object. partition is
-	// nil once the debt is paid. slot, age and rank say where the debt is in its account, in byAge and in byVersion: a
-	// rank of -1 means that it is not there.
+	// Guarded by the ledger's mu. onceHeld is true of a deletion if the cache has ever held the object. named says that
+	// the log says that the cache cannot take the object. partition is nil once the debt is paid. slot, age and rank
+	// say where the debt is in its account, in byAge and in byVersion: a rank of -1 means that it is not there.
 	onceHeld  bool
+	named     bool
 	partition *partition
 	slot      int
 	age       *list.Element

@@ -50,6 +50,7 @@ func (d debtor) sends() {
 	if a.underWay++; a.underWay == 1 {
 		a.sentAt = time.Now()
 	}
+	l.awaitAnswer(d.owner, a)
 }
 
 // answered ends what sends has begun. What the answer says has been recorded before.
@@ -58,7 +59,9 @@ func (d debtor) answered() {
 		l.mu.Lock()
 		l.open.Add(-1)
 		a := l.accounts[d.owner]
-		a.underWay--
+		if a.underWay--; a.notAnswered {
+			l.relister.scanNow()
+		}
 		keys := l.closeAccount(nil, d.owner, a)
 		l.mu.Unlock()
 		l.wakeUp(keys)

@@ -155,8 +155,9 @@
 // Mostly the wait is as long as the watch takes to bring the write: milliseconds. Where the watch is broken it is 10 s
 // and the time of a new list. No time limit ends it: a call that cannot see what the last one wrote would do it again.
 // So a key stays parked as long as the write has no answer, the list fails, or the cache cannot take the object.
-// [Controller.Why] says which of these it is, and the log names one object of each of the latter two. [Stats] counts
-// the keys in Parked, and its LongestParked says for how long the first of them has waited.
+// [Controller.Why] says which of these it is. The log says so after 10 s: it names each key of the first and of the
+// last kind, and one key of each cache and namespace whose list does not come. [Stats] counts the keys in Parked, and
+// its LongestParked says for how long the first of them has waited.
 //
 // A version is reached, and a list complete, in one partition of a cache: in a namespace that the informer follows by
 // itself, or in all of them. A server whose versions are not numbers allows no other comparison than equality.

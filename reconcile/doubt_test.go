@@ -2,7 +2,11 @@ package reconcile
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,13 +54,113 @@ func TestTheRelisterSaysWhereKeysAreParked(t *testing.T) {
 			synctest.Wait()
 			stop()
 			const about = ` "controller"="test" "informer"="still" "health"="Live since 0001-01-01T00:00:00Z"`
-			const pod = ` "object"={"name"="pod" "namespace"="default"}`
+			const key = ` "key"={"name"="parent" "namespace"="default"}`
+			const pod = key + ` "object"={"name"="pod" "namespace"="default"}`
 			require.Equal(t, []string{
-				`"level"=0 "msg"="` + string(outcomeUnclear) + `"` + about + where,
+				`"level"=0 "msg"="` + string(outcomeUnclear) + `"` + about + where + key,
 				`"msg"="` + string(cacheBehind) + `" "error"="for 10s the cache has not shown the latest write to ` +
 					`default/pod"` + about + where + pod,
 				`"msg"="` + string(listOverdue) + `" "error"=null` + about + where + pod,
 			}, lines)
+		})
+	}
+}
+
+// said collects what a relister says in a while.
+func said(l *ledger, d time.Duration) (lines []string) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
+		now, _ := l.relister.scan()
+		for _, line := range now {
+			lines = append(lines, strings.TrimSpace(fmt.Sprint(line.trouble, " ", line.key.Name, " ", line.object.Name)))
+		}
+	}
+	return lines
+}
+
+// A server never answers, or answers late: the log says which key waits, and when that ends.
+func TestTheLogNamesEachKeyWhoseWriteIsNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(func(Key) {}, func(Key, WaitRecord) {})
+		listing(l, &still{listed: 1})
+		one, two, running := Key{Name: "one"}, Key{Name: "two"}, Key{Name: "running"}
+		owing(one, l).sends()
+		owing(running, l).sends()
+		require.Empty(t, said(l, time.Hour), "no key is parked")
+		require.True(t, l.park(one))
+		owing(two, l).sends()
+		require.True(t, l.park(two))
+		require.Equal(t, []string{string(notAnswered) + " one"}, said(l, doubtAfter))
+		owing(one, l).sends() // by a goroutine of the last call
+		owing(one, l).answered()
+		require.Equal(t, []string{string(notAnswered) + " two"}, said(l, time.Hour))
+		owing(one, l).answered()
+		require.Equal(t, []string{string(answered) + " one"}, said(l, time.Minute))
+		owing(two, l).answered()
+		owing(two, l).sends()
+		require.Equal(t, []string{string(answered) + " two"}, said(l, time.Hour))
+		owing(two, l).answered()
+		owing(running, l).answered()
+		require.Empty(t, said(l, time.Hour))
+		require.Empty(t, l.unanswered)
+		require.Empty(t, l.accounts)
+	})
+}
+
+// A write of a parked key is not answered quickly: that is not worth a line.
+func TestAWriteThatIsAnsweredSoonIsNotLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(func(Key) {}, func(Key, WaitRecord) {})
+		listing(l, &still{listed: 1})
+		for range 3 {
+			owing(parent, l).sends()
+			require.True(t, l.park(parent))
+			require.Empty(t, said(l, doubtAfter-time.Second))
+			owing(parent, l).answered()
+			require.Empty(t, said(l, time.Minute))
+		}
+	})
+}
+
+// unreadable is an informer that can take none of the objects.
+type unreadable struct{ *still }
+
+func (unreadable) Invalid(Key) error { return errors.New("cannot be taken") }
+
+// An object that the cache cannot take is the trouble of the key that wrote it: each is named, once.
+func TestTheLogNamesEachKeyWhoseObjectCannotBeTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(func(Key) {}, func(Key, WaitRecord) {})
+		c := l.cacheOf(unreadable{&still{listed: 1}})
+		c.learner = &learner{}
+		c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/pods"}})
+		for _, name := range []string{"one", "two"} {
+			owing(Key{Name: "of " + name}, l).wrote(klog.Background(), podWrite(name, "1", false))
+			require.Equal(t, []string{string(objectInvalid) + " of " + name + " " + name}, said(l, time.Hour))
+		}
+	})
+}
+
+// What the log has said of a partition is not forgotten when the debts go to others, nor that it is to say the end.
+func TestATroubleIsLoggedOnceAlthoughTheScopeChanges(t *testing.T) {
+	for _, end := range []string{"before", "after"} { // the trouble ends before the change, or after it
+		synctest.Test(t, func(t *testing.T) {
+			l := newLedger(func(Key) {}, func(Key, WaitRecord) {})
+			pods := listing(l, &still{listed: 1})
+			owing(parent, l).wrote(klog.Background(), podWrite("a", "7", false))
+			require.Equal(t, []string{string(cacheBehind) + " parent a"}, said(l, doubtAfter+time.Second))
+			if end == "before" {
+				pods.listed = 2
+				l.reached(l.caches[0], "")
+			}
+			l.reached(l.caches[0], "default")
+			if end == "after" {
+				require.NotContains(t, strings.Join(said(l, time.Minute), ", "), string(cacheBehind))
+				pods.listed = 9
+				l.reached(l.caches[0], "default")
+			}
+			require.Zero(t, l.open.Load())
+			require.Equal(t, []string{string(allQuiet)}, said(l, time.Hour))
+			require.Empty(t, l.caches[0].partitions)
 		})
 	}
 }

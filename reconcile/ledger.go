@@ -38,6 +38,8 @@ type ledger struct {
 	// object. Neither map has an empty entry.
 	accounts map[Key]*account
 	objects  map[object][]*debt
+	// unanswered are the parked keys that have a write under way, or had when the relister last looked.
+	unanswered []wokenKey
 }
 
 // account is what one key waits for. The ledger's mu guards it.
@@ -45,6 +47,8 @@ type account struct {
 	debts       []*debt       // in no order
 	underWay    int           // writes that have been sent and not been answered
 	sentAt      time.Time     // when the first of those was
+	watched     bool          // the account is in unanswered
+	notAnswered bool          // and the log says so
 	parkedSince time.Time     // when a worker first parked the key; zero: no worker has taken it
 	parkedFor   []DebtRecord  // the first of the debts at that time
 	moreDebts   int           // how many there were besides
@@ -119,9 +123,7 @@ func (l *ledger) owe(d *debt) {
 	}
 	p := c.partitionOf(namespace, at)
 	p.add(d)
-	if next := l.relister.nextScan; next.IsZero() || p.dueAt().Before(next) {
-		l.relister.scanNow()
-	}
+	l.relister.scanBy(p.dueAt())
 }
 
 // account returns the account of a key, which is a new one if the key has none. The ledger's mu is held.
@@ -179,8 +181,18 @@ func (l *ledger) park(key Key) bool {
 	if ok && a.parkedSince.IsZero() {
 		a.parkedSince = time.Now()
 		a.parkedFor, a.moreDebts = a.describe(maxDebtsShown)
+		l.awaitAnswer(key, a)
 	}
 	return ok
+}
+
+// awaitAnswer has the relister look after the writes of a parked key that are under way. The ledger's mu is held.
+func (l *ledger) awaitAnswer(key Key, a *account) {
+	if a.underWay > 0 && !a.parkedSince.IsZero() && !a.watched {
+		a.watched = true
+		l.unanswered = append(l.unanswered, wokenKey{key, a})
+		l.relister.scanBy(a.sentAt.Add(doubtAfter))
+	}
 }
 
 // awaitReady opens a debt, one per key and cache, until the cache may be acted on in the namespace of the key: until it
@@ -245,6 +257,7 @@ func (l *ledger) reached(c *cache, namespace string) {
 	var keys []wokenKey
 	if c.byNamespace.Load() != byNamespace {
 		c.repartition(byNamespace)
+		l.relister.scanNow()
 		for _, p := range c.partitions {
 			keys = l.paySettled(keys, p.oldest(all), p.progress())
 		}
@@ -327,10 +340,10 @@ func (l *ledger) closeAccount(keys []wokenKey, owner Key, a *account) []wokenKey
 // handoverOwner owes what the last leader's handover says. No object has such a name.
 var handoverOwner = Key{Name: "\x00the last leader"}
 
-// wokenKey is a key that has no debts left and is to be reconciled for that reason.
+// wokenKey is a key with its account, which may be closed: then it is to be reconciled for that reason.
 type wokenKey struct {
-	key      Key
-	*account // that was closed
+	key Key
+	*account
 }
 
 // wakeUp puts the keys into the queue. It is called without mu.

@@ -352,7 +352,6 @@ func TestAnObjectThatTheCacheCannotTakeKeepsItsKeyParked(t *testing.T) {
 				lists := children.Health().Lists
 
 				end(api.mapAPI)
-				time.Sleep(2 * maxPause)
 				synctest.Wait()
 				require.EqualValues(t, 1-children.Len(), c.ledger.open.Load(), "it is seen, or waited for")
 				require.Equal(t, lists, children.Health().Lists, "a list would not help")

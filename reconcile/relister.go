@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +18,8 @@ import (
 //
 // The pauses between the lists of a partition grow up to maxPause. The informer itself repeats a list that fails, and
 // obeys Retry-After. A trouble is logged when it begins, and again only after nothing has been wrong in the partition
-// for quietTime.
+// for quietTime. Two troubles are those of one key, and logged for each: an object that the cache cannot take, and a
+// write that is not answered.
 
 const (
 	// The pauses are random, about 1 s, 2 s, 4 s ... 30 s.
@@ -48,25 +50,36 @@ const (
 	objectInvalid  trouble = "Keys are parked: the cache cannot take what they have written; " +
 		"they wait until it can, or the object is gone"
 	cacheNotReady trouble = "Keys are parked: the cache may not be acted on"
+	notAnswered   trouble = "A key is parked: a write of its last call has not been answered"
+	answered      trouble = "The write of a parked key has been answered"
 )
 
-// logLine is what is to be logged about a partition: a trouble, an object that it is about, and an error.
+// logLine is what is to be logged: a trouble, and, if it is about one, a partition, a key, an object and an error.
 type logLine struct {
 	*partition
 	trouble trouble
-	object  object
+	key     Key
+	object  Key
 	err     error
 }
 
 func (l logLine) write(log klog.Logger) {
-	log = log.WithValues("informer", l.cache.Name(), "health", l.cache.HealthIn(l.namespace))
-	if l.namespace != metav1.NamespaceAll {
-		log = log.WithValues("namespace", l.namespace)
+	if l.partition != nil {
+		log = log.WithValues("informer", l.cache.Name(), "health", l.cache.HealthIn(l.namespace))
+		if l.namespace != metav1.NamespaceAll {
+			log = log.WithValues("namespace", l.namespace)
+		}
+	}
+	if l.key != (Key{}) {
+		log = log.WithValues("key", l.key)
+	}
+	if l.object.Name != "" {
+		log = log.WithValues("object", l.object)
 	}
 	if l.trouble == outcomeUnclear || l.trouble == outcomesKnown {
 		log.Info(string(l.trouble))
 	} else {
-		log.Error(l.err, string(l.trouble), "object", l.object.key)
+		log.Error(l.err, string(l.trouble))
 	}
 }
 
@@ -101,6 +114,13 @@ func (r *relister) scanNow() {
 	select {
 	case r.rescan <- struct{}{}:
 	default: // it is told already
+	}
+}
+
+// scanBy makes the relister scan the partitions at a time, or before. The ledger's mu is held.
+func (r *relister) scanBy(at time.Time) {
+	if r.nextScan.IsZero() || at.Before(r.nextScan) {
+		r.scanNow()
 	}
 }
 
@@ -140,6 +160,20 @@ func (r *relister) scan() (lines []logLine, next time.Time) {
 			}
 		}
 	}
+	l.unanswered = slices.DeleteFunc(l.unanswered, func(k wokenKey) bool {
+		switch {
+		case k.underWay == 0:
+			if k.notAnswered {
+				lines = append(lines, logLine{trouble: answered, key: k.key})
+			}
+			k.watched, k.notAnswered = false, false
+			return true
+		case !k.notAnswered && !later(k.sentAt.Add(doubtAfter)):
+			k.notAnswered = true
+			lines = append(lines, logLine{trouble: notAnswered, key: k.key})
+		}
+		return false
+	})
 	r.nextScan = next
 	l.mu.Unlock()
 	l.wakeUp(keys)
@@ -163,9 +197,10 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 	p.lookAt = time.Time{}
 	found := func(t trouble, d *debt, err error) {
 		pause = true
-		if !p.logged[t] {
+		if !p.logged[t] || t == objectInvalid && !d.named {
 			p.logged[t] = true
-			lines = append(lines, logLine{p, t, d.object, err})
+			d.named = d.named || t == objectInvalid
+			lines = append(lines, logLine{p, t, d.owner, d.object.key, err})
 		}
 	}
 	for e := p.byAge.Front(); e != nil; e = e.Next() {

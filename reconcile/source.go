@@ -327,14 +327,12 @@ func (n *namer[T]) keysOf(state T) (keys []Key, err error) {
 }
 
 // handleInvalid names the keys of an object that cannot be taken, or can be again: those of both of its states, if it
-// has two.
-func (n *namer[T]) handleInvalid(_ Key, before, now *informer.InvalidError) {
-	if n.nameInvalid == nil {
-		return
-	}
+// has two. A key that is parked because the cache could not take what it wrote may go on.
+func (n *namer[T]) handleInvalid(key Key, before, now *informer.InvalidError) {
+	defer n.ledger.saw(n.cache, key, "", "", false)
 	var named []Key
 	for _, state := range []*informer.InvalidError{before, now} {
-		if state == nil {
+		if state == nil || n.nameInvalid == nil {
 			continue
 		}
 		o, from := state.Object, len(named)
