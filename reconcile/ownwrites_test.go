@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -343,54 +344,143 @@ func TestAPodThatIsKilledWhileItTerminatesIsWaitedForUntilItIsGone(t *testing.T)
 	})
 }
 
-// A write goes on after the call that began it has returned. The next call waits for its answer.
-func TestAWriteThatIsUnderWayWhenItsCallReturnsIsWaitedFor(t *testing.T) {
-	for name, derive := range map[string]func(context.Context) context.Context{
-		"with its ctx":                 func(ctx context.Context) context.Context { return ctx },
-		"with a ctx that does not end": context.WithoutCancel,
+// A call creates a Secret in a goroutine, and gives up waiting for that after a moment. Something names the key all the
+// time. There is one Secret in the end, whatever becomes of the first request.
+func TestWhateverBecomesOfAWriteThatIsUnderWayItsKeyWaits(t *testing.T) {
+	ordinary := func(ctx context.Context) context.Context { return ctx }
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "s", errors.New("no"))
+	for name, test := range map[string]struct {
+		ctx   func(context.Context) context.Context
+		fault reconciletest.Fault // of the first creation
+	}{
+		"the call's ctx, and the answer is late":        {ordinary, reconciletest.Delay(0, 5*time.Second)},
+		"the call's ctx, and the client gives up late":  {ordinary, givenUpLate},
+		"a ctx that goes on, and the answer is late":    {context.WithoutCancel, reconciletest.Delay(0, 5*time.Second)},
+		"a ctx that goes on, and the write is late":     {context.WithoutCancel, reconciletest.Delay(5*time.Second, 0)},
+		"a ctx that goes on, and the answer is lost":    {context.WithoutCancel, late(reconciletest.LoseAnswer)},
+		"a ctx that goes on, and the write is not made": {context.WithoutCancel, late(reconciletest.Reset)},
+		"a ctx that goes on, and the write is refused":  {context.WithoutCancel, late(reconciletest.Refuse(refused))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var writers sync.WaitGroup
-			inTown(t, townOptions{}, func(p *town, ctx context.Context, m *corev1.ConfigMap) error {
-				if p.secrets.Len() > 0 {
+			inTown(t, townOptions{options: reconcile.Options{AllowHotLoops: true}},
+				func(p *town, ctx context.Context, m *corev1.ConfigMap) error {
+					if p.secrets.Len() == 0 {
+						p.createInTheBackground(test.ctx(ctx), &writers)
+					}
 					return nil
-				}
-				writers.Go(func() {
-					s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "s-"}}
-					_, _ = p.core.Secrets("default").Create(derive(ctx), s, metav1.CreateOptions{})
-				})
-				time.Sleep(10 * time.Millisecond) // it gives the writer up while the server works
-				return nil
-			}, func(p *town) {
-				p.link.DelayWatches("secrets", 3*time.Second)
-				p.link.Inject(func(r reconciletest.Request) reconciletest.Fault {
-					if !r.Writes() || r.Resource.Resource != "secrets" {
-						return nil
+				}, func(p *town) {
+					p.link.DelayWatches("secrets", 2*time.Second)
+					p.firstCreation(test.fault)
+					p.put("m")
+					for range 1_500 {
+						time.Sleep(10 * time.Millisecond)
+						p.touch("m")
 					}
-					// The client gives up some time after it is told to.
-					return func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
-						resp, err := serve()
-						select {
-						case <-time.After(5 * time.Second):
-							return resp, err
-						case <-ctx.Done():
-							time.Sleep(100 * time.Millisecond)
-							return nil, ctx.Err()
-						}
-					}
+					writers.Wait()
+					time.Sleep(time.Minute)
+					require.Len(p, p.secretsMade(), 1)
 				})
-				p.put("m")
-				for range 100 {
-					time.Sleep(15 * time.Millisecond)
+		})
+	}
+}
+
+// The server asks a goroutine that has outlived its call to come back later. client-go waits for that outside of the
+// transport, so nothing is under way, the key runs, and may write, too. Only when the request is sent again does the
+// key wait for it.
+func TestAWriteIsNotUnderWayWhileTheServerPutsItOff(t *testing.T) {
+	var writers sync.WaitGroup
+	var late string // the name of what the goroutine has created
+	var sent, unseen int
+	inTown(t, townOptions{options: reconcile.Options{AllowHotLoops: true}},
+		func(p *town, ctx context.Context, m *corev1.ConfigMap) error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if _, shown := p.secrets.Get(p.named(late)); late != "" && !shown {
+				unseen++
+			}
+			if sent++; sent == 1 {
+				p.createInTheBackground(context.WithoutCancel(ctx), &writers)
+			}
+			return nil
+		}, func(p *town) {
+			p.link.DelayWatches("secrets", 2*time.Second)
+			p.firstCreation(reconciletest.Refuse(apierrors.NewTooManyRequests("later", 3)))
+			p.put("m")
+			runsIn := func(d time.Duration) int {
+				before := p.count()
+				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 					p.touch("m")
 				}
-				writers.Wait()
-				time.Sleep(time.Minute)
-				made, err := p.admin.Secrets("default").List(p.Context(), metav1.ListOptions{})
-				require.NoError(p, err)
-				require.Len(p, made.Items, 1)
-			})
+				return p.count() - before
+			}
+			require.Greater(p, runsIn(2*time.Second), 100, "the key is not held back while client-go waits")
+			require.Empty(p, p.secretsMade())
+			writers.Wait()
+			p.mu.Lock()
+			late = p.secretsMade()[0].Name
+			p.mu.Unlock()
+			require.Zero(p, runsIn(time.Second), "the cache does not show what has been written now")
+			require.NotZero(p, runsIn(3*time.Second))
+			require.Zero(p, unseen)
 		})
+}
+
+// createInTheBackground creates a Secret, and waits for that for 10 ms.
+func (p *town) createInTheBackground(ctx context.Context, writers *sync.WaitGroup) {
+	created := make(chan struct{})
+	writers.Go(func() {
+		defer close(created)
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "s-"}}
+		_, _ = p.core.Secrets("default").Create(ctx, s, metav1.CreateOptions{})
+	})
+	select {
+	case <-created:
+	case <-time.After(10 * time.Millisecond):
+	}
+}
+
+// firstCreation makes the controller's first write of a Secret fail.
+func (p *town) firstCreation(fault reconciletest.Fault) {
+	var first sync.Once
+	p.link.Inject(func(r reconciletest.Request) (f reconciletest.Fault) {
+		if r.Writes() && r.Resource.Resource == "secrets" {
+			first.Do(func() { f = fault })
+		}
+		return f
+	})
+}
+
+func (p *town) secretsMade() []corev1.Secret {
+	made, err := p.admin.Secrets("default").List(p.Context(), metav1.ListOptions{})
+	require.NoError(p, err)
+	return made.Items
+}
+
+// count returns how many calls there have been.
+func (p *town) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.calls
+}
+
+// late is a fault after 5 s.
+func late(fault reconciletest.Fault) reconciletest.Fault {
+	return func(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
+		time.Sleep(5 * time.Second)
+		return fault(ctx, serve)
+	}
+}
+
+// givenUpLate is an answer that is late, to a client that gives up some time after it is told to.
+func givenUpLate(ctx context.Context, serve func() (*http.Response, error)) (*http.Response, error) {
+	resp, err := serve()
+	select {
+	case <-time.After(5 * time.Second):
+		return resp, err
+	case <-ctx.Done():
+		time.Sleep(100 * time.Millisecond)
+		return nil, ctx.Err()
 	}
 }
 
