@@ -276,6 +276,19 @@ func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
 	return debts
 }
 
+// noteReached records, for the next leader, how far the cache has come when it shows a deletion or a write of unknown
+// outcome. An informer completes a list a moment before it says which version that has brought. The ledger's mu is held.
+func (p *partition) noteReached(d *debt, at progress) {
+	switch c, namespace := p.cache, d.object.key.Namespace; {
+	case at.listed > d.begun && at.listed != p.listed:
+		c.noteUnversioned(namespace, at)
+	case d.kind == unseenDeletion:
+		c.noteWritten(namespace, at.resourceVersion, at)
+	default:
+		c.noteShown(namespace, at)
+	}
+}
+
 // repartition moves the debts into other partitions after the informer has begun to follow namespaces by themselves, or
 // has stopped to. What has been logged stays known. The ledger's mu is held.
 func (c *cache) repartition(byNamespace bool) {

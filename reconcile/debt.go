@@ -72,7 +72,7 @@ func (d *debt) record() DebtRecord {
 		Informer: d.object.cache.Name(), Namespace: namespace, Name: d.object.key.Name,
 		ResourceVersion: d.resourceVersion, Since: d.openedAt,
 		CacheVersion: d.object.cache.ResourceVersion(namespace), CacheState: string(h.State),
-		CacheSince: h.Since, CacheInvalid: d.ofObject() && d.hidden(d.partition.progress()),
+		CacheSince: h.Since, CacheInvalid: d.byObject() && d.hidden(d.partition.progress()),
 	}
 }
 
@@ -82,8 +82,11 @@ type object struct {
 	key   Key
 }
 
-// ofObject reports whether an event of the object may settle the debt.
+// ofObject reports whether it is known what has become of the object.
 func (d *debt) ofObject() bool { return d.kind == unseenChange || d.kind == unseenDeletion }
+
+// byObject reports whether news of the object may settle the debt.
+func (d *debt) byObject() bool { return d.ofObject() || d.object.key.Name != "" }
 
 // holds reports whether the cache holds the object itself, and not another one of its name.
 func (d *debt) holds() bool {
@@ -104,7 +107,7 @@ func (d *debt) settled(at progress) bool {
 	case d.kind == unreadyCache:
 		return d.object.cache.Fresh(d.object.key.Namespace) == nil
 	case d.kind == unknownOutcome:
-		return at.listed > d.begun
+		return at.listed > d.begun && (d.object.key.Name == "" || !d.hidden(at))
 	case d.listed(at):
 		return !d.hidden(at)
 	}

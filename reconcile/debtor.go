@@ -132,7 +132,7 @@ func (d debtor) wrote(log klog.Logger, w write) {
 }
 
 // wroteUnversioned is told of a write that has changed an object to a version which the answer does not tell. No key
-// waits for it, and the next leader's caches list anew unless this one has listed since.
+// waits for it, and the next leader's caches list anew, unless this one has listed since, and they have come as far.
 func (d debtor) wroteUnversioned(t target) {
 	debtor{all: d.all}.note(func(c *cache) { c.noteUnknown(t) })
 }

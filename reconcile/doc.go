@@ -163,8 +163,8 @@
 // itself, or in all of them. A server whose versions are not numbers allows no other comparison than equality.
 //
 // Not waited for, as the answer does not tell what has become of the object: a binding and an eviction. If the leader
-// has made one, and its cache has not listed since, the next leader's caches list anew. A write of an Event by one of
-// its two groups is not waited for in a cache of the other.
+// has made one, the next leader's caches list anew, unless the leader's has listed since and they have come as far. A
+// write of an Event by one of its two groups is not waited for in a cache of the other.
 //
 // # What you owe
 //

@@ -263,7 +263,13 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 				}
 			}
 			for of, begun := range c.unversioned {
-				left.Relist = left.Relist || here(of) && now.listed < begun
+				switch {
+				case !here(of):
+				case now.listed < begun:
+					left.Relist = true
+				default:
+					left = left.merge(handoverEntry{Listed: now.resourceVersion})
+				}
 			}
 			left.Relist = left.Relist || l.underWay.Load() > 0
 			for _, a := range l.accounts {

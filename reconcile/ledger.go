@@ -118,7 +118,7 @@ func (l *ledger) owe(d *debt) {
 	a := l.account(d.owner)
 	d.slot = len(a.debts)
 	a.debts = append(a.debts, d)
-	if d.ofObject() {
+	if d.byObject() {
 		l.objects[d.object] = append(l.objects[d.object], d)
 	}
 	p := c.partitionOf(namespace, at)
@@ -228,14 +228,14 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 	at := c.progress(c.partitionName(key.Namespace))
 	var keys []wokenKey
 	for _, d := range slices.Clone(debts) {
-		own := d.kind == unseenDeletion && d.uid == uid
-		d.onceHeld = d.onceHeld || own
-		if !d.settled(at) {
+		deletion := d.kind == unseenDeletion
+		d.onceHeld = d.onceHeld || deletion && d.uid == uid
+		switch {
+		case !d.settled(at):
 			continue
-		}
-		if own && resourceVersion != "" {
+		case deletion && resourceVersion != "":
 			c.noteWritten(key.Namespace, resourceVersion, at)
-		} else if own {
+		case deletion:
 			c.noteUnversioned(key.Namespace, at)
 		}
 		keys = l.pay(keys, d, at)
@@ -290,7 +290,7 @@ func (l *ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []woken
 			continue
 		}
 		if d.kind == unseenDeletion {
-			d.object.cache.noteWritten(d.object.key.Namespace, at.resourceVersion, at)
+			d.partition.noteReached(d, at)
 		}
 		keys = l.pay(keys, d, at)
 	}
@@ -300,11 +300,11 @@ func (l *ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []woken
 // pay removes a debt. at is the progress of its partition. If the write is undone, the key must run even if nothing
 // names it. The ledger's mu is held.
 func (l *ledger) pay(keys []wokenKey, d *debt, at progress) []wokenKey {
+	if d.kind == unknownOutcome && at.listed > d.begun {
+		d.partition.noteReached(d, at)
+	}
 	d.partition.remove(d)
 	l.open.Add(-1)
-	if d.kind == unknownOutcome && at.listed > d.begun {
-		d.object.cache.noteShown(d.object.key.Namespace, at)
-	}
 	a := l.accounts[d.owner]
 	last := len(a.debts) - 1
 	a.debts[d.slot] = a.debts[last]
@@ -312,7 +312,7 @@ func (l *ledger) pay(keys []wokenKey, d *debt, at progress) []wokenKey {
 	a.debts[last] = nil
 	a.debts = a.debts[:last]
 	a.mustRun = a.mustRun || d.undone(at)
-	if d.ofObject() {
+	if d.byObject() {
 		others := slices.DeleteFunc(l.objects[d.object], func(other *debt) bool { return other == d })
 		if l.objects[d.object] = others; len(others) == 0 {
 			delete(l.objects, d.object)

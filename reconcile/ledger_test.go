@@ -1024,11 +1024,11 @@ func requireInOrder(t *testing.T, l *ledger) {
 		require.NotEmpty(t, of)
 		for _, d := range of {
 			require.Equal(t, o, d.object)
-			require.True(t, d.ofObject(), "no event of an object settles it")
+			require.True(t, d.byObject(), "no event of an object settles it")
 			byObject++
 		}
 	}
-	known := slices.DeleteFunc(slices.Clone(debts), func(d *debt) bool { return !d.ofObject() })
+	known := slices.DeleteFunc(slices.Clone(debts), func(d *debt) bool { return !d.byObject() })
 	require.Len(t, known, byObject)
 	for owner, a := range l.accounts {
 		require.NotEmpty(t, a.debts)

@@ -214,7 +214,7 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 		switch {
 		case d.kind == unreadyCache:
 			found(cacheNotReady, d, nil)
-		case d.ofObject() && d.hidden(at):
+		case d.ofObject() && d.hidden(at), d.kind == unknownOutcome && at.listed > d.begun:
 			found(objectInvalid, d, nil)
 		case p.listAskedFor(d, at):
 			if now.Sub(p.requestedAt) >= doubtAfter {
