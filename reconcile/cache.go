@@ -90,7 +90,8 @@ func (c *cache) noteWritten(namespace, resourceVersion string, at progress) {
 	at.mark(c.written, c.scopeName(namespace), resourceVersion)
 }
 
-// noteShown records that the cache, as far as it has come, shows something that has no version. The ledger's mu is held.
+// noteShown records that the cache, as far as it has come, shows something that has no version. The ledger's mu
+// is held.
 func (c *cache) noteShown(namespace string, at progress) {
 	at.mark(c.shown, c.scopeName(namespace), at.resourceVersion)
 }
@@ -277,7 +278,8 @@ func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
 }
 
 // noteReached records, for the next leader, how far the cache has come when it shows a deletion or a write of unknown
-// outcome. An informer completes a list a moment before it says which version that has brought. The ledger's mu is held.
+// outcome. An informer completes a list a moment before it says which version that has brought. The ledger's mu is
+// held.
 func (p *partition) noteReached(d *debt, at progress) {
 	switch c, namespace := p.cache, d.object.key.Namespace; {
 	case at.listed > d.begun && at.listed != p.listed:

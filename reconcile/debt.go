@@ -125,8 +125,8 @@ func (d *debt) settled(at progress) bool {
 	return (passed || left) && !d.hidden(at)
 }
 
-// undone reports of a debt that is settled whether the cache shows the opposite of what was written: the object came and
-// went before the cache could show it, or the cluster has gone back. What the informer may not select says nothing.
+// undone reports of a debt that is settled whether the cache shows the opposite of what was written: the object came
+// and went before the cache could show it, or the cluster has gone back. What the informer may not select says nothing.
 func (d *debt) undone(at progress) bool {
 	if at.unfollowed || d.object.cache.Invalid(d.object.key) != nil {
 		return false

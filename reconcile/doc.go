@@ -64,8 +64,8 @@
 //     caches are listed anew first. After a crash there is no handover, but the new leader has waited for
 //     LeaseDuration: that is enough if watches lag by less. A cache that has not been Live for 5 s by then is listed
 //     anew first. The handover is about the caches of all controllers, whoever of them has written, and it has the
-//     writes of ManagerOptions.WhileLeading, too (debtor.note). Where the writer's controller does not have the cache, a
-//     lost answer, or a deletion whose answer does not tell the last version, costs the next leader a list of the cache.
+//     writes of ManagerOptions.WhileLeading, too (debtor.note). Where the writer's controller does not have the cache,
+//     a lost answer, or a deletion whose answer does not tell the last version, costs the next leader a list of it.
 //   - No call begins while a cache is older than its informer's MaxStaleness, if that is set: the key is parked
 //     (ledger.park).
 //   - If an informer follows several namespaces one by one, see [informer.NewNamespaced], all this holds for the

@@ -71,7 +71,8 @@ func said(l *ledger, d time.Duration) (lines []string) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
 		now, _ := l.relister.scan()
 		for _, line := range now {
-			lines = append(lines, strings.TrimSpace(fmt.Sprint(line.trouble, " ", line.key.Name, " ", line.object.Name)))
+			about := fmt.Sprint(line.trouble, " ", line.key.Name, " ", line.object.Name)
+			lines = append(lines, strings.TrimSpace(about))
 		}
 	}
 	return lines

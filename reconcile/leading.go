@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// leading is the [writer] behind the ctx of ManagerOptions.WhileLeading. What these functions write no key waits for. It
-// is in the handover.
+// leading is the [writer] behind the ctx of ManagerOptions.WhileLeading. What these functions write no key waits for.
+// It is in the handover.
 type leading struct{ ledgers []*ledger }
 
 func (l leading) context(ctx context.Context) context.Context {

@@ -121,8 +121,8 @@ func TestTheHandoverHasWhatEachKindOfWriteLeaves(t *testing.T) {
 	}
 }
 
-// A controller writes to what only another one of its Manager follows, or sees only a part of. Its keys wait for none of
-// that, and the next leader for all.
+// A controller writes to what only another one of its Manager follows, or sees only a part of. Its keys wait for none
+// of that, and the next leader for all.
 func TestTheHandoverHasWhatOnlyOtherControllersFollow(t *testing.T) {
 	const pod = "https://server/api/v1/namespaces/a/pods/p"
 	for name, test := range map[string]struct {
@@ -130,9 +130,10 @@ func TestTheHandoverHasWhatOnlyOtherControllersFollow(t *testing.T) {
 		answer http.RoundTripper
 		want   handoverEntry
 	}{
-		"a change":        {"PUT", answering{code: 200, object: podCalled("p")}, handoverEntry{ResourceVersion: "7"}},
-		"a lost answer":   {"PUT", answering{err: io.ErrUnexpectedEOF}, handoverEntry{Relist: true}},
-		"its last state":  {"DELETE", answering{code: 200, object: podCalled("p")}, handoverEntry{ResourceVersion: "7"}},
+		"a change":      {"PUT", answering{code: 200, object: podCalled("p")}, handoverEntry{ResourceVersion: "7"}},
+		"a lost answer": {"PUT", answering{err: io.ErrUnexpectedEOF}, handoverEntry{Relist: true}},
+		"its last state": {"DELETE", answering{code: 200, object: podCalled("p")},
+			handoverEntry{ResourceVersion: "7"}},
 		"a mere deletion": {"DELETE", answering{code: 200, object: successOf(nil)}, handoverEntry{Relist: true}},
 		"a refusal":       {"PUT", answering{code: 409, object: &metav1.Status{}}, handoverEntry{}},
 	} {

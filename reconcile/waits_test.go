@@ -176,7 +176,8 @@ func TestAKeyWaitsAsTheAnswersOfARealServerDemand(t *testing.T) {
 						cases += waits{selector: selector, views: views, at: at, start: start, written: written,
 							writes: []write{w}, byItself: selector == "" && !w.unsure &&
 								(w.resourceVersion != "" || views[start].UID == w.uid),
-						}.require(t, fmt.Sprintf("%s: %s, %q, seen %d of %d", c.Name, step.Name, selector, start, written))
+						}.require(t, fmt.Sprintf("%s: %s, %q, seen %d of %d", c.Name, step.Name, selector, start,
+							written))
 					}
 				}
 			}
@@ -472,9 +473,9 @@ func TestAKeyWaitsWhateverElseHappens(t *testing.T) {
 
 // unsafe reports whether the case is of one of three kinds that are known not to be safe. Others take the object out of
 // the selection and back in while it is deleted without a version in the answer: the cache shows it leave, and it is to
-// come back. A new object that is not selected is not waited for, although the cache may be about to show an earlier one
-// of its name. And nobody knows the name of an object whose creation was not answered, so that the cache cannot be asked
-// whether it can take that.
+// come back. A new object that is not selected is not waited for, although the cache may be about to show an earlier
+// one of its name. And nobody knows the name of an object whose creation was not answered, so that the cache cannot be
+// asked whether it can take that.
 func (w waits) unsafe() bool {
 	if w.bad != nil && slices.ContainsFunc(w.writes, func(one write) bool { return one.name == "" && one.uid == "" }) {
 		return true
@@ -485,7 +486,8 @@ func (w waits) unsafe() bool {
 	})
 }
 
-// inEachCase calls fn with each act of each history, with each answer to it, and each view that the cache may show then.
+// inEachCase calls fn with each act of each history, with each answer to it, and each view that the cache may
+// show then.
 func inEachCase(length int, fn func(name string, w waits)) {
 	var walk func(history []act, states []modelObject)
 	walk = func(history []act, states []modelObject) {
