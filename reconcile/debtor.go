@@ -50,7 +50,7 @@ func (d debtor) sends() {
 	if a.underWay++; a.underWay == 1 {
 		a.sentAt = time.Now()
 	}
-	l.awaitAnswer(d.owner, a)
+	l.relister.awaitAnswer(d.owner, a)
 }
 
 // answered ends what sends has begun. What the answer says has been recorded before.

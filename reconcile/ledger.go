@@ -181,18 +181,9 @@ func (l *ledger) park(key Key) bool {
 	if ok && a.parkedSince.IsZero() {
 		a.parkedSince = time.Now()
 		a.parkedFor, a.moreDebts = a.describe(maxDebtsShown)
-		l.awaitAnswer(key, a)
+		l.relister.awaitAnswer(key, a)
 	}
 	return ok
-}
-
-// awaitAnswer has the relister look after the writes of a parked key that are under way. The ledger's mu is held.
-func (l *ledger) awaitAnswer(key Key, a *account) {
-	if a.underWay > 0 && !a.parkedSince.IsZero() && !a.watched {
-		a.watched = true
-		l.unanswered = append(l.unanswered, wokenKey{key, a})
-		l.relister.scanBy(a.sentAt.Add(doubtAfter))
-	}
 }
 
 // awaitReady opens a debt, one per key and cache, until the cache may be acted on in the namespace of the key: until it

@@ -124,6 +124,15 @@ func (r *relister) scanBy(at time.Time) {
 	}
 }
 
+// awaitAnswer looks after the writes of a parked key that are under way. The ledger's mu is held.
+func (r *relister) awaitAnswer(key Key, a *account) {
+	if a.underWay > 0 && !a.parkedSince.IsZero() && !a.watched {
+		a.watched = true
+		r.ledger.unanswered = append(r.ledger.unanswered, wokenKey{key, a})
+		r.scanBy(a.sentAt.Add(doubtAfter))
+	}
+}
+
 // scan asks for the lists that are due. It returns what is to be logged, and when the next scan is: zero if there is
 // nothing to wait for. It drops the partitions that have no debts and are quiet.
 func (r *relister) scan() (lines []logLine, next time.Time) {
