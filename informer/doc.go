@@ -192,7 +192,7 @@
 //	writer.go      from the FIFO to the store, and to the handlers
 //	indexer.go     the store, around the table of internal/store
 //	index.go       lookups: AddIndex, AddLabelIndex
-//	handler.go     Event, Handler, AddHandler, Filter
+//	handler.go     Event, Handler, AddHandler
 //	listener.go    the buffer and the goroutine of a handler
 //	retry.go       events that a handler has failed on
 //	resync.go      events that repeat the state, in turns

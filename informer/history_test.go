@@ -19,9 +19,7 @@ import (
 // history is a handler that writes down what it is told and checks, as it comes, what every handler may rely on.
 // Violations are collected, because a handler must not end the test's goroutine.
 type history struct {
-	inf *SharedIndexInformer[*corev1.Pod] // if set, invariant I2 is checked,
-	// unless smaller: what is Deleted for a handler behind a Filter may well be in the store.
-	smaller bool
+	inf *SharedIndexInformer[*corev1.Pod] // if set, invariant I2 is checked
 	// rescoped: an object that was taken out of scope may come back as it was.
 	rescoped bool
 
@@ -46,7 +44,7 @@ func (h *history) handle(e Event[*corev1.Pod]) {
 	if err := h.rounds.check(e, rewinds); err != nil {
 		h.violations = append(h.violations, err)
 	}
-	if returns := h.rescoped && e.Type == Deleted; h.inf != nil && !h.smaller && !returns && rewinds == 0 {
+	if returns := h.rescoped && e.Type == Deleted; h.inf != nil && !returns && rewinds == 0 {
 		if err := cacheBeforeNotice(h.inf, e); err != nil {
 			h.violations = append(h.violations, err)
 		}

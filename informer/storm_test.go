@@ -29,10 +29,9 @@ func stormScript(t *testing.T, script []byte) {
 				require.NoError(t, err)
 			}
 			handlers := map[string]*history{}
-			for _, name := range []string{"inline", "slow", "panics", "late", "filtered", "resync", "every"} {
+			for _, name := range []string{"inline", "slow", "panics", "late", "resync", "every"} {
 				handlers[name] = &history{inf: inf, rounds: rounds{}}
 			}
-			handlers["filtered"].smaller = true
 			calls := 0
 			var (
 				server   changes
@@ -51,7 +50,6 @@ func stormScript(t *testing.T, script []byte) {
 				}
 				handlers["panics"].handle(e)
 			}, HandlerOptions{})
-			add(onlyWanted(t, handlers["filtered"].handle), HandlerOptions{})
 			add(handlers["resync"].handle, HandlerOptions{Resync: time.Minute})
 			add(handlers["every"].handle, HandlerOptions{Every: true})
 			happened := func(o *corev1.Pod, exists bool) {
@@ -167,14 +165,10 @@ func stormScript(t *testing.T, script []byte) {
 			time.Sleep(20 * time.Minute)
 			synctest.Wait()
 			handlers["told"] = told
-			var few []*corev1.Pod
 			for _, o := range p.Objects() {
 				held, ok := inf.Get(KeyOf(o))
 				require.True(t, ok, "%s is missing", KeyOf(o))
 				require.Equal(t, o.ResourceVersion, held.ResourceVersion, "%s", KeyOf(o))
-				if wanted(o) {
-					few = append(few, o)
-				}
 			}
 			require.Equal(t, len(p.Objects()), inf.Len())
 			require.Equal(t, Live, inf.Health().State)
@@ -189,11 +183,7 @@ func stormScript(t *testing.T, script []byte) {
 			require.NoError(t, discreetly("swordfish", log.all(), inf.Health()))
 			for name, h := range handlers {
 				require.NoError(t, h.err(), name)
-				if name == "filtered" {
-					require.NoError(t, h.folded(few), name)
-				} else {
-					require.NoError(t, h.folded(p.Objects()), name)
-				}
+				require.NoError(t, h.folded(p.Objects()), name)
 			}
 		})
 }

@@ -90,17 +90,6 @@ func MaxOf[K comparable](limiters ...RateLimiter[K]) RateLimiter[K] {
 	return maxOf[K](limiters)
 }
 
-// WithMaxWait returns the delays of limiter, but at most longest. It panics if limiter is nil or longest is negative.
-func WithMaxWait[K comparable](limiter RateLimiter[K], longest time.Duration) RateLimiter[K] {
-	switch {
-	case limiter == nil:
-		panic("workqueue: WithMaxWait needs a limiter")
-	case longest < 0:
-		panic("workqueue: WithMaxWait needs a longest delay that is not negative")
-	}
-	return withMaxWait[K]{limiter, longest}
-}
-
 // perKey is a limiter whose delay depends on how often the key failed in a row.
 type perKey[K comparable] struct {
 	// Never changed.
@@ -287,15 +276,6 @@ func (m maxOf[K]) failing() (n int) {
 	}
 	return n
 }
-
-type withMaxWait[K comparable] struct {
-	RateLimiter[K]
-	longest time.Duration
-}
-
-func (w withMaxWait[K]) When(key K) time.Duration { return min(w.RateLimiter.When(key), w.longest) }
-
-func (w withMaxWait[K]) failing() int { return failing(w.RateLimiter) }
 
 // failing is how many keys l counts failures of; 0 if l is not of this package.
 func failing[K comparable](l RateLimiter[K]) int {

@@ -25,8 +25,6 @@ func TestLimiterDelays(t *testing.T) {
 			[]time.Duration{5 * ms, 5 * ms, 5 * ms, 10 * time.Second, 10 * time.Second}},
 		"MaxOf": {MaxOf(FastSlow[string](7*ms, 30*ms, 3), Exponential[string](5*ms, time.Second, 0)),
 			[]time.Duration{7 * ms, 10 * ms, 20 * ms, 40 * ms}},
-		"WithMaxWait": {WithMaxWait(Exponential[string](5*ms, time.Second, 0), 15*ms),
-			[]time.Duration{5 * ms, 10 * ms, 15 * ms, 15 * ms}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 { // the second time after Forget
@@ -164,18 +162,16 @@ func TestConstructorsRefuseNonsense(t *testing.T) {
 		complaint string
 		build     func()
 	}{
-		"no base":            {"base", func() { Exponential[int](0, time.Second, 0) }},
-		"cap below base":     {"most", func() { Exponential[int](time.Second, ms, 0) }},
-		"jitter":             {"jitter", func() { Exponential[int](ms, time.Second, 1.1) }},
-		"jitter NaN":         {"jitter", func() { Exponential[int](ms, time.Second, math.NaN()) }},
-		"fast":               {"FastSlow", func() { FastSlow[int](-1, 0, 0) }},
-		"attempts":           {"FastSlow", func() { FastSlow[int](0, 0, -1) }},
-		"rate":               {"Bucket", func() { Bucket[int](0, 1) }},
-		"burst":              {"Bucket", func() { Bucket[int](1, 0) }},
-		"longest":            {"WithMaxWait", func() { WithMaxWait(Bucket[int](1, 1), -1) }},
-		"longest of nothing": {"WithMaxWait", func() { WithMaxWait[int](nil, 1) }},
-		"most of a nil":      {"MaxOf needs limiters, and number 1 is nil", func() { MaxOf(Bucket[int](1, 1), nil) }},
-		"a limiter of none":  {"MaxOf", func() { MaxOf[int]() }},
+		"no base":           {"base", func() { Exponential[int](0, time.Second, 0) }},
+		"cap below base":    {"most", func() { Exponential[int](time.Second, ms, 0) }},
+		"jitter":            {"jitter", func() { Exponential[int](ms, time.Second, 1.1) }},
+		"jitter NaN":        {"jitter", func() { Exponential[int](ms, time.Second, math.NaN()) }},
+		"fast":              {"FastSlow", func() { FastSlow[int](-1, 0, 0) }},
+		"attempts":          {"FastSlow", func() { FastSlow[int](0, 0, -1) }},
+		"rate":              {"Bucket", func() { Bucket[int](0, 1) }},
+		"burst":             {"Bucket", func() { Bucket[int](1, 0) }},
+		"most of a nil":     {"MaxOf needs limiters, and number 1 is nil", func() { MaxOf(Bucket[int](1, 1), nil) }},
+		"a limiter of none": {"MaxOf", func() { MaxOf[int]() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() { require.Contains(t, fmt.Sprint(recover()), test.complaint) }()
@@ -197,7 +193,7 @@ func TestCountsExpire(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := MaxOf(WithMaxWait(test.limiter(), 10*time.Hour))
+				l := MaxOf(test.limiter())
 				first := l.When("a")
 				for range 29 {
 					l.When("a")
