@@ -215,9 +215,9 @@ func (p *partition) add(d *debt) {
 	d.age = p.byAge.PushBack(d)
 	p.lookFrom(d.overdueAt())
 	switch {
-	case d.kind == unreadyCache:
+	case d.kind == DebtNotReady:
 		p.unready[d] = struct{}{}
-	case d.kind == unknownOutcome || d.resourceVersion == "":
+	case d.kind == DebtUnknown || d.resourceVersion == "":
 	case kube.Ordered(d.resourceVersion, "1"):
 		heap.Push(&p.byVersion, d)
 	default:
@@ -284,7 +284,7 @@ func (p *partition) noteReached(d *debt, at progress) {
 	switch c, namespace := p.cache, d.object.key.Namespace; {
 	case at.listed > d.begun && at.listed != p.listed:
 		c.noteUnversioned(namespace, at)
-	case d.kind == unseenDeletion:
+	case d.kind == DebtDeletion:
 		c.noteWritten(namespace, at.resourceVersion, at)
 	default:
 		c.noteShown(namespace, at)

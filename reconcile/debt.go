@@ -18,8 +18,8 @@ type debt struct {
 	// Not changed once the ledger has the debt. openedAt and begun are set by owe: begun is the number of the latest
 	// list that the informer had begun by then, so a later one shows the write.
 	owner    Key
-	kind     debtKind
-	object   object // of an unreadyCache, and of an unknownOutcome that has no name, only the namespace counts
+	kind     DebtKind
+	object   object // of a DebtNotReady, and of a DebtUnknown that has no name, only the namespace counts
 	uid      types.UID
 	openedAt time.Time
 	begun    int
@@ -46,29 +46,16 @@ type debt struct {
 	rank      int
 }
 
-type debtKind uint8
-
-const (
-	unseenChange   debtKind = iota // the object has been created or changed
-	unseenDeletion                 // the object has been deleted
-	unknownOutcome                 // the answer to a write was lost: it may have happened
-	unreadyCache                   // no write: the cache is incomplete, or older than its informer's MaxStaleness
-)
-
-// debtKinds are the kinds as records have them.
-var debtKinds = [...]DebtKind{unseenChange: DebtChange, unseenDeletion: DebtDeletion, unknownOutcome: DebtUnknown,
-	unreadyCache: DebtNotReady}
-
 // record describes the debt, and its cache as it is now, but not why the cache is in trouble: errors may be the user's
 // code, and the ledger's mu is held.
 func (d *debt) record() DebtRecord {
 	namespace := d.object.key.Namespace
-	if d.kind == unreadyCache {
+	if d.kind == DebtNotReady {
 		namespace = d.object.cache.staleNamespace(namespace)
 	}
 	h := d.object.cache.HealthIn(namespace)
 	return DebtRecord{
-		Kind:     debtKinds[d.kind],
+		Kind:     d.kind,
 		Informer: d.object.cache.Name(), Namespace: namespace, Name: d.object.key.Name,
 		ResourceVersion: d.resourceVersion, Since: d.openedAt,
 		CacheVersion: d.object.cache.ResourceVersion(namespace), CacheState: string(h.State),
@@ -83,7 +70,7 @@ type object struct {
 }
 
 // ofObject reports whether it is known what has become of the object.
-func (d *debt) ofObject() bool { return d.kind == unseenChange || d.kind == unseenDeletion }
+func (d *debt) ofObject() bool { return d.kind == DebtChange || d.kind == DebtDeletion }
 
 // byObject reports whether news of the object may settle the debt.
 func (d *debt) byObject() bool { return d.ofObject() || d.object.key.Name != "" }
@@ -104,16 +91,16 @@ func (d *debt) settled(at progress) bool {
 	switch {
 	case at.unfollowed:
 		return true // the informer will never see the write
-	case d.kind == unreadyCache:
+	case d.kind == DebtNotReady:
 		return d.object.cache.Fresh(d.object.key.Namespace) == nil
-	case d.kind == unknownOutcome:
+	case d.kind == DebtUnknown:
 		return at.listed > d.begun && (d.object.key.Name == "" || !d.hidden(at))
 	case d.listed(at):
 		return !d.hidden(at)
 	}
 	has, held := d.object.cache.Version(d.object.key)
 	switch same := held && has.UID == d.uid; {
-	case same && d.kind == unseenChange:
+	case same && d.kind == DebtChange:
 		return kube.AtLeast(has.ResourceVersion, d.resourceVersion)
 	case same:
 		return d.mayStay && has.Deleting
@@ -133,9 +120,9 @@ func (d *debt) undone(at progress) bool {
 	}
 	has, held := d.object.cache.Version(d.object.key)
 	switch same := held && has.UID == d.uid; d.kind {
-	case unseenChange:
+	case DebtChange:
 		return !d.outside && !(same && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
-	case unseenDeletion:
+	case DebtDeletion:
 		return same && !has.Deleting && !d.unsure
 	default:
 		return false
@@ -165,7 +152,7 @@ func (d *debt) hidden(at progress) bool {
 		return false // the state is from after the write
 	case d.uid != "" && o.UID != d.uid:
 		return false // the object that was written is gone
-	case d.kind == unseenDeletion:
+	case d.kind == DebtDeletion:
 		return o.DeletionTimestamp == nil
 	default:
 		return !kube.AtLeast(o.ResourceVersion, d.resourceVersion)
@@ -184,7 +171,7 @@ const unexpectedAfter = time.Second
 // that list in any case.
 func (d *debt) overdueAt() time.Time {
 	switch {
-	case d.kind == unknownOutcome:
+	case d.kind == DebtUnknown:
 		return d.openedAt
 	case d.ofObject() && !d.expected:
 		return d.openedAt.Add(unexpectedAfter)

@@ -149,7 +149,7 @@ func (d debtor) lostAnswer(log klog.Logger, t target) {
 		for _, namespace := range c.learner.mayHold(t) {
 			log.V(4).Info("It is unknown whether a write has happened", "informer", c.Name(), "resource", t.resource,
 				"namespace", t.namespace, "name", t.name)
-			l.owe(&debt{owner: d.owner, kind: unknownOutcome,
+			l.owe(&debt{owner: d.owner, kind: DebtUnknown,
 				object: object{c, Key{Namespace: cmp.Or(t.namespace, namespace), Name: t.name}}})
 		}
 	}

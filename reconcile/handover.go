@@ -274,7 +274,7 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 			left.Relist = left.Relist || l.underWay.Load() > 0
 			for _, a := range l.accounts {
 				left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {
-					return d.object.cache == c && (d.kind == unseenDeletion || d.kind == unknownOutcome) &&
+					return d.object.cache == c && (d.kind == DebtDeletion || d.kind == DebtUnknown) &&
 						here(c.scopeName(d.object.key.Namespace))
 				})
 			}
@@ -321,11 +321,11 @@ func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} 
 		owe := func(i int, namespace string) {
 			left := all[i]
 			taken[i] = true
-			d := &debt{owner: handoverOwner, object: object{c, Key{Namespace: namespace}},
+			d := &debt{owner: handoverOwner, kind: DebtChange, object: object{c, Key{Namespace: namespace}},
 				resourceVersion: left.ResourceVersion}
 			now := c.progress(namespace)
 			if left.Relist || left.Listed != "" && !kube.AtLeast(now.resourceVersion, left.Listed) {
-				d.kind = unknownOutcome
+				d.kind = DebtUnknown
 				l.owe(d)
 				l.relist(d, nil)
 				return

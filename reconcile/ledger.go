@@ -106,7 +106,7 @@ func (l *ledger) owe(d *debt) {
 		l.recall(d)
 	}
 	if d.settled(at) {
-		if d.kind == unseenDeletion || d.kind == unknownOutcome {
+		if d.kind == DebtDeletion || d.kind == DebtUnknown {
 			c.noteShown(namespace, at)
 		}
 		if a, ok := l.accounts[d.owner]; ok { // the answer was slower than the end of what was written
@@ -145,11 +145,11 @@ func (l *ledger) recall(d *debt) {
 		since = a.sentAt // what left the cache before may be there again
 	}
 	d.expected = (d.expected || holds) && !d.unsure
-	d.onceHeld = d.kind == unseenDeletion && (holds || c.gone.has(d.uid, since))
-	if d.kind == unseenDeletion && !d.final && d.selective {
+	d.onceHeld = d.kind == DebtDeletion && (holds || c.gone.has(d.uid, since))
+	if d.kind == DebtDeletion && !d.final && d.selective {
 		d.resourceVersion = "" // others may have changed the object since, so that the informer selects it
 	}
-	if d.kind == unseenDeletion && !holds && d.resourceVersion == "" {
+	if d.kind == DebtDeletion && !holds && d.resourceVersion == "" {
 		d.expected = false
 	}
 	for _, earlier := range l.objects[d.object] {
@@ -157,7 +157,7 @@ func (l *ledger) recall(d *debt) {
 			continue
 		}
 		d.expected = !d.unsure
-		if d.kind == unseenDeletion && !d.final && !d.selective &&
+		if d.kind == DebtDeletion && !d.final && !d.selective &&
 			(d.resourceVersion == "" || kube.Older(d.resourceVersion, earlier.resourceVersion)) {
 			d.resourceVersion = earlier.resourceVersion
 		}
@@ -193,11 +193,11 @@ func (l *ledger) awaitReady(key Key, c *cache) {
 	here := object{c, Key{Namespace: key.Namespace}}
 	l.mu.Lock()
 	a, ok := l.accounts[key]
-	same := func(d *debt) bool { return d.kind == unreadyCache && d.object == here }
+	same := func(d *debt) bool { return d.kind == DebtNotReady && d.object == here }
 	waits := ok && slices.ContainsFunc(a.debts, same)
 	l.mu.Unlock()
 	if !waits {
-		l.owe(&debt{owner: key, kind: unreadyCache, object: here})
+		l.owe(&debt{owner: key, kind: DebtNotReady, object: here})
 	}
 }
 
@@ -219,7 +219,7 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 	at := c.progress(c.partitionName(key.Namespace))
 	var keys []wokenKey
 	for _, d := range slices.Clone(debts) {
-		deletion := d.kind == unseenDeletion
+		deletion := d.kind == DebtDeletion
 		d.onceHeld = d.onceHeld || deletion && d.uid == uid
 		switch {
 		case !d.settled(at):
@@ -280,7 +280,7 @@ func (l *ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []woken
 		if d.partition == nil || !d.settled(at) {
 			continue
 		}
-		if d.kind == unseenDeletion {
+		if d.kind == DebtDeletion {
 			d.partition.noteReached(d, at)
 		}
 		keys = l.pay(keys, d, at)
@@ -291,7 +291,7 @@ func (l *ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []woken
 // pay removes a debt. at is the progress of its partition. If the write is undone, the key must run even if nothing
 // names it. The ledger's mu is held.
 func (l *ledger) pay(keys []wokenKey, d *debt, at progress) []wokenKey {
-	if d.kind == unknownOutcome && at.listed > d.begun {
+	if d.kind == DebtUnknown && at.listed > d.begun {
 		d.partition.noteReached(d, at)
 	}
 	d.partition.remove(d)

@@ -916,8 +916,8 @@ func TestMarksDoNotGrowWithTheNamespaces(t *testing.T) {
 	c.learner = &learner{}
 	for i := range 100 {
 		pod := object{c, Key{Namespace: fmt.Sprint("namespace-", i), Name: "a"}}
-		l.owe(&debt{owner: parent, kind: unseenChange, object: pod, uid: "u", resourceVersion: fmt.Sprint(8 + i)})
-		l.owe(&debt{owner: parent, kind: unseenDeletion, object: pod, uid: "v", resourceVersion: "6"})
+		l.owe(&debt{owner: parent, kind: DebtChange, object: pod, uid: "u", resourceVersion: fmt.Sprint(8 + i)})
+		l.owe(&debt{owner: parent, kind: DebtDeletion, object: pod, uid: "v", resourceVersion: "6"})
 	}
 	require.Equal(t, map[string]mark{"": {resourceVersion: "107"}}, c.written)
 	require.Equal(t, map[string]mark{"": {resourceVersion: "7"}}, c.shown)

@@ -221,15 +221,15 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 		}
 		p.lookFrom(now)
 		switch {
-		case d.kind == unreadyCache:
+		case d.kind == DebtNotReady:
 			found(cacheNotReady, d, nil)
-		case d.ofObject() && d.hidden(at), d.kind == unknownOutcome && at.listed > d.begun:
+		case d.ofObject() && d.hidden(at), d.kind == DebtUnknown && at.listed > d.begun:
 			found(objectInvalid, d, nil)
 		case p.listAskedFor(d, at):
 			if now.Sub(p.requestedAt) >= doubtAfter {
 				found(listOverdue, d, nil)
 			}
-		case d.kind == unknownOutcome:
+		case d.kind == DebtUnknown:
 			list = true
 			found(outcomeUnclear, d, nil)
 		default:

@@ -30,11 +30,11 @@ type write struct {
 	deleted, final, mayStay, unsure bool
 }
 
-func (w write) debtKind() debtKind {
+func (w write) debtKind() DebtKind {
 	if w.deleted {
-		return unseenDeletion
+		return DebtDeletion
 	}
-	return unseenChange
+	return DebtChange
 }
 
 // newWrite reads what the answer to a request says of an object.

@@ -258,10 +258,10 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 	r.keep(WriteRecord{At: time.Now(), Verb: verb, Resource: inf.Name(), Namespace: key.Namespace, Name: key.Name,
 		ResourceVersion: o.GetResourceVersion()})
 	r.remembers(o.GetUID(), o.GetResourceVersion(), deleted)
-	d := &debt{owner: r.key, object: object{c, key}, uid: o.GetUID(), resourceVersion: o.GetResourceVersion(),
-		expected: true}
+	d := &debt{owner: r.key, kind: DebtChange, object: object{c, key}, uid: o.GetUID(),
+		resourceVersion: o.GetResourceVersion(), expected: true}
 	if deleted || gone {
-		d.kind, d.mayStay = unseenDeletion, !gone
+		d.kind, d.mayStay = DebtDeletion, !gone
 	}
 	r.worker.ledger.owe(d)
 	return nil
