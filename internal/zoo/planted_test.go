@@ -81,7 +81,7 @@ func TestPlanted(t *testing.T) {
 }
 
 var (
-	foundText  = regexp.MustCompile(`after (\d+ runs) in \S+ the program breaks the rule "(.*)"`)
+	foundText  = regexp.MustCompile(`after (\d+ runs) in .* by the rule "(.*)":`)
 	replayText = regexp.MustCompile(`Replay: "v1 [^:]*: (.*)"`)
 )
 

@@ -17,19 +17,23 @@ import (
 )
 
 const (
-	usualBudget = 2 * time.Second
-	budgetEnv   = "RECONCILETEST_BUDGET"
-	limitEnv    = "RECONCILETEST_LIMIT"
+	usualBudget   = 2 * time.Second
+	usualFindings = 10
+	budgetEnv     = "RECONCILETEST_BUDGET"
+	limitEnv      = "RECONCILETEST_LIMIT"
 	// replays is how often a schedule that fails is run again if the program is not deterministic, and mustFail how
 	// often it has to fail then.
 	replays, mustFail = 10, 9
+	// mostDoubts is how often a failure of one sort is replayed that is found not to stand.
+	mostDoubts = 3
 	// collectAfter is how slow the garbage collector is. It is slower than in other tests: a program whose cache is
 	// late makes anew what the collector takes, which is no hot loop if it ends with the cache's delay.
 	collectAfter = time.Second
 )
 
 // Check runs a program through a scenario again and again, each time with other things going wrong, and fails the test
-// if one of the runs breaks a rule. It prints that run, shrunk to what is needed for it, and the line that replays it.
+// for each finding: what runs have shown to be wrong, in the words of the rule that the program breaks. It prints one
+// run of each, shrunk to what is needed for it, and the line that replays it.
 //
 // First nothing goes wrong. Then one thing does, at each request and each step that there was. Then the program misses
 // a step, and later meets an old cache. Then two things go wrong, the second at a request that the program makes
@@ -39,27 +43,54 @@ const (
 // Of its renewals of a Lease, its Events and its questions about rights only the first two are disturbed. With go test
 // -v Check logs how many runs there were, and how many a second.
 //
-// The rules, for every run:
+// A finding does not end the search, unless nothing has to go wrong for it: then every run would show it. Runs that
+// break the same rule, with the same kinds of objects and fields, by the same kind of disturbance, are one finding,
+// which has their number. [Scenario.Off] switches off a rule or a disturbance by its name.
 //
-//   - The program comes to rest after each step: it makes at most 400 writes and 8,000 requests, and stops writing
+// The rules, for every run, with their names:
+//
+//   - "comes to rest": after each step the program makes at most 400 writes and 8,000 requests, and stops writing
 //     within 10 minutes. Writes that change nothing, Leases and Events do not count as writes.
-//   - It converges: 10 minutes after the last disturbance Settled returns nil, and the server holds what it holds when
-//     nothing goes wrong. Leases, Events, times, and what Mask removes are not compared.
-//   - It repeats a write that failed. Check says so in place of the rule before if the server has refused a write (429,
-//     500, 504, a conflict of an update or a patch), and no incarnation has made the same request again. It is silent
-//     if the end is right all the same, and about a creation that another one of the same resource follows.
-//   - It is idempotent: a restart in the end changes nothing.
-//   - It is level-triggered: a start after all steps leads to the same end; a step that is done twice as well.
-//   - Always returns nil after each of its writes.
-//   - What a third party has put on an object stays: an annotation, on the objects of some writes.
-//   - It waits as long as the server asks with 429 and Retry-After: at most 3 times in a row the same request may come
+//   - "converges": 10 minutes after the last disturbance Settled returns nil.
+//   - "ends alike": the server holds what it holds when nothing goes wrong. Check shows both ends, and does not know
+//     which one is right. Leases, Events, times, and what Mask removes are not compared, nor what may differ in a right
+//     program, see below.
+//   - "is reversible": a step that is done twice ends alike.
+//   - "repeats a write that failed": Check says so in place of the rules before, and of the next one, if the server has
+//     refused a write (429, 500, 504, a conflict of an update or a patch), no incarnation has made the same request
+//     again before the restart in the end, and all objects that are not as they should be are ones that such writes
+//     were about. If only some are, the finding names the writes.
+//   - "is idempotent", and "stays settled": a restart in the end changes nothing.
+//   - "Always": it returns nil after each write of the program.
+//   - "leaves alone what belongs to others": what a third party has put on an object stays, an annotation on the
+//     objects of some writes.
+//   - "lets go of what was deleted": 10 minutes after the last disturbance, nothing that a user has deleted is still
+//     there by a finalizer that the program puts on objects or takes off.
+//   - "is not refused again and again": in the end the server does not refuse the same write with 422 for the sixth
+//     time or more, while nothing else happens. Before a user has mended what is wrong it may.
+//   - "waits as long as the server asks" with 429 and Retry-After: at most 3 times in a row the same request may come
 //     too early. Check is silent about creations, since their requests do not name the object. A request with another
 //     content is another one, since several keys may write one object.
-//   - It does not insist on a conflict: at most 30 in a row for one request of one incarnation.
-//   - It is quiet at rest: at most 10 requests a second in the 30 s after the last write. Check looks at that in the
-//     end only, and not at Leases and Events.
-//   - It runs until its ctx ends, and ends then, within a minute; no goroutine that it has started is left.
-//   - It has the rights that it needs: the roles allow each request. Check is silent without Scenario.User.
+//   - "does not insist on a conflict": at most 30 in a row for one request of one incarnation.
+//   - "is quiet at rest": at most 10 requests a second in the 30 s after the last write. Check looks at that in the end
+//     only, and not at Leases and Events.
+//   - "runs until its ctx ends", and ends then, within a minute; "leaves no goroutine behind".
+//   - "has the rights that it needs": the roles allow each request. Check is silent without Scenario.User.
+//
+// Right programs may end differently as well, and Check learns in what from runs in which nothing goes wrong:
+//
+//   - By the time. One run begins later, on a server with higher versions, and has 10 minutes more in the end. What
+//     differs then is not compared, such as jobs that are named by the time, their number, and a resourceVersion in a
+//     status. If the program makes or deletes something in the 10 minutes, writes of these kinds are no sign that it is
+//     not idempotent.
+//   - By what the program has seen. It starts after all steps, or sees no event of them. Annotations and fields of a
+//     status that end alike in both, and unlike in the run that sees all, are not compared, such as the last operation
+//     or a condition that an earlier step has left. The same holds for what differs after a step that is done twice.
+//   - By what nothing asks for any more, such as a claim of an earlier size: an object from before the last step that
+//     is made in neither of these two runs, and not again when it is deleted in the end.
+//
+// Check logs what it does not compare. A run in which a third party deletes what a finalizer of others keeps is not
+// judged: no program can undo that.
 //
 // With go test -v, Check logs what it has tried, which rights of the roles no run has used, and the smallest roles for
 // what the program did. It does not judge rights that only a real server asks for, such as bind and escalate.
@@ -69,45 +100,15 @@ const (
 // handlers of k8s.io/apimachinery/pkg/util/runtime while it runs.
 func Check(t *testing.T, sc Scenario) {
 	t.Helper()
-	if found := Search(t, sc); found != nil {
-		t.Errorf("reconciletest.Check: %s", found)
+	all := alikeFindings(Search(t, sc))
+	for i, alike := range all {
+		t.Errorf("reconciletest.Check: finding %d of %d, %s%s", i+1, len(all), alike[0], others(alike[1:]))
 	}
 }
 
-// Finding is what a run of a program has shown to be wrong.
-type Finding struct {
-	// Rule is the rule that the program breaks, and Detail how.
-	Rule   string
-	Detail []string
-	// Timeline is what happened, in at most 20 lines: steps, disturbances, writes and their answers. A line begins with
-	// the time since the begin of the run, and writes with the incarnation that made them.
-	Timeline []string
-	// Replay is for [Scenario.Replay].
-	Replay string
-	// Runs and Took say how many runs and how much real time it took to find and shrink it.
-	Runs int
-	Took time.Duration
-}
-
-// String returns the finding as Check prints it.
-func (f *Finding) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "after %d runs in %s: the program breaks the rule %q\n", f.Runs, f.Took.Round(time.Millisecond),
-		f.Rule)
-	for _, line := range f.Detail[:min(len(f.Detail), timelineLines)] {
-		fmt.Fprintf(&b, "    %s\n", line)
-	}
-	fmt.Fprintf(&b, "what happened:\n")
-	for _, line := range f.Timeline {
-		fmt.Fprintf(&b, "  %s\n", line)
-	}
-	fmt.Fprintf(&b, "again, alone: Replay: %q", f.Replay)
-	return b.String()
-}
-
-// Search does what [Check] does, and returns what it has found in place of failing the test; nil: nothing. It fails the
-// test at once if the scenario is wrong.
-func Search(t *testing.T, sc Scenario) *Finding {
+// Search does what [Check] does, and returns what it has found in place of failing the test, in the order in which it
+// was found. It fails the test at once if the scenario is wrong.
+func Search(t *testing.T, sc Scenario) []*Finding {
 	t.Helper()
 	if err := sc.validate(); err != nil {
 		t.Fatalf("reconciletest.Check: %v", err)
@@ -122,25 +123,18 @@ func Search(t *testing.T, sc Scenario) *Finding {
 	defer func() { utilruntime.ErrorHandlers = handlers }()
 	c := newCheck(t, &sc, limit)
 	if sc.Replay != "" {
-		return c.replay(sc.Replay)
+		c.replay(sc.Replay)
+		return c.findings
 	}
-	found := c.reference()
-	if found == nil {
-		found = c.singles()
+	if c.reference() {
+		learning{c}.history()
+		c.singles()
+		c.pairs()
+		c.causal(c.within(budget / 2))
+		c.random(c.within(budget / 2))
 	}
-	if found == nil {
-		found = c.pairs()
-	}
-	if found == nil {
-		found = c.causal(c.within(budget / 2))
-	}
-	if found == nil {
-		found = c.random(c.within(budget / 2))
-	}
-	if found == nil {
-		t.Log(c.report())
-	}
-	return found
+	t.Log(c.report())
+	return c.findings
 }
 
 // durations returns Budget and Limit, or what the environment has in place of them.
@@ -170,12 +164,16 @@ type check struct {
 	covered  *coverage
 	// consequences are what single disturbances have caused.
 	consequences []consequence
-	limit        time.Time // after it no schedule begins; zero: there is no limit
-	leftOut      string    // what was not run because of that
+	varies       *variance
+	findings     []*Finding
+	doubted      map[string]int // how often a failure that luck is needed for was replayed, by what it is about
+	limit        time.Time      // after it no schedule begins; zero: there is no limit
+	leftOut      string         // what was not run because of that
 }
 
 func newCheck(t *testing.T, sc *Scenario, limit time.Duration) *check {
-	c := &check{t: t, scenario: sc, began: time.Now(), covered: newCoverage()}
+	c := &check{t: t, scenario: sc, began: time.Now(), covered: newCoverage(), varies: newVariance(),
+		doubted: make(map[string]int)}
 	if limit > 0 {
 		c.limit = c.began.Add(limit)
 	}
@@ -184,6 +182,17 @@ func newCheck(t *testing.T, sc *Scenario, limit time.Duration) *check {
 
 // over reports whether the limit is reached.
 func (c *check) over() bool { return !c.limit.IsZero() && !time.Now().Before(c.limit) }
+
+// enough reports whether there are as many findings as are wanted. Those that differ only in the disturbance count
+// once.
+func (c *check) enough() bool {
+	return len(alikeFindings(c.findings)) >= cmp.Or(c.scenario.Findings, usualFindings)
+}
+
+// schedule returns one of all steps, with these disturbances.
+func (c *check) schedule(all ...disturbance) schedule {
+	return schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps), disturbances: all}
+}
 
 // within returns when a time that begins now is over, or the limit, if that is earlier.
 func (c *check) within(d time.Duration) time.Time {
@@ -196,18 +205,21 @@ func (c *check) within(d time.Duration) time.Time {
 
 // ending is what is left of a run.
 type ending struct {
-	failure   *breach
-	timeline  []string
-	trace     []line
-	seen      map[string]int
-	places    map[string]int
-	made      map[string]bool
-	watched   map[string]bool
-	asked     []string
-	happened  map[disturbance]bool
-	used      usage
-	afterStep []snapshot
-	last      snapshot
+	failure    *breach
+	timeline   []string
+	trace      []line
+	seen       map[string]int
+	places     map[string]int
+	made       map[string]bool
+	watched    map[string]bool
+	asked      []string
+	happened   map[disturbance]bool
+	used       usage
+	afterStep  []snapshot
+	last       snapshot
+	idle       map[string]bool // what it writes when there is nothing to do, by kind
+	invalid    map[string]int
+	finalizers map[string]bool
 }
 
 // run runs a schedule in a bubble of its own. With a nil ideal the end is compared with nothing.
@@ -216,7 +228,7 @@ func (c *check) run(s schedule, ideal *ending) (o *ending) {
 	o = &ending{}
 	defer func() {
 		if r := recover(); r != nil {
-			left := &breach{ruleEnds, []string{fmt.Sprint(r), "goroutines of the program are left"}}
+			left := &breach{rule: ruleEnds, detail: []string{fmt.Sprint(r), "goroutines of the program are left"}}
 			if o.timeline == nil {
 				left.detail = append(left.detail, string(debug.Stack()))
 			}
@@ -229,18 +241,29 @@ func (c *check) run(s schedule, ideal *ending) (o *ending) {
 		options.Seed = s.seed
 		options.CollectAfter = cmp.Or(options.CollectAfter, collectAfter)
 		time.Sleep(time.Duration(s.seed % uint64(time.Second))) // the clock seeds the random numbers of this library
-		server := NewServer(t, options)
-		r := newRun(t.Context(), c.scenario, s, server)
-		r.play()
-		if r.failure == nil && ideal != nil {
-			if different := r.last.differences(ideal.last); len(different) > 0 {
-				r.fail(ruleSameEnd, different...)
-			}
+		if s.later {
+			time.Sleep(laterBy)
 		}
+		server := NewServer(t, options)
+		if s.later {
+			age(server, laterVersions)
+		}
+		r := newRun(t.Context(), c.scenario, s, server)
+		r.varies = c.varies
+		if c.ideal != nil {
+			maps.Copy(r.finalizers, c.ideal.finalizers)
+		}
+		r.ideal = ideal
+		r.play()
+		verdict{r}.compare()
 		verdict{r}.blame()
 		*o = ending{failure: r.failure, timeline: r.timeline(), trace: r.trace, seen: r.seen, places: r.places,
 			watched: r.watched, afterStep: r.afterStep, last: r.last, made: map[string]bool{},
-			asked: r.asked, happened: r.happened, used: r.used}
+			asked: r.asked, happened: r.happened, used: r.used, idle: r.idle, invalid: r.invalids,
+			finalizers: r.finalizers}
+		if r.void {
+			o.failure = nil
+		}
 		for _, id := range r.made {
 			o.made[id.resource] = true
 		}
@@ -248,9 +271,12 @@ func (c *check) run(s schedule, ideal *ending) (o *ending) {
 	return o
 }
 
-// reference runs the scenario without disturbances.
-func (c *check) reference() *Finding {
-	all := schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps)}
+// reference runs the scenario without disturbances, and reports whether that has shown nothing that each other run
+// would show, too.
+func (c *check) reference() bool {
+	all := c.schedule()
+	later := c.run(schedule{seed: all.seed, steps: all.steps, later: true}, nil)
+	c.varies.learnClocked(later.idle)
 	c.ideal = c.run(all, nil)
 	for range replays { // a failure that needs luck is left to the other schedules
 		if c.ideal.failure == nil {
@@ -258,59 +284,56 @@ func (c *check) reference() *Finding {
 		}
 		failed := c.ideal
 		c.ideal = c.run(all, nil)
-		c.jitters = c.jitters || difference(failed.trace, c.ideal.trace) != ""
+		c.jitters = c.jitters || partAt(failed.trace, c.ideal.trace) != ""
 		if c.stands(all, nil) {
-			return c.finding(all, failed)
+			c.found(all, failed, failed.failure.about())
+			return false
 		}
 	}
 	again := c.run(all, nil)
-	c.differs = difference(c.ideal.trace, again.trace)
+	c.differs = partAt(c.ideal.trace, again.trace)
 	c.jitters = c.jitters || c.differs != ""
-	for i, step := range c.scenario.Steps {
-		for j, earlier := range c.scenario.Steps[:i] {
-			if step.documents == nil || !slices.Equal(step.documents, earlier.documents) {
-				continue
-			}
-			if different := c.ideal.afterStep[i].differences(c.ideal.afterStep[j]); len(different) > 0 {
-				c.ideal.failure = &breach{fmt.Sprintf("is reversible: step %d ends as step %d did, which was the same",
-					i+1, j+1), different}
-				return c.finding(all, c.ideal)
-			}
-		}
-	}
-	return nil
+	learning{c}.noise(later)
+	learning{c}.reversed()
+	return true
 }
 
-// singles runs every schedule with one disturbance, until one finds something, or until the limit.
-func (c *check) singles() *Finding {
+// singles runs every schedule with one disturbance, until there are enough findings, or until the limit.
+func (c *check) singles() {
 	all := c.possible()
 	for i, d := range all {
+		if c.enough() {
+			return
+		}
 		if c.over() {
 			c.leftOut = fmt.Sprintf("%d of the %d schedules with one disturbance, and all with several", len(all)-i,
 				len(all))
-			return nil
+			return
 		}
-		s := schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps), disturbances: []disturbance{d}}
+		s := c.schedule(d)
 		o := c.run(s, c.ideal)
-		if found := c.judge(s, o); found != nil {
-			return found
-		}
+		c.judge(s, o)
 		c.note(d, o)
 	}
-	return nil
 }
 
 // possible returns the disturbances that the reference run has had a place for.
 func (c *check) possible() []disturbance {
 	var all []disturbance
-	for _, what := range []string{coldStart, slow} {
-		all = append(all, disturbance{what: what})
+	for _, what := range ofRun {
+		if what != unseenAll || len(c.scenario.Steps) > 1 {
+			all = append(all, disturbance{what: what})
+		}
 	}
-	for n := range c.scenario.Steps {
+	for n, step := range c.scenario.Steps {
 		for _, what := range atSteps {
-			if what != coldStart && what != slow {
-				all = append(all, disturbance{what: what, n: n + 1})
+			switch {
+			case slices.Contains(ofRun, what),
+				(what == namesake || what == namesakeNow) && step.documents == nil,
+				what == reordered && slices.Equal(step.reordered(), step.documents):
+				continue
 			}
+			all = append(all, disturbance{what: what, n: n + 1})
 		}
 		for _, resource := range slices.Sorted(maps.Keys(c.ideal.watched)) {
 			all = append(all, disturbance{late, resource, n + 1}, disturbance{frozen, resource, n + 1})
@@ -334,20 +357,34 @@ func (c *check) possible() []disturbance {
 			}
 		}
 	}
+	all = slices.DeleteFunc(all, c.scenario.spares)
 	// Each kind of disturbance once before any of them again.
 	slices.SortStableFunc(all, func(a, b disturbance) int { return cmp.Compare(a.n, b.n) })
 	return all
 }
 
-// try runs a schedule, and shrinks it if it finds something.
-func (c *check) try(s schedule) *Finding { return c.judge(s, c.run(s, c.ideal)) }
+// try runs a schedule, and notes what it finds.
+func (c *check) try(s schedule) { c.judge(s, c.run(s, c.ideal)) }
 
-// judge shrinks a schedule that has found something; nil: it has not.
-func (c *check) judge(s schedule, o *ending) *Finding {
-	if o.failure == nil || !c.stands(s, c.ideal) {
-		return nil
+// judge shrinks a schedule that has found something new, or in fewer lines than what is known, and notes it.
+func (c *check) judge(s schedule, o *ending) {
+	if o.failure == nil {
+		return
 	}
-	return c.finding(c.shrink(s, o))
+	if known := c.known(s, o); known != nil && o.length() >= known.length {
+		known.Count++
+		return
+	}
+	sort := o.failure.rule + "\n" + o.failure.about() + "\n" + strings.Join(s.kinds(), "\n")
+	if c.doubted[sort] >= mostDoubts {
+		return
+	}
+	if !c.stands(s, c.ideal) {
+		c.doubted[sort]++
+		return
+	}
+	smaller, end := c.shrink(s, o)
+	c.found(smaller, end, o.failure.about())
 }
 
 // stands reports whether a failure is one of the program: it is there again, and again.
@@ -365,7 +402,7 @@ func (c *check) stands(s schedule, ideal *ending) bool {
 func (c *check) failures(s schedule, ideal *ending) int {
 	if !c.jitters {
 		first, second := c.run(s, ideal), c.run(s, ideal)
-		if first.failure != nil && difference(first.trace, second.trace) == "" {
+		if first.failure != nil && partAt(first.trace, second.trace) == "" {
 			return replays
 		}
 	}
@@ -379,20 +416,17 @@ func (c *check) failures(s schedule, ideal *ending) int {
 	return failed
 }
 
-// random runs random schedules of two and three disturbances, until one finds something, or until a time.
-func (c *check) random(until time.Time) *Finding {
+// random runs random schedules of two and three disturbances, until there are enough findings, or until a time.
+func (c *check) random(until time.Time) {
 	places := c.possible()
 	random := rand.New(rand.NewPCG(c.scenario.Seed, 2))
-	for time.Now().Before(until) {
+	for len(places) > 0 && time.Now().Before(until) && !c.enough() {
 		s := schedule{seed: random.Uint64(), steps: len(c.scenario.Steps)}
 		for range 2 + random.IntN(2) {
 			s.disturbances = append(s.disturbances, places[random.IntN(len(places))])
 		}
-		if found := c.try(s); found != nil {
-			return found
-		}
+		c.try(s)
 	}
-	return nil
 }
 
 // shrink takes out of a schedule that fails what is not needed: disturbances, and steps at the end.
@@ -400,7 +434,7 @@ func (c *check) shrink(s schedule, o *ending) (schedule, *ending) {
 	for i := 0; i < len(s.disturbances) && len(s.disturbances) > 1; {
 		less := s
 		less.disturbances = slices.Delete(slices.Clone(s.disturbances), i, i+1)
-		if smaller := c.fails(less, c.ideal); smaller != nil {
+		if smaller := c.fails(less, c.ideal); smaller != nil && smaller.failure.about() == o.failure.about() {
 			s, o = less, smaller
 			continue
 		}
@@ -413,7 +447,7 @@ func (c *check) shrink(s schedule, o *ending) (schedule, *ending) {
 		if ideal.failure != nil {
 			continue // Settled is about all steps
 		}
-		if smaller := c.fails(less, ideal); smaller != nil {
+		if smaller := c.fails(less, ideal); smaller != nil && smaller.failure.rule == o.failure.rule {
 			return less, smaller
 		}
 	}
@@ -429,27 +463,24 @@ func (c *check) fails(s schedule, ideal *ending) *ending {
 	return o
 }
 
-// replay runs one schedule.
-func (c *check) replay(text string) *Finding {
+// replay runs one schedule, after the ones that say what may differ.
+func (c *check) replay(text string) {
 	c.t.Helper()
 	s, err := parseSchedule(text, len(c.scenario.Steps))
 	if err != nil {
 		c.t.Fatalf("reconciletest.Check: Scenario.Replay: %v", err)
 	}
-	if len(s.disturbances) == 0 && s.steps == len(c.scenario.Steps) {
-		return c.reference()
+	if good := c.reference(); len(s.disturbances) == 0 && s.steps == len(c.scenario.Steps) {
+		return
+	} else if good {
+		learning{c}.history()
 	}
+	c.findings = nil
 	ideal := c.run(schedule{seed: c.scenario.Seed, steps: s.steps}, nil)
 	if ideal.failure != nil {
 		ideal = nil
 	}
 	if o := c.run(s, ideal); o.failure != nil {
-		return c.finding(s, o)
+		c.found(s, o, o.failure.about())
 	}
-	return nil
-}
-
-func (c *check) finding(s schedule, o *ending) *Finding {
-	return &Finding{Rule: o.failure.rule, Detail: o.failure.detail, Timeline: o.timeline, Replay: s.String(),
-		Runs: c.runs, Took: time.Since(c.began)}
 }

@@ -82,9 +82,7 @@ func (c *coverage) String() string {
 			if t == nil {
 				continue
 			}
-			if what != backTo {
-				what = strings.TrimSuffix(strings.TrimSuffix(what, " to"), " in")
-			}
+			what = nameOfKind(what)
 			texts = append(texts, fmt.Sprintf("%s %d", what, t.happened))
 			what += " (" + at.where + ")"
 			switch {
@@ -126,5 +124,11 @@ func (c *check) report() string {
 	if c.leftOut != "" {
 		text += "; the limit has left out " + c.leftOut
 	}
-	return text + c.covered.String() + c.rightsReport()
+	if c.enough() {
+		text += "; as many findings as are wanted have ended the search"
+	}
+	if len(c.scenario.Off) > 0 {
+		text += "\n  switched off: " + strings.Join(c.scenario.Off, ", ")
+	}
+	return text + c.varies.String() + c.covered.String() + c.rightsReport()
 }

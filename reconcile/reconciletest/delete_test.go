@@ -70,12 +70,13 @@ func TestWhoeverDeletesAJobDeletesWhatItOwns(t *testing.T) {
 			s := s
 			s.Steps = c.steps
 			s.Replay = "v1 seed=0 steps=" + string(rune('0'+len(c.steps))) + ": " + c.what
-			require.Nil(t, reconciletest.Search(t, s))
+			require.Empty(t, reconciletest.Search(t, s))
 		})
 	}
 	s.Steps = remove(metav1.DeletePropagationOrphan)
 	s.Replay = "v1 seed=0 steps=2: "
-	found := reconciletest.Search(t, s)
-	require.NotNil(t, found, "the policy does not reach the server")
+	all := reconciletest.Search(t, s)
+	require.NotEmpty(t, all, "the policy does not reach the server")
+	found := all[0]
 	require.Contains(t, found.Detail[0], "does not own")
 }

@@ -15,7 +15,7 @@ func TestScheduleIsReadAsItWasWritten(t *testing.T) {
 	}
 	for _, what := range atSteps {
 		d := disturbance{what: what, n: 3}
-		if what == coldStart || what == slow {
+		if slices.Contains(ofRun, what) {
 			d.n = 0
 		}
 		s.disturbances = append(s.disturbances, d)

@@ -143,8 +143,15 @@
 //	late, frozen                the events of one resource come later than those of others
 //	old cache after, back to    the program starts anew, and lists from a cache that was left behind
 //	namesake after              an object is deleted, and made anew under its name
+//	other order in              the manifests of a step in the reverse order of their kinds, with a rest after each
 //	delete                      a third party deletes what the program has made
-//	cold start, slow            all steps before the program starts; requests that take 1.2 s
+//	cold start                  all steps are done before the program starts
+//	unseen steps                all steps are done while its watches are broken
+//	slow                        requests take 1.2 s
+//
+// [Scenario.Off] switches one off by its words here, without the "to", "at", "in" or "from" at their end: "lose
+// answer", "500 for 20 s", "cold start". A [Wait] among the steps lets time pass: minutes for what is due every minute,
+// days for what lives for days.
 //
 // testdata/effects.txt has a run of a small program with each of them.
 //
@@ -161,17 +168,17 @@
 // This is what Check has printed of a published bug. An operator cleans up after a deleted object, and deletes the
 // volumes of an object that was made anew under its name:
 //
-//	after 14 runs in 273ms: the program breaks the rule "Always"
+//	after 17 runs in 273ms, and by 3 schedules in all, by the rule "Always":
 //	    delete volumes default/a-0 by incarnation 2: a-0 is in use, and its data is lost
 //	what happened:
 //	      0.000s  start of incarnation 1
-//	     30.000s  step 1: apply text 1
+//	     30.000s  step 1: apply Set a
 //	     30.002s  1: create volumes default/: 201, a-0 made
 //	     30.003s  1: create volumes default/: 201, a-1 made
 //	     30.004s  1: create sets default/: 201, a made
 //	     62.014s  namesake at once after step 1
 //	     62.014s  CRASH of incarnation 1
-//	     62.014s  step 1: apply text 1
+//	     62.014s  step 1: apply Set a
 //	     62.014s  start of incarnation 2
 //	     63.017s  2: create sets default/: 201, a made
 //	     64.019s  2: delete volumes default/a-0: 200, a-0 gone
@@ -180,16 +187,19 @@
 //
 // Read it in this order:
 //
-//   - The first line has the rule that the program breaks; the doc comment of Check explains each.
+//   - The first line has the rule that the program breaks; the doc comment of Check explains each. It also says how
+//     many schedules have shown the same by the same kind of disturbance.
 //   - The lines below say how. After "Always" and "converges" they are the errors of the scenario's own functions.
-//     After "ends as it does when nothing goes wrong" they compare the objects of the server: "should have" is what the
-//     run without disturbances has, "has" and "should not be there" what only this run has.
+//     After "ends alike" they compare the objects of two runs: A, in which nothing goes wrong, and B, which the
+//     timeline shows. Which of the two is right is for you to say. If it is B, the mistake is in what the program does
+//     when nothing goes wrong; if both are, [Scenario.Mask] takes out what may differ.
 //   - In the timeline, look for the disturbance, which has the words of the table above: here the object is deleted and
 //     made anew while the program is down. What the program does after it is the mistake, or leads to it.
 //   - The time is that of the program, since the begin of the run. A write begins with the incarnation that makes it
 //     and ends with the code of the answer and the names of the objects that it makes or removes.
-//   - The last line is the schedule. Set [Scenario.Replay] to it while you mend the program: then Check makes this run
-//     only, which takes milliseconds, and a debugger may stop in it.
+//   - The last line is the schedule. Below it may be others, of other disturbances that show the same. Set
+//     [Scenario.Replay] to it while you mend the program: then Check makes this run, and the few that say what may
+//     differ, which takes milliseconds, and a debugger may stop in it.
 //
 // # Reading order
 //
@@ -201,9 +211,10 @@
 //	custom resources   manifest.go, crd.go, schema.go, rules.go
 //	around requests    rbac.go: rights; collector.go: garbage collection; discovery.go with openapi.go;
 //	                   aggregated.go: groups that handlers serve
-//	Check              check.go with pairs.go, scenario.go with step.go; run.go with steps.go, process.go and gate.go;
-//	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go and snapshot.go;
-//	                   timeline.go, coverage.go
+//	Check              check.go with pairs.go, scenario.go with step.go and off.go; run.go with steps.go, process.go
+//	                   and gate.go;
+//	                   disturbance.go, judge.go with manners.go, rights.go, leaks.go, snapshot.go and variance.go;
+//	                   finding.go with timeline.go, coverage.go
 //	built-in kinds     builtin.go, deployment.go, batch.go, autoscaling.go, claim.go, disruption.go, service.go,
 //	                   pod.go with podspec.go; modelled.go: the fields that are modelled
 package reconciletest

@@ -1,7 +1,6 @@
 package reconciletest
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,7 +14,7 @@ func Traces(t *testing.T, sc Scenario, text string, n int) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &check{t: t, scenario: &sc, covered: newCoverage()}
+	c := newCheck(t, &sc, 0)
 	var all []string
 	for range n {
 		var b strings.Builder
@@ -34,7 +33,7 @@ func Story(t *testing.T, sc Scenario, text string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &check{t: t, scenario: &sc, covered: newCoverage()}
+	c := newCheck(t, &sc, 0)
 	var story []string
 	for _, e := range c.run(s, nil).trace {
 		if e.weight != read {
@@ -48,8 +47,10 @@ func Story(t *testing.T, sc Scenario, text string) []string {
 func Report(t *testing.T, sc Scenario) string {
 	t.Helper()
 	c := newCheck(t, &sc, sc.Limit)
-	if found := cmp.Or(c.reference(), c.singles()); found != nil {
-		t.Fatal(found)
+	c.reference()
+	learning{c}.history()
+	if c.singles(); len(c.findings) > 0 {
+		t.Fatal(c.findings)
 	}
 	return c.report()
 }
@@ -65,3 +66,6 @@ func Validate(sc Scenario) error {
 	_, err := parseSchedule(sc.Replay, len(sc.Steps))
 	return err
 }
+
+// Alike returns findings as Check shows them: those that differ only in the disturbance together.
+func Alike(all []*Finding) [][]*Finding { return alikeFindings(all) }

@@ -6,17 +6,8 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
-)
-
-// The rules that other files speak of.
-const (
-	ruleConverges  = "converges"
-	ruleIdempotent = "is idempotent"
-	ruleSameEnd    = "ends as it does when nothing goes wrong"
-	ruleWaits      = "waits as long as the server asks"
-	ruleRights     = "has the rights that it needs"
-	ruleEnds       = "ends with its ctx"
 )
 
 // verdict asks of a run that has done all steps what must hold then.
@@ -26,26 +17,89 @@ type verdict struct{ *run }
 func (r verdict) pass() {
 	r.gates.latency = usualLatency
 	r.calm()
+	r.deleteLeft()
 	limit := time.Now().Add(settleTime)
-	for {
+	var err error
+	for waited := false; ; {
 		r.settle()
 		if r.failure != nil {
 			return
 		}
-		err := r.settled()
-		if err == nil {
+		err = r.settled()
+		stays := r.terminating()
+		if waits := r.scenario.waits(); waits > 0 && !waited && r.schedule.outwaits() && (err != nil || r.unlike()) {
+			waited, limit = true, limit.Add(waits)
+			r.run.pass(waits)
+			continue
+		}
+		if err == nil && len(stays) == 0 {
 			break
 		}
 		if time.Now().After(limit) {
-			r.fail(ruleConverges, fmt.Sprintf("%s after the last disturbance: %v", settleTime, err))
-			return
+			if err != nil {
+				r.fail(ruleConverges, fmt.Sprintf("%s after the last disturbance: %v", settleTime, err))
+			}
+			if len(stays) > 0 {
+				r.fail(ruleLetsGo, stays...)
+			}
+			break
 		}
 	}
+	if r.schedule.later {
+		r.idle = map[string]bool{}
+		before := len(r.trace)
+		r.run.pass(idleFor)
+		for _, e := range r.trace[before:] {
+			if e.weight == wrote {
+				r.idle[e.kind] = true
+			}
+		}
+		r.last = takeSnapshot(r.server, r.scenario.Mask)
+		return
+	}
+	r.valid()
 	r.last = takeSnapshot(r.server, r.scenario.Mask)
 	r.rights()
 	r.foreign()
-	r.rest()
+	r.rest(err == nil)
 	r.idles()
+}
+
+// deleteLeft deletes what the schedule asks for; see variance.
+func (r verdict) deleteLeft() {
+	for _, object := range r.schedule.deleteLeft {
+		resource, key, _ := strings.Cut(object, " ")
+		namespace, name, _ := strings.Cut(key, "/")
+		res, err := findResource(r.server, resource)
+		if err == nil {
+			err = directDelete(context.WithoutCancel(r.ctx), r.server, res, namespace, name, background)
+		}
+		if err != nil {
+			r.note(hurt, "the third party failed: %v", err)
+		}
+	}
+}
+
+// terminating says which objects are still there that the user has deleted, although only a finalizer of the program
+// keeps them.
+func (r verdict) terminating() (stays []string) {
+	for id, at := range r.deleted {
+		res, err := findResource(r.server, id.resource)
+		if err != nil {
+			continue
+		}
+		o := r.server.lookup(res, id.key())
+		if o == nil || string(o.GetUID()) != id.uid {
+			continue
+		}
+		mine := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return !r.finalizers[f] })
+		if len(mine) > 0 {
+			stays = append(stays, fmt.Sprintf("%s %s was deleted at %.3fs, and is still there with the finalizer %s",
+				id.resource, id.key(), at.Sub(r.begin).Seconds(), strings.Join(mine, ", ")))
+		}
+	}
+	slices.Sort(stays)
+	return stays
 }
 
 func (r verdict) settled() error {
@@ -67,6 +121,48 @@ func (r verdict) rights() {
 	r.fail(ruleRights, detail...)
 }
 
+// unlike reports whether the server does not hold what it holds when nothing goes wrong.
+func (r verdict) unlike() bool {
+	return r.ideal != nil && len(r.varies.matter(takeSnapshot(r.server, r.scenario.Mask).differences(r.ideal.last))) > 0
+}
+
+// compare is about the end: it has to be that of the run in which nothing goes wrong.
+func (r verdict) compare() {
+	a := r.ideal
+	if r.failure != nil || a == nil {
+		return
+	}
+	left := r.varies.matter(r.last.differences(a.last))
+	if len(left) == 0 {
+		return
+	}
+	head := "two runs end differently: A, in which nothing goes wrong, and B, which is below"
+	wrong := breachOf(ruleSameEnd, head, left)
+	for _, end := range []struct {
+		name    string
+		refused map[string]int
+	}{{"A", a.invalid}, {"B", r.invalids}} {
+		for _, request := range slices.Sorted(maps.Keys(end.refused)) {
+			wrong.detail = append(wrong.detail, fmt.Sprintf("in %s the server has refused %s with 422, %d times",
+				end.name, request, end.refused[request]))
+		}
+	}
+	r.breaks(wrong)
+}
+
+// breachOf is a breach by differences.
+func breachOf(rule, head string, all []difference) *breach {
+	b := &breach{rule: rule, detail: []string{head}}
+	for _, d := range all {
+		b.detail = append(b.detail, d.String())
+		b.where = append(b.where, d.kind())
+		b.objects = append(b.objects, d.object)
+	}
+	slices.Sort(b.where)
+	b.where = slices.Compact(b.where)
+	return b
+}
+
 // foreign is about what belongs to others.
 func (r verdict) foreign() {
 	for id := range r.touched {
@@ -78,34 +174,40 @@ func (r verdict) foreign() {
 		if o == nil || string(o.GetUID()) != id.uid || o.GetAnnotations()[touchedBy] != "" {
 			continue
 		}
-		r.fail("leaves alone what belongs to others", fmt.Sprintf("the annotation %s, which a third party had put on "+
+		r.fail(ruleForeign, fmt.Sprintf("the annotation %s, which a third party had put on "+
 			"%s %s/%s, is gone", touchedBy, id.resource, id.namespace, id.name))
 	}
 }
 
-// rest is about a program that starts anew when everything is done: it has nothing to write.
-func (r verdict) rest() {
+// rest is about a program that starts anew when everything is done: it has nothing to write. Settled has to return nil
+// again if it did before.
+func (r verdict) rest(settled bool) {
 	if r.failure != nil {
 		return
 	}
-	before := len(r.trace)
+	before, failed := len(r.trace), maps.Clone(r.failed)
 	r.crash(true)
 	r.settle()
+	r.failed = failed // what only a restart repeats is lost
 	if r.failure != nil {
 		return
 	}
-	var writes []string
+	wrong := &breach{rule: ruleIdempotent, detail: []string{"everything was settled; a restart has written:"}}
 	for _, e := range r.trace[before:] {
-		if e.weight == wrote {
-			writes = append(writes, e.text)
+		if e.weight == wrote && !r.varies.clocked[e.kind] {
+			wrong.detail, wrong.where = append(wrong.detail, e.text), append(wrong.where, e.kind)
+			wrong.objects = append(wrong.objects, e.wrote...)
 		}
 	}
-	if len(writes) > 0 {
-		r.fail(ruleIdempotent, append([]string{"everything was settled; a restart has written:"}, writes...)...)
-		return
+	if len(wrong.where) > 0 {
+		slices.Sort(wrong.where)
+		wrong.where = slices.Compact(wrong.where)
+		if r.breaks(wrong); r.failure != nil {
+			return
+		}
 	}
-	if err := r.settled(); err != nil {
-		r.fail("stays settled", fmt.Sprintf("after a restart: %v", err))
+	if err := r.settled(); err != nil && settled {
+		r.fail(ruleStays, fmt.Sprintf("after a restart: %v", err))
 	}
 }
 

@@ -19,7 +19,7 @@ func (r *run) leaks() {
 	time.Sleep(time.Minute)
 	synctest.Wait()
 	if left := bubbleStacks(); len(left) > 0 {
-		r.fail("leaves no goroutine behind", append([]string{fmt.Sprintf("a minute after the program has ended, %d "+
+		r.fail(ruleNoLeaks, append([]string{fmt.Sprintf("a minute after the program has ended, %d "+
 			"goroutines are left:", len(left))}, left...)...)
 	}
 }

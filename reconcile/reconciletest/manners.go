@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -16,6 +17,8 @@ const (
 	// mostBroken is how often a request may come again in a pause that the server has asked for: an event may bring a
 	// key back before its time.
 	mostBroken = 3
+	// mostRefused is how often the server may refuse a write as invalid since the last step.
+	mostRefused = 5
 	// mostAtRest is how many requests a second a program may make when there is nothing to do.
 	mostAtRest = 10
 )
@@ -23,11 +26,13 @@ const (
 // manners is what a run notes of the program's requests, to judge how it deals with the server.
 type manners struct {
 	paused    map[repeat]pause
-	conflicts map[caller]int    // in a row
-	refused   usage             // rights that the program wanted and does not have
-	failed    map[string]string // writes that failed and were not repeated, with what became of them
-	asked     []string          // the kinds of all requests, in order
-	atRest    int               // requests since the last write, when the program came to rest
+	conflicts map[caller]int            // in a row
+	refused   usage                     // rights that the program wanted and does not have
+	failed    map[string]lostWrite      // writes that failed and were not repeated, by their text
+	refusals  map[caller]map[uint64]int // writes that were refused with 422, by their content, since the last step
+	invalids  map[string]int            // the same, of the whole run, by their text
+	asked     []string                  // the kinds of all requests, in order
+	atRest    int                       // requests since the last write, when the program came to rest
 }
 
 // pause is one that the server has asked for. It refuses the request again as long as the pause lasts.
@@ -35,6 +40,15 @@ type pause struct {
 	until  time.Time
 	broken int // how often the request has come all the same
 }
+
+// lostWrite is a write that has failed: how, and the object that it was about, named as in a snapshot. A creation has
+// no name.
+type lostWrite struct {
+	how, object string
+	conflict    bool
+}
+
+func newRefusals() map[caller]map[uint64]int { return make(map[caller]map[uint64]int) }
 
 // caller is one incarnation that makes one request.
 type caller struct {
@@ -50,7 +64,7 @@ type repeat struct {
 
 func newManners() manners {
 	return manners{paused: make(map[repeat]pause), conflicts: make(map[caller]int), refused: make(usage),
-		failed: make(map[string]string)}
+		failed: make(map[string]lostWrite), refusals: newRefusals(), invalids: make(map[string]int)}
 }
 
 // heed notes a request of the program that was answered, and what the schedule did to it. It returns what is wrong with
@@ -63,18 +77,22 @@ func (m *manners) heed(g *gate, hit disturbance, since time.Duration) *breach {
 			g.request.Verb}] = true
 	}
 	delete(m.failed, text)
+	about := fmt.Sprintf("%s %s/%s", g.request.Resource.GroupResource(), g.request.Namespace, g.request.Name)
 	switch {
 	case slices.Contains([]string{refuse429, refuse500, timeout504, outage}, hit.what) && g.request.Writes():
-		m.failed[text] = fmt.Sprintf("%s at %.3fs", hit, since.Seconds())
+		m.failed[text] = lostWrite{how: fmt.Sprintf("%s at %.3fs", hit, since.Seconds()), object: about}
 	case g.code == http.StatusConflict && (g.request.Verb == "update" || g.request.Verb == "patch"):
-		m.failed[text] = fmt.Sprintf("%s was a conflict at %.3fs", text, since.Seconds())
+		m.failed[text] = lostWrite{fmt.Sprintf("%s was a conflict at %.3fs", text, since.Seconds()), about, true}
+	case g.request.Writes() && g.code > 0 && g.code < http.StatusBadRequest:
+		// After a conflict the program may want something else of the object.
+		maps.DeleteFunc(m.failed, func(_ string, f lostWrite) bool { return f.conflict && f.object == about })
 	}
+	m.refuses(repeat{who, g.content}, g)
 	return cmp.Or(m.waits(repeat{who, g.content}, g, hit), m.gives(who, g))
 }
 
-// waits is about Retry-After: the same request, with the same content, may not come again and again before its
-// time. It is silent about
-// creations, which do not name their object, and about other incarnations, which cannot know.
+// waits is about Retry-After: the same request, with the same content, may not come again and again before its time. It
+// is silent about creations, which do not name their object, and about other incarnations, which cannot know.
 func (m *manners) waits(who repeat, g *gate, hit disturbance) *breach {
 	p := m.paused[who]
 	if hit.what != refuse429 || g.request.Name == "" {
@@ -89,9 +107,10 @@ func (m *manners) waits(who repeat, g *gate, hit disturbance) *breach {
 	if p.broken <= mostBroken {
 		return nil
 	}
-	return &breach{ruleWaits, []string{fmt.Sprintf("%s came again %d times, each less than %s after the server had "+
-		"refused it with 429 and Retry-After: %.0f (in a program on this library an informer.Gate makes all requests "+
-		"wait)", g.request, p.broken, pauseAsked, pauseAsked.Seconds())}}
+	text := fmt.Sprintf("%s came again %d times, each less than %s after the server had refused it with 429 and "+
+		"Retry-After: %.0f (in a program on this library an informer.Gate makes all requests wait)", g.request,
+		p.broken, pauseAsked, pauseAsked.Seconds())
+	return &breach{rule: ruleWaits, where: []string{g.kind()}, detail: []string{text}}
 }
 
 // pauses reports whether the server has asked to wait with a request, and the pause is not over.
@@ -112,36 +131,117 @@ func (m *manners) gives(who caller, g *gate) *breach {
 	if m.conflicts[who] <= mostConflicts {
 		return nil
 	}
-	return &breach{"does not insist on a conflict", []string{fmt.Sprintf("%s: %d conflicts in a row", g.request,
-		m.conflicts[who])}}
+	return &breach{rule: ruleInsists, where: []string{g.kind()}, detail: []string{fmt.Sprintf(
+		"%s: %d conflicts in a row", g.request, m.conflicts[who])}}
 }
 
 // idles is about requests when there is nothing to do. Leases and Events do not count.
 func (r verdict) idles() {
 	if most := mostAtRest * int(quiet/time.Second); r.atRest > most {
-		r.fail("is quiet at rest", fmt.Sprintf("%d requests in the %s in which nothing was left to do, and %d are "+
+		r.fail(ruleQuiet, fmt.Sprintf("%d requests in the %s in which nothing was left to do, and %d are "+
 			"allowed; the last ones: %v", r.atRest, quiet, most, r.asked[max(0, len(r.asked)-5):]))
 	}
 }
 
+// refuses notes writes that the server refuses as invalid.
+func (m *manners) refuses(who repeat, g *gate) {
+	if g.code != http.StatusUnprocessableEntity {
+		if g.request.Writes() && g.request.Name != "" && g.code > 0 && g.code < http.StatusBadRequest {
+			delete(m.refusals, who.caller) // what was refused is not what it wants any more
+		}
+		delete(m.refusals[who.caller], who.content)
+		return
+	}
+	if m.refusals[who.caller] == nil {
+		m.refusals[who.caller] = make(map[uint64]int)
+	}
+	m.refusals[who.caller][who.content]++
+	m.invalids[g.request.String()]++
+}
+
+// valid is about writes that the server has refused as invalid mostRefused times since the last step, and refuses again
+// while nothing else happens: the program goes on without a hope.
+func (r verdict) valid() {
+	if r.failure != nil || r.scenario.isOff(ruleValid) {
+		return
+	}
+	before := map[repeat]int{}
+	for who, all := range r.refusals {
+		for content, n := range all {
+			if n >= mostRefused {
+				before[repeat{who, content}] = n
+			}
+		}
+	}
+	if len(before) == 0 {
+		return
+	}
+	r.run.pass(settleTime)
+	wrong := &breach{rule: ruleValid}
+	for who, n := range before {
+		if now := r.refusals[who.caller][who.content]; now > n {
+			wrong.where = append(wrong.where, (&gate{request: who.request}).kind())
+			wrong.detail = append(wrong.detail, fmt.Sprintf("%s: refused with 422 %d times since the last step, each "+
+				"time with the same content", who.request, now))
+		}
+	}
+	if len(wrong.where) > 0 {
+		slices.Sort(wrong.where)
+		slices.Sort(wrong.detail)
+		r.breaks(wrong)
+	}
+}
+
 // blame replaces what a run has shown by its reason, if that is known: rights that are missing, or writes that failed
-// and were not repeated.
+// and were not repeated, if what is not as it should be is what they were about.
 func (r verdict) blame() {
 	if r.failure == nil {
 		return
 	}
-	shown := append([]string{"it breaks the rule \"" + r.failure.rule + "\":"}, r.failure.detail...)
-	switch r.failure.rule {
-	case ruleConverges, ruleIdempotent, ruleSameEnd:
-		if len(r.failed) > 0 && len(r.manners.refused) == 0 {
-			lost := slices.Sorted(maps.Values(r.failed))
-			r.failure = &breach{"repeats a write that failed", append(append([]string{"never repeated:"}, lost...),
-				shown...)}
+	shown := append([]string{fmt.Sprintf("by the rule %q:", r.failure.rule)}, r.failure.detail...)
+	if len(r.manners.refused) > 0 {
+		if r.failure.rule != ruleRights && !r.scenario.isOff(ruleRights) {
+			r.failure = nil
+			r.rights()
+			r.failure.detail = append(r.failure.detail, shown...)
+		}
+		return
+	}
+	objects := r.failure.objects
+	if r.failure.rule == ruleConverges && r.ideal != nil {
+		for _, d := range r.varies.matter(r.last.differences(r.ideal.last)) {
+			objects = append(objects, d.object)
 		}
 	}
-	if len(r.manners.refused) > 0 && r.failure.rule != ruleRights {
-		r.failure = nil
-		r.rights()
-		r.failure.detail = append(r.failure.detail, shown...)
+	lost, all := r.lost(objects)
+	if len(lost) == 0 || r.scenario.isOff(ruleRepeats) {
+		return
 	}
+	lost = append([]string{"never repeated:"}, lost...)
+	if all {
+		r.failure = &breach{rule: ruleRepeats, detail: append(lost, shown...), where: r.failure.where}
+	} else {
+		r.failure.detail = append(r.failure.detail, lost...)
+	}
+}
+
+// lost returns the writes that failed, were never repeated, and are about one of some objects, and whether they are
+// about all of them.
+func (r verdict) lost(objects []string) (lost []string, all bool) {
+	all = true
+	for _, object := range objects {
+		found := false
+		for _, text := range slices.Sorted(maps.Keys(r.failed)) {
+			f := r.failed[text]
+			if f.object != object && (!strings.HasSuffix(f.object, "/") || !strings.HasPrefix(object, f.object)) {
+				continue
+			}
+			found = true
+			if !slices.Contains(lost, f.how) {
+				lost = append(lost, f.how)
+			}
+		}
+		all = all && found
+	}
+	return lost, all
 }

@@ -26,3 +26,39 @@ func TestAPauseIsThatOfARequestWithItsContent(t *testing.T) {
 		require.NotNil(t, insists(func(int) uint64 { return 7 }))
 	})
 }
+
+// A write that failed is the reason for what differs if it is about that, and not because it was near.
+func TestBlameIsAboutWhatDiffers(t *testing.T) {
+	judge := func(f lostWrite, objects ...string) *breach {
+		r := &run{scenario: &Scenario{}, manners: newManners(), varies: newVariance()}
+		r.manners.failed["a write"] = f
+		r.failure = &breach{rule: ruleSameEnd, objects: objects}
+		verdict{r}.blame()
+		return r.failure
+	}
+	update := lostWrite{how: "touched", object: "pods default/a"}
+	create := lostWrite{how: "refused", object: "pods default/"}
+	require.Equal(t, ruleRepeats, judge(update, "pods default/a").rule)
+	require.Equal(t, ruleRepeats, judge(create, "pods default/a", "pods default/b").rule)
+	require.Equal(t, ruleSameEnd, judge(update, "pods default/b").rule)
+	require.Empty(t, judge(update, "pods default/b").detail)
+	both := judge(update, "pods default/a", "pods default/b")
+	require.Equal(t, ruleSameEnd, both.rule)
+	require.Equal(t, []string{"never repeated:", "touched"}, both.detail)
+}
+
+// After a conflict another write of the object may be what the program wants.
+func TestAConflictIsOverWithTheNextWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, p := newManners(), &process{}
+		ask := func(verb, name string, code int) {
+			m.heed(&gate{request: Request{Verb: verb, Resource: pods, Name: name}, process: p, code: code},
+				disturbance{}, 0)
+		}
+		ask("update", "a", 409)
+		ask("patch", "b", 200)
+		require.Len(t, m.failed, 1)
+		ask("patch", "a", 200)
+		require.Empty(t, m.failed)
+	})
+}

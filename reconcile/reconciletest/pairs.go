@@ -9,25 +9,26 @@ import (
 
 // pairs runs the schedules of two disturbances of which the second makes use of the first: the program does not see a
 // step, or not when it is done, and later starts anew with an old cache. They end at the limit.
-func (c *check) pairs() *Finding {
+func (c *check) pairs() {
 	for n := range c.scenario.Steps {
 		for later := n; later < len(c.scenario.Steps); later++ {
 			for _, missed := range []string{down, downTwice, unseen} {
 				for _, old := range []string{timeTravel, backTo} {
+					if c.enough() {
+						return
+					}
 					if c.over() {
 						c.leftOut = cmp.Or(c.leftOut, "schedules with several disturbances")
-						return nil
+						return
 					}
-					s := schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps), disturbances: []disturbance{
-						{what: missed, n: n + 1}, {what: old, n: later + 1}}}
-					if found := c.try(s); found != nil {
-						return found
+					s := c.schedule(disturbance{what: missed, n: n + 1}, disturbance{what: old, n: later + 1})
+					if !slices.ContainsFunc(s.disturbances, c.scenario.spares) {
+						c.try(s)
 					}
 				}
 			}
 		}
 	}
-	return nil
 }
 
 // mostCaused is how many of the requests that a disturbance has caused are disturbed, too: the first ones.
@@ -71,8 +72,8 @@ func (c *check) note(d disturbance, o *ending) {
 }
 
 // causal runs schedules of two disturbances, of which the second is at a request that the program makes because of the
-// first one, until one finds something, or until a time. Writes go first.
-func (c *check) causal(until time.Time) *Finding {
+// first one, until there are enough findings, or until a time. Writes go first.
+func (c *check) causal(until time.Time) {
 	var atWrite, atRead []consequence
 	for _, q := range c.consequences {
 		if (Request{Verb: verbOf(q.request.of)}).Writes() {
@@ -81,10 +82,8 @@ func (c *check) causal(until time.Time) *Finding {
 			atRead = append(atRead, q)
 		}
 	}
-	if found := c.disturbAgain(atWrite, atWrites, until); found != nil {
-		return found
-	}
-	return c.disturbAgain(atRead, atReads, until)
+	c.disturbAgain(atWrite, atWrites, until)
+	c.disturbAgain(atRead, atReads, until)
 }
 
 // causalPairs returns how many schedules causal has, if there is time for all.
@@ -101,19 +100,21 @@ func (c *check) causalPairs() (n int) {
 
 // disturbAgain runs the schedules of consequences, with each kind of disturbance at their requests. Schedules that
 // differ only in the numbers of requests are alike: one of each sort goes first, then a second one of each.
-func (c *check) disturbAgain(all []consequence, kinds []string, until time.Time) *Finding {
+func (c *check) disturbAgain(all []consequence, kinds []string, until time.Time) {
 	type sort struct{ cause, causeOf, what, of string }
 	sorts := map[sort][]schedule{}
 	var order []sort
 	for _, q := range all {
 		for _, what := range kinds {
 			second := disturbance{what, q.request.of, q.request.n}
+			if c.scenario.spares(second) {
+				continue
+			}
 			k := sort{q.cause.what, q.cause.of, what, second.of}
 			if sorts[k] == nil {
 				order = append(order, k)
 			}
-			sorts[k] = append(sorts[k], schedule{seed: c.scenario.Seed, steps: len(c.scenario.Steps),
-				disturbances: []disturbance{q.cause, second}})
+			sorts[k] = append(sorts[k], c.schedule(q.cause, second))
 		}
 	}
 	random := rand.New(rand.NewPCG(c.scenario.Seed, 3))
@@ -124,14 +125,11 @@ func (c *check) disturbAgain(all []consequence, kinds []string, until time.Time)
 			if round >= len(sorts[k]) {
 				continue
 			}
-			if !time.Now().Before(until) {
-				return nil
+			if c.enough() || !time.Now().Before(until) {
+				return
 			}
-			if found := c.try(sorts[k][round]); found != nil {
-				return found
-			}
+			c.try(sorts[k][round])
 			left = true
 		}
 	}
-	return nil
 }

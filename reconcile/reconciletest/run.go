@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	stdruntime "runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -53,6 +54,10 @@ type run struct {
 	places       map[string]int // of these, the ones that can be disturbed
 	made         []identity     // objects that the program has made, in order
 	touched      map[identity]bool
+	deleted      map[identity]time.Time // by the user
+	finalizers   map[string]bool        // that the program puts on objects or takes off
+	varies       *variance
+	ideal        *ending               // what the end has to be like; nil: nothing
 	versions     map[disturbance]int64 // of the server, where the schedule goes back to
 	outages      map[string]refusing   // of kinds of requests
 	watched      map[string]bool
@@ -60,6 +65,7 @@ type run struct {
 	used         usage // rights that the program has made use of
 	goroutines   int   // of the process, before the run started any
 	calmed       bool  // nothing goes wrong any more
+	void         bool  // it judges nothing: the schedule has led to what no program can undo
 	hurried      bool  // the next step is due, whatever the program does
 	hurriedAt    time.Time
 	failure      *breach
@@ -68,6 +74,7 @@ type run struct {
 	manners
 	afterStep []snapshot
 	last      snapshot
+	idle      map[string]bool // what it has written when there was nothing to do, by kind
 }
 
 // identity tells one object from another that has its name later.
@@ -83,11 +90,26 @@ type refusing struct {
 type breach struct {
 	rule   string // what is broken
 	detail []string
+	// where is what it is about, for breaches that are alike; empty: the detail says it.
+	where []string
+	// objects are the ones that are not as they should be, where that is known.
+	objects []string
 }
 
-func (r *run) fail(rule string, detail ...string) {
-	if r.failure == nil {
-		r.failure = &breach{rule, detail}
+// about returns what breaches that are alike have in common, beside the rule.
+func (b *breach) about() string {
+	if b.where != nil {
+		return strings.Join(b.where, "\n")
+	}
+	return withoutNumbers(strings.Join(b.detail, "\n"))
+}
+
+// fail notes the first rule that is broken, unless it is switched off.
+func (r *run) fail(rule string, detail ...string) { r.breaks(&breach{rule: rule, detail: detail}) }
+
+func (r *run) breaks(b *breach) {
+	if r.failure == nil && !r.scenario.isOff(b.rule) {
+		r.failure = b
 	}
 }
 
@@ -96,11 +118,12 @@ func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 	r := &run{scenario: sc, schedule: sched, server: s, gates: newGates(s, usualLatency), ctx: ctx,
 		journal: journal{begin: time.Now()},
 		seen:    make(map[string]int), touched: make(map[identity]bool), watched: make(map[string]bool),
+		deleted: make(map[identity]time.Time), finalizers: make(map[string]bool), varies: newVariance(),
 		versions: make(map[disturbance]int64), outages: make(map[string]refusing),
 		happened: make(map[disturbance]bool), used: make(usage), manners: newManners(),
 		goroutines: stdruntime.NumGoroutine()}
 	for _, d := range sched.disturbances {
-		r.happened[d] = d.what == slow || d.what == coldStart
+		r.happened[d] = slices.Contains(ofRun, d.what)
 	}
 	if sched.has(slow) {
 		r.gates.latency = slowLatency
@@ -110,6 +133,8 @@ func newRun(ctx context.Context, sc *Scenario, sched schedule, s *Server) *run {
 	}
 	return r
 }
+
+func (s schedule) hasAt(d disturbance) bool { return slices.Contains(s.disturbances, d) }
 
 func (s schedule) has(what string) bool {
 	return slices.ContainsFunc(s.disturbances, func(d disturbance) bool { return d.what == what })
@@ -125,6 +150,10 @@ func (r *run) play() {
 		r.start()
 		r.settle()
 	}
+	if r.schedule.has(unseenAll) {
+		r.disturb(disturbance{what: unseenAll})
+		r.hide()
+	}
 	for i := range r.schedule.steps {
 		(&stepRun{r, i + 1}).play()
 		if r.failure != nil {
@@ -133,6 +162,9 @@ func (r *run) play() {
 	}
 	if len(r.processes) == 0 {
 		r.start()
+	}
+	if r.schedule.has(unseenAll) {
+		r.see()
 	}
 	for _, d := range r.schedule.disturbances { // in order, so that a schedule is the same run each time
 		if version, ok := r.versions[d]; ok {
@@ -202,7 +234,8 @@ func (r *run) settle() {
 		if g == nil {
 			r.atRest = idle
 			if time.Since(last) < quiet {
-				r.fail("comes to rest", fmt.Sprintf("after %s it still writes: %s", settleTime, most(kinds)))
+				r.breaks(&breach{rule: ruleRests, where: slices.Sorted(maps.Keys(kinds)), detail: []string{
+					fmt.Sprintf("after %s it still writes: %s", settleTime, most(kinds))}})
 			}
 			return
 		}
@@ -215,15 +248,25 @@ func (r *run) settle() {
 			last, writes, idle = time.Now(), writes+1, 0
 			kinds[g.request.String()]++
 		}
-		switch {
-		case writes > mostWrites:
-			r.fail("comes to rest", fmt.Sprintf("hot loop: %d writes in %s: %s", writes, time.Since(begin),
-				most(kinds)))
-		case requests > mostRequests:
-			r.fail("comes to rest", fmt.Sprintf("%d requests in %s, the last one %s", requests, time.Since(begin),
-				g.request))
+		if r.loops(writes, requests, 1, begin, kinds, g) {
+			return
 		}
 	}
+}
+
+// loops reports whether there were more writes or requests since begin than a program may make in some times of the
+// time that it has to settle.
+func (r *run) loops(writes, requests, times int, begin time.Time, kinds map[string]int, last *gate) bool {
+	switch {
+	case writes > times*mostWrites:
+		r.breaks(&breach{rule: ruleRests, where: slices.Sorted(maps.Keys(kinds)), detail: []string{
+			fmt.Sprintf("hot loop: %d writes in %s: %s", writes, time.Since(begin), most(kinds))}})
+	case requests > times*mostRequests:
+		r.fail(ruleRests, fmt.Sprintf("%d requests in %s, the last one %s", requests, time.Since(begin), last.request))
+	default:
+		return false
+	}
+	return true
 }
 
 // most names what was counted most often.
@@ -266,8 +309,9 @@ func (r *run) revive() {
 		r.crashes++
 		r.note(turn, "incarnation %d ended by itself: %v", p.incarnation, p.err)
 		if r.crashes > mostCrashes || len(r.schedule.disturbances) == 0 {
-			r.fail("runs until its ctx ends", fmt.Sprintf("Run returned by itself: %v", p.err))
-			return
+			if r.fail(ruleRuns, fmt.Sprintf("Run returned by itself: %v", p.err)); r.failure != nil {
+				return
+			}
 		}
 		r.kill(p)
 		if p.dies.IsZero() {
@@ -343,7 +387,7 @@ func (r *run) observe(g *gate, hit disturbance) {
 		return
 	}
 	if wrong := r.heed(g, hit, time.Since(r.begin)); wrong != nil {
-		r.fail(wrong.rule, wrong.detail...)
+		r.breaks(wrong)
 	}
 	switch {
 	case hit.what != "" && hit.what != touch && hit.what != overlap && hit.what != crashBefore && hit.what != backTo:
@@ -362,19 +406,31 @@ func (r *run) observe(g *gate, hit disturbance) {
 		if e.old == nil {
 			r.made = append(r.made, identityOf(e.resource.Resource, e.object))
 		}
+		for _, f := range slices.Concat(finalizersOf(e.old), finalizersOf(e.object)) {
+			if !slices.Contains(finalizersOf(e.old), f) || !slices.Contains(finalizersOf(e.object), f) {
+				r.finalizers[f] = true
+			}
+		}
 		if r.scenario.Always == nil || time.Since(r.hurriedAt) < reactAfter {
 			continue
 		}
 		w := Write{Request: g.request, Incarnation: g.process.incarnation, Old: treeOf(e.old),
 			New: treeOf(e.object)}
 		if err := r.scenario.Always(w, r.server); err != nil {
-			r.fail("Always", fmt.Sprintf("%s by incarnation %d: %v", g.request, w.Incarnation, err))
+			r.fail(ruleAlways, fmt.Sprintf("%s by incarnation %d: %v", g.request, w.Incarnation, err))
 		}
 	}
 }
 
 func identityOf(resource string, o object) identity {
 	return identity{resource, o.GetNamespace(), o.GetName(), string(o.GetUID())}
+}
+
+func finalizersOf(o object) []string {
+	if o == nil {
+		return nil
+	}
+	return o.GetFinalizers()
 }
 
 // treeOf returns an object as a tree of JSON, a copy; nil for nil.

@@ -33,9 +33,16 @@ type Scenario struct {
 	// the program sees the answer, except for one second after a step that comes while the program is at work: it may
 	// have read before, and know better the next time. Nil: every write may happen.
 	Always func(w Write, s *Server) error
-	// Mask removes from an object what may differ between two runs that end alike, such as a counter of tries. Names
-	// that the server generates, UIDs, versions and times are masked already. Nil: nothing else.
+	// Mask removes from an object what may differ between two runs that end alike, such as a counter of tries. An
+	// object of which it leaves nothing (o.Object = nil) is not compared at all. Masked already are names that the
+	// server generates, UIDs, versions and times, and what Check has seen to differ without a mistake; with go test -v
+	// it logs that. Nil: nothing else.
 	Mask func(o *unstructured.Unstructured)
+	// Off switches off rules and disturbances by their names, those of the lists in the doc comment of Check and in the
+	// package's: "is idempotent", "cold start". The name of a disturbance may be followed by what it is at: "delete
+	// persistentvolumeclaims", "crash after create jobs". With "ends alike" and "is reversible" off, Settled alone says
+	// what the end must be. Check logs what is off. Empty: nothing.
+	Off []string
 
 	// Seed chooses the schedules with several disturbances, the names that the server generates, and the random numbers
 	// of this library, by moving the clock of the run by less than a second.
@@ -50,6 +57,9 @@ type Scenario struct {
 	// disturbance comes once before any of them comes again. With go test -v Check logs how much was left out. The run
 	// without disturbances, and the replays of a run that fails, take the time that they need.
 	Limit time.Duration
+	// Findings is how many different findings end the search; those that differ only in the disturbance count once.
+	// Zero: 10.
+	Findings int
 	// Replay runs one schedule only: the text that a failure has printed. Empty: all of them.
 	Replay string
 }
@@ -63,6 +73,14 @@ type Write struct {
 	Old, New *unstructured.Unstructured
 }
 
+// waits returns how long the steps take that wait.
+func (s *Scenario) waits() (d time.Duration) {
+	for _, step := range s.Steps {
+		d += step.wait
+	}
+	return d
+}
+
 func (s *Scenario) validate() error {
 	switch {
 	case s.Run == nil:
@@ -71,6 +89,8 @@ func (s *Scenario) validate() error {
 		return errors.New("Scenario.Steps is empty: the program would have nothing to do")
 	case s.Budget < 0:
 		return fmt.Errorf("Scenario.Budget is %s: it must not be negative", s.Budget)
+	case s.Findings < 0:
+		return fmt.Errorf("Scenario.Findings is %d: it must not be negative", s.Findings)
 	case s.Limit < 0:
 		return fmt.Errorf("Scenario.Limit is %s: it must not be negative", s.Limit)
 	case s.User != "" && len(s.Server.Roles) == 0:
@@ -89,5 +109,5 @@ func (s *Scenario) validate() error {
 			return fmt.Errorf("Scenario.Beside[%d] is nil", i)
 		}
 	}
-	return nil
+	return s.validateOff()
 }

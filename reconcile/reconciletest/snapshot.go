@@ -1,6 +1,7 @@
 package reconciletest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -60,14 +61,18 @@ func takeSnapshot(s *Server, mask func(*unstructured.Unstructured)) snapshot {
 	}
 	snap := snapshot{}
 	for _, h := range all {
+		key := text(fmt.Sprintf("%s %s/%s", h.resource, h.object.GetNamespace(), h.object.GetName()))
+		generation := h.object.GetGeneration()
 		if mask != nil {
 			mask(h.object)
 		}
+		if len(h.object.Object) == 0 {
+			continue
+		}
 		stripMetadata(h.object)
 		var lines []string
-		flatten("", h.object.Object, h.object.GetGeneration(), text, &lines)
+		flatten("", h.object.Object, generation, text, &lines)
 		slices.Sort(lines)
-		key := text(fmt.Sprintf("%s %s/%s", h.resource, h.object.GetNamespace(), h.object.GetName()))
 		for snap[key] != nil { // several of one generated name
 			key += "*"
 		}
@@ -121,8 +126,9 @@ func flatten(path string, v any, generation int64, text func(string) string, lin
 			*lines = append(*lines, path+" = {}")
 		}
 	case []any:
+		names := typesOf(v)
 		for i, value := range v {
-			flatten(fmt.Sprintf("%s[%d]", path, i), value, generation, text, lines)
+			flatten(fmt.Sprintf("%s[%s]", path, names[i]), value, generation, text, lines)
 		}
 		if len(v) == 0 {
 			*lines = append(*lines, path+" = []")
@@ -146,30 +152,92 @@ func flatten(path string, v any, generation int64, text func(string) string, lin
 	}
 }
 
-// differences says where a snapshot is not what it should be.
-func (s snapshot) differences(want snapshot) []string {
-	var all []string
-	for _, key := range slices.Sorted(maps.Keys(s)) {
-		if want[key] == nil {
-			all = append(all, key+" should not be there")
+// typesOf returns what the elements of a list are called: by their numbers, or by their types if each has one of its
+// own, as conditions have, whose order says nothing.
+func typesOf(list []any) []string {
+	names, seen := make([]string, len(list)), map[string]bool{}
+	for i, element := range list {
+		fields, _ := element.(map[string]any)
+		name, _ := fields["type"].(string)
+		names[i], seen[name] = name, true
+	}
+	if len(seen) < len(list) || seen[""] {
+		for i := range list {
+			names[i] = fmt.Sprint(i)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(want)) {
-		got, ok := s[key]
-		if !ok {
-			all = append(all, key+" is missing")
+	return names
+}
+
+// difference is one object, or one field of it, in which two ends are not alike: A, the end of the run in which nothing
+// goes wrong, and B, that of another one. The path is empty if only one of the two has the object. A value is empty if
+// that end has none.
+type difference struct{ object, path, a, b string }
+
+// String says it without a word of which is right.
+func (d difference) String() string {
+	switch {
+	case d.path == "" && d.b == "":
+		return d.object + ": only in A"
+	case d.path == "":
+		return d.object + ": only in B"
+	case d.a == "":
+		return fmt.Sprintf("%s %s: A has nothing, B has %s", d.object, d.path, d.b)
+	case d.b == "":
+		return fmt.Sprintf("%s %s: A has %s, B has nothing", d.object, d.path, d.a)
+	}
+	return fmt.Sprintf("%s %s: A has %s, B has %s", d.object, d.path, d.a, d.b)
+}
+
+// kind is what differences are grouped by: the resource and the field, without names and numbers.
+func (d difference) kind() string {
+	resource, _, _ := strings.Cut(d.object, " ")
+	if d.path == "" {
+		return resource
+	}
+	return resource + " " + withoutNumbers(d.path)
+}
+
+// described reports whether the field only describes what the program has done: in the status, or an annotation.
+func (d difference) described() bool {
+	return strings.HasPrefix(d.path, ".status") || strings.Contains(d.path, ".annotations.")
+}
+
+var numberText = regexp.MustCompile(`\d+`)
+
+func withoutNumbers(text string) string { return numberText.ReplaceAllString(text, "#") }
+
+// differences says where the end B, of which the snapshot is, is not like the end A.
+func (s snapshot) differences(a snapshot) []difference {
+	var all []difference
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		if a[key] == nil {
+			all = append(all, difference{object: key, b: "it"})
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(a)) {
+		if s[key] == nil {
+			all = append(all, difference{object: key, a: "it"})
 			continue
 		}
-		for _, line := range got {
-			if !slices.Contains(want[key], line) {
-				all = append(all, fmt.Sprintf("%s: has %s", key, line))
+		inA, inB := valuesOf(a[key]), valuesOf(s[key])
+		paths := maps.Clone(inA)
+		maps.Copy(paths, inB)
+		for _, path := range slices.Sorted(maps.Keys(paths)) {
+			if inA[path] != inB[path] {
+				all = append(all, difference{key, path, inA[path], inB[path]})
 			}
 		}
-		for _, line := range want[key] {
-			if !slices.Contains(got, line) {
-				all = append(all, fmt.Sprintf("%s: should have %s", key, line))
-			}
-		}
+	}
+	return all
+}
+
+// valuesOf returns the values of lines by their paths.
+func valuesOf(lines []string) map[string]string {
+	all := make(map[string]string, len(lines))
+	for _, line := range lines {
+		path, value, _ := strings.Cut(line, " = ")
+		all[path] = cmp.Or(value, `""`)
 	}
 	return all
 }

@@ -2,13 +2,16 @@ package reconciletest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,12 +19,15 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// Step is something that a user does. Make one with [Apply], [ApplyYAML], [Delete], [DeleteWith] or [StepFunc].
+// Step is something that a user does. Make one with [Apply], [ApplyYAML], [Delete], [DeleteWith], [Wait] or
+// [StepFunc].
 type Step struct {
 	name string
 	do   func(ctx context.Context, s *Server) error
 	// documents are the manifests that the step applies, as text; nil: it does something else.
 	documents []string
+	// wait is how long the step takes, in which the program goes on.
+	wait time.Duration
 }
 
 // Apply returns a step for each file: it applies the file's manifests, as kubectl apply --server-side does. A file that
@@ -42,14 +48,14 @@ func Apply(files ...string) []Step {
 // ApplyYAML returns a step for each text: it applies the manifests of the text, as [Apply] does those of a file.
 func ApplyYAML(texts ...string) []Step {
 	var steps []Step
-	for i, text := range texts {
-		steps = append(steps, applying(fmt.Sprintf("apply text %d", i+1), []byte(text)))
+	for _, text := range texts {
+		steps = append(steps, applying("", []byte(text)))
 	}
 	return steps
 }
 
 func applying(name string, data []byte) Step {
-	step := Step{name: name}
+	step := Step{}
 	err := eachDocument(data, func(document []byte) error {
 		if text := strings.TrimSpace(string(document)); text != "" {
 			step.documents = append(step.documents, text)
@@ -59,6 +65,7 @@ func applying(name string, data []byte) Step {
 	if err == nil && len(step.documents) == 0 {
 		err = errors.New("there is no manifest in it")
 	}
+	step.name = cmp.Or(name, "apply "+namesOf(step.documents))
 	step.do = func(ctx context.Context, s *Server) error {
 		if err != nil {
 			return err
@@ -71,6 +78,55 @@ func applying(name string, data []byte) Step {
 		return nil
 	}
 	return step
+}
+
+// mostNames is how many manifests of a text the name of a step has.
+const mostNames = 3
+
+// namesOf returns the kinds and names of manifests.
+func namesOf(documents []string) string {
+	var names []string
+	for _, document := range documents[:min(len(documents), mostNames)] {
+		o := headOf(document)
+		names = append(names, fmt.Sprintf("%s %s", o.Kind, o.Name))
+	}
+	if len(documents) > mostNames {
+		names = append(names, fmt.Sprintf("and %d more", len(documents)-mostNames))
+	}
+	return strings.Join(names, ", ")
+}
+
+// headOf reads what a manifest is about. Of what cannot be read it is the zero value.
+func headOf(document string) (o metav1.PartialObjectMetadata) {
+	_ = sigsyaml.Unmarshal([]byte(document), &o) // to apply it says what is wrong with it
+	return o
+}
+
+// reordered returns the manifests of a step in the reverse order of their kinds. Those of one kind keep their order:
+// there it may say which comes first.
+func (s Step) reordered() []string {
+	kind := func(document string) string {
+		head := headOf(document)
+		return head.APIVersion + " " + head.Kind
+	}
+	var kinds []string
+	for _, document := range s.documents {
+		if k := kind(document); !slices.Contains(kinds, k) {
+			kinds = append(kinds, k)
+		}
+	}
+	all := slices.Clone(s.documents)
+	slices.SortStableFunc(all, func(a, b string) int {
+		return slices.Index(kinds, kind(b)) - slices.Index(kinds, kind(a))
+	})
+	return all
+}
+
+// Wait returns a step that lets virtual time pass, in which the program goes on: minutes for what is due every minute,
+// days for what lives for days. What the program does in it, such as the renewals of a Lease, takes real time in each
+// run.
+func Wait(d time.Duration) Step {
+	return Step{name: "wait " + d.String(), wait: d, do: func(context.Context, *Server) error { return nil }}
 }
 
 // Delete returns a step that deletes an object, with background propagation, and does not wait for its finalizers. The

@@ -41,7 +41,7 @@ func (r *stepRun) play() {
 		r.before(d)
 	}
 	r.do()
-	if r.failure != nil || r.schedule.has(coldStart) {
+	if r.failure != nil || r.schedule.has(coldStart) || r.schedule.has(unseenAll) {
 		return
 	}
 	if len(r.processes) == 0 && !r.staysDown() {
@@ -75,8 +75,54 @@ func (r *stepRun) do() {
 		return
 	}
 	r.note(turn, "step %d: %s", r.n, step.name)
-	if err := step.do(r.ctx, r.server); err != nil {
-		r.fail("the step works", step.name+": "+err.Error())
+	before := r.server.Version()
+	if d := (disturbance{what: reordered, n: r.n}); r.schedule.hasAt(d) {
+		r.disturb(d)
+		r.doReordered(step)
+	} else if err := step.do(r.ctx, r.server); err != nil {
+		r.fail(ruleSteps, step.name+": "+err.Error())
+	}
+	r.noteDeleted(before)
+	r.refusals = newRefusals()
+	if step.wait > 0 {
+		r.hurried = false
+		r.pass(step.wait)
+		r.hurried = false // the next step comes when this one is over
+	}
+}
+
+// doReordered applies the manifests of a step in another order, and lets the program settle after each. What the server
+// refuses comes again when the others are there, as with a user who tries again.
+func (r *stepRun) doReordered(step Step) {
+	left := step.reordered()
+	for len(left) > 0 && r.failure == nil {
+		var refused []string
+		var err error
+		for _, document := range left {
+			if failed := applyDocument(r.ctx, r.server, document); failed != nil {
+				refused, err = append(refused, document), failed
+				continue
+			}
+			r.note(hurt, "apply %s", namesOf([]string{document}))
+			if len(r.processes) > 0 {
+				r.settle()
+			}
+		}
+		if len(refused) == len(left) {
+			r.fail(ruleSteps, step.name+": "+err.Error())
+			return
+		}
+		left = refused
+	}
+}
+
+// noteDeleted keeps what the user has deleted since a version of the server, as far as it is still there.
+func (r *run) noteDeleted(since int64) {
+	for _, e := range changedSince(r.server, since) {
+		if e.old != nil && e.object != nil && e.old.GetDeletionTimestamp() == nil &&
+			e.object.GetDeletionTimestamp() != nil {
+			r.deleted[identityOf(e.resource.String(), e.object)] = time.Now()
+		}
 	}
 }
 
@@ -122,7 +168,7 @@ func (r *stepRun) before(d disturbance) {
 		r.crash(false)
 	case unseen:
 		r.disturb(d)
-		r.eachWatched(func(p *process, resource string) { r.delay(p, resource, Never) })
+		r.hide()
 	case late:
 		r.disturb(d)
 		r.eachProcess(func(p *process) { r.delay(p, d.of, lateBy) })
@@ -155,13 +201,18 @@ func (r *stepRun) after(d disturbance, version int64) {
 	case timeTravel:
 		r.travel(d, version)
 	case namesake, namesakeNow:
+		if !slices.ContainsFunc(r.scenario.Steps[d.n-1].documents, r.there) {
+			return
+		}
 		r.disturb(d)
 		if d.what == namesakeNow {
 			r.crash(false)
 		}
+		before := r.server.Version()
 		for _, document := range r.scenario.Steps[d.n-1].documents {
 			r.remove(document)
 		}
+		r.noteDeleted(before)
 		if d.what == namesake {
 			r.settle()
 		}
@@ -185,6 +236,11 @@ func (r *run) travel(d disturbance, version int64) {
 	p.link.LagBehind(0)
 	r.note(hurt, "the cache of the server is up to date again")
 	r.settle()
+}
+
+// hide breaks the watches.
+func (r *run) hide() {
+	r.eachWatched(func(p *process, resource string) { r.delay(p, resource, Never) })
 }
 
 // see ends what unseen began: the watches end, and since the server has forgotten, the program has to list.
@@ -212,8 +268,25 @@ func (r *run) stray(d disturbance) {
 			r.note(hurt, "the third party failed: %v", err)
 		}
 		r.settle()
+		r.void = r.void || r.kept(res, id)
 		return
 	}
+}
+
+// kept reports whether a finalizer that is not the program's keeps an object that was deleted: no program can undo
+// that.
+func (r *run) kept(res *Resource, id identity) bool {
+	o := r.server.lookup(res, id.key())
+	if o == nil || string(o.GetUID()) != id.uid || o.GetDeletionTimestamp() == nil {
+		return false
+	}
+	return !slices.ContainsFunc(o.GetFinalizers(), func(f string) bool { return r.finalizers[f] })
+}
+
+// there reports whether there is what a manifest names.
+func (r *run) there(document string) bool {
+	res, o, err := parseManifest(r.server, document)
+	return err == nil && r.server.lookup(res, keyOf(o)) != nil
 }
 
 // remove deletes what a manifest names.
@@ -224,14 +297,16 @@ func (r *run) remove(document string) {
 	}
 	ctx := context.WithoutCancel(r.ctx)
 	if err := directDelete(ctx, r.server, res, o.GetNamespace(), o.GetName(), background); err != nil {
-		r.fail("the step works", "delete: "+err.Error())
+		r.fail(ruleSteps, "delete: "+err.Error())
 	}
 }
 
 // pass lets requests through for a time.
 func (r *run) pass(d time.Duration) {
-	until := time.Now().Add(d)
-	for requests := 0; r.failure == nil; requests++ {
+	begin := time.Now()
+	until := begin.Add(d)
+	writes, requests, kinds := 0, 0, map[string]int{}
+	for r.failure == nil && time.Now().Before(until) {
 		r.revive()
 		g, over := r.next(until)
 		if over {
@@ -240,11 +315,14 @@ func (r *run) pass(d time.Duration) {
 		if g == nil {
 			continue
 		}
-		r.let(g)
-		if requests > mostRequests {
-			r.fail("comes to rest", "thousands of requests while "+d.String()+" passed")
+		if r.let(g) {
+			writes++
+			kinds[g.request.String()]++
 		}
-		if !time.Now().Before(until) {
+		if g.process.incarnation > 0 && !g.lives() {
+			requests++
+		}
+		if r.loops(writes, requests, 1+int(d/settleTime), begin, kinds, g) {
 			return
 		}
 	}

@@ -1,9 +1,12 @@
 package reconciletest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // timelineLines is the most lines that the timeline of a failure has.
@@ -24,6 +27,8 @@ type line struct {
 	at     time.Duration // since the begin of the run
 	weight weight
 	text   string
+	kind   string   // of the request; empty: it is none
+	wrote  []string // the objects that it has changed, named as in a snapshot
 }
 
 func (e line) String() string { return fmt.Sprintf("%9.3fs  %s", e.at.Seconds(), e.text) }
@@ -35,7 +40,7 @@ type journal struct {
 }
 
 func (j *journal) note(w weight, format string, args ...any) {
-	j.trace = append(j.trace, line{time.Since(j.begin), w, fmt.Sprintf(format, args...)})
+	j.trace = append(j.trace, line{at: time.Since(j.begin), weight: w, text: fmt.Sprintf(format, args...)})
 }
 
 // disturb notes that a disturbance happens.
@@ -62,6 +67,16 @@ func (j *journal) noteRequest(w weight, g *gate) {
 		}
 	}
 	j.note(w, "%d: %s: %s%s", g.process.incarnation, g.request, answer, change)
+	last := &j.trace[len(j.trace)-1]
+	last.kind = g.kind()
+	for _, e := range g.changes {
+		last.wrote = append(last.wrote, snapshotName(e.resource, cmp.Or(e.object, e.old)))
+	}
+}
+
+// snapshotName names an object as a snapshot does.
+func snapshotName(r schema.GroupResource, o object) string {
+	return fmt.Sprintf("%s %s/%s", r, o.GetNamespace(), o.GetName())
 }
 
 func (j *journal) noteRead(g *gate) {
@@ -72,6 +87,7 @@ func (j *journal) noteRead(g *gate) {
 // disturbances, if there is too much.
 func (j *journal) timeline() []string {
 	lines := slices.DeleteFunc(slices.Clone(j.trace), func(e line) bool { return e.weight == read })
+	lines = folded(lines)
 	for len(lines) > timelineLines-2 { // two lines may say what is left out
 		first := slices.IndexFunc(lines, func(e line) bool { return e.weight == hurt })
 		victim, far := -1, -1
@@ -97,10 +113,40 @@ func (j *journal) timeline() []string {
 	return texts
 }
 
+// folded puts one line in place of lines that repeat the ones before them, as those of a hot loop do.
+func folded(lines []line) (short []line) {
+	for i := 0; i < len(lines); {
+		times, of := 1, 1
+		for period := 1; period <= 4; period++ {
+			n := 1
+			for i+(n+1)*period <= len(lines) && slices.EqualFunc(lines[i:i+period],
+				lines[i+n*period:i+(n+1)*period], func(a, b line) bool { return a.text == b.text }) {
+				n++
+			}
+			if n > 2 {
+				times, of = n, period
+				break
+			}
+		}
+		short = append(short, lines[i:i+of]...)
+		if times > 1 {
+			last := lines[i+times*of-1]
+			what := "line"
+			if of > 1 {
+				what = fmt.Sprintf("%d lines", of)
+			}
+			last.text = fmt.Sprintf("the %s before, %d times more until now", what, times-1)
+			short = append(short, last)
+		}
+		i += times * of
+	}
+	return short
+}
+
 func isWrite(e line) bool { return e.weight == wrote }
 
-// difference says where two runs of one schedule go apart; empty: the program is deterministic.
-func difference(one, other []line) string {
+// partAt says where two runs of one schedule go apart; empty: the program is deterministic.
+func partAt(one, other []line) string {
 	for i := range max(len(one), len(other)) {
 		text := func(trace []line) string {
 			if i < len(trace) {

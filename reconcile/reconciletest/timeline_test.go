@@ -14,8 +14,29 @@ func TestWhereTwoRunsDiffer(t *testing.T) {
 		}
 		return lines
 	}
-	require.Empty(t, difference(trace("a", "b"), trace("a", "b")))
-	require.Equal(t, `: line 2 of one is "b", of the other "c"`, difference(trace("a", "b"), trace("a", "c")))
+	require.Empty(t, partAt(trace("a", "b"), trace("a", "b")))
+	require.Equal(t, `: line 2 of one is "b", of the other "c"`, partAt(trace("a", "b"), trace("a", "c")))
 	require.Equal(t, `: line 2 of one is "b", of the other "no more requests"`,
-		difference(trace("a", "b"), trace("a")))
+		partAt(trace("a", "b"), trace("a")))
+}
+
+func TestRepetitionsAreFolded(t *testing.T) {
+	trace := func(texts ...string) (lines []line) {
+		for i, text := range texts {
+			lines = append(lines, line{text: text, at: time.Duration(i) * time.Second})
+		}
+		return lines
+	}
+	texts := func(lines []line) (all []string) {
+		for _, l := range lines {
+			all = append(all, l.text)
+		}
+		return all
+	}
+	require.Equal(t, []string{"a", "b", "b", "c"}, texts(folded(trace("a", "b", "b", "c"))))
+	require.Equal(t, []string{"a", "b", "the line before, 3 times more until now", "c"},
+		texts(folded(trace("a", "b", "b", "b", "b", "c"))))
+	short := folded(trace("a", "b", "c", "b", "c", "b", "c", "d"))
+	require.Equal(t, []string{"a", "b", "c", "the 2 lines before, 2 times more until now", "d"}, texts(short))
+	require.Equal(t, 6*time.Second, short[3].at)
 }

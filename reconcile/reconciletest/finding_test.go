@@ -1,0 +1,281 @@
+package reconciletest_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// twoMistakes annotates a ConfigMap right after it has made it, and never again; and it drops the errors of updates.
+func twoMistakes(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+	_, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+	isNew := apierrors.IsNotFound(err)
+	if err := right(ctx, g, c); err != nil || !isNew {
+		if isNew {
+			return err
+		}
+		return nil
+	}
+	return annotate(ctx, c, "second", "write")
+}
+
+func mistaken() reconciletest.Scenario {
+	s := greets(plain(twoMistakes))
+	s.Settled, s.Budget = nil, 100*time.Millisecond
+	return s
+}
+
+func rules(all []*reconciletest.Finding) (names []string) {
+	for _, f := range all {
+		names = append(names, f.Rule)
+	}
+	return names
+}
+
+// TestCheckGoesOnAfterAFinding and shows what is alike once.
+func TestCheckGoesOnAfterAFinding(t *testing.T) {
+	all := reconciletest.Search(t, mistaken())
+	require.Contains(t, rules(all), "ends alike")
+	require.Contains(t, rules(all), "repeats a write that failed")
+	seen, more := map[string]bool{}, 0
+	for _, f := range all {
+		_, by, _ := strings.Cut(f.Replay, ": ")
+		kind, _, _ := strings.Cut(by, "#")
+		at := f.Rule + kind
+		require.False(t, seen[at] && !strings.Contains(by, ";"), "twice: %s", f)
+		seen[at] = true
+		more += f.Count - 1
+	}
+	require.Positive(t, more, "nothing was grouped")
+
+	s := mistaken()
+	s.Findings = 1
+	require.Len(t, reconciletest.Search(t, s), 1)
+	require.Len(t, reconciletest.Alike(all), len(slices.Compact(slices.Sorted(slices.Values(rules(all))))))
+}
+
+func TestFindingIsShownAsTwoRunsThatDiffer(t *testing.T) {
+	s := mistaken()
+	s.Replay = "v1 seed=0 steps=3: crash after create configmaps #1"
+	all := reconciletest.Search(t, s)
+	require.Len(t, all, 1)
+	require.Equal(t, []string{
+		"two runs end differently: A, in which nothing goes wrong, and B, which is below",
+		"configmaps default/a .metadata.annotations.second: A has write, B has nothing",
+	}, all[0].Detail)
+	require.Contains(t, all[0].String(), `, by the rule "ends alike":`)
+}
+
+func TestCheckSwitchesOffByName(t *testing.T) {
+	s := mistaken()
+	s.Off = []string{"ends alike", "repeats a write that failed", "is idempotent"}
+	require.Empty(t, reconciletest.Search(t, s), "with no end to compare")
+
+	s = mistaken()
+	s.Off = []string{"touch before update configmaps"}
+	for _, f := range reconciletest.Search(t, s) {
+		require.NotContains(t, f.Replay, "touch")
+	}
+	s = greets(plain(right))
+	s.Off = []string{"cold start", "late", "crash after create configmaps"}
+	report := reconciletest.Report(t, s)
+	require.Contains(t, report, "\n  switched off: cold start, late, crash after create configmaps")
+	require.NotContains(t, report, ", late 6")
+	require.Contains(t, report, "crash before 3, crash after 2, ")
+
+	s.Off = []string{"the weather"}
+	require.ErrorContains(t, reconciletest.Validate(s), `Scenario.Off[0] is "the weather"`)
+}
+
+func TestMaskDropsObjects(t *testing.T) {
+	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		return makeMap(ctx, c, g, "a-"+text)
+	}))
+	s.Settled = nil
+	require.Equal(t, "is reversible", first(t, s).Rule)
+	s.Mask = func(o *unstructured.Unstructured) {
+		if o.GetKind() == "ConfigMap" {
+			o.Object = nil
+		}
+	}
+	require.Empty(t, reconciletest.Search(t, s))
+}
+
+// outlived is a scenario for programs that remove a ConfigMap four hours after they have made it.
+func outlived(expire func(ctx context.Context, c clients, m *corev1.ConfigMap) error) reconciletest.Scenario {
+	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "done", metav1.GetOptions{})
+		_, done := g.GetAnnotations()["done"]
+		switch {
+		case err == nil && done:
+			return expire(ctx, c, m)
+		case err != nil && (done || !apierrors.IsNotFound(err)):
+			return ignoreGone(err)
+		case err != nil:
+			if err := makeMap(ctx, c, g, "done"); err != nil {
+				return err
+			}
+		}
+		annotations := g.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations["done"] = "yes"
+		g.SetAnnotations(annotations)
+		_, err = c.greetings.Namespace("default").Update(ctx, g, metav1.UpdateOptions{})
+		return err
+	}))
+	s.Server.Roles, s.User = nil, ""
+	s.Steps = append(reconciletest.ApplyYAML(greeting("hello")), reconciletest.Wait(5*time.Hour))
+	s.Settled = func(s *reconciletest.Server) error {
+		if _, ok := reconciletest.Get[*corev1.ConfigMap](s, "configmaps", "default", "done"); ok {
+			return errors.New("it is still there")
+		}
+		return nil
+	}
+	return s
+}
+
+func TestWaitLetsTimePass(t *testing.T) {
+	remove := func(ctx context.Context, c clients) error {
+		return ignoreGone(c.core.CoreV1().ConfigMaps("default").Delete(ctx, "done", metav1.DeleteOptions{}))
+	}
+	sleep := func(ctx context.Context, d time.Duration) error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(d):
+			return nil
+		}
+	}
+	require.Empty(t, reconciletest.Search(t, outlived(func(ctx context.Context, c clients, m *corev1.ConfigMap) error {
+		if err := sleep(ctx, time.Until(m.CreationTimestamp.Add(4*time.Hour))); err != nil {
+			return err
+		}
+		return remove(ctx, c)
+	})))
+	found := first(t, outlived(func(ctx context.Context, c clients, m *corev1.ConfigMap) error {
+		if err := sleep(ctx, 4*time.Hour); err != nil { // from now, whenever that is
+			return err
+		}
+		return remove(ctx, c)
+	}))
+	require.Contains(t, []string{"converges", "ends alike"}, found.Rule, found)
+	s := outlived(func(context.Context, clients, *corev1.ConfigMap) error { return nil })
+	require.Equal(t, "converges", first(t, s).Rule)
+}
+
+// TestCheckLooksForWhatIsStillTerminating by a finalizer of the program. Another one is not its business.
+func TestCheckLooksForWhatIsStillTerminating(t *testing.T) {
+	released := func(release bool) reconciletest.Scenario {
+		s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			switch {
+			case g.GetDeletionTimestamp() != nil && (!release || len(g.GetFinalizers()) == 0):
+				return nil
+			case g.GetDeletionTimestamp() != nil:
+				g.SetFinalizers(nil)
+			case g.GetFinalizers() == nil:
+				g.SetFinalizers([]string{"example.com/greeter"})
+			default:
+				return nil
+			}
+			_, err := c.greetings.Namespace("default").Update(ctx, g, metav1.UpdateOptions{})
+			return err
+		}))
+		s.Server.Roles, s.User, s.Settled = nil, "", nil
+		s.Steps = append(s.Steps[:1], reconciletest.Delete("greetings.example.com", "default", "a"))
+		return s
+	}
+	found := first(t, released(false))
+	require.Equal(t, "lets go of what was deleted", found.Rule, found)
+	require.Contains(t, found.Detail[0], "greetings.example.com default/a was deleted at ")
+	require.Contains(t, found.Detail[0], "still there with the finalizer example.com/greeter")
+	require.Empty(t, reconciletest.Search(t, released(true)))
+
+	kept := strings.Replace(greeting("hello"), "{name: a}", "{name: a, finalizers: [example.com/other]}", 1)
+	s := greets(plain(right))
+	s.Steps = append(reconciletest.ApplyYAML(kept), reconciletest.Delete("greetings.example.com", "default", "a"))
+	s.Server.Roles, s.User, s.Settled = nil, "", nil
+	s.Replay = "v1 seed=0 steps=2: "
+	require.Empty(t, reconciletest.Search(t, s), "another one's finalizer")
+}
+
+// TestCheckLooksForWhatIsRefusedAgainAndAgain in the end. Until a user mends what was wrong it is no mistake.
+func TestCheckLooksForWhatIsRefusedAgainAndAgain(t *testing.T) {
+	named := func(texts ...string) reconciletest.Scenario {
+		s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+			return makeMap(ctx, c, g, text)
+		}))
+		s.Settled, s.Steps = nil, nil
+		for _, text := range texts {
+			s.Steps = append(s.Steps, reconciletest.ApplyYAML(greeting(text))...)
+		}
+		return s
+	}
+	found := first(t, named("hello", "Hello_World"))
+	require.Equal(t, "is not refused again and again", found.Rule, found)
+	require.Contains(t, found.Detail[0], "create configmaps default/: refused with 422 ")
+	require.Empty(t, reconciletest.Search(t, named("Hello_World", "hello")))
+}
+
+// TestCheckAppliesAStepInAnotherOrder is about a Greeting whose words are in a ConfigMap of the same step.
+func TestCheckAppliesAStepInAnotherOrder(t *testing.T) {
+	const words = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: words}\ndata: {hello: hallo}\n"
+	scenario := func(patient bool) reconciletest.Scenario {
+		s := greets(func(ctx context.Context, cfg *rest.Config) error {
+			given := map[string]bool{}
+			return plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+				_, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "words", metav1.GetOptions{})
+				if apierrors.IsNotFound(err) {
+					given[g.GetName()] = !patient
+					return nil
+				}
+				if err != nil || given[g.GetName()] {
+					return err
+				}
+				return right(ctx, g, c)
+			})(ctx, cfg)
+		})
+		s.Steps = reconciletest.ApplyYAML(words + "---\n" + greeting("hello"))
+		return s
+	}
+	found := first(t, scenario(false))
+	require.Contains(t, found.Replay, "other order in step 1")
+	require.Contains(t, strings.Join(found.Timeline, "\n"), "apply Greeting a\n")
+	require.Empty(t, reconciletest.Search(t, scenario(true)))
+}
+
+// TestAnotherOrderIsTriedUntilItWorks: an object before its Namespace is refused, and comes again.
+func TestAnotherOrderIsTriedUntilItWorks(t *testing.T) {
+	s := greets(plain(right))
+	s.Steps = reconciletest.ApplyYAML("apiVersion: v1\nkind: Namespace\nmetadata: {name: other}\n---\n" +
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: words, namespace: other}\n---\n" + greeting("hello"))
+	s.Replay = "v1 seed=0 steps=1: other order in step 1"
+	require.Empty(t, reconciletest.Search(t, s))
+	story := strings.Join(reconciletest.Story(t, s, s.Replay), "\n")
+	require.Regexp(t, `(?s)apply Greeting a.*apply Namespace other.*apply ConfigMap words`, story)
+}
+
+// TestANamesakeNeedsWhatItIsTheNamesakeOf: of an object that is gone there is none.
+func TestANamesakeNeedsWhatItIsTheNamesakeOf(t *testing.T) {
+	s := greets(plain(func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		return ignoreGone(c.greetings.Namespace("default").Delete(ctx, g.GetName(), metav1.DeleteOptions{}))
+	}))
+	s.Server.Roles, s.User = nil, ""
+	story := strings.Join(reconciletest.Story(t, s, "v1 seed=0 steps=1: namesake after step 1"), "\n")
+	require.NotContains(t, story, "namesake")
+}

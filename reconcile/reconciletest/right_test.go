@@ -1,0 +1,225 @@
+package reconciletest_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// greetFunc does what one Greeting asks for.
+type greetFunc = func(ctx context.Context, g *unstructured.Unstructured, c clients) error
+
+// unusual are programs without a mistake whose ends may differ all the same: by what they have seen on the way, by the
+// time, or because nobody can undo what was done to them.
+var unusual = map[string]struct {
+	greet greetFunc
+	steps []reconciletest.Step
+}{
+	"a status with a resourceVersion": {greet: func(ctx context.Context, g *unstructured.Unstructured,
+		c clients) error {
+		if err := right(ctx, g, c); err != nil {
+			return err
+		}
+		m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return setStatus(ctx, c, g, map[string]any{"synced": m.ResourceVersion})
+	}},
+	"one step, and a status with a resourceVersion": {steps: reconciletest.ApplyYAML(greeting("hello")),
+		greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			if err := right(ctx, g, c); err != nil {
+				return err
+			}
+			m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			return setStatus(ctx, c, g, map[string]any{"synced": "v1-" + m.ResourceVersion})
+		}},
+	"an annotation of the last operation": {greet: func(ctx context.Context, g *unstructured.Unstructured,
+		c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		m, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{})
+		if err != nil || m.Data["text"] == text {
+			return right(ctx, g, c)
+		}
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, "last", "from "+m.Data["text"]+" to "+text)
+		m.Data = map[string]string{"text": text}
+		_, err = c.core.CoreV1().ConfigMaps("default").Update(ctx, m, metav1.UpdateOptions{})
+		return err
+	}},
+	"a condition with a history": {greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+		if err := right(ctx, g, c); err != nil {
+			return err
+		}
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		conditions, _, _ := unstructured.NestedSlice(g.Object, "status", "conditions")
+		i := slices.IndexFunc(conditions, func(c any) bool { return c.(map[string]any)["type"] == "Parted" })
+		switch {
+		case text == "bye" && i < 0:
+			conditions = append(conditions, map[string]any{"type": "Parted", "status": "True"})
+		case text == "bye":
+			conditions[i] = map[string]any{"type": "Parted", "status": "True"}
+		case i >= 0:
+			conditions[i] = map[string]any{"type": "Parted", "status": "False", "reason": "CameBack"}
+		}
+		if !slices.ContainsFunc(conditions, func(c any) bool { return c.(map[string]any)["type"] == "Ready" }) {
+			conditions = append(conditions, map[string]any{"type": "Ready", "status": "True"})
+		}
+		return setStatus(ctx, c, g, map[string]any{"conditions": conditions})
+	}},
+	"what is not asked for any more is kept": {greet: func(ctx context.Context, g *unstructured.Unstructured,
+		c clients) error {
+		text, _, _ := unstructured.NestedString(g.Object, "spec", "text")
+		return makeMap(ctx, c, g, "a-"+text)
+	}, steps: reconciletest.ApplyYAML(greeting("hello"), greeting("bye"))},
+	"one for each minute": {
+		greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			for ctx.Err() == nil {
+				if err := right(ctx, g, c); err != nil {
+					return err
+				}
+				minute := time.Now().Unix() / 60
+				if err := makeMap(ctx, c, g, fmt.Sprintf("a-%d", minute)); err != nil {
+					return err
+				}
+				past, err := c.core.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+				if err != nil {
+					return err
+				}
+				for _, m := range past.Items {
+					of := int64(0)
+					if n, _ := fmt.Sscanf(m.Name, "a-%d", &of); n == 1 && of < minute-2 {
+						if err := ignoreGone(c.core.CoreV1().ConfigMaps("default").Delete(ctx, m.Name,
+							metav1.DeleteOptions{})); err != nil {
+							return err
+						}
+					}
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Until(time.Unix(60*minute+60, 0))):
+				}
+				now, err := c.greetings.Namespace("default").Get(ctx, g.GetName(), metav1.GetOptions{})
+				if err != nil {
+					return ignoreGone(err)
+				}
+				g = now
+			}
+			return nil
+		},
+		steps: reconciletest.ApplyYAML(greeting("hello")),
+	},
+	"a claim that a pod uses": {
+		greet: func(ctx context.Context, g *unstructured.Unstructured, c clients) error {
+			for ctx.Err() == nil {
+				if err := claimed(ctx, c); err != nil {
+					return err
+				}
+				if err := right(ctx, g, c); err != nil {
+					return err
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(10 * time.Second):
+				}
+				now, err := c.greetings.Namespace("default").Get(ctx, g.GetName(), metav1.GetOptions{})
+				if err != nil {
+					return ignoreGone(err)
+				}
+				g = now
+			}
+			return nil
+		},
+		steps: reconciletest.ApplyYAML(greeting("hello")),
+	},
+}
+
+// claimed makes a pod and the claim that it uses, unless they are there.
+func claimed(ctx context.Context, c clients) error {
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: size}}}
+	_, err := c.core.CoreV1().PersistentVolumeClaims("default").Create(ctx, claim, metav1.CreateOptions{})
+	if err := ignoreThere(err); err != nil {
+		return err
+	}
+	source := corev1.PersistentVolumeClaimVolumeSource{ClaimName: "a"}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "a", Image: "a"}},
+		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &source}}}}}
+	_, err = c.core.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
+	return ignoreThere(err)
+}
+
+// TestCheckIsSilentAboutRightPrograms with nothing switched off.
+func TestCheckIsSilentAboutRightPrograms(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(unusual)) {
+		t.Run(name, func(t *testing.T) {
+			reconciletest.Check(t, unusualScenario(name))
+		})
+	}
+}
+
+func unusualScenario(name string) reconciletest.Scenario {
+	program := unusual[name]
+	s := greets(plain(program.greet))
+	s.Server = reconciletest.Options{Resources: []reconciletest.Resource{{GroupVersionResource: greetings,
+		Kind: "Greeting", Status: true}}}
+	s.User, s.Settled, s.Budget = "", nil, 100*time.Millisecond
+	if program.steps != nil {
+		s.Steps = program.steps
+	}
+	return s
+}
+
+// setStatus gives a Greeting a status, unless it has it.
+func setStatus(ctx context.Context, c clients, g *unstructured.Unstructured, status map[string]any) error {
+	if there, _, _ := unstructured.NestedMap(g.Object, "status"); fmt.Sprint(there) == fmt.Sprint(status) {
+		return nil
+	}
+	g = g.DeepCopy()
+	g.Object["status"] = status
+	_, err := c.greetings.Namespace(g.GetNamespace()).UpdateStatus(ctx, g, metav1.UpdateOptions{})
+	return err
+}
+
+// makeMap makes a ConfigMap of a Greeting, unless it is there.
+func makeMap(ctx context.Context, c clients, g *unstructured.Unstructured, name string) error {
+	_, err := c.core.CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	_, err = c.core.CoreV1().ConfigMaps("default").Create(ctx, m, metav1.CreateOptions{})
+	return ignoreThere(err)
+}
+
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func ignoreThere(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}

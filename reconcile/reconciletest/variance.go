@@ -1,0 +1,205 @@
+package reconciletest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// variance is what may differ between two ends although nothing is wrong. Check learns it from runs in which nothing
+// goes wrong: what they differ in, no disturbance can be blamed for.
+//
+//   - By the time and the versions: the run without disturbances is done once more, later, on a server whose versions
+//     are higher. What differs is not compared, whatever it is: objects that are named by the time, the number of them,
+//     a version that a status holds.
+//   - By what the program has seen: it starts when all steps are done, or their events never come. Fields of a status
+//     and annotations for which both of these have the same value, and the run without disturbances has another one,
+//     are a history, such as that of the last operation. The same holds for those that differ after the same step done
+//     twice.
+//   - What is left of an earlier step: objects that a program which sees no step does not make, that were there before
+//     the last step, and that do not come again when a third party deletes them in the end. Nothing asks for them any
+//     more, and whether they may stay cannot be known: "is reversible" looks at that.
+//   - By the clock: what the program writes in the 10 minutes after all has settled, such as a job for each minute,
+//     says nothing about a restart. It has to make or delete something then: updates without end are a hot loop, if a
+//     slow one.
+type variance struct {
+	noise   map[string]bool // kinds of objects and of fields; see difference.kind
+	history map[string]bool // kinds of fields
+	left    map[string]bool // objects
+	clocked map[string]bool // kinds of requests
+}
+
+func newVariance() *variance {
+	return &variance{noise: make(map[string]bool), history: make(map[string]bool), left: make(map[string]bool),
+		clocked: make(map[string]bool)}
+}
+
+var countText = regexp.MustCompile(`\(\d+\)$`) // of objects with one generated name
+
+// alikeObjects names the objects that differ from one only by numbers in their names.
+func alikeObjects(object string) string {
+	return withoutNumbers(countText.ReplaceAllString(object, ""))
+}
+
+// matter returns the differences that something has to be blamed for.
+func (v *variance) matter(all []difference) []difference {
+	return slices.DeleteFunc(all, func(d difference) bool {
+		return v.noise[alikeObjects(d.object)] || v.left[d.object] ||
+			d.path != "" && (v.noise[d.kind()] || v.history[d.kind()])
+	})
+}
+
+// learnNoise takes the differences of two runs in which nothing goes wrong.
+func (v *variance) learnNoise(all []difference) {
+	for _, d := range all {
+		if d.path == "" {
+			v.noise[alikeObjects(d.object)] = true
+		} else {
+			v.noise[d.kind()] = true
+		}
+	}
+}
+
+// learnClocked takes the kinds of writes of a run that has nothing to do.
+func (v *variance) learnClocked(kinds map[string]bool) {
+	for kind := range kinds {
+		if verb := verbOf(kind); verb == "create" || verb == "delete" {
+			v.clocked = maps.Clone(kinds)
+		}
+	}
+}
+
+// learnHistory takes the differences of an end from a, and returns those that cannot be a history.
+func (v *variance) learnHistory(all []difference) []difference {
+	return slices.DeleteFunc(v.matter(all), func(d difference) bool {
+		if d.described() {
+			v.history[d.kind()] = true
+		}
+		return d.described()
+	})
+}
+
+// String has a line for each of the reasons that there are.
+func (v *variance) String() string {
+	text := ""
+	for _, part := range []struct {
+		why  string
+		what map[string]bool
+	}{
+		{"not compared, since it differs by the time or the version of the server", v.noise},
+		{"not compared, since it depends on what the program has seen on the way", v.history},
+		{"not compared, since nothing asks for it after the last step", v.left},
+		{"done by the clock, and so no sign that a restart has changed something", v.clocked},
+	} {
+		if len(part.what) > 0 {
+			text += "\n  " + part.why + ": " + strings.Join(slices.Sorted(maps.Keys(part.what)), ", ")
+		}
+	}
+	return text
+}
+
+const (
+	// A run that is done later begins by this time later, and in the end has nothing to do for at least idleFor.
+	laterBy = 37*time.Minute + 41*time.Second
+	idleFor = 10 * time.Minute
+	// laterVersions is by how many versions the server is older then, two of them each.
+	laterVersions = 37
+)
+
+// learning is the part of a check that learns what may differ.
+type learning struct{ *check }
+
+// noise takes what differs between the end of the run that is done later and that of the reference run.
+func (c learning) noise(later *ending) {
+	if later.failure == nil {
+		c.varies.learnNoise(later.last.differences(c.ideal.last))
+	}
+}
+
+// history runs the scenario with a program that sees no step, in two ways.
+func (c learning) history() {
+	var ends []snapshot
+	if len(c.scenario.Steps) == 1 {
+		return // it sees all that there is to see
+	}
+	for _, what := range []string{coldStart, unseenAll} {
+		s := c.schedule(disturbance{what: what})
+		o := c.run(s, nil)
+		if o.failure != nil || c.scenario.spares(s.disturbances[0]) {
+			return
+		}
+		ends = append(ends, o.last)
+	}
+	var both []difference
+	unseen := ends[1].differences(c.ideal.last)
+	for _, d := range ends[0].differences(c.ideal.last) {
+		if slices.Contains(unseen, d) {
+			both = append(both, d)
+		}
+	}
+	c.left(c.varies.learnHistory(both))
+}
+
+// left takes what is only in the end of the reference run, and in no end of a program that sees no step.
+func (c learning) left(all []difference) {
+	var left []string
+	for _, d := range all {
+		before := c.ideal.afterStep[len(c.scenario.Steps)-2] // with one step nothing differs
+		if d.path == "" && d.b == "" && before[d.object] != nil && !strings.Contains(d.object, "*") {
+			left = append(left, d.object)
+		}
+	}
+	if len(left) == 0 {
+		return
+	}
+	s := c.schedule()
+	s.deleteLeft = left
+	o := c.run(s, nil)
+	if o.failure != nil {
+		return
+	}
+	for _, object := range left {
+		if o.last[object] == nil {
+			c.varies.left[object] = true
+		}
+	}
+}
+
+// reversed compares the ends of steps that are the same. What is no history is a finding.
+func (c learning) reversed() {
+	for i, step := range c.scenario.Steps {
+		for j, earlier := range c.scenario.Steps[:i] {
+			if step.documents == nil || !slices.Equal(step.documents, earlier.documents) {
+				continue
+			}
+			left := c.varies.learnHistory(c.ideal.afterStep[i].differences(c.ideal.afterStep[j]))
+			if len(left) == 0 || c.scenario.isOff(ruleReversible) {
+				continue
+			}
+			o := *c.ideal
+			o.failure = breachOf(ruleReversible, fmt.Sprintf("steps %d and %d are the same, and end differently: A is "+
+				"what there is after step %[1]d, B after step %[2]d", j+1, i+1), left)
+			c.found(c.schedule(), &o, o.failure.about())
+		}
+	}
+}
+
+// age makes a server older by some versions, two of them each.
+func age(s *Server, by int) {
+	ctx := context.Background()
+	for range by {
+		err := directRequest(ctx, s, http.MethodPost, "/api/v1/nodes", "application/json",
+			[]byte(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"passing"}}`))
+		if err == nil {
+			err = directRequest(ctx, s, http.MethodDelete, "/api/v1/nodes/passing", "", nil)
+		}
+		if err != nil {
+			panic(err) // the server in memory refuses neither
+		}
+	}
+}
