@@ -159,7 +159,7 @@ func claimed(ctx context.Context, c clients) error {
 		return err
 	}
 	source := corev1.PersistentVolumeClaimVolumeSource{ClaimName: "a"}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{NodeName: "n",
 		Containers: []corev1.Container{{Name: "a", Image: "a"}},
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &source}}}}}

@@ -407,7 +407,8 @@ func (r *run) observe(g *gate, hit disturbance) {
 			r.made = append(r.made, identityOf(e.resource.Resource, e.object))
 		}
 		for _, f := range slices.Concat(finalizersOf(e.old), finalizersOf(e.object)) {
-			if !slices.Contains(finalizersOf(e.old), f) || !slices.Contains(finalizersOf(e.object), f) {
+			moved := !slices.Contains(finalizersOf(e.old), f) || !slices.Contains(finalizersOf(e.object), f)
+			if moved && f != claimProtection { // which the server puts on and takes off
 				r.finalizers[f] = true
 			}
 		}
