@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
 func TestRelistListsWithoutAnybodyNoticing(t *testing.T) {
@@ -55,6 +59,39 @@ func TestADoubtedCacheIsStaleUntilItIsListed(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, Live, inf.Health().State)
 		require.Equal(t, list+1, inf.Health().Listed)
+		healed(t, p, inf, told)
+	})
+}
+
+// Whoever compares the version of the cache with one from before a list takes a lower one for that of a cluster which
+// has gone back.
+func TestAListThatIsCompleteHasItsVersion(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{DisableWatchList: true}, func(t *testing.T, p *proxy, inf *informerOfPods,
+		told *history) {
+		p.set(func() { p.onWatch = silence })
+		const list = 2
+		var mu sync.Mutex
+		var versions []string // of the cache, at each line that is logged once the list is complete
+		runOn(t, inf, klog.New(&lines{each: func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if inf.Health().Listed == list {
+				versions = append(versions, inf.ResourceVersion(metav1.NamespaceAll))
+			}
+		}}))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		created := p.Create(pod("c"))
+		p.set(func() { p.onWatch = nil })
+		require.Equal(t, list, inf.Relist(metav1.NamespaceAll, errors.New("it has not seen what it should")))
+		synctest.Wait()
+		mu.Lock()
+		seen := versions
+		mu.Unlock()
+		require.NotEmpty(t, seen)
+		for _, version := range seen {
+			require.True(t, kube.AtLeast(version, created.ResourceVersion), "%s", version)
+		}
 		healed(t, p, inf, told)
 	})
 }

@@ -348,6 +348,7 @@ func (w *writer[T]) finish(l *listWatch[T], o outcome) {
 	}
 	l.health.progressed(o.came)
 	if o.complete >= l.due {
+		l.reached.move(o.resourceVersion) // first, so that whoever sees that the list is complete sees its version
 		l.health.listed(o.complete)
 	}
 	if o.resourceVersion != "" {
