@@ -30,10 +30,12 @@ import (
 //	refused      any other answer: 400, 405, 422, 500, 504           the 2nd time in a row      Stale
 //
 // A try comes after a pause that grows from failure to failure, up to 30 s, and begins anew once a watch has lived for
-// longLived; what the server asks for in Retry-After comes on top. Where a list after patience is no help, the next one
-// comes after patience again; where any other list is followed by no watch, the next one comes after a pause that grows
-// from 1 s to 5 min. After maxVain lists without a watch the resource cannot be watched: the cache is Failed unless it
-// is Denied. A cache without a complete list is not Stale but Failed.
+// longLived; that before a list does not while the latest complete list is younger than patience. What the server asks
+// for in Retry-After comes on top. Where a list after patience is no help, the next one comes after patience again;
+// where any other list is followed by no watch, the next one comes after a pause that grows from 1 s to 5 min. After
+// maxVain lists without a watch the resource cannot be watched: the cache is Failed unless it is Denied. A cache
+// without a complete list is not Stale but Failed. A watch that has lived for longLived, or has brought something, ends
+// each row of failures.
 type fault int
 
 const (
@@ -99,6 +101,7 @@ func (r *reflector[T]) failed(err error) lifecycle.Delay {
 			pace = &r.listPace
 			fallthrough
 		default:
+			r.calmDown()
 			r.resourceVersion = ""
 		}
 	}
@@ -119,6 +122,14 @@ func (r *reflector[T]) failed(err error) lifecycle.Delay {
 		r.health.failed(fmt.Errorf("%w, %d times in a row, before anything had come", err, r.failures), as)
 	}
 	return pace.After(retryAfter)
+}
+
+// calmDown lets the pauses before lists begin anew, unless the latest complete list was a short time ago: then the next
+// one would be the second list of one trouble, however long the watch between them has lived.
+func (r *reflector[T]) calmDown() {
+	if time.Since(r.listedAt) >= patience {
+		r.relist.Reset()
+	}
 }
 
 // leadsToList reports whether a list follows a watch that has failed: see [fault].

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -136,4 +137,44 @@ func TestWhateverAWatchAnswersTheCacheIsNotOld(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A watch that lives for a while is no proof that the next one will not lead to a list, too. A large cluster cannot be
+// listed every few seconds.
+func TestListsDoNotFollowEachOtherSoonThoughTheirWatchesLive(t *testing.T) {
+	for name, end := range map[string]string{
+		"expired": string(wiretest.JSONFrame(watch.Error, &errExpired.ErrStatus, nil)),
+		"cut off": `{"type":"ADDED","object":{"kind":"Pod",`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lists := &answers{list: func() []byte { return wiretest.JSONList(podList("5", podAt("a", "4")), nil) }}
+				transport := func(r *http.Request) (*http.Response, error) {
+					if r.URL.Query().Get("watch") == "" {
+						return lists.RoundTrip(r)
+					}
+					ctx, cancel := context.WithCancel(r.Context())
+					time.AfterFunc(longLived+time.Second, cancel)
+					body := io.MultiReader(quiet{ctx}, strings.NewReader(end))
+					return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(body),
+						Header: http.Header{"Content-Type": {"application/json"}}}, nil
+				}
+				inf, err := New[*corev1.Pod](podsOver(t, roundTripper(transport)),
+					Options[*corev1.Pod]{DisableWatchList: true})
+				require.NoError(t, err)
+				run(t, inf)
+				synced(t, inf)
+				time.Sleep(time.Hour)
+				require.Less(t, inf.Health().Lists, 180, "lists in an hour")
+			})
+		})
+	}
+}
+
+// quiet is an answer of which nothing comes, until it ends.
+type quiet struct{ ctx context.Context }
+
+func (q quiet) Read([]byte) (int, error) {
+	<-q.ctx.Done()
+	return 0, io.EOF
 }

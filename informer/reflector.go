@@ -91,6 +91,7 @@ type reflector[T any] struct {
 	// meanwhile. failingSince is when the first list or watch since the latest complete list failed; zero: none has.
 	failures, vain int
 	failingSince   time.Time
+	listedAt       time.Time // when the latest list was complete
 	// mutes counts the watches in a row that were answered and then silent for too long, and unanswered the failures in
 	// a row of [watching.checkVersion].
 	mutes, unanswered int
@@ -232,6 +233,7 @@ func (r *reflector[T]) complete(resourceVersion string) {
 	r.fifo.listed(r.epoch, resourceVersion, !r.nameless)
 	r.resourceVersion, r.newest = resourceVersion, resourceVersion
 	r.completed, r.doubts, r.mutes, r.failingSince = r.epoch, 0, 0, time.Time{}
+	r.listedAt = time.Now()
 	if r.failures > 0 {
 		r.vain++
 	}

@@ -224,7 +224,7 @@ func (w *watching[T]) run(ctx context.Context) error {
 		case <-w.proven.C:
 			w.trusted = true
 			w.reconnect.Reset()
-			w.relist.Reset()
+			w.calmDown()
 			w.lives()
 		case event, open := <-w.stream.events:
 			if !open {
