@@ -59,13 +59,14 @@
 //     key that waits. None waits for ever: of a lower priority every eleventh key at least is handed out, if there are
 //     two priorities (Controller.add). Options has priorities and groups of your own.
 //   - If the last leader released its Lease with a handover, see [Elector], a new leader's workers start when its
-//     caches have seen what the leaders before it wrote (Manager.awaitHandover). A cache that has not after 10 s lists
-//     anew; after another 10 s the workers start even so, and the log says so, as an error. Without a handover all
-//     caches are listed anew first. After a crash there is no handover, but the new leader has waited for
-//     LeaseDuration: that is enough if watches lag by less. A cache that has not been Live for 5 s by then is listed
-//     anew first. The handover is about the caches of all controllers, whoever of them has written, and it has the
-//     writes of ManagerOptions.WhileLeading, too (debtor.note). Where the writer's controller does not have the cache,
-//     a lost answer, or a deletion whose answer does not tell the last version, costs the next leader a list of it.
+//     caches have seen what the leaders before it wrote (Manager.awaitHandover). A cache that has not after 10 s, or 1
+//     s if its informer has selectors, lists anew; after another 10 s the workers start even so, and the log says so,
+//     as an error. Without a handover all caches are listed anew first. After a crash there is no handover, but the new
+//     leader has waited for LeaseDuration: that is enough if watches lag by less. A cache that has not been Live for 5
+//     s by then is listed anew first. The handover is about the caches of all controllers, whoever of them has written,
+//     and it has the writes of ManagerOptions.WhileLeading, too (debtor.note). Where the writer's controller does not
+//     have the cache, a lost answer, or a deletion whose answer does not tell the last version, costs the next leader a
+//     list of it.
 //   - No call begins while a cache is older than its informer's MaxStaleness, if that is set: the key is parked
 //     (ledger.park).
 //   - If an informer follows several namespaces one by one, see [informer.NewNamespaced], all this holds for the

@@ -18,8 +18,8 @@ import (
 // TrackWrites guards against, across two processes. So the old leader writes a handover into the Lease that it
 // releases: for each resource, the latest version that it has written, or that the leader before it has handed over.
 // The new leader starts its workers when its caches have reached these versions. A cache that has not within
-// doubtAfter lists anew. After another doubtAfter the workers start even so, the log says so, and the entries are
-// handed over to the next leader again.
+// doubtAfter, or unexpectedAfter if its informer has selectors, lists anew. After another doubtAfter the workers start
+// even so, the log says so, and the entries are handed over to the next leader again.
 //
 // Without a handover it matters how the Lease was acquired. If it was free at once, as after the release by another
 // kind of leader, the last write may have just happened: every cache lists anew before the workers start. A crashed
@@ -159,7 +159,11 @@ func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []
 			waiting = append(waiting, pendingHandover{c.ledger, settled})
 		}
 	}
-	waiting = waitForHandover(ctx, waiting, doubtAfter)
+	waiting = waitForHandover(ctx, waiting, unexpectedAfter)
+	for _, e := range waiting {
+		e.ledger.relistSelective()
+	}
+	waiting = waitForHandover(ctx, waiting, doubtAfter-unexpectedAfter)
 	doubted := len(waiting) > 0 && ctx.Err() == nil
 	if doubted {
 		for _, e := range waiting {
@@ -318,11 +322,11 @@ func (l *ledger) unsteady(waited bool) (all []handoverEntry) {
 // that is closed when these debts are paid; nil if there are none.
 func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} {
 	for _, c := range l.caches {
-		owe := func(i int, namespace string) {
+		owe := func(i int, namespace string, selective bool) {
 			left := all[i]
 			taken[i] = true
 			d := &debt{owner: handoverOwner, kind: DebtChange, object: object{c, Key{Namespace: namespace}},
-				resourceVersion: left.ResourceVersion}
+				resourceVersion: left.ResourceVersion, selective: selective}
 			now := c.progress(namespace)
 			if left.Relist || left.Listed != "" && !kube.AtLeast(now.resourceVersion, left.Listed) {
 				d.kind = DebtUnknown
@@ -339,7 +343,7 @@ func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} 
 		}
 		for i, left := range all {
 			if left.Informer != "" && left.Informer == c.Name() {
-				owe(i, left.Namespace)
+				owe(i, left.Namespace, false)
 			}
 		}
 		for _, s := range c.learner.allScopes() {
@@ -348,7 +352,7 @@ func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} 
 				func(left handoverEntry) bool { return left.concerns(s) && left.Host == s.target.host })
 			for i, left := range all {
 				if left.concerns(s) && !(sameHost && left.Host != s.target.host) {
-					owe(i, s.target.namespace)
+					owe(i, s.target.namespace, s.labelSelector+s.fieldSelector != "")
 				}
 			}
 		}
@@ -363,15 +367,29 @@ func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} 
 	return a.allPaid
 }
 
+// handoverDebts returns what the caches have not seen of the handover.
+func (l *ledger) handoverDebts() []*debt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a, ok := l.accounts[handoverOwner]; ok {
+		return slices.Clone(a.debts)
+	}
+	return nil
+}
+
+// relistSelective has the informers that have selectors list anew if their caches are behind the handover: there may be
+// no event of what the last leader wrote.
+func (l *ledger) relistSelective() {
+	for _, d := range l.handoverDebts() {
+		if d.selective {
+			l.relist(d, nil)
+		}
+	}
+}
+
 // relistForHandover has the informers of caches that are behind the handover list anew.
 func (l *ledger) relistForHandover(log klog.Logger) {
-	l.mu.Lock()
-	var behind []*debt
-	if a, ok := l.accounts[handoverOwner]; ok {
-		behind = slices.Clone(a.debts)
-	}
-	l.mu.Unlock()
-	for _, d := range behind {
+	for _, d := range l.handoverDebts() {
 		c, namespace := d.object.cache, d.object.key.Namespace
 		log.Error(nil, "The cache is behind what the last leader wrote; its informer lists anew, and the workers wait",
 			"informer", c.Name(),

@@ -14,9 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // lease is what two electors of one test have between them. Its word is written by who leads.
@@ -573,4 +577,53 @@ func TestTwoWordsAboutOnePlaceSayMore(t *testing.T) {
 	require.True(t, at("a").merge(at("b")).Relist)
 	require.True(t, at("9").merge(handoverEntry{Relist: true}).Relist)
 	require.Equal(t, "7", handoverEntry{Listed: "7"}.merge(handoverEntry{Listed: "6"}).Listed)
+}
+
+// The last leader has written an object that an informer does not select. No event tells the next leader's of that, and
+// the next bookmark is far away.
+func TestAHandoverDoesNotWaitForAnEventOfWhatIsNotSelected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := reconciletest.NewServer(t, reconciletest.Options{})
+		l := &lease{free: make(chan struct{}, 1)}
+		l.free <- struct{}{}
+		var log journal
+		var left time.Time
+		replica := func(r func(context.Context, typedcorev1.SecretInterface) error) (stop func() error) {
+			config := server.Link().Config()
+			config.Wrap(TrackWrites)
+			secrets := kubernetes.NewForConfigOrDie(config).CoreV1().Secrets("default")
+			some, err := informer.New[*corev1.Secret](secrets, informer.Options[*corev1.Secret]{
+				LabelSelector: labels.SelectorFromSet(labels.Set{"role": "x"})})
+			require.NoError(t, err)
+			c := newController(t, func(ctx context.Context, _ Key) (Result, error) {
+				return Result{}, r(ctx, secrets)
+			}, Options{})
+			DependsOn(c, some)
+			c.Enqueue(parent)
+			return start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
+		}
+		writes := make(chan struct{})
+		stop := replica(func(ctx context.Context, secrets typedcorev1.SecretInterface) error {
+			<-writes
+			plain, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "plain"}},
+				metav1.CreateOptions{})
+			if err == nil {
+				plain.StringData = map[string]string{"a": "b"}
+				_, err = secrets.Update(ctx, plain, metav1.UpdateOptions{})
+			}
+			return err
+		})
+		synctest.Wait()
+		replica(func(context.Context, typedcorev1.SecretInterface) error {
+			log.note("called after %s", time.Since(left))
+			return nil
+		})
+		synctest.Wait()
+		close(writes)
+		synctest.Wait()
+		left = time.Now()
+		require.NoError(t, stop())
+		time.Sleep(30 * time.Second)
+		require.Equal(t, []string{"called after 1s"}, taken(&log), l.word)
+	})
 }
