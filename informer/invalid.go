@@ -149,6 +149,7 @@ func (w *writer[T]) tellVerdicts() {
 			w.health.badObject(v.now)
 		}
 		for _, l := range w.listeners {
+			w.pulse.does(storing)
 			l.judge(w.log, v)
 		}
 	}

@@ -2,11 +2,15 @@ package informer
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // TestAHeldRequestIsNoStuckGoroutine, even if the goroutine says what it does after the Gate has begun to hold its
@@ -27,5 +31,30 @@ func TestAHeldRequestIsNoStuckGoroutine(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		require.Len(t, found, 1, "it is not held any more, and does not move")
+	})
+}
+
+// Each call returns soon, so nothing stands still, however many there are.
+func TestManyCallsOfInvalidAreNotOneCall(t *testing.T) {
+	bubble(t, Options[*corev1.Pod]{Transform: func(p *corev1.Pod) (*corev1.Pod, error) {
+		if strings.HasPrefix(p.Name, "bad") {
+			return nil, errors.New("refused")
+		}
+		return p, nil
+	}}, func(t *testing.T, p *proxy, inf *informerOfPods, _ *history) {
+		for i := range chunk - 10 {
+			p.Create(pod(fmt.Sprint("bad-", i)))
+		}
+		calls := 0
+		_, err := inf.AddHandler(func(Event[*corev1.Pod]) {}, HandlerOptions{Inline: true,
+			Invalid: func(Key, *InvalidError, *InvalidError) { calls++; time.Sleep(2 * time.Second) }})
+		require.NoError(t, err)
+		run(t, inf)
+		for range 100 {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			require.NotErrorIs(t, inf.Health().LastError, errStuck)
+		}
+		require.Equal(t, chunk-10, calls)
 	})
 }

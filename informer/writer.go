@@ -316,6 +316,7 @@ func (w *writer[T]) join(l *listener[T]) error {
 	}
 	w.push(l, stored, joined)
 	for key, r := range w.store.invalid {
+		w.pulse.does(storing)
 		l.judge(w.log, verdict{key: key, now: r.InvalidError})
 	}
 	w.forgetRemoved() // where nothing changes, tell does not do it
