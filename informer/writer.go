@@ -82,7 +82,7 @@ func (inf *SharedIndexInformer[T]) feed(ctx context.Context) {
 	for {
 		for _, l := range inf.followed.Load().listWatches {
 			if b, filled := l.fifo.pop(); filled {
-				inf.apply(ctx, l, b)
+				l.feed(ctx, inf, b)
 			}
 		}
 		select {
@@ -95,8 +95,8 @@ func (inf *SharedIndexInformer[T]) feed(ctx context.Context) {
 	}
 }
 
-// apply applies a batch, unless ctx ends or the list-watch leaves the scope before.
-func (inf *SharedIndexInformer[T]) apply(ctx context.Context, l *listWatch[T], b batch[T]) {
+// feed applies a batch to the store of inf, unless ctx ends or the list-watch leaves the scope before.
+func (l *listWatch[T]) feed(ctx context.Context, inf *SharedIndexInformer[T], b batch[T]) {
 	for more := true; more && ctx.Err() == nil; {
 		deltas := b.next(chunk)
 		more = len(deltas) > 0

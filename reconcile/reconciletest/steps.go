@@ -117,7 +117,7 @@ func (r *stepRun) doReordered(step Step) {
 }
 
 // noteDeleted keeps what the user has deleted since a version of the server, as far as it is still there.
-func (r *run) noteDeleted(since int64) {
+func (r *stepRun) noteDeleted(since int64) {
 	for _, e := range changedSince(r.server, since) {
 		if e.old != nil && e.object != nil && e.old.GetDeletionTimestamp() == nil &&
 			e.object.GetDeletionTimestamp() != nil {
@@ -253,7 +253,7 @@ func (r *run) see() {
 }
 
 // stray deletes the first object of a resource that the program has made.
-func (r *run) stray(d disturbance) {
+func (r *stepRun) stray(d disturbance) {
 	for _, id := range r.made {
 		res, err := findResource(r.server, id.resource)
 		if id.resource != d.of || err != nil {
@@ -275,7 +275,7 @@ func (r *run) stray(d disturbance) {
 
 // kept reports whether a finalizer that is not the program's keeps an object that was deleted: no program can undo
 // that.
-func (r *run) kept(res *Resource, id identity) bool {
+func (r *stepRun) kept(res *Resource, id identity) bool {
 	o := r.server.lookup(res, id.key())
 	if o == nil || string(o.GetUID()) != id.uid || o.GetDeletionTimestamp() == nil {
 		return false
@@ -284,13 +284,13 @@ func (r *run) kept(res *Resource, id identity) bool {
 }
 
 // there reports whether there is what a manifest names.
-func (r *run) there(document string) bool {
+func (r *stepRun) there(document string) bool {
 	res, o, err := parseManifest(r.server, document)
 	return err == nil && r.server.lookup(res, keyOf(o)) != nil
 }
 
 // remove deletes what a manifest names.
-func (r *run) remove(document string) {
+func (r *stepRun) remove(document string) {
 	res, o, err := parseManifest(r.server, document)
 	if err != nil {
 		return // the step has said so
