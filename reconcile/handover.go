@@ -161,13 +161,13 @@ func (m *Manager) awaitHandover(ctx context.Context, h handoverElector) (rest []
 	}
 	waiting = waitForHandover(ctx, waiting, unexpectedAfter)
 	for _, e := range waiting {
-		e.ledger.relistSelective()
+		e.relistSelective()
 	}
 	waiting = waitForHandover(ctx, waiting, doubtAfter-unexpectedAfter)
 	doubted := len(waiting) > 0 && ctx.Err() == nil
 	if doubted {
 		for _, e := range waiting {
-			e.ledger.relistForHandover(log)
+			e.relist(log)
 		}
 		waiting = waitForHandover(ctx, waiting, doubtAfter)
 	}
@@ -379,22 +379,22 @@ func (l *ledger) handoverDebts() []*debt {
 
 // relistSelective has the informers that have selectors list anew if their caches are behind the handover: there may be
 // no event of what the last leader wrote.
-func (l *ledger) relistSelective() {
-	for _, d := range l.handoverDebts() {
+func (e pendingHandover) relistSelective() {
+	for _, d := range e.ledger.handoverDebts() {
 		if d.selective {
-			l.relist(d, nil)
+			e.ledger.relist(d, nil)
 		}
 	}
 }
 
-// relistForHandover has the informers of caches that are behind the handover list anew.
-func (l *ledger) relistForHandover(log klog.Logger) {
-	for _, d := range l.handoverDebts() {
+// relist has the informers of caches that are behind the handover list anew.
+func (e pendingHandover) relist(log klog.Logger) {
+	for _, d := range e.ledger.handoverDebts() {
 		c, namespace := d.object.cache, d.object.key.Namespace
 		log.Error(nil, "The cache is behind what the last leader wrote; its informer lists anew, and the workers wait",
 			"informer", c.Name(),
 			"health", c.HealthIn(namespace))
-		l.relist(d, fmt.Errorf("the cache has not seen for %s what the last leader wrote", doubtAfter))
+		e.ledger.relist(d, fmt.Errorf("the cache has not seen for %s what the last leader wrote", doubtAfter))
 	}
 }
 

@@ -551,7 +551,7 @@ func TestALongListForAHandoverIsAskedForOnce(t *testing.T) {
 	pods := listing(l, &still{listed: 1, begun: 1})
 	require.NotNil(t, l.oweHandover([]handoverEntry{{Host: "server", Resource: "pods", Relist: true}}, make([]bool, 1)))
 	require.Equal(t, 1, pods.relists)
-	l.relistForHandover(klog.Background())
+	pendingHandover{ledger: l}.relist(klog.Background())
 	require.Equal(t, 1, pods.relists)
 }
 
