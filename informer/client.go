@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/thermostat-go/thermostat/informer/internal/tap"
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
@@ -73,8 +74,8 @@ type response struct {
 	stop func() // ends the response, and waits for its end
 }
 
-// stream is the response to a watch request, which has begun. One of the two channels delivers the events; the other is
-// nil.
+// stream is the response to a watch request, which has begun. One of the two channels delivers the events. The other is
+// nil, or ends with the watch.
 type stream struct {
 	events  <-chan watch.Event
 	batches <-chan *wire.Batch
@@ -93,7 +94,11 @@ func newSource[T Object, L runtime.Object](c Client[L], decoder func(wire.Type) 
 	if r, ok := any(c).(*Resource[T]); ok {
 		return r.source(decoder)
 	}
-	return plainSource[L]{client: c, unstreamed: cannotStream(c)}, nil
+	plain := plainSource[L]{client: c, unstreamed: cannotStream(c)}
+	if t, ok := any(c).(interface{ Tap() *tap.Tap }); ok && t.Tap() != nil {
+		return tappedSource[L]{plain, t.Tap()}, nil
+	}
+	return plain, nil
 }
 
 // plainSource is the source of any Client but a [Resource].
@@ -109,6 +114,11 @@ func (s plainSource[L]) list(ctx context.Context, opts metav1.ListOptions) (resp
 	if err != nil {
 		return response{}, discreetList(err)
 	}
+	return listed(l)
+}
+
+// listed is the response whose list is in memory.
+func listed(l runtime.Object) (response, error) {
 	list, err := meta.ListAccessor(l)
 	if err != nil || kube.IsNil(l) {
 		return response{}, fmt.Errorf("%w: a %T is no list", wire.ErrViolation, l)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/informer/internal/tap"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -83,7 +84,9 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object,
 	if options.InformerMetricsProvider != nil && options.Identifier.Reserved() {
 		s.store.versions = options.InformerMetricsProvider.NewStoreResourceVersionMetric(options.Identifier)
 	}
-	client := &reporting{Client: NewClient(lw), informer: s}
+	client := &reporting{Client: NewClient(lw), informer: s, tap: tap.New(example, func() bool {
+		return s.transform == nil // a transform function may change the objects
+	})}
 	core, err := informer.Project[informer.Object](client, s.project, informer.Options[informer.Object]{
 		Name:             s.description,
 		DisableWatchList: watchlist.DoesClientNotSupportWatchListSemantics(lw),

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/informer/internal/tap"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
@@ -21,6 +22,7 @@ import (
 type reporting struct {
 	informer.Client[runtime.Object]
 	informer *sharedInformer
+	tap      *tap.Tap
 
 	// streamed is how the latest request failed, if it was for a streamed list. A plain list may stand in for that, so
 	// it is told only when that does not come.
@@ -29,6 +31,9 @@ type reporting struct {
 	// again.
 	expired bool
 }
+
+// Tap lets package informer read the answers that the client gets.
+func (c *reporting) Tap() *tap.Tap { return c.tap }
 
 func (c *reporting) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	list, err := c.Client.List(ctx, opts)

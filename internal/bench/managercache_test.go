@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,24 +16,27 @@ import (
 )
 
 // BenchmarkManagerCache lists 150,000 pods over HTTP into the cache of a manager of controller-runtime, which has
-// client-go's informers or those of package clientgo. Each side needs a process of its own.
+// client-go's informers or those of package clientgo, with Wire or without. Each side needs a process of its own.
 func BenchmarkManagerCache(b *testing.B) {
 	b.Run("protobuf", func(b *testing.B) { managerCache(b, serverOptions{Pods: manyPods, Realistic: true}) })
 	b.Run("protobuf,plain", func(b *testing.B) {
 		managerCache(b, serverOptions{Pods: manyPods, Realistic: true, Plain: true})
 	})
+	b.Run("json", func(b *testing.B) { managerCache(b, serverOptions{Pods: manyPods, Realistic: true, JSON: true}) })
 }
 
 func managerCache(b *testing.B, o serverOptions) {
 	for _, side := range []struct {
 		name    string
+		config  func(*rest.Config) *rest.Config
 		options cache.Options
 	}{
-		{"thermostat", cache.Options{NewInformer: clientgo.NewSharedIndexInformer}},
-		{"controller-runtime", cache.Options{}},
+		{"thermostat", clientgo.Wire, cache.Options{NewInformer: clientgo.NewSharedIndexInformer}},
+		{"thermostat,unwired", rest.CopyConfig, cache.Options{NewInformer: clientgo.NewSharedIndexInformer}},
+		{controllerRuntime, rest.CopyConfig, cache.Options{}},
 	} {
 		b.Run(side.name, func(b *testing.B) {
-			c := startServer(b, o)
+			c := side.config(startServer(b, o))
 			ctrl.SetLogger(logr.Discard())
 			m, err := ctrl.NewManager(c, ctrl.Options{
 				Cache:          side.options,

@@ -34,6 +34,9 @@ type Type struct {
 	// The kind that the objects have, and the version of the resource. Empty for objects that carry their kind
 	// themselves, and for metadata.
 	APIVersion, Kind string
+	// AsSent leaves objects the kind that was sent with each, as a client does that knows their types by a scheme: then
+	// an item of a list in protobuf has none.
+	AsSent bool
 }
 
 // Protobuf reports whether the objects can be decoded from protobuf as an API server encodes it. The tag says so: an
@@ -190,7 +193,7 @@ func (d *Decoder) parse(o runtime.Object, r raw, protobuf bool) (raw, error) {
 	if own.Kind != "" {
 		r.apiVersion, r.kind, r.listed = own.GroupVersion().String(), own.Kind, false
 	}
-	d.setKind(o, r.event)
+	d.setKind(o, r, protobuf)
 	return r, err
 }
 
@@ -203,17 +206,25 @@ func (d *Decoder) unmarshalJSON(r raw, into any) error {
 
 // setKind gives an object the kind and version of its resource, or none: in lists of built-in resources the server
 // sends them for the list only.
-func (d *Decoder) setKind(o runtime.Object, event watch.EventType) {
-	kind, ok := o.GetObjectKind().(*metav1.TypeMeta)
+func (d *Decoder) setKind(o runtime.Object, r raw, protobuf bool) {
 	switch {
 	case d.Kind == "" && d.interner == nil: // it belongs to the caller, and says more than its resource does
-	case event == watch.Error:
+	case r.event == watch.Error:
 		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	case ok: // all objects share the two strings
-		kind.APIVersion, kind.Kind = d.APIVersion, d.Kind
-	default:
-		o.GetObjectKind().SetGroupVersionKind(schema.FromAPIVersionAndKind(d.APIVersion, d.Kind))
+	case !d.AsSent:
+		SetKind(o, d.APIVersion, d.Kind)
+	case protobuf && !r.listed: // the envelope has said it
+		SetKind(o, r.apiVersion, r.kind)
 	}
+}
+
+// SetKind sets the version and kind of an object. Objects that get the same two strings share them.
+func SetKind(o runtime.Object, apiVersion, kind string) {
+	if own, ok := o.GetObjectKind().(*metav1.TypeMeta); ok {
+		own.APIVersion, own.Kind = apiVersion, kind
+		return
+	}
+	o.GetObjectKind().SetGroupVersionKind(schema.FromAPIVersionAndKind(apiVersion, kind))
 }
 
 // complete gives an item of a list the kind and version that only the list says.

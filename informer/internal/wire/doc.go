@@ -15,6 +15,7 @@
 //	decoder.go       Decoder, Event: the bytes of one object into the object
 //	depth.go         an object that is nested too deep
 //	undecodable.go   an object that cannot be decoded: which field, and what its metadata is
+//	answer.go        the answer that somebody else's client gets in place of one that has been read
 //	limits.go        how much is too much, and the errors
 //	intern           what objects have in common is in memory once; built with the tag purego, nothing is shared
 package wire

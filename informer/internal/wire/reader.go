@@ -23,15 +23,20 @@ import (
 type Reader struct {
 	// Batches delivers the objects in the order of the response, and is closed at its end.
 	Batches <-chan *Batch
+	// Edit, if not nil, may change the events of each batch before Events returns them, on the goroutine of its caller,
+	// who calls Events once. Set it before anything is received.
+	Edit func(*Batch, []Event)
 
 	decoder *Decoder
 	body    io.ReadCloser
 	batches chan *Batch
 	// undecoded are the batches for the decoders; nil while there are no decoders. It belongs to the splitter.
 	undecoded chan *Batch
-	// head and err are what End returns. The splitter sets them before it closes batches.
-	head metav1.ListMeta
-	err  error
+	// head and err are what End returns. The splitter sets them, and what kind of list it was, before it closes batches.
+	head             metav1.ListMeta
+	apiVersion, kind string
+	protobuf         bool
+	err              error
 
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
@@ -47,6 +52,7 @@ type Batch struct {
 	// List is the ListMeta of the list, or nil if the response has not shown it yet: it may stand behind the items.
 	List *metav1.ListMeta
 
+	reader   *Reader
 	raws     []raw
 	bytes    []byte // raws point into it
 	protobuf bool
@@ -56,7 +62,9 @@ type Batch struct {
 
 // Events waits until the batch is decoded. The caller may keep the objects, but not the slice.
 func (b *Batch) Events() []Event {
-	<-b.decoded
+	if <-b.decoded; b.reader.Edit != nil {
+		b.reader.Edit(b, b.events)
+	}
 	return b.events
 }
 
@@ -131,6 +139,7 @@ func (r *Reader) read(ctx context.Context, list bool) error {
 	g.flush()
 	if list && err == nil {
 		r.head = *g.response.head
+		r.apiVersion, r.kind, r.protobuf = g.response.apiVersion, g.response.kind, g.protobuf
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -247,7 +256,7 @@ func (g *gatherer) flush() {
 	if len(b.raws) == 0 {
 		return
 	}
-	b.List, b.decoded = g.response.head, make(chan struct{})
+	b.reader, b.List, b.decoded = g.reader, g.response.head, make(chan struct{})
 	if len(b.raws) < minParallel {
 		g.reader.decode(b)
 	} else {
