@@ -72,8 +72,8 @@ func TestWireLeavesAListerWatcherAlone(t *testing.T) {
 		"which selects objects itself": func(cfg *rest.Config) *cache.ListWatch {
 			return selecting(in(cfg, ""), func(name string) bool { return strings.HasSuffix(name, "1") })
 		},
-		"which leaves out the first object": func(cfg *rest.Config) *cache.ListWatch {
-			return selecting(in(cfg, ""), func(name string) bool { return name != "map-0" })
+		"which leaves out one object": func(cfg *rest.Config) *cache.ListWatch {
+			return selecting(in(cfg, ""), func(name string) bool { return name != "map-7" })
 		},
 		"which changes objects": func(cfg *rest.Config) *cache.ListWatch {
 			lw := in(cfg, "")

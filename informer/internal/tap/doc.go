@@ -11,11 +11,11 @@
 // without events that lasts as long as the true one. So an error of the connection is an error of the client, too.
 // Everything but an answer of the status 200 passes unchanged.
 //
-// Whoever made the client may have put something behind it: a function that changes what it lists, a scheme that
-// decodes to other types. So the first object of the first list and of the first watch is in the stand-in as well. If
-// what the client returns is not what wire has made of the object, the informer leaves all requests to the client from
-// then on. It may differ in its kind and version only: then the objects get those that the client returned. And what
-// wire cannot read is read by the client the next time.
+// Whoever made the client may have put something behind it: a function that selects or changes what it lists, a scheme
+// that decodes to other types. So the first objects of lists, and of watches, are in the stand-ins as well. If what the
+// client returns is not what wire has made of them, the informer leaves all requests to the client from then on. They
+// may differ in their kind and version only: then all objects get what the client has returned. And what wire cannot
+// read is read by the client the next time.
 //
 //	transport.go   Wrap, and the stand-in for a body
 //	tap.go         Tap: the requests of one informer

@@ -51,42 +51,42 @@ func (t *Tap) List(ctx context.Context, call func(context.Context) (runtime.Obje
 	}
 }
 
-// Each calls visit with some of the objects at a time, in order, until visit returns an error, which Each returns. The
-// first list is visited at its end, when the client has returned the object that it was given.
+// Each calls visit with some of the objects at a time, in order, until visit returns an error, which Each returns. A
+// list that has samples for the client is visited at its end, when the client has returned them.
 func (l *List) Each(visit func([]wire.Event) error) (metav1.ListMeta, error) {
-	var unproven []*wire.Batch
-	proven := l.tap.shapeOf(&l.tap.lists)
+	var sampled []*wire.Batch
+	var unproven []wire.Event
+	now := l.tap.shapeOf(&l.tap.lists)
 	for b := range l.reader.Batches {
 		events := b.Events()
 		if err := unread(events); err != nil {
 			return metav1.ListMeta{}, l.failed(err)
 		}
-		if !proven.proven {
-			unproven = append(unproven, b)
+		if now.proven() {
+			now.shaped(events)
+			if err := visit(events); err != nil {
+				return metav1.ListMeta{}, err
+			}
+			l.reader.Recycle(b)
 			continue
 		}
-		proven.shaped(events)
-		if err := visit(events); err != nil {
-			return metav1.ListMeta{}, err
+		wanted := len(unproven) < samples
+		if unproven = append(unproven, events...); wanted {
+			sampled = append(sampled, b)
+		} else {
+			l.reader.Recycle(b)
 		}
-		l.reader.Recycle(b)
 	}
 	head, err := l.reader.End()
 	if err != nil {
 		return metav1.ListMeta{}, l.failed(err)
 	}
-	if err := l.answer(head, unproven); err != nil {
-		return metav1.ListMeta{}, err
+	err = l.answer(head, sampled, unproven[:min(len(unproven), samples)])
+	if err == nil && len(unproven) > 0 {
+		l.tap.shapeOf(&l.tap.lists).shaped(unproven)
+		err = visit(unproven)
 	}
-	proven = l.tap.shapeOf(&l.tap.lists)
-	for _, b := range unproven {
-		events := b.Events()
-		proven.shaped(events)
-		if err := visit(events); err != nil {
-			return metav1.ListMeta{}, err
-		}
-	}
-	return head, nil
+	return head, err
 }
 
 // failed lets the client's call end with the error of the answer, and returns what the client makes of it.
@@ -100,26 +100,18 @@ func (l *List) failed(err error) error {
 }
 
 // answer lets the client's call end with its stand-in, and returns an error unless it returns that.
-func (l *List) answer(head metav1.ListMeta, unproven []*wire.Batch) error {
-	var sample *wire.Batch
-	var ours []wire.Event
-	if len(unproven) > 0 {
-		sample, ours = unproven[0], unproven[0].Events()[:1]
-	}
-	l.mark.standIn.end(l.reader.ListAnswer(sample), io.EOF)
+func (l *List) answer(head metav1.ListMeta, sampled []*wire.Batch, ours []wire.Event) error {
+	l.mark.standIn.end(l.reader.ListAnswer(sampled, len(ours)), io.EOF)
 	if <-l.returned; l.err != nil {
 		return l.err
 	}
 	theirs, err := meta.ExtractList(l.list)
 	same, _ := meta.ListAccessor(l.list)
-	switch {
-	case err != nil || same == nil || l.mark.count() > 1 || len(theirs) != len(ours) ||
-		same.GetResourceVersion() != head.ResourceVersion || same.GetContinue() != head.Continue:
+	if err != nil || same == nil || l.mark.count() > 1 || len(theirs) != len(ours) ||
+		same.GetResourceVersion() != head.ResourceVersion || same.GetContinue() != head.Continue {
 		return l.tap.refuse(l.ctx, "the ListerWatcher returns another list than the server sent")
-	case len(ours) > 0:
-		return l.tap.compare(l.ctx, &l.tap.lists, true, ours[0].Object, theirs[0])
 	}
-	return nil
+	return l.tap.compare(l.ctx, &l.tap.lists, ours, theirs)
 }
 
 // Stop ends the list, and waits for the client's call.

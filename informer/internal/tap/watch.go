@@ -3,14 +3,16 @@ package tap
 import (
 	"context"
 	"io"
+	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/thermostat-go/thermostat/informer/internal/wire"
 )
 
-// The client must return the object that it was given within this time.
+// The client must return the events that it was given within this time.
 const sampleTimeout = 10 * time.Second
 
 // Watch is a watch that wire reads.
@@ -20,10 +22,9 @@ type Watch struct {
 	// Client is the client's watch. It ends when whoever made the client ends it.
 	Client watch.Interface
 
-	tap     *Tap
-	ctx     context.Context
-	mark    *mark
-	sampled bool
+	tap  *Tap
+	ctx  context.Context
+	mark *mark
 }
 
 // Watch calls the client. It returns a Watch, or the client's if the answer is not for wire.
@@ -56,39 +57,44 @@ func (t *Tap) Watch(ctx context.Context, call func(context.Context) (watch.Inter
 // edit makes the events of a batch those that the client would have delivered. One of the type Error ends the watch.
 func (w *Watch) edit(b *wire.Batch, events []wire.Event) {
 	for i, e := range events {
-		err := e.Err
-		if err == nil && !w.sampled && i == 0 && e.Type != watch.Error {
-			err = w.sample(b, e)
+		if e.Err != nil {
+			w.tap.doubts(e.Err)
+			events[i] = wire.Event{Type: watch.Error, Err: e.Err}
 		}
-		if err != nil {
-			w.tap.doubts(err)
-			events[i] = wire.Event{Type: watch.Error, Err: err}
+	}
+	now := w.tap.shapeOf(&w.tap.watches)
+	if good := slices.IndexFunc(events, func(e wire.Event) bool { return e.Type == watch.Error }); !now.proven() {
+		if good < 0 {
+			good = len(events)
+		}
+		if err := w.sample(b, events[:good]); err != nil {
+			events[0] = wire.Event{Type: watch.Error, Err: err}
+			return
 		}
 	}
 	w.tap.shapeOf(&w.tap.watches).shaped(events)
 }
 
-// sample gives the first event to the client and compares what it returns.
-func (w *Watch) sample(b *wire.Batch, e wire.Event) error {
-	w.sampled = true
-	if w.tap.shapeOf(&w.tap.watches).proven {
-		return nil
-	}
-	w.mark.standIn.write(b.WatchAnswer())
+// sample gives events to the client and compares what it returns.
+func (w *Watch) sample(b *wire.Batch, events []wire.Event) error {
+	w.mark.standIn.write(b.WatchAnswer(len(events)))
 	late := time.NewTimer(sampleTimeout)
 	defer late.Stop()
-	select {
-	case returned, open := <-w.Client.ResultChan():
-		if !open || returned.Type != e.Type {
-			return w.tap.refuse(w.ctx, "the client, or what is behind it, changes the events of a watch")
+	var theirs []runtime.Object
+	for _, e := range events {
+		select {
+		case returned, open := <-w.Client.ResultChan():
+			if !open || returned.Type != e.Type {
+				return w.tap.refuse(w.ctx, "the client, or what is behind it, changes the events of a watch")
+			}
+			theirs = append(theirs, returned.Object)
+		case <-late.C:
+			return w.tap.refuse(w.ctx, "the client, or what is behind it, keeps an event of a watch")
+		case <-w.ctx.Done():
+			return w.ctx.Err()
 		}
-		// A bookmark has next to nothing that could be changed.
-		return w.tap.compare(w.ctx, &w.tap.watches, e.Type != watch.Bookmark, e.Object, returned.Object)
-	case <-late.C:
-		return w.tap.refuse(w.ctx, "the client, or what is behind it, keeps an event of a watch")
-	case <-w.ctx.Done():
-		return w.ctx.Err()
 	}
+	return w.tap.compare(w.ctx, &w.tap.watches, events, theirs)
 }
 
 // Stop ends the watch, and waits for its end.

@@ -8,41 +8,45 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ListAnswer encodes a list that is the one that was read, but for its items: it has the first object of a batch, or
-// none. It may be called once the list has been read completely.
-func (r *Reader) ListAnswer(sample *Batch) []byte {
-	if r.protobuf {
-		head, _ := r.head.Marshal() // generated code, which cannot fail
-		list := protoField(nil, 1, head)
-		if sample != nil {
-			list = protoField(list, 2, sample.raws[0].data)
-		}
-		return enveloped(r.apiVersion, r.kind, list)
-	}
+// ListAnswer encodes a list that is the one that was read, but for its items: it has the first n objects of batches. It
+// may be called once the list has been read completely.
+func (r *Reader) ListAnswer(batches []*Batch, n int) []byte {
 	items := []json.RawMessage{}
-	if sample != nil {
-		items = append(items, sample.raws[0].data)
+	for _, b := range batches {
+		for _, item := range b.raws[:min(len(b.raws), n-len(items))] {
+			items = append(items, item.data)
+		}
 	}
-	list, _ := json.Marshal(struct { // its items have been decoded, so they are JSON
-		Kind       string            `json:"kind"`
-		APIVersion string            `json:"apiVersion"`
-		Metadata   metav1.ListMeta   `json:"metadata"`
-		Items      []json.RawMessage `json:"items"`
-	}{r.kind, r.apiVersion, r.head, items})
-	return list
+	if !r.protobuf {
+		list, _ := json.Marshal(struct { // its items have been decoded, so they are JSON
+			Kind       string            `json:"kind"`
+			APIVersion string            `json:"apiVersion"`
+			Metadata   metav1.ListMeta   `json:"metadata"`
+			Items      []json.RawMessage `json:"items"`
+		}{r.kind, r.apiVersion, r.head, items})
+		return list
+	}
+	head, _ := r.head.Marshal() // generated code, which cannot fail
+	list := protoField(nil, 1, head)
+	for _, item := range items {
+		list = protoField(list, 2, item)
+	}
+	return enveloped(r.apiVersion, r.kind, list)
 }
 
-// WatchAnswer encodes the first event of a batch as a watch has it.
-func (b *Batch) WatchAnswer() []byte {
-	first := b.raws[0]
-	if !b.protobuf {
-		event, _ := json.Marshal(metav1.WatchEvent{Type: string(first.event), Object: runtime.RawExtension{Raw: first.data}})
-		return append(event, '\n')
+// WatchAnswer encodes the first n events of a batch as a watch has them.
+func (b *Batch) WatchAnswer(n int) (events []byte) {
+	for _, r := range b.raws[:n] {
+		if !b.protobuf {
+			event, _ := json.Marshal(metav1.WatchEvent{Type: string(r.event), Object: runtime.RawExtension{Raw: r.data}})
+			events = append(append(events, event...), '\n')
+			continue
+		}
+		event := protoField(nil, 1, []byte(r.event))
+		event = protoField(event, 2, protoField(nil, 1, enveloped(r.apiVersion, r.kind, r.data)))
+		events = append(binary.BigEndian.AppendUint32(events, uint32(len(event))), event...)
 	}
-	object := enveloped(first.apiVersion, first.kind, first.data)
-	event := protoField(nil, 1, []byte(first.event))
-	event = protoField(event, 2, protoField(nil, 1, object))
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...)
+	return events
 }
 
 // enveloped puts a message into the envelope of the API.
