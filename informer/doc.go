@@ -181,6 +181,7 @@
 //
 //	object.go      what is stored: Key, Object, item
 //	client.go      where objects come from: Client
+//	tapped.go      a client that is somebody else's, whose answers internal/tap reads
 //	listwatch.go   a list-watch: a reflector, its FIFO, its health; one for each namespace
 //	reflector.go   when to list, when to watch, when to try again: a state machine
 //	fault.go       which error leads to what

@@ -6,8 +6,9 @@ import (
 	"github.com/thermostat-go/thermostat/informer/internal/tap"
 )
 
-// Wire returns a copy of a configuration for clients whose lists and watches the informers of this package read
-// themselves, from the bytes: see the package's documentation.
+// Wire returns a copy of a configuration. What clients of the copy list and watch for an informer of this package, the
+// informer reads itself, from the bytes; the package's documentation says how and when. For all else they are as other
+// clients: their requests, retries and errors, and the wrappers, plugins and users of the configuration.
 func Wire(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(tap.Wrap)

@@ -175,7 +175,7 @@ func theirResults(err error) []func() (ctrl.Result, error) {
 
 // withOurInformers is a manager of controller-runtime whose cache has the informers of package clientgo.
 func withOurInformers(cfg *rest.Config) (ctrl.Manager, error) {
-	return ctrl.NewManager(cfg, ctrl.Options{
+	return ctrl.NewManager(clientgo.Wire(cfg), ctrl.Options{
 		Cache: cache.Options{NewInformer: clientgo.NewSharedIndexInformer},
 	})
 }
