@@ -28,21 +28,23 @@
 // The ListerWatcher and its client are called as always. The informer marks the context of the request, and the
 // transport of the configuration recognizes it: it leaves the answer to the informer, and gives the client a list of
 // the same kind and version, or a watch that lasts as long. Typed objects, unstructured ones and metadata, JSON and
-// protobuf, pages, streamed lists and bookmarks are read so. Every answer but 200 is the client's, and so is what breaks
-// a connection in the middle of an answer. Objects have the kind and version that the client would give them, or none.
+// protobuf, pages, streamed lists and bookmarks are read so. Every answer but 200 is the client's, and so is what
+// breaks a connection in the middle of an answer. Objects have the kind and version that the client would give them, or
+// none.
 //
 // The first hundred objects of lists, and of watches, are decoded by the client as well. The informer leaves its
 // requests to the client, as if there were no Wire, if it returns something else than was sent: if the ListerWatcher
 // selects or changes objects, or gathers several lists or watches, or if its client decodes to another type than the
-// example object. It does so, too, if the requests do not arrive at the transport with their context, and for answers in
-// CBOR. One line of the log says so for each informer. A ListerWatcher that leaves the first hundred as they are, and
-// changes others, is not found out: it must not be used with Wire.
+// example object. It does so, too, if the requests do not arrive at the transport with their context, and for answers
+// in CBOR. One line of the log says so for each informer. A ListerWatcher that leaves the first hundred as they are,
+// and changes others, is not found out: it must not be used with Wire.
 //
-// An answer that cannot be decoded, in whole or in one object, fails as a whole, as with client-go; the client reads the
-// next one, so that the error is its own. A single object may have no more than 16 MB and a list no more than 16 GB.
+// An answer that cannot be decoded, in whole or in one object, fails as a whole, as with client-go; the client reads
+// the next one, so that the error is its own. A single object may have no more than 16 MB and a list no more than 16
+// GB.
 //
-// Objects of the cache are read-only, as client-go's are, but whoever changes one nevertheless changes others that share
-// memory with it. With a transform function, which may change them, they share strings only.
+// Objects of the cache are read-only, as client-go's are, but whoever changes one nevertheless changes others that
+// share memory with it. With a transform function, which may change them, they share strings only.
 //
 // # Whose contract
 //

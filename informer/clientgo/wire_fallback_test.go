@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -281,13 +282,25 @@ func TestWirePassesErrorsOn(t *testing.T) {
 			resp.Header.Set("Content-Type", "text/html")
 			return resp, nil
 		},
+		"an answer that is no list": func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
+			return answered(r, http.StatusOK, []byte("<html>a proxy's page</html>")), nil
+		},
+		"an object that cannot be decoded": func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			resp, err := next.RoundTrip(r)
+			if err != nil {
+				return resp, err
+			}
+			body, err := io.ReadAll(resp.Body)
+			body = bytes.Replace(body, []byte(`"metadata":{"name":"map-7"`), []byte(`"data":5,"metadata":{"name":"map-7"`), 1)
+			return answered(r, resp.StatusCode, body), err
+		},
 		"a list that breaks off": func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 			return broken(next.RoundTrip(r))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			first := func(construct func(cache.ListerWatcher, runtime.Object) cache.SharedIndexInformer,
-				wrap func(*rest.Config) *rest.Config) (told string) {
+			errors := func(construct func(cache.ListerWatcher, runtime.Object) cache.SharedIndexInformer,
+				wrap func(*rest.Config) *rest.Config) (told []string) {
 				synctest.Test(t, func(t *testing.T) {
 					server := reconciletest.NewServer(t, reconciletest.Options{Seed: 1})
 					m := writer{t, kubernetes.NewForConfigOrDie(server.Config())}
@@ -295,6 +308,7 @@ func TestWirePassesErrorsOn(t *testing.T) {
 						m.create(fmt.Sprint("map-", i))
 					}
 					cfg := server.Link().Config()
+					cfg.ContentType = runtime.ContentTypeJSON
 					cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 						return roundTripper(func(r *http.Request) (*http.Response, error) { return answer(r, next) })
 					})
@@ -303,9 +317,7 @@ func TestWirePassesErrorsOn(t *testing.T) {
 					err := inf.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 						mu.Lock()
 						defer mu.Unlock()
-						if told == "" {
-							told = err.Error()
-						}
+						told = append(told, err.Error()[strings.LastIndex(err.Error(), "failed to list"):])
 					})
 					require.NoError(t, err)
 					stop := run(t, inf)
@@ -315,14 +327,54 @@ func TestWirePassesErrorsOn(t *testing.T) {
 				})
 				return told
 			}
-			want := first(theirs, rest.CopyConfig)
-			got := first(ours, Wire)
+			want := errors(theirs, rest.CopyConfig)
+			got := errors(ours, Wire)
 			require.NotEmpty(t, want)
-			// client-go asks for all at once, and we for pages.
-			cut := func(s string) string { return s[strings.LastIndex(s, "failed to list"):] }
-			require.Equal(t, cut(want), cut(got))
+			require.Contains(t, got, want[0], "%q", got)
+			if strings.HasPrefix(what, "an ") { // wire tells of it first, and the client the next time
+				require.NotEqual(t, want[0], got[0])
+				require.Equal(t, want[0], got[1])
+			} else {
+				require.Equal(t, want[0], got[0])
+			}
 		})
 	}
+}
+
+// A watch that the ListerWatcher ends is over, also for wire.
+func TestWireWatchesAsLongAsTheListerWatcher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := reconciletest.NewServer(t, reconciletest.Options{Seed: 1})
+		m := writer{t, kubernetes.NewForConfigOrDie(server.Config())}
+		m.create("map")
+		link := server.Link()
+		lw := typedMaps(t, Wire(link.Config()))
+		inf := ours(&cache.ListWatch{
+			ListWithContextFunc: lw.ListWithContextFunc,
+			WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				w, err := lw.WatchWithContext(ctx, opts)
+				if err == nil {
+					time.AfterFunc(time.Minute, w.Stop)
+				}
+				return w, err
+			},
+		}, &corev1.ConfigMap{})
+		stop := run(t, inf)
+		time.Sleep(10*time.Minute + time.Second)
+		watches := 0
+		for _, r := range link.Requests() {
+			if r.Verb == "watch" {
+				watches++
+			}
+		}
+		require.GreaterOrEqual(t, watches, 10)
+		m.update("map", "x")
+		synctest.Wait()
+		held, _, err := inf.GetStore().GetByKey("default/map")
+		require.NoError(t, err)
+		require.Equal(t, "x", held.(*corev1.ConfigMap).Data["value"])
+		stop()
+	})
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -89,7 +90,8 @@ func TestWireOverHTTP(t *testing.T) {
 					s.StartTLS()
 					defer s.Close()
 					defer s.CloseClientConnections()
-					cfg := Wire(&rest.Config{Host: s.URL, QPS: -1, Impersonate: rest.ImpersonationConfig{UserName: "jane"},
+					cfg := Wire(&rest.Config{Host: s.URL, QPS: -1,
+						Impersonate:     rest.ImpersonationConfig{UserName: "jane"},
 						TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 						ExecProvider: &clientcmdapi.ExecConfig{
 							APIVersion: "client.authentication.k8s.io/v1", Command: "sh",
@@ -157,10 +159,10 @@ func TestWireOnTheServer(t *testing.T) {
 	for _, p := range programs {
 		for _, plain := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s,plain=%t", p.name, plain), func(t *testing.T) {
-				read := func(construct func(lw *counted) cache.SharedIndexInformer, cfg *rest.Config) (map[string]string,
-					int) {
+				read := func(construct func(cache.ListerWatcher, runtime.Object) cache.SharedIndexInformer,
+					cfg *rest.Config) (map[string]string, int) {
 					lw := count(p.client(t, cfg), plain)
-					inf := construct(lw)
+					inf := construct(lw, p.example)
 					defer runs(t, inf)()
 					require.Eventually(t, inf.HasSynced, time.Minute, time.Millisecond)
 					m.create("late")
@@ -175,9 +177,8 @@ func TestWireOnTheServer(t *testing.T) {
 					defer lw.mu.Unlock()
 					return held, lw.decoded
 				}
-				want, all := read(func(lw *counted) cache.SharedIndexInformer { return theirs(lw, p.example) }, c.Config())
-				got, few := read(func(lw *counted) cache.SharedIndexInformer { return ours(lw, p.example) },
-					Wire(c.Config()))
+				want, all := read(theirs, c.Config())
+				got, few := read(ours, Wire(c.Config()))
 				require.Len(t, got, 300)
 				require.Equal(t, want, got)
 				require.Greater(t, all, 300)

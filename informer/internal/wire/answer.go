@@ -38,7 +38,8 @@ func (r *Reader) ListAnswer(batches []*Batch, n int) []byte {
 func (b *Batch) WatchAnswer(n int) (events []byte) {
 	for _, r := range b.raws[:n] {
 		if !b.protobuf {
-			event, _ := json.Marshal(metav1.WatchEvent{Type: string(r.event), Object: runtime.RawExtension{Raw: r.data}})
+			object := runtime.RawExtension{Raw: r.data}
+			event, _ := json.Marshal(metav1.WatchEvent{Type: string(r.event), Object: object})
 			events = append(append(events, event...), '\n')
 			continue
 		}

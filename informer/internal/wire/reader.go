@@ -32,7 +32,8 @@ type Reader struct {
 	batches chan *Batch
 	// undecoded are the batches for the decoders; nil while there are no decoders. It belongs to the splitter.
 	undecoded chan *Batch
-	// head and err are what End returns. The splitter sets them, and what kind of list it was, before it closes batches.
+	// head and err are what End returns, and the others say what the list was. The splitter sets them before it closes
+	// batches.
 	head             metav1.ListMeta
 	apiVersion, kind string
 	protobuf         bool
