@@ -133,6 +133,23 @@ func TestWireLeavesAListerWatcherAlone(t *testing.T) {
 				},
 			}
 		},
+		"which watches two namespaces": func(cfg *rest.Config) *cache.ListWatch {
+			one, two := in(cfg, "default"), in(cfg, "other")
+			return &cache.ListWatch{
+				ListWithContextFunc: in(cfg, "").ListWithContextFunc,
+				WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+					first, err := one.WatchWithContext(ctx, opts)
+					if err != nil {
+						return nil, err
+					}
+					second, err := two.WatchWithContext(ctx, opts)
+					if err != nil {
+						return nil, err
+					}
+					return merged(first, second), nil
+				},
+			}
+		},
 		"which gathers pages": func(cfg *rest.Config) *cache.ListWatch {
 			lw := in(cfg, "")
 			return &cache.ListWatch{

@@ -36,7 +36,7 @@ const samples = 100
 // shape is what is known of the objects of lists, or of watches.
 type shape struct {
 	compared int              // how many objects the client has returned as wire has decoded them
-	kind     *metav1.TypeMeta // that the client gives them; nil: the one that was sent
+	kind     *metav1.TypeMeta // that the client gives them; nil: that of wire
 }
 
 func (s shape) proven() bool { return s.compared >= samples }
@@ -55,7 +55,7 @@ func New(example runtime.Object, frozen func() bool) *Tap {
 		return nil
 	}
 	return &Tap{item: t.Elem(), decoder: sync.OnceValue(func() *wire.Decoder {
-		return wire.NewDecoder(wire.Type{Item: t.Elem(), AsSent: true}, frozen())
+		return wire.NewDecoder(wire.Type{Item: t.Elem()}, frozen())
 	})}
 }
 

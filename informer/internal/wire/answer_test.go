@@ -29,7 +29,7 @@ func TestAnswers(t *testing.T) {
 			if protobuf {
 				ofList, ofEvent = wiretest.ProtoList(list, nil), wiretest.ProtoFrame
 			}
-			d := NewDecoder(Type{Item: reflect.TypeFor[corev1.Pod](), AsSent: true}, true)
+			d := NewDecoder(Type{Item: reflect.TypeFor[corev1.Pod]()}, true)
 			read := func(body []byte, isList bool) (r *Reader, batches []*Batch) {
 				r = d.Read(t.Context(), io.NopCloser(bytes.NewReader(body)), isList)
 				for b := range r.Batches {
@@ -57,7 +57,10 @@ func TestAnswers(t *testing.T) {
 			require.Len(t, batches, 1)
 			_, again := read(batches[0].WatchAnswer(3), false)
 			require.Equal(t, batches[0].Events()[:3], again[0].Events())
-			require.Equal(t, "Pod", again[0].Events()[0].Object.(*corev1.Pod).Kind)
+			for i, r := range again[0].raws {
+				require.Equal(t, batches[0].raws[i].kind, r.kind)
+				require.Equal(t, batches[0].raws[i].apiVersion, r.apiVersion)
+			}
 		})
 	}
 }

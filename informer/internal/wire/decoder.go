@@ -34,9 +34,6 @@ type Type struct {
 	// The kind that the objects have, and the version of the resource. Empty for objects that carry their kind
 	// themselves, and for metadata.
 	APIVersion, Kind string
-	// AsSent leaves objects the kind that was sent with each, as a client does that knows their types by a scheme: then
-	// an item of a list in protobuf has none.
-	AsSent bool
 }
 
 // Protobuf reports whether the objects can be decoded from protobuf as an API server encodes it. The tag says so: an
@@ -193,7 +190,7 @@ func (d *Decoder) parse(o runtime.Object, r raw, protobuf bool) (raw, error) {
 	if own.Kind != "" {
 		r.apiVersion, r.kind, r.listed = own.GroupVersion().String(), own.Kind, false
 	}
-	d.setKind(o, r, protobuf)
+	d.setKind(o, r.event)
 	return r, err
 }
 
@@ -206,15 +203,13 @@ func (d *Decoder) unmarshalJSON(r raw, into any) error {
 
 // setKind gives an object the kind and version of its resource, or none: in lists of built-in resources the server
 // sends them for the list only.
-func (d *Decoder) setKind(o runtime.Object, r raw, protobuf bool) {
+func (d *Decoder) setKind(o runtime.Object, event watch.EventType) {
 	switch {
 	case d.Kind == "" && d.interner == nil: // it belongs to the caller, and says more than its resource does
-	case r.event == watch.Error:
-		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	case !d.AsSent:
+	case event == watch.Error:
+		SetKind(o, "", "")
+	default:
 		SetKind(o, d.APIVersion, d.Kind)
-	case protobuf && !r.listed: // the envelope has said it
-		SetKind(o, r.apiVersion, r.kind)
 	}
 }
 
