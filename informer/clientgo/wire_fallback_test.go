@@ -71,10 +71,13 @@ func TestWireLeavesAListerWatcherAlone(t *testing.T) {
 			}
 		},
 		"which selects objects itself": func(cfg *rest.Config) *cache.ListWatch {
-			return selecting(in(cfg, ""), func(name string) bool { return strings.HasSuffix(name, "1") })
+			return selecting(in(cfg, ""), func(m *corev1.ConfigMap) bool { return strings.HasSuffix(m.Name, "1") })
 		},
 		"which leaves out one object": func(cfg *rest.Config) *cache.ListWatch {
-			return selecting(in(cfg, ""), func(name string) bool { return name != "map-7" })
+			return selecting(in(cfg, ""), func(m *corev1.ConfigMap) bool { return m.Name != "map-7" })
+		},
+		"which leaves out the last objects": func(cfg *rest.Config) *cache.ListWatch {
+			return selecting(in(cfg, ""), func(m *corev1.ConfigMap) bool { return m.Namespace != "other" })
 		},
 		"which changes objects": func(cfg *rest.Config) *cache.ListWatch {
 			lw := in(cfg, "")
@@ -188,8 +191,8 @@ func TestWireLeavesAListerWatcherAlone(t *testing.T) {
 	}
 }
 
-// selecting leaves out the objects that do not have such a name.
-func selecting(lw *cache.ListWatch, keeps func(name string) bool) *cache.ListWatch {
+// selecting leaves out some objects.
+func selecting(lw *cache.ListWatch, keeps func(*corev1.ConfigMap) bool) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			list, err := lw.ListWithContext(ctx, opts)
@@ -197,7 +200,7 @@ func selecting(lw *cache.ListWatch, keeps func(name string) bool) *cache.ListWat
 				return nil, err
 			}
 			all := list.(*corev1.ConfigMapList)
-			all.Items = slices.DeleteFunc(all.Items, func(m corev1.ConfigMap) bool { return !keeps(m.Name) })
+			all.Items = slices.DeleteFunc(all.Items, func(m corev1.ConfigMap) bool { return !keeps(&m) })
 			return all, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
@@ -207,7 +210,7 @@ func selecting(lw *cache.ListWatch, keeps func(name string) bool) *cache.ListWat
 			}
 			return filtered(w, func(e watch.Event) (watch.Event, bool) {
 				m, ok := e.Object.(*corev1.ConfigMap) // else it is an error
-				return e, !ok || e.Type == watch.Bookmark || keeps(m.Name)
+				return e, !ok || e.Type == watch.Bookmark || keeps(m)
 			}), nil
 		},
 	}
@@ -308,8 +311,7 @@ func TestWirePassesErrorsOn(t *testing.T) {
 				return resp, err
 			}
 			body, err := io.ReadAll(resp.Body)
-			body = bytes.Replace(body, []byte(`"metadata":{"name":"map-7"`), []byte(`"data":5,"metadata":{"name":"map-7"`), 1)
-			return answered(r, resp.StatusCode, body), err
+			return answered(r, resp.StatusCode, undecodable(body, "map-7")), err
 		},
 		"a list that breaks off": func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 			return broken(next.RoundTrip(r))
@@ -356,6 +358,61 @@ func TestWirePassesErrorsOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An event that cannot be decoded ends the watch, as with client-go, and is not passed over.
+func TestWireDoesNotPassOverAnEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := reconciletest.NewServer(t, reconciletest.Options{Seed: 1})
+		m := writer{t, kubernetes.NewForConfigOrDie(server.Config())}
+		cfg := server.Link().Config()
+		cfg.ContentType = runtime.ContentTypeJSON
+		garbled := 0
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				resp, err := next.RoundTrip(r)
+				if err == nil && r.URL.Query().Get("watch") != "" {
+					resp.Body = &garbling{resp.Body, &garbled}
+				}
+				return resp, err
+			})
+		})
+		inf := ours(typedMaps(t, Wire(cfg)), &corev1.ConfigMap{})
+		stop := run(t, inf)
+		for i := range 200 { // then the client does not see each event any more
+			m.create(fmt.Sprint("map-", i))
+		}
+		time.Sleep(10 * time.Second)
+		m.create("late")
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, garbled)
+		_, exists, err := inf.GetStore().GetByKey("default/late")
+		require.NoError(t, err)
+		require.True(t, exists)
+		stop()
+	})
+}
+
+// undecodable gives a ConfigMap data that is no map.
+func undecodable(body []byte, name string) []byte {
+	metadata := `"metadata":{"name":"` + name + `"`
+	return bytes.Replace(body, []byte(metadata), []byte(`"data":5,`+metadata), 1)
+}
+
+// garbling is a body that makes one object undecodable, the first time.
+type garbling struct {
+	io.ReadCloser
+	times *int
+}
+
+func (g *garbling) Read(p []byte) (int, error) {
+	n, err := g.ReadCloser.Read(p[:len(p)/2])
+	garbled := undecodable(p[:n], "late")
+	if *g.times > 0 || len(garbled) == n {
+		return n, err
+	}
+	*g.times++
+	return copy(p, garbled), err
 }
 
 // A watch that the ListerWatcher ends is over, also for wire.
