@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -367,7 +368,7 @@ func TestWireDoesNotPassOverAnEvent(t *testing.T) {
 		m := writer{t, kubernetes.NewForConfigOrDie(server.Config())}
 		cfg := server.Link().Config()
 		cfg.ContentType = runtime.ContentTypeJSON
-		garbled := 0
+		var garbled atomic.Int64
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return roundTripper(func(r *http.Request) (*http.Response, error) {
 				resp, err := next.RoundTrip(r)
@@ -385,7 +386,7 @@ func TestWireDoesNotPassOverAnEvent(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		m.create("late")
 		time.Sleep(time.Minute)
-		require.Equal(t, 1, garbled)
+		require.EqualValues(t, 1, garbled.Load())
 		_, exists, err := inf.GetStore().GetByKey("default/late")
 		require.NoError(t, err)
 		require.True(t, exists)
@@ -402,16 +403,16 @@ func undecodable(body []byte, name string) []byte {
 // garbling is a body that makes one object undecodable, the first time.
 type garbling struct {
 	io.ReadCloser
-	times *int
+	times *atomic.Int64
 }
 
 func (g *garbling) Read(p []byte) (int, error) {
 	n, err := g.ReadCloser.Read(p[:len(p)/2])
 	garbled := undecodable(p[:n], "late")
-	if *g.times > 0 || len(garbled) == n {
+	if g.times.Load() > 0 || len(garbled) == n {
 		return n, err
 	}
-	*g.times++
+	g.times.Add(1)
 	return copy(p, garbled), err
 }
 

@@ -115,9 +115,7 @@ func TestWireOverHTTP(t *testing.T) {
 					m.remove("late")
 					require.Eventually(t, func() bool { return len(inf.GetStore().ListKeys()) == 300 }, time.Minute,
 						time.Millisecond)
-					lw.mu.Lock()
-					defer lw.mu.Unlock()
-					require.Less(t, lw.decoded, 210)
+					require.Less(t, lw.total(), 210)
 					f.mu.Lock()
 					defer f.mu.Unlock()
 					for _, what := range []string{map[bool]string{true: "HTTP/2.0", false: "HTTP/1.1"}[http2], "gzip",
@@ -173,9 +171,7 @@ func TestWireOnTheServer(t *testing.T) {
 					}, time.Minute, time.Millisecond)
 					held := dump(inf.GetStore())
 					maps.DeleteFunc(held, func(key, _ string) bool { return !strings.HasPrefix(key, "default/wired") })
-					lw.mu.Lock()
-					defer lw.mu.Unlock()
-					return held, lw.decoded
+					return held, lw.total()
 				}
 				want, all := read(theirs, c.Config())
 				got, few := read(ours, Wire(c.Config()))

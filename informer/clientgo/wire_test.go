@@ -148,10 +148,16 @@ type counted struct {
 	plain bool
 
 	mu      sync.Mutex
-	decoded int
+	decoded int // guarded by mu
 }
 
 func (c *counted) IsWatchListSemanticsUnSupported() bool { return c.plain }
+
+func (c *counted) total() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.decoded
+}
 
 func (c *counted) count(n int) {
 	c.mu.Lock()
@@ -320,7 +326,7 @@ func live(t *testing.T, p program, plain bool, wire bool,
 		m.update("old-1", "seen by another watch")
 		look()
 		stop()
-		l.told, l.decoded = d.read(), lw.decoded
+		l.told, l.decoded = d.read(), lw.total()
 		slices.Sort(l.told[:300]) // a list has no order
 	})
 	return l
