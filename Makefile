@@ -61,7 +61,7 @@ systems: ## vet the library and compile its tests for macOS and Windows
 # The etcd operator's tests wait for real members most of the time: 12 minutes, in which the others run beside them.
 .PHONY: test test-others test-library test-rest test-controlplane test-etcd
 test: systems build ## all tests, those against a real control plane included
-	@$(MAKE) --no-print-directory -j2 --output-sync=line test-others test-etcd
+	@$(MAKE) --no-print-directory -j2 test-others test-etcd
 test-others:
 	@$(MAKE) --no-print-directory IN_TURN=1 test-library test-rest test-controlplane
 ifdef IN_TURN
