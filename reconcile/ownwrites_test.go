@@ -395,11 +395,13 @@ func TestAWriteIsNotUnderWayWhileTheServerPutsItOff(t *testing.T) {
 	inTown(t, townOptions{options: reconcile.Options{AllowHotLoops: true}},
 		func(p *town, ctx context.Context, m *corev1.ConfigMap) error {
 			p.mu.Lock()
-			defer p.mu.Unlock()
 			if _, shown := p.secrets.Get(p.named(late)); late != "" && !shown {
 				unseen++
 			}
-			if sent++; sent == 1 {
+			sent++
+			first := sent == 1
+			p.mu.Unlock()
+			if first { // time stands still while somebody waits for mu
 				p.createInTheBackground(context.WithoutCancel(ctx), &writers)
 			}
 			return nil
