@@ -20,7 +20,7 @@
 //
 //	cfg = clientgo.Wire(cfg) // once, before clients are made of it
 //
-// Of 150,000 pods each takes 3.6 kB of the heap where client-go's takes 8.1, and the peak of the process is less than
+// Of 150,000 pods each takes 3.7 kB of the heap where client-go's takes 8.1, and the peak of the process is less than
 // half. A manager of controller-runtime is made with the configuration and with cache.Options.NewInformer; a factory
 // takes NewSharedIndexInformer as above; so do the dynamic client and the one for metadata, each with its own example
 // object.

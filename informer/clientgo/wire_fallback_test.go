@@ -59,13 +59,29 @@ func TestWireLeavesAListerWatcherAlone(t *testing.T) {
 	in := func(cfg *rest.Config, namespace string) *cache.ListWatch {
 		return through(kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps(namespace))
 	}
+	watchesBoth := func(cfg *rest.Config) cache.WatchFuncWithContext {
+		one, two := in(cfg, "default"), in(cfg, "other")
+		return func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			first, err := one.WatchWithContext(ctx, opts)
+			if err != nil {
+				return nil, err
+			}
+			second, err := two.WatchWithContext(ctx, opts)
+			if err != nil {
+				return nil, err
+			}
+			return merged(first, second), nil
+		}
+	}
 	for what, listWatch := range map[string]func(*rest.Config) *cache.ListWatch{
 		"without a context": func(cfg *rest.Config) *cache.ListWatch {
 			lw := in(cfg, "")
 			return &cache.ListWatch{
+				//lint:ignore SA1019 it has no context, which is the point
 				ListFunc: func(opts metav1.ListOptions) (runtime.Object, error) {
 					return lw.ListWithContext(context.Background(), opts)
 				},
+				//lint:ignore SA1019 it has no context, which is the point
 				WatchFunc: func(opts metav1.ListOptions) (watch.Interface, error) {
 					return lw.WatchWithContext(context.Background(), opts)
 				},
@@ -124,34 +140,13 @@ func TestWireLeavesAListerWatcherAlone(t *testing.T) {
 					all.Items = append(all.Items, second.(*corev1.ConfigMapList).Items...)
 					return all, nil
 				},
-				WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-					first, err := one.WatchWithContext(ctx, opts)
-					if err != nil {
-						return nil, err
-					}
-					second, err := two.WatchWithContext(ctx, opts)
-					if err != nil {
-						return nil, err
-					}
-					return merged(first, second), nil
-				},
+				WatchFuncWithContext: watchesBoth(cfg),
 			}
 		},
 		"which watches two namespaces": func(cfg *rest.Config) *cache.ListWatch {
-			one, two := in(cfg, "default"), in(cfg, "other")
 			return &cache.ListWatch{
-				ListWithContextFunc: in(cfg, "").ListWithContextFunc,
-				WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-					first, err := one.WatchWithContext(ctx, opts)
-					if err != nil {
-						return nil, err
-					}
-					second, err := two.WatchWithContext(ctx, opts)
-					if err != nil {
-						return nil, err
-					}
-					return merged(first, second), nil
-				},
+				ListWithContextFunc:  in(cfg, "").ListWithContextFunc,
+				WatchFuncWithContext: watchesBoth(cfg),
 			}
 		},
 		"which gathers pages": func(cfg *rest.Config) *cache.ListWatch {
