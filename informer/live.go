@@ -68,13 +68,9 @@ func (c *followed[T]) live(ctx context.Context, key Key) (found item[T], exists 
 	}
 	opts.FieldSelector = fields.AndSelectors(terms...).String()
 
-	_, shares := l.reflector.source.(*rawSource)
 	visit := func(_ *metav1.ListMeta, arrived []wire.Event) error {
 		for _, a := range arrived {
-			if shares {
-				// it may have parts in common with objects in the cache: see Client
-				a.Object = a.Object.DeepCopyObject()
-			}
+			a.Object = a.Object.DeepCopyObject() // it may have parts in common with objects in the cache: see Client
 			// The key is compared, for the server may not know the selector.
 			if it, decoding := l.reflector.itemOf(a); it.key == key {
 				found, exists, invalid = it, true, decoding
