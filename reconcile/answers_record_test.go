@@ -411,7 +411,6 @@ type normalizer struct {
 	namespace string
 	versions  []int
 	uids      []string
-	generated []string             // names that the server has made
 	deleted   map[string]time.Time // when each object was deleted first, by UID
 }
 

@@ -278,8 +278,8 @@ func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
 }
 
 // noteReached records, for the next leader, how far the cache has come when it shows a deletion or a write of unknown
-// outcome. An informer completes a list a moment before it says which version that has brought. The ledger's mu is
-// held.
+// outcome. If a list shows it that the partition has not looked at, the version may be from before that list: then the
+// next leader's cache lists. The ledger's mu is held.
 func (p *partition) noteReached(d *debt, at progress) {
 	switch c, namespace := p.cache, d.object.key.Namespace; {
 	case at.listed > d.begun && at.listed != p.listed:

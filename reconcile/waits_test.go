@@ -331,7 +331,7 @@ type act struct {
 // modelObject is the one name of the model of a server. Its zero value is a name that nothing has.
 type modelObject struct {
 	exists, selected, kept, terminating bool
-	uid, version, generation            int
+	uid, version                        int
 }
 
 func (o *modelObject) view(selector bool) view {

@@ -10,7 +10,7 @@
 //	/metrics      Options.Metrics
 //	what else     Options.Handlers
 //
-// from the begin of the Manager's Run, before the first list, until the informers have ended.
+// from the beginning of the Manager's Run, before the first list, until the informers have ended.
 //
 // # What is promised
 //
