@@ -148,8 +148,8 @@ soak-quorum: ## quorum lost for good: each pair of three real etcd members, each
 
 .PHONY: bench
 bench: $(if $(filter replicaset deployment autoscaler,$(BENCH)),build)
-bench: ## compare with client-go and controller-runtime; 15 minutes; BENCH="queue store" runs these parts
-	cd internal/bench && go run . -plot growth.svg $(BENCH)
+bench: ## compare with client-go and controller-runtime: 15 minutes, in RESULTS.txt; BENCH="queue store": these parts
+	cd internal/bench && go run . -plot growth.svg $(if $(BENCH),$(BENCH),-save RESULTS.txt)
 
 .PHONY: lint
 lint: systems ## gofmt, 120 columns, go vet (also as on macOS and Windows), staticcheck

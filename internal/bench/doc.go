@@ -3,7 +3,7 @@
 // deployment and autoscaler, it does so with the controllers for ReplicaSets, Deployments and HPAs, ours and the
 // built-in ones; asked for the part writes, with Managers whose runs all write.
 //
-//	go run . [-count 5] [-raw FILE] [-list] [PART ...]
+//	go run . [-count 5] [-raw FILE] [-save FILE] [-plot FILE] [-list] [PART ...]
 //
 // Without a PART it runs all but replicaset, deployment and autoscaler, which take a real control plane and minutes,
 // and writes, whose targets are not met yet.

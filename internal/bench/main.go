@@ -1,39 +1,53 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
+	"time"
 )
 
+// options are those of the command line.
+type options struct {
+	count           int
+	raw, save, plot string // files to write; empty: none
+	list            bool
+	parts           []string // none: all that need not be asked for
+}
+
 func main() {
-	count := flag.Int("count", 5, "how often each side is run; the median counts")
-	raw := flag.String("raw", "", "write the output of the Go benchmarks to this file, for benchstat")
-	svg := flag.String("plot", "", "plot how costs grow to this SVG file, if the part growth is run")
-	list := flag.Bool("list", false, "list the parts and their workloads, and run nothing")
+	var o options
+	flag.IntVar(&o.count, "count", 5, "how often each side is run; the median counts")
+	flag.StringVar(&o.raw, "raw", "", "write the output of the Go benchmarks to this file, for benchstat")
+	flag.StringVar(&o.save, "save", "", "write the table to this file, too, with the date and the machine")
+	flag.StringVar(&o.plot, "plot", "", "plot how costs grow to this SVG file, if the part growth is run")
+	flag.BoolVar(&o.list, "list", false, "list the parts and their workloads, and run nothing")
 	flag.Parse()
+	o.parts = flag.Args()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *count, *raw, *svg, *list, flag.Args()); err != nil {
+	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, count int, raw, svg string, list bool, parts []string) error {
-	if list && len(parts) == 0 {
-		parts = known()
+func run(ctx context.Context, o options) error {
+	if o.list && len(o.parts) == 0 {
+		o.parts = known()
 	}
-	chosen, grow, err := choose(parts)
+	chosen, grow, err := choose(o.parts)
 	if err != nil {
 		return err
 	}
-	if list {
+	if o.list {
 		for _, r := range chosen {
 			fmt.Printf("%-10s %s\n", r.part, r.workload)
 		}
@@ -42,23 +56,24 @@ func run(ctx context.Context, count int, raw, svg string, list bool, parts []str
 		}
 		return nil
 	}
-	if count < 1 {
-		return fmt.Errorf("-count is %d; it takes at least one run to have a median, and five to believe it", count)
+	if o.count < 1 {
+		return fmt.Errorf("-count is %d; it takes at least one run to have a median, and five to believe it", o.count)
 	}
-	out := table{os.Stdout}
-	b := bench{count: count, raw: io.Discard, binaries: map[string]string{}, done: map[string]figures{}}
-	if b.dir, err = os.MkdirTemp("", "thermostat-bench-"); err != nil {
+	dir, err := os.MkdirTemp("", "thermostat-bench-")
+	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(b.dir)
-	if raw != "" {
-		f, err := os.Create(raw)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		b.raw = f
+	defer os.RemoveAll(dir)
+	raw, closeRaw, err := create(o.raw)
+	if err != nil {
+		return err
 	}
+	defer closeRaw()
+	var saved bytes.Buffer // written at the end, so that a run that fails leaves the file as it is
+	out := table{io.MultiWriter(os.Stdout, &saved)}
+	b := bench{count: o.count, dir: dir, raw: raw, binaries: map[string]string{}, done: map[string]figures{}}
+	fmt.Fprintf(&saved, "Measured on %s, medians of %d, %s, %d cores of %s\n\n", time.Now().Format("2 January 2006"),
+		o.count, runtime.Version(), runtime.GOMAXPROCS(0), processor())
 
 	short := 0
 	out.head()
@@ -77,14 +92,44 @@ func run(ctx context.Context, count int, raw, svg string, list bool, parts []str
 			}
 		}
 	}
-	more, err := b.grow(ctx, out, grow, svg)
+	more, err := b.grow(ctx, out, grow, o.plot)
 	if err != nil {
 		return err
+	}
+	if o.save != "" {
+		if err := os.WriteFile(o.save, saved.Bytes(), 0o644); err != nil {
+			return err
+		}
 	}
 	if short += more; short > 0 {
 		return fmt.Errorf("%d of the targets are not met", short)
 	}
 	return nil
+}
+
+// create creates a file for output, or returns a writer that takes everything if the name is empty.
+func create(name string) (w io.Writer, closeFile func() error, err error) {
+	if name == "" {
+		return io.Discard, func() error { return nil }, nil
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, f.Close, nil
+}
+
+// processor is the model of the processor, where the system tells it.
+func processor() string {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err == nil {
+		for line := range strings.Lines(string(info)) {
+			if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				return strings.TrimSpace(model)
+			}
+		}
+	}
+	return runtime.GOOS + "/" + runtime.GOARCH
 }
 
 // known are the parts that there are.

@@ -28,17 +28,13 @@ var packages = []string{"informer", "workqueue", "reconcile", "reconcile/program
 	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
 	"reconcile/reconciletest/cluster/processnode", "leaderelection"}
 
-// TestTheReadmeShowsAPartOfTheExample compares without the indentation, which is that of a function in the program.
-func TestTheReadmeShowsAPartOfTheExample(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	require.NoError(t, err)
-	program, err := os.ReadFile(filepath.Join(root, "examples/hello/main.go"))
-	require.NoError(t, err)
-	_, block, ok := strings.Cut(string(readme), "```go\n")
+// TestTheReadmeShowsTheWholeExample compares its first Go program with examples/hello.
+func TestTheReadmeShowsTheWholeExample(t *testing.T) {
+	_, block, ok := strings.Cut(read(t, root, "README.md"), "```go\n")
 	require.True(t, ok, "the README has no Go program")
 	block, _, ok = strings.Cut(block, "```")
 	require.True(t, ok)
-	require.Contains(t, strings.ReplaceAll(string(program), "\n\t", "\n"), block)
+	require.Equal(t, read(t, root, "examples/hello/main.go"), block)
 }
 
 // TestLinksOfTheReadmeLeadSomewhere follows the README's relative links.
