@@ -224,6 +224,7 @@
 //	name                       started by    ends when                                         waited by
 //	informer X (and its own)   Manager.Run   everything below it has ended                     Manager.Run
 //	ManagerOptions.Serve       Manager.Run   the same                                          Manager.Run
+//	runnable X, of Throughout  Manager.Run   it returns; its ctx ends with the informers       Manager.Run
 //	channel X of controller Y  Manager.Run   the Manager is told to stop, or X is closed       Manager.Run
 //	runnable X, of Beside      runBeside     it returns; its ctx ends after the workers        runBeside
 //	runnable X, WhileLeading   runWorkers    it returns; its ctx ends as for a worker          runWorkers

@@ -39,6 +39,11 @@ type ManagerOptions struct {
 	// complete, and their ctx ends when the workers have ended and the Lease is released; the caches are still alive
 	// then. They have StopGrace to return. Else the same holds for them as for WhileLeading.
 	Beside map[string]func(ctx context.Context) error
+	// Throughout are functions that run from the beginning of Run, before the first list, until the informers end: what
+	// the first list may need, such as the conversion webhooks of package webhook. Their ctx ends when the workers,
+	// Beside and the Lease have ended; then they have twice StopGrace to return. Else the same holds for them as for
+	// Beside.
+	Throughout map[string]func(ctx context.Context) error
 	// Informers are run beside those that the controllers have as sources: caches that are only read.
 	Informers []Informer
 	// Elector decides when this process leads. Nil: always.
@@ -117,7 +122,7 @@ func (opts ManagerOptions) mistakes() (errs []error) {
 	mistake := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("ManagerOptions."+format, args...))
 	}
-	if len(opts.Controllers)+len(opts.WhileLeading)+len(opts.Beside) == 0 {
+	if len(opts.Controllers)+len(opts.WhileLeading)+len(opts.Beside)+len(opts.Throughout) == 0 {
 		mistake("Controllers is empty, and there is nothing else to run")
 	}
 	if opts.SyncTimeout < 0 {
@@ -138,6 +143,7 @@ func (opts ManagerOptions) mistakes() (errs []error) {
 		}
 	}
 	return append(errs, errors.Join(kube.CheckNamed("ManagerOptions.Beside", opts.Beside),
+		kube.CheckNamed("ManagerOptions.Throughout", opts.Throughout),
 		kube.CheckNamed("ManagerOptions.WhileLeading", opts.WhileLeading)))
 }
 
@@ -179,7 +185,7 @@ func (m *Manager) manage(inf Informer) *managedInformer {
 
 // Run does, in this order,
 //
-//	serve          call ManagerOptions.Serve, which goes on until the end
+//	serve          call ManagerOptions.Serve, and run what ManagerOptions.Throughout has; both go on until the end
 //	waitForCaches  run all informers, and wait until each controller has seen the first state of every source
 //	runBeside      run what ManagerOptions.Beside has
 //	campaign       run the Elector
@@ -211,6 +217,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return late
 	}
 	m.startServing(under, &background)
+	throughout := m.startRunnables(under, m.opts.Throughout, &background)
 	m.startInformers(under, &background)
 	for _, c := range m.opts.Controllers {
 		for _, ch := range c.channels {
@@ -223,7 +230,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	cancel()
 	// Informers have a StopGrace of their own, after which they return.
-	return errors.Join(err, background.Wait(2*m.opts.StopGrace), m.failures.all())
+	return errors.Join(err, background.Wait(2*m.opts.StopGrace), throughout.stuck(), m.failures.all())
 }
 
 // startServing calls ManagerOptions.Serve.

@@ -44,7 +44,7 @@ func (f *failures) all() error {
 	return errors.Join(f.errs...)
 }
 
-// runnables are the functions of ManagerOptions.WhileLeading or Beside, while they run.
+// runnables are the functions of ManagerOptions.WhileLeading, Beside or Throughout, while they run.
 type runnables struct {
 	mu     sync.Mutex
 	goesOn []error // guarded by mu; of functions that have returned while some of their work goes on

@@ -24,6 +24,7 @@ const (
 // packages are what users import.
 var packages = []string{"informer", "workqueue", "reconcile", "reconcile/program", "reconcile/objects",
 	"reconcile/events", "reconcile/metrics", "reconcile/rights", "reconcile/serve", "reconcile/inspect",
+	"reconcile/webhook", "reconcile/webhook/webhooktest",
 	"reconcile/reconciletest",
 	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
 	"reconcile/reconciletest/cluster/processnode", "leaderelection"}
@@ -142,6 +143,9 @@ func TestImportsRunOneWay(t *testing.T) {
 		"reconcile/metrics": {"informer", "workqueue", "reconcile", "leaderelection"},
 		"reconcile/serve":   {"informer", "workqueue", "reconcile"},
 		"reconcile/inspect": {"informer", "workqueue", "reconcile", "reconcile/serve"},
+		"reconcile/webhook": {"informer"},
+
+		"reconcile/webhook/webhooktest": {"informer"},
 		// It serves controllers of every library, and is no client of itself.
 		"reconcile/reconciletest":         {},
 		"reconcile/reconciletest/cluster": {},

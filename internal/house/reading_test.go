@@ -30,6 +30,7 @@ var rooms = map[string][]string{
 	"reconcile/rights":       {"reconcile/rights"},
 	"reconcile/serve":        {"reconcile/serve"},
 	"reconcile/metrics":      {"reconcile/metrics"},
+	"reconcile/webhook":      {"reconcile/webhook"},
 	"reconcile/inspect":      {"reconcile/inspect"},
 	"leaderelection":         {"leaderelection"},
 	"examples/replicaset":    {"examples/replicaset", "examples/internal/command"},
@@ -73,7 +74,8 @@ func minutes(t *testing.T, room string) (sum float64) {
 // guided are the folders whose package doc ends with a reading order.
 var guided = []string{"informer", "informer/internal/wire", "informer/internal/wire/intern", "informer/clientgo",
 	"internal/store", "internal/lifecycle", "workqueue", "reconcile", "reconcile/objects", "reconcile/events",
-	"reconcile/rights", "reconcile/serve", "reconcile/metrics", "reconcile/inspect", "reconcile/reconciletest",
+	"reconcile/rights", "reconcile/serve", "reconcile/metrics", "reconcile/inspect", "reconcile/webhook",
+	"reconcile/webhook/webhooktest", "reconcile/reconciletest",
 	"reconcile/reconciletest/cluster", "reconcile/reconciletest/cluster/network",
 	"reconcile/reconciletest/cluster/processnode", "leaderelection",
 	"internal/bench", "examples/internal/command", "examples/internal/testbed"}

@@ -69,6 +69,7 @@ type Collector struct {
 	queues       queues
 	took, parked *prometheus.HistogramVec
 	results      *prometheus.CounterVec
+	webhooks     *prometheus.HistogramVec
 	rest         requests
 	others       *otherNames // nil without Options.ControllerRuntimeNames
 	page         func() http.Handler
@@ -134,6 +135,9 @@ func New(opts Options) *Collector {
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "thermostat_reconcile_total",
 			Help: "Calls of Reconcile, by what they came to."},
 			[]string{"controller", "result"}),
+		webhooks: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "thermostat_webhook_duration_seconds",
+			Help: "How long calls of webhooks took, by what they came to.", Buckets: durations},
+			[]string{"path", "outcome"}),
 		rest: newRequests(),
 	}
 	if opts.ControllerRuntimeNames {
@@ -145,7 +149,7 @@ func New(opts Options) *Collector {
 
 // vecs are the metrics that are recorded as things happen.
 func (c *Collector) vecs() []prometheus.Collector {
-	vecs := append(c.rest.vecs(), c.queues.waited, c.queues.worked, c.took, c.parked, c.results)
+	vecs := append(c.rest.vecs(), c.queues.waited, c.queues.worked, c.took, c.parked, c.results, c.webhooks)
 	if c.others != nil {
 		vecs = append(vecs, c.others.vecs()...)
 	}
@@ -191,6 +195,11 @@ func (c *Collector) Elector(name string, stats func() leaderelection.Stats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.electors = append(c.electors, elector{name, stats})
+}
+
+// Webhook implements webhook.Recorder.
+func (c *Collector) Webhook(path, outcome string, took time.Duration) {
+	c.webhooks.WithLabelValues(path, outcome).Observe(took.Seconds())
 }
 
 type recorder struct {

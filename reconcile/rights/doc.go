@@ -41,6 +41,12 @@
 //	                                                 the namespace default for objects in no namespace
 //	serve.Options.AccessReviews     create           tokenreviews of authentication.k8s.io, in no namespace
 //	                                create           subjectaccessreviews of authorization.k8s.io, in no namespace
+//	webhook.Certificates            get, update      the one Secret
+//	                                create           secrets, unless the Secret is there; cannot be limited to a name
+//	                                get, patch       the mutatingwebhookconfigurations and
+//	                                                 validatingwebhookconfigurations of admissionregistration.k8s.io
+//	                                                 and the customresourcedefinitions of apiextensions.k8s.io
+//	                                                 that it names
 //	rights.Check                    nothing          every authenticated user may ask for itself
 //
 // Beside these come the requests that your Reconcile makes itself. A server-side apply of an object that does not exist

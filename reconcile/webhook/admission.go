@@ -1,0 +1,149 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/thermostat-go/thermostat/informer"
+)
+
+// Admission is a write that an API server asks about before it stores it.
+type Admission[T informer.Object] struct {
+	// Request is what the API server sent: the operation, the user, the subresource. It is read-only.
+	Request *admissionv1.AdmissionRequest
+	// Object is what is to be stored; nil for DELETE. Old is what is stored; nil for CREATE. Both belong to the call.
+	Object, Old T
+
+	warnings []string
+}
+
+// DryRun reports whether nothing will be stored. A function with effects outside of the cluster must leave them out
+// then, or its webhook say sideEffects: Some, which makes the API server refuse dry runs.
+func (a *Admission[T]) DryRun() bool { return a.Request.DryRun != nil && *a.Request.DryRun }
+
+// Warn adds a warning, which the API server sends to the client whatever becomes of the write. An API server cuts off
+// what is longer than 256 characters, or above 4096 characters in all.
+func (a *Admission[T]) Warn(format string, args ...any) {
+	a.warnings = append(a.warnings, fmt.Sprintf(format, args...))
+}
+
+// Default makes the Handler of a mutating webhook: fill changes a.Object, and the API server is sent a JSON patch with
+// what it changed. Fields that T does not have are kept, but for those inside of a list that fill changes. A deletion
+// is allowed without a call.
+//
+// An API server may call it several times for one write, with its own result. So fill is idempotent, and leaves alone
+// what is set.
+func Default[T informer.Object](gv schema.GroupVersion,
+	fill func(ctx context.Context, a *Admission[T]) error) *Handler {
+	return newAdmission(gv, func(ctx context.Context, a *Admission[T]) (*admissionv1.AdmissionResponse, error) {
+		response := &admissionv1.AdmissionResponse{Allowed: true}
+		if a.Request.Operation == admissionv1.Delete {
+			return response, nil
+		}
+		before, err := json.Marshal(a.Object)
+		if err != nil {
+			return nil, err
+		}
+		if err := fill(ctx, a); err != nil {
+			return denial(err)
+		}
+		after, err := json.Marshal(a.Object)
+		if err != nil {
+			return nil, err
+		}
+		patch, err := patchOf(a.Request.Object.Raw, before, after)
+		if err == nil && patch != nil {
+			response.Patch, response.PatchType = patch, new(admissionv1.PatchTypeJSONPatch)
+		}
+		return response, err
+	})
+}
+
+// Validate makes the Handler of a validating webhook. check says what is wrong with a write, field by field: the client
+// is told all of it, with 422 Invalid. What it changes in the objects is not stored.
+//
+// An error of check that is an API status between 400 and 499, such as one of apierrors.NewForbidden, refuses the write
+// with this status. Any other error says that the write cannot be judged: then the failurePolicy decides.
+func Validate[T informer.Object](gv schema.GroupVersion,
+	check func(ctx context.Context, a *Admission[T]) (field.ErrorList, error)) *Handler {
+	return newAdmission(gv, func(ctx context.Context, a *Admission[T]) (*admissionv1.AdmissionResponse, error) {
+		wrong, err := check(ctx, a)
+		if err == nil && len(wrong) > 0 {
+			kind := schema.GroupKind{Group: a.Request.Kind.Group, Kind: a.Request.Kind.Kind}
+			err = apierrors.NewInvalid(kind, a.Request.Name, wrong)
+		}
+		if err != nil {
+			return denial(err)
+		}
+		return &admissionv1.AdmissionResponse{Allowed: true}, nil
+	})
+}
+
+// denial is the response that refuses a write, if err is an API status that does, and else err.
+func denial(err error) (*admissionv1.AdmissionResponse, error) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return nil, err
+	}
+	result := status.Status()
+	if result.Code < http.StatusBadRequest || result.Code >= http.StatusInternalServerError {
+		return nil, err
+	}
+	return &admissionv1.AdmissionResponse{Result: &result}, nil
+}
+
+// newAdmission makes a Handler of a function that judges a write.
+func newAdmission[T informer.Object](gv schema.GroupVersion,
+	judge func(ctx context.Context, a *Admission[T]) (*admissionv1.AdmissionResponse, error)) *Handler {
+	kind, err := kindOf[T](gv)
+	want := metav1.GroupVersionKind(kind)
+	return &Handler{mistakes: err, answer: func(ctx context.Context, body []byte) (any, string, error) {
+		var review admissionv1.AdmissionReview
+		if err := decode(body, &review); err != nil {
+			return nil, "", badRequest("the body is no AdmissionReview: %v", err)
+		}
+		if review.APIVersion != admissionv1.SchemeGroupVersion.String() || review.Kind != "AdmissionReview" ||
+			review.Request == nil {
+			return nil, "", badRequest("the body is no AdmissionReview of %s with a request",
+				admissionv1.SchemeGroupVersion)
+		}
+		if review.Request.Kind != want {
+			return nil, "", badRequest("the object is a %s, and this webhook is for %s: see the rules of its "+
+				"configuration", review.Request.Kind, want)
+		}
+		a := &Admission[T]{Request: review.Request}
+		err := errors.Join(read(review.Request.Object, &a.Object), read(review.Request.OldObject, &a.Old))
+		if err != nil {
+			return nil, "", badRequest("the object does not fit its Go type: %v", err)
+		}
+		response, err := judge(ctx, a)
+		if err != nil {
+			return nil, "", err
+		}
+		response.UID, response.Warnings = review.Request.UID, a.warnings
+		outcome := outcomeDenied
+		if response.Allowed {
+			outcome = outcomeAllowed
+		}
+		return &admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: response}, outcome, nil
+	}}
+}
+
+// read decodes an object into a new T, if there is one.
+func read[T informer.Object](raw runtime.RawExtension, into *T) error {
+	if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
+		return nil
+	}
+	*into = newObject[T]()
+	return decode(raw.Raw, *into)
+}

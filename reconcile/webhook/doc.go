@@ -1,0 +1,65 @@
+// Package webhook serves the webhooks of an operator for its own types: conversion between the versions of a
+// CustomResourceDefinition, defaults, and validation.
+//
+//	hooks, err := webhook.New(webhook.Options{
+//		Handlers: map[string]*webhook.Handler{
+//			"/convert": webhook.Conversions(
+//				webhook.Convert(v1alpha1.GroupVersion, v1.GroupVersion, v1alpha1.ToV1),
+//				webhook.Convert(v1.GroupVersion, v1alpha1.GroupVersion, v1alpha1.FromV1)),
+//			"/default":  webhook.Default(v1.GroupVersion, fill),
+//			"/validate": webhook.Validate(v1.GroupVersion, check),
+//		},
+//		Certificates: &webhook.Certificates{
+//			REST: base, Secret: types.NamespacedName{Namespace: "cronbackup", Name: "cronbackup-webhook"},
+//			Hosts: []string{"cronbackup.cronbackup.svc"}, CRDs: []string{"cronbackups.backups.example.com"},
+//			Mutating: []string{"cronbackup"}, Validating: []string{"cronbackup"},
+//		},
+//	})
+//	server, err := serve.New(serve.Options{
+//		ReadyChecks: map[string]func(*http.Request) error{"webhooks": hooks.Ready}, ...
+//	})
+//	m, err := reconcile.NewManager(reconcile.ManagerOptions{
+//		Throughout: map[string]func(context.Context) error{"webhooks": hooks.Run}, Serve: server.Run, ...
+//	})
+//
+// # Where it is served
+//
+// On a port of its own, beside leadership: every replica answers, from the beginning of the Manager's Run until its
+// end. Not with package serve: its AccessReviews guard every handler, and an API server brings no token.
+//
+// It is served before the caches are complete, and it has to be: where objects are stored in another version than the
+// program reads, the first list needs the conversion. /readyz fails until the caches are complete. So the Service that
+// the configurations name has publishNotReadyAddresses: true, or neither would ever come; and a function that reads a
+// cache has to be prepared for one that is empty. Ready says what is missing.
+//
+// # What is promised
+//
+//   - A call that cannot be judged is never answered with yes: a function that fails or panics, a body that is too
+//     large, an object of another kind are HTTP errors, and the failurePolicy of the webhook decides.
+//   - What a Go type does not have is kept by Default, and by a conversion only if the other version has it.
+//   - A conversion does not change names, UIDs, owners or finalizers, whatever the function returns.
+//   - With Certificates no write and no read fails because a certificate is renewed: each certificate that a replica
+//     may use is trusted by each caBundle that an API server may have (authority.renew), if API servers notice a change
+//     of their configurations within Lifetimes.Overlap.
+//   - A Secret that cannot be read, or has been damaged, does not end what is served.
+//
+// # What the API server does
+//
+// It waits for timeoutSeconds, 10 by default, for admission, and 30 s for a conversion. If there is no answer, the
+// failurePolicy decides about an admission: Fail, the default, answers the write with 500. A conversion that fails
+// makes the request fail, a list of all objects included, and has no policy. Custom resources are converted one by one,
+// when an API server reads them from its storage.
+//
+// # Storage migration
+//
+// An object stays in the version in which it was last written. To be rid of an old version: serve both, store the new
+// one (storage: true), have everything written again (kubectl get ... -o yaml | kubectl replace, or an update without a
+// change of each object by a program: an API server stores it in the new version), remove the old one from
+// storedVersions in the status of the CustomResourceDefinition, and then from its versions. examples/cronbackup has a
+// test that does.
+//
+// # Reading order
+//
+// handler.go, then admission.go with patch.go, and conversion.go. server.go. Certificates: authority.go, which has no
+// I/O, and certificates.go.
+package webhook

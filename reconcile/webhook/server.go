@@ -1,0 +1,223 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	stdlog "log"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+// Options configures a [Server]. Handlers has to be set, and one of Certificates and TLS.
+type Options struct {
+	// Address is the host:port to listen on. Empty: 0.0.0.0:9443.
+	Address string
+	// Handlers are the webhooks by their paths, such as "/validate".
+	Handlers map[string]*Handler
+	// Certificates lets the program make its own certificates.
+	Certificates *Certificates
+	// TLS has certificates that something else renews: serve.TLSFromFiles makes one of the files of a mounted Secret,
+	// such as cert-manager's.
+	TLS *tls.Config
+	// StopGrace is how long calls have to end once the context of Run has. Zero: 10 s.
+	StopGrace time.Duration
+	// Metrics is told of each call. Nil: nothing is.
+	Metrics Recorder
+	// Listen takes the place of net.Listen, for tests. Nil: net.Listen on Address.
+	Listen func(ctx context.Context) (net.Listener, error)
+}
+
+// Recorder is told how each call of a webhook went; metrics.Collector is one. outcome is allowed, denied, converted or
+// failed.
+type Recorder interface {
+	Webhook(path, outcome string, took time.Duration)
+}
+
+// Server answers the calls of API servers. Make one with [New].
+type Server struct {
+	// Never changed after New.
+	opts   Options
+	tls    *tls.Config
+	keeper *keeper // nil without Options.Certificates
+
+	// Any goroutine may use these.
+	started   atomic.Bool
+	listening atomic.Bool
+	address   atomic.Pointer[string]
+}
+
+// New makes a Server. It sends no request. Its error joins every mistake in opts and in the calls that made its
+// handlers.
+func New(opts Options) (*Server, error) {
+	if err := opts.mistakes(); err != nil {
+		return nil, fmt.Errorf("webhook.New: %w", err)
+	}
+	opts.Address = cmp.Or(opts.Address, "0.0.0.0:9443")
+	opts.StopGrace = cmp.Or(opts.StopGrace, 10*time.Second)
+	s := &Server{opts: opts}
+	if opts.TLS != nil {
+		s.tls = opts.TLS.Clone()
+		return s, nil
+	}
+	var err error
+	if s.keeper, err = newKeeper(*opts.Certificates); err != nil {
+		return nil, fmt.Errorf("webhook.New: Options.Certificates: %w", err)
+	}
+	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.keeper.certificate}
+	return s, nil
+}
+
+// mistakes returns what is wrong with the options.
+func (opts Options) mistakes() error {
+	var errs []error
+	if len(opts.Handlers) == 0 {
+		errs = append(errs, errors.New("Options.Handlers is empty"))
+	}
+	for _, path := range slices.Sorted(maps.Keys(opts.Handlers)) {
+		switch h := opts.Handlers[path]; {
+		case !strings.HasPrefix(path, "/"):
+			errs = append(errs, fmt.Errorf("Options.Handlers[%q]: a path begins with a slash", path))
+		case h == nil || h.answer == nil:
+			errs = append(errs, fmt.Errorf("Options.Handlers[%q] is none that Default, Validate or Conversions made",
+				path))
+		case h.mistakes != nil:
+			errs = append(errs, fmt.Errorf("Options.Handlers[%q]: %w", path, h.mistakes))
+		}
+	}
+	switch {
+	case opts.Certificates == nil && opts.TLS == nil:
+		errs = append(errs, errors.New("Options.Certificates and Options.TLS are nil: API servers call over TLS only"))
+	case opts.Certificates != nil && opts.TLS != nil:
+		errs = append(errs, errors.New("Options.Certificates and Options.TLS are both set"))
+	case opts.Certificates != nil:
+		errs = append(errs, opts.Certificates.mistakes())
+	}
+	if opts.StopGrace < 0 {
+		errs = append(errs, fmt.Errorf("Options.StopGrace is %s; it is a duration, or zero for 10 s", opts.StopGrace))
+	}
+	return errors.Join(errs...)
+}
+
+// Address is the address that is listened on; empty before.
+func (s *Server) Address() string {
+	if a := s.address.Load(); a != nil {
+		return *a
+	}
+	return ""
+}
+
+// Ready returns an error while an API server could not reach the webhooks, as far as this process can tell: it has no
+// certificate, or one that has ended; a configuration does not have its CA; nothing answered with a certificate of that
+// CA yet where the configurations lead to. It is made for serve.Options.ReadyChecks.
+func (s *Server) Ready(*http.Request) error {
+	if !s.listening.Load() {
+		return errors.New("webhooks are not served yet")
+	}
+	if s.keeper == nil {
+		return nil
+	}
+	return s.keeper.ready()
+}
+
+// Run serves until ctx ends, and then waits for the calls that are under way. It is made for
+// reconcile.ManagerOptions.Throughout. With Certificates it listens when there is a certificate. It returns nil if
+// everything has ended, an error if the address cannot be had or is no longer served, and one that wraps
+// reconcile.ErrStuck if calls did not end in time. A Server runs once.
+func (s *Server) Run(ctx context.Context) error {
+	if s.started.Swap(true) {
+		return errors.New("webhook: the server has been started before")
+	}
+	var group lifecycle.Group
+	keeping, stop := context.WithCancel(ctx)
+	defer stop()
+	if s.keeper != nil {
+		first := make(chan struct{})
+		group.Go("certificates of webhooks", func() { s.keeper.run(keeping, first) })
+		select {
+		case <-first:
+		case <-ctx.Done():
+			return group.Wait(s.opts.StopGrace)
+		}
+	}
+	err := s.listen(ctx)
+	stop()
+	return errors.Join(err, group.Wait(s.opts.StopGrace))
+}
+
+// listen serves until ctx ends.
+func (s *Server) listen(ctx context.Context) error {
+	listen := s.opts.Listen
+	if listen == nil {
+		listen = func(ctx context.Context) (net.Listener, error) {
+			return (&net.ListenConfig{}).Listen(ctx, "tcp", s.opts.Address)
+		}
+	}
+	listener, err := listen(ctx)
+	if err != nil {
+		return fmt.Errorf("webhook.Options.Address: %w", err)
+	}
+	address := listener.Addr().String()
+	s.address.Store(&address)
+	s.listening.Store(true)
+	defer s.listening.Store(false)
+	// Calls may end in their own time when ctx ends: the API server waits for their answers.
+	under, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+	server := &http.Server{
+		Handler: s.mux(), TLSConfig: s.tls, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
+		BaseContext: func(net.Listener) context.Context { return under },
+		ErrorLog:    stdlog.New(logWriter{klog.FromContext(ctx)}, "", 0),
+	}
+	var group lifecycle.Group
+	ended := make(chan error, 1)
+	group.Go("webhooks", func() { ended <- server.ServeTLS(listener, "", "") })
+	select {
+	case err := <-ended:
+		return fmt.Errorf("webhook.Options.Address: it is no longer served: %w", err)
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.StopGrace)
+	defer cancel()
+	if server.Shutdown(grace) != nil {
+		abandon()
+		server.Close()
+		return fmt.Errorf("webhook: calls have not ended within %s: %w", s.opts.StopGrace, lifecycle.ErrStuck)
+	}
+	return group.Wait(s.opts.StopGrace)
+}
+
+// mux leads to the handlers, and tells the Recorder.
+func (s *Server) mux() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		h, ok := s.opts.Handlers[req.URL.Path]
+		if !ok {
+			http.NotFound(w, req)
+			return
+		}
+		began := time.Now()
+		outcome := h.serve(w, req)
+		if s.opts.Metrics != nil {
+			s.opts.Metrics.Webhook(req.URL.Path, outcome, time.Since(began))
+		}
+	})
+}
+
+// logWriter is the log of net/http: connections that are no TLS, and handshakes that failed.
+type logWriter struct{ log klog.Logger }
+
+func (w logWriter) Write(line []byte) (int, error) {
+	w.log.V(2).Info("A connection has failed", "why", strings.TrimSpace(string(line)))
+	return len(line), nil
+}
