@@ -114,7 +114,7 @@ type health struct {
 // changes no state: the state is that of the store.
 type listWatchHealth struct {
 	*health
-	namespace string
+	part part
 
 	mu  sync.Mutex
 	log klog.Logger // guarded by mu; see health
@@ -144,8 +144,8 @@ const (
 	wrongs
 )
 
-func newListWatchHealth(h *health, namespace string) *listWatchHealth {
-	return &listWatchHealth{health: h, namespace: namespace, now: Health{State: Listing, Since: time.Now()}}
+func newListWatchHealth(h *health, p part) *listWatchHealth {
+	return &listWatchHealth{health: h, part: p, now: Health{State: Listing, Since: time.Now()}}
 }
 
 func (h *listWatchHealth) get() Health {
@@ -197,12 +197,12 @@ func worst[T any](listWatches []*listWatch[T]) (all Health) {
 	return all
 }
 
-// named adds to an error the namespace that it is about, if there may be others.
+// named adds to an error the part that it is about, if there may be others.
 func (h *listWatchHealth) named(err error) error {
-	if h.namespace == "" || err == nil {
+	if h.part == whole || err == nil {
 		return err
 	}
-	return fmt.Errorf("namespace %s: %w", h.namespace, err)
+	return fmt.Errorf("%s: %w", h.part, err)
 }
 
 // silentLocked reports whether the server has sent nothing for longer than MaxStaleness.
@@ -282,8 +282,8 @@ func (h *listWatchHealth) change(do func()) {
 	}
 	recovers := s == Live && from != Listing
 	about := withStack([]any{"state", s, "before", from}, err)
-	if h.namespace != "" && (err != nil || recovers) {
-		// What befalls one namespace often befalls them all.
+	if h.part != whole && (err != nil || recovers) {
+		// What befalls one part often befalls them all.
 		held, ok := h.changes.Allow(linesPerMinute)
 		if !ok {
 			return

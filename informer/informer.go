@@ -152,12 +152,13 @@ func Project[T Object, V any, L runtime.Object](client Client[L], fn func(T) (V,
 type origin struct {
 	source     func(namespace string) (source, error)
 	namespaced bool                        // it has one for each namespace
+	references *references                 // what is followed by name; nil: everything is followed
 	resource   schema.GroupVersionResource // zero if it is not known
 }
 
 // only is the origin of an informer of one client.
 func only[T Object, L runtime.Object](client Client[L], opts Options[T]) origin {
-	decoder := decoders(opts.Transform == nil)
+	decoder := decoders(opts.Transform == nil, false)
 	from := origin{source: func(string) (source, error) { return newSource[T](client, decoder) }}
 	if c, says := any(client).(interface {
 		GroupVersionResource() schema.GroupVersionResource
@@ -181,7 +182,8 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 	if opts.DetectMutations {
 		inf.writer.detector = newDetector[V]()
 	}
-	first, err := new(followed[V]).rescoped(inf, Scope{namespaces, opts.LabelSelector, opts.FieldSelector})
+	first, err := new(followed[V]).rescoped(inf, Scope{Namespaces: namespaces, LabelSelector: opts.LabelSelector,
+		FieldSelector: opts.FieldSelector, ByName: from.references != nil})
 	wrong := append(opts.check(), err)
 	if decode == nil {
 		wrong = append(wrong, errors.New("Project: the function is nil"))
@@ -226,7 +228,10 @@ func (inf *SharedIndexInformer[T]) Run(ctx context.Context) error {
 	defer cancel()
 	log := klog.FromContext(ctx).WithValues("informer", inf.name)
 
-	_ = inf.write(func(w *writer[T]) { w.start(ctx, log) }) // it fails only when Run has returned
+	_ = inf.write(func(w *writer[T]) { // it fails only when Run has returned
+		w.start(ctx, log)
+		w.sync() // an informer of what is named has nothing to list yet
+	})
 
 	<-ctx.Done()
 	inf.mu.Lock()
@@ -301,7 +306,11 @@ func closed(c <-chan struct{}) bool {
 // complete, what is wrong, or [ErrStale] and the latest failure, if there was one. For a namespace out of scope Fresh
 // returns nil.
 func (inf *SharedIndexInformer[T]) Fresh(namespace string) error {
-	for _, l := range inf.followed.Load().in(namespace) {
+	followed := inf.followed.Load()
+	if followed.scope.ByName && namespace != metav1.NamespaceAll {
+		return inf.known(followed, namespace)
+	}
+	for _, l := range followed.in(namespace) {
 		if err := l.health.fresh(); err != nil {
 			return fmt.Errorf("informer %s: %w", inf.name, err)
 		}
@@ -331,15 +340,17 @@ func (inf *SharedIndexInformer[T]) Keys() []Key { return inf.store.Keys() }
 
 // ResourceVersion returns the version that the store has reached in a namespace: everything that happened there up to
 // that version is in the store. Bookmarks move it, too. For NamespaceAll, if the informer follows several namespaces,
-// it is the lowest of theirs. Empty: no list of what is in scope has been completed.
+// it is the lowest of theirs, and if it follows single objects, the lowest of those that are known. Empty: no list of
+// what is in scope has been completed.
 func (inf *SharedIndexInformer[T]) ResourceVersion(namespace string) string {
 	lowest := ""
-	for i, l := range inf.followed.Load().in(namespace) {
-		version := l.reached.get()
-		if version == "" {
+	followed := inf.followed.Load()
+	for _, l := range followed.in(namespace) {
+		switch version := l.reached.get(); {
+		case version == "" && followed.scope.ByName:
+		case version == "":
 			return ""
-		}
-		if i == 0 || kube.Older(version, lowest) {
+		case lowest == "" || kube.Older(version, lowest):
 			lowest = version
 		}
 	}
@@ -352,11 +363,15 @@ func (inf *SharedIndexInformer[T]) Health() Health { return inf.HealthIn(metav1.
 // HealthIn tells how the cache of a namespace is doing; State is empty if the namespace is out of scope. Rejected and
 // the fields after it are counted for all namespaces together.
 func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
-	listWatches := inf.followed.Load().in(namespace)
-	if len(listWatches) == 0 {
+	followed := inf.followed.Load()
+	listWatches := followed.in(namespace)
+	if len(listWatches) == 0 && !(followed.scope.ByName && namespace == metav1.NamespaceAll) {
 		return Health{}
 	}
-	h := worst(listWatches)
+	h := inf.idle()
+	if len(listWatches) > 0 {
+		h = worst(listWatches)
+	}
 	if namespace == metav1.NamespaceAll { // namespaces that have left count, too
 		h.Lists, h.Rewinds = int(inf.health.lists.Load()), int(inf.health.rewinds.Load())
 	}

@@ -1,7 +1,6 @@
 package informer
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -12,16 +11,17 @@ import (
 )
 
 // listWatch is one list-watch and what belongs to it alone. Most informers have one, for whatever the client lists. One
-// that [NewNamespaced] has made has a list-watch for each namespace of its scope, and they meet in one store:
+// that [NewNamespaced] has made has a list-watch for each namespace of its scope, one that [NewReferenced] has made for
+// each object that is named. They meet in one store:
 //
 //	reflector -> DeltaFIFO --+
 //	reflector -> DeltaFIFO --+--> store -> handlers
 //	reflector -> DeltaFIFO --+
 //
-// The namespace of an object's key says to which list-watch it belongs. So list-watches do not affect each other: each
-// lists, falls behind, is refused and goes back in time alone, and the end of a list removes only objects of its own.
+// The key of an object says to which list-watch it belongs. So list-watches do not affect each other: each lists, falls
+// behind, is refused and goes back in time alone, and the end of a list removes only objects of its own.
 type listWatch[T any] struct {
-	namespace string // NamespaceAll: it is the only list-watch, and has every object
+	part
 	reflector *reflector[T]
 	fifo      *deltaFIFO[T]
 	health    *listWatchHealth
@@ -48,17 +48,16 @@ type listWatch[T any] struct {
 }
 
 // newListWatch makes a list-watch. It has no goroutines before start.
-func newListWatch[T any](inf *SharedIndexInformer[T], namespace string, from source,
-	selector metav1.ListOptions) *listWatch[T] {
+func newListWatch[T any](inf *SharedIndexInformer[T], p part, from source, selector metav1.ListOptions) *listWatch[T] {
 	l := &listWatch[T]{
-		namespace: namespace,
-		fifo:      newDeltaFIFO[T](inf.ready, &inf.writer.every, inf.store.stored),
-		health:    newListWatchHealth(inf.health, namespace),
+		part:   p,
+		fifo:   newDeltaFIFO[T](inf.ready, &inf.writer.every, inf.store.stored),
+		health: newListWatchHealth(inf.health, p),
 	}
 	l.reflector = &reflector[T]{
-		enqueuer: enqueuer[T]{namespace: namespace, decode: inf.decode, fifo: l.fifo, health: l.health},
+		enqueuer: enqueuer[T]{part: p, decode: inf.decode, fifo: l.fifo, health: l.health},
 		source:   from, pageSize: inf.pageSize, stored: inf.store.stored, relistWanted: make(chan struct{}, 1),
-		purpose: inf.name + " in " + namespace,
+		purpose: inf.name + " in " + p.id(),
 	}
 	if !inf.disableWatchList && !inf.health.plain.Load() && from.streams() {
 		l.reflector.streamsLeft = streamTries
@@ -71,8 +70,8 @@ func newListWatch[T any](inf *SharedIndexInformer[T], namespace string, from sou
 func (l *listWatch[T]) start(ctx context.Context, inf *SharedIndexInformer[T], log klog.Logger) {
 	ctx, l.stop = context.WithCancel(ctx)
 	where := ""
-	if l.namespace != metav1.NamespaceAll {
-		log, where = log.WithValues("namespace", l.namespace), ", namespace "+l.namespace
+	if l.part != whole {
+		log, where = log.WithValues(l.kind(), l.id()), ", "+l.String()
 	}
 	l.health.logTo(log)
 	l.reflector.log = log
@@ -100,6 +99,7 @@ func (l *listWatch[T]) run(ctx context.Context) {
 // A list takes its number first and reads its selectors then, and this writes the selectors first and reads the number
 // then. So a list with the number due, or a higher one, has these selectors.
 func (l *listWatch[T]) listAnew(selector metav1.ListOptions) {
+	selector.FieldSelector = l.selecting(selector.FieldSelector)
 	l.reflector.wanted.Store(&selector)
 	l.due = uint64(l.health.lists.Load()) + 1
 	l.health.listed(0)
@@ -112,16 +112,12 @@ func (l *listWatch[T]) listAnew(selector metav1.ListOptions) {
 // sweeps reports whether the object of that key goes if the list-watch has not seen it. Once it has left the scope, an
 // heir that follows the key will say.
 func (l *listWatch[T]) sweeps(key Key) bool {
-	return l.has(key) && (l.heirs == nil || l.heirs.listWatch(key.Namespace) == nil)
+	return l.has(key) && (l.heirs == nil || l.heirs.listWatch(key) == nil)
 }
 
-// has reports whether an object of that key belongs to the list-watch.
-func (l *listWatch[T]) has(key Key) bool {
-	return l.namespace == metav1.NamespaceAll || key.Namespace == l.namespace
-}
-
-// followed is what an informer follows: a scope, and the list-watches that it takes, at least one, ordered by their
-// namespaces. It is immutable: Rescope replaces it.
+// followed is what an informer follows: a scope, and the list-watches that it takes, ordered by their parts.
+// There is at least one, unless the scope is by name. It is immutable: Rescope, and whatever names an object, replace
+// it.
 type followed[T any] struct {
 	scope       Scope
 	selector    metav1.ListOptions // the scope's
@@ -131,26 +127,37 @@ type followed[T any] struct {
 	synced chan struct{}
 }
 
-// in returns the list-watches that a namespace stands for as an argument: all of them, its own, or none.
-func (c *followed[T]) in(namespace string) []*listWatch[T] {
-	whole := len(c.listWatches) == 1 && c.listWatches[0].namespace == metav1.NamespaceAll
-	if namespace == metav1.NamespaceAll || whole {
+// in returns the list-watches that a part's id stands for as an argument: all of them, its own, or none.
+func (c *followed[T]) in(id string) []*listWatch[T] {
+	if id == whole.id() || len(c.listWatches) == 1 && c.listWatches[0].part == whole {
 		return c.listWatches
 	}
-	i, found := slices.BinarySearchFunc(c.listWatches, namespace,
-		func(l *listWatch[T], namespace string) int { return cmp.Compare(l.namespace, namespace) })
+	if l := c.of(partOf(id)); l != nil {
+		return []*listWatch[T]{l}
+	}
+	return nil
+}
+
+// of returns the list-watch of a part, or nil if it is not followed.
+func (c *followed[T]) of(p part) *listWatch[T] {
+	i, found := slices.BinarySearchFunc(c.listWatches, p,
+		func(l *listWatch[T], p part) int { return l.part.compare(p) })
 	if !found {
 		return nil
 	}
-	return c.listWatches[i : i+1]
+	return c.listWatches[i]
 }
 
-// listWatch returns the list-watch of the objects of a namespace, or nil if the namespace is out of scope.
-func (c *followed[T]) listWatch(namespace string) *listWatch[T] {
-	if listWatches := c.in(namespace); len(listWatches) == 1 && listWatches[0].has(Key{Namespace: namespace}) {
-		return listWatches[0]
+// listWatch returns the list-watch that the object of a key belongs to, or nil if the key is out of scope.
+func (c *followed[T]) listWatch(key Key) *listWatch[T] {
+	switch {
+	case c.scope.ByName:
+		return c.of(part{key.Namespace, key.Name})
+	case len(c.listWatches) == 1 && c.listWatches[0].part == whole:
+		return c.listWatches[0]
+	default:
+		return c.of(part{namespace: key.Namespace})
 	}
-	return nil
 }
 
 // incomplete returns the list-watches whose part of the store is not complete.

@@ -50,7 +50,7 @@ func (inf *SharedIndexInformer[T]) Version(key Key) (Version, bool) {
 
 // live lists the one object of that key. invalid is why it cannot be decoded.
 func (c *followed[T]) live(ctx context.Context, key Key) (found item[T], exists bool, invalid, err error) {
-	l := c.listWatch(key.Namespace)
+	l := c.listWatch(key)
 	if l == nil {
 		return found, false, nil, nil
 	}
@@ -107,7 +107,7 @@ func (v *verifier[T]) run(ctx context.Context) {
 			v.log.V(1).Info("The cache could not be compared with the server", "err", err)
 		case found > 0:
 			v.inf.health.differs(found)
-			v.inf.Relist(v.l.namespace, fmt.Errorf(
+			v.inf.Relist(v.l.id(), fmt.Errorf(
 				"compared with the server, the cache is wrong about %d objects, %s for one: events must have been lost",
 				found, example))
 		}
@@ -214,7 +214,7 @@ func (v *verifier[T]) list(ctx context.Context) (map[Key]Version, error) {
 			continue
 		}
 		if list.ResourceVersion != at {
-			err = v.inf.WaitForResourceVersion(ctx, v.l.namespace, list.ResourceVersion)
+			err = v.inf.WaitForResourceVersion(ctx, v.l.id(), list.ResourceVersion)
 		}
 		return listed, err
 	}

@@ -167,10 +167,10 @@ func (h *heldBack) has(key Key) bool {
 // enqueuer makes items of the objects that arrive, and puts them into the FIFO.
 type enqueuer[T any] struct {
 	// These are set before run and do not change. health is safe for concurrent use.
-	namespace string // of all its objects; NamespaceAll: of any namespace, or of none
-	decode    decoder[T]
-	fifo      *deltaFIFO[T]
-	health    *listWatchHealth
+	part   part // that all its objects belong to
+	decode decoder[T]
+	fifo   *deltaFIFO[T]
+	health *listWatchHealth
 
 	pulse pulse // safe for concurrent use
 
@@ -240,11 +240,10 @@ func (q *enqueuer[T]) enqueueDeletion(e wire.Event, reached string) {
 // belongs returns an error if an object, unless its key is unknown, belongs to another list-watch: two list-watches
 // that write one key would undo each other.
 func (q *enqueuer[T]) belongs(key Key) error {
-	if q.namespace == "" || key.Namespace == q.namespace || key.Name == "" {
+	if q.part.has(key) || key.Name == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: an object of namespace %q in the list or watch of namespace %q", wire.ErrViolation,
-		kube.Brief(key.Namespace), q.namespace)
+	return fmt.Errorf("%w: object %s in the list or watch of %s", wire.ErrViolation, briefKey(key), q.part)
 }
 
 // itemOf makes an item of an event. With an error the item has what is known of the object.

@@ -135,8 +135,8 @@ func (w *resourceWatch) send(e watch.Event) bool {
 }
 
 // decoders returns a function that returns the decoder of an informer for objects of a type, one for all namespaces. Of
-// frozen see [wire.NewDecoder].
-func decoders(frozen bool) func(wire.Type) *wire.Decoder {
+// frozen see [wire.NewDecoder], of quiet [wire.Decoder].
+func decoders(frozen, quiet bool) func(wire.Type) *wire.Decoder {
 	var mu sync.Mutex
 	made := make(map[wire.Type]*wire.Decoder)
 	return func(t wire.Type) *wire.Decoder {
@@ -144,6 +144,7 @@ func decoders(frozen bool) func(wire.Type) *wire.Decoder {
 		defer mu.Unlock()
 		if made[t] == nil {
 			made[t] = wire.NewDecoder(t, frozen)
+			made[t].Quiet = quiet
 		}
 		return made[t]
 	}

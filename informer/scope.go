@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/thermostat-go/thermostat/informer/internal/wire"
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
@@ -24,6 +25,9 @@ type Scope struct {
 	// LabelSelector and FieldSelector restrict what is held in each namespace. Nil: everything.
 	LabelSelector labels.Selector
 	FieldSelector fields.Selector
+	// ByName says that those objects only are held that are named: see [NewReferenced]. Rescope cannot change it, nor
+	// anything else of such a scope.
+	ByName bool
 }
 
 // NewNamespaced makes an informer for the objects of some namespaces: one store, one set of handlers, one Run, and a
@@ -56,7 +60,11 @@ func ProjectNamespaced[T Object, V any, L runtime.Object, C Client[L]](
 
 // each is the origin of an informer that has a client for each namespace.
 func each[T Object, L runtime.Object, C Client[L]](client func(namespace string) C, opts Options[T]) origin {
-	decoder := decoders(opts.Transform == nil) // one for all namespaces
+	return eachBy[T, L](client, decoders(opts.Transform == nil, false)) // one for all namespaces
+}
+
+func eachBy[T Object, L runtime.Object, C Client[L]](client func(namespace string) C,
+	decoder func(wire.Type) *wire.Decoder) origin {
 	return origin{namespaced: true, source: func(namespace string) (source, error) {
 		if client == nil {
 			return nil, errors.New("the function that makes the clients is nil")
@@ -106,20 +114,32 @@ func (inf *SharedIndexInformer[T]) Rescope(to Scope) error {
 func (w *writer[T]) rescope(to Scope) error {
 	inf := w.inf
 	from := inf.followed.Load()
+	if from.scope.ByName || to.ByName {
+		return fmt.Errorf("%w: what names the objects says which are held; NewReferenced makes such an informer",
+			ErrScope)
+	}
 	next, err := from.rescoped(inf, to)
 	if err != nil {
 		return err
 	}
+	return w.follow(next, from)
+}
+
+// follow replaces what the informer follows.
+func (w *writer[T]) follow(next, from *followed[T]) error {
+	inf := w.inf
 	inf.mu.Lock()
 	if inf.ending {
 		inf.mu.Unlock()
 		return ErrStopped
 	}
 	inf.followed.Store(next)
-	next.takeOver(from)
+	if !next.scope.ByName { // else whatever is new begins with nothing in the store
+		next.takeOver(from)
+	}
 	for _, l := range next.listWatches {
 		switch {
-		case slices.Contains(from.listWatches, l):
+		case from.of(l.part) == l:
 			if next.selector != from.selector {
 				l.listAnew(next.selector)
 			}
@@ -129,7 +149,7 @@ func (w *writer[T]) rescope(to Scope) error {
 	}
 	inf.mu.Unlock()
 	for _, l := range from.listWatches {
-		if !slices.Contains(next.listWatches, l) {
+		if next.of(l.part) != l {
 			w.leave(l, next)
 		}
 	}
@@ -157,13 +177,14 @@ func (from *followed[T]) rescoped(inf *SharedIndexInformer[T], to Scope) (*follo
 	next := &followed[T]{scope: to, selector: selector, synced: from.synced}
 	news := next.selector != from.selector
 	for _, namespace := range namespaces {
-		l := from.listWatch(namespace)
-		if l == nil || l.namespace != namespace {
+		p := part{namespace: namespace}
+		l := from.of(p)
+		if l == nil {
 			src, sourceless := inf.origin.of(namespace)
 			if sourceless != nil { // that of one namespace will do: it is mostly the same for all
 				return nil, errors.Join(err, sourceless)
 			}
-			l, news = newListWatch(inf, namespace, src, next.selector), true
+			l, news = newListWatch(inf, p, src, next.selector), true
 		}
 		next.listWatches = append(next.listWatches, l)
 	}
@@ -187,7 +208,7 @@ func (c *followed[T]) takeOver(from *followed[T]) {
 			continue
 		}
 		for _, before := range from.listWatches {
-			if !before.has(Key{Namespace: l.namespace}) && l.namespace != metav1.NamespaceAll {
+			if !before.has(Key{Namespace: l.namespace}) && l.part != whole {
 				continue
 			}
 			l.rewound = max(l.rewound, before.rewound)
@@ -216,6 +237,8 @@ func (s Scope) namespaces(namespaced bool) ([]string, error) {
 			"NewNamespaced makes one for namespaces", ErrScope)
 	case !namespaced:
 		return []string{metav1.NamespaceAll}, nil
+	case s.ByName:
+		return nil, nil
 	case len(s.Namespaces) == 0:
 		return nil, fmt.Errorf("%w: it has no namespace; NamespaceAll, the empty one, stands for all", ErrScope)
 	}

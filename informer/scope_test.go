@@ -685,7 +685,7 @@ func TestANamespaceThatIsStuckMayLeave(t *testing.T) {
 		run(t, inf)
 		synced(t, inf)
 		synctest.Wait()
-		leaves := inf.followed.Load().listWatch("one")
+		leaves := inf.followed.Load().of(part{namespace: "one"})
 		busy := make(chan struct{})
 		_, err = inf.AddHandler(func(e Event[*corev1.Pod]) {
 			if e.Key.Name == "busy" && e.Type == Added {
@@ -1022,7 +1022,7 @@ func TestANamespaceIsStuckWhileItJoins(t *testing.T) {
 			for inf.HealthIn("two").State == "" {
 				runtime.Gosched()
 			}
-			two := inf.followed.Load().listWatch("two").health
+			two := inf.followed.Load().of(part{namespace: "two"}).health
 			two.knows(stuckStore, errStuck)
 			two.knows(stuckStore, nil)
 		})

@@ -162,11 +162,14 @@ func (w *watching[T]) checkVersion(ctx context.Context) (checked bool, err error
 		return fetch(ctx, w.source, opts, answerTimeout, func(*metav1.ListMeta, []wire.Event) error { return nil })
 	}
 	unreadable := func(err error) bool { return errors.Is(err, wire.ErrUndecodable) || apierrors.IsInternalError(err) }
+	if w.part.name != "" { // then that is all that a Role may allow, and by a name servers find an object at once
+		opts.LabelSelector, opts.FieldSelector = w.selector.LabelSelector, w.selector.FieldSelector
+	}
 	list, err := first()
 	selected, unselected := w.selector, err
 	// An unreadable answer may be a fault of the server or a connection that passes. So one request is sent for each of
 	// the first watches, and two only after that.
-	if selected != (metav1.ListOptions{}) &&
+	if selected != (metav1.ListOptions{}) && w.part.name == "" &&
 		(apierrors.IsForbidden(err) || unreadable(err) && w.unanswered >= maxUnanswered-1) {
 		opts.LabelSelector, opts.FieldSelector = selected.LabelSelector, selected.FieldSelector
 		list, err = first()

@@ -80,6 +80,9 @@ func (inf *SharedIndexInformer[T]) writeUnless(ctx context.Context, ended <-chan
 // feed applies to the store what the reflectors have put into the FIFOs, until ctx ends.
 func (inf *SharedIndexInformer[T]) feed(ctx context.Context) {
 	for {
+		if changed := inf.origin.references.take(); len(changed) > 0 {
+			_ = inf.write(func(w *writer[T]) { w.refollow(changed) }) // see below
+		}
 		for _, l := range inf.followed.Load().listWatches {
 			if b, filled := l.fifo.pop(); filled {
 				l.feed(ctx, inf, b)
@@ -365,7 +368,7 @@ func (w *writer[T]) finish(l *listWatch[T], o outcome) {
 func (w *writer[T]) reach(l *listWatch[T], resourceVersion string) {
 	l.reached.move(resourceVersion)
 	for _, listener := range w.listeners {
-		listener.reach(w.log, l.namespace, resourceVersion)
+		listener.reach(w.log, l.id(), resourceVersion)
 	}
 }
 
@@ -406,11 +409,20 @@ func (w *writer[T]) sweep(l *listWatch[T], epoch uint64) {
 // unseenSince returns the rows of a list-watch whose objects no list from that epoch on, or the watch after it, has
 // seen, be it in a state that could not be taken.
 func (w *writer[T]) unseenSince(l *listWatch[T], epoch uint64) (rows []store.Row) {
-	for row := range store.Row(w.store.Rows()) {
+	look := func(row store.Row) {
 		key := w.store.Key(row)
 		if max(uint64(w.store.Facts(row).epoch), w.store.invalid[key].epoch) < epoch && l.sweeps(key) {
 			rows = append(rows, row)
 		}
+	}
+	if l.name != "" { // it has one object at most, and there may be many like it
+		if row, held := w.store.Find(Key{Namespace: l.namespace, Name: l.name}); held {
+			look(row)
+		}
+		return rows
+	}
+	for row := range store.Row(w.store.Rows()) {
+		look(row)
 	}
 	return rows
 }

@@ -60,6 +60,9 @@ func (t Type) Decode(body []byte) (runtime.Object, error) {
 // neighbours alive. It is safe for concurrent use.
 type Decoder struct {
 	Type
+	// Quiet says that there may be thousands of watches at once, each of which brings little: so each holds little
+	// memory while it waits. Set it before the first Read.
+	Quiet    bool
 	protobuf bool             // what Protobuf returns
 	deep     bool             // an object can be nested without a bound
 	interner *intern.Interner // nil: objects share nothing

@@ -105,6 +105,7 @@ func (r *Reader) Close() {
 var (
 	spareBatches = sync.Pool{New: func() any { return &Batch{} }}
 	spareBuffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 64<<10) }}
+	smallBuffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 1<<10) }} // for Decoder.Quiet
 )
 
 // Recycle takes back a batch whose events the caller no longer uses.
@@ -124,13 +125,18 @@ func (r *Reader) read(ctx context.Context, list bool) error {
 	if list {
 		limit = maxListBytes
 	}
-	g := &gatherer{ctx: ctx, reader: r, list: list, batch: spareBatches.Get().(*Batch)}
+	g := &gatherer{ctx: ctx, reader: r, list: list}
+	g.batch = g.nextBatch()
 	g.response.add = g.add
-	from := spareBuffers.Get().(*bufio.Reader)
+	buffers := &spareBuffers
+	if r.decoder.Quiet {
+		buffers = &smallBuffers
+	}
+	from := buffers.Get().(*bufio.Reader)
 	from.Reset(&flushing{from: r.body, flush: g.flush, limit: limit})
 	defer func() {
 		from.Reset(nil)
-		spareBuffers.Put(from)
+		buffers.Put(from)
 		spareBatches.Put(g.batch) // flush leaves it empty
 	}()
 	err := g.split(from)
@@ -267,7 +273,15 @@ func (g *gatherer) flush() {
 	case g.reader.batches <- b:
 	case <-g.ctx.Done():
 	}
-	g.batch = spareBatches.Get().(*Batch)
+	g.batch = g.nextBatch()
+}
+
+// nextBatch returns an empty batch. A spare one may have a large array, which a quiet watch would keep.
+func (g *gatherer) nextBatch() *Batch {
+	if g.reader.decoder.Quiet {
+		return &Batch{}
+	}
+	return spareBatches.Get().(*Batch)
 }
 
 // decodeAside leaves a batch to the decoders. They start with the first batch that is worth it and live as long as the

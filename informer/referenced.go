@@ -1,0 +1,257 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
+)
+
+var (
+	// ErrNotNamed is wrapped by the error of [Referenced.Get] for an object that nothing names.
+	ErrNotNamed = errors.New("not followed, since nothing names it")
+	// ErrNotKnown is wrapped by the errors of [Referenced.Get] and Fresh for an object that is named, and of which the
+	// cache does not know yet whether it exists.
+	ErrNotKnown = errors.New("not known yet")
+)
+
+// Referenced is a cache of those objects of a resource that are named, such as the 200 Secrets that the objects of a
+// program name, of 33,000 in the cluster. Make one with [NewReferenced], and say with [AddReferences] or
+// [Referenced.NamedBy] what names its objects.
+//
+// Each object is followed by a list and a watch of its own, by metadata.name, from when it is first named until nothing
+// names it any more. So the cache is as large as what is named, and a Role that grants list and watch with resourceNames
+// is enough. An object that the server does not let the program see affects no other.
+//
+// It is a [SharedIndexInformer] with these differences:
+//
+//   - Synced is closed when Run begins. [Referenced.Get] says of each object whether it is known.
+//   - Where a method takes a namespace, it takes the key of an object instead, as [Key.String] prints it, or
+//     NamespaceAll. Fresh wraps [ErrNotKnown] for an object that is not known yet. Health is the worst of all objects.
+//   - An object that nothing names any more leaves the cache: handlers are told Deleted, with FinalStateUnknown set.
+//     Event does not tell that from a deletion; [Referenced.Get] does.
+//   - Rescope returns an error.
+//
+// A name costs about 20 kB in this process, a goroutine, and a watch, which the server has to keep, too: see the package
+// doc.
+type Referenced[T any] struct {
+	*SharedIndexInformer[T]
+}
+
+// NewReferenced makes a cache of the objects that are named. client makes the client of a namespace, as for
+// [NewNamespaced]; NamespaceAll stands for objects that live in none.
+//
+//	secrets, err := informer.NewReferenced(resource.In, informer.Options[*corev1.Secret]{})
+//	names := func(s *v1.Website) []informer.Key { return []informer.Key{{Namespace: s.Namespace, Name: s.Spec.Secret}} }
+//	_, err = informer.AddReferences(sites, secrets, names) // reconcile.References does it for a controller
+//
+// It returns the errors of [New].
+func NewReferenced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C,
+	opts Options[T]) (*Referenced[T], error) {
+	from := eachBy[T, L](client, decoders(opts.Transform == nil, true))
+	from.references = &references{changed: make(map[Key]struct{})}
+	inf, err := build(from, nil, opts, decodeObject(opts.Transform))
+	if err != nil {
+		return nil, err
+	}
+	if client == nil {
+		return nil, fmt.Errorf("informer %s: the function that makes the clients is nil", inf.name)
+	}
+	from.references.ready = inf.ready
+	return &Referenced[T]{inf}, nil
+}
+
+// NamedBy adds a function that says whether an object is named. An object is followed while one of these functions
+// returns true for it. [Referenced.Recheck] says for which objects the answer may have changed. The functions are called
+// on the cache's own goroutine: they must be quick, and must not wait for it.
+func (r *Referenced[T]) NamedBy(named func(Key) bool) {
+	refs := r.origin.references
+	refs.mu.Lock()
+	defer refs.mu.Unlock()
+	refs.named = append(refs.named, named)
+}
+
+// Recheck says that the functions of [Referenced.NamedBy] may answer differently for these objects than before. It does
+// not wait until they are followed, and may be called from any handler.
+func (r *Referenced[T]) Recheck(keys ...Key) { r.origin.references.recheck(keys) }
+
+// Get returns the object of that key, or false if the server had none when the cache last heard of it. The error wraps
+// [ErrNotNamed] if nothing names the object, and [ErrNotKnown] if it is named and the cache has no answer of the server
+// yet, and the reason, such as a 403. So "there is none" is always what the server has said. If the cache could not take
+// the object, the error is that of Invalid.
+func (r *Referenced[T]) Get(key Key) (value T, exists bool, err error) {
+	l := r.followed.Load().listWatch(key)
+	if l != nil && l.health.complete() {
+		value, exists = r.SharedIndexInformer.Get(key)
+		if !exists {
+			err = r.Invalid(key)
+		}
+		// The object leaves the store after its list-watch has left what is followed.
+		if r.followed.Load().listWatch(key) == l {
+			return value, exists, err
+		}
+	}
+	var none T
+	if err = r.Fresh(key.String()); err == nil { // at the last moment
+		err = fmt.Errorf("informer %s: object %s is %w", r.name, briefKey(key), ErrNotKnown)
+	}
+	return none, false, err
+}
+
+// AddReferences lets the objects of an informer name objects of a [Referenced]. names returns the keys that an object
+// names; a key without a name names nothing. It is the function of an index, which AddReferences returns: under the key
+// of an object it finds those that name it. So the rules of [AddIndex] hold for names.
+func AddReferences[R, T any](from *SharedIndexInformer[R], to *Referenced[T],
+	names func(R) []Key) (*Index[Key, R], error) {
+	switch {
+	case to == nil:
+		return nil, errors.New("informer: AddReferences: the Referenced is nil")
+	case names == nil:
+		return nil, errors.New("informer: AddReferences: the function is nil")
+	}
+	ix, err := AddIndex(from, names)
+	if err != nil {
+		return nil, err
+	}
+	to.NamedBy(func(key Key) bool { return len(ix.Keys(key)) > 0 })
+	namedIn := func(o R) (keys []Key) {
+		_ = lifecycle.Try(func() { keys = names(o) }) // the store holds nothing that the index could not take
+		return keys
+	}
+	_, err = from.AddHandler(func(e Event[R]) {
+		if e.Type != Added {
+			to.Recheck(namedIn(e.Old)...)
+		}
+		if e.Type != Deleted {
+			to.Recheck(namedIn(e.New)...)
+		}
+	}, HandlerOptions{Name: "references to " + to.name, Inline: true})
+	return ix, err
+}
+
+// references says which objects are named.
+type references struct {
+	ready chan<- struct{} // of the informer; set before it is used
+
+	mu sync.Mutex
+	// Guarded by mu. changed are the keys that named is to be asked about again.
+	named   []func(Key) bool
+	changed map[Key]struct{}
+}
+
+func (r *references) recheck(keys []Key) {
+	if len(keys) == 0 {
+		return
+	}
+	r.mu.Lock()
+	for _, key := range keys {
+		r.changed[key] = struct{}{}
+	}
+	r.mu.Unlock()
+	select {
+	case r.ready <- struct{}{}:
+	default: // the informer is going to look anyway
+	}
+}
+
+// take returns the keys that are to be asked about, once. Nil references have none.
+func (r *references) take() map[Key]struct{} {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.changed) == 0 {
+		return nil
+	}
+	changed := r.changed
+	r.changed = make(map[Key]struct{})
+	return changed
+}
+
+// name reports whether an object is named. It calls the functions without the lock.
+func (r *references) name(key Key) bool {
+	r.mu.Lock()
+	named := r.named // which only grows
+	r.mu.Unlock()
+	return key.Name != "" && slices.ContainsFunc(named, func(named func(Key) bool) bool { return named(key) })
+}
+
+// refollow begins to follow those of the keys that are named, and gives up those that are not.
+func (w *writer[T]) refollow(changed map[Key]struct{}) {
+	inf := w.inf
+	from := inf.followed.Load()
+	next := *from
+	next.listWatches = nil
+	for _, l := range from.listWatches {
+		key := Key{Namespace: l.namespace, Name: l.name}
+		if _, look := changed[key]; !look || inf.origin.references.name(key) {
+			next.listWatches = append(next.listWatches, l)
+		}
+	}
+	for key := range changed {
+		if from.listWatch(key) != nil || !inf.origin.references.name(key) {
+			continue
+		}
+		src, err := inf.origin.of(key.Namespace)
+		if err != nil {
+			src = noSource{err}
+		}
+		next.listWatches = append(next.listWatches,
+			newListWatch(inf, part{key.Namespace, key.Name}, src, next.selector))
+	}
+	slices.SortFunc(next.listWatches, func(a, b *listWatch[T]) int { return a.part.compare(b.part) })
+	_ = w.follow(&next, from) // it fails only when Run has ended
+}
+
+// known is Fresh of one object of an informer that follows single objects.
+func (inf *SharedIndexInformer[T]) known(followed *followed[T], id string) error {
+	p := partOf(id)
+	var err error
+	switch l := followed.of(p); {
+	case closed(inf.stopped):
+		err = ErrStopped
+	case l == nil && !inf.origin.references.name(Key{Namespace: p.namespace, Name: p.name}):
+		err = fmt.Errorf("%s is %w", p, ErrNotNamed)
+	case l == nil:
+		err = fmt.Errorf("%s is %w", p, ErrNotKnown)
+	default:
+		complete := l.health.complete()
+		if err = l.health.fresh(); err != nil && !complete {
+			err = fmt.Errorf("%s is %w: %w", p, ErrNotKnown, err)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("informer %s: %w", inf.name, err)
+	}
+	return err
+}
+
+// idle is the health of an informer that follows nothing.
+func (inf *SharedIndexInformer[T]) idle() Health {
+	switch {
+	case closed(inf.stopped):
+		return Health{State: Stopped}
+	case inf.HasSynced():
+		return Health{State: Live}
+	default:
+		return Health{State: Listing}
+	}
+}
+
+// noSource is the source of a namespace that no client can be made for: its requests fail.
+type noSource struct{ err error }
+
+func (s noSource) list(context.Context, metav1.ListOptions) (response, error) {
+	return response{}, s.err
+}
+
+func (s noSource) watch(context.Context, metav1.ListOptions) (stream, error) { return stream{}, s.err }
+
+func (s noSource) streams() bool { return false }
