@@ -42,7 +42,9 @@ const (
 
 // Health is what an informer knows about its own cache. If the informer follows several namespaces (see
 // [NewNamespaced]) each is in a state of its own, which [SharedIndexInformer.HealthIn] returns; the cache as a whole
-// is in the worst of them, in the order Live, Listing, Stale, Missing, Denied, Failed.
+// is in the worst of them, in the order Live, Listing, Stale, Missing, Denied, Failed. If it follows single objects (see
+// [NewReferenced]), one of which says little about the others, the cache as a whole is in the best state of those that
+// are known, and Live if none is.
 type Health struct {
 	State State
 	// Since is when State was entered.
@@ -63,6 +65,8 @@ type Health struct {
 	// Rewinds counts how often the cache has followed a cluster that went back to an older state, as after a restore
 	// from a backup. Each namespace counts by itself.
 	Rewinds int
+	// Unknown counts the objects that are named and not known yet, of an informer that [NewReferenced] has made.
+	Unknown int
 	// Rejected counts the objects whose present state could not be taken into the store: see
 	// [SharedIndexInformer.Invalid].
 	Rejected int

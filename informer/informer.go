@@ -368,8 +368,10 @@ func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
 	if len(listWatches) == 0 && !(followed.scope.ByName && namespace == metav1.NamespaceAll) {
 		return Health{}
 	}
-	h := inf.idle()
-	if len(listWatches) > 0 {
+	h := Health{}
+	if followed.scope.ByName && namespace == metav1.NamespaceAll {
+		h = inf.together(listWatches)
+	} else {
 		h = worst(listWatches)
 	}
 	if namespace == metav1.NamespaceAll { // namespaces that have left count, too

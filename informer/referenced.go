@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,7 +34,7 @@ var (
 //
 //   - Synced is closed when Run begins. [Referenced.Get] says of each object whether it is known.
 //   - Where a method takes a namespace, it takes the key of an object instead, as [Key.String] prints it, or
-//     NamespaceAll. Fresh wraps [ErrNotKnown] for an object that is not known yet. Health is the worst of all objects.
+//     NamespaceAll. Fresh wraps [ErrNotKnown] for an object that is not known yet.
 //   - An object that nothing names any more leaves the cache: handlers are told Deleted, with FinalStateUnknown set.
 //     Event does not tell that from a deletion; [Referenced.Get] does.
 //   - Rescope returns an error.
@@ -55,7 +56,7 @@ type Referenced[T any] struct {
 func NewReferenced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C,
 	opts Options[T]) (*Referenced[T], error) {
 	from := eachBy[T, L](client, decoders(opts.Transform == nil, true))
-	from.references = &references{changed: make(map[Key]struct{})}
+	from.references = &references{changed: make(map[Key]struct{}), made: time.Now()}
 	inf, err := build(from, nil, opts, decodeObject(opts.Transform))
 	if err != nil {
 		return nil, err
@@ -138,6 +139,7 @@ func AddReferences[R, T any](from *SharedIndexInformer[R], to *Referenced[T],
 // references says which objects are named.
 type references struct {
 	ready chan<- struct{} // of the informer; set before it is used
+	made  time.Time
 
 	mu sync.Mutex
 	// Guarded by mu. changed are the keys that named is to be asked about again.
@@ -233,16 +235,31 @@ func (inf *SharedIndexInformer[T]) known(followed *followed[T], id string) error
 	return err
 }
 
-// idle is the health of an informer that follows nothing.
-func (inf *SharedIndexInformer[T]) idle() Health {
-	switch {
-	case closed(inf.stopped):
-		return Health{State: Stopped}
-	case inf.HasSynced():
-		return Health{State: Live}
-	default:
-		return Health{State: Listing}
+// together is the health of an informer that follows single objects: see [Health].
+func (inf *SharedIndexInformer[T]) together(listWatches []*listWatch[T]) Health {
+	var known []*listWatch[T]
+	for _, l := range listWatches {
+		if l.health.complete() {
+			known = append(known, l)
+		}
 	}
+	all := worst(known)
+	for _, l := range known {
+		if h := l.health.get(); slices.Index(severity, h.State) < slices.Index(severity, all.State) {
+			all.State, all.Since = h.State, h.Since
+		}
+	}
+	all.Unknown = len(listWatches) - len(known)
+	if len(known) > 0 {
+		return all
+	}
+	switch all.State, all.Since, all.LastProgress = Live, inf.origin.references.made, time.Now(); {
+	case closed(inf.stopped):
+		all.State = Stopped
+	case !inf.HasSynced():
+		all.State = Listing
+	}
+	return all
 }
 
 // noSource is the source of a namespace that no client can be made for: its requests fail.

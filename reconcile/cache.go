@@ -39,8 +39,12 @@ type cache struct {
 	// object returns the object of a key, which is shared: read-only. A source sets it.
 	object func(Key) (any, bool)
 
-	// byNamespace reports whether the informer lists and watches each namespace by itself. It is read without a lock,
-	// and written with the ledger's mu held.
+	// byName says that the informer follows single objects, each by itself; references say which keys name them.
+	byName     bool
+	references []reference
+
+	// byNamespace reports whether the informer lists and watches each namespace, or each object, by itself. It is read
+	// without a lock, and written with the ledger's mu held.
 	byNamespace atomic.Bool
 
 	// Guarded by the ledger's mu.
@@ -70,10 +74,24 @@ type progress struct {
 	begun, listed   int
 }
 
-// progress asks the informer. The caller may hold the ledger's mu.
-func (c *cache) progress(namespace string) progress {
-	h := c.HealthIn(namespace)
-	return progress{h.State == "", c.ResourceVersion(namespace), h.Lists, h.Listed}
+// progress asks the informer. The caller may hold the ledger's mu. A cache that knows no object shows none.
+func (c *cache) progress(place string) progress {
+	h, version := c.HealthIn(place), c.ResourceVersion(place)
+	unfollowed := h.State == "" || c.byName && place == metav1.NamespaceAll && version == ""
+	return progress{unfollowed, version, h.Lists, h.Listed}
+}
+
+// placeOf returns the part of the cache that has an object, as the informer's methods take it: its namespace, or, if
+// the informer follows single objects, its key. Where that needs a name that is not known it is all of the cache.
+func (c *cache) placeOf(key Key) string {
+	switch {
+	case !c.byName:
+		return key.Namespace
+	case key.Name == "":
+		return metav1.NamespaceAll
+	default:
+		return key.String()
+	}
 }
 
 // scopeName returns the namespace that the informer asks for to see the objects of this one: itself, or all of them.
@@ -269,7 +287,7 @@ func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
 		debts = append(debts, heap.Pop(&p.byVersion).(*debt))
 	}
 	debts = append(debts, p.byName[at.resourceVersion]...)
-	if len(p.unready) > 0 && p.cache.Fresh(p.namespace) == nil {
+	if len(p.unready) > 0 && (p.cache.byName || p.cache.Fresh(p.namespace) == nil) {
 		for d := range p.unready {
 			debts = append(debts, d)
 		}
@@ -281,7 +299,7 @@ func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
 // outcome. If a list shows it that the partition has not looked at, the version may be from before that list: then the
 // next leader's cache lists. The ledger's mu is held.
 func (p *partition) noteReached(d *debt, at progress) {
-	switch c, namespace := p.cache, d.object.key.Namespace; {
+	switch c, namespace := p.cache, p.cache.placeOf(d.object.key); {
 	case at.listed > d.begun && at.listed != p.listed:
 		c.noteUnversioned(namespace, at)
 	case d.kind == DebtDeletion:
@@ -309,7 +327,7 @@ func (c *cache) repartition(byNamespace bool) {
 	c.byNamespace.Store(byNamespace)
 	for _, d := range debts {
 		d.partition.remove(d)
-		p := c.partitionOf(d.object.key.Namespace, progress{})
+		p := c.partitionOf(c.placeOf(d.object.key), progress{})
 		p.add(d)
 	}
 	if len(debts) == 0 && len(logged) > 0 {

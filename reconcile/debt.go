@@ -19,7 +19,7 @@ type debt struct {
 	// list that the informer had begun by then, so a later one shows the write.
 	owner    Key
 	kind     DebtKind
-	object   object // of a DebtNotReady, and of a DebtUnknown that has no name, only the namespace counts
+	object   object // of a DebtNotReady, and of a DebtUnknown, without a name only the namespace counts
 	uid      types.UID
 	openedAt time.Time
 	begun    int
@@ -53,12 +53,16 @@ func (d *debt) record() DebtRecord {
 	if d.kind == DebtNotReady {
 		namespace = d.object.cache.staleNamespace(namespace)
 	}
-	h := d.object.cache.HealthIn(namespace)
+	place := d.object.cache.placeOf(Key{Namespace: namespace, Name: d.object.key.Name})
+	h := d.object.cache.HealthIn(place)
+	if h.State == "" && d.kind == DebtNotReady { // the informer is about to follow the object
+		h.State, h.Since = informer.Listing, d.openedAt
+	}
 	return DebtRecord{
 		Kind:     d.kind,
 		Informer: d.object.cache.Name(), Namespace: namespace, Name: d.object.key.Name,
 		ResourceVersion: d.resourceVersion, Since: d.openedAt,
-		CacheVersion: d.object.cache.ResourceVersion(namespace), CacheState: string(h.State),
+		CacheVersion: d.object.cache.ResourceVersion(place), CacheState: string(h.State),
 		CacheSince: h.Since, CacheInvalid: d.byObject() && d.hidden(d.partition.progress()),
 	}
 }
@@ -89,10 +93,11 @@ func (d *debt) holds() bool {
 // exist, or is not selected.
 func (d *debt) settled(at progress) bool {
 	switch {
+	case d.kind == DebtNotReady:
+		c := d.object.cache
+		return c.Fresh(c.placeOf(d.object.key)) == nil || c.byName && !c.names(d.owner, d.object.key)
 	case at.unfollowed:
 		return true // the informer will never see the write
-	case d.kind == DebtNotReady:
-		return d.object.cache.Fresh(d.object.key.Namespace) == nil
 	case d.kind == DebtUnknown:
 		return at.listed > d.begun && (d.object.key.Name == "" || !d.hidden(at))
 	case d.listed(at):
@@ -132,7 +137,7 @@ func (d *debt) undone(at progress) bool {
 // listed reports whether a list that began after the write is complete. While a list had objects without a name the
 // cache keeps what it has, and is not fresh: then it may hold the object although the list did not contain it.
 func (d *debt) listed(at progress) bool {
-	return at.listed > d.begun && !(d.holds() && d.object.cache.Fresh(d.object.key.Namespace) != nil)
+	return at.listed > d.begun && !(d.holds() && d.object.cache.Fresh(d.object.cache.placeOf(d.object.key)) != nil)
 }
 
 // hidden reports whether the store could not take the present state of an object of that name. Then the cache may have

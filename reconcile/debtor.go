@@ -99,7 +99,7 @@ func (d debtor) wrote(log klog.Logger, w write) {
 	}
 	d.note(func(c *cache) {
 		if s := c.learner.scopeOf(w.object.Namespace); s != nil && s.mayShow(w) {
-			at := c.progress(w.object.Namespace)
+			at := c.progress(c.placeOf(w.object))
 			if w.deleted && !w.final {
 				c.noteUnversioned(w.object.Namespace, at)
 			} else {

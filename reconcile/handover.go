@@ -279,7 +279,7 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 			for _, a := range l.accounts {
 				left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {
 					return d.object.cache == c && (d.kind == DebtDeletion || d.kind == DebtUnknown) &&
-						here(c.scopeName(d.object.key.Namespace))
+						here(c.scopeName(c.placeOf(d.object.key)))
 				})
 			}
 			if left != left.subject() {

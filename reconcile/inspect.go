@@ -355,7 +355,7 @@ func (s *KeyStatus) lastEnd() time.Time {
 // inspect returns what the cache of a source has under a key.
 func (s *source) inspect(key Key, withText bool) ObjectRecord {
 	c := s.cache
-	o := ObjectRecord{Informer: c.Name(), OutOfScope: c.HealthIn(key.Namespace).State == ""}
+	o := ObjectRecord{Informer: c.Name(), OutOfScope: c.HealthIn(c.placeOf(key)).State == ""}
 	var v informer.Version
 	v, o.Exists = c.Version(key)
 	o.ResourceVersion, o.Deleting = v.ResourceVersion, v.Deleting

@@ -75,7 +75,9 @@ func (l *ledger) cacheOf(inf trackedInformer) *cache {
 		trackedInformer: inf, object: func(Key) (any, bool) { return nil, false },
 		partitions: make(map[string]*partition),
 		written:    make(map[string]mark), shown: make(map[string]mark), unversioned: make(map[string]int),
+		byName: followsByName(inf),
 	}
+	c.byNamespace.Store(c.byName)
 	l.caches = append(l.caches, c)
 	return c
 }
@@ -92,7 +94,7 @@ func (l *ledger) find(inf Informer) *cache {
 
 // owe opens a debt, unless it is settled already.
 func (l *ledger) owe(d *debt) {
-	c, namespace := d.object.cache, d.object.key.Namespace
+	c, namespace := d.object.cache, d.object.cache.placeOf(d.object.key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// The lock decides which of the debt and an event that settles it comes first: the cache shows an earlier event,
@@ -168,8 +170,15 @@ func (l *ledger) recall(d *debt) {
 // back into the queue as soon as it need not wait any more: the worker ends its claim without an outcome.
 func (l *ledger) park(key Key) bool {
 	for _, c := range l.caches {
-		if c.Fresh(key.Namespace) != nil {
-			l.awaitReady(key, c)
+		if !c.byName && c.Fresh(key.Namespace) != nil {
+			l.awaitReady(key, object{c, Key{Namespace: key.Namespace}})
+		}
+		for _, r := range c.references {
+			for _, named := range r.namedBy(key) {
+				if c.Fresh(c.placeOf(named)) != nil {
+					l.awaitReady(key, object{c, named})
+				}
+			}
 		}
 	}
 	if l.open.Load() == 0 {
@@ -186,11 +195,11 @@ func (l *ledger) park(key Key) bool {
 	return ok
 }
 
-// awaitReady opens a debt, one per key and cache, until the cache may be acted on in the namespace of the key: until it
+// awaitReady opens a debt, one per key and place, until the cache may be acted on in the namespace of the key: until it
 // is complete there, which it is not yet after a namespace is added or a selector changes, and not older than the
-// informer's MaxStaleness. A key without a namespace waits for all namespaces.
-func (l *ledger) awaitReady(key Key, c *cache) {
-	here := object{c, Key{Namespace: key.Namespace}}
+// informer's MaxStaleness. A key without a namespace waits for all namespaces. If the informer follows single objects,
+// the key waits for one that its object names.
+func (l *ledger) awaitReady(key Key, here object) {
 	l.mu.Lock()
 	a, ok := l.accounts[key]
 	same := func(d *debt) bool { return d.kind == DebtNotReady && d.object == here }
@@ -216,7 +225,7 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 		l.mu.Unlock()
 		return
 	}
-	at := c.progress(c.partitionName(key.Namespace))
+	at := c.progress(c.partitionName(c.placeOf(key)))
 	var keys []wokenKey
 	for _, d := range slices.Clone(debts) {
 		deletion := d.kind == DebtDeletion
@@ -225,9 +234,9 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 		case !d.settled(at):
 			continue
 		case deletion && resourceVersion != "":
-			c.noteWritten(key.Namespace, resourceVersion, at)
+			c.noteWritten(c.placeOf(key), resourceVersion, at)
 		case deletion:
-			c.noteUnversioned(key.Namespace, at)
+			c.noteUnversioned(c.placeOf(key), at)
 		}
 		keys = l.pay(keys, d, at)
 	}
@@ -373,7 +382,8 @@ func (l *ledger) owed(key Key, withText bool) (list []DebtRecord, parkedSince ti
 	}
 	l.mu.Unlock()
 	for i, c := range caches {
-		list[i].CacheReason = reasonOf(c.HealthIn(list[i].Namespace), withText)
+		place := c.placeOf(Key{Namespace: list[i].Namespace, Name: list[i].Name})
+		list[i].CacheReason = reasonOf(c.HealthIn(place), withText)
 	}
 	return list, parkedSince
 }

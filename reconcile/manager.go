@@ -178,7 +178,7 @@ func (m *Manager) manage(inf Informer) *managedInformer {
 			return other
 		}
 	}
-	added := &managedInformer{inf, &learner{}}
+	added := &managedInformer{inf, &learner{byName: followsByName(inf)}}
 	m.informers = append(m.informers, added)
 	return added
 }
@@ -338,6 +338,9 @@ func (m *Manager) checkTracking(log klog.Logger) error {
 	for _, c := range m.opts.Controllers {
 		for _, ca := range c.ledger.caches {
 			passed, unread := ca.learner.tracked()
+			if ca.byName && ca.Health().Lists == 0 {
+				continue // nothing is named yet
+			}
 			if !passed {
 				missing = append(missing, fmt.Errorf("controller %s depends on informer %s, whose requests do not "+
 					"pass TrackWrites as those of other informers do: make its client from what "+

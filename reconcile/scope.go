@@ -68,6 +68,8 @@ func (l *ledger) once(name string, fn func()) {
 
 // learner finds out from an informer's requests what the informer asks for.
 type learner struct {
+	byName bool // the informer follows single objects; never changed
+
 	mu sync.RWMutex
 	// Guarded by mu.
 	scopes        map[string]*scope // by namespace: those that are followed by themselves, or only NamespaceAll
@@ -101,6 +103,9 @@ func (l *learner) learn(req *http.Request) {
 		target: c.target, labelSelector: query.Get("labelSelector"), fieldSelector: query.Get("fieldSelector"),
 	}
 	s.target.namespace = namespace
+	if l.byName { // which objects those are changes all the time: [cache.progress] asks the informer
+		namespace, s.target.namespace, s.fieldSelector = metav1.NamespaceAll, metav1.NamespaceAll, ""
+	}
 	if last := l.scopes[namespace]; last != nil {
 		selectors := last.labelSelector == s.labelSelector && last.fieldSelector == s.fieldSelector
 		if last.target == s.target && selectors || query.Get("limit") == "1" {

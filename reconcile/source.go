@@ -226,9 +226,10 @@ type namer[T any] struct {
 	*Controller
 	cache      *cache
 	cause      string
-	subject    bool           // each object names its own key
-	keys       func(T) []Key  // returns the keys of a state. Nil: there are none but that
-	conditions []Condition[T] // of an update, one of which has to hold
+	subject    bool            // each object names its own key
+	keys       func(T) []Key   // returns the keys of a state. Nil: there are none but that
+	referrers  func(Key) []Key // returns the keys that name an object. Nil: there are none
+	conditions []Condition[T]  // of an update, one of which has to hold
 	// nameInvalid appends the keys of an object whose state, with this metadata, cannot be taken into the store. Nil:
 	// there are none.
 	nameInvalid func(*metav1.PartialObjectMetadata, []Key) []Key
@@ -298,6 +299,9 @@ func (n *namer[T]) ask(e informer.Event[T], always bool) (worth bool, err error)
 	}
 	if n.subject {
 		n.named = append(n.named, e.Key)
+	}
+	if n.referrers != nil {
+		n.named = append(n.named, n.referrers(e.Key)...)
 	}
 	if n.keys == nil {
 		return true, err

@@ -230,6 +230,14 @@ func (e *explanation) debt(d DebtRecord) string {
 	case DebtUnderWay:
 		return "a write of its last run has not been answered yet"
 	case DebtNotReady:
+		switch {
+		case d.Name != "" && d.CacheVersion == "":
+			return fmt.Sprintf("its object names %s in %s, which is not known yet; %s has no version of it yet", name,
+				d.Informer, cache)
+		case d.Name != "":
+			return fmt.Sprintf("its object names %s in %s, and what %s has of it is too old; it is at version %s", name,
+				d.Informer, cache, d.CacheVersion)
+		}
 		where, there := "", ""
 		if d.Namespace != "" {
 			where, there = " in namespace "+d.Namespace, " there"
