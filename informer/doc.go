@@ -129,6 +129,13 @@
 // [SharedIndexInformer.Rescope] changes the namespaces and the selectors while the informer runs. Handlers are told of
 // the difference only.
 //
+// # Only what is named
+//
+// [NewReferenced] makes a cache of those objects only that are named, with a list-watch for each name (referenced.go,
+// part.go). It is for the few Secrets that a program's objects name, of the many that a cluster has: a selector cannot
+// say which these are. An object is followed from when something names it until nothing does. [Referenced.Get] returns
+// an error for an object that is not named or not known yet, so "there is none" is always what the server has said.
+//
 // # What you owe
 //
 //   - Never change an object that you were given: all readers share it. Copy it first.
@@ -202,6 +209,8 @@
 //	scope.go       several namespaces: NewNamespaced, Rescope
 //	health.go      what the informer knows about its cache
 //	pulse.go       which goroutine no longer moves
+//	part.go        what one list-watch has: a namespace, an object, everything
+//	referenced.go  only what is named: NewReferenced, AddReferences
 //	live.go        what the server holds now: Live, and Options.VerifyEvery
 //	mutation.go    which object of the cache was changed: Options.DetectMutations, with internal/fingerprint
 //	resource.go    a client for any Go type: NewResource

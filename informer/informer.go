@@ -308,7 +308,7 @@ func closed(c <-chan struct{}) bool {
 func (inf *SharedIndexInformer[T]) Fresh(namespace string) error {
 	followed := inf.followed.Load()
 	if followed.scope.ByName && namespace != metav1.NamespaceAll {
-		return inf.known(followed, namespace)
+		return freshByName(inf, followed, namespace)
 	}
 	for _, l := range followed.in(namespace) {
 		if err := l.health.fresh(); err != nil {
@@ -370,7 +370,7 @@ func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
 	}
 	h := Health{}
 	if followed.scope.ByName && namespace == metav1.NamespaceAll {
-		h = inf.together(listWatches)
+		h = together(inf, listWatches)
 	} else {
 		h = worst(listWatches)
 	}

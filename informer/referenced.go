@@ -27,8 +27,8 @@ var (
 // [Referenced.NamedBy] what names its objects.
 //
 // Each object is followed by a list and a watch of its own, by metadata.name, from when it is first named until nothing
-// names it any more. So the cache is as large as what is named, and a Role that grants list and watch with resourceNames
-// is enough. An object that the server does not let the program see affects no other.
+// names it any more. So the cache is as large as what is named, and a Role that grants list and watch with
+// resourceNames is enough. An object that the server does not let the program see affects no other.
 //
 // It is a [SharedIndexInformer] with these differences:
 //
@@ -39,8 +39,8 @@ var (
 //     Event does not tell that from a deletion; [Referenced.Get] does.
 //   - Rescope returns an error.
 //
-// A name costs about 20 kB in this process, a goroutine, and a watch, which the server has to keep, too: see the package
-// doc.
+// A name costs two goroutines with a [Resource], some 10 kB of heap besides the object, and a watch, which the server
+// has to keep, too. So it is for hundreds of names, or a few thousand, of a resource with more.
 type Referenced[T any] struct {
 	*SharedIndexInformer[T]
 }
@@ -49,8 +49,11 @@ type Referenced[T any] struct {
 // [NewNamespaced]; NamespaceAll stands for objects that live in none.
 //
 //	secrets, err := informer.NewReferenced(resource.In, informer.Options[*corev1.Secret]{})
-//	names := func(s *v1.Website) []informer.Key { return []informer.Key{{Namespace: s.Namespace, Name: s.Spec.Secret}} }
-//	_, err = informer.AddReferences(sites, secrets, names) // reconcile.References does it for a controller
+//	_, err = informer.AddReferences(sites, secrets, func(s *v1.Website) []informer.Key {
+//		return []informer.Key{{Namespace: s.Namespace, Name: s.Spec.Secret}}
+//	})
+//
+// Package reconcile has References, which does the latter for a controller.
 //
 // It returns the errors of [New].
 func NewReferenced[T Object, L runtime.Object, C Client[L]](client func(namespace string) C,
@@ -69,8 +72,8 @@ func NewReferenced[T Object, L runtime.Object, C Client[L]](client func(namespac
 }
 
 // NamedBy adds a function that says whether an object is named. An object is followed while one of these functions
-// returns true for it. [Referenced.Recheck] says for which objects the answer may have changed. The functions are called
-// on the cache's own goroutine: they must be quick, and must not wait for it.
+// returns true for it. [Referenced.Recheck] says for which objects the answer may have changed. The functions are
+// called on the cache's own goroutine and by Fresh: they must be quick, and must not wait for the cache.
 func (r *Referenced[T]) NamedBy(named func(Key) bool) {
 	refs := r.origin.references
 	refs.mu.Lock()
@@ -83,9 +86,9 @@ func (r *Referenced[T]) NamedBy(named func(Key) bool) {
 func (r *Referenced[T]) Recheck(keys ...Key) { r.origin.references.recheck(keys) }
 
 // Get returns the object of that key, or false if the server had none when the cache last heard of it. The error wraps
-// [ErrNotNamed] if nothing names the object, and [ErrNotKnown] if it is named and the cache has no answer of the server
-// yet, and the reason, such as a 403. So "there is none" is always what the server has said. If the cache could not take
-// the object, the error is that of Invalid.
+// [ErrNotNamed] if nothing names the object. It wraps [ErrNotKnown], and the reason, such as a 403, if the object is
+// named and the cache has no answer of the server yet. So false without an error is always what the server has said. If
+// the cache could not take the object, the error is that of Invalid.
 func (r *Referenced[T]) Get(key Key) (value T, exists bool, err error) {
 	l := r.followed.Load().listWatch(key)
 	if l != nil && l.health.complete() {
@@ -212,8 +215,8 @@ func (w *writer[T]) refollow(changed map[Key]struct{}) {
 	_ = w.follow(&next, from) // it fails only when Run has ended
 }
 
-// known is Fresh of one object of an informer that follows single objects.
-func (inf *SharedIndexInformer[T]) known(followed *followed[T], id string) error {
+// freshByName is Fresh of one object of an informer that follows single objects.
+func freshByName[T any](inf *SharedIndexInformer[T], followed *followed[T], id string) error {
 	p := partOf(id)
 	var err error
 	switch l := followed.of(p); {
@@ -236,7 +239,7 @@ func (inf *SharedIndexInformer[T]) known(followed *followed[T], id string) error
 }
 
 // together is the health of an informer that follows single objects: see [Health].
-func (inf *SharedIndexInformer[T]) together(listWatches []*listWatch[T]) Health {
+func together[T any](inf *SharedIndexInformer[T], listWatches []*listWatch[T]) Health {
 	var known []*listWatch[T]
 	for _, l := range listWatches {
 		if l.health.complete() {

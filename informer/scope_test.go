@@ -664,7 +664,7 @@ func TestObjectsOfAnotherNamespace(t *testing.T) {
 		run(t, inf)
 		time.Sleep(time.Minute)
 		require.False(t, inf.HasSynced())
-		require.ErrorContains(t, inf.Health().LastError, `an object of namespace "`)
+		require.ErrorContains(t, inf.Health().LastError, "object two/a in the list or watch of namespace one")
 	}, "one", "two")
 }
 

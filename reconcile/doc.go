@@ -76,6 +76,9 @@
 //     only own writes and MaxStaleness park the keys. No call is made for a key in an added namespace before it is
 //     complete in each cache that has it; so add it first to caches whose objects name no keys. The loop no longer
 //     waits for writes in a namespace that has been removed.
+//   - No call begins for a key before the cache of an [informer.Referenced] knows each object that the key's object
+//     names (ledger.park, see [References]). A name that is refused holds back the keys that name it, and neither other
+//     keys nor /readyz.
 //   - A key that fails comes back after 5 ms, then 10 ms, and so on up to 1,000 s; success resets the delay
 //     (worker.finish). See [Reconciler] for the table.
 //   - A key in a hot loop is slowed down, and named in the log, after twenty repetitions: by 1 s and more, up to 5
@@ -237,12 +240,12 @@
 //
 // # Reading order
 //
-// The way of a key: reconciler.go, source.go with condition.go and panicking.go, controller.go, worker.go with
-// retryafter.go and stuck.go, run.go. Own writes: clientconfig.go, track.go with request.go, response.go, pace.go and
-// leading.go; scope.go, debtor.go, debt.go, ledger.go with cache.go, relister.go. What a key has done: causes.go,
-// keyhistory.go, authorship.go, hotloop.go with recurrence.go and hotloop_fields.go. The process: manager.go,
-// runnable.go, campaign.go, handover.go, health.go, stats.go. What can be asked: inspection.go, inspect.go with
-// stage.go and why.go, runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, errorrecord.go and
+// The way of a key: reconciler.go, source.go with references.go, condition.go and panicking.go, controller.go,
+// worker.go with retryafter.go and stuck.go, run.go. Own writes: clientconfig.go, track.go with request.go,
+// response.go, pace.go and leading.go; scope.go, debtor.go, debt.go, ledger.go with cache.go, relister.go. What a key
+// has done: causes.go, keyhistory.go, authorship.go, hotloop.go with recurrence.go and hotloop_fields.go. The process:
+// manager.go, runnable.go, campaign.go, handover.go, health.go, stats.go. What can be asked: inspection.go, inspect.go
+// with stage.go and why.go, runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, errorrecord.go and
 // pause.go. Package objects, with a reading order of its own, comes last: the loop does not need it, and most
 // Reconcilers do.
 package reconcile

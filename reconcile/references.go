@@ -17,12 +17,12 @@ import (
 //	})
 //
 // The keys of the controller are those of the objects of from. Reconcile is not called for a key before the cache knows
-// each object that the key's object names: that there is none, too. So an error of [informer.Referenced.Get] in
-// Reconcile means that names has not returned the name, or that the object has changed since the call began. A key whose
-// object names something that the server does not let the program see waits, and no other key does. Each change of a
-// named object, its creation and its deletion name the keys of the objects that name it. What the controller writes to a
-// named object is waited for, as with every source; of an object that nothing names the cache shows nothing, so no key
-// waits for a write to it.
+// each object that the key's object names, or knows that there is none. So an error of [informer.Referenced.Get] in
+// Reconcile means that names has not returned the name, or that the key's object has changed since the call began:
+// return the error. If the server does not let the program see an object, the keys whose objects name it wait, and no
+// others. Each change of a named object, its creation and its deletion name the keys of the objects that name it. The
+// loop waits for what the controller writes to a named object. It does not wait for a write to an object that nothing
+// names, since the cache never shows it.
 //
 // Of names the rules of [informer.AddIndex] hold: it must be quick and must not change the object, and an object on
 // which it panics is invalid. A controller may have several References, also to one cache.
