@@ -60,7 +60,8 @@ type cache struct {
 	unversioned map[string]int
 }
 
-// mark is a version of a resource, and the number of the latest list that the informer had begun when it was made.
+// mark is a version of a resource, and the number of the latest list that the informer had begun when it was made, or
+// had completed if the cache had that version. So a list with a higher number is from after the version.
 type mark struct {
 	resourceVersion string
 	begun           int
@@ -74,7 +75,9 @@ type progress struct {
 	begun, listed   int
 }
 
-// progress asks the informer. The caller may hold the ledger's mu. A cache that knows no object shows none.
+// progress asks the informer. The caller may hold the ledger's mu. A cache that knows no object shows none. The version
+// is read last: the informer reaches the version of a list before it says that the list is complete, so this one is not
+// from before the list.
 func (c *cache) progress(place string) progress {
 	h, version := c.HealthIn(place), c.ResourceVersion(place)
 	unfollowed := h.State == "" || c.byName && place == metav1.NamespaceAll && version == ""
@@ -166,6 +169,9 @@ func (g *recentlyGone) add(uid types.UID, at time.Time) {
 }
 
 // has reports whether the object has left the cache since that time.
+	if resourceVersion == at.resourceVersion {
+		at.begun = at.listed // the cache had it: only the list of a cluster that has gone back is complete later, and older
+	}
 func (g *recentlyGone) has(uid types.UID, since time.Time) bool {
 	return slices.ContainsFunc(g.left, func(l left) bool { return l.uid == uid && !l.at.Before(since) })
 }
@@ -296,15 +302,12 @@ func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
 }
 
 // noteReached records, for the next leader, how far the cache has come when it shows a deletion or a write of unknown
-// outcome. If a list shows it that the partition has not looked at, the version may be from before that list: then the
-// next leader's cache lists. The ledger's mu is held.
+// outcome. The ledger's mu is held.
 func (p *partition) noteReached(d *debt, at progress) {
-	switch c, namespace := p.cache, p.cache.placeOf(d.object.key); {
-	case at.listed > d.begun && at.listed != p.listed:
-		c.noteUnversioned(namespace, at)
-	case d.kind == DebtDeletion:
+	c, namespace := p.cache, p.cache.placeOf(d.object.key)
+	if d.kind == DebtDeletion {
 		c.noteWritten(namespace, at.resourceVersion, at)
-	default:
+	} else {
 		c.noteShown(namespace, at)
 	}
 }
