@@ -54,10 +54,12 @@ type cache struct {
 	// how far the cache had come when it first showed something that has no version, such as a deletion: the next
 	// leader's cache must have come as far, or list anew.
 	written, shown map[string]mark
-	// unversioned, for the next leader and by scopeName, too, is how many lists the informer had begun when a write was
-	// answered that no key waits for, and that has changed an object to a version which the answer does not tell, such
-	// as an eviction. It is one more, so that zero stands for no such write.
+	// unversioned, for the next leader and by scopeName, too, is the number of the first list that covers a write which
+	// no key waits for, and which has changed an object to a version that the answer does not tell, such as an
+	// eviction. When that list is complete, noteListed takes the entry away.
 	unversioned map[string]int
+	// unlisted reports whether unversioned has entries. It is read without a lock.
+	unlisted atomic.Bool
 }
 
 // mark is a version of a resource, and the number of the latest list that the informer had begun when it was made, or
@@ -117,10 +119,43 @@ func (c *cache) noteShown(namespace string, at progress) {
 	at.mark(c.shown, c.scopeName(namespace), at.resourceVersion)
 }
 
-// noteUnversioned records that this process has changed something in a namespace to a version that is not known. The
-// ledger's mu is held.
+// noteUnversioned records that this process has changed something in a namespace to a version that is not known: the
+// next leader's cache lists anew, unless this one lists before. The ledger's mu is held.
 func (c *cache) noteUnversioned(namespace string, at progress) {
 	c.unversioned[c.scopeName(namespace)] = at.begun + 1
+	c.unlisted.Store(true)
+}
+
+// noteListed looks for the lists that cover what noteUnversioned has noted. From then on it is enough that the next
+// leader's cache has come as far as this one has now. Where each object is followed by itself, the version of one says
+// nothing of another: there the entries stay. The ledger's mu is held.
+func (c *cache) noteListed() {
+	for of, begun := range c.unversioned {
+		if c.byName {
+			break
+		}
+		covered := true
+		var places []string
+		for _, s := range c.followedScopes() {
+			at := c.progress(s.Namespace)
+			if !at.unfollowed && overlap(of, s.Namespace) {
+				places = append(places, s.Namespace)
+				covered = covered && at.listed >= begun
+			}
+		}
+		if covered {
+			for _, place := range places {
+				c.noteShown(place, c.progress(place))
+			}
+			delete(c.unversioned, of)
+		}
+	}
+	c.unlisted.Store(len(c.unversioned) > 0)
+}
+
+// overlap reports whether two scopes have objects in common: each is a namespace, or all of them.
+func overlap(a, b string) bool {
+	return a == b || a == metav1.NamespaceAll || b == metav1.NamespaceAll
 }
 
 // noteUnknown is noteUnversioned for each place where the cache may show what a request is about. The ledger's mu is
@@ -134,6 +169,9 @@ func (c *cache) noteUnknown(t target) {
 // mark puts a version in the place of an earlier one, or of one that the cluster has gone back from.
 func (at progress) mark(marks map[string]mark, scope, resourceVersion string) {
 	last := marks[scope]
+	if resourceVersion == at.resourceVersion {
+		at.begun = at.listed // the cache had it: only the list of a cluster that has gone back is complete later, and older
+	}
 	if resourceVersion != "" && (at.rewound(last) || !kube.AtLeast(last.resourceVersion, resourceVersion)) {
 		marks[scope] = mark{resourceVersion, at.begun}
 	}
@@ -169,9 +207,6 @@ func (g *recentlyGone) add(uid types.UID, at time.Time) {
 }
 
 // has reports whether the object has left the cache since that time.
-	if resourceVersion == at.resourceVersion {
-		at.begun = at.listed // the cache had it: only the list of a cluster that has gone back is complete later, and older
-	}
 func (g *recentlyGone) has(uid types.UID, since time.Time) bool {
 	return slices.ContainsFunc(g.left, func(l left) bool { return l.uid == uid && !l.at.Before(since) })
 }

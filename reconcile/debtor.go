@@ -35,9 +35,11 @@ func (d debtor) targetOf(log klog.Logger, address string) (t target, followed bo
 }
 
 // sends says that a write is sent: the key waits until it is answered, even if the call that made it has returned.
-func (d debtor) sends() {
+func (d debtor) sends(t target) {
 	for _, l := range d.all {
-		l.underWay.Add(1)
+		l.mu.Lock()
+		l.underWay[t]++
+		l.mu.Unlock()
 	}
 	l := d.ledger
 	if l == nil {
@@ -54,7 +56,7 @@ func (d debtor) sends() {
 }
 
 // answered ends what sends has begun. What the answer says has been recorded before.
-func (d debtor) answered() {
+func (d debtor) answered(t target) {
 	if l := d.ledger; l != nil {
 		l.mu.Lock()
 		l.open.Add(-1)
@@ -67,7 +69,11 @@ func (d debtor) answered() {
 		l.wakeUp(keys)
 	}
 	for _, l := range d.all {
-		l.underWay.Add(-1)
+		l.mu.Lock()
+		if l.underWay[t]--; l.underWay[t] == 0 {
+			delete(l.underWay, t)
+		}
+		l.mu.Unlock()
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -244,6 +243,7 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.caches {
+		c.noteListed()
 		for _, left := range c.followedScopes() {
 			part := left.Namespace
 			now := c.progress(part)
@@ -252,10 +252,7 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 			}
 			// A write to one namespace may have been followed with all namespaces at that time, or the other way
 			// round.
-			here := func(of string) bool {
-				return of == part || of == metav1.NamespaceAll ||
-					part == metav1.NamespaceAll
-			}
+			here := func(of string) bool { return overlap(of, part) }
 			for of, written := range c.written {
 				if here(of) && !now.rewound(written) {
 					left = left.merge(handoverEntry{ResourceVersion: written.resourceVersion})
@@ -266,16 +263,12 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 					left = left.merge(handoverEntry{Listed: shown.resourceVersion})
 				}
 			}
-			for of, begun := range c.unversioned {
-				switch {
-				case !here(of):
-				case now.listed < begun:
-					left.Relist = true
-				default:
-					left = left.merge(handoverEntry{Listed: now.resourceVersion})
-				}
+			for of := range c.unversioned {
+				left.Relist = left.Relist || here(of)
 			}
-			left.Relist = left.Relist || l.underWay.Load() > 0
+			for t := range l.underWay {
+				left.Relist = left.Relist || c.mayShow(t, part)
+			}
 			for _, a := range l.accounts {
 				left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {
 					return d.object.cache == c && (d.kind == DebtDeletion || d.kind == DebtUnknown) &&
@@ -301,6 +294,12 @@ func (c *cache) followedScopes() (all []handoverEntry) {
 		return []handoverEntry{{Informer: c.Name()}}
 	}
 	return all
+}
+
+// mayShow reports whether a scope of the cache may show a write to the target. If the informer's requests do not pass
+// TrackWrites, it may show any.
+func (c *cache) mayShow(t target, scope string) bool {
+	return !c.learner.hasScope() || slices.Contains(c.learner.mayHold(t), scope)
 }
 
 // unsteady stands in for a missing handover: it returns an entry with Relist for each cache, or, if the Lease was

@@ -534,6 +534,76 @@ func TestAListThatHasShownItAllNeedNotBeRepeated(t *testing.T) {
 	}
 }
 
+// An eviction costs the next leader a list. Once this leader's cache has listed, the next one's must have come as far
+// as that list, and no further.
+func TestAListCoversWhatHasNoVersion(t *testing.T) {
+	const a, b = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/b/pods"
+	entry := func(namespace, listed string) handoverEntry {
+		return handoverEntry{Host: "server", Resource: "pods", Namespace: namespace, Listed: listed,
+			Relist: listed == ""}
+	}
+	for name, test := range map[string]struct {
+		before, after    []string // what the informer follows when the pod is evicted, and then
+		evicted          handoverEntry
+		listing, covered []handoverEntry
+	}{
+		"all namespaces": {before: []string{"/api/v1/pods"}, after: []string{"/api/v1/pods"},
+			evicted: entry("", ""), listing: []handoverEntry{entry("", "")}, covered: []handoverEntry{entry("", "10")}},
+		"one of two": {before: []string{a, b}, after: []string{a, b},
+			evicted: entry("a", ""), listing: []handoverEntry{entry("a", "11")}, covered: []handoverEntry{entry("a", "11")}},
+		"all, and then two of them": {before: []string{"/api/v1/pods"}, after: []string{a, b},
+			evicted: entry("", ""), listing: []handoverEntry{entry("a", ""), entry("b", "")},
+			covered: []handoverEntry{entry("a", "11"), entry("b", "12")}},
+		"one, and then all": {before: []string{a}, after: []string{"/api/v1/pods"},
+			evicted: entry("a", ""), listing: []handoverEntry{entry("", "")}, covered: []handoverEntry{entry("", "10")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newController(t, keys(&journal{}), Options{}).ledger
+			pods := &apart{lists: map[string]int{"": 1, "a": 1, "b": 1}, listed: map[string]int{"": 1, "a": 1, "b": 1},
+				versions: map[string]string{"": "5", "a": "5", "b": "5"}}
+			c := l.cacheOf(pods)
+			c.learner = &learner{}
+			follow := func(paths []string) {
+				for _, path := range paths {
+					c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
+				}
+			}
+			follow(test.before)
+			owing(parent, l).wroteUnversioned(target{host: "server", resource: "pods", namespace: "a", name: "p"})
+			require.Equal(t, []handoverEntry{test.evicted}, l.handoverEntries())
+			follow(test.after)
+			list := func(namespace, version string) {
+				pods.lists[namespace]++
+				l.reached(c, namespace)
+				pods.versions[namespace], pods.listed[namespace] = version, pods.lists[namespace]
+				l.reached(c, namespace)
+			}
+			list("a", "11")
+			require.ElementsMatch(t, test.listing, l.handoverEntries())
+			list("b", "12")
+			list("", "10")
+			pods.versions = map[string]string{"": "100", "a": "101", "b": "102"}
+			for namespace := range pods.versions {
+				l.reached(c, namespace)
+			}
+			require.ElementsMatch(t, test.covered, l.handoverEntries(), "the cache has come further since")
+		})
+	}
+}
+
+// apart is an informer that has come further in some places than in others.
+type apart struct {
+	still
+	lists, listed map[string]int
+	versions      map[string]string
+}
+
+func (a *apart) HealthIn(place string) informer.Health {
+	return informer.Health{State: informer.Live, Lists: a.lists[place], Listed: a.listed[place]}
+}
+
+func (a *apart) ResourceVersion(place string) string { return a.versions[place] }
+
 // A cache that has seen everything is not behind because the wait ends at the same moment.
 func TestAHandoverThatIsSettledAtTheLastMomentIsSettled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

@@ -193,6 +193,25 @@ func TestAWriteThatIsUnderWayIsHandedOver(t *testing.T) {
 	require.Equal(t, types.UID("uid-p"), openDebts(b.ledger)[0].uid)
 }
 
+// The caches that cannot show a write that is under way need not list anew for it.
+func TestAWriteThatIsUnderWayConcernsTheCachesOfItsResource(t *testing.T) {
+	b := newBench(t)
+	for _, path := range []string{"pods", "secrets", "namespaces/a/pods", "namespaces/b/pods"} {
+		b.follow(&still{resourceVersion: path}, "https://server/api/v1/"+path) // each is a cache of its own
+	}
+	b.ledger.cacheOf(&still{}).learner = &learner{} // whose requests do not pass TrackWrites
+	pods := func(namespace string) handoverEntry {
+		return handoverEntry{Host: "server", Resource: "pods", Namespace: namespace, Relist: true}
+	}
+	b.send("PUT", "https://server/api/v1/namespaces/a/pods/p", nil,
+		transport(func(*http.Request) (*http.Response, error) {
+			require.Equal(t, []handoverEntry{pods(""), pods("a"), {Informer: "still", Relist: true}},
+				b.ledger.handoverEntries())
+			return answering{code: 409, object: &metav1.Status{}}.RoundTrip(nil)
+		}))
+	require.Empty(t, b.ledger.handoverEntries(), "it has not happened")
+}
+
 // key is that of the run.
 func (b *bench) key() Key { return Key{Namespace: "a", Name: "owner"} }
 

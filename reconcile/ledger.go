@@ -30,7 +30,6 @@ type ledger struct {
 
 	// Safe without a lock.
 	open       atomic.Int64 // the number of debts and writes under way: while there are none an event costs one load
-	underWay   atomic.Int64 // the writes of the whole Manager that have been sent and not been answered
 	loggedOnce sync.Map     // the names of what is logged once
 
 	mu sync.Mutex
@@ -40,6 +39,8 @@ type ledger struct {
 	objects  map[object][]*debt
 	// unanswered are the parked keys that have a write under way, or had when the relister last looked.
 	unanswered []wokenKey
+	// underWay counts the writes of the whole Manager that have been sent and not been answered, by their targets.
+	underWay map[target]int
 }
 
 // account is what one key waits for. The ledger's mu guards it.
@@ -59,7 +60,7 @@ type account struct {
 func newLedger(enqueue func(Key), unparked func(Key, WaitRecord)) *ledger {
 	l := &ledger{
 		enqueue: enqueue, unparked: unparked,
-		accounts: make(map[Key]*account), objects: make(map[object][]*debt),
+		accounts: make(map[Key]*account), objects: make(map[object][]*debt), underWay: make(map[target]int),
 	}
 	l.relister = &relister{ledger: l, rescan: make(chan struct{}, 1)}
 	l.all = []*ledger{l}
@@ -249,10 +250,11 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 // outside of the selectors, or cannot be taken into the store.
 func (l *ledger) reached(c *cache, namespace string) {
 	byNamespace := namespace != metav1.NamespaceAll
-	if l.open.Load() == 0 && c.byNamespace.Load() == byNamespace {
+	if l.open.Load() == 0 && c.byNamespace.Load() == byNamespace && !c.unlisted.Load() {
 		return
 	}
 	l.mu.Lock()
+	c.noteListed()
 	byNamespace = byNamespace || c.ResourceVersion(metav1.NamespaceAll) == ""
 	var keys []wokenKey
 	if c.byNamespace.Load() != byNamespace {

@@ -99,8 +99,8 @@ func (t *tracker) RoundTrip(req *http.Request) (resp *http.Response, err error) 
 			return nil, err
 		}
 		if followed {
-			who.sends()
-			defer who.answered()
+			who.sends(to)
+			defer who.answered(to)
 		}
 	}
 	known := !tracked // what has become of the write; it is not if a transport below panics
