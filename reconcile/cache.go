@@ -134,21 +134,19 @@ func (c *cache) noteListed() {
 		if c.byName {
 			break
 		}
-		covered := true
 		var places []string
 		for _, s := range c.followedScopes() {
-			at := c.progress(s.Namespace)
-			if !at.unfollowed && overlap(of, s.Namespace) {
+			if overlap(of, s.Namespace) && !c.progress(s.Namespace).unfollowed {
 				places = append(places, s.Namespace)
-				covered = covered && at.listed >= begun
 			}
 		}
-		if covered {
-			for _, place := range places {
-				c.noteShown(place, c.progress(place))
-			}
-			delete(c.unversioned, of)
+		if slices.ContainsFunc(places, func(place string) bool { return c.progress(place).listed < begun }) {
+			continue
 		}
+		for _, place := range places {
+			c.noteShown(place, c.progress(place))
+		}
+		delete(c.unversioned, of)
 	}
 	c.unlisted.Store(len(c.unversioned) > 0)
 }
@@ -170,7 +168,7 @@ func (c *cache) noteUnknown(t target) {
 func (at progress) mark(marks map[string]mark, scope, resourceVersion string) {
 	last := marks[scope]
 	if resourceVersion == at.resourceVersion {
-		at.begun = at.listed // the cache had it: only the list of a cluster that has gone back is complete later, and older
+		at.begun = at.listed // the cache had it: a later list that is older is that of a cluster that has gone back
 	}
 	if resourceVersion != "" && (at.rewound(last) || !kube.AtLeast(last.resourceVersion, resourceVersion)) {
 		marks[scope] = mark{resourceVersion, at.begun}

@@ -119,10 +119,7 @@ func (m *Manager) handoverText(inherited []handoverEntry) string {
 }
 
 func encodeHandover(all []handoverEntry) string {
-	word, err := json.Marshal(all)
-	if err != nil {
-		panic(err) // strings and booleans can always be encoded
-	}
+	word, _ := json.Marshal(all) // strings and booleans can always be encoded
 	return string(word)
 }
 
@@ -243,7 +240,6 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.caches {
-		c.noteListed()
 		for _, left := range c.followedScopes() {
 			part := left.Namespace
 			now := c.progress(part)
@@ -264,10 +260,14 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 				}
 			}
 			for of := range c.unversioned {
-				left.Relist = left.Relist || here(of)
+				if here(of) {
+					left.Relist = true
+				}
 			}
 			for t := range l.underWay {
-				left.Relist = left.Relist || c.mayShow(t, part)
+				if c.mayShow(t, part) {
+					left.Relist = true
+				}
 			}
 			for _, a := range l.accounts {
 				left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -180,6 +182,56 @@ func loses(ctx context.Context, api *mapAPI) {
 	api.Hold()
 	ctx.Value(runKey{}).(*run).debtor().lostAnswer(klog.FromContext(ctx), target{host: "server",
 		resource: "configmaps"})
+}
+
+// The log tells of a wait for what the last leader wrote if a cache was doubted, and of none that the end of the
+// process cut short.
+func TestTheLogTellsOfTheHandoverWhatAnOperatorNeeds(t *testing.T) {
+	const behind, seen = "The cache is behind", "The caches have seen"
+	for name, test := range map[string]struct {
+		heals, ends time.Duration // when the cache has caught up, and when the process ends
+		want        []string
+	}{
+		"nothing was behind":         {ends: time.Minute},
+		"it was behind for a moment": {heals: time.Second, ends: time.Minute},
+		"it was doubted": {heals: doubtAfter + time.Second, ends: time.Minute,
+			want: []string{behind, seen}},
+		"the process ends while it waits": {heals: time.Hour, ends: time.Second},
+		"the process ends once it has doubts": {heals: time.Hour, ends: doubtAfter + time.Second,
+			want: []string{behind}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := newMapAPI()
+				children := newMaps(t, api)
+				c := newController(t, keys(&journal{}), Options{})
+				DependsOn(c, children)
+				l := &lease{free: make(chan struct{}, 1)}
+				var lines journal
+				ctx := klog.NewContext(t.Context(), funcr.New(func(_, line string) {
+					for _, known := range []string{behind, seen} {
+						if strings.Contains(line, known) {
+							lines.note("%s", known)
+						}
+					}
+				}, funcr.Options{}))
+				stop := startIn(ctx, t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
+				synctest.Wait()
+				if test.heals > 0 {
+					api.Hold()
+				}
+				child := api.Create(configMap("child"))
+				l.word = `[{"informer":"configmaps","resourceVersion":"` + child.ResourceVersion + `"}]`
+				l.free <- struct{}{}
+				time.AfterFunc(test.heals, api.Release)
+				time.Sleep(test.ends)
+				synctest.Wait()
+				require.NoError(t, stop())
+				require.Equal(t, test.want, lines.take())
+				api.Release()
+			})
+		})
+	}
 }
 
 func TestAWordThatCannotBeReadIsNoWord(t *testing.T) {
@@ -537,58 +589,78 @@ func TestAListThatHasShownItAllNeedNotBeRepeated(t *testing.T) {
 // An eviction costs the next leader a list. Once this leader's cache has listed, the next one's must have come as far
 // as that list, and no further.
 func TestAListCoversWhatHasNoVersion(t *testing.T) {
-	const a, b = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/b/pods"
+	const all, a, b = "/api/v1/pods", "/api/v1/namespaces/a/pods", "/api/v1/namespaces/b/pods"
 	entry := func(namespace, listed string) handoverEntry {
 		return handoverEntry{Host: "server", Resource: "pods", Namespace: namespace, Listed: listed,
 			Relist: listed == ""}
 	}
 	for name, test := range map[string]struct {
-		before, after    []string // what the informer follows when the pod is evicted, and then
-		evicted          handoverEntry
-		listing, covered []handoverEntry
+		before, after []string // what the informer follows when the pod is evicted, and then
+		gone          string   // a namespace that it has given up
+		evicted       []handoverEntry
+		half, covered []handoverEntry // when namespace a has been listed, and when all has been
 	}{
-		"all namespaces": {before: []string{"/api/v1/pods"}, after: []string{"/api/v1/pods"},
-			evicted: entry("", ""), listing: []handoverEntry{entry("", "")}, covered: []handoverEntry{entry("", "10")}},
-		"one of two": {before: []string{a, b}, after: []string{a, b},
-			evicted: entry("a", ""), listing: []handoverEntry{entry("a", "11")}, covered: []handoverEntry{entry("a", "11")}},
-		"all, and then two of them": {before: []string{"/api/v1/pods"}, after: []string{a, b},
-			evicted: entry("", ""), listing: []handoverEntry{entry("a", ""), entry("b", "")},
+		"all namespaces": {before: []string{all}, after: []string{all}, evicted: []handoverEntry{entry("", "")},
+			half: []handoverEntry{entry("", "")}, covered: []handoverEntry{entry("", "10")}},
+		"one of two": {before: []string{a, b}, after: []string{a, b}, evicted: []handoverEntry{entry("a", "")},
+			half: []handoverEntry{entry("a", "11")}, covered: []handoverEntry{entry("a", "11")}},
+		"all, and then two of them": {before: []string{all}, after: []string{a, b},
+			evicted: []handoverEntry{entry("a", ""), entry("b", "")},
+			half:    []handoverEntry{entry("a", ""), entry("b", "")},
 			covered: []handoverEntry{entry("a", "11"), entry("b", "12")}},
-		"one, and then all": {before: []string{a}, after: []string{"/api/v1/pods"},
-			evicted: entry("a", ""), listing: []handoverEntry{entry("", "")}, covered: []handoverEntry{entry("", "10")}},
+		"all, then two of them, and then one": {before: []string{all}, after: []string{a, b}, gone: "b",
+			evicted: []handoverEntry{entry("a", "")}, half: []handoverEntry{entry("a", "11")},
+			covered: []handoverEntry{entry("a", "11")}},
+		"one, and then all": {before: []string{a}, after: []string{all}, evicted: []handoverEntry{entry("", "")},
+			half: []handoverEntry{entry("", "")}, covered: []handoverEntry{entry("", "10")}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			l := newController(t, keys(&journal{}), Options{}).ledger
-			pods := &apart{lists: map[string]int{"": 1, "a": 1, "b": 1}, listed: map[string]int{"": 1, "a": 1, "b": 1},
-				versions: map[string]string{"": "5", "a": "5", "b": "5"}}
-			c := l.cacheOf(pods)
-			c.learner = &learner{}
-			follow := func(paths []string) {
-				for _, path := range paths {
-					c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
+		for _, asked := range []bool{true, false} { // whether somebody asks for the handover meanwhile
+			t.Run(fmt.Sprint(name, ", asked: ", asked), func(t *testing.T) {
+				l := newController(t, keys(&journal{}), Options{}).ledger
+				pods := newApart()
+				c := l.cacheOf(pods)
+				c.learner = &learner{}
+				follow := func(paths []string) {
+					for _, path := range paths {
+						c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: path}})
+					}
 				}
-			}
-			follow(test.before)
-			owing(parent, l).wroteUnversioned(target{host: "server", resource: "pods", namespace: "a", name: "p"})
-			require.Equal(t, []handoverEntry{test.evicted}, l.handoverEntries())
-			follow(test.after)
-			list := func(namespace, version string) {
-				pods.lists[namespace]++
-				l.reached(c, namespace)
-				pods.versions[namespace], pods.listed[namespace] = version, pods.lists[namespace]
-				l.reached(c, namespace)
-			}
-			list("a", "11")
-			require.ElementsMatch(t, test.listing, l.handoverEntries())
-			list("b", "12")
-			list("", "10")
-			pods.versions = map[string]string{"": "100", "a": "101", "b": "102"}
-			for namespace := range pods.versions {
-				l.reached(c, namespace)
-			}
-			require.ElementsMatch(t, test.covered, l.handoverEntries(), "the cache has come further since")
-		})
+				follow(test.before)
+				owing(parent, l).wroteUnversioned(target{host: "server", resource: "pods", namespace: "a", name: "p"})
+				follow(test.after)
+				pods.gone = test.gone
+				ask := func(want []handoverEntry) {
+					if asked {
+						require.ElementsMatch(t, want, l.handoverEntries())
+					}
+				}
+				ask(test.evicted)
+				pods.list(l, "a", "11")
+				ask(test.half)
+				pods.list(l, "b", "12")
+				pods.list(l, "", "10")
+				pods.versions = map[string]string{"": "100", "a": "101", "b": "102"}
+				for namespace := range pods.versions {
+					l.reached(c, namespace)
+				}
+				require.ElementsMatch(t, test.covered, l.handoverEntries(), "the cache has come further since")
+				require.False(t, c.unlisted.Load(), "nothing is looked for any more")
+			})
+		}
 	}
+}
+
+// The lists of single objects have no version in common.
+func TestNoListCoversWhatHasNoVersionOfManySingleObjects(t *testing.T) {
+	l := newController(t, keys(&journal{}), Options{}).ledger
+	secrets := newApart()
+	c := l.cacheOf(secrets)
+	c.byName, c.learner = true, &learner{byName: true}
+	c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/a/secrets"}})
+	debtor{all: l.all}.lostAnswer(klog.Background(),
+		target{host: "server", resource: "secrets", namespace: "a", name: "s"})
+	secrets.list(l, "", "10")
+	require.Equal(t, []handoverEntry{{Host: "server", Resource: "secrets", Relist: true}}, l.handoverEntries())
 }
 
 // apart is an informer that has come further in some places than in others.
@@ -596,9 +668,26 @@ type apart struct {
 	still
 	lists, listed map[string]int
 	versions      map[string]string
+	gone          string // a namespace that it no longer follows
+}
+
+func newApart() *apart {
+	return &apart{lists: map[string]int{"": 1, "a": 1, "b": 1}, listed: map[string]int{"": 1, "a": 1, "b": 1},
+		versions: map[string]string{"": "5", "a": "5", "b": "5"}}
+}
+
+// list begins a list and completes it.
+func (a *apart) list(l *ledger, place, version string) {
+	a.lists[place]++
+	l.reached(l.caches[0], place)
+	a.versions[place], a.listed[place] = version, a.lists[place]
+	l.reached(l.caches[0], place)
 }
 
 func (a *apart) HealthIn(place string) informer.Health {
+	if place != "" && place == a.gone {
+		return informer.Health{}
+	}
 	return informer.Health{State: informer.Live, Lists: a.lists[place], Listed: a.listed[place]}
 }
 

@@ -210,6 +210,17 @@ func TestAWriteThatIsUnderWayConcernsTheCachesOfItsResource(t *testing.T) {
 			return answering{code: 409, object: &metav1.Status{}}.RoundTrip(nil)
 		}))
 	require.Empty(t, b.ledger.handoverEntries(), "it has not happened")
+
+	to := target{host: "server", resource: "secrets", namespace: "a", name: "s"}
+	for range 2 {
+		owing(b.key(), b.ledger).sends(to)
+	}
+	owing(b.key(), b.ledger).answered(to)
+	require.Contains(t, b.ledger.handoverEntries(), handoverEntry{Host: "server", Resource: "secrets", Relist: true},
+		"one of two is still under way")
+	owing(b.key(), b.ledger).answered(to)
+	require.Empty(t, b.ledger.handoverEntries())
+	require.Empty(t, b.ledger.underWay)
 }
 
 // key is that of the run.
