@@ -63,7 +63,7 @@ func (d *debt) record() DebtRecord {
 		Informer: d.object.cache.Name(), Namespace: namespace, Name: d.object.key.Name,
 		ResourceVersion: d.resourceVersion, Since: d.openedAt,
 		CacheVersion: d.object.cache.ResourceVersion(place), CacheState: string(h.State),
-		CacheSince: h.Since, CacheInvalid: d.byObject() && d.hidden(d.partition.progress()),
+		CacheSince: h.Since, CacheInvalid: d.hidden(d.partition.progress()),
 	}
 }
 
@@ -99,7 +99,7 @@ func (d *debt) settled(at progress) bool {
 	case at.unfollowed:
 		return true // the informer will never see the write
 	case d.kind == DebtUnknown:
-		return at.listed > d.begun && (d.object.key.Name == "" || !d.hidden(at))
+		return at.listed > d.begun && !d.hidden(at)
 	case d.listed(at):
 		return !d.hidden(at)
 	}

@@ -1,9 +1,11 @@
 package reconcile
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,4 +95,93 @@ func TestAKeyRunsWhenTheClusterHasGoneBackToBeforeItsDeletion(t *testing.T) {
 	l.reached(l.caches[0], "")
 	require.Zero(t, l.open.Load())
 	require.Equal(t, 1, ran)
+}
+
+// An answer may come when what it tells of is over: the cache has seen the object come and go. Then nothing names the
+// key any more, and it runs for that reason.
+func TestAKeyRunsIfItsWriteWasUndoneBeforeTheAnswer(t *testing.T) {
+	for holds, want := range map[bool][]Key{false: {parent}, true: nil} {
+		var named []Key
+		l := newLedger(func(key Key) { named = append(named, key) },
+			func(Key, WaitRecord) { t.Error("it is not parked") })
+		listing(l, &still{listed: 1, resourceVersion: "9", version: func(key Key) (informer.Version, bool) {
+			if key.Name == "b" {
+				return informer.Version{UID: "there", ResourceVersion: "7"}, true
+			}
+			return informer.Version{UID: "u", ResourceVersion: "7"}, holds
+		}})
+		d, to := owing(parent, l), target{host: "server", resource: "pods"}
+		d.sends(to)
+		d.wrote(klog.Background(), podWrite("a", "7", false))
+		there := podWrite("b", "7", false)
+		there.uid = "there"
+		d.wrote(klog.Background(), there)
+		require.Empty(t, openDebts(l))
+		require.Empty(t, named)
+		d.answered(to)
+		require.Equal(t, want, named)
+	}
+}
+
+// For a deletion of what the cache does not hold there need be no event, unless the answer has the last version.
+func TestHowLongADeletionMayTake(t *testing.T) {
+	for name, test := range map[string]struct {
+		held    bool
+		version string
+		after   time.Duration
+	}{
+		"the cache holds it":                     {true, "", doubtAfter},
+		"the cache does not hold it":             {false, "", unexpectedAfter},
+		"the cache does not hold it, as it lags": {false, "7", doubtAfter},
+	} {
+		l := newController(t, keys(&journal{}), Options{}).ledger
+		listing(l, &still{listed: 1, version: func(Key) (informer.Version, bool) {
+			return informer.Version{UID: "u", ResourceVersion: "1"}, test.held
+		}})
+		w := podWrite("a", test.version, true)
+		w.deleted, w.final = true, test.version != ""
+		owing(parent, l).wrote(klog.Background(), w)
+		require.Len(t, openDebts(l), 1, name)
+		d := openDebts(l)[0]
+		require.Equal(t, test.after, d.overdueAt().Sub(d.openedAt), name)
+	}
+}
+
+// A parked key goes on when the cache is fresh again, be it by a mere bookmark.
+func TestAKeyGoesOnWhenTheCacheIsFreshAgain(t *testing.T) {
+	var woken []Key
+	l := newLedger(func(Key) {}, func(key Key, _ WaitRecord) { woken = append(woken, key) })
+	pods := &doubtful{still: still{listed: 1}, err: informer.ErrStale}
+	l.cacheOf(pods).learner = &learner{}
+	require.True(t, l.park(parent))
+	l.reached(l.caches[0], "")
+	require.Empty(t, woken)
+	pods.err = nil
+	l.reached(l.caches[0], "")
+	require.Equal(t, []Key{parent}, woken)
+}
+
+// doubtful is an informer that may not be acted on while it has an error.
+type doubtful struct {
+	still
+	err error
+}
+
+func (d *doubtful) Fresh(string) error { return d.err }
+
+// What a key waits for is told up to a limit, and how much there is besides. Writes under way count as one.
+func TestWhatAParkedKeyWaitsForHasALimit(t *testing.T) {
+	l := newController(t, keys(&journal{}), Options{}).ledger
+	listing(l, &still{listed: 1})
+	for i := range maxDebtsShown + 2 {
+		owing(parent, l).wrote(klog.Background(), podWrite(fmt.Sprint(i), "7", false))
+	}
+	for range 2 {
+		owing(parent, l).sends(target{host: "server", resource: "pods"})
+	}
+	require.True(t, l.park(parent))
+	require.Len(t, l.accounts[parent].parkedFor, maxDebtsShown)
+	require.Equal(t, 3, l.accounts[parent].moreDebts)
+	all, _ := l.owed(parent, false)
+	require.Len(t, all, maxDebtsShown+3)
 }

@@ -92,6 +92,49 @@ func TestAPausedKeyWaits(t *testing.T) {
 	})
 }
 
+// A run that found nothing to do is not kept beside another one of that kind.
+func TestAQuietRun(t *testing.T) {
+	waits := make([]WaitRecord, 2)
+	for name, test := range map[string]struct {
+		run   RunRecord
+		quiet bool
+	}{
+		"it did nothing":                   {RunRecord{}, true},
+		"it was nearly slow":               {RunRecord{Took: slowRun - 1}, true},
+		"it was slow":                      {RunRecord{Took: slowRun}, false},
+		"it waited for a worker":           {RunRecord{Waits: waits[:1]}, true},
+		"it waited for something else too": {RunRecord{Waits: waits}, false},
+		"it wrote":                         {RunRecord{Writes: make([]WriteRecord, 1)}, false},
+		"it failed":                        {RunRecord{Error: &ErrorRecord{}}, false},
+	} {
+		require.Equal(t, test.quiet, test.run.quiet(), name)
+	}
+}
+
+// TestAKeyWaitsForAWorker that another key keeps busy.
+func TestAKeyWaitsForAWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(t, func(_ context.Context, key Key) (Result, error) {
+			if key.Name == "slow" {
+				time.Sleep(3 * time.Second)
+			}
+			return Result{}, Terminal(errors.New("no"))
+		}, Options{Workers: 1})
+		For(c, newMaps(t, newMapAPI()))
+		start(t, ManagerOptions{Controllers: []*Controller{c}})
+		synctest.Wait()
+		c.Enqueue(Key{Name: "slow"})
+		synctest.Wait()
+		time.Sleep(time.Second)
+		began := time.Now()
+		c.Enqueue(parent)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []WaitRecord{{For: WaitQueue, From: began, To: began.Add(2 * time.Second), Priority: 0}},
+			c.InspectKey(parent).Runs[0].Waits)
+	})
+}
+
 // TestTheHistoryIsBounded runs more keys than there is room for.
 func TestTheHistoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -480,6 +483,61 @@ type onceBody struct {
 
 func (o onceBody) Close() error { *o.closed = true; return nil }
 
+// anyCBOR encodes what a text in JSON says.
+func anyCBOR(t *testing.T, text string) []byte {
+	var value any
+	require.NoError(t, json.Unmarshal([]byte(text), &value))
+	body, err := direct.Marshal(value)
+	require.NoError(t, err)
+	return body
+}
+
+// dryOf is the body of a dry deletion that has so many bytes.
+func dryOf(length int) []byte {
+	body := []byte(`{"dryRun":["All"],"x":""}`)
+	return slices.Insert(body, len(body)-2, bytes.Repeat([]byte("x"), length-len(body))...)
+}
+
+// What cannot be read of a body is not judged, and the next transport meets the same error, or reads the body itself.
+func TestABodyThatCannotBeReadIsSentAsItCame(t *testing.T) {
+	broken, url := errors.New("broken"), "https://server/api/v1/namespaces/a/pods/p"
+	begun := func() io.Reader { return strings.NewReader(`{"dryRun":["All"]}`) }
+	for name, test := range map[string]struct {
+		body  io.Reader
+		again func() (io.ReadCloser, error)
+		fails error
+	}{
+		"it breaks off":          {body: io.MultiReader(begun(), &breaksOnce{broken}), fails: broken},
+		"it cannot be had again": {body: begun(), again: func() (io.ReadCloser, error) { return nil, broken }},
+		"the second one breaks off": {body: begun(), again: func() (io.ReadCloser, error) {
+			return io.NopCloser(io.MultiReader(begun(), &breaksOnce{broken})), nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "https://server/api/v1/pods")
+			req, err := http.NewRequestWithContext(b.ctx, "DELETE", url, test.body)
+			require.NoError(t, err)
+			req.GetBody = test.again
+			_, err = TrackWrites(transport(func(got *http.Request) (*http.Response, error) {
+				body, err := io.ReadAll(got.Body)
+				require.Equal(t, test.fails, err)
+				require.Equal(t, `{"dryRun":["All"]}`, string(body))
+				return answering{code: 200, object: podCalled("p")}.RoundTrip(got)
+			})).RoundTrip(req)
+			require.NoError(t, err)
+			require.EqualValues(t, 1, b.ledger.open.Load(), "it is not known to be a dry run")
+		})
+	}
+}
+
+// breaksOnce is the rest of a body: an error, and then its end.
+type breaksOnce struct{ err error }
+
+func (b *breaksOnce) Read([]byte) (int, error) {
+	defer func() { b.err = io.EOF }()
+	return 0, b.err
+}
+
 // Clients say in the query that a write is a dry run, and of a deletion in its body. Whatever is read of that, the
 // server gets it all.
 func TestADryRunIsKnownWhereverItIsSaid(t *testing.T) {
@@ -513,6 +571,11 @@ func TestADryRunIsKnownWhereverItIsSaid(t *testing.T) {
 		"a body, so the query is void":  {"DELETE", "?dryRun=All", "application/json", encodeJSON(t, &wet), 1},
 		"a field that is called so":     {"DELETE", "", "application/json", []byte(`{"DryRun":["All"]}`), 1},
 		"none":                          {"DELETE", "", "application/json", []byte(`{"dryRun":[],"All":1}`), 1},
+		"none, in CBOR":                 {"DELETE", "", "application/cbor", anyCBOR(t, `{"dryRun":[],"x":"All"}`), 1},
+		"not said, in CBOR":             {"DELETE", "", "application/cbor", anyCBOR(t, `{"x":"All"}`), 1},
+		"what cannot be decoded":        {"DELETE", "", "application/json", []byte(`{"dryRun":["All",5]}`), 1},
+		"as long as is looked at":       {"DELETE", "", "application/json", dryOf(maxOptions), 0},
+		"longer by a byte":              {"DELETE", "", "application/json", dryOf(maxOptions + 1), 1},
 		"an encoding that is not known": {"DELETE", "", "application/yaml", []byte(`dryRun: [All]`), 1},
 		"too much to be looked at":      {"DELETE", "", "application/json", encodeJSON(t, &padded), 1},
 	} {
@@ -598,6 +661,7 @@ func TestAnAnswerThatProvesThatNothingWasWrittenLeavesNoDebt(t *testing.T) {
 		"too many requests":             {"POST", pods, apierrors.NewTooManyRequests("later", 1), 0},
 		"a deletion that is refused":    {"DELETE", pod, apierrors.NewForbidden(noPods, "p", nil), 0},
 		"a deletion of many, half-way":  {"DELETE", pods, apierrors.NewForbidden(noPods, "p", nil), 1},
+		"a deletion of many, not taken": {"DELETE", pods, apierrors.NewBadRequest("no"), 1},
 		"a deletion of many, by nobody": {"DELETE", pods, apierrors.NewUnauthorized("who"), 0},
 		"any other trouble":             {"POST", pods, internal("etcdserver: leader changed"), 1},
 		"trouble that quotes":           {"POST", pods, internal(`write: failed calling webhook "v": no`), 1},

@@ -152,7 +152,7 @@ func (l *ledger) recall(d *debt) {
 	if d.kind == DebtDeletion && !d.final && d.selective {
 		d.resourceVersion = "" // others may have changed the object since, so that the informer selects it
 	}
-	if d.kind == DebtDeletion && !holds && d.resourceVersion == "" {
+	if !holds && d.resourceVersion == "" { // it is a deletion, and no event need come
 		d.expected = false
 	}
 	for _, earlier := range l.objects[d.object] {

@@ -224,7 +224,7 @@ func isDryDeletion(contentType string, body []byte) bool {
 	case runtime.ContentTypeCBOR:
 		var everything map[string]any // the decoder refuses fields that its target does not have
 		err = direct.Unmarshal(body, &everything)
-		if values, ok := everything["dryRun"].([]any); ok && len(values) > 0 {
+		if values, _ := everything["dryRun"].([]any); len(values) > 0 {
 			return err == nil
 		}
 	case runtime.ContentTypeProtobuf:

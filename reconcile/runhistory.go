@@ -172,7 +172,7 @@ func (r *RunRecord) leaves() KeyState {
 
 // quiet reports whether the run found nothing to do.
 func (r *RunRecord) quiet() bool {
-	return len(r.Writes)+r.MoreWrites == 0 && r.Error == nil && r.Took < slowRun && len(r.Waits) <= 1
+	return len(r.Writes) == 0 && r.Error == nil && r.Took < slowRun && len(r.Waits) <= 1
 }
 
 // forgetOldRuns forgets the oldest records if there are too many. mu is held.
