@@ -36,6 +36,8 @@ func TestPathsOfAPatch(t *testing.T) {
 		{apply, "pods", "apiVersion: v1\nkind: canary\n", nil, 0},
 		{merge, "pods", `{"a":canary"`, nil, 0},
 		{merge, "pods", `"canary"`, nil, 0},
+		{merge, "pods", `{"a":"canary`, nil, 0},
+		{merge, "pods", `{"canary`, nil, 0},
 		{"text/canary", "pods", `{"canary":1}`, nil, 0},
 	} {
 		paths, more := changedPaths(test.media, target{resource: test.resource}, []byte(test.body))

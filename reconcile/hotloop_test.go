@@ -301,6 +301,15 @@ func TestTheThresholdsOfHotLoops(t *testing.T) {
 			require.Equal(t, test.want, e.othersActed, test.name)
 		}
 	})
+	t.Run("states that cannot be compared", func(t *testing.T) {
+		for failed, want := range map[bool]string{true: "", false: "an object: "} {
+			h, e := fresh(repeatStats{repeats: compareAfter}, contestedObject{})
+			e.stats.written = writtenObjects{h.hashUID(writeID{uid: uid}): {}}
+			h.comparedOwn(e, sighting{writeID: writeID{uid, "3"},
+				comparison: &comparison{object: "an object", failed: failed}})
+			require.Equal(t, want, e.stats.changingFields)
+		}
+	})
 	t.Run("a key without stats", func(t *testing.T) {
 		h, e := fresh(repeatStats{}, contestedObject{rounds: compareAfter})
 		contested := h.contested.find(h, writeID{uid: uid})

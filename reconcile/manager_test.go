@@ -20,6 +20,11 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
+// unrecorded are Metrics without a Recorder.
+type unrecorded struct{}
+
+func (unrecorded) Controller(string, func() Stats) Recorder { return nil }
+
 func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 	nothing := func(context.Context, Key) (Result, error) { return Result{}, nil }
 	_, err := NewController("", Func(nothing), Options{})
@@ -32,6 +37,8 @@ func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 	require.ErrorContains(t, err, "Options.Workers is -1")
 	_, err = NewController("c", Func(nothing), Options{Timeout: -time.Second})
 	require.ErrorContains(t, err, "Options.Timeout is -1s")
+	_, err = NewController("c", Func(nothing), Options{Metrics: unrecorded{}})
+	require.ErrorContains(t, err, "returned no Recorder")
 	_, err = NewController("", nil, Options{Workers: -1, Timeout: -time.Second})
 	for _, want := range []string{"name is empty", "Reconciler is nil", "Options.Workers is -1",
 		"Options.Timeout is -1s"} {

@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -77,6 +78,70 @@ func TestALimitOnThisSideIsNamedOnce(t *testing.T) {
 				require.NoError(t, manager.Run(ctx))
 				require.GreaterOrEqual(t, runs.Load(), int32(2))
 				require.Equal(t, c.lines, lines.Load())
+			})
+		})
+	}
+}
+
+// The line is about runs of ten requests or more that have spent two seconds and four fifths of their time before them.
+func TestThePaceOfALimitedClient(t *testing.T) {
+	for name, c := range map[string]struct {
+		requests     int
+		before, each time.Duration // how long the run does something else before each request, and the request takes
+		line         bool
+	}{
+		"nothing but the limit": {requests: 10, before: 200 * time.Millisecond, line: true},
+		"four fifths": {requests: 10, before: 240 * time.Millisecond, each: 60 * time.Millisecond,
+			line: true},
+		"nearly four fifths":     {requests: 10, before: 239 * time.Millisecond, each: 61 * time.Millisecond},
+		"hardly any time":        {requests: 10, before: 190 * time.Millisecond, each: 20 * time.Millisecond},
+		"hardly any requests":    {requests: 9, before: 300 * time.Millisecond},
+		"the requests take long": {requests: 10, before: 200 * time.Millisecond, each: time.Second},
+		"it is over in a moment": {requests: 100, before: time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				config := reconciletest.NewServer(t, reconciletest.Options{}).Config()
+				config.QPS = -1
+				config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+					return roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+						if strings.HasSuffix(req.URL.Path, "/a") {
+							time.Sleep(c.each)
+						}
+						return next.RoundTrip(req)
+					})
+				})
+				config.Wrap(reconcile.TrackWrites)
+				client := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("default")
+				_, err := client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+					metav1.CreateOptions{})
+				require.NoError(t, err)
+				maps, err := informer.New(client, informer.Options[*corev1.ConfigMap]{})
+				require.NoError(t, err)
+				controller, err := reconcile.NewController("test", reconcile.Func(func(ctx context.Context,
+					key reconcile.Key) (reconcile.Result, error) {
+					for range c.requests {
+						time.Sleep(c.before)
+						if _, err := client.Get(ctx, key.Name, metav1.GetOptions{}); err != nil {
+							return reconcile.Result{}, err
+						}
+					}
+					return reconcile.Result{}, nil
+				}), reconcile.Options{Timeout: time.Minute})
+				require.NoError(t, err)
+				reconcile.For(controller, maps)
+				manager, err := reconcile.NewManager(reconcile.ManagerOptions{
+					Controllers: []*reconcile.Controller{controller}})
+				require.NoError(t, err)
+				var lines atomic.Int32
+				ctx, stop := context.WithTimeout(klog.NewContext(t.Context(), funcr.New(func(_, line string) {
+					if strings.Contains(line, "before its requests") {
+						lines.Add(1)
+					}
+				}, funcr.Options{})), time.Minute)
+				defer stop()
+				require.NoError(t, manager.Run(ctx))
+				require.Equal(t, c.line, lines.Load() == 1)
 			})
 		})
 	}

@@ -141,6 +141,20 @@ func TestARunnableThatGoesOnKeepsTheLease(t *testing.T) {
 	}
 }
 
+// TestAThroughoutThatDoesNotEndIsNamed once it has had its time, which is twice that of the others.
+func TestAThroughoutThatDoesNotEndIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		defer close(release)
+		stop := start(t, ManagerOptions{StopGrace: time.Second, Throughout: map[string]func(context.Context) error{
+			"hangs": func(context.Context) error { <-release; return nil }}})
+		synctest.Wait()
+		began := time.Now()
+		require.ErrorContains(t, stop(), "runnable hangs had 2s to end")
+		require.Equal(t, 2*time.Second, time.Since(began))
+	})
+}
+
 // TestABesideThatDoesNotEndIsNamed, and one that fails when it is to end does no harm.
 func TestABesideThatDoesNotEndIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -408,6 +408,12 @@ var causesOfRest = []cause{
 	}, stage: func(*staged) { time.Sleep(time.Minute) },
 		why: "default/web has failed 14 times in a row, the last time 19 s ago with an error of type " +
 			"*errors.errorString (see the log); it is tried again in 21.9 s, or as soon as something names it."},
+	{name: "it fails, and no run is remembered", options: reconcile.Options{History: -1},
+		reconcile: func(*staged, context.Context, reconcile.Key) (reconcile.Result, error) {
+			return reconcile.Result{}, errors.New(canary)
+		}, stage: func(*staged) { time.Sleep(time.Minute) },
+		why: "default/web has failed 14 times in a row, the last time longer ago than is remembered; it is tried " +
+			"again in 21.9 s, or as soon as something names it."},
 	{name: "a right is missing", reconcile: writeOnce, stage: func(s *staged) {
 		s.refuse("create", "secrets", forbidden("secrets"))
 		s.touch()
