@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // BenchmarkReconcile is what the loop costs for one key, from the source that names it to the end of its run: for a
@@ -90,7 +91,7 @@ func BenchmarkReached(b *testing.B) {
 	const debts = 50_000
 	for _, keys := range []int{1, debts} {
 		b.Run(fmt.Sprintf("%d keys", keys), func(b *testing.B) {
-			l := newLedger(func(Key) {}, func(Key, WaitRecord) {})
+			l := newLedger(func(Key) {}, func(Key, status.Wait) {})
 			pods := listing(l, &still{})
 			owe := func(version int) {
 				w := podWrite(fmt.Sprint("pod-", version), fmt.Sprint(version), false)

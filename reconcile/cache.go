@@ -14,6 +14,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // trackedInformer is the part of an informer that the ledger uses; *[informer.SharedIndexInformer] implements it for
@@ -272,9 +273,9 @@ func (p *partition) add(d *debt) {
 	d.age = p.byAge.PushBack(d)
 	p.lookFrom(d.overdueAt())
 	switch {
-	case d.kind == DebtNotReady:
+	case d.kind == status.DebtNotReady:
 		p.unready[d] = struct{}{}
-	case d.kind == DebtUnknown || d.resourceVersion == "":
+	case d.kind == status.DebtUnknown || d.resourceVersion == "":
 	case kube.Ordered(d.resourceVersion, "1"):
 		heap.Push(&p.byVersion, d)
 	default:
@@ -338,7 +339,7 @@ func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
 // outcome. The ledger's mu is held.
 func (p *partition) noteReached(d *debt, at progress) {
 	c, namespace := p.cache, p.cache.placeOf(d.object.key)
-	if d.kind == DebtDeletion {
+	if d.kind == status.DebtDeletion {
 		c.noteWritten(namespace, at.resourceVersion, at)
 	} else {
 		c.noteShown(namespace, at)

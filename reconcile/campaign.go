@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 	"k8s.io/klog/v2"
 )
 
@@ -39,7 +40,7 @@ func (m *Manager) campaign(ctx context.Context) error {
 	}
 	log := klog.FromContext(ctx)
 	for ctx.Err() == nil {
-		m.progress.enter(StageCampaigning)
+		m.progress.enter(status.StageCampaigning)
 		electing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 		standby := context.AfterFunc(ctx, giveUp)
 		var work tenure
@@ -125,7 +126,7 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	defer stopIntake()
 	defer context.AfterFunc(tenure, stopIntake)()
 
-	m.progress.enter(StageHandover)
+	m.progress.enter(status.StageHandover)
 	if m.opts.Elector != nil {
 		h := m.handover()
 		rest, ok := m.awaitHandover(takeCtx, h)
@@ -135,7 +136,7 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 		}
 		defer func() { h.SetHandover(m.handoverText(rest)) }()
 	}
-	m.progress.enter(StageWorking)
+	m.progress.enter(status.StageWorking)
 	var workers lifecycle.Group
 	for _, c := range m.opts.Controllers {
 		c.start(takeCtx, runCtx, &workers)
@@ -146,7 +147,7 @@ func (m *Manager) runWorkers(ctx, tenure context.Context) error {
 	defer context.AfterFunc(takeCtx, stopLeading)()
 	whileLeading := m.startRunnables(leading{m.ledgers}.context(lead), m.opts.WhileLeading, &workers)
 	<-takeCtx.Done()
-	m.progress.enter(StageStopping)
+	m.progress.enter(status.StageStopping)
 	drain := time.NewTimer(m.opts.DrainTimeout)
 	defer drain.Stop()
 	select {

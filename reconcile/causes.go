@@ -4,43 +4,17 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
-
-// Cause is one reason why a key is reconciled: a source has named it because of an object.
-type Cause struct {
-	// Source is the function that made the source, and what it was given: "Owns pods", "WatchesChan webhook"; or
-	// "Enqueue".
-	Source string
-	// Object is what changed, in its ResourceVersion after the latest of the changes. Both are empty if it was no
-	// object.
-	Object          Key
-	ResourceVersion string
-	// Count is how many changes have named the key, and First and Last when.
-	Count       int
-	First, Last time.Time
-}
-
-func (c Cause) String() string {
-	s := c.Source
-	if c.Object != (Key{}) {
-		s += " " + c.Object.String()
-	}
-	if c.ResourceVersion != "" {
-		s += "@" + c.ResourceVersion
-	}
-	if c.Count > 1 {
-		s += fmt.Sprintf(" (%d times)", c.Count)
-	}
-	return s
-}
 
 // maxCauses is how many causes of one run are kept apart.
 const maxCauses = 4
 
 // Causes reports why the current call was triggered: what has named the key since the call before it. ctx must be the
 // one that Reconcile was given. It returns the first four causes that differ in source or object, and how many changes
-// there were besides. Several changes of one object are one Cause. It returns none if only the last run asked for this
-// one, and none after the call has returned.
+// there were besides. Several changes of one object are one [status.Cause]. It returns none if only the last run asked
+// for this one, and none after the call has returned.
 //
 // Causes is for logs, to find out why a key is reconciled so often. The loop itself logs causes at verbosity 4, and
 // with errors. Do not branch on them: changes are merged and may be missing, and after a restart all causes are new. A
@@ -48,7 +22,7 @@ const maxCauses = 4
 //
 // The cost: a fraction of a microsecond and no allocation for a change that names a key; about 200 bytes for a waiting
 // key.
-func Causes(ctx context.Context) (causes []Cause, more int) {
+func Causes(ctx context.Context) (causes []status.Cause, more int) {
 	r, ok := ctx.Value(runKey{}).(*run)
 	if !ok {
 		return nil, 0
@@ -64,7 +38,7 @@ type causes struct {
 	rest  []cause
 }
 
-// cause is a Cause as it is kept for each key that waits: small.
+// cause is a status.Cause as it is kept for each key that waits: small.
 type cause struct {
 	source          string
 	object          Key
@@ -109,21 +83,12 @@ func (cs *causes) moveOut() causes {
 	return taken
 }
 
-func (cs *causes) list() (list []Cause) {
+// list returns them as Causes does.
+func (cs *causes) list() (list []status.Cause) {
 	for i := range cs.n {
 		c := cs.at(i)
-		list = append(list, Cause{c.source, c.object, c.resourceVersion, c.count, time.Unix(0, c.from),
-			time.Unix(0, c.to)})
-	}
-	return list
-}
-
-// records returns them as a RunRecord has them.
-func (cs *causes) records() (list []CauseRecord) {
-	for _, c := range cs.list() {
-		list = append(list, CauseRecord{c.Source, c.Object.Namespace, c.Object.Name, c.ResourceVersion, c.Count,
-			c.First,
-			c.Last})
+		list = append(list, status.Cause{Source: c.source, Namespace: c.object.Namespace, Name: c.object.Name,
+			ResourceVersion: c.resourceVersion, Count: c.count, First: time.Unix(0, c.from), Last: time.Unix(0, c.to)})
 	}
 	return list
 }

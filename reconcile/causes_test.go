@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 func TestCausesTellWhoHasNamedTheKey(t *testing.T) {
@@ -83,7 +85,8 @@ func TestCausesSayWhen(t *testing.T) {
 		began := time.Now()
 		cs.add("For x", parent, "1", began.UnixNano())
 		cs.add("For x", parent, "2", began.Add(time.Minute).UnixNano())
-		require.Equal(t, []Cause{{Source: "For x", Object: parent, ResourceVersion: "2", Count: 2, First: began.Local(),
+		require.Equal(t, []status.Cause{{Source: "For x", Namespace: parent.Namespace, Name: parent.Name,
+			ResourceVersion: "2", Count: 2, First: began.Local(),
 			Last: began.Add(time.Minute).Local()}}, cs.list())
 		for i := range 5 {
 			cs.add(fmt.Sprint("source ", i), parent, "", 0)

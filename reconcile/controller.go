@@ -13,6 +13,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -66,7 +67,7 @@ type Options struct {
 	// OnRun is called with each run that History counts, after it has ended, for traces and the like. The worker waits
 	// until OnRun returns, so it must be quick; calls for different keys may overlap. What run refers to is shared with
 	// the history: read-only. Nil: nothing is called, and nothing is spent.
-	OnRun func(controller string, key Key, run RunRecord)
+	OnRun func(controller string, key Key, run status.Run)
 	// Metrics collects what the controller does. Nil: nothing is collected.
 	Metrics Metrics
 }
@@ -88,7 +89,7 @@ type Controller struct {
 	history     *keyHistory
 	refusals    refusals
 	recorder    Recorder
-	onRun       func(controller string, key Key, run RunRecord) // nil: nobody is told
+	onRun       func(controller string, key Key, run status.Run) // nil: nobody is told
 	stuck       stuckCalls
 	paused      pausedKeys
 
@@ -196,7 +197,7 @@ func (c *Controller) add(key Key, background bool) {
 }
 
 // unparked queues a key that is no longer parked, before it tells anybody.
-func (c *Controller) unparked(key Key, wait WaitRecord) {
+func (c *Controller) unparked(key Key, wait status.Wait) {
 	parked := wait.To.Sub(wait.From)
 	c.history.heldBack(key, wait)
 	c.add(key, false)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // debt is something that a key waits for in one cache. [debt.settled] is the only judge of whether it is paid, and it
@@ -18,8 +19,8 @@ type debt struct {
 	// Not changed once the ledger has the debt. openedAt and begun are set by owe: begun is the number of the latest
 	// list that the informer had begun by then, so a later one shows the write.
 	owner    Key
-	kind     DebtKind
-	object   object // of a DebtNotReady, and of a DebtUnknown, without a name only the namespace counts
+	kind     status.DebtKind
+	object   object // of a status.DebtNotReady, and of a status.DebtUnknown, without a name only the namespace counts
 	uid      types.UID
 	openedAt time.Time
 	begun    int
@@ -48,20 +49,20 @@ type debt struct {
 
 // record describes the debt, and its cache as it is now, but not why the cache is in trouble: errors may be the user's
 // code, and the ledger's mu is held.
-func (d *debt) record() DebtRecord {
+func (d *debt) record() status.Debt {
 	namespace := d.object.key.Namespace
-	if d.kind == DebtNotReady {
+	if d.kind == status.DebtNotReady {
 		namespace = d.object.cache.staleNamespace(namespace)
 	}
 	place := d.object.cache.placeOf(Key{Namespace: namespace, Name: d.object.key.Name})
 	h := d.object.cache.HealthIn(place)
-	if h.State == "" && d.kind == DebtNotReady { // the informer is about to follow the object
+	if h.State == "" && d.kind == status.DebtNotReady { // the informer is about to follow the object
 		h.State, h.Since = informer.Listing, d.openedAt
 	}
-	return DebtRecord{
+	return status.Debt{
 		Kind:     d.kind,
 		Informer: d.object.cache.Name(), Namespace: namespace, Name: d.object.key.Name,
-		ResourceVersion: d.resourceVersion, Since: d.openedAt,
+		ResourceVersion: d.resourceVersion, Since: d.openedAt, RelistAt: d.overdueAt(),
 		CacheVersion: d.object.cache.ResourceVersion(place), CacheState: string(h.State),
 		CacheSince: h.Since, CacheInvalid: d.hidden(d.partition.progress()),
 	}
@@ -74,7 +75,7 @@ type object struct {
 }
 
 // ofObject reports whether it is known what has become of the object.
-func (d *debt) ofObject() bool { return d.kind == DebtChange || d.kind == DebtDeletion }
+func (d *debt) ofObject() bool { return d.kind == status.DebtChange || d.kind == status.DebtDeletion }
 
 // byObject reports whether news of the object may settle the debt.
 func (d *debt) byObject() bool { return d.ofObject() || d.object.key.Name != "" }
@@ -93,19 +94,19 @@ func (d *debt) holds() bool {
 // exist, or is not selected.
 func (d *debt) settled(at progress) bool {
 	switch {
-	case d.kind == DebtNotReady:
+	case d.kind == status.DebtNotReady:
 		c := d.object.cache
 		return c.Fresh(c.placeOf(d.object.key)) == nil || c.byName && !c.names(d.owner, d.object.key)
 	case at.unfollowed:
 		return true // the informer will never see the write
-	case d.kind == DebtUnknown:
+	case d.kind == status.DebtUnknown:
 		return at.listed > d.begun && !d.hidden(at)
 	case d.listed(at):
 		return !d.hidden(at)
 	}
 	has, held := d.object.cache.Version(d.object.key)
 	switch same := held && has.UID == d.uid; {
-	case same && d.kind == DebtChange:
+	case same && d.kind == status.DebtChange:
 		return kube.AtLeast(has.ResourceVersion, d.resourceVersion)
 	case same:
 		return d.mayStay && has.Deleting
@@ -125,9 +126,9 @@ func (d *debt) undone(at progress) bool {
 	}
 	has, held := d.object.cache.Version(d.object.key)
 	switch same := held && has.UID == d.uid; d.kind {
-	case DebtChange:
+	case status.DebtChange:
 		return !d.outside && !(same && kube.AtLeast(has.ResourceVersion, d.resourceVersion))
-	case DebtDeletion:
+	case status.DebtDeletion:
 		return same && !has.Deleting && !d.unsure
 	default:
 		return false
@@ -157,7 +158,7 @@ func (d *debt) hidden(at progress) bool {
 		return false // the state is from after the write
 	case d.uid != "" && o.UID != d.uid:
 		return false // the object that was written is gone
-	case d.kind == DebtDeletion:
+	case d.kind == status.DebtDeletion:
 		return o.DeletionTimestamp == nil
 	default:
 		return !kube.AtLeast(o.ResourceVersion, d.resourceVersion)
@@ -176,7 +177,7 @@ const unexpectedAfter = time.Second
 // that list in any case.
 func (d *debt) overdueAt() time.Time {
 	switch {
-	case d.kind == DebtUnknown:
+	case d.kind == status.DebtUnknown:
 		return d.openedAt
 	case d.ofObject() && !d.expected:
 		return d.openedAt.Add(unexpectedAfter)

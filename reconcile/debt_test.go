@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // The answer to the request that removes the last finalizer has the version that the request has found. Somebody else
@@ -31,7 +32,7 @@ func TestAnObjectIsGoneAlthoughTheCacheShowsALaterState(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLedger(func(Key) {}, func(Key, WaitRecord) {})
+			l := newLedger(func(Key) {}, func(Key, status.Wait) {})
 			has, held := informer.Version{UID: "u", ResourceVersion: "5", Deleting: true}, true
 			pods := listing(l, &still{listed: 1, resourceVersion: "5",
 				version: func(Key) (informer.Version, bool) { return has, held }})
@@ -65,7 +66,7 @@ func TestAKeyWhoseWriteNoCacheHasShownRuns(t *testing.T) {
 	} {
 		for _, created := range []bool{true, false} {
 			ran, want := 0, runs.changed
-			l := newLedger(func(Key) { ran++ }, func(Key, WaitRecord) {})
+			l := newLedger(func(Key) { ran++ }, func(Key, status.Wait) {})
 			pods := &still{listed: 1, resourceVersion: "5"}
 			c := l.cacheOf(pods)
 			c.learner = &learner{}
@@ -86,7 +87,7 @@ func TestAKeyWhoseWriteNoCacheHasShownRuns(t *testing.T) {
 // The cluster goes back to before a deletion that the cache has not shown: no event tells of that, either.
 func TestAKeyRunsWhenTheClusterHasGoneBackToBeforeItsDeletion(t *testing.T) {
 	ran := 0
-	l := newLedger(func(Key) { ran++ }, func(Key, WaitRecord) {})
+	l := newLedger(func(Key) { ran++ }, func(Key, status.Wait) {})
 	pods := listing(l, &still{listed: 1, resourceVersion: "5", version: func(Key) (informer.Version, bool) {
 		return informer.Version{UID: "u", ResourceVersion: "4"}, true
 	}})
@@ -103,7 +104,7 @@ func TestAKeyRunsIfItsWriteWasUndoneBeforeTheAnswer(t *testing.T) {
 	for holds, want := range map[bool][]Key{false: {parent}, true: nil} {
 		var named []Key
 		l := newLedger(func(key Key) { named = append(named, key) },
-			func(Key, WaitRecord) { t.Error("it is not parked") })
+			func(Key, status.Wait) { t.Error("it is not parked") })
 		listing(l, &still{listed: 1, resourceVersion: "9", version: func(key Key) (informer.Version, bool) {
 			if key.Name == "b" {
 				return informer.Version{UID: "there", ResourceVersion: "7"}, true
@@ -150,7 +151,7 @@ func TestHowLongADeletionMayTake(t *testing.T) {
 // A parked key goes on when the cache is fresh again, be it by a mere bookmark.
 func TestAKeyGoesOnWhenTheCacheIsFreshAgain(t *testing.T) {
 	var woken []Key
-	l := newLedger(func(Key) {}, func(key Key, _ WaitRecord) { woken = append(woken, key) })
+	l := newLedger(func(Key) {}, func(key Key, _ status.Wait) { woken = append(woken, key) })
 	pods := &doubtful{still: still{listed: 1}, err: informer.ErrStale}
 	l.cacheOf(pods).learner = &learner{}
 	require.True(t, l.park(parent))

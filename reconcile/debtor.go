@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // debtor is who has made a write: a key, or ManagerOptions.WhileLeading. The transport tells it what becomes of each
@@ -155,7 +157,7 @@ func (d debtor) lostAnswer(log klog.Logger, t target) {
 		for _, namespace := range c.learner.mayHold(t) {
 			log.V(4).Info("It is unknown whether a write has happened", "informer", c.Name(), "resource", t.resource,
 				"namespace", t.namespace, "name", t.name)
-			l.owe(&debt{owner: d.owner, kind: DebtUnknown,
+			l.owe(&debt{owner: d.owner, kind: status.DebtUnknown,
 				object: object{c, Key{Namespace: cmp.Or(t.namespace, namespace), Name: t.name}}})
 		}
 	}

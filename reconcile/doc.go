@@ -160,8 +160,8 @@
 // and the time of a new list. No time limit ends it: a call that cannot see what the last one wrote would do it again.
 // So a key stays parked as long as the write has no answer, the list fails, or the cache cannot take the object.
 // [Controller.Why] says which of these it is. The log says so after 10 s: it names each key of the first and of the
-// last kind, and one key of each cache and namespace whose list does not come. [Stats] counts the keys in Parked, and
-// its LongestParked says for how long the first of them has waited.
+// last kind, and one key of each cache and namespace whose list does not come. [Controller.Stats] counts the keys in
+// Parked, and its LongestParked says for how long the first of them has waited.
 //
 // A version is reached, and a list complete, in one partition of a cache: in a namespace that the informer follows by
 // itself, or in all of them. A server whose versions are not numbers allows no other comparison than equality.
@@ -244,8 +244,8 @@
 // worker.go with retryafter.go and stuck.go, run.go. Own writes: clientconfig.go, track.go with request.go,
 // response.go, pace.go and leading.go; scope.go, debtor.go, debt.go, ledger.go with cache.go, relister.go. What a key
 // has done: causes.go, keyhistory.go, authorship.go, hotloop.go with recurrence.go and hotloop_fields.go. The process:
-// manager.go, runnable.go, campaign.go, handover.go, health.go, stats.go. What can be asked: inspection.go, inspect.go
-// with stage.go and why.go, runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, errorrecord.go and
-// pause.go. Package objects, with a reading order of its own, comes last: the loop does not need it, and most
-// Reconcilers do.
+// manager.go, runnable.go, campaign.go, handover.go, health.go, stats.go. What can be asked: inspect.go with stage.go,
+// runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, usercode.go and pause.go; package status has
+// the types, and Why as text. Package objects, with a reading order of its own, comes last: the loop does not need it,
+// and most Reconcilers do.
 package reconcile

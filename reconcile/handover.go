@@ -11,6 +11,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // A new leader's caches may lag behind what the old leader wrote just before it stopped: the stale cache that
@@ -271,7 +272,7 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 			}
 			for _, a := range l.accounts {
 				left.Relist = left.Relist || slices.ContainsFunc(a.debts, func(d *debt) bool {
-					return d.object.cache == c && (d.kind == DebtDeletion || d.kind == DebtUnknown) &&
+					return d.object.cache == c && (d.kind == status.DebtDeletion || d.kind == status.DebtUnknown) &&
 						here(c.scopeName(c.placeOf(d.object.key)))
 				})
 			}
@@ -324,11 +325,11 @@ func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} 
 		owe := func(i int, namespace string, selective bool) {
 			left := all[i]
 			taken[i] = true
-			d := &debt{owner: handoverOwner, kind: DebtChange, object: object{c, Key{Namespace: namespace}},
+			d := &debt{owner: handoverOwner, kind: status.DebtChange, object: object{c, Key{Namespace: namespace}},
 				resourceVersion: left.ResourceVersion, selective: selective}
 			now := c.progress(namespace)
 			if left.Relist || left.Listed != "" && !kube.AtLeast(now.resourceVersion, left.Listed) {
-				d.kind = DebtUnknown
+				d.kind = status.DebtUnknown
 				l.owe(d)
 				l.relist(d, nil)
 				return

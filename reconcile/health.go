@@ -6,6 +6,7 @@ import (
 	"net/url"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // notHealthy returns why this process has to be restarted, if it has to. Like notReady it has no text of an error:
@@ -18,7 +19,7 @@ func (m *Manager) notHealthy() (failing []string) {
 	}
 	if e, ok := m.opts.Elector.(interface{ Check(*http.Request) error }); ok {
 		if err := e.Check(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/healthz"}}); err != nil {
-			failing = append(failing, "the Elector's Check fails"+because(recordError(err, false)))
+			failing = append(failing, "the Elector's Check fails"+status.ErrorOf(err, false).Because())
 		}
 	}
 	return failing
@@ -32,12 +33,12 @@ func (m *Manager) notReady() (failing []string) {
 	}
 	for _, inf := range m.informers {
 		if h := inf.Health(); h.State != informer.Live {
-			failing = append(failing, fmt.Sprintf("informer %s: %s", inf.Name(), h.State)+because(reasonOf(h, false)))
+			failing = append(failing, fmt.Sprintf("informer %s: %s", inf.Name(), h.State)+reasonOf(h, false).Because())
 		}
 	}
 	if e, ok := m.opts.Elector.(interface{ Ready() error }); ok {
 		if err := e.Ready(); err != nil {
-			failing = append(failing, "this process could not lead"+because(recordError(err, false)))
+			failing = append(failing, "this process could not lead"+status.ErrorOf(err, false).Because())
 		}
 	}
 	return failing

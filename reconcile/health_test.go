@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // TestHealthHasNoTextOfAnError: whoever can connect may read it, and the server's errors name users and objects.
@@ -36,7 +37,7 @@ func TestHealthHasNoTextOfAnError(t *testing.T) {
 		go func() { done <- inf.Run(ctx) }()
 		time.Sleep(time.Minute)
 		m.ready.Store(nil)
-		m.progress.enter(StageCampaigning)
+		m.progress.enter(status.StageCampaigning)
 		status := m.Inspect()
 		require.Equal(t, []string{"informer configmaps: Denied because of 403 Forbidden",
 			"this process could not lead because of 401 Unauthorized"}, status.NotReady)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // A key is in a hot loop if its runs repeat themselves, and nothing but these runs brings it up. A run counts as a
@@ -44,11 +46,11 @@ type repeatStats struct {
 	undecided  []sighting // changes that came while a run goes on, and whose author is unclear
 	selfCaused bool       // only the run before it caused this one; if none goes on, this is of the last run
 
-	last, earlier pastRun       // the last run and the one before it, whose events may be late
-	changed       bool          // the last run changed an object
-	requeuedSoon  bool          // the last run asked for the next one at once
-	endedAt       time.Time     // when the last run ended
-	writeNames    []WriteRecord // the first writes of the last run, for the log
+	last, earlier pastRun        // the last run and the one before it, whose events may be late
+	changed       bool           // the last run changed an object
+	requeuedSoon  bool           // the last run asked for the next one at once
+	endedAt       time.Time      // when the last run ended
+	writeNames    []status.Write // the first writes of the last run, for the log
 
 	counted      int            // runs that countLastRun has counted
 	repeats      int            // repetitions in a row; progress takes them back to compareAfter

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -90,7 +91,7 @@ func historyBytes(runs int, fails bool) float64 {
 		h.beginRun(r)
 		o := outcome{}
 		if fails {
-			o = outcome{kind: retry, err: context.Canceled, why: ErrorRecord{Type: "*errors.errorString"}}
+			o = outcome{kind: retry, err: context.Canceled, why: &status.Error{Type: "*errors.errorString"}}
 		}
 		h.endRun(r, o, o.result(), w.began.Add(time.Millisecond))
 	}

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // TestARecordOfEachRun lets a key fail three times and succeed, and reads what is remembered of it.
@@ -32,15 +34,15 @@ func TestARecordOfEachRun(t *testing.T) {
 		synctest.Wait()
 
 		s := c.InspectKey(parent)
-		require.Equal(t, KeyScheduled, s.State)
+		require.Equal(t, status.KeyScheduled, s.State)
 		require.Len(t, s.Runs, 4, "attempts are kept")
 		first, second, last := s.Runs[0], s.Runs[1], s.Runs[3]
 		require.Equal(t, "error", first.Result)
-		require.Equal(t, &ErrorRecord{Type: "*errors.errorString"}, first.Error)
+		require.Equal(t, &status.Error{Type: "*errors.errorString"}, first.Error)
 		require.Equal(t, time.Millisecond, first.Took)
 		require.Equal(t, "For configmaps", first.Causes[0].Source)
 		require.Empty(t, second.Causes)
-		require.Equal(t, []WaitRecord{{For: WaitBackoff, From: first.Started.Add(time.Millisecond),
+		require.Equal(t, []status.Wait{{For: status.WaitBackoff, From: first.Started.Add(time.Millisecond),
 			To: first.Started.Add(6 * time.Millisecond)}}, second.Waits)
 		require.Equal(t, first.Again, second.Started)
 		require.Equal(t, "requeue_after", last.Result)
@@ -48,9 +50,9 @@ func TestARecordOfEachRun(t *testing.T) {
 
 		keys := c.InspectKeys()
 		require.Len(t, keys, 1)
-		require.Equal(t, KeySummary{Namespace: "default", Name: "parent", State: KeyScheduled, Next: s.Next, Runs: 4,
-			Priority: -100,
-			Since:    keys[0].Since, LastRun: last.Started, LastResult: "requeue_after"}, keys[0])
+		require.Equal(t, status.KeySummary{Namespace: "default", Name: "parent", State: status.KeyScheduled,
+			Next: s.Next, Runs: 4, Priority: -100,
+			Since: keys[0].Since, LastRun: last.Started, LastResult: "requeue_after"}, keys[0])
 		now := c.Inspect()
 		require.EqualValues(t, 4, now.Runs)
 		require.EqualValues(t, 3, now.Failures)
@@ -78,13 +80,13 @@ func TestAPausedKeyWaits(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, []string{"other"}, taken(log))
-		require.Equal(t, KeyPaused, c.InspectKey(parent).State)
+		require.Equal(t, status.KeyPaused, c.InspectKey(parent).State)
 		require.Equal(t, 1, c.Inspect().Paused)
 		require.True(t, c.Resume(parent))
 		require.False(t, c.Resume(parent))
 		require.Equal(t, []string{"parent"}, taken(log))
 		s := c.InspectKey(parent)
-		require.Equal(t, WaitPaused, s.Runs[0].Waits[0].For)
+		require.Equal(t, status.WaitPaused, s.Runs[0].Waits[0].For)
 		require.Zero(t, c.Inspect().Paused)
 		c.Pause(parent)
 		c.Resume(parent)
@@ -94,20 +96,20 @@ func TestAPausedKeyWaits(t *testing.T) {
 
 // A run that found nothing to do is not kept beside another one of that kind.
 func TestAQuietRun(t *testing.T) {
-	waits := make([]WaitRecord, 2)
+	waits := make([]status.Wait, 2)
 	for name, test := range map[string]struct {
-		run   RunRecord
+		run   status.Run
 		quiet bool
 	}{
-		"it did nothing":                   {RunRecord{}, true},
-		"it was nearly slow":               {RunRecord{Took: slowRun - 1}, true},
-		"it was slow":                      {RunRecord{Took: slowRun}, false},
-		"it waited for a worker":           {RunRecord{Waits: waits[:1]}, true},
-		"it waited for something else too": {RunRecord{Waits: waits}, false},
-		"it wrote":                         {RunRecord{Writes: make([]WriteRecord, 1)}, false},
-		"it failed":                        {RunRecord{Error: &ErrorRecord{}}, false},
+		"it did nothing":                   {status.Run{}, true},
+		"it was nearly slow":               {status.Run{Took: slowRun - 1}, true},
+		"it was slow":                      {status.Run{Took: slowRun}, false},
+		"it waited for a worker":           {status.Run{Waits: waits[:1]}, true},
+		"it waited for something else too": {status.Run{Waits: waits}, false},
+		"it wrote":                         {status.Run{Writes: make([]status.Write, 1)}, false},
+		"it failed":                        {status.Run{Error: &status.Error{}}, false},
 	} {
-		require.Equal(t, test.quiet, test.run.quiet(), name)
+		require.Equal(t, test.quiet, quietRun(&test.run), name)
 	}
 }
 
@@ -130,7 +132,7 @@ func TestAKeyWaitsForAWorker(t *testing.T) {
 		c.Enqueue(parent)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, []WaitRecord{{For: WaitQueue, From: began, To: began.Add(2 * time.Second), Priority: 0}},
+		require.Equal(t, []status.Wait{{For: status.WaitQueue, From: began, To: began.Add(2 * time.Second), Priority: 0}},
 			c.InspectKey(parent).Runs[0].Waits)
 	})
 }
@@ -154,7 +156,8 @@ func TestTheHistoryIsBounded(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, 21, c.Inspect().Remembered)
-		require.Equal(t, KeyFailed, c.InspectKey(Key{Namespace: "final", Name: "x"}).State, "why it rests stays known")
+		require.Equal(t, status.KeyFailed, c.InspectKey(Key{Namespace: "final", Name: "x"}).State,
+			"why it rests stays known")
 		require.Equal(t, 1, c.Inspect().Failed)
 		h := c.history
 		require.Len(t, h.keys, h.past.byAge.Len()+h.past.last.Len())
@@ -196,7 +199,8 @@ func TestTheFirstOfManyFailuresStays(t *testing.T) {
 // TestFailedKeysAreCounted fails for good, more often than is remembered in full, and lets some keys succeed at last.
 func TestFailedKeysAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mended, long := false, errors.New(strings.Repeat("é", maxErrorText))
+		const mostText = 4 << 10
+		mended, long := false, errors.New(strings.Repeat("é", mostText))
 		c := newController(t, func(_ context.Context, key Key) (Result, error) {
 			if mended {
 				return Result{}, nil
@@ -216,7 +220,7 @@ func TestFailedKeysAreCounted(t *testing.T) {
 		require.Equal(t, 30, c.Inspect().Failed)
 		text := c.InspectKey(Key{Name: "A"}).Runs[0].Error.Text
 		require.True(t, utf8.ValidString(text))
-		require.Len(t, text, maxErrorText+len("…"))
+		require.Len(t, text, mostText+len("…"))
 		enqueue(60)
 		require.Equal(t, 40, c.Inspect().Failed, "of 20 in full, and of 20 the last run")
 		mended = true
@@ -247,8 +251,8 @@ func TestTheListTellsStuckKeys(t *testing.T) {
 		start(t, ManagerOptions{Controllers: []*Controller{c}})
 		for _, moment := range []struct {
 			at    time.Duration
-			state KeyState
-		}{{14 * time.Second, KeyRunning}, {2 * time.Second, KeyStuck}, {time.Minute, KeySettled}} {
+			state status.KeyState
+		}{{14 * time.Second, status.KeyRunning}, {2 * time.Second, status.KeyStuck}, {time.Minute, status.KeySettled}} {
 			time.Sleep(moment.at)
 			synctest.Wait()
 			require.Equal(t, moment.state, c.InspectKeys()[0].State)
@@ -272,7 +276,7 @@ func TestAKeyBetweenTheQueueAndItsCall(t *testing.T) {
 		c.Enqueue(parent)
 		claim, err := c.queue.Take(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, KeyRunning, c.InspectKey(parent).State)
+		require.Equal(t, status.KeyRunning, c.InspectKey(parent).State)
 		require.Equal(t, "default/parent is in the hands of a worker: its call of Reconcile begins at this moment, or "+
 			"has just ended.", c.Why(parent))
 		claim.Done()

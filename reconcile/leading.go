@@ -5,6 +5,8 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // leading is the [writer] behind the ctx of ManagerOptions.WhileLeading. What these functions write no key waits for.
@@ -24,8 +26,8 @@ func (leading) requestEnds(*http.Response)  {}
 
 func (leading) remembers(types.UID, string, bool) {}
 
-func (leading) recordWrite(req *http.Request, to target) (WriteRecord, *http.Request) {
-	return WriteRecord{Verb: verbOfWrite(req, to)}, req
+func (leading) recordWrite(req *http.Request, to target) (status.Write, *http.Request) {
+	return status.Write{Verb: verbOfWrite(req, to)}, req
 }
 
-func (leading) addRequest(WriteRecord, *http.Response, error) {}
+func (leading) addRequest(status.Write, *http.Response, error) {}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // A function of WhileLeading makes an object if the cache has none. The next leader's must not make another one because
@@ -184,12 +185,12 @@ func TestAWriteThatIsUnderWayIsHandedOver(t *testing.T) {
 				b.ledger.handoverEntries())
 			require.True(t, b.ledger.park(b.key()))
 			list, _ := b.ledger.owed(b.key(), false)
-			require.Equal(t, DebtUnderWay, list[0].Kind)
+			require.Equal(t, status.DebtUnderWay, list[0].Kind)
 			return answering{code: 200, object: podCalled("p")}.RoundTrip(nil)
 		}))
 	list, _ := b.ledger.owed(b.key(), false)
 	require.Len(t, list, 1)
-	require.Equal(t, DebtChange, list[0].Kind)
+	require.Equal(t, status.DebtChange, list[0].Kind)
 	require.Equal(t, types.UID("uid-p"), openDebts(b.ledger)[0].uid)
 }
 
@@ -235,5 +236,5 @@ func TestAWriteWhoseTransportPanicsIsOfUnknownOutcome(t *testing.T) {
 	})
 	list, _ := b.ledger.owed(b.key(), false)
 	require.Len(t, list, 1)
-	require.Equal(t, DebtUnknown, list[0].Kind)
+	require.Equal(t, status.DebtUnknown, list[0].Kind)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // ledger says which keys of a controller must wait, and for what: a key that has debts is parked, and not reconciled.
@@ -22,8 +23,8 @@ import (
 // Versions are compared within one resource only: Kubernetes promises no order across resources.
 type ledger struct {
 	// Not changed once the Manager has started.
-	enqueue  func(Key)             // puts a key into the queue; called without mu
-	unparked func(Key, WaitRecord) // the same for a key that was parked, and how long it was; called without mu
+	enqueue  func(Key)              // puts a key into the queue; called without mu
+	unparked func(Key, status.Wait) // the same for a key that was parked, and how long it was; called without mu
 	caches   []*cache
 	relister *relister
 	all      []*ledger // of the Manager
@@ -51,13 +52,13 @@ type account struct {
 	watched     bool          // the account is in unanswered
 	notAnswered bool          // and the log says so
 	parkedSince time.Time     // when a worker first parked the key; zero: no worker has taken it
-	parkedFor   []DebtRecord  // the first of the debts at that time
+	parkedFor   []status.Debt // the first of the debts at that time
 	moreDebts   int           // how many there were besides
 	mustRun     bool          // reconcile the key even if nothing names it: a write of its may be undone
 	allPaid     chan struct{} // is closed when there are no debts left, unless it is nil
 }
 
-func newLedger(enqueue func(Key), unparked func(Key, WaitRecord)) *ledger {
+func newLedger(enqueue func(Key), unparked func(Key, status.Wait)) *ledger {
 	l := &ledger{
 		enqueue: enqueue, unparked: unparked,
 		accounts: make(map[Key]*account), objects: make(map[object][]*debt), underWay: make(map[target]int),
@@ -109,7 +110,7 @@ func (l *ledger) owe(d *debt) {
 		l.recall(d)
 	}
 	if d.settled(at) {
-		if d.kind == DebtDeletion || d.kind == DebtUnknown {
+		if d.kind == status.DebtDeletion || d.kind == status.DebtUnknown {
 			c.noteShown(namespace, at)
 		}
 		if a, ok := l.accounts[d.owner]; ok { // the answer was slower than the end of what was written
@@ -148,8 +149,8 @@ func (l *ledger) recall(d *debt) {
 		since = a.sentAt // what left the cache before may be there again
 	}
 	d.expected = (d.expected || holds) && !d.unsure
-	d.onceHeld = d.kind == DebtDeletion && (holds || c.gone.has(d.uid, since))
-	if d.kind == DebtDeletion && !d.final && d.selective {
+	d.onceHeld = d.kind == status.DebtDeletion && (holds || c.gone.has(d.uid, since))
+	if d.kind == status.DebtDeletion && !d.final && d.selective {
 		d.resourceVersion = "" // others may have changed the object since, so that the informer selects it
 	}
 	if !holds && d.resourceVersion == "" { // it is a deletion, and no event need come
@@ -160,7 +161,7 @@ func (l *ledger) recall(d *debt) {
 			continue
 		}
 		d.expected = !d.unsure
-		if d.kind == DebtDeletion && !d.final && !d.selective &&
+		if d.kind == status.DebtDeletion && !d.final && !d.selective &&
 			(d.resourceVersion == "" || kube.Older(d.resourceVersion, earlier.resourceVersion)) {
 			d.resourceVersion = earlier.resourceVersion
 		}
@@ -203,11 +204,11 @@ func (l *ledger) park(key Key) bool {
 func (l *ledger) awaitReady(key Key, here object) {
 	l.mu.Lock()
 	a, ok := l.accounts[key]
-	same := func(d *debt) bool { return d.kind == DebtNotReady && d.object == here }
+	same := func(d *debt) bool { return d.kind == status.DebtNotReady && d.object == here }
 	waits := ok && slices.ContainsFunc(a.debts, same)
 	l.mu.Unlock()
 	if !waits {
-		l.owe(&debt{owner: key, kind: DebtNotReady, object: here})
+		l.owe(&debt{owner: key, kind: status.DebtNotReady, object: here})
 	}
 }
 
@@ -229,7 +230,7 @@ func (l *ledger) saw(c *cache, key Key, uid types.UID, resourceVersion string, d
 	at := c.progress(c.partitionName(c.placeOf(key)))
 	var keys []wokenKey
 	for _, d := range slices.Clone(debts) {
-		deletion := d.kind == DebtDeletion
+		deletion := d.kind == status.DebtDeletion
 		d.onceHeld = d.onceHeld || deletion && d.uid == uid
 		switch {
 		case !d.settled(at):
@@ -291,7 +292,7 @@ func (l *ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []woken
 		if d.partition == nil || !d.settled(at) {
 			continue
 		}
-		if d.kind == DebtDeletion {
+		if d.kind == status.DebtDeletion {
 			d.partition.noteReached(d, at)
 		}
 		keys = l.pay(keys, d, at)
@@ -302,7 +303,7 @@ func (l *ledger) paySettled(keys []wokenKey, debts []*debt, at progress) []woken
 // pay removes a debt. at is the progress of its partition. If the write is undone, the key must run even if nothing
 // names it. The ledger's mu is held.
 func (l *ledger) pay(keys []wokenKey, d *debt, at progress) []wokenKey {
-	if d.kind == DebtUnknown && at.listed > d.begun {
+	if d.kind == status.DebtUnknown && at.listed > d.begun {
 		d.partition.noteReached(d, at)
 	}
 	d.partition.remove(d)
@@ -355,24 +356,24 @@ func (l *ledger) wakeUp(keys []wokenKey) {
 			l.enqueue(k.key)
 			continue
 		}
-		l.unparked(k.key, WaitRecord{For: WaitParked, From: k.parkedSince, To: time.Now(), Debts: k.parkedFor,
+		l.unparked(k.key, status.Wait{For: status.WaitParked, From: k.parkedSince, To: time.Now(), Debts: k.parkedFor,
 			MoreDebts: k.moreDebts})
 	}
 }
 
 // describe returns the first debts, at most that many, and how many there are besides. The ledger's mu is held.
-func (a *account) describe(most int) (list []DebtRecord, more int) {
+func (a *account) describe(most int) (list []status.Debt, more int) {
 	for _, d := range a.debts[:min(len(a.debts), most)] {
 		list = append(list, d.record())
 	}
 	if a.underWay > 0 && len(list) < most {
-		list = append(list, DebtRecord{Kind: DebtUnderWay, Since: a.sentAt})
+		list = append(list, status.Debt{Kind: status.DebtUnderWay, Since: a.sentAt})
 	}
 	return list, len(a.debts) + min(a.underWay, 1) - len(list)
 }
 
 // owed returns the debts of a key, and since when it is parked; zero: it is not. withText adds the texts of errors.
-func (l *ledger) owed(key Key, withText bool) (list []DebtRecord, parkedSince time.Time) {
+func (l *ledger) owed(key Key, withText bool) (list []status.Debt, parkedSince time.Time) {
 	var caches []*cache
 	l.mu.Lock()
 	if a, ok := l.accounts[key]; ok {

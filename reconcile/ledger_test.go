@@ -26,6 +26,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -70,10 +71,10 @@ type family struct {
 }
 
 // The family listens to its controller.
-func (f *family) Controller(string, func() Stats) Recorder { return f }
-func (*family) Waited(workqueue.Priority, time.Duration)   {}
-func (*family) Worked(workqueue.Priority, time.Duration)   {}
-func (*family) Reconciled(string, time.Duration)           {}
+func (f *family) Controller(string, func() status.Stats) Recorder { return f }
+func (*family) Waited(workqueue.Priority, time.Duration)          {}
+func (*family) Worked(workqueue.Priority, time.Duration)          {}
+func (*family) Reconciled(string, time.Duration)                  {}
 func (f *family) Parked(d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -916,8 +917,8 @@ func TestMarksDoNotGrowWithTheNamespaces(t *testing.T) {
 	c.learner = &learner{}
 	for i := range 100 {
 		pod := object{c, Key{Namespace: fmt.Sprint("namespace-", i), Name: "a"}}
-		l.owe(&debt{owner: parent, kind: DebtChange, object: pod, uid: "u", resourceVersion: fmt.Sprint(8 + i)})
-		l.owe(&debt{owner: parent, kind: DebtDeletion, object: pod, uid: "v", resourceVersion: "6"})
+		l.owe(&debt{owner: parent, kind: status.DebtChange, object: pod, uid: "u", resourceVersion: fmt.Sprint(8 + i)})
+		l.owe(&debt{owner: parent, kind: status.DebtDeletion, object: pod, uid: "v", resourceVersion: "6"})
 	}
 	require.Equal(t, map[string]mark{"": {resourceVersion: "107"}}, c.written)
 	require.Equal(t, map[string]mark{"": {resourceVersion: "7"}}, c.shown)

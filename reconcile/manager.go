@@ -14,6 +14,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 var (
@@ -204,8 +205,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	if m.started.Swap(true) {
 		return ErrStarted
 	}
-	m.progress.enter(StageSyncing)
-	defer m.progress.enter(StageStopped)
+	m.progress.enter(status.StageSyncing)
+	defer m.progress.enter(status.StageStopped)
 	var background lifecycle.Group
 	// The context of everything that outlives the workers, so that a Reconcile that is still running does not look at
 	// a dead cache.

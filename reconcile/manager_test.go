@@ -18,12 +18,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // unrecorded are Metrics without a Recorder.
 type unrecorded struct{}
 
-func (unrecorded) Controller(string, func() Stats) Recorder { return nil }
+func (unrecorded) Controller(string, func() status.Stats) Recorder { return nil }
 
 func TestEveryMistakeIsNamedBeforeAnythingRuns(t *testing.T) {
 	nothing := func(context.Context, Key) (Result, error) { return Result{}, nil }

@@ -20,6 +20,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // province is a controller of ConfigMaps, each of which gets a Secret by every run, on an API server of several
@@ -237,7 +238,7 @@ func TestAKeyWithoutANamespaceSaysWhichOneItWaitsFor(t *testing.T) {
 		p.fail("two", nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, reconcile.KeySettled, p.InspectKey(tenant).State)
+		require.Equal(t, status.KeySettled, p.InspectKey(tenant).State)
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // TestOnRun lets a key fail, write nothing, be slow, and write nothing again: OnRun is told of what InspectKey
@@ -18,7 +20,7 @@ func TestOnRun(t *testing.T) {
 		api := newMapAPI()
 		api.Create(configMap("parent"))
 		var mu sync.Mutex
-		var told []RunRecord
+		var told []status.Run
 		runs := 0
 		c := newController(t, func(context.Context, Key) (Result, error) {
 			runs++
@@ -29,7 +31,7 @@ func TestOnRun(t *testing.T) {
 				time.Sleep(2 * time.Second)
 			}
 			return Result{}, nil
-		}, Options{OnRun: func(controller string, key Key, run RunRecord) {
+		}, Options{OnRun: func(controller string, key Key, run status.Run) {
 			mu.Lock()
 			defer mu.Unlock()
 			require.Equal(t, parent, key)
@@ -56,6 +58,6 @@ func TestOnRun(t *testing.T) {
 
 func TestOnRunNeedsAHistory(t *testing.T) {
 	_, err := NewController("web", Func(func(context.Context, Key) (Result, error) { return Result{}, nil }),
-		Options{History: -1, OnRun: func(string, Key, RunRecord) {}})
+		Options{History: -1, OnRun: func(string, Key, status.Run) {}})
 	require.ErrorContains(t, err, "Options.OnRun is told of the runs that History counts, and History is -1")
 }

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // pace is how a run has spent its time: with requests under way, or without. A client-side limit of requests makes a
@@ -20,10 +22,6 @@ type pace struct {
 	idleSince time.Time     // while none is under way
 	idle      time.Duration // in which none was under way, up to the latest request
 }
-
-// A run has the pace of a limited client if it has spent at least this time, and four fifths of all its time, before
-// its requests, of which there were at least so many. client-go's default limit, after a burst of 10, is 5 a second.
-const limitedIdle, limitedRequests = 2 * time.Second, 10
 
 // requestBegins notes that a request of the run has come to the transport.
 func (r *run) requestBegins(req *http.Request) {
@@ -62,27 +60,23 @@ func (r *run) requestEnds(resp *http.Response) {
 }
 
 // latest describes the latest request, or returns nil if there was none.
-func (p *pace) latest() *RequestRecord {
+func (p *pace) latest() *status.Request {
 	if p.requests == 0 {
 		return nil
 	}
 	to := guessTarget(addressOf(p.address))
-	return &RequestRecord{Method: cmp.Or(p.method, http.MethodGet), Resource: to.resource,
+	return &status.Request{Method: cmp.Or(p.method, http.MethodGet), Resource: to.resource,
 		Since: p.since, Answered: p.underWay == 0, Code: max(p.code, 0)}
 }
 
 // checkPace says, once for a controller, that a run has had the pace of a client that is limited on this side.
 func (w *worker) checkPace(r *run, took time.Duration) {
-	if took < limitedIdle {
+	if took < slowRun {
 		return
 	}
-	r.mu.Lock()
-	var p pace
-	if r.details != nil {
-		p = r.details.pace
-	}
-	r.mu.Unlock()
-	if p.requests < limitedRequests || p.idle < limitedIdle || p.idle < took*4/5 {
+	seen := status.Run{Took: took}
+	r.seen().describe(&seen)
+	if !seen.LooksLimited() {
 		return
 	}
 	w.ledger.once("pace", func() {
@@ -90,6 +84,7 @@ func (w *worker) checkPace(r *run, took time.Duration) {
 			"not "+
 			"slow, its client has a client-side limit: client-go sets one of 5 requests a second, unless the "+
 			"rest.Config "+
-			"has a QPS; reconcile.ClientConfig sets none", "took", took, "before", p.idle, "requests", p.requests)
+			"has a QPS; reconcile.ClientConfig sets none", "took", took, "before", seen.BeforeRequests,
+			"requests", seen.Requests)
 	})
 }

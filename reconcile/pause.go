@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // pausedKeys are those that a controller does not reconcile because [Controller.Pause] was called for them.
@@ -55,7 +57,7 @@ func (c *Controller) Resume(key Key) bool {
 		return false
 	}
 	if k.named {
-		c.history.heldBack(key, WaitRecord{For: WaitPaused, From: k.since, To: time.Now()})
+		c.history.heldBack(key, status.Wait{For: status.WaitPaused, From: k.since, To: time.Now()})
 		c.add(key, false)
 	}
 	return true

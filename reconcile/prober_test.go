@@ -20,6 +20,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // parish is a controller of the ConfigMaps of one namespace. While a ConfigMap says that it makes, each run for it
@@ -29,7 +30,7 @@ type parish struct {
 	admin   kubernetes.Interface // of somebody whose requests have no faults
 	link    *reconciletest.Link  // the controller's way
 	secrets *informer.SharedIndexInformer[*corev1.Secret]
-	stats   func() reconcile.Stats
+	stats   func() status.Stats
 	stop    func() error
 	puts    int
 

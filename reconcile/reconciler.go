@@ -9,6 +9,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // Key names the object to be reconciled.
@@ -103,8 +104,8 @@ type outcome struct {
 	after    time.Duration
 	pause    time.Duration // that the server has asked for, see refusals
 	err      error
-	panicked bool        // the run, or a part of it that SlowStart made, has panicked
-	why      ErrorRecord // of err, without its text
+	panicked bool          // the run, or a part of it that SlowStart made, has panicked
+	why      *status.Error // of err, with its text; nil if err is
 }
 
 type outcomeKind uint8
@@ -122,7 +123,8 @@ func decide(result Result, err error) outcome {
 	switch {
 	case result.RequeueAfter < 0:
 		err = errors.Join(fmt.Errorf("Result.RequeueAfter is negative (%s)", result.RequeueAfter), err)
-		return outcome{kind: retry, err: frozen(err), why: classify(err)}
+		err = frozen(err)
+		return outcome{kind: retry, err: err, why: status.ErrorOf(err, true)}
 	case err == nil && result.RequeueAfter > 0:
 		return outcome{kind: doneAfter, after: result.RequeueAfter}
 	case err == nil:
@@ -130,7 +132,8 @@ func decide(result Result, err error) outcome {
 	}
 	w := retryWishes{requeueAfter: result.RequeueAfter}
 	w.visit(err, false, 0)
-	o := outcome{kind: terminal, err: frozen(err), panicked: w.panicked, pause: w.pause, why: classify(err)}
+	err = frozen(err)
+	o := outcome{kind: terminal, err: err, panicked: w.panicked, pause: w.pause, why: status.ErrorOf(err, true)}
 	switch {
 	case w.grows:
 		o.kind = retry

@@ -21,6 +21,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // registry is a controller of ConfigMaps that name Secrets, in the value "secrets", separated by commas.
@@ -225,7 +226,7 @@ func TestAKeyWaitsForWhatIsNotKnown(t *testing.T) {
 		runs := r.ran("web")
 		require.NotEmpty(t, runs)
 		require.Subset(t, []string{"tls=1"}, runs)
-		require.Equal(t, reconcile.KeySettled, r.InspectKey(reconcile.Key{Namespace: "shop", Name: "web"}).State)
+		require.Equal(t, status.KeySettled, r.InspectKey(reconcile.Key{Namespace: "shop", Name: "web"}).State)
 		require.Empty(t, r.ran("third"))
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // A relister makes informers list anew for debts that are overdue: only a list that began after a write is sure to show
@@ -221,15 +222,15 @@ func (p *partition) look(now time.Time) (lines []logLine) {
 		}
 		p.lookFrom(now)
 		switch {
-		case d.kind == DebtNotReady:
+		case d.kind == status.DebtNotReady:
 			found(cacheNotReady, d, nil)
-		case d.ofObject() && d.hidden(at), d.kind == DebtUnknown && at.listed > d.begun:
+		case d.ofObject() && d.hidden(at), d.kind == status.DebtUnknown && at.listed > d.begun:
 			found(objectInvalid, d, nil)
 		case p.listAskedFor(d, at):
 			if now.Sub(p.requestedAt) >= doubtAfter {
 				found(listOverdue, d, nil)
 			}
-		case d.kind == DebtUnknown:
+		case d.kind == status.DebtUnknown:
 			list = true
 			found(outcomeUnclear, d, nil)
 		default:

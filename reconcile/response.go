@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // write is what an answer tells about one object that the server has written or deleted.
@@ -30,11 +32,11 @@ type write struct {
 	deleted, final, mayStay, unsure bool
 }
 
-func (w write) debtKind() DebtKind {
+func (w write) debtKind() status.DebtKind {
 	if w.deleted {
-		return DebtDeletion
+		return status.DebtDeletion
 	}
-	return DebtChange
+	return status.DebtChange
 }
 
 // newWrite reads what the answer to a request says of an object.

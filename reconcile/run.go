@@ -14,6 +14,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/kube"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // run is one call of Reconcile, and the ctx that it is given.
@@ -47,13 +48,13 @@ type runDetails struct {
 	writes map[writeID]bool // what the run has written; true for those that created their object
 	// Its requests to write: the first of them in their order, and how many came after these. A record does not change
 	// once it is here.
-	requests     []WriteRecord
+	requests     []status.Write
 	moreRequests int
 	pace         pace // of all of its requests
 }
 
 // describe adds to a record what is known of the run's requests. d may be nil. The run has ended, or its mu is held.
-func (d *runDetails) describe(r *RunRecord) {
+func (d *runDetails) describe(r *status.Run) {
 	if d == nil {
 		return
 	}
@@ -184,7 +185,7 @@ func (r *run) markCreated(v writeID) {
 }
 
 // written returns what a run that has ended has written, and the first of its requests to write. d may be nil.
-func (d *runDetails) written() (map[writeID]bool, []WriteRecord) {
+func (d *runDetails) written() (map[writeID]bool, []status.Write) {
 	if d == nil {
 		return nil, nil
 	}
@@ -199,7 +200,7 @@ func (r *run) seen() *runDetails {
 }
 
 // causes returns what has named the key for this run, while it goes on.
-func (r *run) causes() (list []Cause, more int) {
+func (r *run) causes() (list []status.Cause, more int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
@@ -255,13 +256,13 @@ func report(ctx context.Context, inf Informer, o metav1.Object, deleted bool) er
 		verb = "deleted"
 	}
 	gone := isGone(o)
-	r.keep(WriteRecord{At: time.Now(), Verb: verb, Resource: inf.Name(), Namespace: key.Namespace, Name: key.Name,
+	r.keep(status.Write{At: time.Now(), Verb: verb, Resource: inf.Name(), Namespace: key.Namespace, Name: key.Name,
 		ResourceVersion: o.GetResourceVersion()})
 	r.remembers(o.GetUID(), o.GetResourceVersion(), deleted)
-	d := &debt{owner: r.key, kind: DebtChange, object: object{c, key}, uid: o.GetUID(),
+	d := &debt{owner: r.key, kind: status.DebtChange, object: object{c, key}, uid: o.GetUID(),
 		resourceVersion: o.GetResourceVersion(), expected: true}
 	if deleted || gone {
-		d.kind, d.mayStay = DebtDeletion, !gone
+		d.kind, d.mayStay = status.DebtDeletion, !gone
 	}
 	r.worker.ledger.owe(d)
 	return nil

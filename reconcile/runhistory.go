@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // A run that has something to say is remembered in full: it wrote, failed, was held back before it began, or took long.
@@ -17,7 +18,6 @@ const (
 	maxWaitsOfKey  = 8
 	maxWritesOfRun = 16
 	maxDebtsShown  = 4
-	maxRecentRuns  = 1024
 	slowRun        = time.Second
 )
 
@@ -30,19 +30,19 @@ type runHistory struct {
 	// says why the key rests, so it alone is kept, among the last: limit of them at most.
 	byAge, last list.List
 	full        int
-	recent      []RunSummary // a ring
-	next        int          // the index in the ring of the next one to be replaced, once it is full
-	runs        uint64       // that have ended
-	failures    uint64       // of these
-	failed      int          // keys that their last run has left as KeyFailed
-	invalid     int          // keys that their last run has left as KeyInvalid
+	recent      []status.RunSummary // a ring
+	next        int                 // the index in the ring of the next one to be replaced, once it is full
+	runs        uint64              // that have ended
+	failures    uint64              // of these
+	failed      int                 // keys that their last run has left as status.KeyFailed
+	invalid     int                 // keys that their last run has left as status.KeyInvalid
 }
 
 // keyRecord is what is remembered of a key.
 type keyRecord struct {
 	key   Key
-	runs  []RunRecord  // the latest last; what they refer to never changes
-	waits []WaitRecord // since the last run
+	runs  []status.Run  // the latest last; what they refer to never changes
+	waits []status.Wait // since the last run
 	place *list.Element
 	final bool // in last, not in byAge
 }
@@ -62,18 +62,19 @@ func (h *keyHistory) remember(e *keyEntry, r *run, d *runDetails, o outcome, res
 	if o.err != nil {
 		p.failures++
 	}
-	p.addRecent(RunSummary{r.key.Namespace, r.key.Name, w.began, took, result, writes})
+	p.addRecent(status.RunSummary{Namespace: r.key.Namespace, Name: r.key.Name, Started: w.began, Took: took,
+		Result: result, Writes: writes})
 	quiet := writes == 0 && o.err == nil && took < slowRun && (e.record == nil || len(e.record.waits) == 0)
 	if quiet && e.record == nil {
 		return
 	}
-	record := RunRecord{Started: w.began, Took: took, Result: result, Invalid: w.sawInvalid}
-	record.Causes, record.MoreCauses = w.causes.records(), w.causes.more
+	record := status.Run{Started: w.began, Took: took, Result: result, Invalid: w.sawInvalid}
+	record.Causes, record.MoreCauses = w.causes.list(), w.causes.more
 	d.describe(&record)
 	if o.err != nil {
-		why := o.why
-		if h.errorTexts {
-			why.Text = textOf(o.err)
+		why := *o.why
+		if !h.errorTexts {
+			why.Text = ""
 		}
 		record.Error = &why
 		if o.panicked {
@@ -84,7 +85,7 @@ func (h *keyHistory) remember(e *keyEntry, r *run, d *runDetails, o outcome, res
 		record.Again = now.Add(o.after)
 	}
 	k := h.recordOf(e, r.key)
-	record.Waits = k.waitsOf(w.began, w.causes, WaitRecord{Priority: int(w.claim.Priority()), Group: w.claim.Group()})
+	record.Waits = k.waitsOf(w.began, w.causes, status.Wait{Priority: int(w.claim.Priority()), Group: w.claim.Group()})
 	k.waits = nil
 	if w.onRun != nil && !quiet {
 		w.record = new(record)
@@ -103,17 +104,17 @@ func (h *keyHistory) recordOf(e *keyEntry, key Key) *keyRecord {
 }
 
 // addRecent adds a run to the ring.
-func (p *runHistory) addRecent(r RunSummary) {
-	if len(p.recent) < maxRecentRuns {
+func (p *runHistory) addRecent(r status.RunSummary) {
+	if len(p.recent) < status.MaxRecent {
 		p.recent = append(p.recent, r)
 		return
 	}
 	p.recent[p.next] = r
-	p.next = (p.next + 1) % maxRecentRuns
+	p.next = (p.next + 1) % status.MaxRecent
 }
 
 // add adds a run to the record of its key, and makes this the last to be forgotten.
-func (p *runHistory) add(k *keyRecord, r RunRecord, quiet bool) {
+func (p *runHistory) add(k *keyRecord, r status.Run, quiet bool) {
 	p.countState(k, -1)
 	defer p.countState(k, 1)
 	if k.final {
@@ -122,7 +123,7 @@ func (p *runHistory) add(k *keyRecord, r RunRecord, quiet bool) {
 		p.full += len(k.runs)
 	}
 	p.byAge.MoveToBack(k.place)
-	if n := len(k.runs); n > 0 && quiet && k.runs[n-1].quiet() {
+	if n := len(k.runs); n > 0 && quiet && quietRun(&k.runs[n-1]) {
 		r.Repeated = k.runs[n-1].Repeated + 1
 		k.runs[n-1] = r
 		return
@@ -138,7 +139,7 @@ func (p *runHistory) add(k *keyRecord, r RunRecord, quiet bool) {
 // dropOne forgets the oldest run, or the second one if the oldest began the row of failures that goes on: that one has
 // the cause.
 func (k *keyRecord) dropOne(failed bool) {
-	if failed && !slices.ContainsFunc(k.runs, func(r RunRecord) bool { return r.Error == nil }) {
+	if failed && !slices.ContainsFunc(k.runs, func(r status.Run) bool { return r.Error == nil }) {
 		k.runs[0].Forgotten++
 		k.runs = slices.Delete(k.runs, 1, 2)
 		return
@@ -151,27 +152,27 @@ func (p *runHistory) countState(k *keyRecord, n int) {
 	if len(k.runs) == 0 {
 		return
 	}
-	switch k.runs[len(k.runs)-1].leaves() {
-	case KeyFailed:
+	switch leaves(&k.runs[len(k.runs)-1]) {
+	case status.KeyFailed:
 		p.failed += n
-	case KeyInvalid:
+	case status.KeyInvalid:
 		p.invalid += n
 	}
 }
 
 // leaves returns the state of a key after the run, unless the key is in the queue.
-func (r *RunRecord) leaves() KeyState {
+func leaves(r *status.Run) status.KeyState {
 	switch {
 	case r.Result != "terminal":
-		return KeySettled
+		return status.KeySettled
 	case r.Invalid:
-		return KeyInvalid
+		return status.KeyInvalid
 	}
-	return KeyFailed
+	return status.KeyFailed
 }
 
-// quiet reports whether the run found nothing to do.
-func (r *RunRecord) quiet() bool {
+// quietRun reports whether the run found nothing to do.
+func quietRun(r *status.Run) bool {
 	return len(r.Writes) == 0 && r.Error == nil && r.Took < slowRun && len(r.Waits) <= 1
 }
 
@@ -204,7 +205,7 @@ func (h *keyHistory) forgetRecord(k *keyRecord) {
 }
 
 // heldBack records a time in which a key could not run. Several of the same kind in a row are one.
-func (h *keyHistory) heldBack(key Key, wait WaitRecord) {
+func (h *keyHistory) heldBack(key Key, wait status.Wait) {
 	if h.past.limit < 0 {
 		return
 	}
@@ -212,7 +213,7 @@ func (h *keyHistory) heldBack(key Key, wait WaitRecord) {
 	defer h.mu.Unlock()
 	e := h.entryOf(key, time.Now())
 	k := h.recordOf(e, key)
-	if n := len(k.waits); n > 0 && k.waits[n-1].For == wait.For && wait.For != WaitParked {
+	if n := len(k.waits); n > 0 && k.waits[n-1].For == wait.For && wait.For != status.WaitParked {
 		k.waits[n-1].To = wait.To
 		return
 	}
@@ -242,7 +243,7 @@ func (h *keyHistory) retries(key Key, began time.Time, after time.Duration) {
 // waitsOf returns how the key spent the time from its last run to the one that began at that time: the delay that the
 // last run, or the rate limiter, asked for; the times in which it was held back; and the wait for a worker, which turn
 // describes.
-func (k *keyRecord) waitsOf(began time.Time, cs causes, turn WaitRecord) (waits []WaitRecord) {
+func (k *keyRecord) waitsOf(began time.Time, cs causes, turn status.Wait) (waits []status.Wait) {
 	ready := time.Time{}
 	if cs.n > 0 {
 		ready = time.Unix(0, cs.first.from)
@@ -254,12 +255,12 @@ func (k *keyRecord) waitsOf(began time.Time, cs causes, turn WaitRecord) (waits 
 			to = ready // something has named the key before
 		}
 		ended := r.Started.Add(r.Took)
-		reason := WaitRequeue
+		reason := status.WaitRequeue
 		if r.Error != nil {
-			reason = WaitBackoff
+			reason = status.WaitBackoff
 		}
 		if to.After(ended) {
-			waits = append(waits, WaitRecord{For: reason, From: ended, To: to})
+			waits = append(waits, status.Wait{For: reason, From: ended, To: to})
 		}
 		ready = to
 	}
@@ -271,7 +272,7 @@ func (k *keyRecord) waitsOf(began time.Time, cs causes, turn WaitRecord) (waits 
 		ready = wait.To
 	}
 	if !ready.IsZero() && began.After(ready) {
-		turn.For, turn.From, turn.To = WaitQueue, ready, began
+		turn.For, turn.From, turn.To = status.WaitQueue, ready, began
 		waits = append(waits, turn)
 	}
 	return waits

@@ -3,13 +3,15 @@ package reconcile
 import (
 	"sync"
 	"time"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // progressOfRun is what Manager.Run is doing, for those who ask.
 type progressOfRun struct {
 	mu sync.Mutex
 	// Guarded by mu.
-	stage          Stage // empty: Run has not been called
+	stage          status.Stage // empty: Run has not been called
 	started, since time.Time
 	tenures        int
 	tenureSince    time.Time
@@ -18,7 +20,7 @@ type progressOfRun struct {
 }
 
 // enter begins a stage.
-func (p *progressOfRun) enter(s Stage) {
+func (p *progressOfRun) enter(s status.Stage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.since = time.Now()
@@ -27,10 +29,10 @@ func (p *progressOfRun) enter(s Stage) {
 	}
 	p.stage = s
 	switch s {
-	case StageHandover:
+	case status.StageHandover:
 		p.tenures++
 		p.tenureSince, p.handover, p.handoverTook = p.since, "", 0
-	case StageCampaigning:
+	case status.StageCampaigning:
 		p.tenureSince = time.Time{}
 	}
 }
@@ -45,14 +47,14 @@ func (p *progressOfRun) caughtUp(complete bool, took time.Duration) {
 	}
 }
 
-// now returns the stage and since when it lasts.
-func (p *progressOfRun) now() (Stage, time.Time) {
+// now returns the stage, since when it lasts, and when Run was called.
+func (p *progressOfRun) now() (stage status.Stage, since, started time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stage == "" {
-		return StageNotStarted, time.Time{}
+		return status.StageNotStarted, time.Time{}, time.Time{}
 	}
-	return p.stage, p.since
+	return p.stage, p.since, p.started
 }
 
 // inspectedElector is the part of an [Elector] that [Manager.Inspect] asks; *leaderelection.Elector has it.
@@ -65,12 +67,12 @@ type inspectedElector interface {
 }
 
 // leadership returns what the Elector says, or nil without one.
-func (m *Manager) leadership() *LeadershipStatus {
+func (m *Manager) leadership() *status.Leadership {
 	if m.opts.Elector == nil {
 		return nil
 	}
 	m.progress.mu.Lock()
-	s := &LeadershipStatus{Tenures: m.progress.tenures, TenureSince: m.progress.tenureSince,
+	s := &status.Leadership{Tenures: m.progress.tenures, TenureSince: m.progress.tenureSince,
 		Handover: m.progress.handover, HandoverTook: m.progress.handoverTook}
 	m.progress.mu.Unlock()
 	s.Leading = !s.TenureSince.IsZero()
@@ -79,7 +81,7 @@ func (m *Manager) leadership() *LeadershipStatus {
 		s.Holder, s.Transitions, s.HolderSince, _ = e.Observed()
 	}
 	if e, ok := m.opts.Elector.(interface{ Ready() error }); ok {
-		s.NotReady = recordError(e.Ready(), m.opts.ErrorTexts)
+		s.NotReady = status.ErrorOf(e.Ready(), m.opts.ErrorTexts)
 	}
 	return s
 }

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"time"
 
+	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -10,7 +11,7 @@ import (
 type Metrics interface {
 	// Controller is called once for each controller, when it is made. It returns what the controller reports to; stats
 	// may be called at any time.
-	Controller(name string, stats func() Stats) Recorder
+	Controller(name string, stats func() status.Stats) Recorder
 }
 
 // Recorder receives what one controller does. Its workers call it, unless a method says otherwise, and several at
@@ -25,29 +26,9 @@ type Recorder interface {
 	Parked(d time.Duration)
 }
 
-// Stats is what a controller looks like at one moment.
-type Stats struct {
-	Queue   workqueue.Stats
-	Workers int
-	// Timeout is how long a call of Reconcile may take, as configured.
-	Timeout time.Duration
-	// Parked counts the keys that a worker has taken and parked: they wait for a cache to see what they wrote, or to be
-	// complete or young enough to be acted on.
-	Parked int
-	// LongestParked is for how long the first of them has been waiting.
-	LongestParked time.Duration
-	// Paused counts the keys for which Pause was called.
-	Paused int
-	// Stuck counts the calls of Reconcile that have not returned although their context ended at least 10 s ago.
-	Stuck int
-	// HotKeys counts the keys in a hot loop, which are slowed down: only their own runs bring them up, or another
-	// writer undoes each of their writes. HotLoops counts the hot loops that have ever begun.
-	HotKeys, HotLoops int
-}
-
 // Stats returns the figures of this moment.
-func (c *Controller) Stats() Stats {
-	s := Stats{Queue: c.queue.Stats(), Workers: c.workers, Timeout: c.timeout, Stuck: c.Stuck(),
+func (c *Controller) Stats() status.Stats {
+	s := status.Stats{Queue: c.queue.Stats(), Workers: c.workers, Timeout: c.timeout, Stuck: c.Stuck(),
 		Paused: int(c.paused.n.Load())}
 	s.Parked, s.LongestParked = c.ledger.parked()
 	s.HotKeys, s.HotLoops = c.history.hotCounts()

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // TrackWrites makes controllers consistent with their own writes. What [ClientConfig] returns has it. By itself it
@@ -59,8 +61,8 @@ type writer interface {
 	debtor() debtor
 	remembers(uid types.UID, resourceVersion string, deleted bool)
 	// recordWrite begins the record of a write, and addRequest keeps it.
-	recordWrite(*http.Request, target) (WriteRecord, *http.Request)
-	addRequest(WriteRecord, *http.Response, error)
+	recordWrite(*http.Request, target) (status.Write, *http.Request)
+	addRequest(status.Write, *http.Response, error)
 }
 
 type writerKey struct{}
@@ -129,7 +131,7 @@ func (t *tracker) RoundTrip(req *http.Request) (resp *http.Response, err error) 
 // record tells the writer what a successful answer says has been written. A cache shows the resource if followed is
 // true; otherwise the write is only kept for the run's history. It completes w with the name and version of the object,
 // if there is one object, and reports whether it could read the answer.
-func record(ctx context.Context, from writer, w *WriteRecord, to target, followed bool, method string,
+func record(ctx context.Context, from writer, w *status.Write, to target, followed bool, method string,
 	resp *http.Response) bool {
 	contentType := resp.Header.Get("Content-Type")
 	var objects []metadata

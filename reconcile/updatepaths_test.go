@@ -19,6 +19,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // TestPathsOfAnUpdate updates a ReplicaSet three times: from the cached state, from a state that is older, and from the
@@ -79,13 +80,13 @@ func testPathsOfAnUpdate(t *testing.T, contentType string) {
 	go func() { ended <- m.Run(ctx) }()
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	status := c.InspectKey(reconcile.Key{Namespace: "default", Name: "a"})
+	seen := c.InspectKey(reconcile.Key{Namespace: "default", Name: "a"})
 	stop()
 	require.NoError(t, <-ended)
 
-	require.Equal(t, &reconcile.OwnerRecord{Group: "apps", Kind: "Deployment", Name: "web"}, status.Objects[0].Owner)
-	require.GreaterOrEqual(t, len(status.Runs), 3)
-	changed, older, same := status.Runs[0].Writes[0], status.Runs[1].Writes[0], status.Runs[2].Writes[0]
+	require.Equal(t, &status.Owner{Group: "apps", Kind: "Deployment", Name: "web"}, seen.Objects[0].Owner)
+	require.GreaterOrEqual(t, len(seen.Runs), 3)
+	changed, older, same := seen.Runs[0].Writes[0], seen.Runs[1].Writes[0], seen.Runs[2].Writes[0]
 	require.Equal(t, []string{"metadata.annotations", "spec.replicas", "spec.template.spec.containers[].image"},
 		changed.Paths)
 	require.Empty(t, changed.PathsUnknown)
@@ -142,11 +143,11 @@ func TestPathsOfManyWrites(t *testing.T) {
 		go func() { ended <- m.Run(ctx) }()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		status := c.InspectKey(reconcile.Key{Namespace: "default", Name: "a"})
+		seen := c.InspectKey(reconcile.Key{Namespace: "default", Name: "a"})
 		stop()
 		require.NoError(t, <-ended)
 		var said []string
-		for _, run := range status.Runs {
+		for _, run := range seen.Runs {
 			if len(run.Writes) > 0 {
 				w := run.Writes[0]
 				said = append(said, fmt.Sprint(w.Paths, w.PathsUnknown))

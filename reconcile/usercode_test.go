@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
 
+	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -81,8 +82,8 @@ type told struct {
 	parked func()
 }
 
-func (o *told) Controller(string, func() Stats) Recorder { return o }
-func (o *told) Parked(time.Duration)                     { o.parked() }
+func (o *told) Controller(string, func() status.Stats) Recorder { return o }
+func (o *told) Parked(time.Duration)                            { o.parked() }
 
 // TestAKeyIsQueuedBeforeAnybodyIsToldThatItIsNoLongerParked: whatever becomes of the telling, the key is not lost.
 func TestAKeyIsQueuedBeforeAnybodyIsToldThatItIsNoLongerParked(t *testing.T) {
@@ -104,14 +105,14 @@ func TestAKeyIsQueuedBeforeAnybodyIsToldThatItIsNoLongerParked(t *testing.T) {
 		synctest.Wait()
 		c.Enqueue(parent)
 		synctest.Wait()
-		require.Equal(t, KeyParked, c.InspectKey(parent).State)
+		require.Equal(t, status.KeyParked, c.InspectKey(parent).State)
 		before := c.Stats().Queue.Adds
 		api.Release()
 		synctest.Wait()
 		require.Equal(t, []uint64{before + 1}, adds)
 		require.Equal(t, 2, runs)
 		waits := c.InspectKey(parent).Runs[1].Waits
-		require.Equal(t, WaitParked, waits[0].For, "it is in the record of the run that it delayed")
+		require.Equal(t, status.WaitParked, waits[0].For, "it is in the record of the run that it delayed")
 	})
 }
 
@@ -138,7 +139,7 @@ func TestAPanicElsewhereEndsTheProcess(t *testing.T) {
 			opts.Priority = func(Key) workqueue.Priority { swordfish(); return 0 }
 		},
 		"OnRun": func(opts *Options, _ *ManagerOptions) {
-			opts.OnRun = func(string, Key, RunRecord) { swordfish() }
+			opts.OnRun = func(string, Key, status.Run) { swordfish() }
 		},
 		"a Recorder, on an informer's goroutine": func(opts *Options, _ *ManagerOptions) {
 			opts.Metrics = &told{parked: swordfish}

@@ -24,6 +24,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -202,8 +203,8 @@ var causesOfRest = []cause{
 			"kube-system/keys; this process could not lead because of 403 Forbidden."},
 	{name: "the last leader's writes are not seen yet", manager: reconcile.ManagerOptions{Elector: heir{}},
 		stage: func(*staged) { time.Sleep(4 * time.Second) },
-		why: "default/web is not reconciled yet: this process has led for 4 s, and its workers start when the " +
-			"caches have seen what the last leader wrote, after 20 s at the latest."},
+		why: "default/web is not reconciled yet: this process has led for 4 s, and its workers wait for its " +
+			"caches to show what the last leader wrote, for 20 s at most."},
 	{name: "the Manager stops", reconcile: func(s *staged, _ context.Context, key reconcile.Key) (reconcile.Result,
 		error) {
 		if key.Name == "slow" {
@@ -537,19 +538,19 @@ func TestWhy(t *testing.T) {
 					key = web
 				}
 				why := s.controller.Why(key)
-				status := s.controller.InspectKey(key)
-				require.Equal(t, why, status.Why)
-				listed := reconcile.KeySummary{State: status.State}
+				full := s.controller.InspectKey(key)
+				require.Equal(t, why, full.Why)
+				listed := status.KeySummary{State: full.State}
 				for _, k := range s.controller.InspectKeys() {
 					if k.Namespace == key.Namespace && k.Name == key.Name {
 						listed = k
 					}
 				}
-				require.Equal(t, status.State, listed.State, "the list of the keys says the same")
+				require.Equal(t, full.State, listed.State, "the list of the keys says the same")
 				if !listed.Since.IsZero() {
-					require.Equal(t, status.Since, listed.Since)
+					require.Equal(t, full.Since, listed.Since)
 				}
-				text, err := json.Marshal([]any{s.manager.Inspect(), s.controller.InspectKeys(), status})
+				text, err := json.Marshal([]any{s.manager.Inspect(), s.controller.InspectKeys(), full})
 				require.NoError(t, err)
 				require.NotContains(t, string(text), canary)
 				require.Equal(t, strings.Contains(why, "bookmark"), strings.Contains(string(text), `"silent":true`))

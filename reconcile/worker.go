@@ -13,6 +13,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -35,7 +36,7 @@ type worker struct {
 	// sawInvalid says that the run has called Options.Invalid, or nothing, in place of Reconcile.
 	sawInvalid bool
 	// record is that of the run that has ended, for Options.OnRun; nil if there is none, or the run is not for it.
-	record *RunRecord
+	record *status.Run
 
 	// Of the run that goes on. The worker's goroutine writes them between runs. Others may read them with the run's mu
 	// held, if the run has not ended.
@@ -116,14 +117,14 @@ func (w *worker) handle(claim workqueue.Claim[Key]) {
 	}
 	if left := c.refusals.left(key); left > 0 {
 		now := time.Now()
-		c.history.heldBack(key, WaitRecord{For: WaitBackoff, From: now, To: now.Add(left)})
+		c.history.heldBack(key, status.Wait{For: status.WaitBackoff, From: now, To: now.Add(left)})
 		claim.Rest(left)
 		return
 	}
 	w.began = time.Now()
 	r := &run{worker: w, key: key}
 	if rest := c.history.beginRun(r); rest > 0 {
-		c.history.heldBack(key, WaitRecord{For: WaitHotLoop, From: w.began, To: w.began.Add(rest)})
+		c.history.heldBack(key, status.Wait{For: status.WaitHotLoop, From: w.began, To: w.began.Add(rest)})
 		claim.Rest(rest)
 		return
 	}
@@ -140,7 +141,7 @@ func (w *worker) call(r *run) {
 		var p *lifecycle.PanicError
 		if !returned {
 			p = &lifecycle.PanicError{Value: recover(), Stack: debug.Stack()}
-			w.outcome = outcome{kind: retry, err: p, panicked: true, why: classify(p)}
+			w.outcome = outcome{kind: retry, err: p, panicked: true, why: status.ErrorOf(p, true)}
 		}
 		r.end()
 		w.callReturned()

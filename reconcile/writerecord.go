@@ -1,20 +1,20 @@
 package reconcile
 
 import (
-	"fmt"
 	"mime"
 	"net/http"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // recordWrite begins the record of a request to write. The caller must send the request that it returns, since the body
 // of the given one may have been read.
-func (r *run) recordWrite(req *http.Request, to target) (WriteRecord, *http.Request) {
-	w := WriteRecord{At: time.Now(), Verb: verbOfWrite(req, to), Group: to.group, Resource: to.resource,
+func (r *run) recordWrite(req *http.Request, to target) (status.Write, *http.Request) {
+	w := status.Write{At: time.Now(), Verb: verbOfWrite(req, to), Group: to.group, Resource: to.resource,
 		Subresource: to.subresource, Namespace: to.namespace, Name: to.name}
 	update := req.Method == http.MethodPut && !ownAnswer[to.subresource] && to.subresource != "scale"
 	if req.Method != http.MethodPatch && !update || req.Body == nil || r.worker.history.past.limit < 0 {
@@ -80,19 +80,19 @@ func verbOfWrite(req *http.Request, to target) string {
 }
 
 // addRequest completes a record with the answer, and adds it to the run.
-func (r *run) addRequest(w WriteRecord, resp *http.Response, err error) {
+func (r *run) addRequest(w status.Write, resp *http.Response, err error) {
 	w.Took = time.Since(w.At)
 	withText := r.worker.history.errorTexts
 	switch {
 	case err != nil:
-		w.Error = recordError(err, withText)
+		w.Error = status.ErrorOf(err, withText)
 	case resp.StatusCode >= 400:
 		w.Code = resp.StatusCode
 		body, err := readAnswer(resp)
-		if status, ok := statusOf(resp.Header.Get("Content-Type"), body); ok && err == nil {
-			w.Error = recordError(&apierrors.StatusError{ErrStatus: status}, withText)
-			if w.Name == "" && status.Details != nil {
-				w.Name = status.Details.Name
+		if answer, ok := statusOf(resp.Header.Get("Content-Type"), body); ok && err == nil {
+			w.Error = status.ErrorOf(&apierrors.StatusError{ErrStatus: answer}, withText)
+			if w.Name == "" && answer.Details != nil {
+				w.Name = answer.Details.Name
 			}
 		}
 	default:
@@ -102,7 +102,7 @@ func (r *run) addRequest(w WriteRecord, resp *http.Response, err error) {
 }
 
 // keep adds a request to write to the run.
-func (r *run) keep(w WriteRecord) {
+func (r *run) keep(w status.Write) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
@@ -113,16 +113,4 @@ func (r *run) keep(w WriteRecord) {
 	} else {
 		d.moreRequests++
 	}
-}
-
-// String names the request, as the log does: "patch pods/status default/web".
-func (w WriteRecord) String() string {
-	s := w.Verb + " " + w.Resource
-	if w.Subresource != "" {
-		s += "/" + w.Subresource
-	}
-	if w.Name == "" && w.Namespace != "" {
-		return s + " in " + w.Namespace
-	}
-	return strings.TrimRight(fmt.Sprintf("%s %s", s, strings.TrimPrefix(w.Namespace+"/"+w.Name, "/")), " ")
 }

@@ -9,10 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // latest is the record of the latest write of the run.
-func (b *bench) latest() WriteRecord {
+func (b *bench) latest() status.Write {
 	all := b.ctx.(*run).details.requests
 	return all[len(all)-1]
 }

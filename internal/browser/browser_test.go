@@ -19,7 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 var (
@@ -87,7 +87,7 @@ func TestPages(t *testing.T) {
 	for _, page := range pages {
 		takePictures(t, ctx, page.name, w.address+page.path, live)
 		if *update && page.name == "key" {
-			require.Equal(t, reconcile.KeyParked, w.state(parked), "pictures/key.png shows a key that is parked")
+			require.Equal(t, status.KeyParked, w.state(parked), "pictures/key.png shows a key that is parked")
 		}
 	}
 	t.Run("live", func(t *testing.T) { testLive(t, w, ctx) })

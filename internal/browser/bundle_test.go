@@ -14,8 +14,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/inspect"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // strange are names and texts that a page has to show as they are.
@@ -55,39 +55,39 @@ func strangeBundle(t *testing.T) []byte {
 	write := func(kind string, value any) { require.NoError(t, out.Encode(map[string]any{kind: value})) }
 	now := time.Now()
 	controller, long := strange[2], strange[0]
-	denied := &reconcile.ErrorRecord{Type: long, Reason: strange[3], Code: 403, Text: strings.Join(strange, " ")}
-	m := reconcile.ManagerStatus{At: now, Started: now.Add(-time.Hour), Stage: "Working", StageSince: now,
-		Leadership: &reconcile.LeadershipStatus{Lease: long, Identity: strange[1], Holder: long, NotReady: denied},
-		Controllers: []reconcile.ControllerStatus{{Name: controller, Workers: 5, Runs: 1234567, Failed: 3, Failing: 2},
+	denied := &status.Error{Type: long, Reason: strange[3], Code: 403, Text: strings.Join(strange, " ")}
+	m := status.Manager{At: now, Started: now.Add(-time.Hour), Stage: "Working", StageSince: now,
+		Leadership: &status.Leadership{Lease: long, Identity: strange[1], Holder: long, NotReady: denied},
+		Controllers: []status.Controller{{Name: controller, Workers: 5, Runs: 1234567, Failed: 3, Failing: 2},
 			{Name: long, Workers: 1}, {Name: strange[4], Workers: 1}}}
 	for _, name := range strange {
-		m.Informers = append(m.Informers, reconcile.InformerStatus{Name: name, State: "Stale", Since: now,
+		m.Informers = append(m.Informers, status.Informer{Name: name, State: "Stale", Since: now,
 			Reason:          denied,
-			ResourceVersion: "48213377", Namespaces: []reconcile.NamespaceStatus{{Name: name, State: name}}})
-		m.Controllers[0].Recent = append(m.Controllers[0].Recent, reconcile.RunSummary{Namespace: name, Name: name,
+			ResourceVersion: "48213377", Namespaces: []status.Namespace{{Name: name, State: name}}})
+		m.Controllers[0].Recent = append(m.Controllers[0].Recent, status.RunSummary{Namespace: name, Name: name,
 			Started: now, Result: name})
 	}
 	write("bundle", map[string]any{"version": 1, "created": now})
 	write("manager", m)
-	var keys []reconcile.KeySummary
+	var keys []status.KeySummary
 	for _, name := range strange {
-		keys = append(keys, reconcile.KeySummary{Namespace: name, Name: name, State: reconcile.KeyFailed,
+		keys = append(keys, status.KeySummary{Namespace: name, Name: name, State: status.KeyFailed,
 			LastResult: name})
 	}
 	write("keys", map[string]any{"controller": controller, "keys": keys})
 	for _, name := range strange {
-		cause := []reconcile.CauseRecord{{Source: "Owns " + name, Namespace: name, Name: name,
+		cause := []status.Cause{{Source: "Owns " + name, Namespace: name, Name: name,
 			ResourceVersion: "48213377"}}
-		debt := []reconcile.DebtRecord{{Kind: "change", Informer: name, Namespace: name, Name: name,
+		debt := []status.Debt{{Kind: "change", Informer: name, Namespace: name, Name: name,
 			CacheState:  "Stale",
 			CacheReason: denied, Since: now}}
-		write("key", reconcile.KeyStatus{At: now, Controller: controller, Namespace: name, Name: name, State: "Failed",
+		write("key", status.Key{At: now, Controller: controller, Namespace: name, Name: name, State: "Failed",
 			Why: name + " rests because of " + strings.Join(strange, " "), Group: name, Causes: cause, Debts: debt,
-			Objects: []reconcile.ObjectRecord{{Informer: name, Exists: true, Invalid: denied,
-				Owner: &reconcile.OwnerRecord{Kind: name, Name: name}}},
-			Runs: []reconcile.RunRecord{{Started: now.Add(-time.Second), Took: time.Millisecond, Result: "terminal",
+			Objects: []status.Object{{Informer: name, Exists: true, Invalid: denied,
+				Owner: &status.Owner{Kind: name, Name: name}}},
+			Runs: []status.Run{{Started: now.Add(-time.Second), Took: time.Millisecond, Result: "terminal",
 				Error: denied, Where: name, Causes: cause,
-				Writes: []reconcile.WriteRecord{{Verb: "patch", Resource: name, Namespace: name, Name: name,
+				Writes: []status.Write{{Verb: "patch", Resource: name, Namespace: name, Name: name,
 					Error: denied,
 					Paths: []string{name, strange[0]}}}}}})
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/inspect"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 	"github.com/thermostat-go/thermostat/reconcile/serve"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // world is a Manager with keys in many states, on the API server in memory.
@@ -122,11 +123,11 @@ func (w *world) stageTheParkedKey(t *testing.T, server *reconciletest.Server) {
 	w.controller.Enqueue(reconcile.Key{Namespace: "default", Name: parked})
 	w.await(t, "a key is parked", func() bool {
 		w.controller.Enqueue(reconcile.Key{Namespace: "default", Name: parked})
-		return w.state(parked) == reconcile.KeyParked
+		return w.state(parked) == status.KeyParked
 	})
 }
 
-func (w *world) state(name string) reconcile.KeyState {
+func (w *world) state(name string) status.KeyState {
 	return w.controller.InspectKey(reconcile.Key{Namespace: "default", Name: name}).State
 }
 

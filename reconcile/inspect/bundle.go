@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // bundleVersion is the version of the format that the package's doc describes.
@@ -31,21 +32,21 @@ type Bundle struct {
 	Created time.Time
 	// Program is the main module of the process, with its version, and Go the version of Go.
 	Program, Go string
-	Manager     reconcile.ManagerStatus
+	Manager     status.Manager
 	// Keys are all keys, by controller, and Details what is known of the most urgent of them.
-	Keys    map[string][]reconcile.KeySummary
-	Details map[string]map[reconcile.Key]reconcile.KeyStatus
+	Keys    map[string][]status.KeySummary
+	Details map[string]map[reconcile.Key]status.Key
 
 	damage error // what ReadBundle has returned together with the bundle, or nil
 }
 
 // line is a line of a bundle. One of the fields is set.
 type line struct {
-	Bundle  *bundleHead              `json:"bundle,omitempty"`
-	Manager *reconcile.ManagerStatus `json:"manager,omitempty"`
-	Keys    *bundleKeys              `json:"keys,omitempty"`
-	Key     *reconcile.KeyStatus     `json:"key,omitempty"`
-	End     *bundleEnd               `json:"end,omitempty"`
+	Bundle  *bundleHead     `json:"bundle,omitempty"`
+	Manager *status.Manager `json:"manager,omitempty"`
+	Keys    *bundleKeys     `json:"keys,omitempty"`
+	Key     *status.Key     `json:"key,omitempty"`
+	End     *bundleEnd      `json:"end,omitempty"`
 }
 
 type bundleHead struct {
@@ -56,8 +57,8 @@ type bundleHead struct {
 }
 
 type bundleKeys struct {
-	Controller string                 `json:"controller"`
-	Keys       []reconcile.KeySummary `json:"keys"`
+	Controller string              `json:"controller"`
+	Keys       []status.KeySummary `json:"keys"`
 }
 
 type bundleEnd struct {
@@ -81,14 +82,14 @@ func writeBundle(ctx context.Context, w io.Writer, from source) error {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		head.Program, head.Go = info.Main.Path+"@"+cmp.Or(info.Main.Version, "(devel)"), info.GoVersion
 	}
-	status := from.status()
-	if err := errors.Join(write(line{Bundle: head}), write(line{Manager: &status})); err != nil {
+	m := from.status()
+	if err := errors.Join(write(line{Bundle: head}), write(line{Manager: &m})); err != nil {
 		return err
 	}
 	for _, controller := range from.controllers() {
 		keys, _ := from.keys(ctx, controller)
 		q := keyQuery{Controller: controller, Sort: "state"}
-		slices.SortFunc(keys, func(a, b reconcile.KeySummary) int { return q.compare(&a, &b) })
+		slices.SortFunc(keys, func(a, b status.KeySummary) int { return q.compare(&a, &b) })
 		for part := range slices.Chunk(keys, keysPerLine) {
 			if err := write(line{Keys: &bundleKeys{controller, part}}); err != nil {
 				return err
@@ -108,11 +109,11 @@ func writeBundle(ctx context.Context, w io.Writer, from source) error {
 }
 
 // detailed returns the keys that a bundle has in full. Those of which nothing but the name is known come last.
-func detailed(keys []reconcile.KeySummary) []reconcile.KeySummary {
+func detailed(keys []status.KeySummary) []status.KeySummary {
 	known := slices.Clone(keys)
-	slices.SortStableFunc(known, func(a, b reconcile.KeySummary) int {
-		plain := func(k reconcile.KeySummary) int {
-			if k.State == reconcile.KeySettled && k.Runs == 0 {
+	slices.SortStableFunc(known, func(a, b status.KeySummary) int {
+		plain := func(k status.KeySummary) int {
+			if k.State == status.KeySettled && k.Runs == 0 {
 				return 1
 			}
 			return 0
@@ -134,7 +135,7 @@ func (b *Bundle) Handler() http.Handler {
 
 func (b *Bundle) now() time.Time { return b.Created }
 
-func (b *Bundle) status() reconcile.ManagerStatus { return b.Manager }
+func (b *Bundle) status() status.Manager { return b.Manager }
 
 func (b *Bundle) controllers() (names []string) {
 	for _, c := range b.Manager.Controllers {
@@ -143,11 +144,11 @@ func (b *Bundle) controllers() (names []string) {
 	return names
 }
 
-func (b *Bundle) keys(_ context.Context, controller string) (all []reconcile.KeySummary, ok bool) {
+func (b *Bundle) keys(_ context.Context, controller string) (all []status.KeySummary, ok bool) {
 	return slices.Clone(b.Keys[controller]), slices.Contains(b.controllers(), controller)
 }
 
-func (b *Bundle) key(_ context.Context, controller string, key reconcile.Key) (s reconcile.KeyStatus, ok bool) {
+func (b *Bundle) key(_ context.Context, controller string, key reconcile.Key) (s status.Key, ok bool) {
 	s, ok = b.Details[controller][key]
 	return s, ok
 }

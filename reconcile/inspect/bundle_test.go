@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 func bundleOf(t testing.TB, s source) []byte {
@@ -60,7 +60,7 @@ func TestABundleHasTheUrgentKeysInFull(t *testing.T) {
 	for i := range list {
 		list[i].Runs = 0
 	}
-	list[maxDetails+499].State = reconcile.KeyStuck
+	list[maxDetails+499].State = status.KeyStuck
 	list[maxDetails+498].Runs = 1
 	kept := detailed(list)
 	require.Len(t, kept, maxDetails)

@@ -14,7 +14,7 @@
 // out. A page changes while it is looked at, and works without JavaScript.
 //
 // Each page is JSON with Accept: application/json, or with .json after its name. The fields are those of
-// [reconcile.ManagerStatus] and [reconcile.KeyStatus].
+// [status.Manager] and [status.Key].
 //
 //	index        the overview
 //	keys         ?controller=web&search=shop/&state=Parked&sort=failures&p=2. sort is state, name, age, next, failures,

@@ -16,40 +16,41 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // strange is a sample in which every text that comes from outside is the given one.
 func strange(text string) *sample {
 	s := newSample(1, func(int) string { return text })
-	e := &reconcile.ErrorRecord{Type: text, Reason: text, Code: 409, Text: text}
+	e := &status.Error{Type: text, Reason: text, Code: 409, Text: text}
 	m := &s.m
 	m.WaitsFor, m.NotHealthy, m.NotReady = text, []string{text}, []string{text}
 	m.Controllers[0].Name, m.Controllers[0].Sources = text, []string{"For " + text}
 	m.Controllers[0].Recent[0].Name, m.Controllers[0].Recent[0].Namespace = text, text
 	m.Informers[0].Name, m.Informers[0].ResourceVersion, m.Informers[0].Reason = text, text, e
 	m.Informers[1].Namespaces[0].Name = text
-	m.Leadership = &reconcile.LeadershipStatus{Lease: text, Identity: text, Holder: text, Handover: text, NotReady: e}
+	m.Leadership = &status.Leadership{Lease: text, Identity: text, Holder: text, Handover: text, NotReady: e}
 	s.list[0].Namespace, s.list[0].Group, s.list[0].LastResult = text, text, text
 	k := sampleKey(s.list[0])
 	k.Controller, k.Why, k.Group = text, text, text
-	k.Objects = append(k.Objects, reconcile.ObjectRecord{Informer: text, ResourceVersion: text, Invalid: e})
-	k.HotLoop = &reconcile.HotLoopRecord{Repeats: 3, Changing: text}
+	k.Objects = append(k.Objects, status.Object{Informer: text, ResourceVersion: text, Invalid: e})
+	k.HotLoop = &status.HotLoop{Repeats: 3, Changing: text}
 	k.Debts[0].Name, k.Debts[0].Informer, k.Debts[0].CacheReason = text, text, e
 	r := &k.Runs[0]
-	r.Result, r.Error, r.Where, r.Request = text, e, text, &reconcile.RequestRecord{Method: text, Resource: text}
+	r.Result, r.Error, r.Where, r.Request = text, e, text, &status.Request{Method: text, Resource: text}
 	r.Causes[0].Source, r.Causes[1].Name, r.Causes[1].Source = text, text, "Owns "+text
-	r.Writes[0] = reconcile.WriteRecord{Verb: text, Resource: text, Subresource: text, Namespace: text, Name: text,
+	r.Writes[0] = status.Write{Verb: text, Resource: text, Subresource: text, Namespace: text, Name: text,
 		Paths: []string{text}, Error: e, ResourceVersion: text}
-	r.Waits[0].For, r.Waits[0].Debts = reconcile.WaitReason(text), k.Debts
-	s.details = map[reconcile.Key]reconcile.KeyStatus{{Namespace: text, Name: text}: k}
+	r.Waits[0].For, r.Waits[0].Debts = status.WaitReason(text), k.Debts
+	s.details = map[reconcile.Key]status.Key{{Namespace: text, Name: text}: k}
 	return s
 }
 
 // filled is a sample in which every text there is has been replaced by the given one, states and the like included, as
 // in a bundle that somebody has made. Each list has an element and each pointer a value, so new fields are in it, too.
 func filled(text string, yes bool) *sample {
-	s := &sample{details: make(map[reconcile.Key]reconcile.KeyStatus), list: make([]reconcile.KeySummary, 1)}
-	var k reconcile.KeyStatus
+	s := &sample{details: make(map[reconcile.Key]status.Key), list: make([]status.KeySummary, 1)}
+	var k status.Key
 	for _, v := range []any{&s.m, &s.list[0], &k} {
 		fill(reflect.ValueOf(v).Elem(), text, yes)
 	}
@@ -90,8 +91,8 @@ func fill(v reflect.Value, text string, yes bool) {
 func strangeSources(text string) map[string]source {
 	all := map[string]source{"strange": strange(text), "filled": filled(text, false), "yes": filled(text, true)}
 	s := filled(text, true)
-	all["bundle"] = &Bundle{Created: sampleTime, Manager: s.m, Keys: map[string][]reconcile.KeySummary{text: s.list},
-		Details: map[string]map[reconcile.Key]reconcile.KeyStatus{text: s.details}, damage: errors.New(text)}
+	all["bundle"] = &Bundle{Created: sampleTime, Manager: s.m, Keys: map[string][]status.KeySummary{text: s.list},
+		Details: map[string]map[reconcile.Key]status.Key{text: s.details}, damage: errors.New(text)}
 	return all
 }
 

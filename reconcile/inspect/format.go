@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // functions are those of the templates.
@@ -98,7 +98,7 @@ func keyURL(controller, namespace, name string) string {
 }
 
 // keysURL is the list of a controller's keys in a state; empty: in any.
-func keysURL(controller string, state reconcile.KeyState) string {
+func keysURL(controller string, state status.KeyState) string {
 	v := url.Values{"controller": {controller}}
 	if state != "" {
 		v.Set("state", string(state))
@@ -117,7 +117,7 @@ func plain(text any) string {
 }
 
 // errorText is an error in a few words. It has the error's text only if the Manager gives that out.
-func errorText(e *reconcile.ErrorRecord) string {
+func errorText(e *status.Error) string {
 	if e == nil {
 		return ""
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 func webName(i int) string { return fmt.Sprintf("web-%d", i) }
@@ -86,14 +87,14 @@ func TestPages(t *testing.T) {
 // TestAKeyThatRunsAllTheTimeIsShownOnce: the overview has each key with its latest run, the latest first.
 func TestAKeyThatRunsAllTheTimeIsShownOnce(t *testing.T) {
 	m := sampleStatus()
-	run := func(name string, before time.Duration) reconcile.RunSummary {
-		return reconcile.RunSummary{Name: name, Started: ago(before), Result: "success"}
+	run := func(name string, before time.Duration) status.RunSummary {
+		return status.RunSummary{Name: name, Started: ago(before), Result: "success"}
 	}
 	for i := range 1000 {
 		m.Controllers[0].Recent = append(m.Controllers[0].Recent, run("hot", time.Duration(2*i+1)*time.Millisecond))
 	}
 	m.Controllers[0].Recent[500].Name = "calm"
-	m.Controllers[1].Recent = []reconcile.RunSummary{run("hot", 0)}
+	m.Controllers[1].Recent = []status.RunSummary{run("hot", 0)}
 	var names []string
 	for _, k := range recentKeys(m.Controllers)[:3] {
 		names = append(names, fmt.Sprintf("%s %s %d", k.Controller, k.Name, k.Runs))
@@ -104,8 +105,8 @@ func TestAKeyThatRunsAllTheTimeIsShownOnce(t *testing.T) {
 
 // TestNotices has a line for each kind of keys that need attention, with a link to them.
 func TestNotices(t *testing.T) {
-	m := reconcile.ManagerStatus{At: sampleTime, Stage: reconcile.StageWorking,
-		Controllers: []reconcile.ControllerStatus{
+	m := status.Manager{At: sampleTime, Stage: status.StageWorking,
+		Controllers: []status.Controller{
 			{Name: "web", Stuck: 1, Hot: 2, Failed: 1, Invalid: 1, Failing: 2, Paused: 1, Parked: 3,
 				LongestParked: 14 * time.Second, Panicking: 2}}}
 	var lines []string
@@ -122,12 +123,12 @@ func TestNotices(t *testing.T) {
 		"web: 3 keys wait for caches to show what their last run wrote, the longest for 14 s Parked",
 		"web: 2 objects make a function of their source panic, so changes may be missed; the log has the stack ",
 	}, lines)
-	m.Informers = []reconcile.InformerStatus{{Name: "pods", State: "Live", Silent: true,
+	m.Informers = []status.Informer{{Name: "pods", State: "Live", Silent: true,
 		LastProgress: sampleTime.Add(-46 * time.Minute)}}
 	require.Equal(t, notice{"bad", "The cache of pods may miss changes: the server has sent nothing for 46 min, " +
 		"not even a bookmark", ""}, notices(m)[0])
 	m.Informers = nil
-	syncing := reconcile.ManagerStatus{Stage: reconcile.StageSyncing, WaitsFor: "a list", NotReady: []string{"a list"}}
+	syncing := status.Manager{Stage: status.StageSyncing, WaitsFor: "a list", NotReady: []string{"a list"}}
 	require.Equal(t, []notice{{"wait", "a list", ""}}, notices(syncing), "it is said once")
 	m.Controllers[0].Failed = 2
 	require.Contains(t, notices(m)[2].Text,
@@ -142,7 +143,7 @@ func TestJSON(t *testing.T) {
 		require.Equal(t, "application/json", resp.Header.Get("Content-Type"), path)
 		require.NoError(t, json.Unmarshal([]byte(text), to), path)
 	}
-	var m reconcile.ManagerStatus
+	var m status.Manager
 	get("index.json", &m)
 	require.Equal(t, s.m, m)
 	var l keyList
@@ -151,7 +152,7 @@ func TestJSON(t *testing.T) {
 	require.Equal(t, 120, l.Total)
 	require.Equal(t, 3, l.Pages)
 	require.Len(t, l.Keys, keysPerPage)
-	var k reconcile.KeyStatus
+	var k status.Key
 	get("key?controller=web&namespace=default&name=web-15", &k, "Accept", "application/json")
 	require.Equal(t, s.details[reconcile.Key{Namespace: "default", Name: "web-15"}], k)
 	var problem map[string]string

@@ -11,12 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // keyPage is the page of a key.
 type keyPage struct {
 	moment
-	reconcile.KeyStatus
+	status.Key
 	Object   string // namespace/name
 	Timeline timeline
 	Runs     []keyRun // the latest first, the one that goes on included
@@ -28,7 +29,7 @@ type keyPage struct {
 // keyRun is a run on the page of its key.
 type keyRun struct {
 	moment
-	reconcile.RunRecord
+	status.Run
 	Number int // on this page, as the timeline's links have it
 	Going  bool
 }
@@ -39,26 +40,26 @@ func (h *handler) keyView(ctx context.Context, from source, query url.Values) vi
 	if !slices.Contains(from.controllers(), controller) {
 		return view{problem: "There is no such controller."}
 	}
-	status, ok := from.key(ctx, controller, key)
+	k, ok := from.key(ctx, controller, key)
 	if !ok {
 		return view{problem: "The bundle does not have this key in full. It has at most " + count(maxDetails) +
 			" keys of each controller in full, the most urgent first."}
 	}
 	_, recorded := from.(*Bundle)
-	p := keyPage{moment: moment{status.At}, KeyStatus: status, Object: objectName(status.Namespace, status.Name),
+	p := keyPage{moment: moment{k.At}, Key: k, Object: objectName(k.Namespace, k.Name),
 		Actions: h.opts.Actions && !recorded}
-	runs := status.Runs
-	if status.Running != nil {
-		runs = append(slices.Clone(runs), *status.Running)
+	runs := k.Runs
+	if k.Running != nil {
+		runs = append(slices.Clone(runs), *k.Running)
 	}
 	for i, r := range runs {
-		p.Runs = append(p.Runs, keyRun{p.moment, r, i + 1, status.Running != nil && i == len(runs)-1})
+		p.Runs = append(p.Runs, keyRun{p.moment, r, i + 1, k.Running != nil && i == len(runs)-1})
 	}
-	p.Timeline = timelineOf(status, p.Runs)
-	p.Owners = ownersOf(status, from.status())
-	p.Children = childrenOf(status, runs, from.status())
+	p.Timeline = timelineOf(k, p.Runs)
+	p.Owners = ownersOf(k, from.status())
+	p.Children = childrenOf(k, runs, from.status())
 	slices.Reverse(p.Runs)
-	return view{title: p.Object, controller: controller, template: "key", body: p, data: status}
+	return view{title: p.Object, controller: controller, template: "key", body: p, data: k}
 }
 
 // Took is how long a run took, or has taken so far.
@@ -66,7 +67,7 @@ func (r keyRun) Took() string {
 	if r.Going {
 		return r.Ago(r.Started)
 	}
-	return duration(r.RunRecord.Took)
+	return duration(r.Run.Took)
 }
 
 // Waited is what the key has waited for before the run, in words, and how long.
@@ -75,7 +76,7 @@ func (r keyRun) Waited() []string { return waited(r.moment, r.Waits) }
 // Waited is what the key waits for now.
 func (p keyPage) Waited() []string { return waited(p.moment, p.Waits) }
 
-func waited(m moment, waits []reconcile.WaitRecord) (all []string) {
+func waited(m moment, waits []status.Wait) (all []string) {
 	for _, w := range waits {
 		to := w.To
 		if to.IsZero() {
@@ -100,24 +101,24 @@ func waited(m moment, waits []reconcile.WaitRecord) (all []string) {
 	return all
 }
 
-var waitWords = map[reconcile.WaitReason]string{reconcile.WaitQueue: "queued", reconcile.WaitParked: "parked",
-	reconcile.WaitHotLoop: "rested", reconcile.WaitBackoff: "backed off", reconcile.WaitRequeue: "scheduled",
-	reconcile.WaitPaused: "paused"}
+var waitWords = map[status.WaitReason]string{status.WaitQueue: "queued", status.WaitParked: "parked",
+	status.WaitHotLoop: "rested", status.WaitBackoff: "backed off", status.WaitRequeue: "scheduled",
+	status.WaitPaused: "paused"}
 
 // owner is the controlling owner of the key's object.
 type owner struct {
-	reconcile.OwnerRecord
+	status.Owner
 	Controller string // of this Manager that has the owner as a key, or empty
 }
 
 // ownersOf returns the owners of a key's objects. A kind does not tell its resource, so the link to the owner's page
 // follows the naming that nearly all kinds have.
-func ownersOf(k reconcile.KeyStatus, m reconcile.ManagerStatus) (all []owner) {
+func ownersOf(k status.Key, m status.Manager) (all []owner) {
 	for _, object := range k.Objects {
 		if object.Owner == nil {
 			continue
 		}
-		o := owner{OwnerRecord: *object.Owner}
+		o := owner{Owner: *object.Owner}
 		plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: o.Group, Kind: o.Kind})
 		for _, inf := range m.Informers {
 			if inf.Group == o.Group && inf.Resource == plural.Resource && o.Controller == "" {
@@ -144,7 +145,7 @@ const maxChildren = 50
 
 // childrenOf returns the objects that a key has written or that have named it as their owner, by what is remembered of
 // it, in the order in which they came up. The key's own object is not among them.
-func childrenOf(k reconcile.KeyStatus, runs []reconcile.RunRecord, m reconcile.ManagerStatus) (all []child) {
+func childrenOf(k status.Key, runs []status.Run, m status.Manager) (all []child) {
 	find := func(resource, namespace, name string) *child {
 		i := slices.IndexFunc(all, func(c child) bool {
 			return c.Resource == resource && c.Namespace == namespace && c.Name == name
@@ -156,7 +157,7 @@ func childrenOf(k reconcile.KeyStatus, runs []reconcile.RunRecord, m reconcile.M
 		}
 		return &all[i]
 	}
-	named := func(causes []reconcile.CauseRecord) {
+	named := func(causes []status.Cause) {
 		for _, c := range causes {
 			if resource, ok := strings.CutPrefix(c.Source, "Owns "); ok && c.Name != "" {
 				find(resource, c.Namespace, c.Name).ResourceVersion = c.ResourceVersion
@@ -181,7 +182,7 @@ func childrenOf(k reconcile.KeyStatus, runs []reconcile.RunRecord, m reconcile.M
 	return all[max(len(all)-maxChildren, 0):]
 }
 
-func resourceVerb(w reconcile.WriteRecord) string {
+func resourceVerb(w status.Write) string {
 	if w.Subresource != "" {
 		return w.Verb + " " + w.Subresource
 	}
@@ -189,7 +190,7 @@ func resourceVerb(w reconcile.WriteRecord) string {
 }
 
 // controllerFor is the controller of a Manager whose keys are the objects of an informer.
-func controllerFor(informer string, m reconcile.ManagerStatus) string {
+func controllerFor(informer string, m status.Manager) string {
 	for _, c := range m.Controllers {
 		if slices.Contains(c.Sources, "For "+informer) {
 			return c.Name

@@ -6,20 +6,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // TestTimeline draws a key from its first wait to its next run.
 func TestTimeline(t *testing.T) {
-	run := reconcile.RunRecord{Started: ago(10 * time.Second), Took: time.Second, Result: "success",
-		Waits: []reconcile.WaitRecord{{For: reconcile.WaitQueue, From: ago(11 * time.Second),
+	run := status.Run{Started: ago(10 * time.Second), Took: time.Second, Result: "success",
+		Waits: []status.Wait{{For: status.WaitQueue, From: ago(11 * time.Second),
 			To: ago(10 * time.Second)}}}
-	failed := reconcile.RunRecord{Started: ago(5 * time.Second), Took: time.Second, Result: "error",
-		Waits: []reconcile.WaitRecord{{For: reconcile.WaitBackoff, From: ago(8 * time.Second),
+	failed := status.Run{Started: ago(5 * time.Second), Took: time.Second, Result: "error",
+		Waits: []status.Wait{{For: status.WaitBackoff, From: ago(8 * time.Second),
 			To: ago(5 * time.Second)}}}
-	k := reconcile.KeyStatus{At: sampleTime, State: reconcile.KeyBackingOff, Since: ago(4 * time.Second),
+	k := status.Key{At: sampleTime, State: status.KeyBackingOff, Since: ago(4 * time.Second),
 		Next: sampleTime.Add(time.Second)}
-	tl := timelineOf(k, []keyRun{{RunRecord: run, Number: 1}, {RunRecord: failed, Number: 2}})
+	tl := timelineOf(k, []keyRun{{Run: run, Number: 1}, {Run: failed, Number: 2}})
 	var kinds, titles []string
 	x := 0
 	for _, b := range tl.Bars {
@@ -35,7 +35,7 @@ func TestTimeline(t *testing.T) {
 	require.Greater(t, tl.Bars[3].Width, tl.Bars[1].Width)
 	require.Equal(t, []string{"run", "failed", "queue", "backoff", "idle", "pending"}, kindsOf(tl.Legend()))
 	require.Equal(t, k.Next, tl.To, "the last bar ends with the next run")
-	require.Empty(t, timelineOf(reconcile.KeyStatus{At: sampleTime}, nil).Bars)
+	require.Empty(t, timelineOf(status.Key{At: sampleTime}, nil).Bars)
 }
 
 func kindsOf(legend []barKind) (kinds []string) {
@@ -53,14 +53,14 @@ func TestDurationsAreShort(t *testing.T) {
 		require.Equal(t, want, duration(d))
 	}
 	require.Equal(t, "1,234,567", count(1234567))
-	require.Equal(t, "backing off", words(reconcile.KeyBackingOff))
+	require.Equal(t, "backing off", words(status.KeyBackingOff))
 	require.Equal(t, "requeue after", words("requeue_after"))
 }
 
 // TestOwners: the owner of a key leads to its page if a controller of the Manager has its kind.
 func TestOwners(t *testing.T) {
-	k := reconcile.KeyStatus{Objects: []reconcile.ObjectRecord{
-		{Owner: &reconcile.OwnerRecord{Kind: "Pod", Name: "a"}}, {},
-		{Owner: &reconcile.OwnerRecord{Group: "apps", Kind: "Pod", Name: "b"}}}}
+	k := status.Key{Objects: []status.Object{
+		{Owner: &status.Owner{Kind: "Pod", Name: "a"}}, {},
+		{Owner: &status.Owner{Group: "apps", Kind: "Pod", Name: "b"}}}}
 	require.Equal(t, []owner{{*k.Objects[0].Owner, "db"}, {*k.Objects[2].Owner, ""}}, ownersOf(k, sampleStatus()))
 }

@@ -10,18 +10,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // keyList is a page of the keys of a controller. It is also what JSON has.
 type keyList struct {
 	moment     `json:"-"`
-	Controller string                 `json:"controller"`
-	Total      int                    `json:"total"`   // keys of the controller
-	Matches    int                    `json:"matches"` // of them, those that fit the search and the state
-	Page       int                    `json:"page"`    // the first is 1
-	Pages      int                    `json:"pages"`
-	Keys       []reconcile.KeySummary `json:"keys"`
+	Controller string              `json:"controller"`
+	Total      int                 `json:"total"`   // keys of the controller
+	Matches    int                 `json:"matches"` // of them, those that fit the search and the state
+	Page       int                 `json:"page"`    // the first is 1
+	Pages      int                 `json:"pages"`
+	Keys       []status.KeySummary `json:"keys"`
 
 	query keyQuery
 	// States counts the keys that fit the search, by state, the most urgent first.
@@ -30,8 +30,8 @@ type keyList struct {
 
 // stateCount is how many keys are in a state.
 type stateCount struct {
-	State reconcile.KeyState `json:"state"`
-	Count int                `json:"count"`
+	State status.KeyState `json:"state"`
+	Count int             `json:"count"`
 }
 
 // keysPerPage is how many keys a page has.
@@ -40,7 +40,7 @@ const keysPerPage = 50
 // keyQuery is what the address of a list asks for.
 type keyQuery struct {
 	Controller, Search, Sort string
-	State                    reconcile.KeyState
+	State                    status.KeyState
 	Page                     int
 }
 
@@ -50,7 +50,7 @@ func keyQueryOf(query url.Values) keyQuery {
 		page = 1
 	}
 	q := keyQuery{Controller: query.Get("controller"), Search: query.Get("search"), Sort: query.Get("sort"),
-		State: reconcile.KeyState(query.Get("state")), Page: page}
+		State: status.KeyState(query.Get("state")), Page: page}
 	if _, ok := orders[q.Sort]; !ok {
 		q.Sort = "state"
 	}
@@ -75,13 +75,13 @@ func (q keyQuery) URL(changes ...string) string {
 }
 
 // urgency orders the states: what needs a look first.
-var urgency = []reconcile.KeyState{reconcile.KeyStuck, reconcile.KeyFailed, reconcile.KeyInvalid,
-	reconcile.KeyBackingOff, reconcile.KeyResting, reconcile.KeyParked, reconcile.KeyPaused, reconcile.KeyRunning,
-	reconcile.KeyReady, reconcile.KeySyncing, reconcile.KeyStandby, reconcile.KeyNotStarted, reconcile.KeyScheduled,
-	reconcile.KeySettled, reconcile.KeyUnknown}
+var urgency = []status.KeyState{status.KeyStuck, status.KeyFailed, status.KeyInvalid,
+	status.KeyBackingOff, status.KeyResting, status.KeyParked, status.KeyPaused, status.KeyRunning,
+	status.KeyReady, status.KeySyncing, status.KeyStandby, status.KeyNotStarted, status.KeyScheduled,
+	status.KeySettled, status.KeyUnknown}
 
-var ranks = func() map[reconcile.KeyState]int {
-	m := make(map[reconcile.KeyState]int)
+var ranks = func() map[status.KeyState]int {
+	m := make(map[status.KeyState]int)
 	for i, s := range urgency {
 		m[s] = i
 	}
@@ -89,7 +89,7 @@ var ranks = func() map[reconcile.KeyState]int {
 }()
 
 // urgencyOf returns the place of a state in the order. A bundle may have states that are not known here.
-func urgencyOf(s reconcile.KeyState) int {
+func urgencyOf(s status.KeyState) int {
 	if rank, ok := ranks[s]; ok {
 		return rank
 	}
@@ -97,16 +97,16 @@ func urgencyOf(s reconcile.KeyState) int {
 }
 
 // orders compare keys for each sort. Those that are equal are sorted by name.
-var orders = map[string]func(a, b *reconcile.KeySummary) int{
-	"name": func(a, b *reconcile.KeySummary) int { return 0 },
-	"state": func(a, b *reconcile.KeySummary) int {
+var orders = map[string]func(a, b *status.KeySummary) int{
+	"name": func(a, b *status.KeySummary) int { return 0 },
+	"state": func(a, b *status.KeySummary) int {
 		return cmp.Or(cmp.Compare(urgencyOf(a.State), urgencyOf(b.State)), earlierFirst(a.Since, b.Since))
 	},
-	"age":      func(a, b *reconcile.KeySummary) int { return earlierFirst(a.Since, b.Since) },
-	"next":     func(a, b *reconcile.KeySummary) int { return earlierFirst(a.Next, b.Next) },
-	"failures": func(a, b *reconcile.KeySummary) int { return cmp.Compare(b.Failures, a.Failures) },
-	"runs":     func(a, b *reconcile.KeySummary) int { return cmp.Compare(b.Runs, a.Runs) },
-	"last":     func(a, b *reconcile.KeySummary) int { return b.LastRun.Compare(a.LastRun) },
+	"age":      func(a, b *status.KeySummary) int { return earlierFirst(a.Since, b.Since) },
+	"next":     func(a, b *status.KeySummary) int { return earlierFirst(a.Next, b.Next) },
+	"failures": func(a, b *status.KeySummary) int { return cmp.Compare(b.Failures, a.Failures) },
+	"runs":     func(a, b *status.KeySummary) int { return cmp.Compare(b.Runs, a.Runs) },
+	"last":     func(a, b *status.KeySummary) int { return b.LastRun.Compare(a.LastRun) },
 }
 
 // earlierFirst compares times; one that is zero comes last.
@@ -118,12 +118,12 @@ func earlierFirst(a, b time.Time) int {
 }
 
 // compare orders two keys.
-func (q keyQuery) compare(a, b *reconcile.KeySummary) int {
+func (q keyQuery) compare(a, b *status.KeySummary) int {
 	return cmp.Or(orders[q.Sort](a, b), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // matches reports whether a key has the searched text in its namespace/name, whatever the case.
-func (q keyQuery) matches(k *reconcile.KeySummary, search string) bool {
+func (q keyQuery) matches(k *status.KeySummary, search string) bool {
 	if search == "" {
 		return true
 	}
@@ -146,9 +146,9 @@ func keysView(ctx context.Context, from source, query url.Values) view {
 }
 
 // listKeys returns the page that is asked for.
-func listKeys(all []reconcile.KeySummary, q keyQuery) keyList {
+func listKeys(all []status.KeySummary, q keyQuery) keyList {
 	l := keyList{Controller: q.Controller, Total: len(all), query: q}
-	search, states := strings.ToLower(q.Search), make(map[reconcile.KeyState]int)
+	search, states := strings.ToLower(q.Search), make(map[status.KeyState]int)
 	fitting := all[:0]
 	for i := range all {
 		if k := &all[i]; q.matches(k, search) {
@@ -173,9 +173,9 @@ func listKeys(all []reconcile.KeySummary, q keyQuery) keyList {
 }
 
 // firstKeys returns the first n keys in order. Where n is small it does not sort the others.
-func firstKeys(all []reconcile.KeySummary, n int, q keyQuery) []reconcile.KeySummary {
+func firstKeys(all []status.KeySummary, n int, q keyQuery) []status.KeySummary {
 	if n > 1000 {
-		slices.SortFunc(all, func(a, b reconcile.KeySummary) int { return q.compare(&a, &b) })
+		slices.SortFunc(all, func(a, b status.KeySummary) int { return q.compare(&a, &b) })
 		return all[:n]
 	}
 	first := lastFirst{q: q}
@@ -189,7 +189,7 @@ func firstKeys(all []reconcile.KeySummary, n int, q keyQuery) []reconcile.KeySum
 		}
 	}
 	slices.SortFunc(first.keys, q.compare)
-	sorted := make([]reconcile.KeySummary, len(first.keys))
+	sorted := make([]status.KeySummary, len(first.keys))
 	for i, k := range first.keys {
 		sorted[i] = *k
 	}
@@ -199,13 +199,13 @@ func firstKeys(all []reconcile.KeySummary, n int, q keyQuery) []reconcile.KeySum
 // lastFirst is a heap whose root is the last key in order.
 type lastFirst struct {
 	q    keyQuery
-	keys []*reconcile.KeySummary
+	keys []*status.KeySummary
 }
 
 func (h *lastFirst) Len() int           { return len(h.keys) }
 func (h *lastFirst) Less(i, j int) bool { return h.q.compare(h.keys[i], h.keys[j]) > 0 }
 func (h *lastFirst) Swap(i, j int)      { h.keys[i], h.keys[j] = h.keys[j], h.keys[i] }
-func (h *lastFirst) Push(k any)         { h.keys = append(h.keys, k.(*reconcile.KeySummary)) }
+func (h *lastFirst) Push(k any)         { h.keys = append(h.keys, k.(*status.KeySummary)) }
 func (h *lastFirst) Pop() any {
 	n := len(h.keys) - 1
 	k := h.keys[n]

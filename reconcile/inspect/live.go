@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // managerSource is a Manager of this process.
@@ -14,7 +15,7 @@ type managerSource struct{ *reconcile.Manager }
 
 func (m managerSource) now() time.Time { return time.Now() }
 
-func (m managerSource) status() reconcile.ManagerStatus { return m.Inspect() }
+func (m managerSource) status() status.Manager { return m.Inspect() }
 
 func (m managerSource) controllers() (names []string) {
 	for _, c := range m.Controllers() {
@@ -33,7 +34,7 @@ func (m managerSource) controller(name string) *reconcile.Controller {
 	return nil
 }
 
-func (m managerSource) keys(_ context.Context, controller string) (all []reconcile.KeySummary, ok bool) {
+func (m managerSource) keys(_ context.Context, controller string) (all []status.KeySummary, ok bool) {
 	c := m.controller(controller)
 	if c == nil {
 		return nil, false
@@ -41,7 +42,7 @@ func (m managerSource) keys(_ context.Context, controller string) (all []reconci
 	return c.InspectKeys(), true
 }
 
-func (m managerSource) key(_ context.Context, controller string, key reconcile.Key) (s reconcile.KeyStatus, ok bool) {
+func (m managerSource) key(_ context.Context, controller string, key reconcile.Key) (s status.Key, ok bool) {
 	c := m.controller(controller)
 	if c == nil {
 		return s, false

@@ -8,12 +8,13 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // overview is the page of a Manager.
 type overview struct {
 	moment
-	reconcile.ManagerStatus
+	status.Manager
 	Notices []notice
 	Recent  []recentKey
 }
@@ -26,22 +27,22 @@ type notice struct {
 // recentKey is a key with its latest run.
 type recentKey struct {
 	Controller string
-	reconcile.RunSummary
+	status.RunSummary
 	Runs int // of the key, among the latest of its controller
 }
 
 // maxRecentKeys is how many keys the overview shows with their latest run.
 const maxRecentKeys = 20
 
-func overviewOf(status reconcile.ManagerStatus) view {
-	o := overview{moment: moment{status.At}, ManagerStatus: status, Notices: notices(status),
-		Recent: recentKeys(status.Controllers)}
-	return view{title: "Overview", template: "overview", body: o, data: status}
+func overviewOf(m status.Manager) view {
+	o := overview{moment: moment{m.At}, Manager: m, Notices: notices(m),
+		Recent: recentKeys(m.Controllers)}
+	return view{title: "Overview", template: "overview", body: o, data: m}
 }
 
 // recentKeys returns the keys that have run last, the latest first: each once, so that one that runs all the time does
 // not hide the others.
-func recentKeys(controllers []reconcile.ControllerStatus) (all []recentKey) {
+func recentKeys(controllers []status.Controller) (all []recentKey) {
 	for _, c := range controllers {
 		at := make(map[reconcile.Key]int) // the index in all
 		for _, r := range c.Recent {
@@ -63,7 +64,7 @@ func recentKeys(controllers []reconcile.ControllerStatus) (all []recentKey) {
 const longParked = 10 * time.Second
 
 // notices returns what needs attention, the worst first.
-func notices(s reconcile.ManagerStatus) (all []notice) {
+func notices(s status.Manager) (all []notice) {
 	for _, why := range s.NotHealthy {
 		all = append(all, notice{"bad", why, ""})
 	}
@@ -83,7 +84,7 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 		}
 	}
 	switch {
-	case s.Stage == reconcile.StageWorking:
+	case s.Stage == status.StageWorking:
 	case s.WaitsFor != "":
 		all = append(all, notice{"wait", s.WaitsFor, ""})
 	default:
@@ -94,16 +95,16 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 			tone  string
 			count int
 			text  string
-			state reconcile.KeyState
+			state status.KeyState
 		}{
-			{"bad", c.Stuck, "call%s of Reconcile hang%s although %s context has ended", reconcile.KeyStuck},
-			{"bad", c.Hot, "key%s repeat%s %s runs without an end", reconcile.KeyResting},
+			{"bad", c.Stuck, "call%s of Reconcile hang%s although %s context has ended", status.KeyStuck},
+			{"bad", c.Hot, "key%s repeat%s %s runs without an end", status.KeyResting},
 			{"bad", c.Failed, "key%s failed for good and rest%s until something changes; the error is on %s page",
-				reconcile.KeyFailed},
-			{"bad", c.Invalid, "key%s rest%s because %s object is invalid", reconcile.KeyInvalid},
+				status.KeyFailed},
+			{"bad", c.Invalid, "key%s rest%s because %s object is invalid", status.KeyInvalid},
 			{"bad", c.Failing, "key%s fail%s, and will be tried again; the last error is on %s page",
-				reconcile.KeyBackingOff},
-			{"wait", c.Paused, "key%s wait%s until %s pause is ended", reconcile.KeyPaused},
+				status.KeyBackingOff},
+			{"wait", c.Paused, "key%s wait%s until %s pause is ended", status.KeyPaused},
 		} {
 			if n.count > 0 {
 				all = append(all, notice{n.tone, c.Name + ": " + counted(n.count, n.text), keysURL(c.Name, n.state)})
@@ -112,7 +113,7 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 		if c.LongestParked >= longParked {
 			all = append(all, notice{"wait", fmt.Sprintf("%s: %s, the longest for %s", c.Name,
 				counted(c.Parked, "key%s wait%s for caches to show what %s last run wrote"), duration(c.LongestParked)),
-				keysURL(c.Name, reconcile.KeyParked)})
+				keysURL(c.Name, status.KeyParked)})
 		}
 		if c.Panicking > 0 {
 			all = append(all, notice{"bad", c.Name + ": " + counted(c.Panicking,
@@ -123,7 +124,7 @@ func notices(s reconcile.ManagerStatus) (all []notice) {
 }
 
 // cacheNotice says why the cache of an informer does not follow its server, or is empty.
-func cacheNotice(inf reconcile.InformerStatus, now time.Time) string {
+func cacheNotice(inf status.Informer, now time.Time) string {
 	if inf.Silent {
 		return fmt.Sprintf("The cache of %s may miss changes: the server has sent nothing for %s, not even a bookmark",
 			inf.Name, duration(now.Sub(inf.LastProgress)))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // What ReadBundle takes, so that no file, whatever is in it, makes it use more than about 2 GiB of memory.
@@ -61,8 +62,8 @@ type bundleReader struct {
 
 func newBundleReader(from io.Reader) *bundleReader {
 	r := &bundleReader{rest: &io.LimitedReader{R: from, N: maxBundle},
-		Bundle: &Bundle{Keys: make(map[string][]reconcile.KeySummary),
-			Details: make(map[string]map[reconcile.Key]reconcile.KeyStatus)}}
+		Bundle: &Bundle{Keys: make(map[string][]status.KeySummary),
+			Details: make(map[string]map[reconcile.Key]status.Key)}}
 	r.lines = bufio.NewScanner(r.rest)
 	r.lines.Buffer(nil, maxLine)
 	r.lines.Split(wholeLines)
@@ -173,12 +174,12 @@ func (r *bundleReader) takeKeys(of *bundleKeys) error {
 	return nil
 }
 
-func (r *bundleReader) takeKey(k *reconcile.KeyStatus) error {
+func (r *bundleReader) takeKey(k *status.Key) error {
 	if err := r.knows(k.Controller); err != nil {
 		return err
 	}
 	if r.Details[k.Controller] == nil {
-		r.Details[k.Controller] = make(map[reconcile.Key]reconcile.KeyStatus)
+		r.Details[k.Controller] = make(map[reconcile.Key]status.Key)
 	}
 	r.Details[k.Controller][reconcile.Key{Namespace: k.Namespace, Name: k.Name}] = *k
 	return nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // source is what pages are made of: a Manager of this process, or a bundle.
@@ -14,10 +15,10 @@ type source interface {
 	// now is the time of what the source says.
 	now() time.Time
 	// status is the overview.
-	status() reconcile.ManagerStatus
+	status() status.Manager
 	// keys returns all keys of a controller, in no particular order. The caller may change the slice. ok is false if
 	// there is no such controller.
-	keys(ctx context.Context, controller string) (all []reconcile.KeySummary, ok bool)
+	keys(ctx context.Context, controller string) (all []status.KeySummary, ok bool)
 	// key returns what is known of a key. ok is false if there is no such controller or, in a bundle, no such key.
-	key(ctx context.Context, controller string, key reconcile.Key) (status reconcile.KeyStatus, ok bool)
+	key(ctx context.Context, controller string, key reconcile.Key) (s status.Key, ok bool)
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // timeline is the runs and waits of a key as a row of bars, drawn as SVG. The lengths are logarithmic: runs of a
@@ -34,9 +34,9 @@ type span struct {
 }
 
 // timelineOf draws the runs, the earliest first, and what the key waits for now.
-func timelineOf(k reconcile.KeyStatus, runs []keyRun) (t timeline) {
+func timelineOf(k status.Key, runs []keyRun) (t timeline) {
 	var spans []span
-	add := func(waits []reconcile.WaitRecord) {
+	add := func(waits []status.Wait) {
 		for _, w := range waits {
 			to := w.To
 			if to.IsZero() {
@@ -47,7 +47,7 @@ func timelineOf(k reconcile.KeyStatus, runs []keyRun) (t timeline) {
 	}
 	for _, r := range runs {
 		add(r.Waits)
-		kind, to := "run", r.Started.Add(r.RunRecord.Took)
+		kind, to := "run", r.Started.Add(r.Run.Took)
 		switch {
 		case r.Going:
 			to = k.At
@@ -85,10 +85,10 @@ func timelineOf(k reconcile.KeyStatus, runs []keyRun) (t timeline) {
 }
 
 // tails are the kinds of the bar after the last run: what the key waits for now.
-var tails = map[reconcile.KeyState]string{reconcile.KeyParked: string(reconcile.WaitParked),
-	reconcile.KeyReady: string(reconcile.WaitQueue), reconcile.KeyBackingOff: string(reconcile.WaitBackoff),
-	reconcile.KeyResting: string(reconcile.WaitHotLoop), reconcile.KeyPaused: string(reconcile.WaitPaused),
-	reconcile.KeyScheduled: string(reconcile.WaitRequeue)}
+var tails = map[status.KeyState]string{status.KeyParked: string(status.WaitParked),
+	status.KeyReady: string(status.WaitQueue), status.KeyBackingOff: string(status.WaitBackoff),
+	status.KeyResting: string(status.WaitHotLoop), status.KeyPaused: string(status.WaitPaused),
+	status.KeyScheduled: string(status.WaitRequeue)}
 
 // Short reports whether the picture has so few bars that it does not fill the page.
 func (t timeline) Short() bool { return t.Width < 100 }
@@ -124,8 +124,8 @@ func (t *timeline) draw(s span) {
 type barKind struct{ Kind, Word, title string }
 
 var barKinds = []barKind{{"run", "run", "Run"}, {"failed", "failed", "Failed run"},
-	{string(reconcile.WaitQueue), "queued", "Queued"}, {string(reconcile.WaitParked), "parked", "Parked"},
-	{string(reconcile.WaitBackoff), "backing off", "Backing off"},
-	{string(reconcile.WaitHotLoop), "resting", "Resting, in a hot loop"},
-	{string(reconcile.WaitRequeue), "scheduled", "Scheduled"}, {string(reconcile.WaitPaused), "paused", "Paused"},
+	{string(status.WaitQueue), "queued", "Queued"}, {string(status.WaitParked), "parked", "Parked"},
+	{string(status.WaitBackoff), "backing off", "Backing off"},
+	{string(status.WaitHotLoop), "resting", "Resting, in a hot loop"},
+	{string(status.WaitRequeue), "scheduled", "Scheduled"}, {string(status.WaitPaused), "paused", "Paused"},
 	{"idle", "nothing to do", "Nothing to do"}, {"pending", "to come", "Next run in"}}

@@ -58,6 +58,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/leaderelection"
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 	"github.com/thermostat-go/thermostat/workqueue"
 )
 
@@ -84,7 +85,7 @@ type Collector struct {
 
 type controller struct {
 	name  string
-	stats func() reconcile.Stats
+	stats func() status.Stats
 }
 
 type handler struct {
@@ -157,7 +158,7 @@ func (c *Collector) vecs() []prometheus.Collector {
 }
 
 // Controller implements reconcile.Metrics.
-func (c *Collector) Controller(name string, stats func() reconcile.Stats) reconcile.Recorder {
+func (c *Collector) Controller(name string, stats func() status.Stats) reconcile.Recorder {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.controllers = append(c.controllers, controller{name, stats})
@@ -340,7 +341,7 @@ func (out sink) counter(d *prometheus.Desc, value float64, labels ...string) {
 	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
 }
 
-func (out sink) controller(name string, s reconcile.Stats) {
+func (out sink) controller(name string, s status.Stats) {
 	q := s.Queue
 	out.gauge(oldest, q.OldestReady.Seconds(), name)
 	out.gauge(delayed, float64(q.Delayed), name)

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/thermostat-go/thermostat/informer"
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // otherNames are the metrics that controller-runtime has, as far as there are figures for them.
@@ -95,7 +95,7 @@ var (
 	otherDescs     = []*prometheus.Desc{activeWorkers, maxConcurrent, queuedItems, storeVersion}
 )
 
-func (out sink) otherController(name string, s reconcile.Stats) {
+func (out sink) otherController(name string, s status.Stats) {
 	out.gauge(activeWorkers, float64(s.Queue.Active), name)
 	out.gauge(maxConcurrent, float64(s.Workers), name)
 }

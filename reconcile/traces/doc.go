@@ -28,7 +28,7 @@
 // # The attributes
 //
 //	thermostat.controller, thermostat.key     of the first span, as is what follows
-//	thermostat.result                         as in reconcile.RunRecord: success, error, terminal ...
+//	thermostat.result                         as in status.Run: success, error, terminal ...
 //	thermostat.causes                         what has named the key, such as "Owns pods default/web-x@4711"
 //	thermostat.wait.backoff and its like      how long the key was held back before it was ready, in seconds
 //	error.type                                of a span that failed: the reason of the API server, such as Conflict, or

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // Annotation is the annotation of an object that names the span in which it was written, as KEP-5915 proposes.
@@ -45,7 +46,7 @@ func New(opts Options) (*Tracer, error) {
 }
 
 // OnRun makes the spans of a run that has ended. It is for [reconcile.Options].OnRun.
-func (t *Tracer) OnRun(controller string, key reconcile.Key, run reconcile.RunRecord) {
+func (t *Tracer) OnRun(controller string, key reconcile.Key, run status.Run) {
 	if len(run.Writes) == 0 && run.Error == nil {
 		return
 	}
@@ -74,7 +75,7 @@ func (t *Tracer) OnRun(controller string, key reconcile.Key, run reconcile.RunRe
 }
 
 // write makes the span of a request to write, and keeps it for the links of later runs.
-func (t *Tracer) write(ctx context.Context, w reconcile.WriteRecord) {
+func (t *Tracer) write(ctx context.Context, w status.Write) {
 	resource := w.Resource
 	if w.Subresource != "" {
 		resource += "/" + w.Subresource
@@ -101,7 +102,7 @@ func (t *Tracer) span(ctx context.Context, name string, from, to time.Time) {
 }
 
 // fail marks a span as failed, unless e is nil.
-func fail(span trace.Span, e *reconcile.ErrorRecord) {
+func fail(span trace.Span, e *status.Error) {
 	if e == nil {
 		return
 	}
@@ -114,12 +115,12 @@ func fail(span trace.Span, e *reconcile.ErrorRecord) {
 }
 
 // ofTheRun reports whether a wait belongs to the trace: the key was ready, and not held back on purpose.
-func ofTheRun(w reconcile.WaitRecord) bool {
-	return w.For == reconcile.WaitQueue || w.For == reconcile.WaitParked
+func ofTheRun(w status.Wait) bool {
+	return w.For == status.WaitQueue || w.For == status.WaitParked
 }
 
 // readyAt returns when the first wait of the trace began, or the run if there is none.
-func readyAt(run reconcile.RunRecord) time.Time {
+func readyAt(run status.Run) time.Time {
 	ready := run.Started
 	for _, w := range run.Waits {
 		if ofTheRun(w) && w.From.Before(ready) {
@@ -130,8 +131,8 @@ func readyAt(run reconcile.RunRecord) time.Time {
 }
 
 // heldBack returns how long the key was held back on purpose, for each reason.
-func heldBack(run reconcile.RunRecord) (all []attribute.KeyValue) {
-	total := make(map[reconcile.WaitReason]time.Duration)
+func heldBack(run status.Run) (all []attribute.KeyValue) {
+	total := make(map[status.WaitReason]time.Duration)
 	for _, w := range run.Waits {
 		if !ofTheRun(w) {
 			total[w.For] += w.To.Sub(w.From)
@@ -143,9 +144,9 @@ func heldBack(run reconcile.RunRecord) (all []attribute.KeyValue) {
 	return all
 }
 
-func causesOf(run reconcile.RunRecord) (all []string) {
+func causesOf(run status.Run) (all []string) {
 	for _, c := range run.Causes {
-		all = append(all, describe(c))
+		all = append(all, c.String())
 	}
 	if run.MoreCauses > 0 {
 		all = append(all, fmt.Sprintf("and %d more", run.MoreCauses))
@@ -153,17 +154,12 @@ func causesOf(run reconcile.RunRecord) (all []string) {
 	return all
 }
 
-func describe(c reconcile.CauseRecord) string {
-	return reconcile.Cause{Source: c.Source, Object: reconcile.Key{Namespace: c.Namespace, Name: c.Name},
-		ResourceVersion: c.ResourceVersion, Count: c.Count}.String()
-}
-
 // linksOf returns links to the spans that have caused a run.
-func (t *Tracer) linksOf(controller string, key reconcile.Key, run reconcile.RunRecord) (links []trace.Link) {
+func (t *Tracer) linksOf(controller string, key reconcile.Key, run status.Run) (links []trace.Link) {
 	for _, c := range run.Causes {
 		if span, ok := t.writes.get(version{c.Namespace, c.Name, c.ResourceVersion}); ok {
 			links = append(links, trace.Link{SpanContext: span,
-				Attributes: []attribute.KeyValue{attribute.String("thermostat.cause", describe(c))}})
+				Attributes: []attribute.KeyValue{attribute.String("thermostat.cause", c.String())}})
 		}
 	}
 	if t.traceparent == nil {

@@ -27,6 +27,7 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // receiver takes spans by OTLP over HTTP, as a collector does.
@@ -282,14 +283,14 @@ func TestWaits(t *testing.T) {
 	tracer, err := New(Options{TracerProvider: sdk.NewTracerProvider(sdk.WithSyncer(exporter))})
 	require.NoError(t, err)
 	at := func(s int) time.Time { return time.Date(2026, 3, 14, 9, 26, s, 0, time.UTC) }
-	quiet := reconcile.RunRecord{Started: at(5), Took: 2 * time.Second, Result: "success"}
+	quiet := status.Run{Started: at(5), Took: 2 * time.Second, Result: "success"}
 	tracer.OnRun("web", reconcile.Key{Name: "a"}, quiet)
 	run := quiet
 	run.Result = "error"
-	run.Error = &reconcile.ErrorRecord{Type: "*x.Err", Reason: "Conflict", Code: 409, Text: "asked"}
-	run.Waits = []reconcile.WaitRecord{{For: reconcile.WaitBackoff, From: at(0), To: at(2)},
-		{For: reconcile.WaitParked, From: at(2), To: at(4)}, {For: reconcile.WaitQueue, From: at(4), To: at(5)}}
-	run.Writes = []reconcile.WriteRecord{{At: at(6), Took: time.Second, Verb: "update", Resource: "webs",
+	run.Error = &status.Error{Type: "*x.Err", Reason: "Conflict", Code: 409, Text: "asked"}
+	run.Waits = []status.Wait{{For: status.WaitBackoff, From: at(0), To: at(2)},
+		{For: status.WaitParked, From: at(2), To: at(4)}, {For: status.WaitQueue, From: at(4), To: at(5)}}
+	run.Writes = []status.Write{{At: at(6), Took: time.Second, Verb: "update", Resource: "webs",
 		Subresource: "status", Name: "a", Code: 409, Error: run.Error}}
 	tracer.OnRun("web", reconcile.Key{Name: "a"}, run)
 	roots := r.named("reconcile web")

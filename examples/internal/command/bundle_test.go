@@ -14,6 +14,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/inspect"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 func TestASignalSavesABundle(t *testing.T) {
@@ -36,6 +37,6 @@ func TestASignalSavesABundle(t *testing.T) {
 		require.NoError(t, err)
 		defer f.Close()
 		b, err := inspect.ReadBundle(f)
-		return err == nil && b.Manager.Stage == reconcile.StageNotStarted
+		return err == nil && b.Manager.Stage == status.StageNotStarted
 	}, 10*time.Second, 10*time.Millisecond)
 }

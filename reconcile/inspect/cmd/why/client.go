@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // client gets the JSON of the pages, those of a process or of a bundle.
@@ -106,11 +107,11 @@ func (c *client) get(ctx context.Context, page string, query url.Values, to any)
 
 // keysOf returns what a controller knows of a key; if none is named, what those know that know the key at all, or the
 // first if none does.
-func (c *client) keysOf(ctx context.Context, controller string, key reconcile.Key) (all []reconcile.KeyStatus,
+func (c *client) keysOf(ctx context.Context, controller string, key reconcile.Key) (all []status.Key,
 	err error) {
 	names := []string{controller}
 	if controller == "" {
-		var m reconcile.ManagerStatus
+		var m status.Manager
 		if err := c.get(ctx, "index", nil, &m); err != nil {
 			return nil, err
 		}
@@ -119,13 +120,13 @@ func (c *client) keysOf(ctx context.Context, controller string, key reconcile.Ke
 			names = append(names, c.Name)
 		}
 	}
-	var unknown []reconcile.KeyStatus
+	var unknown []status.Key
 	for _, name := range names {
-		var k reconcile.KeyStatus
+		var k status.Key
 		err = c.get(ctx, "key", url.Values{"controller": {name}, "namespace": {key.Namespace}, "name": {key.Name}}, &k)
 		switch {
 		case err != nil:
-		case k.State == reconcile.KeyUnknown:
+		case k.State == status.KeyUnknown:
 			unknown = append(unknown, k)
 		default:
 			all = append(all, k)
@@ -146,14 +147,14 @@ func (c *client) keysOf(ctx context.Context, controller string, key reconcile.Ke
 const urgentKeys = 10
 
 // urgent returns the first keys of a controller that are neither settled nor scheduled.
-func (c *client) urgent(ctx context.Context, controller string) (keys []reconcile.KeySummary, err error) {
-	var l struct{ Keys []reconcile.KeySummary }
+func (c *client) urgent(ctx context.Context, controller string) (keys []status.KeySummary, err error) {
+	var l struct{ Keys []status.KeySummary }
 	if err := c.get(ctx, "keys", url.Values{"controller": {controller}}, &l); err != nil {
 		return nil, err
 	}
 	for _, k := range l.Keys {
 		switch k.State {
-		case reconcile.KeySettled, reconcile.KeyScheduled, reconcile.KeyUnknown:
+		case status.KeySettled, status.KeyScheduled, status.KeyUnknown:
 		default:
 			keys = append(keys, k)
 		}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/inspect"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 const usage = `why says why a key is reconciled, or is not.
@@ -166,7 +167,7 @@ func watch(ctx context.Context, from *client, o options, text string, out io.Wri
 
 // top writes the controllers, and the keys that need attention.
 func top(ctx context.Context, from *client, out io.Writer) error {
-	var m reconcile.ManagerStatus
+	var m status.Manager
 	if err := from.get(ctx, "index", nil, &m); err != nil {
 		return err
 	}

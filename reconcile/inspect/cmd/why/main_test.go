@@ -21,6 +21,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/inspect"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // startManager runs a Manager with one ConfigMap, bad, whose reconciles fail for good, and serves its pages.
@@ -49,7 +50,7 @@ func startManager(t *testing.T) (m *reconcile.Manager, address string) {
 		require.NoError(t, <-ended)
 	})
 	key := reconcile.Key{Namespace: "default", Name: "bad"}
-	require.Eventually(t, func() bool { return c.InspectKey(key).State == reconcile.KeyFailed }, time.Minute,
+	require.Eventually(t, func() bool { return c.InspectKey(key).State == status.KeyFailed }, time.Minute,
 		time.Millisecond)
 	pages := httptest.NewServer(inspect.Handler(inspect.Options{Manager: m}))
 	t.Cleanup(pages.Close)

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/thermostat-go/thermostat/reconcile"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // plain replaces what a terminal would take for a command, such as escape sequences, in a text from elsewhere.
@@ -43,7 +43,7 @@ func since(now, t time.Time) string {
 	return short(now.Sub(t))
 }
 
-func errorText(e *reconcile.ErrorRecord) string {
+func errorText(e *status.Error) string {
 	if e == nil {
 		return ""
 	}
@@ -58,7 +58,7 @@ func errorText(e *reconcile.ErrorRecord) string {
 }
 
 // writeKey writes the sentence about a key and its runs, the latest last, as a log has them.
-func writeKey(out io.Writer, k reconcile.KeyStatus, named bool) {
+func writeKey(out io.Writer, k status.Key, named bool) {
 	if named {
 		fmt.Fprintf(out, "%s: ", plain(k.Controller))
 	}
@@ -100,7 +100,7 @@ func writeKey(out io.Writer, k reconcile.KeyStatus, named bool) {
 	}
 }
 
-func writeWrite(out io.Writer, w reconcile.WriteRecord) {
+func writeWrite(out io.Writer, w status.Write) {
 	resource := w.Resource
 	if w.Subresource != "" {
 		resource += "/" + w.Subresource
@@ -124,7 +124,7 @@ func writeWrite(out io.Writer, w reconcile.WriteRecord) {
 }
 
 // stateOfAffairs is equal for two answers of which the second has nothing new.
-func stateOfAffairs(k reconcile.KeyStatus) string {
+func stateOfAffairs(k status.Key) string {
 	s := fmt.Sprint(k.State, k.Failures, len(k.Runs), len(k.Debts), k.Running != nil, k.Next)
 	if n := len(k.Runs); n > 0 {
 		s += fmt.Sprint(k.Runs[n-1].Started)
@@ -133,7 +133,7 @@ func stateOfAffairs(k reconcile.KeyStatus) string {
 }
 
 // writeManager writes the controllers and the caches.
-func writeManager(out io.Writer, m reconcile.ManagerStatus) {
+func writeManager(out io.Writer, m status.Manager) {
 	fmt.Fprintf(out, "%s for %s", plain(string(m.Stage)), since(m.At, m.StageSince))
 	if m.WaitsFor != "" {
 		fmt.Fprintf(out, ", %s", plain(m.WaitsFor))
@@ -162,7 +162,7 @@ func writeManager(out io.Writer, m reconcile.ManagerStatus) {
 }
 
 // writeKeys writes the keys of a controller that need attention.
-func writeKeys(out io.Writer, now time.Time, controller string, keys []reconcile.KeySummary) {
+func writeKeys(out io.Writer, now time.Time, controller string, keys []status.KeySummary) {
 	if len(keys) == 0 {
 		return
 	}

@@ -6,74 +6,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
-
-// recordError returns what is said of an error, or nil if there is none; withText adds its text.
-func recordError(err error, withText bool) *ErrorRecord {
-	if err == nil {
-		return nil
-	}
-	e := classify(err)
-	if withText {
-		e.Text = textOf(err)
-	}
-	return &e
-}
-
-// maxErrorText is how much of the text of an error a record has, in bytes.
-const maxErrorText = 4 << 10
-
-// textOf returns the text of an error, cut off if it is long.
-func textOf(err error) string {
-	text := err.Error()
-	if len(text) > maxErrorText {
-		return strings.ToValidUTF8(text[:maxErrorText], "") + "…"
-	}
-	return text
-}
-
-// classify finds the innermost error, and the API server's Status if there is one on the way. It calls methods of err.
-func classify(err error) (e ErrorRecord) {
-	for range mostErrors {
-		if status, ok := err.(apierrors.APIStatus); ok {
-			s := status.Status()
-			e.Reason, e.Code = string(s.Reason), int(s.Code)
-		}
-		if p, ok := err.(*lifecycle.PanicError); ok {
-			e.Type = "panic"
-			if p.Value != nil {
-				e.Type = fmt.Sprintf("panic of type %T", p.Value)
-			}
-			return e
-		}
-		e.Type = reflect.TypeOf(err).String()
-		next := inner(err)
-		if next == nil {
-			return e
-		}
-		err = next
-	}
-	return e
-}
-
-// inner returns the error that err wraps, of several the first; nil if there is none.
-func inner(err error) error {
-	switch e := err.(type) {
-	case interface{ Unwrap() error }:
-		return e.Unwrap()
-	case interface{ Unwrap() []error }:
-		for _, err := range e.Unwrap() {
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
 
 // library has the packages of this library that stand above or below the user's code in a stack.
 var library = []string{"reconcile.", "reconcile/objects.", "informer.", "workqueue.", "leaderelection.", "internal/"}

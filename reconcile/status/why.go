@@ -1,4 +1,4 @@
-package reconcile
+package status
 
 import (
 	"fmt"
@@ -10,16 +10,12 @@ import (
 	"github.com/thermostat-go/thermostat/informer"
 )
 
-// Why says in a sentence or two why a key is not being reconciled at this moment, or that it is, and what would change
-// that. It is for people; [Controller.InspectKey] returns the same text among the facts that it is made of. There is an
-// answer for every key, also for one that does not exist, at any time after NewManager. It has no value of an object,
-// and no text of an error unless ManagerOptions.ErrorTexts is set.
-func (c *Controller) Why(key Key) string { return c.InspectKey(key).Why }
-
-// explain makes the text of Why from the other fields.
-func (c *Controller) explain(s *KeyStatus) string {
-	e := explanation{KeyStatus: s, Controller: c, name: strings.TrimPrefix(s.Namespace+"/"+s.Name, "/")}
-	switch s.State {
+// Why says in a sentence or two why a key is not being reconciled at the moment k.At, or that it is, and what would
+// change that. c and m are what its Controller and its Manager looked like then. There is an answer for every key. It
+// has no value of an object, and of an error no more than k, c and m have.
+func Why(k *Key, c *Controller, m *Manager) string {
+	e := explanation{k, c, m, strings.TrimPrefix(k.Namespace+"/"+k.Name, "/")}
+	switch k.State {
 	case KeyNotStarted, KeySyncing, KeyStandby:
 		return e.withoutWorkers()
 	case KeyRunning:
@@ -37,15 +33,16 @@ func (c *Controller) explain(s *KeyStatus) string {
 	case KeyBackingOff:
 		return e.backingOff()
 	default:
-		return e.atRest() + e.caution()
+		return e.atRest() + e.Doubt.text(e.At)
 	}
 }
 
 // explanation has a method for each state of a key.
 type explanation struct {
-	*KeyStatus
-	*Controller
-	name string
+	*Key
+	controller *Controller
+	manager    *Manager
+	name       string
 }
 
 // ago returns the time since t, and until the time until t.
@@ -78,8 +75,8 @@ func span(d time.Duration) string {
 
 // withoutWorkers is for all keys while no workers run.
 func (e *explanation) withoutWorkers() string {
-	stage, since := e.stage()
-	switch stage {
+	since := e.manager.StageSince
+	switch e.manager.Stage {
 	case StageNotStarted:
 		return e.name + " is not reconciled: Manager.Run has not been called."
 	case StageStopped:
@@ -91,29 +88,26 @@ func (e *explanation) withoutWorkers() string {
 		return e.name + " is not reconciled yet: the workers start when all caches are complete, and " + e.missing() +
 			"."
 	case StageHandover:
-		return fmt.Sprintf("%s is not reconciled yet: this process has led for %s, and its workers start when the "+
-			"caches have seen what the last leader wrote, after %s at the latest.", e.name, e.ago(since),
-			span(2*doubtAfter))
+		return fmt.Sprintf("%s is not reconciled yet: this process has led for %s, and its workers wait for %s.",
+			e.name, e.ago(since), e.manager.WaitsFor)
 	}
 	return e.name + " is not reconciled by this process: " + e.leader() + "."
 }
 
 // missing says which cache is not complete, and why.
 func (e *explanation) missing() string {
-	for _, inf := range e.manager.informers {
-		h := inf.Health()
-		if h.State == informer.Live || h.State == informer.Stale {
-			continue
+	for _, inf := range e.manager.Informers {
+		if inf.State != string(informer.Live) && inf.State != string(informer.Stale) {
+			return fmt.Sprintf("that of %s has been %s for %s", inf.Name, inf.State, e.ago(inf.Since)) +
+				inf.Reason.Because()
 		}
-		text := fmt.Sprintf("that of %s has been %s for %s", inf.Name(), h.State, e.ago(h.Since))
-		return text + because(reasonOf(h, e.history.errorTexts))
 	}
 	return "the sources have yet to name the first keys"
 }
 
 // leader says who leads.
 func (e *explanation) leader() string {
-	l := e.manager.leadership()
+	l := e.manager.Leadership
 	if l == nil {
 		return "it does not lead"
 	}
@@ -125,35 +119,9 @@ func (e *explanation) leader() string {
 		text = "no other process is known to hold the Lease " + l.Lease
 	}
 	if l.NotReady != nil {
-		return text + "; this process could not lead" + because(l.NotReady)
+		return text + "; this process could not lead" + l.NotReady.Because()
 	}
 	return text + "; this process leads when the Lease is released or no longer renewed"
-}
-
-// because adds the reason of a trouble to a text.
-func because(r *ErrorRecord) string {
-	if r == nil {
-		return ""
-	}
-	return " because of " + r.String()
-}
-
-// String is the error as texts have it: 403 Forbidden, or its Go type.
-func (r *ErrorRecord) String() string {
-	text := "an error of type " + r.Type
-	if r.Text == "" {
-		text += " (see the log)"
-	}
-	switch {
-	case r.Code != 0:
-		text = strings.TrimSpace(fmt.Sprintf("%d %s", r.Code, r.Reason))
-	case strings.HasPrefix(r.Type, "panic"):
-		text = "a " + r.Type
-	}
-	if r.Text != "" {
-		text += fmt.Sprintf(" (%s)", r.Text)
-	}
-	return text
 }
 
 func (e *explanation) running() string {
@@ -169,12 +137,12 @@ func (e *explanation) running() string {
 		case q.Code == http.StatusTooManyRequests:
 			text += ", and the server answered its last request with 429 Too Many Requests: the client waits before " +
 				"it asks again"
-		case r.Requests >= limitedRequests && r.BeforeRequests >= limitedIdle && r.BeforeRequests > r.Took*4/5:
+		case r.LooksLimited():
 			text += fmt.Sprintf(", %s of it before its %d requests: its client seems to have a limit of its own",
 				span(r.BeforeRequests), r.Requests)
 		}
 	}
-	text += fmt.Sprintf("; its ctx ends %s after it began.", span(e.timeout))
+	text += fmt.Sprintf("; its ctx ends %s after it began.", span(e.controller.Timeout))
 	if e.Again {
 		text += " It has been named meanwhile, and runs again after that."
 	}
@@ -204,7 +172,7 @@ func (e *explanation) parked() string {
 	d := e.Debts[0]
 	text += ": " + e.debt(d)
 	if d.Kind != DebtUnderWay && d.CacheState != string(informer.Live) {
-		text += fmt.Sprintf(" and has been %s for %s", d.CacheState, e.ago(d.CacheSince)) + because(d.CacheReason)
+		text += fmt.Sprintf(" and has been %s for %s", d.CacheState, e.ago(d.CacheSince)) + d.CacheReason.Because()
 	}
 	if d.CacheInvalid {
 		text += " and cannot take the present state of that object"
@@ -213,14 +181,14 @@ func (e *explanation) parked() string {
 	if more := len(e.Debts) - 1; more > 0 {
 		text += fmt.Sprintf(" It waits for %d more writes.", more)
 	}
-	if (d.Kind == DebtChange || d.Kind == DebtDeletion) && e.At.Sub(d.Since) < doubtAfter {
-		text += fmt.Sprintf(" If nothing comes within %s, the informer lists anew.", span(doubtAfter))
+	if (d.Kind == DebtChange || d.Kind == DebtDeletion) && e.At.Before(d.RelistAt) {
+		text += fmt.Sprintf(" If nothing comes within %s, the informer lists anew.", span(d.RelistAt.Sub(d.Since)))
 	}
 	return text
 }
 
 // debt says what was written, and how far the cache is.
-func (e *explanation) debt(d DebtRecord) string {
+func (e *explanation) debt(d Debt) string {
 	name := strings.TrimPrefix(d.Namespace+"/"+d.Name, "/")
 	if d.Name == "" {
 		name = strings.TrimRight("an object in namespace "+d.Namespace, " ")
@@ -259,7 +227,7 @@ func (e *explanation) debt(d DebtRecord) string {
 }
 
 // verbOf returns what the run did whose debt this is.
-func (e *explanation) verbOf(d DebtRecord) string {
+func (e *explanation) verbOf(d Debt) string {
 	for _, r := range slices.Backward(e.Runs) {
 		for _, w := range r.Writes {
 			if w.ResourceVersion == d.ResourceVersion && (w.Name == d.Name || w.Name == "") {
@@ -272,11 +240,11 @@ func (e *explanation) verbOf(d DebtRecord) string {
 }
 
 func (e *explanation) ready() string {
-	now := e.Stats()
+	c := e.controller
 	text := fmt.Sprintf("%s has waited for %s for a worker; busy workers: %d of %d", e.name, e.ago(e.Since),
-		min(now.Queue.Active, e.workers), e.workers)
-	if now.Queue.Active > 0 {
-		text += fmt.Sprintf(", one of them for %s", span(now.Queue.LongestActive))
+		min(c.Running, c.Workers), c.Workers)
+	if c.Running > 0 {
+		text += fmt.Sprintf(", one of them for %s", span(c.LongestRun))
 	}
 	if others := e.Ready - 1; others > 0 {
 		text += fmt.Sprintf("; other keys that are ready: %d", others)
@@ -284,8 +252,8 @@ func (e *explanation) ready() string {
 			text += fmt.Sprintf(", of a higher priority: %d", e.Ahead)
 		}
 	}
-	if now.Stuck > 0 {
-		text += fmt.Sprintf("; calls of Reconcile that are stuck: %d", now.Stuck)
+	if c.Stuck > 0 {
+		text += fmt.Sprintf("; calls of Reconcile that are stuck: %d", c.Stuck)
 	}
 	return text + "."
 }
@@ -364,21 +332,21 @@ func (e *explanation) atRest() string {
 			e.lastFailure())
 	case KeyInvalid:
 		return e.name + " rests until its object changes or is gone: the object is invalid" + e.invalidVersion() +
-			because(e.Runs[len(e.Runs)-1].Error) + ". Reconcile is not called for it, and the controller has no " +
+			e.Runs[len(e.Runs)-1].Error.Because() + ". Reconcile is not called for it, and the controller has no " +
 			"Options.Invalid."
 	case KeyUnknown:
 		return e.name + e.noObject() + ", and nothing has named it."
 	}
 	text := e.name
-	if len(e.Objects) > 0 && !slices.ContainsFunc(e.Objects, func(o ObjectRecord) bool { return o.Exists }) {
+	if len(e.Objects) > 0 && !slices.ContainsFunc(e.Objects, func(o Object) bool { return o.Exists }) {
 		text += e.noObject() + ", and"
 	}
 	switch {
 	case !e.Since.IsZero():
 		text += fmt.Sprintf(" has been in order for %s", e.ago(e.Since))
-	case ranMoreThan(e.history, maxRecentRuns):
+	case e.controller.Runs > MaxRecent:
 		text += fmt.Sprintf(" is in order as far as is remembered: its last run was not one of the latest %d",
-			maxRecentRuns)
+			MaxRecent)
 	default:
 		return text + " exists, and has not been reconciled by this process: no source has named it."
 	}
@@ -409,45 +377,27 @@ func (e *explanation) noObject() string {
 		return fmt.Sprintf(" is outside of what informer %s follows: namespace %s is not among its namespaces",
 			o.Informer, e.Namespace)
 	case o.Invalid != nil:
-		return " has an object that is invalid" + because(o.Invalid)
+		return " has an object that is invalid" + o.Invalid.Because()
 	}
 	return " does not exist in the cache of " + o.Informer
 }
 
-// longSilence is how long a server is silent that has something to hide: it sends a bookmark about once a minute.
-const longSilence = 5 * time.Minute
-
-// tooQuiet reports whether nothing has come for so long that changes may be missing, although the cache is Live.
-func tooQuiet(h informer.Health, now time.Time) bool {
-	return h.State == informer.Live && now.Sub(h.LastProgress) > longSilence
-}
-
-// caution says which cache or source may have missed a change.
-func (e *explanation) caution() string {
-	for _, source := range e.sources {
-		if object, n := source.invalid.example(); n > 0 && !source.subject {
-			on := object.String()
-			if n > 1 {
-				on = fmt.Sprintf("%d objects, such as %s", n, object)
-			}
-			return fmt.Sprintf(" But a function of %s panics on %s, so changes may be missed.", source.name, on)
+// text is empty for nil.
+func (d *Doubt) text(at time.Time) string {
+	switch {
+	case d == nil:
+		return ""
+	case d.Panicking > 0:
+		on := d.Example
+		if d.Panicking > 1 {
+			on = fmt.Sprintf("%d objects, such as %s", d.Panicking, d.Example)
 		}
-		h := source.cache.HealthIn(e.Namespace)
-		if h.State != informer.Live && h.State != "" {
-			return fmt.Sprintf(" But the cache of %s has been %s for %s", source.cache.Name(), h.State,
-				e.ago(h.Since)) + because(reasonOf(h, e.history.errorTexts)) + ", so it may miss changes."
-		}
-		if tooQuiet(h, e.At) {
-			return fmt.Sprintf(" But the server has sent nothing for the cache of %s for %s, not even a bookmark, so "+
-				"the cache may miss changes.", source.cache.Name(), e.ago(h.LastProgress))
-		}
+		return fmt.Sprintf(" But a function of %s panics on %s, so changes may be missed.", d.Source, on)
+	case d.CacheState != string(informer.Live):
+		return fmt.Sprintf(" But the cache of %s has been %s for %s", d.Informer, d.CacheState,
+			span(at.Sub(d.Since))) + d.Reason.Because() + ", so it may miss changes."
+	default:
+		return fmt.Sprintf(" But the server has sent nothing for the cache of %s for %s, not even a bookmark, so the "+
+			"cache may miss changes.", d.Informer, span(at.Sub(d.Since)))
 	}
-	return ""
-}
-
-// ranMoreThan reports whether more than n runs have ended.
-func ranMoreThan(h *keyHistory, n uint64) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.past.runs > n
 }
