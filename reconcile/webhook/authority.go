@@ -92,9 +92,24 @@ func (a authority) renew(hosts []string, l Lifetimes, spread time.Duration, now 
 		a = authority{leaf: a.leaf, signs: a.next, last: a.signs.cert, since: now}
 	}
 	if !a.leafIsGood(hosts, l, now) {
-		a.leaf, err = newLeaf(a.signs, hosts, l, now)
+		a.leaf, err = newLeaf(a.signs, a.also(hosts, l, now), l, now)
 	}
 	return a, err
+}
+
+// also adds to hosts those of a leaf that need not be renewed for its age: they are of other replicas, which serve
+// under other names while a new version is rolled out. Without that, each would replace the leaf of the others.
+func (a authority) also(hosts []string, l Lifetimes, now time.Time) []string {
+	leaf, err := parseCertificate(a.leaf.cert)
+	if err != nil || now.After(leaf.NotAfter.Add(-l.Leaf/3)) {
+		return hosts
+	}
+	hosts = append(slices.Clone(hosts), leaf.DNSNames...)
+	for _, ip := range leaf.IPAddresses {
+		hosts = append(hosts, ip.String())
+	}
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
 }
 
 // leafIsGood reports whether the leaf need not be replaced: it is of the CA that signs and for the hosts, and a third

@@ -6,15 +6,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
-	"net/url"
 	"reflect"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -89,27 +86,20 @@ type keeper struct {
 	targets []target
 
 	// For the goroutine of run.
-	spread      []byte    // the bundle that all configurations have
-	spreadSince time.Time // since when
-	reached     bool      // a replica has answered where the configurations lead to
+	spread      []byte    // the bundle that all configurations had at each look since spreadSince; nil: they had not
+	spreadSince time.Time // when they were first seen with it
 	log         lifecycle.LogLimit
 
 	mu sync.Mutex
 	// Guarded by mu.
-	leaf    *tls.Certificate // nil before the first one
-	problem error            // why an API server cannot reach the webhooks; nil once one could
+	leaf      *tls.Certificate // nil before the first one
+	entrusted bool             // all configurations have had the CA of leaf once
+	reached   bool             // something has answered where the configurations lead to
+	problem   error            // of the last look
 }
-
-// target is a configuration, and how to read and write the caBundle in it.
-type target struct {
-	resource *informer.Resource[*unstructured.Unstructured]
-	name     string
-}
-
-func (t target) String() string { return t.resource.GroupVersionResource().Resource + " " + t.name }
 
 func newKeeper(c Certificates) (*keeper, error) {
-	k := &keeper{Certificates: c, problem: errors.New("there is no certificate yet")}
+	k := &keeper{Certificates: c, problem: errNoCertificate}
 	k.FieldManager = cmp.Or(k.FieldManager, "webhook")
 	if k.Dial == nil {
 		k.Dial = (&net.Dialer{}).DialContext
@@ -143,10 +133,8 @@ func newKeeper(c Certificates) (*keeper, error) {
 	return k, nil
 }
 
-var (
-	admissions  = schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
-	definitions = schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
-)
+// errNoCertificate is why nothing is served at the beginning.
+var errNoCertificate = errors.New("there is no certificate yet")
 
 // run renews the certificates until ctx ends. It closes first when there is a certificate.
 func (k *keeper) run(ctx context.Context, first chan<- struct{}) {
@@ -156,9 +144,7 @@ func (k *keeper) run(ctx context.Context, first chan<- struct{}) {
 			return
 		}
 		k.mu.Lock()
-		if k.problem != nil { // what fails once the webhooks can be reached does not take that away
-			k.problem = err
-		}
+		k.problem = err
 		served := k.leaf != nil
 		k.mu.Unlock()
 		if held, ok := k.log.Allow(1); err != nil && ok {
@@ -180,44 +166,53 @@ func (k *keeper) run(ctx context.Context, first chan<- struct{}) {
 	}
 }
 
-// sync reads the Secret, renews what is due, uses the certificate, and writes the CA into the configurations.
+// sync renews the content of the Secret if that is due, uses its certificate, and writes its CA into the
+// configurations. It reads the configurations first, then the Secret, and changes configurations only as it has read
+// them: so a replica that is slow never replaces a CA by an older one. When a newer CA had been written before the
+// configuration was read, the Secret that is read afterwards has it as well; and when it was written later, the
+// configuration is no longer as it was.
 func (k *keeper) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	a, err := k.renewed(ctx)
-	if err != nil {
-		return fmt.Errorf("secret %s: %w", k.Secret, err)
+	all, err := k.configurations(ctx)
+	a, err2 := k.renewed(ctx, all, err == nil)
+	if err2 != nil {
+		return errors.Join(err, fmt.Errorf("secret %s: %w", k.Secret, err2))
 	}
-	leaf, err := tls.X509KeyPair(a.leaf.cert, a.leaf.key)
+	leaf, err2 := tls.X509KeyPair(a.leaf.cert, a.leaf.key)
+	if err2 != nil {
+		return errors.Join(err, err2)
+	}
+	k.mu.Lock()
+	k.leaf = &leaf
+	reached := k.reached
+	k.mu.Unlock()
+	for _, c := range all {
+		if !c.has(a.bundle()) {
+			if err2 := c.entrust(ctx, a.bundle(), k.FieldManager); err2 != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", c.target, err2))
+			}
+		}
+	}
 	if err != nil {
 		return err
 	}
 	k.mu.Lock()
-	k.leaf = &leaf
+	k.entrusted = true
 	k.mu.Unlock()
-	var errs []error
-	addresses := map[string]string{} // and the name in the certificate
-	for _, t := range k.targets {
-		if err := k.entrust(ctx, t, a.bundle(), addresses); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", t, err))
-		}
+	if reached {
+		return nil
 	}
-	switch bundle := a.bundle(); {
-	case len(errs) > 0:
-		k.spread = nil
-	case !bytes.Equal(bundle, k.spread):
-		k.spread, k.spreadSince = bundle, time.Now()
-	}
-	if len(errs) == 0 && !k.reached {
-		errs = append(errs, k.reach(ctx, a.bundle(), addresses))
-		k.reached = errs[0] == nil
-	}
-	return errors.Join(errs...)
+	err = k.reach(ctx, a.bundle(), all)
+	k.mu.Lock()
+	k.reached = err == nil
+	k.mu.Unlock()
+	return err
 }
 
 // renewed returns the authority of the Secret, after it has renewed what is due. When another replica is faster, what
-// that one has made is read at the next try.
-func (k *keeper) renewed(ctx context.Context) (authority, error) {
+// that one has made is read at the next try. complete: all configurations could be read, as they are given.
+func (k *keeper) renewed(ctx context.Context, all []configuration, complete bool) (authority, error) {
 	for {
 		secret, err := k.secrets.Get(ctx, k.Secret.Name, metav1.GetOptions{})
 		missing := apierrors.IsNotFound(err)
@@ -230,11 +225,8 @@ func (k *keeper) renewed(ctx context.Context) (authority, error) {
 				return is, fmt.Errorf("%w; delete the Secret to have new certificates made", err)
 			}
 		}
-		var spread time.Duration
-		if k.spread != nil && bytes.Equal(k.spread, is.bundle()) {
-			spread = time.Since(k.spreadSince)
-		}
-		next, err := is.renew(k.Hosts, k.Lifetimes, spread, time.Now())
+		now := time.Now()
+		next, err := is.renew(k.Hosts, k.Lifetimes, k.spreadFor(is.bundle(), all, complete, now), now)
 		if err != nil {
 			return is, err
 		}
@@ -256,117 +248,57 @@ func (k *keeper) renewed(ctx context.Context) (authority, error) {
 	}
 }
 
-// entrust writes the bundle into a configuration, unless it is there, and adds the addresses that it leads to.
-func (k *keeper) entrust(ctx context.Context, t target, bundle []byte, addresses map[string]string) error {
-	is, err := t.resource.Get(ctx, t.name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	var read struct {
-		Webhooks []struct {
-			Name         string       `json:"name"`
-			ClientConfig clientConfig `json:"clientConfig"`
-		} `json:"webhooks"`
-		Spec struct {
-			Conversion struct {
-				Webhook *struct {
-					ClientConfig clientConfig `json:"clientConfig"`
-				} `json:"webhook"`
-			} `json:"conversion"`
-		} `json:"spec"`
-	}
-	data, err := is.MarshalJSON()
-	if err != nil {
-		return err
-	}
-	if err := decode(data, &read); err != nil {
-		return err
-	}
-	same, content := true, map[string]any{"apiVersion": is.GetAPIVersion(), "kind": is.GetKind(),
-		"metadata": map[string]any{"name": t.name}}
-	note := func(c clientConfig) map[string]any {
-		same = same && bytes.Equal(c.CABundle, bundle)
-		if address, host := c.address(); address != "" {
-			addresses[address] = host
-		}
-		return map[string]any{"clientConfig": map[string]any{"caBundle": bundle}}
-	}
-	var webhooks []any
-	for _, hook := range read.Webhooks {
-		entry := note(hook.ClientConfig)
-		entry["name"] = hook.Name
-		webhooks = append(webhooks, entry)
-	}
+// spreadFor is for how long all configurations have been seen with a bundle.
+func (k *keeper) spreadFor(bundle []byte, all []configuration, complete bool, now time.Time) time.Duration {
+	lacks := func(c configuration) bool { return !c.has(bundle) }
 	switch {
-	case len(webhooks) > 0:
-		content["webhooks"] = webhooks
-	case read.Spec.Conversion.Webhook != nil:
-		content["spec"] = map[string]any{"conversion": map[string]any{
-			"strategy": "Webhook", "webhook": note(read.Spec.Conversion.Webhook.ClientConfig)}}
-	default:
-		return errors.New("it has no webhook")
+	case !complete || slices.ContainsFunc(all, lacks):
+		k.spread = nil
+		return 0
+	case !bytes.Equal(bundle, k.spread):
+		k.spread, k.spreadSince = bundle, now
 	}
-	if same {
-		return nil
-	}
-	apply, err := json.Marshal(content)
-	if err != nil {
-		return err
-	}
-	_, err = t.resource.Patch(ctx, t.name, types.ApplyPatchType, apply, metav1.PatchOptions{
-		FieldManager: k.FieldManager, Force: new(true)})
-	return err
+	return now.Sub(k.spreadSince)
 }
 
-// clientConfig is where a webhook is, in all three kinds of configurations.
-type clientConfig struct {
-	CABundle []byte  `json:"caBundle"`
-	URL      *string `json:"url"`
-	Service  *struct {
-		Namespace string `json:"namespace"`
-		Name      string `json:"name"`
-		Port      *int32 `json:"port"`
-	} `json:"service"`
-}
-
-// address is where the API server connects to, and the name that it asks for; empty if there is none.
-func (c clientConfig) address() (address, host string) {
-	if c.Service != nil {
-		port := int32(443)
-		if c.Service.Port != nil {
-			port = *c.Service.Port
+// configurations reads all targets. It returns those that could be read, beside an error for each other one.
+func (k *keeper) configurations(ctx context.Context) (all []configuration, err error) {
+	for _, t := range k.targets {
+		c, err2 := t.read(ctx)
+		if err2 != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", t, err2))
+			continue
 		}
-		host = c.Service.Name + "." + c.Service.Namespace + ".svc"
-		return net.JoinHostPort(host, strconv.Itoa(int(port))), host
+		all = append(all, c)
 	}
-	if c.URL == nil {
-		return "", ""
-	}
-	u, err := url.Parse(*c.URL)
-	if err != nil || u.Host == "" {
-		return "", ""
-	}
-	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")), u.Hostname()
+	return all, err
 }
 
-// reach connects to each address as an API server would. It does not see what only keeps the API server out, such as a
-// NetworkPolicy.
-func (k *keeper) reach(ctx context.Context, bundle []byte, addresses map[string]string) error {
+// reach connects to each address that configurations lead to, as an API server would. It does not see what only keeps
+// the API server out, such as a NetworkPolicy.
+func (k *keeper) reach(ctx context.Context, bundle []byte, all []configuration) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
+	names := map[string]string{} // by addresses: what is to be in the certificate
+	for _, c := range all {
+		for _, client := range c.clients {
+			if address, host := client.address(); address != "" {
+				names[address] = host
+			}
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	for _, address := range slices.Sorted(maps.Keys(addresses)) {
+	for _, address := range slices.Sorted(maps.Keys(names)) {
 		conn, err := k.Dial(ctx, "tcp", address)
 		if err == nil {
-			client := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: addresses[address],
+			client := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: names[address],
 				MinVersion: tls.VersionTLS12})
 			err = client.HandshakeContext(ctx)
 			conn.Close()
 		}
 		if err != nil {
-			return fmt.Errorf("%s cannot be reached (its Service needs publishNotReadyAddresses: true): %w", address,
-				err)
+			return fmt.Errorf("%s, where configurations lead to, cannot be reached: %w", address, err)
 		}
 	}
 	return nil
@@ -377,21 +309,28 @@ func (k *keeper) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.leaf == nil {
-		return nil, errors.New("there is no certificate yet")
+		return nil, errNoCertificate
 	}
 	return k.leaf, nil
 }
 
-// ready says why an API server cannot reach the webhooks, as far as is known. Once it could, only a certificate that
-// has ended is a reason.
-func (k *keeper) ready() error {
+// callable says why an API server would not accept the certificate, as far as is known. Once it would, what fails later
+// does not change that.
+func (k *keeper) callable() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.problem != nil {
-		return k.problem
+	if k.leaf != nil && k.entrusted {
+		return nil
 	}
-	if now := time.Now(); now.After(k.leaf.Leaf.NotAfter) {
-		return fmt.Errorf("the certificate ended at %s", k.leaf.Leaf.NotAfter.Format(time.RFC3339))
+	return cmp.Or(k.problem, errNoCertificate)
+}
+
+// reachable says why nothing has answered where the configurations lead to; nil once something has.
+func (k *keeper) reachable() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.reached {
+		return nil
 	}
-	return nil
+	return cmp.Or(k.problem, errors.New("the webhooks have not been reached yet"))
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/lifecycle"
 )
 
 // Conversion converts objects of one version of a kind to another one. [Convert] makes it.
@@ -25,7 +27,8 @@ type Conversion struct {
 
 // Convert makes a Conversion of a function between the Go types of two versions. convert does not change what it is
 // given, and must not fail for an object that a user can store: an error makes all requests for that object fail, and
-// lists with it. What one version has and the other lacks goes into an annotation, or is lost.
+// lists with it. What one version has and the other lacks goes into an annotation, or is lost; so is what the Go types
+// do not have.
 //
 // The metadata of the result is that of the original, whatever convert makes of it, but for labels and annotations:
 // they are those of the result if its metadata is not empty.
@@ -47,6 +50,9 @@ func Convert[From, To informer.Object](from, to schema.GroupVersion, convert fun
 		result, err := convert(old)
 		if err != nil {
 			return nil, err
+		}
+		if reflect.ValueOf(&result).Elem().IsNil() {
+			return nil, errors.New("the conversion has returned nil")
 		}
 		result.GetObjectKind().SetGroupVersionKind(after)
 		data, err := json.Marshal(result)
@@ -101,6 +107,8 @@ type conversionReview struct {
 	metav1.TypeMeta `json:",inline"`
 	Request         *conversionRequest  `json:"request,omitempty"`
 	Response        *conversionResponse `json:"response,omitempty"`
+
+	failure error // why an object could not be converted; Response says so, too
 }
 
 type conversionRequest struct {
@@ -140,7 +148,19 @@ func Conversions(conversions ...Conversion) *Handler {
 		errs = append(errs, errors.New("there is no conversion"))
 	}
 	errs = append(errs, c.missing()...)
-	return &Handler{answer: c.answer, mistakes: errors.Join(errs...)}
+	h := &Handler{mistakes: errors.Join(errs...)}
+	h.answer = func(ctx context.Context, body []byte) (any, string, error) {
+		review, err := c.answer(ctx, body)
+		if err != nil {
+			return nil, "", err
+		}
+		if review.failure != nil {
+			h.failed(ctx, review.failure)
+			return review, outcomeFailed, nil
+		}
+		return review, outcomeConverted, nil
+	}
+	return h
 }
 
 // converter has the conversions by their origins.
@@ -155,8 +175,11 @@ func (c converter) missing() (errs []error) {
 			all[to] = true
 		}
 	}
-	for from := range all {
-		for to := range all {
+	versions := slices.SortedFunc(maps.Keys(all), func(a, b schema.GroupVersionKind) int {
+		return cmp.Compare(a.String(), b.String())
+	})
+	for _, from := range versions {
+		for _, to := range versions {
 			if from.GroupKind() == to.GroupKind() && from != to && c.path(from, to) == nil {
 				errs = append(errs, fmt.Errorf("no conversion leads from %s to %s", from, to))
 			}
@@ -184,26 +207,28 @@ func (c converter) path(from, to schema.GroupVersionKind) []Conversion {
 	return nil
 }
 
-func (c converter) answer(ctx context.Context, body []byte) (any, string, error) {
+// answer converts all objects of a review, or none.
+func (c converter) answer(ctx context.Context, body []byte) (*conversionReview, error) {
 	var review conversionReview
 	if err := decode(body, &review); err != nil {
-		return nil, "", badRequest("the body is no ConversionReview: %v", err)
+		return nil, badRequest("the body is no ConversionReview: %v", err)
 	}
 	if review.APIVersion != reviewVersion || review.Kind != "ConversionReview" || review.Request == nil {
-		return nil, "", badRequest("the body is no ConversionReview of %s with a request", reviewVersion)
+		return nil, badRequest("the body is no ConversionReview of %s with a request", reviewVersion)
 	}
 	response := &conversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
-	outcome := outcomeConverted
+	answer := &conversionReview{TypeMeta: review.TypeMeta, Response: response}
 	for _, object := range review.Request.Objects {
 		converted, err := c.convert(ctx, object, review.Request.DesiredAPIVersion)
 		if err != nil {
+			answer.failure = err
 			response.Result = metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
-			response.ConvertedObjects, outcome = nil, outcomeFailed
+			response.ConvertedObjects = nil
 			break
 		}
 		response.ConvertedObjects = append(response.ConvertedObjects, converted)
 	}
-	return &conversionReview{TypeMeta: review.TypeMeta, Response: response}, outcome, nil
+	return answer, nil
 }
 
 // convert converts one object. An error names the object.
@@ -225,7 +250,9 @@ func (c converter) convert(ctx context.Context, object []byte, desired string) (
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if object, err = step.convert(object); err != nil {
+		// A panic is caught here, so that the answer names the object.
+		lifecycle.Guard(func() { object, err = step.convert(object) }, func(p *lifecycle.PanicError) { err = p })
+		if err != nil {
 			return nil, fmt.Errorf("%s %s/%s cannot be converted from %s to %s: %w", is.Kind, is.Namespace, is.Name,
 				step.from.Version, step.to.Version, err)
 		}

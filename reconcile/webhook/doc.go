@@ -25,23 +25,31 @@
 // # Where it is served
 //
 // On a port of its own, beside leadership: every replica answers, from the beginning of the Manager's Run until its
-// end. Not with package serve: its AccessReviews guard every handler, and an API server brings no token.
+// end. Not with package serve: its AccessReviews guard every handler, and an API server brings no token. So every pod
+// that can connect may call, and an answer must say nothing that the caller did not.
 //
 // It is served before the caches are complete, and it has to be: where objects are stored in another version than the
-// program reads, the first list needs the conversion. /readyz fails until the caches are complete. So the Service that
-// the configurations name has publishNotReadyAddresses: true, or neither would ever come; and a function that reads a
-// cache has to be prepared for one that is empty. Ready says what is missing.
+// program reads, the first list needs the conversion. A function that reads a cache has to be prepared for one that is
+// empty. For the same reason the readinessProbe of the pod asks this port and not that of package serve, whose /readyz
+// waits for the caches:
+//
+//	readinessProbe: {httpGet: {path: /readyz, port: 9443, scheme: HTTPS}}
+//	lifecycle: {preStop: {sleep: {seconds: 5}}}
+//
+// The pause before the end is for the Service, which leads to a pod for some seconds after its deletion has begun. Its
+// publishNotReadyAddresses is false, or it would lead there until the end.
 //
 // # What is promised
 //
 //   - A call that cannot be judged is never answered with yes: a function that fails or panics, a body that is too
 //     large, an object of another kind are HTTP errors, and the failurePolicy of the webhook decides.
-//   - What a Go type does not have is kept by Default, and by a conversion only if the other version has it.
+//   - What a Go type does not have is kept by Default, and lost by a conversion.
 //   - A conversion does not change names, UIDs, owners or finalizers, whatever the function returns.
 //   - With Certificates no write and no read fails because a certificate is renewed: each certificate that a replica
-//     may use is trusted by each caBundle that an API server may have (authority.renew), if API servers notice a change
-//     of their configurations within Lifetimes.Overlap.
-//   - A Secret that cannot be read, or has been damaged, does not end what is served.
+//     may use is trusted by each caBundle that an API server may have, if API servers notice a change of their
+//     configurations within Lifetimes.Overlap.
+//   - A Secret that cannot be read, or has been damaged, does not end what is served. If it is deleted, all is made
+//     anew at once, as after a theft of keys; calls may fail until each replica and API server has noticed.
 //
 // # What the API server does
 //
@@ -61,5 +69,5 @@
 // # Reading order
 //
 // handler.go, then admission.go with patch.go, and conversion.go. server.go. Certificates: authority.go, which has no
-// I/O, and certificates.go.
+// I/O, configuration.go, and certificates.go.
 package webhook

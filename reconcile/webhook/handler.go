@@ -26,16 +26,21 @@ import (
 // A call that it cannot judge is answered with an HTTP error, so that the failurePolicy of the webhook decides: 400 for
 // what is no review of the kind that the Handler is for, 413 for a body above [MaxBody], and 500 if a function of yours
 // returns an error or panics. The ctx of a function ends at the deadline of the call, which the API server states in
-// the parameter timeout, and when the API server no longer waits.
+// the parameter timeout, after 30 s at the latest, and when the API server no longer waits.
 type Handler struct {
 	// answer returns what is to be sent as JSON, and the outcome for metrics.
 	answer   func(ctx context.Context, body []byte) (review any, outcome string, err error)
 	mistakes error // of the calls that made it; New reports them
+
+	log lifecycle.LogLimit
 }
 
 // MaxBody is how large the body of a call may be. An admission review has up to two objects of 3 MiB each, the limit of
 // a request to an API server.
 const MaxBody = 16 << 20
+
+// longest is how long an API server waits for an answer at most.
+const longest = 30 * time.Second
 
 // The outcomes of calls, as a Recorder gets them.
 const (
@@ -75,11 +80,18 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) string {
 	if errors.As(err, &refused) {
 		code = refused.code
 	} else {
-		klog.FromContext(req.Context()).Error(err, "A webhook failed", "path", kube.Brief(req.URL.Path), "stack",
-			lifecycle.StackOf(err))
+		h.failed(klog.NewContext(req.Context(), klog.FromContext(req.Context()).WithValues("path",
+			kube.Brief(req.URL.Path))), err)
 	}
 	http.Error(w, err.Error(), code)
 	return outcomeFailed
+}
+
+// failed writes an error of a function of the user to the log, a few times a minute.
+func (h *Handler) failed(ctx context.Context, err error) {
+	if held, ok := h.log.Allow(5); ok {
+		klog.FromContext(ctx).Error(err, "A webhook failed", "stack", lifecycle.StackOf(err), "notLogged", held)
+	}
 }
 
 // call reads the body and calls the functions of the user.
@@ -99,12 +111,12 @@ func (h *Handler) call(w http.ResponseWriter, req *http.Request) (review any, ou
 	case err != nil:
 		return nil, "", badRequest("the body cannot be read: %v", err)
 	}
-	ctx := req.Context()
+	patience := longest
 	if timeout, err := time.ParseDuration(req.URL.Query().Get("timeout")); err == nil && timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
+		patience = min(patience, timeout)
 	}
+	ctx, cancel := context.WithTimeout(req.Context(), patience)
+	defer cancel()
 	lifecycle.Guard(func() { review, outcome, err = h.answer(ctx, body) }, func(p *lifecycle.PanicError) { err = p })
 	return review, outcome, err
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	stdlog "log"
@@ -22,9 +23,10 @@ import (
 
 // Options configures a [Server]. Handlers has to be set, and one of Certificates and TLS.
 type Options struct {
-	// Address is the host:port to listen on. Empty: 0.0.0.0:9443.
+	// Address is the host:port to listen on. Empty: ":9443".
 	Address string
-	// Handlers are the webhooks by their paths, such as "/validate".
+	// Handlers are the webhooks by their paths, such as "/validate". GET /readyz is answered beside them, see
+	// [Server.Callable].
 	Handlers map[string]*Handler
 	// Certificates lets the program make its own certificates.
 	Certificates *Certificates
@@ -64,7 +66,7 @@ func New(opts Options) (*Server, error) {
 	if err := opts.mistakes(); err != nil {
 		return nil, fmt.Errorf("webhook.New: %w", err)
 	}
-	opts.Address = cmp.Or(opts.Address, "0.0.0.0:9443")
+	opts.Address = cmp.Or(opts.Address, ":9443")
 	opts.StopGrace = cmp.Or(opts.StopGrace, 10*time.Second)
 	s := &Server{opts: opts}
 	if opts.TLS != nil {
@@ -89,6 +91,8 @@ func (opts Options) mistakes() error {
 		switch h := opts.Handlers[path]; {
 		case !strings.HasPrefix(path, "/"):
 			errs = append(errs, fmt.Errorf("Options.Handlers[%q]: a path begins with a slash", path))
+		case path == readyPath:
+			errs = append(errs, fmt.Errorf("Options.Handlers[%q]: the path is for probes", path))
 		case h == nil || h.answer == nil:
 			errs = append(errs, fmt.Errorf("Options.Handlers[%q] is none that Default, Validate or Conversions made",
 				path))
@@ -118,17 +122,48 @@ func (s *Server) Address() string {
 	return ""
 }
 
-// Ready returns an error while an API server could not reach the webhooks, as far as this process can tell: it has no
-// certificate, or one that has ended; a configuration does not have its CA; nothing answered with a certificate of that
-// CA yet where the configurations lead to. It is made for serve.Options.ReadyChecks.
-func (s *Server) Ready(*http.Request) error {
+// readyPath is what probes ask for.
+const readyPath = "/readyz"
+
+// Callable returns an error while an API server that is led here would not be answered: nothing is listened on, there
+// is no certificate or it has ended, or a configuration does not have its CA. GET /readyz answers with it, on the
+// address of the webhooks, by 200 or 503. It is made for the readinessProbe of a pod, with scheme: HTTPS: a Service
+// leads to pods that are ready.
+func (s *Server) Callable() error {
+	if s.keeper != nil {
+		if err := s.keeper.callable(); err != nil {
+			return err
+		}
+	}
 	if !s.listening.Load() {
 		return errors.New("webhooks are not served yet")
+	}
+	if s.tls.GetCertificate == nil {
+		return nil
+	}
+	cert, err := s.tls.GetCertificate(&tls.ClientHelloInfo{})
+	if err != nil {
+		return err
+	}
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	if err == nil && time.Now().After(leaf.NotAfter) {
+		err = fmt.Errorf("the certificate ended at %s", leaf.NotAfter.Format(time.RFC3339))
+	}
+	return err
+}
+
+// Ready returns what Callable does, and with Certificates also an error until something has answered with a certificate
+// of the program's CA where each configuration leads to, which is a Service as a rule. It is made for
+// serve.Options.ReadyChecks. It cannot be the readinessProbe of the only pod of that Service, which is led to when it
+// is ready.
+func (s *Server) Ready(*http.Request) error {
+	if err := s.Callable(); err != nil {
+		return err
 	}
 	if s.keeper == nil {
 		return nil
 	}
-	return s.keeper.ready()
+	return s.keeper.reachable()
 }
 
 // Run serves until ctx ends, and then waits for the calls that are under way. It is made for
@@ -176,7 +211,8 @@ func (s *Server) listen(ctx context.Context) error {
 	under, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	server := &http.Server{
-		Handler: s.mux(), TLSConfig: s.tls, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: s.mux(), TLSConfig: s.tls, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: longest,
+		WriteTimeout: 2 * longest, IdleTimeout: 2 * time.Minute,
 		BaseContext: func(net.Listener) context.Context { return under },
 		ErrorLog:    stdlog.New(logWriter{klog.FromContext(ctx)}, "", 0),
 	}
@@ -201,6 +237,12 @@ func (s *Server) listen(ctx context.Context) error {
 // mux leads to the handlers, and tells the Recorder.
 func (s *Server) mux() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == readyPath {
+			if err := s.Callable(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			}
+			return
+		}
 		h, ok := s.opts.Handlers[req.URL.Path]
 		if !ok {
 			http.NotFound(w, req)

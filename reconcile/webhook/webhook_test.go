@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/reconcile/webhook"
 )
@@ -69,7 +70,7 @@ func review(t *testing.T, operation admissionv1.Operation, object, old string) [
 
 // call sends a body to a Handler.
 func call(t *testing.T, h http.Handler, query string, body []byte) *httptest.ResponseRecorder {
-	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+query, strings.NewReader(string(body)))
+	req := httptest.NewRequestWithContext(klog.NewContext(t.Context(), klog.Logger{}), http.MethodPost, "/"+query, strings.NewReader(string(body)))
 	req.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, req)
@@ -208,10 +209,13 @@ func TestDeadline(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		began := time.Now()
-		require.Equal(t, http.StatusInternalServerError,
-			call(t, h, "?timeout=7s", review(t, admissionv1.Create, "{}", "")).Code)
-		require.Equal(t, 7*time.Second, time.Since(began))
+		for query, want := range map[string]time.Duration{"?timeout=7s": 7 * time.Second, "": 30 * time.Second,
+			"?timeout=2h": 30 * time.Second} {
+			began := time.Now()
+			require.Equal(t, http.StatusInternalServerError,
+				call(t, h, query, review(t, admissionv1.Create, "{}", "")).Code)
+			require.Equal(t, want, time.Since(began))
+		}
 	})
 }
 
@@ -243,8 +247,13 @@ func conversion(t *testing.T, h http.Handler, desired schema.GroupVersion, objec
 // grow makes a Conversion that adds to the size.
 func grow(from, to schema.GroupVersion, by int) webhook.Conversion {
 	return webhook.Convert(from, to, func(g *Gadget) (*Gadget, error) {
-		if g.Spec.Size == 13 {
+		switch g.Spec.Size {
+		case 13:
 			return nil, errors.New("13 has no place in this version")
+		case 14:
+			return nil, nil
+		case 15:
+			panic("a Secret")
 		}
 		result := &Gadget{}
 		result.Spec.Size = g.Spec.Size + by
@@ -282,6 +291,11 @@ func TestConversions(t *testing.T) {
 	_, failure = conversion(t, h, v1, object(v1old, "a", 1), object(v1old, "bad", 13))
 	require.Equal(t, "Gadget /bad cannot be converted from v1alpha1 to v1beta1: 13 has no place in this version",
 		failure)
+	_, failure = conversion(t, h, v1, object(v1old, "nothing", 14))
+	require.Equal(t, "Gadget /nothing cannot be converted from v1alpha1 to v1beta1: the conversion has returned nil",
+		failure)
+	_, failure = conversion(t, h, v1, object(v1old, "panics", 15))
+	require.Equal(t, "Gadget /panics cannot be converted from v1alpha1 to v1beta1: panic of type string", failure)
 	_, failure = conversion(t, h, schema.GroupVersion{Group: v1.Group, Version: "v9"}, object(v1old, "a", 1))
 	require.Contains(t, failure, "there is no conversion")
 }
@@ -296,13 +310,14 @@ func TestMistakes(t *testing.T) {
 		Handlers: map[string]*webhook.Handler{
 			"convert": webhook.Conversions(),
 			"/none":   nil,
+			"/readyz": webhook.Conversions(grow(v1old, v1, 1), grow(v1, v1old, -1)),
 			"/oneway": webhook.Conversions(grow(v1old, v1, 1)),
 			"/self":   webhook.Conversions(grow(v1, v1, 1), grow(v1, v1old, 1), grow(v1, v1old, 1)),
 			"/kinds": webhook.Conversions(webhook.Convert(v1, v1old,
 				func(*Gadget) (*older, error) { return nil, nil })),
 		}})
 	for _, text := range []string{`["convert"]: a path begins with a slash`, `["/none"]`, "REST is nil", "Secret is",
-		"Hosts is empty", "CA has to be at least six times Leaf", "no API server would trust the CA",
+		"Hosts is empty", "the path is for probes", "CA has to be at least six times Leaf", "no API server would trust the CA",
 		"StopGrace is -1ns",
 		"no conversion leads from webhook.thermostat.example/v1, Kind=Gadget to webhook.thermostat.example/v1alpha1",
 		"is converted to itself", "there are two conversions", "cannot become",
