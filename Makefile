@@ -146,6 +146,12 @@ soak-etcd: ## faults for CHAOS (10m) with each of SEEDS (1 2 3) on real etcd mem
 soak-quorum: ## quorum lost for good: each pair of three real etcd members, each triple of five; 20 minutes
 	cd examples/etcd && go test -v -run TestEachQuorumLost -timeout 2h . -args -every-loss
 
+STORED ?= 10000
+
+.PHONY: soak-webhooks
+soak-webhooks: build ## STORED (10000) objects of an old version read through webhooks that are renewed; 20 minutes
+	go test -count=1 -v -run TestMigration -timeout 2h ./examples/cronbackup -args -stored $(STORED)
+
 .PHONY: bench
 bench: $(if $(filter replicaset deployment autoscaler,$(BENCH)),build)
 bench: ## compare with client-go and controller-runtime: 15 minutes, in RESULTS.txt; BENCH="queue store": these parts

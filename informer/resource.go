@@ -66,7 +66,7 @@ type ResourceOptions struct {
 //
 // It needs what the file imports, so run go mod tidy before:
 //
-//	go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.0 object crd paths=./api/... \
+//	go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0 object crd paths=./api/... \
 //		output:crd:dir=config/crd
 //
 // *unstructured.Unstructured is a T as well, for resources without a Go type, and so is *metav1.PartialObjectMetadata:

@@ -33,7 +33,7 @@ import (
 // start runs the operator without listening on the network.
 func start(ctx context.Context, cfg *rest.Config) error {
 	return run(ctx, cfg, options{image: "backup:1", backup: []string{"backup"}, cleanup: []string{"cleanup"},
-		address: "0"})
+		address: "0", webhookAddress: "0"})
 }
 
 func TestInMemory(t *testing.T) { cronbackuptest.InMemory(t, start) }
@@ -62,7 +62,8 @@ func TestMetricsAndHealthAreServed(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, server.LinkAs(cronbackuptest.Account).Config(), options{image: "backup:1", address: address})
+		ended <- run(ctx, server.LinkAs(cronbackuptest.Account).Config(), options{image: "backup:1", address: address,
+			webhookAddress: "0"})
 	}()
 	get := func(path string) (int, string) {
 		resp, err := http.Get("http://" + address + path)

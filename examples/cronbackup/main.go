@@ -4,12 +4,14 @@
 // # Reading order
 //
 // api/v1/types.go: what the user writes. main.go: what runs. reconcile.go: what is done for one CronBackup.
+// webhooks.go: what API servers ask; api/v1alpha1 is the version before.
 package main
 
 import (
 	"context"
 	_ "embed"
 	"errors"
+	"net/http"
 
 	"github.com/spf13/pflag"
 	batchv1 "k8s.io/api/batch/v1"
@@ -25,6 +27,7 @@ import (
 	"github.com/thermostat-go/thermostat/reconcile/program"
 	"github.com/thermostat-go/thermostat/reconcile/rights"
 	"github.com/thermostat-go/thermostat/reconcile/serve"
+	"github.com/thermostat-go/thermostat/reconcile/webhook"
 )
 
 const name = "cronbackup" // of the controller, its field manager, its Lease and the namespace of that
@@ -38,6 +41,11 @@ type options struct {
 	backup, cleanup []string // commands
 	account         string   // service account of their pods; empty: the default one of the namespace
 	address         string   // of metrics and health; "0": none
+
+	webhookAddress string            // "0": none
+	webhookHosts   []string          // by which API servers call them
+	certificate    string            // folder with the files tls.crt and tls.key; empty: the operator makes its own
+	lifetimes      webhook.Lifetimes // of its own; zero but in tests
 }
 
 func main() {
@@ -50,6 +58,11 @@ func main() {
 		"command that deletes all backups of $(BACKUP); parts are separated by commas")
 	pflag.StringVar(&o.account, "service-account", "", "service account of the pods that back up and clean up")
 	pflag.StringVar(&o.address, "http-address", "127.0.0.1:8080", "of /metrics, /healthz and /readyz; 0: nowhere")
+	pflag.StringVar(&o.webhookAddress, "webhook-address", "0", "of the webhooks, such as :9443; 0: there are none")
+	pflag.StringSliceVar(&o.webhookHosts, "webhook-host", []string{"cronbackup.cronbackup.svc"},
+		"names or IP addresses by which API servers call the webhooks")
+	pflag.StringVar(&o.certificate, "webhook-certificate", "",
+		"folder with tls.crt and tls.key for the webhooks, such as cert-manager's; the operator makes its own without")
 	pflag.Parse()
 	program.Main(*kubeconfig, func(ctx context.Context, cfg *rest.Config) error { return run(ctx, cfg, o) })
 }
@@ -89,13 +102,22 @@ func run(ctx context.Context, base *rest.Config, o options) error {
 	// A CronJob has the name of its CronBackup. One that has lost its owner, or is in the way, is seen as well.
 	reconcile.For(c, cronJobs.Cache)
 	reconcile.Owns(c, cleanups.Cache, backups.GroupVersionKind())
-	server, err := serve.New(serve.Options{Address: o.address, Metrics: collector})
+	checks, throughout := map[string]func(*http.Request) error{}, map[string]func(context.Context) error{}
+	if o.webhookAddress != "0" {
+		hooks, err := webhooks(base, o, collector)
+		if err != nil {
+			return err
+		}
+		checks["webhooks"], throughout["webhooks"] = hooks.Ready, hooks.Run
+	}
+	server, err := serve.New(serve.Options{Address: o.address, Metrics: collector, ReadyChecks: checks})
 	if err != nil {
 		return err
 	}
 	m, err := reconcile.NewManager(reconcile.ManagerOptions{
 		Controllers: []*reconcile.Controller{c},
 		Beside:      map[string]func(context.Context) error{"events": recorder.Run},
+		Throughout:  throughout,
 		Elector:     elector,
 		Serve:       server.Run,
 	})

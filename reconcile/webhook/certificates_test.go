@@ -298,7 +298,7 @@ func TestRotationOfReplicas(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		calls, cas := 0, map[string]bool{}
-		for began := time.Now(); time.Since(began) < 5*time.Hour; time.Sleep(20 * time.Second) {
+		for began := time.Now(); time.Since(began) < 3*time.Hour; time.Sleep(20 * time.Second) {
 			i := draw(len(replicas))
 			if draw(30) == 0 {
 				replicas[i].stop()
@@ -315,8 +315,8 @@ func TestRotationOfReplicas(t *testing.T) {
 			}
 		}
 		t.Logf("%d calls with %d bundles", calls, len(cas))
-		require.Greater(t, calls, 800)
-		require.Greater(t, len(cas), 6)
+		require.Greater(t, calls, 500)
+		require.Greater(t, len(cas), 4)
 		for _, r := range replicas {
 			r.stop()
 			require.NoError(t, <-r.ended)

@@ -70,7 +70,8 @@ func review(t *testing.T, operation admissionv1.Operation, object, old string) [
 
 // call sends a body to a Handler.
 func call(t *testing.T, h http.Handler, query string, body []byte) *httptest.ResponseRecorder {
-	req := httptest.NewRequestWithContext(klog.NewContext(t.Context(), klog.Logger{}), http.MethodPost, "/"+query, strings.NewReader(string(body)))
+	quiet := klog.NewContext(t.Context(), klog.Logger{})
+	req := httptest.NewRequestWithContext(quiet, http.MethodPost, "/"+query, strings.NewReader(string(body)))
 	req.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, req)
@@ -317,7 +318,8 @@ func TestMistakes(t *testing.T) {
 				func(*Gadget) (*older, error) { return nil, nil })),
 		}})
 	for _, text := range []string{`["convert"]: a path begins with a slash`, `["/none"]`, "REST is nil", "Secret is",
-		"Hosts is empty", "the path is for probes", "CA has to be at least six times Leaf", "no API server would trust the CA",
+		"Hosts is empty", "the path is for probes",
+		"CA has to be at least six times Leaf", "no API server would trust the CA",
 		"StopGrace is -1ns",
 		"no conversion leads from webhook.thermostat.example/v1, Kind=Gadget to webhook.thermostat.example/v1alpha1",
 		"is converted to itself", "there are two conversions", "cannot become",

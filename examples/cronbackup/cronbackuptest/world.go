@@ -99,13 +99,26 @@ func Manifests(t testing.TB) (dir string) {
 }
 
 // ServerOptions are those of a server in memory with the manifests in a folder. It does not check the rules in CEL:
-// OnCluster does.
+// OnCluster does. It serves one version, the one that operators use.
 func ServerOptions(dir string) reconciletest.Options {
+	definition := filepath.Join(dir, "backups.example.com_cronbackups.yaml")
+	onlyV1(definition)
 	return reconciletest.Options{
-		CRDs:  []string{filepath.Join(dir, "backups.example.com_cronbackups.yaml")},
+		CRDs:  []string{definition},
 		Roles: []string{filepath.Join(dir, "rbac.yaml")}, Rules: noRules{},
 		Namespaces: []string{"default", "cronbackup"},
 	}
+}
+
+// onlyV1 changes a definition so that the versions after the first one are not served.
+func onlyV1(file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return // the server says so
+	}
+	first, others, _ := strings.Cut(string(text), "    served: true\n")
+	others = strings.ReplaceAll(others, "    served: true\n", "    served: false\n")
+	_ = os.WriteFile(file, []byte(first+"    served: true\n"+others), 0o600)
 }
 
 type noRules struct{}

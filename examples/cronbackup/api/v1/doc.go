@@ -1,6 +1,7 @@
 // Package v1 has the Go types of the resource cronbackups.backups.example.com.
 //
-// The methods in zz_generated.deepcopy.go and the CustomResourceDefinition in deploy are generated of types.go:
+// The methods in zz_generated.deepcopy.go, here and in v1alpha1, and the CustomResourceDefinition in deploy are
+// generated of the types:
 //
 //	go generate ./examples/cronbackup/api/v1
 //
@@ -12,5 +13,5 @@
 // +groupName=backups.example.com
 package v1
 
-//go:generate -command controller-gen go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.0
-//go:generate controller-gen object crd paths=. output:crd:dir=../../deploy
+//go:generate -command controller-gen go tool -modfile=../../../../internal/tools/go.mod controller-gen
+//go:generate controller-gen object crd paths=../... output:crd:dir=../../deploy

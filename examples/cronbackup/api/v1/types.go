@@ -5,6 +5,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // CronBackup backs a database up, time and again.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=cb,categories=all
 // +kubebuilder:printcolumn:name="Schedule",type=string,JSONPath=`.spec.schedule`
@@ -24,11 +25,13 @@ type CronBackup struct {
 
 // CronBackupSpec is what the user wants.
 type CronBackupSpec struct {
-	// Schedule says when backups start, in UTC: five fields of cron, or a macro such as @daily.
+	// Schedule says when backups start, in UTC: five fields of cron, or a macro such as @daily. If it is left out,
+	// backups start once a day, at a minute that depends on the name.
 	//
+	// +optional
 	// +kubebuilder:validation:MaxLength=100
 	// +kubebuilder:validation:Pattern=`^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|\S+( \S+){4})$`
-	Schedule string `json:"schedule"`
+	Schedule string `json:"schedule,omitempty"`
 
 	// TargetDatabase is the database to be backed up, by the host name of its server. It cannot be changed, because
 	// the backups that exist are of this database.

@@ -12,5 +12,5 @@
 // +groupName=etcd.example.com
 package v1
 
-//go:generate -command controller-gen go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.20.0
+//go:generate -command controller-gen go tool -modfile=../../../../internal/tools/go.mod controller-gen
 //go:generate controller-gen object crd paths=. output:crd:dir=../../deploy

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	v1 "github.com/thermostat-go/thermostat/examples/cronbackup/api/v1"
+	"github.com/thermostat-go/thermostat/examples/cronbackup/api/v1alpha1"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+	"github.com/thermostat-go/thermostat/reconcile/webhook"
+)
+
+// stored is how many objects TestMigration stores in the old version.
+var stored = flag.Int("stored", 300, "objects that TestMigration stores in v1alpha1")
+
+// lifetimes are as short as they can be if the API server is to notice changes in time: a CA is replaced after 24 s.
+var lifetimes = webhook.Lifetimes{CA: 36 * time.Second, Leaf: 6 * time.Second, Overlap: 2 * time.Second}
+
+// TestMigration stores objects in v1alpha1, installs the version of the operator that has v1, reads each object as v1
+// again and again while certificates and CA are replaced and the replicas are restarted one after the other, has all
+// written anew, and takes v1alpha1 away. No request fails.
+func TestMigration(t *testing.T) {
+	long := lifetimes
+	if *stored > 1000 { // the API server converts all of them again whenever the definition changes
+		long = webhook.Lifetimes{CA: 6 * time.Minute, Leaf: time.Minute, Overlap: 20 * time.Second}
+	}
+	p := newPlane(t, long)
+	p.define(onlyVersion("v1alpha1"))
+	p.store(*stored)
+	p.define(asItIs)
+	p.install("webhooks.yaml")
+	replicas := []*replica{p.start(), p.start()}
+	for _, r := range replicas {
+		require.Eventually(t, r.ready.Load, 2*time.Minute, 100*time.Millisecond)
+	}
+
+	answered, failed := p.conversions()
+	reads, began := p.read(*stored), time.Now()
+	for rotations := 0; rotations < 2; rotations++ {
+		before := p.ca()
+		require.Eventually(t, func() bool { return p.ca() != before }, 10*time.Minute, 100*time.Millisecond)
+		for i, r := range replicas {
+			replicas[i] = r.replace()
+		}
+		t.Logf("after %s: the CA has changed, and both replicas are others; %d reads",
+			time.Since(began).Round(time.Second), reads.done.Load())
+	}
+	require.Eventually(t, func() bool { return reads.done.Load() >= int64(*stored) }, 10*time.Minute,
+		100*time.Millisecond)
+	reads.stop()
+	answeredNow, failedNow := p.conversions()
+	t.Logf("%d objects; %d reads in %s, of which failed: %d; conversions: %d, of which failed: %d", *stored,
+		reads.done.Load(), time.Since(began).Round(time.Second), reads.failed.Load(), answeredNow-answered+
+			failedNow-failed, failedNow-failed)
+	if last := reads.last.Load(); last != nil {
+		require.NoError(t, *last)
+	}
+	require.Equal(t, failed, failedNow, "conversions failed")
+	require.GreaterOrEqual(t, answeredNow-answered, *stored)
+
+	p.migrate(*stored)
+	p.define(onlyVersion("v1"))
+	for _, r := range replicas {
+		r.end()
+	}
+	require.NoError(t, p.cluster.Restart(t.Context(), cluster.APIServer))
+	require.NoError(t, p.cluster.Ready(t.Context()))
+	list, err := p.backups(v1.GroupVersion).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err, "nothing needs the webhook any more")
+	require.Len(t, list.Items, *stored)
+	for _, o := range list.Items {
+		require.NoError(t, converted(&o))
+	}
+}
+
+// TestWebhooks is about what the API server does with the answers.
+func TestWebhooks(t *testing.T) {
+	p := newPlane(t, webhook.Lifetimes{})
+	p.define(asItIs)
+	p.install("webhooks.yaml")
+	backups, old := p.backups(v1.GroupVersion), p.backups(v1alpha1.GroupVersion)
+	create := func(in dynamic.ResourceInterface, gv schema.GroupVersion, name string, spec map[string]any,
+		dryRun ...string) (*unstructured.Unstructured, error) {
+		return in.Create(t.Context(), object(gv, name, spec), metav1.CreateOptions{DryRun: dryRun})
+	}
+	_, err := create(backups, v1.GroupVersion, "early", map[string]any{"targetDatabase": "orders"})
+	require.True(t, apierrors.IsInternalError(err), "nothing answers: %v", err)
+	require.ErrorContains(t, err, `failed calling webhook "default.cronbackups.backups.example.com"`)
+
+	replica := p.start()
+	require.Eventually(t, replica.ready.Load, time.Minute, 20*time.Millisecond)
+	schedule := func(o *unstructured.Unstructured) string {
+		text, _, _ := unstructured.NestedString(o.Object, "spec", "schedule")
+		return text
+	}
+	made, err := create(backups, v1.GroupVersion, "a", map[string]any{"targetDatabase": "orders"})
+	require.NoError(t, err)
+	require.Regexp(t, `^\d+ \d+ \* \* \*$`, schedule(made))
+	tried, err := create(backups, v1.GroupVersion, "b", map[string]any{"targetDatabase": "orders"}, metav1.DryRunAll)
+	require.NoError(t, err)
+	require.NotEmpty(t, schedule(tried))
+	_, err = backups.Get(t.Context(), "b", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err))
+
+	made, err = create(old, v1alpha1.GroupVersion, "c", map[string]any{"database": "orders", "retention": "30d"})
+	require.NoError(t, err, "the webhook is for v1: the server converts, asks, and converts back")
+	require.NotEmpty(t, schedule(made))
+	made, err = backups.Get(t.Context(), "c", metav1.GetOptions{})
+	require.NoError(t, err)
+	days, _, _ := unstructured.NestedInt64(made.Object, "spec", "retentionDays")
+	require.EqualValues(t, 30, days)
+
+	patch := func(patch string) error {
+		_, err := backups.Patch(t.Context(), "a", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	}
+	err = patch(`{"metadata":{"annotations":{"backups.example.com/skip-cleanup":"maybe"}}}`)
+	require.True(t, apierrors.IsInvalid(err), "%v", err)
+	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueNotSupported)
+	require.True(t, ok)
+	require.Equal(t, "metadata.annotations[backups.example.com/skip-cleanup]", cause.Field)
+	require.NoError(t, patch(`{"spec":{"retentionDays":3}}`))
+	require.Contains(t, p.warnings.text(), "backups that are older than 3 days will be deleted")
+
+	replica.end()
+	require.True(t, apierrors.IsInternalError(patch(`{"spec":{"retentionDays":4}}`)))
+}

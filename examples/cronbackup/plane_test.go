@@ -1,0 +1,390 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
+
+	v1 "github.com/thermostat-go/thermostat/examples/cronbackup/api/v1"
+	"github.com/thermostat-go/thermostat/examples/cronbackup/api/v1alpha1"
+	"github.com/thermostat-go/thermostat/examples/cronbackup/cronbackuptest"
+	"github.com/thermostat-go/thermostat/examples/cronbackup/deploy"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+	"github.com/thermostat-go/thermostat/reconcile/webhook"
+)
+
+// plane is a control plane with the operator's manifests, and a Service of its webhooks.
+type plane struct {
+	*testing.T
+	cluster   *cluster.Cluster
+	lifetimes webhook.Lifetimes
+	warnings  *warnings
+	service   net.Listener
+
+	mu       sync.Mutex
+	replicas []*replica // guarded by mu
+}
+
+// warnings are those that the API server sends.
+type warnings struct {
+	mu  sync.Mutex
+	all []string // guarded by mu
+}
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, text)
+}
+
+func (w *warnings) text() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(w.all, "\n")
+}
+
+func newPlane(t *testing.T, l webhook.Lifetimes) *plane {
+	p := &plane{T: t, lifetimes: l, warnings: &warnings{},
+		cluster: cluster.New(t, cluster.Options{DisableNode: true, Controllers: []string{"serviceaccount-controller"}})}
+	var err error
+	p.service, err = net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { p.service.Close() })
+	go p.lead()
+	p.install("namespace.yaml")
+	p.install("rbac.yaml")
+	// Another process leads, so the replicas do nothing but serve.
+	leases := p.cluster.Client().CoordinationV1().Leases("cronbackup")
+	now := metav1.NowMicro()
+	_, err = leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "cronbackup"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("another"), LeaseDurationSeconds: new(int32(86400)),
+			AcquireTime: &now, RenewTime: &now}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return p
+}
+
+// lead leads each connection to a replica that is ready, as a Service does.
+func (p *plane) lead() {
+	for n := 0; ; n++ {
+		conn, err := p.service.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		ready := slices.DeleteFunc(slices.Clone(p.replicas), func(r *replica) bool { return !r.ready.Load() })
+		p.mu.Unlock()
+		if len(ready) == 0 {
+			conn.Close()
+			continue
+		}
+		go forward(conn, ready[n%len(ready)].address)
+	}
+}
+
+func forward(conn net.Conn, address string) {
+	defer conn.Close()
+	to, err := net.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	ended := make(chan struct{})
+	go func() { defer close(ended); _, _ = io.Copy(to, conn); _ = to.(*net.TCPConn).CloseWrite() }()
+	_, _ = io.Copy(conn, to)
+	conn.Close()
+	<-ended
+}
+
+// replica is one process of the operator.
+type replica struct {
+	plane   *plane
+	address string
+	ready   atomic.Bool // as a kubelet has found out
+	stop    func()
+	ended   chan error
+}
+
+// start starts a replica, and a probe of it as that of deploy/deployment.yaml.
+func (p *plane) start() *replica {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(p, err)
+	r := &replica{plane: p, address: free.Addr().String(), ended: make(chan error, 1)}
+	require.NoError(p, free.Close())
+	ctx, stop := context.WithCancel(p.Context())
+	r.stop = stop
+	cfg := p.cluster.Config()
+	cfg.Impersonate.UserName = cronbackuptest.Account
+	go func() {
+		r.ended <- run(ctx, cfg, options{image: "backup:1", address: "0", webhookAddress: r.address,
+			webhookHosts: []string{"127.0.0.1"}, lifetimes: p.lifetimes})
+	}()
+	go r.probe(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.replicas = append(p.replicas, r)
+	return r
+}
+
+func (r *replica) probe(ctx context.Context) {
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // as a kubelet does
+	for {
+		resp, err := client.Get("https://" + r.address + "/readyz")
+		if err == nil {
+			resp.Body.Close()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		r.ready.Store(err == nil && resp.StatusCode == http.StatusOK)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// end ends a replica as the deletion of its pod does: the Service leads elsewhere first.
+func (r *replica) end() {
+	r.plane.mu.Lock()
+	r.plane.replicas = slices.DeleteFunc(r.plane.replicas, func(o *replica) bool { return o == r })
+	r.plane.mu.Unlock()
+	time.Sleep(500 * time.Millisecond) // connections that are on their way; preStop in deploy/deployment.yaml
+	r.stop()
+	require.NoError(r.plane, <-r.ended)
+}
+
+// replace starts another replica and ends this one, as a Deployment does.
+func (r *replica) replace() *replica {
+	next := r.plane.start()
+	require.Eventually(r.plane, next.ready.Load, time.Minute, 20*time.Millisecond)
+	r.end()
+	return next
+}
+
+// objects reads a manifest, in which all webhooks are called by the address of the service.
+func (p *plane) objects(name string) []*unstructured.Unstructured {
+	documents, err := fs.ReadFile(deploy.Manifests, name)
+	require.NoError(p, err)
+	text := regexp.MustCompile(`service: \{.*path: (.*)\}`).ReplaceAllString(string(documents),
+		"url: https://"+p.service.Addr().String()+"$1")
+	objects, err := cluster.Decode([]byte(text))
+	require.NoError(p, err)
+	return objects
+}
+
+func (p *plane) install(name string) {
+	require.NoError(p, p.cluster.Apply(p.Context(), p.objects(name)...))
+}
+
+const plural = "cronbackups.backups.example.com"
+
+func (p *plane) client(gv schema.GroupVersion, resource string) dynamic.NamespaceableResourceInterface {
+	cfg := p.cluster.Config()
+	cfg.WarningHandler = p.warnings
+	client, err := dynamic.NewForConfig(cfg)
+	require.NoError(p, err)
+	return client.Resource(gv.WithResource(resource))
+}
+
+func (p *plane) definitions() dynamic.ResourceInterface {
+	return p.client(schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}, "customresourcedefinitions")
+}
+
+func (p *plane) backups(gv schema.GroupVersion) dynamic.ResourceInterface {
+	return p.client(gv, "cronbackups").Namespace("default")
+}
+
+// define installs the CustomResourceDefinition with its conversion, after a change, and waits until it is served.
+func (p *plane) define(change func(spec map[string]any)) {
+	o := p.objects("backups.example.com_cronbackups.yaml")[0]
+	spec := o.Object["spec"].(map[string]any)
+	spec["conversion"] = p.objects("conversion.yaml")[0].Object["spec"].(map[string]any)["conversion"]
+	change(spec)
+	require.NoError(p, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		is, err := p.definitions().Get(p.Context(), plural, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			_, err = p.definitions().Create(p.Context(), o, metav1.CreateOptions{})
+			return err
+		}
+		is.Object["spec"] = spec
+		_, err = p.definitions().Update(p.Context(), is, metav1.UpdateOptions{})
+		return err
+	}))
+	for _, v := range spec["versions"].([]any) {
+		gv := schema.GroupVersion{Group: v1.GroupVersion.Group, Version: v.(map[string]any)["name"].(string)}
+		require.Eventually(p, func() bool {
+			_, err := p.backups(gv).Get(p.Context(), "none", metav1.GetOptions{})
+			return apierrors.IsNotFound(err) && strings.Contains(err.Error(), "none")
+		}, time.Minute, 100*time.Millisecond, gv)
+	}
+}
+
+func asItIs(map[string]any) {}
+
+// onlyVersion takes the other versions out of a definition, and the conversion.
+func onlyVersion(name string) func(spec map[string]any) {
+	return func(spec map[string]any) {
+		delete(spec, "conversion")
+		spec["versions"] = slices.DeleteFunc(spec["versions"].([]any), func(v any) bool {
+			version := v.(map[string]any)
+			version["storage"] = true
+			return version["name"] != name
+		})
+	}
+}
+
+func object(gv schema.GroupVersion, name string, spec map[string]any) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	o.SetGroupVersionKind(gv.WithKind("CronBackup"))
+	o.SetName(name)
+	return o
+}
+
+// nameOf is the name of an object of TestMigration. What it has to be as v1 follows from the number.
+func nameOf(n int) string { return fmt.Sprintf("backup-%05d", n) }
+
+// store makes n objects of v1alpha1.
+func (p *plane) store(n int) {
+	backups := p.backups(v1alpha1.GroupVersion)
+	each(n, func(i int) {
+		o := object(v1alpha1.GroupVersion, nameOf(i), map[string]any{"schedule": "@daily",
+			"database": fmt.Sprintf("db-%d", i), "retention": fmt.Sprintf("%dd", 1+i%3650)})
+		o.SetAnnotations(map[string]string{v1alpha1.Suspended: strconv.FormatBool(i%2 == 0)})
+		_, err := backups.Create(p.Context(), o, metav1.CreateOptions{})
+		assert.NoError(p, err)
+	})
+	require.False(p, p.Failed())
+}
+
+// converted says what is wrong with an object that was stored as v1alpha1 and read as v1.
+func converted(o *unstructured.Unstructured) error {
+	n, err := strconv.Atoi(strings.TrimPrefix(o.GetName(), "backup-"))
+	if err != nil {
+		return err
+	}
+	want := map[string]any{"schedule": "@daily", "targetDatabase": fmt.Sprintf("db-%d", n),
+		"retentionDays": int64(1 + n%3650)}
+	if n%2 == 0 {
+		want["suspend"] = true
+	}
+	if got := o.Object["spec"]; !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("%s is %v, and not %v", o.GetName(), got, want)
+	}
+	return nil
+}
+
+// each calls f with 0 to n-1, eight at a time.
+func each(n int, f func(i int)) {
+	var group sync.WaitGroup
+	defer group.Wait()
+	for worker := range 8 {
+		group.Go(func() {
+			for i := worker; i < n; i += 8 {
+				f(i)
+			}
+		})
+	}
+}
+
+// readers read all objects as v1, again and again.
+type readers struct {
+	done, failed atomic.Int64
+	last         atomic.Pointer[error] // of the last failure
+	stop         func()
+}
+
+// read starts the readers. Each object is read from the storage, by GET, so each read needs a conversion.
+func (p *plane) read(n int) *readers {
+	r := &readers{}
+	ctx, cancel := context.WithCancel(p.Context())
+	var group sync.WaitGroup
+	r.stop = func() { cancel(); group.Wait() }
+	backups := p.backups(v1.GroupVersion)
+	for worker := range 4 {
+		group.Go(func() {
+			for i := worker; ctx.Err() == nil; i += 4 {
+				o, err := backups.Get(p.Context(), nameOf(i%n), metav1.GetOptions{})
+				if err == nil {
+					err = converted(o)
+				}
+				r.done.Add(1)
+				if err != nil {
+					r.failed.Add(1)
+					r.last.Store(&err)
+				}
+			}
+		})
+	}
+	return r
+}
+
+// ca is the caBundle of the definition.
+func (p *plane) ca() string {
+	o, err := p.definitions().Get(p.Context(), plural, metav1.GetOptions{})
+	require.NoError(p, err)
+	ca, _, err := unstructured.NestedString(o.Object, "spec", "conversion", "webhook", "clientConfig", "caBundle")
+	require.NoError(p, err)
+	return ca
+}
+
+// conversions are how many the API server has asked for, as its metrics have it: with an answer, and without.
+func (p *plane) conversions() (answered, failed int) {
+	text, err := p.cluster.Client().Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(p.Context())
+	require.NoError(p, err)
+	count := regexp.MustCompile(`(?m)^apiserver_crd_conversion_webhook_duration_seconds_count\{.*` +
+		`succeeded="(true|false)".*\} (\d+)$`)
+	for _, found := range count.FindAllStringSubmatch(string(text), -1) {
+		n, err := strconv.Atoi(found[2])
+		require.NoError(p, err)
+		if found[1] == "true" {
+			answered += n
+		} else {
+			failed += n
+		}
+	}
+	return answered, failed
+}
+
+// migrate has each object written anew without a change, so that it is stored in v1, and says so in the definition.
+func (p *plane) migrate(n int) {
+	backups := p.backups(v1.GroupVersion)
+	each(n, func(i int) {
+		assert.NoError(p, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			o, err := backups.Get(p.Context(), nameOf(i), metav1.GetOptions{})
+			if err == nil {
+				_, err = backups.Update(p.Context(), o, metav1.UpdateOptions{})
+			}
+			return err
+		}))
+	})
+	require.False(p, p.Failed())
+	_, err := p.definitions().Patch(p.Context(), plural, types.MergePatchType,
+		[]byte(`{"status":{"storedVersions":["v1"]}}`), metav1.PatchOptions{}, "status")
+	require.NoError(p, err)
+}
