@@ -77,14 +77,27 @@ func newPlane(t *testing.T, l webhook.Lifetimes) *plane {
 	go p.lead()
 	p.install("namespace.yaml")
 	p.install("rbac.yaml")
-	// Another process leads, so the replicas do nothing but serve.
-	leases := p.cluster.Client().CoordinationV1().Leases("cronbackup")
-	now := metav1.NowMicro()
-	_, err = leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "cronbackup"},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("another"), LeaseDurationSeconds: new(int32(86400)),
-			AcquireTime: &now, RenewTime: &now}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	go p.holdLease()
 	return p
+}
+
+// holdLease is another process that leads, so the replicas do nothing but serve.
+func (p *plane) holdLease() {
+	leases := p.cluster.Client().CoordinationV1().Leases("cronbackup")
+	for {
+		now := metav1.NowMicro()
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "cronbackup"},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: new("another"), LeaseDurationSeconds: new(int32(120)),
+				AcquireTime: &now, RenewTime: &now}}
+		if _, err := leases.Update(p.Context(), lease, metav1.UpdateOptions{}); apierrors.IsNotFound(err) {
+			_, _ = leases.Create(p.Context(), lease, metav1.CreateOptions{})
+		}
+		select {
+		case <-p.Context().Done():
+			return
+		case <-time.After(10 * time.Second):
+		}
+	}
 }
 
 // lead leads each connection to a replica that is ready, as a Service does.
