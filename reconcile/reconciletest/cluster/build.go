@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -22,7 +21,7 @@ import (
 
 // embedded is a copy of internal/controlplane in this repository. That is a module of its own, so that the
 // dependencies of the control plane are not those of the library; and a module is not part of the module around it, so
-// that only a copy reaches the users of the library.
+// that only a copy reaches the users of the library. Each version of Kubernetes has a go.mod of its own: see release.
 //
 //go:embed source/*.txt source/*/*.txt
 var embedded embed.FS
@@ -39,41 +38,42 @@ const (
 var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"}
 
 // Assets builds the control plane, unless this machine has it already, and returns the folder with its programs: etcd,
-// kube-apiserver, kube-controller-manager and kubectl. It writes its progress to standard error.
+// kube-apiserver, kube-controller-manager and kubectl. It writes its progress to standard error. The variable
+// THERMOSTAT_KUBERNETES chooses their version, as for a cluster whose [Options] name none.
 //
 // The folder is what the variable KUBEBUILDER_ASSETS names for tests that use envtest of controller-runtime. It stays
 // in the cache of the user; nothing in it may be changed.
 //
 // Any number of processes may call Assets at the same time: one of them builds, the others wait for it. When ctx ends
 // the build is given up, and the next call begins a new one.
-func Assets(ctx context.Context) (dir string, err error) { return assets(ctx, os.Stderr) }
+func Assets(ctx context.Context) (dir string, err error) { return assets(ctx, os.Stderr, "") }
 
-func assets(ctx context.Context, log io.Writer) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("find the folder to keep the control plane in: %w", err)
-	}
+func assets(ctx context.Context, log io.Writer, version string) (string, error) {
 	source, err := fs.Sub(embedded, "source")
 	if err != nil {
 		return "", err
 	}
-	return build(ctx, log, source, filepath.Join(cache, "thermostat"))
+	release, err := releaseOf(source, version)
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find the folder to keep the control plane in: %w", err)
+	}
+	return build(ctx, log, source, release, filepath.Join(cache, "thermostat"))
 }
 
-// build returns the folder below cache with the programs made of a source. Its name is a hash of all that they depend
-// on, and it gets this name when it is complete: a folder of this name needs no further look.
-func build(ctx context.Context, log io.Writer, source fs.FS, cache string) (string, error) {
-	flags, err := versionFlags(source)
+// build returns the folder below cache with the programs made of a source. Its name has the version and a hash of all
+// that they depend on, and it gets this name when it is complete: a folder of this name needs no further look.
+func build(ctx context.Context, log io.Writer, source fs.FS, r release, cache string) (string, error) {
+	print, err := fingerprint(source, r)
 	if err != nil {
 		return "", err
 	}
-	print, err := fingerprint(source, flags)
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "controlplane-"+print)
-	if err := once(ctx, log, dir, func() error { return compile(ctx, log, source, flags, dir) }); err != nil {
-		return "", fmt.Errorf("build the control plane: %w", err)
+	dir := filepath.Join(cache, "controlplane-"+r.version+"-"+print)
+	if err := once(ctx, log, dir, func() error { return compile(ctx, log, source, r, dir) }); err != nil {
+		return "", fmt.Errorf("build the control plane of Kubernetes %s: %w", r.version, err)
 	}
 	return dir, nil
 }
@@ -133,21 +133,21 @@ func clean(cache string, before time.Time) error {
 
 // compile makes the folder dir. It works in a folder beside it that has a new name each time, so that a go command that
 // outlives this process by a moment cannot spoil the next attempt.
-func compile(ctx context.Context, log io.Writer, source fs.FS, flags, dir string) error {
+func compile(ctx context.Context, log io.Writer, source fs.FS, r release, dir string) error {
 	work, err := os.MkdirTemp(filepath.Dir(dir), "building-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(work)
 	sources, result := filepath.Join(work, "source"), filepath.Join(work, "result")
-	if err := unpack(source, sources); err != nil {
+	if err := unpack(source, r, sources); err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "cluster: compiling etcd, kube-apiserver and kube-controller-manager for %s; the first time this "+
-		"takes several minutes\n", dir)
+	fmt.Fprintf(log, "cluster: compiling etcd, kube-apiserver and kube-controller-manager of Kubernetes %s for %s; the "+
+		"first time this takes several minutes\n", r.version, dir)
 	// The environment is for the code under test: flags like -mod=vendor and a workspace are not meant for this build.
-	command := exec.CommandContext(ctx, "go", "build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags", flags,
-		"-o", filepath.Join(result, binaryName), ".")
+	command := exec.CommandContext(ctx, "go", "build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags",
+		r.linkerFlags(), "-o", filepath.Join(result, binaryName), ".")
 	command.Dir = sources
 	command.Env = append(os.Environ(), "GOWORK=off", "GO111MODULE=on", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	if err := runWithProgress(command, controlPlanePackages, log); err != nil {
@@ -161,9 +161,9 @@ func compile(ctx context.Context, log io.Writer, source fs.FS, flags, dir string
 	return os.Rename(result, dir)
 }
 
-// unpack writes a source to a folder, each file under the name that it had before it was copied.
-func unpack(source fs.FS, dir string) error {
-	return eachFile(source, func(name string, content []byte) error {
+// unpack writes the source of a release to a folder, each file under the name that it had before it was copied.
+func unpack(source fs.FS, r release, dir string) error {
+	return eachFile(source, r, func(name string, content []byte) error {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
@@ -172,40 +172,28 @@ func unpack(source fs.FS, dir string) error {
 	})
 }
 
-func eachFile(source fs.FS, do func(name string, content []byte) error) error {
+func eachFile(source fs.FS, r release, do func(name string, content []byte) error) error {
 	return fs.WalkDir(source, ".", func(p string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || path.Ext(p) != ".txt" {
 			return err
+		}
+		name, ok := r.fileName(strings.TrimSuffix(p, ".txt"))
+		if !ok {
+			return nil
 		}
 		content, err := fs.ReadFile(source, p)
 		if err != nil {
 			return err
 		}
-		return do(strings.TrimSuffix(p, ".txt"), content)
+		return do(name, content)
 	})
 }
 
-// versionFlags has the linker set the version that the API server reports: kubectl refuses one that has none.
-func versionFlags(source fs.FS) (string, error) {
-	content, err := fs.ReadFile(source, "go.mod.txt")
-	if err != nil {
-		return "", err
-	}
-	match := regexp.MustCompile(`k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`).FindSubmatch(content)
-	if match == nil {
-		return "", errors.New("the go.mod of the control plane requires no version of k8s.io/kubernetes")
-	}
-	const variable = " -X k8s.io/component-base/version."
-	return fmt.Sprintf("-s -w"+variable+"gitVersion=%s"+variable+"gitMajor=%s"+variable+"gitMinor=%s"+variable+
-		"gitTreeState=clean",
-		match[1], match[2], match[3]), nil
-}
-
 // fingerprint is a hash of all that the binary depends on: the go.sum stands for the modules.
-func fingerprint(source fs.FS, flags string) (string, error) {
+func fingerprint(source fs.FS, r release) (string, error) {
 	hash := sha256.New()
-	fmt.Fprintln(hash, runtime.Version(), runtime.GOOS, runtime.GOARCH, flags)
-	err := eachFile(source, func(name string, content []byte) error {
+	fmt.Fprintln(hash, runtime.Version(), runtime.GOOS, runtime.GOARCH, r.linkerFlags())
+	err := eachFile(source, r, func(name string, content []byte) error {
 		fmt.Fprintln(hash, name, len(content))
 		hash.Write(content)
 		return nil

@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,15 +15,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// small is a program that compiles in a moment.
+// small is a program that compiles in a moment, for two versions of Kubernetes.
 func small() fstest.MapFS {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	return fstest.MapFS{
-		"go.mod.txt":       file("module example.com/small // as if: k8s.io/kubernetes v1.37.1\n\ngo 1.26.0\n"),
-		"main.go.txt":      file("package main\n\nimport \"example.com/small/deep\"\n\nfunc main() { deep.Hello() }\n"),
-		"deep/down.go.txt": file("package deep\n\nfunc Hello() { println(\"hello\") }\n"),
-		"main.go":          file("is no part of it"),
+		"go.mod.txt":              file("module example.com/small // as if: k8s.io/kubernetes v1.37.1\n\ngo 1.26.0\n"),
+		"kubernetes-1.9.mod.txt":  file("module example.com/small // as if: k8s.io/kubernetes v1.9.4\n\ngo 1.25.0\n"),
+		"kubernetes-1.9.sum.txt":  file(""),
+		"kubernetes-1.36.mod.txt": file("module example.com/small // as if: k8s.io/kubernetes v1.36.4\n\ngo 1.25.0\n"),
+		"kubernetes-1.36.sum.txt": file(""),
+		"main.go.txt":             file("package main\n\nimport \"example.com/small/deep\"\n\nfunc main() { deep.Hello() }\n"),
+		"deep/down.go.txt":        file("package deep\n\nfunc Hello() { println(\"hello\") }\n"),
+		"main.go":                 file("is no part of it"),
 	}
+}
+
+func newest(t *testing.T, source fs.FS) release {
+	r, err := choose(source, "")
+	require.NoError(t, err)
+	return r
 }
 
 func TestBuildOnce(t *testing.T) {
@@ -30,7 +41,7 @@ func TestBuildOnce(t *testing.T) {
 	t.Setenv("GOFLAGS", "-mod=vendor")
 	t.Setenv("GOWORK", filepath.Join(t.TempDir(), "go.work"))
 	var log bytes.Buffer
-	dir, err := build(t.Context(), &log, small(), cache)
+	dir, err := build(t.Context(), &log, small(), newest(t, small()), cache)
 	require.NoError(t, err)
 	require.Contains(t, log.String(), "compiling etcd")
 	require.Equal(t, cache, filepath.Dir(dir))
@@ -42,7 +53,7 @@ func TestBuildOnce(t *testing.T) {
 
 	log.Reset()
 	t.Setenv("PATH", "")
-	again, err := build(t.Context(), &log, small(), cache)
+	again, err := build(t.Context(), &log, small(), newest(t, small()), cache)
 	require.NoError(t, err)
 	require.Equal(t, dir, again)
 	require.Empty(t, log.String())
@@ -55,7 +66,7 @@ func TestManyBuildAtOnce(t *testing.T) {
 	var callers sync.WaitGroup
 	for i := range dirs {
 		callers.Go(func() {
-			dir, err := build(t.Context(), &logs[i], small(), cache)
+			dir, err := build(t.Context(), &logs[i], small(), newest(t, small()), cache)
 			if err != nil {
 				t.Error(err)
 			}
@@ -75,17 +86,17 @@ func TestBuildSaysWhyItFails(t *testing.T) {
 	cache := t.TempDir()
 	broken := small()
 	broken["main.go.txt"].Data = []byte("package main\n\nfunc main() { nothing() }\n")
-	_, err := build(t.Context(), t.Output(), broken, cache)
-	require.ErrorContains(t, err, "build the control plane: go build")
+	_, err := build(t.Context(), t.Output(), broken, newest(t, broken), cache)
+	require.ErrorContains(t, err, "build the control plane of Kubernetes v1.37.1: go build")
 	require.ErrorContains(t, err, "undefined: nothing")
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = build(ended, t.Output(), small(), cache)
+	_, err = build(ended, t.Output(), small(), newest(t, small()), cache)
 	require.ErrorIs(t, err, context.Canceled)
 
 	t.Setenv("PATH", "")
-	_, err = build(t.Context(), t.Output(), small(), cache)
+	_, err = build(t.Context(), t.Output(), small(), newest(t, small()), cache)
 	require.ErrorIs(t, err, exec.ErrNotFound)
 	require.ErrorContains(t, err, "the go command, which has to be in the PATH")
 
@@ -96,7 +107,7 @@ func TestBuildSaysWhyItFails(t *testing.T) {
 
 func TestBuildCleansTheCache(t *testing.T) {
 	cache := t.TempDir()
-	dir, err := build(t.Context(), t.Output(), small(), cache)
+	dir, err := build(t.Context(), t.Output(), small(), newest(t, small()), cache)
 	require.NoError(t, err)
 	for name, days := range map[string]int{"controlplane-old": 31, "controlplane-new": 29, "building-1": 0} {
 		path := filepath.Join(cache, name)
@@ -106,12 +117,12 @@ func TestBuildCleansTheCache(t *testing.T) {
 	}
 	long := time.Now().AddDate(0, 0, -100)
 	require.NoError(t, os.Chtimes(dir, long, long))
-	_, err = build(t.Context(), t.Output(), small(), cache) // notes the use
+	_, err = build(t.Context(), t.Output(), small(), newest(t, small()), cache) // notes the use
 	require.NoError(t, err)
 
 	changed := small()
 	changed["main.go.txt"].Data = append(changed["main.go.txt"].Data, '\n')
-	_, err = build(t.Context(), t.Output(), changed, cache)
+	_, err = build(t.Context(), t.Output(), changed, newest(t, changed), cache)
 	require.NoError(t, err)
 	require.NoDirExists(t, filepath.Join(cache, "controlplane-old"))
 	require.NoDirExists(t, filepath.Join(cache, "building-1"))
@@ -121,16 +132,24 @@ func TestBuildCleansTheCache(t *testing.T) {
 
 func TestFingerprintFollowsTheSources(t *testing.T) {
 	source := small()
-	print := func(flags string) string {
-		sum, err := fingerprint(source, flags)
+	print := func(r release) string {
+		sum, err := fingerprint(source, r)
 		require.NoError(t, err)
 		return sum
 	}
-	first := print("-s")
-	require.Equal(t, first, print("-s"))
+	r := newest(t, source)
+	first := print(r)
+	require.Equal(t, first, print(r))
 	source["notes"] = &fstest.MapFile{Data: []byte("hello")}
-	require.Equal(t, first, print("-s"), "it is no part of the binary")
-	require.NotEqual(t, first, print("-s -w"))
+	require.Equal(t, first, print(r), "it is no part of the binary")
+	source["kubernetes-1.36.sum.txt"] = &fstest.MapFile{Data: []byte("sum")}
+	require.Equal(t, first, print(r), "it is no part of this version")
+	other, err := choose(source, "1.36")
+	require.NoError(t, err)
+	require.NotEqual(t, first, print(other))
+	patched := r
+	patched.version = "v1.37.2"
+	require.NotEqual(t, first, print(patched))
 
 	seen := map[string]bool{first: true}
 	for _, change := range []func(){
@@ -141,22 +160,10 @@ func TestFingerprintFollowsTheSources(t *testing.T) {
 		func() { source["other.go.txt"] = source["main.go.txt"]; delete(source, "main.go.txt") },
 	} {
 		change()
-		sum := print("-s")
+		sum := print(r)
 		require.False(t, seen[sum], "a change that nobody would notice")
 		seen[sum] = true
 	}
-}
-
-func TestVersionFlags(t *testing.T) {
-	source := small()
-	flags, err := versionFlags(source)
-	require.NoError(t, err)
-	for _, want := range []string{"gitVersion=v1.37.1 ", "gitMajor=1 ", "gitMinor=37 "} {
-		require.Contains(t, flags, "-X k8s.io/component-base/version."+want)
-	}
-	source["go.mod.txt"].Data = []byte("require k8s.io/api v1.37.1\n")
-	_, err = versionFlags(source)
-	require.ErrorContains(t, err, "requires no version of k8s.io/kubernetes")
 }
 
 func TestOnlyOneBuildsAtATime(t *testing.T) {

@@ -50,7 +50,7 @@ func update(from, to string) error {
 // sources returns what the control plane is built of, by the names of the copies.
 func sources(dir string) (map[string]string, error) {
 	return read(dir, ".txt", func(name string) bool {
-		return name == "go.mod" || name == "go.sum" ||
+		return strings.HasSuffix(name, ".mod") || strings.HasSuffix(name, ".sum") ||
 			strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
 	})
 }
