@@ -44,7 +44,7 @@ const (
 // [NewNamespaced]) each is in a state of its own, which [SharedIndexInformer.HealthIn] returns; the cache as a whole
 // is in the worst of them, in the order Live, Listing, Stale, Missing, Denied, Failed. If it follows single objects
 // (see [NewReferenced]), one of which says little about the others, the cache as a whole is in the best state of those
-// that are known, and Live if none is.
+// that are known. If none is known it is Live, unless all have failed: then it is in the best state of all.
 type Health struct {
 	State State
 	// Since is when State was entered.
@@ -54,7 +54,8 @@ type Health struct {
 	// namespace.
 	LastError error
 	// LastProgress is when the latest of what the store has applied had come from the server: the end of a list, or an
-	// event or bookmark of a watch. Zero: never. Of several namespaces it is the earliest of theirs.
+	// event or bookmark of a watch. Zero: never. Of several namespaces, or objects that are known, it is the earliest of
+	// theirs.
 	LastProgress time.Time
 	// Lists counts the lists that were begun, in all namespaces. When it grows, watches cannot be resumed or lists
 	// fail. For one namespace it is the number, in that count, of the latest list that was begun.

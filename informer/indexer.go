@@ -46,6 +46,19 @@ func (x *indexer[T]) rejected(key Key) rejection {
 	return x.invalid[key]
 }
 
+// getOrInvalid returns the value of a key, or why there is none although the object exists, both of one moment.
+func (x *indexer[T]) getOrInvalid(key Key) (value T, held bool, invalid error) {
+	x.RLock()
+	defer x.RUnlock()
+	if row, ok := x.Find(key); ok {
+		return x.Value(row), true, nil
+	}
+	if r, rejected := x.invalid[key]; rejected {
+		invalid = r.InvalidError
+	}
+	return value, false, invalid
+}
+
 // item returns what stands in a row. The caller is the writer, or holds the lock.
 func (x *indexer[T]) item(row store.Row) item[T] {
 	f := x.Facts(row)

@@ -140,12 +140,24 @@ func (c *followed[T]) in(id string) []*listWatch[T] {
 
 // of returns the list-watch of a part, or nil if it is not followed.
 func (c *followed[T]) of(p part) *listWatch[T] {
-	i, found := slices.BinarySearchFunc(c.listWatches, p,
-		func(l *listWatch[T], p part) int { return l.part.compare(p) })
+	i, found := slices.BinarySearchFunc(c.listWatches, p, compareParts[T])
 	if !found {
 		return nil
 	}
 	return c.listWatches[i]
+}
+
+// compareParts is for a search in list-watches, which are in the order of their parts.
+func compareParts[T any](l *listWatch[T], p part) int { return l.part.compare(p) }
+
+// besides returns the list-watches that others do not have.
+func (c *followed[T]) besides(others *followed[T]) (rest []*listWatch[T]) {
+	for _, l := range c.listWatches {
+		if others.of(l.part) != l {
+			rest = append(rest, l)
+		}
+	}
+	return rest
 }
 
 // listWatch returns the list-watch that the object of a key belongs to, or nil if the key is out of scope.

@@ -92,10 +92,7 @@ func (r *Referenced[T]) Recheck(keys ...Key) { r.origin.references.recheck(keys)
 func (r *Referenced[T]) Get(key Key) (value T, exists bool, err error) {
 	l := r.followed.Load().listWatch(key)
 	if l != nil && l.health.complete() {
-		value, exists = r.SharedIndexInformer.Get(key)
-		if !exists {
-			err = r.Invalid(key)
-		}
+		value, exists, err = r.store.getOrInvalid(key)
 		// The object leaves the store after its list-watch has left what is followed.
 		if r.followed.Load().listWatch(key) == l {
 			return value, exists, err
@@ -106,6 +103,18 @@ func (r *Referenced[T]) Get(key Key) (value T, exists bool, err error) {
 		err = fmt.Errorf("informer %s: object %s is %w", r.name, briefKey(key), ErrNotKnown)
 	}
 	return none, false, err
+}
+
+// Live is Live of a SharedIndexInformer for an object that is named. For any other its error wraps [ErrNotNamed], or
+// [ErrNotKnown] in the moment before the cache begins to follow the object, since the cache does not ask for it.
+func (r *Referenced[T]) Live(ctx context.Context, key Key) (value T, exists bool, err error) {
+	if r.followed.Load().listWatch(key) == nil {
+		if err = r.Fresh(key.String()); err == nil { // followed at the last moment
+			err = fmt.Errorf("informer %s: object %s is %w", r.name, briefKey(key), ErrNotKnown)
+		}
+		return value, false, err
+	}
+	return r.SharedIndexInformer.Live(ctx, key)
 }
 
 // AddReferences lets the objects of an informer name objects of a [Referenced]. names returns the keys that an object
@@ -188,31 +197,62 @@ func (r *references) name(key Key) bool {
 	return key.Name != "" && slices.ContainsFunc(named, func(named func(Key) bool) bool { return named(key) })
 }
 
-// refollow begins to follow those of the keys that are named, and gives up those that are not.
+// refollow begins to follow those of the keys that are named, and gives up those that are not. There may be thousands of
+// names, of which one changes: so it copies what stays, and compares only what changes.
 func (w *writer[T]) refollow(changed map[Key]struct{}) {
 	inf := w.inf
 	from := inf.followed.Load()
-	next := *from
-	next.listWatches = nil
-	for _, l := range from.listWatches {
-		key := Key{Namespace: l.namespace, Name: l.name}
-		if _, look := changed[key]; !look || inf.origin.references.name(key) {
-			next.listWatches = append(next.listWatches, l)
+	var joining, leaving []*listWatch[T]
+	for key := range changed {
+		followed := from.listWatch(key)
+		switch named := inf.origin.references.name(key); {
+		case named && followed == nil:
+			src, err := inf.origin.of(key.Namespace)
+			if err != nil {
+				src = noSource{err}
+			}
+			joining = append(joining, newListWatch(inf, part{key.Namespace, key.Name}, src, from.selector))
+		case !named && followed != nil:
+			leaving = append(leaving, followed)
 		}
 	}
-	for key := range changed {
-		if from.listWatch(key) != nil || !inf.origin.references.name(key) {
+	if len(joining)+len(leaving) == 0 {
+		return
+	}
+	next := *from
+	next.listWatches = without(from.listWatches, leaving)
+	next.listWatches = with(next.listWatches, joining)
+	_ = w.follow(&next, joining, leaving) // it fails only when Run has ended
+}
+
+// without returns a copy of ordered list-watches without some of them.
+func without[T any](all, leaving []*listWatch[T]) []*listWatch[T] {
+	order(leaving)
+	rest := make([]*listWatch[T], 0, len(all))
+	for _, l := range all {
+		if len(leaving) > 0 && leaving[0] == l {
+			leaving = leaving[1:]
 			continue
 		}
-		src, err := inf.origin.of(key.Namespace)
-		if err != nil {
-			src = noSource{err}
-		}
-		next.listWatches = append(next.listWatches,
-			newListWatch(inf, part{key.Namespace, key.Name}, src, next.selector))
+		rest = append(rest, l)
 	}
-	slices.SortFunc(next.listWatches, func(a, b *listWatch[T]) int { return a.part.compare(b.part) })
-	_ = w.follow(&next, from) // it fails only when Run has ended
+	return rest
+}
+
+// with returns ordered list-watches with some that join them.
+func with[T any](all, joining []*listWatch[T]) []*listWatch[T] {
+	order(joining)
+	merged := make([]*listWatch[T], 0, len(all)+len(joining))
+	for _, l := range joining {
+		i, _ := slices.BinarySearchFunc(all, l.part, compareParts[T])
+		merged = append(append(merged, all[:i]...), l)
+		all = all[i:]
+	}
+	return append(merged, all...)
+}
+
+func order[T any](listWatches []*listWatch[T]) {
+	slices.SortFunc(listWatches, func(a, b *listWatch[T]) int { return a.part.compare(b.part) })
 }
 
 // freshByName is Fresh of one object of an informer that follows single objects.
@@ -240,23 +280,30 @@ func freshByName[T any](inf *SharedIndexInformer[T], followed *followed[T], id s
 
 // together is the health of an informer that follows single objects: see [Health].
 func together[T any](inf *SharedIndexInformer[T], listWatches []*listWatch[T]) Health {
-	var known []*listWatch[T]
+	var known, failing []*listWatch[T]
 	for _, l := range listWatches {
-		if l.health.complete() {
+		switch {
+		case l.health.complete():
 			known = append(known, l)
+		case l.health.get().State != Listing:
+			failing = append(failing, l)
 		}
 	}
-	all := worst(known)
-	for _, l := range known {
+	telling := known
+	if len(failing) == len(listWatches) {
+		telling = failing
+	}
+	all := worst(telling)
+	for _, l := range telling {
 		if h := l.health.get(); slices.Index(severity, h.State) < slices.Index(severity, all.State) {
-			all.State, all.Since = h.State, h.Since
+			all.State, all.Since, all.LastError = h.State, h.Since, h.LastError
 		}
 	}
 	all.Unknown = len(listWatches) - len(known)
-	if len(known) > 0 {
+	if len(telling) > 0 {
 		return all
 	}
-	switch all.State, all.Since, all.LastProgress = Live, inf.origin.references.made, time.Now(); {
+	switch all.State, all.Since = Live, inf.origin.references.made; {
 	case closed(inf.stopped):
 		all.State = Stopped
 	case !inf.HasSynced():

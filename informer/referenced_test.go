@@ -76,6 +76,9 @@ func (e *estate) cache(cfg *rest.Config) *informer.Referenced[*corev1.Secret] {
 	return secrets
 }
 
+// errHangs is the fault of a request that is never answered.
+var errHangs = errors.New("not answered")
+
 // faulty fails the requests about single objects as the estate says.
 type faulty struct {
 	*estate
@@ -89,10 +92,14 @@ func (f faulty) RoundTrip(req *http.Request) (*http.Response, error) {
 	f.selectors = append(f.selectors, selector)
 	err := f.faults[strings.TrimPrefix(selector, "metadata.name=")]
 	f.mu.Unlock()
-	if err != nil {
+	switch err {
+	case nil:
+		return next()
+	case errHangs:
+		return reconciletest.Delay(time.Hour, 0)(req.Context(), next)
+	default:
 		return reconciletest.AnswerWith(err)(req.Context(), next)
 	}
-	return next()
 }
 
 func (e *estate) name(key informer.Key, named bool) {
@@ -218,6 +225,114 @@ func TestReferencedWithOneNameThatIsForbidden(t *testing.T) {
 		_, exists, err = e.secrets.Get(secretKey("hidden"))
 		require.NoError(t, err)
 		require.False(t, exists)
+	})
+}
+
+func TestReferencedLiveNeverSaysThatThereIsNothingOfWhatIsNotNamed(t *testing.T) {
+	inEstate(t, func(e *estate) {
+		e.create(secretKey("tls"))
+		_, _, err := e.secrets.Live(e.Context(), secretKey("tls"))
+		require.ErrorIs(t, err, informer.ErrNotNamed)
+		e.name(secretKey("tls"), true)
+		_, _, err = e.secrets.Live(e.Context(), secretKey("tls"))
+		require.ErrorIs(t, err, informer.ErrNotKnown)
+		synctest.Wait()
+		s, exists, err := e.secrets.Live(e.Context(), secretKey("tls"))
+		require.NoError(t, err)
+		require.True(t, exists)
+		require.Equal(t, "tls", s.Name)
+	})
+}
+
+func TestReferencedHealth(t *testing.T) {
+	inEstate(t, func(e *estate) {
+		require.Zero(t, e.secrets.Health().LastProgress)
+		gr := corev1.Resource("secrets")
+		for _, name := range []string{"a", "b"} {
+			e.fail(name, apierrors.NewForbidden(gr, name, errors.New("no Role")))
+			e.name(secretKey(name), true)
+		}
+		time.Sleep(time.Minute)
+		h := e.secrets.Health()
+		require.Equal(t, informer.Denied, h.State, "all that there is")
+		require.True(t, apierrors.IsForbidden(h.LastError))
+		require.Equal(t, 2, h.Unknown)
+		require.Error(t, e.secrets.Fresh(metav1.NamespaceAll))
+		e.fail("b", nil)
+		time.Sleep(time.Minute)
+		h = e.secrets.Health()
+		require.Equal(t, informer.Live, h.State, "one says little about the others")
+		require.Equal(t, 1, h.Unknown)
+		require.NotZero(t, h.LastProgress)
+		e.name(secretKey("b"), false)
+		synctest.Wait()
+		require.Equal(t, informer.Denied, e.secrets.Health().State)
+		e.name(secretKey("c"), true)
+		e.fail("c", errHangs)
+		synctest.Wait()
+		require.Equal(t, informer.Live, e.secrets.Health().State, "the newest may be known in a moment")
+	})
+}
+
+// Objects that live in no namespace have keys with an empty one.
+func TestReferencedClusterScoped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := reconciletest.NewServer(t, reconciletest.Options{Namespaces: []string{"shop"}})
+		client, err := informer.NewResource[*corev1.Namespace](server.Config(),
+			corev1.SchemeGroupVersion.WithResource("namespaces"), informer.ResourceOptions{})
+		require.NoError(t, err)
+		namespaces, err := informer.NewReferenced(client.In, informer.Options[*corev1.Namespace]{})
+		require.NoError(t, err)
+		namespaces.NamedBy(func(key informer.Key) bool { return key.Name != "default" })
+		go func() { _ = namespaces.Run(t.Context()) }()
+		shop, none := informer.Key{Name: "shop"}, informer.Key{Name: "none"}
+		namespaces.Recheck(shop, none, informer.Key{Name: "default"})
+		synctest.Wait()
+		ns, exists, err := namespaces.Get(shop)
+		require.NoError(t, err)
+		require.True(t, exists)
+		require.Equal(t, "shop", ns.Name)
+		require.NoError(t, namespaces.Fresh(shop.String()))
+		_, exists, err = namespaces.Get(none)
+		require.NoError(t, err)
+		require.False(t, exists)
+		_, _, err = namespaces.Get(informer.Key{Name: "default"})
+		require.ErrorIs(t, err, informer.ErrNotNamed)
+	})
+}
+
+// An object whose watch is silent for too long is not fresh, and the others are.
+func TestReferencedWithMaxStaleness(t *testing.T) {
+	inEstate(t, func(e *estate) {
+		cfg := rest.CopyConfig(e.link.Config())
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return faulty{e, next} })
+		client, err := informer.NewResource[*corev1.Secret](cfg, corev1.SchemeGroupVersion.WithResource("secrets"),
+			informer.ResourceOptions{})
+		require.NoError(t, err)
+		secrets, err := informer.NewReferenced(client.In, informer.Options[*corev1.Secret]{
+			MaxStaleness: 2 * time.Minute})
+		require.NoError(t, err)
+		secrets.NamedBy(func(informer.Key) bool { return true })
+		ctx, cancel := context.WithCancel(e.Context())
+		stopped := make(chan error, 1)
+		go func() { stopped <- secrets.Run(ctx) }()
+		e.create(secretKey("tls"))
+		secrets.Recheck(secretKey("tls"), secretKey("other"))
+		synctest.Wait()
+		require.NoError(t, secrets.Fresh("shop/tls"))
+		e.fail("tls", errHangs)
+		e.link.CutWatches()
+		time.Sleep(3 * time.Minute)
+		require.ErrorIs(t, secrets.Fresh("shop/tls"), informer.ErrStale)
+		require.NoError(t, secrets.Fresh("shop/other"))
+		_, exists, err := secrets.Get(secretKey("tls"))
+		require.NoError(t, err)
+		require.True(t, exists, "Get answers with what was true once, as that of every cache")
+		e.fail("tls", nil)
+		time.Sleep(5 * time.Minute) // for the request that hangs
+		require.NoError(t, secrets.Fresh("shop/tls"))
+		cancel()
+		require.NoError(t, <-stopped)
 	})
 }
 

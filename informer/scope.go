@@ -122,36 +122,35 @@ func (w *writer[T]) rescope(to Scope) error {
 	if err != nil {
 		return err
 	}
-	return w.follow(next, from)
+	joining := next.besides(from)
+	from.handDown(joining)
+	return w.follow(next, joining, from.besides(next))
 }
 
-// follow replaces what the informer follows.
-func (w *writer[T]) follow(next, from *followed[T]) error {
+// follow replaces what the informer follows. Of the list-watches some are new, and some are no longer among them.
+func (w *writer[T]) follow(next *followed[T], joining, leaving []*listWatch[T]) error {
 	inf := w.inf
 	inf.mu.Lock()
 	if inf.ending {
 		inf.mu.Unlock()
 		return ErrStopped
 	}
-	inf.followed.Store(next)
-	if !next.scope.ByName { // else whatever is new begins with nothing in the store
-		next.takeOver(from)
-	}
-	for _, l := range next.listWatches {
-		switch {
-		case from.of(l.part) == l:
-			if next.selector != from.selector {
+	from := inf.followed.Swap(next)
+	if next.selector != from.selector {
+		for _, l := range from.listWatches {
+			if next.of(l.part) == l {
 				l.listAnew(next.selector)
 			}
-		case inf.follow != nil:
+		}
+	}
+	if inf.follow != nil {
+		for _, l := range joining {
 			inf.follow(l)
 		}
 	}
 	inf.mu.Unlock()
-	for _, l := range from.listWatches {
-		if next.of(l.part) != l {
-			w.leave(l, next)
-		}
+	for _, l := range leaving {
+		w.leave(l, next)
 	}
 	w.sync() // it may have been complete but for those that have left
 	return nil
@@ -200,13 +199,10 @@ func (from *followed[T]) rescoped(inf *SharedIndexInformer[T], to Scope) (*follo
 	return next, nil
 }
 
-// takeOver tells new list-watches how far the store has got with the objects that they take over: those that leave
+// handDown tells new list-watches how far the store has got with the objects that they take over: those that leave
 // theirs in the store are of all namespaces, and the new ones of some, or the other way round.
-func (c *followed[T]) takeOver(from *followed[T]) {
-	for _, l := range c.listWatches {
-		if slices.Contains(from.listWatches, l) {
-			continue
-		}
+func (from *followed[T]) handDown(joining []*listWatch[T]) {
+	for _, l := range joining {
 		for _, before := range from.listWatches {
 			if !before.has(Key{Namespace: l.namespace}) && l.part != whole {
 				continue

@@ -327,7 +327,7 @@ func (p *partition) perhapsSettled(debts []*debt, at progress) []*debt {
 		debts = append(debts, heap.Pop(&p.byVersion).(*debt))
 	}
 	debts = append(debts, p.byName[at.resourceVersion]...)
-	if len(p.unready) > 0 && (p.cache.byName || p.cache.Fresh(p.namespace) == nil) {
+	if len(p.unready) > 0 && p.cache.Fresh(p.namespace) == nil {
 		for d := range p.unready {
 			debts = append(debts, d)
 		}

@@ -95,8 +95,7 @@ func (d *debt) holds() bool {
 func (d *debt) settled(at progress) bool {
 	switch {
 	case d.kind == status.DebtNotReady:
-		c := d.object.cache
-		return c.Fresh(c.placeOf(d.object.key)) == nil || c.byName && !c.names(d.owner, d.object.key)
+		return d.object.cache.Fresh(d.object.cache.placeOf(d.object.key)) == nil
 	case at.unfollowed:
 		return true // the informer will never see the write
 	case d.kind == status.DebtUnknown:

@@ -244,7 +244,7 @@ func (l *ledger) handoverEntries() (all []handoverEntry) {
 		for _, left := range c.followedScopes() {
 			part := left.Namespace
 			now := c.progress(part)
-			if now.unfollowed {
+			if now.unfollowed && !c.byName { // what is named may be another matter in the next leader's process
 				continue
 			}
 			// A write to one namespace may have been followed with all namespaces at that time, or the other way
@@ -352,7 +352,7 @@ func (l *ledger) oweHandover(all []handoverEntry, taken []bool) <-chan struct{} 
 				func(left handoverEntry) bool { return left.concerns(s) && left.Host == s.target.host })
 			for i, left := range all {
 				if left.concerns(s) && !(sameHost && left.Host != s.target.host) {
-					owe(i, s.target.namespace, s.labelSelector+s.fieldSelector != "")
+					owe(i, s.target.namespace, c.byName || s.labelSelector+s.fieldSelector != "")
 				}
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
@@ -785,4 +786,97 @@ func TestAHandoverDoesNotWaitForAnEventOfWhatIsNotSelected(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		require.Equal(t, []string{"called after 1s"}, taken(&log), l.word)
 	})
+}
+
+// Each object of a Referenced cache has a watch of its own, so most of them lag behind what the last leader wrote to
+// one of them, and nothing is wrong with that.
+func TestAHandoverOfACacheOfNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := reconciletest.NewServer(t, reconciletest.Options{})
+		l := &lease{free: make(chan struct{}, 1)}
+		l.free <- struct{}{}
+		var log journal
+		var left time.Time
+		site := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "site"}}
+		admin := kubernetes.NewForConfigOrDie(server.Config()).CoreV1()
+		_, err := admin.ConfigMaps("default").Create(t.Context(), site, metav1.CreateOptions{})
+		require.NoError(t, err)
+		named := []string{"idle", "tls"}
+		replica := func(link *reconciletest.Link, r func(context.Context, typedcorev1.SecretInterface,
+			*informer.Referenced[*corev1.Secret]) error) (stop func() error) {
+			config := link.Config()
+			config.Wrap(TrackWrites)
+			client := kubernetes.NewForConfigOrDie(config).CoreV1()
+			sites, err := informer.New[*corev1.ConfigMap](client.ConfigMaps("default"),
+				informer.Options[*corev1.ConfigMap]{})
+			require.NoError(t, err)
+			secrets, err := informer.NewReferenced[*corev1.Secret](client.Secrets, informer.Options[*corev1.Secret]{})
+			require.NoError(t, err)
+			c := newController(t, func(ctx context.Context, key Key) (Result, error) {
+				if key.Name != "site" {
+					return Result{}, nil
+				}
+				return Result{}, r(ctx, client.Secrets("default"), secrets)
+			}, Options{})
+			For(c, sites)
+			References(c, sites, secrets, func(*corev1.ConfigMap) (keys []Key) {
+				for _, name := range named {
+					keys = append(keys, Key{Namespace: "default", Name: name})
+				}
+				return keys
+			})
+			return start(t, ManagerOptions{Controllers: []*Controller{c}, Elector: l})
+		}
+		writes := make(chan struct{})
+		stop := replica(server.Link(), func(ctx context.Context, secrets typedcorev1.SecretInterface,
+			_ *informer.Referenced[*corev1.Secret]) error {
+			<-writes
+			_, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"}},
+				metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				return nil
+			}
+			return err
+		})
+		synctest.Wait()
+		behind := server.Link()
+		replica(behind, func(_ context.Context, _ typedcorev1.SecretInterface,
+			secrets *informer.Referenced[*corev1.Secret]) error {
+			s, exists, err := secrets.Get(Key{Namespace: "default", Name: "tls"})
+			log.note("%v %v %v after %s", s != nil, exists, err, time.Since(left))
+			return nil
+		})
+		synctest.Wait()
+		behind.DelayWatches("secrets", 20*time.Second)
+		close(writes)
+		synctest.Wait()
+		left = time.Now()
+		require.NoError(t, stop())
+		time.Sleep(15 * time.Second)
+		require.Equal(t, []string{"true true <nil> after 1s"}, taken(&log), l.word)
+		require.Contains(t, l.left, `"resource":"secrets"`)
+		behind.DelayWatches("secrets", 0)
+	})
+}
+
+// What nothing names any more may still be named as the next leader sees it.
+func TestAHandoverOfWhatNothingNamesAnyMore(t *testing.T) {
+	l := newController(t, keys(&journal{}), Options{}).ledger
+	c := l.cacheOf(&rescoped{apart: true})
+	c.byName, c.learner = true, &learner{byName: true}
+	c.learner.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/default/secrets"}})
+	c.written[metav1.NamespaceAll] = mark{resourceVersion: "7"}
+	require.Len(t, l.handoverEntries(), 1)
+	require.Equal(t, "7", l.handoverEntries()[0].ResourceVersion)
+}
+
+// Of an informer that follows single objects the other terms of the field selector are learned.
+func TestTheSelectorOfAnInformerOfNamesIsLearned(t *testing.T) {
+	l := &learner{byName: true}
+	l.learn(&http.Request{URL: &url.URL{Host: "server", Path: "/api/v1/namespaces/shop/secrets",
+		RawQuery: "fieldSelector=" + url.QueryEscape("metadata.name=tls,type=Opaque")}})
+	s := l.scopeOf("shop")
+	require.Equal(t, "type=Opaque", s.fieldSelector)
+	require.True(t, s.needsFields())
+	require.True(t, s.admitsName(Key{Namespace: "blog", Name: "other"}))
 }

@@ -55,7 +55,8 @@ func inspectInformer(inf Informer, withText bool) status.Informer {
 	h := inf.Health()
 	s := status.Informer{Name: inf.Name(), Group: h.Resource.Group, Version: h.Resource.Version,
 		Resource: h.Resource.Resource, State: string(h.State), Since: h.Since, Reason: reasonOf(h, withText),
-		LastProgress: h.LastProgress, Lists: h.Lists, Rewinds: h.Rewinds, Rejected: h.Rejected, Queued: h.Queued}
+		LastProgress: h.LastProgress, Lists: h.Lists, Rewinds: h.Rewinds, Unknown: h.Unknown,
+		Rejected: h.Rejected, Queued: h.Queued}
 	s.Silent = tooQuiet(h, time.Now())
 	if counted, ok := inf.(interface{ Len() int }); ok {
 		s.Objects = counted.Len()
@@ -93,7 +94,7 @@ const longSilence = 5 * time.Minute
 
 // tooQuiet reports whether nothing has come for so long that changes may be missing, although the cache is Live.
 func tooQuiet(h informer.Health, now time.Time) bool {
-	return h.State == informer.Live && now.Sub(h.LastProgress) > longSilence
+	return h.State == informer.Live && !h.LastProgress.IsZero() && now.Sub(h.LastProgress) > longSilence
 }
 
 // Inspect returns what the controller looks like. It may be called at any time after NewManager.

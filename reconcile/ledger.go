@@ -175,13 +175,7 @@ func (l *ledger) park(key Key) bool {
 		if !c.byName && c.Fresh(key.Namespace) != nil {
 			l.awaitReady(key, object{c, Key{Namespace: key.Namespace}})
 		}
-		for _, r := range c.references {
-			for _, named := range r.namedBy(key) {
-				if c.Fresh(c.placeOf(named)) != nil {
-					l.awaitReady(key, object{c, named})
-				}
-			}
-		}
+		l.awaitNamed(key, c)
 	}
 	if l.open.Load() == 0 {
 		return false

@@ -164,6 +164,14 @@ func (opts ManagerOptions) sourceMistakes() (errs []error) {
 		if c.manager != nil {
 			errs = append(errs, fmt.Errorf("controller %q belongs to another Manager already", c.name))
 		}
+		for _, ca := range c.ledger.caches {
+			for _, r := range ca.references {
+				if c.ledger.find(r.from) == nil {
+					errs = append(errs, fmt.Errorf("controller %q: References: informer %s, whose objects name others, "+
+						"is no source of the controller: call For", c.name, r.from.Name()))
+				}
+			}
+		}
 		if len(c.sources)+len(c.channels) == 0 && len(c.mistakes) == 0 {
 			errs = append(errs, fmt.Errorf("controller %q has no source: call For, Owns, Watches or WatchesChan, or "+
 				"DependsOn if its keys are named by Enqueue alone", c.name))

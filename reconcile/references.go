@@ -5,6 +5,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/status"
 )
 
 // References lets the objects of an informer name objects of another resource, of which the cache holds only those that
@@ -42,23 +43,20 @@ func References[R, T any](c *Controller, from *informer.SharedIndexInformer[R], 
 		return
 	}
 	ca := c.ledger.cacheOf(to.SharedIndexInformer)
-	ca.references = append(ca.references, reference{
-		namedBy: func(key Key) []Key {
-			object, exists := from.Get(key)
-			if !exists {
-				return nil
-			}
-			return namesIn(names, object)
-		},
-		names: func(key, named Key) bool { return slices.Contains(index.Keys(named), key) },
-	})
+	ca.references = append(ca.references, reference{from, func(key Key) []Key {
+		object, exists := from.Get(key)
+		if !exists {
+			return nil
+		}
+		return namesIn(names, object)
+	}})
 	// A key that waits for what its object no longer names goes on.
 	_, err = from.AddHandler(func(e informer.Event[R]) {
 		if e.Type == informer.Added {
 			return
 		}
 		for _, named := range namesIn(names, e.Old) {
-			c.ledger.reached(ca, ca.placeOf(named))
+			c.ledger.stillNeeds(e.Key, ca, named)
 		}
 	}, informer.HandlerOptions{Name: "References of controller " + c.name, Inline: true, CrashOnPanic: true})
 	if err != nil {
@@ -76,13 +74,43 @@ func namesIn[R any](names func(R) []Key, object R) (keys []Key) {
 
 // reference says which objects of a cache a key needs, as its own object names them.
 type reference struct {
-	namedBy func(Key) []Key           // what the object of a key names
-	names   func(key, named Key) bool // whether it names this one; calls no user code
+	from    Informer
+	namedBy func(Key) []Key // what the object of a key names; calls user code
 }
 
-// names reports whether the object of a key names an object of the cache.
-func (c *cache) names(key, named Key) bool {
-	return slices.ContainsFunc(c.references, func(r reference) bool { return r.names(key, named) })
+// needs reports whether the object of a key names an object of the cache. It calls user code.
+func (c *cache) needs(key, named Key) bool {
+	return slices.ContainsFunc(c.references, func(r reference) bool { return slices.Contains(r.namedBy(key), named) })
+}
+
+// awaitNamed opens a debt for each object that the object of a key names and of which the cache does not know enough.
+func (l *ledger) awaitNamed(key Key, c *cache) {
+	for _, r := range c.references {
+		for _, named := range r.namedBy(key) {
+			if c.Fresh(c.placeOf(named)) != nil {
+				l.awaitReady(key, object{c, named})
+				l.stillNeeds(key, c, named) // or nothing would tell of a change that came before the debt
+			}
+		}
+	}
+}
+
+// stillNeeds lets a key wait no longer for an object that its own object does not name any more.
+func (l *ledger) stillNeeds(key Key, c *cache, named Key) {
+	if l.open.Load() == 0 || c.needs(key, named) {
+		return
+	}
+	l.mu.Lock()
+	var keys []wokenKey
+	if a, ok := l.accounts[key]; ok {
+		for _, d := range slices.Clone(a.debts) {
+			if d.kind == status.DebtNotReady && d.object == (object{c, named}) {
+				keys = l.pay(keys, d, d.partition.progress())
+			}
+		}
+	}
+	l.mu.Unlock()
+	l.wakeUp(keys)
 }
 
 // followsByName reports whether an informer follows single objects.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -34,6 +36,8 @@ type registry struct {
 	*reconcile.Controller
 	manager *reconcile.Manager
 	act     func(ctx context.Context, key reconcile.Key) error // in each run, after it has read; nil: nothing
+
+	asked atomic.Int64 // how often an object was asked what it names
 
 	mu sync.Mutex
 	// Guarded by mu. runs has what each run of a key has seen: the Secrets that its object names, or errors. faults are
@@ -102,7 +106,10 @@ func inRegistry(t *testing.T, fn func(r *registry)) {
 			}), reconcile.Options{})
 		require.NoError(t, err)
 		reconcile.For(r.Controller, maps.Cache)
-		reconcile.References(r.Controller, maps.Cache, r.secrets, secretsOf)
+		reconcile.References(r.Controller, maps.Cache, r.secrets, func(m *corev1.ConfigMap) []informer.Key {
+			r.asked.Add(1)
+			return secretsOf(m)
+		})
 		r.manager, err = reconcile.NewManager(reconcile.ManagerOptions{
 			Controllers: []*reconcile.Controller{r.Controller}})
 		require.NoError(t, err)
@@ -303,4 +310,41 @@ func TestMistakesWithReferences(t *testing.T) {
 	reconcile.References(c, nil, (*informer.Referenced[*corev1.Secret])(nil), secretsOf)
 	_, err = reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
 	require.ErrorContains(t, err, "References: the informer is nil")
+
+	c, err = reconcile.NewController("c", reconcile.Func(nothing), reconcile.Options{})
+	require.NoError(t, err)
+	clients := fake.NewClientset().CoreV1()
+	sites, err := informer.New(clients.ConfigMaps(""), informer.Options[*corev1.ConfigMap]{Name: "sites"})
+	require.NoError(t, err)
+	secrets, err := informer.NewReferenced(clients.Secrets, informer.Options[*corev1.Secret]{})
+	require.NoError(t, err)
+	reconcile.References(c, sites, secrets, secretsOf)
+	_, err = reconcile.NewManager(reconcile.ManagerOptions{Controllers: []*reconcile.Controller{c}})
+	require.ErrorContains(t, err, "References: informer sites, whose objects name others, is no source of the "+
+		"controller: call For")
+}
+
+// Many objects wait for one name that is not known: a change of one of them costs nothing for the others.
+func TestManyKeysWaitForOneName(t *testing.T) {
+	const many = 300
+	inRegistry(t, func(r *registry) {
+		r.fail("ca", reconciletest.Refuse(apierrors.NewForbidden(corev1.Resource("secrets"), "ca", errors.New("no"))))
+		for i := range many {
+			r.site(fmt.Sprint("site", i), "ca")
+		}
+		r.asked.Store(0)
+		r.site("site7", "ca,b")
+		time.Sleep(time.Minute)
+		require.Less(t, r.asked.Load(), int64(many/2))
+		require.Empty(t, r.ran("site7"))
+		r.site("site7", "b")
+		require.Equal(t, []string{"no b"}, r.ran("site7"))
+		r.fail("ca", nil)
+		time.Sleep(time.Minute)
+		for i := range many {
+			if i != 7 {
+				require.Equal(t, []string{"no ca"}, r.ran(fmt.Sprint("site", i)))
+			}
+		}
+	})
 }

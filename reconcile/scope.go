@@ -104,7 +104,8 @@ func (l *learner) learn(req *http.Request) {
 	}
 	s.target.namespace = namespace
 	if l.byName { // which objects those are changes all the time: [cache.progress] asks the informer
-		namespace, s.target.namespace, s.fieldSelector = metav1.NamespaceAll, metav1.NamespaceAll, ""
+		namespace, s.target.namespace = metav1.NamespaceAll, metav1.NamespaceAll
+		s.fieldSelector = withoutName(s.fieldSelector)
 	}
 	if last := l.scopes[namespace]; last != nil {
 		selectors := last.labelSelector == s.labelSelector && last.fieldSelector == s.fieldSelector
@@ -131,6 +132,24 @@ func (l *learner) learn(req *http.Request) {
 	if !slices.Contains(l.collections, c) {
 		l.collections = append(l.collections, c)
 	}
+}
+
+// withoutName returns a field selector without its terms about an object's name.
+func withoutName(selector string) string {
+	parsed, err := fields.ParseSelector(selector)
+	if err != nil {
+		return selector
+	}
+	rest, err := parsed.Transform(func(field, value string) (string, string, error) {
+		if field == "metadata.name" {
+			return "", "", nil
+		}
+		return field, value, nil
+	})
+	if err != nil {
+		return selector
+	}
+	return rest.String()
 }
 
 // targetOf reads the address of a request to a collection that the informer follows.

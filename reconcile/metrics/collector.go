@@ -249,7 +249,9 @@ var (
 		"Times that the cluster went back to an older state, as after a restore.", "informer")
 	progress = desc("thermostat_informer_last_progress_timestamp_seconds",
 		"When the server last told something, a bookmark included.", "informer")
-	lists    = desc("thermostat_informer_lists_total", "Lists that were begun.", "informer")
+	lists   = desc("thermostat_informer_lists_total", "Lists that were begun.", "informer")
+	unknown = desc("thermostat_informer_unknown", "Objects that are named and that the cache does not know yet.",
+		"informer")
 	rejected = desc("thermostat_informer_rejected", "Objects whose latest state could not be taken into the cache.",
 		"informer")
 	pending = desc("thermostat_handler_pending_events", "Events that a handler has not returned from.", "informer",
@@ -268,7 +270,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range append(c.queues.descs(), oldest, delayed, failing, workers, parked, parkedMost, paused, hotKeys,
-		hotLoops, stuck, objects, state, stale, rewinds, progress, lists, rejected, pending, merged, master,
+		hotLoops, stuck, objects, state, stale, rewinds, progress, lists, unknown, rejected, pending, merged, master,
 		remaining, tenures, losses, renewalFailures) {
 		ch <- d
 	}
@@ -368,6 +370,7 @@ func (out sink) informer(name string, length int, h informer.Health) {
 		out.gauge(progress, float64(h.LastProgress.UnixMilli())/1000, name)
 	}
 	out.counter(lists, float64(h.Lists), name)
+	out.gauge(unknown, float64(h.Unknown), name)
 	out.gauge(rejected, float64(h.Rejected), name)
 }
 

@@ -20,6 +20,7 @@ type Informer struct {
 	Silent   bool `json:"silent,omitempty"`
 	Lists    int  `json:"lists,omitempty"`
 	Rewinds  int  `json:"rewinds,omitempty"`
+	Unknown  int  `json:"unknown,omitempty"`
 	Rejected int  `json:"rejected,omitempty"`
 	Queued   int  `json:"queued,omitempty"`
 	// Namespaces are those that the informer follows one by one; none if it follows all together. Each has a name, a

@@ -1,0 +1,76 @@
+package informer
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+)
+
+// A Role with resourceNames is all that a cache of names needs. A name that the Role lacks, and one in a namespace
+// without a Role, are not known and affect no other.
+func TestReferencedWithRightsToNamesOnly(t *testing.T) {
+	cluster := testcluster.Shared(t)
+	namespace, hidden := cluster.Namespace(t), cluster.Namespace(t)
+	config, err := cluster.ServiceAccount(t.Context(), namespace, rbacv1.PolicyRule{Verbs: []string{"list", "watch"},
+		APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"tls", "late"}})
+	require.NoError(t, err)
+	admin := cluster.Client().CoreV1()
+	create := func(namespace, name string) {
+		_, err := admin.Secrets(namespace).Create(t.Context(),
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	create(namespace, "tls")
+	create(namespace, "other")
+	create(hidden, "tls")
+	client, err := NewResource[*corev1.Secret](config, corev1.SchemeGroupVersion.WithResource("secrets"),
+		ResourceOptions{})
+	require.NoError(t, err)
+	secrets, err := NewReferenced(client.In, Options[*corev1.Secret]{})
+	require.NoError(t, err)
+	secrets.NamedBy(func(Key) bool { return true })
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- secrets.Run(ctx) }()
+	tls, late := Key{Namespace: namespace, Name: "tls"}, Key{Namespace: namespace, Name: "late"}
+	other, elsewhere := Key{Namespace: namespace, Name: "other"}, Key{Namespace: hidden, Name: "tls"}
+	secrets.Recheck(tls, late, other, elsewhere)
+	shows := func(key Key, want bool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			_, exists, err := secrets.Get(key)
+			return err == nil && exists == want
+		}, inTime, 5*time.Millisecond)
+	}
+	shows(tls, true)
+	shows(late, false)
+	for _, key := range []Key{other, elsewhere} {
+		require.Eventually(t, func() bool { return secrets.HealthIn(key.String()).State == Denied }, inTime, 5*time.Millisecond)
+		_, _, err := secrets.Get(key)
+		require.ErrorIs(t, err, ErrNotKnown)
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+	}
+	require.Equal(t, Live, secrets.Health().State)
+	require.Equal(t, 2, secrets.Health().Unknown)
+
+	create(namespace, "late")
+	shows(late, true)
+	_, exists, err := secrets.Live(t.Context(), tls)
+	require.NoError(t, err)
+	require.True(t, exists)
+	require.NoError(t, admin.Secrets(namespace).Delete(t.Context(), "tls", metav1.DeleteOptions{}))
+	shows(tls, false)
+	secrets.Relist(metav1.NamespaceAll, nil) // within its rights, too
+	shows(late, true)
+	require.Equal(t, Live, secrets.HealthIn(late.String()).State)
+	cancel()
+	require.NoError(t, <-stopped)
+}
