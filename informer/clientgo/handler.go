@@ -115,13 +115,13 @@ func (s *sharedInformer) call(log klog.Logger, h cache.ResourceEventHandler, res
 		defer utilruntime.HandleCrashWithLogger(log)
 		switch {
 		case e.Type == informer.Added:
-			h.OnAdd(e.New, e.Initial)
+			h.OnAdd(s.store.unpack(e.New), e.Initial)
 		case e.Type == informer.Updated && (!e.Resync || resyncs || s.checkPeriod == 0):
-			h.OnUpdate(e.Old, e.New)
+			h.OnUpdate(s.store.unpack(e.Old), s.store.unpack(e.New))
 		case e.Type == informer.Deleted && e.FinalStateUnknown:
-			h.OnDelete(cache.DeletedFinalStateUnknown{Key: s.keyOf(e.Key, e.Old), Obj: e.Old})
+			h.OnDelete(cache.DeletedFinalStateUnknown{Key: s.keyOf(e.Key, e.Old), Obj: s.store.unpack(e.Old)})
 		case e.Type == informer.Deleted:
-			h.OnDelete(e.Old)
+			h.OnDelete(s.store.unpack(e.Old))
 		}
 	}
 }

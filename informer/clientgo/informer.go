@@ -58,6 +58,7 @@ type sharedInformer struct {
 	example     runtime.Object
 	description string // of the objects' type
 	period      time.Duration
+	pack        Packing // nil: objects are held as they are
 
 	mu sync.Mutex
 	// Guarded by mu.
@@ -113,9 +114,13 @@ func (s *sharedInformer) project(object informer.Object) (any, error) {
 		return nil, fmt.Errorf("a %v where a %v was expected", object.GetObjectKind().GroupVersionKind(), want)
 	}
 	if s.transform == nil {
-		return object, nil
+		return s.packed(object)
 	}
-	return s.transform(object)
+	transformed, err := s.transform(object)
+	if err != nil {
+		return nil, err
+	}
+	return s.packed(transformed)
 }
 
 // mirror is the handler by which an informer keeps its store in step with the core.
@@ -204,7 +209,7 @@ func (s *sharedInformer) keyOf(key informer.Key, obj any) string {
 	}
 	var own string
 	var err error
-	if panicked := lifecycle.Try(func() { own, err = s.store.keyFunc(obj) }); panicked != nil || err != nil {
+	if panicked := lifecycle.Try(func() { own, err = s.store.keyFunc(s.store.unpack(obj)) }); panicked != nil || err != nil {
 		return keyOf(key) // it is no object any more
 	}
 	return own

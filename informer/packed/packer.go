@@ -23,6 +23,7 @@ type Options struct {
 // Packer makes values of objects. An informer has one, and it may have several informers of one type. Its methods may
 // be called by several goroutines at once.
 type Packer[T informer.Object] struct {
+	object   reflect.Type // a struct; T is a pointer to it, or an interface that the pointer implements
 	protobuf bool
 	hot      hot[T]
 
@@ -35,13 +36,21 @@ type Packer[T informer.Object] struct {
 // New makes a Packer. T is a pointer to a struct, such as *corev1.Pod or *unstructured.Unstructured; if not, the error
 // says so.
 func New[T informer.Object](o Options) (*Packer[T], error) {
-	t := reflect.TypeFor[T]()
-	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
-		return nil, fmt.Errorf("packed: New: %s is no pointer to a struct, so objects of it cannot be made", t)
+	p, err := newOf[T](reflect.TypeFor[T](), o)
+	if err != nil {
+		return nil, fmt.Errorf("packed: New: %w", err)
 	}
-	p := &Packer[T]{}
+	return p, nil
+}
+
+// newOf makes a Packer of objects of one type.
+func newOf[T informer.Object](t reflect.Type, o Options) (*Packer[T], error) {
+	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
+		return nil, fmt.Errorf("%s is no pointer to a struct, so objects of it cannot be made", t)
+	}
+	p := &Packer[T]{object: t.Elem()}
 	// Methods that come from an embedded struct would lose the other fields.
-	if _, ok := any(*new(T)).(message); ok {
+	if t.Implements(reflect.TypeFor[message]()) {
 		p.protobuf = wire.Type{Item: t.Elem()}.Protobuf()
 	}
 	switch {
@@ -138,7 +147,7 @@ func (v Value[T]) Object() (object T, err error) {
 }
 
 func (p *Packer[T]) decode(data string) (object T, err error) {
-	object = reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T)
+	object = reflect.New(p.object).Interface().(T)
 	decode := func(raw []byte) error { return json.Unmarshal(raw, object) }
 	format, raw := data[0], unsafe.Slice(unsafe.StringData(data), len(data))[1:] // nobody writes to it
 	if format == plainProto || format == zipProto {

@@ -7,16 +7,19 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/thermostat-go/thermostat/informer/clientgo"
+	"github.com/thermostat-go/thermostat/informer/packed"
 )
 
 // BenchmarkManagerCache lists 150,000 pods over HTTP into the cache of a manager of controller-runtime, which has
-// client-go's informers or those of package clientgo, with Wire or without. Each side needs a process of its own.
+// client-go's informers or those of package clientgo, with Wire or without, or packed. Each side needs a process of its
+// own. The store's Get is of a pod that nobody has asked for, its List of all.
 func BenchmarkManagerCache(b *testing.B) {
 	b.Run("protobuf", func(b *testing.B) { managerCache(b, serverOptions{Pods: manyPods, Realistic: true}) })
 	b.Run("protobuf,plain", func(b *testing.B) {
@@ -32,6 +35,7 @@ func managerCache(b *testing.B, o serverOptions) {
 		options cache.Options
 	}{
 		{"thermostat", clientgo.Wire, cache.Options{NewInformer: clientgo.NewSharedIndexInformer}},
+		{"thermostat,packed", clientgo.Wire, cache.Options{NewInformer: packed.Informers(packed.Options{}, &corev1.Pod{})}},
 		{"thermostat,unwired", rest.CopyConfig, cache.Options{NewInformer: clientgo.NewSharedIndexInformer}},
 		{controllerRuntime, rest.CopyConfig, cache.Options{}},
 	} {
@@ -57,6 +61,17 @@ func managerCache(b *testing.B, o serverOptions) {
 			b.StopTimer()
 			b.ReportMetric(peakRSS(b), "peak-B/op")
 			b.ReportMetric(float64(heap()-before)/float64(o.Pods), "heap-B/pod")
+			store := inf.(toolscache.SharedIndexInformer).GetStore()
+			keys := store.ListKeys()[:5000]
+			began := time.Now()
+			for _, key := range keys {
+				_, _, err = store.GetByKey(key)
+				must(b, err)
+			}
+			b.ReportMetric(time.Since(began).Seconds()/float64(len(keys)), "get-sec")
+			began = time.Now()
+			keep(store.List())
+			b.ReportMetric(time.Since(began).Seconds(), "list-sec")
 			keep(m)
 		})
 	}

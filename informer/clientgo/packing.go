@@ -1,0 +1,70 @@
+package clientgo
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/thermostat-go/thermostat/informer"
+)
+
+// Packing makes of an object what an informer holds in its place. Several goroutines may call it at once. Package
+// informer/packed has some.
+type Packing func(informer.Object) (Packed, error)
+
+// Packed is what an informer holds of an object, for as long as the server has it. Several goroutines may call Object
+// at once. What it returns may be shared, as any object of a cache.
+type Packed interface {
+	Object() (informer.Object, error)
+}
+
+// NewPackedSharedIndexInformer is NewSharedIndexInformer for objects that are packed, after the transform function has
+// had them, if there is one, and unpacked whenever somebody asks for them: Get and List, and each index and handler
+// when an object changes. An object that pack fails on is not taken, as one that the transform function fails on. What
+// is written to the store by hand is not packed.
+func NewPackedSharedIndexInformer(pack Packing, lw cache.ListerWatcher, exampleObject runtime.Object,
+	defaultEventHandlerResyncPeriod time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
+	s := newSharedInformer(lw, exampleObject, cache.SharedIndexInformerOptions{
+		ResyncPeriod: defaultEventHandlerResyncPeriod, Indexers: indexers,
+	})
+	s.pack, s.store.packs = pack, true
+	return s
+}
+
+// packed returns what is held of an object.
+func (s *sharedInformer) packed(obj any) (any, error) {
+	object, ok := obj.(informer.Object)
+	if !ok || s.pack == nil {
+		return obj, nil
+	}
+	return s.pack(object)
+}
+
+// unpack returns the object of what is held. It panics if there is no way back: that is a fault of the Packing, and most
+// of those who read a store cannot be told of an error.
+func (x *indexer) unpack(held any) any {
+	if !x.packs {
+		return held
+	}
+	p, ok := held.(Packed)
+	if !ok {
+		return held // written by hand, or what a transform function has made
+	}
+	object, err := p.Object()
+	if err != nil {
+		panic(fmt.Errorf("clientgo: an object that was packed cannot be unpacked: %w", err))
+	}
+	return object
+}
+
+// unpackAll is unpack of many, in place.
+func (x *indexer) unpackAll(held []any) []any {
+	if x.packs {
+		for i := range held {
+			held[i] = x.unpack(held[i])
+		}
+	}
+	return held
+}
