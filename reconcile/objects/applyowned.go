@@ -62,19 +62,7 @@ func ApplyOwned[T informer.Object](ctx context.Context, owner *Owner, client App
 		return none, fmt.Errorf("ApplyOwned: %w", err)
 	}
 	a := &ownedApply[T]{owner: owner, client: client, tree: tree, opts: opts, adopt: adopt}
-	if !kube.IsNil(seen) {
-		return a.change(ctx, seen)
-	}
-	made, err := a.create(ctx)
-	if !alreadyExists(err) {
-		return made, err
-	}
-	existing, err := client.Get(ctx, tree.GetName(), metav1.GetOptions{})
-	if err != nil {
-		// NotFound: it has just been deleted, so the next call succeeds.
-		return none, fmt.Errorf("apply %s for %s: it exists already, but: %w", informer.KeyOf(tree), owner, err)
-	}
-	return a.change(ctx, existing)
+	return a.run(ctx, seen)
 }
 
 // ownedTree returns the configuration as a tree, with the owner reference, in the owner's namespace if it names none.
@@ -96,8 +84,8 @@ func ownedTree(owner *Owner, config any) (*unstructured.Unstructured, error) {
 	if err := utiljson.Unmarshal(data, &tree.Object); err != nil { // keeps integers
 		return nil, fmt.Errorf("the configuration: %w", err)
 	}
-	if tree.GetNamespace() == "" && owner.key.Namespace != "" {
-		tree.SetNamespace(owner.key.Namespace)
+	if namespace := owner.defaultNamespace(); tree.GetNamespace() == "" && namespace != "" {
+		tree.SetNamespace(namespace)
 	}
 	switch ours, taken := owner.controls(tree); {
 	case tree.GetName() == "":
@@ -108,10 +96,9 @@ func ownedTree(owner *Owner, config any) (*unstructured.Unstructured, error) {
 		return nil, fmt.Errorf("%s is in another namespace than its owner %s, where the garbage collector does not "+
 			"find the owner: it would delete the object", informer.KeyOf(tree), owner)
 	case taken && !ours:
-		return nil, fmt.Errorf("the configuration of %s has a controller: %s", informer.KeyOf(tree),
-			metav1.GetControllerOf(tree).Name)
+		return nil, fmt.Errorf("the configuration of %s has another owner", informer.KeyOf(tree))
 	}
-	tree.SetOwnerReferences(owner.added(tree.GetOwnerReferences()))
+	owner.mark(tree)
 	return tree, nil
 }
 
@@ -122,6 +109,23 @@ type ownedApply[T informer.Object] struct {
 	tree   *unstructured.Unstructured // what is applied
 	opts   metav1.ApplyOptions
 	adopt  func(T) bool
+}
+
+func (a *ownedApply[T]) run(ctx context.Context, seen T) (T, error) {
+	if !kube.IsNil(seen) {
+		return a.change(ctx, seen)
+	}
+	made, err := a.create(ctx)
+	if !alreadyExists(err) {
+		return made, err
+	}
+	existing, err := a.client.Get(ctx, a.tree.GetName(), metav1.GetOptions{})
+	if err != nil {
+		// NotFound: it has just been deleted, so the next call succeeds.
+		var none T
+		return none, fmt.Errorf("apply %s for %s: it exists already, but: %w", informer.KeyOf(a.tree), a.owner, err)
+	}
+	return a.change(ctx, existing)
 }
 
 // notThere makes an apply one that can only create. The server clears the grace period of a new object, and refuses to
@@ -165,8 +169,7 @@ func (a *ownedApply[T]) change(ctx context.Context, seen T) (T, error) {
 	case ours:
 		return a.send(ctx, a.opts, func(o *unstructured.Unstructured) { o.SetUID(seen.GetUID()) })
 	case taken || deleting || a.owner.deleting || a.adopt == nil || !a.adopt(seen):
-		return none, &TakenError{Key: informer.KeyOf(seen), Owner: a.owner.String(),
-			Controller: metav1.GetControllerOf(seen)}
+		return none, a.owner.takenBy(seen, nil)
 	}
 	if err := a.owner.confirmAlive(ctx); err != nil {
 		return none, fmt.Errorf("adopt %s for %s: %w", informer.KeyOf(seen), a.owner, err)
@@ -224,13 +227,13 @@ func hasApplied[T informer.Object](config *unstructured.Unstructured, seen T, na
 			delete(metadata, "name")
 			delete(metadata, "namespace")
 		}
-		return exactly(want, is, fields)
+		return sameFields(want, is, fields)
 	}
 	return false
 }
 
-// exactly reports whether the fields of a manager are those of a value, and an object has them with these values.
-func exactly(want, is any, fields map[string]any) bool {
+// sameFields reports whether the fields of a manager are those of a value, and an object has them with these values.
+func sameFields(want, is any, fields map[string]any) bool {
 	delete(fields, ".")
 	// A manager may list the precondition of create, which the server has cleared.
 	delete(fields, "f:deletionGracePeriodSeconds")
@@ -245,7 +248,7 @@ func exactly(want, is any, fields map[string]any) bool {
 		}
 		for name, value := range want {
 			below, ok := fields["f:"+name].(map[string]any)
-			if !ok || !exactly(value, values[name], below) {
+			if !ok || !sameFields(value, values[name], below) {
 				return false
 			}
 		}
@@ -259,7 +262,7 @@ func exactly(want, is any, fields map[string]any) bool {
 			i := slices.IndexFunc(want, func(element any) bool { return mayHave(element, key) })
 			j := slices.IndexFunc(values, func(element any) bool { return matches(element)(key) })
 			below, ok := below.(map[string]any)
-			if i < 0 || j < 0 || !ok || !exactly(want[i], values[j], below) {
+			if i < 0 || j < 0 || !ok || !sameFields(want[i], values[j], below) {
 				return false
 			}
 		}

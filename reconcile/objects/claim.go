@@ -73,8 +73,7 @@ func Claim[T informer.Object](ctx context.Context, owner *Owner, client Patcher[
 			if alive != nil {
 				continue
 			}
-			refs := o.GetOwnerReferences()
-			now, err := replaceList(ctx, client, o, "ownerReferences", refs, owner.added(refs))
+			now, err := changeMetadata(ctx, client, o, owner.adopting(o))
 			switch {
 			case err == nil:
 				mine = append(mine, now)
@@ -82,8 +81,7 @@ func Claim[T informer.Object](ctx context.Context, owner *Owner, client Patcher[
 				failures = append(failures, fmt.Errorf("adopt %s for %s: %w", informer.KeyOf(o), owner, err))
 			}
 		case released:
-			refs := o.GetOwnerReferences()
-			_, err := replaceList(ctx, client, o, "ownerReferences", refs, owner.removed(refs))
+			_, err := changeMetadata(ctx, client, o, owner.releasing(o))
 			// Invalid: the candidate or its references have changed. An event will show how.
 			if err != nil && !errors.Is(gone(o.GetName(), err), ErrGone) && !apierrors.IsInvalid(err) {
 				failures = append(failures, fmt.Errorf("release %s from %s: %w", informer.KeyOf(o), owner, err))

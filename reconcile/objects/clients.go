@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,36 +82,55 @@ func replaced(was, is types.UID) error {
 	return fmt.Errorf("%w and another has its name: UID %s is now %s", ErrGone, was, is)
 }
 
-// replaceList replaces a list in the object's metadata, provided that the object's UID and the list are still those
-// that the caller has seen. So it cannot undo a change that another client has made to the list; changes to anything
-// else do not matter. If the condition does not hold, the answer is 422 Invalid. It is a JSON patch, since custom
-// resources do not support strategic merge patches.
-func replaceList[T informer.Object, E any](ctx context.Context, client Patcher[T], o T, field string, seen,
-	want []E) (T, error) {
+// change is that of a list or map in an object's metadata. If both values are equal, it is a condition only.
+type change struct {
+	field      string // such as "finalizers"
+	seen, want any    // lists or maps
+}
+
+// changeMetadata makes changes, provided that the object's UID and the lists and maps are still those that the caller
+// has seen. So it cannot undo what another client has done to them; changes to anything else do not matter. If the
+// condition does not hold, the answer is 422 Invalid. It is a JSON patch, since custom resources do not support
+// strategic merge patches.
+func changeMetadata[T informer.Object](ctx context.Context, client Patcher[T], o T, changes []change) (T, error) {
 	if o.GetUID() == "" {
 		var none T
 		return none, errNotRead("the object", "UID")
 	}
-	type op struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
+	patch := []operation{{"test", "/metadata/uid", o.GetUID()}}
+	for _, c := range changes {
+		test := operation{"test", "/metadata/" + c.field, c.seen}
+		if reflect.ValueOf(c.seen).Len() == 0 {
+			test.Value = nil // the server omits an empty list, and what is missing equals null
+		}
+		patch = append(patch, test)
 	}
-	path := "/metadata/" + field
-	test := op{"test", path, seen}
-	if len(seen) == 0 {
-		test.Value = nil // the server omits an empty list, and what is missing equals null
+	for _, c := range changes {
+		switch want := reflect.ValueOf(c.want); {
+		case reflect.DeepEqual(c.seen, c.want):
+		case want.IsNil():
+			patch = append(patch, operation{"add", "/metadata/" + c.field, []string{}})
+		default:
+			patch = append(patch, operation{"add", "/metadata/" + c.field, c.want}) // replaces an existing value
+		}
 	}
-	if want == nil {
-		want = []E{}
-	}
-	// "add" replaces an existing value.
-	patch, err := json.Marshal([]op{{"test", "/metadata/uid", o.GetUID()}, test, {"add", path, want}})
+	return sendPatch(ctx, client, o.GetName(), patch)
+}
+
+// operation is one of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+func sendPatch[T informer.Object](ctx context.Context, client Patcher[T], name string, patch []operation) (T, error) {
+	data, err := json.Marshal(patch)
 	if err != nil {
 		var none T
 		return none, err
 	}
-	return client.Patch(ctx, o.GetName(), types.JSONPatchType, patch, metav1.PatchOptions{})
+	return client.Patch(ctx, name, types.JSONPatchType, data, metav1.PatchOptions{})
 }
 
 // copyOf returns a copy, to be changed, of an object that may come from a cache.

@@ -37,7 +37,7 @@ func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Cr
 	}
 	child = copyOf(child)
 	if child.GetNamespace() == "" {
-		child.SetNamespace(owner.key.Namespace)
+		child.SetNamespace(owner.defaultNamespace())
 	}
 	key := informer.KeyOf(child)
 	fail := func(err error) (T, error) { return none, fmt.Errorf("create %s for %s: %w", key, owner, err) }
@@ -48,7 +48,7 @@ func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Cr
 	case taken && !ours:
 		return fail(fmt.Errorf("it has a controller: %s", metav1.GetControllerOfNoCopy(child).Name))
 	}
-	child.SetOwnerReferences(owner.added(child.GetOwnerReferences()))
+	owner.mark(child)
 
 	created, err := client.Create(ctx, child, metav1.CreateOptions{})
 	switch {
@@ -63,8 +63,7 @@ func CreateOwned[T informer.Object](ctx context.Context, owner *Owner, client Cr
 		return fail(fmt.Errorf("it exists already, but: %w", getErr))
 	}
 	if ours, _ := owner.controls(existing); !ours {
-		return none, &TakenError{Key: key, Owner: owner.String(), Controller: metav1.GetControllerOf(existing),
-			Err: err}
+		return none, owner.takenBy(existing, err)
 	}
 	return existing, nil
 }
@@ -76,13 +75,27 @@ type TakenError struct {
 	Key        informer.Key
 	Owner      string
 	Controller *metav1.OwnerReference // of the object with that name; nil if it has none
+	Label      string                 // another owner's mark on it, if Owner owns by that label: see [Owner.ByLabel]
 	Err        error                  // the server's: AlreadyExists; nil if the object was seen before the request
+}
+
+// takenBy is the error for a name that the owner cannot have.
+func (o *Owner) takenBy(existing metav1.Object, err error) error {
+	taken := &TakenError{Key: informer.KeyOf(existing), Owner: o.String(),
+		Controller: metav1.GetControllerOf(existing), Err: err}
+	if o.label != "" {
+		taken.Label = existing.GetAnnotations()[o.label]
+	}
+	return taken
 }
 
 func (e *TakenError) Error() string {
 	by := "an object that has no controller"
-	if c := e.Controller; c != nil {
+	switch c := e.Controller; {
+	case c != nil:
 		by = fmt.Sprintf("an object that %s %s (UID %s) controls", c.Kind, c.Name, c.UID)
+	case e.Label != "":
+		by = "an object that " + e.Label + " owns by its label"
 	}
 	return fmt.Sprintf("create %s for %s: the name is taken by %s", e.Key, e.Owner, by)
 }

@@ -23,11 +23,23 @@
 //	ApplyChanges   PATCH, a server-side apply                                       the fields are as applied before
 //	ApplyOwned     PATCH, a server-side apply; GET if the name is taken, or of      the fields are as applied before
 //	               the owner before an adoption
+//	Exactly        PATCH, a JSON patch                                              nobody has added an entry
+//	ReplaceOwned   PATCH, a server-side apply with dryRun=All; DELETE               the object can be changed
+//	ApplySet       what ApplyOwned, Exactly, ReplaceOwned and DeleteOwned send      all is as wanted
 //	Drift          GET; PATCH, a server-side apply with dryRun=All: it writes nothing
 //	SlowStart      what its function sends, in batches that double
 //
 // A JSON patch of Finalize or Claim holds only for the object, by UID, and the list that were seen: it never changes a
 // namesake, or undoes what another client has written to the list.
+//
+// # Children exactly as wanted
+//
+// [ApplyOwned] gives one child the fields that are configured. What it leaves to be said:
+//
+//	others have added entries to a map or a list     Exactly removes them
+//	the server does not let a field be changed       ReplaceOwned deletes the object, to be made anew
+//	an owner reference would do harm                 Owner.ByLabel marks what is owned with a label
+//	what was wanted once is wanted no longer         ApplySet applies all children, and deletes the others
 //
 // # One object, written for several owners
 //
@@ -58,6 +70,9 @@
 //	Apply, ApplyChanges   the object's, or its status      patch, and create if it may be missing
 //	ApplyOwned            the object's                     patch, create, get
 //	                      the owner's                      get, if adopt is not nil
+//	Exactly               the object's                     patch
+//	ReplaceOwned          the object's                     patch, create, delete
+//	ApplySet              the objects'                     patch, create, get, delete
 //	Drift                 the object's                     get, patch, and create if it may be missing
 //
 // Where the admission plugin OwnerReferencesPermissionEnforcement is on, Claim, CreateOwned and ApplyOwned also need
@@ -65,6 +80,7 @@
 //
 // # Reading order
 //
-// clients.go (what the helpers need of a client), conditions.go, status.go, finalizer.go, owner.go with claim.go,
-// create.go and delete.go, apply.go, drift.go, applyowned.go, slowstart.go.
+// clients.go (what the helpers need of a client), conditions.go, status.go, finalizer.go, owner.go with label.go,
+// claim.go, create.go and delete.go, apply.go, drift.go, applyowned.go with exactly.go and replace.go, applyset.go,
+// slowstart.go.
 package objects

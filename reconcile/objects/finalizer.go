@@ -68,7 +68,8 @@ func Finalize[T informer.Object](ctx context.Context, client Patcher[T], o T, fi
 		return o, true, nil
 	default:
 		// The server refuses if the object is being deleted by now: then it takes no new finalizers.
-		marked, err := replaceList(ctx, client, o, "finalizers", seen, append(slices.Clip(seen), finalizer))
+		marked, err := changeMetadata(ctx, client, o,
+			[]change{{"finalizers", seen, append(slices.Clip(seen), finalizer)}})
 		if err != nil {
 			return fail("add the finalizer %s to %s: %w", finalizer, key, gone(key.Name, err))
 		}
@@ -82,7 +83,7 @@ func Finalize[T informer.Object](ctx context.Context, client Patcher[T], o T, fi
 		return o, false, nil
 	}
 	others := slices.DeleteFunc(slices.Clone(seen), func(f string) bool { return f == finalizer })
-	switch released, err := replaceList(ctx, client, o, "finalizers", seen, others); {
+	switch released, err := changeMetadata(ctx, client, o, []change{{"finalizers", seen, others}}); {
 	case err == nil:
 		return released, false, nil
 	case errors.Is(gone(key.Name, err), ErrGone):

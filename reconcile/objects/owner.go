@@ -16,13 +16,15 @@ import (
 
 // Owner is an object that controls others: each of these has an owner reference to it with controller: true. An object
 // can have only one such reference. The garbage collector deletes the controlled objects after their owner or, if a
-// foreground deletion asks for that, before it (blockOwnerDeletion is set).
+// foreground deletion asks for that, before it (blockOwnerDeletion is set). Where that would do harm, an owner marks
+// its objects with a label: see [Owner.ByLabel].
 //
 // Make one with [NewOwner] in each Reconcile: it holds the object as it was seen then. Safe for concurrent use.
 type Owner struct {
 	key       informer.Key
 	deleting  bool
 	reference metav1.OwnerReference
+	label     string // of what it owns, in place of an owner reference, if not empty
 	live      func(context.Context) (metav1.Object, error)
 	mistake   error // what NewOwner found; the helpers return it
 }
@@ -75,12 +77,57 @@ func (o *Owner) check() error {
 // controls reports whether the owner controls the object (ours), and whether any owner does (taken).
 func (o *Owner) controls(child metav1.Object) (ours, taken bool) {
 	ref := metav1.GetControllerOfNoCopy(child)
+	if o.label != "" {
+		uid, labelled := child.GetLabels()[o.label]
+		return uid == string(o.uid()), labelled || ref != nil
+	}
 	return ref != nil && ref.UID == o.uid(), ref != nil
 }
 
-// reaches reports whether the owner can own objects in that namespace: its own, or any if it is cluster-scoped.
+// reaches reports whether the owner can own objects in that namespace: its own, or any if it is cluster-scoped, or
+// owns by a label.
 func (o *Owner) reaches(namespace string) bool {
-	return o.key.Namespace == "" || o.key.Namespace == namespace
+	return o.label != "" || o.key.Namespace == "" || o.key.Namespace == namespace
+}
+
+// defaultNamespace is that of an object which names none.
+func (o *Owner) defaultNamespace() string {
+	if o.label != "" {
+		return "" // the object may be cluster-scoped
+	}
+	return o.key.Namespace
+}
+
+// mark makes an object that is about to be created, or applied, the owner's.
+func (o *Owner) mark(child metav1.Object) {
+	if o.label == "" {
+		child.SetOwnerReferences(o.added(child.GetOwnerReferences()))
+		return
+	}
+	child.SetLabels(with(child.GetLabels(), o.label, string(o.uid())))
+	child.SetAnnotations(with(child.GetAnnotations(), o.label, o.key.String()))
+}
+
+// adopting and releasing are the changes that make an object the owner's, and that end this.
+func (o *Owner) adopting(child metav1.Object) []change {
+	refs := child.GetOwnerReferences()
+	if o.label == "" {
+		return []change{{"ownerReferences", refs, o.added(refs)}}
+	}
+	labels, annotations := child.GetLabels(), child.GetAnnotations()
+	return []change{{"labels", labels, with(labels, o.label, string(o.uid()))},
+		{"annotations", annotations, with(annotations, o.label, o.key.String())},
+		{"ownerReferences", refs, refs}} // it still has no controller
+}
+
+func (o *Owner) releasing(child metav1.Object) []change {
+	if o.label == "" {
+		refs := child.GetOwnerReferences()
+		return []change{{"ownerReferences", refs, o.removed(refs)}}
+	}
+	labels, annotations := child.GetLabels(), child.GetAnnotations()
+	return []change{{"labels", labels, without(labels, o.label)},
+		{"annotations", annotations, without(annotations, o.label)}}
 }
 
 // added returns the references with the owner's: instead of one to it without controller: true, or at the end. Other

@@ -29,6 +29,10 @@
 //	objects.ApplyOwned              create, patch    the object
 //	                                get              the object, if the cache does not show it yet
 //	                                get              the owner, before an adoption
+//	objects.Exactly                 patch            the object
+//	objects.ReplaceOwned            create, patch    the object; the patch is a dry run
+//	                                delete           the object
+//	objects.ApplySet                as ApplyOwned    the objects, and delete
 //	objects.Drift                   get, patch       the object; the patch is a dry run
 //	                                create           the object, where it may be missing
 //	objects.Finalize                patch            the object

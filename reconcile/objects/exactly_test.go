@@ -1,0 +1,143 @@
+package objects_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/reconcile/objects"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+)
+
+func TestExactlyInMemory(t *testing.T) {
+	server := reconciletest.NewServer(t, reconciletest.Options{})
+	testExactly(t, server.Config(), "default")
+}
+
+func TestExactlyOnAServer(t *testing.T) {
+	c := testcluster.Shared(t)
+	testExactly(t, c.Config(), c.Namespace(t))
+}
+
+var forced = metav1.ApplyOptions{FieldManager: "me", Force: true}
+
+func testExactly(t *testing.T, cfg *rest.Config, namespace string) {
+	client := kubernetes.NewForConfigOrDie(cfg)
+	t.Run("map", func(t *testing.T) {
+		maps := client.CoreV1().ConfigMaps(namespace)
+		config := corev1ac.ConfigMap("exact", namespace).WithData(map[string]string{"a": "1", "b": "2"}).
+			WithLabels(map[string]string{"app": "x"})
+		o, err := objects.Apply(t.Context(), maps.Apply, config, forced)
+		require.NoError(t, err)
+		same, err := objects.Exactly(t.Context(), maps, o, config, ".data", ".metadata.labels", ".binaryData")
+		require.NoError(t, err)
+		require.Same(t, o, same, "a patch that changes nothing was sent")
+
+		_, err = maps.Patch(t.Context(), "exact", types.MergePatchType, []byte(`{"data":{"b":"3","c":"4","d":"5"},`+
+			`"metadata":{"labels":{"example.com/theirs":"y"}}}`), metav1.PatchOptions{FieldManager: "them"})
+		require.NoError(t, err)
+		old := o
+		o, err = objects.Apply(t.Context(), maps.Apply, config, forced)
+		require.NoError(t, err)
+		require.Len(t, o.Data, 4, "an apply leaves what others have added")
+		_, err = objects.Exactly(t.Context(), maps, withData(old, "c", "4"), config, ".data")
+		require.True(t, apierrors.IsInvalid(err), "a patch of an old version was accepted: %v", err)
+		data, err := objects.Exactly(t.Context(), maps, o, config, ".data")
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"a": "1", "b": "2"}, data.Data)
+		require.Contains(t, data.Labels, "example.com/theirs")
+		all, err := objects.Exactly(t.Context(), maps, data, config, ".data", ".metadata.labels")
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"app": "x"}, all.Labels)
+		none, err := objects.Exactly(t.Context(), maps, all, corev1ac.ConfigMap("exact", namespace), ".data")
+		require.NoError(t, err)
+		require.Empty(t, none.Data, "a configuration without the field wants no entry")
+	})
+	t.Run("list", func(t *testing.T) {
+		deployments := client.AppsV1().Deployments(namespace)
+		labels := map[string]string{"app": "exact"}
+		container := func(name string) *corev1ac.ContainerApplyConfiguration {
+			return corev1ac.Container().WithName(name).WithImage("none").WithArgs("x", "y")
+		}
+		config := appsv1ac.Deployment("exact", namespace).WithSpec(appsv1ac.DeploymentSpec().WithReplicas(0).
+			WithSelector(metav1ac.LabelSelector().WithMatchLabels(labels)).
+			WithTemplate(corev1ac.PodTemplateSpec().WithLabels(labels).
+				WithSpec(corev1ac.PodSpec().WithContainers(container("b"), container("d")))))
+		o, err := objects.Apply(t.Context(), deployments.Apply, config, forced)
+		require.NoError(t, err)
+		_, err = deployments.Patch(t.Context(), "exact", types.StrategicMergePatchType, []byte(
+			`{"spec":{"template":{"spec":{"containers":[{"name":"a","image":"none"},{"name":"c","image":"none"},`+
+				`{"name":"b","env":[{"name":"theirs","value":"x"}]}]}}}}`), metav1.PatchOptions{FieldManager: "them"})
+		require.NoError(t, err)
+		seen, err := deployments.Get(t.Context(), "exact", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Len(t, seen.Spec.Template.Spec.Containers, 4)
+		const containers = ".spec.template.spec.containers"
+		exact, err := objects.Exactly(t.Context(), deployments, seen, config, containers)
+		require.NoError(t, err)
+		require.Equal(t, []string{"b", "d"}, containersOf(exact))
+		require.Len(t, exact.Spec.Template.Spec.Containers[0].Env, 1, "what is in an entry is not compared")
+		require.Equal(t, o.UID, exact.UID)
+
+		// What was not applied cannot be told from what others have added.
+		config.Spec.Template.Spec.Containers[1].WithImage("other")
+		_, err = objects.Exactly(t.Context(), deployments, seen, config, containers)
+		require.ErrorContains(t, err, "Exactly: "+containers+" of "+namespace+"/exact does not have element 1 of the "+
+			"configuration as it is there: apply it first")
+	})
+}
+
+func withData(o *corev1.ConfigMap, key, value string) *corev1.ConfigMap {
+	o = o.DeepCopy()
+	o.Data[key] = value
+	return o
+}
+
+func containersOf(d *appsv1.Deployment) (names []string) {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func TestExactlyRefusesMistakes(t *testing.T) {
+	maps := newDesk[*corev1.ConfigMap](t)
+	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "1",
+		Finalizers: []string{"example.com/theirs"}}, Data: map[string]string{"k": "v"}}
+	for field, want := range map[string]string{
+		"data":                 `the field "data" is not a path such as .spec.hard`,
+		"":                     `the field "" is not a path`,
+		".spec..hard":          `the field ".spec..hard" is not a path`,
+		".metadata.finalizers": "the field .metadata.finalizers: of the metadata only labels and annotations",
+		".metadata":            "the field .metadata: of the metadata only labels and annotations",
+		".data.k":              ".data.k of default/a is neither a map nor a list",
+	} {
+		_, err := objects.Exactly(testCtx(t), maps, o, config("v"), field)
+		require.ErrorContains(t, err, "Exactly: "+want)
+	}
+	_, err := objects.Exactly(testCtx(t), nil, o, config("v"))
+	require.EqualError(t, err, "Exactly: the client is nil")
+	_, err = objects.Exactly(testCtx(t), maps, (*corev1.ConfigMap)(nil), config("v"))
+	require.EqualError(t, err, "Exactly: the object is nil")
+	_, err = objects.Exactly(testCtx(t), maps, o, nil)
+	require.EqualError(t, err, "Exactly: the configuration is nil")
+	_, err = objects.Exactly(testCtx(t), maps, &corev1.ConfigMap{}, config("v"))
+	require.ErrorContains(t, err, "has no UID")
+
+	o.DeletionTimestamp = new(metav1.Now())
+	same, err := objects.Exactly(testCtx(t), maps, o, config("v"), ".data")
+	require.NoError(t, err)
+	require.Same(t, o, same, "an object that goes need not be exact")
+	require.Empty(t, maps.took())
+}

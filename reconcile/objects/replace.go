@@ -1,0 +1,160 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/internal/kube"
+)
+
+// Replacer applies and deletes objects.
+type Replacer[T informer.Object] interface {
+	Applier[T]
+	Deleter
+}
+
+// ReplaceOwned deletes an object that the owner controls because the server refuses to change it to what was applied,
+// such as the roleRef of a RoleBinding or the template of a Job. When it is gone, the key comes back, and [ApplyOwned]
+// makes it anew. Call it with the arguments of an ApplyOwned that failed, and its error:
+//
+//	_, err := objects.ApplyOwned(ctx, owner, bindings.In(namespace), seen, config, lastWord, nil)
+//	if apierrors.IsInvalid(err) {
+//		err = objects.ReplaceOwned(ctx, owner, bindings.In(namespace), seen, config, lastWord,
+//			metav1.DeletePropagationBackground, err)
+//	}
+//
+// A nil error says that the deletion was asked for. refused is returned, with the reason, if nothing was deleted:
+//
+//   - It is another error than 422 Invalid, or the object is not the owner's.
+//   - The server would not take a new object either. It is asked with a dry run of the same configuration under another
+//     name, so the right to create is needed. A webhook or a quota that does not allow the dry run ends it as well.
+//   - The new object would be as the present one where that cannot be changed: a webhook or a default sets it. To
+//     replace it would go round in a circle.
+//
+// The deletion holds only for the object that was seen, by its UID. What the object holds is lost, and what it owns
+// goes as propagation says: do not replace what holds data.
+func ReplaceOwned[T informer.Object](ctx context.Context, owner *Owner, client Replacer[T], seen T, config any,
+	opts metav1.ApplyOptions, propagation metav1.DeletionPropagation, refused error) error {
+	if err := owner.check(); err != nil {
+		return fmt.Errorf("ReplaceOwned: %w", err)
+	}
+	switch {
+	case client == nil:
+		return errors.New("ReplaceOwned: the client is nil")
+	case kube.IsNil(seen) || seen.GetDeletionTimestamp() != nil || !apierrors.IsInvalid(refused):
+		return refused
+	}
+	if ours, _ := owner.controls(seen); !ours {
+		return refused
+	}
+	tree, err := ownedTree(owner, config)
+	if err != nil {
+		return fmt.Errorf("ReplaceOwned: %w", err)
+	}
+	return replaceOwned(ctx, &ownedApply[T]{owner: owner, client: client, tree: tree, opts: opts}, client, seen,
+		propagation, refused)
+}
+
+func replaceOwned[T informer.Object](ctx context.Context, a *ownedApply[T], client Deleter, seen T,
+	propagation metav1.DeletionPropagation, refused error) error {
+	key := informer.KeyOf(seen)
+	stays := func(reason string, args ...any) error {
+		return fmt.Errorf("%w; %s is not replaced: %w", refused, key, fmt.Errorf(reason, args...))
+	}
+	trial := *a
+	trial.tree = a.tree.DeepCopy()
+	trial.tree.SetName(otherName(key.Name))
+	trial.opts.DryRun = []string{metav1.DryRunAll}
+	anew, err := trial.create(ctx)
+	if err != nil {
+		return stays("a new one would be refused, too: %w", err)
+	}
+	switch same, err := sameWhere(refused, a.tree, seen, anew); {
+	case err != nil:
+		return stays("compare it with a new one: %w", err)
+	case same:
+		return stays("a new one would be the same where it cannot be changed")
+	}
+	err = client.Delete(ctx, key.Name, metav1.DeleteOptions{PropagationPolicy: &propagation, DryRun: a.opts.DryRun,
+		Preconditions: metav1.NewUIDPreconditions(string(seen.GetUID()))})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s of %s, to make it anew: %w", key, a.owner, err)
+	}
+	return nil
+}
+
+// otherName is a name like another, which no object has.
+func otherName(name string) string {
+	const longest = 50 // of a name that all kinds take is 63
+	if len(name) > longest {
+		name = name[:longest]
+	}
+	return strings.TrimRight(name, "-.") + "-" + rand.String(10)
+}
+
+// sameWhere reports whether two objects have the same values where the server refuses a change: in the fields that its
+// error names or, if it names none, in all that is configured.
+func sameWhere[T informer.Object](refused error, config *unstructured.Unstructured, seen, anew T) (bool, error) {
+	is, _, err := treeOf(seen, nil)
+	if err != nil {
+		return false, err
+	}
+	would, _, err := treeOf(anew, nil)
+	if err != nil {
+		return false, err
+	}
+	fields := fieldsOf(refused, would)
+	if len(fields) == 0 {
+		for name := range config.Object {
+			if name != "metadata" && name != "apiVersion" && name != "kind" {
+				fields = append(fields, []string{name})
+			}
+		}
+	}
+	for _, path := range fields {
+		if !reflect.DeepEqual(asFarAs(is, path), asFarAs(would, path)) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// fieldsOf returns the paths of the fields that a refusal names, of those that a new object would have.
+func fieldsOf(refused error, would map[string]any) (paths [][]string) {
+	var status apierrors.APIStatus
+	if !errors.As(refused, &status) || status.Status().Details == nil {
+		return nil
+	}
+	for _, cause := range status.Status().Details.Causes {
+		path := strings.Split(cause.Field, ".")
+		if first, _, _ := strings.Cut(path[0], "["); first != "metadata" && would[first] != nil {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// asFarAs is the value at a path, or the last one on the way: an element of a list, as in ports[0], is in its list.
+func asFarAs(tree any, path []string) any {
+	for _, name := range path {
+		name, _, element := strings.Cut(name, "[")
+		fields, ok := tree.(map[string]any)
+		if !ok {
+			return tree
+		}
+		tree = fields[name]
+		if element {
+			return tree
+		}
+	}
+	return tree
+}

@@ -1,0 +1,246 @@
+package objects_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	batchv1ac "k8s.io/client-go/applyconfigurations/batch/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/objects"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+	testcluster "github.com/thermostat-go/thermostat/reconcile/reconciletest/cluster"
+)
+
+func TestReplaceOwnedInMemory(t *testing.T) {
+	server := reconciletest.NewServer(t, reconciletest.Options{})
+	testReplaceOwned(t, server.Config(), "default")
+}
+
+func TestReplaceOwnedOnAServer(t *testing.T) {
+	c := testcluster.Shared(t)
+	testReplaceOwned(t, c.Config(), c.Namespace(t))
+}
+
+// household is an owner, and what it wants to apply to one object that the server does not let it change.
+type household[T informer.Object] struct {
+	*testing.T
+	owner  *objects.Owner
+	client objects.Replacer[T]
+}
+
+// apply applies a configuration, and replaces what cannot be changed.
+func (h *household[T]) apply(seen T, config any) (now T, refused, err error) {
+	now, refused = objects.ApplyOwned(h.Context(), h.owner, h.client, seen, config, forced, nil)
+	err = objects.ReplaceOwned(h.Context(), h.owner, h.client, seen, config, forced,
+		metav1.DeletePropagationBackground, refused)
+	return now, refused, err
+}
+
+func newHousehold[T informer.Object](t *testing.T, client kubernetes.Interface, namespace, name string,
+	children objects.Replacer[T]) *household[T] {
+	maps := client.CoreV1().ConfigMaps(namespace)
+	o, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
+	require.NoError(t, err)
+	return &household[T]{t, objects.NewOwner(maps, o, configMapKind), children}
+}
+
+func jobConfig(namespace, image string) *batchv1ac.JobApplyConfiguration {
+	return batchv1ac.Job("child", namespace).WithSpec(batchv1ac.JobSpec().WithSuspend(true).WithTemplate(
+		corev1ac.PodTemplateSpec().WithSpec(corev1ac.PodSpec().WithRestartPolicy("Never").
+			WithContainers(corev1ac.Container().WithName("main").WithImage(image)))))
+}
+
+func testReplaceOwned(t *testing.T, cfg *rest.Config, namespace string) {
+	client := kubernetes.NewForConfigOrDie(cfg)
+	jobs := client.BatchV1().Jobs(namespace)
+	h := newHousehold(t, client, namespace, "household", objects.Replacer[*batchv1.Job](jobs))
+	isThere := func(o *batchv1.Job) {
+		t.Helper()
+		now, err := jobs.Get(t.Context(), o.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, o.UID, now.UID)
+		require.Nil(t, now.DeletionTimestamp)
+	}
+	old, refused, err := h.apply(nil, jobConfig(namespace, "old"))
+	require.NoError(t, refused)
+	require.NoError(t, err)
+
+	// A configuration that is wrong by itself replaces nothing.
+	_, refused, err = h.apply(old, jobConfig(namespace, "").WithLabels(map[string]string{"not valid": ""}))
+	require.True(t, apierrors.IsInvalid(refused), refused)
+	require.ErrorIs(t, err, refused)
+	require.ErrorContains(t, err, namespace+"/child is not replaced: a new one would be refused, too: ")
+	isThere(old)
+
+	// A dry run asks, and deletes nothing.
+	_, refused = objects.ApplyOwned(t.Context(), h.owner, jobs, old, jobConfig(namespace, "new"), forced, nil)
+	require.True(t, apierrors.IsInvalid(refused), refused)
+	trial := forced
+	trial.DryRun = []string{metav1.DryRunAll}
+	require.NoError(t, objects.ReplaceOwned(t.Context(), h.owner, jobs, old, jobConfig(namespace, "new"), trial,
+		metav1.DeletePropagationBackground, refused))
+	isThere(old)
+
+	// What another owns is not replaced.
+	other := newHousehold(t, client, namespace, "other", objects.Replacer[*batchv1.Job](jobs))
+	require.Equal(t, refused, objects.ReplaceOwned(t.Context(), other.owner, jobs, old, jobConfig(namespace, "new"),
+		forced, metav1.DeletePropagationBackground, refused))
+	isThere(old)
+
+	_, refused, err = h.apply(old, jobConfig(namespace, "new"))
+	require.True(t, apierrors.IsInvalid(refused), refused)
+	require.NoError(t, err)
+	_, err = jobs.Get(t.Context(), "child", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), err)
+	list, err := jobs.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, list.Items, "the dry run has left something")
+	now, refused, err := h.apply(nil, jobConfig(namespace, "new"))
+	require.NoError(t, refused)
+	require.NoError(t, err)
+
+	// The cache shows the old one, whose name another has by now.
+	_, refused = objects.ApplyOwned(t.Context(), h.owner, jobs, now, jobConfig(namespace, "newer"), forced, nil)
+	err = objects.ReplaceOwned(t.Context(), h.owner, jobs, old, jobConfig(namespace, "newer"), forced,
+		metav1.DeletePropagationBackground, refused)
+	require.True(t, apierrors.IsConflict(err), err)
+	isThere(now)
+}
+
+// TestWhatServersDoNotLetChangeIsReplaced has one object for each way in which servers say so.
+func TestWhatServersDoNotLetChangeIsReplaced(t *testing.T) {
+	c := testcluster.Shared(t)
+	namespace, client := c.Namespace(t), kubernetes.NewForConfigOrDie(c.Config())
+	t.Run("the role of a binding", func(t *testing.T) {
+		bind := func(role string) *rbacv1ac.RoleBindingApplyConfiguration {
+			return rbacv1ac.RoleBinding("child", namespace).WithRoleRef(rbacv1ac.RoleRef().
+				WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName(role)).
+				WithSubjects(rbacv1ac.Subject().WithKind("User").WithName("someone"))
+		}
+		replaces(t, newHousehold(t, client, namespace, "bindings",
+			objects.Replacer[*rbacv1.RoleBinding](client.RbacV1().RoleBindings(namespace))), bind("view"), bind("edit"))
+	})
+	t.Run("the type of a secret", func(t *testing.T) {
+		secret := func(kind corev1.SecretType) *corev1ac.SecretApplyConfiguration {
+			return corev1ac.Secret("child", namespace).WithType(kind)
+		}
+		replaces(t, newHousehold(t, client, namespace, "secrets",
+			objects.Replacer[*corev1.Secret](client.CoreV1().Secrets(namespace))),
+			secret("example.com/a"), secret("example.com/b"))
+	})
+	t.Run("an immutable map", func(t *testing.T) {
+		data := func(value string) *corev1ac.ConfigMapApplyConfiguration {
+			return corev1ac.ConfigMap("child", namespace).WithImmutable(true).
+				WithData(map[string]string{"key": value})
+		}
+		replaces(t, newHousehold(t, client, namespace, "maps",
+			objects.Replacer[*corev1.ConfigMap](client.CoreV1().ConfigMaps(namespace))), data("a"), data("b"))
+	})
+	t.Run("the class of a claim", func(t *testing.T) {
+		claim := func(class string) *corev1ac.PersistentVolumeClaimApplyConfiguration {
+			return corev1ac.PersistentVolumeClaim("child", namespace).WithSpec(corev1ac.PersistentVolumeClaimSpec().
+				WithAccessModes(corev1.ReadWriteOnce).WithStorageClassName(class).
+				WithResources(corev1ac.VolumeResourceRequirements().WithRequests(corev1.ResourceList{
+					corev1.ResourceStorage: apiresource.MustParse("1Gi")})))
+		}
+		claims := client.CoreV1().PersistentVolumeClaims(namespace)
+		h := newHousehold(t, client, namespace, "claims", objects.Replacer[*corev1.PersistentVolumeClaim](claims))
+		old, _, err := h.apply(nil, claim("a"))
+		require.NoError(t, err)
+		_, refused, err := h.apply(old, claim("b"))
+		require.True(t, apierrors.IsInvalid(refused), refused)
+		require.NoError(t, err)
+	})
+}
+
+// replaces applies one configuration, and then another that the server refuses to change the object to.
+func replaces[T informer.Object](t *testing.T, h *household[T], before, after any) {
+	var none T
+	old, _, err := h.apply(none, before)
+	require.NoError(t, err)
+	_, refused, err := h.apply(old, after)
+	require.True(t, apierrors.IsInvalid(refused), refused)
+	require.NoError(t, err)
+	now, refused, err := h.apply(none, after)
+	require.NoError(t, refused)
+	require.NoError(t, err)
+	require.NotEqual(t, old.GetUID(), now.GetUID())
+	_, refused, err = h.apply(now, after)
+	require.NoError(t, refused)
+	require.NoError(t, err)
+}
+
+// TestNothingIsReplacedInACircle: something behind the server sets a field of each new object, and the server lets
+// nobody change it.
+func TestNothingIsReplacedInACircle(t *testing.T) {
+	set := newSet("web", "web")
+	owner := objects.NewOwner(newDesk(t, set), set, setKind)
+	for name, causes := range map[string][]metav1.StatusCause{
+		"a field is named": {{Field: "data", Message: "field is immutable"}},
+		"no field":         nil,
+		"the object":       {{Field: "<nil>", Message: "cannot be changed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused := &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid,
+				Message: "refused", Details: &metav1.StatusDetails{Causes: causes}}}
+			seen := owned(owner, map[string]string{"key": "theirs"})
+			server := &oneWay{t: t, refused: refused, anew: map[string]string{"key": "theirs"}}
+			replace := func() error {
+				return objects.ReplaceOwned(testCtx(t), owner, objects.Replacer[*corev1.ConfigMap](server), seen,
+					config("ours"), forced, metav1.DeletePropagationBackground, refused)
+			}
+			err := replace()
+			require.ErrorIs(t, err, error(refused))
+			require.ErrorContains(t, err, "a new one would be the same where it cannot be changed")
+			require.Zero(t, server.deleted)
+			server.anew = map[string]string{"key": "ours"}
+			require.NoError(t, replace())
+			require.Equal(t, 1, server.deleted)
+		})
+	}
+}
+
+func owned(owner *objects.Owner, data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "1",
+		OwnerReferences: []metav1.OwnerReference{owner.Reference()}}, Data: data}
+}
+
+// oneWay is a server that makes objects in its own way, and changes none.
+type oneWay struct {
+	t       *testing.T
+	refused error
+	anew    map[string]string
+	deleted int
+}
+
+func (o *oneWay) Get(context.Context, string, metav1.GetOptions) (*corev1.ConfigMap, error) {
+	o.t.Error("nothing is to be read")
+	return nil, o.refused
+}
+
+func (o *oneWay) Patch(_ context.Context, name string, _ types.PatchType, _ []byte, opts metav1.PatchOptions,
+	_ ...string) (*corev1.ConfigMap, error) {
+	require.NotEqual(o.t, "a", name)
+	require.Equal(o.t, []string{metav1.DryRunAll}, opts.DryRun)
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: o.anew}, nil
+}
+
+func (o *oneWay) Delete(_ context.Context, _ string, opts metav1.DeleteOptions) error {
+	require.Equal(o.t, types.UID("1"), *opts.Preconditions.UID)
+	o.deleted++
+	return nil
+}
