@@ -25,16 +25,16 @@ import (
 //		objects.Children(r.bindings.In, r.bindingsByOwner.Get(tenant.UID), bindings(tenant)...).
 //			Replace(metav1.DeletePropagationBackground))
 //
-// The parts are applied in their order, so name first what the others need, such as their namespace. All are tried, even
-// if one fails: the error joins the failures, and the outcomes say what became of each object. What is not wanted is
-// deleted only when all that is wanted is there: in the opposite order, and a part at a time, when the objects of the
-// parts behind it are gone. So a set that wants nothing takes down what it has built, which is
-// what the clean-up of [Finalize] needs: it is done when there is no [Outcome].
+// The parts are applied in their order, so name first what the others need, such as their namespace. All are tried,
+// even if one fails: the error joins the failures, and the outcomes say what became of each object. What is not wanted
+// is deleted only when all that is wanted is there: in the opposite order, and a part at a time, when the objects of the
+// parts behind it are gone. So a set that wants nothing takes down what it has built, which is what the clean-up of
+// [Finalize] needs: it is done when there is no [Outcome].
 //
-// No object is deleted but one that the owner controls and that opts.FieldManager has applied, as its managedFields say:
-// that is the record of what was wanted before. Objects that the owner has from [CreateOwned] or [Claim] stay. Where a
-// Transform of the informer removes managedFields the record is missing, and ApplySet returns an error. A kind that is
-// no longer named as a part is not looked at: name it, and want nothing of it, for as long as there may be some.
+// ApplySet deletes only what the owner controls and opts.FieldManager has applied, as the managedFields of an object
+// say: that is the record of what was wanted before. Objects that the owner has from [CreateOwned] or [Claim] stay.
+// Where a Transform of the informer removes managedFields the record is missing, and ApplySet returns an error. A kind
+// that is no longer named as a part is not looked at: name it, and want nothing of it, for as long as there may be some.
 //
 // The labels and annotations of kubectl's ApplySets (KEP-3659) are not written: they tell the owner by its name only,
 // and every change of the kinds is one more write of the owner.

@@ -266,9 +266,10 @@ func TestApplySetRefusesMistakes(t *testing.T) {
 		"part 0 is nil": nil,
 		"part 0: the function that returns the client is nil": objects.Children(
 			(func(string) objects.Replacer[*corev1.ConfigMap])(nil), none),
-		"part 0: the objects that were seen are nil":  objects.Children(client, nil),
-		"part 0: the configuration is nil":            objects.Children(client, none, nil),
-		"part 0: the configuration has no name":       objects.Children(client, none, &corev1ac.ConfigMapApplyConfiguration{}),
+		"part 0: the objects that were seen are nil": objects.Children(client, nil),
+		"part 0: the configuration is nil":           objects.Children(client, none, nil),
+		"part 0: the configuration has no name": objects.Children(client, none,
+			&corev1ac.ConfigMapApplyConfiguration{}),
 		"part 0: there are two configurations of def": objects.Children(client, none, config("1"), config("2")),
 		`part 0: the field "data" is not a path such`: objects.Children(client, none).Exactly("data"),
 	} {

@@ -15,9 +15,9 @@ import (
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
-// Exactly removes from maps and lists of an object what others have added to them: the entries of the fields that config
-// does not have. An apply, with or without Force, leaves these alone. Call it with what [ApplyOwned] or [Apply] has
-// returned:
+// Exactly removes from maps and lists of an object what others have added to them: the entries of the fields that
+// config does not have. An apply, with or without Force, leaves these alone. Call it with what [ApplyOwned] or [Apply]
+// has returned:
 //
 //	quota, err := objects.ApplyOwned(ctx, owner, quotas.In(namespace), seen, config, lastWord, nil)
 //	if err == nil {
@@ -25,9 +25,9 @@ import (
 //	}
 //
 // A field is written as in a [Difference], without the elements of lists. Only its own entries are compared, by their
-// keys; what is in an entry is not. An element of a list is compared by the fields that config sets in it. If an element
-// of config is not in the list as it was configured, Exactly cannot tell which ones are others', and returns an error
-// without removing any.
+// keys; what is in an entry is not. An element of a list is compared by the fields that config sets in it. If an
+// element of config is not in the list as it was configured, Exactly cannot tell which ones are others', and returns an
+// error without removing any.
 //
 // It sends a JSON patch, which holds only for the version of the object that was seen: if it has changed, the error is
 // 422 Invalid; retry later. If nothing is to be removed it sends nothing, and returns o.

@@ -195,6 +195,64 @@ func ExampleCreateOwned() {
 	// other false true
 }
 
+// A team has a ConfigMap for each of its members. Who leaves the team loses it.
+func ExampleApplySet() {
+	ctx := context.Background()
+	server, err := reconciletest.Start(reconciletest.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	maps := kubernetes.NewForConfigOrDie(server.Config()).CoreV1().ConfigMaps
+	team, err := maps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "team"}},
+		metav1.CreateOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	owner := objects.NewOwner(maps("default"), team, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+
+	reconcile := func(members ...string) {
+		var configs []any
+		for _, name := range members {
+			configs = append(configs, corev1ac.ConfigMap(name, "default").WithData(map[string]string{"desk": "1"}))
+		}
+		seen, err := maps("default").List(ctx, metav1.ListOptions{}) // a controller reads a cache
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		var ours []*corev1.ConfigMap
+		for i := range seen.Items {
+			ours = append(ours, &seen.Items[i])
+		}
+		outcomes, err := objects.ApplySet(ctx, owner, metav1.ApplyOptions{FieldManager: "teams", Force: true},
+			objects.Children(maps, slices.Values(ours), configs...).Exactly(".data"))
+		for _, o := range outcomes {
+			fmt.Println(o.Effect, o.Key.Name)
+		}
+		fmt.Println(len(outcomes), "objects,", err)
+	}
+	reconcile("ann", "bob")
+	reconcile("bob")
+	reconcile("bob")
+	reconcile()
+	reconcile()
+	// Output:
+	// applied ann
+	// applied bob
+	// 2 objects, <nil>
+	// kept bob
+	// deleting ann
+	// 2 objects, <nil>
+	// kept bob
+	// 1 objects, <nil>
+	// deleting bob
+	// 1 objects, <nil>
+	// 0 objects, <nil>
+}
+
 // Two managers, one field, and one of them insists.
 func ExampleApply() {
 	ctx := context.Background()
