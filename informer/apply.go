@@ -67,5 +67,6 @@ func (r *Resource[T]) apply(ctx context.Context, config runtime.ApplyConfigurati
 		return none, err
 	}
 	patch := opts.ToPatchOptions()
-	return r.object(ctx, "apply", q.SetHeader("Content-Type", string(types.ApplyYAMLPatchType)).Body(body), &patch)
+	return r.object(ctx, "apply", head.Metadata.Name,
+		q.SetHeader("Content-Type", string(types.ApplyYAMLPatchType)).Body(body), &patch)
 }

@@ -99,23 +99,32 @@ func (e endpoint) about(verb, method, name string, subresources ...string) (*res
 	return e.request(method).Name(name).SubResource(subresources...), nil
 }
 
-// answer sends a request about one object or a collection, and returns the body of the answer.
-func (e endpoint) answer(ctx context.Context, q *rest.Request) ([]byte, error) {
+// answer sends a request about one object or a collection, and returns the body of the answer. Each error names the
+// verb, the resource and the object: most servers' errors do, and errors of the connection have the URL.
+func (e endpoint) answer(ctx context.Context, verb, name string, q *rest.Request) ([]byte, error) {
 	result := q.Do(ctx)
-	if err := result.Error(); err != nil {
-		return nil, e.explained(err, true)
+	err := result.Error()
+	if err == nil {
+		return result.Raw()
 	}
-	return result.Raw()
+	err = e.explained(err, true)
+	if status, ok := err.(*apierrors.StatusError); ok && (status.ErrStatus.Details == nil ||
+		status.ErrStatus.Details.Kind == "") {
+		named := *status
+		named.ErrStatus.Message = e.failure(verb, name, err).Error()
+		err = &named
+	}
+	return nil, err
 }
 
 // delete sends a request to delete one object, or a collection.
-func (e endpoint) delete(ctx context.Context, q *rest.Request, name string, opts metav1.DeleteOptions) error {
+func (e endpoint) delete(ctx context.Context, verb, name string, q *rest.Request, opts metav1.DeleteOptions) error {
 	opts.APIVersion, opts.Kind = "v1", "DeleteOptions"
 	body, err := encodeJSON(&opts)
 	if err != nil {
-		return e.failure("delete", name, err)
+		return e.failure(verb, name, err)
 	}
-	_, err = e.answer(ctx, q.SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body))
+	_, err = e.answer(ctx, verb, name, q.SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body))
 	return err
 }
 
@@ -142,7 +151,7 @@ func (e endpoint) explained(err error, one bool) error {
 	return &explained
 }
 
-// failure is an error from before the request.
+// failure names what was asked for.
 func (e endpoint) failure(verb, name string, err error) error {
 	if name != "" {
 		name = " " + kube.Brief(name)

@@ -2,7 +2,9 @@ package informer_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -311,6 +313,52 @@ func TestResourceRefusesMistakes(t *testing.T) {
 			"scale")),
 	} {
 		require.ErrorContains(t, err, want)
+	}
+}
+
+// TestEachErrorNamesWhatWasAskedFor: some errors of servers, and of proxies before them, say nothing of it.
+func TestEachErrorNamesWhatWasAskedFor(t *testing.T) {
+	ctx := t.Context()
+	for body, want := range map[string]string{
+		`{"kind":"Status","apiVersion":"v1","status":"Failure","code":415,"reason":"UnsupportedMediaType",` +
+			`"message":"the body of the request was in an unknown format"}`: " configmaps in here%s: the body of the " +
+			"request was in an unknown format",
+		`{"kind":"Status","apiVersion":"v1","status":"Failure","code":409,"reason":"Conflict","details":{"name":"a",` +
+			`"kind":"configmaps"},"message":"Operation cannot be fulfilled on configmaps \"a\""}`: "",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusConflict)
+			_, _ = w.Write([]byte(body))
+		}))
+		defer server.Close()
+		maps := resource[*corev1.ConfigMap](t, &rest.Config{Host: server.URL}, configMaps).In("here")
+		bindings, err := informer.NewSubresource[*autoscalingv1.Scale](maps, "scale")
+		require.NoError(t, err)
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+		owned := metav1.ApplyOptions{FieldManager: "test"}
+		for verb, err := range map[string]error{
+			"get":          second(maps.Get(ctx, "a", metav1.GetOptions{})),
+			"create":       second(maps.Create(ctx, o, metav1.CreateOptions{})),
+			"update":       second(maps.Update(ctx, o, metav1.UpdateOptions{})),
+			"patch":        second(maps.Patch(ctx, "a", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})),
+			"apply":        second(maps.Apply(ctx, corev1ac.ConfigMap("a", "here"), owned)),
+			"delete":       maps.Delete(ctx, "a", metav1.DeleteOptions{}),
+			"delete all":   maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
+			"get scale of": second(bindings.Get(ctx, "a", metav1.GetOptions{})),
+		} {
+			text := `Operation cannot be fulfilled on configmaps "a"`
+			if want != "" {
+				name := " a"
+				if verb == "delete all" {
+					name = ""
+				}
+				text = verb + fmt.Sprintf(want, name)
+			}
+			require.EqualError(t, err, text)
+			require.Equal(t, want == "", apierrors.IsConflict(err))
+			require.Equal(t, want != "", apierrors.IsUnsupportedMediaType(err))
+		}
 	}
 }
 

@@ -119,7 +119,8 @@ func (s *Subresource[S]) send(ctx context.Context, verb, method, name string, wi
 	if with != nil {
 		with(q)
 	}
-	body, err := s.of.answer(ctx, q.SpecificallyVersionedParams(opts, metav1.ParameterCodec, versionOfParams))
+	body, err := s.of.answer(ctx, verb+" "+s.name+" of", name,
+		q.SpecificallyVersionedParams(opts, metav1.ParameterCodec, versionOfParams))
 	if err != nil || method == http.MethodPost && wire.IsStatus(body) {
 		return none, err
 	}

@@ -23,7 +23,7 @@ func (r *Resource[T]) Get(ctx context.Context, name string, opts metav1.GetOptio
 		var none T
 		return none, err
 	}
-	return r.object(ctx, "get", q, &opts)
+	return r.object(ctx, "get", name, q, &opts)
 }
 
 // Create creates an object, and returns it as the server has stored it. It does not change o. An object without a
@@ -62,7 +62,7 @@ func (r *Resource[T]) Patch(ctx context.Context, name string, pt types.PatchType
 				"NewSubresource makes a client for it", s))
 		}
 	}
-	return r.object(ctx, "patch", q.SetHeader("Content-Type", string(pt)).Body(data), &opts)
+	return r.object(ctx, "patch", name, q.SetHeader("Content-Type", string(pt)).Body(data), &opts)
 }
 
 // Delete deletes the object of that name. If the object has finalizers the server only marks it.
@@ -71,7 +71,7 @@ func (r *Resource[T]) Delete(ctx context.Context, name string, opts metav1.Delet
 	if err != nil {
 		return err
 	}
-	return r.endpoint.delete(ctx, q, name, opts)
+	return r.endpoint.delete(ctx, "delete", name, q, opts)
 }
 
 // DeleteCollection deletes the objects that listOpts select: without a selector, all objects of the namespace.
@@ -81,8 +81,8 @@ func (r *Resource[T]) DeleteCollection(ctx context.Context, opts metav1.DeleteOp
 		return r.failure("delete all", "", err)
 	}
 	q := r.endpoint.request(http.MethodDelete)
-	return r.endpoint.delete(ctx, q.SpecificallyVersionedParams(&listOpts, metav1.ParameterCodec, versionOfParams), "",
-		opts)
+	return r.endpoint.delete(ctx, "delete all", "",
+		q.SpecificallyVersionedParams(&listOpts, metav1.ParameterCodec, versionOfParams), opts)
 }
 
 // ofOtherType has the subresources whose answer is no object of the resource.
@@ -111,24 +111,25 @@ func (r *Resource[T]) send(ctx context.Context, verb, method string, o T, opts r
 			return none, err
 		}
 	}
-	return r.object(ctx, verb, q.SetHeader("Content-Type", r.format.content).Body(body), opts)
+	return r.object(ctx, verb, name, q.SetHeader("Content-Type", r.format.content).Body(body), opts)
 }
 
 // object sends a request and decodes the object of the answer.
-func (r *Resource[T]) object(ctx context.Context, verb string, q *rest.Request, opts runtime.Object) (none T,
+func (r *Resource[T]) object(ctx context.Context, verb, name string, q *rest.Request, opts runtime.Object) (none T,
 	err error) {
-	body, err := r.endpoint.answer(ctx, q.SpecificallyVersionedParams(opts, metav1.ParameterCodec, versionOfParams))
+	body, err := r.endpoint.answer(ctx, verb, name,
+		q.SpecificallyVersionedParams(opts, metav1.ParameterCodec, versionOfParams))
 	if err != nil {
 		return none, err
 	}
 	o, err := r.format.objects.Decode(body)
 	if err != nil {
-		return none, fmt.Errorf("%s %s: the answer: %w", verb, r, err)
+		return none, r.failure(verb, name, fmt.Errorf("the answer: %w", err))
 	}
 	return o.(T), nil
 }
 
-// failure is an error from before the request.
+// failure names what was asked for.
 func (r *Resource[T]) failure(verb, name string, err error) error {
 	return r.at().failure(verb, name, err)
 }
