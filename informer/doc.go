@@ -79,6 +79,8 @@
 //     is silent for as long is given up. After three such watches, or without bookmarks, it is given up after as long
 //     as it was to live, at most 10 minutes (watching.longest). A list follows the second watch in a row that has
 //     brought nothing at all.
+//   - Each watch lives for a while, brings nothing and ends before its time, as behind a proxy that holds events back:
+//     a list follows after 5 minutes of that (watching.ended).
 //   - The Role or the CustomResourceDefinition is missing: the cache is Denied or Missing, and the reflector keeps
 //     asking, so it is enough that the Role or the definition arrives later.
 //   - Only the right to watch is missing: the cache is Denied, and as old as the latest list. The first one comes after

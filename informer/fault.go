@@ -35,7 +35,8 @@ import (
 // where any other list is followed by no watch, the next one comes after a pause that grows from 1 s to 5 min. After
 // maxVain lists without a watch the resource cannot be watched: the cache is Failed unless it is Denied. A cache
 // without a complete list is not Stale but Failed. A watch that has lived for longLived, or has brought something, ends
-// each row of failures.
+// each row of failures. Yet a list follows after patience if each watch has ended before its time and brought nothing,
+// however long it has lived.
 type fault int
 
 const (
@@ -89,9 +90,7 @@ func (f fault) state() State {
 func (r *reflector[T]) failed(err error) lifecycle.Delay {
 	r.log.V(2).Info("List or watch failed", "err", err, "resourceVersion", r.resourceVersion)
 	f, retryAfter, pace := faultOf(err), kube.RetryAfter(err), &r.relist
-	if r.failingSince.IsZero() {
-		r.failingSince = time.Now()
-	}
+	r.fails()
 	if r.resourceVersion != "" {
 		r.failures++
 		switch {

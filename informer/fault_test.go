@@ -2,6 +2,7 @@ package informer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,6 +167,60 @@ func TestListsDoNotFollowEachOtherSoonThoughTheirWatchesLive(t *testing.T) {
 				synced(t, inf)
 				time.Sleep(time.Hour)
 				require.Less(t, inf.Health().Lists, 180, "lists in an hour")
+			})
+		})
+	}
+}
+
+// What a proxy swallows no watch brings, and each ends before its time, though it has lived for a while. A watch that
+// brings something, or ends when it is asked to, needs no list.
+func TestAListFollowsWatchesThatEndEarlyAndBringNothing(t *testing.T) {
+	bookmark := string(wiretest.JSONFrame(watch.Bookmark, podAt("", "5"), nil))
+	for name, test := range map[string]struct {
+		lives  time.Duration // how long a watch lives; zero: as long as it is asked to
+		brings string
+		took   time.Duration // until a new object is shown; zero: it never is
+		most   int           // lists in two hours
+	}{
+		"soon":                           {lives: longLived + time.Second, took: patience + 10*time.Second, most: 24},
+		"after minutes":                  {lives: 4 * time.Minute, took: patience + 2*4*time.Minute, most: 15},
+		"soon, and it brings a bookmark": {lives: longLived + time.Second, brings: bookmark, most: 1},
+		"when it is asked to":            {most: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lists := &answers{list: func() []byte { return wiretest.JSONList(podList("5", podAt("a", "4")), nil) }}
+				transport := func(r *http.Request) (*http.Response, error) {
+					if r.URL.Query().Get("watch") == "" {
+						return lists.RoundTrip(r)
+					}
+					asked, err := time.ParseDuration(r.URL.Query().Get("timeoutSeconds") + "s")
+					require.NoError(t, err)
+					ctx, cancel := context.WithCancel(r.Context())
+					time.AfterFunc(cmp.Or(test.lives, asked), cancel)
+					body := io.MultiReader(strings.NewReader(test.brings), quiet{ctx})
+					return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(body),
+						Header: http.Header{"Content-Type": {"application/json"}}}, nil
+				}
+				inf, err := New[*corev1.Pod](podsOver(t, roundTripper(transport)),
+					Options[*corev1.Pod]{DisableWatchList: true})
+				require.NoError(t, err)
+				run(t, inf)
+				synced(t, inf)
+				lists.serve(func() []byte {
+					return wiretest.JSONList(podList("6", podAt("a", "4"), podAt("new", "6")), nil)
+				})
+				began, took := time.Now(), time.Duration(0)
+				for time.Since(began) < 2*time.Hour {
+					time.Sleep(time.Second)
+					synctest.Wait()
+					if inf.Len() == 2 && took == 0 {
+						took = time.Since(began)
+					}
+				}
+				require.Equal(t, test.took == 0, took == 0)
+				require.LessOrEqual(t, took, test.took)
+				require.LessOrEqual(t, inf.Health().Lists, test.most)
 			})
 		})
 	}

@@ -88,7 +88,8 @@ type reflector[T any] struct {
 	// garbledAt is the version after which the watch brought something that could not be decoded.
 	garbledAt string
 	// failures counts the watches in a row that have failed or ended soon, and vain the lists that were complete
-	// meanwhile. failingSince is when the first list or watch since the latest complete list failed; zero: none has.
+	// meanwhile. failingSince is when a list or watch failed first since a list was complete, or a watch brought
+	// something or ended in its time; zero: none has.
 	failures, vain int
 	failingSince   time.Time
 	listedAt       time.Time // when the latest list was complete
@@ -239,6 +240,13 @@ func (r *reflector[T]) complete(resourceVersion string) {
 	}
 	if r.failures <= 1 { // else what there is may be no more than this list
 		r.health.following(r.epoch)
+	}
+}
+
+// fails records that a list or watch has failed, or has brought nothing and ended before its time.
+func (r *reflector[T]) fails() {
+	if r.failingSince.IsZero() {
+		r.failingSince = time.Now()
 	}
 }
 

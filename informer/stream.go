@@ -288,6 +288,7 @@ func (w *watching[T]) received(events []wire.Event) error {
 		w.expect(streamGoesOn)
 		return nil
 	}
+	w.failingSince = time.Time{}
 	switch {
 	case listing: // the streamed list is complete
 		w.proven.Reset(longLived)
@@ -301,7 +302,7 @@ func (w *watching[T]) received(events []wire.Event) error {
 
 // lives records that the watch has brought something after its list, or has lived for a while.
 func (w *watching[T]) lives() {
-	w.failures, w.vain, w.failingSince = 0, 0, time.Time{}
+	w.failures, w.vain = 0, 0
 	w.listPace.Reset()
 	w.health.following(w.completed)
 }
@@ -332,6 +333,13 @@ func (w *watching[T]) ended(err error) error {
 	w.lost = !inTime || !w.checked
 	w.mutes = 0
 	switch {
+	case w.resourceVersion == "":
+	case inTime:
+		w.failingSince = time.Time{}
+	case !w.heard:
+		w.fails()
+	}
+	switch {
 	case errors.Is(err, wire.ErrUndecodable) || errors.Is(err, wire.ErrViolation) || errors.Is(err, ErrTooLarge):
 		return fmt.Errorf("watch: %w", err)
 	case w.resourceVersion == "":
@@ -339,6 +347,9 @@ func (w *watching[T]) ended(err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errCutOff
 	case w.trusted:
+		if w.impatient() {
+			w.resourceVersion = ""
+		}
 		return nil
 	default:
 		return errShortLived
