@@ -118,7 +118,7 @@ func (s *sharedInformer) call(log klog.Logger, h cache.ResourceEventHandler, res
 			h.OnAdd(s.store.unpack(e.New), e.Initial)
 		case e.Type == informer.Updated && (!e.Resync || resyncs || s.checkPeriod == 0):
 			h.OnUpdate(s.store.unpack(e.Old), s.store.unpack(e.New))
-		case e.Type == informer.Deleted && e.FinalStateUnknown:
+		case e.FinalStateUnknown:
 			h.OnDelete(cache.DeletedFinalStateUnknown{Key: s.keyOf(e.Key, e.Old), Obj: s.store.unpack(e.Old)})
 		case e.Type == informer.Deleted:
 			h.OnDelete(s.store.unpack(e.Old))

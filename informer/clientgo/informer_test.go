@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -198,6 +199,7 @@ func TestLifeOfAnInformer(t *testing.T) {
 		require.Len(t, found, 1)
 
 		inf.Run(nil) // a second time: warns and returns
+		require.False(t, inf.IsStopped(), "the first one goes on")
 		require.Error(t, inf.SetTransform(nil))
 		require.Error(t, inf.SetWatchErrorHandler(nil))
 		require.Error(t, inf.SetWatchErrorHandlerWithContext(nil))
@@ -437,6 +439,89 @@ func TestObjectsOfAnotherTypeAreNotTaken(t *testing.T) {
 			Object: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "odd", ResourceVersion: "10"}}})
 		synctest.Wait()
 		require.Len(t, anything.GetStore().List(), 1)
+	})
+}
+
+// An unstructured example says by its kind which objects are taken.
+func TestObjectsOfAnotherKindAreNotTaken(t *testing.T) {
+	of := func(kind, name, version string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": kind,
+			"metadata": map[string]any{"name": name, "resourceVersion": version}}}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		events := watch.NewFake()
+		lw := &cache.ListWatch{
+			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+				return &unstructured.UnstructuredList{
+					Object: map[string]any{"metadata": map[string]any{"resourceVersion": "1"}},
+					Items:  []unstructured.Unstructured{*of("Website", "listed", "1"), *of("Backup", "odd", "1")}}, nil
+			},
+			WatchFuncWithContext: func(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				if opts.SendInitialEvents != nil {
+					return nil, errNotStreamed
+				}
+				return events, nil
+			},
+		}
+		inf := NewSharedInformer(lw, &unstructured.Unstructured{Object: of("Website", "", "").Object}, 0)
+		require.Contains(t, add(t, inf, cache.ResourceEventHandlerFuncs{}).HasSyncedChecker().Name(),
+			"example.com/v1, Kind=Website")
+		run(t, inf)
+		events.Add(of("Website", "watched", "2"))
+		events.Add(of("Backup", "odd-too", "3"))
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"listed", "watched"}, inf.GetStore().ListKeys())
+	})
+}
+
+// A handler of another informer goes on.
+func TestAnInformerRemovesItsOwnHandlersOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newPodAPI()
+		inf := NewSharedInformer(listWatch(api), &corev1.Pod{}, 0)
+		other := NewSharedInformer(listWatch(api), &corev1.Pod{}, 0)
+		h := &recorder{}
+		registration := add(t, inf, h)
+		run(t, inf)
+		require.NoError(t, other.RemoveEventHandler(registration))
+		api.Create(pod("a"))
+		require.Equal(t, []string{"add a"}, h.told())
+		require.NoError(t, inf.RemoveEventHandler(registration))
+		api.Create(pod("b"))
+		require.Empty(t, h.told())
+	})
+}
+
+// While the store waits, changes come in. Their versions are published in order: nothing is merged.
+func TestTheStoreVersionNeverGoesBack(t *testing.T) {
+	name, err := cache.NewInformerName("in order")
+	require.NoError(t, err)
+	defer name.Release()
+	synctest.Test(t, func(t *testing.T) {
+		api := newPodAPI()
+		for _, name := range []string{"a", "b", "c"} {
+			api.Create(pod(name))
+		}
+		m := &metrics{}
+		inf := NewSharedIndexInformerWithOptions(listWatch(api), &corev1.Pod{}, cache.SharedIndexInformerOptions{
+			Identifier: name.WithResource(corev1.SchemeGroupVersion.WithResource("pods")), InformerMetricsProvider: m})
+		run(t, inf)
+		require.NoError(t, inf.AddIndexers(cache.Indexers{"slow": func(any) ([]string, error) {
+			time.Sleep(time.Second)
+			return nil, nil
+		}}))
+		for _, name := range []string{"c", "a", "b", "a"} { // the store is busy with the first one for a second
+			move(api, name, "node-"+api.Objects()[0].ResourceVersion)
+			synctest.Wait()
+		}
+		before := m.version.value
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			require.GreaterOrEqual(t, m.version.value, before)
+			before = m.version.value
+		}
+		require.Equal(t, 8.0, before)
 	})
 }
 
@@ -680,11 +765,25 @@ func TestTheStoreVersionIsPublished(t *testing.T) {
 			Identifier: name.WithResource(corev1.SchemeGroupVersion.WithResource("pods")), InformerMetricsProvider: m,
 			ObjectDescription: "some pods",
 		})
-		run(t, inf)
+		require.Contains(t, add(t, inf, &recorder{}).HasSyncedChecker().Name(), "some pods")
+		stop := make(chan struct{})
+		go inf.Run(stop)
+		synctest.Wait()
 		require.Equal(t, 2.0, m.version.value)
 		move(api, "a", "node")
 		synctest.Wait()
 		require.Equal(t, 3.0, m.version.value)
+		close(stop)
+		synctest.Wait()
+		require.True(t, inf.IsStopped())
+	})
+	synctest.Test(t, func(t *testing.T) {
+		m := &metrics{}
+		api := newPodAPI()
+		api.Create(pod("a"))
+		run(t, NewSharedIndexInformerWithOptions(listWatch(api), &corev1.Pod{},
+			cache.SharedIndexInformerOptions{InformerMetricsProvider: m}))
+		require.Zero(t, m.version.value, "it has no name under which that could be published")
 	})
 	require.Equal(t, 123456789012345.0, gauged("9123456789012345"))
 	require.Zero(t, gauged("abc"))

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,6 +181,73 @@ func TestATransformThatRenames(t *testing.T) {
 		relist(func() {})
 		require.Equal(t, []string{"default/my-b"}, keys())
 	})
+}
+
+// Two objects may change their names.
+func TestATransformThatSwapsNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newPodAPI()
+		inf := NewSharedInformer(listWatch(api), &corev1.Pod{}, 0)
+		require.NoError(t, inf.SetTransform(func(obj any) (any, error) {
+			p := obj.(*corev1.Pod).DeepCopy()
+			p.Name = map[string]string{"a": "b", "b": "a"}[p.Name]
+			return p, nil
+		}))
+		run(t, inf)
+		api.Create(pod("a"))
+		synctest.Wait()
+		api.Create(pod("b"))
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"default/a", "default/b"}, inf.GetStore().ListKeys())
+	})
+}
+
+// Errors after which something else is tried, or the same in a while, are not reported.
+func TestWhatIsTriedAgainIsNotReported(t *testing.T) {
+	tooLarge := apierrors.NewTimeoutError("too large", 1)
+	tooLarge.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{
+		{Type: metav1.CauseTypeResourceVersionTooLarge}}}
+	other := errors.New("other")
+	var fails error
+	var reported int
+	newReporting := func() *reporting {
+		reported = 0
+		s := newSharedInformer(&cache.ListWatch{
+			ListWithContextFunc: func(context.Context, metav1.ListOptions) (kruntime.Object, error) {
+				return nil, fails
+			},
+			WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+				return nil, fails
+			},
+		}, &corev1.Pod{}, cache.SharedIndexInformerOptions{})
+		s.watchErrors = func(context.Context, *cache.Reflector, error) { reported++ }
+		return &reporting{Client: NewClient(s.lw), informer: s}
+	}
+	for name, test := range map[string]struct {
+		err    error
+		page   string
+		counts []int // after each of two lists
+	}{
+		"expired":                  {apierrors.NewResourceExpired("old"), "", []int{0, 1}},
+		"expired, at a later page": {apierrors.NewResourceExpired("old"), "next", []int{0, 0}},
+		"gone":                     {apierrors.NewGone("old"), "", []int{0, 1}},
+		"too large":                {tooLarge, "", []int{0, 1}},
+		"any other":                {other, "", []int{1, 2}},
+	} {
+		c := newReporting()
+		fails = test.err
+		for _, want := range test.counts {
+			_, _ = c.List(t.Context(), metav1.ListOptions{Continue: test.page})
+			require.Equal(t, want, reported, name)
+		}
+	}
+	for err, want := range map[error]int{syscall.ECONNREFUSED: 0, apierrors.NewTooManyRequests("later", 1): 0,
+		other: 1} {
+		c := newReporting()
+		fails = err
+		_, _ = c.Watch(t.Context(), metav1.ListOptions{})
+		require.Equal(t, want, reported, "%v", err)
+	}
 }
 
 // The name may depend on the state. client-go would keep the object under both.
