@@ -100,6 +100,7 @@ type SharedIndexInformer[T any] struct {
 	origin                 origin
 	decode                 decoder[T]
 	store                  *indexer[T]
+	weight                 *weight[T]
 	health                 *health
 	ready                  chan struct{}
 	stopped                chan struct{}
@@ -175,7 +176,7 @@ func build[T Object, V any](from origin, namespaces []string, opts Options[T],
 		name: cmp.Or(opts.Name, reflect.TypeFor[T]().String()), verifyEvery: opts.VerifyEvery,
 		stopGrace: cmp.Or(opts.StopGrace, 10*time.Second),
 		origin:    from, decode: decode, pageSize: cmp.Or(opts.PageSize, 500), disableWatchList: opts.DisableWatchList,
-		store: newIndexer[V](), health: &health{maxStaleness: opts.MaxStaleness},
+		store: newIndexer[V](), weight: &weight[V]{}, health: &health{maxStaleness: opts.MaxStaleness},
 		ready: make(chan struct{}, 1), token: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
 	inf.writer.inf, inf.writer.store, inf.writer.health = inf, inf.store, inf.health
@@ -379,6 +380,7 @@ func (inf *SharedIndexInformer[T]) HealthIn(namespace string) Health {
 	}
 	inf.health.count(&h)
 	h.Resource = inf.origin.resource
+	h.Bytes = inf.weight.get(inf.store)
 	for _, l := range listWatches {
 		h.Queued += l.fifo.len()
 	}

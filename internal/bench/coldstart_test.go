@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"syscall"
 	"testing"
 	"time"
@@ -40,7 +41,14 @@ func measureSync(b *testing.B, o serverOptions, sync func(b *testing.B, c *rest.
 	b.StopTimer()
 	b.ReportMetric(float64((cpuTime(b) - cpu).Nanoseconds()), "cpu-ns/op")
 	b.ReportMetric(peakRSS(b), "peak-B/op")
-	b.ReportMetric(float64(heap()-before)/float64(o.Pods), "heap-B/pod")
+	grown := float64(heap() - before)
+	b.ReportMetric(grown/float64(o.Pods), "heap-B/pod")
+	if inf, ok := kept.(interface{ Health() informer.Health }); ok {
+		began := time.Now()
+		estimate := float64(inf.Health().Bytes)
+		b.ReportMetric(time.Since(began).Seconds(), "weigh-sec")
+		b.ReportMetric(math.Abs(estimate/grown-1), "estimate-error")
+	}
 	keep(kept)
 }
 

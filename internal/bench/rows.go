@@ -123,6 +123,9 @@ var rows = []row{
 			{name: "time, packed", unit: "sec/op", side: "thermostat,packed", ratio: atMost(1)},
 			{name: "peak RSS, packed", unit: "peak-B/op", side: "thermostat,packed", limit: atMost(250e6)},
 			{name: "heap of each pod, packed", unit: "heap-B/pod", side: "thermostat,packed", ratio: atMost(0.1)},
+			{name: "the heap as estimated, error", unit: "estimate-error", limit: atMost(0.15)},
+			{name: "the same, projected", unit: "estimate-error", side: "thermostat,projected", limit: atMost(0.15)},
+			{name: "the same, packed", unit: "estimate-error", side: "thermostat,packed", limit: atMost(0.15)},
 		}},
 	{part: "coldstart", workload: "Get of a packed pod", bench: "PackedGet", time: "20000x", measures: []measure{
 		{name: "that nobody has asked for", unit: "sec/op", side: "cold", peer: "hot", limit: atMost(20e-6)},

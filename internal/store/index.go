@@ -56,6 +56,7 @@ type index[V any] interface {
 	failed(err error) // records a failure of plan
 	commit(Row)       // puts the row into exactly the buckets planned for it
 	remove(Row)       // removes it from its buckets, and gives its number to the last one
+	bytes() int       // see Store.Bytes
 }
 
 // AddIndex adds an index to a store; the writer calls it. fn appends the index values of a value: none, one or several.

@@ -242,6 +242,7 @@ var (
 	stuck    = desc("thermostat_stuck_reconciles",
 		"Calls of Reconcile that do not return although their context has ended.", "controller")
 	objects = desc("thermostat_informer_objects", "Objects in the cache.", "informer")
+	bytes   = desc("thermostat_informer_bytes", "About how much of the heap the cache takes.", "informer")
 	state   = desc("thermostat_informer_state", "1 for the state that the cache is in.", "informer", "state")
 	stale   = desc("thermostat_informer_stale_seconds",
 		"How long the cache has not been following the server; 0 while it is.", "informer")
@@ -270,7 +271,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range append(c.queues.descs(), oldest, delayed, failing, workers, parked, parkedMost, paused, hotKeys,
-		hotLoops, stuck, objects, state, stale, rewinds, progress, lists, unknown, rejected, pending, merged, master,
+		hotLoops, stuck, objects, bytes, state, stale, rewinds, progress, lists, unknown, rejected, pending, merged, master,
 		remaining, tenures, losses, renewalFailures) {
 		ch <- d
 	}
@@ -359,6 +360,7 @@ func (out sink) controller(name string, s status.Stats) {
 
 func (out sink) informer(name string, length int, h informer.Health) {
 	out.gauge(objects, float64(length), name)
+	out.gauge(bytes, float64(h.Bytes), name)
 	out.gauge(state, 1, name, string(h.State))
 	notLive := 0.0
 	if h.State != informer.Live {

@@ -89,6 +89,9 @@ thermostat_informer_objects{informer="configmaps"} 3
 # HELP thermostat_informer_state 1 for the state that the cache is in.
 # TYPE thermostat_informer_state gauge
 thermostat_informer_state{informer="configmaps",state="Live"} 1
+# HELP thermostat_informer_unknown Objects that are named and that the cache does not know yet.
+# TYPE thermostat_informer_unknown gauge
+thermostat_informer_unknown{informer="configmaps"} 0
 # HELP thermostat_leader_losses_total Times that it lost the Lease while it led.
 # TYPE thermostat_leader_losses_total counter
 thermostat_leader_losses_total{name="my-lease"} 2
@@ -111,7 +114,8 @@ workqueue_adds_total{name="test"} 3
 # HELP workqueue_depth Keys that wait for a worker.
 # TYPE workqueue_depth gauge
 workqueue_depth{name="test"} 0
-`), "leader_election_master_status", "thermostat_informer_objects", "thermostat_informer_state",
+`), "leader_election_master_status", "thermostat_informer_objects", "thermostat_informer_unknown",
+			"thermostat_informer_state",
 			"thermostat_leader_losses_total", "thermostat_leader_renewal_failures_total",
 			"thermostat_leader_tenure_remaining_seconds", "thermostat_leader_tenures_total",
 			"thermostat_reconcile_total",

@@ -9,6 +9,7 @@ type Informer struct {
 	Version  string `json:"version,omitempty"`  // the same
 	Resource string `json:"resource,omitempty"` // the same
 	Objects  int    `json:"objects"`            // in its cache
+	Bytes    int    `json:"bytes,omitempty"`    // that its cache takes, about: see informer.Health
 	// ResourceVersion is how far the cache has come.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	// The following are those of informer.Health. Reason is its LastError, while State is not Live.

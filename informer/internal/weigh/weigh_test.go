@@ -1,0 +1,5 @@
+package weigh
+
+import "testing"
+
+func TestSizeClasses(t *testing.T) { t.Log(sizeClasses()) }

@@ -1,0 +1,110 @@
+package informer_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
+)
+
+// TestBytes compares the estimate with what the heap grows by.
+func TestBytes(t *testing.T) {
+	const many = 1000
+	server := reconciletest.NewServer(t, reconciletest.Options{})
+	admin := kubernetes.NewForConfigOrDie(server.Config()).CoreV1()
+	random := rand.New(rand.NewPCG(36, 4))
+	for i := range many {
+		app := fmt.Sprint("shop-", i/20)
+		common := map[string]string{"app.kubernetes.io/name": app, "app.kubernetes.io/part-of": "everything",
+			"pod-template-hash": fmt.Sprint("5f7d9c", i/20)}
+		_, err := admin.Pods("default").Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", app, i), Labels: common,
+				Annotations: map[string]string{"note": strings.Repeat("x", random.IntN(300)),
+					"checksum/config": fmt.Sprintf("%064d", i)}},
+			Spec: corev1.PodSpec{NodeName: fmt.Sprint("node-", i%50), Containers: []corev1.Container{{
+				Name: "main", Image: "registry.example.com/" + app + ":1.2.3", Args: []string{"--port=8080", app},
+				Env: []corev1.EnvVar{{Name: "APP", Value: app}, {Name: "N", Value: fmt.Sprint(i)}},
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+					corev1.ResourceCPU: apiresource.MustParse("100m"), corev1.ResourceMemory: apiresource.MustParse("64Mi")}},
+			}}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = admin.Secrets("default").Create(t.Context(), &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("secret-", i)},
+			Data:       map[string][]byte{"a": make([]byte, 100+random.IntN(3000)), "b": make([]byte, random.IntN(200))},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	grows(t, "pods", follows[*corev1.Pod](t, server.Config(), "pods", func(p *corev1.Pod) []string {
+		return []string{p.Spec.NodeName}
+	}))
+	grows(t, "pods, unstructured", follows[*unstructured.Unstructured](t, server.Config(), "pods", nil))
+	grows(t, "pods, their metadata", follows[*metav1.PartialObjectMetadata](t, server.Config(), "pods", nil))
+	grows(t, "secrets", follows[*corev1.Secret](t, server.Config(), "secrets", func(s *corev1.Secret) []string {
+		return []string{s.Name} // a bucket for each
+	}))
+}
+
+func resourceOf[T informer.Object](t *testing.T, cfg *rest.Config, name string) *informer.Resource[T] {
+	r, err := informer.NewResource[T](cfg, corev1.SchemeGroupVersion.WithResource(name), informer.ResourceOptions{})
+	require.NoError(t, err)
+	return r
+}
+
+func follows[T informer.Object](t *testing.T, cfg *rest.Config, name string,
+	index func(T) []string) func(which labels.Selector) *informer.SharedIndexInformer[T] {
+	return func(which labels.Selector) *informer.SharedIndexInformer[T] {
+		inf, err := informer.New(resourceOf[T](t, cfg, name), informer.Options[T]{LabelSelector: which})
+		require.NoError(t, err)
+		if index != nil {
+			_, err = informer.AddIndex(inf, index)
+			require.NoError(t, err)
+		}
+		return inf
+	}
+}
+
+func grows[T any](t *testing.T, what string, of func(labels.Selector) *informer.SharedIndexInformer[T]) {
+	t.Helper()
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	measure := func(which labels.Selector) (grown, estimate int) {
+		inf := of(which)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		before := heap()
+		done := make(chan error, 1)
+		go func() { done <- inf.Run(ctx) }()
+		require.NoError(t, inf.WaitForSync(ctx))
+		cancel()
+		require.NoError(t, <-done)
+		grown, estimate = heap()-before, inf.Health().Bytes
+		runtime.KeepAlive(inf)
+		return grown, estimate
+	}
+	measure(nil) // what the server and the clients keep is there now
+	none, _ := measure(labels.SelectorFromSet(labels.Set{"no": "such"}))
+	grown, estimate := measure(nil)
+	grown -= none
+	t.Logf("%s: %d bytes, estimated %d, a ratio of %.3f", what, grown, estimate, float64(estimate)/float64(grown))
+	require.InEpsilon(t, grown, estimate, 0.15, what)
+}
