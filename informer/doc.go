@@ -138,6 +138,10 @@
 // say which these are. An object is followed from when something names it until nothing does. [Referenced.Get] returns
 // an error for an object that is not named or not known yet, so "there is none" is always what the server has said.
 //
+// There is no other way to follow many names, such as the metadata of all objects and a GET for each that is named: it
+// needs the right to see all of them, and its answers come from two requests, of which neither tells how old the other
+// is. Where more than one object in twenty is named, an informer of all of them takes less memory.
+//
 // # What you owe
 //
 //   - Never change an object that you were given: all readers share it. Copy it first.
@@ -210,6 +214,7 @@
 //	wait.go        WaitForSync, WaitForResourceVersion, WaitUntil
 //	scope.go       several namespaces: NewNamespaced, Rescope
 //	health.go      what the informer knows about its cache
+//	weight.go      what the store takes of the heap: Health.Bytes, with internal/weigh
 //	pulse.go       which goroutine no longer moves
 //	part.go        what one list-watch has: a namespace, an object, everything
 //	referenced.go  only what is named: NewReferenced, AddReferences

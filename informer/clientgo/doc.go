@@ -46,6 +46,13 @@
 // Objects of the cache are read-only, as client-go's are, but whoever changes one nevertheless changes others that
 // share memory with it. With a transform function, which may change them, they share strings only.
 //
+// # Packed
+//
+// With [NewPackedSharedIndexInformer], or the constructor that packed.Informers returns, an informer holds bytes, and
+// decodes an object when somebody asks for it. It is for programs that cache much and read little of it. Stores,
+// indexers, listers and handlers are as before, but what they hand out is another object each time, unless it was asked
+// for lately, and it takes time: package informer/packed says how much.
+//
 // # Whose contract
 //
 // Where client-go documents what happens, that is what happens here, also where package informer promises more:
@@ -87,5 +94,5 @@
 //
 // # Reading order
 //
-// client.go, wire.go, informer.go, store.go, handler.go, controller.go, reporting.go.
+// client.go, wire.go, informer.go, packing.go, store.go, handler.go, controller.go, reporting.go.
 package clientgo

@@ -49,6 +49,8 @@ type serverOptions struct {
 	// the pods can be written, and a watch is told of it after a delay: see writable
 	Writes bool
 	Delay  time.Duration
+	// that many objects of this resource, whole or their metadata, in place of pods: see serveCatalog
+	Catalog string
 }
 
 const serverEnv = "THERMOSTAT_BENCH_SERVER"
@@ -103,6 +105,10 @@ func serve(options string) {
 	try(json.Unmarshal([]byte(options), &s.serverOptions))
 	if s.Writes {
 		serveWrites(s.serverOptions)
+		return
+	}
+	if s.Catalog != "" {
+		serveCatalog(s.serverOptions)
 		return
 	}
 	s.encode()

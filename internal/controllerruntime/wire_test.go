@@ -24,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/thermostat-go/thermostat/informer/clientgo"
+	"github.com/thermostat-go/thermostat/informer/packed"
 	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
@@ -112,7 +113,8 @@ func (s seen) write(what string, o any) {
 	s.told[what] = append(s.told[what], encoded(o))
 }
 
-// The cache of a manager shows the same with Wire, with selectors, namespaces and transform functions of its own.
+// The cache of a manager shows the same with Wire, and with packed objects, with selectors, namespaces and transform
+// functions of its own.
 func TestTheCacheOfAManagerWithWire(t *testing.T) {
 	for what, options := range map[string]cache.Options{
 		"all":        {},
@@ -125,6 +127,9 @@ func TestTheCacheOfAManagerWithWire(t *testing.T) {
 			ours := options
 			ours.NewInformer = clientgo.NewSharedIndexInformer
 			got := look(t, clientgo.Wire, ours)
+			require.Equal(t, want, got)
+			ours.NewInformer = packed.Informers(packed.Options{Hot: 8})
+			got = look(t, clientgo.Wire, ours)
 			require.Equal(t, want, got)
 		})
 	}

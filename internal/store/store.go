@@ -22,6 +22,7 @@
 //	index.go   Index: the rows under each index value
 //	shards.go  which bucket an index value has
 //	column.go  an array that grows without being copied; sparse.go, one with gaps
+//	bytes.go   how much memory all of that takes
 package store
 
 import (
