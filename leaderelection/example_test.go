@@ -3,15 +3,18 @@ package leaderelection_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"net/http"
 	"os/signal"
 	"syscall"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/leaderelection"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // A complete program: it works while it leads, campaigns again when it lost the Lease, and hands over at once when it
@@ -61,4 +64,30 @@ func work(ctx context.Context, restConfig *rest.Config, elector *leaderelection.
 	_ = clients
 	<-ctx.Done()
 	return nil
+}
+
+// One tenure, on an API server in memory.
+func ExampleElector_Run() {
+	server, err := reconciletest.Start(reconciletest.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	elector, err := leaderelection.New(leaderelection.Config{REST: server.Config(), Namespace: "default",
+		Name: "my-controller", SkipFirstWait: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	err = elector.Run(ctx, func(context.Context) error {
+		lease, _ := reconciletest.Get[*coordinationv1.Lease](server, "leases.coordination.k8s.io", "default",
+			"my-controller")
+		fmt.Println("leading for", *lease.Spec.LeaseDurationSeconds, "s, unless the Lease is renewed")
+		stop()
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// leading for 15 s, unless the Lease is renewed
+	// <nil>
 }

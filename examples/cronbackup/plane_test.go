@@ -89,8 +89,15 @@ func (p *plane) holdLease() {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "cronbackup"},
 			Spec: coordinationv1.LeaseSpec{HolderIdentity: new("another"), LeaseDurationSeconds: new(int32(120)),
 				AcquireTime: &now, RenewTime: &now}}
-		if _, err := leases.Update(p.Context(), lease, metav1.UpdateOptions{}); apierrors.IsNotFound(err) {
-			_, _ = leases.Create(p.Context(), lease, metav1.CreateOptions{})
+		is, err := leases.Get(p.Context(), lease.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			_, err = leases.Create(p.Context(), lease, metav1.CreateOptions{})
+		} else if err == nil {
+			lease.ResourceVersion = is.ResourceVersion
+			_, err = leases.Update(p.Context(), lease, metav1.UpdateOptions{})
+		}
+		if p.Context().Err() == nil {
+			assert.NoError(p, err)
 		}
 		select {
 		case <-p.Context().Done():

@@ -22,7 +22,8 @@ func TestTheManifestsAreWhatTheTypesSay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			into, dir := t.TempDir(), filepath.Join(root, where.module)
 			generate := func(what, output string) string {
-				return run(t, dir, nil, "go", "tool", "-modfile="+tools, "controller-gen", what, "paths="+where.types, output)
+				return run(t, dir, nil, "go", "tool", "-modfile="+tools, "controller-gen", what, "paths="+where.types,
+					output)
 			}
 			generate("crd", "output:dir="+into)
 			made, err := filepath.Glob(filepath.Join(into, "*.yaml"))

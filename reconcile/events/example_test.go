@@ -2,16 +2,19 @@ package events_test
 
 import (
 	"context"
+	"fmt"
 	"log"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/reconcile"
 	"github.com/thermostat-go/thermostat/reconcile/events"
 	"github.com/thermostat-go/thermostat/reconcile/program"
+	"github.com/thermostat-go/thermostat/reconcile/reconciletest"
 )
 
 // A controller that records an Event about each Deployment that is paused.
@@ -34,6 +37,29 @@ func ExampleNewRecorder() {
 		}))
 		return m.Run(ctx)
 	})
+}
+
+// An Event as kubectl describe shows it.
+func ExampleRecorder_Eventf() {
+	server := must(reconciletest.Start(reconciletest.Options{}))
+	defer server.Close()
+	recorder := must(events.NewRecorder(server.Config(), "pauses"))
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	ended := make(chan error)
+	go func() { ended <- recorder.Run(ctx) }()
+
+	d := &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "1"}}
+	recorder.Eventf(d, corev1.EventTypeNormal, "Paused", "revision %d is not rolled out", 3)
+	stop() // what has been recorded is written before Run returns
+	fmt.Println(<-ended)
+	for _, e := range reconciletest.List[*corev1.Event](server, "events", "default") {
+		fmt.Println(e.Type, e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message)
+	}
+	// Output:
+	// <nil>
+	// Normal Paused Deployment web revision 3 is not rolled out
 }
 
 func must[T any](v T, err error) T {

@@ -2,7 +2,12 @@ package metrics_test
 
 import (
 	"context"
+	"fmt"
 	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -53,4 +58,18 @@ func Example() {
 	if err := m.Run(context.Background()); err != nil {
 		log.Fatal(err)
 	}
+}
+
+// The names and labels of some metrics.
+func ExampleCollector() {
+	collector := metrics.New(metrics.Options{})
+	collector.Webhook("/validate", "allowed", 3*time.Millisecond)
+	page := httptest.NewRecorder()
+	collector.ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for line := range strings.Lines(page.Body.String()) {
+		if strings.HasPrefix(line, "thermostat_webhook_duration_seconds_count") {
+			fmt.Print(line)
+		}
+	}
+	// Output: thermostat_webhook_duration_seconds_count{outcome="allowed",path="/validate"} 1
 }

@@ -58,6 +58,11 @@
 // makes the request fail, a list of all objects included, and has no policy. Custom resources are converted one by one,
 // when an API server reads them from its storage.
 //
+// When a CustomResourceDefinition changes, which a new CA does to it, the API server fills its cache of that resource
+// anew and converts each object again. Until it has, it answers lists and watches with 429: for some 40 s if there are
+// 10,000 objects. That happens two or three times in the life of a CA; a new leaf changes nothing there. So
+// Lifetimes.CA should be long.
+//
 // # Storage migration
 //
 // An object stays in the version in which it was last written. To be rid of an old version: serve both, store the new
