@@ -205,6 +205,15 @@ vulncheck: ## known vulnerabilities in what the library calls; needs vuln.go.dev
 		exit $$status; \
 	}
 
+# OFFLINE=1 releases without the database of vulnerabilities, and says so. CHECK=1 tags nothing.
+.PHONY: release prepare-release
+release: ## check everything and tag VERSION=v0.1.0; see .github/RELEASING.md
+	$(MAKE) --no-print-directory lint test client-go
+	$(RELEASE) -db $(VULNDB) $(if $(OFFLINE),-offline) $(if $(CHECK),-check)
+prepare-release: ## write VERSION=v0.1.0 into the nested modules
+	$(RELEASE) -prepare
+RELEASE = cd internal/tools && go run ./release -dir ../.. -version '$(VERSION)'
+
 .PHONY: controlplane
 controlplane: ## a control plane for kubectl, without a ReplicaSet controller; Ctrl-C ends it; ARGS="--kubeconfig PATH"
 	@programs=$$(go run ./reconcile/reconciletest/cluster/assets) && \

@@ -14,8 +14,9 @@ import (
 
 func TestFill(t *testing.T) {
 	filled := func(name, schedule string) string {
-		a := &webhook.Admission[*v1.CronBackup]{Request: &admissionv1.AdmissionRequest{Namespace: "default", Name: name},
-			Object: &v1.CronBackup{Spec: v1.CronBackupSpec{Schedule: schedule}}}
+		a := &webhook.Admission[*v1.CronBackup]{
+			Request: &admissionv1.AdmissionRequest{Namespace: "default", Name: name},
+			Object:  &v1.CronBackup{Spec: v1.CronBackupSpec{Schedule: schedule}}}
 		require.NoError(t, fill(t.Context(), a))
 		return a.Object.Spec.Schedule
 	}

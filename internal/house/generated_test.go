@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// generatedBy are the examples whose manifests controller-gen makes of Go types: where the types are, and the manifests.
+// generatedBy are the examples whose manifests controller-gen makes of Go types: where the types are, and the
+// manifests.
 var generatedBy = map[string]struct{ module, types, manifests string }{
 	"cronbackup": {".", "./examples/cronbackup/api/...", "examples/cronbackup/deploy"},
 	"etcd":       {"examples/etcd", "./api/...", "examples/etcd/deploy"},
