@@ -56,16 +56,18 @@ func serveEtcd(dir string) error {
 		return fmt.Errorf("create the data folder: %w", err)
 	}
 	// The peer listener takes the host of its URL for a file name and forgets the path, so it gets a relative name.
+	// What is advertised, which nobody here reads, has a port because etcd before 3.7 insists on one.
 	if err := os.Chdir(dir); err != nil {
 		return fmt.Errorf("enter the data folder: %w", err)
 	}
 	client := url.URL{Scheme: "unix", Path: filepath.Join(dir, "client")}
-	peer := url.URL{Scheme: "unix", Host: "peer"}
+	advertised := url.URL{Scheme: "unix", Host: "client:0"}
+	peer := url.URL{Scheme: "unix", Host: "peer:0"}
 
 	config := embed.NewConfig()
 	config.Name = "test"
 	config.Dir = filepath.Join(dir, "data")
-	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{advertised}
 	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	config.LogLevel = "warn"

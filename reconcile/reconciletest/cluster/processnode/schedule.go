@@ -11,9 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	schedulinghelpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 )
 
 // scheduler is the part of a pool that decides which node runs a pod.
@@ -156,13 +154,12 @@ func misfit(pod *corev1.Pod, node *corev1.Node, bound []*corev1.Pod, disks []str
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !ok || err != nil {
 		return "is not what its nodeSelector or nodeAffinity asks for"
 	}
-	counts := func(t *corev1.Taint) bool {
-		return t.Key != PoolLabel && t.Effect != corev1.TaintEffectPreferNoSchedule
-	}
-	taint, found := schedulinghelpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints,
-		pod.Spec.Tolerations, counts, false)
-	if found {
-		return "has the taint " + taint.ToString()
+	for _, taint := range node.Spec.Taints {
+		tolerates := func(t corev1.Toleration) bool { return tolerates(t, taint) }
+		if taint.Key != PoolLabel && taint.Effect != corev1.TaintEffectPreferNoSchedule &&
+			!slices.ContainsFunc(pod.Spec.Tolerations, tolerates) {
+			return "has the taint " + taint.ToString()
+		}
 	}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
@@ -175,6 +172,22 @@ func misfit(pod *corev1.Pod, node *corev1.Node, bound []*corev1.Pod, disks []str
 		}
 	}
 	return ""
+}
+
+// tolerates is ToleratesTaint of package corev1, whose signature depends on the version of client-go, without the
+// operators Lt and Gt, which Kubernetes has switched off.
+func tolerates(t corev1.Toleration, taint corev1.Taint) bool {
+	if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
+		return false
+	}
+	switch t.Operator {
+	case corev1.TolerationOpExists:
+		return true
+	case corev1.TolerationOpEqual, "":
+		return t.Value == taint.Value
+	default:
+		return false
+	}
 }
 
 // avoids reports whether a pod must not run on the node of another by its podAntiAffinity.
