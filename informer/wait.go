@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-
 	"github.com/thermostat-go/thermostat/internal/kube"
 )
 
@@ -50,7 +48,7 @@ func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, n
 		return fmt.Errorf("informer %s: waiting for resourceVersion %q, at %q: %w", inf.name, resourceVersion,
 			inf.ResourceVersion(namespace), err)
 	}
-	if _, err := resourceversion.CompareResourceVersion(resourceVersion, resourceVersion); err != nil {
+	if _, err := kube.CompareVersions(resourceVersion, resourceVersion); err != nil {
 		return fail(err)
 	}
 	rewinds := make(map[*listWatch[T]]int) // of each list-watch, when it was first looked at
@@ -74,7 +72,7 @@ func (inf *SharedIndexInformer[T]) WaitForResourceVersion(ctx context.Context, n
 				moved = next
 				continue
 			}
-			if _, err := resourceversion.CompareResourceVersion(reached, resourceVersion); err != nil {
+			if _, err := kube.CompareVersions(reached, resourceVersion); err != nil {
 				return fail(err)
 			}
 		}

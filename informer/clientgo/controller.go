@@ -15,8 +15,7 @@ type controller struct {
 	handler *registration
 }
 
-func (c controller) HasSynced() bool                     { return c.handler.HasSynced() }
-func (c controller) HasSyncedChecker() cache.DoneChecker { return c.handler.HasSyncedChecker() }
+func (c controller) HasSynced() bool { return c.handler.HasSynced() }
 
 // idle is the cache.Controller of a shared informer, which others run.
 type idle struct{ *sharedInformer }
@@ -66,12 +65,9 @@ func NewTransformingIndexerInformer(
 }
 
 func newInformer(options cache.InformerOptions) (*indexer, controller) {
-	s := newSharedInformer(options.ListerWatcher, options.ObjectType, cache.SharedIndexInformerOptions{
-		ResyncPeriod: options.ResyncPeriod, Indexers: options.Indexers,
-		Identifier: options.Identifier, InformerMetricsProvider: options.InformerMetricsProvider,
-	})
+	s := newSharedInformer(options.ListerWatcher, options.ObjectType, sharedOptions(options))
 	s.transform, s.minWatch = options.Transform, options.MinWatchTimeout
-	handler, err := s.addHandler(options.Handler, cache.HandlerOptions{Logger: options.Logger})
+	handler, err := s.addHandler(options.Handler, handlerOptions(options))
 	if err != nil {
 		panic(err) // only a mistake made here can be the reason
 	}

@@ -1,3 +1,5 @@
+//go:build !client_go_0_35
+
 package clientgo
 
 import (

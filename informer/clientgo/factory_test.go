@@ -1,3 +1,5 @@
+//go:build !client_go_0_35
+
 package clientgo
 
 import (
@@ -52,14 +54,6 @@ func names(t *testing.T, lister listers.ConfigMapNamespaceLister, selector strin
 	}
 	slices.Sort(names)
 	return names
-}
-
-func configMap(name string, labels ...string) *corev1.ConfigMap {
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
-	for _, l := range labels {
-		m.Labels[l] = ""
-	}
-	return m
 }
 
 func TestAGeneratedFactoryOverTheFakeClientset(t *testing.T) {

@@ -20,20 +20,17 @@ type registration struct {
 	core     *informer.Registration
 }
 
-func (r *registration) HasSynced() bool { return cache.IsDone(r.HasSyncedChecker()) }
-
-func (r *registration) HasSyncedChecker() cache.DoneChecker { return checker{r.name, r.core.Synced()} }
+func (r *registration) HasSynced() bool {
+	select {
+	case <-r.core.Synced():
+		return true
+	default:
+		return false
+	}
+}
 
 // ShutdownChan is closed when the handler will not be called again. It is what cache.ShutDownEventHandler waits for.
 func (r *registration) ShutdownChan() <-chan struct{} { return r.core.Done() }
-
-type checker struct {
-	name string
-	done <-chan struct{}
-}
-
-func (c checker) Name() string          { return c.name }
-func (c checker) Done() <-chan struct{} { return c.done }
 
 func (s *sharedInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	return s.AddEventHandlerWithOptions(h, cache.HandlerOptions{})

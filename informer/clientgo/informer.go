@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/features"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/watchlist"
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
@@ -82,15 +81,13 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object,
 	if s.description == "" {
 		s.description = typeDescription(example)
 	}
-	if options.InformerMetricsProvider != nil && options.Identifier.Reserved() {
-		s.store.versions = options.InformerMetricsProvider.NewStoreResourceVersionMetric(options.Identifier)
-	}
+	s.store.versions = versionMetric(options)
 	client := &reporting{Client: NewClient(lw), informer: s, tap: tap.New(example, func() bool {
 		return s.transform == nil // a transform function may change the objects
 	})}
 	core, err := informer.Project[informer.Object](client, s.project, informer.Options[informer.Object]{
 		Name:             s.description,
-		DisableWatchList: watchlist.DoesClientNotSupportWatchListSemantics(lw),
+		DisableWatchList: streamsNoLists(lw),
 		StopGrace:        math.MaxInt64, // Run returns when every handler has
 	})
 	if err == nil {
@@ -103,6 +100,13 @@ func newSharedInformer(lw cache.ListerWatcher, example runtime.Object,
 	s.core = core
 	s.store.byHand, s.store.listed = map[string]int{}, func() int { return core.Health().Listed }
 	return s
+}
+
+// streamsNoLists reports whether lw says that its client does not stream lists, as a fake clientset does. The name of
+// the method is client-go's.
+func streamsNoLists(lw cache.ListerWatcher) bool {
+	says, ok := lw.(interface{ IsWatchListSemanticsUnSupported() bool })
+	return ok && says.IsWatchListSemanticsUnSupported()
 }
 
 // project returns what is stored of an object that has arrived.
@@ -263,10 +267,6 @@ func (s *sharedInformer) IsStopped() bool {
 }
 
 func (s *sharedInformer) HasSynced() bool { return s.core.HasSynced() }
-
-func (s *sharedInformer) HasSyncedChecker() cache.DoneChecker {
-	return checker{fmt.Sprintf("SharedIndexInformer %T", s.example), s.core.Synced()}
-}
 
 func (s *sharedInformer) LastSyncResourceVersion() string {
 	return s.core.ResourceVersion(metav1.NamespaceAll)

@@ -1,3 +1,5 @@
+//go:build !client_go_0_35
+
 package clientgo
 
 import (
@@ -110,34 +112,6 @@ func (r *recorder) told() []string {
 	lines := r.lines
 	r.lines = nil
 	return lines
-}
-
-// run runs an informer until the end of the test, and returns how to stop it earlier, and wait.
-func run(t *testing.T, inf interface{ RunWithContext(context.Context) }) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		inf.RunWithContext(ctx)
-	}()
-	stop = func() {
-		cancel()
-		<-done
-	}
-	t.Cleanup(stop)
-	synctest.Wait()
-	return stop
-}
-
-func add(t *testing.T, inf cache.SharedInformer, h cache.ResourceEventHandler,
-	resync ...time.Duration) cache.ResourceEventHandlerRegistration {
-	var opts cache.HandlerOptions
-	if len(resync) > 0 {
-		opts.ResyncPeriod = &resync[0]
-	}
-	r, err := inf.AddEventHandlerWithOptions(h, opts)
-	require.NoError(t, err)
-	return r
 }
 
 func TestLifeOfAnInformer(t *testing.T) {

@@ -57,10 +57,7 @@ type indexer struct {
 
 type index = store.Index[string, string, struct{}, any]
 
-var (
-	_ cache.Indexer          = (*indexer)(nil)
-	_ cache.TransactionStore = (*indexer)(nil)
-)
+var _ cache.Indexer = (*indexer)(nil)
 
 func newIndexer(keyFunc cache.KeyFunc, funcs cache.Indexers, opts ...StoreOption) *indexer {
 	x := &indexer{keyFunc: keyFunc, table: store.New[string, struct{}, any](), funcs: cache.Indexers{},
@@ -198,29 +195,6 @@ func (x *indexer) Delete(obj any) error {
 		return err
 	}
 	return x.write(change{key: key, obj: obj, remove: true})
-}
-
-// Transaction makes several changes at once. Those without a key are left out and reported; of an index function's
-// failure, it can say only that there was one.
-func (x *indexer) Transaction(txns ...cache.Transaction) *cache.TransactionError {
-	var changes []change
-	failed := &cache.TransactionError{TotalTransactions: len(txns), SuccessfulIndices: []int{}}
-	for i, txn := range txns {
-		key, err := x.keyOf(txn.Object)
-		if err != nil {
-			failed.Errors = append(failed.Errors, err)
-			continue
-		}
-		failed.SuccessfulIndices = append(failed.SuccessfulIndices, i)
-		changes = append(changes, change{key: key, obj: txn.Object, remove: txn.Type == cache.TransactionTypeDelete})
-	}
-	if err := x.write(changes...); err != nil {
-		failed.Errors = append(failed.Errors, err)
-	}
-	if len(failed.Errors) == 0 {
-		return nil
-	}
-	return failed
 }
 
 func (x *indexer) Replace(list []any, resourceVersion string) error {

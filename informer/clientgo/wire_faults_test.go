@@ -200,7 +200,7 @@ func unlucky(t *testing.T, p program, seed uint64, wire bool,
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
 		require.True(t, inf.HasSynced())
-		s = story{dump(inf.GetStore()), inf.GetStore().LastStoreSyncResourceVersion(), n.faults, lw.total()}
+		s = story{dump(inf.GetStore()), storeVersion(inf), n.faults, lw.total()}
 		require.Len(t, s.held, len(exists))
 		require.Empty(t, w.complaints)
 		require.Equal(t, s.held, w.known)

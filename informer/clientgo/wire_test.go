@@ -311,7 +311,7 @@ func live(t *testing.T, p program, plain bool, wire bool,
 			time.Sleep(2 * time.Minute) // bookmarks come in between
 			synctest.Wait()
 			l.held = append(l.held, dump(inf.GetStore()))
-			l.version = append(l.version, inf.GetStore().LastStoreSyncResourceVersion())
+			l.version = append(l.version, storeVersion(inf))
 		}
 		look()
 		require.True(t, inf.HasSynced())

@@ -13,21 +13,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
-
-// Older reports whether resourceVersion a is known to be earlier than b, both of one resource. Versions that are no
-// numbers, as some aggregated API servers give, have no order.
-func Older(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order < 0
-}
-
-// AtLeast reports whether resourceVersion a is known to be b or later. Any version is at least itself.
-func AtLeast(a, b string) bool { return a == b || Older(b, a) }
-
-// Ordered reports whether resourceVersions a and b are the same, or one is known to be earlier.
-func Ordered(a, b string) bool { return AtLeast(a, b) || Older(a, b) }
 
 // IsNil reports whether v is nil, or an interface that holds a nil pointer or function.
 func IsNil(v any) bool {

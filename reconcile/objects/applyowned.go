@@ -217,7 +217,7 @@ func hasApplied[T informer.Object](config *unstructured.Unstructured, seen T, na
 			continue
 		}
 		var fields map[string]any
-		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
+		if raw, err := entry.FieldsV1.MarshalJSON(); err != nil || json.Unmarshal(raw, &fields) != nil {
 			return false
 		}
 		// The server does not list these.

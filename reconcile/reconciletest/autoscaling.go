@@ -3,13 +3,13 @@ package reconciletest
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -132,7 +132,7 @@ func validateReference(
 // validateSegment judges a name that has to fit into a path.
 func validateSegment(name string, path *field.Path) field.ErrorList {
 	errs := required(name, path)
-	for _, message := range content.IsPathSegmentName(name) {
+	for _, message := range validPathSegment(name, false) {
 		errs = append(errs, field.Invalid(path, name, message))
 	}
 	return errs
@@ -342,13 +342,22 @@ func validateAutoscalerStatus(s autoscalingv2.HorizontalPodAutoscalerStatus) fie
 		nonnegative(path.Child("currentReplicas"), int64(s.CurrentReplicas)),
 		nonnegative(path.Child("desiredReplicas"), int64(s.DesiredReplicas))...)
 	for i, c := range s.Conditions {
-		if c.ObservedGeneration != nil {
-			errs = append(
-				errs,
-				nonnegative(path.Child("conditions").Index(i).Child("observedGeneration"), *c.ObservedGeneration)...)
+		// The field is younger than the oldest client-go that this package builds with.
+		if observed, ok := fieldNamed(c, "ObservedGeneration").(*int64); ok && observed != nil {
+			at := path.Child("conditions").Index(i).Child("observedGeneration")
+			errs = append(errs, nonnegative(at, *observed)...)
 		}
 	}
 	return errs
+}
+
+// fieldNamed returns the value of a field of a struct, or nil if it has no such field.
+func fieldNamed(value any, name string) any {
+	field := reflect.ValueOf(value).FieldByName(name)
+	if !field.IsValid() {
+		return nil
+	}
+	return field.Interface()
 }
 
 // autoscalerFields are the fields of a HorizontalPodAutoscaler.

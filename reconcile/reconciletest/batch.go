@@ -127,9 +127,11 @@ func generateSelector(job *batchv1.Job) {
 // pods then, with what generateSelector adds.
 func appliesNoLabels(job *batchv1.Job) bool {
 	for _, e := range job.ManagedFields {
+		if e.Operation != metav1.ManagedFieldsOperationApply || e.FieldsV1 == nil {
+			continue
+		}
 		var owned map[string]map[string]any
-		if e.Operation == metav1.ManagedFieldsOperationApply && e.FieldsV1 != nil &&
-			json.Unmarshal(e.FieldsV1.GetRawBytes(), &owned) == nil {
+		if raw, err := e.FieldsV1.MarshalJSON(); err == nil && json.Unmarshal(raw, &owned) == nil {
 			return owned["f:metadata"]["f:labels"] == nil
 		}
 	}

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -123,10 +123,19 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
 // validName is the rule that all names in paths obey, and those of most kinds in addition that of DNS.
 func validName(name string, prefix bool) []string {
-	if prefix {
-		return append(content.IsPathSegmentPrefix(name), apivalidation.NameIsDNSSubdomain(name, true)...)
+	return append(validPathSegment(name, prefix), apivalidation.NameIsDNSSubdomain(name, prefix)...)
+}
+
+func validPathSegment(name string, prefix bool) (problems []string) {
+	if !prefix && (name == "." || name == "..") {
+		return []string{"may not be '" + name + "'"}
 	}
-	return append(content.IsPathSegmentName(name), apivalidation.NameIsDNSSubdomain(name, false)...)
+	for _, part := range []string{"/", "%"} {
+		if strings.Contains(name, part) {
+			problems = append(problems, "may not contain '"+part+"'")
+		}
+	}
+	return problems
 }
 
 // wipe takes out of a new object what only the server may say.

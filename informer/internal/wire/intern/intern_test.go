@@ -18,6 +18,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// fieldsV1 is NewFieldsV1 of client-go 0.36.
+func fieldsV1(raw string) *metav1.FieldsV1 {
+	f := &metav1.FieldsV1{}
+	_ = f.UnmarshalJSON([]byte(raw)) // fails only for nil
+	return f
+}
+
 // encoded returns a pod in protobuf. Those of the same owner have nearly all in common.
 func encoded(t testing.TB, i, owner int) []byte {
 	p := &corev1.Pod{
@@ -26,7 +33,7 @@ func encoded(t testing.TB, i, owner int) []byte {
 			Labels:      map[string]string{"app": fmt.Sprint("a-long-application-", owner), "tier": "backend"},
 			Annotations: map[string]string{"example.com/number": fmt.Sprint("a-long-number-", i)},
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager",
-				FieldsV1: metav1.NewFieldsV1(fmt.Sprintf(`{"f:owner":%d}`, owner))}},
+				FieldsV1: fieldsV1(fmt.Sprintf(`{"f:owner":%d}`, owner))}},
 		},
 		Spec: corev1.PodSpec{
 			NodeName: "node-1234.example.com",
@@ -223,7 +230,7 @@ func TestWhatIsLargeIsNotRemembered(t *testing.T) {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Annotations: map[string]string{"large": strings.Repeat("a", max(maxTexts, maxPart))},
-				ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(strings.Repeat("f",
+				ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: fieldsV1(strings.Repeat("f",
 					max(maxFields, maxPart)+1))}},
 			},
 			Spec: corev1.PodSpec{Hostname: strings.Repeat("h", maxString+1)},

@@ -3,6 +3,7 @@
 package intern
 
 import (
+	"bytes"
 	"hash/maphash"
 	"maps"
 	"sync/atomic"
@@ -46,19 +47,35 @@ func (s *Interner) string(v string) (shared string, known bool) {
 
 func shareFields(s *Interner, at unsafe.Pointer, h *habit, curious bool) {
 	f := (**metav1.FieldsV1)(at)
-	raw := (*f).GetRawBytes()
-	if len(raw) == 0 || len(raw) > maxFields || !h.worth(curious) { // to Equal, nil is as good as empty
+	raw := fieldsOf(*f)
+	if len(raw) == 0 || len(raw) > maxFields || !h.worth(curious) { // nil is as good as empty
 		return
 	}
 	slot := s.fields.slot(maphash.Bytes(s.seed, raw))
 	known := slot.Load()
-	if known != nil && known.Equal(**f) {
+	if known != nil && bytes.Equal(fieldsOf(known), raw) {
 		*f = known
 		h.learn(true, curious)
 		return
 	}
 	slot.Store(*f)
 	h.learn(false, curious)
+}
+
+// fieldsOf returns the bytes of f. Before client-go 0.36 it has no GetRawBytes, and only MarshalJSON gives them: not a
+// copy, but "null" if there are none.
+func fieldsOf(f *metav1.FieldsV1) []byte {
+	if newer, ok := any(f).(interface{ GetRawBytes() []byte }); ok {
+		return newer.GetRawBytes()
+	}
+	if f == nil {
+		return nil
+	}
+	raw, err := f.MarshalJSON()
+	if err != nil || string(raw) == "null" {
+		return nil
+	}
+	return raw
 }
 
 // textsSharer shares labels, annotations and their like. It first compares with what was there the last time, as

@@ -322,7 +322,7 @@ func TestASharedSliceHasNoRoom(t *testing.T) {
 	p := byInterner(s, encoded(t, 1, 1)).(*corev1.Pod)
 	require.Len(t, p.Spec.Containers, cap(p.Spec.Containers))
 	require.Len(t, p.ManagedFields, cap(p.ManagedFields))
-	fields := p.ManagedFields[0].FieldsV1.GetRawBytes()
+	fields := fieldsOf(p.ManagedFields[0].FieldsV1)
 	require.Len(t, fields, cap(fields))
 }
 
