@@ -7,6 +7,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/diff"
 )
 
 // Who has caused a change that names a key: the key's own runs, or anyone else? TrackWrites, Wrote and Deleted report
@@ -24,9 +25,9 @@ type sighting struct {
 
 // comparison is what compareStates has found.
 type comparison struct {
-	object  string   // by name
-	changes []change // the fields in which the states differ
-	failed  bool     // comparing panicked
+	object  string        // by name
+	changes []diff.Change // the fields in which the states differ
+	failed  bool          // comparing panicked
 }
 
 // author says who has caused a change.
@@ -113,7 +114,7 @@ func (h *keyHistory) observe(e *keyEntry, v sighting) (compare bool) {
 func compareStates[T any](h *keyHistory, key Key, source string, v sighting, event informer.Event[T]) {
 	found := &comparison{object: fmt.Sprintf("%s %s", source, event.Key)}
 	// Methods of the user's types are called, and may panic.
-	err := lifecycle.Try(func() { found.changes = changesOf(h.seed, event.Old, event.New) })
+	err := lifecycle.Try(func() { found.changes = diff.Of(h.seed, event.Old, event.New) })
 	v.comparison, found.failed = found, err != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,7 +143,7 @@ func (h *keyHistory) comparedOwn(e *keyEntry, v sighting) {
 		return // without a comparison the write counts as a repetition
 	}
 	st, uid := e.stats, h.hashUID(v.writeID)
-	text := fmt.Sprintf("%s: %s", v.comparison.object, strings.Join(names(v.comparison.changes), ", "))
+	text := fmt.Sprintf("%s: %s", v.comparison.object, strings.Join(diff.Names(v.comparison.changes), ", "))
 	if o := st.written[uid]; o != nil && st.repeats >= compareAfter {
 		if o.addChanges(v.comparison.changes); !o.progressed {
 			st.changingFields = text

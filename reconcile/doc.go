@@ -243,9 +243,9 @@
 // The way of a key: reconciler.go, source.go with references.go, condition.go and panicking.go, controller.go,
 // worker.go with retryafter.go and stuck.go, run.go. Own writes: clientconfig.go, track.go with request.go,
 // response.go, pace.go and leading.go; scope.go, debtor.go, debt.go, ledger.go with cache.go, relister.go. What a key
-// has done: causes.go, keyhistory.go, authorship.go, hotloop.go with recurrence.go and hotloop_fields.go. The process:
-// manager.go, runnable.go, campaign.go, handover.go, health.go, stats.go. What can be asked: inspect.go with stage.go,
-// runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, usercode.go and pause.go; package status has
-// the types, and Why as text. Package objects, with a reading order of its own, comes last: the loop does not need it,
-// and most Reconcilers do.
+// has done: causes.go, keyhistory.go, authorship.go, hotloop.go with recurrence.go, and package internal/diff. The
+// process: manager.go, runnable.go, campaign.go, handover.go, health.go, stats.go. What can be asked: inspect.go with
+// stage.go, runhistory.go, writerecord.go with changedpaths.go and updatepaths.go, usercode.go and pause.go; package
+// status has the types, and Why as text. Package objects, with a reading order of its own, comes last: the loop does
+// not need it, and most Reconcilers do.
 package reconcile

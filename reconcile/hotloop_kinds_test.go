@@ -16,6 +16,7 @@ import (
 
 	"github.com/thermostat-go/thermostat/informer"
 	"github.com/thermostat-go/thermostat/internal/fakeapi"
+	"github.com/thermostat-go/thermostat/reconcile/internal/diff"
 )
 
 // stage is what the Reconciler of one parent has to work with: ConfigMaps, and ReplicaSets, whose fields are numbers.
@@ -460,7 +461,7 @@ func TestWhatIsKnownOfCirclesHasALimit(t *testing.T) {
 	})
 	tr, r := &writtenObject{}, &contestedObject{}
 	for i := range 100 {
-		changes := []change{{path: uint64(i), now: 1}}
+		changes := []diff.Change{{Path: uint64(i), Now: 1}}
 		tr.addChanges(changes)
 		r.ownChanges(changes)
 	}

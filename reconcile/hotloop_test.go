@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/thermostat-go/thermostat/informer"
+	"github.com/thermostat-go/thermostat/reconcile/internal/diff"
 )
 
 // circler is a controller of one ConfigMap whose runs are counted.
@@ -248,7 +249,7 @@ func TestTheTrailForgetsKeysThatNobodyNames(t *testing.T) {
 // TestTheThresholdsOfHotLoops has each of them on both sides.
 func TestTheThresholdsOfHotLoops(t *testing.T) {
 	const uid = types.UID("uid")
-	change := []change{{path: 1, now: 2, old: 1}}
+	change := []diff.Change{{Path: 1, Now: 2, Old: 1}}
 	fresh := func(st repeatStats, r contestedObject) (*keyHistory, *keyEntry) {
 		h, e := newKeyHistory(false, defaultHistory), &keyEntry{stats: &st}
 		h.keys[parent] = e

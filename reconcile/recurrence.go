@@ -3,16 +3,18 @@ package reconcile
 import (
 	"slices"
 	"time"
+
+	"github.com/thermostat-go/thermostat/reconcile/internal/diff"
 )
 
 // What the runs of a key write is remembered by hashes: of the UIDs of objects, of the names of their fields, and of
 // values. Each key and each controller remembers a limited number of them. Beyond it, hot loops may go undetected, but
 // memory does not grow.
 const (
-	maxWrittenObjects = 64             // objects remembered for a key
-	maxContested      = 1024           // objects remembered for a controller, which another writer may write, too
-	maxFieldsKept     = 2 * maxChanges // fields of one object
-	maxRises          = 1000           // steps up of a number that count as progress
+	maxWrittenObjects = 64                  // objects remembered for a key
+	maxContested      = 1024                // objects remembered for a controller, which another writer may write, too
+	maxFieldsKept     = 2 * diff.MaxChanges // fields of one object
+	maxRises          = 1000                // steps up of a number that count as progress
 
 	// contestWindow is how long after a write its undoing by another writer makes the two a loop. When they are slowed
 	// down, each in turn, it is slowContestWindow.
@@ -40,23 +42,23 @@ type changingField struct {
 // addChanges compares a write with the ones before it. A field that changes for the first time, a number that falls
 // towards zero, and, for maxRises steps, a number that rises are progress. Any other change of a field that has
 // changed before is not, even to a value that it never had: the time of day has a new one each time.
-func (t *writtenObject) addChanges(changes []change) {
+func (t *writtenObject) addChanges(changes []diff.Change) {
 	first := t.fields == nil
 	for _, c := range changes {
-		i := slices.IndexFunc(t.fields, func(f changingField) bool { return f.path == c.path })
+		i := slices.IndexFunc(t.fields, func(f changingField) bool { return f.path == c.Path })
 		if i < 0 {
 			if len(t.fields) < maxFieldsKept {
-				t.fields = append(t.fields, changingField{path: c.path, direction: c.step})
+				t.fields = append(t.fields, changingField{path: c.Path, direction: c.Step})
 				t.progressed = t.progressed || !first
 			}
 			continue
 		}
 		f := &t.fields[i]
 		switch {
-		case c.step == 0 || c.step != f.direction:
-			f.direction, f.rises = c.step, 0
-		case c.step < 0:
-			t.progressed = t.progressed || !c.below
+		case c.Step == 0 || c.Step != f.direction:
+			f.direction, f.rises = c.Step, 0
+		case c.Step < 0:
+			t.progressed = t.progressed || !c.Below
 		case f.rises < maxRises:
 			f.rises++
 			t.progressed = true
@@ -119,15 +121,15 @@ type heldField struct {
 
 // ownChanges takes what an own write has changed. It reports whether the write brought back what another writer had
 // undone.
-func (r *contestedObject) ownChanges(changes []change) (again bool) {
+func (r *contestedObject) ownChanges(changes []diff.Change) (again bool) {
 	for _, c := range changes {
-		i := slices.IndexFunc(r.fields, func(f heldField) bool { return f.path == c.path })
+		i := slices.IndexFunc(r.fields, func(f heldField) bool { return f.path == c.Path })
 		switch {
 		case i >= 0:
-			again = again || r.fields[i].undone && r.fields[i].value == c.now
-			r.fields[i] = heldField{path: c.path, value: c.now}
+			again = again || r.fields[i].undone && r.fields[i].value == c.Now
+			r.fields[i] = heldField{path: c.Path, value: c.Now}
 		case len(r.fields) < maxFieldsKept:
-			r.fields = append(r.fields, heldField{path: c.path, value: c.now})
+			r.fields = append(r.fields, heldField{path: c.Path, value: c.Now})
 		}
 	}
 	return again
@@ -135,10 +137,10 @@ func (r *contestedObject) ownChanges(changes []change) (again bool) {
 
 // otherChanges takes what another writer has changed, and reports whether that only undoes what the controller has
 // set.
-func (r *contestedObject) otherChanges(changes []change) (only bool) {
+func (r *contestedObject) otherChanges(changes []diff.Change) (only bool) {
 	only = true
 	for _, c := range changes {
-		i := slices.IndexFunc(r.fields, func(f heldField) bool { return f.path == c.path && f.value == c.old })
+		i := slices.IndexFunc(r.fields, func(f heldField) bool { return f.path == c.Path && f.value == c.Old })
 		if i < 0 {
 			only = false
 			continue

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/thermostat-go/thermostat/reconcile/internal/diff"
 )
 
 // A key remembers the objects that each of its runs writes. Of more than there is room for, those go that it no longer
@@ -67,8 +69,8 @@ func TestTheOldestContestedObjectsMakeRoom(t *testing.T) {
 // A rival is one who undoes what the controller has set last, not what it had set before.
 func TestARivalUndoesTheLatestValue(t *testing.T) {
 	var r contestedObject
-	sets := func(value uint64) (again bool) { return r.ownChanges([]change{{path: 1, now: value}}) }
-	undoes := func(value uint64) (only bool) { return r.otherChanges([]change{{path: 1, old: value}}) }
+	sets := func(value uint64) (again bool) { return r.ownChanges([]diff.Change{{Path: 1, Now: value}}) }
+	undoes := func(value uint64) (only bool) { return r.otherChanges([]diff.Change{{Path: 1, Old: value}}) }
 	require.False(t, sets(1))
 	require.True(t, undoes(1))
 	require.False(t, sets(2), "it is another value")

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/thermostat-go/thermostat/internal/lifecycle"
+	"github.com/thermostat-go/thermostat/reconcile/internal/diff"
 )
 
 // The body of an update is a whole object. What it changes shows only beside the object that it was made from: the one
@@ -39,7 +40,7 @@ func updatedPaths(caches []*cache, seed maphash.Seed, contentType string, to tar
 		err := lifecycle.Try(func() {
 			now, ok := decodeLike(old, contentType, body)
 			if known = ok && sameVersion(old, now); known {
-				paths, more = pathsOf(changesOf(seed, old, now), to.resource == "secrets")
+				paths, more = pathsOf(diff.Of(seed, old, now), to.resource == "secrets")
 			}
 		})
 		if known && err == nil {
@@ -78,13 +79,13 @@ func sameVersion(old, now any) bool {
 var indices = regexp.MustCompile(`\[\d+\]`)
 
 // pathsOf names changed fields as changedPaths does.
-func pathsOf(changes []change, onlyTop bool) (paths []string, more int) {
+func pathsOf(changes []diff.Change, onlyTop bool) (paths []string, more int) {
 	for _, c := range changes {
-		p := indices.ReplaceAllString(c.name, "[]")
+		p := indices.ReplaceAllString(c.Name, "[]")
 		if onlyTop {
 			p, _, _ = strings.Cut(p, ".")
 		}
-		if c.old != c.now && !slices.Contains(paths, p) && !slices.Contains(unsaid, p) {
+		if c.Old != c.Now && !slices.Contains(paths, p) && !slices.Contains(unsaid, p) {
 			paths = append(paths, p)
 		}
 	}

@@ -1,4 +1,6 @@
-package reconcile
+// Package diff compares two states of an object and names the fields in which they differ, without a value of either:
+// the object may be a Secret. It has no lock and no goroutine.
+package diff
 
 import (
 	"bytes"
@@ -16,27 +18,27 @@ import (
 )
 
 const (
-	maxFields  = 4  // how many fields are named
-	maxChanges = 16 // how many are told apart
+	maxFields  = 4  // how many fields Names names
+	MaxChanges = 16 // how many are told apart
 )
 
-// change is a field in which two states of an object differ. The object may be a Secret, so a change holds no value,
+// Change is a field in which two states of an object differ. The object may be a Secret, so a change holds no value,
 // only hashes with a seed of this process.
-type change struct {
+type Change struct {
 	// as in the object's JSON: "status.conditions[0].reason"; without the keys of maps in which keys are data
-	name string
-	path uint64 // the hash of the name and of the key that the name leaves out
-	now  uint64 // the hash of the value
-	old  uint64 // the same of the value before
-	// step is 1 if an integer has grown, -1 if it has shrunk, and 0 for other values. below says that it is negative
+	Name string
+	Path uint64 // the hash of the name and of the key that the name leaves out
+	Now  uint64 // the hash of the value
+	Old  uint64 // the same of the value before
+	// Step is 1 if an integer has grown, -1 if it has shrunk, and 0 for other values. Below says that it is negative
 	// now.
-	step  int8
-	below bool
+	Step  int8
+	Below bool
 }
 
-// changesOf returns the fields in which two states of an object differ, except those that the server sets with every
+// Of returns the fields in which two states of an object differ, except those that the server sets with every
 // write. It compares the whole object, so it is for rare occasions.
-func changesOf(seed maphash.Seed, old, now any) []change {
+func Of(seed maphash.Seed, old, now any) []Change {
 	if u, ok := old.(runtime.Unstructured); ok {
 		old = u.UnstructuredContent()
 	}
@@ -48,11 +50,11 @@ func changesOf(seed maphash.Seed, old, now any) []change {
 	return d.changes
 }
 
-// names returns the first maxFields names of changed fields, each once, for a log line.
-func names(changes []change) (fields []string) {
+// Names returns the first maxFields names of changed fields, each once, for a log line.
+func Names(changes []Change) (fields []string) {
 	for _, c := range changes {
-		if len(fields) < maxFields && !slices.Contains(fields, c.name) {
-			fields = append(fields, c.name)
+		if len(fields) < maxFields && !slices.Contains(fields, c.Name) {
+			fields = append(fields, c.Name)
 		}
 	}
 	return fields
@@ -61,7 +63,7 @@ func names(changes []change) (fields []string) {
 // difference walks through two values at once.
 type difference struct {
 	seed    maphash.Seed
-	changes []change
+	changes []Change
 	// walked has the pairs that have been walked. A user's values may be cyclic, or be reached by very many paths, so
 	// each pair is walked once: of several fields that have it, the first is named.
 	walked map[pair]struct{}
@@ -97,7 +99,7 @@ var (
 )
 
 func (d *difference) walk(path []string, a, b reflect.Value) {
-	if len(d.changes) == maxChanges || slices.Contains(byServer, strings.Join(path, ".")) || !a.IsValid() &&
+	if len(d.changes) == MaxChanges || slices.Contains(byServer, strings.Join(path, ".")) || !a.IsValid() &&
 		!b.IsValid() {
 		return
 	}
@@ -171,18 +173,18 @@ func (d *difference) found(name string, a, b reflect.Value) {
 			before, after := a.MapIndex(key), b.MapIndex(key)
 			old, now := d.hash(before), d.hash(after)
 			path := maphash.String(d.seed, name+"\x00"+key.String())
-			met := slices.ContainsFunc(d.changes, func(c change) bool { return c.path == path })
-			if old != now && !met && len(d.changes) < maxChanges {
-				d.changes = append(d.changes, change{name: name, path: path, old: old, now: now})
+			met := slices.ContainsFunc(d.changes, func(c Change) bool { return c.Path == path })
+			if old != now && !met && len(d.changes) < MaxChanges {
+				d.changes = append(d.changes, Change{Name: name, Path: path, Old: old, Now: now})
 			}
 		}
 		return
 	}
-	c := change{name: name, path: maphash.String(d.seed, name), old: d.hash(a), now: d.hash(b)}
+	c := Change{Name: name, Path: maphash.String(d.seed, name), Old: d.hash(a), Now: d.hash(b)}
 	from, isNumber := integer(a)
 	to, isAlso := integer(b)
 	if isNumber && isAlso {
-		c.step, c.below = int8(cmp.Compare(to, from)), to < 0
+		c.Step, c.Below = int8(cmp.Compare(to, from)), to < 0
 	}
 	d.changes = append(d.changes, c)
 }

@@ -1,4 +1,4 @@
-package reconcile
+package diff
 
 import (
 	"hash/maphash"
@@ -14,7 +14,7 @@ import (
 )
 
 // changedFields names the fields in which two states differ.
-func changedFields(old, now any) []string { return names(changesOf(maphash.MakeSeed(), old, now)) }
+func changedFields(old, now any) []string { return Names(Of(maphash.MakeSeed(), old, now)) }
 
 // ring is a type whose values run in a circle, and another one.
 type ring struct {
@@ -112,31 +112,31 @@ func TestChangedFieldsAreNamedWithoutTheirValues(t *testing.T) {
 
 func TestChangesTellFieldsApartWithoutTheirValues(t *testing.T) {
 	seed := maphash.MakeSeed()
-	a, b := configMap("a"), configMap("a")
+	a, b := &corev1.ConfigMap{}, &corev1.ConfigMap{}
 	a.Data = map[string]string{"same": "x", "one": "x", "two": "x"}
 	b.Data = map[string]string{"same": "x", "one": "y", "three": "x"}
-	there, back := changesOf(seed, a, b), changesOf(seed, b, a)
+	there, back := Of(seed, a, b), Of(seed, b, a)
 	require.Len(t, there, 3)
-	paths := map[uint64]change{}
+	paths := map[uint64]Change{}
 	for _, c := range there {
-		require.Equal(t, "data", c.name)
-		require.Zero(t, c.step)
-		paths[c.path] = c
+		require.Equal(t, "data", c.Name)
+		require.Zero(t, c.Step)
+		paths[c.Path] = c
 	}
 	require.Len(t, paths, 3)
 	for _, c := range back {
-		require.Equal(t, paths[c.path].old, c.now)
-		require.Equal(t, paths[c.path].now, c.old)
+		require.Equal(t, paths[c.Path].Old, c.Now)
+		require.Equal(t, paths[c.Path].Now, c.Old)
 	}
 
 	type counter struct {
 		N *int32 `json:"n,omitempty"`
 	}
 	steps := func(from, to *int32) int8 {
-		changes := changesOf(seed, counter{from}, counter{to})
+		changes := Of(seed, counter{from}, counter{to})
 		require.Len(t, changes, 1)
-		require.Equal(t, to != nil && *to < 0, changes[0].below)
-		return changes[0].step
+		require.Equal(t, to != nil && *to < 0, changes[0].Below)
+		return changes[0].Step
 	}
 	require.EqualValues(t, 1, steps(nil, new(int32(3))))
 	require.EqualValues(t, -1, steps(new(int32(3)), nil))
@@ -170,7 +170,7 @@ func BenchmarkChangesOf(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if c := changesOf(seed, states[0], states[1]); len(c) != 1 {
+				if c := Of(seed, states[0], states[1]); len(c) != 1 {
 					b.Fatal(c)
 				}
 			}
