@@ -394,7 +394,8 @@ func TestWireSharesNothingThatATransformChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := reconciletest.NewServer(t, reconciletest.Options{Seed: 1})
 		m := writer{t, kubernetes.NewForConfigOrDie(server.Config())}
-		cfg := server.Link().Config()
+		link := server.Link()
+		cfg := link.Config()
 		before := fmt.Sprintf("%p", cfg.WrapTransport)
 		inf := ours(typedMaps(t, Wire(cfg)), &corev1.ConfigMap{})
 		require.Equal(t, before, fmt.Sprintf("%p", cfg.WrapTransport))
@@ -405,7 +406,11 @@ func TestWireSharesNothingThatATransformChanges(t *testing.T) {
 		}))
 		stop := run(t, inf)
 		defer stop()
-		for i := range 250 { // the client sees each of the first ones itself
+		for i := range 250 {
+			if i == 150 { // the client has seen each of the first ones itself; the rest comes at once
+				synctest.Wait()
+				link.DelayWatches("configmaps", time.Second)
+			}
 			_, err := m.client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("map-", i), Labels: map[string]string{"app": "same"}}},
 				metav1.CreateOptions{})
