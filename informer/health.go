@@ -54,8 +54,8 @@ type Health struct {
 	// namespace.
 	LastError error
 	// LastProgress is when the latest of what the store has applied had come from the server: the end of a list, or an
-	// event or bookmark of a watch. Zero: never. Of several namespaces, or objects that are known, it is the earliest of
-	// theirs.
+	// event or bookmark of a watch. Zero: never. Of several namespaces, or objects that are known, it is the earliest
+	// of theirs.
 	LastProgress time.Time
 	// Lists counts the lists that were begun, in all namespaces. When it grows, watches cannot be resumed or lists
 	// fail. For one namespace it is the number, in that count, of the latest list that was begun.
@@ -83,10 +83,10 @@ type Health struct {
 	// object have been merged. It is zero most of the time, and grows while the store waits for inline handlers.
 	Queued int
 	// Bytes is about how much of the heap the store takes: objects, keys and indexes. It is an estimate by a sample of
-	// 512 objects, within a tenth or so unless a few objects are far larger than the others. It is made when it is asked
+	// 512 objects, within 15 % unless a few objects are far larger than the others. It is made when Health is asked
 	// for, which takes some milliseconds, at most every five minutes unless the number of objects has changed by an
-	// eighth. What the objects lead to by fields that are not exported is not counted, and what several caches share
-	// is in the figure of each.
+	// eighth. What the objects lead to by fields that are not exported is not counted, nor what decoders remember, and
+	// what several caches share is in the figure of each.
 	Bytes int
 	// StuckHandler names a handler that has not returned from a call for three minutes, in which the cache goes on
 	// without it; of several, any. Nil: there is none. An inline handler that does not return makes the cache Stale.

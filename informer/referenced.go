@@ -39,8 +39,9 @@ var (
 //     Event does not tell that from a deletion; [Referenced.Get] does.
 //   - Rescope returns an error.
 //
-// A name costs two goroutines with a [Resource], some 10 kB of heap besides the object, and a watch, which the server
-// has to keep, too. So it is for hundreds of names, or a few thousand, of a resource with more.
+// A name costs two goroutines with a [Resource], and a watch. With a real server over HTTP/2 that was 60 kB of heap and
+// 20 kB of stacks for each of 3,000 names, and 80 kB in the server. So it is for hundreds of names, or a few thousand,
+// of a resource with many times more.
 type Referenced[T any] struct {
 	*SharedIndexInformer[T]
 }
@@ -197,8 +198,8 @@ func (r *references) name(key Key) bool {
 	return key.Name != "" && slices.ContainsFunc(named, func(named func(Key) bool) bool { return named(key) })
 }
 
-// refollow begins to follow those of the keys that are named, and gives up those that are not. There may be thousands of
-// names, of which one changes: so it copies what stays, and compares only what changes.
+// refollow begins to follow those of the keys that are named, and gives up those that are not. There may be thousands
+// of names, of which one changes: so it copies what stays, and compares only what changes.
 func (w *writer[T]) refollow(changed map[Key]struct{}) {
 	inf := w.inf
 	from := inf.followed.Load()

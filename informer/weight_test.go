@@ -39,13 +39,15 @@ func TestBytes(t *testing.T) {
 				Name: "main", Image: "registry.example.com/" + app + ":1.2.3", Args: []string{"--port=8080", app},
 				Env: []corev1.EnvVar{{Name: "APP", Value: app}, {Name: "N", Value: fmt.Sprint(i)}},
 				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-					corev1.ResourceCPU: apiresource.MustParse("100m"), corev1.ResourceMemory: apiresource.MustParse("64Mi")}},
+					corev1.ResourceCPU:    apiresource.MustParse("100m"),
+					corev1.ResourceMemory: apiresource.MustParse("64Mi")}},
 			}}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		_, err = admin.Secrets("default").Create(t.Context(), &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("secret-", i)},
-			Data:       map[string][]byte{"a": make([]byte, 100+random.IntN(3000)), "b": make([]byte, random.IntN(200))},
+			Data: map[string][]byte{"a": make([]byte, 100+random.IntN(3000)),
+				"b": make([]byte, random.IntN(200))},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}

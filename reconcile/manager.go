@@ -167,8 +167,8 @@ func (opts ManagerOptions) sourceMistakes() (errs []error) {
 		for _, ca := range c.ledger.caches {
 			for _, r := range ca.references {
 				if c.ledger.find(r.from) == nil {
-					errs = append(errs, fmt.Errorf("controller %q: References: informer %s, whose objects name others, "+
-						"is no source of the controller: call For", c.name, r.from.Name()))
+					errs = append(errs, fmt.Errorf("controller %q: References: informer %s, whose objects name "+
+						"others, is no source of the controller: call For", c.name, r.from.Name()))
 				}
 			}
 		}

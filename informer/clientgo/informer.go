@@ -118,13 +118,13 @@ func (s *sharedInformer) project(object informer.Object) (any, error) {
 		return nil, fmt.Errorf("a %v where a %v was expected", object.GetObjectKind().GroupVersionKind(), want)
 	}
 	if s.transform == nil {
-		return s.packed(object)
+		return s.pack.held(object)
 	}
 	transformed, err := s.transform(object)
 	if err != nil {
 		return nil, err
 	}
-	return s.packed(transformed)
+	return s.pack.held(transformed)
 }
 
 // mirror is the handler by which an informer keeps its store in step with the core.
@@ -213,7 +213,8 @@ func (s *sharedInformer) keyOf(key informer.Key, obj any) string {
 	}
 	var own string
 	var err error
-	if panicked := lifecycle.Try(func() { own, err = s.store.keyFunc(s.store.unpack(obj)) }); panicked != nil || err != nil {
+	panicked := lifecycle.Try(func() { own, err = s.store.keyFunc(s.store.unpack(obj)) })
+	if panicked != nil || err != nil {
 		return keyOf(key) // it is no object any more
 	}
 	return own

@@ -33,17 +33,17 @@ func NewPackedSharedIndexInformer(pack Packing, lw cache.ListerWatcher, exampleO
 	return s
 }
 
-// packed returns what is held of an object.
-func (s *sharedInformer) packed(obj any) (any, error) {
+// held returns what is held of an object. A nil Packing packs nothing.
+func (pack Packing) held(obj any) (any, error) {
 	object, ok := obj.(informer.Object)
-	if !ok || s.pack == nil {
+	if !ok || pack == nil {
 		return obj, nil
 	}
-	return s.pack(object)
+	return pack(object)
 }
 
-// unpack returns the object of what is held. It panics if there is no way back: that is a fault of the Packing, and most
-// of those who read a store cannot be told of an error.
+// unpack returns the object of what is held. It panics if there is no way back: that is a fault of the Packing, and
+// most of those who read a store cannot be told of an error.
 func (x *indexer) unpack(held any) any {
 	if !x.packs {
 		return held

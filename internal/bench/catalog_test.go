@@ -61,8 +61,11 @@ func BenchmarkNamedSecrets(b *testing.B) {
 		})
 	})
 	for name, set := range map[string]func(*client.CacheOptions) client.Object{
-		controllerRuntime:                 func(*client.CacheOptions) client.Object { return &corev1.Secret{} },
-		controllerRuntime + ",DisableFor": func(o *client.CacheOptions) client.Object { o.DisableFor = secretOnly; return nil },
+		controllerRuntime: func(*client.CacheOptions) client.Object { return &corev1.Secret{} },
+		controllerRuntime + ",DisableFor": func(o *client.CacheOptions) client.Object {
+			o.DisableFor = secretOnly
+			return nil
+		},
 		controllerRuntime + ",OnlyMetadata": func(o *client.CacheOptions) client.Object {
 			o.DisableFor = secretOnly
 			m := &metav1.PartialObjectMetadata{}

@@ -35,7 +35,8 @@ func managerCache(b *testing.B, o serverOptions) {
 		options cache.Options
 	}{
 		{"thermostat", clientgo.Wire, cache.Options{NewInformer: clientgo.NewSharedIndexInformer}},
-		{"thermostat,packed", clientgo.Wire, cache.Options{NewInformer: packed.Informers(packed.Options{}, &corev1.Pod{})}},
+		{"thermostat,packed", clientgo.Wire,
+			cache.Options{NewInformer: packed.Informers(packed.Options{}, &corev1.Pod{})}},
 		{"thermostat,unwired", rest.CopyConfig, cache.Options{NewInformer: clientgo.NewSharedIndexInformer}},
 		{controllerRuntime, rest.CopyConfig, cache.Options{}},
 	} {

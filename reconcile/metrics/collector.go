@@ -271,8 +271,8 @@ var (
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range append(c.queues.descs(), oldest, delayed, failing, workers, parked, parkedMost, paused, hotKeys,
-		hotLoops, stuck, objects, bytes, state, stale, rewinds, progress, lists, unknown, rejected, pending, merged, master,
-		remaining, tenures, losses, renewalFailures) {
+		hotLoops, stuck, objects, bytes, state, stale, rewinds, progress, lists, unknown, rejected, pending, merged,
+		master, remaining, tenures, losses, renewalFailures) {
 		ch <- d
 	}
 	if c.others != nil {

@@ -5,8 +5,8 @@
 // cache, which mostly have come together, such as the pods of one ReplicaSet: so what a few share is counted once for
 // these few.
 //
-// What a value leads to by fields that are exported is taken to be read-only, as what is in a cache. Of the other fields
-// only those of the value itself are followed, and no pointers: they may lead to anything.
+// What a value leads to by fields that are exported is taken to be read-only, as what is in a cache. Of the other
+// fields only those of the value itself are followed, and no pointers: they may lead to anything.
 package weigh
 
 import (
@@ -122,7 +122,8 @@ func isData(t reflect.Type) bool {
 
 var typeOfTime = reflect.TypeFor[time.Time]()
 
-// boxed weighs what an interface holds: a pointer, or a value that it points to, which nobody changes.
+// boxed weighs what an interface holds: a pointer, or a box with a value, which nobody changes. Objects share boxes,
+// too.
 func (s *Sample) boxed(v reflect.Value) {
 	if v.IsNil() {
 		return
@@ -130,8 +131,11 @@ func (s *Sample) boxed(v reflect.Value) {
 	held := v.Elem()
 	switch held.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Chan, reflect.Func, reflect.UnsafePointer:
-	default: // where the box is nothing tells; that it is shared is rare
-		s.apart += allocated(int(held.Type().Size()), holdsPointers(held.Type()))
+	default:
+		box := v.InterfaceData()[1] //nolint:staticcheck // nothing else tells it; the number is never made a pointer
+		if !s.first(box, allocated(int(held.Type().Size()), holdsPointers(held.Type()))) {
+			return
+		}
 	}
 	s.inside(held, true)
 }
