@@ -49,13 +49,20 @@ kind-demo: ## the same on a kind cluster; needs docker and kubectl; KEEP=1 keeps
 		go run ./internal/demo/real -kubeconfig $(CONFIG)
 	$(if $(KEEP),@echo 'The cluster stays: $(KUBECTL). To remove it: $(DELETE)')
 
+# Modules of their own that users import as well.
+MODULES = informer/packed reconcile/reconciletest/cel reconcile/traces
+
 # go vet checks the types of the tests as well; go list -export compiles them without linking.
 .PHONY: systems
-systems: ## vet the library and compile its tests for macOS and Windows
-	@set -e; for system in darwin windows; do \
-		echo "GOOS=$$system go vet $(LIBRARY)"; \
-		GOOS=$$system go vet $(LIBRARY); \
-		GOOS=$$system go list -test -export $(LIBRARY) > /dev/null; \
+systems: ## vet what users import and compile its tests for macOS and Windows
+	@set -e; vet() { \
+		echo "$$1: GOOS=$$GOOS go vet $$2"; \
+		(cd $$1; go vet $$2; go list -test -export $$2 > /dev/null); \
+	}; \
+	for GOOS in darwin windows; do \
+		export GOOS; \
+		vet . "$(LIBRARY)"; \
+		for module in $(MODULES); do vet $$module ./...; done; \
 	done
 
 # The etcd operator's tests wait for real members most of the time: 12 minutes, in which the others run beside them.
@@ -88,6 +95,26 @@ test-controlplane:
 .PHONY: build
 build:
 	@go run ./reconcile/reconciletest/cluster/assets > /dev/null
+
+VERSIONS ?= 1.33 1.34 1.35 1.36 1.37
+# The packages whose tests use package cluster, and of their tests those in files that do.
+CLUSTERED = grep -lE --include='*_test.go' -r 'cluster\.(Shared|New|Start|Assets)\('
+ON_CLUSTER = informer leaderelection reconcile examples/hello examples/loop examples/cronbackup
+
+.PHONY: versions
+versions: ## the tests against a control plane, and the demo, on each of VERSIONS; the first time 10 minutes of build each
+	@set -e; failed=; for version in $(VERSIONS); do \
+		export THERMOSTAT_KUBERNETES=$$version; \
+		go run ./reconcile/reconciletest/cluster/assets > /dev/null; \
+		for dir in $$($(CLUSTERED) $(ON_CLUSTER) | xargs -n1 dirname | sort -u); do \
+			tests=$$($(CLUSTERED) $$dir/*_test.go | xargs sed -nE 's/^func (Test[A-Z][A-Za-z0-9_]*).*/\1/p' | \
+				grep -v '^TestMain$$' | paste -sd '|' -); \
+			echo "$$version: go test -run '^($$tests)$$' ./$$dir"; \
+			(cd $$dir && go test -count=1 -timeout 15m -run "^($$tests)$$" .) || failed="$$failed $$version:$$dir"; \
+		done; \
+		echo "$$version: the demo"; go run ./internal/demo -real || failed="$$failed $$version:demo"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 .PHONY: race
 race: build ## all tests with the race detector
@@ -174,25 +201,36 @@ lint: systems ## gofmt, 120 columns, go vet (also as on macOS and Windows), stat
 	cd reconcile/reconciletest/cel && go vet ./... && go tool -modfile=../../../internal/tools/go.mod staticcheck ./...
 	cd reconcile/traces && go vet ./... && go tool -modfile=../../internal/tools/go.mod staticcheck ./...
 
-# The oldest client-go that what a program links can be built with, and the newest minor version with which the tests
-# compile, too. Package reconciletest follows the API of one version of Kubernetes, that of go.mod.
-CLIENT_GO_OLDEST = v0.36.0
-CLIENT_GO_NEWEST = v0.37
+# What users import, by the oldest client-go and each minor version after it. Replace directives select it, as in the
+# go.mod of a user who has to stay on it. Not run with the oldest: the tests of package reconciletest, which models the
+# API of go.mod's version, and those of informer/clientgo that run client-go's own informers in virtual time, which these
+# cannot.
+CLIENT_GO_OLDEST  = v0.34.0
+CLIENT_GO_BETWEEN = v0.35.0 v0.36.0
+CLIENT_GO_NEWEST  = v0.37
+OLD_TAG  = client_go_0_35
+OLD_SKIP = ^(TestWireLeavesAListerWatcherAlone|TestWireInRandomHistories|TestWireIsClientGo)$$
 
 .PHONY: client-go
-client-go: ## build with the oldest client-go, vet with the newest; 30 s, at first 2 minutes
-	@set -e; mkdir -p .build/client-go; \
+client-go: build
+client-go: ## build with client-go 0.34 to 0.37, run the tests with the oldest; minutes
+	@set -e; dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
 	with() { \
-		echo "go $$2 with client-go $$1"; \
-		cp go.mod go.sum .build/client-go; \
-		for module in k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/component-helpers; do \
-			go mod edit -require=$$module@$$(go list -m -f '{{.Version}}' $$module@$$1) .build/client-go/go.mod; \
+		version=$$(go list -m -f '{{.Version}}' k8s.io/client-go@$$1); verb=$$2; shift 2; \
+		cp go.mod go.sum "$$dir"; \
+		for module in api apimachinery client-go component-helpers; do \
+			go mod edit -replace=k8s.io/$$module=k8s.io/$$module@$$version "$$dir/go.mod"; \
 		done; \
-		go $$2 -mod=mod -modfile=.build/client-go/go.mod $$3; \
+		echo "go $$verb with client-go $$version"; \
+		go $$verb -mod=mod -modfile="$$dir/go.mod" "$$@"; \
 	}; \
-	linked=$$(go list $(LIBRARY) | grep -v /reconciletest); \
-	with $(CLIENT_GO_OLDEST) build "$$linked"; \
-	with $(CLIENT_GO_NEWEST) vet "$(LIBRARY)"
+	for version in $(CLIENT_GO_OLDEST) $(CLIENT_GO_BETWEEN); do \
+		with $$version build $$(case $$version in v0.34.*|v0.35.*) echo -tags $(OLD_TAG);; esac) $(LIBRARY); \
+	done; \
+	with $(CLIENT_GO_NEWEST) vet $(LIBRARY); \
+	with $(CLIENT_GO_OLDEST) vet -tags $(OLD_TAG) $(LIBRARY); \
+	with $(CLIENT_GO_OLDEST) test -tags $(OLD_TAG) -p 2 -timeout 15m -skip '$(OLD_SKIP)' \
+		$$(go list $(LIBRARY) | grep -v /reconciletest)
 
 VULNDB ?= https://vuln.go.dev
 

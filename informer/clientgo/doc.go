@@ -92,7 +92,16 @@
 // writes by hand and indexes are its own. With 150,000 pods and three indexes the two take 235 bytes a pod beside the
 // objects, where client-go takes 283 and an informer.SharedIndexInformer 134.
 //
+// # Before client-go 0.36
+//
+// With client-go 0.34 or 0.35 this package is built with the tag client_go_0_35:
+//
+//	go build -tags client_go_0_35 ./...
+//
+// Then there are no HasSyncedChecker, no metric and no Transaction, for which these versions have no types.
+//
 // # Reading order
 //
-// client.go, wire.go, informer.go, packing.go, store.go, handler.go, controller.go, reporting.go.
+// client.go, wire.go, informer.go, packing.go, store.go, handler.go, controller.go, reporting.go, since_0_36.go and
+// before_0_36.go.
 package clientgo
